@@ -1,0 +1,185 @@
+"""Objects in memory, kept true by watches. A cache ALWAYS answers from memory and never waits; the client asks the server.
+
+Questions and answers:
+
+Which of two versions is newer?  The one with the greater resourceVersion. An older or equal one is ignored, whether it
+    comes from the watch or from the answer to one of our own writes. So a write of ours is visible at once, and its echo
+    on the watch wakes nobody.
+May an answer to a write bring an object back that was deleted meanwhile?  No: it is taken in only if it is newer than
+    everything the watch has shown. What the watch has passed, the watch has told.
+May a list that began before a write of ours remove the object of that write?  No: a list removes only what is not newer
+    than itself.
+And when the server itself goes back in time (etcd restored from a backup)?  Then a consistent list is older than what the
+    watch has shown, which cannot happen otherwise: everything is taken as it stands in the list.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar, cast
+
+from .client import Undecoded
+from .errors import ConfigError
+from .kind import Kind, Object
+from .log import Log
+from .meta import Key
+
+T = TypeVar("T", bound=Object)
+IndexFunction = Callable[[Any], "str | Iterable[str] | None"]
+Listener = Callable[["Key", Any, Any, "Via"], None]
+"""Called with (key, old object, new object, how it came); None where there is no object."""
+
+
+class Via(enum.Enum):
+    """How a change came to us."""
+
+    FIRST_LIST = enum.auto()
+    WATCH = enum.auto()
+    OWN_WRITE = enum.auto()
+
+
+class Index:
+    """Keys by a value that a function reads from each object."""
+
+    def __init__(self, read: IndexFunction) -> None:
+        self.read = read
+        self.keys: dict[str, dict[Key, None]] = {}
+
+    def values_of(self, obj: Any) -> tuple[str, ...]:
+        """The index values of an object; one that cannot be read has none."""
+        if obj is None or isinstance(obj, Undecoded):
+            return ()
+        found = self.read(obj)
+        return () if not found else (found,) if isinstance(found, str) else tuple(found)
+
+    def move(self, key: Key, old: tuple[str, ...], new: tuple[str, ...]) -> None:
+        """The key leaves its old values and enters its new ones."""
+        if old == new:
+            return
+        for value in old:
+            keys = self.keys.get(value, {})
+            keys.pop(key, None)
+            if not keys:
+                self.keys.pop(value, None)
+        for value in new:
+            self.keys.setdefault(value, {})[key] = None
+
+
+class Store(Generic[T]):
+    """All objects of one kind, with indexes, and listeners that hear of every change."""
+
+    def __init__(self, kind: Kind, log: Log) -> None:
+        self.kind = kind
+        self.log = log
+        self.objects: dict[Key, T | Undecoded] = {}
+        self.indexes: dict[str, Index] = {}
+        self.listeners: list[Listener] = []
+        self.revision = 0
+
+    def add_index(self, name: str, read: IndexFunction) -> None:
+        """Keep keys by what `read` finds in each object. Before the first object: an index made later would be empty."""
+        if self.objects:
+            raise ConfigError(f"index {name} of {self.kind.resource} was added after the cache had started; add it before manager.run()")
+        self.indexes[name] = Index(read)
+
+    def keys_by(self, index: str, value: str) -> list[Key]:
+        """The keys of the objects that have this value."""
+        return list(self.indexes[index].keys.get(value, ()))
+
+    def set(self, obj: T | Undecoded, *, via: Via = Via.WATCH, force: bool = False) -> None:
+        """Take in an object that the watch or a list has shown, if it is news."""
+        key = obj.metadata.key
+        old = self.objects.get(key)
+        if old is not None and not force and obj.metadata.revision <= old.metadata.revision:
+            return
+        self.swap(key, old, obj, via)
+
+    def remove(self, key: Key, revision: int) -> None:
+        """Take out an object, unless a newer one of that name is known."""
+        old = self.objects.get(key)
+        if old is not None and old.metadata.revision <= revision:
+            self.swap(key, old, None, Via.WATCH)
+
+    def saw(self, revision: int) -> None:
+        """The watch has shown everything up to here."""
+        self.revision = max(self.revision, revision)
+
+    def wrote(self, obj: T) -> None:
+        """Take in the answer to a write of ours, so that the next read sees it."""
+        old = self.objects.get(obj.metadata.key)
+        if obj.metadata.revision > self.revision and (old is None or obj.metadata.revision > old.metadata.revision):
+            self.swap(obj.metadata.key, old, obj, Via.OWN_WRITE)
+
+    def settle(self, seen: set[Key], revision: int, namespace: str, *, force: bool) -> None:
+        """End a list: what it did not show is gone, unless it is newer than the list."""
+        for key in [k for k in self.objects if k not in seen and (not namespace or k.namespace == namespace)]:
+            old = self.objects[key]
+            if force or old.metadata.revision <= revision:
+                self.swap(key, old, None, Via.WATCH)
+        self.revision = revision if force else max(self.revision, revision)
+
+    def swap(self, key: Key, old: T | Undecoded | None, new: T | Undecoded | None, via: Via) -> None:
+        """The one place where an object changes; a listener or an index function that fails is logged and hurts nobody else."""
+        if new is None:
+            self.objects.pop(key, None)
+        else:
+            self.objects[key] = new
+        for name, index in self.indexes.items():
+            index.move(key, self.indexed(name, index, old), self.indexed(name, index, new))
+        for listener in self.listeners:
+            try:
+                listener(key, old, new, via)
+            except Exception as error:
+                self.log.error("a listener failed", error=error, kind=self.kind.resource, object=str(key))
+
+    def indexed(self, name: str, index: Index, obj: T | Undecoded | None) -> tuple[str, ...]:
+        """The index values, none where the function fails: an odd object may not stop the watch."""
+        try:
+            return index.values_of(obj)
+        except Exception as error:
+            self.log.error("an index function failed", error=error, index=name, kind=self.kind.resource)
+            return ()
+
+
+class Cache:
+    """Every kind that somebody watches. Handed to controllers, which read it inside a reconcile."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.stores: dict[type[Object], Store[Any]] = {}
+
+    def store(self, kind: type[T]) -> Store[T]:
+        """The store of a kind, made on first use: asking for it declares that the kind is watched."""
+        if kind not in self.stores:
+            self.stores[kind] = Store(kind.definition, self.log)
+        return cast("Store[T]", self.stores[kind])
+
+    def get(self, kind: type[T], key: Key) -> T | None:
+        """The object, or None; one that does not decode is None here (its controller tells about it)."""
+        found = self.watched(kind).objects.get(key)
+        return None if isinstance(found, Undecoded) else found
+
+    def list(self, kind: type[T], namespace: str = "") -> list[T]:
+        """All objects of the kind (in the namespace)."""
+        objects = self.watched(kind).objects.values()
+        return [o for o in objects if not isinstance(o, Undecoded) and (not namespace or o.metadata.namespace == namespace)]
+
+    def by(self, kind: type[T], index: str, value: str) -> list[T]:
+        """The objects of the kind whose index has that value."""
+        store = self.watched(kind)
+        found = (store.objects[key] for key in store.keys_by(index, value))
+        return [o for o in found if not isinstance(o, Undecoded)]
+
+    def wrote(self, obj: Object) -> None:
+        """Take in the answer to a write of ours, where its kind is watched."""
+        if type(obj) in self.stores:
+            self.stores[type(obj)].wrote(obj)
+
+    def watched(self, kind: type[T]) -> Store[T]:
+        """The store of a kind that is watched; another one would be empty for ever, which reads like "there is none"."""
+        if kind not in self.stores:
+            raise ConfigError(
+                f"{kind.__name__} is not watched, so the cache knows none; declare it with wake_on({kind.__name__}, ...) or read it with the client"
+            )
+        return cast("Store[T]", self.stores[kind])

@@ -1,0 +1,317 @@
+"""Verbs with the type first: `await client.get(HostInfo, key)`. A client ALWAYS asks the API server; for memory there is the cache.
+
+`request_for` builds each request without a network, and the methods send it and decode the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Generic, Literal, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+from msgspec import Raw, Struct
+
+from .errors import Gone, KindMissing, NotFound, TooMuch, Undecodable, from_status
+from .kind import Kind, Object, plain
+from .meta import Condition, Key, ObjectMeta
+from .overlay import overlay
+from .transport import Request, Sender
+
+T = TypeVar("T", bound=Object)
+PatchKind = Literal["merge", "json", "apply"]
+Json = dict[str, Any]
+
+PAGE = 500
+CONTENT_TYPES: dict[str, str] = {
+    "merge": "application/merge-patch+json",
+    "json": "application/json-patch+json",
+    "apply": "application/apply-patch+yaml",
+}
+METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+METADATA_ONLY_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+# Bookmarks come about once a minute (kube-apiserver's own timer, with up to 2.5 s of slack); silence beyond that is a dead watch.
+SILENCE_SECONDS = 70.0
+
+
+class Undecoded(Struct, frozen=True):
+    """An object that does not fit its class: what of it could be read, and why the rest could not."""
+
+    metadata: ObjectMeta
+    why: str
+    conditions: list[Condition] = []
+
+
+class Page(Struct, Generic[T]):
+    """Part of a list, all of one moment: the revision that a watch continues from."""
+
+    items: list[T | Undecoded]
+    revision: str
+    rest: str = ""
+
+
+class Change(Struct, Generic[T]):
+    """One line of a watch. A BOOKMARK carries no object, only how far the watch has come."""
+
+    type: str
+    object: T | Undecoded | None
+    revision: str
+
+
+class ListMeta(Struct):
+    resourceVersion: str = ""
+    rest: str = msgspec.field(default="", name="continue")
+
+
+class ListBody(Struct):
+    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
+    items: list[Raw] | None = None
+
+
+class Line(Struct):
+    type: str
+    object: Raw
+
+
+class PartialStatus(Struct):
+    conditions: list[Condition] = []
+
+
+class Partial(Struct):
+    metadata: ObjectMeta
+    status: PartialStatus = msgspec.field(default_factory=PartialStatus)
+
+
+class MetadataOnly(Struct):
+    metadata: ObjectMeta
+
+
+class BareMetadata(Struct):
+    name: str
+    resourceVersion: str
+    namespace: str = ""
+    uid: str = ""
+
+
+class BareObject(Struct):
+    metadata: BareMetadata
+
+
+class ScaleReplicas(Struct):
+    replicas: int = 0
+
+
+class ScaleBody(Struct):
+    spec: ScaleReplicas = msgspec.field(default_factory=ScaleReplicas)
+
+
+LIST = msgspec.json.Decoder(ListBody)
+LINE = msgspec.json.Decoder(Line)
+ENCODER = msgspec.json.Encoder()
+
+
+def request_for(
+    method: str,
+    kind: Kind,
+    key: Key,
+    *,
+    subresource: str = "",
+    query: dict[str, str] | None = None,
+    body: Any = None,
+    content_type: str = "application/json",
+) -> Request:
+    """The request for one kind and key; an empty name means the collection. Names are quoted, never pasted."""
+    namespace, name = quote(key.namespace, safe=""), quote(key.name, safe="")
+    accept = "application/json" if not kind.metadata_only else METADATA_ONLY if name or "watch" in (query or {}) else METADATA_ONLY_LIST
+    what = "/".join(part for part in (str(key) if any(key) else "", subresource) if part)
+    verb = "watch" if "watch" in (query or {}) else {"GET": "get" if name else "list", "POST": "create", "PUT": "replace"}.get(method, method.lower())
+    return Request(
+        method=method,
+        path=kind.path(namespace, name, subresource),
+        query=urlencode({k: v for k, v in (query or {}).items() if v}) if query else "",
+        body=None if body is None else ENCODER.encode(body),
+        content_type="" if body is None else content_type,
+        accept=accept,
+        doing=f"{verb} {kind.resource} {what}".rstrip(),
+    )
+
+
+class Client:
+    """Reads and writes objects of any declared kind."""
+
+    def __init__(self, sender: Sender, *, field_manager: str = "kubewright", wrote: Callable[[Object], None] | None = None) -> None:
+        self.sender = sender
+        self.field_manager = field_manager
+        self.wrote = wrote
+
+    async def get(self, kind: type[T], key: Key) -> T:
+        """The object, as the API server has it now."""
+        return kind.decode(await self.sender.send(request_for("GET", kind.definition, key)))
+
+    async def list(self, kind: type[T], namespace: str = "", *, labels: str = "", fields: str = "") -> list[T]:
+        """All objects of the kind (in the namespace), read page by page; one that does not decode raises."""
+        found: list[T] = []
+        async for page in self.pages(kind, namespace, labels=labels, fields=fields):
+            for item in page.items:
+                if isinstance(item, Undecoded):
+                    raise Undecodable(f"{kind.definition.name} {item.metadata.key}: {item.why}")
+                found.append(item)
+        return found
+
+    async def pages(
+        self, kind: type[T], namespace: str = "", *, labels: str = "", fields: str = "", limit: int = PAGE
+    ) -> AsyncIterator[Page[T]]:
+        """The list in pages of one consistent moment (a quorum read). A page too large to hold is asked for again in smaller ones."""
+        rest = ""
+        while True:
+            query = {"limit": str(limit), "continue": rest, "labelSelector": labels, "fieldSelector": fields}
+            try:
+                body = await self.sender.send(request_for("GET", kind.definition, Key(namespace, ""), query=query))
+            except TooMuch:
+                if limit == 1:
+                    raise
+                limit = max(1, limit // 8)
+                continue
+            page = page_of(kind, body)
+            yield page
+            if not page.rest:
+                return
+            rest = page.rest
+
+    async def watch(
+        self, kind: type[T], revision: str, namespace: str = "", *, timeout_seconds: int = 300, labels: str = "", fields: str = ""
+    ) -> AsyncIterator[Change[T]]:
+        """Changes since the revision, until the server ends the watch; silence, 410 and every error line raise."""
+        query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": revision, "timeoutSeconds": str(timeout_seconds)}
+        query |= {"labelSelector": labels, "fieldSelector": fields}
+        request = request_for("GET", kind.definition, Key(namespace, ""), query=query)
+        async for line in self.sender.lines(request, silence_seconds=SILENCE_SECONDS):
+            yield change_of(kind, line, request.doing)
+
+    async def create(self, obj: T) -> T:
+        """Store a new object."""
+        key = Key(obj.metadata.namespace, "")
+        return await self.write(type(obj), request_for("POST", obj.definition, key, query=self.query(), body=obj.encode()))
+
+    async def patch(
+        self, kind: type[T], key: Key, patch: Any, *, how: PatchKind = "merge", subresource: str = "", force: bool = False
+    ) -> T:
+        """Change part of an object: a merge patch (dict), a JSON patch (list) or server-side apply (dict with apiVersion and kind)."""
+        query = self.query() | ({"force": "true"} if force else {})
+        request = request_for(
+            "PATCH", kind.definition, key, subresource=subresource, query=query, body=patch, content_type=CONTENT_TYPES[how]
+        )
+        return await self.write(kind, request)
+
+    async def replace(self, obj: T, *, subresource: str = "") -> T:
+        """Put the object in the place of the stored one, if that is still the version we read.
+
+        Fields that our class does not know would be lost by a plain PUT, so ours are laid over what is stored now.
+        """
+        stored: Json = msgspec.json.decode(await self.sender.send(request_for("GET", obj.definition, obj.key)))
+        body = overlay(stored, obj)
+        body["metadata"]["resourceVersion"] = obj.metadata.resourceVersion or stored["metadata"]["resourceVersion"]
+        request = request_for("PUT", obj.definition, obj.key, subresource=subresource, query=self.query(), body=body)
+        return await self.write(type(obj), request)
+
+    async def patch_status(self, kind: type[T], key: Key, status: Json, *, uid: str = "", revision: str = "") -> T:
+        """Merge into the status; with `uid` only of that very object, with `revision` only if nobody wrote since."""
+        metadata = {name: value for name, value in (("uid", uid), ("resourceVersion", revision)) if value}
+        patch = {"metadata": metadata, "status": status} if metadata else {"status": status}
+        return await self.patch(kind, key, patch, subresource="status")
+
+    async def write(self, kind: type[T], request: Request) -> T:
+        """Send a write and tell whoever keeps a cache of its answer, so that the next read sees it."""
+        written = kind.decode(await self.sender.send(request))
+        if self.wrote is not None:
+            self.wrote(written)
+        return written
+
+    async def delete(
+        self, kind: type[T], key: Key, *, uid: str = "", revision: str = "", propagation: str = "", grace_seconds: int | None = None
+    ) -> None:
+        """Delete the object; with `uid` or `revision` only if it is still that one. Already gone is fine."""
+        preconditions = {name: value for name, value in (("uid", uid), ("resourceVersion", revision)) if value}
+        options = {"preconditions": preconditions or None, "propagationPolicy": propagation or None, "gracePeriodSeconds": grace_seconds}
+        body = {"apiVersion": "v1", "kind": "DeleteOptions"} | plain(options)
+        try:
+            await self.sender.send(request_for("DELETE", kind.definition, key, body=body))
+        except KindMissing:
+            raise
+        except NotFound:
+            return
+
+    async def scale(self, kind: type[T], key: Key, replicas: int | None = None) -> int:
+        """The wanted number of replicas through the scale subresource, set first when `replicas` is given."""
+        if replicas is None:
+            request = request_for("GET", kind.definition, key, subresource="scale")
+        else:
+            request = request_for(
+                "PATCH", kind.definition, key, subresource="scale", body={"spec": {"replicas": replicas}}, content_type=CONTENT_TYPES["merge"]
+            )
+        return msgspec.json.decode(await self.sender.send(request), type=ScaleBody).spec.replicas
+
+    async def serves(self, kind: type[T]) -> bool:
+        """Whether the server knows the kind in this version (discovery)."""
+        about = kind.definition
+        path = f"/apis/{about.group}/{about.version}" if about.group else f"/api/{about.version}"
+        try:
+            body = msgspec.json.decode(await self.sender.send(Request("GET", path, doing=f"discover {about.resource}")))
+        except NotFound:
+            return False
+        return any(resource["name"] == about.plural for resource in body.get("resources", ()))
+
+    async def review(self, path: str, body: Json) -> Json:
+        """Post one of the review resources (TokenReview, SubjectAccessReview...), which are questions, not objects."""
+        request = Request("POST", path, body=ENCODER.encode(body), content_type="application/json", doing=f"ask {body.get('kind', path)}")
+        answer: Json = msgspec.json.decode(await self.sender.send(request))
+        return answer
+
+    def query(self) -> dict[str, str]:
+        """What every write says: who is responsible for the fields in it."""
+        return {"fieldManager": self.field_manager}
+
+
+def page_of(kind: type[T], body: bytes) -> Page[T]:
+    """The list in this answer, each item decoded by itself so that one bad object stops nobody."""
+    try:
+        listed = LIST.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Undecodable(f"the list of {kind.definition.resource} is not one: {error}") from error
+    items = [item_of(kind, raw) for raw in listed.items or ()]
+    return Page(items, listed.metadata.resourceVersion, listed.metadata.rest)
+
+
+def item_of(kind: type[T], raw: Raw) -> T | Undecoded:
+    """The object, or what could be read of it."""
+    try:
+        return kind.decode(raw)
+    except Undecodable as error:
+        return undecoded(raw, str(error))
+
+
+def undecoded(raw: Raw, why: str) -> Undecoded:
+    """Metadata and conditions of an object that does not decode, or at least its name."""
+    try:
+        partial = msgspec.json.decode(raw, type=Partial)
+        return Undecoded(partial.metadata, why, partial.status.conditions)
+    except msgspec.DecodeError:
+        bare = msgspec.json.decode(raw, type=BareObject).metadata
+        return Undecoded(ObjectMeta(name=bare.name, namespace=bare.namespace, resourceVersion=bare.resourceVersion, uid=bare.uid), why)
+
+
+def change_of(kind: type[T], raw: bytes, doing: str) -> Change[T]:
+    """The change in one line of a watch."""
+    try:
+        line = LINE.decode(raw)
+        if line.type == "BOOKMARK":
+            return Change(line.type, None, msgspec.json.decode(line.object, type=MetadataOnly).metadata.resourceVersion)
+        if line.type != "ERROR":
+            item = item_of(kind, line.object)
+            return Change(line.type, item, item.metadata.resourceVersion)
+        status: Json = msgspec.json.decode(line.object)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Undecodable(f"{doing}: a line that is no watch event: {error}") from error
+    if status.get("code") == Gone.code or status.get("reason") in ("Expired", "Gone"):
+        raise Gone(f"{doing}: {status.get('message', '')}", reason=str(status.get("reason", "")))
+    raise from_status(int(status.get("code") or 500), status, doing=doing)

@@ -1,0 +1,133 @@
+"""The `manager` command of an operator: flags, logs, connection, signals, and every failure to start in plain words.
+
+    def main() -> int:
+        return command.run(Settings, add_controllers)        # Settings extends ManagerFlags with the operator's own flags
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from .errors import ConfigError, Forbidden, KubewrightError, Unauthorized
+from .flags import Duration, FlagError, HelpWanted, flag, parse
+from .kubeconfig import load
+from .log import Log, LogOptions, configure
+from .manager import Manager, Options
+
+
+@dataclass(frozen=True)
+class ManagerFlags:
+    """The flags that every manager has, under controller-runtime's names old and new."""
+
+    kubeconfig: str = flag("kubeconfig", "", "Path of a kubeconfig; then KUBECONFIG, the Pod's service account, ~/.kube/config.")
+    master: str = flag("master", "", "Address of the API server; overrides the kubeconfig's.")
+    context: str = flag("context", "", "Context of the kubeconfig to use; its current one by default.")
+    metrics_address: str = flag(
+        "metrics-addr", ":8080", "Where /metrics listens; 0 switches it off.", aliases=("metrics-bind-address",), env="METRICS_ADDR"
+    )
+    metrics_secure: bool = flag("metrics-secure", False, "Serve /metrics over TLS, to those whom Kubernetes allows to get it.")
+    metrics_certificates: str = flag(
+        "metrics-cert-path", "", "Directory with tls.crt and tls.key for /metrics; without it a self-signed pair is made."
+    )
+    health_address: str = flag(
+        "health-probe-bind-address", "", "Where /healthz and /readyz listen; empty switches them off.", env="HEALTH_PROBE_ADDR"
+    )
+    leader_election: bool = flag(
+        "enable-leader-election", False, "Act only while holding the leader lease.", aliases=("leader-elect",), env="LEADER_ELECT"
+    )
+    lease_name: str = flag("leader-election-id", "", "Name of the Lease; derived from the program's name by default.")
+    lease_namespace: str = flag("leader-election-namespace", "", "Namespace of the Lease; the Pod's own by default.", env="POD_NAMESPACE")
+    namespaces: str = flag("watch-namespaces", "", "Namespaces to watch, separated by commas; all of them by default.", env="WATCH_NAMESPACE")
+    stop_seconds: Duration = flag("graceful-shutdown-timeout", 30.0, "How long what is in work may take to end after a signal.")
+    logs: LogOptions = field(default_factory=LogOptions)
+
+    def options(self, name: str) -> Options:
+        """The same as the manager takes it."""
+        return Options(
+            name=name,
+            metrics_address=self.metrics_address,
+            metrics_secure=self.metrics_secure,
+            metrics_certificates=self.metrics_certificates,
+            health_address=self.health_address,
+            leader_election=self.leader_election,
+            lease_name=self.lease_name,
+            lease_namespace=self.lease_namespace,
+            namespaces=tuple(part.strip() for part in self.namespaces.split(",") if part.strip()),
+            stop_seconds=self.stop_seconds,
+        )
+
+
+F = TypeVar("F", bound=ManagerFlags)
+
+
+def run(
+    flags: type[F],
+    build: Callable[[Manager, F], None],
+    *,
+    name: str = "manager",
+    argv: Sequence[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> int:
+    """Run a manager until a signal; the exit code says how it went: 0 a signal, 1 it could not go on, 2 a wrong flag."""
+    environ = os.environ if environ is None else environ
+    try:
+        settings = parse(flags, sys.argv[1:] if argv is None else argv, environ, program=name)
+        configure(settings.logs)
+    except HelpWanted as wanted:
+        print(wanted.usage)
+        return 0
+    except FlagError as error:
+        print(f"{name}: {error}\nRun `{name} -help` for the flags.", file=sys.stderr)
+        return error.exit_code
+    except ConfigError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 2
+    try:
+        asyncio.run(serve(settings, build, name, environ))
+    except KubewrightError as error:
+        Log("setup").error(f"{name} cannot go on: {in_plain_words(error)}")
+        return 1
+    return 0
+
+
+async def serve(settings: F, build: Callable[[Manager, F], None], name: str, environ: Mapping[str, str]) -> None:
+    """Connect, build the manager, and run it until a signal. A second signal ends the process at once."""
+    connection = await asyncio.to_thread(
+        load, settings.kubeconfig, settings.master, settings.context, environ=environ, home=Path(environ.get("HOME", "/"))
+    )
+    manager = Manager(connection, settings.options(name))
+    build(manager, settings)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_signal(number: signal.Signals) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        Log("setup").info("received a signal, stopping; a second one ends at once", signal=number.name)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    # Modules, classes and schemas live as long as the process: keep the collector from walking them again and again.
+    gc.collect()
+    gc.freeze()
+    await manager.run(stop)
+
+
+def in_plain_words(error: KubewrightError) -> str:
+    """The error, with the fix where the server's own words do not give it."""
+    match error:
+        case Unauthorized():
+            return f"{error}. The credential of this kubeconfig is missing, wrong or expired: try `kubectl auth whoami` with it."
+        case Forbidden():
+            return f"{error}. Grant the generated role to this identity: kubectl apply -k config/rbac"
+        case _:
+            return str(error)

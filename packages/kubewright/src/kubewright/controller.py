@@ -1,0 +1,116 @@
+"""What a user types all day: a class (or a function) with `reconcile(obj)`, and what wakes it. `engine.py` runs it.
+
+    class GreetingController(Controller[Greeting]):
+        async def reconcile(self, greeting: Greeting) -> None:
+            greeting.status = GreetingStatus(text=f"Hello, {greeting.spec.name}")
+
+A reconcile reads state from memory, acts, and sets `obj.status`. It returns None (or `Done(...)`), or raises: `Retry` for what will
+pass, `Terminal` for what trying again cannot mend; anything else backs off. The engine alone writes the status: once, only if it
+changed, also on failure, with conditions and observedGeneration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar, get_args
+
+from .cache import IndexFunction
+from .errors import ConfigError
+from .kind import Object, Resource
+from .log import Log
+from .source import OnKind, OnOwned, OnStream, OnTimer, Stream, When, any_change, name_of
+
+T = TypeVar("T", bound=Resource[Any, Any])
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a reconcile may return: words for the Ready condition, and when to look again."""
+
+    reason: str = "Reconciled"
+    message: str = ""
+    again_after_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Right:
+    """A right beyond those that follow from the watches, for the generated role."""
+
+    kind: type[Object]
+    verbs: tuple[str, ...]
+    subresource: str = ""
+
+
+class Controller(Generic[T]):
+    """Subclass it with your kind and write `reconcile`; declare in `__init__` what else wakes your objects."""
+
+    kind: ClassVar[type[Resource[Any, Any]]]
+    concurrency: ClassVar[int] = 16
+    """How many objects at once; each at most once at a time."""
+    timeout_seconds: ClassVar[float] = 120.0
+    resync_seconds: ClassVar[float] = 10 * 3600.0
+    """How often every object is looked at although nothing seems to have happened; 0 for never."""
+    finalizer: ClassVar[str] = ""
+    """With a finalizer, `finalize` runs before the object goes."""
+    when: ClassVar[When] = staticmethod(any_change)
+
+    wakes: list[OnKind | OnOwned | OnStream | OnTimer]
+    rights: list[Right]
+    log: Log
+
+    def __init_subclass__(cls) -> None:
+        for base in getattr(cls, "__orig_bases__", ()):
+            match get_args(base):
+                case (type() as kind,) if issubclass(kind, Resource):
+                    cls.kind = kind
+
+    def __new__(cls, *args: Any, **named: Any) -> Controller[T]:
+        """Make the lists of declarations here, so that a subclass's __init__ need not call ours."""
+        self = super().__new__(cls)
+        if not hasattr(cls, "kind"):
+            raise ConfigError(f"{cls.__name__} does not say its kind: write class {cls.__name__}(Controller[YourKind])")
+        self.wakes, self.rights, self.log = [], [], Log(cls.__name__)
+        return self
+
+    async def reconcile(self, obj: T) -> Done | None:
+        """Bring the world to what the object wants, and its status to what the world is."""
+        raise TypeError(f"{type(self).__name__} has no reconcile")
+
+    async def finalize(self, obj: T) -> None:
+        """Clean up before the object goes; must bear being run twice."""
+
+    def wake_on(self, what: type[Object] | Stream, *, by: IndexFunction, of: IndexFunction = name_of, when: When = any_change) -> None:
+        """Let changes elsewhere wake the objects that depend on them, found by index.
+
+        `by` reads from our object what it depends on; `of` reads from the other object what it is known by (its name).
+        """
+        self.wakes.append(OnStream(what, by) if isinstance(what, Stream) else OnKind(what, by, of, when))
+
+    def wake_on_owned(self, kind: type[Object]) -> None:
+        """Let changes of objects that ours own wake the owner."""
+        self.wakes.append(OnOwned(kind))
+
+    def wake_every(self, seconds: float) -> None:
+        """Look at all objects every so often."""
+        self.wakes.append(OnTimer(seconds))
+
+    def needs(self, kind: type[Object], *verbs: str, subresource: str = "") -> None:
+        """Declare what the reconcile does through the client, for the generated role."""
+        self.rights.append(Right(kind, verbs, subresource))
+
+    @property
+    def name(self) -> str:
+        """What logs and metrics call it: the kind in lower case, as controller-runtime does."""
+        return self.kind.definition.name.lower()
+
+
+def controller(
+    kind: type[T], reconcile: Callable[[T], Awaitable[Done | None]], *, finalize: Callable[[T], Awaitable[None]] | None = None, **options: Any
+) -> Controller[T]:
+    """A controller from a function, for those who need no class: `manager.add(controller(Greeting, greet))`."""
+    body: dict[str, Any] = {"reconcile": staticmethod(reconcile), "kind": kind, **options}
+    if finalize is not None:
+        body["finalize"] = staticmethod(finalize)
+    made: Controller[T] = type(f"{kind.__name__}Controller", (Controller,), body)()
+    return made

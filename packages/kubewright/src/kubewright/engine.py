@@ -1,0 +1,193 @@
+"""Runs one controller: key -> object -> reconcile -> status if changed -> outcome."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from .cache import Cache
+from .client import Client, Undecoded
+from .controller import Controller
+from .kind import Resource
+from .log import Log
+from .meta import Key
+from .metrics import Metrics
+from .outcome import Outcome, outcome_of_error, outcome_of_return
+from .source import OnTimer, attach_own
+from .status import StatusWriter
+from .workqueue import LOW, WorkQueue
+
+T = TypeVar("T", bound=Resource[Any, Any])
+
+GRACE_SECONDS = 5.0
+"""How long a reconcile that was told to stop may take to do so before another worker takes its place."""
+
+
+class Engine(Generic[T]):
+    """The queue and the workers of one controller, and what follows from each outcome."""
+
+    def __init__(self, controller: Controller[T], *, cache: Cache, client: Client, statuses: StatusWriter, metrics: Metrics, log: Log) -> None:
+        self.controller, self.cache, self.client, self.statuses = controller, cache, client, statuses
+        self.kind: type[T] = controller.kind  # type: ignore[assignment]  # the class attribute cannot be generic
+        self.about = controller.kind.definition
+        self.metrics = metrics.controller(controller.name, controller.concurrency)
+        self.log = log.bind(controller=controller.name, controllerGroup=self.about.group, controllerKind=self.about.name)
+        controller.log = self.log
+        counters = metrics.queue(controller.name)
+        self.queue: WorkQueue[Key] = WorkQueue(counters)
+        counters.unfinished = self.queue.unfinished
+        self.store = cache.store(self.kind)
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.connect()
+
+    def connect(self) -> None:
+        """Connect everything that wakes our objects to the queue."""
+        attach_own(self.store, self.queue, self.controller.when)
+        for wake in self.controller.wakes:
+            if not isinstance(wake, OnTimer):
+                wake.attach(self.store, self.cache, self.queue)
+
+    def start(self) -> None:
+        """Start the workers and timers; the caches are filled by now."""
+        for _ in range(self.controller.concurrency):
+            self.spawn(self.work())
+        timers = [wake for wake in self.controller.wakes if isinstance(wake, OnTimer)]
+        if self.controller.resync_seconds:
+            timers.append(OnTimer(self.controller.resync_seconds, LOW))
+        for timer in timers:
+            self.spawn(timer.run(self.store, self.queue))
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """A task that we hold on to until it ends."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Take up nothing more, let what is in work end, and cancel what does not end in time."""
+        self.queue.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace_seconds):
+                await self.queue.drained()
+        for task in list(self.tasks):
+            task.cancel()
+        if self.tasks:
+            await asyncio.wait(self.tasks, timeout=GRACE_SECONDS)
+
+    async def work(self) -> None:
+        """Take up keys one after the other. A worker whose reconcile will not stop is replaced, and leaves when it does."""
+        replaced: list[Key] = []
+        loop = asyncio.get_running_loop()
+        while not replaced and (taken := await self.queue.get()) is not None:
+            key, priority = taken
+            watchdog = loop.call_later(self.controller.timeout_seconds + GRACE_SECONDS, self.replace_worker, replaced, key)
+            self.metrics.active(1)
+            started = loop.time()
+            try:
+                await self.process(key, priority)
+            finally:
+                watchdog.cancel()
+                self.metrics.active(-1)
+                self.metrics.took(loop.time() - started)
+                self.queue.done(key)
+
+    def replace_worker(self, replaced: list[Key], key: Key) -> None:
+        """The key stays locked, so it never runs twice at once; everybody else goes on."""
+        self.log.error("a reconcile does not stop although it was told to; another worker takes its place", object=str(key))
+        replaced.append(key)
+        self.spawn(self.work())
+
+    async def process(self, key: Key, priority: int) -> None:
+        """One key, from the cache to the queue again; nothing that goes wrong here leaves this key."""
+        seen = self.store.objects.get(key)
+        if seen is None:
+            self.queue.forget(key)
+            return
+        try:
+            outcome = await (self.statuses.refuse(seen, self.kind) if isinstance(seen, Undecoded) else self.handle(seen))
+        except Exception as error:
+            outcome = outcome_of_error(error, seen.metadata.generation)
+        self.settle(key, priority, outcome)
+
+    def settle(self, key: Key, priority: int, outcome: Outcome) -> None:
+        """Queue, metric and log line of an outcome."""
+        self.metrics.count(outcome.result, terminal=outcome.terminal, unexpected=outcome.unexpected)
+        if outcome.error is not None:
+            self.explain(key, outcome, outcome.error)
+        if outcome.backs_off:
+            self.queue.add_backed_off(key, priority)
+            return
+        self.queue.forget(key)
+        if outcome.again_after_seconds is not None:
+            self.queue.add_after(key, outcome.again_after_seconds, priority)
+
+    def explain(self, key: Key, outcome: Outcome, error: BaseException) -> None:
+        """The log line of a failure; what will pass is no error."""
+        log = self.log.bind(**{self.about.name: {"name": key.name, "namespace": key.namespace}}, namespace=key.namespace, name=key.name)
+        if outcome.result == "error":
+            log.error("Reconciler error", error=error)
+        else:
+            log.debug("not now, again later", error=error, seconds=outcome.again_after_seconds)
+
+    async def handle(self, seen: T) -> Outcome:
+        """Finalizer first, then the reconcile, then the status."""
+        finalizer = self.controller.finalizer
+        ours = finalizer in seen.metadata.finalizers
+        if seen.metadata.deletionTimestamp is not None:
+            return await self.say_goodbye(seen) if ours else Outcome("success", None)
+        if finalizer and not ours:
+            seen = await self.set_finalizers(seen, [*seen.metadata.finalizers, finalizer])
+        before = msgspec.json.encode(seen.status)
+        obj: T = replace(seen, status=msgspec.json.decode(before, type=self.kind.status_type))
+        given = obj.status
+        outcome = await self.attempt(self.controller.reconcile, obj)
+        if outcome.terminal and obj.status is given and msgspec.json.encode(given) == before:
+            obj.status = self.kind.status_type()
+        if outcome.condition is not None:
+            await self.statuses.write(seen, before, obj.status, outcome.condition, self.metrics)
+        return outcome
+
+    async def attempt(self, step: Callable[[T], Awaitable[object]], obj: T) -> Outcome:
+        """Run user code within its time; whatever it raises, hangs on or returns becomes an outcome of this key."""
+        seconds, generation = self.controller.timeout_seconds, obj.metadata.generation
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                returned = await step(obj)
+        except TimeoutError as error:
+            if not limit.expired():
+                return outcome_of_error(error, generation)
+            self.metrics.timed_out()
+            return outcome_of_error(TimeoutError(f"the reconcile took longer than {seconds:g} s and was stopped; it is tried again"), generation)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return outcome_of_error(error, generation)
+        except (Exception, SystemExit) as error:
+            return outcome_of_error(error, generation)
+        if not isinstance(obj.status, self.kind.status_type):
+            wrong = TypeError(f"the reconcile set status to {type(obj.status).__name__}, not {self.kind.status_type.__name__}")
+            obj.status = self.kind.status_type()
+            return outcome_of_error(wrong, generation)
+        return outcome_of_return(returned, generation)
+
+    async def say_goodbye(self, seen: T) -> Outcome:
+        """Finalize an object that is being deleted, then let it go."""
+        before = msgspec.json.encode(seen.status)
+        obj: T = replace(seen, status=msgspec.json.decode(before, type=self.kind.status_type))
+        outcome = await self.attempt(self.controller.finalize, obj)
+        if outcome.result == "success":
+            await self.set_finalizers(seen, [f for f in seen.metadata.finalizers if f != self.controller.finalizer])
+        elif outcome.condition is not None:
+            await self.statuses.write(seen, before, obj.status, outcome.condition, self.metrics)
+        return outcome
+
+    async def set_finalizers(self, seen: T, finalizers: list[str]) -> T:
+        """Write the list of finalizers, if nobody wrote since: a merge patch replaces it as a whole."""
+        metadata = {"resourceVersion": seen.metadata.resourceVersion, "uid": seen.metadata.uid, "finalizers": finalizers or None}
+        return await self.client.patch(self.kind, seen.key, {"metadata": metadata})

@@ -1,0 +1,236 @@
+"""Everything that can go wrong, as one tree by meaning. Catch the widest name that you can act on.
+
+    KubewrightError
+    ├── ConfigError             what we were given cannot work; a person has to change it
+    │   ├── KubeconfigError     names the file and the key
+    │   └── SchemaError         names the class and the field
+    ├── ApiError                the API server answered "no": its words, its code, its reason
+    │   ├── BadRequest          400
+    │   ├── Unauthorized        401
+    │   ├── Forbidden           403
+    │   ├── NotFound            404
+    │   │   └── KindMissing     404 for the kind itself: its CRD is not installed
+    │   ├── Conflict            409, somebody else wrote first, or a precondition does not hold
+    │   │   └── AlreadyExists   409 on create
+    │   ├── Gone                410, the resourceVersion is too old: list again
+    │   ├── TooLarge            413
+    │   ├── Invalid             422
+    │   ├── TooManyRequests     429, with `retry_after`
+    │   ├── Timeout             504 or a server-side timeout
+    │   └── ServerError         any other 5xx
+    ├── TransportError          no answer at all
+    │   ├── Unreachable         refused, reset, no route, no such name
+    │   ├── CertificateRefused  TLS failed: the reason and the fix
+    │   ├── TimedOut            our own deadline passed
+    │   └── TooMuch             the answer is larger than we are willing to hold
+    ├── Undecodable             an object that does not fit its class
+    ├── NotLeader               a write was stopped because the lease is not certainly ours
+    ├── LeaseLost               the lease went to somebody else: the process has to end
+    ├── Retry                   raised by a reconcile: not now, again in `after` seconds
+    └── Terminal                raised by a reconcile: trying again is useless until something changes
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+
+LONGEST_MESSAGE = 2000
+
+SECRET = re.compile(
+    r"""(?ix)
+    (bearer\s+|basic\s+)[a-z0-9._~+/=-]{6,}                                     # Authorization headers
+    | (\b(?:[a-z-]*token|password|passwd|secret|client-key-data)["']?\s*[:=]\s*["']?)[^\s"',;}&]+   # key: value
+    | (://)[^/\s:@]+:[^/\s@]+@                                                  # user:password@ in an address
+    """
+)
+
+
+def cut(text: str) -> str:
+    """The text without what looks like a credential, and of bounded length; for logs, statuses and exceptions."""
+    safe = SECRET.sub(lambda m: (m[1] or m[2] or m[3]) + "***" + ("@" if m[3] else ""), text)
+    return safe if len(safe) <= LONGEST_MESSAGE else safe[:LONGEST_MESSAGE] + "... (cut)"
+
+
+class KubewrightError(Exception):
+    """The root; its text is for people: what happened, what it means, what to do."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(cut(message))
+
+
+class ConfigError(KubewrightError):
+    """What we were given cannot work; a person has to change it."""
+
+
+class KubeconfigError(ConfigError):
+    """A kubeconfig that cannot be used: which file, which key, and why."""
+
+    def __init__(self, file: str, key: str, why: str) -> None:
+        super().__init__(f"kubeconfig {file}: {key}: {why}" if key else f"kubeconfig {file}: {why}")
+        self.file, self.key = file, key
+
+
+class SchemaError(ConfigError):
+    """A declaration that has no OpenAPI form: which class, which field, and why."""
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(f"{where}: {why}")
+        self.where = where
+
+
+class ApiError(KubewrightError):
+    """The API server answered "no"."""
+
+    code: ClassVar[int] = 0
+
+    def __init__(self, message: str, *, status: int = 0, reason: str = "", retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status or self.code
+        self.reason = reason
+        self.retry_after = retry_after
+
+
+class BadRequest(ApiError):
+    """The request makes no sense to the server: a bug on our side, or a server of another age."""
+
+    code = 400
+
+
+class Unauthorized(ApiError):
+    """The server does not know who we are: a token or certificate is missing, wrong or expired."""
+
+    code = 401
+
+
+class Forbidden(ApiError):
+    """The server knows who we are and says no: RBAC, or an admission plugin."""
+
+    code = 403
+
+
+class NotFound(ApiError):
+    """There is no such object."""
+
+    code = 404
+
+
+class KindMissing(NotFound):
+    """The server does not serve this kind: its CRD is not installed (or is being deleted)."""
+
+
+class Conflict(ApiError):
+    """Somebody else wrote first, or a precondition (resourceVersion, uid) does not hold: read again."""
+
+    code = 409
+
+
+class AlreadyExists(Conflict):
+    """There is an object of that name already."""
+
+
+class Gone(ApiError):
+    """The resourceVersion or the continue token is too old: list again."""
+
+    code = 410
+
+
+class TooLarge(ApiError):
+    """The server refuses an object of this size."""
+
+    code = 413
+
+
+class Invalid(ApiError):
+    """The object breaks a rule of its schema or of an admission plugin."""
+
+    code = 422
+
+
+class TooManyRequests(ApiError):
+    """The server asks for patience; `retry_after` says how much."""
+
+    code = 429
+
+
+class Timeout(ApiError):
+    """The server gave up waiting for something behind it."""
+
+    code = 504
+
+
+class ServerError(ApiError):
+    """The server failed; the same request may succeed later."""
+
+    code = 500
+
+
+class TransportError(KubewrightError):
+    """No answer: whether the call took effect is not known."""
+
+
+class Unreachable(TransportError):
+    """Nobody answers at that address."""
+
+
+class CertificateRefused(TransportError):
+    """The TLS handshake failed; the message says which certificate and why."""
+
+
+class TimedOut(TransportError):
+    """Our own deadline for the call has passed."""
+
+
+class TooMuch(TransportError):
+    """The answer, or one line of it, is larger than we are willing to hold in memory."""
+
+
+class Undecodable(KubewrightError):
+    """An object that does not fit its class, for example one written before a schema change."""
+
+
+class NotLeader(KubewrightError):
+    """A write was stopped because the lease is not certainly ours at this moment."""
+
+
+class LeaseLost(KubewrightError):
+    """The lease could not be renewed in time, or is somebody else's: this process may not act any more."""
+
+
+class Retry(KubewrightError):
+    """Raise it in a reconcile for what will pass: Ready becomes False with this reason, again in `after` seconds."""
+
+    def __init__(self, message: str, *, after: float, reason: str = "Retrying") -> None:
+        super().__init__(message)
+        self.after, self.reason = after, reason
+
+
+class Terminal(KubewrightError):
+    """Raise it in a reconcile when trying again is useless until the object, or what it depends on, changes.
+
+    The answer no longer holds, so a status that the reconcile has not set itself goes back to its defaults:
+    no old number survives next to Ready=False.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+BY_CODE: dict[int, type[ApiError]] = {
+    error.code: error
+    for error in (BadRequest, Unauthorized, Forbidden, NotFound, Conflict, Gone, TooLarge, Invalid, TooManyRequests, Timeout)
+}
+BY_REASON: dict[str, type[ApiError]] = {"AlreadyExists": AlreadyExists, "Expired": Gone, "Timeout": Timeout, "ServerTimeout": Timeout}
+
+
+def from_status(code: int, body: dict[str, Any], *, doing: str, retry_after: float | None = None) -> ApiError:
+    """The error for a `Status` body of the API server (or of a proxy in front of it), with its own words kept."""
+    reason = str(body.get("reason") or "")
+    words = str(body.get("message") or f"HTTP {code}")
+    error = BY_REASON.get(reason) or BY_CODE.get(code) or (ServerError if code >= 500 else ApiError)
+    if error is NotFound and "could not find the requested resource" in words:
+        error = KindMissing
+    details = body.get("details") or {}
+    patience = retry_after if retry_after is not None else details.get("retryAfterSeconds")
+    return error(f"{doing}: {words}", status=code, reason=reason, retry_after=patience)

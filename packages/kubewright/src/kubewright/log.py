@@ -1,0 +1,253 @@
+"""Structured logging on the standard library, in the form of controller-runtime's zap: same flags, same keys, same two encodings.
+
+    log = Log("controller", controller="hostinfo")
+    log = log.bind(HostInfo=key, reconcileID=number)
+    log.info("status written", revision=17)
+    log.error("reconcile failed", error=error)
+
+A `Log` is a value that is handed on: there is no ambient context. A line that is not wanted costs one level check.
+Whatever is written passes `errors.cut`, so that a credential inside a message, an error or a field is never printed.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal, TextIO
+
+import msgspec
+
+from .errors import ConfigError, KubewrightError, cut
+from .flags import flag
+from .meta import Key
+
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR, "panic": logging.CRITICAL}
+HANDLER = "kubewright"
+DEEPEST = 8
+LONGEST_TRACE_FRAMES = 40
+
+SECRET_NAME = re.compile(r"(?i).*(token|password|passwd|secret|authorization|client-key-data)")
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+@dataclass(frozen=True)
+class LogOptions:
+    """The flags of zap, as controller-runtime names them."""
+
+    devel: bool = flag("zap-devel", False, "Development defaults: console encoder, debug level, stack traces from warnings on.")
+    level: str = flag("zap-log-level", "", "What to log: debug, info, error, panic, or a number above 0 for more than debug.")
+    encoder: Literal["json", "console"] | None = flag("zap-encoder", None, "How to write: json, unless -zap-devel is given.")
+    stacktrace_level: Literal["info", "error", "panic"] | None = flag("zap-stacktrace-level", None, "From which level on stack traces.")
+    time_encoding: Literal["rfc3339", "rfc3339nano", "iso8601", "epoch", "millis", "nanos"] = flag(
+        "zap-time-encoding", "rfc3339", "How to write the time."
+    )
+
+
+def configure(options: LogOptions, stream: TextIO | None = None) -> None:
+    """Send every line of the process, ours and the libraries', to stderr (or `stream`) in one form. Called once, by main."""
+    handler = logging.StreamHandler(stream)
+    handler.set_name(HANDLER)
+    handler.setFormatter(formatter_for(options))
+    root = logging.getLogger()
+    for old in [each for each in root.handlers if each.get_name() == HANDLER]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(threshold(options))
+
+
+def threshold(options: LogOptions) -> int:
+    """The lowest level that is written; verbosity 1 is debug, and each step above it lets one level more through."""
+    text = options.level.lower() or ("debug" if options.devel else "info")
+    if text in LEVELS:
+        return LEVELS[text]
+    if text.isdecimal() and int(text) > 0:
+        return max(1, logging.DEBUG + 1 - int(text))
+    raise ConfigError(f'-zap-log-level "{options.level}": it has to be debug, info, error, panic or a whole number above 0')
+
+
+def formatter_for(options: LogOptions) -> LineFormatter:
+    """The formatter that the flags ask for."""
+    traces_from = LEVELS[options.stacktrace_level or ("warn" if options.devel else "error")]
+    kind = ConsoleFormatter if (options.encoder or ("console" if options.devel else "json")) == "console" else JsonFormatter
+    return kind(traces_from, TIMES[options.time_encoding])
+
+
+class Log:
+    """A logger with fields bound to it; a value to hand on, cheap enough to make one for each reconcile."""
+
+    __slots__ = ("fields", "logger")
+
+    def __init__(self, name: str, /, **fields: object) -> None:
+        self.logger = logging.getLogger(name)
+        self.fields = fields
+
+    def bind(self, /, **fields: object) -> Log:
+        """The same logger with more fields; they are turned into text only when a line is written."""
+        bound = object.__new__(Log)
+        bound.logger = self.logger
+        bound.fields = self.fields | fields
+        return bound
+
+    def debug(self, message: str, /, error: BaseException | None = None, **fields: object) -> None:
+        """For whoever is looking into something."""
+        if self.logger.isEnabledFor(logging.DEBUG):
+            self.write(logging.DEBUG, message, error, fields)
+
+    def info(self, message: str, /, error: BaseException | None = None, **fields: object) -> None:
+        """What was done."""
+        if self.logger.isEnabledFor(logging.INFO):
+            self.write(logging.INFO, message, error, fields)
+
+    def warning(self, message: str, /, error: BaseException | None = None, **fields: object) -> None:
+        """What will pass by itself, but should not become a habit."""
+        if self.logger.isEnabledFor(logging.WARNING):
+            self.write(logging.WARNING, message, error, fields)
+
+    def error(self, message: str, /, error: BaseException | None = None, **fields: object) -> None:
+        """What failed."""
+        if self.logger.isEnabledFor(logging.ERROR):
+            self.write(logging.ERROR, message, error, fields)
+
+    def write(self, level: int, message: str, error: BaseException | None, fields: dict[str, object]) -> None:
+        """Hand the line to the standard library, without its walk up the stack for a file name that we do not print."""
+        about = (type(error), error, error.__traceback__) if error is not None else None
+        record = logging.LogRecord(self.logger.name, level, "", 0, message, (), about)
+        record.fields = self.fields | fields
+        self.logger.handle(record)
+
+
+class LineFormatter(logging.Formatter):
+    """What both encodings have in common: which fields a record has, and which errors deserve a stack trace."""
+
+    def __init__(self, traces_from: int, time_text: Callable[[float], str | float | int]) -> None:
+        super().__init__()
+        self.traces_from, self.time_text = traces_from, time_text
+
+    def fields_of(self, record: logging.LogRecord) -> dict[str, Any]:
+        """The record's fields as plain values, `error` last."""
+        given: Mapping[str, object] = getattr(record, "fields", {})
+        fields = {name: plain(value, name) for name, value in given.items()}
+        error = record.exc_info[1] if record.exc_info else None
+        return fields | {"error": described(error)} if error is not None else fields
+
+    def trace_of(self, record: logging.LogRecord) -> str:
+        """The stack trace, or "": our own errors are expected and say all that there is to say."""
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None or record.levelno < self.traces_from or isinstance(error, KubewrightError):
+            return ""
+        lines = "".join(traceback.format_exception(error, limit=-LONGEST_TRACE_FRAMES)).splitlines()
+        return "\n".join(safe(line) for line in lines)
+
+
+class JsonFormatter(LineFormatter):
+    """One JSON object on a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "level": level_name(record.levelno),
+            "ts": self.time_text(record.created),
+            "logger": record.name,
+            "msg": safe(record.getMessage()),
+        }
+        for name, value in self.fields_of(record).items():
+            line[f"{name}_" if name in line else name] = value
+        if trace := self.trace_of(record):
+            line["stacktrace"] = trace
+        return msgspec.json.encode(line).decode()
+
+
+class ConsoleFormatter(LineFormatter):
+    """Columns with tabs between them, and the fields as JSON at the end; a stack trace follows, each line of it indented."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        columns = [str(self.time_text(record.created)), level_name(record.levelno).upper(), record.name, safe(record.getMessage())]
+        if fields := self.fields_of(record):
+            columns.append(msgspec.json.format(msgspec.json.encode(fields), indent=0).decode())
+        line = "\t".join(CONTROL.sub(escaped, column) for column in columns)
+        trace = "".join(f"\n\t{CONTROL.sub(escaped, each)}" for each in self.trace_of(record).splitlines())
+        return line + trace
+
+
+def level_name(level: int) -> str:
+    """zap's word for a level, and its odd one for what is below debug."""
+    name = next((name for name, number in reversed(LEVELS.items()) if level >= number), "")
+    return name or f"Level({level - logging.DEBUG - 1})"
+
+
+def plain(value: object, name: str = "", depth: int = 0) -> Any:
+    """The value as JSON can hold it, without credentials: neither inside texts nor under a telling name."""
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case str() | bytes() if name and SECRET_NAME.fullmatch(name):
+            return "***"
+        case str():
+            return safe(value)
+        case Key():
+            return {"name": safe(value.name), "namespace": safe(value.namespace)}
+        case BaseException():
+            return described(value)
+        case _ if depth >= DEEPEST:
+            return "..."
+        case Mapping():
+            return {safe(str(key)): plain(each, str(key), depth + 1) for key, each in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [plain(each, name, depth + 1) for each in value]
+        case msgspec.Struct():
+            return plain(msgspec.to_builtins(value, enc_hook=str), name, depth + 1)
+        case _:
+            return as_text(value)
+
+
+def as_text(value: object) -> str:
+    """`str(value)`, or the type's name where that fails: a log line must not be what breaks."""
+    try:
+        return safe(str(value))
+    except Exception:
+        return f"<{type(value).__name__}>"
+
+
+def described(error: BaseException) -> str:
+    """An error in one line; the type's name goes before what was not written for people."""
+    words = as_text(error)
+    return words if isinstance(error, KubewrightError) else f"{type(error).__name__}: {words}" if words else type(error).__name__
+
+
+def safe(text: str) -> str:
+    """The text without credentials and of bounded length, and encodable whatever came from outside."""
+    return cut(text) if text.isascii() else cut(text.encode(errors="backslashreplace").decode())
+
+
+def escaped(found: re.Match[str]) -> str:
+    """A control character in writing, so that no message can start a line of its own or steer a terminal."""
+    return found[0].encode("unicode_escape").decode()
+
+
+def rfc3339(seconds: float) -> str:
+    """2026-01-02T15:04:05Z"""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def rfc3339_nano(seconds: float) -> str:
+    """2026-01-02T15:04:05.123456Z, without the zeros at the end."""
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%f").rstrip("0").rstrip(".") + "Z"
+
+
+def iso8601(seconds: float) -> str:
+    """2026-01-02T15:04:05.123Z"""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+TIMES: dict[str, Callable[[float], str | float | int]] = {
+    "rfc3339": rfc3339,
+    "rfc3339nano": rfc3339_nano,
+    "iso8601": iso8601,
+    "epoch": lambda seconds: seconds,
+    "millis": lambda seconds: seconds * 1e3,
+    "nanos": lambda seconds: int(seconds * 1e9),
+}

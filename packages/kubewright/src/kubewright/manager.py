@@ -1,0 +1,224 @@
+"""The process: connections, caches, the lease, the controllers, the endpoints; started in order, stopped in reverse.
+
+    reach the API server -> endpoints -> watches -> the lease -> each controller as soon as its caches are filled
+    a signal -> no new keys -> what is in work ends -> events written -> services closed -> lease released -> connections closed
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import uuid
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from .cache import Cache
+from .client import Client
+from .controller import Controller
+from .engine import Engine
+from .errors import ConfigError
+from .kind import Object, Resource
+from .kubeconfig import Connection
+from .leader import Leader
+from .log import Log
+from .meta import Key
+from .metrics import Metrics
+from .recorder import Recorder
+from .reflector import Reflector
+from .review import ApiReviewer
+from .server import Server
+from .source import OnKind, OnOwned
+from .status import StatusWriter
+from .transport import Request, Transport
+
+# A bookmark shows life once a minute and a dead watch is noticed after 70 s; beyond this, something is really wrong.
+OLDEST_WATCH_SECONDS = 100.0
+LAG_SECONDS = 5.0
+
+
+class Service(Protocol):
+    """Something that lives beside the controllers, such as a connection to another system."""
+
+    async def run(self) -> None:
+        """Live until cancelled, then clean up."""
+        ...
+
+
+def identity_of_this_process() -> str:
+    """A name that no other process has, and that a person can trace to its Pod."""
+    return f"{socket.gethostname()}_{uuid.uuid4()}"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a manager runs; every field has a flag in `command.py`."""
+
+    name: str = "manager"
+    metrics_address: str = ":8080"
+    metrics_secure: bool = False
+    metrics_certificates: str = ""
+    health_address: str = ""
+    leader_election: bool = False
+    lease_name: str = ""
+    lease_namespace: str = ""
+    namespaces: tuple[str, ...] = ()
+    stop_seconds: float = 30.0
+    identity: str = field(default_factory=identity_of_this_process)
+
+
+class Manager:
+    """Add controllers, then `await run()`."""
+
+    def __init__(self, connection: Connection, options: Options | None = None) -> None:
+        self.options = options or Options()
+        self.log = Log("manager")
+        self.metrics = Metrics()
+        agent = f"{self.options.name}/{os.getpid()} (kubewright)"
+        may_write = self.may_write if self.options.leader_election else None
+        self.transport = Transport(connection, metrics=self.metrics, may_write=may_write, user_agent=agent)
+        self.aside = self.transport.unguarded()
+        self.cache = Cache(self.log)
+        self.client = Client(self.transport, field_manager=self.options.name, wrote=self.cache.wrote)
+        self.recorder = Recorder(self.client, self.metrics, self.log, component=self.options.name, instance=self.options.identity)
+        lease = Key(self.options.lease_namespace or connection.namespace, self.options.lease_name or f"{self.options.name}-leader")
+        aside = Client(self.aside, field_manager=self.options.name)
+        self.leader = Leader(aside, lease, self.options.identity, metrics=self.metrics, log=self.log)
+        self.reviewer = ApiReviewer(aside)
+        self.controllers: list[Controller[Any]] = []
+        self.services: list[Service] = []
+        self.reflectors: dict[type[Object], list[Reflector[Any]]] = {}
+
+    def may_write(self) -> bool:
+        """Whether a write may leave at this moment."""
+        return self.leader.is_leader_now()
+
+    def add(self, controller: Controller[Any]) -> None:
+        """Run this controller; one a kind, since two writers of one status would fight."""
+        if any(other.kind is controller.kind for other in self.controllers):
+            raise ConfigError(f"there are two controllers for {controller.kind.__name__}; one kind has one")
+        self.controllers.append(controller)
+
+    def add_service(self, service: Service) -> None:
+        """Run this beside the controllers, from before their start until after their end."""
+        self.services.append(service)
+
+    async def run(self, stop: asyncio.Event | None = None) -> None:
+        """Run until `stop` is set or something essential fails; what fails here is raised after an orderly end."""
+        stop = stop or asyncio.Event()
+        server = self.server()
+        try:
+            version = await self.transport.send(Request("GET", "/version", doing="reach the API server", timeout_seconds=10))
+            self.log.debug("reached the API server", server=self.transport.connection.server, version=version.decode(errors="replace"))
+            engines = [self.engine(controller) for controller in self.controllers]
+            await server.start()
+            async with asyncio.TaskGroup() as group:
+                lives = [group.create_task(work) for work in self.lives(engines)]
+                ending = group.create_task(stop.wait())
+                await ending
+                await self.wind_down(engines, lives)
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        finally:
+            await server.stop()
+            await self.leader.release()
+            await self.transport.close()
+            await self.aside.close()
+
+    def lives(self, engines: list[Engine[Any]]) -> list[Coroutine[Any, Any, None]]:
+        """Everything that runs until the end."""
+        watches = [reflector.run() for reflectors in self.reflectors.values() for reflector in reflectors]
+        others = [service.run() for service in self.services]
+        return [*watches, *others, self.recorder.run(), self.measure_lag(), self.lead(engines)]
+
+    async def wind_down(self, engines: list[Engine[Any]], lives: list[asyncio.Task[None]]) -> None:
+        """No key half done: engines end first, while watches, services and the lease still live."""
+        self.log.info("stopping: finishing what is in work", seconds=self.options.stop_seconds)
+        await asyncio.gather(*(engine.stop(self.options.stop_seconds * 0.8) for engine in engines))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await self.recorder.flush()
+        for task in lives:
+            task.cancel()
+
+    def engine(self, controller: Controller[Any]) -> Engine[Any]:
+        """The engine of a controller, and a watch for every kind that it depends on."""
+        statuses = StatusWriter(self.client, self.recorder)
+        engine: Engine[Any] = Engine(
+            controller, cache=self.cache, client=self.client, statuses=statuses, metrics=self.metrics, log=Log("controller")
+        )
+        for kind in kinds_of(controller):
+            if kind not in self.reflectors:
+                self.reflectors[kind] = self.watches(kind)
+        return engine
+
+    def watches(self, kind: type[Object]) -> list[Reflector[Any]]:
+        """One watch of the kind for the whole cluster, or one a namespace where the manager is confined to some."""
+        namespaces = self.options.namespaces if kind.definition.namespaced else ()
+        store = self.cache.store(kind)
+        log = Log("cache")
+        made = [Reflector(kind, store, self.client, self.metrics, log, namespace=name) for name in namespaces or ("",)]
+        resource = kind.definition.resource
+        self.metrics.watch(resource, age=lambda: max(r.age_seconds for r in made), objects=lambda: len(store.objects))
+        return made
+
+    async def lead(self, engines: list[Engine[Any]]) -> None:
+        """Wait for the lease (the caches fill meanwhile), start the controllers, and keep the lease."""
+        if not self.options.leader_election:
+            await asyncio.gather(*(self.start(engine) for engine in engines))
+            return
+        await self.leader.acquire()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.leader.hold())
+            for engine in engines:
+                group.create_task(self.start(engine))
+
+    async def start(self, engine: Engine[Any]) -> None:
+        """Start an engine when every cache that its reconcile reads is filled; a kind that is missing keeps only its own waiting."""
+        for kind in kinds_of(engine.controller):
+            for reflector in self.reflectors[kind]:
+                await reflector.synced.wait()
+        self.log.info("Starting workers", controller=engine.controller.name, **{"worker count": engine.controller.concurrency})
+        engine.start()
+
+    async def measure_lag(self) -> None:
+        """How late the event loop is: a blocking call anywhere shows here."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + LAG_SECONDS
+            await asyncio.sleep(LAG_SECONDS)
+            self.metrics.lag(loop.time() - due)
+
+    def server(self) -> Server:
+        """The endpoints, with a readiness check a watched kind."""
+        reviewer = self.reviewer if self.options.metrics_secure else None
+        server = Server(
+            self.metrics,
+            metrics_address=self.options.metrics_address,
+            health_address=self.options.health_address,
+            secure=self.options.metrics_secure,
+            certificates=self.options.metrics_certificates,
+            reviewer=reviewer,
+        )
+        server.add_ready_check("watches", self.watch_problem)
+        return server
+
+    def watch_problem(self) -> str | None:
+        """What is wrong with the watches, None if nothing is."""
+        for reflectors in self.reflectors.values():
+            for reflector in reflectors:
+                if reflector.problem:
+                    return f"{reflector.name}: {reflector.problem}"
+                if not reflector.synced.is_set():
+                    return f"{reflector.name}: not listed yet"
+                if reflector.age_seconds > OLDEST_WATCH_SECONDS:
+                    return f"{reflector.name}: nothing heard for {reflector.age_seconds:.0f} s"
+        return None
+
+
+def kinds_of(controller: Controller[Any]) -> list[type[Object]]:
+    """The kinds that a controller reads from the cache: its own and those that wake it."""
+    own: type[Resource[Any, Any]] = controller.kind
+    return [own, *(wake.kind for wake in controller.wakes if isinstance(wake, OnKind | OnOwned))]

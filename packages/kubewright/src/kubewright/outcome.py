@@ -1,0 +1,69 @@
+"""How a reconcile ended, and the one switch that turns an error into queue, condition, event, metric and log line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from .controller import Done
+from .errors import Conflict, KubewrightError, NotLeader, Retry, Terminal, TooManyRequests, cut
+from .meta import Condition
+
+READY = "Ready"
+CONFLICT_SECONDS = 0.05
+Result = Literal["success", "error", "requeue", "requeue_after"]
+"""The values of controller_runtime_reconcile_total's label `result`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What follows from a reconcile, before anything is done about it."""
+
+    result: Result
+    condition: Condition | None
+    """None leaves the status as it is: nothing was learnt about the object."""
+    again_after_seconds: float | None = None
+    backs_off: bool = False
+    terminal: bool = False
+    unexpected: bool = False
+    error: BaseException | None = None
+
+
+def ready(status: Literal["True", "False", "Unknown"], reason: str, message: str, generation: int) -> Condition:
+    """The Ready condition."""
+    return Condition(type=READY, status=status, reason=reason, message=message, observedGeneration=generation)
+
+
+def outcome_of_return(returned: object, generation: int) -> Outcome:
+    """What a reconcile returned: nothing, or Done; anything else is a mistake of its author, said as one."""
+    if returned is None:
+        return Outcome("success", ready("True", "Reconciled", "", generation))
+    if not isinstance(returned, Done):
+        return outcome_of_error(TypeError(f"the reconcile returned {type(returned).__name__}; return None or Done(...)"), generation)
+    after = returned.again_after_seconds
+    condition = ready("True", returned.reason, returned.message, generation)
+    return Outcome("success" if after is None else "requeue_after", condition, after)
+
+
+def outcome_of_error(error: BaseException, generation: int) -> Outcome:
+    """The switch."""
+    match error:
+        case Retry():
+            return Outcome("requeue_after", ready("False", error.reason, str(error), generation), error.after, error=error)
+        case Terminal():
+            return Outcome("error", ready("False", error.reason, str(error), generation), terminal=True, error=error)
+        case NotLeader():
+            # The process is about to end; the next leader does the work.
+            return Outcome("requeue", None, error=error)
+        case Conflict():
+            # Somebody wrote first: their change is on its way to us, and nothing is wrong with the object.
+            return Outcome("requeue_after", None, CONFLICT_SECONDS, error=error)
+        case TooManyRequests(retry_after=float() | int() as after):
+            return Outcome("requeue_after", None, float(after), error=error)
+        case KubewrightError():
+            return Outcome("error", ready("False", type(error).__name__, str(error), generation), backs_off=True, error=error)
+        case TimeoutError():
+            return Outcome("error", ready("False", "TimedOut", str(error) or "timed out", generation), backs_off=True, error=error)
+        case _:
+            words = f"{type(error).__name__}: {cut(str(error))}; it is tried again with back-off"
+            return Outcome("error", ready("False", "Error", words, generation), backs_off=True, unexpected=True, error=error)

@@ -1,0 +1,59 @@
+"""Laying our typed view of an object over the stored JSON, so that fields we do not know survive a replace."""
+
+from __future__ import annotations
+
+from typing import Any, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Struct
+
+from .kind import Object, plain
+from .schema import ListType, without_none
+
+Json = dict[str, Any]
+
+
+def overlay(stored: Json, obj: Object) -> Json:
+    """The stored object with every field that our class knows set (or removed) as in `obj`, and the rest kept."""
+    return merged(stored, plain(msgspec.to_builtins(obj)), type(obj)) | {
+        "apiVersion": obj.definition.api_version,
+        "kind": obj.definition.name,
+    }
+
+
+def merged(stored: Json, ours: Json, struct: type[Struct]) -> Json:
+    """One struct over one JSON object: known fields are ours, also when that means gone."""
+    hints = get_type_hints(struct, include_extras=True)
+    result = dict(stored)
+    for info in msgspec.structs.fields(struct):
+        name = info.encode_name
+        if name not in ours:
+            result.pop(name, None)
+        else:
+            result[name] = merged_value(stored.get(name), ours[name], resolved(hints[info.name], struct))
+    return result
+
+
+def resolved(hint: Any, struct: type[Struct]) -> Any:
+    """The annotation with the type variables of `Resource[Spec, Status]` filled in."""
+    return {"SpecT": getattr(struct, "spec_type", None), "StatusT": getattr(struct, "status_type", None)}.get(getattr(hint, "__name__", ""), hint)
+
+
+def merged_value(stored: Any, ours: Any, hint: Any) -> Any:
+    """One value over another, going down where both are structs or lists of structs."""
+    bare, markers = without_none(hint, "overlay")
+    if isinstance(bare, type) and issubclass(bare, Struct) and isinstance(stored, dict):
+        return merged(stored, ours, bare)
+    if get_origin(bare) is list and isinstance(stored, list):
+        item = get_args(bare)[0]
+        keys = next((m.keys for m in markers if isinstance(m, ListType)), ())
+        return [merged_value(partner(stored, value, index, keys), value, item) for index, value in enumerate(ours)]
+    return ours
+
+
+def partner(stored: list[Any], value: Any, index: int, keys: tuple[str, ...]) -> Any:
+    """The stored item that is the same as ours: by the list-map keys, else by position."""
+    if keys and isinstance(value, dict):
+        same = (item for item in stored if isinstance(item, dict) and all(item.get(k) == value.get(k) for k in keys))
+        return next(same, None)
+    return stored[index] if index < len(stored) else None

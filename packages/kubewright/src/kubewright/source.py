@@ -1,0 +1,157 @@
+"""What puts keys on a queue: the kind itself, other kinds through an index, an outside stream, a timer.
+
+A key travels, never an event: whatever happened, the reconcile reads how things are now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from .cache import Cache, Index, IndexFunction, Store, Via
+from .kind import Object
+from .meta import Key
+from .workqueue import LOW, NORMAL, WorkQueue
+
+When = Callable[[Any, Any], bool]
+"""Whether a change, given as (old, new), matters."""
+
+
+class Stream:
+    """Changes of things outside Kubernetes: whoever follows them publishes the name of what changed."""
+
+    def __init__(self) -> None:
+        self.listeners: list[Callable[[str], None]] = []
+
+    def publish(self, name: str) -> None:
+        """Wake every object that depends on this name."""
+        for listener in self.listeners:
+            listener(name)
+
+
+def created_or_deleted(old: Any, new: Any) -> bool:
+    """A `when` for those who care only whether something exists."""
+    return (old is None) != (new is None)
+
+
+def any_change(old: Any, new: Any) -> bool:
+    """The default `when`."""
+    return True
+
+
+def spec_changed(old: Any, new: Any) -> bool:
+    """A `when` that looks past status updates: generation moves only with the spec (and with deletion)."""
+    return created_or_deleted(old, new) or bool(old.metadata.generation != new.metadata.generation)
+
+
+def only_status_moved(old: Any, new: Any) -> bool:
+    """Whether a write of our own touched nothing that a reconcile reads: then it need not run again for it."""
+    if old is None or new is None:
+        return False
+    a, b = old.metadata, new.metadata
+    return bool(a.uid == b.uid and a.generation == b.generation and a.labels == b.labels and a.annotations == b.annotations)
+
+
+def name_of(obj: Object) -> str:
+    """The default `of`: what another object is known by."""
+    return obj.metadata.name
+
+
+@dataclass(frozen=True)
+class OnKind:
+    """Changes of another kind wake the objects whose `by` has one of its `of` values."""
+
+    kind: type[Object]
+    by: IndexFunction
+    of: IndexFunction = name_of
+    when: When = any_change
+
+    @property
+    def index(self) -> str:
+        """The name of the index on our own kind."""
+        return f"wake-on-{self.kind.definition.resource}"
+
+    def attach(self, own: Store[Any], cache: Cache, queue: WorkQueue[Key]) -> None:
+        """From now on, the other kind's changes go to the queue."""
+        own.add_index(self.index, self.by)
+        reader = Index(self.of)
+
+        def hear(key: Key, old: Any, new: Any, via: Via) -> None:
+            if via is Via.FIRST_LIST or not self.when(old, new):
+                return
+            for value in {*reader.values_of(old), *reader.values_of(new)}:
+                wake(own.keys_by(self.index, value), queue)
+
+        cache.store(self.kind).listeners.append(hear)
+
+
+@dataclass(frozen=True)
+class OnOwned:
+    """Changes of objects that ours own wake the owner."""
+
+    kind: type[Object]
+
+    def attach(self, own: Store[Any], cache: Cache, queue: WorkQueue[Key]) -> None:
+        """From now on, changes of owned objects go to the queue as their owner's key."""
+
+        def hear(key: Key, old: Any, new: Any, via: Via) -> None:
+            if via is not Via.FIRST_LIST:
+                wake({owner for obj in (old, new) if obj is not None for owner in self.owners(obj, own)}, queue)
+
+        cache.store(self.kind).listeners.append(hear)
+
+    def owners(self, obj: Object, own: Store[Any]) -> Iterable[Key]:
+        """The keys of the objects of our kind that own this one."""
+        for reference in obj.metadata.ownerReferences:
+            if reference.kind == own.kind.name and reference.apiVersion.rpartition("/")[0] == own.kind.group:
+                yield Key(obj.metadata.namespace if own.kind.namespaced else "", reference.name)
+
+
+@dataclass(frozen=True)
+class OnStream:
+    """Names published by an outside stream wake the objects whose `by` has that name."""
+
+    stream: Stream
+    by: IndexFunction
+
+    def attach(self, own: Store[Any], cache: Cache, queue: WorkQueue[Key]) -> None:
+        """From now on, what the stream publishes goes to the queue."""
+        index = f"wake-on-stream-{id(self.stream)}"
+        own.add_index(index, self.by)
+        self.stream.listeners.append(lambda name: wake(own.keys_by(index, name), queue))
+
+
+@dataclass(frozen=True)
+class OnTimer:
+    """Every so often all objects, spread over a tenth of the period so that they do not come as one wave."""
+
+    seconds: float
+    priority: int = NORMAL
+
+    async def run(self, own: Store[Any], queue: WorkQueue[Key]) -> None:
+        """Tick until cancelled."""
+        while True:
+            await asyncio.sleep(self.seconds)
+            for key in list(own.objects):
+                queue.add_after(key, random.uniform(0, self.seconds / 10), self.priority)
+
+
+def attach_own(own: Store[Any], queue: WorkQueue[Key], when: When) -> None:
+    """The kind itself: the first list with low priority, so that a person's edit overtakes it."""
+
+    def hear(key: Key, old: Any, new: Any, via: Via) -> None:
+        if via is Via.OWN_WRITE and only_status_moved(old, new):
+            return
+        if when(old, new):
+            queue.add(key, LOW if via is Via.FIRST_LIST else NORMAL)
+
+    own.listeners.append(hear)
+
+
+def wake(keys: Iterable[Key], queue: WorkQueue[Key]) -> None:
+    """Put keys on the queue."""
+    for key in keys:
+        queue.add(key)

@@ -1,0 +1,81 @@
+"""The only writer of status: what changed, once, or nothing; and an event when readiness turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import msgspec
+
+from .client import Client, Undecoded
+from .diff import merge_patch
+from .errors import NotFound, Undecodable
+from .kind import Resource, Status, plain
+from .meta import Condition, with_condition
+from .metrics import ControllerMetrics
+from .outcome import READY, Outcome, ready
+from .recorder import Recorder
+
+T = TypeVar("T", bound=Resource[Any, Any])
+
+
+class StatusWriter:
+    """Writes statuses through the client; the answer enters the cache there."""
+
+    def __init__(self, client: Client, recorder: Recorder) -> None:
+        self.client, self.recorder = client, recorder
+
+    async def write(self, seen: T, before: bytes, status: Any, condition: Condition, metrics: ControllerMetrics) -> None:
+        """Send what changed of the status since `before`, if anything.
+
+        A merge patch replaces a list as a whole, so with other writers' conditions in it the write is conditional.
+        """
+        if isinstance(status, Status):
+            complete(status, seen, condition)
+        after = msgspec.json.encode(status)
+        patch = {} if after == before else merge_patch(plain(msgspec.json.decode(before)), plain(msgspec.json.decode(after)))
+        if not patch:
+            metrics.unchanged()
+            return
+        shared = "conditions" in patch and any(c.type != READY for c in seen.status.conditions)
+        with suppress(NotFound):
+            await self.send(seen, type(seen), patch, conditional=shared)
+            metrics.wrote()
+        self.tell(seen, type(seen), seen.status.conditions if isinstance(status, Status) else (), condition)
+
+    async def refuse(self, seen: Undecoded, kind: type[T]) -> Outcome:
+        """Say in the object's own status that it does not decode; trying again is useless until it changes."""
+        words = f"{seen.why}. Change the object so that it fits the schema: kubectl explain {kind.definition.name.lower()}"
+        condition = ready("False", "Undecodable", words, seen.metadata.generation)
+        conditions = with_condition(seen.conditions, condition)
+        if conditions != seen.conditions:
+            with suppress(NotFound, Undecodable):
+                await self.send(seen, kind, {"conditions": plain(msgspec.to_builtins(conditions))}, conditional=True)
+            self.tell(seen, kind, seen.conditions, condition)
+        return Outcome("error", condition, terminal=True)
+
+    async def send(self, seen: T | Undecoded, kind: type[T], patch: dict[str, Any], *, conditional: bool) -> None:
+        """One status patch of this very object: by its uid, and by its revision where it must be."""
+        metadata = seen.metadata
+        revision = metadata.resourceVersion if conditional else ""
+        await self.client.patch_status(kind, metadata.key, patch, uid=metadata.uid, revision=revision)
+
+    def tell(self, seen: T | Undecoded, kind: type[T], conditions: Sequence[Condition], now: Condition) -> None:
+        """An event when readiness turns False (or False for another reason), and when it is True again. A first success is no news."""
+        old = next((c for c in conditions if c.type == READY), None)
+        before = (old.status, old.reason, old.message) if old is not None else ("", "", "")
+        if now.status == "False" and before != (now.status, now.reason, now.message):
+            self.recorder.event(seen, kind.definition, "Warning", now.reason, now.message)
+        elif now.status == "True" and before[0] == "False":
+            self.recorder.event(seen, kind.definition, "Normal", now.reason, now.message or "works again")
+
+
+def complete(status: Status, seen: Resource[Any, Any], condition: Condition) -> None:
+    """Add what a kind never writes: the conditions that were there, Ready, and observedGeneration."""
+    conditions: list[Condition] = list(seen.status.conditions)
+    for own in status.conditions:
+        if own not in conditions:
+            conditions = with_condition(conditions, own)
+    status.conditions = with_condition(conditions, condition)
+    status.observedGeneration = seen.metadata.generation

@@ -1,0 +1,102 @@
+"""A real kube-apiserver for tests, which can be killed and started again on the same port."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from .access import Https
+from .port import Port
+from .process import Process
+from .waiting import eventually
+
+READY_WITHIN_SECONDS = 60.0
+GRACE_SECONDS = 5.0
+
+
+class StartFailed(Exception):
+    """A part of the control plane did not come up: which, why, and the end of its log."""
+
+
+class ApiServer:
+    """One kube-apiserver; `folder` holds the keys and certificates that the control plane wrote, and gets the log."""
+
+    def __init__(self, binary: Path, folder: Path, etcd_url: str, admin_tls: ssl.SSLContext, flags: Sequence[str]) -> None:
+        self.admin_tls = admin_tls
+        self.port = Port()
+        self.url = f"https://127.0.0.1:{self.port.number}"
+        arguments = [str(binary), *standard_flags(folder, self.port.number, etcd_url), *flags]
+        self.process = Process("kube-apiserver", arguments, folder / f"kube-apiserver-{self.port.number}.log")
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Start it, and return when it is ready."""
+        self.process.start()
+        try:
+            await eventually(self.ready_or_dead, within=READY_WITHIN_SECONDS, every=0.05)
+        except AssertionError as not_ready:
+            await self.process.kill()
+            raise StartFailed(f"kube-apiserver did not start: {not_ready}. The end of its log:\n{self.process.tail()}") from None
+        if not self.process.running:
+            raise StartFailed(f"kube-apiserver did not start: it ended by itself. The end of its log:\n{self.process.tail()}")
+
+    async def stop(self) -> None:
+        """End it for good."""
+        await self.end()
+        self.port.release()
+
+    async def end(self) -> None:
+        """Ask it to end, and insist after a grace: open watches would keep it for a minute."""
+        await self.process.stop(GRACE_SECONDS)
+
+    async def kill(self) -> None:
+        """Kill it (SIGKILL): no goodbye on any connection but the kernel's."""
+        await self.process.kill()
+
+    def https(self) -> Https:
+        """A connection for plain calls as an administrator."""
+        return Https(self.url, self.admin_tls)
+
+    async def ready_or_dead(self) -> bool:
+        """True when waiting for it has an end; raises what keeps it from serving."""
+        if self.process.running:
+            await asyncio.to_thread(self.ask_for_readiness)
+        return True
+
+    def ask_for_readiness(self) -> None:
+        """Raise unless it serves; the default namespace comes a moment after /readyz says yes."""
+        with self.https() as https:
+            https.call("GET", "/readyz")
+            https.call("GET", "/api/v1/namespaces/default")
+
+
+def standard_flags(folder: Path, port: int, etcd_url: str) -> list[str]:
+    """The flags of every API server here."""
+    return [
+        f"--etcd-servers={etcd_url}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+        "--permit-port-sharing",
+        f"--tls-cert-file={folder / 'serving.crt'}",
+        f"--tls-private-key-file={folder / 'serving.key'}",
+        f"--client-ca-file={folder / 'ca.crt'}",
+        "--authorization-mode=RBAC",
+        "--disable-admission-plugins=ServiceAccount",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-signing-key-file={folder / 'service-accounts.key'}",
+        f"--service-account-key-file={folder / 'service-accounts.pub'}",
+        "--service-cluster-ip-range=10.0.0.0/24",
+        "--endpoint-reconciler-type=none",
+        "--allow-privileged",
+        "--profiling=false",
+    ]

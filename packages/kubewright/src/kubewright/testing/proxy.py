@@ -1,0 +1,281 @@
+"""Faults at the wire: an HTTPS proxy before the API server that refuses, delays, swallows and lies on request, and remembers all it saw.
+
+    async with HttpProxy.before(plane) as proxy:
+        proxy.kubeconfig(path)                                    # for the code under test
+        rule = proxy.swallow_next("POST", "*/configmaps")         # done, but unanswered
+        ...
+        assert rule.forwarded == [201]
+
+A request with an Authorization header goes on with it, and without the administrator's certificate; any other goes on as the
+administrator. `TcpProxy` is for what happens below HTTP; it may stand before or behind this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Set
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import aiohttp
+from aiohttp import web
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
+
+from .access import write_kubeconfig
+from .certificates import Authority
+from .rules import UNANSWERED, Answer, Change, Rule, Seen, Wanted, encoded_line, status_body
+from .tcpproxy import TcpProxy
+
+__all__ = ["Answer", "HttpProxy", "Rule", "Seen", "TcpProxy"]
+
+# Of one connection, not of the message; the two sides negotiate their own.
+HOP_BY_HOP = {"connection", "content-length", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
+
+
+class Upstream(Protocol):
+    """What a proxy has to know of the API server; a ControlPlane is one."""
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+
+    admin_tls: ssl.SSLContext
+    bearer_tls: ssl.SSLContext
+
+
+class Dropped(Exception):
+    """The connection to the client is to be broken, without an answer."""
+
+
+@dataclass(frozen=True, eq=False)
+class OpenWatch:
+    """A watch that is being passed on."""
+
+    seen: Seen
+    request: web.BaseRequest
+    response: web.StreamResponse
+
+
+class HttpProxy:
+    """A reverse proxy with its own CA; rules apply to the next fitting requests, the oldest rule first."""
+
+    def __init__(self, url: str, admin_tls: ssl.SSLContext, bearer_tls: ssl.SSLContext) -> None:
+        self.upstream, self.admin_tls, self.bearer_tls = url.rstrip("/"), admin_tls, bearer_tls
+        self.authority = Authority("kubewright-proxy")
+        self.port = 0
+        self.ledger: list[Seen] = []
+        self.rules: list[Rule] = []
+        self.watches: list[OpenWatch] = []
+        self.exit = contextlib.AsyncExitStack()
+
+    @classmethod
+    def before(cls, plane: Upstream) -> Self:
+        """A proxy before this control plane."""
+        return cls(plane.url, plane.admin_tls, plane.bearer_tls)
+
+    async def __aenter__(self) -> Self:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
+        session = aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0), auto_decompress=False)
+        self.session = await self.exit.enter_async_context(session)
+        runner = web.ServerRunner(web.Server(self.serve, handler_cancellation=True), shutdown_timeout=0.0)
+        await runner.setup()
+        self.exit.push_async_callback(runner.cleanup)
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=self.serving_tls())
+        await site.start()
+        self.port = runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.cut_watches()
+        await self.exit.aclose()
+
+    def serving_tls(self) -> ssl.SSLContext:
+        """Our own certificate; the ssl module takes it from files only."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        with tempfile.TemporaryDirectory() as folder:
+            certificate, key = Path(folder) / "crt", Path(folder) / "key"
+            self.authority.serving("127.0.0.1", "localhost").write(certificate, key)
+            context.load_cert_chain(certificate, key)
+        return context
+
+    @property
+    def url(self) -> str:
+        """Where the proxy listens."""
+        return f"https://127.0.0.1:{self.port}"
+
+    def kubeconfig(self, path: Path, token: str = "", server: str = "") -> Path:
+        """Write a kubeconfig that leads here: as administrator, or with a token as its owner. `server` for a TcpProxy before this one."""
+        return write_kubeconfig(path, server or self.url, self.authority.certificate, "proxied", token)
+
+    def requests(self, method: str = "*", path: str = "*", watch: bool | None = None) -> list[Seen]:
+        """Those of the ledger that fit."""
+        return [seen for seen in self.ledger if Wanted(method, path, watch).fits(seen)]
+
+    # Rules
+
+    def add(self, rule: Rule) -> Rule:
+        """Put one more rule in force; the methods below make the common ones."""
+        self.rules.append(rule)
+        return rule
+
+    def fail_next(
+        self,
+        method: str,
+        path: str,
+        status: int,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        times: int = 1,
+        *,
+        watch: bool | None = None,
+    ) -> Rule:
+        """Answer with an error, without asking the API server; the body is a fitting metav1.Status unless given."""
+        content = status_body(status, f"refused by the test's proxy with {status}") if body is None else body
+        answer = Answer(status, content, {"Content-Type": "application/json", **(headers or {})})
+        return self.add(Rule(Wanted(method, path, watch), times, answer=answer))
+
+    def expire_next_watch(self, path: str = "*", times: int = 1) -> Rule:
+        """Answer 410 when a watch connects: its resourceVersion is too old."""
+        return self.fail_next("GET", path, 410, times=times, watch=True)
+
+    def throttle_next(self, method: str, path: str, retry_after_seconds: int, times: int = 1, *, watch: bool | None = None) -> Rule:
+        """Answer 429 with Retry-After."""
+        return self.fail_next(method, path, 429, headers={"Retry-After": str(retry_after_seconds)}, times=times, watch=watch)
+
+    def delay_next(self, method: str, path: str, seconds: float, times: int = 1, *, watch: bool | None = None) -> Rule:
+        """Wait before the request goes on."""
+        return self.add(Rule(Wanted(method, path, watch), times, delay_seconds=seconds))
+
+    def swallow_next(self, method: str, path: str, times: int = 1) -> Rule:
+        """Let the API server do it, read its whole answer, then break the connection: done, but unanswered."""
+        return self.add(Rule(Wanted(method, path, False), times, swallow=True))
+
+    def replace_next(self, method: str, path: str, change: Change, times: int = 1) -> Rule:
+        """Give the client what `change` makes of the API server's answer."""
+        return self.add(Rule(Wanted(method, path, False), times, change=change))
+
+    async def inject(self, line: bytes | str | Mapping[str, Any], path: str = "*") -> int:
+        """Send one line of our own into all open watches of that path, between whole events; returns into how many."""
+        streams = [watch.response for watch in self.watches_of(path)]
+        for stream in streams:
+            await stream.write(encoded_line(line))
+        return len(streams)
+
+    def cut_watches(self, path: str = "*") -> int:
+        """Break the connections of all open watches of that path; returns how many."""
+        streams = self.watches_of(path)
+        for watch in streams:
+            abort(watch.request)
+        return len(streams)
+
+    def watches_of(self, path: str) -> list[OpenWatch]:
+        """The watches that are open now."""
+        return [watch for watch in self.watches if Wanted(path=path).fits(watch.seen)]
+
+    # Serving
+
+    async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Handle one request: note it, and do what its rule says."""
+        headers = request.headers
+        seen = Seen(
+            time.monotonic(), request.method, request.path, request.query_string, headers.get("User-Agent", ""), "Authorization" in headers
+        )
+        self.ledger.append(seen)
+        rule = next((rule for rule in self.rules if rule.takes(seen)), Rule(Wanted()))
+        try:
+            return await self.answered(request, seen, rule)
+        except (Dropped, aiohttp.ClientError, OSError):
+            seen.status = UNANSWERED if seen.status is None else seen.status
+            abort(request)
+            return web.Response()
+
+    async def answered(self, request: web.BaseRequest, seen: Seen, rule: Rule) -> web.StreamResponse:
+        """Take the steps of the rule."""
+        await asyncio.sleep(rule.delay_seconds)
+        answer = rule.answer
+        if rule.swallow or rule.change:
+            # Shielded: a client that goes away must not take the call with it.
+            answer = await asyncio.shield(self.whole(request, rule))
+        if rule.swallow:
+            raise Dropped
+        if not answer:
+            return await self.streamed(request, seen, rule)
+        answer = rule.change(answer) if rule.change else answer
+        seen.status = answer.status
+        return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+
+    async def whole(self, request: web.BaseRequest, rule: Rule) -> Answer:
+        """The API server's whole answer, not compressed."""
+        async with self.forward(request, await request.content.read(), {"accept-encoding"}) as upstream:
+            body = await upstream.read()
+            rule.forwarded.append(upstream.status)
+            return Answer(upstream.status, body, {"Content-Type": upstream.headers.get("Content-Type", "application/json")})
+
+    async def streamed(self, request: web.BaseRequest, seen: Seen, rule: Rule) -> web.StreamResponse:
+        """Pass the answer on as it comes."""
+        async with self.forward(request, await request.content.read()) as upstream:
+            rule.forwarded.append(upstream.status)
+            seen.status = upstream.status
+            response = web.StreamResponse(status=upstream.status, headers=kept(upstream.headers, HOP_BY_HOP - {"content-length"}))
+            await response.prepare(request)
+            with self.listed(OpenWatch(seen, request, response)):
+                pieces = whole_lines(upstream.content) if seen.watch else upstream.content.iter_any()
+                async for piece in pieces:
+                    await response.write(piece)
+            await response.write_eof()
+            return response
+
+    @contextlib.contextmanager
+    def listed(self, watch: OpenWatch) -> Iterator[None]:
+        """Know the watch while it is open; anything else passes unlisted."""
+        if watch.seen.watch:
+            self.watches.append(watch)
+        try:
+            yield
+        finally:
+            if watch in self.watches:
+                self.watches.remove(watch)
+
+    def forward(
+        self, request: web.BaseRequest, body: bytes, without: Set[str] = frozenset()
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """The same request to the API server, with the sender's token or else as administrator."""
+        return self.session.request(
+            request.method,
+            URL(f"{self.upstream}{request.raw_path}", encoded=True),
+            headers=kept(request.headers, HOP_BY_HOP | without),
+            data=body or None,
+            ssl=self.bearer_tls if "Authorization" in request.headers else self.admin_tls,
+            allow_redirects=False,
+            skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
+        )
+
+
+def kept(headers: CIMultiDictProxy[str], without: Set[str]) -> CIMultiDict[str]:
+    """The headers that go on."""
+    return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in without)
+
+
+async def whole_lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """The stream in pieces that end with a line, so that a line of ours fits between any two."""
+    held = b""
+    async for chunk in content.iter_any():
+        lines, newline, held = (held + chunk).rpartition(b"\n")
+        if newline:
+            yield lines + newline
+    if held:
+        yield held
+
+
+def abort(request: web.BaseRequest) -> None:
+    """Break the client's connection."""
+    if request.transport:
+        request.transport.abort()

@@ -1,0 +1,96 @@
+"""Faults below HTTP: connections that fall silent, and connections that break."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from types import TracebackType
+from typing import Self
+
+CHUNK_BYTES = 65536
+
+
+class TcpProxy:
+    """Forwards bytes between a free local port and a target until told otherwise."""
+
+    def __init__(self, target_host: str, target_port: int) -> None:
+        self.target = (target_host, target_port)
+        self.port = 0
+        self.accepted = 0
+        self.bytes_up = 0
+        self.bytes_down = 0
+        self.open: dict[asyncio.Task[None], list[asyncio.StreamWriter]] = {}
+        self.flowing = asyncio.Event()
+        self.flowing.set()
+        self.server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> Self:
+        self.server = await asyncio.start_server(self.connected, "127.0.0.1", 0)
+        self.port = self.server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.server:
+            self.server.close()
+        self.cut()
+        await asyncio.gather(*self.open, return_exceptions=True)
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open now; `accepted` counts all that ever were."""
+        return len(self.open)
+
+    def stall(self) -> None:
+        """Let nothing through in either direction, not even an end, on connections old and new. All sockets stay open and answer
+        TCP keep-alive, as behind a firewall that lost its state."""
+        self.flowing.clear()
+
+    def resume(self) -> None:
+        """Let everything through again, what was held back first."""
+        self.flowing.set()
+
+    def cut(self) -> None:
+        """Break all connections at once."""
+        for task, writers in self.open.items():
+            for writer in writers:
+                writer.transport.abort()
+            task.cancel()
+
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection; asyncio starts a task for each."""
+        task = asyncio.current_task()
+        assert task
+        self.accepted += 1
+        writers = self.open[task] = [writer]
+        try:
+            with contextlib.suppress(OSError, asyncio.CancelledError):
+                await self.flowing.wait()
+                upstream_reader, upstream_writer = await asyncio.open_connection(*self.target)
+                writers.append(upstream_writer)
+                await asyncio.gather(self.upward(reader, upstream_writer), self.downward(upstream_reader, writer))
+        finally:
+            del self.open[task]
+            for each in writers:
+                each.transport.abort()
+
+    async def upward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """From the client to the target."""
+        while data := await self.held(reader):
+            self.bytes_up += len(data)
+            writer.write(data)
+            await writer.drain()
+        writer.write_eof()
+
+    async def downward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """From the target to the client."""
+        while data := await self.held(reader):
+            self.bytes_down += len(data)
+            writer.write(data)
+            await writer.drain()
+        writer.write_eof()
+
+    async def held(self, reader: asyncio.StreamReader) -> bytes:
+        """What arrives next, kept back while stalled; b"" is the end, and is kept back too."""
+        data = await reader.read(CHUNK_BYTES)
+        await self.flowing.wait()
+        return data

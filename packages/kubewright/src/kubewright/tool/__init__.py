@@ -1,0 +1,1 @@
+"""The builder: what turns declarations into files."""

@@ -1,0 +1,258 @@
+"""The one place that speaks HTTP to the API server: bytes out, bytes or lines in, every failure in our own words.
+
+A `Request` is a plain value, so everything above can be tested without a network; a fake needs `send` and `lines` only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from .auth import Credentials
+from .errors import ApiError, CertificateRefused, KubewrightError, NotLeader, TimedOut, TooMuch, Unauthorized, Unreachable, from_status
+from .kubeconfig import Connection
+from .meta import now
+from .metrics import Metrics
+
+# The API server keeps objects below 1.5 MiB (etcd's limit) and takes requests up to 3 MiB; more than this is not honest.
+LONGEST_LINE_BYTES = 8 * 1024 * 1024
+LONGEST_ANSWER_BYTES = 64 * 1024 * 1024
+MOST_PATIENT_RETRIES = 5
+LONGEST_PATIENCE_SECONDS = 60.0
+CONNECTIONS = 128
+READS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call: what to send, and in `doing` the words for what it is about."""
+
+    method: str
+    path: str
+    query: str = ""
+    body: bytes | None = None
+    content_type: str = ""
+    accept: str = "application/json"
+    doing: str = ""
+    timeout_seconds: float = 30.0
+
+
+class Sender(Protocol):
+    """What a client needs of a transport."""
+
+    async def send(self, request: Request) -> bytes:
+        """The body of a successful answer; anything else raises."""
+        ...
+
+    def lines(self, request: Request, *, silence_seconds: float) -> AsyncIterator[bytes]:
+        """The lines of a streamed answer, as they come."""
+        ...
+
+
+class GuardedRequest(aiohttp.ClientRequest):
+    """A request that asks for leave at the very last moment.
+
+    Waiting for a connection may take long (a stopped process, a slow handshake); only here, with the connection in hand,
+    does "we are the leader now" still hold when the first byte leaves.
+    """
+
+    may_write: Callable[[], bool]
+
+    async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+        """Write the request, unless it is a write that we may not make any more."""
+        if self.method not in READS and not self.may_write():
+            raise NotLeader(f"{self.method} {self.url.path} was not sent: the lease is not certainly ours any more")
+        return await super().send(conn)
+
+
+class Transport:
+    """A pool of connections to one API server, with credentials that stay fresh."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        metrics: Metrics | None = None,
+        may_write: Callable[[], bool] | None = None,
+        user_agent: str = "kubewright",
+        credentials: Credentials | None = None,
+    ) -> None:
+        self.connection = connection
+        self.credentials = credentials or Credentials(connection)
+        self.metrics = metrics
+        self.may_write = may_write
+        self.user_agent = user_agent
+        self.host = urlsplit(connection.server).netloc
+        self.root = connection.server.rstrip("/")
+        self.session: aiohttp.ClientSession | None = None
+        self.context: ssl.SSLContext | bool = True
+
+    async def send(self, request: Request) -> bytes:
+        """The body of a successful answer. 429 and 503 with Retry-After are waited out, a 401 is tried once more if the credential changed."""
+        for attempt in range(MOST_PATIENT_RETRIES + 1):
+            try:
+                async with self.exchange(request, total_seconds=request.timeout_seconds) as response:
+                    return await bounded_body(response, request)
+            except Unauthorized:
+                if attempt or not await self.credentials.refresh():
+                    raise
+                await self.renew_context()
+            except ApiError as error:
+                if error.status not in (429, 503) or error.retry_after is None or attempt == MOST_PATIENT_RETRIES:
+                    raise
+                await asyncio.sleep(min(error.retry_after, LONGEST_PATIENCE_SECONDS))
+        raise AssertionError("the last attempt returns or raises")
+
+    async def lines(self, request: Request, *, silence_seconds: float) -> AsyncIterator[bytes]:
+        """The lines of a streamed answer; silence longer than `silence_seconds` is TimedOut, a line over the bound TooMuch."""
+        rest = b""
+        async with self.exchange(request, silence_seconds=silence_seconds) as response:
+            async for chunk in response.content.iter_any():
+                whole, *more = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
+                for line in more:
+                    yield whole
+                    whole = line
+                rest = whole
+                if len(rest) > LONGEST_LINE_BYTES:
+                    raise TooMuch(f"{request.doing}: one line of the answer is longer than {LONGEST_LINE_BYTES} bytes; it was not read")
+        if rest.strip():
+            yield rest
+
+    @asynccontextmanager
+    async def exchange(
+        self, request: Request, *, total_seconds: float | None = None, silence_seconds: float | None = None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """One HTTP exchange that succeeded; every other end of it is an error of our tree."""
+        session = await self.opened()
+        headers = await self.headers_for(request)
+        timeout = aiohttp.ClientTimeout(total=total_seconds, sock_connect=10, sock_read=silence_seconds)
+        try:
+            async with session.request(
+                request.method,
+                URL(f"{self.root}{request.path}?{request.query}" if request.query else self.root + request.path, encoded=True),
+                data=request.body,
+                headers=headers,
+                ssl=self.context,
+                server_hostname=self.connection.tls_server_name or None,
+                proxy=self.connection.proxy_url or None,
+                timeout=timeout,
+                allow_redirects=False,
+            ) as response:
+                self.count(response.status, request.method)
+                if response.status >= 300:
+                    raise refusal(response, await bounded_body(response, request), request)
+                yield response
+        except (aiohttp.ClientError, TimeoutError, ssl.SSLError, OSError) as error:
+            self.count(0, request.method)
+            raise in_our_words(error, request, self.connection) from error
+
+    async def headers_for(self, request: Request) -> dict[str, str]:
+        """What every request says of itself and of us."""
+        headers = await self.credentials.headers()
+        headers = {**headers, "Accept": request.accept}
+        if request.content_type:
+            headers["Content-Type"] = request.content_type
+        return headers
+
+    async def opened(self) -> aiohttp.ClientSession:
+        """The session, made on first use; its TLS context renewed when the certificate files were."""
+        if self.session is None or await self.credentials.context_stale():
+            await self.renew_context()
+        if self.session is None:
+            self.session = self.new_session()
+        return self.session
+
+    async def renew_context(self) -> None:
+        """Read the certificates again; new connections use them, open ones live on."""
+        self.context = await self.credentials.ssl_context() or True
+
+    def new_session(self) -> aiohttp.ClientSession:
+        """A session without cookies, redirects, environment proxies or compression: between us and a server near by, gzip only costs."""
+        request_class = aiohttp.ClientRequest
+        if self.may_write is not None:
+            request_class = type("Guarded", (GuardedRequest,), {"may_write": staticmethod(self.may_write)})
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=60),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"User-Agent": self.user_agent, "Accept-Encoding": "identity"},
+            request_class=request_class,
+            auto_decompress=False,
+            read_bufsize=256 * 1024,
+        )
+
+    def count(self, code: int, method: str) -> None:
+        """rest_client_requests_total, with `<error>` where there was no answer, as client-go counts it."""
+        if self.metrics is not None:
+            self.metrics.request(str(code) if code else "<error>", self.host, method)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self.session is not None:
+            session, self.session = self.session, None
+            await session.close()
+
+    def unguarded(self) -> Transport:
+        """A second pool to the same server without the leader's guard: for the lease itself, reviews and events."""
+        return Transport(
+            self.connection, metrics=self.metrics, user_agent=self.user_agent, credentials=self.credentials
+        )
+
+
+async def bounded_body(response: aiohttp.ClientResponse, request: Request) -> bytes:
+    """The whole body, unless it is larger than we are willing to hold."""
+    if response.content_length is not None and response.content_length <= LONGEST_ANSWER_BYTES:
+        return await response.read()
+    chunks, size = [], 0
+    async for chunk in response.content.iter_any():
+        size += len(chunk)
+        if size > LONGEST_ANSWER_BYTES:
+            raise TooMuch(f"{request.doing}: the answer is larger than {LONGEST_ANSWER_BYTES} bytes; it was not read")
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def refusal(response: aiohttp.ClientResponse, body: bytes, request: Request) -> KubewrightError:
+    """The error in an unsuccessful answer; a body that is no Status (a proxy's page, say) is quoted, cut short."""
+    try:
+        status: Any = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        status = None
+    if not isinstance(status, dict) or "message" not in status:
+        status = {"message": body[:300].decode(errors="replace").strip() or response.reason}
+    return from_status(response.status, status, doing=request.doing, retry_after=patience(response.headers.get("Retry-After", "")))
+
+
+def patience(header: str) -> float | None:
+    """Retry-After in seconds, from either of its two forms."""
+    if header.isdigit():
+        return float(header)
+    try:
+        return max(0.0, (parsedate_to_datetime(header) - now()).total_seconds())
+    except (TypeError, ValueError):
+        return None
+
+
+def in_our_words(error: Exception, request: Request, connection: Connection) -> KubewrightError:
+    """A failure of aiohttp, the socket or TLS as what it means and what to do."""
+    where = f"{request.doing}: the API server at {connection.server} (from {connection.source})"
+    if isinstance(error, TimeoutError):
+        return TimedOut(f"{where} did not answer in time")
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError | ssl.SSLError):
+        why = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
+        return CertificateRefused(
+            f"{where}: TLS failed: {why}. Check certificate-authority(-data), tls-server-name and the client certificate of that context."
+        )
+    if isinstance(error, aiohttp.ClientConnectorError | ConnectionRefusedError):
+        why = getattr(error, "os_error", None) or error
+        return Unreachable(f"{where} cannot be reached: {getattr(why, 'strerror', None) or why}. Is the cluster up, and the address right?")
+    return Unreachable(f"{where} broke the connection: {type(error).__name__} {error}".rstrip())

@@ -1,0 +1,1 @@
+"""Operators that answer, live, what runs under a Kubernetes cluster on VMware vSphere."""

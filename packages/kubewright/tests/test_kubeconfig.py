@@ -316,91 +316,75 @@ class TestContents:
 
 
 EXEC: dict[str, Any] = {"apiVersion": "client.authentication.k8s.io/v1", "command": "login"}
-CLUSTER, USER = "clusters[name=kind].cluster", "users[name=kind].user"
+OLD_EXEC = EXEC | {"apiVersion": "client.authentication.k8s.io/v1alpha1"}
 
-FAULTS: dict[str, tuple[Any, str, str]] = {
-    "list": ([1], "", "Expected object"),
-    "text": ("just words", "", "Expected object"),
-    "another kind": ({"kind": "Secret"}, "kind", "this is a Secret"),
-    "empty file": ("", "current-context", "is not set"),
-    "clusters is text": ({"clusters": SECRET}, "clusters", "wrong type"),
-    "entry is text": ({"users": [SECRET]}, "users[0]", "wrong type"),
-    "entry is null": ({"users": [None]}, "users[0]", "wrong type"),
-    "entry without name": ({"users": [{"user": {}}]}, "users[0]", "missing required field name"),
-    "name is a list": ({"clusters": [{"name": []}]}, "clusters[0].name", "wrong type"),
-    "server is a list": (config({"server": [SECRET]}), f"{CLUSTER}.server", "wrong type"),
-    "token is a mapping": (config({}, {"token": {SECRET: 1}}), f"{USER}.token", "has the wrong type"),
-    "args is text": (config({}, {"exec": EXEC | {"args": SECRET}}), f"{USER}.exec.args", "wrong type"),
-    "env has no name": (config({}, {"exec": EXEC | {"env": [{"value": SECRET}]}}), f"{USER}.exec.env[0]", "wrong type"),
-    "skip-verify is no bool": (config({"insecure-skip-tls-verify": "perhaps"}), f"{CLUSTER}.insecure-skip-tls-verify", "wrong type"),
-    "no current context": (config() | {"current-context": ""}, "current-context", "contexts are: kind"),
-    "unknown current context": (config() | {"current-context": "gone"}, "current-context", 'no context "gone". The contexts are: kind'),
-    "unknown cluster": (config(cluster=None) | {"clusters": []}, "contexts[name=kind].context.cluster", 'no cluster "kind"'),
-    "no cluster": (
-        config() | {"contexts": [{"name": "kind", "context": {}}]},
-        "contexts[name=kind].context.cluster",
-        "names no cluster. The clusters are: kind",
-    ),
-    "unknown user": (config() | {"users": []}, "contexts[name=kind].context.user", 'no user "kind"'),
-    "empty server": (config({"server": ""}), f"{CLUSTER}.server", "is empty"),
-    "server without scheme": (config({"server": "host:6443"}), f"{CLUSTER}.server", "https://host:port"),
-    "server without host": (config({"server": "https://"}), f"{CLUSTER}.server", "https://host:port"),
-    "server with a wild port": (config({"server": "https://host:99999"}), f"{CLUSTER}.server", "https://host:port"),
-    "server with a space": (config({"server": "https://ho st"}), f"{CLUSTER}.server", "https://host:port"),
-    "server with a half bracket": (config({"server": "https://[::1"}), f"{CLUSTER}.server", "https://host:port"),
-    "server with password": (config({"server": f"https://me:{SECRET}@host"}), f"{CLUSTER}.server", "credentials belong"),
-    "server with query": (config({"server": f"https://host?x={SECRET}"}), f"{CLUSTER}.server", "plain address"),
-    "insecure": (config({"insecure-skip-tls-verify": True}), f"{CLUSTER}.insecure-skip-tls-verify", "set certificate-authority"),
-    "socks": (config({"proxy-url": f"socks5://u:{SECRET}@proxy"}), f"{CLUSTER}.proxy-url", "SOCKS proxies are not supported"),
-    "no proxy": (config({"proxy-url": SECRET}), f"{CLUSTER}.proxy-url", "not a proxy's address"),
-    "authority no base64": (config({"certificate-authority-data": SECRET}), f"{CLUSTER}.certificate-authority-data", "base64"),
-    "authority no certificate": (
-        config({"certificate-authority-data": encoded(SECRET.encode())}),
-        f"{CLUSTER}.certificate-authority-data",
-        "PEM certificate",
-    ),
-    "authority damaged": (
-        config({"certificate-authority-data": encoded(CA.replace(b"MII", b"AAA", 1))}),
-        f"{CLUSTER}.certificate-authority-data",
-        "PEM certificate",
-    ),
-    "authority missing": (config({"certificate-authority": "none.crt"}), f"{CLUSTER}.certificate-authority", "none.crt cannot be read"),
-    "authority is a folder": (config({"certificate-authority": "."}), f"{CLUSTER}.certificate-authority", "cannot be read"),
-    "authority is no name": (config({"certificate-authority": "\0"}), f"{CLUSTER}.certificate-authority", "not a file name"),
-    "certificate no base64": (
-        config({}, {"client-certificate-data": "!", "client-key": "x"}),
-        f"{USER}.client-certificate-data",
-        "not valid base64",
-    ),
-    "key no base64": (
-        config({}, {"client-key-data": SECRET + "!", "client-certificate": "x"}),
-        f"{USER}.client-key-data",
-        "is not valid base64",
-    ),
-    "certificate without key": (config({}, {"client-certificate": "x"}), f"{USER}.client-key", "client-certificate without it"),
-    "key without certificate": (config({}, {"client-key": "x"}), f"{USER}.client-certificate", "client-key without it"),
-    "two identities": (config({}, {"token": SECRET, "username": "me", "password": SECRET}), f"{USER}.username", "Keep one"),
-    "auth provider": (config({}, {"auth-provider": {"name": SECRET}}), f"{USER}.auth-provider", "Set user.exec"),
-    "impersonation": (config({}, {"token": SECRET, "as": "root"}), f"{USER}.as", "impersonation is not supported"),
-    "impersonated groups": (config({}, {"as-groups": ["root"]}), f"{USER}.as-groups", "impersonation is not supported"),
-    "exec without command": (config({}, {"exec": EXEC | {"command": ""}}), f"{USER}.exec.command", "is empty"),
-    "exec without version": (config({}, {"exec": {"command": "x"}}), f"{USER}.exec.apiVersion", "v1 or client"),
-    "exec of old": (
-        config({}, {"exec": EXEC | {"apiVersion": "client.authentication.k8s.io/v1alpha1"}}),
-        f"{USER}.exec.apiVersion",
-        "Update the plugin",
-    ),
-    "exec with a person": (config({}, {"exec": EXEC | {"interactiveMode": "Always"}}), f"{USER}.exec.interactiveMode", "a person"),
-    "exec with nonsense": (config({}, {"exec": EXEC | {"interactiveMode": "Maybe"}}), f"{USER}.exec.interactiveMode", "must be Never"),
-}
+DOCUMENT_FAULTS: list[tuple[Any, str, str]] = [
+    ([1], "", "Expected object"),
+    ("just words", "", "Expected object"),
+    ({"kind": "Secret"}, "kind", "this is a Secret"),
+    ("", "current-context", "is not set"),
+    ({"clusters": SECRET}, "clusters", "wrong type"),
+    ({"users": [SECRET]}, "users[0]", "wrong type"),
+    ({"users": [None]}, "users[0]", "wrong type"),
+    ({"users": [{"user": {}}]}, "users[0]", "missing required field name"),
+    ({"clusters": [{"name": []}]}, "clusters[0].name", "wrong type"),
+    (config() | {"current-context": ""}, "current-context", "contexts are: kind"),
+    (config() | {"current-context": "gone"}, "current-context", 'no context "gone". The contexts are: kind'),
+    (config() | {"clusters": []}, "contexts[name=kind].context.cluster", 'no cluster "kind". The clusters are: (none)'),
+    (config() | {"contexts": [{"name": "kind"}]}, "contexts[name=kind].context.cluster", "names no cluster. The clusters are: kind"),
+    (config() | {"users": []}, "contexts[name=kind].context.user", 'no user "kind"'),
+]
+CLUSTER_FAULTS: list[tuple[dict[str, Any], str, str]] = [
+    ({"server": [SECRET]}, "server", "wrong type"),
+    ({"server": ""}, "server", "is empty"),
+    ({"server": "host:6443"}, "server", "https://host:port"),
+    ({"server": "https://"}, "server", "https://host:port"),
+    ({"server": "https://host:99999"}, "server", "https://host:port"),
+    ({"server": "https://ho st"}, "server", "https://host:port"),
+    ({"server": "https://[::1"}, "server", "https://host:port"),
+    ({"server": f"https://me:{SECRET}@host"}, "server", "credentials belong"),
+    ({"server": f"https://host?x={SECRET}"}, "server", "plain address"),
+    ({"insecure-skip-tls-verify": True}, "insecure-skip-tls-verify", "set certificate-authority"),
+    ({"insecure-skip-tls-verify": "perhaps"}, "insecure-skip-tls-verify", "wrong type"),
+    ({"proxy-url": f"socks5://u:{SECRET}@proxy"}, "proxy-url", "SOCKS proxies are not supported"),
+    ({"proxy-url": SECRET}, "proxy-url", "not a proxy's address"),
+    ({"certificate-authority-data": SECRET}, "certificate-authority-data", "base64"),
+    ({"certificate-authority-data": encoded(SECRET.encode())}, "certificate-authority-data", "PEM certificate"),
+    ({"certificate-authority-data": encoded(CA.replace(b"MII", b"AAA", 1))}, "certificate-authority-data", "PEM certificate"),
+    ({"certificate-authority": "none.crt"}, "certificate-authority", "none.crt cannot be read"),
+    ({"certificate-authority": "."}, "certificate-authority", "cannot be read"),
+    ({"certificate-authority": "\0"}, "certificate-authority", "not a file name"),
+]
+USER_FAULTS: list[tuple[dict[str, Any], str, str]] = [
+    ({"token": {SECRET: 1}}, "token", "has the wrong type"),
+    ({"client-certificate-data": "!", "client-key": "x"}, "client-certificate-data", "not valid base64"),
+    ({"client-key-data": SECRET + "!", "client-certificate": "x"}, "client-key-data", "is not valid base64"),
+    ({"client-certificate": "x"}, "client-key", "client-certificate without it"),
+    ({"client-key": "x"}, "client-certificate", "client-key without it"),
+    ({"token": SECRET, "username": "me", "password": SECRET}, "username", "Keep one"),
+    ({"auth-provider": {"name": SECRET}}, "auth-provider", "Set user.exec"),
+    ({"token": SECRET, "as": "root"}, "as", "impersonation is not supported"),
+    ({"as-groups": ["root"]}, "as-groups", "impersonation is not supported"),
+    ({"exec": EXEC | {"args": SECRET}}, "exec.args", "wrong type"),
+    ({"exec": EXEC | {"env": [{"value": SECRET}]}}, "exec.env[0]", "wrong type"),
+    ({"exec": EXEC | {"command": ""}}, "exec.command", "is empty"),
+    ({"exec": {"command": "x"}}, "exec.apiVersion", "v1 or client"),
+    ({"exec": OLD_EXEC}, "exec.apiVersion", "Update the plugin"),
+    ({"exec": EXEC | {"interactiveMode": "Always"}}, "exec.interactiveMode", "a person at the keyboard"),
+    ({"exec": EXEC | {"interactiveMode": "Maybe"}}, "exec.interactiveMode", "must be Never"),
+]
+FAULTS = [
+    *DOCUMENT_FAULTS,
+    *((config(cluster), f"clusters[name=kind].cluster.{key}", words) for cluster, key, words in CLUSTER_FAULTS),
+    *((config({}, user), f"users[name=kind].user.{key}", words) for user, key, words in USER_FAULTS),
+]
 
 
 class TestFaults:
     """Everything wrong names the file, the key and the fix, and shows no secret."""
 
-    @pytest.mark.parametrize("fault", FAULTS)
-    def test_names_file_and_key(self, loaded: Callable[..., Connection], tmp_path: Path, fault: str) -> None:
-        document, key, words = FAULTS[fault]
+    @pytest.mark.parametrize(("document", "key", "words"), FAULTS)
+    def test_names_file_and_key(self, loaded: Callable[..., Connection], tmp_path: Path, document: Any, key: str, words: str) -> None:
         with pytest.raises(KubeconfigError) as caught:
             loaded(document)
         assert (caught.value.file, caught.value.key) == (str(tmp_path / "config"), key)

@@ -1,1 +1,65 @@
-"""Being built."""
+"""A small controller runtime for Kubernetes operators: what one change does, from the API server to the status.
+
+    API server -watch-> reflector -> cache -> source -> workqueue (a key) -> engine -> reconcile(obj) -> one status patch
+    outside world ----------------> stream ---^
+
+- `client` asks the API server, always; `transport` under it is the only one that speaks HTTP, with `kubeconfig` and `auth` to say
+  where and who.
+- A `reflector` lists a `kind`, then watches it, for ever, and puts what it hears into the `cache`, which answers from memory, always.
+- A `source` turns a change into keys: of the object itself, of the objects that depend on it (by index), or of all (a timer).
+- The `workqueue` holds each key once, hands it to one worker at a time, and lets a person's edit overtake the backlog.
+- The `engine` takes a key, reads the object from the cache and calls the `reconcile` of your `controller`. How that ends, the
+  `outcome`, decides queue, condition, event (`recorder`), metric (`metrics`) and log line (`log`) in one switch.
+- `status` writes what changed, once, or nothing. The answer enters the cache, so the next read sees it and its echo wakes nobody.
+- The `manager` runs it all in one process; `leader` makes sure that only one of several acts; `server` has /metrics, /healthz, /readyz.
+- `schema` and `crd` turn the same classes into CRDs, `rbac` turns what controllers declare into roles, `tool` writes them as files.
+"""
+
+from __future__ import annotations
+
+from .cache import Cache
+from .client import Client
+from .controller import Controller, Done, controller
+from .errors import KubewrightError, Retry, Terminal
+from .kind import Column, Object, Resource, Scale, Spec, Status, kind
+from .manager import Manager, Options
+from .meta import Condition, Key, ObjectMeta, OwnerReference
+from .schema import Doc, EmbeddedResource, Int32, Int64, IntOrString, ListType, PreserveUnknown, Rule, Schema
+from .source import Stream, any_change, created_or_deleted, spec_changed
+
+__all__ = [
+    "Cache",
+    "Client",
+    "Column",
+    "Condition",
+    "Controller",
+    "Doc",
+    "Done",
+    "EmbeddedResource",
+    "Int32",
+    "Int64",
+    "IntOrString",
+    "Key",
+    "KubewrightError",
+    "ListType",
+    "Manager",
+    "Object",
+    "ObjectMeta",
+    "Options",
+    "OwnerReference",
+    "PreserveUnknown",
+    "Resource",
+    "Retry",
+    "Rule",
+    "Scale",
+    "Schema",
+    "Spec",
+    "Status",
+    "Stream",
+    "Terminal",
+    "any_change",
+    "controller",
+    "created_or_deleted",
+    "kind",
+    "spec_changed",
+]

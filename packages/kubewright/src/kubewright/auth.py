@@ -331,7 +331,9 @@ def exec_credential(plugin: ExecPlugin, place: Place, output: bytes) -> Credenti
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise failed(plugin, place, f"printed something else than an ExecCredential in JSON: {error}") from None
     if (answer.kind, answer.api_version) != ("ExecCredential", plugin.api_version):
-        raise failed(plugin, place, f"did not print an ExecCredential of {plugin.api_version}, the version that user.exec.apiVersion asks for")
+        raise failed(
+            plugin, place, f"did not print an ExecCredential of {plugin.api_version}, the version that user.exec.apiVersion asks for"
+        )
     status = answer.status or ExecStatus()
     if bool(status.client_certificate_data) != bool(status.client_key_data):
         raise failed(plugin, place, "printed a certificate without its key, or a key without its certificate")

@@ -15,10 +15,10 @@ from .client import Client, Undecoded
 from .controller import Controller
 from .kind import Resource
 from .log import Log
-from .meta import Key
+from .meta import Condition, Key
 from .metrics import Metrics
 from .outcome import Outcome, outcome_of_error, outcome_of_return
-from .source import OnTimer, attach_own
+from .source import OnOwn, OnTimer
 from .status import StatusWriter
 from .workqueue import LOW, WorkQueue
 
@@ -38,16 +38,15 @@ class Engine(Generic[T]):
         self.metrics = metrics.controller(controller.name, controller.concurrency)
         self.log = log.bind(controller=controller.name, controllerGroup=self.about.group, controllerKind=self.about.name)
         controller.log = self.log
-        counters = metrics.queue(controller.name)
-        self.queue: WorkQueue[Key] = WorkQueue(counters)
-        counters.unfinished = self.queue.unfinished
+        self.queue: WorkQueue[Key] = WorkQueue(metrics.queue(controller.name))
         self.store = cache.store(self.kind)
         self.tasks: set[asyncio.Task[None]] = set()
         self.connect()
 
     def connect(self) -> None:
         """Connect everything that wakes our objects to the queue."""
-        attach_own(self.store, self.queue, self.controller.when)
+        self.own = OnOwn(self.controller.when)
+        self.own.attach(self.store, self.queue)
         for wake in self.controller.wakes:
             if not isinstance(wake, OnTimer):
                 wake.attach(self.store, self.cache, self.queue)
@@ -149,8 +148,15 @@ class Engine(Generic[T]):
         if outcome.terminal and obj.status is given and msgspec.json.encode(given) == before:
             obj.status = self.kind.status_type()
         if outcome.condition is not None:
-            await self.statuses.write(seen, before, obj.status, outcome.condition, self.metrics)
+            await self.write_status(seen, before, obj.status, outcome.condition)
         return outcome
+
+    async def write_status(self, seen: T, before: bytes, status: Any, condition: Condition) -> None:
+        """Send the status if it changed; its echo on the watch is then known to be ours."""
+        with self.own.writing(seen.key) as ours:
+            written = await self.statuses.write(seen, before, status, condition, self.metrics)
+            if written is not None:
+                ours.append(written.metadata.revision)
 
     async def attempt(self, step: Callable[[T], Awaitable[object]], obj: T) -> Outcome:
         """Run user code within its time; whatever it raises, hangs on or returns becomes an outcome of this key."""
@@ -184,10 +190,13 @@ class Engine(Generic[T]):
         if outcome.result == "success":
             await self.set_finalizers(seen, [f for f in seen.metadata.finalizers if f != self.controller.finalizer])
         elif outcome.condition is not None:
-            await self.statuses.write(seen, before, obj.status, outcome.condition, self.metrics)
+            await self.write_status(seen, before, obj.status, outcome.condition)
         return outcome
 
     async def set_finalizers(self, seen: T, finalizers: list[str]) -> T:
         """Write the list of finalizers, if nobody wrote since: a merge patch replaces it as a whole."""
         metadata = {"resourceVersion": seen.metadata.resourceVersion, "uid": seen.metadata.uid, "finalizers": finalizers or None}
-        return await self.client.patch(self.kind, seen.key, {"metadata": metadata})
+        with self.own.writing(seen.key) as ours:
+            written = await self.client.patch(self.kind, seen.key, {"metadata": metadata})
+            ours.append(written.metadata.revision)
+        return written

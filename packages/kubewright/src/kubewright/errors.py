@@ -67,7 +67,7 @@ class KubeconfigError(ConfigError):
     """A kubeconfig that cannot be used: which file, which key, and why."""
 
     def __init__(self, file: str, key: str, why: str) -> None:
-        super().__init__(f"kubeconfig {file}: {key}: {why}" if key else f"kubeconfig {file}: {why}")
+        super().__init__(f"kubeconfig {file}: {why} (at {key})" if key else f"kubeconfig {file}: {why}")
         self.file, self.key = file, key
 
 

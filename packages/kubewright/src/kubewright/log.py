@@ -21,7 +21,7 @@ from typing import Any, Literal, TextIO
 
 import msgspec
 
-from .errors import ConfigError, KubewrightError, cut
+from .errors import LONGEST_MESSAGE, ConfigError, KubewrightError, cut
 from .flags import flag
 from .meta import Key
 
@@ -147,6 +147,7 @@ class JsonFormatter(LineFormatter):
     """One JSON object on a line."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """Level, time, logger and message first; a field that has one of these names gets an underscore."""
         line: dict[str, Any] = {
             "level": level_name(record.levelno),
             "ts": self.time_text(record.created),
@@ -164,6 +165,7 @@ class ConsoleFormatter(LineFormatter):
     """Columns with tabs between them, and the fields as JSON at the end; a stack trace follows, each line of it indented."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """Time, level, logger, message, fields."""
         columns = [str(self.time_text(record.created)), level_name(record.levelno).upper(), record.name, safe(record.getMessage())]
         if fields := self.fields_of(record):
             columns.append(msgspec.json.format(msgspec.json.encode(fields), indent=0).decode())
@@ -173,7 +175,7 @@ class ConsoleFormatter(LineFormatter):
 
 
 def level_name(level: int) -> str:
-    """zap's word for a level, and its odd one for what is below debug."""
+    """The word of zap for a level, and its odd one for what is below debug."""
     name = next((name for name, number in reversed(LEVELS.items()) if level >= number), "")
     return name or f"Level({level - logging.DEBUG - 1})"
 
@@ -219,7 +221,8 @@ def described(error: BaseException) -> str:
 
 def safe(text: str) -> str:
     """The text without credentials and of bounded length, and encodable whatever came from outside."""
-    return cut(text) if text.isascii() else cut(text.encode(errors="backslashreplace").decode())
+    bounded = text[: 2 * LONGEST_MESSAGE]  # a search for credentials in megabytes would hold up the loop
+    return cut(bounded if bounded.isascii() else bounded.encode(errors="backslashreplace").decode())
 
 
 def escaped(found: re.Match[str]) -> str:
@@ -228,18 +231,18 @@ def escaped(found: re.Match[str]) -> str:
 
 
 def rfc3339(seconds: float) -> str:
-    """2026-01-02T15:04:05Z"""
+    """As 2026-01-02T15:04:05Z."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def rfc3339_nano(seconds: float) -> str:
-    """2026-01-02T15:04:05.123456Z, without the zeros at the end."""
+    """As 2026-01-02T15:04:05.123456Z, without the zeros at the end."""
     moment = datetime.fromtimestamp(seconds, UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%f").rstrip("0").rstrip(".") + "Z"
 
 
 def iso8601(seconds: float) -> str:
-    """2026-01-02T15:04:05.123Z"""
+    """As 2026-01-02T15:04:05.123Z."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

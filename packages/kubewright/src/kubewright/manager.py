@@ -32,7 +32,7 @@ from .review import ApiReviewer
 from .server import Server
 from .source import OnKind, OnOwned
 from .status import StatusWriter
-from .transport import Request, Transport
+from .transport import Pool, Request, Transport
 
 # A bookmark shows life once a minute and a dead watch is noticed after 70 s; beyond this, something is really wrong.
 OLDEST_WATCH_SECONDS = 100.0
@@ -72,14 +72,16 @@ class Options:
 class Manager:
     """Add controllers, then `await run()`."""
 
-    def __init__(self, connection: Connection, options: Options | None = None) -> None:
+    def __init__(self, connection: Connection, options: Options | None = None, *, transport: Pool | None = None) -> None:
+        """`transport` takes the place of a real connection in tests."""
         self.options = options or Options()
+        self.server_address = connection.server
         self.log = Log("manager")
         self.metrics = Metrics()
         agent = f"{self.options.name}/{os.getpid()} (kubewright)"
         may_write = self.may_write if self.options.leader_election else None
-        self.transport = Transport(connection, metrics=self.metrics, may_write=may_write, user_agent=agent)
-        self.aside = self.transport.unguarded()
+        self.transport: Pool = transport or Transport(connection, metrics=self.metrics, may_write=may_write, user_agent=agent)
+        self.aside: Pool = self.transport.unguarded()
         self.cache = Cache(self.log)
         self.client = Client(self.transport, field_manager=self.options.name, wrote=self.cache.wrote)
         self.recorder = Recorder(self.client, self.metrics, self.log, component=self.options.name, instance=self.options.identity)
@@ -111,7 +113,7 @@ class Manager:
         server = self.server()
         try:
             version = await self.transport.send(Request("GET", "/version", doing="reach the API server", timeout_seconds=10))
-            self.log.debug("reached the API server", server=self.transport.connection.server, version=version.decode(errors="replace"))
+            self.log.debug("reached the API server", server=self.server_address, version=version.decode(errors="replace"))
             engines = [self.engine(controller) for controller in self.controllers]
             await server.start()
             async with asyncio.TaskGroup() as group:

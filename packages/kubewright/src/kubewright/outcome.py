@@ -8,11 +8,10 @@ from typing import Literal
 from .controller import Done
 from .errors import Conflict, KubewrightError, NotLeader, Retry, Terminal, TooManyRequests, cut
 from .meta import Condition
+from .metrics import Result
 
 READY = "Ready"
 CONFLICT_SECONDS = 0.05
-Result = Literal["success", "error", "requeue", "requeue_after"]
-"""The values of controller_runtime_reconcile_total's label `result`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +49,7 @@ def spec_changed(old: Any, new: Any) -> bool:
 
 
 def only_status_moved(old: Any, new: Any) -> bool:
-    """Whether a write of our own touched nothing that a reconcile reads: then it need not run again for it."""
+    """Whether a change touched nothing that a user sets: by this alone it may be the echo of our own write."""
     if old is None or new is None:
         return False
     a, b = old.metadata, new.metadata
@@ -139,16 +140,39 @@ class OnTimer:
                 queue.add_after(key, random.uniform(0, self.seconds / 10), self.priority)
 
 
-def attach_own(own: Store[Any], queue: WorkQueue[Key], when: When) -> None:
-    """The kind itself: the first list with low priority, so that a person's edit overtakes it."""
+class OnOwn:
+    """The kind itself: the first list with low priority, so that a person's edit overtakes it.
 
-    def hear(key: Key, old: Any, new: Any, via: Via) -> None:
-        if via is Via.OWN_WRITE and only_status_moved(old, new):
-            return
-        if when(old, new):
-            queue.add(key, LOW if via is Via.FIRST_LIST else NORMAL)
+    The echo of our own write wakes nobody. It may come before the answer to that write, when nobody can know yet whose it is; so
+    while a write is under way, what looks like an echo is held back, and let through if it turns out to be somebody else's.
+    """
 
-    own.listeners.append(hear)
+    def __init__(self, when: When) -> None:
+        self.when = when
+        self.held: dict[Key, list[int]] = {}
+
+    def attach(self, own: Store[Any], queue: WorkQueue[Key]) -> None:
+        """From now on, the kind's own changes go to the queue."""
+        self.queue = queue
+
+        def hear(key: Key, old: Any, new: Any, via: Via) -> None:
+            if key in self.held and only_status_moved(old, new):
+                self.held[key].append(new.metadata.revision)
+            elif (via is not Via.OWN_WRITE or not only_status_moved(old, new)) and self.when(old, new):
+                queue.add(key, LOW if via is Via.FIRST_LIST else NORMAL)
+
+        own.listeners.append(hear)
+
+    @contextmanager
+    def writing(self, key: Key) -> Iterator[list[int]]:
+        """Around a write: put the revision it made into the list, and only others' changes are let through."""
+        ours: list[int] = []
+        self.held[key] = []
+        try:
+            yield ours
+        finally:
+            if any(revision not in ours for revision in self.held.pop(key)):
+                self.queue.add(key)
 
 
 def wake(keys: Iterable[Key], queue: WorkQueue[Key]) -> None:

@@ -26,8 +26,8 @@ class StatusWriter:
     def __init__(self, client: Client, recorder: Recorder) -> None:
         self.client, self.recorder = client, recorder
 
-    async def write(self, seen: T, before: bytes, status: Any, condition: Condition, metrics: ControllerMetrics) -> None:
-        """Send what changed of the status since `before`, if anything.
+    async def write(self, seen: T, before: bytes, status: Any, condition: Condition, metrics: ControllerMetrics) -> T | None:
+        """Send what changed of the status since `before`, if anything; returns the object as it is then.
 
         A merge patch replaces a list as a whole, so with other writers' conditions in it the write is conditional.
         """
@@ -37,12 +37,15 @@ class StatusWriter:
         patch = {} if after == before else merge_patch(plain(msgspec.json.decode(before)), plain(msgspec.json.decode(after)))
         if not patch:
             metrics.unchanged()
-            return
+            return None
         shared = "conditions" in patch and any(c.type != READY for c in seen.status.conditions)
-        with suppress(NotFound):
-            await self.send(seen, type(seen), patch, conditional=shared)
-            metrics.wrote()
+        try:
+            written = await self.send(seen, type(seen), patch, conditional=shared)
+        except NotFound:
+            return None
+        metrics.wrote()
         self.tell(seen, type(seen), seen.status.conditions if isinstance(status, Status) else (), condition)
+        return written
 
     async def refuse(self, seen: Undecoded, kind: type[T]) -> Outcome:
         """Say in the object's own status that it does not decode; trying again is useless until it changes."""
@@ -55,11 +58,11 @@ class StatusWriter:
             self.tell(seen, kind, seen.conditions, condition)
         return Outcome("error", condition, terminal=True)
 
-    async def send(self, seen: T | Undecoded, kind: type[T], patch: dict[str, Any], *, conditional: bool) -> None:
+    async def send(self, seen: T | Undecoded, kind: type[T], patch: dict[str, Any], *, conditional: bool) -> T:
         """One status patch of this very object: by its uid, and by its revision where it must be."""
         metadata = seen.metadata
         revision = metadata.resourceVersion if conditional else ""
-        await self.client.patch_status(kind, metadata.key, patch, uid=metadata.uid, revision=revision)
+        return await self.client.patch_status(kind, metadata.key, patch, uid=metadata.uid, revision=revision)
 
     def tell(self, seen: T | Undecoded, kind: type[T], conditions: Sequence[Condition], now: Condition) -> None:
         """An event when readiness turns False (or False for another reason), and when it is True again. A first success is no news."""

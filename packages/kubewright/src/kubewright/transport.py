@@ -59,6 +59,18 @@ class Sender(Protocol):
         ...
 
 
+class Pool(Sender, Protocol):
+    """What a manager needs of one."""
+
+    def unguarded(self) -> Pool:
+        """The same server, for writes that need no lease."""
+        ...
+
+    async def close(self) -> None:
+        """End all connections."""
+        ...
+
+
 class GuardedRequest(aiohttp.ClientRequest):
     """A request that asks for leave at the very last moment.
 
@@ -95,18 +107,17 @@ class Transport:
         self.host = urlsplit(connection.server).netloc
         self.root = connection.server.rstrip("/")
         self.session: aiohttp.ClientSession | None = None
-        self.context: ssl.SSLContext | bool = True
 
     async def send(self, request: Request) -> bytes:
         """The body of a successful answer. 429 and 503 with Retry-After are waited out, a 401 is tried once more if the credential changed."""
         for attempt in range(MOST_PATIENT_RETRIES + 1):
+            identity = await self.credentials.headers()
             try:
-                async with self.exchange(request, total_seconds=request.timeout_seconds) as response:
+                async with self.exchange(request, identity, total_seconds=request.timeout_seconds) as response:
                     return await bounded_body(response, request)
             except Unauthorized:
-                if attempt or not await self.credentials.refresh():
+                if attempt or not await self.credentials.refresh(identity):
                     raise
-                await self.renew_context()
             except ApiError as error:
                 if error.status not in (429, 503) or error.retry_after is None or attempt == MOST_PATIENT_RETRIES:
                     raise
@@ -116,7 +127,8 @@ class Transport:
     async def lines(self, request: Request, *, silence_seconds: float) -> AsyncIterator[bytes]:
         """The lines of a streamed answer; silence longer than `silence_seconds` is TimedOut, a line over the bound TooMuch."""
         rest = b""
-        async with self.exchange(request, silence_seconds=silence_seconds) as response:
+        identity = await self.credentials.headers()
+        async with self.exchange(request, identity, silence_seconds=silence_seconds) as response:
             async for chunk in response.content.iter_any():
                 whole, *more = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
                 for line in more:
@@ -130,19 +142,23 @@ class Transport:
 
     @asynccontextmanager
     async def exchange(
-        self, request: Request, *, total_seconds: float | None = None, silence_seconds: float | None = None
+        self, request: Request, identity: dict[str, str], *, total_seconds: float | None = None, silence_seconds: float | None = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """One HTTP exchange that succeeded; every other end of it is an error of our tree."""
-        session = await self.opened()
-        headers = await self.headers_for(request)
+        context = await self.credentials.ssl_context() or True
+        if self.session is None:
+            self.session = self.new_session()
+        headers = {**identity, "Accept": request.accept}
+        if request.content_type:
+            headers["Content-Type"] = request.content_type
         timeout = aiohttp.ClientTimeout(total=total_seconds, sock_connect=10, sock_read=silence_seconds)
         try:
-            async with session.request(
+            async with self.session.request(
                 request.method,
                 URL(f"{self.root}{request.path}?{request.query}" if request.query else self.root + request.path, encoded=True),
                 data=request.body,
                 headers=headers,
-                ssl=self.context,
+                ssl=context,
                 server_hostname=self.connection.tls_server_name or None,
                 proxy=self.connection.proxy_url or None,
                 timeout=timeout,
@@ -155,26 +171,6 @@ class Transport:
         except (aiohttp.ClientError, TimeoutError, ssl.SSLError, OSError) as error:
             self.count(0, request.method)
             raise in_our_words(error, request, self.connection) from error
-
-    async def headers_for(self, request: Request) -> dict[str, str]:
-        """What every request says of itself and of us."""
-        headers = await self.credentials.headers()
-        headers = {**headers, "Accept": request.accept}
-        if request.content_type:
-            headers["Content-Type"] = request.content_type
-        return headers
-
-    async def opened(self) -> aiohttp.ClientSession:
-        """The session, made on first use; its TLS context renewed when the certificate files were."""
-        if self.session is None or await self.credentials.context_stale():
-            await self.renew_context()
-        if self.session is None:
-            self.session = self.new_session()
-        return self.session
-
-    async def renew_context(self) -> None:
-        """Read the certificates again; new connections use them, open ones live on."""
-        self.context = await self.credentials.ssl_context() or True
 
     def new_session(self) -> aiohttp.ClientSession:
         """A session without cookies, redirects, environment proxies or compression: between us and a server near by, gzip only costs."""

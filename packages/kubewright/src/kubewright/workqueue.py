@@ -30,6 +30,8 @@ class WorkQueue(Generic[K]):
 
     def __init__(self, metrics: QueueMetrics | None = None) -> None:
         self.metrics = metrics
+        if metrics is not None:
+            metrics.unfinished = self.unfinished
         self.loop = asyncio.get_running_loop()
         self.order = count()
         self.heap: list[tuple[int, int, K]] = []
@@ -63,7 +65,10 @@ class WorkQueue(Generic[K]):
         self.waiting[key] = (priority, since)
         heapq.heappush(self.heap, (-priority, next(self.order), key))
         if self.metrics:
-            self.metrics.added(priority) if before is None else self.metrics.lifted(before[0], priority)
+            if before is None:
+                self.metrics.added(priority)
+            else:
+                self.metrics.lifted(before[0], priority)
         self.wake_one()
 
     def add_after(self, key: K, seconds: float, priority: int = NORMAL) -> None:
@@ -76,6 +81,8 @@ class WorkQueue(Generic[K]):
         if self.closed or (known is not None and known[0] <= due):
             return
         self.delays[key] = (due, priority)
+        if self.metrics:
+            self.metrics.retried()
         heapq.heappush(self.timers, (due, next(self.order), key))
         self.set_alarm()
 
@@ -84,8 +91,6 @@ class WorkQueue(Generic[K]):
         failures = self.failures.get(key, 0)
         self.failures[key] = failures + 1
         seconds = min(FIRST_BACKOFF_SECONDS * 2.0 ** min(failures, 30), LONGEST_BACKOFF_SECONDS)
-        if self.metrics:
-            self.metrics.retried()
         self.add_after(key, seconds, priority)
         return seconds
 

@@ -62,11 +62,12 @@ def trusting(authority: bytes, certificate: Path | None = None, key: Path | None
 
 
 def write_kubeconfig(path: Path, server: str, authority: bytes, user: str, credential: Pair | str) -> Path:
-    """Write a kubeconfig with one cluster and one user: a certificate, a token, or with "" nothing at all."""
-    if isinstance(credential, Pair):
-        known = {"client-certificate-data": encoded(credential.certificate), "client-key-data": encoded(credential.key)}
-    else:
-        known = {"token": credential} if credential else {}
+    """Write a kubeconfig with one cluster and one user, who has a certificate or a token."""
+    known = (
+        {"client-certificate-data": encoded(credential.certificate), "client-key-data": encoded(credential.key)}
+        if isinstance(credential, Pair)
+        else {"token": credential}
+    )
     config = {
         "apiVersion": "v1",
         "kind": "Config",

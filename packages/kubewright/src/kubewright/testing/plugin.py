@@ -14,8 +14,10 @@ Setting `blockbuster_modules` in pytest's configuration puts `unblocked` on ever
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,12 +29,22 @@ if TYPE_CHECKING:
     from .controlplane import ControlPlane
 
 TESTENV = "KUBEWRIGHT_TESTENV"
+LOOPTIME = "looptime_plugin"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare our settings."""
     words = "modules that may not block the event loop; naming any puts the fixture `unblocked` on every test"
     parser.addini("blockbuster_modules", words, type="args", default=[])
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Say that there is no current loop, where looptime is installed.
+
+    Up to Python 3.13 its question for one before a plain test would make a loop that nobody closes: a ResourceWarning, later and elsewhere.
+    """
+    if sys.version_info < (3, 14) and session.config.pluginmanager.hasplugin(LOOPTIME):
+        asyncio.set_event_loop(None)
 
 
 @pytest.fixture(scope="session")
@@ -75,7 +87,7 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
 
 @pytest.fixture
 def kubectl(control_plane: ControlPlane) -> Callable[..., str]:
-    """kubectl as administrator."""
+    """The control plane's kubectl, as administrator."""
     return control_plane.kubectl
 
 

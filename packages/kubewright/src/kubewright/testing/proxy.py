@@ -112,8 +112,12 @@ class HttpProxy:
         return f"https://127.0.0.1:{self.port}"
 
     def kubeconfig(self, path: Path, token: str = "", server: str = "") -> Path:
-        """Write a kubeconfig that leads here: as administrator, or with a token as its owner. `server` for a TcpProxy before this one."""
-        return write_kubeconfig(path, server or self.url, self.authority.certificate, "proxied", token)
+        """Write a kubeconfig that leads here: as administrator, or with a token as its owner. `server` for a TcpProxy before this one.
+
+        The certificate in it is for show: we ask for none, but kubectl asks for a password where there is no credential.
+        """
+        credential = token or self.authority.client("proxied")
+        return write_kubeconfig(path, server or self.url, self.authority.certificate, "proxied", credential)
 
     def requests(self, method: str = "*", path: str = "*", watch: bool | None = None) -> list[Seen]:
         """Those of the ledger that fit."""

@@ -41,8 +41,10 @@ class TcpProxy:
         return len(self.open)
 
     def stall(self) -> None:
-        """Let nothing through in either direction, not even an end, on connections old and new. All sockets stay open and answer
-        TCP keep-alive, as behind a firewall that lost its state."""
+        """Let nothing through in either direction, not even an end, on connections old and new.
+
+        All sockets stay open and answer TCP keep-alive, as behind a firewall that lost its state.
+        """
         self.flowing.clear()
 
     def resume(self) -> None:

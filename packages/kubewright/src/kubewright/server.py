@@ -1,0 +1,396 @@
+"""The inbound HTTP side: /metrics on one address, /healthz and /readyz with named checks on another.
+
+With `secure`, /metrics speaks TLS and answers only those whom a `Reviewer` lets in; the probes stay open, as kubelet needs them.
+Addresses are Go's: `:8080`, `127.0.0.1:0`, `[::1]:8443`; `0` or nothing switches an endpoint off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import inspect
+import os
+import re
+import socket
+import ssl
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal, Protocol
+
+from aiohttp import web
+
+from .errors import ConfigError, cut
+from .log import Log
+from .metrics import Metrics
+
+CHECK_SECONDS = 5.0
+REVIEW_SECONDS = 10.0
+RELOAD_SECONDS = 10.0
+STOP_SECONDS = 5.0
+MOST_IN_FLIGHT = 64
+MOST_VERDICTS = 1024
+# As controller-runtime's: an answer is remembered for a minute, a refusal shorter, so that a new role works soon.
+ALLOWED_SECONDS, REFUSED_SECONDS = 60.0, 10.0
+
+Check = Callable[[], str | Awaitable[str | None] | None]
+"""None if all is well, else what is wrong."""
+
+Verdict = Literal["unauthenticated", "forbidden", "allowed"]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Reviewer(Protocol):
+    """Who may read what."""
+
+    async def review(self, token: str, verb: str, path: str) -> Verdict:
+        """Whether the bearer of the token may do `verb` to `path`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where to listen; without a host on every interface."""
+
+    host: str
+    port: int
+
+
+def address_of(text: str) -> Address | None:
+    """The meaning of an address in Go's syntax; None for `0` and for nothing: do not listen."""
+    if text in ("", "0"):
+        return None
+    found = re.fullmatch(r"(?:\[([0-9a-fA-F:.%\w]+)\]|([^:\[\]]*)):(\d{1,5})", text, re.ASCII)
+    if found is None or int(found[3]) > 65535:
+        raise ConfigError(f'"{text}" is no address to listen on: it has to be like :8080, 127.0.0.1:8080 or [::1]:8080, or 0 for none')
+    return Address(found[1] or found[2] or "", int(found[3]))
+
+
+async def listen(text: str, address: Address, purpose: str) -> socket.socket:
+    """A listening socket, or in plain words why there is none."""
+    try:
+        return await bound(address)
+    except OSError as error:
+        reasons = {
+            errno.EADDRINUSE: "another process, perhaps another manager, listens there already",
+            errno.EACCES: "ports below 1024 are for root; choose a higher one",
+            errno.EADDRNOTAVAIL: "this machine does not have that address",
+        }
+        why = reasons.get(error.errno or 0) or error.strerror or str(error)
+        raise ConfigError(
+            f'cannot listen on "{text}" for {purpose}: {why}. Choose another address, or 0 to do without {purpose}'
+        ) from error
+
+
+async def bound(address: Address) -> socket.socket:
+    """Bind one socket; for all interfaces one that takes IPv6 and IPv4 alike, where the machine has both."""
+    if not address.host:
+        try:
+            return socket.create_server(("", address.port), family=socket.AF_INET6, dualstack_ipv6=True)
+        except (ValueError, OSError) as error:
+            if isinstance(error, OSError) and error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                raise
+            return socket.create_server(("", address.port))
+    found = await asyncio.get_running_loop().getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    family, _, _, _, where = found[0]
+    return socket.create_server((str(where[0]), address.port), family=family)
+
+
+class Certificate:
+    """The TLS side: a pair from a directory, looked at again every 10 s, or a self-signed pair made in memory."""
+
+    def __init__(self, directory: Path | None, log: Log) -> None:
+        self.directory, self.log = directory, log
+        self.loaded = b""
+        self.current = fresh_context()
+        self.context = fresh_context()
+        # Handshakes start on `context` and go on with the newest pair; a context under load is never changed.
+        self.context.sni_callback = self.use_current
+
+    def use_current(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        """Let this handshake use the newest pair."""
+        connection.context = self.current
+
+    def load(self) -> None:
+        """Read the pair if it is new; the old one stays if the new one cannot be used, for example half written."""
+        if self.directory is None:
+            self.current = self.current if self.loaded else self_signed_context()
+            self.loaded = b"self-signed"
+            return
+        certificate, key = self.directory / "tls.crt", self.directory / "tls.key"
+        try:
+            content = certificate.read_bytes() + key.read_bytes()
+            if content != self.loaded:
+                context = fresh_context()
+                context.load_cert_chain(certificate, key, password=lambda: "")  # without one, OpenSSL would ask the terminal
+                self.current, self.loaded = context, content
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"the certificate in {self.directory} cannot be used (tls.crt and tls.key are needed): {error}") from error
+
+    async def keep_current(self, seconds: float) -> None:
+        """Load a renewed pair, for ever."""
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                before = self.loaded
+                await asyncio.to_thread(self.load)
+                if self.loaded != before:
+                    self.log.info("the certificate was renewed", directory=str(self.directory))
+            except ConfigError as error:
+                self.log.error("the old certificate stays in use", error=error)
+
+
+def fresh_context() -> ssl.SSLContext:
+    """TLS 1.2 or newer, for HTTP/1.1."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def self_signed_context() -> ssl.SSLContext:
+    """A context with a certificate of its own; whoever scrapes cannot verify it, but the connection is encrypted."""
+    context = fresh_context()
+    with in_memory(self_signed_pem(socket.gethostname())) as file:
+        context.load_cert_chain(file)
+    return context
+
+
+@contextmanager
+def in_memory(content: bytes) -> Iterator[str]:
+    """A path with this content while needed; not on disk where the system can, since a Pod's disk is often read-only."""
+    if hasattr(os, "memfd_create"):
+        handle = os.memfd_create("tls")
+        try:
+            os.write(handle, content)
+            yield f"/proc/self/fd/{handle}"
+        finally:
+            os.close(handle)
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "tls.pem"
+        file.write_bytes(content)
+        yield str(file)
+
+
+def self_signed_pem(host: str) -> bytes:
+    """A new key and a certificate for it, good for a year."""
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+    except ImportError as error:
+        raise ConfigError(
+            "serving TLS without a certificate needs the package cryptography, to make one: install kubewright[tls], "
+            "or give a directory with tls.crt and tls.key"
+        ) from error
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, host[:64])])
+    now = datetime.now(UTC)
+    names = x509.SubjectAlternativeName([x509.DNSName(each) for each in dict.fromkeys((host, "localhost")) if each.isascii()])
+    certificate = (
+        x509.CertificateBuilder(
+            name, name, key.public_key(), x509.random_serial_number(), now - timedelta(hours=1), now + timedelta(days=365)
+        )
+        .add_extension(names, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    return certificate.public_bytes(pem) + key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+
+
+class Reviews:
+    """A reviewer's verdicts, remembered for a short time under a hash of the token."""
+
+    def __init__(self, reviewer: Reviewer, clock: Callable[[], float] = time.monotonic) -> None:
+        self.reviewer, self.clock = reviewer, clock
+        self.known: dict[tuple[bytes, str, str], tuple[Verdict, float]] = {}
+
+    async def verdict(self, token: str, verb: str, path: str) -> Verdict:
+        """What the reviewer says, or said a moment ago."""
+        key = (hashlib.sha256(token.encode(errors="surrogateescape")).digest(), verb, path)
+        verdict, until = self.known.get(key, ("forbidden", 0.0))
+        if self.clock() < until:
+            return verdict
+        async with asyncio.timeout(REVIEW_SECONDS):
+            answer: Verdict = await self.reviewer.review(token, verb, path)
+        self.known.pop(key, None)
+        while len(self.known) >= MOST_VERDICTS:
+            del self.known[next(iter(self.known))]
+        self.known[key] = (answer, self.clock() + (ALLOWED_SECONDS if answer == "allowed" else REFUSED_SECONDS))
+        return answer
+
+
+def text_answer(status: int, text: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    """Plain text that no browser takes for something else."""
+    return web.Response(status=status, text=text, headers={"X-Content-Type-Options": "nosniff", **(headers or {})})
+
+
+async def problem_of(check: Check) -> str | None:
+    """What a check finds wrong; one that fails or hangs is wrong itself."""
+    try:
+        async with asyncio.timeout(CHECK_SECONDS):
+            found = check()
+            problem = await found if inspect.isawaitable(found) else found
+    except TimeoutError:
+        problem = f"no answer in {CHECK_SECONDS:g} s"
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+    return None if problem is None else " ".join(cut(problem).split())
+
+
+class Health:
+    """One of /healthz and /readyz: its checks, and kube-apiserver's way of answering about them."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.checks: dict[str, Check] = {}
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """All checks together; the details only on request or on failure."""
+        checks = self.checks or {"ping": lambda: None}
+        excluded = set(request.query.getall("exclude", []))
+        asked = sorted(checks.keys() - excluded)
+        problems = dict(zip(asked, await asyncio.gather(*(problem_of(checks[name]) for name in asked)), strict=True))
+        failed = any(problem is not None for problem in problems.values())
+        if not failed and "verbose" not in request.query:
+            return text_answer(200, "ok")
+        lines = [self.line(name, name in excluded, problems.get(name)) for name in sorted(checks)]
+        if unknown := sorted(excluded - checks.keys()):
+            quoted = ",".join(f'"{cut(name)}"' for name in unknown)
+            lines.append(f"warn: some health checks cannot be excluded: no matches for {quoted}")
+        return text_answer(500 if failed else 200, "\n".join([*lines, f"{self.name} check {'failed' if failed else 'passed'}", ""]))
+
+    def line(self, name: str, excluded: bool, problem: str | None) -> str:
+        """One check in the long answer."""
+        return f"[+]{name} excluded: ok" if excluded else f"[+]{name} ok" if problem is None else f"[-]{name} failed: {problem}"
+
+    async def answer_one(self, request: web.Request) -> web.Response:
+        """One check by its name."""
+        check = self.checks.get(request.match_info["check"])
+        if check is None:
+            return text_answer(404, f"there is no such check; {self.name} has: {', '.join(sorted(self.checks)) or 'none'}")
+        problem = await problem_of(check)
+        return text_answer(200, "ok") if problem is None else text_answer(500, f"internal server error: {problem}")
+
+
+class Server:
+    """The endpoints of one manager: add checks, `start`, and `stop` at the end."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        *,
+        metrics_address: str = ":8080",
+        health_address: str = "",
+        secure: bool = False,
+        certificates: str = "",
+        reviewer: Reviewer | None = None,
+        reload_seconds: float = RELOAD_SECONDS,
+    ) -> None:
+        if secure and reviewer is None:
+            raise ConfigError("secure metrics need somebody who says who may read them: give a reviewer")
+        self.log = Log("server")
+        self.metrics, self.metrics_address, self.health_address = metrics, metrics_address, health_address
+        self.certificate = Certificate(Path(certificates) if certificates else None, self.log) if secure else None
+        self.reviews = Reviews(reviewer) if secure and reviewer is not None else None
+        self.reload_seconds = reload_seconds
+        self.healthz, self.readyz = Health("healthz"), Health("readyz")
+        self.in_flight = 0
+        self.runners: list[web.AppRunner] = []
+        self.reloading: asyncio.Task[None] | None = None
+        self.metrics_port = self.health_port = 0
+        """The ports that are really listened on, once started; 0 where nothing is."""
+
+    def add_health_check(self, name: str, check: Check) -> None:
+        """Have the Pod restarted while this finds something wrong."""
+        self.healthz.checks[name] = check
+
+    def add_ready_check(self, name: str, check: Check) -> None:
+        """Count as not ready while this finds something wrong."""
+        self.readyz.checks[name] = check
+
+    async def start(self) -> None:
+        """Listen; what was started is stopped again if a part cannot be."""
+        try:
+            if self.certificate is not None and address_of(self.metrics_address) is not None:
+                await asyncio.to_thread(self.certificate.load)
+                self.reloading = asyncio.create_task(self.certificate.keep_current(self.reload_seconds))
+            tls = self.certificate.context if self.certificate is not None else None
+            self.metrics_port = await self.serve("metrics", self.metrics_address, {"/metrics": self.answer_metrics}, tls)
+            self.health_port = await self.serve("health probes", self.health_address, self.health_routes(), None)
+        except BaseException:
+            await self.stop()
+            raise
+
+    def health_routes(self) -> dict[str, Handler]:
+        """Each endpoint by itself and with a check's name behind it."""
+        routes: dict[str, Handler] = {}
+        for health in (self.healthz, self.readyz):
+            routes |= {f"/{health.name}": health.answer, f"/{health.name}/": health.answer, f"/{health.name}/{{check}}": health.answer_one}
+        return routes
+
+    async def serve(self, purpose: str, text: str, routes: Mapping[str, Handler], tls: ssl.SSLContext | None) -> int:
+        """Answer these paths at this address; returns the port, 0 where the address says not to."""
+        address = address_of(text)
+        if address is None:
+            return 0
+        listener = await listen(text, address, purpose)
+        application = web.Application(middlewares=[self.bounded], client_max_size=64 * 1024)
+        for path, handler in routes.items():
+            application.router.add_get(path, handler)
+        runner = web.AppRunner(application, access_log=None, keepalive_timeout=75.0, shutdown_timeout=STOP_SECONDS, max_headers=64)
+        self.runners.append(runner)
+        await runner.setup()
+        await web.SockSite(runner, listener, ssl_context=tls).start()
+        port = int(listener.getsockname()[1])
+        self.log.info(f"serving {purpose}", address=text, port=port, tls=tls is not None)
+        return port
+
+    @web.middleware
+    async def bounded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuse what is beyond our means, instead of slowing down what matters."""
+        if self.in_flight >= MOST_IN_FLIGHT:
+            return text_answer(503, "too many requests at once; try again in a second", {"Retry-After": "1"})
+        self.in_flight += 1
+        try:
+            return await handler(request)
+        finally:
+            self.in_flight -= 1
+
+    async def answer_metrics(self, request: web.Request) -> web.Response:
+        """The series, to whoever may read them."""
+        refusal = await self.refusal(request) if self.reviews is not None else None
+        if refusal is not None:
+            return refusal
+        body, content_type = self.metrics.exposition()
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    async def refusal(self, request: web.Request) -> web.Response | None:
+        """Why this request gets no answer, None if it does; a review that fails opens nothing."""
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if self.reviews is None or scheme.lower() != "bearer" or not token.strip():
+            return text_answer(401, "Unauthorized: a bearer token is needed", {"WWW-Authenticate": "Bearer"})
+        try:
+            verdict = await self.reviews.verdict(token.strip(), request.method.lower(), request.path)
+        except Exception as error:
+            self.log.error("cannot ask who may read the metrics", error=error)
+            return text_answer(500, "the API server could not be asked whether you may read this; the manager's log says why")
+        if verdict == "unauthenticated":
+            return text_answer(401, "Unauthorized: the token is not known, or has expired", {"WWW-Authenticate": "Bearer"})
+        allowed = verdict == "allowed"
+        return None if allowed else text_answer(403, f"Forbidden: a role with nonResourceURLs {request.path} and verb get is needed")
+
+    async def stop(self) -> None:
+        """Listen no more, and let answers under way end."""
+        if self.reloading is not None:
+            self.reloading.cancel()
+            await asyncio.gather(self.reloading, return_exceptions=True)
+            self.reloading = None
+        while self.runners:
+            await self.runners.pop().cleanup()
+        self.metrics_port = self.health_port = 0

@@ -1,0 +1,64 @@
+"""One API, twice: every test that takes `api` runs on the fake and on the real API server."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kubewright.client import Client
+from kubewright.crd import crds, to_yaml
+from kubewright.errors import NotFound
+from kubewright.kubeconfig import load
+from kubewright.meta import Key
+from kubewright.testing.controlplane import ControlPlane
+from kubewright.testing.fake import FakeApi
+from kubewright.transport import Transport
+
+from .kinds import Friend, Widget
+from .rig import Api
+
+
+@pytest.fixture(scope="session")
+def widgets_installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The CRDs of the test kinds, in the real control plane."""
+    file = tmp_path_factory.mktemp("crds") / "crds.yaml"
+    file.write_text(to_yaml(*crds([Widget, Friend])))
+    control_plane.apply(file)
+    control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    return control_plane.admin_kubeconfig
+
+
+@pytest.fixture
+async def real_api(widgets_installed: Path, namespace: str) -> AsyncIterator[Api]:
+    """The real API server, in a namespace of our own."""
+    connection = load(str(widgets_installed), environ={}, home=Path("/"))
+    transport = Transport(connection)
+    api = Api(transport, Client(transport), namespace, connection)
+    yield api
+    for kind in (Widget, Friend):
+        for obj in await api.client.list(kind, namespace):
+            try:
+                await api.client.patch(kind, obj.key, {"metadata": {"finalizers": None}})
+                await api.client.delete(kind, obj.key)
+            except NotFound:
+                continue
+    await transport.close()
+
+
+@pytest.fixture(params=["fake", "real"])
+def api(request: pytest.FixtureRequest) -> Api:
+    """An API server: in memory, then the real one."""
+    if request.param == "fake":
+        fake = FakeApi()
+        return Api(fake, Client(fake), f"ns-{uuid.uuid4().hex[:8]}")
+    real: Api = request.getfixturevalue("real_api")
+    return real
+
+
+@pytest.fixture
+def key(api: Api) -> Key:
+    """The key of an object called `a`."""
+    return Key(api.namespace, "a")

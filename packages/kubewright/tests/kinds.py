@@ -1,0 +1,31 @@
+"""Kinds that tests share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from kubewright.kind import Column, Resource, Spec, Status, kind
+from kubewright.schema import Doc
+
+
+class WidgetSpec(Spec):
+    """What a widget should be."""
+
+    size: Annotated[int, Doc("How large.", ge=0, le=1000)] = 0
+    friend: Annotated[str, Doc("Whom it depends on.")] = ""
+
+
+class WidgetStatus(Status):
+    """What a widget is."""
+
+    doubled: Annotated[int | None, Doc("Twice the size.")] = None
+
+
+@kind("kubewright.test/v1", short=("wd",), columns=[Column("Size", ".spec.size")])
+class Widget(Resource[WidgetSpec, WidgetStatus]):
+    """A thing to test with."""
+
+
+@kind("kubewright.test/v1")
+class Friend(Resource[WidgetSpec, WidgetStatus]):
+    """A thing that widgets depend on."""

@@ -1,0 +1,268 @@
+"""The control plane, the proxies and the plugin, on a real etcd and kube-apiserver."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubewright.testing import eventually
+from kubewright.testing.access import Https, Refused, trusting
+from kubewright.testing.apiserver import StartFailed
+from kubewright.testing.controlplane import ControlPlane, KubectlFailed
+from kubewright.testing.proxy import HttpProxy, TcpProxy
+
+Kubectl = Callable[..., str]
+
+
+def configmap(namespace: str, name: str = "thing", **data: str) -> str:
+    return json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}, "data": data})
+
+
+def kubectl_with(plane: ControlPlane, kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [str(plane.binaries["kubectl"]), f"--kubeconfig={kubeconfig}", f"--cache-dir={plane.folder / 'other'}", *arguments]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+class Watch:
+    """A watch by kubectl, in a process of its own: each change gives a line."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+
+    @classmethod
+    async def start(cls, plane: ControlPlane, path: str, kubeconfig: Path) -> Watch:
+        command = [str(plane.binaries["kubectl"]), f"--kubeconfig={kubeconfig}", "get", "--raw", f"{path}?watch=true"]
+        return cls(await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE))
+
+    async def event(self) -> dict[str, Any]:
+        assert self.process.stdout
+        return dict(json.loads(await asyncio.wait_for(self.process.stdout.readline(), 10.0)))
+
+    async def stop(self) -> None:
+        if self.process.returncode is None:
+            self.process.kill()
+        await self.process.wait()
+
+
+def test_the_plane_is_a_cluster(kubectl: Kubectl, namespace: str) -> None:
+    assert kubectl("get", "namespace", namespace, "-o", "name") == f"namespace/{namespace}\n"
+    client, server = (line.rpartition(" ")[2] for line in kubectl("version").splitlines() if line.startswith(("Client", "Server")))
+    assert client == server != "v0.0.0"
+
+
+def test_a_pod_can_be_created_without_a_service_account(kubectl: Kubectl, namespace: str) -> None:
+    kubectl("-n", namespace, "run", "funny-joe", "--image=none", "--restart=Never")
+    assert kubectl("-n", namespace, "get", "pods", "-o", "name") == "pod/funny-joe\n"
+
+
+def test_apply_takes_files_and_text(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
+    (tmp_path / "one.json").write_text(configmap(namespace, "one"))
+    printed = control_plane.apply(tmp_path / "one.json", configmap(namespace, "two"))
+    assert printed == "configmap/one created\nconfigmap/two created\n"
+
+
+def test_kubectl_raises_with_its_own_words(kubectl: Kubectl) -> None:
+    with pytest.raises(KubectlFailed, match=r'kubectl get pod nobody: .*pods "nobody" not found'):
+        kubectl("get", "pod", "nobody")
+
+
+def test_rbac_is_on_for_anybody_but_admin(control_plane: ControlPlane, tmp_path: Path) -> None:
+    alice = control_plane.kubeconfig(tmp_path / "alice", user="alice", groups=("dev",))
+    assert 'User "alice" cannot list resource "pods"' in kubectl_with(control_plane, alice, "get", "pods").stderr
+    assert kubectl_with(control_plane, control_plane.kubeconfig(tmp_path / "admin"), "get", "pods").returncode == 0
+
+
+def test_a_service_account_has_a_token_that_the_server_knows(
+    control_plane: ControlPlane, kubectl: Kubectl, namespace: str, tmp_path: Path
+) -> None:
+    kubectl("-n", namespace, "create", "serviceaccount", "manager")
+    config = control_plane.service_account_kubeconfig(namespace, "manager", tmp_path / "manager")
+    assert f"system:serviceaccount:{namespace}:manager" in kubectl_with(control_plane, config, "auth", "whoami").stdout
+    assert kubectl_with(control_plane, config, "get", "pods").returncode != 0
+
+
+def test_a_removed_namespace_leaves_nothing(control_plane: ControlPlane, kubectl: Kubectl) -> None:
+    control_plane.create_namespace("doomed")
+    control_plane.apply(configmap("doomed"))
+    kubectl("-n", "doomed", "patch", "configmap", "thing", "--type=merge", "-p", '{"metadata":{"finalizers":["example.com/never"]}}')
+    control_plane.remove_namespace("doomed")
+    control_plane.create_namespace("doomed")
+    assert kubectl("-n", "doomed", "get", "configmaps", "-o", "name") == ""
+    control_plane.remove_namespace("doomed")
+
+
+def test_the_kubeconfig_is_the_administrators(kubeconfig: Path, control_plane: ControlPlane) -> None:
+    assert json.loads(kubeconfig.read_text())["clusters"][0]["cluster"]["server"] == control_plane.url
+
+
+async def test_a_killed_server_refuses_and_comes_back_with_its_data(control_plane: ControlPlane, kubectl: Kubectl, namespace: str) -> None:
+    control_plane.apply(configmap(namespace, kept="yes"))
+    await control_plane.kill_apiserver()
+    with pytest.raises(KubectlFailed, match="refused"):
+        kubectl("get", "namespaces")
+    await control_plane.start_apiserver()
+    assert kubectl("-n", namespace, "get", "configmap", "thing", "-o", "jsonpath={.data.kept}") == "yes"
+
+
+async def test_compaction_and_a_restart_give_410_for_certain(control_plane: ControlPlane, namespace: str) -> None:
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    control_plane.apply(configmap(namespace, n="0"))
+    with control_plane.apiserver.https() as https:
+        old = https.call("GET", path)["metadata"]["resourceVersion"]
+    for number in range(5):
+        control_plane.apply(configmap(namespace, n=str(number)))
+    assert await control_plane.compact_etcd() >= int(old)
+    await control_plane.restart_apiserver()
+    with control_plane.apiserver.https() as https:
+        event = https.call("GET", f"{path}?watch=true&resourceVersion={old}&timeoutSeconds=5")
+    told = event if isinstance(event, dict) else json.loads(event.splitlines()[0])
+    assert (told["type"], told["object"]["code"]) == ("ERROR", 410)
+
+
+async def test_another_apiserver_can_be_made_stale(control_plane: ControlPlane, namespace: str) -> None:
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+
+    def names(https: Https) -> list[str]:
+        return [item["metadata"]["name"] for item in https.call("GET", f"{path}?resourceVersion=0")["items"]]
+
+    async with (
+        TcpProxy("127.0.0.1", control_plane.etcd.port.number) as proxy,
+        control_plane.another_apiserver(f"http://127.0.0.1:{proxy.port}") as other,
+    ):
+        proxy.stall()
+        await asyncio.to_thread(control_plane.apply, configmap(namespace))
+        with other.https() as stale, control_plane.apiserver.https() as fresh:
+            await eventually(lambda: asyncio.to_thread(names, fresh))
+            assert await asyncio.to_thread(names, stale) == []
+            proxy.resume()
+            await eventually(lambda: asyncio.to_thread(names, stale))
+
+
+@pytest.fixture
+async def proxy(control_plane: ControlPlane) -> AsyncIterator[HttpProxy]:
+    async with HttpProxy.before(control_plane) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def through(proxy: HttpProxy) -> Iterator[Https]:
+    """A client of the proxy; use it in a thread, since the proxy needs the loop."""
+    with Https(proxy.url, trusting(proxy.authority.certificate)) as https:
+        yield https
+
+
+async def test_a_swallowed_create_is_in_the_cluster(proxy: HttpProxy, through: Https, kubectl: Kubectl, namespace: str) -> None:
+    rule = proxy.swallow_next("POST", "*/configmaps")
+    with pytest.raises((http.client.RemoteDisconnected, ConnectionResetError)):
+        await asyncio.to_thread(through.call, "POST", f"/api/v1/namespaces/{namespace}/configmaps", json.loads(configmap(namespace)))
+    assert rule.forwarded == [201]
+    assert kubectl("-n", namespace, "get", "configmap", "thing", "-o", "name") == "configmap/thing\n"
+    assert [seen.status for seen in proxy.requests("POST")] == [0]
+
+
+async def test_a_refusal_looks_like_the_servers_own(proxy: HttpProxy, through: Https) -> None:
+    proxy.fail_next("GET", "/api/v1/pods", 409)
+    with pytest.raises(Refused, match='"reason": "Conflict"'):
+        await asyncio.to_thread(through.call, "GET", "/api/v1/pods")
+    assert (await asyncio.to_thread(through.call, "GET", "/api/v1/pods"))["kind"] == "PodList"
+
+
+async def test_a_token_through_the_proxy_is_its_owner(
+    control_plane: ControlPlane, proxy: HttpProxy, kubectl: Kubectl, namespace: str, tmp_path: Path
+) -> None:
+    kubectl("-n", namespace, "create", "serviceaccount", "manager")
+    config = proxy.kubeconfig(tmp_path / "config", token=control_plane.service_account_token(namespace, "manager"))
+    done = await asyncio.to_thread(kubectl_with, control_plane, config, "auth", "whoami")
+    assert f"system:serviceaccount:{namespace}:manager" in done.stdout
+
+
+async def test_a_watch_streams_through_the_proxy_and_takes_our_lines(
+    control_plane: ControlPlane, proxy: HttpProxy, namespace: str, tmp_path: Path
+) -> None:
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    watch = await Watch.start(control_plane, path, proxy.kubeconfig(tmp_path / "config"))
+    await eventually(lambda: proxy.watches)
+    control_plane.apply(configmap(namespace))
+    assert (await watch.event())["object"]["metadata"]["name"] == "thing"
+    assert await proxy.inject({"type": "ERROR", "object": {"code": 410}}, path) == 1
+    assert (await watch.event())["type"] == "ERROR"
+    assert proxy.cut_watches(path) == 1
+    await asyncio.wait_for(watch.process.wait(), 10.0)
+    await eventually(lambda: not proxy.watches)
+
+
+async def test_a_stalled_watch_hears_nothing_until_it_flows(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
+    async with TcpProxy("127.0.0.1", control_plane.apiserver.port.number) as tcp:
+        config = control_plane.kubeconfig(tmp_path / "config", server=f"https://127.0.0.1:{tcp.port}")
+        control_plane.apply(configmap(namespace, n="1"))
+        watch = await Watch.start(control_plane, f"/api/v1/namespaces/{namespace}/configmaps", config)
+        assert (await watch.event())["object"]["data"] == {"n": "1"}
+        tcp.stall()
+        control_plane.apply(configmap(namespace, n="2"))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(watch.event(), 0.3)
+        assert watch.process.returncode is None
+        tcp.resume()
+        assert (await watch.event())["object"]["data"] == {"n": "2"}
+        await watch.stop()
+
+
+async def test_the_audit_log_tells_who_did_what(binaries: dict[str, Path]) -> None:
+    async with ControlPlane(binaries, audit=True) as plane:
+        plane.kubectl("create", "configmap", "thing")
+
+        def noted() -> list[str]:
+            return [e["user"]["username"] for e in plane.audit_events() if e["verb"] == "create" and e["objectRef"].get("name") == "thing"]
+
+        assert await eventually(noted) == ["admin"]
+
+
+async def test_a_plane_leaves_neither_process_nor_file(binaries: dict[str, Path]) -> None:
+    async with ControlPlane(binaries) as plane:
+        processes = [plane.etcd.process.pid, plane.apiserver.process.pid]
+        assert all(alive(pid) for pid in processes)
+    assert not any(alive(pid) for pid in processes)
+    assert not plane.folder.exists()
+
+
+async def test_a_failed_start_shows_the_log_and_cleans_up(binaries: dict[str, Path]) -> None:
+    plane = ControlPlane(binaries, extra_args=["--no-such-flag"])
+    with pytest.raises(StartFailed, match=r"it ended by itself(.|\n)*unknown flag: --no-such-flag"):
+        await plane.start()
+    assert not plane.folder.exists()
+    assert not plane.etcd.process.running
+
+
+async def test_a_killed_test_run_takes_the_plane_with_it(binaries: dict[str, Path]) -> None:
+    program = """
+import sys, time
+from pathlib import Path
+from kubewright.testing.controlplane import ControlPlane
+plane = ControlPlane({name: Path(path) for name, path in (pair.split("=") for pair in sys.argv[1:])})
+plane.start_sync()
+print(plane.folder, plane.etcd.process.pid, plane.apiserver.process.pid, flush=True)
+time.sleep(600)
+"""
+    paths = [f"{name}={path}" for name, path in binaries.items()]
+    run = await asyncio.create_subprocess_exec(sys.executable, "-c", program, *paths, stdout=asyncio.subprocess.PIPE)
+    assert run.stdout
+    folder, *pids = (await asyncio.wait_for(run.stdout.readline(), 60.0)).decode().split()
+    run.kill()
+    await run.wait()
+    await eventually(lambda: not any(alive(int(pid)) for pid in pids))
+    shutil.rmtree(folder)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process of that id runs; one that ended and was not yet waited for by its parent does not."""
+    listed = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout.strip()
+    return bool(listed) and not listed.startswith("Z")

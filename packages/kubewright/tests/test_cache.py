@@ -1,0 +1,143 @@
+"""Which version wins: the four answers at the head of cache.py, by example and by generated histories."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubewright.cache import Cache, Store, Via
+from kubewright.client import Undecoded
+from kubewright.errors import ConfigError
+from kubewright.log import Log
+from kubewright.meta import Key, ObjectMeta
+
+from .kinds import Friend, Widget, WidgetSpec
+
+LOG = Log("test")
+
+
+def widget(name: str, revision: int, *, friend: str = "", uid: str = "u") -> Widget:
+    return Widget(metadata=ObjectMeta(name=name, namespace="n", resourceVersion=str(revision), uid=uid), spec=WidgetSpec(friend=friend))
+
+
+def new_store() -> tuple[Store[Widget], list[tuple[str, Via]]]:
+    store: Store[Widget] = Store(Widget.definition, LOG)
+    heard: list[tuple[str, Via]] = []
+    store.listeners.append(lambda key, old, new, via: heard.append((key.name, via)))
+    return store, heard
+
+
+def test_an_older_or_equal_version_is_ignored() -> None:
+    store, heard = new_store()
+    store.set(widget("a", 5))
+    store.set(widget("a", 5))
+    store.set(widget("a", 4))
+    assert store.objects[Key("n", "a")].metadata.revision == 5
+    assert len(heard) == 1
+
+
+def test_the_answer_to_our_write_is_visible_at_once_and_its_echo_wakes_nobody() -> None:
+    store, heard = new_store()
+    store.set(widget("a", 5))
+    store.wrote(widget("a", 9))
+    store.set(widget("a", 9))
+    assert store.objects[Key("n", "a")].metadata.revision == 9
+    assert heard == [("a", Via.WATCH), ("a", Via.OWN_WRITE)]
+
+
+def test_an_answer_that_comes_after_the_deletion_brings_nothing_back() -> None:
+    store, _ = new_store()
+    store.set(widget("a", 5))
+    store.remove(Key("n", "a"), 12)
+    store.saw(12)
+    store.wrote(widget("a", 9))
+    assert not store.objects
+
+
+def test_a_list_that_began_before_our_create_does_not_remove_it() -> None:
+    store, _ = new_store()
+    store.wrote(widget("new", 20))
+    store.settle(set(), 15, "", force=False)
+    assert Key("n", "new") in store.objects
+
+
+def test_a_server_that_went_back_in_time_is_believed() -> None:
+    store, _ = new_store()
+    store.set(widget("a", 500))
+    store.set(widget("lost", 501))
+    store.saw(501)
+    store.set(widget("a", 90), force=True)
+    store.settle({Key("n", "a")}, 100, "", force=True)
+    assert {key.name: obj.metadata.revision for key, obj in store.objects.items()} == {"a": 90}
+    assert store.revision == 100
+
+
+def test_a_list_of_one_namespace_removes_nothing_of_another() -> None:
+    store, _ = new_store()
+    store.set(widget("a", 5))
+    store.settle(set(), 10, "other", force=False)
+    assert Key("n", "a") in store.objects
+
+
+def test_an_index_follows_and_a_failing_index_function_hurts_only_its_object() -> None:
+    store: Store[Widget] = Store(Widget.definition, LOG)
+    store.add_index("friend", lambda w: w.spec.friend)
+    store.add_index("odd", lambda w: [w.spec.friend, 1 / 0] if w.spec.friend == "bob" else w.spec.friend)
+    store.set(widget("a", 1, friend="joe"))
+    store.set(widget("b", 2, friend="joe"))
+    store.set(widget("a", 3, friend="bob"))
+    assert store.keys_by("friend", "joe") == [Key("n", "b")]
+    assert store.keys_by("friend", "bob") == [Key("n", "a")]
+    assert store.keys_by("odd", "bob") == []
+    store.remove(Key("n", "b"), 9)
+    assert store.indexes["friend"].keys.keys() == {"bob"}
+
+
+def test_an_index_added_too_late_is_refused() -> None:
+    store, _ = new_store()
+    store.set(widget("a", 1))
+    with pytest.raises(ConfigError, match=r"before manager\.run"):
+        store.add_index("late", lambda w: w.metadata.name)
+
+
+def test_a_kind_that_nobody_watches_is_an_error_and_not_an_empty_answer() -> None:
+    with pytest.raises(ConfigError, match="Friend is not watched"):
+        Cache(LOG).list(Friend)
+
+
+def test_the_cache_shows_only_what_decodes() -> None:
+    cache = Cache(LOG)
+    store = cache.store(Widget)
+    store.add_index("friend", lambda w: w.spec.friend)
+    store.set(widget("a", 1, friend="joe"))
+    store.set(Undecoded(ObjectMeta(name="bad", namespace="n", resourceVersion="2"), "why"))
+    assert cache.get(Widget, Key("n", "bad")) is None
+    assert [w.metadata.name for w in cache.list(Widget)] == ["a"]
+    assert [w.metadata.name for w in cache.by(Widget, "friend", "joe")] == ["a"]
+    assert cache.list(Widget, "other") == []
+
+
+@given(st.lists(st.tuples(st.sampled_from(["set", "delete"]), st.sampled_from("ab")), max_size=12), st.randoms())
+def test_answers_to_writes_in_any_order_among_watch_events_end_in_the_servers_state(history: list[tuple[str, str]], random: object) -> None:
+    """The server's history arrives on the watch in order; the answers to the same writes arrive whenever they like."""
+    store, _ = new_store()
+    truth: dict[str, int] = {}
+    answers: list[Widget] = []
+    for revision, (what, name) in enumerate(history, start=1):
+        if what == "set":
+            answers.append(widget(name, revision))
+        for answer in list(answers):
+            if random.random() < 0.4:  # type: ignore[attr-defined]
+                store.wrote(answer)
+                answers.remove(answer)
+        if what == "set":
+            truth[name] = revision
+            store.set(widget(name, revision))
+        else:
+            truth.pop(name, None)
+            store.remove(Key("n", name), revision)
+        store.saw(revision)
+    for answer in answers:
+        store.wrote(answer)
+    assert {key.name: obj.metadata.revision for key, obj in store.objects.items()} == truth

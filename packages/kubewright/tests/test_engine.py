@@ -1,0 +1,369 @@
+"""What follows from each way a reconcile can end; on the fake and on the real API server."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kubewright.controller import Controller, Done, controller
+from kubewright.errors import ConfigError, Retry, Terminal
+from kubewright.kind import Status
+from kubewright.manager import Manager
+from kubewright.meta import Condition, Key, ObjectMeta
+from kubewright.source import Stream, created_or_deleted
+from kubewright.testing import eventually
+from kubewright.testing.fake import FakeApi
+
+from .kinds import Friend, Widget, WidgetSpec, WidgetStatus
+from .rig import Api, running
+
+
+async def double(widget: Widget) -> None:
+    widget.status = WidgetStatus(doubled=widget.spec.size * 2)
+
+
+async def test_a_status_is_written_once_with_condition_and_generation(api: Api) -> None:
+    await api.widget(size=4)
+    async with running(api, controller(Widget, double)) as manager:
+        condition = await api.ready()
+        widget = await api.get()
+        assert (widget.status.doubled, widget.status.observedGeneration) == (8, 1)
+        assert (condition.status, condition.reason, condition.observedGeneration) == ("True", "Reconciled", 1)
+        await api.client.patch(Widget, widget.key, {"spec": {"size": 5}})
+        await eventually(lambda: doubled(api, 10))
+        assert (await api.get()).status.observedGeneration == 2
+        assert manager.metrics.controller("widget").status_writes.value == 2
+
+
+async def doubled(api: Api, value: int, name: str = "a") -> bool:
+    return (await api.get(name)).status.doubled == value
+
+
+async def test_nothing_is_written_when_nothing_changed(api: Api) -> None:
+    await api.widget(size=4)
+    async with running(api, controller(Widget, double)):
+        await api.ready()
+    before = (await api.get()).metadata.resourceVersion
+    runs: list[str] = []
+
+    async def again(widget: Widget) -> None:
+        await double(widget)
+        runs.append(widget.metadata.name)
+
+    async with running(api, controller(Widget, again)):
+        await eventually(lambda: runs)
+    assert (await api.get()).metadata.resourceVersion == before
+
+
+async def test_a_reconcile_that_raises_backs_off_says_so_and_recovers(api: Api) -> None:
+    attempts = 0
+
+    async def flaky(widget: Widget) -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts < 4:
+            raise ValueError("the moon is full, token=abcdefghijkl")
+        await double(widget)
+
+    async with running(api, controller(Widget, flaky)):
+        await api.widget(size=1)
+        condition = await api.ready(reason="Reconciled")
+        assert condition.status == "True"
+        assert attempts == 4
+        events = await eventually(lambda: both_events(api))
+        assert set(events) == {("Warning", "Error"), ("Normal", "Reconciled")}
+
+
+async def both_events(api: Api) -> list[tuple[str, str]] | None:
+    events = await api.events()
+    return events if len(events) >= 2 else None
+
+
+async def test_a_failure_keeps_the_old_answer_and_hides_secrets(api: Api) -> None:
+    broken = asyncio.Event()
+
+    async def work(widget: Widget) -> None:
+        if broken.is_set():
+            raise ValueError("password=hunter2hunter2 refused")
+        await double(widget)
+
+    async with running(api, controller(Widget, work)):
+        await api.widget(size=3)
+        await api.ready(reason="Reconciled")
+        broken.set()
+        await api.client.patch(Widget, Key(api.namespace, "a"), {"spec": {"size": 9}})
+        condition = await api.ready(reason="Error")
+        widget = await api.get()
+        assert widget.status.doubled == 6
+        assert "hunter2" not in condition.message
+        assert condition.observedGeneration == 2
+
+
+async def test_terminal_clears_the_old_answer_and_waits_for_a_change(api: Api) -> None:
+    runs = 0
+
+    async def strict(widget: Widget) -> None:
+        nonlocal runs
+        runs += 1
+        if widget.spec.size > 10:
+            raise Terminal("TooLarge", "a widget is at most 10; make it smaller")
+        await double(widget)
+
+    async with running(api, controller(Widget, strict)):
+        await api.widget(size=3)
+        await api.ready(reason="Reconciled")
+        await api.client.patch(Widget, Key(api.namespace, "a"), {"spec": {"size": 11}})
+        condition = await api.ready(reason="TooLarge")
+        assert (condition.status, condition.message) == ("False", "a widget is at most 10; make it smaller")
+        assert (await api.get()).status.doubled is None
+        seen = runs
+        await api.client.patch(Widget, Key(api.namespace, "a"), {"spec": {"size": 2}})
+        await api.ready(reason="Reconciled")
+        assert runs == seen + 1
+
+
+async def test_terminal_keeps_a_status_that_the_reconcile_set_itself(api: Api) -> None:
+    async def partly(widget: Widget) -> None:
+        widget.status = WidgetStatus(doubled=7)
+        raise Terminal("Half", "half an answer")
+
+    async with running(api, controller(Widget, partly)):
+        await api.widget(size=3)
+        await api.ready(reason="Half")
+        assert (await api.get()).status.doubled == 7
+
+
+async def test_retry_comes_back_after_its_time(api: Api) -> None:
+    tries = 0
+
+    async def soon(widget: Widget) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise Retry("not yet", after=0.05, reason="Warming")
+        await double(widget)
+
+    async with running(api, controller(Widget, soon)):
+        await api.widget(size=1)
+        await api.ready(reason="Reconciled")
+    assert tries == 2
+
+
+@pytest.mark.parametrize("nonsense", [42, "done", {"requeue": True}])
+async def test_a_reconcile_that_returns_nonsense_is_told_so(api: Api, nonsense: Any) -> None:
+    async def odd(widget: Widget) -> Any:
+        return nonsense if widget.metadata.name == "a" else None
+
+    async with running(api, controller(Widget, odd)):
+        await api.widget("a")
+        await api.widget("b")
+        assert "return None or Done" in (await api.ready("a")).message
+        assert (await api.ready("b")).status == "True"
+
+
+async def test_a_status_of_another_type_is_refused_in_words(api: Api) -> None:
+    async def odd(widget: Widget) -> None:
+        widget.status = Status()  # type: ignore[assignment]
+
+    async with running(api, controller(Widget, odd)):
+        await api.widget()
+        assert "not WidgetStatus" in (await api.ready()).message
+
+
+async def test_a_reconcile_that_hangs_is_cancelled_or_stops_the_process_hurts_nobody_else(api: Api) -> None:
+    async def awful(widget: Widget) -> None:
+        match widget.metadata.name:
+            case "hangs":
+                await asyncio.Event().wait()
+            case "cancels":
+                raise asyncio.CancelledError
+            case "exits":
+                raise SystemExit(3)
+        await double(widget)
+
+    async with running(api, controller(Widget, awful, timeout_seconds=0.2, concurrency=1)):
+        for name in ("hangs", "cancels", "exits", "good"):
+            await api.widget(name, size=2)
+        assert (await api.ready("good")).status == "True"
+        assert (await api.ready("hangs")).reason == "TimedOut"
+        assert "CancelledError" in (await api.ready("cancels")).message
+        assert "SystemExit" in (await api.ready("exits")).message
+
+
+async def test_a_reconcile_that_will_not_even_stop_loses_its_worker_and_nobody_elses(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kubewright.engine.GRACE_SECONDS", 0.1)
+    release = asyncio.Event()
+    running_now: list[str] = []
+
+    async def stubborn(widget: Widget) -> None:
+        running_now.append(widget.metadata.name)
+        while widget.metadata.name == "a" and not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+
+    async with running(api, controller(Widget, stubborn, timeout_seconds=0.1, concurrency=1)):
+        await api.widget("a")
+        await eventually(lambda: running_now)
+        await api.widget("b")
+        assert (await api.ready("b")).status == "True"
+        await api.client.patch(Widget, Key(api.namespace, "a"), {"spec": {"size": 1}})
+        await api.widget("c")
+        await api.ready("c")
+        assert running_now.count("a") == 1
+        release.set()
+        await eventually(lambda: running_now.count("a") == 2)
+
+
+async def test_conditions_and_fields_of_other_writers_survive(api: Api) -> None:
+    await api.widget(size=1)
+    key = Key(api.namespace, "a")
+    theirs = Condition(type="Theirs", status="True", reason="Because", message="m", lastTransitionTime=None)
+    entry = {"type": "Theirs", "status": "True", "reason": "Because", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    await api.client.patch(Widget, key, {"status": {"conditions": [entry]}}, subresource="status")
+    await api.client.patch(Widget, key, {"metadata": {"labels": {"x": "y"}, "annotations": {"who": "them"}}})
+    async with running(api, controller(Widget, double)):
+        await api.ready()
+        widget = await api.get()
+        assert {c.type for c in widget.status.conditions} == {"Theirs", "Ready"}
+        kept = widget.status.condition("Theirs")
+        assert kept is not None
+        assert (kept.reason, kept.message) == (theirs.reason, theirs.message)
+        assert widget.metadata.labels == {"x": "y"}
+        assert widget.metadata.annotations == {"who": "them"}
+
+
+async def test_a_finalizer_is_set_before_and_removed_after(api: Api) -> None:
+    log: list[str] = []
+    held = asyncio.Event()
+
+    async def work(widget: Widget) -> None:
+        log.append(f"reconcile with {widget.metadata.finalizers}")
+
+    async def clean(widget: Widget) -> None:
+        log.append("finalize")
+        if not held.is_set():
+            raise Retry("not empty yet", after=0.02, reason="Emptying")
+
+    async with running(api, controller(Widget, work, finalize=clean, finalizer="kubewright.test/hold")):
+        await api.widget()
+        await api.ready()
+        assert log[0] == "reconcile with ['kubewright.test/hold']"
+        await api.client.delete(Widget, Key(api.namespace, "a"))
+        await api.ready(reason="Emptying")
+        held.set()
+        await eventually(lambda: gone(api))
+    assert log[-1] == "finalize"
+
+
+async def gone(api: Api) -> bool:
+    return not await api.client.list(Widget, api.namespace)
+
+
+class FriendlyController(Controller[Widget]):
+    def __init__(self, manager: Manager) -> None:
+        self.cache = manager.cache
+        self.seen: list[str] = []
+        self.wake_on(Friend, by=lambda widget: widget.spec.friend, when=created_or_deleted)
+
+    async def reconcile(self, widget: Widget) -> Done:
+        self.seen.append(widget.metadata.name)
+        friend = self.cache.get(Friend, Key(widget.metadata.namespace, widget.spec.friend))
+        return Done("Found" if friend else "Alone")
+
+
+async def test_another_kind_wakes_exactly_the_objects_that_depend_on_it(api: Api) -> None:
+    made: list[FriendlyController] = []
+    async with running(api, lambda manager: made.append(FriendlyController(manager)) or made[0]):  # type: ignore[func-returns-value]
+        await api.widget("a", friend="joe")
+        await api.widget("b", friend="joe")
+        await api.widget("c", friend="bob")
+        for name in "abc":
+            await api.ready(name, reason="Alone")
+        made[0].seen.clear()
+        joe = Friend(metadata=ObjectMeta(name="joe", namespace=api.namespace))
+        await api.client.create(joe)
+        for name in "ab":
+            await api.ready(name, reason="Found")
+        await api.client.delete(Friend, joe.key)
+        for name in "ab":
+            await api.ready(name, reason="Alone")
+        assert sorted(made[0].seen) == ["a", "a", "b", "b"]
+
+
+async def test_an_outside_stream_wakes_by_index(api: Api) -> None:
+    stream = Stream()
+    seen: list[str] = []
+
+    async def note(widget: Widget) -> None:
+        seen.append(widget.metadata.name)
+
+    made = controller(Widget, note)
+    made.wake_on(stream, by=lambda widget: widget.spec.friend)
+    async with running(api, made):
+        await api.widget("a", friend="esx-1")
+        await api.widget("b", friend="esx-2")
+        await api.ready("a")
+        await api.ready("b")
+        seen.clear()
+        stream.publish("esx-2")
+        stream.publish("esx-3")
+        await eventually(lambda: seen)
+        assert seen == ["b"]
+
+
+async def test_a_timer_and_done_look_again(api: Api) -> None:
+    seen: list[str] = []
+
+    async def note(widget: Widget) -> Done:
+        seen.append(widget.metadata.name)
+        return Done(again_after_seconds=0.02 if widget.metadata.name == "a" else None)
+
+    made = controller(Widget, note)
+    made.wake_every(0.05)
+    async with running(api, made):
+        await api.widget("a")
+        await api.widget("b")
+        await eventually(lambda: seen.count("a") >= 4 and seen.count("b") >= 3)
+
+
+async def test_the_initial_list_waits_behind_a_persons_edit(api: Api) -> None:
+    for number in range(30):
+        await api.widget(f"w{number:02}")
+    order: list[str] = []
+    gate = asyncio.Event()
+
+    async def slow(widget: Widget) -> None:
+        order.append(f"{widget.metadata.name}:{widget.spec.size}")
+        await gate.wait()
+
+    async with running(api, controller(Widget, slow, concurrency=1)) as manager:
+        await eventually(lambda: order)
+        await api.client.patch(Widget, Key(api.namespace, "w29"), {"spec": {"size": 7}})
+        await eventually(lambda: manager.cache.get(Widget, Key(api.namespace, "w29")).spec.size == 7)  # type: ignore[union-attr]
+        gate.set()
+        await eventually(lambda: len(order) >= 30)
+        assert order[1] == "w29:7"
+
+
+async def test_two_controllers_for_one_kind_are_refused() -> None:
+    manager = Manager(Api(FakeApi(), None, "n").connection, transport=FakeApi())  # type: ignore[arg-type]
+    manager.add(controller(Widget, double))
+    with pytest.raises(ConfigError, match="one kind has one"):
+        manager.add(controller(Widget, double))
+
+
+def test_a_controller_that_does_not_say_its_kind_is_refused() -> None:
+    class Nameless(Controller):  # type: ignore[type-arg]
+        pass
+
+    with pytest.raises(ConfigError, match=r"Controller\[YourKind\]"):
+        Nameless()
+
+
+def test_a_spec_cannot_be_changed_by_a_reconcile() -> None:
+    with pytest.raises(AttributeError):
+        WidgetSpec(size=1).size = 2  # type: ignore[misc]

@@ -1,0 +1,95 @@
+"""The pytest plugin's parts that need no control plane, in a pytest of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from kubewright.testing import plugin as plugin_module
+
+SETTINGS = """
+[pytest]
+asyncio_mode = auto
+asyncio_default_fixture_loop_scope = function
+filterwarnings = error
+pythonpath = .
+"""
+NAPPING = """
+import time
+
+def nap():
+    time.sleep(0.001)
+"""
+NAPS = """
+import napping, time
+
+async def test_blocks():
+    napping.nap()
+
+async def test_may_block_in_the_test_itself():
+    time.sleep(0.001)
+
+def test_may_block_where_no_loop_runs():
+    napping.nap()
+"""
+NAPS_IF_WATCHED = """
+import napping
+
+async def test_blocks_unwatched():
+    napping.nap()
+"""
+VIRTUAL_TIME = """
+import asyncio, gc, time
+import pytest
+
+def test_without_a_loop():
+    pass
+
+@pytest.mark.looptime
+async def test_an_hour_takes_no_time():
+    began = time.monotonic()
+    await asyncio.sleep(3600)
+    assert time.monotonic() - began < 60
+
+def test_no_loop_was_left_open():
+    gc.collect()
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "pytest.ini").write_text(SETTINGS)
+    (tmp_path / "napping.py").write_text(NAPPING)
+    return tmp_path
+
+
+def run(project: Path, tests: str) -> str:
+    """What pytest prints on these tests."""
+    (project / "test_it.py").write_text(tests)
+    # An installed kubewright brings its plugin by itself, and pytest refuses to hear of it twice.
+    installed = "kubewright" in entry_points(group="pytest11").names
+    plugin = [] if installed else ["-p", plugin_module.__name__]
+    source = str(Path(plugin_module.__file__).parents[2])
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin]
+    return subprocess.run(command, cwd=project, env={**os.environ, "PYTHONPATH": source}, capture_output=True, text=True).stdout
+
+
+def test_a_blocking_call_of_a_named_module_fails_the_test(project: Path) -> None:
+    (project / "pytest.ini").write_text(SETTINGS + "blockbuster_modules = napping\n")
+    printed = run(project, NAPS)
+    assert "FAILED test_it.py::test_blocks - blockbuster" in printed
+    assert "Blocking call to time.sleep" in printed
+    assert "1 failed, 2 passed" in printed
+
+
+def test_nothing_is_watched_unless_asked(project: Path) -> None:
+    assert "1 passed" in run(project, NAPS_IF_WATCHED)
+
+
+def test_virtual_time_works_and_leaves_no_loop(project: Path) -> None:
+    assert "3 passed" in run(project, VIRTUAL_TIME)

@@ -1,0 +1,294 @@
+"""Annotations to OpenAPI: what comes out, what is refused and how, and that a real API server takes it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pytest
+import yaml
+from msgspec import Struct
+
+from kubewright.crd import crd, crds, to_yaml
+from kubewright.errors import SchemaError, Undecodable
+from kubewright.kind import Column, Resource, Scale, Spec, Status, kind, plural_of
+from kubewright.meta import ObjectMeta
+from kubewright.schema import Doc, Int32, ListType, PreserveUnknown, Rule, schema_of
+from kubewright.testing.controlplane import ControlPlane, KubectlFailed
+
+from .everything import OldThing, Port, Thing, ThingSpec
+
+SPEC: dict[str, Any] = schema_of(ThingSpec)["properties"]
+
+
+@pytest.mark.parametrize(
+    ("field", "expected"),
+    [
+        ("name", {"type": "string", "description": "A DNS label.", "minLength": 1, "maxLength": 63, "pattern": "^[a-z0-9-]+$"}),
+        ("replicas", {"type": "integer", "format": "int32", "description": "How many.", "minimum": 0, "default": 3}),
+        ("big", {"type": "integer", "format": "int64"}),
+        ("ratio", {"type": "number", "description": "A share.", "minimum": 0, "exclusiveMinimum": True, "maximum": 1, "default": 0.5}),
+        ("enabled", {"type": "boolean", "default": True}),
+        ("colour", {"type": "string", "enum": ["red", "blue"], "default": "red"}),
+        ("mode", {"type": "string", "enum": ["fast", "slow"]}),
+        ("level", {"type": "integer", "enum": [1, 2, 3], "default": 1}),
+        ("until", {"type": "string", "format": "date-time"}),
+        ("blob", {"type": "string", "format": "byte"}),
+        (
+            "labels",
+            {"type": "object", "additionalProperties": {"type": "string"}, "description": "Names and values.", "maxProperties": 10},
+        ),
+        ("order", {"type": "array", "items": {"type": "integer", "format": "int64"}, "x-kubernetes-list-type": "atomic"}),
+        ("limit", {"x-kubernetes-int-or-string": True, "description": "A number or a percentage.", "default": "25%"}),
+        ("free", {"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
+        ("anything", {"x-kubernetes-preserve-unknown-fields": True}),
+        (
+            "size",
+            {
+                "type": "integer",
+                "format": "int64",
+                "x-kubernetes-validations": [{"rule": "self >= oldSelf", "message": "size cannot shrink"}],
+                "title": "Size",
+                "default": 1,
+            },
+        ),
+    ],
+)
+def test_a_field_becomes(field: str, expected: dict[str, Any]) -> None:
+    assert SPEC[field] == expected
+
+
+def test_list_types() -> None:
+    assert SPEC["ports"]["x-kubernetes-list-map-keys"] == ["name", "protocol"]
+    assert SPEC["ports"]["items"]["required"] == ["name", "number"]
+    assert SPEC["ports"]["maxItems"] == 8
+    assert SPEC["tags"]["x-kubernetes-list-type"] == "set"
+    assert SPEC["tags"]["items"] == {"type": "string", "description": "One of them.", "maxLength": 20}
+
+
+def test_only_what_has_no_default_is_required() -> None:
+    assert schema_of(ThingSpec)["required"] == ["name"]
+
+
+def test_a_status_has_no_defaults_and_our_conditions() -> None:
+    status = crd([Thing.definition])["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+    assert "default" not in str(status)
+    assert status["properties"]["conditions"]["x-kubernetes-list-map-keys"] == ["type"]
+    assert status["properties"]["observedGeneration"]["type"] == "integer"
+
+
+def test_the_whole_crd() -> None:
+    made = crds([Thing, OldThing])
+    assert len(made) == 1
+    spec = made[0]["spec"]
+    assert made[0]["metadata"] == {"name": "things.everything.test"}
+    assert spec["names"] == {
+        "kind": "Thing",
+        "listKind": "ThingList",
+        "plural": "things",
+        "singular": "thing",
+        "shortNames": ["th"],
+        "categories": ["all", "tests"],
+    }
+    new, old = spec["versions"]
+    assert [(v["name"], v["storage"], v["served"]) for v in (new, old)] == [("v1", True, True), ("v1alpha1", False, True)]
+    assert old["deprecationWarning"].startswith("everything.test/v1alpha1")
+    assert new["subresources"] == {
+        "status": {},
+        "scale": {
+            "specReplicasPath": ".spec.replicas",
+            "statusReplicasPath": ".status.replicas",
+            "labelSelectorPath": ".status.selector",
+        },
+    }
+    columns = {c["name"]: c for c in new["additionalPrinterColumns"]}
+    assert list(columns) == ["Name", "Replicas", "Until", "First", "Ready", "Reason", "Age"]
+    assert (columns["Until"]["type"], columns["Until"]["priority"]) == ("date", 1)
+    assert columns["First"]["type"] == "integer"
+    schema = new["schema"]["openAPIV3Schema"]
+    assert schema["description"] == "Everything at once.\n\nWith a second paragraph."
+    assert schema["x-kubernetes-validations"][0]["message"] == "the name is too long"
+
+
+def test_the_output_is_the_same_bytes_in_every_process() -> None:
+    program = "from tests.everything import *; from kubewright.crd import *; print(to_yaml(*crds([Thing, OldThing])), end='')"
+    runs = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=Path(__file__).parent.parent,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert runs == {to_yaml(*crds([OldThing, Thing]))}
+    assert yaml.safe_load(runs.pop())["kind"] == "CustomResourceDefinition"
+
+
+class Loop(Struct):
+    """Contains itself."""
+
+    inner: list[Loop] = []
+
+
+class Mixed(Struct):
+    """A union of two."""
+
+    value: int | bool = 0
+
+
+class Bare(Struct):
+    name: str = ""
+
+
+REFUSED: list[tuple[Any, str, str]] = [
+    (set[str], "X.field", "has no OpenAPI form"),
+    (tuple[int, str], "X.field", "has no OpenAPI form"),
+    (dict[int, str], "X.field", "keys of a map are strings"),
+    (int | list[int] | None, "X.field", "union of several types"),
+    (int | bool, "X.field", "has no OpenAPI form"),
+    (Literal["a", 1], "X.field", "all be strings or all be integers"),
+    (Loop, "X.field.inner[]", "contains itself"),
+    (list[Mixed], "X.field[].value", "has no OpenAPI form"),
+    (Annotated[int, "loose words"], "X.field", "means nothing here"),
+    (Annotated[str, ListType("set")], "X.field", "belongs on a list"),
+    (Annotated[list[Port], ListType("map", "nme")], "X.field", 'the list-map key "nme"'),
+    (Annotated[list[Bare], ListType("map", "name")], "X.field", "required or with a default"),
+    (Annotated[int, Doc("x", min_length=2)], "X.field", "length limit on a integer"),
+]
+
+
+@pytest.mark.parametrize(("annotation", "where", "why"), REFUSED)
+def test_what_cannot_be_expressed_names_class_and_field(annotation: Any, where: str, why: str) -> None:
+    struct = msgspec.defstruct("X", [("field", annotation)])
+    with pytest.raises(SchemaError) as caught:
+        schema_of(struct)
+    assert where in str(caught.value)
+    assert why in str(caught.value)
+
+
+def test_a_column_or_scale_path_that_leads_nowhere_is_refused() -> None:
+    @kind("x.test/v1", columns=[Column("Typo", ".spec.nmae")])
+    class A(Resource[ThingSpec, Status]):
+        pass
+
+    @kind("x.test/v1", scale=Scale())
+    class B(Resource[ThingSpec, Status]):
+        pass
+
+    with pytest.raises(SchemaError, match=r"A column Typo: \.spec\.nmae names no field"):
+        crds([A])
+    with pytest.raises(SchemaError, match=r"B scale: statusReplicasPath \.status\.replicas must name a field of type integer"):
+        crds([B])
+
+
+def test_versions_must_agree_and_one_is_stored() -> None:
+    @kind("everything.test/v2", name="Thing")
+    class Second(Resource[ThingSpec, Status]):
+        pass
+
+    with pytest.raises(SchemaError, match="exactly one must have storage=True, not 2"):
+        crds([Thing, Second])
+
+
+@pytest.mark.parametrize(
+    ("name", "plural"),
+    [("HostInfo", "hostinfoes"), ("VmGroup", "vmgroups"), ("Policy", "policies"), ("Gateway", "gateways"), ("Class", "classes"), ("Mesh", "meshes")],
+)
+def test_plurals_follow_kubebuilder(name: str, plural: str) -> None:
+    assert plural_of(name) == plural
+
+
+def test_decoding_is_strict_about_what_it_knows_and_blind_to_the_rest() -> None:
+    thing = Thing.decode(b'{"apiVersion":"x","metadata":{"name":"a","managedFields":[{}]},"spec":{"name":"n","future":{"x":1}},"extra":1}')
+    assert thing.spec.name == "n"
+    assert thing.status.conditions == []
+    with pytest.raises(Undecodable, match=r"\$\.spec\.replicas"):
+        Thing.decode(b'{"metadata":{"name":"a"},"spec":{"name":"n","replicas":-1}}')
+    with pytest.raises(Undecodable, match="Missing required argument 'name'"):
+        Thing.decode(b'{"metadata":{"name":"a"}}')
+    with pytest.raises(Undecodable):
+        Thing.decode(b'{"metadata":{"name":"a"},"spec":' + b"[" * 100_000)
+
+
+def test_encoding_leaves_out_what_is_not_set() -> None:
+    thing = Thing(metadata=ObjectMeta(name="a"), spec=ThingSpec(name="n", free={"kept": [1, None]}))
+    assert thing.encode() == {
+        "apiVersion": "everything.test/v1",
+        "kind": "Thing",
+        "metadata": {"name": "a"},
+        "spec": {"name": "n", "free": {"kept": [1, None]}},
+        "status": {"replicas": 0, "selector": "", "conditions": []},
+    }
+
+
+@pytest.fixture(scope="module")
+def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> ControlPlane:
+    """The CRD in a real API server, which refuses a schema that is not structural."""
+    file = tmp_path_factory.mktemp("everything") / "crd.yaml"
+    file.write_text(to_yaml(*crds([Thing, OldThing])))
+    control_plane.apply(file)
+    control_plane.kubectl("wait", "--for=condition=Established", "crd/things.everything.test", "--timeout=30s")
+    return control_plane
+
+
+GOOD = """
+apiVersion: everything.test/v1
+kind: Thing
+metadata: {name: good}
+spec:
+  name: abc
+  limit: 3
+  ports: [{name: a, number: 80}, {name: a, number: 81, protocol: UDP}]
+  free: {whatever: {we: like}}
+  template: {apiVersion: v1, kind: Pod, metadata: {name: x}}
+"""
+
+
+def test_the_real_api_server_takes_it_and_sets_defaults(installed: ControlPlane, namespace: str, kubectl: Callable[..., str]) -> None:
+    kubectl("apply", "-n", namespace, "-f", "-", stdin=GOOD)
+    stored = Thing.decode(kubectl("get", "-n", namespace, "th", "good", "-o", "json").encode())
+    assert stored.spec.replicas == 3
+    assert stored.spec.ports[0].protocol == "TCP"
+    assert stored.spec.limit == 3
+    assert stored.spec.free == {"whatever": {"we": "like"}}
+    assert kubectl("get", "-n", namespace, "things.v1alpha1.everything.test", "good", "-o", "name").strip() == "thing.everything.test/good"
+    header = kubectl("get", "-n", namespace, "th", "-o", "wide").splitlines()[0]
+    assert header.split() == ["NAME", "NAME", "REPLICAS", "UNTIL", "FIRST", "READY", "REASON", "AGE"]
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ("name: ABC", "should match"),
+        ("name: abc\n  replicas: -1", "greater than or equal to 0"),
+        ("name: abc\n  colour: green", "Unsupported value"),
+        ("name: abc\n  ratio: 0", "greater than 0"),
+        ("name: abc\n  tags: [a, a]", "Duplicate value"),
+        ("name: abc\n  window: {low: 9, high: 3}", "low must not be above high"),
+        ("name: abc\n  level: 9", "Unsupported value"),
+        ("replicas: 1", "Required value"),
+        ("name: abc\n  unheard: of", "unknown field"),
+    ],
+)
+def test_the_real_api_server_enforces_it(installed: ControlPlane, namespace: str, kubectl: Callable[..., str], change: str, word: str) -> None:
+    text = f"apiVersion: everything.test/v1\nkind: Thing\nmetadata: {{name: bad}}\nspec:\n  {change}\n"
+    with pytest.raises(KubectlFailed, match=word):
+        kubectl("apply", "-n", namespace, "--validate=strict", "-f", "-", stdin=text)
+
+
+def test_markers_can_stand_alone() -> None:
+    class Y(Struct):
+        """Y."""
+
+        free: PreserveUnknown
+        n: Annotated[Int32, Rule("self > 0")] = 1
+
+    assert schema_of(Y)["properties"]["n"]["x-kubernetes-validations"] == [{"rule": "self > 0"}]

@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+import asyncio
+import builtins
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from cryptography import x509
+
+from kubewright import server as module
+from kubewright.errors import ConfigError
+from kubewright.metrics import Metrics
+from kubewright.server import Address, Reviews, Server, Verdict, address_of, self_signed_pem
+
+
+class Doorman:
+    """A reviewer that knows three tokens, and counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, str]] = []
+
+    async def review(self, token: str, verb: str, path: str) -> Verdict:
+        self.asked.append((token, verb, path))
+        if token == "broken":
+            raise ConnectionError("no API server, token=abcdefgh")
+        known: dict[str, Verdict] = {"good": "allowed", "poor": "forbidden"}
+        return known.get(token, "unauthenticated")
+
+
+@asynccontextmanager
+async def serving(server: Server) -> AsyncIterator[Server]:
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+async def get(port: int, path: str, *, tls: bool = False, headers: Mapping[str, str] | None = None) -> tuple[int, str]:
+    address = f"{'https' if tls else 'http'}://127.0.0.1:{port}{path}"
+    async with aiohttp.ClientSession() as session, session.get(address, ssl=False, headers=headers) as answer:
+        return answer.status, await answer.text()
+
+
+def local(**options: Any) -> Server:
+    return Server(Metrics(), **{"metrics_address": "127.0.0.1:0", "health_address": "127.0.0.1:0", **options})
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        (":8080", Address("", 8080)),
+        ("127.0.0.1:0", Address("127.0.0.1", 0)),
+        ("localhost:65535", Address("localhost", 65535)),
+        ("[::1]:8443", Address("::1", 8443)),
+        ("0", None),
+        ("", None),
+    ],
+)
+def test_addresses(text: str, address: Address | None) -> None:
+    assert address_of(text) == address
+
+
+@pytest.mark.parametrize("text", ["8080", ":65536", "a:b", "::1:80", "[::1]", "[::1:80", ":", "host:", ":80x"])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(ConfigError, match="no address to listen on"):
+        address_of(text)
+
+
+async def test_metrics() -> None:
+    async with serving(local()) as server:
+        server.metrics.listed("pods")
+        status, text = await get(server.metrics_port, "/metrics")
+        assert status == 200
+        assert 'kubewright_lists_total{kind="pods"} 1.0' in text
+        assert (await get(server.metrics_port, "/else"))[0] == 404
+        assert (await get(server.metrics_port, "/healthz"))[0] == 404
+
+
+async def test_what_is_off_is_off() -> None:
+    async with serving(local(metrics_address="0", health_address="")) as server:
+        assert (server.metrics_port, server.health_port) == (0, 0)
+        assert server.runners == []
+
+
+async def test_every_interface_by_both_protocols() -> None:
+    async with serving(local(health_address=":0")) as server:
+        assert (await get(server.health_port, "/healthz"))[0] == 200
+
+
+async def test_without_checks_all_is_well() -> None:
+    async with serving(local()) as server:
+        assert await get(server.health_port, "/healthz") == (200, "ok")
+        assert await get(server.health_port, "/readyz?verbose") == (200, "[+]ping ok\nreadyz check passed\n")
+
+
+async def slow() -> str | None:
+    await asyncio.Event().wait()
+    return None
+
+
+async def fine() -> str | None:
+    return None
+
+
+def raising() -> str | None:
+    raise KeyError("x")
+
+
+async def test_checks() -> None:
+    server = local()
+    server.add_ready_check("leader", fine)
+    server.add_ready_check("cache", lambda: "pods: not listed yet,\n token=abcdefgh")
+    async with serving(server):
+        status, text = await get(server.health_port, "/readyz")
+        assert (status, text) == (500, "[-]cache failed: pods: not listed yet, token=***\n[+]leader ok\nreadyz check failed\n")
+        assert await get(server.health_port, "/readyz?exclude=cache") == (200, "ok")
+        verbose = await get(server.health_port, "/readyz?verbose&exclude=cache&exclude=nothing")
+        assert verbose[0] == 200
+        assert verbose[1].startswith("[+]cache excluded: ok\n[+]leader ok\nwarn: some health checks cannot be excluded")
+        assert 'no matches for "nothing"\n' in verbose[1]
+        assert await get(server.health_port, "/readyz/leader") == (200, "ok")
+        assert (await get(server.health_port, "/readyz/cache"))[0] == 500
+        assert (await get(server.health_port, "/readyz/else"))[0] == 404
+        assert await get(server.health_port, "/healthz") == (200, "ok")
+
+
+async def test_a_check_that_fails_or_hangs_is_a_failed_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHECK_SECONDS", 0.01)
+    server = local()
+    server.add_health_check("slow", slow)
+    server.add_health_check("raising", raising)
+    async with serving(server):
+        status, text = await get(server.health_port, "/healthz")
+    assert status == 500
+    assert "[-]raising failed: KeyError: 'x'\n[-]slow failed: no answer in 0.01 s\nhealthz check failed\n" in text
+
+
+@pytest.mark.parametrize("which", ["metrics_address", "health_address"])
+async def test_an_address_in_use_is_said_plainly(which: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        server = local(**{which: f"127.0.0.1:{taken.getsockname()[1]}"})
+        with pytest.raises(ConfigError, match="another process, perhaps another manager, listens there already"):
+            await server.start()
+        assert server.runners == []
+
+
+async def test_stop_without_start_and_twice() -> None:
+    server = local()
+    await server.stop()
+    await server.start()
+    port = server.health_port
+    await server.stop()
+    await server.stop()
+    with pytest.raises(aiohttp.ClientConnectorError):
+        await get(port, "/healthz")
+
+
+async def test_stop_lets_an_answer_end() -> None:
+    entered, go = asyncio.Event(), asyncio.Event()
+
+    async def gate() -> str | None:
+        entered.set()
+        await go.wait()
+        return None
+
+    server = local()
+    server.add_health_check("gate", gate)
+    await server.start()
+    request = asyncio.create_task(get(server.health_port, "/healthz"))
+    await entered.wait()
+    stopping = asyncio.create_task(server.stop())
+    await asyncio.sleep(0)
+    go.set()
+    assert await request == (200, "ok")
+    await stopping
+
+
+async def test_too_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_IN_FLIGHT", 0)
+    async with serving(local()) as server:
+        assert (await get(server.health_port, "/healthz"))[0] == 503
+
+
+async def test_long_headers_are_refused() -> None:
+    async with serving(local()) as server:
+        assert (await get(server.metrics_port, "/metrics", headers={"X-Long": "x" * 20_000}))[0] == 400
+
+
+async def test_secure_metrics() -> None:
+    doorman = Doorman()
+    async with serving(local(secure=True, reviewer=doorman)) as server:
+
+        async def ask(authorization: str = "") -> tuple[int, str]:
+            headers = {"Authorization": authorization} if authorization else {}
+            return await get(server.metrics_port, "/metrics", tls=True, headers=headers)
+
+        assert (await ask())[0] == 401
+        assert (await ask("Basic good"))[0] == 401
+        assert (await ask("Bearer "))[0] == 401
+        assert doorman.asked == []
+        assert (await ask("Bearer unknown"))[0] == 401
+        assert (await ask("Bearer poor"))[0] == 403
+        status, text = await ask("Bearer good")
+        assert (status, "python_info" in text) == (200, True)
+        assert doorman.asked[-1] == ("good", "get", "/metrics")
+        status, text = await ask("Bearer broken")
+        assert status == 500
+        assert "could not be asked" in text
+        assert "abcdefgh" not in text
+        assert (await get(server.health_port, "/healthz"))[0] == 200
+        with pytest.raises(aiohttp.ClientError):
+            await get(server.metrics_port, "/metrics")
+
+
+def test_secure_needs_a_reviewer() -> None:
+    with pytest.raises(ConfigError, match="reviewer"):
+        local(secure=True)
+
+
+async def test_verdicts_are_remembered_for_a_while() -> None:
+    doorman, now = Doorman(), 0.0
+    reviews = Reviews(doorman, clock=lambda: now)
+    for now in (0.0, 59.0):
+        assert await reviews.verdict("good", "get", "/metrics") == "allowed"
+    assert len(doorman.asked) == 1
+    for now in (100.0, 109.0, 111.0):
+        assert await reviews.verdict("poor", "get", "/metrics") == "forbidden"
+    assert len(doorman.asked) == 3
+    now = 161.0
+    await reviews.verdict("good", "get", "/metrics")
+    await reviews.verdict("good", "get", "/else")
+    assert len(doorman.asked) == 5
+    assert not any("good" in str(key) for key in reviews.known)
+
+
+async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_VERDICTS", 3)
+    reviews = Reviews(Doorman(), clock=lambda: 0.0)
+    for number in range(10):
+        await reviews.verdict(str(number), "get", "/metrics")
+    assert len(reviews.known) == 3
+
+
+async def test_a_failed_review_is_not_remembered() -> None:
+    doorman = Doorman()
+    reviews = Reviews(doorman)
+    for _ in range(2):
+        with pytest.raises(ConnectionError):
+            await reviews.verdict("broken", "get", "/metrics")
+    assert len(doorman.asked) == 2
+
+
+def write_pair(directory: Path, host: str) -> None:
+    pem = self_signed_pem(host)
+    start = pem.index(b"-----BEGIN PRIVATE")
+    (directory / "tls.crt").write_bytes(pem[:start])
+    (directory / "tls.key").write_bytes(pem[start:])
+
+
+async def name_served(port: int) -> str:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    await writer.wait_closed()
+    return str(x509.load_der_x509_certificate(found).subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)[0].value)
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():
+            await asyncio.sleep(0.005)
+
+
+async def test_a_renewed_certificate_is_used(tmp_path: Path) -> None:
+    write_pair(tmp_path, "first.example")
+    server = local(secure=True, reviewer=Doorman(), certificates=str(tmp_path), reload_seconds=0.005)
+    async with serving(server):
+        assert await name_served(server.metrics_port) == "first.example"
+        assert server.certificate is not None
+        before = server.certificate.current
+        write_pair(tmp_path, "second.example")
+        certificate = server.certificate
+        await until(lambda: certificate.current is not before and certificate.loaded.startswith((tmp_path / "tls.crt").read_bytes()))
+        assert await name_served(server.metrics_port) == "second.example"
+
+
+async def test_a_broken_renewal_leaves_the_old_certificate(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_pair(tmp_path, "first.example")
+    server = local(secure=True, reviewer=Doorman(), certificates=str(tmp_path), reload_seconds=0.005)
+    async with serving(server):
+        (tmp_path / "tls.crt").write_bytes(b"half a certif")
+        await until(lambda: "the old certificate stays in use" in caplog.text)
+        assert await name_served(server.metrics_port) == "first.example"
+
+
+async def test_a_missing_certificate_is_said_plainly(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"tls\.crt and tls\.key are needed"):
+        await local(secure=True, reviewer=Doorman(), certificates=str(tmp_path)).start()
+
+
+async def test_self_signed_needs_cryptography(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name.startswith("cryptography"):
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ConfigError, match=r"install kubewright\[tls\]"):
+        self_signed_pem("host")

@@ -1,0 +1,174 @@
+"""The queue by itself: order, delays, back-off, and generated schedules against the one promise, never two workers on a key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kubewright.workqueue import LONGEST_BACKOFF_SECONDS, LOW, NORMAL, WorkQueue
+
+
+async def take(queue: WorkQueue[str]) -> str:
+    taken = await queue.get()
+    assert taken is not None
+    return taken[0]
+
+
+async def test_a_key_added_many_times_is_handed_out_once() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    for _ in range(5):
+        queue.add("a")
+    assert await take(queue) == "a"
+    assert len(queue) == 0
+
+
+async def test_a_key_added_while_in_work_waits_until_it_is_done() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("a")
+    key = await take(queue)
+    queue.add("a")
+    assert len(queue) == 0
+    queue.done(key)
+    assert len(queue) == 1
+
+
+async def test_an_edit_overtakes_a_backlog_of_five_thousand_keys() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    for number in range(5000):
+        queue.add(f"old-{number}", LOW)
+    queue.add("edited", NORMAL)
+    queue.add("old-4999", NORMAL)
+    assert [await take(queue), await take(queue), await take(queue)] == ["edited", "old-4999", "old-0"]
+    assert len(queue) == 4998
+
+
+async def test_a_lower_priority_does_not_sink_a_waiting_key() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("a", NORMAL)
+    queue.add("b", NORMAL)
+    queue.add("a", LOW)
+    assert await take(queue) == "a"
+
+
+@pytest.mark.looptime
+async def test_of_two_delays_the_earlier_counts(looptime: object) -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    start = queue.loop.time()
+    queue.add_after("a", 10)
+    queue.add_after("a", 3)
+    queue.add_after("a", 7)
+    await take(queue)
+    assert queue.loop.time() - start == pytest.approx(3, abs=0.01)
+    assert not queue.delays
+
+
+@pytest.mark.looptime
+async def test_back_off_doubles_from_5_ms_to_1000_s_and_starts_anew_after_success() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    waits = [queue.add_backed_off("a") for _ in range(20)]
+    assert waits[:4] == [0.005, 0.01, 0.02, 0.04]
+    assert waits[-1] == LONGEST_BACKOFF_SECONDS
+    queue.forget("a")
+    assert queue.add_backed_off("a") == 0.005
+
+
+@pytest.mark.looptime
+async def test_a_key_that_is_taken_up_early_forgets_its_delay() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add_after("a", 60)
+    queue.add("a")
+    queue.done(await take(queue))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1000):
+            await queue.get()
+
+
+async def test_a_cancelled_worker_passes_its_wake_up_on() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    queue.add("a")
+    first.cancel()
+    assert await second == ("a", NORMAL)
+
+
+async def test_closing_sends_every_worker_home_and_takes_nothing_more() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    workers = [asyncio.create_task(queue.get()) for _ in range(3)]
+    await asyncio.sleep(0)
+    queue.close()
+    assert await asyncio.gather(*workers) == [None, None, None]
+    queue.add("a")
+    assert len(queue) == 0
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["add", "later", "fail", "cancel", "pass"]),
+        st.sampled_from("abcd"),
+        st.integers(0, 4),
+        st.sampled_from([LOW, NORMAL]),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(steps=STEPS, workers=st.integers(1, 6), fails=st.sets(st.integers(0, 30)))
+def test_generated_schedules_never_run_a_key_twice_at_once_and_lose_none(
+    steps: list[tuple[str, str, int, int]], workers: int, fails: set[int]
+) -> None:
+    asyncio.run(run_schedule(steps, workers, fails))
+
+
+async def run_schedule(steps: list[tuple[str, str, int, int]], workers: int, fails: set[int]) -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    running: Counter[str] = Counter()
+    wanted: dict[str, int] = {}
+    served: dict[str, int] = {}
+    clock = 0
+
+    async def work() -> None:
+        nonlocal clock
+        while (taken := await queue.get()) is not None:
+            key = taken[0]
+            running[key] += 1
+            assert running[key] == 1, f"{key} runs twice at once"
+            clock += 1
+            served[key] = clock
+            try:
+                for _ in range(ord(key) - ord("a") + 1):
+                    await asyncio.sleep(0)
+                if clock in fails:
+                    queue.add_after(key, 0.0001)
+            finally:
+                running[key] -= 1
+                queue.done(key)
+
+    tasks = [asyncio.create_task(work()) for _ in range(workers)]
+    for what, key, pauses, priority in steps:
+        clock += 1
+        if what == "add":
+            wanted[key] = clock
+            queue.add(key, priority)
+        elif what == "later":
+            wanted[key] = clock
+            queue.add_after(key, 0.0001 * pauses, priority)
+        elif what == "cancel" and len(tasks) > 1:
+            idle = tasks.pop()
+            idle.cancel()
+            await asyncio.gather(idle, return_exceptions=True)
+            tasks.append(asyncio.create_task(work()))
+        for _ in range(pauses):
+            await asyncio.sleep(0)
+    while queue.waiting or queue.delays or queue.working:
+        for task in tasks:
+            assert not task.done(), task
+        await asyncio.sleep(0.0002)
+    queue.close()
+    await asyncio.gather(*tasks)
+    assert all(served[key] > wanted[key] for key in wanted), (wanted, served)

@@ -30,25 +30,25 @@ def new_store() -> tuple[Store[Widget], list[tuple[str, Via]]]:
 
 def test_an_older_or_equal_version_is_ignored() -> None:
     store, heard = new_store()
-    store.set(widget("a", 5))
-    store.set(widget("a", 5))
-    store.set(widget("a", 4))
+    store.put(widget("a", 5))
+    store.put(widget("a", 5))
+    store.put(widget("a", 4))
     assert store.objects[Key("n", "a")].metadata.revision == 5
     assert len(heard) == 1
 
 
 def test_the_answer_to_our_write_is_visible_at_once_and_its_echo_wakes_nobody() -> None:
     store, heard = new_store()
-    store.set(widget("a", 5))
+    store.put(widget("a", 5))
     store.wrote(widget("a", 9))
-    store.set(widget("a", 9))
+    store.put(widget("a", 9))
     assert store.objects[Key("n", "a")].metadata.revision == 9
     assert heard == [("a", Via.WATCH), ("a", Via.OWN_WRITE)]
 
 
 def test_an_answer_that_comes_after_the_deletion_brings_nothing_back() -> None:
     store, _ = new_store()
-    store.set(widget("a", 5))
+    store.put(widget("a", 5))
     store.remove(Key("n", "a"), 12)
     store.saw(12)
     store.wrote(widget("a", 9))
@@ -64,10 +64,10 @@ def test_a_list_that_began_before_our_create_does_not_remove_it() -> None:
 
 def test_a_server_that_went_back_in_time_is_believed() -> None:
     store, _ = new_store()
-    store.set(widget("a", 500))
-    store.set(widget("lost", 501))
+    store.put(widget("a", 500))
+    store.put(widget("lost", 501))
     store.saw(501)
-    store.set(widget("a", 90), force=True)
+    store.put(widget("a", 90), force=True)
     store.settle({Key("n", "a")}, 100, "", force=True)
     assert {key.name: obj.metadata.revision for key, obj in store.objects.items()} == {"a": 90}
     assert store.revision == 100
@@ -75,7 +75,7 @@ def test_a_server_that_went_back_in_time_is_believed() -> None:
 
 def test_a_list_of_one_namespace_removes_nothing_of_another() -> None:
     store, _ = new_store()
-    store.set(widget("a", 5))
+    store.put(widget("a", 5))
     store.settle(set(), 10, "other", force=False)
     assert Key("n", "a") in store.objects
 
@@ -83,10 +83,10 @@ def test_a_list_of_one_namespace_removes_nothing_of_another() -> None:
 def test_an_index_follows_and_a_failing_index_function_hurts_only_its_object() -> None:
     store: Store[Widget] = Store(Widget.definition, LOG)
     store.add_index("friend", lambda w: w.spec.friend)
-    store.add_index("odd", lambda w: [w.spec.friend, 1 / 0] if w.spec.friend == "bob" else w.spec.friend)
-    store.set(widget("a", 1, friend="joe"))
-    store.set(widget("b", 2, friend="joe"))
-    store.set(widget("a", 3, friend="bob"))
+    store.add_index("odd", lambda w: [w.spec.friend, str(1 / 0)] if w.spec.friend == "bob" else w.spec.friend)
+    store.put(widget("a", 1, friend="joe"))
+    store.put(widget("b", 2, friend="joe"))
+    store.put(widget("a", 3, friend="bob"))
     assert store.keys_by("friend", "joe") == [Key("n", "b")]
     assert store.keys_by("friend", "bob") == [Key("n", "a")]
     assert store.keys_by("odd", "bob") == []
@@ -96,26 +96,26 @@ def test_an_index_follows_and_a_failing_index_function_hurts_only_its_object() -
 
 def test_an_index_added_too_late_is_refused() -> None:
     store, _ = new_store()
-    store.set(widget("a", 1))
+    store.put(widget("a", 1))
     with pytest.raises(ConfigError, match=r"before manager\.run"):
         store.add_index("late", lambda w: w.metadata.name)
 
 
 def test_a_kind_that_nobody_watches_is_an_error_and_not_an_empty_answer() -> None:
     with pytest.raises(ConfigError, match="Friend is not watched"):
-        Cache(LOG).list(Friend)
+        Cache(LOG).all(Friend)
 
 
 def test_the_cache_shows_only_what_decodes() -> None:
     cache = Cache(LOG)
     store = cache.store(Widget)
     store.add_index("friend", lambda w: w.spec.friend)
-    store.set(widget("a", 1, friend="joe"))
-    store.set(Undecoded(ObjectMeta(name="bad", namespace="n", resourceVersion="2"), "why"))
+    store.put(widget("a", 1, friend="joe"))
+    store.put(Undecoded(ObjectMeta(name="bad", namespace="n", resourceVersion="2"), "why"))
     assert cache.get(Widget, Key("n", "bad")) is None
-    assert [w.metadata.name for w in cache.list(Widget)] == ["a"]
+    assert [w.metadata.name for w in cache.all(Widget)] == ["a"]
     assert [w.metadata.name for w in cache.by(Widget, "friend", "joe")] == ["a"]
-    assert cache.list(Widget, "other") == []
+    assert cache.all(Widget, "other") == []
 
 
 @given(st.lists(st.tuples(st.sampled_from(["set", "delete"]), st.sampled_from("ab")), max_size=12), st.randoms())
@@ -133,7 +133,7 @@ def test_answers_to_writes_in_any_order_among_watch_events_end_in_the_servers_st
                 answers.remove(answer)
         if what == "set":
             truth[name] = revision
-            store.set(widget(name, revision))
+            store.put(widget(name, revision))
         else:
             truth.pop(name, None)
             store.remove(Key("n", name), revision)

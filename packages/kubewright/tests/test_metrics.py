@@ -62,8 +62,8 @@ def samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], fl
     return {(s.name, frozenset(s.labels.items())): s.value for family in text_string_to_metric_families(text) for s in family.samples}
 
 
-def value(metrics: Metrics, name: str, **labels: str) -> float:
-    return samples(metrics)[name, frozenset(labels.items())]
+def value(metrics: Metrics, series: str, /, **labels: str) -> float:
+    return samples(metrics)[series, frozenset(labels.items())]
 
 
 @pytest.mark.parametrize(("name", "fact"), [*CONTROLLER_RUNTIME.items(), *OURS.items()])

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from kubewright.crd import crd, crds, to_yaml
 from kubewright.errors import SchemaError, Undecodable
-from kubewright.kind import Column, Resource, Scale, Spec, Status, kind, plural_of
+from kubewright.kind import Column, Resource, Scale, Status, kind, plural_of
 from kubewright.meta import ObjectMeta
 from kubewright.schema import Doc, Int32, ListType, PreserveUnknown, Rule, schema_of
 from kubewright.testing.controlplane import ControlPlane, KubectlFailed
@@ -200,7 +200,14 @@ def test_versions_must_agree_and_one_is_stored() -> None:
 
 @pytest.mark.parametrize(
     ("name", "plural"),
-    [("HostInfo", "hostinfoes"), ("VmGroup", "vmgroups"), ("Policy", "policies"), ("Gateway", "gateways"), ("Class", "classes"), ("Mesh", "meshes")],
+    [
+        ("HostInfo", "hostinfoes"),
+        ("VmGroup", "vmgroups"),
+        ("Policy", "policies"),
+        ("Gateway", "gateways"),
+        ("Class", "classes"),
+        ("Mesh", "meshes"),
+    ],
 )
 def test_plurals_follow_kubebuilder(name: str, plural: str) -> None:
     assert plural_of(name) == plural
@@ -278,7 +285,9 @@ def test_the_real_api_server_takes_it_and_sets_defaults(installed: ControlPlane,
         ("name: abc\n  unheard: of", "unknown field"),
     ],
 )
-def test_the_real_api_server_enforces_it(installed: ControlPlane, namespace: str, kubectl: Callable[..., str], change: str, word: str) -> None:
+def test_the_real_api_server_enforces_it(
+    installed: ControlPlane, namespace: str, kubectl: Callable[..., str], change: str, word: str
+) -> None:
     text = f"apiVersion: everything.test/v1\nkind: Thing\nmetadata: {{name: bad}}\nspec:\n  {change}\n"
     with pytest.raises(KubectlFailed, match=word):
         kubectl("apply", "-n", namespace, "--validate=strict", "-f", "-", stdin=text)

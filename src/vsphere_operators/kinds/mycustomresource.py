@@ -45,6 +45,7 @@ class MyCustomResourceController(Controller[MyCustomResource]):
         self.wake_on(PodMetadata, by=lambda resource: resource.spec.name, when=created_or_deleted)
 
     async def reconcile(self, resource: MyCustomResource) -> Done:
+        """Look for the friend among the Pods in memory."""
         name = resource.spec.name
         if not name:
             raise Terminal("NameMissing", "spec.name is empty; set it to the name of the Pod to look for")

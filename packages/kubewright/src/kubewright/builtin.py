@@ -195,5 +195,10 @@ def owner_of(owner: Object, *, controller: bool = True) -> OwnerReference:
     """The reference that makes `owner` the owner of something: it is deleted with it."""
     kind = owner.definition
     return OwnerReference(
-        apiVersion=kind.api_version, kind=kind.name, name=owner.metadata.name, uid=owner.metadata.uid, controller=controller, blockOwnerDeletion=controller
+        apiVersion=kind.api_version,
+        kind=kind.name,
+        name=owner.metadata.name,
+        uid=owner.metadata.uid,
+        controller=controller,
+        blockOwnerDeletion=controller,
     )

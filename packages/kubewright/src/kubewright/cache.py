@@ -87,7 +87,7 @@ class Store(Generic[T]):
         """The keys of the objects that have this value."""
         return list(self.indexes[index].keys.get(value, ()))
 
-    def set(self, obj: T | Undecoded, *, via: Via = Via.WATCH, force: bool = False) -> None:
+    def put(self, obj: T | Undecoded, *, via: Via = Via.WATCH, force: bool = False) -> None:
         """Take in an object that the watch or a list has shown, if it is news."""
         key = obj.metadata.key
         old = self.objects.get(key)
@@ -160,7 +160,7 @@ class Cache:
         found = self.watched(kind).objects.get(key)
         return None if isinstance(found, Undecoded) else found
 
-    def list(self, kind: type[T], namespace: str = "") -> list[T]:
+    def all(self, kind: type[T], namespace: str = "") -> list[T]:
         """All objects of the kind (in the namespace)."""
         objects = self.watched(kind).objects.values()
         return [o for o in objects if not isinstance(o, Undecoded) and (not namespace or o.metadata.namespace == namespace)]
@@ -179,7 +179,6 @@ class Cache:
     def watched(self, kind: type[T]) -> Store[T]:
         """The store of a kind that is watched; another one would be empty for ever, which reads like "there is none"."""
         if kind not in self.stores:
-            raise ConfigError(
-                f"{kind.__name__} is not watched, so the cache knows none; declare it with wake_on({kind.__name__}, ...) or read it with the client"
-            )
+            name = kind.__name__
+            raise ConfigError(f"{name} is not watched, so the cache knows none; declare it with wake_on({name}, ...) or ask the client")
         return cast("Store[T]", self.stores[kind])

@@ -59,34 +59,48 @@ class Change(Struct, Generic[T]):
 
 
 class ListMeta(Struct):
+    """Where a list stands, and where it goes on."""
+
     resourceVersion: str = ""
     rest: str = msgspec.field(default="", name="continue")
 
 
 class ListBody(Struct):
+    """A list, its items not yet decoded."""
+
     metadata: ListMeta = msgspec.field(default_factory=ListMeta)
     items: list[Raw] | None = None
 
 
 class Line(Struct):
+    """One line of a watch, its object not yet decoded."""
+
     type: str
     object: Raw
 
 
 class PartialStatus(Struct):
+    """What is the same in the status of every kind."""
+
     conditions: list[Condition] = []
 
 
 class Partial(Struct):
+    """What is the same in every kind."""
+
     metadata: ObjectMeta
     status: PartialStatus = msgspec.field(default_factory=PartialStatus)
 
 
 class MetadataOnly(Struct):
+    """An object of which only the metadata matters."""
+
     metadata: ObjectMeta
 
 
 class BareMetadata(Struct):
+    """The least that tells which object it is."""
+
     name: str
     resourceVersion: str
     namespace: str = ""
@@ -94,14 +108,20 @@ class BareMetadata(Struct):
 
 
 class BareObject(Struct):
+    """An object that is broken beyond its name."""
+
     metadata: BareMetadata
 
 
 class ScaleReplicas(Struct):
+    """The one number of the scale subresource."""
+
     replicas: int = 0
 
 
 class ScaleBody(Struct):
+    """The scale subresource."""
+
     spec: ScaleReplicas = msgspec.field(default_factory=ScaleReplicas)
 
 
@@ -124,7 +144,11 @@ def request_for(
     namespace, name = quote(key.namespace, safe=""), quote(key.name, safe="")
     accept = "application/json" if not kind.metadata_only else METADATA_ONLY if name or "watch" in (query or {}) else METADATA_ONLY_LIST
     what = "/".join(part for part in (str(key) if any(key) else "", subresource) if part)
-    verb = "watch" if "watch" in (query or {}) else {"GET": "get" if name else "list", "POST": "create", "PUT": "replace"}.get(method, method.lower())
+    verb = (
+        "watch"
+        if "watch" in (query or {})
+        else {"GET": "get" if name else "list", "POST": "create", "PUT": "replace"}.get(method, method.lower())
+    )
     return Request(
         method=method,
         path=kind.path(namespace, name, subresource),
@@ -247,7 +271,12 @@ class Client:
             request = request_for("GET", kind.definition, key, subresource="scale")
         else:
             request = request_for(
-                "PATCH", kind.definition, key, subresource="scale", body={"spec": {"replicas": replicas}}, content_type=CONTENT_TYPES["merge"]
+                "PATCH",
+                kind.definition,
+                key,
+                subresource="scale",
+                body={"spec": {"replicas": replicas}},
+                content_type=CONTENT_TYPES["merge"],
             )
         return msgspec.json.decode(await self.sender.send(request), type=ScaleBody).spec.replicas
 

@@ -2,6 +2,8 @@
 
     def main() -> int:
         return command.run(Settings, add_controllers)        # Settings extends ManagerFlags with the operator's own flags
+
+What is common to all managers is here; an operator adds its own flags and its controllers.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ class ManagerFlags:
     )
     lease_name: str = flag("leader-election-id", "", "Name of the Lease; derived from the program's name by default.")
     lease_namespace: str = flag("leader-election-namespace", "", "Namespace of the Lease; the Pod's own by default.", env="POD_NAMESPACE")
-    namespaces: str = flag("watch-namespaces", "", "Namespaces to watch, separated by commas; all of them by default.", env="WATCH_NAMESPACE")
+    namespaces: str = flag(
+        "watch-namespaces", "", "Namespaces to watch, separated by commas; all of them by default.", env="WATCH_NAMESPACE"
+    )
     stop_seconds: Duration = flag("graceful-shutdown-timeout", 30.0, "How long what is in work may take to end after a signal.")
     logs: LogOptions = field(default_factory=LogOptions)
 

@@ -106,7 +106,11 @@ class Controller(Generic[T]):
 
 
 def controller(
-    kind: type[T], reconcile: Callable[[T], Awaitable[Done | None]], *, finalize: Callable[[T], Awaitable[None]] | None = None, **options: Any
+    kind: type[T],
+    reconcile: Callable[[T], Awaitable[Done | None]],
+    *,
+    finalize: Callable[[T], Awaitable[None]] | None = None,
+    **options: Any,
 ) -> Controller[T]:
     """A controller from a function, for those who need no class: `manager.add(controller(Greeting, greet))`."""
     body: dict[str, Any] = {"reconcile": staticmethod(reconcile), "kind": kind, **options}

@@ -32,8 +32,8 @@ def crd(versions: Sequence[Kind]) -> dict[str, Any]:
     """The CRD of a kind from the classes of its versions, exactly one of which is stored."""
     stored = [v for v in versions if v.storage]
     if len(stored) != 1:
-        names = ", ".join(v.version for v in versions)
-        raise SchemaError(versions[0].type.__name__, f"of the versions {names} exactly one must have storage=True, not {len(stored)}")
+        listed = ", ".join(v.version for v in versions)
+        raise SchemaError(versions[0].type.__name__, f"of the versions {listed} exactly one must have storage=True, not {len(stored)}")
     main = stored[0]
     for other in versions:
         if (other.name, other.namespaced) != (main.name, main.namespaced):

@@ -31,7 +31,9 @@ GRACE_SECONDS = 5.0
 class Engine(Generic[T]):
     """The queue and the workers of one controller, and what follows from each outcome."""
 
-    def __init__(self, controller: Controller[T], *, cache: Cache, client: Client, statuses: StatusWriter, metrics: Metrics, log: Log) -> None:
+    def __init__(
+        self, controller: Controller[T], *, cache: Cache, client: Client, statuses: StatusWriter, metrics: Metrics, log: Log
+    ) -> None:
         self.controller, self.cache, self.client, self.statuses = controller, cache, client, statuses
         self.kind: type[T] = controller.kind  # type: ignore[assignment]  # the class attribute cannot be generic
         self.about = controller.kind.definition
@@ -45,7 +47,7 @@ class Engine(Generic[T]):
 
     def connect(self) -> None:
         """Connect everything that wakes our objects to the queue."""
-        self.own = OnOwn(self.controller.when)
+        self.own = OnOwn(type(self.controller).when)
         self.own.attach(self.store, self.queue)
         for wake in self.controller.wakes:
             if not isinstance(wake, OnTimer):
@@ -168,7 +170,9 @@ class Engine(Generic[T]):
             if not limit.expired():
                 return outcome_of_error(error, generation)
             self.metrics.timed_out()
-            return outcome_of_error(TimeoutError(f"the reconcile took longer than {seconds:g} s and was stopped; it is tried again"), generation)
+            return outcome_of_error(
+                TimeoutError(f"the reconcile took longer than {seconds:g} s and was stopped; it is tried again"), generation
+            )
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():

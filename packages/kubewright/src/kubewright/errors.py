@@ -28,6 +28,8 @@
     ├── LeaseLost               the lease went to somebody else: the process has to end
     ├── Retry                   raised by a reconcile: not now, again in `after` seconds
     └── Terminal                raised by a reconcile: trying again is useless until something changes
+
+Each keeps the words of whoever refused, with what looks like a credential cut out.
 """
 
 from __future__ import annotations

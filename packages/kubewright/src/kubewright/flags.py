@@ -41,7 +41,7 @@ class FlagError(ConfigError):
     exit_code: ClassVar[int] = 2
 
 
-class HelpWanted(Exception):  # noqa: N818 - a wish, not an error
+class HelpWanted(Exception):
     """-h or -help was given: print `usage` and end with `exit_code`."""
 
     exit_code: ClassVar[int] = 0

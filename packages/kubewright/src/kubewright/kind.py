@@ -9,13 +9,15 @@
     @kind("example.com/v1")
     class Greeting(Resource[GreetingSpec, GreetingStatus]):
         "Says hello."
+
+All else (decoding, the CRD, its columns, rights and watches) follows from these lines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Self, TypeVar, get_args
 
 import msgspec
 from msgspec import Meta, Struct
@@ -114,7 +116,7 @@ class Object(Struct, kw_only=True):
     def encode(self) -> dict[str, Any]:
         """The object as plain JSON values, with apiVersion and kind, without what is not set."""
         head = {"apiVersion": self.definition.api_version, "kind": self.definition.name}
-        return head | plain(msgspec.to_builtins(self))  # type: ignore[operator, no-any-return]
+        return head | plain(msgspec.to_builtins(self))  # type: ignore[no-any-return]
 
 
 def plain(value: Any) -> Any:
@@ -126,8 +128,14 @@ def plain(value: Any) -> Any:
     return value
 
 
-class Spec(Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
-    """What the user wants. Frozen: only the user changes it."""
+if TYPE_CHECKING:
+    # Type checkers would ask every subclass to repeat frozen=True, which msgspec inherits.
+    class Spec(Struct, kw_only=True):
+        """What the user wants."""
+else:
+
+    class Spec(Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
+        """What the user wants. Frozen: only the user changes it, so setting a field raises."""
 
 
 class Status(Struct, gc=False, kw_only=True):
@@ -167,9 +175,10 @@ class Resource(Object, Generic[SpecT, StatusT], kw_only=True):
                     cls.spec_type, cls.status_type = spec, status
 
     def __post_init__(self) -> None:
-        if self.spec is None:
+        missing: Any = None
+        if self.spec is missing:
             self.spec = self.spec_type()  # type: ignore[assignment]
-        if self.status is None:
+        if self.status is missing:
             self.status = self.status_type()  # type: ignore[assignment]
 
 
@@ -204,7 +213,7 @@ def kind(
     columns follow the declared ones where the status is a `Status`.
     """
     group, slash, version = api_version.rpartition("/")
-    if slash and not group or not version:
+    if (slash and not group) or not version:
         raise SchemaError(api_version, 'apiVersion must read "group/version", or "v1" for the core group')
 
     def declare(cls: type[ObjectT]) -> type[ObjectT]:

@@ -207,7 +207,7 @@ def read_yaml(place: Place, content: bytes) -> Any:
 
 
 def by_name(path: str, document: Any) -> str:
-    """msgspec's path with names for numbers: clusters[0].cluster.server -> clusters[name=kind].cluster.server."""
+    """Msgspec's path with names for numbers: clusters[0].cluster.server -> clusters[name=kind].cluster.server."""
 
     def name_of(match: re.Match[str]) -> str:
         entry = document[match[1]][int(match[2])]

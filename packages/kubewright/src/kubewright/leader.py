@@ -69,7 +69,9 @@ class Leader:
     async def acquire(self) -> None:
         """Wait until the lease is ours."""
         self.log.info("waiting for the leader lease", identity=self.identity)
-        while not await self.attempt():
+        while True:
+            if await self.attempt():
+                break
             await asyncio.sleep(self.next_look_seconds())
         self.metrics.leader(str(self.key), leading=True)
         self.log.info("became leader", identity=self.identity)

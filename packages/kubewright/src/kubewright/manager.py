@@ -2,6 +2,8 @@
 
     reach the API server -> endpoints -> watches -> the lease -> each controller as soon as its caches are filled
     a signal -> no new keys -> what is in work ends -> events written -> services closed -> lease released -> connections closed
+
+A standby does all of the first line but the last step, so its caches are warm when the lease comes.
 """
 
 from __future__ import annotations
@@ -182,7 +184,7 @@ class Manager:
         for kind in kinds_of(engine.controller):
             for reflector in self.reflectors[kind]:
                 await reflector.synced.wait()
-        self.log.info("Starting workers", controller=engine.controller.name, **{"worker count": engine.controller.concurrency})
+        self.log.info("Starting workers", controller=engine.controller.name, workers=engine.controller.concurrency)
         engine.start()
 
     async def measure_lag(self) -> None:

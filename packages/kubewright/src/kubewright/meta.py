@@ -52,7 +52,7 @@ class ObjectMeta(Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True
 
     @property
     def revision(self) -> int:
-        """resourceVersion as a number, 0 where there is none. Kubernetes 1.35 made the order of these official."""
+        """ResourceVersion as a number, 0 where there is none. Kubernetes 1.35 made the order of these official."""
         return int(self.resourceVersion or 0)
 
 

@@ -36,7 +36,9 @@ def merged(stored: Json, ours: Json, struct: type[Struct]) -> Json:
 
 def resolved(hint: Any, struct: type[Struct]) -> Any:
     """The annotation with the type variables of `Resource[Spec, Status]` filled in."""
-    return {"SpecT": getattr(struct, "spec_type", None), "StatusT": getattr(struct, "status_type", None)}.get(getattr(hint, "__name__", ""), hint)
+    return {"SpecT": getattr(struct, "spec_type", None), "StatusT": getattr(struct, "status_type", None)}.get(
+        getattr(hint, "__name__", ""), hint
+    )
 
 
 def merged_value(stored: Any, ours: Any, hint: Any) -> Any:

@@ -4,6 +4,8 @@
                                                        -> silent for longer than a bookmark takes: the same
                                                        -> 410, in the stream or as an answer: list again
                                                        -> any other failure: the same watch again, with back-off
+
+Deletions that a watch missed show in the next list as what is not there any more.
 """
 
 from __future__ import annotations
@@ -109,7 +111,7 @@ class Reflector(Generic[T]):
         if isinstance(item, Undecoded):
             self.metrics.undecodable(self.name)
             self.log.error("an object does not decode and is left out", object=str(item.metadata.key), why=item.why)
-        self.store.set(item, via=via, force=force)
+        self.store.put(item, via=via, force=force)
 
     def lives(self) -> None:
         """Something came from the server."""
@@ -141,8 +143,8 @@ class Reflector(Generic[T]):
         """What the failure means and what to do about it."""
         match error:
             case KindMissing():
-                return f"the kind {self.name} is not installed in the cluster; waiting for its CRD: run `make install` (or kubectl apply -f config/crd)"
+                return f"the kind {self.name} is not installed; waiting for its CRD: kubectl apply -k config/crd (or `make install`)"
             case Forbidden():
-                return f"{error}. The service account lacks a right that the generated role grants: kubectl apply -k config/rbac (or `make deploy`); trying again"
+                return f"{error}. The generated role grants this right: kubectl apply -k config/rbac; trying again"
             case _:
                 return f"watching {self.name} failed, trying again: {error}"

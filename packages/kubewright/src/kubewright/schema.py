@@ -87,9 +87,7 @@ Int32 = Annotated[int, Format("int32")]
 Int64 = Annotated[int, Format("int64")]
 IntOrString = Annotated[int | str, Schema.of(x_kubernetes_int_or_string=True)]
 PreserveUnknown = Annotated[dict[str, Any], Schema.of(x_kubernetes_preserve_unknown_fields=True)]
-EmbeddedResource = Annotated[
-    dict[str, Any], Schema.of(x_kubernetes_embedded_resource=True, x_kubernetes_preserve_unknown_fields=True)
-]
+EmbeddedResource = Annotated[dict[str, Any], Schema.of(x_kubernetes_embedded_resource=True, x_kubernetes_preserve_unknown_fields=True)]
 
 SIMPLE: dict[Any, OpenApi] = {
     str: {"type": "string"},
@@ -232,7 +230,7 @@ def lay_over(schema: OpenApi, marker: Any, where: str) -> None:
 
 
 def lay_meta_over(schema: OpenApi, meta: Meta, where: str) -> None:
-    """msgspec's own constraints in OpenAPI's words."""
+    """Msgspec's own constraints in OpenAPI's words."""
     if meta.description:
         schema["description"] = inspect.cleandoc(meta.description)
     for ours, (theirs, exclusive) in BOUNDS.items():

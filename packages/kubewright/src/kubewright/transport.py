@@ -87,6 +87,15 @@ class GuardedRequest(aiohttp.ClientRequest):
         return await super().send(conn)
 
 
+def guarded_by(leave: Callable[[], bool]) -> type[GuardedRequest]:
+    """A class of requests that ask this function; aiohttp takes a class, not an instance."""
+
+    class Guarded(GuardedRequest):
+        may_write = staticmethod(leave)
+
+    return Guarded
+
+
 class Transport:
     """A pool of connections to one API server, with credentials that stay fresh."""
 
@@ -109,7 +118,7 @@ class Transport:
         self.session: aiohttp.ClientSession | None = None
 
     async def send(self, request: Request) -> bytes:
-        """The body of a successful answer. 429 and 503 with Retry-After are waited out, a 401 is tried once more if the credential changed."""
+        """The body of a successful answer. Retry-After of a 429 or 503 is obeyed, a 401 tried once more if the credential changed."""
         for attempt in range(MOST_PATIENT_RETRIES + 1):
             identity = await self.credentials.headers()
             try:
@@ -174,9 +183,9 @@ class Transport:
 
     def new_session(self) -> aiohttp.ClientSession:
         """A session without cookies, redirects, environment proxies or compression: between us and a server near by, gzip only costs."""
-        request_class = aiohttp.ClientRequest
+        request_class: type[aiohttp.ClientRequest] = aiohttp.ClientRequest
         if self.may_write is not None:
-            request_class = type("Guarded", (GuardedRequest,), {"may_write": staticmethod(self.may_write)})
+            request_class = guarded_by(self.may_write)
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=60),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -199,9 +208,7 @@ class Transport:
 
     def unguarded(self) -> Transport:
         """A second pool to the same server without the leader's guard: for the lease itself, reviews and events."""
-        return Transport(
-            self.connection, metrics=self.metrics, user_agent=self.user_agent, credentials=self.credentials
-        )
+        return Transport(self.connection, metrics=self.metrics, user_agent=self.user_agent, credentials=self.credentials)
 
 
 async def bounded_body(response: aiohttp.ClientResponse, request: Request) -> bytes:

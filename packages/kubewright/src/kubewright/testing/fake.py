@@ -179,8 +179,8 @@ class FakeApi:
         watcher = (request.path, queue)
         self.watchers.append(watcher)
         try:
-            while (event := await queue.get()) is not None:
-                yield msgspec.json.encode(event)
+            while (told := await queue.get()) is not None:
+                yield msgspec.json.encode(told)
         finally:
             self.watchers.remove(watcher)
 

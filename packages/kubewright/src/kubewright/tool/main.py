@@ -16,7 +16,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="kubewright", description="Builds Kubernetes operators in Python.")
     commands = parser.add_subparsers(dest="command", required=True)
     generate = commands.add_parser(
-        "manifests", help="write CRDs and RBAC to config/", description="Generates config/crd and config/rbac from the types and controllers."
+        "manifests",
+        help="write CRDs and RBAC to config/",
+        description="Generates config/crd and config/rbac from the types and controllers.",
     )
     generate.add_argument("--check", action="store_true", help="write nothing; fail and show the difference when files are stale")
     generate.add_argument("--project", type=Path, default=Path(), help="the folder of the project (default: this one)")

@@ -103,7 +103,7 @@ def write(project: Project, files: dict[Path, str]) -> list[Path]:
 
 def stale(project: Project, files: dict[Path, str]) -> str:
     """The difference between the files and what would be generated now; empty when there is none."""
-    parts = []
+    parts: list[str] = []
     for path, text in files.items():
         old = text_of(project.root / path)
         if old != text:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -34,7 +35,7 @@ def widgets_installed(control_plane: ControlPlane, tmp_path_factory: pytest.Temp
 @pytest.fixture
 async def real_api(widgets_installed: Path, namespace: str) -> AsyncIterator[Api]:
     """The real API server, in a namespace of our own."""
-    connection = load(str(widgets_installed), environ={}, home=Path("/"))
+    connection = await asyncio.to_thread(load, str(widgets_installed), environ={}, home=Path("/"))
     transport = Transport(connection)
     api = Api(transport, Client(transport), namespace, connection)
     yield api

@@ -78,7 +78,8 @@ async def test_metrics() -> None:
         server.metrics.listed("pods")
         status, text = await get(server.metrics_port, "/metrics")
         assert status == 200
-        assert 'kubewright_lists_total{kind="pods"} 1.0' in text
+        assert 'kubewright_lists_total{kind="pods"} 1.0\n' in text
+        assert "\nprocess_resident_memory_bytes " in text
         assert (await get(server.metrics_port, "/else"))[0] == 404
         assert (await get(server.metrics_port, "/healthz"))[0] == 404
 
@@ -266,10 +267,10 @@ def write_pair(directory: Path, host: str) -> None:
     (directory / "tls.key").write_bytes(pem[start:])
 
 
-async def name_served(port: int) -> str:
+async def name_served(port: int, server_name: str = "127.0.0.1") -> str:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=server_name)
     found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     writer.close()
     await writer.wait_closed()
@@ -283,23 +284,25 @@ async def until(holds: Callable[[], object]) -> None:
 
 
 async def test_a_renewed_certificate_is_used(tmp_path: Path) -> None:
-    write_pair(tmp_path, "first.example")
+    await asyncio.to_thread(write_pair, tmp_path, "first.example")
     server = local(secure=True, reviewer=Doorman(), certificates=str(tmp_path), reload_seconds=0.005)
     async with serving(server):
         assert await name_served(server.metrics_port) == "first.example"
         assert server.certificate is not None
         before = server.certificate.current
-        write_pair(tmp_path, "second.example")
+        await asyncio.to_thread(write_pair, tmp_path, "second.example")
+        renewed = await asyncio.to_thread((tmp_path / "tls.crt").read_bytes)
         certificate = server.certificate
-        await until(lambda: certificate.current is not before and certificate.loaded.startswith((tmp_path / "tls.crt").read_bytes()))
+        await until(lambda: certificate.current is not before and certificate.loaded.startswith(renewed))
         assert await name_served(server.metrics_port) == "second.example"
+        assert await name_served(server.metrics_port, "second.example") == "second.example"
 
 
 async def test_a_broken_renewal_leaves_the_old_certificate(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    write_pair(tmp_path, "first.example")
+    await asyncio.to_thread(write_pair, tmp_path, "first.example")
     server = local(secure=True, reviewer=Doorman(), certificates=str(tmp_path), reload_seconds=0.005)
     async with serving(server):
-        (tmp_path / "tls.crt").write_bytes(b"half a certif")
+        await asyncio.to_thread((tmp_path / "tls.crt").write_bytes, b"half a certif")
         await until(lambda: "the old certificate stays in use" in caplog.text)
         assert await name_served(server.metrics_port) == "first.example"
 

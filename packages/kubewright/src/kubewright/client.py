@@ -238,10 +238,12 @@ class Client:
         request = request_for("PUT", obj.definition, obj.key, subresource=subresource, query=self.query(), body=body)
         return await self.write(type(obj), request)
 
-    async def patch_status(self, kind: type[T], key: Key, status: Json, *, uid: str = "", revision: str = "") -> T:
-        """Merge into the status; with `uid` only of that very object, with `revision` only if nobody wrote since."""
-        metadata = {name: value for name, value in (("uid", uid), ("resourceVersion", revision)) if value}
-        patch = {"metadata": metadata, "status": status} if metadata else {"status": status}
+    async def patch_status(self, kind: type[T], key: Key, status: Json, *, revision: str = "") -> T:
+        """Merge into the status; with `revision` only if nobody wrote since.
+
+        A uid would not do: on the status subresource the API server ignores all other metadata (seen on 1.36).
+        """
+        patch = {"metadata": {"resourceVersion": revision}, "status": status} if revision else {"status": status}
         return await self.patch(kind, key, patch, subresource="status")
 
     async def write(self, kind: type[T], request: Request) -> T:
@@ -338,7 +340,7 @@ def change_of(kind: type[T], raw: bytes, doing: str) -> Change[T]:
         if line.type != "ERROR":
             item = item_of(kind, line.object)
             return Change(line.type, item, item.metadata.resourceVersion)
-        status: Json = msgspec.json.decode(line.object)
+        status = msgspec.json.decode(line.object, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError) as error:
         raise Undecodable(f"{doing}: a line that is no watch event: {error}") from error
     if status.get("code") == Gone.code or status.get("reason") in ("Expired", "Gone"):

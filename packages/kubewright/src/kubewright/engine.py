@@ -199,7 +199,7 @@ class Engine(Generic[T]):
 
     async def set_finalizers(self, seen: T, finalizers: list[str]) -> T:
         """Write the list of finalizers, if nobody wrote since: a merge patch replaces it as a whole."""
-        metadata = {"resourceVersion": seen.metadata.resourceVersion, "uid": seen.metadata.uid, "finalizers": finalizers or None}
+        metadata = {"resourceVersion": seen.metadata.resourceVersion, "finalizers": finalizers or None}
         with self.own.writing(seen.key) as ours:
             written = await self.client.patch(self.kind, seen.key, {"metadata": metadata})
             ours.append(written.metadata.revision)

@@ -39,19 +39,20 @@ from typing import Any, ClassVar
 
 LONGEST_MESSAGE = 2000
 
+# Every repetition is bounded or anchored to a literal, so that hostile text costs linear time.
 SECRET = re.compile(
     r"""(?ix)
-    (bearer\s+|basic\s+)[a-z0-9._~+/=-]{6,}                                     # Authorization headers
-    | (\b(?:[a-z-]*token|password|passwd|secret|client-key-data)["']?\s*[:=]\s*["']?)[^\s"',;}&]+   # key: value
-    | (://)[^/\s:@]+:[^/\s@]+@                                                  # user:password@ in an address
+    (bearer\s{1,9}|basic\s{1,9})[a-z0-9._~+/=-]{6,}                                    # Authorization headers
+    | ((?:token|password|passwd|secret|client-key-data)["']?\s{0,9}[:=]\s{0,9}["']?)[^\s"',;}&]+   # key: value
+    | (://)[^/\s:@]{1,256}:[^/\s@]{1,256}@                                            # user:password@ in an address
     """
 )
 
 
 def cut(text: str) -> str:
     """The text without what looks like a credential, and of bounded length; for logs, statuses and exceptions."""
-    safe = SECRET.sub(lambda m: (m[1] or m[2] or m[3]) + "***" + ("@" if m[3] else ""), text)
-    return safe if len(safe) <= LONGEST_MESSAGE else safe[:LONGEST_MESSAGE] + "... (cut)"
+    safe = SECRET.sub(lambda m: (m[1] or m[2] or m[3]) + "***" + ("@" if m[3] else ""), text[: 2 * LONGEST_MESSAGE])
+    return safe if len(text) <= LONGEST_MESSAGE else safe[:LONGEST_MESSAGE] + "... (cut)"
 
 
 class KubewrightError(Exception):
@@ -231,7 +232,8 @@ def from_status(code: int, body: dict[str, Any], *, doing: str, retry_after: flo
     reason = str(body.get("reason") or "")
     words = str(body.get("message") or f"HTTP {code}")
     error = BY_REASON.get(reason) or BY_CODE.get(code) or (ServerError if code >= 500 else ApiError)
-    if error is NotFound and "could not find the requested resource" in words:
+    # A path that the server does not know at all gets plain text, not a Status.
+    if error is NotFound and ("could not find the requested resource" in words or body.get("kind") != "Status"):
         error = KindMissing
     details = body.get("details") or {}
     patience = retry_after if retry_after is not None else details.get("retryAfterSeconds")

@@ -11,7 +11,6 @@ from .meta import Condition
 from .metrics import Result
 
 READY = "Ready"
-CONFLICT_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ def outcome_of_error(error: BaseException, generation: int) -> Outcome:
             return Outcome("requeue", None, error=error)
         case Conflict():
             # Somebody wrote first: their change is on its way to us, and nothing is wrong with the object.
-            return Outcome("requeue_after", None, CONFLICT_SECONDS, error=error)
+            return Outcome("requeue", None, backs_off=True, error=error)
         case TooManyRequests(retry_after=float() | int() as after):
             return Outcome("requeue_after", None, float(after), error=error)
         case KubewrightError():

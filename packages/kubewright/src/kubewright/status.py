@@ -29,7 +29,8 @@ class StatusWriter:
     async def write(self, seen: T, before: bytes, status: Any, condition: Condition, metrics: ControllerMetrics) -> T | None:
         """Send what changed of the status since `before`, if anything; returns the object as it is then.
 
-        A merge patch replaces a list as a whole, so with other writers' conditions in it the write is conditional.
+        Only onto the very version that the answer was computed from: never onto an object that was deleted and made anew meanwhile,
+        and never over the conditions of another writer, which a merge patch replaces with the whole list.
         """
         if isinstance(status, Status):
             complete(status, seen, condition)
@@ -38,9 +39,8 @@ class StatusWriter:
         if not patch:
             metrics.unchanged()
             return None
-        shared = "conditions" in patch and any(c.type != READY for c in seen.status.conditions)
         try:
-            written = await self.send(seen, type(seen), patch, conditional=shared)
+            written = await self.client.patch_status(type(seen), seen.key, patch, revision=seen.metadata.resourceVersion)
         except NotFound:
             return None
         metrics.wrote()
@@ -53,16 +53,11 @@ class StatusWriter:
         condition = ready("False", "Undecodable", words, seen.metadata.generation)
         conditions = with_condition(seen.conditions, condition)
         if conditions != seen.conditions:
+            patch = {"conditions": plain(msgspec.to_builtins(conditions))}
             with suppress(NotFound, Undecodable):
-                await self.send(seen, kind, {"conditions": plain(msgspec.to_builtins(conditions))}, conditional=True)
+                await self.client.patch_status(kind, seen.metadata.key, patch, revision=seen.metadata.resourceVersion)
             self.tell(seen, kind, seen.conditions, condition)
         return Outcome("error", condition, terminal=True)
-
-    async def send(self, seen: T | Undecoded, kind: type[T], patch: dict[str, Any], *, conditional: bool) -> T:
-        """One status patch of this very object: by its uid, and by its revision where it must be."""
-        metadata = seen.metadata
-        revision = metadata.resourceVersion if conditional else ""
-        return await self.client.patch_status(kind, metadata.key, patch, uid=metadata.uid, revision=revision)
 
     def tell(self, seen: T | Undecoded, kind: type[T], conditions: Sequence[Condition], now: Condition) -> None:
         """An event when readiness turns False (or False for another reason), and when it is True again. A first success is no news."""

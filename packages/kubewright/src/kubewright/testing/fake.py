@@ -1,6 +1,6 @@
 """An API server in memory, at the transport's place: fast tests of controllers, with the same answers as the real one.
 
-It knows objects of any kind, resourceVersion and uid preconditions, merge patches, the status subresource, generation, finalizers,
+It knows objects of any kind, resourceVersion preconditions, merge patches, the status subresource, generation, finalizers,
 pages and watches with bookmarks. It knows no schemas, no RBAC and no admission: those need the real one. The tests of
 kubewright run on both, so that the two cannot drift apart.
 """
@@ -119,9 +119,8 @@ class FakeApi:
     def update(self, key: str, wanted: Json, *, status: bool) -> Json:
         """A changed object: the status through its subresource alone, everything else not through it."""
         old = self.objects[key]
-        for name in ("resourceVersion", "uid"):
-            if wanted["metadata"].get(name, old["metadata"][name]) != old["metadata"][name]:
-                raise Conflict(f"{key}: {name} is not {wanted['metadata'][name]} any more", reason="Conflict")
+        if (expected := wanted["metadata"].get("resourceVersion")) not in (None, "", old["metadata"]["resourceVersion"]):
+            raise Conflict(f"{key}: the resourceVersion is not {expected} any more", reason="Conflict")
         if status:
             new = {k: v for k, v in old.items() if k != "status"} | ({"status": wanted["status"]} if "status" in wanted else {})
         else:

@@ -20,8 +20,7 @@ class TcpProxy:
         self.bytes_up = 0
         self.bytes_down = 0
         self.open: dict[asyncio.Task[None], list[asyncio.StreamWriter]] = {}
-        self.flowing = asyncio.Event()
-        self.flowing.set()
+        self.gates = [open_gate()]
         self.server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Self:
@@ -45,11 +44,18 @@ class TcpProxy:
 
         All sockets stay open and answer TCP keep-alive, as behind a firewall that lost its state.
         """
-        self.flowing.clear()
+        for gate in self.gates:
+            gate.clear()
+
+    def stall_open(self) -> None:
+        """Stall the connections that are open now, while new ones work: what a peer meets that connects again."""
+        self.stall()
+        self.gates.append(open_gate())
 
     def resume(self) -> None:
         """Let everything through again, what was held back first."""
-        self.flowing.set()
+        for gate in self.gates:
+            gate.set()
 
     def cut(self) -> None:
         """Break all connections at once."""
@@ -64,35 +70,44 @@ class TcpProxy:
         assert task
         self.accepted += 1
         writers = self.open[task] = [writer]
+        gate = self.gates[-1]
         try:
             with contextlib.suppress(OSError, asyncio.CancelledError):
-                await self.flowing.wait()
+                await gate.wait()
                 upstream_reader, upstream_writer = await asyncio.open_connection(*self.target)
                 writers.append(upstream_writer)
-                await asyncio.gather(self.upward(reader, upstream_writer), self.downward(upstream_reader, writer))
+                await asyncio.gather(self.upward(reader, upstream_writer, gate), self.downward(upstream_reader, writer, gate))
         finally:
             del self.open[task]
             for each in writers:
                 each.transport.abort()
 
-    async def upward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def upward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event) -> None:
         """From the client to the target."""
-        while data := await self.held(reader):
+        while data := await held(reader, gate):
             self.bytes_up += len(data)
             writer.write(data)
             await writer.drain()
         writer.write_eof()
 
-    async def downward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def downward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event) -> None:
         """From the target to the client."""
-        while data := await self.held(reader):
+        while data := await held(reader, gate):
             self.bytes_down += len(data)
             writer.write(data)
             await writer.drain()
         writer.write_eof()
 
-    async def held(self, reader: asyncio.StreamReader) -> bytes:
-        """What arrives next, kept back while stalled; b"" is the end, and is kept back too."""
-        data = await reader.read(CHUNK_BYTES)
-        await self.flowing.wait()
-        return data
+
+def open_gate() -> asyncio.Event:
+    """What lets bytes through until it is cleared."""
+    gate = asyncio.Event()
+    gate.set()
+    return gate
+
+
+async def held(reader: asyncio.StreamReader, gate: asyncio.Event) -> bytes:
+    """What arrives next, kept back while the gate is shut; b"" is the end, and is kept back too."""
+    data = await reader.read(CHUNK_BYTES)
+    await gate.wait()
+    return data

@@ -1,0 +1,141 @@
+"""`python -m bench`: one control plane, every contender in turn, one report."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench.arena import Arena, BenchFailed, opened
+from bench.report import json_of, medians_of, promises_of, text_of
+from bench.settled import Settled, start_again
+from bench.turn import BARE, KOPF, RUNTIME, Contender, Result, take_turn
+
+RESULTS = Path(__file__).parent / "results"
+CONTENDERS = {"bare": BARE, "runtime": RUNTIME, "kopf": KOPF}
+WARM_UP_OBJECTS = 100
+MANY_OBJECTS = 2_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run is to measure."""
+
+    sizes: Sequence[int]
+    turns: int
+    large_turns: int
+    contenders: Sequence[Contender]
+    rest_seconds: float
+
+    def turns_at(self, size: int) -> int:
+        return self.turns if size <= MANY_OBJECTS else self.large_turns
+
+    def order(self, turn: int) -> list[Contender]:
+        """Everybody once; each turn somebody else begins."""
+        first = turn % len(self.contenders)
+        return [*self.contenders[first:], *self.contenders[:first]]
+
+
+@dataclass
+class Run:
+    """A run as it goes: what has been measured so far."""
+
+    arena: Arena
+    plan: Plan
+    results: list[Result] = field(default_factory=list)
+    settled: list[Settled] = field(default_factory=list)
+    statuses: dict[str, object] = field(default_factory=dict)
+
+    async def all(self) -> None:
+        """Warm up, then all turns at each N."""
+        for number, contender in enumerate(self.plan.contenders):
+            await self.turn(contender, WARM_UP_OBJECTS, f"warm-up-{number}")
+        self.results.clear()
+        for size in self.plan.sizes:
+            turns = self.plan.turns_at(size)
+            for turn in range(turns):
+                for contender in self.plan.order(turn):
+                    await self.turn(contender, size, f"turn-{size}-{turn + 1}", last=turn == turns - 1)
+
+    async def turn(self, contender: Contender, size: int, name: str, *, last: bool = False) -> None:
+        """One contender on fresh objects; after the runtime's last turn, its second start on the same ones."""
+        ground = await self.arena.ground(f"{name}-{contender.module.rpartition('.')[2].replace('_', '-')}", size)
+        await self.arena.quiet()
+        result = await take_turn(self.arena, contender, ground)
+        self.results.append(result)
+        say(f"{name:<16} {contender.name:<11} {result.statuses_per_second:6.0f} statuses/s  {result.cpu_working_ms:.3f} CPU ms/object")
+        await self.compare(contender, ground.namespace)
+        if last and contender is RUNTIME:
+            say(f"{'':<16} {contender.name:<11} second start, then {self.plan.rest_seconds:g} s at rest")
+            self.settled.append(await start_again(self.arena, ground, self.plan.rest_seconds))
+        await self.arena.clear(ground)
+
+    async def compare(self, contender: Contender, namespace: str) -> None:
+        """The bare loop is the limit only as long as it stores exactly what the runtime stores."""
+        self.statuses[contender.name] = await self.arena.status(namespace)
+        bare, ours = self.statuses.get(BARE.name), self.statuses.get(RUNTIME.name)
+        if bare and ours and bare != ours:
+            raise BenchFailed(f"the bare loop does not write what the runtime writes, so they cannot be compared:\n{bare}\n{ours}")
+
+
+def say(line: str) -> None:
+    """Tell how far we are, apart from the report."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure the runtime beside a bare aiohttp loop and kopf.")
+    parser.add_argument("-n", type=int, action="append", metavar="N", help="how many objects; more than one is fine (1000 and 10000)")
+    parser.add_argument("--turns", type=int, default=3, help=f"turns of each contender at N up to {MANY_OBJECTS:,} (3)")
+    parser.add_argument("--large-turns", type=int, default=1, help="turns at larger N (1)")
+    parser.add_argument("--skip", action="append", default=[], choices=["bare", "kopf"], help="leave a contender out")
+    parser.add_argument("--rest-seconds", type=float, default=20.0, help="how long to look at the runtime at rest (20)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where the JSON goes (bench/results/<time>.json)")
+    options = parser.parse_args()
+    if min([*(options.n or [2]), options.turns + 1, options.large_turns + 1]) < 2:
+        parser.error("-n has to be at least 2, and the turns at least 1")
+    return options
+
+
+async def measured(plan: Plan) -> Run:
+    """A whole run; SIGTERM ends it as cleanly as Ctrl-C does."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    async with opened() as arena:
+        run = Run(arena, plan)
+        await run.all()
+    return run
+
+
+def main() -> int:
+    if sys.platform != "linux":
+        print("bench reads CPU and memory of other processes as only Linux tells them; run it on Linux or in a container.", file=sys.stderr)
+        return 2
+    options = arguments()
+    contenders = [contender for name, contender in CONTENDERS.items() if name not in options.skip]
+    plan = Plan(options.n or [1_000, 10_000], options.turns, options.large_turns, contenders, options.rest_seconds)
+    started = datetime.now(UTC)
+    try:
+        run = asyncio.run(measured(plan))
+    except BenchFailed as failed:
+        print(failed, file=sys.stderr)
+        return 2
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        print("stopped; everything that was started has been ended, and nothing was recorded", file=sys.stderr)
+        return 130
+    file = options.json or RESULTS / f"{started:%Y-%m-%dT%H-%M-%SZ}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(json_of(run.results, run.settled, started.isoformat(timespec="seconds")))
+    print(text_of(run.results, run.settled))
+    say(f"\nevery turn is in {file}")
+    return 0 if all(promise.kept for promise in promises_of(medians_of(run.results), run.settled)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""The place where all contenders compete: one control plane for the whole run, and for each turn N fresh objects in a namespace."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bench.gauge import cpu_seconds
+from bench.sample import Sample, SampleSpec
+from kubewright import Client, Key, ObjectMeta
+from kubewright.client import request_for
+from kubewright.crd import crds, to_yaml
+from kubewright.kubeconfig import load
+from kubewright.testing import eventually
+from kubewright.testing.assets import find
+from kubewright.testing.controlplane import ControlPlane
+from kubewright.transport import Request, Transport
+
+BINARIES = Path(__file__).parents[1] / ".testenv" / "bin"
+CREATORS = 16
+DELETED_AT_ONCE = 2000
+QUIET_SHARE_OF_A_CORE = 0.15
+QUIET_SAMPLE_SECONDS = 0.5
+QUIET_WITHIN_SECONDS = 20.0
+
+
+class BenchFailed(Exception):
+    """The run cannot go on: what happened, in plain words."""
+
+
+@dataclass(frozen=True)
+class Ground:
+    """One namespace with N objects that have no status yet, and the revision at which all of them were there."""
+
+    namespace: str
+    count: int
+    revision: str
+
+
+class Arena:
+    """Makes and clears grounds, and looks at them, always through the API server."""
+
+    def __init__(self, plane: ControlPlane, transport: Transport) -> None:
+        self.plane, self.transport = plane, transport
+        self.client = Client(transport, field_manager="arena")
+
+    async def install(self) -> None:
+        """Install the kind, and return when it is served."""
+        await asyncio.to_thread(self.plane.apply, to_yaml(*crds([Sample])))
+        await eventually(lambda: self.revision("default"), within=30)
+
+    async def ground(self, namespace: str, count: int) -> Ground:
+        """A fresh namespace with that many fresh objects."""
+        await asyncio.to_thread(self.plane.create_namespace, namespace)
+        numbers = iter(range(1, count + 1))
+        async with asyncio.TaskGroup() as group:
+            for _ in range(CREATORS):
+                group.create_task(self.create(namespace, numbers))
+        return Ground(namespace, count, await self.revision(namespace))
+
+    async def create(self, namespace: str, numbers: Iterator[int]) -> None:
+        """Create objects until none is left to create."""
+        for number in numbers:
+            await self.client.create(Sample(metadata=ObjectMeta(namespace=namespace, name=name_of(number)), spec=SampleSpec(size=number)))
+
+    async def revision(self, namespace: str) -> str:
+        """The revision at which the API server is now, as a list tells it."""
+        return await anext(page.revision async for page in self.client.pages(Sample, namespace, limit=1))
+
+    async def revisions(self, namespace: str) -> dict[str, str]:
+        """The resourceVersion of each object."""
+        return {item.metadata.name: item.metadata.resourceVersion for item in await self.client.list(Sample, namespace)}
+
+    async def status(self, namespace: str) -> dict[str, Any]:
+        """The first object's status exactly as it is stored, without the times in it."""
+        stored = msgspec.json.decode(await self.transport.send(request_for("GET", Sample.definition, Key(namespace, name_of(1)))))
+        status: dict[str, Any] = stored["status"]
+        for condition in status.get("conditions", ()):
+            del condition["lastTransitionTime"]
+        return status
+
+    async def clear(self, ground: Ground) -> None:
+        """Delete the objects of a turn, so that the next one finds a store of the same size, and wait for the server to be quiet."""
+        path = Sample.definition.path(ground.namespace)
+        while await self.revisions(ground.namespace):
+            await self.transport.send(
+                Request("DELETE", path, query=f"limit={DELETED_AT_ONCE}", doing="clear the namespace", timeout_seconds=120)
+            )
+        await self.quiet()
+
+    async def quiet(self) -> None:
+        """Wait until the control plane has digested what was asked of it; its own garbage collection goes on after the last answer."""
+        deadline = time.monotonic() + QUIET_WITHIN_SECONDS
+        while time.monotonic() < deadline:
+            before, since = self.cpu_seconds(), time.monotonic()
+            await asyncio.sleep(QUIET_SAMPLE_SECONDS)
+            if self.cpu_seconds() - before < QUIET_SHARE_OF_A_CORE * (time.monotonic() - since):
+                return
+
+    def cpu_seconds(self) -> float:
+        """What etcd and the API server have used."""
+        return cpu_seconds(self.plane.etcd.process.pid) + cpu_seconds(self.plane.apiserver.process.pid)
+
+
+def name_of(number: int) -> str:
+    """The name of an object by its number, which is also its size."""
+    return f"sample-{number:06}"
+
+
+@asynccontextmanager
+async def opened() -> AsyncIterator[Arena]:
+    """An arena that lasts as long as the `async with`; nothing of it stays behind."""
+    async with ControlPlane(find(folders=[BINARIES])) as plane:
+        connection = load(str(plane.admin_kubeconfig), environ=os.environ, home=Path.home())
+        transport = Transport(connection, user_agent="bench-arena")
+        made = Arena(plane, transport)
+        try:
+            await made.install()
+            yield made
+        finally:
+            await transport.close()

@@ -1,0 +1,97 @@
+"""The limit: a plain aiohttp loop that sends the runtime's own status patches and does nothing else.
+
+No watch, no cache, no queue, no metrics, no decoding of answers. It reads names, uids and sizes in one list, then sends one PATCH an
+object over one session, with as many workers as the runtime has by default. It knows nothing of kubewright, not even by import.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import signal
+import ssl
+import sys
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import yaml
+
+MERGE_PATCH = {"Content-Type": "application/merge-patch+json", "Accept": "application/json"}
+
+
+class Metadata(msgspec.Struct):
+    name: str
+    uid: str
+    generation: int
+
+
+class Spec(msgspec.Struct):
+    size: int
+
+
+class Item(msgspec.Struct):
+    metadata: Metadata
+    spec: Spec
+
+
+class Items(msgspec.Struct):
+    items: list[Item]
+
+
+def access(kubeconfig: Path) -> tuple[str, ssl.SSLContext]:
+    """The server and the TLS settings of a kubeconfig with one cluster and one client certificate."""
+    config = yaml.safe_load(kubeconfig.read_text())
+    cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+    context = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
+    with tempfile.NamedTemporaryFile() as pair:
+        pair.write(base64.b64decode(user["client-certificate-data"]) + base64.b64decode(user["client-key-data"]))
+        pair.flush()
+        context.load_cert_chain(pair.name)
+    return cluster["server"], context
+
+
+def patch_for(item: Item) -> bytes:
+    """Byte for byte what the runtime sends for the same object, but for the time of day."""
+    condition = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "Reconciled",
+        "message": "",
+        "lastTransitionTime": datetime.now(UTC).replace(microsecond=0),
+        "observedGeneration": item.metadata.generation,
+    }
+    status: dict[str, Any] = {"conditions": [condition], "observedGeneration": item.metadata.generation, "doubled": 2 * item.spec.size}
+    return msgspec.json.encode({"metadata": {"uid": item.metadata.uid}, "status": status})
+
+
+async def work(session: aiohttp.ClientSession, collection: str, items: Iterator[Item]) -> None:
+    """Patch one object after the other until none is left; all workers take from the same iterator."""
+    for item in items:
+        url = f"{collection}/{item.metadata.name}/status?fieldManager=bench"
+        async with session.patch(url, data=patch_for(item), headers=MERGE_PATCH) as response:
+            body = await response.read()
+            if response.status != 200:
+                raise SystemExit(f"the patch of {item.metadata.name} was refused: {response.status} {body[:300]!r}")
+
+
+async def main(kubeconfig: str, namespace: str, concurrency: str) -> None:
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    server, context = access(Path(kubeconfig))
+    collection = f"/apis/bench.kubewright.example/v1/namespaces/{namespace}/samples"
+    async with aiohttp.ClientSession(server, connector=aiohttp.TCPConnector(ssl=context)) as session:
+        async with session.get(collection) as response:
+            items = iter(msgspec.json.decode(await response.read(), type=Items).items)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(int(concurrency)):
+                group.create_task(work(session, collection, items))
+        await stopped.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:4]))

@@ -1,0 +1,24 @@
+"""Proxies before the real API server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from kubewright.testing.controlplane import ControlPlane
+from kubewright.testing.proxy import HttpProxy, TcpProxy
+
+
+@pytest.fixture
+async def http_proxy(control_plane: ControlPlane) -> AsyncIterator[HttpProxy]:
+    """Refuses, lies and keeps a ledger."""
+    async with HttpProxy.before(control_plane) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def tcp_proxy(http_proxy: HttpProxy) -> AsyncIterator[TcpProxy]:
+    """Stalls and breaks; what passes goes on to the HTTP proxy, so the ledger has it."""
+    async with TcpProxy("127.0.0.1", http_proxy.port) as proxy:
+        yield proxy

@@ -1,0 +1,298 @@
+"""Requests as values, errors by meaning, and every verb on the fake and on the real API server."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from kubewright.builtin import ConfigMap, Node, Pod, PodMetadata, Secret, owner_of
+from kubewright.client import Client, Undecoded, change_of, page_of, request_for
+from kubewright.errors import (
+    AlreadyExists,
+    ApiError,
+    BadRequest,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    KindMissing,
+    NotFound,
+    ServerError,
+    Timeout,
+    TooManyRequests,
+    TooMuch,
+    Unauthorized,
+    Undecodable,
+    cut,
+    from_status,
+)
+from kubewright.kind import Resource, kind
+from kubewright.meta import Key, ObjectMeta
+from kubewright.testing.fake import FakeApi
+from kubewright.transport import Request, patience
+
+from .everything import Thing
+from .kinds import Widget, WidgetSpec, WidgetStatus
+from .rig import Api
+
+
+@kind("nobody.test/v1")
+class Unknown(Resource[WidgetSpec, WidgetStatus]):
+    """A kind that no server serves."""
+
+
+POD = Pod.definition
+WIDGET = Widget.definition
+
+
+@pytest.mark.parametrize(
+    ("request_", "path", "query"),
+    [
+        (request_for("GET", POD, Key("n", "a")), "/api/v1/namespaces/n/pods/a", ""),
+        (request_for("GET", POD, Key("", "")), "/api/v1/pods", ""),
+        (request_for("GET", Node.definition, Key("", "n1")), "/api/v1/nodes/n1", ""),
+        (request_for("GET", WIDGET, Key("n", "a"), subresource="status"), "/apis/kubewright.test/v1/namespaces/n/widgets/a/status", ""),
+        (request_for("GET", POD, Key("n", ""), query={"limit": "5", "continue": ""}), "/api/v1/namespaces/n/pods", "limit=5"),
+        (request_for("GET", POD, Key("a/../b", "x?y#z")), "/api/v1/namespaces/a%2F..%2Fb/pods/x%3Fy%23z", ""),
+    ],
+)
+def test_a_request_is_a_plain_value(request_: Request, path: str, query: str) -> None:
+    assert (request_.path, request_.query) == (path, query)
+
+
+def test_metadata_only_kinds_ask_for_metadata_alone() -> None:
+    one = request_for("GET", PodMetadata.definition, Key("n", "a"))
+    many = request_for("GET", PodMetadata.definition, Key("n", ""))
+    assert "as=PartialObjectMetadata;" in one.accept
+    assert "as=PartialObjectMetadataList;" in many.accept
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "error"),
+    [
+        (400, "BadRequest", BadRequest),
+        (401, "Unauthorized", Unauthorized),
+        (403, "Forbidden", Forbidden),
+        (404, "NotFound", NotFound),
+        (409, "Conflict", Conflict),
+        (409, "AlreadyExists", AlreadyExists),
+        (410, "Expired", Gone),
+        (410, "Gone", Gone),
+        (422, "Invalid", Invalid),
+        (429, "TooManyRequests", TooManyRequests),
+        (500, "InternalError", ServerError),
+        (503, "ServiceUnavailable", ServerError),
+        (504, "Timeout", Timeout),
+        (418, "Teapot", ApiError),
+    ],
+)
+def test_errors_by_meaning_keep_the_servers_words(code: int, reason: str, error: type[ApiError]) -> None:
+    made = from_status(
+        code, {"kind": "Status", "reason": reason, "message": "its words", "details": {"retryAfterSeconds": 3}}, doing="get x"
+    )
+    assert type(made) is error
+    assert (str(made), made.status, made.reason, made.retry_after) == ("get x: its words", code, reason, 3)
+
+
+def test_a_missing_kind_is_told_from_a_missing_object() -> None:
+    words = "the server could not find the requested resource"
+    assert isinstance(from_status(404, {"kind": "Status", "message": words, "reason": "NotFound"}, doing="list"), KindMissing)
+    assert isinstance(from_status(404, {"message": "404 page not found"}, doing="list"), KindMissing)
+    assert type(from_status(404, {"kind": "Status", "message": 'widgets "a" not found'}, doing="get")) is NotFound
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "Authorization: Bearer eyJhbGciOi.abcdef-_",
+        "basic dXNlcjpwYXNz",
+        "token=s3cr3tvalue&x=1",
+        '"password": "s3cr3tvalue"',
+        "client-key-data: s3cr3tvalue",
+        "https://me:s3cr3tvalue@vc.example/sdk",
+    ],
+)
+def test_what_looks_like_a_credential_is_cut(secret: str) -> None:
+    text = cut(f"before {secret} after")
+    assert text.startswith("before ")
+    assert text.endswith(" after")
+    assert not any(part in text for part in ("s3cr3t", "eyJhbGciOi", "dXNlcjpwYXNz"))
+
+
+def test_a_long_message_is_cut_short() -> None:
+    assert len(cut("x" * 100_000)) < 2100
+
+
+@pytest.mark.parametrize(("header", "seconds"), [("7", 7.0), ("", None), ("soon", None), ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0)])
+def test_retry_after_in_both_forms(header: str, seconds: float | None) -> None:
+    assert patience(header) == seconds
+
+
+def test_one_bad_object_in_a_list_stops_nobody() -> None:
+    body = b"""{"metadata":{"resourceVersion":"7"},"items":[
+        {"metadata":{"name":"a","resourceVersion":"5"},"spec":{"size":1}},
+        {"metadata":{"name":"b","resourceVersion":"6"},"spec":{"size":"large"},"status":{"conditions":[{"type":"T","status":"True"}]}},
+        {"metadata":{"name":"c","resourceVersion":"7","labels":7},"spec":{}}]}"""
+    good, bad, worse = page_of(Widget, body).items
+    assert isinstance(good, Widget)
+    assert isinstance(bad, Undecoded)
+    assert "$.spec.size" in bad.why
+    assert [c.type for c in bad.conditions] == ["T"]
+    assert isinstance(worse, Undecoded)
+    assert worse.metadata.name == "c"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"", b"{", b"[]", b'{"type":"ADDED"}', b'{"type":"ADDED","object":' + b"[" * 200_000, b"\xff\xfe", b'{"type":"ERROR","object":[1]}'],
+)
+def test_a_line_that_is_no_event_is_an_error_and_no_crash(line: bytes) -> None:
+    with pytest.raises(Undecodable):
+        change_of(Widget, line, "watch")
+
+
+def test_error_lines_of_a_watch() -> None:
+    with pytest.raises(Gone):
+        change_of(Widget, b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}', "watch")
+    with pytest.raises(ServerError, match="etcd is unwell"):
+        change_of(Widget, b'{"type":"ERROR","object":{"kind":"Status","code":500,"message":"etcd is unwell"}}', "watch")
+    bookmark = change_of(Widget, b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"99"}}}', "watch")
+    assert (bookmark.object, bookmark.revision) == (None, "99")
+
+
+async def test_the_verbs(api: Api, key: Key) -> None:
+    client = api.client
+    made = await api.widget("a", size=1)
+    assert made.metadata.uid
+    with pytest.raises(AlreadyExists):
+        await api.widget("a", size=1)
+    assert (await client.get(Widget, key)).spec.size == 1
+    patched = await client.patch(Widget, key, {"spec": {"size": 2}})
+    assert (patched.spec.size, patched.metadata.generation) == (2, 2)
+    with pytest.raises(Conflict):
+        await client.patch(Widget, key, {"metadata": {"resourceVersion": made.metadata.resourceVersion}, "spec": {"size": 3}})
+    status = await client.patch_status(Widget, key, {"doubled": 4}, revision=patched.metadata.resourceVersion)
+    assert (status.status.doubled, status.metadata.generation) == (4, 2)
+    with pytest.raises(Conflict):
+        await client.patch_status(Widget, key, {"doubled": 5}, revision=patched.metadata.resourceVersion)
+    with pytest.raises(Conflict):
+        await client.delete(Widget, key, uid="00000000-0000-0000-0000-000000000000")
+    await client.delete(Widget, key, uid=made.metadata.uid)
+    await client.delete(Widget, key)
+    with pytest.raises(NotFound):
+        await client.get(Widget, key)
+
+
+async def test_lists_come_in_pages_of_one_moment(api: Api) -> None:
+    for number in range(7):
+        await api.widget(f"w{number}")
+    pages = [page async for page in api.client.pages(Widget, api.namespace, limit=3)]
+    assert [len(page.items) for page in pages] == [3, 3, 1]
+    assert len({page.revision for page in pages}) == 1
+    assert len(await api.client.list(Widget, api.namespace)) == 7
+
+
+async def test_a_watch_tells_what_happened_since(api: Api, key: Key) -> None:
+    first = await api.widget("a", size=1)
+    await api.client.patch(Widget, key, {"spec": {"size": 2}})
+    await api.client.delete(Widget, key)
+    seen = []
+    async with asyncio.timeout(10):
+        async for change in api.client.watch(Widget, first.metadata.resourceVersion, api.namespace):
+            if change.object is not None:
+                seen.append((change.type, change.object.metadata.name))
+            if change.type == "DELETED":
+                break
+    assert seen == [("MODIFIED", "a"), ("DELETED", "a")]
+
+
+async def test_fields_that_we_do_not_know_survive_a_replace(real_api: Api) -> None:
+    key = Key(real_api.namespace, "cm")
+    raw: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "cm", "namespace": key.namespace, "labels": {"a": "b"}, "annotations": {"x": "y"}},
+        "data": {"k": "v"},
+        "binaryData": {"blob": "AAEC"},
+        "immutable": False,
+    }
+    path = f"/api/v1/namespaces/{key.namespace}/configmaps"
+    await real_api.pool.send(Request("POST", path, body=msgspec.json.encode(raw), content_type="application/json"))
+    ours = await real_api.client.get(ConfigMap, key)
+    ours.data = {"k": "new"}
+    await real_api.client.replace(ours)
+    stored = msgspec.json.decode(await real_api.pool.send(Request("GET", f"{path}/cm")))
+    assert stored["data"] == {"k": "new"}
+    assert stored["binaryData"] == {"blob": "AAEC"}
+    assert stored["immutable"] is False
+    assert stored["metadata"]["labels"] == {"a": "b"}
+    with pytest.raises(Conflict):
+        await real_api.client.replace(ours)
+
+
+async def test_unknown_fields_in_list_items_and_nested_structs_survive() -> None:
+    fake = FakeApi()
+    client = Client(fake)
+    path = Thing.definition.path("n")
+    ports = [{"name": "b", "number": 2, "future": "kept"}, {"name": "a", "number": 1, "future": "also"}]
+    fake.create(
+        path,
+        {"metadata": {"name": "t", "namespace": "n"}, "spec": {"name": "x", "ports": ports, "window": {"low": 1, "odd": 7}, "newer": [1]}},
+    )
+    thing = await client.get(Thing, Key("n", "t"))
+    thing.spec = msgspec.structs.replace(thing.spec, ports=list(reversed(thing.spec.ports))[:1])
+    await client.replace(thing)
+    spec = fake.objects[f"{path}/t"]["spec"]
+    assert spec["newer"] == [1]
+    assert spec["window"]["odd"] == 7
+    assert spec["ports"] == [{"name": "a", "number": 1, "future": "also"}]
+
+
+async def test_server_side_apply_json_patch_scale_and_discovery_on_the_real_one(real_api: Api) -> None:
+    key = Key(real_api.namespace, "a")
+    applied = {
+        "apiVersion": "kubewright.test/v1",
+        "kind": "Widget",
+        "metadata": {"name": "a", "namespace": key.namespace},
+        "spec": {"size": 5},
+    }
+    assert (await real_api.client.patch(Widget, key, applied, how="apply", force=True)).spec.size == 5
+    replaced = await real_api.client.patch(Widget, key, [{"op": "replace", "path": "/spec/size", "value": 6}], how="json")
+    assert replaced.spec.size == 6
+    with pytest.raises(Invalid, match="1000"):
+        await real_api.client.patch(Widget, key, {"spec": {"size": 5000}})
+    assert await real_api.client.serves(Widget)
+    assert not await real_api.client.serves(Unknown)
+    with pytest.raises(KindMissing):
+        await real_api.client.list(Unknown, key.namespace)
+
+
+async def test_a_page_too_large_to_hold_is_asked_for_in_smaller_ones() -> None:
+    fake = FakeApi()
+    for number in range(20):
+        fake.add(Widget(metadata=ObjectMeta(name=f"w{number}", namespace="n"), spec=WidgetSpec(size=1)))
+    fake.fail_next("GET", "widgets", TooMuch("too much"))
+    assert len(await Client(fake).list(Widget, "n")) == 20
+    assert [dict(part.split("=") for part in r.query.split("&"))["limit"] for r in fake.requests] == ["500", "62"]
+
+
+def test_secrets_do_not_show_and_decode() -> None:
+    secret = Secret.decode(b'{"metadata":{"name":"s","namespace":"n"},"data":{"password":"aHVudGVyMg=="}}')
+    assert secret.data == {"password": b"hunter2"}
+    assert "hunter2" not in repr(secret)
+    assert secret.encode()["data"] == {"password": "aHVudGVyMg=="}
+
+
+def test_an_owner_reference() -> None:
+    widget = Widget(metadata=ObjectMeta(name="w", uid="u-1"))
+    assert msgspec.to_builtins(owner_of(widget)) == {
+        "apiVersion": "kubewright.test/v1",
+        "kind": "Widget",
+        "name": "w",
+        "uid": "u-1",
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }

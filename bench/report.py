@@ -167,7 +167,7 @@ def noise_lines(results: Sequence[Result]) -> str:
     share = max(result.others_cpu_share for result in results)
     if share <= NOISY_SHARE:
         return ""
-    return f"Other processes had up to {100 * share:.0f} % of this machine's CPU during a turn: run it again on a quiet machine before you trust it."
+    return f"Other processes had up to {100 * share:.0f} % of this machine's CPU during a turn: run it again on a quiet machine."
 
 
 def promise_lines(promises: Sequence[Promise]) -> str:

@@ -10,6 +10,7 @@ The working phase begins with the first write of any kind. kopf annotates object
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import sys
 import time
@@ -23,6 +24,7 @@ from bench.arena import Arena, BenchFailed, Ground
 from bench.gauge import cpu_seconds, machine_cpu_seconds, peak_rss_bytes
 from bench.sample import Sample
 from kubewright import Controller
+from kubewright.testing import eventually
 from kubewright.testing.process import Process
 from kubewright.transport import Request
 
@@ -124,7 +126,6 @@ class Observer:
     def __init__(self, arena: Arena, ground: Ground, process: Process) -> None:
         self.arena, self.ground, self.process = arena, ground, process
         self.writes = 0
-        self.waiting = ground.count
         self.right: set[str] = set()
         self.first: Moment | None = None
 
@@ -175,15 +176,14 @@ async def running(process: Process) -> AsyncIterator[None]:
 
 async def ended(process: Process) -> None:
     """Return when the process has ended by itself, which no contender should."""
-    while process.running:
-        await asyncio.sleep(0.5)
+    await eventually(lambda: not process.running, within=math.inf, every=0.5)
 
 
 async def take_turn(arena: Arena, contender: Contender, ground: Ground) -> Result:
     """Let the contender do its work, and weigh it."""
     process = process_of(contender, arena, ground)
     observer = Observer(arena, ground, process)
-    started, machine_before = time.monotonic(), machine_cpu_seconds()
+    started = time.monotonic()
     async with running(process):
         last = await first_of(observer, process, within_seconds=120 + 0.1 * ground.count)
         return result_of(contender, observer, last, started, peak_rss_bytes(process.pid))

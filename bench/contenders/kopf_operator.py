@@ -17,9 +17,16 @@ import kopf
 SAMPLES = ("bench.kubewright.example", "v1", "samples")
 
 
+@kopf.on.login()
+def login(**given: Any) -> kopf.ConnectionInfo | None:
+    return kopf.login_with_kubeconfig(**given)
+
+
 @kopf.on.startup()
 async def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
     settings.posting.enabled = False
+    if os.environ.get("KL"):
+        settings.queueing.worker_limit = int(os.environ["KL"])
 
 
 @kopf.on.create(*SAMPLES)

@@ -85,8 +85,9 @@ async def test_a_throttled_read_comes_again_no_earlier_than_asked(
     real_api: Api, http_proxy: HttpProxy, tmp_path: Path, watch: bool
 ) -> None:
     api = await through(real_api, http_proxy.kubeconfig(tmp_path / "config"))
-    http_proxy.throttle_next("GET", WIDGETS, PATIENCE_SECONDS, watch=watch)
+    rule = http_proxy.throttle_next("GET", WIDGETS, PATIENCE_SECONDS, watch=watch)
     async with running(api, controller(Widget, double)) as manager:
+        await eventually(lambda: rule.hits)
         await api.widget(size=1)
         await settled(api, manager)
     first, second, *_ = http_proxy.requests("GET", WIDGETS, watch=watch)

@@ -1,0 +1,141 @@
+"""A kind that goes away, and objects that do not fit it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.request
+from typing import Any
+from urllib.error import HTTPError
+
+import pytest
+
+from kubewright.builtin import Event
+from kubewright.controller import Controller, controller
+from kubewright.manager import Options
+from kubewright.meta import Condition, Key, ObjectMeta
+from kubewright.testing import eventually
+from kubewright.testing.controlplane import ControlPlane
+
+from ..kinds import WidgetStatus
+from ..rig import Api, running
+from .wire import Gadget, GadgetSpec, gadget_crd, gadgets, install_gadgets
+
+CRD = Gadget.definition.resource
+
+
+def doubling() -> Controller[Gadget]:
+    async def double(gadget: Gadget) -> None:
+        gadget.status = WidgetStatus(doubled=gadget.spec.size * 2)
+
+    return controller(Gadget, double)
+
+
+async def gadget(api: Api, name: str, size: int) -> None:
+    await api.client.create(Gadget(metadata=ObjectMeta(name=name, namespace=api.namespace), spec=GadgetSpec(size=size)))
+
+
+def stored(plane: ControlPlane, api: Api, name: str) -> Any:
+    """The object as it is stored, whether or not it fits the class."""
+    with plane.apiserver.https() as https:
+        return https.call("GET", Gadget.definition.path(api.namespace, name))
+
+
+async def ready(plane: ControlPlane, api: Api, name: str, reason: str, *, within: float = 15) -> Condition:
+    """The Ready condition, once it has this reason."""
+
+    async def there() -> dict[str, Any] | None:
+        status = (await asyncio.to_thread(stored, plane, api, name)).get("status", {})
+        return next((c for c in status.get("conditions", ()) if (c["type"], c["reason"]) == ("Ready", reason)), None)
+
+    found = await eventually(there, within=within, every=0.1)
+    assert found
+    return Condition(type="Ready", status=found["status"], reason=reason, message=found.get("message", ""))
+
+
+def answer_of(port: int) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz") as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def port_in(log: pytest.LogCaptureFixture) -> int:
+    return next(int(record.fields["port"]) for record in log.records if "serving health probes" in record.message)  # type: ignore[attr-defined]
+
+
+async def test_a_crd_that_is_deleted_and_applied_again_is_waited_for(
+    real_api: Api, control_plane: ControlPlane, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    options = Options(metrics_address="0", health_address="127.0.0.1:0", namespaces=(real_api.namespace,), stop_seconds=5)
+    async with gadgets(control_plane, gadget_crd()), running(real_api, doubling(), options=options) as manager:
+        await gadget(real_api, "first", 1)
+        await ready(control_plane, real_api, "first", "Reconciled")
+        assert await asyncio.to_thread(answer_of, port_in(caplog)) == (200, "ok")
+        await asyncio.to_thread(control_plane.kubectl, "delete", "crd", CRD, "--timeout=20s")
+        await eventually(lambda: f"the kind {CRD} is not installed in the cluster" in caplog.text)
+        code, words = await asyncio.to_thread(answer_of, port_in(caplog))
+        assert code == 500
+        assert f"{CRD}: the kind {CRD} is not installed" in words
+        assert manager.cache.all(Gadget) == []
+        await install_gadgets(control_plane, gadget_crd())
+        await gadget(real_api, "second", 2)
+        await ready(control_plane, real_api, "second", "Reconciled")
+        assert [found.metadata.name for found in manager.cache.all(Gadget)] == ["second"]
+        assert await asyncio.to_thread(answer_of, port_in(caplog)) == (200, "ok")
+        assert caplog.text.count("is not installed in the cluster") == 1
+
+
+def write(plane: ControlPlane, api: Api, name: str, spec: dict[str, Any]) -> None:
+    """Write an object that our class would not let through."""
+    metadata = {"name": name, "namespace": api.namespace}
+    plane.apply(json.dumps({"apiVersion": Gadget.definition.api_version, "kind": "Gadget", "metadata": metadata, "spec": spec}))
+
+
+async def test_an_object_that_does_not_decode_says_so_itself_and_stops_nobody(real_api: Api, control_plane: ControlPlane) -> None:
+    async with gadgets(control_plane, gadget_crd(most=None)):
+        await asyncio.to_thread(write, control_plane, real_api, "bad", {"size": 5000})
+        await gadget(real_api, "good", 1)
+        async with running(real_api, doubling()) as manager:
+            await ready(control_plane, real_api, "good", "Reconciled")
+            condition = await ready(control_plane, real_api, "bad", "Undecodable")
+            assert condition.status == "False"
+            assert "1000" in condition.message
+            assert "kubectl explain gadget" in condition.message
+            await eventually(lambda: said(real_api, "bad", "Undecodable"))
+            assert f'kubewright_undecodable_total{{kind="{CRD}"}}' in manager.metrics.exposition()[0].decode()
+            await gadget(real_api, "later", 2)
+            await ready(control_plane, real_api, "later", "Reconciled")
+            await asyncio.to_thread(write, control_plane, real_api, "bad", {"size": 500})
+            await ready(control_plane, real_api, "bad", "Reconciled")
+            assert (await asyncio.to_thread(stored, control_plane, real_api, "bad"))["status"]["doubled"] == 1000
+            await asyncio.to_thread(write, control_plane, real_api, "good", {"size": 2000})
+            await ready(control_plane, real_api, "good", "Undecodable")
+
+
+async def said(api: Api, name: str, reason: str) -> list[Event]:
+    """The warnings with that reason about the object."""
+    events = await api.client.list(Event, api.namespace)
+    return [e for e in events if (e.involvedObject.name, e.type, e.reason) == (name, "Warning", reason)]
+
+
+async def test_an_object_nested_beyond_measure_stops_nobody(real_api: Api, control_plane: ControlPlane) -> None:
+    open_schema = gadget_crd(**{"x-kubernetes-preserve-unknown-fields": True})
+    deep: Any = 1
+    for _ in range(2000):
+        deep = {"a": deep}
+    async with gadgets(control_plane, open_schema):
+        body = f'{{"metadata":{{"name":"deep"}},"apiVersion":"{Gadget.definition.api_version}","kind":"Gadget","spec":{{"junk":%s}}}}'
+        await asyncio.to_thread(post_raw, control_plane, real_api, body % ('{"a":' * 2000 + "1" + "}" * 2000))
+        await gadget(real_api, "good", 1)
+        async with running(real_api, doubling()):
+            await ready(control_plane, real_api, "good", "Reconciled")
+            await real_api.client.patch(Gadget, Key(real_api.namespace, "good"), {"spec": {"size": 2}})
+            await eventually(lambda: asyncio.to_thread(doubled, control_plane, real_api, "good", 4))
+
+
+def doubled(plane: ControlPlane, api: Api, name: str, value: int) -> bool:
+    return bool(stored(plane, api, name)["status"]["doubled"] == value)

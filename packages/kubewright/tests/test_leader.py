@@ -1,0 +1,156 @@
+"""The lease: who may act and until when, with a clock of our own; the handover between processes is in tests/real."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kubewright.builtin import Lease
+from kubewright.client import Client
+from kubewright.errors import Conflict, LeaseLost, ServerError, Unreachable
+from kubewright.leader import DURATION_SECONDS, RENEW_DEADLINE_SECONDS, Leader
+from kubewright.log import Log
+from kubewright.meta import Key
+from kubewright.metrics import Metrics
+from kubewright.testing.fake import FakeApi
+
+KEY = Key("system", "manager-leader")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def candidate(api: FakeApi, name: str, clock: Clock) -> Leader:
+    return Leader(Client(api), KEY, name, metrics=Metrics(), log=Log("test"), clock=clock)
+
+
+async def holder(api: FakeApi) -> str:
+    return (await Client(api).get(Lease, KEY)).spec.holderIdentity
+
+
+async def test_the_first_candidate_wins_and_is_sure_for_ten_seconds_from_sending() -> None:
+    api, clock = FakeApi(), Clock()
+    one = candidate(api, "one", clock)
+    assert not one.is_leader_now()
+    assert await one.attempt()
+    clock.now += RENEW_DEADLINE_SECONDS - 0.01
+    assert one.is_leader_now()
+    clock.now += 0.02
+    assert not one.is_leader_now()
+
+
+async def test_a_standby_takes_over_only_after_a_whole_duration_without_renewal_by_its_own_watch() -> None:
+    api, clock = FakeApi(), Clock()
+    one, two = candidate(api, "one", clock), candidate(api, "two", clock)
+    await one.attempt()
+    assert not await two.attempt()
+    clock.now += DURATION_SECONDS - 1
+    await one.attempt()
+    clock.now += DURATION_SECONDS - 1
+    assert not await two.attempt(), "a renewal that it had not seen before starts its stopwatch anew"
+    clock.now += DURATION_SECONDS + 0.1
+    assert await two.attempt()
+    assert await holder(api) == "two"
+    assert (await Client(api).get(Lease, KEY)).spec.leaseTransitions == 1
+
+
+async def test_no_moment_with_two_leaders() -> None:
+    api, clock = FakeApi(), Clock()
+    one, two = candidate(api, "one", clock), candidate(api, "two", clock)
+    await one.attempt()
+    for _ in range(400):
+        clock.now += 0.1
+        await two.attempt()
+        assert not (one.is_leader_now() and two.is_leader_now())
+    assert two.is_leader_now()
+    assert not await one.attempt()
+
+
+async def test_two_candidates_at_once_cannot_both_win() -> None:
+    api, clock = FakeApi(), Clock()
+    candidates = [candidate(api, f"c{n}", clock) for n in range(8)]
+    won = await asyncio.gather(*(c.attempt() for c in candidates))
+    assert sum(won) == 1
+    clock.now += DURATION_SECONDS + 1
+    for c in candidates:
+        c.sure_until = 0
+    won = await asyncio.gather(*(c.attempt() for c in candidates))
+    assert sum(won) <= 1
+
+
+async def test_a_holder_that_wakes_up_late_does_not_believe_itself() -> None:
+    api, clock = FakeApi(), Clock()
+    one, two = candidate(api, "one", clock), candidate(api, "two", clock)
+    await one.attempt()
+    await two.attempt()
+    clock.now += DURATION_SECONDS + 5
+    assert await two.attempt()
+    assert not one.is_leader_now()
+    assert not await one.attempt()
+    assert await holder(api) == "two"
+
+
+@pytest.mark.looptime
+async def test_a_lease_that_cannot_be_renewed_is_lost_in_words() -> None:
+    api = FakeApi()
+    loop = asyncio.get_running_loop()
+    one = Leader(Client(api), KEY, "one", metrics=Metrics(), log=Log("test"), clock=loop.time)
+    await one.acquire()
+    api.fail_next("PATCH", "leases", Unreachable("gone"), times=1000)
+    api.fail_next("GET", "leases", Unreachable("gone"), times=1000)
+    started = loop.time()
+    with pytest.raises(LeaseLost, match="could not be renewed for 10 s"):
+        await one.hold()
+    assert loop.time() - started == pytest.approx(RENEW_DEADLINE_SECONDS, abs=1)
+
+
+@pytest.mark.looptime
+async def test_a_passing_failure_does_not_lose_the_lease() -> None:
+    api = FakeApi()
+    loop = asyncio.get_running_loop()
+    one = Leader(Client(api), KEY, "one", metrics=Metrics(), log=Log("test"), clock=loop.time)
+    await one.acquire()
+    api.fail_next("PATCH", "leases", ServerError("hiccup"), times=5)
+    api.fail_next("PATCH", "leases", Conflict("a write of ours that was not answered"), times=1)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(60):
+            await one.hold()
+    assert one.is_leader_now()
+
+
+async def test_a_release_lets_the_next_one_in_at_once() -> None:
+    api, clock = FakeApi(), Clock()
+    one, two = candidate(api, "one", clock), candidate(api, "two", clock)
+    await one.attempt()
+    await two.attempt()
+    await one.release()
+    assert not one.is_leader_now()
+    assert await two.attempt()
+
+
+async def test_a_release_never_takes_the_lease_from_somebody_else() -> None:
+    api, clock = FakeApi(), Clock()
+    one, two = candidate(api, "one", clock), candidate(api, "two", clock)
+    await one.attempt()
+    await two.attempt()
+    clock.now += DURATION_SECONDS + 1
+    await two.attempt()
+    one.sure_until = clock.now + 5
+    await one.release()
+    assert await holder(api) == "two"
+
+
+async def test_a_standby_looks_at_least_every_second_and_just_when_the_lease_runs_out() -> None:
+    api, clock = FakeApi(), Clock()
+    one, two = candidate(api, "one", clock), candidate(api, "two", clock)
+    await one.attempt()
+    await two.attempt()
+    assert two.next_look_seconds() == 1.0
+    clock.now += DURATION_SECONDS - 0.3
+    assert two.next_look_seconds() == pytest.approx(0.3)

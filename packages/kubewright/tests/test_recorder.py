@@ -1,0 +1,93 @@
+"""Events: counted up, bounded, and never in the way of a reconcile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from kubewright.builtin import Event
+from kubewright.client import Client
+from kubewright.errors import ServerError
+from kubewright.log import Log
+from kubewright.meta import ObjectMeta
+from kubewright.metrics import Metrics
+from kubewright.recorder import BURST, LONGEST_QUEUE, Recorder
+from kubewright.testing.fake import FakeApi
+
+from .kinds import Widget
+
+WIDGET = Widget(metadata=ObjectMeta(name="a", namespace="n", uid="u-1"))
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.api = FakeApi()
+        self.now = 0.0
+        self.metrics = Metrics()
+        self.recorder = Recorder(Client(self.api), self.metrics, Log("test"), component="m", instance="i", clock=lambda: self.now)
+
+    def say(self, reason: str, message: str = "words") -> None:
+        self.recorder.event(WIDGET, Widget.definition, "Warning", reason, message)
+
+    async def events(self) -> list[Event]:
+        await self.recorder.flush()
+        return await Client(self.api).list(Event, "n")
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Rig]:
+        task = asyncio.create_task(self.recorder.run())
+        try:
+            yield self
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_an_event_says_who_about_whom_and_why() -> None:
+    async with Rig().running() as rig:
+        rig.say("Broken", "the reason")
+        (event,) = await rig.events()
+    assert (event.type, event.reason, event.message, event.count) == ("Warning", "Broken", "the reason", 1)
+    assert (event.involvedObject.kind, event.involvedObject.uid) == ("Widget", "u-1")
+    assert event.source.component == "m"
+
+
+async def test_the_same_again_counts_up_and_a_new_one_is_made_when_it_has_expired() -> None:
+    async with Rig().running() as rig:
+        for _ in range(3):
+            rig.say("Broken")
+        (event,) = await rig.events()
+        assert event.count == 3
+        await Client(rig.api).delete(Event, event.key)
+        rig.say("Broken")
+        (again,) = await rig.events()
+        assert (again.count, again.key == event.key) == (1, False)
+        rig.now += 3600
+        rig.say("Broken")
+        assert len(await rig.events()) == 2
+
+
+async def test_an_object_that_says_too_much_is_cut_off_and_may_speak_again_later() -> None:
+    async with Rig().running() as rig:
+        for number in range(BURST + 10):
+            rig.say(f"Reason{number}")
+        assert len(await rig.events()) == BURST
+        assert rig.metrics.events_dropped.value == 10
+        rig.now += 300
+        rig.say("Later")
+        assert len(await rig.events()) == BURST + 1
+
+
+async def test_a_full_queue_and_a_refusing_server_block_nobody() -> None:
+    rig = Rig()
+    for _ in range(LONGEST_QUEUE + 5):
+        rig.say("Flood")
+    assert rig.metrics.events_dropped.value == 5
+    other = Rig()
+    other.api.fail_next("POST", "events", ServerError("no"))
+    async with other.running():
+        other.say("Lost")
+        other.say("Kept")
+        assert [event.reason for event in await other.events()] == ["Kept"]
+    assert other.metrics.events_dropped.value == 1

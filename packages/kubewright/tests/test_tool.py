@@ -101,5 +101,5 @@ def test_a_project_that_is_none_is_told_so(tmp_path: Path, text: str | None, wor
 
 def test_a_reference_that_leads_nowhere_is_named(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.kubewright]\nname='x'\nbuild='nowhere.main:build'\nsettings='nowhere:S'\n")
-    with pytest.raises(ConfigError, match="nowhere.main:build"):
+    with pytest.raises(ConfigError, match=r"nowhere\.main:build"):
         Project.read(tmp_path).controllers()

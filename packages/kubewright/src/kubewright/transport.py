@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -31,6 +31,7 @@ MOST_PATIENT_RETRIES = 5
 LONGEST_PATIENCE_SECONDS = 60.0
 CONNECTIONS = 128
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
+FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +123,7 @@ class Transport:
         for attempt in range(MOST_PATIENT_RETRIES + 1):
             identity = await self.credentials.headers()
             try:
-                async with self.exchange(request, identity, total_seconds=request.timeout_seconds) as response:
-                    return await bounded_body(response, request)
+                return await self.send_once(request, identity)
             except Unauthorized:
                 if attempt or not await self.credentials.refresh(identity):
                     raise
@@ -133,53 +133,68 @@ class Transport:
                 await asyncio.sleep(min(error.retry_after, LONGEST_PATIENCE_SECONDS))
         raise AssertionError("the last attempt returns or raises")
 
+    async def send_once(self, request: Request, identity: dict[str, str]) -> bytes:
+        """One exchange."""
+        try:
+            response = await self.open(request, identity, limits(request.timeout_seconds, None))
+            body = await bounded_body(response, request)
+        except FAILURES as error:
+            raise self.failed(error, request) from error
+        if response.status >= 300:
+            raise refusal(response, body, request)
+        return body
+
     async def lines(self, request: Request, *, silence_seconds: float) -> AsyncIterator[bytes]:
         """The lines of a streamed answer; silence longer than `silence_seconds` is TimedOut, a line over the bound TooMuch."""
-        rest = b""
         identity = await self.credentials.headers()
-        async with self.exchange(request, identity, silence_seconds=silence_seconds) as response:
-            async for chunk in response.content.iter_any():
-                whole, *more = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
-                for line in more:
-                    yield whole
-                    whole = line
-                rest = whole
-                if len(rest) > LONGEST_LINE_BYTES:
-                    raise TooMuch(f"{request.doing}: one line of the answer is longer than {LONGEST_LINE_BYTES} bytes; it was not read")
+        rest = b""
+        try:
+            response = await self.open(request, identity, limits(None, silence_seconds))
+            try:
+                if response.status >= 300:
+                    raise refusal(response, await bounded_body(response, request), request)
+                async for chunk in response.content.iter_any():
+                    whole, *more = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
+                    for line in more:
+                        yield whole
+                        whole = line
+                    rest = whole
+                    if len(rest) > LONGEST_LINE_BYTES:
+                        raise TooMuch(f"{request.doing}: one line of the answer is longer than {LONGEST_LINE_BYTES} bytes; it was not read")
+            finally:
+                response.close()
+        except FAILURES as error:
+            raise self.failed(error, request) from error
         if rest.strip():
             yield rest
 
-    @asynccontextmanager
-    async def exchange(
-        self, request: Request, identity: dict[str, str], *, total_seconds: float | None = None, silence_seconds: float | None = None
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """One HTTP exchange that succeeded; every other end of it is an error of our tree."""
+    async def open(self, request: Request, identity: dict[str, str], timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        """Send the request; the answer's head is there when this returns."""
         context = await self.credentials.ssl_context() or True
         if self.session is None:
             self.session = self.new_session()
         headers = {**identity, "Accept": request.accept}
         if request.content_type:
             headers["Content-Type"] = request.content_type
-        timeout = aiohttp.ClientTimeout(total=total_seconds, sock_connect=10, sock_read=silence_seconds)
-        try:
-            async with self.session.request(
-                request.method,
-                URL(f"{self.root}{request.path}?{request.query}" if request.query else self.root + request.path, encoded=True),
-                data=request.body,
-                headers=headers,
-                ssl=context,
-                server_hostname=self.connection.tls_server_name or None,
-                proxy=self.connection.proxy_url or None,
-                timeout=timeout,
-                allow_redirects=False,
-            ) as response:
-                self.count(response.status, request.method)
-                if response.status >= 300:
-                    raise refusal(response, await bounded_body(response, request), request)
-                yield response
-        except (aiohttp.ClientError, TimeoutError, ssl.SSLError, OSError) as error:
-            self.count(0, request.method)
-            raise in_our_words(error, request, self.connection) from error
+        address = f"{self.root}{request.path}?{request.query}" if request.query else self.root + request.path
+        response = await self.session.request(
+            request.method,
+            URL(address, encoded=True),
+            data=request.body,
+            headers=headers,
+            ssl=context,
+            server_hostname=self.connection.tls_server_name or None,
+            proxy=self.connection.proxy_url or None,
+            timeout=timeout,
+            allow_redirects=False,
+        )
+        self.count(str(response.status), request.method)
+        return response
+
+    def failed(self, error: Exception, request: Request) -> KubewrightError:
+        """No answer, counted as client-go counts it, and in our own words."""
+        self.count("<error>", request.method)
+        return in_our_words(error, request, self.connection)
 
     def new_session(self) -> aiohttp.ClientSession:
         """A session without cookies, redirects, environment proxies or compression: between us and a server near by, gzip only costs."""
@@ -195,10 +210,10 @@ class Transport:
             read_bufsize=256 * 1024,
         )
 
-    def count(self, code: int, method: str) -> None:
-        """rest_client_requests_total, with `<error>` where there was no answer, as client-go counts it."""
+    def count(self, code: str, method: str) -> None:
+        """rest_client_requests_total."""
         if self.metrics is not None:
-            self.metrics.request(str(code) if code else "<error>", self.host, method)
+            self.metrics.request(code, self.host, method)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -211,6 +226,12 @@ class Transport:
         return Transport(self.connection, metrics=self.metrics, user_agent=self.user_agent, credentials=self.credentials)
 
 
+@lru_cache
+def limits(total_seconds: float | None, silence_seconds: float | None) -> aiohttp.ClientTimeout:
+    """Our deadlines in aiohttp's form."""
+    return aiohttp.ClientTimeout(total=total_seconds, sock_connect=10, sock_read=silence_seconds)
+
+
 async def bounded_body(response: aiohttp.ClientResponse, request: Request) -> bytes:
     """The whole body, unless it is larger than we are willing to hold."""
     if response.content_length is not None and response.content_length <= LONGEST_ANSWER_BYTES:
@@ -219,6 +240,7 @@ async def bounded_body(response: aiohttp.ClientResponse, request: Request) -> by
     async for chunk in response.content.iter_any():
         size += len(chunk)
         if size > LONGEST_ANSWER_BYTES:
+            response.close()
             raise TooMuch(f"{request.doing}: the answer is larger than {LONGEST_ANSWER_BYTES} bytes; it was not read")
         chunks.append(chunk)
     return b"".join(chunks)

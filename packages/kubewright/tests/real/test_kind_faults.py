@@ -22,6 +22,8 @@ from ..rig import Api, running
 from .wire import Gadget, GadgetSpec, gadget_crd, gadgets, install_gadgets
 
 CRD = Gadget.definition.resource
+NESTED = 3000
+"""Deeper than a decoder that calls itself likes, and not deeper than the API server takes."""
 
 
 def doubling() -> Controller[Gadget]:
@@ -123,13 +125,11 @@ async def said(api: Api, name: str, reason: str) -> list[Event]:
 
 
 async def test_an_object_nested_beyond_measure_stops_nobody(real_api: Api, control_plane: ControlPlane) -> None:
-    open_schema = gadget_crd(**{"x-kubernetes-preserve-unknown-fields": True})
-    deep: Any = 1
-    for _ in range(2000):
-        deep = {"a": deep}
-    async with gadgets(control_plane, open_schema):
-        body = f'{{"metadata":{{"name":"deep"}},"apiVersion":"{Gadget.definition.api_version}","kind":"Gadget","spec":{{"junk":%s}}}}'
-        await asyncio.to_thread(post_raw, control_plane, real_api, body % ('{"a":' * 2000 + "1" + "}" * 2000))
+    deep = '{"a":' * NESTED + "1" + "}" * NESTED
+    body = f'{{"apiVersion":"{Gadget.definition.api_version}","kind":"Gadget","metadata":{{"name":"deep"}},"spec":{{"junk":{deep}}}}}'
+    path = Gadget.definition.path(real_api.namespace)
+    async with gadgets(control_plane, gadget_crd(**{"x-kubernetes-preserve-unknown-fields": True})):
+        await asyncio.to_thread(control_plane.kubectl, "create", "--raw", path, "-f", "-", stdin=body)
         await gadget(real_api, "good", 1)
         async with running(real_api, doubling()):
             await ready(control_plane, real_api, "good", "Reconciled")

@@ -9,14 +9,10 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from bench.gauge import cpu_seconds
 from bench.sample import Sample, SampleSpec
-from kubewright import Client, Key, ObjectMeta
-from kubewright.client import request_for
+from kubewright import Client, ObjectMeta
 from kubewright.crd import crds, to_yaml
 from kubewright.kubeconfig import load
 from kubewright.testing import eventually
@@ -78,14 +74,6 @@ class Arena:
     async def revisions(self, namespace: str) -> dict[str, str]:
         """The resourceVersion of each object."""
         return {item.metadata.name: item.metadata.resourceVersion for item in await self.client.list(Sample, namespace)}
-
-    async def status(self, namespace: str) -> dict[str, Any]:
-        """The first object's status exactly as it is stored, without the times in it."""
-        stored = msgspec.json.decode(await self.transport.send(request_for("GET", Sample.definition, Key(namespace, name_of(1)))))
-        status: dict[str, Any] = stored["status"]
-        for condition in status.get("conditions", ()):
-            del condition["lastTransitionTime"]
-        return status
 
     async def clear(self, ground: Ground) -> None:
         """Delete the objects of a turn, so that the next one finds a store of the same size, and wait for the server to be quiet."""

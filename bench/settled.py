@@ -59,7 +59,7 @@ async def start_again(arena: Arena, ground: Ground, rest_seconds: float) -> Sett
     Objects and counters are compared after the rest, so that a write that comes late counts too.
     """
     before = await arena.revisions(ground.namespace)
-    process = process_of(RUNTIME, arena, ground, "again")
+    process = process_of(RUNTIME, arena, ground)
     async with running(process), aiohttp.ClientSession() as session:
         port = await eventually(lambda: metrics_port(process), within=ALL_SEEN_WITHIN_SECONDS)
 

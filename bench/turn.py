@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
@@ -37,12 +38,14 @@ class Contender:
     """A program that is compared."""
 
     name: str
+    slug: str
     module: str
+    arguments: tuple[str, ...] = ()
 
 
-BARE = Contender("bare loop", "bench.contenders.bare")
-RUNTIME = Contender("kubewright", "bench.contenders.runtime")
-KOPF = Contender("kopf", "bench.contenders.kopf_operator")
+BARE = Contender("bare loop", "bare", "bench.contenders.bare", (str(Controller.concurrency),))
+RUNTIME = Contender("kubewright", "runtime", "bench.contenders.runtime")
+KOPF = Contender("kopf", "kopf", "bench.contenders.kopf_operator")
 
 
 @dataclass(frozen=True)
@@ -167,11 +170,10 @@ class Observer:
             self.right.add(line.object.metadata.name)
 
 
-def process_of(contender: Contender, arena: Arena, ground: Ground, purpose: str = "turn") -> Process:
+def process_of(contender: Contender, arena: Arena, ground: Ground, kubeconfig: Path | None = None) -> Process:
     """The contender's process, not yet started; it runs with the interpreter and in the folder that we run in."""
-    plane = arena.plane
-    arguments = [str(plane.admin_kubeconfig), ground.namespace, str(Controller.concurrency)]
-    log = plane.folder / f"{ground.namespace}-{purpose}.log"
+    arguments = [str(kubeconfig or arena.plane.admin_kubeconfig), ground.namespace, *contender.arguments]
+    log = arena.plane.folder / f"{ground.namespace}-{time.monotonic_ns()}.log"
     return Process(contender.name, [sys.executable, "-m", contender.module, *arguments], log)
 
 
@@ -190,9 +192,9 @@ async def ended(process: Process) -> None:
     await eventually(lambda: not process.running, within=math.inf, every=0.5)
 
 
-async def take_turn(arena: Arena, contender: Contender, ground: Ground) -> Result:
-    """Let the contender do its work, and weigh it."""
-    process = process_of(contender, arena, ground)
+async def take_turn(arena: Arena, contender: Contender, ground: Ground, kubeconfig: Path | None = None) -> Result:
+    """Let the contender do its work, and weigh it; `kubeconfig` for another way to the API server than the straight one."""
+    process = process_of(contender, arena, ground, kubeconfig)
     observer = Observer(arena, ground, process)
     started = time.monotonic()
     async with running(process):

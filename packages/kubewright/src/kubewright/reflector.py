@@ -28,6 +28,7 @@ T = TypeVar("T", bound=Object)
 
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 8.0
+SHORTEST_HONEST_WATCH_SECONDS = 1.0
 # The server ends a watch after this time by itself, spread so that the watches of many managers do not return together.
 SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS = 300, 600
 
@@ -52,7 +53,7 @@ class Reflector(Generic[T]):
         self.log = log.bind(kind=self.name, **({"namespace": namespace} if namespace else {}))
         self.clock = clock
         self.synced = asyncio.Event()
-        self.alive_at = clock()
+        self.alive_at = self.began_at = clock()
         self.problem = ""
         self.revision = ""
         self.pause = FIRST_PAUSE_SECONDS
@@ -64,11 +65,11 @@ class Reflector(Generic[T]):
                 if not self.revision:
                     await self.list()
                 await self.watch()
-                self.metrics.watch_restarted(self.name, "ended")
+                await self.again("ended")
             except Gone:
                 self.revision = ""
-                self.metrics.watch_restarted(self.name, "gone")
                 self.log.info("the watch is too far behind for the API server, listing again")
+                await self.again("gone")
             except TimedOut:
                 self.metrics.watch_restarted(self.name, "silent")
                 self.log.warning("the watch has gone silent, connecting again from where it was", revision=self.revision)
@@ -95,9 +96,11 @@ class Reflector(Generic[T]):
 
     async def watch(self) -> None:
         """Follow the changes since the last revision until the server ends the watch."""
+        self.began_at = self.clock()
         limit = random.randint(SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS)
         async for change in self.client.watch(self.kind, self.revision, self.namespace, timeout_seconds=limit):
             self.lives()
+            self.pause = FIRST_PAUSE_SECONDS
             if change.object is not None:
                 if change.type == "DELETED":
                     self.store.remove(change.object.metadata.key, int(change.revision))
@@ -116,7 +119,6 @@ class Reflector(Generic[T]):
     def lives(self) -> None:
         """Something came from the server."""
         self.alive_at = self.clock()
-        self.pause = FIRST_PAUSE_SECONDS
         if self.problem:
             self.log.info("the watch works again")
             self.problem = ""
@@ -125,6 +127,17 @@ class Reflector(Generic[T]):
     def age_seconds(self) -> float:
         """How long ago the watch last showed life."""
         return self.clock() - self.alive_at
+
+    async def again(self, reason: str) -> None:
+        """A watch has ended in an orderly way: go on at once, unless it had only just begun; then something keeps ending it."""
+        self.metrics.watch_restarted(self.name, reason)
+        if self.clock() - self.began_at < SHORTEST_HONEST_WATCH_SECONDS:
+            await self.breathe()
+
+    async def breathe(self, at_least_seconds: float = 0.0) -> None:
+        """Wait, a little longer each time until a watch shows life again."""
+        await asyncio.sleep(max(at_least_seconds, self.pause * random.uniform(0.8, 1.2)))
+        self.pause = min(self.pause * 2, LONGEST_PAUSE_SECONDS)
 
     async def after(self, error: Exception) -> None:
         """Say what is wrong, once, and wait a little longer each time. A missing kind means: list again when it is back."""
@@ -136,8 +149,7 @@ class Reflector(Generic[T]):
             self.log.error(words, error=None if isinstance(error, ApiError) else error)
         self.problem = words
         asked = error.retry_after if isinstance(error, ApiError) else None
-        await asyncio.sleep(max(asked or 0.0, self.pause * random.uniform(0.8, 1.2)))
-        self.pause = min(self.pause * 2, LONGEST_PAUSE_SECONDS)
+        await self.breathe(asked or 0.0)
 
     def words_for(self, error: Exception) -> str:
         """What the failure means and what to do about it."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,12 +86,12 @@ async def token_file(control_plane: ControlPlane, real_api: Api, tmp_path: Path)
 
 
 @pytest.fixture
-async def api(real_api: Api, http_proxy: HttpProxy, token_file: TokenFile, tmp_path: Path) -> AsyncIterator[Api]:
+async def api(real_api: Api, http_proxy: HttpProxy, token_file: TokenFile, tmp_path: Path) -> Api:
     """The manager is the service account of the token file, seen by the proxy."""
     config = json.loads(http_proxy.kubeconfig(tmp_path / "config").read_text())
     config["users"][0]["user"] = {"tokenFile": str(token_file.path)}
     (tmp_path / "config").write_text(json.dumps(config))
-    yield await through(real_api, tmp_path / "config")
+    return await through(real_api, tmp_path / "config")
 
 
 async def test_a_manager_goes_on_writing_with_the_new_token(api: Api, http_proxy: HttpProxy, token_file: TokenFile) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,7 @@ async def test_a_throttled_status_write_comes_again_no_earlier_than_asked_and_ho
         await settled(api, manager)
     attempts = http_proxy.requests("PATCH", "*/widgets/slow/status")
     assert [seen.status for seen in attempts] == [429, 429, 200]
-    assert all(later.at - earlier.at >= PATIENCE_SECONDS for earlier, later in zip(attempts, attempts[1:], strict=False))
+    assert all(later.at - earlier.at >= PATIENCE_SECONDS for earlier, later in pairwise(attempts))
 
 
 @pytest.mark.parametrize("watch", [False, True], ids=["list", "watch"])

@@ -1,0 +1,180 @@
+"""The `manager` command as a child process, and what the API server says about what it did."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import ssl
+import sys
+import urllib.request
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+
+from kubewright.testing import eventually
+from kubewright.testing.access import Refused
+from kubewright.testing.controlplane import ControlPlane
+from kubewright.testing.process import Process
+
+SYSTEM = "vsphere-operators-system"
+SERVICE_ACCOUNT = "controller-manager"
+USER = f"system:serviceaccount:{SYSTEM}:{SERVICE_ACCOUNT}"
+LEASE = "vsphere-operators-leader"
+RESOURCES = "/apis/poc.test.domain/v1/namespaces/{namespace}/mycustomresources"
+EVERYWHERE = ("-metrics-addr=127.0.0.1:0", "-health-probe-bind-address=127.0.0.1:0")
+UNVERIFIED = ssl._create_unverified_context()  # the manager's own certificate is self-signed
+
+
+class ManagerProcess(Process):
+    """One manager, whose log is read line by line; it sees nothing of the environment of the tests."""
+
+    def __init__(self, log: Path, *flags: str, environ: Mapping[str, str] | None = None) -> None:
+        variables = [f"{name}={value}" for name, value in {"HOME": str(log.parent), **(environ or {})}.items()]
+        program = [shutil.which("env") or "env", "-i", *variables, sys.executable, "-m", "vsphere_operators.main"]
+        super().__init__("manager", [*program, *flags], log)
+
+    @property
+    def text(self) -> str:
+        """Everything that it has said."""
+        return self.log.read_text() if self.log.exists() else ""
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """The log, where it is JSON."""
+        return [json.loads(line) for line in self.text.splitlines() if line.startswith("{") and line.endswith("}")]
+
+    async def says(self, words: str, *, within: float = 15) -> str:
+        """Wait until these words are in the log; returns it."""
+        try:
+            await eventually(lambda: words in self.text, within=within)
+        except AssertionError:
+            raise AssertionError(f"the manager did not say {words!r} within {within:g} s, but:\n{self.text}") from None
+        return self.text
+
+    async def ended(self, *, within: float = 15) -> int:
+        """Wait until it has ended; returns the exit code."""
+        await eventually(lambda: not self.running, within=within)
+        assert self.child
+        return self.child.returncode
+
+    @property
+    def agent(self) -> str:
+        """What it calls itself towards the API server."""
+        return f"vsphere-operators/{self.pid} (kubewright)"
+
+    def url(self, path: str) -> str:
+        """The address of one of its endpoints."""
+        purpose = "serving metrics" if path == "/metrics" else "serving health probes"
+        line = next(line for line in self.lines if line["msg"] == purpose)
+        return f"{'https' if line['tls'] else 'http'}://127.0.0.1:{line['port']}{path}"
+
+    async def get(self, path: str, token: str = "") -> tuple[int, str]:
+        """Ask one of its endpoints."""
+        return await asyncio.to_thread(fetch, self.url(path), token)
+
+    async def series(self, name: str) -> dict[str, float]:
+        """The series of a metric: labels as they are written, and value."""
+        _, body = await self.get("/metrics")
+        found = re.findall(rf"^{name}(?:{{(.*)}})? (\S+)$", body, re.MULTILINE)
+        return {labels: float(value) for labels, value in found}
+
+    async def reconciles(self) -> int:
+        """How many reconciles it has done."""
+        return int(sum((await self.series("controller_runtime_reconcile_total")).values()))
+
+
+def fetch(url: str, token: str = "") -> tuple[int, str]:
+    """Status and body of a GET, whatever the status."""
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
+    try:
+        with urllib.request.urlopen(request, context=UNVERIFIED if url.startswith("https") else None) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+@asynccontextmanager
+async def started(log: Path, *flags: str, environ: Mapping[str, str] | None = None) -> AsyncIterator[ManagerProcess]:
+    """A manager that runs, or at least was started, and is gone afterwards."""
+    manager = ManagerProcess(log, *flags, environ=environ)
+    manager.start()
+    try:
+        yield manager
+    finally:
+        await manager.kill()
+
+
+@asynccontextmanager
+async def working(log: Path, kubeconfig: Path, *flags: str) -> AsyncIterator[ManagerProcess]:
+    """A manager whose workers have started."""
+    async with started(log, f"--kubeconfig={kubeconfig}", *EVERYWHERE, *flags) as manager:
+        await manager.says("Starting workers")
+        yield manager
+
+
+def resource(plane: ControlPlane, namespace: str, name: str) -> dict[str, Any]:
+    """A MyCustomResource, as the API server has it."""
+    with plane.apiserver.https() as https:
+        return dict(https.call("GET", f"{RESOURCES.format(namespace=namespace)}/{name}"))
+
+
+def write_resource(plane: ControlPlane, namespace: str, name: str, **body: Any) -> None:
+    """Create a MyCustomResource."""
+    manifest = {"apiVersion": "poc.test.domain/v1", "kind": "MyCustomResource", "metadata": {"name": name}, **body}
+    with plane.apiserver.https() as https:
+        https.call("POST", RESOURCES.format(namespace=namespace), manifest)
+
+
+def ready_of(resource: dict[str, Any]) -> dict[str, Any]:
+    """The Ready condition, {} where there is none."""
+    return next((c for c in resource.get("status", {}).get("conditions", ()) if c["type"] == "Ready"), {})
+
+
+async def status_of(plane: ControlPlane, namespace: str, name: str, reason: str, *, within: float = 15) -> dict[str, Any]:
+    """The status, once Ready has this reason for the present generation."""
+
+    def there() -> dict[str, Any] | None:
+        found = resource(plane, namespace, name)
+        fits = ready_of(found).get("reason") == reason and found["status"]["observedGeneration"] == found["metadata"]["generation"]
+        return dict(found["status"]) if fits else None
+
+    status = await eventually(lambda: asyncio.to_thread(there), within=within, every=0.05)
+    return status or {}
+
+
+def create_pod(plane: ControlPlane, namespace: str, name: str) -> None:
+    """A Pod, which nobody will ever run."""
+    pod = {"metadata": {"name": name}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
+    with plane.apiserver.https() as https:
+        https.call("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
+
+
+def delete_pod(plane: ControlPlane, namespace: str, name: str) -> None:
+    """Delete it at once: no kubelet would end its grace."""
+    with plane.apiserver.https() as https:
+        https.call("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}?gracePeriodSeconds=0")
+
+
+def lease(plane: ControlPlane) -> dict[str, Any]:
+    """The spec of the leader's lease, {} before anybody led."""
+    with plane.apiserver.https() as https:
+        try:
+            return dict(https.call("GET", f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{LEASE}")["spec"])
+        except Refused:
+            return {}
+
+
+def mutations(plane: ControlPlane, manager: ManagerProcess) -> list[dict[str, Any]]:
+    """The audit log's entries of what this manager changed or tried to change, its lease apart."""
+    return [
+        event
+        for event in plane.audit_events()
+        if event.get("userAgent") == manager.agent
+        and event["verb"] not in ("get", "list", "watch")
+        and event["objectRef"]["resource"] not in ("leases", "tokenreviews", "subjectaccessreviews")
+    ]

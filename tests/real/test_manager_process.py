@@ -1,0 +1,298 @@
+"""The `manager` command from start to end: flags, signals, and every failure to start in plain words with the fix."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubewright.testing import eventually
+from kubewright.testing.access import write_kubeconfig
+from kubewright.testing.certificates import Authority
+from kubewright.testing.controlplane import ControlPlane
+from kubewright.testing.proxy import HttpProxy
+
+from .managing import EVERYWHERE, SERVICE_ACCOUNT, SYSTEM, ManagerProcess, lease, resource, started, status_of, working, write_resource
+
+STATUSES = "*/mycustomresources/*/status"
+CRD = "mycustomresources.poc.test.domain"
+
+
+# Signals
+
+
+async def test_sigterm_ends_it_with_0_and_gives_the_lease_back(installed: ControlPlane, service_account: Path, log: Path) -> None:
+    async with working(log, service_account, "--leader-elect", f"--leader-election-namespace={SYSTEM}") as manager:
+        assert lease(installed)["holderIdentity"] != ""
+        manager.send(signal.SIGTERM)
+        assert await manager.ended(within=5) == 0
+        assert not lease(installed).get("holderIdentity")
+
+
+@pytest.fixture
+async def proxy(installed: ControlPlane) -> AsyncIterator[HttpProxy]:
+    async with HttpProxy.before(installed) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def token(installed: ControlPlane) -> str:
+    """A token of the service account."""
+    return installed.service_account_token(SYSTEM, SERVICE_ACCOUNT)
+
+
+@pytest.fixture
+def proxied(proxy: HttpProxy, token: str, tmp_path: Path) -> Path:
+    """The service account's kubeconfig, through the proxy."""
+    return proxy.kubeconfig(tmp_path / "proxied", token=token)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_what_is_in_work_ends_before_the_process_does(
+    installed: ControlPlane, namespace: str, proxy: HttpProxy, proxied: Path, log: Path, number: signal.Signals
+) -> None:
+    async with working(log, proxied) as manager:
+        slow = proxy.delay_next("PATCH", STATUSES, 1.0)
+        write_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
+        await eventually(lambda: slow.hits)
+        manager.send(number)
+        assert await manager.ended(within=10) == 0
+    assert slow.forwarded == [200]
+    assert resource(installed, namespace, "joe")["status"]["observedGeneration"] == 1
+
+
+async def test_a_second_signal_ends_it_at_once(installed: ControlPlane, namespace: str, proxy: HttpProxy, proxied: Path, log: Path) -> None:
+    async with working(log, proxied) as manager:
+        stuck = proxy.delay_next("PATCH", STATUSES, 60.0)
+        write_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
+        await eventually(lambda: stuck.hits)
+        manager.send(signal.SIGTERM)
+        await manager.says("a second one ends at once")
+        manager.send(signal.SIGTERM)
+        assert await manager.ended(within=1) == 128 + signal.SIGTERM
+
+
+# Flags
+
+SPELLINGS = [
+    ("-metrics-addr=:0", "-health-probe-bind-address", "127.0.0.1:0", "-insecure"),
+    ("--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0", "--insecure=true", "-zap-log-level=debug"),
+    ("-metrics-addr", "0", "-health-probe-bind-address=127.0.0.1:0", "--leader-elect=false", "--enable-leader-election=f"),
+]
+
+
+@pytest.mark.parametrize("flags", SPELLINGS, ids=["single dash", "double dash", "values apart"])
+async def test_flags_are_written_as_in_go(service_account: Path, log: Path, flags: tuple[str, ...]) -> None:
+    async with started(log, "-kubeconfig", str(service_account), *flags) as manager:
+        await manager.says("Starting workers")
+        assert (await manager.get("/readyz")) == (200, "ok")
+
+
+async def test_development_logs_are_for_people(service_account: Path, log: Path) -> None:
+    async with started(log, f"-kubeconfig={service_account}", "--metrics-addr=0", "--zap-devel") as manager:
+        await manager.says("Starting workers")
+        assert manager.lines == []
+        assert "\tDEBUG\t" in manager.text
+
+
+async def test_the_environment_says_what_flags_do_not(service_account: Path, log: Path) -> None:
+    environ = {"KUBECONFIG": str(service_account), "METRICS_ADDR": "127.0.0.1:0", "LEADER_ELECT": "true", "POD_NAMESPACE": SYSTEM}
+    async with started(log, environ=environ) as manager:
+        await manager.says("became leader", within=20)
+        assert (await manager.get("/metrics"))[0] == 200
+        manager.send(signal.SIGTERM)
+        assert await manager.ended() == 0
+
+
+# Failures to start
+
+
+async def failure(log: Path, *flags: str) -> tuple[int, str]:
+    """Exit code and words of a manager that cannot start."""
+    async with started(log, *flags) as manager:
+        return await manager.ended(within=15), manager.text
+
+
+def kubeconfig_with(path: Path, base: Path, change: dict[str, Any], *, of: str) -> Path:
+    """The kubeconfig, with another cluster or user in it; None removes a key."""
+    config = json.loads(base.read_text())
+    entry = config[f"{of}s"][0][of]
+    entry.update(change)
+    config[f"{of}s"][0][of] = {key: value for key, value in entry.items() if value is not None}
+    path.write_text(json.dumps(config))
+    return path
+
+
+async def test_an_unknown_flag_is_named(log: Path) -> None:
+    code, words = await failure(log, "--metrics-adress=:0")
+    assert code == 2
+    assert "metrics-adress" in words
+    assert "-help" in words
+
+
+async def test_without_a_kubeconfig_it_says_where_it_looked(log: Path) -> None:
+    code, words = await failure(log)
+    assert code == 1
+    for place in ("--kubeconfig", "KUBECONFIG", "service account", ".kube/config"):
+        assert place in words
+
+
+async def test_a_cluster_that_is_down(control_plane: ControlPlane, tmp_path: Path, log: Path) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        server = f"https://127.0.0.1:{nobody.getsockname()[1]}"
+        config = control_plane.kubeconfig(tmp_path / "config", server=server)
+        code, words = await failure(log, f"--kubeconfig={config}")
+    assert code == 1
+    assert f"the API server at {server} (from kubeconfig {config}" in words
+    assert "cannot be reached" in words
+    assert "Is the cluster up, and the address right?" in words
+    assert "Traceback" not in words
+
+
+async def test_a_certificate_of_another_authority(installed: ControlPlane, token: str, tmp_path: Path, log: Path) -> None:
+    config = write_kubeconfig(tmp_path / "config", installed.url, Authority("somebody-else").certificate, "manager", token)
+    code, words = await failure(log, f"--kubeconfig={config}", "--zap-log-level=debug")
+    assert code == 1
+    assert "certificate verify failed" in words
+    assert "certificate-authority" in words
+    assert token not in words
+
+
+async def test_a_token_that_nobody_knows(service_account: Path, tmp_path: Path, log: Path) -> None:
+    config = kubeconfig_with(tmp_path / "config", service_account, {"token": "garbage-in-the-token"}, of="user")
+    code, words = await failure(log, f"--kubeconfig={config}", "--zap-log-level=debug")
+    assert code == 1
+    assert "The credential of this kubeconfig is missing, wrong or expired" in words
+    assert "garbage-in-the-token" not in words
+
+
+MALFORMED = {
+    "no server": ({"server": None}, "cluster", "clusters[name=test].cluster.server"),
+    "no URL": ({"server": "not a url"}, "cluster", "clusters[name=test].cluster.server"),
+    "no base64": ({"certificate-authority-data": "???"}, "cluster", "clusters[name=test].cluster.certificate-authority-data"),
+    "no file": ({"token": None, "tokenFile": "nowhere"}, "user", f"users[name={SERVICE_ACCOUNT}].user.tokenFile"),
+    "half a pair": ({"client-certificate": "nowhere"}, "user", f"users[name={SERVICE_ACCOUNT}].user.client-key"),
+    "a list": ({"server": ["https://localhost"]}, "cluster", "clusters[name=test].cluster.server"),
+}
+
+
+@pytest.mark.parametrize(("change", "of", "key"), MALFORMED.values(), ids=MALFORMED.keys())
+async def test_a_malformed_kubeconfig_is_named_with_its_key(
+    service_account: Path, tmp_path: Path, log: Path, change: dict[str, Any], of: str, key: str
+) -> None:
+    config = kubeconfig_with(tmp_path / "config", service_account, change, of=of)
+    code, words = await failure(log, f"--kubeconfig={config}")
+    assert code == 1
+    assert str(config) in words
+    assert key in words
+
+
+async def test_a_kubeconfig_that_is_no_yaml_is_named_with_the_line(tmp_path: Path, log: Path) -> None:
+    (tmp_path / "config").write_text("clusters:\n- name: [\n")
+    code, words = await failure(log, f"--kubeconfig={tmp_path / 'config'}")
+    assert code == 1
+    assert str(tmp_path / "config") in words
+    assert "line 3" in words
+
+
+async def test_an_address_that_is_taken_is_said(service_account: Path, log: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        code, words = await failure(log, f"--kubeconfig={service_account}", f"--metrics-addr={address}")
+    assert code == 1
+    assert address in words
+    assert "listens there already" in words
+
+
+# What is missing in the cluster is waited for
+
+
+async def test_without_rights_it_waits_says_so_and_works_once_they_are_granted(
+    installed: ControlPlane, config: Path, namespace: str, service_account: Path, log: Path
+) -> None:
+    write_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
+    installed.kubectl("delete", "clusterrolebinding", "manager-rolebinding")
+    try:
+        async with started(log, f"--kubeconfig={service_account}", *EVERYWHERE) as manager:
+            words = await manager.says("kubectl apply -k config/rbac")
+            assert "forbidden" in words
+            assert (await manager.get("/readyz"))[0] == 500
+            assert "Starting workers" not in manager.text
+            await grant(installed, config)
+            await status_of(installed, namespace, "joe", "NoFriend", within=20)
+            assert (await manager.get("/readyz"))[0] == 200
+    finally:
+        await grant(installed, config)
+
+
+async def grant(plane: ControlPlane, config: Path) -> None:
+    await asyncio.to_thread(plane.kubectl, "apply", "-k", str(config / "rbac"))
+
+
+async def test_without_the_lease_role_a_candidate_says_so_and_leads_once_it_is_granted(
+    installed: ControlPlane, config: Path, service_account: Path, log: Path
+) -> None:
+    installed.kubectl("-n", SYSTEM, "delete", "rolebinding", "leader-election-rolebinding")
+    try:
+        flags = ("--leader-elect", f"--leader-election-namespace={SYSTEM}", *EVERYWHERE)
+        async with started(log, f"--kubeconfig={service_account}", *flags) as manager:
+            await manager.says("Grant the leader-election role: kubectl apply -k config/rbac")
+            await grant(installed, config)
+            await manager.says("became leader", within=20)
+            await manager.stop(5)
+    finally:
+        await grant(installed, config)
+
+
+async def test_without_the_crd_it_waits_says_so_and_works_once_it_is_installed(
+    installed: ControlPlane, config: Path, namespace: str, service_account: Path, log: Path
+) -> None:
+    installed.kubectl("delete", "-k", str(config / "crd"), "--timeout=20s")
+    try:
+        async with started(log, f"--kubeconfig={service_account}", *EVERYWHERE) as manager:
+            words = await manager.says(f"the kind {CRD} is not installed")
+            assert "make install" in words
+            assert f"the kind {CRD} is not installed" in (await manager.get("/readyz"))[1]
+            await install(installed, config)
+            write_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
+            await status_of(installed, namespace, "joe", "NoFriend", within=20)
+            assert (await manager.get("/readyz"))[0] == 200
+    finally:
+        await install(installed, config)
+
+
+async def install(plane: ControlPlane, config: Path) -> None:
+    await asyncio.to_thread(plane.kubectl, "apply", "-k", str(config / "crd"))
+    await asyncio.to_thread(plane.kubectl, "wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+
+
+# Secrets
+
+
+async def test_no_token_is_ever_logged(
+    installed: ControlPlane, namespace: str, proxy: HttpProxy, proxied: Path, token: str, log: Path
+) -> None:
+    for echo in (f"Authorization: Bearer {token}", f'invalid bearer token "{token}"', f"token {token} has expired"):
+        body = json.dumps({"kind": "Status", "message": echo, "code": 401, "reason": "Unauthorized"}).encode()
+        proxy.fail_next("PATCH", STATUSES, 401, body=body)
+        proxy.fail_next("GET", "*/mycustomresources", 500, body=echo.encode())
+    async with working(log, proxied, "--zap-log-level=9") as manager:
+        write_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
+        await status_of(installed, namespace, "joe", "NoFriend", within=20)
+        assert all(rule.hits for rule in proxy.rules)
+        assert_silent(manager, token)
+    said = installed.kubectl("-n", namespace, "get", "events", "-o", "yaml") + json.dumps(resource(installed, namespace, "joe"))
+    assert token not in said
+
+
+def assert_silent(manager: ManagerProcess, token: str) -> None:
+    """Neither the token nor a part of it that could be used."""
+    for part in (token, *token.split(".")):
+        assert part not in manager.text

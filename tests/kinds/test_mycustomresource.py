@@ -1,0 +1,99 @@
+"""The answer as plain calls, and the controller on the API server in memory; on the real one it is in tests/real."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import yaml
+
+from kubewright import Client, Manager, Options
+from kubewright.builtin import PodMetadata
+from kubewright.kubeconfig import Connection, Identity
+from kubewright.meta import Key, ObjectMeta
+from kubewright.testing import eventually
+from kubewright.testing.fake import FakeApi
+from vsphere_operators.kinds.mycustomresource import MyCustomResource, MyCustomResourceSpec, answer
+from vsphere_operators.main import build
+from vsphere_operators.settings import Settings
+
+SAMPLES = Path(__file__).parents[2] / "config/samples"
+
+
+def pod(name: str, namespace: str = "default") -> PodMetadata:
+    return PodMetadata(metadata=ObjectMeta(name=name, namespace=namespace))
+
+
+def test_no_friend_is_said_explicitly() -> None:
+    status, done = answer("funny-joe", [])
+    assert status.Healthy is False
+    assert (done.reason, done.message) == ("NoFriend", 'no Pod named "funny-joe" exists in any namespace')
+
+
+def test_a_friend_in_any_namespace_will_do() -> None:
+    status, done = answer("funny-joe", [pod("funny-joe", "b"), pod("funny-joe", "a")])
+    assert status.Healthy is True
+    assert done.message == 'Pod "funny-joe" exists in namespace a, b'
+
+
+@asynccontextmanager
+async def served(api: FakeApi) -> AsyncIterator[Client]:
+    manager = Manager(
+        Connection(server="https://fake.invalid", identity=Identity(), source="a test"), Options(metrics_address="0"), transport=api
+    )
+    build(manager, Settings())
+    stop = asyncio.Event()
+    task = asyncio.create_task(manager.run(stop))
+    try:
+        yield Client(api)
+    finally:
+        stop.set()
+        await task
+
+
+async def healthy(client: Client, name: str) -> bool | None:
+    resource = await client.get(MyCustomResource, Key("default", name))
+    return resource.status.Healthy if resource.status.conditions else None
+
+
+async def test_the_samples_follow_their_friends() -> None:
+    api = FakeApi()
+    for file in sorted(SAMPLES.glob("poc_*.yaml")):
+        body = yaml.safe_load(file.read_text())
+        body["metadata"]["namespace"] = "default"
+        api.create(MyCustomResource.definition.path("default"), body)
+    async with served(api) as client:
+        await eventually(lambda: is_(client, "my-custom-resource-01", False))
+        await eventually(lambda: is_(client, "my-custom-resource-02", False))
+        api.add(pod("funny-joe", "elsewhere"))
+        await eventually(lambda: is_(client, "my-custom-resource-01", True))
+        assert await healthy(client, "my-custom-resource-02") is False
+        await client.delete(PodMetadata, Key("elsewhere", "funny-joe"))
+        await eventually(lambda: is_(client, "my-custom-resource-01", False))
+
+
+async def is_(client: Client, name: str, wanted: bool) -> bool:
+    return await healthy(client, name) is wanted
+
+
+async def test_a_resource_without_a_name_is_told_what_is_missing() -> None:
+    api = FakeApi()
+    api.create(MyCustomResource.definition.path("default"), {"metadata": {"name": "bare", "namespace": "default"}})
+    async with served(api) as client:
+        await eventually(lambda: is_(client, "bare", False))
+        condition = (await client.get(MyCustomResource, Key("default", "bare"))).status.condition("Ready")
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("False", "NameMissing")
+    assert "set it to the name of the Pod" in condition.message
+
+
+async def test_a_changed_name_is_followed() -> None:
+    api = FakeApi()
+    api.add(pod("second"))
+    api.add(MyCustomResource(metadata=ObjectMeta(name="r", namespace="default"), spec=MyCustomResourceSpec(name="first")))
+    async with served(api) as client:
+        await eventually(lambda: is_(client, "r", False))
+        await client.patch(MyCustomResource, Key("default", "r"), {"spec": {"name": "second"}})
+        await eventually(lambda: is_(client, "r", True))

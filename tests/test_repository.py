@@ -1,0 +1,45 @@
+"""What must hold of the repository itself."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {re.split(r"[<>=\[; ]", line)[0].lower().replace("_", "-") for line in requirements if line and not line.startswith(("#", "-"))}
+
+
+def test_the_runtime_lock_covers_what_the_packages_declare() -> None:
+    library = tomllib.loads((ROOT / "packages/kubewright/pyproject.toml").read_text())["project"]
+    application = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = names(library["dependencies"]) | names(library["optional-dependencies"]["tls"]) | names(application["dependencies"])
+    asked = names((ROOT / "requirements/runtime.in").read_text().splitlines())
+    assert declared - {"kubewright"} == asked
+    locked = names((ROOT / "requirements/runtime.txt").read_text().splitlines())
+    assert asked <= locked
+
+
+def test_every_pin_has_a_hash() -> None:
+    for lock in (ROOT / "requirements").glob("*.txt"):
+        text = lock.read_text()
+        pins = re.findall(r"^[a-z0-9].*==.*$", text, re.MULTILINE)
+        assert pins, lock
+        assert all(pin.endswith("\\") for pin in pins), lock
+
+
+def test_make_help_lists_every_target_in_words() -> None:
+    shown = subprocess.run(["make", "help"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for target in ("setup", "testenv", "test", "check", "manifests", "verify", "install", "uninstall", "run", "manager", "bench"):
+        assert re.search(rf"make {target} +\S+ \S+", shown), target
+
+
+def test_no_module_grows_past_one_idea() -> None:
+    sources = [*ROOT.glob("src/**/*.py"), *ROOT.glob("packages/kubewright/src/**/*.py")]
+    assert len(sources) > 30
+    long = {path.name: lines for path in sources if (lines := len(path.read_text().splitlines())) > 400}
+    assert not long

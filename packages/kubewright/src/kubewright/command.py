@@ -117,6 +117,11 @@ async def serve(settings: F, build: Callable[[Manager, F], None], name: str, env
             os._exit(128 + number)
         Log("setup").info("received a signal, stopping; a second one ends at once", signal=number.name)
         stop.set()
+        loop.call_later(settings.stop_seconds, give_up)
+
+    def give_up() -> None:
+        Log("setup").error("what was in work did not end in time; ending without it", seconds=settings.stop_seconds)
+        os._exit(1)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)

@@ -39,6 +39,8 @@ from .transport import Pool, Request, Transport
 # A bookmark shows life once a minute and a dead watch is noticed after 70 s; beyond this, something is really wrong.
 OLDEST_WATCH_SECONDS = 100.0
 LAG_SECONDS = 5.0
+# The rest is for what is cancelled to end, for events, services and the lease.
+SHARE_OF_STOP_FOR_WORK = 0.7
 
 
 class Service(Protocol):
@@ -113,6 +115,7 @@ class Manager:
         """Run until `stop` is set or something essential fails; what fails here is raised after an orderly end."""
         stop = stop or asyncio.Event()
         server = self.server()
+        engines: list[Engine[Any]] = []
         try:
             version = await self.transport.send(Request("GET", "/version", doing="reach the API server", timeout_seconds=10))
             self.log.debug("reached the API server", server=self.server_address, version=version.decode(errors="replace"))
@@ -120,12 +123,14 @@ class Manager:
             await server.start()
             async with asyncio.TaskGroup() as group:
                 lives = [group.create_task(work) for work in self.lives(engines)]
-                ending = group.create_task(stop.wait())
-                await ending
-                await self.wind_down(engines, lives)
+                await stop.wait()
+                await self.wind_down(engines)
+                for task in lives:
+                    task.cancel()
         except BaseExceptionGroup as failed:
-            raise failed.exceptions[0] from None
+            raise first_cause(failed) from failed
         finally:
+            await asyncio.gather(*(engine.stop(0) for engine in engines))
             await server.stop()
             await self.leader.release()
             await self.transport.close()
@@ -137,15 +142,13 @@ class Manager:
         others = [service.run() for service in self.services]
         return [*watches, *others, self.recorder.run(), self.measure_lag(), self.lead(engines)]
 
-    async def wind_down(self, engines: list[Engine[Any]], lives: list[asyncio.Task[None]]) -> None:
+    async def wind_down(self, engines: list[Engine[Any]]) -> None:
         """No key half done: engines end first, while watches, services and the lease still live."""
         self.log.info("stopping: finishing what is in work", seconds=self.options.stop_seconds)
-        await asyncio.gather(*(engine.stop(self.options.stop_seconds * 0.8) for engine in engines))
+        await asyncio.gather(*(engine.stop(self.options.stop_seconds * SHARE_OF_STOP_FOR_WORK) for engine in engines))
         with suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self.recorder.flush()
-        for task in lives:
-            task.cancel()
 
     def engine(self, controller: Controller[Any]) -> Engine[Any]:
         """The engine of a controller, and a watch for every kind that it depends on."""
@@ -226,3 +229,9 @@ def kinds_of(controller: Controller[Any]) -> list[type[Object]]:
     """The kinds that a controller reads from the cache: its own and those that wake it."""
     own: type[Resource[Any, Any]] = controller.kind
     return [own, *(wake.kind for wake in controller.wakes if isinstance(wake, OnKind | OnOwned))]
+
+
+def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error inside, however deep: it is what ended the rest."""
+    first = group.exceptions[0]
+    return first_cause(first) if isinstance(first, BaseExceptionGroup) else first

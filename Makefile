@@ -69,5 +69,5 @@ lock: ## Pin the dependencies anew after a change of requirements/*.in
 	rm -rf .venv-lock
 
 clean: ## Remove the virtual environment and what tests and builds left here (the cache of binaries stays)
-	rm -rf $(VENV) .testenv .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/results
+	rm -rf $(VENV) .testenv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache bench/results
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -70,7 +70,18 @@ def test_a_server_that_went_back_in_time_is_believed() -> None:
     store.put(widget("a", 90), force=True)
     store.settle({Key("n", "a")}, 100, "", force=True)
     assert {key.name: obj.metadata.revision for key, obj in store.objects.items()} == {"a": 90}
-    assert store.revision == 100
+    assert store.shown("n") == 100
+
+
+def test_a_watch_that_is_ahead_in_another_namespace_hides_no_write_of_ours() -> None:
+    store, _ = new_store()
+    store.saw(500, "other")
+    store.saw(10, "n")
+    store.wrote(widget("a", 20))
+    assert Key("n", "a") in store.objects
+    store.saw(30, "n")
+    store.wrote(widget("b", 25))
+    assert Key("n", "b") not in store.objects
 
 
 def test_a_list_of_one_namespace_removes_nothing_of_another() -> None:

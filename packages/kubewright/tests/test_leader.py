@@ -146,6 +146,19 @@ async def test_a_release_never_takes_the_lease_from_somebody_else() -> None:
     assert await holder(api) == "two"
 
 
+async def test_a_lease_given_to_somebody_else_by_hand_is_given_up_at_once() -> None:
+    api, clock = FakeApi(), Clock()
+    one = candidate(api, "one", clock)
+    await one.attempt()
+    await Client(api).patch(Lease, KEY, {"spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 60}})
+    clock.now += 2
+    assert not await one.attempt()
+    assert not one.is_leader_now()
+    clock.now += 2
+    assert not await one.attempt()
+    assert await holder(api) == "somebody"
+
+
 async def test_a_standby_looks_at_least_every_second_and_just_when_the_lease_runs_out() -> None:
     api, clock = FakeApi(), Clock()
     one, two = candidate(api, "one", clock), candidate(api, "two", clock)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from kubewright import Cache, Controller, Doc, Done, Resource, Spec, Status, Terminal, created_or_deleted, kind
+from kubewright import Cache, Column, Controller, Doc, Done, Resource, Spec, Status, Terminal, created_or_deleted, kind
 from kubewright.builtin import PodMetadata
 
 BY_NAME = "name"
@@ -23,7 +23,7 @@ class MyCustomResourceStatus(Status):
     Healthy: Annotated[bool, Doc("True while a Pod of that name exists.")] = False
 
 
-@kind("poc.test.domain/v1")
+@kind("poc.test.domain/v1", columns=[Column("Friend", ".spec.name"), Column("Healthy", ".status.Healthy")])
 class MyCustomResource(Resource[MyCustomResourceSpec, MyCustomResourceStatus]):
     """A resource that is healthy while its friend, a Pod, exists."""
 

@@ -53,7 +53,7 @@ class Pod(Resource[PodSpec, PodStatus]):
 
 @kind("v1", name="Pod", metadata_only=True)
 class PodMetadata(Object):
-    """Which Pods there are, and nothing more: about a tenth of the bytes and memory of the whole Pods."""
+    """Which Pods there are, and nothing more: the server sends only their metadata."""
 
 
 class Taint(Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -75,7 +75,8 @@ class Store(Generic[T]):
         self.objects: dict[Key, T | Undecoded] = {}
         self.indexes: dict[str, Index] = {}
         self.listeners: list[Listener] = []
-        self.revision = 0
+        self.revisions: dict[str, int] = {}
+        """How far each watch has come: one of all namespaces (""), or one of each where the manager is confined to some."""
 
     def add_index(self, name: str, read: IndexFunction) -> None:
         """Keep keys by what `read` finds in each object. Before the first object: an index made later would be empty."""
@@ -101,14 +102,19 @@ class Store(Generic[T]):
         if old is not None and old.metadata.revision <= revision:
             self.swap(key, old, None, Via.WATCH)
 
-    def saw(self, revision: int) -> None:
-        """The watch has shown everything up to here."""
-        self.revision = max(self.revision, revision)
+    def saw(self, revision: int, namespace: str = "") -> None:
+        """The watch (of this namespace) has shown everything up to here."""
+        self.revisions[namespace] = max(self.revisions.get(namespace, 0), revision)
+
+    def shown(self, namespace: str) -> int:
+        """How far the watch that covers this namespace has come."""
+        return self.revisions.get("", 0) or self.revisions.get(namespace, 0)
 
     def wrote(self, obj: T) -> None:
         """Take in the answer to a write of ours, so that the next read sees it."""
         old = self.objects.get(obj.metadata.key)
-        if obj.metadata.revision > self.revision and (old is None or obj.metadata.revision > old.metadata.revision):
+        revision = obj.metadata.revision
+        if revision > self.shown(obj.metadata.namespace) and (old is None or revision > old.metadata.revision):
             self.swap(obj.metadata.key, old, obj, Via.OWN_WRITE)
 
     def settle(self, seen: set[Key], revision: int, namespace: str, *, force: bool) -> None:
@@ -117,7 +123,9 @@ class Store(Generic[T]):
             old = self.objects[key]
             if force or old.metadata.revision <= revision:
                 self.swap(key, old, None, Via.WATCH)
-        self.revision = revision if force else max(self.revision, revision)
+        if force:
+            self.revisions[namespace] = revision
+        self.saw(revision, namespace)
 
     def swap(self, key: Key, old: T | Undecoded | None, new: T | Undecoded | None, via: Via) -> None:
         """The one place where an object changes; a listener or an index function that fails is logged and hurts nobody else."""

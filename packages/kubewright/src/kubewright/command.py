@@ -76,28 +76,32 @@ def run(
     flags: type[F],
     build: Callable[[Manager, F], None],
     *,
-    name: str = "manager",
+    name: str,
+    program: str = "manager",
     argv: Sequence[str] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> int:
-    """Run a manager until a signal; the exit code says how it went: 0 a signal, 1 it could not go on, 2 a wrong flag."""
+    """Run a manager until a signal. `name` is the operator's, in events and the lease; `program` is what people type.
+
+    The exit code says how it went: 0 a signal, 1 it could not go on, 2 a wrong flag.
+    """
     environ = os.environ if environ is None else environ
     try:
-        settings = parse(flags, sys.argv[1:] if argv is None else argv, environ, program=name)
+        settings = parse(flags, sys.argv[1:] if argv is None else argv, environ, program=program)
         configure(settings.logs)
     except HelpWanted as wanted:
         print(wanted.usage)
         return 0
     except FlagError as error:
-        print(f"{name}: {error}\nRun `{name} -help` for the flags.", file=sys.stderr)
+        print(f"{program}: {error}\nRun `{program} -help` for the flags.", file=sys.stderr)
         return error.exit_code
     except ConfigError as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        print(f"{program}: {error}", file=sys.stderr)
         return 2
     try:
         asyncio.run(serve(settings, build, name, environ))
     except KubewrightError as error:
-        Log("setup").error(f"{name} cannot go on: {in_plain_words(error)}")
+        Log("setup").error(f"{program} cannot go on: {in_plain_words(error)}")
         return 1
     return 0
 

@@ -113,7 +113,7 @@ class Leader:
 
     async def try_once(self) -> bool:
         """Read the lease, and write ourselves into it if it is free, ours or run out. The holder renews without reading."""
-        if self.is_leader_now() and self.seen is not None and await self.write(renewing=True):
+        if self.is_leader_now() and self.held_by_us() and await self.write(renewing=True):
             return True
         try:
             self.notice(await self.client.get(Lease, self.key))
@@ -122,8 +122,13 @@ class Leader:
         assert self.seen is not None
         holder = self.seen.spec.holderIdentity
         if holder not in ("", self.identity) and not self.ran_out():
+            self.sure_until = 0.0
             return False
         return await self.write(renewing=holder == self.identity)
+
+    def held_by_us(self) -> bool:
+        """Whether our name was in the lease when we last saw it."""
+        return self.seen is not None and self.seen.spec.holderIdentity == self.identity
 
     def notice(self, lease: Lease) -> None:
         """Start the stopwatch anew whenever the lease has changed."""
@@ -160,7 +165,7 @@ class Leader:
 
     def explain(self, error: Exception) -> None:
         """Say once what keeps us from the lease."""
-        words = f"the leader lease cannot be read or written: {error or type(error).__name__}"
+        words = f"the leader lease cannot be read or written: {str(error) or 'no answer in time'}"
         if isinstance(error, Forbidden):
             words += ". Grant the leader-election role: kubectl apply -k config/rbac"
         if words != self.said:
@@ -169,8 +174,9 @@ class Leader:
 
     async def release(self) -> None:
         """Give the lease back, so that a standby need not wait for it to run out."""
-        if not self.is_leader_now() or self.seen is None:
+        if not self.is_leader_now() or not self.held_by_us():
             return
+        assert self.seen is not None
         self.sure_until = 0.0
         spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": micro_time()}
         patch = {"metadata": {"resourceVersion": self.seen.metadata.resourceVersion}, "spec": spec}

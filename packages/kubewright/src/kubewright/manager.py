@@ -58,7 +58,7 @@ def identity_of_this_process() -> str:
 
 @dataclass(frozen=True)
 class Options:
-    """How a manager runs; every field has a flag in `command.py`."""
+    """How a manager runs; `command.py` has the flags for it."""
 
     name: str = "manager"
     metrics_address: str = ":8080"

@@ -70,7 +70,10 @@ class Reflector(Generic[T]):
                 self.revision = ""
                 self.log.info("the watch is too far behind for the API server, listing again")
                 await self.again("gone")
-            except TimedOut:
+            except TimedOut as error:
+                if not self.revision:
+                    await self.after(error)
+                    continue
                 self.metrics.watch_restarted(self.name, "silent")
                 self.log.warning("the watch has gone silent, connecting again from where it was", revision=self.revision)
             except Exception as error:
@@ -83,7 +86,7 @@ class Reflector(Generic[T]):
         revision, backwards = "", False
         async for page in self.client.pages(self.kind, self.namespace):
             revision = revision or page.revision
-            backwards = int(revision) < self.store.revision
+            backwards = int(revision) < self.store.shown(self.namespace)
             for item in page.items:
                 seen.add(item.metadata.key)
                 self.take(item, via=Via.WATCH if self.synced.is_set() else Via.FIRST_LIST, force=backwards)
@@ -107,7 +110,7 @@ class Reflector(Generic[T]):
                 else:
                     self.take(change.object)
             self.revision = change.revision
-            self.store.saw(int(change.revision))
+            self.store.saw(int(change.revision), self.namespace)
 
     def take(self, item: T | Undecoded, *, via: Via = Via.WATCH, force: bool = False) -> None:
         """Into the store, counted when it does not decode."""

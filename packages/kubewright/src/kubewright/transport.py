@@ -222,7 +222,7 @@ class Transport:
             await session.close()
 
     def unguarded(self) -> Transport:
-        """A second pool to the same server without the leader's guard: for the lease itself, reviews and events."""
+        """A second pool to the same server without the leader's guard: for the lease itself and for reviews."""
         return Transport(self.connection, metrics=self.metrics, user_agent=self.user_agent, credentials=self.credentials)
 
 

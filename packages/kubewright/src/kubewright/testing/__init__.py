@@ -3,6 +3,7 @@
     assets          finds the pinned binaries, or builds them once
     controlplane    `ControlPlane`: starts them, kills them, restarts them, compacts etcd
     proxy           `TcpProxy` and `HttpProxy`: stalls, cuts, refusals, a ledger of what was asked
+    fake            `FakeApi`: an API server in memory, for fast tests of controllers
     waiting         `eventually`: the only way a test waits
     plugin          the pytest fixtures `control_plane`, `kubeconfig`, `namespace`, `kubectl`, `unblocked`
 

@@ -1,7 +1,7 @@
 """An API server in memory, at the transport's place: fast tests of controllers, with the same answers as the real one.
 
 It knows objects of any kind, resourceVersion preconditions, merge patches, the status subresource, generation, finalizers,
-pages and watches with bookmarks. It knows no schemas, no RBAC and no admission: those need the real one. The tests of
+pages and watches. It knows no schemas, no RBAC and no admission: those need the real one. The tests of
 kubewright run on both, so that the two cannot drift apart.
 """
 

@@ -35,6 +35,7 @@ def rbac_files(project: Project, controllers: Sequence[Controller[Any]]) -> dict
     """config/rbac: who the manager is, what it may do, and roles for the people who use the kinds."""
     folder = Path("config/rbac")
     documents: dict[str, Sequence[Document]] = {
+        "namespace.yaml": [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": project.namespace}}],
         "service_account.yaml": [service_account(project)],
         "role.yaml": [role("manager-role", rbac.manager_rules(controllers))],
         "role_binding.yaml": [binding(project, "manager-rolebinding", "manager-role")],

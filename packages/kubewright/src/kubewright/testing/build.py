@@ -224,7 +224,7 @@ def failure(step: str, code: int, output: str) -> str:
     """What went wrong, what to do, and the end of what the tool wrote."""
     return (
         f"{step}: failed with exit code {code}.\n"
-        "Go needs its module proxy (see `go env GOPROXY`), about 4 GB of disk and 2 GB of memory. Or bring your own: put etcd,\n"
+        "Go needs its module proxy (see `go env GOPROXY`) and about 4 GB of disk. Or bring your own: put etcd,\n"
         "kube-apiserver and kubectl of the pinned versions into a folder and name it in KUBEBUILDER_ASSETS. The last output:\n"
         f"{output[-TAIL_CHARACTERS:].strip()}"
     )

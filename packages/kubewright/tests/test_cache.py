@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kubewright.answer import Undecoded
 from kubewright.cache import Cache, Store, Via
-from kubewright.client import Undecoded
 from kubewright.errors import ConfigError
 from kubewright.log import Log
 from kubewright.meta import Key, ObjectMeta

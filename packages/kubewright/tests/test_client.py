@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from kubewright.answer import Undecoded, change_of, page_of
 from kubewright.builtin import ConfigMap, Node, Pod, PodMetadata, Secret, owner_of
-from kubewright.client import Client, Undecoded, change_of, page_of, request_for
+from kubewright.client import Client, request_for
 from kubewright.errors import (
     AlreadyExists,
     ApiError,

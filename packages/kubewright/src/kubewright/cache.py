@@ -19,7 +19,7 @@ import enum
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar, cast
 
-from .client import Undecoded
+from .answer import Undecoded
 from .errors import ConfigError
 from .kind import Kind, Object
 from .log import Log

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
-from .errors import Gone, KindMissing, NotFound, TooMuch, Undecodable, from_status
+from .answer import Change, Page, Undecoded, change_of, page_of
+from .errors import KindMissing, NotFound, TooMuch, Undecodable
 from .kind import Kind, Object, plain
-from .meta import Condition, Key, ObjectMeta
+from .meta import Key
 from .overlay import overlay
 from .transport import Request, Sender
 
@@ -36,85 +37,6 @@ METADATA_ONLY_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.i
 SILENCE_SECONDS = 70.0
 
 
-class Undecoded(Struct, frozen=True):
-    """An object that does not fit its class: what of it could be read, and why the rest could not."""
-
-    metadata: ObjectMeta
-    why: str
-    conditions: list[Condition] = []
-
-
-class Page(Struct, Generic[T]):
-    """Part of a list, all of one moment: the revision that a watch continues from."""
-
-    items: list[T | Undecoded]
-    revision: str
-    rest: str = ""
-
-
-class Change(Struct, Generic[T]):
-    """One line of a watch. A BOOKMARK carries no object, only how far the watch has come."""
-
-    type: str
-    object: T | Undecoded | None
-    revision: str
-
-
-class ListMeta(Struct):
-    """Where a list stands, and where it goes on."""
-
-    resourceVersion: str = ""
-    rest: str = msgspec.field(default="", name="continue")
-
-
-class ListBody(Struct):
-    """A list, its items not yet decoded."""
-
-    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
-    items: list[Raw] | None = None
-
-
-class Line(Struct):
-    """One line of a watch, its object not yet decoded."""
-
-    type: str
-    object: Raw
-
-
-class PartialStatus(Struct):
-    """What is the same in the status of every kind."""
-
-    conditions: list[Condition] = []
-
-
-class Partial(Struct):
-    """What is the same in every kind."""
-
-    metadata: ObjectMeta
-    status: PartialStatus = msgspec.field(default_factory=PartialStatus)
-
-
-class MetadataOnly(Struct):
-    """An object of which only the metadata matters."""
-
-    metadata: ObjectMeta
-
-
-class BareMetadata(Struct):
-    """The least that tells which object it is."""
-
-    name: str
-    resourceVersion: str
-    namespace: str = ""
-    uid: str = ""
-
-
-class BareObject(Struct):
-    """An object that is broken beyond its name."""
-
-    metadata: BareMetadata
-
-
 class ScaleReplicas(Struct):
     """The one number of the scale subresource."""
 
@@ -127,8 +49,6 @@ class ScaleBody(Struct):
     spec: ScaleReplicas = msgspec.field(default_factory=ScaleReplicas)
 
 
-LIST = msgspec.json.Decoder(ListBody)
-LINE = msgspec.json.Decoder(Line)
 ENCODER = msgspec.json.Encoder()
 
 
@@ -145,7 +65,7 @@ def request_for(
     """The request for one kind and key; an empty name means the collection. Names are quoted, never pasted."""
     namespace, name = quoted(key.namespace), quoted(key.name)
     accept = "application/json" if not kind.metadata_only else METADATA_ONLY if name or "watch" in (query or {}) else METADATA_ONLY_LIST
-    what = "/".join(part for part in (str(key) if any(key) else "", subresource) if part)
+    what = "/".join(part for part in (*key, subresource) if part)
     verb = (
         "watch"
         if "watch" in (query or {})
@@ -308,48 +228,3 @@ class Client:
     def query(self) -> dict[str, str]:
         """What every write says: who is responsible for the fields in it."""
         return {"fieldManager": self.field_manager}
-
-
-def page_of(kind: type[T], body: bytes) -> Page[T]:
-    """The list in this answer, each item decoded by itself so that one bad object stops nobody."""
-    try:
-        listed = LIST.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise Undecodable(f"the list of {kind.definition.resource} is not one: {error}") from error
-    items = [item_of(kind, raw) for raw in listed.items or ()]
-    return Page(items, listed.metadata.resourceVersion, listed.metadata.rest)
-
-
-def item_of(kind: type[T], raw: Raw) -> T | Undecoded:
-    """The object, or what could be read of it."""
-    try:
-        return kind.decode(raw)
-    except Undecodable as error:
-        return undecoded(raw, str(error))
-
-
-def undecoded(raw: Raw, why: str) -> Undecoded:
-    """Metadata and conditions of an object that does not decode, or at least its name."""
-    try:
-        partial = msgspec.json.decode(raw, type=Partial)
-        return Undecoded(partial.metadata, why, partial.status.conditions)
-    except msgspec.DecodeError:
-        bare = msgspec.json.decode(raw, type=BareObject).metadata
-        return Undecoded(ObjectMeta(name=bare.name, namespace=bare.namespace, resourceVersion=bare.resourceVersion, uid=bare.uid), why)
-
-
-def change_of(kind: type[T], raw: bytes, doing: str) -> Change[T]:
-    """The change in one line of a watch."""
-    try:
-        line = LINE.decode(raw)
-        if line.type == "BOOKMARK":
-            return Change(line.type, None, msgspec.json.decode(line.object, type=MetadataOnly).metadata.resourceVersion)
-        if line.type != "ERROR":
-            item = item_of(kind, line.object)
-            return Change(line.type, item, item.metadata.resourceVersion)
-        status = msgspec.json.decode(line.object, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise Undecodable(f"{doing}: a line that is no watch event: {error}") from error
-    if status.get("code") == Gone.code or status.get("reason") in ("Expired", "Gone"):
-        raise Gone(f"{doing}: {status.get('message', '')}", reason=str(status.get("reason", "")))
-    raise from_status(int(status.get("code") or 500), status, doing=doing)

@@ -10,8 +10,9 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from .answer import Undecoded
 from .cache import Cache
-from .client import Client, Undecoded
+from .client import Client
 from .controller import Controller
 from .kind import Resource
 from .log import Log

@@ -44,6 +44,7 @@ SECRET = re.compile(
     r"""(?ix)
     (bearer\s{1,9}|basic\s{1,9})[a-z0-9._~+/=-]{6,}                                    # Authorization headers
     | ((?:token|password|passwd|secret|client-key-data)["']?\s{0,9}[:=]\s{0,9}["']?)[^\s"',;}&]+   # key: value
+    | \beyj[a-z0-9_-]{8,512}\.[a-z0-9._-]*                                            # a JWT, wherever it stands
     | (://)[^/\s:@]{1,256}:[^/\s@]{1,256}@                                            # user:password@ in an address
     """
 )
@@ -51,7 +52,7 @@ SECRET = re.compile(
 
 def cut(text: str) -> str:
     """The text without what looks like a credential, and of bounded length; for logs, statuses and exceptions."""
-    safe = SECRET.sub(lambda m: (m[1] or m[2] or m[3]) + "***" + ("@" if m[3] else ""), text[: 2 * LONGEST_MESSAGE])
+    safe = SECRET.sub(lambda m: (m[1] or m[2] or m[3] or "") + "***" + ("@" if m[3] else ""), text[: 2 * LONGEST_MESSAGE])
     return safe if len(text) <= LONGEST_MESSAGE else safe[:LONGEST_MESSAGE] + "... (cut)"
 
 

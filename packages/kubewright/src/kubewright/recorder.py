@@ -14,8 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from .answer import Undecoded
 from .builtin import Event, EventSource, ObjectReference
-from .client import Client, Undecoded
+from .client import Client
 from .errors import KubewrightError, NotFound
 from .kind import Kind, Object
 from .log import Log

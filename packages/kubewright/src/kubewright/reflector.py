@@ -16,9 +16,10 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from .answer import Undecoded
 from .cache import Store, Via
-from .client import Client, Undecoded
-from .errors import ApiError, Forbidden, Gone, KindMissing, TimedOut
+from .client import Client
+from .errors import ApiError, BadRequest, Forbidden, Gone, KindMissing, TimedOut
 from .kind import Object
 from .log import Log
 from .meta import Key
@@ -102,15 +103,16 @@ class Reflector(Generic[T]):
         self.began_at = self.clock()
         limit = random.randint(SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS)
         async for change in self.client.watch(self.kind, self.revision, self.namespace, timeout_seconds=limit):
+            revision = int(change.revision)
             self.lives()
             self.pause = FIRST_PAUSE_SECONDS
             if change.object is not None:
                 if change.type == "DELETED":
-                    self.store.remove(change.object.metadata.key, int(change.revision))
+                    self.store.remove(change.object.metadata.key, revision)
                 else:
                     self.take(change.object)
             self.revision = change.revision
-            self.store.saw(int(change.revision), self.namespace)
+            self.store.saw(revision, self.namespace)
 
     def take(self, item: T | Undecoded, *, via: Via = Via.WATCH, force: bool = False) -> None:
         """Into the store, counted when it does not decode."""
@@ -143,9 +145,12 @@ class Reflector(Generic[T]):
         self.pause = min(self.pause * 2, LONGEST_PAUSE_SECONDS)
 
     async def after(self, error: Exception) -> None:
-        """Say what is wrong, once, and wait a little longer each time. A missing kind means: list again when it is back."""
+        """Say what is wrong, once, and wait a little longer each time.
+
+        A kind that is missing is listed again when it is back; so is one whose revision the server cannot read.
+        """
         self.metrics.watch_restarted(self.name, type(error).__name__)
-        if isinstance(error, KindMissing):
+        if isinstance(error, KindMissing | BadRequest):
             self.revision = ""
         words = self.words_for(error)
         if words != self.problem:

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from .client import Client, Undecoded
+from .answer import Undecoded
+from .client import Client
 from .diff import merge_patch
 from .errors import NotFound, Undecodable
 from .kind import Resource, Status, plain
@@ -35,7 +36,12 @@ class StatusWriter:
         if isinstance(status, Status):
             complete(status, seen, condition)
         after = msgspec.json.encode(status)
-        patch = {} if after == before else merge_patch(plain(msgspec.json.decode(before)), plain(msgspec.to_builtins(status)))
+        if after == before:
+            metrics.unchanged()
+            return None
+        # Before the first answer nothing is on the wire: what decodes as a default must still be written.
+        old = plain(msgspec.json.decode(before)) if was_answered(seen) else {}
+        patch = merge_patch(old, plain(msgspec.to_builtins(status)))
         if not patch:
             metrics.unchanged()
             return None
@@ -67,6 +73,11 @@ class StatusWriter:
             self.recorder.event(seen, kind.definition, "Warning", now.reason, now.message)
         elif now.status == "True" and before[0] == "False":
             self.recorder.event(seen, kind.definition, "Normal", now.reason, now.message or "works again")
+
+
+def was_answered(seen: Resource[Any, Any]) -> bool:
+    """Whether a controller has written this status before; a status without our fields cannot tell, and has no defaults to write."""
+    return getattr(seen.status, "observedGeneration", 0) is not None
 
 
 def complete(status: Status, seen: Resource[Any, Any], condition: Condition) -> None:

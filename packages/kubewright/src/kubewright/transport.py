@@ -141,7 +141,7 @@ class Transport:
         except FAILURES as error:
             raise self.failed(error, request) from error
         if response.status >= 300:
-            raise refusal(response, body, request)
+            raise self.refused(response, body, request)
         return body
 
     async def lines(self, request: Request, *, silence_seconds: float) -> AsyncIterator[bytes]:
@@ -150,9 +150,12 @@ class Transport:
         rest = b""
         try:
             response = await self.open(request, identity, limits(None, silence_seconds))
+            if response.status == Unauthorized.code and await self.credentials.refresh(identity):
+                response.close()
+                response = await self.open(request, await self.credentials.headers(), limits(None, silence_seconds))
             try:
                 if response.status >= 300:
-                    raise refusal(response, await bounded_body(response, request), request)
+                    raise self.refused(response, await bounded_body(response, request), request)
                 async for chunk in response.content.iter_any():
                     whole, *more = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
                     for line in more:
@@ -190,6 +193,11 @@ class Transport:
         )
         self.count(str(response.status), request.method)
         return response
+
+    def refused(self, response: aiohttp.ClientResponse, body: bytes, request: Request) -> KubewrightError:
+        """The error in an unsuccessful answer; of a 401 one wants to know whose credential it was."""
+        whose = f" with the credential of {self.connection.source}" if response.status == Unauthorized.code else ""
+        return refusal(response, body, request.doing + whose)
 
     def failed(self, error: Exception, request: Request) -> KubewrightError:
         """No answer, counted as client-go counts it, and in our own words."""
@@ -246,7 +254,7 @@ async def bounded_body(response: aiohttp.ClientResponse, request: Request) -> by
     return b"".join(chunks)
 
 
-def refusal(response: aiohttp.ClientResponse, body: bytes, request: Request) -> KubewrightError:
+def refusal(response: aiohttp.ClientResponse, body: bytes, doing: str) -> KubewrightError:
     """The error in an unsuccessful answer; a body that is no Status (a proxy's page, say) is quoted, cut short."""
     try:
         status: Any = msgspec.json.decode(body)
@@ -254,7 +262,7 @@ def refusal(response: aiohttp.ClientResponse, body: bytes, request: Request) -> 
         status = None
     if not isinstance(status, dict) or "message" not in status:
         status = {"message": body[:300].decode(errors="replace").strip() or response.reason}
-    return from_status(response.status, status, doing=request.doing, retry_after=patience(response.headers.get("Retry-After", "")))
+    return from_status(response.status, status, doing=doing, retry_after=patience(response.headers.get("Retry-After", "")))
 
 
 def patience(header: str) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -13,7 +14,7 @@ from kubewright.meta import Key
 from kubewright.source import Stream
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.proxy import HttpProxy, TcpProxy
+from kubewright.testing.proxy import HttpProxy, Seen, TcpProxy
 
 from ..kinds import Widget, WidgetStatus
 from ..rig import Api, running
@@ -78,12 +79,21 @@ async def test_a_watch_that_fell_behind_a_compaction_and_a_restart_misses_nothin
         tcp_proxy.stall()
         await asyncio.gather(*(api.widget(f"w{number:03}", size=number) for number in range(200)))
         await change_three(api)
-        await control_plane.compact_etcd()
+        oldest = await control_plane.compact_etcd()
         await control_plane.restart_apiserver()
+        tcp_proxy.cut()  # with all that was held back: what is resumed is the watch, not the stream
         tcp_proxy.resume()
         await settled(api, manager, within=30)
+        assert {key.name for key in manager.cache.store(Widget).objects} >= {"kept", "changed", "created", "w199"}
+        assert Key(api.namespace, "deleted") not in manager.cache.store(Widget).objects
     assert "the watch is too far behind for the API server, listing again" in caplog.text
+    assert revision_of(http_proxy.requests("GET", WIDGETS, watch=True)[1]) < oldest
     assert len(http_proxy.requests("GET", WIDGETS, watch=False)) == 2
+
+
+def revision_of(watch: Seen) -> int:
+    """Where a watch was to begin."""
+    return int(parse_qs(watch.query)["resourceVersion"][0])
 
 
 async def test_compaction_alone_goes_unnoticed(real_api: Api, control_plane: ControlPlane, http_proxy: HttpProxy, tmp_path: Path) -> None:

@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from .answer import Undecoded
+from .answer import Change, Undecoded
 from .cache import Store, Via
 from .client import Client
-from .errors import ApiError, BadRequest, Forbidden, Gone, KindMissing, TimedOut
+from .errors import ApiError, BadRequest, Forbidden, Gone, KindMissing, TimedOut, Undecodable
 from .kind import Object
 from .log import Log
 from .meta import Key
@@ -103,7 +103,7 @@ class Reflector(Generic[T]):
         self.began_at = self.clock()
         limit = random.randint(SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS)
         async for change in self.client.watch(self.kind, self.revision, self.namespace, timeout_seconds=limit):
-            revision = int(change.revision)
+            revision = self.checked(change)
             self.lives()
             self.pause = FIRST_PAUSE_SECONDS
             if change.object is not None:
@@ -113,6 +113,15 @@ class Reflector(Generic[T]):
                     self.take(change.object)
             self.revision = change.revision
             self.store.saw(revision, self.namespace)
+
+    def checked(self, change: Change[T]) -> int:
+        """The revision of a change that can be true: time goes forward, and nothing comes from a namespace that was not asked for."""
+        revision = int(change.revision)
+        if revision < int(self.revision):
+            raise Undecodable(f"the watch went back in time, from revision {self.revision} to {revision}")
+        if self.namespace and change.object is not None and change.object.metadata.namespace != self.namespace:
+            raise Undecodable(f"the watch showed an object of namespace {change.object.metadata.namespace[:63]}")
+        return revision
 
     def take(self, item: T | Undecoded, *, via: Via = Via.WATCH, force: bool = False) -> None:
         """Into the store, counted when it does not decode."""

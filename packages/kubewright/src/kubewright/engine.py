@@ -44,6 +44,7 @@ class Engine(Generic[T]):
         self.queue: WorkQueue[Key] = WorkQueue(metrics.queue(controller.name))
         self.store = cache.store(self.kind)
         self.tasks: set[asyncio.Task[None]] = set()
+        self.replaced: set[Key | None] = set()
         self.connect()
 
     def connect(self) -> None:
@@ -61,6 +62,7 @@ class Engine(Generic[T]):
         timers = [wake for wake in self.controller.wakes if isinstance(wake, OnTimer)]
         if self.controller.resync_seconds:
             timers.append(OnTimer(self.controller.resync_seconds, LOW))
+        self.spawn(self.patrol())
         for timer in timers:
             self.spawn(timer.run(self.store, self.queue))
 
@@ -82,27 +84,33 @@ class Engine(Generic[T]):
             await asyncio.wait(self.tasks, timeout=GRACE_SECONDS)
 
     async def work(self) -> None:
-        """Take up keys one after the other. A worker whose reconcile will not stop is replaced, and leaves when it does."""
-        replaced: list[Key] = []
+        """Take up keys one after the other. A worker that was replaced leaves when its reconcile ends at last."""
         loop = asyncio.get_running_loop()
-        while not replaced and (taken := await self.queue.get()) is not None:
+        key: Key | None = None
+        while key not in self.replaced and (taken := await self.queue.get()) is not None:
             key, priority = taken
-            watchdog = loop.call_later(self.controller.timeout_seconds + GRACE_SECONDS, self.replace_worker, replaced, key)
             self.metrics.active(1)
             started = loop.time()
             try:
                 await self.process(key, priority)
             finally:
-                watchdog.cancel()
                 self.metrics.active(-1)
                 self.metrics.took(loop.time() - started)
                 self.queue.done(key)
+        self.replaced.discard(key)
 
-    def replace_worker(self, replaced: list[Key], key: Key) -> None:
-        """The key stays locked, so it never runs twice at once; everybody else goes on."""
-        self.log.error("a reconcile does not stop although it was told to; another worker takes its place", object=str(key))
-        replaced.append(key)
-        self.spawn(self.work())
+    async def patrol(self) -> None:
+        """Replace workers whose reconcile does not stop although it was told to.
+
+        Its key stays locked, so that it never runs twice at once; everybody else goes on.
+        """
+        while True:
+            await asyncio.sleep(GRACE_SECONDS)
+            oldest = asyncio.get_running_loop().time() - self.controller.timeout_seconds - GRACE_SECONDS
+            for key in [k for k, started in self.queue.working.items() if started < oldest and k not in self.replaced]:
+                self.log.error("a reconcile does not stop although it was told to; another worker takes its place", object=str(key))
+                self.replaced.add(key)
+                self.spawn(self.work())
 
     async def process(self, key: Key, priority: int) -> None:
         """One key, from the cache to the queue again; nothing that goes wrong here leaves this key."""

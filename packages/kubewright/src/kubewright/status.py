@@ -40,8 +40,8 @@ class StatusWriter:
             metrics.unchanged()
             return None
         # Before the first answer nothing is on the wire: what decodes as a default must still be written.
-        old = plain(msgspec.json.decode(before)) if was_answered(seen) else {}
-        patch = merge_patch(old, plain(msgspec.to_builtins(status)))
+        old = without_nulls(msgspec.json.decode(before), before) if was_answered(seen) else {}
+        patch = merge_patch(old, without_nulls(msgspec.to_builtins(status), after))
         if not patch:
             metrics.unchanged()
             return None
@@ -73,6 +73,12 @@ class StatusWriter:
             self.recorder.event(seen, kind.definition, "Warning", now.reason, now.message)
         elif now.status == "True" and before[0] == "False":
             self.recorder.event(seen, kind.definition, "Normal", now.reason, now.message or "works again")
+
+
+def without_nulls(value: dict[str, Any], encoded: bytes) -> dict[str, Any]:
+    """The value without nulls; most statuses have none, and a look at the bytes tells."""
+    stripped: dict[str, Any] = plain(value) if b"null" in encoded else value
+    return stripped
 
 
 def was_answered(seen: Resource[Any, Any]) -> bool:

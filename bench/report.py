@@ -14,7 +14,7 @@ import msgspec
 import psutil
 
 from bench.settled import Settled
-from bench.turn import BARE, KOPF, RUNTIME, Result
+from bench.turn import BARE, KOPF, KOPF_TUNED, RUNTIME, Result
 
 SMALL, LARGE = 1_000, 10_000
 NOISY_SHARE = 0.10
@@ -122,7 +122,7 @@ def text_of(results: Sequence[Result], settled: Sequence[Settled]) -> str:
 def table(count: int, medians: dict[tuple[str, int], Median]) -> str:
     """One table a number of objects."""
     here = {name: each for (name, objects), each in medians.items() if objects == count}
-    order = [each for contender in (BARE, RUNTIME, KOPF) if (each := here.get(contender.name))]
+    order = [each for contender in (BARE, RUNTIME, KOPF, KOPF_TUNED) if (each := here.get(contender.name))]
     turns = order[0].turns
     rows = [HEADS, *(row(each, here.get(BARE.name), here.get(KOPF.name)) for each in order)]
     title = f"N = {count:,}" + (f", medians of {turns} turns" if turns > 1 else ", one turn")

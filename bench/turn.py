@@ -46,6 +46,7 @@ class Contender:
 BARE = Contender("bare loop", "bare", "bench.contenders.bare", (str(Controller.concurrency),))
 RUNTIME = Contender("kubewright", "runtime", "bench.contenders.runtime")
 KOPF = Contender("kopf", "kopf", "bench.contenders.kopf_operator")
+KOPF_TUNED = Contender("kopf tuned", "kopf-tuned", "bench.contenders.kopf_operator", ("tuned",))
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,8 @@
 """kopf, as its documentation has it: one handler for create, resume and update that sets a field of `patch.status`.
 
-Chosen in its favour: an async handler (no threads), no Kubernetes events, logs from WARNING on, no deletion handler (so no
-finalizer), one namespace, no peering; and it writes `doubled` alone, without condition and observedGeneration.
-Everything else is its default, also that it limits neither the objects handled at once nor the connections. A session of our own with
-few connections (a third argument, `--kopf-connections` of the bench) spares it the TLS handshakes; few operators have one.
+As it comes, it logs each step, and posts its log lines about an object as Kubernetes Events. With the argument `tuned` it does neither,
+and has a session of few connections, which spares it TLS handshakes. In its favour in both: an async handler (no threads), no deletion
+handler (so no finalizer), one namespace, no peering; and it writes `doubled` alone, without condition and observedGeneration.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import Any
 import aiohttp
 import kopf
 
+CONNECTIONS = 16
 SAMPLES = ("bench.kubewright.example", "v1", "samples")
 
 
@@ -34,9 +34,10 @@ def login_as_usual() -> None:
     kopf.on.login()(kopf.login_with_kubeconfig)
 
 
-@kopf.on.startup()
-async def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
-    settings.posting.enabled = False
+def without_events() -> None:
+    @kopf.on.startup()
+    async def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
+        settings.posting.enabled = False
 
 
 @kopf.on.create(*SAMPLES)
@@ -46,13 +47,15 @@ async def double(spec: kopf.Spec, patch: kopf.Patch, **_: Any) -> None:
     patch.status["doubled"] = 2 * spec["size"]
 
 
-def main(kubeconfig: str, namespace: str, connections: str = "") -> None:
+def main(kubeconfig: str, namespace: str, how: str = "as it comes") -> None:
     os.environ["KUBECONFIG"] = kubeconfig
-    if connections:
-        login_with_few(int(connections))
+    if how == "tuned":
+        login_with_few(CONNECTIONS)
+        without_events()
+        logging.basicConfig(level=logging.WARNING)
     else:
         login_as_usual()
-    logging.basicConfig(level=logging.WARNING)
+        kopf.configure()
     kopf.run(namespaces=[namespace], standalone=True)
 
 

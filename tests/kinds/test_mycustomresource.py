@@ -29,13 +29,13 @@ def pod(name: str, namespace: str = "default") -> PodMetadata:
 def test_no_friend_is_said_explicitly() -> None:
     status, done = answer("funny-joe", [])
     assert status.Healthy is False
-    assert (done.reason, done.message) == ("NoFriend", 'no Pod named "funny-joe" exists in any namespace')
+    assert (done.reason, done.message) == ("NoFriend", 'no Pod named "funny-joe" exists')
 
 
 def test_a_friend_in_any_namespace_will_do() -> None:
     status, done = answer("funny-joe", [pod("funny-joe", "b"), pod("funny-joe", "a")])
     assert status.Healthy is True
-    assert done.message == 'Pod "funny-joe" exists in namespace a, b'
+    assert done.message == 'Pod "funny-joe" exists in namespace a and 1 more'
 
 
 @asynccontextmanager

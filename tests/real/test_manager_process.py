@@ -218,7 +218,7 @@ async def test_without_rights_it_waits_says_so_and_works_once_they_are_granted(
     installed: ControlPlane, config: Path, namespace: str, service_account: Path, log: Path
 ) -> None:
     write_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
-    installed.kubectl("delete", "clusterrolebinding", "manager-rolebinding")
+    installed.kubectl("delete", "clusterrolebinding", "vsphere-operators-manager-rolebinding")
     try:
         async with started(log, f"--kubeconfig={service_account}", *EVERYWHERE) as manager:
             words = await manager.says("kubectl apply -k config/rbac")
@@ -239,7 +239,7 @@ async def grant(plane: ControlPlane, config: Path) -> None:
 async def test_without_the_lease_role_a_candidate_says_so_and_leads_once_it_is_granted(
     installed: ControlPlane, config: Path, service_account: Path, log: Path
 ) -> None:
-    installed.kubectl("-n", SYSTEM, "delete", "rolebinding", "leader-election-rolebinding")
+    installed.kubectl("-n", SYSTEM, "delete", "rolebinding", "vsphere-operators-leader-election-rolebinding")
     try:
         flags = ("--leader-elect", f"--leader-election-namespace={SYSTEM}", *EVERYWHERE)
         async with started(log, f"--kubeconfig={service_account}", *flags) as manager:

@@ -68,7 +68,7 @@ async def test_secure_metrics_ask_who_is_there_and_whether_they_may(
         code, words = await manager.get("/metrics", token=reader)
         assert code == 403
         assert "nonResourceURLs /metrics" in words
-        binding = ("create", "clusterrolebinding", f"reader-{namespace}", "--clusterrole=metrics-reader")
+        binding = ("create", "clusterrolebinding", f"reader-{namespace}", "--clusterrole=vsphere-operators-metrics-reader")
         await asyncio.to_thread(installed.kubectl, *binding, f"--serviceaccount={namespace}:reader")
 
         async def allowed() -> bool:

@@ -468,7 +468,6 @@ class TestTls:
     async def test_same_context_until_files_rotate(self, tmp_path: Path) -> None:
         clock = Clock()
         live = credentials(clock, **filed(AUTHORITY.client("old"), tmp_path))
-        assert await live.context_stale()
         first = await live.ssl_context()
         clock.seconds += 60
         assert await live.ssl_context() is first
@@ -505,10 +504,6 @@ class TestTls:
         context = await live.ssl_context()
         assert await live.refresh()
         assert await live.ssl_context() is context
-
-    async def test_what_cannot_change_is_never_stale(self) -> None:
-        assert not await credentials(token=SECRET).context_stale()
-        assert not await credentials(**inline(AUTHORITY.client("me"))).context_stale()
 
     async def test_malformed_pem_names_file_and_key(self, tmp_path: Path) -> None:
         good = AUTHORITY.client("me")

@@ -23,6 +23,7 @@ def widget(name: str, revision: int, *, friend: str = "", uid: str = "u") -> Wid
 
 def new_store() -> tuple[Store[Widget], list[tuple[str, Via]]]:
     store: Store[Widget] = Store(Widget.definition, LOG)
+    store.saw(1)
     heard: list[tuple[str, Via]] = []
     store.listeners.append(lambda key, old, new, via: heard.append((key.name, via)))
     return store, heard
@@ -74,7 +75,7 @@ def test_a_server_that_went_back_in_time_is_believed() -> None:
 
 
 def test_a_watch_that_is_ahead_in_another_namespace_hides_no_write_of_ours() -> None:
-    store, _ = new_store()
+    store: Store[Widget] = Store(Widget.definition, LOG)
     store.saw(500, "other")
     store.saw(10, "n")
     store.wrote(widget("a", 20))
@@ -82,6 +83,13 @@ def test_a_watch_that_is_ahead_in_another_namespace_hides_no_write_of_ours() -> 
     store.saw(30, "n")
     store.wrote(widget("b", 25))
     assert Key("n", "b") not in store.objects
+
+
+def test_a_write_into_a_namespace_that_nobody_watches_is_not_kept() -> None:
+    store: Store[Widget] = Store(Widget.definition, LOG)
+    store.saw(500, "other")
+    store.wrote(widget("a", 600))
+    assert not store.objects
 
 
 def test_a_list_of_one_namespace_removes_nothing_of_another() -> None:

@@ -30,12 +30,12 @@ from kubewright.errors import (
     cut,
     from_status,
 )
-from kubewright.kind import Resource, kind
+from kubewright.kind import Resource, Spec, kind
 from kubewright.meta import Key, ObjectMeta
 from kubewright.testing.fake import FakeApi
 from kubewright.transport import Request, patience
 
-from .everything import Thing
+from .everything import Port, Thing
 from .kinds import Widget, WidgetSpec, WidgetStatus
 from .rig import Api
 
@@ -43,6 +43,16 @@ from .rig import Api
 @kind("nobody.test/v1")
 class Unknown(Resource[WidgetSpec, WidgetStatus]):
     """A kind that no server serves."""
+
+
+class HolderSpec(Spec):
+    on: bool = False
+    parts: dict[str, Port] = {}
+
+
+@kind("nobody.test/v1")
+class Holder(Resource[HolderSpec, WidgetStatus]):
+    """A kind with a map of structs."""
 
 
 POD = Pod.definition
@@ -114,6 +124,12 @@ def test_a_missing_kind_is_told_from_a_missing_object() -> None:
         '"password": "s3cr3tvalue"',
         "client-key-data: s3cr3tvalue",
         "https://me:s3cr3tvalue@vc.example/sdk",
+        "https://:s3cr3tvalue@vc.example/sdk",
+        "https://me:pa/s3cr3tvalue@vc.example/sdk",
+        '{\\"password\\":\\"s3cr3tvalue\\"}',
+        'password: "my s3cr3tvalue"',
+        "password=ab&s3cr3tvalue",
+        'invalid bearer token "eyJhbGciOiJSUzI1NiIs.abc.def"',
     ],
 )
 def test_what_looks_like_a_credential_is_cut(secret: str) -> None:
@@ -250,6 +266,17 @@ async def test_unknown_fields_in_list_items_and_nested_structs_survive() -> None
     assert spec["newer"] == [1]
     assert spec["window"]["odd"] == 7
     assert spec["ports"] == [{"name": "a", "number": 1, "future": "also"}]
+
+
+async def test_what_somebody_wrote_explicitly_stays_explicit_and_maps_of_structs_keep_their_unknown_fields() -> None:
+    fake = FakeApi()
+    client = Client(fake)
+    path = Holder.definition.path("n")
+    fake.create(
+        path, {"metadata": {"name": "h", "namespace": "n"}, "spec": {"on": False, "parts": {"x": {"name": "p", "number": 1, "odd": 7}}}}
+    )
+    await client.replace(await client.get(Holder, Key("n", "h")))
+    assert fake.objects[f"{path}/h"]["spec"] == {"on": False, "parts": {"x": {"name": "p", "number": 1, "odd": 7}}}
 
 
 async def test_server_side_apply_json_patch_scale_and_discovery_on_the_real_one(real_api: Api) -> None:

@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
+from kubewright.client import Client
 from kubewright.controller import Controller, Done, controller
-from kubewright.errors import ConfigError, Retry, Terminal
+from kubewright.errors import ConfigError, NotLeader, Retry, Terminal
 from kubewright.kind import Status
 from kubewright.manager import Manager
 from kubewright.meta import Condition, Key, ObjectMeta
 from kubewright.source import Stream, created_or_deleted
 from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
+from kubewright.transport import Request
 
 from .kinds import Friend, Widget, WidgetSpec, WidgetStatus
 from .rig import Api, running
@@ -215,6 +217,93 @@ async def test_a_reconcile_that_will_not_even_stop_loses_its_worker_and_nobody_e
         assert running_now.count("a") == 1
         release.set()
         await eventually(lambda: running_now.count("a") == 2)
+
+
+@pytest.mark.parametrize("delay", ["soon", float("nan"), float("inf"), -1, True])
+async def test_a_delay_that_is_none_hurts_its_own_key_only(api: Api, delay: Any) -> None:
+    async def odd(widget: Widget) -> Done | None:
+        match widget.metadata.name:
+            case "returns":
+                return Done(again_after_seconds=delay)
+            case "raises":
+                raise Retry("later", after=delay)
+        return None
+
+    async with running(api, controller(Widget, odd, concurrency=1)):
+        for name in ("returns", "raises", "good"):
+            await api.widget(name)
+        assert (await api.ready("good")).status == "True"
+        assert "number of seconds" in (await api.ready("returns", reason="Error")).message
+        assert "number of seconds" in (await api.ready("raises", reason="Error")).message
+
+
+async def test_a_reconcile_that_cancels_its_own_task_keeps_its_worker(api: Api) -> None:
+    async def suicidal(widget: Widget) -> None:
+        task = asyncio.current_task()
+        if widget.metadata.name in ("now", "later") and task is not None:
+            task.cancel()
+            if widget.metadata.name == "now":
+                await asyncio.sleep(0)
+
+    async with running(api, controller(Widget, suicidal, concurrency=1)):
+        for name in ("now", "later", "good"):
+            await api.widget(name)
+        assert (await api.ready("good")).status == "True"
+        assert "CancelledError" in (await api.ready("now")).message
+        await api.widget("another")
+        await api.ready("another")
+
+
+async def test_a_write_stopped_for_want_of_the_lease_is_made_when_it_is_back() -> None:
+    fake = FakeApi()
+    api = Api(fake, Client(fake), "n")
+    fake.fail_next("PATCH", "/status", NotLeader("not sure"), times=3)
+    async with running(api, controller(Widget, double)):
+        await api.widget(size=2)
+        await api.ready(reason="Reconciled")
+
+
+async def test_slow_status_writes_bring_no_more_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kubewright.engine.GRACE_SECONDS", 0.05)
+    busy = most = 0
+
+    class SlowApi(FakeApi):
+        async def send(self, request: Request) -> bytes:
+            nonlocal busy, most
+            if request.method != "PATCH":
+                return await super().send(request)
+            busy += 1
+            most = max(most, busy)
+            await asyncio.sleep(0.4)
+            busy -= 1
+            return await super().send(request)
+
+    fake = SlowApi()
+    api = Api(fake, Client(fake), "n")
+    async with running(api, controller(Widget, double, timeout_seconds=0.05, concurrency=1)):
+        for name in "abc":
+            await api.widget(name, size=1)
+        await api.ready("c")
+    assert most == 1
+
+
+async def test_two_wakes_on_one_kind_both_count(api: Api) -> None:
+    seen: list[str] = []
+
+    async def note(widget: Widget) -> None:
+        seen.append(widget.metadata.name)
+
+    made = controller(Widget, note)
+    made.wake_on(Friend, by=lambda widget: widget.spec.friend)
+    made.wake_on(Friend, by=lambda widget: f"twin-of-{widget.spec.friend}")
+    async with running(api, made):
+        await api.widget("a", friend="joe")
+        await api.ready("a")
+        seen.clear()
+        await api.client.create(Friend(metadata=ObjectMeta(name="joe", namespace=api.namespace)))
+        await eventually(lambda: len(seen) == 1)
+        await api.client.create(Friend(metadata=ObjectMeta(name="twin-of-joe", namespace=api.namespace)))
+        await eventually(lambda: len(seen) == 2)
 
 
 async def test_conditions_and_fields_of_other_writers_survive(api: Api) -> None:

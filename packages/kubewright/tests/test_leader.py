@@ -167,3 +167,26 @@ async def test_a_standby_looks_at_least_every_second_and_just_when_the_lease_run
     assert two.next_look_seconds() == 1.0
     clock.now += DURATION_SECONDS - 0.3
     assert two.next_look_seconds() == pytest.approx(0.3)
+
+
+async def test_a_deleted_lease_makes_no_second_leader_and_loses_no_first_one() -> None:
+    api, clock = FakeApi(), Clock()
+    one, two = candidate(api, "one", clock), candidate(api, "two", clock)
+    await one.attempt()
+    await two.attempt()
+    await Client(api).delete(Lease, KEY)
+    assert not await two.attempt()
+    assert await one.attempt()
+    assert one.is_leader_now()
+    await Client(api).delete(Lease, KEY)
+    clock.now += DURATION_SECONDS + 1
+    assert await two.attempt()
+
+
+async def test_a_release_bears_a_renewal_that_was_cut_short() -> None:
+    api, clock = FakeApi(), Clock()
+    one = candidate(api, "one", clock)
+    await one.attempt()
+    await Client(api).patch(Lease, KEY, {"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}})
+    await one.release()
+    assert await holder(api) == ""

@@ -10,7 +10,7 @@ import pytest
 
 from kubewright.cache import Store, Via
 from kubewright.client import Client
-from kubewright.errors import Forbidden, KindMissing, ServerError, TimedOut, TooManyRequests, Unreachable
+from kubewright.errors import Forbidden, Gone, KindMissing, ServerError, TimedOut, TooManyRequests, Unreachable, from_status
 from kubewright.log import Log
 from kubewright.meta import Key, ObjectMeta
 from kubewright.metrics import Metrics
@@ -191,3 +191,34 @@ async def test_the_age_of_a_watch_grows_while_it_is_silent() -> None:
         assert rig.reflector.age_seconds == pytest.approx(50, abs=1)
         rig.add("b")
         await eventually(lambda: rig.reflector.age_seconds < 1)
+
+
+async def test_a_watch_that_goes_back_in_time_leads_to_a_new_list() -> None:
+    async with reflecting("a") as rig:
+        await eventually(rig.watches)
+        rig.api.revision -= 500
+        rig.add("b")
+        await eventually(lambda: rig.names() == {"a", "b"}, within=60)
+        assert rig.lists() >= 2
+
+
+async def test_a_list_that_is_always_gone_is_not_a_hot_loop() -> None:
+    rig = Rig()
+    rig.api.fail_next("GET", "widgets", Gone("expired"), times=10**6)
+    task = asyncio.create_task(rig.reflector.run())
+    await asyncio.sleep(60)
+    assert 5 < len(rig.api.requests) < 20
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("asked", ["soon", 86400, float("inf"), -5, None, {"a": 1}])
+async def test_patience_is_bounded_whatever_the_server_asks(asked: object) -> None:
+    rig = Rig()
+    rig.add("a")
+    body = {"kind": "Status", "message": "slow down", "details": {"retryAfterSeconds": asked}}
+    rig.api.fail_next("GET", "widgets", from_status(429, body, doing="list"))
+    task = asyncio.create_task(rig.reflector.run())
+    await eventually(rig.reflector.synced.is_set, within=61)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -72,6 +72,17 @@ def test_committed_files_are_current_and_a_stale_one_is_named(copy: Path, capsys
     assert main(["manifests", "--check", "--project", str(copy)]) == 0
 
 
+def test_a_file_of_a_kind_that_has_gone_is_found_and_removed(copy: Path) -> None:
+    old = copy / "config/crd/bases/gone.test_olds.yaml"
+    old.write_text((copy / "config/crd/kustomization.yaml").read_text())
+    mine = copy / "config/rbac/by_hand.yaml"
+    mine.write_text("# written by a person\n")
+    assert main(["manifests", "--check", "--project", str(copy)]) == 1
+    assert main(["manifests", "--project", str(copy)]) == 0
+    assert not old.exists()
+    assert mine.exists()
+
+
 def test_a_second_run_writes_nothing(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["manifests", "--project", str(copy)]) == 0
     assert capsys.readouterr().out == ""

@@ -106,6 +106,26 @@ async def test_closing_sends_every_worker_home_and_takes_nothing_more() -> None:
     assert len(queue) == 0
 
 
+@pytest.mark.looptime
+async def test_forgotten_delays_do_not_pile_up() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    for _ in range(5000):
+        queue.add_after("a", 3600)
+        queue.add("a")
+        queue.done(await take(queue))
+    assert len(queue.timers) < 200
+
+
+async def test_a_queue_that_is_not_open_takes_nothing() -> None:
+    queue: WorkQueue[str] = WorkQueue(open=False)
+    queue.add("a")
+    queue.add_after("b", 0.01)
+    assert (len(queue), queue.delays) == (0, {})
+    queue.open = True
+    queue.add("a")
+    assert await take(queue) == "a"
+
+
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["add", "later", "fail", "cancel", "pass"]),

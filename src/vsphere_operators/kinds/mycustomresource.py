@@ -31,8 +31,9 @@ class MyCustomResource(Resource[MyCustomResourceSpec, MyCustomResourceStatus]):
 def answer(name: str, friends: Sequence[PodMetadata]) -> tuple[MyCustomResourceStatus, Done]:
     """The status, and the words for it, of a resource whose friend goes by this name."""
     if not friends:
-        return MyCustomResourceStatus(Healthy=False), Done("NoFriend", f'no Pod named "{name}" exists in any namespace')
-    where = ", ".join(sorted(pod.metadata.namespace for pod in friends))
+        return MyCustomResourceStatus(Healthy=False), Done("NoFriend", f'no Pod named "{name}" exists')
+    first, *others = sorted(pod.metadata.namespace for pod in friends)
+    where = f"{first} and {len(others)} more" if others else first
     return MyCustomResourceStatus(Healthy=True), Done("FriendFound", f'Pod "{name}" exists in namespace {where}')
 
 

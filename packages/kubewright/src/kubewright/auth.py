@@ -73,11 +73,6 @@ class Credentials:
         await self.current()
         return self.context
 
-    async def context_stale(self) -> bool:
-        """Whether `ssl_context` may have another answer later: only where the client's certificate can change."""
-        identity = self.connection.identity
-        return bool(identity.client_cert_file or identity.client_key_file or identity.exec_plugin)
-
     async def refresh(self, refused: Mapping[str, str] | None = None) -> bool:
         """Look again now, after a 401; True if something changed, so that the request is worth one more try.
 

@@ -82,6 +82,8 @@ class Store(Generic[T]):
         """Keep keys by what `read` finds in each object. Before the first object: an index made later would be empty."""
         if self.objects:
             raise ConfigError(f"index {name} of {self.kind.resource} was added after the cache had started; add it before manager.run()")
+        if name in self.indexes:
+            raise ConfigError(f"{self.kind.resource} has an index {name} already; choose another name")
         self.indexes[name] = Index(read)
 
     def keys_by(self, index: str, value: str) -> list[Key]:
@@ -111,10 +113,12 @@ class Store(Generic[T]):
         return self.revisions.get("", 0) or self.revisions.get(namespace, 0)
 
     def wrote(self, obj: T) -> None:
-        """Take in the answer to a write of ours, so that the next read sees it."""
+        """Take in the answer to a write of ours, so that the next read sees it; where no watch looks, nobody would take it out again."""
         old = self.objects.get(obj.metadata.key)
-        revision = obj.metadata.revision
-        if revision > self.shown(obj.metadata.namespace) and (old is None or revision > old.metadata.revision):
+        revision, namespace = obj.metadata.revision, obj.metadata.namespace
+        if "" not in self.revisions and namespace not in self.revisions:
+            return
+        if revision > self.shown(namespace) and (old is None or revision > old.metadata.revision):
             self.swap(obj.metadata.key, old, obj, Via.OWN_WRITE)
 
     def settle(self, seen: set[Key], revision: int, namespace: str, *, force: bool) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
@@ -135,7 +136,10 @@ class Client:
         """Changes since the revision, until the server ends the watch; silence, 410 and every error line raise."""
         query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": revision, "timeoutSeconds": str(timeout_seconds)}
         query |= {"labelSelector": labels, "fieldSelector": fields}
-        request = request_for("GET", kind.definition, Key(namespace, ""), query=query)
+        # The server ends a watch after timeoutSeconds; one that goes on past that and a bookmark's time is not to be trusted.
+        request = replace(
+            request_for("GET", kind.definition, Key(namespace, ""), query=query), timeout_seconds=timeout_seconds + SILENCE_SECONDS
+        )
         async for line in self.sender.lines(request, silence_seconds=SILENCE_SECONDS):
             yield change_of(kind, line, request.doing)
 

@@ -70,6 +70,7 @@ class ManagerFlags:
 
 
 F = TypeVar("F", bound=ManagerFlags)
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(
@@ -116,25 +117,34 @@ async def serve(settings: F, build: Callable[[Manager, F], None], name: str, env
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def on_signal(number: signal.Signals) -> None:
-        if stop.is_set():
-            os._exit(128 + number)
-        Log("setup").info("received a signal, stopping; a second one ends at once", signal=number.name)
-        stop.set()
-        loop.call_later(settings.stop_seconds, give_up)
-
     def give_up() -> None:
         Log("setup").error("what was in work did not end in time; ending without it", seconds=settings.stop_seconds)
         os._exit(1)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    def bound_the_end() -> None:
+        loop.call_later(settings.stop_seconds, give_up)
+
+    def on_signal(number: signal.Signals) -> None:
+        Log("setup").info("received a signal, stopping; a second one ends at once", signal=number.name)
+        for each in SIGNALS:
+            # Not through the loop any more: it may be what hangs.
+            loop.remove_signal_handler(each)
+            signal.signal(each, lambda signalled, _: os._exit(128 + signalled))
+        stop.set()
+        bound_the_end()
+
+    for number in SIGNALS:
         loop.add_signal_handler(number, on_signal, number)
+    manager.on_loss = bound_the_end
     # Modules, classes and schemas live as long as the process: keep the collector from walking them again and again.
     gc.collect()
     gc.freeze()
     # A request makes thousands of objects that die at once; looking for cycles after every 700 costs 3 % of the CPU (bench).
     gc.set_threshold(10_000, 20, 20)
-    await manager.run(stop)
+    try:
+        await manager.run(stop)
+    finally:
+        bound_the_end()
 
 
 def in_plain_words(error: KubewrightError) -> str:

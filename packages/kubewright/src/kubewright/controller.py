@@ -46,6 +46,8 @@ class Controller(Generic[T]):
     """Subclass it with your kind and write `reconcile`; declare in `__init__` what else wakes your objects."""
 
     kind: ClassVar[type[Resource[Any, Any]]]
+    versions: ClassVar[tuple[type[Object], ...]] = ()
+    """Other versions of the kind that the CRD serves."""
     concurrency: ClassVar[int] = 16
     """How many objects at once; each at most once at a time."""
     timeout_seconds: ClassVar[float] = 120.0

@@ -41,10 +41,12 @@ class Engine(Generic[T]):
         self.metrics = metrics.controller(controller.name, controller.concurrency)
         self.log = log.bind(controller=controller.name, controllerGroup=self.about.group, controllerKind=self.about.name)
         controller.log = self.log
-        self.queue: WorkQueue[Key] = WorkQueue(metrics.queue(controller.name))
+        self.queue: WorkQueue[Key] = WorkQueue(metrics.queue(controller.name), open=False)
         self.store = cache.store(self.kind)
         self.tasks: set[asyncio.Task[None]] = set()
         self.replaced: set[Key | None] = set()
+        self.stepping: dict[Key, float] = {}
+        """Since when user code has been running, by key."""
         self.connect()
 
     def connect(self) -> None:
@@ -56,7 +58,10 @@ class Engine(Generic[T]):
                 wake.attach(self.store, self.cache, self.queue)
 
     def start(self) -> None:
-        """Start the workers and timers; the caches are filled by now."""
+        """Start the workers and timers, and look at every object once; the caches are filled by now."""
+        self.queue.open = True
+        for key in self.store.objects:
+            self.queue.add(key, LOW)
         for _ in range(self.controller.concurrency):
             self.spawn(self.work())
         timers = [wake for wake in self.controller.wakes if isinstance(wake, OnTimer)]
@@ -107,7 +112,7 @@ class Engine(Generic[T]):
         while True:
             await asyncio.sleep(GRACE_SECONDS)
             oldest = asyncio.get_running_loop().time() - self.controller.timeout_seconds - GRACE_SECONDS
-            for key in [k for k, started in self.queue.working.items() if started < oldest and k not in self.replaced]:
+            for key in [k for k, started in self.stepping.items() if started < oldest and k not in self.replaced]:
                 self.log.error("a reconcile does not stop although it was told to; another worker takes its place", object=str(key))
                 self.replaced.add(key)
                 self.spawn(self.work())
@@ -120,9 +125,18 @@ class Engine(Generic[T]):
             return
         try:
             outcome = await (self.statuses.refuse(seen, self.kind) if isinstance(seen, Undecoded) else self.handle(seen))
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            self.go_on_after(error)
             outcome = outcome_of_error(error, seen.metadata.generation)
         self.settle(key, priority, outcome)
+
+    def go_on_after(self, error: BaseException) -> None:
+        """A cancellation that is not the engine's own end came from inside the reconcile, and is that key's failure alone."""
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and self.queue.closed:
+            raise error
+        while task is not None and task.cancelling():
+            task.uncancel()
 
     def settle(self, key: Key, priority: int, outcome: Outcome) -> None:
         """Queue, metric and log line of an outcome."""
@@ -172,6 +186,7 @@ class Engine(Generic[T]):
     async def attempt(self, step: Callable[[T], Awaitable[object]], obj: T) -> Outcome:
         """Run user code within its time; whatever it raises, hangs on or returns becomes an outcome of this key."""
         seconds, generation = self.controller.timeout_seconds, obj.metadata.generation
+        self.stepping[obj.key] = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(seconds) as limit:
                 returned = await step(obj)
@@ -182,13 +197,11 @@ class Engine(Generic[T]):
             return outcome_of_error(
                 TimeoutError(f"the reconcile took longer than {seconds:g} s and was stopped; it is tried again"), generation
             )
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            self.go_on_after(error)
             return outcome_of_error(error, generation)
-        except (Exception, SystemExit) as error:
-            return outcome_of_error(error, generation)
+        finally:
+            del self.stepping[obj.key]
         if not isinstance(obj.status, self.kind.status_type):
             wrong = TypeError(f"the reconcile set status to {type(obj.status).__name__}, not {self.kind.status_type.__name__}")
             obj.status = self.kind.status_type()

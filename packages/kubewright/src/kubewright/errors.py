@@ -34,18 +34,21 @@ Each keeps the words of whoever refused, with what looks like a credential cut o
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, ClassVar
 
 LONGEST_MESSAGE = 2000
+LONGEST_PATIENCE_SECONDS = 60.0
 
 # Every repetition is bounded or anchored to a literal, so that hostile text costs linear time.
 SECRET = re.compile(
     r"""(?ix)
     (bearer\s{1,9}|basic\s{1,9})[a-z0-9._~+/=-]{6,}                                    # Authorization headers
-    | ((?:token|password|passwd|secret|client-key-data)["']?\s{0,9}[:=]\s{0,9}["']?)[^\s"',;}&]+   # key: value
+    | ((?:token|password|passwd|secret|client-key-data)\\?["']?\s{0,9}[:=]\s{0,9})               # key: value, also in JSON in JSON
+      (?: \\?"[^"\\]{0,512}\\?"? | '[^']{0,512}'? | [^\s"',;}]+ )
     | \beyj[a-z0-9_-]{8,512}\.[a-z0-9._-]*                                            # a JWT, wherever it stands
-    | (://)[^/\s:@]{1,256}:[^/\s@]{1,256}@                                            # user:password@ in an address
+    | (://)[^/\s:@]{0,256}:[^\s@]{1,256}@                                             # user:password@ in an address
     """
 )
 
@@ -237,5 +240,12 @@ def from_status(code: int, body: dict[str, Any], *, doing: str, retry_after: flo
     if error is NotFound and ("could not find the requested resource" in words or body.get("kind") != "Status"):
         error = KindMissing
     details = body.get("details") or {}
-    patience = retry_after if retry_after is not None else details.get("retryAfterSeconds")
-    return error(f"{doing}: {words}", status=code, reason=reason, retry_after=patience)
+    patience = retry_after if retry_after is not None else details.get("retryAfterSeconds") if isinstance(details, dict) else None
+    return error(f"{doing}: {words}", status=code, reason=reason, retry_after=bounded(patience))
+
+
+def bounded(patience: object) -> float | None:
+    """What a server may ask of our patience: a number, and no more than a minute of it."""
+    if not isinstance(patience, int | float) or isinstance(patience, bool) or not math.isfinite(patience):
+        return None
+    return min(max(float(patience), 0.0), LONGEST_PATIENCE_SECONDS)

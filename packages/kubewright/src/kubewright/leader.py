@@ -113,11 +113,14 @@ class Leader:
 
     async def try_once(self) -> bool:
         """Read the lease, and write ourselves into it if it is free, ours or run out. The holder renews without reading."""
-        if self.is_leader_now() and self.held_by_us() and await self.write(renewing=True):
-            return True
         try:
+            if self.is_leader_now() and self.held_by_us() and await self.write(renewing=True):
+                return True
             self.notice(await self.client.get(Lease, self.key))
         except NotFound:
+            # Somebody deleted it; whoever held it may not know yet, and is waited for like any holder.
+            if self.seen is not None and self.seen.spec.holderIdentity not in ("", self.identity) and not self.ran_out():
+                return False
             return await self.create()
         assert self.seen is not None
         holder = self.seen.spec.holderIdentity
@@ -163,6 +166,21 @@ class Leader:
             return False
         return True
 
+    async def give_back(self) -> None:
+        """Take our name out of the lease; a renewal that was cut short may have moved it since we last saw it."""
+        for _ in range(2):
+            assert self.seen is not None
+            spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": micro_time()}
+            try:
+                await self.client.patch(
+                    Lease, self.key, {"metadata": {"resourceVersion": self.seen.metadata.resourceVersion}, "spec": spec}
+                )
+                return
+            except Conflict:
+                self.notice(await self.client.get(Lease, self.key))
+                if not self.held_by_us():
+                    return
+
     def explain(self, error: Exception) -> None:
         """Say once what keeps us from the lease."""
         words = f"the leader lease cannot be read or written: {str(error) or 'no answer in time'}"
@@ -176,13 +194,10 @@ class Leader:
         """Give the lease back, so that a standby need not wait for it to run out."""
         if not self.is_leader_now() or not self.held_by_us():
             return
-        assert self.seen is not None
         self.sure_until = 0.0
-        spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": micro_time()}
-        patch = {"metadata": {"resourceVersion": self.seen.metadata.resourceVersion}, "spec": spec}
         try:
             async with asyncio.timeout(RETRY_SECONDS):
-                await self.client.patch(Lease, self.key, patch)
+                await self.give_back()
             self.log.info("released the leader lease")
         except (KubewrightError, TimeoutError) as error:
             self.log.error("the leader lease could not be released; a standby takes over when it runs out", error=error)

@@ -12,7 +12,7 @@ import asyncio
 import os
 import socket
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -93,6 +93,8 @@ class Manager:
         aside = Client(self.aside, field_manager=self.options.name)
         self.leader = Leader(aside, lease, self.options.identity, metrics=self.metrics, log=self.log)
         self.reviewer = ApiReviewer(aside)
+        self.on_loss: Callable[[], object] = lambda: None
+        """Called when the lease is lost: from then on the process has to end, whatever still hangs."""
         self.controllers: list[Controller[Any]] = []
         self.services: list[Service] = []
         self.reflectors: dict[type[Object], list[Reflector[Any]]] = {}
@@ -131,8 +133,8 @@ class Manager:
             raise first_cause(failed) from failed
         finally:
             await asyncio.gather(*(engine.stop(0) for engine in engines))
-            await server.stop()
             await self.leader.release()
+            await server.stop()
             await self.transport.close()
             await self.aside.close()
 
@@ -177,10 +179,14 @@ class Manager:
             await asyncio.gather(*(self.start(engine) for engine in engines))
             return
         await self.leader.acquire()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.leader.hold())
-            for engine in engines:
-                group.create_task(self.start(engine))
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.leader.hold())
+                for engine in engines:
+                    group.create_task(self.start(engine))
+        except BaseExceptionGroup:
+            self.on_loss()
+            raise
 
     async def start(self, engine: Engine[Any]) -> None:
         """Start an engine when every cache that its reconcile reads is filled; a kind that is missing keeps only its own waiting."""

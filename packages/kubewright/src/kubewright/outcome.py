@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,20 +40,29 @@ def outcome_of_return(returned: object, generation: int) -> Outcome:
     if not isinstance(returned, Done):
         return outcome_of_error(TypeError(f"the reconcile returned {type(returned).__name__}; return None or Done(...)"), generation)
     after = returned.again_after_seconds
+    if after is not None and not is_delay(after):
+        return outcome_of_error(TypeError(f"again_after_seconds is {after!r}; it has to be a number of seconds"), generation)
     condition = ready("True", returned.reason, returned.message, generation)
     return Outcome("success" if after is None else "requeue_after", condition, after)
+
+
+def is_delay(value: object) -> bool:
+    """Whether this can be waited for."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
 
 
 def outcome_of_error(error: BaseException, generation: int) -> Outcome:
     """The switch."""
     match error:
+        case Retry() if not is_delay(error.after):
+            return outcome_of_error(TypeError(f"Retry(after={error.after!r}): it has to be a number of seconds"), generation)
         case Retry():
             return Outcome("requeue_after", ready("False", error.reason, str(error), generation), error.after, error=error)
         case Terminal():
             return Outcome("error", ready("False", error.reason, str(error), generation), terminal=True, error=error)
         case NotLeader():
-            # The process is about to end; the next leader does the work.
-            return Outcome("requeue", None, error=error)
+            # Either the process is about to end, and the next leader does the work, or the lease comes back and we do.
+            return Outcome("requeue", None, backs_off=True, error=error)
         case Conflict():
             # Somebody wrote first: their change is on its way to us, and nothing is wrong with the object.
             return Outcome("requeue", None, backs_off=True, error=error)

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from .kind import Object, plain
-from .schema import ListType, without_none
+from .schema import ListType, default_of, without_none
 
 Json = dict[str, Any]
 
@@ -28,7 +28,9 @@ def merged(stored: Json, ours: Json, struct: type[Struct]) -> Json:
     for info in msgspec.structs.fields(struct):
         name = info.encode_name
         if name not in ours:
-            result.pop(name, None)
+            # We leave out what is a default; where somebody wrote it explicitly, it stays so.
+            if name in stored and stored[name] != default_of(info, name):
+                del result[name]
         else:
             result[name] = merged_value(stored.get(name), ours[name], resolved(hints[info.name], struct))
     return result
@@ -46,6 +48,8 @@ def merged_value(stored: Any, ours: Any, hint: Any) -> Any:
     bare, markers = without_none(hint, "overlay")
     if isinstance(bare, type) and issubclass(bare, Struct) and isinstance(stored, dict):
         return merged(stored, ours, bare)
+    if get_origin(bare) is dict and isinstance(stored, dict):
+        return {key: merged_value(stored.get(key), value, get_args(bare)[1]) for key, value in ours.items()}
     if get_origin(bare) is list and isinstance(stored, list):
         item = get_args(bare)[0]
         keys = next((m.keys for m in markers if isinstance(m, ListType)), ())

@@ -17,7 +17,7 @@ from typing import Literal, TypeVar
 from .answer import Undecoded
 from .builtin import Event, EventSource, ObjectReference
 from .client import Client
-from .errors import KubewrightError, NotFound
+from .errors import NotFound
 from .kind import Kind, Object
 from .log import Log
 from .meta import Key, ObjectMeta, now
@@ -93,7 +93,8 @@ class Recorder:
             event = await self.queue.get()
             try:
                 await self.write(event)
-            except KubewrightError as error:
+            except Exception as error:
+                # Whatever an event runs into, the controllers go on.
                 self.metrics.event_dropped()
                 self.log.debug("an event could not be written", error=error, reason=event.reason)
             finally:

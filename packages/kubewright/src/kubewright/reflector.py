@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 from .answer import Change, Undecoded
 from .cache import Store, Via
 from .client import Client
-from .errors import ApiError, BadRequest, Forbidden, Gone, KindMissing, TimedOut, Undecodable
+from .errors import ApiError, BadRequest, Forbidden, Gone, KindMissing, TimedOut, TooMuch, Undecodable
 from .kind import Object
 from .log import Log
 from .meta import Key
@@ -68,8 +68,10 @@ class Reflector(Generic[T]):
                 await self.watch()
                 await self.again("ended")
             except Gone:
+                self.log.info("the watch or list is too far behind for the API server, listing again")
+                if not self.revision:
+                    await self.breathe()
                 self.revision = ""
-                self.log.info("the watch is too far behind for the API server, listing again")
                 await self.again("gone")
             except TimedOut as error:
                 if not self.revision:
@@ -156,10 +158,11 @@ class Reflector(Generic[T]):
     async def after(self, error: Exception) -> None:
         """Say what is wrong, once, and wait a little longer each time.
 
-        A kind that is missing is listed again when it is back; so is one whose revision the server cannot read.
+        A kind that is missing is listed again when it is back. So is one whose watch showed what cannot be, or whose revision the server
+        cannot read: the same watch would only show the same again.
         """
         self.metrics.watch_restarted(self.name, type(error).__name__)
-        if isinstance(error, KindMissing | BadRequest):
+        if isinstance(error, KindMissing | BadRequest | Undecodable | TooMuch):
             self.revision = ""
         words = self.words_for(error)
         if words != self.problem:

@@ -45,7 +45,9 @@ def any_change(old: Any, new: Any) -> bool:
 
 def spec_changed(old: Any, new: Any) -> bool:
     """A `when` that looks past status updates: generation moves only with the spec (and with deletion)."""
-    return created_or_deleted(old, new) or bool(old.metadata.generation != new.metadata.generation)
+    if old is None or new is None:
+        return old is not new
+    return bool((old.metadata.uid, old.metadata.generation) != (new.metadata.uid, new.metadata.generation))
 
 
 def only_status_moved(old: Any, new: Any) -> bool:
@@ -70,21 +72,17 @@ class OnKind:
     of: IndexFunction = name_of
     when: When = any_change
 
-    @property
-    def index(self) -> str:
-        """The name of the index on our own kind."""
-        return f"wake-on-{self.kind.definition.resource}"
-
     def attach(self, own: Store[Any], cache: Cache, queue: WorkQueue[Key]) -> None:
         """From now on, the other kind's changes go to the queue."""
-        own.add_index(self.index, self.by)
+        index = f"wake-{len(own.indexes)}-on-{self.kind.definition.resource}"
+        own.add_index(index, self.by)
         reader = Index(self.of)
 
         def hear(key: Key, old: Any, new: Any, via: Via) -> None:
             if via is Via.FIRST_LIST or not self.when(old, new):
                 return
             for value in {*reader.values_of(old), *reader.values_of(new)}:
-                wake(own.keys_by(self.index, value), queue)
+                wake(own.keys_by(index, value), queue)
 
         cache.store(self.kind).listeners.append(hear)
 
@@ -120,7 +118,7 @@ class OnStream:
 
     def attach(self, own: Store[Any], cache: Cache, queue: WorkQueue[Key]) -> None:
         """From now on, what the stream publishes goes to the queue."""
-        index = f"wake-on-stream-{id(self.stream)}"
+        index = f"wake-{len(own.indexes)}-on-stream"
         own.add_index(index, self.by)
         self.stream.listeners.append(lambda name: wake(own.keys_by(index, name), queue))
 

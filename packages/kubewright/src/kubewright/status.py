@@ -11,7 +11,7 @@ import msgspec
 from .answer import Undecoded
 from .client import Client
 from .diff import merge_patch
-from .errors import NotFound, Undecodable
+from .errors import Invalid, NotFound, Undecodable
 from .kind import Resource, Status, plain
 from .meta import Condition, with_condition
 from .metrics import ControllerMetrics
@@ -60,7 +60,7 @@ class StatusWriter:
         conditions = with_condition(seen.conditions, condition)
         if conditions != seen.conditions:
             patch = {"conditions": plain(msgspec.to_builtins(conditions))}
-            with suppress(NotFound, Undecodable):
+            with suppress(NotFound, Undecodable, Invalid):
                 await self.client.patch_status(kind, seen.metadata.key, patch, revision=seen.metadata.resourceVersion)
             self.tell(seen, kind, seen.conditions, condition)
         return Outcome("error", condition, terminal=True)

@@ -28,7 +28,6 @@ from .metrics import Metrics
 LONGEST_LINE_BYTES = 8 * 1024 * 1024
 LONGEST_ANSWER_BYTES = 64 * 1024 * 1024
 MOST_PATIENT_RETRIES = 5
-LONGEST_PATIENCE_SECONDS = 60.0
 CONNECTIONS = 128
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
 FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
@@ -120,17 +119,19 @@ class Transport:
 
     async def send(self, request: Request) -> bytes:
         """The body of a successful answer. Retry-After of a 429 or 503 is obeyed, a 401 tried once more if the credential changed."""
-        for attempt in range(MOST_PATIENT_RETRIES + 1):
+        refreshed = False
+        for attempt in range(MOST_PATIENT_RETRIES + 2):
             identity = await self.credentials.headers()
             try:
                 return await self.send_once(request, identity)
             except Unauthorized:
-                if attempt or not await self.credentials.refresh(identity):
+                if refreshed or not await self.credentials.refresh(identity):
                     raise
+                refreshed = True
             except ApiError as error:
-                if error.status not in (429, 503) or error.retry_after is None or attempt == MOST_PATIENT_RETRIES:
+                if error.status not in (429, 503) or error.retry_after is None or attempt >= MOST_PATIENT_RETRIES:
                     raise
-                await asyncio.sleep(min(error.retry_after, LONGEST_PATIENCE_SECONDS))
+                await asyncio.sleep(error.retry_after)
         raise AssertionError("the last attempt returns or raises")
 
     async def send_once(self, request: Request, identity: dict[str, str]) -> bytes:
@@ -145,30 +146,34 @@ class Transport:
         return body
 
     async def lines(self, request: Request, *, silence_seconds: float) -> AsyncIterator[bytes]:
-        """The lines of a streamed answer; silence longer than `silence_seconds` is TimedOut, a line over the bound TooMuch."""
+        """The lines of a streamed answer. Silence, or going on past the request's own time, is TimedOut; a line over the bound TooMuch."""
         identity = await self.credentials.headers()
-        rest = b""
+        limit = limits(request.timeout_seconds, silence_seconds)
+        parts: list[bytes] = []
+        size = 0
         try:
-            response = await self.open(request, identity, limits(None, silence_seconds))
+            response = await self.open(request, identity, limit)
             if response.status == Unauthorized.code and await self.credentials.refresh(identity):
                 response.close()
-                response = await self.open(request, await self.credentials.headers(), limits(None, silence_seconds))
+                response = await self.open(request, await self.credentials.headers(), limit)
             try:
                 if response.status >= 300:
                     raise self.refused(response, await bounded_body(response, request), request)
                 async for chunk in response.content.iter_any():
-                    whole, *more = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
-                    for line in more:
-                        yield whole
-                        whole = line
-                    rest = whole
-                    if len(rest) > LONGEST_LINE_BYTES:
+                    parts.append(chunk)
+                    size += len(chunk)
+                    if b"\n" in chunk:
+                        *whole, rest = b"".join(parts).split(b"\n")
+                        parts, size = [rest], len(rest)
+                        for line in whole:
+                            yield line
+                    if size > LONGEST_LINE_BYTES:
                         raise TooMuch(f"{request.doing}: one line of the answer is longer than {LONGEST_LINE_BYTES} bytes; it was not read")
             finally:
                 response.close()
         except FAILURES as error:
             raise self.failed(error, request) from error
-        if rest.strip():
+        if rest := b"".join(parts).strip():
             yield rest
 
     async def open(self, request: Request, identity: dict[str, str], timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
@@ -228,6 +233,7 @@ class Transport:
         if self.session is not None:
             session, self.session = self.session, None
             await session.close()
+        await self.credentials.close()
 
     def unguarded(self) -> Transport:
         """A second pool to the same server without the leader's guard: for the lease itself and for reviews."""

@@ -18,7 +18,7 @@ from .metrics import QueueMetrics
 
 K = TypeVar("K")
 
-HIGH, NORMAL, LOW = 100, 0, -100
+NORMAL, LOW = 0, -100
 """LOW is for the first list and resyncs, as in controller-runtime; a person's edit is NORMAL and overtakes them."""
 
 FIRST_BACKOFF_SECONDS = 0.005
@@ -28,7 +28,8 @@ LONGEST_BACKOFF_SECONDS = 1000.0
 class WorkQueue(Generic[K]):
     """For one event loop; nothing here awaits but `get` and `drained`."""
 
-    def __init__(self, metrics: QueueMetrics | None = None) -> None:
+    def __init__(self, metrics: QueueMetrics | None = None, *, open: bool = True) -> None:
+        """`open=False` takes nothing until it is set: a standby would only pile up keys."""
         self.metrics = metrics
         if metrics is not None:
             metrics.unfinished = self.unfinished
@@ -46,6 +47,7 @@ class WorkQueue(Generic[K]):
         self.getters: deque[asyncio.Future[None]] = deque()
         self.idle = asyncio.Event()
         self.idle.set()
+        self.open = open
         self.closed = False
 
     def __len__(self) -> int:
@@ -53,7 +55,7 @@ class WorkQueue(Generic[K]):
 
     def add(self, key: K, priority: int = NORMAL) -> None:
         """Let the key be worked on, once, as soon as there is a worker; a higher priority than it waits with lifts it."""
-        if self.closed:
+        if self.closed or not self.open:
             return
         if key in self.working:
             self.again[key] = max(priority, self.again.get(key, priority))
@@ -78,12 +80,16 @@ class WorkQueue(Generic[K]):
             return
         due = self.loop.time() + seconds
         known = self.delays.get(key)
-        if self.closed or (known is not None and known[0] <= due):
+        if self.closed or not self.open or (known is not None and known[0] <= due):
             return
         self.delays[key] = (due, priority)
         if self.metrics:
             self.metrics.retried()
         heapq.heappush(self.timers, (due, next(self.order), key))
+        if len(self.timers) > 2 * len(self.delays) + 64:
+            # Delays that were forgotten or overtaken stay in the heap until their time; they may not pile up.
+            self.timers = [(due, next(self.order), each) for each, (due, _) in self.delays.items()]
+            heapq.heapify(self.timers)
         self.set_alarm()
 
     def add_backed_off(self, key: K, priority: int = NORMAL) -> float:

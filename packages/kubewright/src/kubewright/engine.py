@@ -92,7 +92,7 @@ class Engine(Generic[T]):
         """Take up keys one after the other. A worker that was replaced leaves when its reconcile ends at last."""
         loop = asyncio.get_running_loop()
         key: Key | None = None
-        while key not in self.replaced and (taken := await self.queue.get()) is not None:
+        while key not in self.replaced and (taken := await self.next_key()) is not None:
             key, priority = taken
             self.metrics.active(1)
             started = loop.time()
@@ -103,6 +103,14 @@ class Engine(Generic[T]):
                 self.metrics.took(loop.time() - started)
                 self.queue.done(key)
         self.replaced.discard(key)
+
+    async def next_key(self) -> tuple[Key, int] | None:
+        """The next key; a cancellation that a reconcile has left behind for its worker comes out here, and is none of ours."""
+        while True:
+            try:
+                return await self.queue.get()
+            except asyncio.CancelledError as error:
+                self.go_on_after(error)
 
     async def patrol(self) -> None:
         """Replace workers whose reconcile does not stop although it was told to.

@@ -36,5 +36,3 @@ async def test_an_edit_overtakes_a_backlog_of_five_thousand_objects(real_api: Ap
         edited.set()
         await eventually(lambda: len(order) >= 2)
         assert order[1] == ("w4999", 7)
-    # The fixture removes objects one by one; these go together.
-    await asyncio.to_thread(lambda: None)

@@ -183,8 +183,18 @@ func (c *Collector) wait(ctx *simulator.Context, version string, limit limit) (*
 		case <-deadline:
 			return nil, nil
 		case <-c.wake:
-			time.Sleep(gathering)
+			c.gather()
 		}
+	}
+}
+
+// gather waits a little for more, unless all that is watched is one object, such as a task.
+func (c *Collector) gather() {
+	c.guard.Lock()
+	single := len(c.filters) == 1 && len(c.filters[0].Spec.ObjectSet) == 1 && len(c.filters[0].walks) == 0
+	c.guard.Unlock()
+	if !single {
+		time.Sleep(gathering)
 	}
 }
 
@@ -233,7 +243,7 @@ func (c *Collector) next(ctx *simulator.Context, version string, objects int, wa
 	c.guard.Lock()
 	if c.waiter != waiter {
 		c.guard.Unlock()
-		return nil, &types.RequestCanceled{}
+		return nil, <-waiter // whoever took the place away has said why
 	}
 	if c.unacked != nil {
 		defer c.guard.Unlock()

@@ -16,7 +16,7 @@ type MachineWish struct {
 	Name         string `json:"name"`
 	Datacenter   string `json:"datacenter"` // the first one by default
 	Folder       string `json:"folder"`     // the datacenter's VM folder by default
-	Host         string `json:"host"`       // the datacenter's first by default
+	Host         string `json:"host"`       // the datacenter's first that takes VMs by default
 	UUID         string `json:"uuid"`       // bios uuid
 	InstanceUUID string `json:"instanceUuid"`
 	Annotation   string `json:"annotation"`
@@ -123,12 +123,17 @@ func (i *Inventory) hostIn(datacenter *simulator.Datacenter, name string) (*simu
 		}
 		return found.(*simulator.HostSystem), nil
 	}
-	for _, host := range entities(i.own, "HostSystem") {
-		if home := datacenterOf(i.own, host); home != nil && home.Self == datacenter.Self {
-			return host.(*simulator.HostSystem), nil
+	for _, entity := range entities(i.own, "HostSystem") {
+		host, home := entity.(*simulator.HostSystem), datacenterOf(i.own, entity)
+		if home != nil && home.Self == datacenter.Self && takesMachines(host) {
+			return host, nil
 		}
 	}
-	return nil, fmt.Errorf("there is no host in datacenter %s", datacenter.Name)
+	return nil, fmt.Errorf("there is no host in datacenter %s that is connected and not in maintenance", datacenter.Name)
+}
+
+func takesMachines(host *simulator.HostSystem) bool {
+	return host.Runtime.ConnectionState == types.HostSystemConnectionStateConnected && !host.Runtime.InMaintenanceMode
 }
 
 func (i *Inventory) poolOf(host *simulator.HostSystem) types.ManagedObjectReference {

@@ -20,6 +20,8 @@ func arrange(e *Errand, body types.AnyType) {
 		e.after = func(made types.AnyType) types.BaseMethodFault { return finishClone(ctx, req, made) }
 	case *types.CreateVM_Task:
 		e.after = func(made types.AnyType) types.BaseMethodFault { return summarize(ctx, made) }
+	case *types.RegisterVM_Task:
+		e.after = func(made types.AnyType) types.BaseMethodFault { return summarize(ctx, made) }
 	case *types.ReconfigVM_Task:
 		e.after = func(types.AnyType) types.BaseMethodFault { return summarize(ctx, req.This) }
 	case *types.PowerOnVM_Task:
@@ -143,13 +145,18 @@ func powerOn(ctx *simulator.Context, vm *simulator.VirtualMachine) types.BaseMet
 	return bootGuest(ctx, vm.Self)
 }
 
-// summarize brings a VM's summary in line with its configuration.
+// summarize brings a VM's summary in line with its configuration, and sets what vCenter always sets: with an empty enum in it,
+// pyVmomi cannot read the VM's runtime or summary.
 func summarize(ctx *simulator.Context, made types.AnyType) types.BaseMethodFault {
 	vm, ok := machine(ctx, made)
 	if !ok {
 		return nil
 	}
 	ctx.WithLock(vm, func() {
+		for _, runtime := range []*types.VirtualMachineRuntimeInfo{&vm.Runtime, &vm.Summary.Runtime} {
+			runtime.FaultToleranceState = types.VirtualMachineFaultToleranceStateNotConfigured
+			runtime.RecordReplayState = types.VirtualMachineRecordReplayStateInactive
+		}
 		summary := &vm.Summary.Config
 		summary.Annotation = vm.Config.Annotation
 		if cpu := vm.Config.CpuAllocation; cpu != nil && cpu.Reservation != nil {

@@ -74,6 +74,9 @@ func TestACloneKeepsWhatItIsGiven(t *testing.T) {
 	if config.Annotation != "ours" || config.InstanceUuid != instance || config.Hardware.NumCPU != 3 || config.Hardware.MemoryMB != 3072 {
 		t.Errorf("the clone has %q %s %d %d", config.Annotation, config.InstanceUuid, config.Hardware.NumCPU, config.Hardware.MemoryMB)
 	}
+	if vm.Summary.Runtime.FaultToleranceState == "" || vm.Summary.Runtime.RecordReplayState == "" {
+		t.Error("the summary has empty enums, which pyVmomi cannot read")
+	}
 	if vm.Summary.Config.Annotation != "ours" || vm.Summary.Config.CpuReservation != 500 {
 		t.Errorf("the summary has %q %d", vm.Summary.Config.Annotation, vm.Summary.Config.CpuReservation)
 	}

@@ -8,7 +8,7 @@ TESTS ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup testenv test check format manifests verify install uninstall run manager bench lock clean
+.PHONY: help setup testenv test test-vcsim check format manifests verify install uninstall run manager bench lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,11 +22,15 @@ $(VENV)/ready: requirements/dev.txt pyproject.toml packages/kubewright/pyproject
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e packages/kubewright -e .
 	@touch $@
 
-testenv: $(VENV)/ready ## Find or build etcd, kube-apiserver and kubectl into .testenv/bin (the first build takes minutes)
+testenv: $(VENV)/ready ## Find or build etcd, kube-apiserver, kubectl and vcsim into .testenv/bin (the first build takes minutes)
 	@$(BIN)/python -m kubewright.testing.assets --into $(TESTENV)
+	@$(BIN)/python -m kubewright.testing.module testenv/vcsim --into $(TESTENV)
 
 test: testenv ## Run all tests, those on the real API server too; one of them: make test TESTS=path
 	$(BIN)/python -m pytest $(TESTS) $(ARGS)
+
+test-vcsim: ## Vet and test the simulated vCenter itself; needs go
+	cd testenv/vcsim && test -z "$$(gofmt -l .)" && go vet ./... && go test ./...
 
 check: setup ## Check format, lint, import contracts and types
 	$(BIN)/ruff format --check .

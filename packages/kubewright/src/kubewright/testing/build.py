@@ -32,6 +32,9 @@ PACKAGES = {
 BUILT_AS = {"etcd": "server"}
 PLAIN_LINE_EVERY_SECONDS = 15.0
 TAIL_CHARACTERS = 1100
+ADVICE = """\
+Go needs its module proxy (see `go env GOPROXY`) and about 4 GB of disk. Or bring your own: put etcd,
+kube-apiserver and kubectl of the pinned versions into a folder and name it in KUBEBUILDER_ASSETS."""
 
 
 class BuildFailed(ConfigError):
@@ -108,8 +111,8 @@ class Progress:
 class Builder:
     """Builds into `folder`; one run at a time, each binary whole or not at all."""
 
-    def __init__(self, folder: Path, pinned: Pins, environ: Mapping[str, str], progress: Progress) -> None:
-        self.folder, self.pinned, self.progress = folder, pinned, progress
+    def __init__(self, folder: Path, pinned: Pins, environ: Mapping[str, str], progress: Progress, advice: str = ADVICE) -> None:
+        self.folder, self.pinned, self.progress, self.advice = folder, pinned, progress, advice
         self.environ = {**environ, "GOWORK": "off"}
 
     def build(self, names: Sequence[str]) -> None:
@@ -159,7 +162,7 @@ class Builder:
             child.wait()
             child.stdout.close()
         if code:
-            raise BuildFailed(failure(text(packages_in(lines)), code, "".join(lines)))
+            raise BuildFailed(failure(text(packages_in(lines)), code, self.advice, "".join(lines)))
         return lines
 
     def toolchain(self) -> Path:
@@ -220,14 +223,9 @@ def duration(seconds: float) -> str:
     return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
 
 
-def failure(step: str, code: int, output: str) -> str:
+def failure(step: str, code: int, advice: str, output: str) -> str:
     """What went wrong, what to do, and the end of what the tool wrote."""
-    return (
-        f"{step}: failed with exit code {code}.\n"
-        "Go needs its module proxy (see `go env GOPROXY`) and about 4 GB of disk. Or bring your own: put etcd,\n"
-        "kube-apiserver and kubectl of the pinned versions into a folder and name it in KUBEBUILDER_ASSETS. The last output:\n"
-        f"{output[-TAIL_CHARACTERS:].strip()}"
-    )
+    return f"{step}: failed with exit code {code}.\n{advice} The last output:\n{output[-TAIL_CHARACTERS:].strip()}"
 
 
 @contextlib.contextmanager

@@ -1,0 +1,81 @@
+"""Building a Go module of the repository, with a small script in the place of go."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from kubewright.errors import ConfigError
+from kubewright.testing.build import BuildFailed, Progress
+from kubewright.testing.module import build_module, main
+
+GO = """
+import os, sys
+arguments = sys.argv[1:]
+if arguments[0] == "env":
+    print("go1.26.8\\nlocal")
+elif os.environ.get("FAKE_GO_FAILS"):
+    sys.exit("main.go:7: undefined: nonsense")
+else:
+    with open(os.environ["CALLS"], "a") as calls:
+        calls.write(" ".join(arguments) + "\\n")
+    with open(arguments[arguments.index("-o") + 1], "w") as program:
+        program.write("program")
+"""
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    go = tmp_path / "path" / "go"
+    go.parent.mkdir()
+    go.write_text(f"#!{sys.executable}\n{GO}")
+    go.chmod(0o755)
+    return {"PATH": str(go.parent), "XDG_CACHE_HOME": str(tmp_path / "cache"), "CALLS": str(tmp_path / "calls")}
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Path:
+    folder = tmp_path / "tool"
+    folder.mkdir()
+    (folder / "go.mod").write_text("module tool\n\ngo 1.25.0\n")
+    (folder / "go.sum").write_text("")
+    (folder / "main.go").write_text("package main\n")
+    return folder
+
+
+def build(module: Path, environ: dict[str, str]) -> list[str]:
+    """Build, and return the calls of go so far."""
+    program = build_module(module, "tool", module.parent / "bin", environ, Progress(io.StringIO()))
+    assert program.read_text() == "program"
+    return Path(environ["CALLS"]).read_text().splitlines()
+
+
+def test_it_is_built_when_a_source_changes_and_else_not(module: Path, environ: dict[str, str]) -> None:
+    assert len(build(module, environ)) == 1
+    assert len(build(module, environ)) == 1
+    (module / "main_test.go").write_text("package main\n")
+    assert len(build(module, environ)) == 1
+    (module / "main.go").write_text("package main // changed\n")
+    calls = build(module, environ)
+    assert len(calls) == 2
+    assert "-trimpath" in calls[1]
+    (module.parent / "bin" / "tool").unlink()
+    assert len(build(module, environ)) == 3
+
+
+def test_a_failed_build_leaves_nothing_and_says_why(module: Path, environ: dict[str, str]) -> None:
+    with pytest.raises(BuildFailed, match="undefined: nonsense") as caught:
+        build(module, {**environ, "FAKE_GO_FAILS": "yes"})
+    assert "etcd" not in str(caught.value)
+    assert not (module.parent / "bin" / "tool").exists()
+    assert len(build(module, environ)) == 1
+
+
+def test_a_folder_without_a_module_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigError, match=r"no go\.mod"):
+        build_module(tmp_path, "tool", tmp_path / "bin", {}, Progress(io.StringIO()))
+    assert main([str(tmp_path), "--into", str(tmp_path / "bin")]) == 1
+    assert "no go.mod" in capsys.readouterr().err

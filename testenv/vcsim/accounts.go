@@ -1,0 +1,78 @@
+package main
+
+import (
+	"sync"
+	"time"
+
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// Accounts checks passwords and locks accounts as vCenter's single sign-on does: 5 failures in 180 s, then even the right
+// password is wrong until the lock passes.
+type Accounts struct {
+	failures int
+	within   time.Duration
+	locked   time.Duration
+	now      func() time.Time
+
+	mu       sync.Mutex
+	password map[string]string
+	failed   map[string][]time.Time
+	until    map[string]time.Time
+}
+
+// NewAccounts has no accounts yet.
+func NewAccounts(failures int, within, locked time.Duration) *Accounts {
+	return &Accounts{
+		failures: failures, within: within, locked: locked, now: time.Now,
+		password: map[string]string{}, failed: map[string][]time.Time{}, until: map[string]time.Time{},
+	}
+}
+
+// Set makes an account or changes its password.
+func (a *Accounts) Set(user, password string) {
+	a.mu.Lock()
+	a.password[user] = password
+	a.mu.Unlock()
+}
+
+// Unlock forgives an account its failures.
+func (a *Accounts) Unlock(user string) {
+	a.mu.Lock()
+	delete(a.failed, user)
+	delete(a.until, user)
+	a.mu.Unlock()
+}
+
+// Locked tells whether the account is locked now.
+func (a *Accounts) Locked(user string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.now().Before(a.until[user])
+}
+
+// Valid is the answer to one attempt to log in.
+func (a *Accounts) Valid(login *types.Login) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	user, now := login.UserName, a.now()
+	if now.Before(a.until[user]) {
+		return false
+	}
+	if password, known := a.password[user]; known && password == login.Password {
+		delete(a.failed, user)
+		return true
+	}
+	recent := []time.Time{now}
+	for _, at := range a.failed[user] {
+		if now.Sub(at) < a.within {
+			recent = append(recent, at)
+		}
+	}
+	a.failed[user] = recent
+	if a.failures > 0 && len(recent) >= a.failures {
+		a.until[user] = now.Add(a.locked)
+		delete(a.failed, user)
+	}
+	return false
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"time"
+)
+
+// certificate loads the given files, or makes a self-signed certificate and writes its public half to `out` for clients.
+func certificate(s *Settings, out string) (tls.Certificate, error) {
+	if s.Certificate != "" {
+		return tls.LoadX509KeyPair(s.Certificate, s.Key)
+	}
+	made, err := selfSigned(s.TLSNames, s.TLSExpired)
+	if err != nil {
+		return made, err
+	}
+	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: made.Certificate[0]})
+	return made, os.WriteFile(out, block, 0o644)
+}
+
+func selfSigned(names []string, expired bool) (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	template := template(names, expired)
+	template.SerialNumber = serial
+	raw, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	leaf, err := x509.ParseCertificate(raw)
+	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key, Leaf: leaf}, err
+}
+
+// template is a certificate that is its own authority, so that the one file is all that a client needs.
+func template(names []string, expired bool) *x509.Certificate {
+	begins, ends := time.Now().Add(-time.Hour), time.Now().AddDate(1, 0, 0)
+	if expired {
+		begins, ends = begins.AddDate(-1, 0, 0), begins
+	}
+	made := &x509.Certificate{
+		Subject:   pkix.Name{CommonName: "vcsim"},
+		NotBefore: begins, NotAfter: ends,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		IsCA:        true, BasicConstraintsValid: true,
+	}
+	if len(names) == 0 {
+		names = []string{"localhost", "127.0.0.1", "::1"}
+	}
+	for _, name := range names {
+		if address := net.ParseIP(name); address != nil {
+			made.IPAddresses = append(made.IPAddresses, address)
+		} else {
+			made.DNSNames = append(made.DNSNames, name)
+		}
+	}
+	return made
+}

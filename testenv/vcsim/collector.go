@@ -1,0 +1,370 @@
+package main
+
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+const (
+	// gathering lets changes that come together leave together.
+	gathering = 5 * time.Millisecond
+	// pageObjects is vCenter's own limit of objects in one answer of WaitForUpdatesEx.
+	pageObjects = 100
+)
+
+// Collector answers WaitForUpdatesEx in place of the library's collector.
+//
+// Why not the library's? It reads the whole inventory again for every single update, so 1,000 hosts that change together take
+// minutes; two sessions on the default collector silence each other; a request whose client is gone swallows the updates; any
+// version is accepted; and what the library changes without telling (host.vm, childEntity, maintenance mode) never arrives.
+// How is it done here? Whatever changes is marked; the marked objects are read again and compared with what was sent last.
+type Collector struct {
+	simulator.PropertyCollector
+
+	guard     sync.Mutex // marks, versions and waiters; never held while an object is read
+	relay     *relay
+	filters   []*Filter
+	changed   marks
+	wake      chan struct{}
+	waiter    chan types.BaseMethodFault
+	closed    types.BaseMethodFault
+	version   int
+	unacked   *types.UpdateSet // sent, and not yet confirmed by a call with its version
+	unackedOn string           // the version that a client repeats when that answer was lost
+	pages     []types.UpdateSet
+
+	turn sync.Mutex // one reader at a time: the state of the filters belongs to it
+}
+
+// CreateFilter adds a filter; a property that does not exist is refused, as vCenter does.
+func (c *Collector) CreateFilter(ctx *simulator.Context, req *types.CreateFilter) soap.HasFault {
+	filter := newFilter(c, req)
+	if fault := filter.validate(ctx); fault != nil {
+		return &methods.CreateFilterBody{Fault_: simulator.Fault("", fault)}
+	}
+	ref := ctx.Session.Put(filter).Reference()
+	c.guard.Lock()
+	c.filters = append(c.filters, filter)
+	c.Filter = append(c.Filter, ref)
+	c.listen(ctx)
+	c.notify()
+	c.guard.Unlock()
+	return &methods.CreateFilterBody{Res: &types.CreateFilterResponse{Returnval: ref}}
+}
+
+// CreatePropertyCollector makes a further collector of the session.
+func (c *Collector) CreatePropertyCollector(ctx *simulator.Context, _ *types.CreatePropertyCollector) soap.HasFault {
+	made := &Collector{}
+	made.Self.Type = "PropertyCollector"
+	return &methods.CreatePropertyCollectorBody{
+		Res: &types.CreatePropertyCollectorResponse{Returnval: ctx.Session.Put(made).Reference()},
+	}
+}
+
+// DestroyPropertyCollector ends the collector, its filters and whoever waits on it.
+func (c *Collector) DestroyPropertyCollector(ctx *simulator.Context, req *types.DestroyPropertyCollector) soap.HasFault {
+	c.guard.Lock()
+	filters := c.filters
+	c.guard.Unlock()
+	c.close(ctx, &types.RequestCanceled{})
+	for _, filter := range filters {
+		ctx.Session.Remove(ctx, filter.Self)
+	}
+	ctx.Session.Remove(ctx, req.This)
+	return &methods.DestroyPropertyCollectorBody{Res: &types.DestroyPropertyCollectorResponse{}}
+}
+
+// CancelWaitForUpdates ends the waiting call with RequestCanceled.
+func (c *Collector) CancelWaitForUpdates(*types.CancelWaitForUpdates) soap.HasFault {
+	c.guard.Lock()
+	c.dismiss(&types.RequestCanceled{})
+	c.guard.Unlock()
+	return &methods.CancelWaitForUpdatesBody{Res: &types.CancelWaitForUpdatesResponse{}}
+}
+
+// WaitForUpdatesEx answers with what changed since the version; an empty version asks for everything.
+func (c *Collector) WaitForUpdatesEx(ctx *simulator.Context, req *types.WaitForUpdatesEx) soap.HasFault {
+	set, fault := c.wait(ctx, req.Version, limits(req.Options))
+	if fault != nil {
+		return &methods.WaitForUpdatesExBody{Fault_: simulator.Fault("", fault)}
+	}
+	return &methods.WaitForUpdatesExBody{Res: &types.WaitForUpdatesExResponse{Returnval: set}}
+}
+
+// WaitForUpdates is the older form without limits.
+func (c *Collector) WaitForUpdates(ctx *simulator.Context, req *types.WaitForUpdates) soap.HasFault {
+	set, fault := c.wait(ctx, req.Version, limits(nil))
+	if fault != nil {
+		return &methods.WaitForUpdatesBody{Fault_: simulator.Fault("", fault)}
+	}
+	return &methods.WaitForUpdatesBody{Res: &types.WaitForUpdatesResponse{Returnval: *set}}
+}
+
+// CheckForUpdates answers at once.
+func (c *Collector) CheckForUpdates(ctx *simulator.Context, req *types.CheckForUpdates) soap.HasFault {
+	limit := limits(nil)
+	limit.wait = 0
+	set, fault := c.wait(ctx, req.Version, limit)
+	if fault != nil {
+		return &methods.CheckForUpdatesBody{Fault_: simulator.Fault("", fault)}
+	}
+	return &methods.CheckForUpdatesBody{Res: &types.CheckForUpdatesResponse{Returnval: set}}
+}
+
+// RetrievePropertiesEx refuses unknown properties, which the library only lists as missing.
+func (c *Collector) RetrievePropertiesEx(ctx *simulator.Context, req *types.RetrievePropertiesEx) soap.HasFault {
+	body := c.PropertyCollector.RetrievePropertiesEx(ctx, req).(*methods.RetrievePropertiesExBody)
+	if body.Fault_ == nil && body.Res.Returnval != nil {
+		if fault := unknownProperty(body.Res.Returnval.Objects); fault != nil {
+			return &methods.RetrievePropertiesExBody{Fault_: simulator.Fault("", fault)}
+		}
+	}
+	return body
+}
+
+// RetrieveProperties is the older form, as strict.
+func (c *Collector) RetrieveProperties(ctx *simulator.Context, req *types.RetrieveProperties) soap.HasFault {
+	body := c.PropertyCollector.RetrieveProperties(ctx, req).(*methods.RetrievePropertiesBody)
+	if body.Fault_ == nil {
+		if fault := unknownProperty(body.Res.Returnval); fault != nil {
+			return &methods.RetrievePropertiesBody{Fault_: simulator.Fault("", fault)}
+		}
+	}
+	return body
+}
+
+type limit struct {
+	wait    time.Duration // negative: until something changes
+	objects int
+}
+
+func limits(options *types.WaitOptions) limit {
+	limit := limit{wait: -1, objects: pageObjects}
+	if options == nil {
+		return limit
+	}
+	if seconds := options.MaxWaitSeconds; seconds != nil {
+		limit.wait = time.Duration(*seconds) * time.Second
+	}
+	if max := int(options.MaxObjectUpdates); max > 0 && max < limit.objects {
+		limit.objects = max
+	}
+	return limit
+}
+
+func (c *Collector) wait(ctx *simulator.Context, version string, limit limit) (*types.UpdateSet, types.BaseMethodFault) {
+	cancelled, fault := c.enter(ctx, version)
+	if fault != nil {
+		return nil, fault
+	}
+	defer c.leave(cancelled)
+	var deadline <-chan time.Time
+	if limit.wait > 0 {
+		timer := time.NewTimer(limit.wait)
+		defer timer.Stop()
+		deadline = timer.C
+	}
+	for {
+		if set, fault := c.next(ctx, version, limit.objects, cancelled); set != nil || fault != nil {
+			return set, fault
+		}
+		if limit.wait == 0 {
+			return nil, nil
+		}
+		select {
+		case fault := <-cancelled:
+			return nil, fault
+		case <-deadline:
+			return nil, nil
+		case <-c.wake:
+			c.gather()
+		}
+	}
+}
+
+// gather waits a little for more, unless all that is watched is one object, such as a task.
+func (c *Collector) gather() {
+	c.guard.Lock()
+	single := len(c.filters) == 1 && len(c.filters[0].Spec.ObjectSet) == 1 && len(c.filters[0].walks) == 0
+	c.guard.Unlock()
+	if !single {
+		time.Sleep(gathering)
+	}
+}
+
+// enter takes the place of whoever waits: a client that calls again has given the earlier call up.
+func (c *Collector) enter(ctx *simulator.Context, version string) (chan types.BaseMethodFault, types.BaseMethodFault) {
+	c.guard.Lock()
+	defer c.guard.Unlock()
+	if c.closed != nil {
+		return nil, c.closed
+	}
+	current := strconv.Itoa(c.version)
+	switch {
+	case version == "":
+		c.restart(ctx)
+	case version == current:
+		c.unacked = nil
+	case c.unacked != nil && version == c.unackedOn:
+	default:
+		return nil, &types.InvalidCollectorVersion{}
+	}
+	c.dismiss(&types.RequestCanceled{})
+	c.waiter = make(chan types.BaseMethodFault, 1)
+	return c.waiter, nil
+}
+
+func (c *Collector) leave(waiter chan types.BaseMethodFault) {
+	c.guard.Lock()
+	if c.waiter == waiter {
+		c.waiter = nil
+	}
+	c.guard.Unlock()
+}
+
+// restart forgets what was sent; the next answer holds everything.
+func (c *Collector) restart(ctx *simulator.Context) {
+	c.listen(ctx)
+	c.unacked, c.pages, c.changed = nil, nil, marks{}
+	for _, filter := range c.filters {
+		filter.fresh = true
+	}
+}
+
+func (c *Collector) next(ctx *simulator.Context, version string, objects int, waiter chan types.BaseMethodFault) (*types.UpdateSet, types.BaseMethodFault) {
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	c.guard.Lock()
+	if c.waiter != waiter {
+		c.guard.Unlock()
+		return nil, <-waiter // whoever took the place away has said why
+	}
+	if c.unacked != nil {
+		defer c.guard.Unlock()
+		return c.unacked, nil
+	}
+	changed, filters := c.changed, append([]*Filter{}, c.filters...)
+	ready := len(c.pages) > 0
+	if !ready {
+		c.changed = marks{}
+	}
+	c.guard.Unlock()
+	var found []types.PropertyFilterUpdate
+	if !ready {
+		for _, filter := range filters {
+			if updates := filter.refresh(ctx, &changed); len(updates) > 0 {
+				found = append(found, types.PropertyFilterUpdate{Filter: filter.Self, ObjectSet: updates})
+			}
+		}
+	}
+	return c.send(version, found, objects), nil
+}
+
+func (c *Collector) send(version string, found []types.PropertyFilterUpdate, objects int) *types.UpdateSet {
+	c.guard.Lock()
+	defer c.guard.Unlock()
+	c.pages = append(c.pages, paged(found, objects)...)
+	if len(c.pages) == 0 && version != "" {
+		return nil
+	}
+	set := types.UpdateSet{}
+	if len(c.pages) > 0 {
+		set = c.pages[0]
+		c.pages = c.pages[1:]
+	}
+	c.version++
+	set.Version = strconv.Itoa(c.version)
+	c.unacked, c.unackedOn = &set, version
+	return &set
+}
+
+// mark notes a change; it is called with the object's lock held and so must not read any object.
+func (c *Collector) mark(note func(*marks)) {
+	c.guard.Lock()
+	note(&c.changed)
+	c.notify()
+	c.guard.Unlock()
+}
+
+func (c *Collector) notify() {
+	if c.wake == nil {
+		c.wake = make(chan struct{}, 1)
+	}
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (c *Collector) dismiss(fault types.BaseMethodFault) {
+	if c.waiter != nil {
+		c.waiter <- fault
+		c.waiter = nil
+	}
+}
+
+func (c *Collector) listen(ctx *simulator.Context) {
+	c.notify()
+	if c.relay == nil {
+		c.relay = newRelay(c)
+		ctx.Map.AddHandler(c.relay)
+	}
+}
+
+// close ends the collector with the session or by its own wish; waiting calls get the fault.
+func (c *Collector) close(ctx *simulator.Context, fault types.BaseMethodFault) {
+	c.guard.Lock()
+	defer c.guard.Unlock()
+	if c.relay != nil {
+		ctx.Map.RemoveHandler(c.relay)
+		c.relay = nil
+	}
+	c.closed, c.filters, c.Filter = fault, nil, nil
+	c.dismiss(fault)
+}
+
+// waiting tells whether a call is open.
+func (c *Collector) waiting() bool {
+	c.guard.Lock()
+	defer c.guard.Unlock()
+	return c.waiter != nil
+}
+
+// paged splits updates into answers of at most `objects` objects; all but the last say that they are truncated.
+func paged(found []types.PropertyFilterUpdate, objects int) []types.UpdateSet {
+	var pages []types.UpdateSet
+	room := 0
+	for _, update := range found {
+		for rest := update.ObjectSet; len(rest) > 0; {
+			if room == 0 {
+				pages = append(pages, types.UpdateSet{Truncated: types.NewBool(true)})
+				room = objects
+			}
+			take := min(room, len(rest))
+			last := &pages[len(pages)-1]
+			last.FilterSet = append(last.FilterSet, types.PropertyFilterUpdate{Filter: update.Filter, ObjectSet: rest[:take]})
+			rest, room = rest[take:], room-take
+		}
+	}
+	if len(pages) > 0 {
+		pages[len(pages)-1].Truncated = nil
+	}
+	return pages
+}
+
+func unknownProperty(objects []types.ObjectContent) types.BaseMethodFault {
+	for _, object := range objects {
+		for _, missing := range object.MissingSet {
+			if invalid, ok := missing.Fault.Fault.(*types.InvalidProperty); ok {
+				return invalid
+			}
+		}
+	}
+	return nil
+}

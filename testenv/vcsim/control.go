@@ -1,0 +1,131 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// Control is the endpoint for tests: HTTP and JSON, on loopback, without a password.
+type Control struct {
+	Gate      *Gate
+	Accounts  *Accounts
+	Inventory *Inventory
+	REST      *REST
+	Outages   *Outages
+}
+
+// nothing is the body of calls that need none.
+type nothing struct{}
+
+// Handler routes the calls; GET / lists them.
+func (c *Control) Handler() http.Handler {
+	routes := c.routes()
+	mux := http.NewServeMux()
+	for pattern, handler := range routes {
+		mux.HandleFunc(pattern, handler)
+	}
+	mux.HandleFunc("GET /{$}", reply(func(nothing) (any, error) { return slices.Sorted(maps.Keys(routes)), nil }))
+	return mux
+}
+
+func (c *Control) routes() map[string]http.HandlerFunc {
+	routes := map[string]http.HandlerFunc{
+		"GET /clock":            reply(func(nothing) (any, error) { return map[string]any{"time": time.Now()}, nil }),
+		"GET /calls":            reply(func(nothing) (any, error) { return c.Gate.Calls.Counts(), nil }),
+		"DELETE /calls":         reply(func(nothing) (any, error) { c.Gate.Calls.ResetCounts(); return nil, nil }),
+		"GET /ledger":           reply(func(nothing) (any, error) { return c.Gate.Calls.Ledger(), nil }),
+		"DELETE /ledger":        reply(func(nothing) (any, error) { c.Gate.Calls.ResetLedger(); return nil, nil }),
+		"GET /sessions":         reply(c.sessions),
+		"POST /sessions/expire": reply(c.expire),
+		"GET /rules":            reply(func(nothing) (any, error) { return c.Gate.Rules.List(), nil }),
+		"POST /rules":           reply(func(rule Rule) (any, error) { return nil, c.Gate.Rules.Add(rule) }),
+		"DELETE /rules":         reply(func(nothing) (any, error) { c.Gate.Rules.Clear(); return nil, nil }),
+		"POST /outage":          reply(c.outage),
+		"POST /accounts":        reply(c.account),
+	}
+	maps.Copy(routes, c.inventoryRoutes())
+	return routes
+}
+
+func (c *Control) sessions(nothing) (any, error) {
+	return map[string]any{"soap": c.Gate.Sessions.View(), "rest": c.REST.View()}, nil
+}
+
+// Expiry says which sessions end; SOAP and REST sessions alike.
+type Expiry struct {
+	All  bool   `json:"all"`
+	User string `json:"user"`
+	Key  string `json:"key"`
+}
+
+func (e Expiry) fits(user, key string) bool {
+	return e.All || (e.User != "" && e.User == user) || (e.Key != "" && e.Key == key)
+}
+
+func (c *Control) expire(which Expiry) (any, error) {
+	if which == (Expiry{}) {
+		return nil, fmt.Errorf("say which sessions: all, user or key")
+	}
+	soap := c.Gate.Sessions.End(func(live types.UserSession) bool { return which.fits(live.UserName, live.Key) })
+	rest := c.REST.End(func(session RESTSession) bool { return which.fits(session.User, session.Key) })
+	return map[string]int{"ended": soap + rest}, nil
+}
+
+// Outage is a time during which the server does not answer.
+type Outage struct {
+	How    string   `json:"how"` // "503", "reset", "hang"; empty ends it
+	Length Duration `json:"length"`
+}
+
+func (c *Control) outage(wish Outage) (any, error) {
+	if !slices.Contains([]string{"", "503", "reset", "hang"}, wish.How) {
+		return nil, fmt.Errorf("how is %q, and can be 503, reset, hang or empty", wish.How)
+	}
+	c.Outages.Begin(wish.How, time.Duration(wish.Length))
+	return nil, nil
+}
+
+// Account is an account to be made, changed or unlocked.
+type Account struct {
+	User     string `json:"user"`
+	Password string `json:"password"`
+	Unlock   bool   `json:"unlock"`
+}
+
+func (c *Control) account(wish Account) (any, error) {
+	if wish.Password != "" {
+		c.Accounts.Set(wish.User, wish.Password)
+	}
+	if wish.Unlock {
+		c.Accounts.Unlock(wish.User)
+	}
+	return map[string]bool{"locked": c.Accounts.Locked(wish.User)}, nil
+}
+
+// reply turns a function of a JSON body into a handler; its error is the answer's text, with status 400.
+func reply[Wish any](act func(Wish) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, request *http.Request) {
+		var wish Wish
+		if request.Method == http.MethodPost {
+			decoder := json.NewDecoder(request.Body)
+			decoder.DisallowUnknownFields()
+			if err := decoder.Decode(&wish); err != nil {
+				http.Error(w, "the body is not what is expected here: "+err.Error(), http.StatusBadRequest)
+				return
+			}
+		}
+		result, err := act(wish)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(result)
+	}
+}

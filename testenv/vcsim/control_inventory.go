@@ -1,0 +1,278 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+func (c *Control) inventoryRoutes() map[string]http.HandlerFunc {
+	return map[string]http.HandlerFunc{
+		"GET /entities":     reply(c.entities),
+		"POST /rename":      reply(c.rename),
+		"POST /host":        reply(c.host),
+		"POST /power":       reply(c.power),
+		"POST /move":        reply(c.move),
+		"POST /create":      reply(c.create),
+		"POST /delete":      reply(c.delete),
+		"POST /guest":       reply(c.guest),
+		"POST /gpu":         reply(c.gpu),
+		"GET /fcds":         reply(func(nothing) (any, error) { return c.Inventory.Disks(), nil }),
+		"POST /fcds":        reply(c.createDisk),
+		"POST /fcds/delete": reply(c.deleteDisk),
+		"POST /fcds/attach": reply(c.attachDisk),
+		"POST /attribute":   reply(c.attribute),
+		"POST /tag":         reply(c.tag),
+		"POST /stats":       reply(c.stats),
+		"POST /property":    reply(c.property),
+		"POST /churn":       reply(func(nothing) (any, error) { return map[string]int{"changed": churn(c.Inventory.context())}, nil }),
+	}
+}
+
+// entities lists all entities, so that a test can go from names to references without a session.
+func (c *Control) entities(nothing) (any, error) {
+	list := []map[string]string{}
+	for _, entity := range entities(c.Inventory.own, "") {
+		ref := entity.Reference()
+		list = append(list, map[string]string{"type": ref.Type, "ref": ref.Value, "name": nameOf(entity), "path": pathOf(c.Inventory.own, entity)})
+	}
+	return list, nil
+}
+
+// Rename is a new name for an entity; `of` is everywhere a reference's value, a name or a path.
+type Rename struct {
+	Of   string `json:"of"`
+	Name string `json:"name"`
+}
+
+func (c *Control) rename(wish Rename) (any, error) {
+	entity, err := lookup(c.Inventory.own, "", wish.Of)
+	if err != nil {
+		return nil, err
+	}
+	if host, ok := entity.(*simulator.HostSystem); ok {
+		c.Inventory.nameHost(host, wish.Name) // vCenter has no call for this: a host is added again under its new name
+		return nil, nil
+	}
+	return nil, done(object.NewCommon(c.Inventory.client, entity.Reference()).Rename(context.Background(), wish.Name))
+}
+
+// HostState is what becomes of a host; what is not given stays.
+type HostState struct {
+	Host        string `json:"host"`
+	Connected   *bool  `json:"connected"`
+	Maintenance *bool  `json:"maintenance"`
+	GPUs        *int   `json:"gpus"`
+	GPUKind     string `json:"gpuKind"` // shared or direct
+}
+
+func (c *Control) host(wish HostState) (any, error) {
+	entity, err := lookup(c.Inventory.own, "HostSystem", wish.Host)
+	if err != nil {
+		return nil, err
+	}
+	host, ctx := object.NewHostSystem(c.Inventory.client, entity.Reference()), context.Background()
+	if wish.Connected != nil && *wish.Connected {
+		err = done(host.Reconnect(ctx, nil, nil))
+	} else if wish.Connected != nil {
+		err = done(host.Disconnect(ctx))
+	}
+	if err == nil && wish.Maintenance != nil {
+		if *wish.Maintenance {
+			err = done(host.EnterMaintenanceMode(ctx, 0, false, nil))
+		} else {
+			err = done(host.ExitMaintenanceMode(ctx, 0))
+		}
+	}
+	if wish.GPUs != nil {
+		fitGPUs(c.Inventory.context(), entity.(*simulator.HostSystem), wish.GPUKind, *wish.GPUs)
+	}
+	return nil, err
+}
+
+// Power switches a VM on or off.
+type Power struct {
+	VM string `json:"vm"`
+	On bool   `json:"on"`
+}
+
+func (c *Control) power(wish Power) (any, error) {
+	vm, err := lookup(c.Inventory.own, "VirtualMachine", wish.VM)
+	if err != nil {
+		return nil, err
+	}
+	return nil, c.Inventory.Power(vm.Reference(), wish.On)
+}
+
+// Move puts a VM on another host.
+type Move struct {
+	VM   string `json:"vm"`
+	Host string `json:"host"`
+}
+
+func (c *Control) move(wish Move) (any, error) {
+	vm, err := lookup(c.Inventory.own, "VirtualMachine", wish.VM)
+	if err != nil {
+		return nil, err
+	}
+	host, err := lookup(c.Inventory.own, "HostSystem", wish.Host)
+	if err != nil {
+		return nil, err
+	}
+	return nil, c.Inventory.Move(vm.Reference(), host.Reference())
+}
+
+func (c *Control) create(wish MachineWish) (any, error) {
+	ref, err := c.Inventory.MakeMachine(wish)
+	return map[string]string{"ref": ref.Value}, err
+}
+
+// Target names one entity.
+type Target struct {
+	Of string `json:"of"`
+}
+
+func (c *Control) delete(wish Target) (any, error) {
+	entity, err := lookup(c.Inventory.own, "", wish.Of)
+	if err != nil {
+		return nil, err
+	}
+	return nil, c.Inventory.Delete(entity)
+}
+
+// Guest says whether Tools report in a VM.
+type Guest struct {
+	VM    string `json:"vm"`
+	Tools bool   `json:"tools"`
+}
+
+func (c *Control) guest(wish Guest) (any, error) {
+	entity, err := lookup(c.Inventory.own, "VirtualMachine", wish.VM)
+	if err != nil {
+		return nil, err
+	}
+	vm, ctx := entity.(*simulator.VirtualMachine), c.Inventory.context()
+	ctx.WithLock(vm, func() {
+		vm.Config.ExtraConfig = slices.DeleteFunc(slices.Clone(vm.Config.ExtraConfig), func(option types.BaseOptionValue) bool {
+			return option.GetOptionValue().Key == toolsOption
+		})
+	})
+	if wish.Tools {
+		c.Inventory.giveTools(vm)
+	} else {
+		haltGuest(ctx, vm.Self)
+	}
+	return nil, nil
+}
+
+// GPU is a GPU for a VM.
+type GPU struct {
+	VM   string `json:"vm"`
+	Kind string `json:"kind"`
+}
+
+func (c *Control) gpu(wish GPU) (any, error) { return nil, c.Inventory.GiveGPU(wish.VM, wish.Kind) }
+
+func (c *Control) createDisk(wish DiskWish) (any, error) {
+	id, err := c.Inventory.MakeDisk(wish)
+	return map[string]string{"id": id}, err
+}
+
+// Disk names a disk, and the VM that is to use it.
+type Disk struct {
+	Disk string `json:"disk"`
+	VM   string `json:"vm"`
+}
+
+func (c *Control) deleteDisk(wish Disk) (any, error) {
+	return map[string]int{"deleted": c.Inventory.DeleteDisks(wish.Disk)}, nil
+}
+
+func (c *Control) attachDisk(wish Disk) (any, error) {
+	return nil, c.Inventory.AttachDisk(wish.Disk, wish.VM)
+}
+
+// Attribute is the value of a custom attribute.
+type Attribute struct {
+	Of    string `json:"of"`
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+func (c *Control) attribute(wish Attribute) (any, error) {
+	entity, err := lookup(c.Inventory.own, "", wish.Of)
+	if err != nil {
+		return nil, err
+	}
+	manager, err := object.GetCustomFieldsManager(c.Inventory.client)
+	if err != nil {
+		return nil, err
+	}
+	key, err := manager.FindKey(context.Background(), wish.Name)
+	if err != nil {
+		made, err := manager.Add(context.Background(), wish.Name, entity.Reference().Type, nil, nil)
+		if err != nil {
+			return nil, err
+		}
+		key = made.Key
+	}
+	err = manager.Set(context.Background(), entity.Reference(), key, wish.Value)
+	touch(c.Inventory.context(), entity.Reference())
+	return nil, err
+}
+
+// Tag is a tag on an entity.
+type Tag struct {
+	Of       string `json:"of"`
+	Category string `json:"category"`
+	Tag      string `json:"tag"`
+	Detach   bool   `json:"detach"`
+}
+
+func (c *Control) tag(wish Tag) (any, error) {
+	entity, err := lookup(c.Inventory.own, "", wish.Of)
+	if err != nil {
+		return nil, err
+	}
+	return nil, c.REST.Tag(entity.Reference(), wish.Category, wish.Tag, !wish.Detach)
+}
+
+// Stats are quickStats of one entity by their wire names.
+type Stats struct {
+	Of    string                     `json:"of"`
+	Stats map[string]json.RawMessage `json:"stats"`
+}
+
+func (c *Control) stats(wish Stats) (any, error) {
+	entity, err := lookup(c.Inventory.own, "", wish.Of)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(wish.Stats)) {
+		if err := setProperty(c.Inventory.context(), entity, "summary.quickStats."+name, wish.Stats[name]); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// Property is a value for any property of any entity, as JSON with wire names.
+type Property struct {
+	Of       string          `json:"of"`
+	Property string          `json:"property"`
+	Value    json.RawMessage `json:"value"`
+}
+
+func (c *Control) property(wish Property) (any, error) {
+	entity, err := lookup(c.Inventory.own, "", wish.Of)
+	if err != nil {
+		return nil, err
+	}
+	return nil, setProperty(c.Inventory.context(), entity, wish.Property, wish.Value)
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/types"
+	"github.com/vmware/govmomi/vslm"
+)
+
+// DiskWish is a First Class Disk to be made; what is empty is chosen.
+type DiskWish struct {
+	Name         string `json:"name"`
+	ID           string `json:"id"`
+	SizeMB       int64  `json:"sizeMB"`
+	Datastore    string `json:"datastore"`    // the first one by default
+	Provisioning string `json:"provisioning"` // thin, eagerZeroedThick or lazyZeroedThick
+}
+
+// DiskView is a First Class Disk as the control endpoint shows it.
+type DiskView struct {
+	Name      string   `json:"name"`
+	ID        string   `json:"id"`
+	SizeMB    int64    `json:"sizeMB"`
+	Datastore string   `json:"datastore"`
+	Path      string   `json:"path"`
+	Consumers []string `json:"consumers"`
+}
+
+// MakeDisk makes a First Class Disk and returns its id.
+func (i *Inventory) MakeDisk(wish DiskWish) (string, error) {
+	datastore, err := i.datastore(wish.Datastore)
+	if err != nil {
+		return "", err
+	}
+	spec := types.VslmCreateSpec{
+		Name: cmp.Or(wish.Name, "pvc-"+uuid.NewString()), CapacityInMB: cmp.Or(wish.SizeMB, 1024), KeepAfterDeleteVm: types.NewBool(true),
+		BackingSpec: &types.VslmCreateSpecDiskFileBackingSpec{
+			VslmCreateSpecBackingSpec: types.VslmCreateSpecBackingSpec{Datastore: datastore},
+			ProvisioningType:          cmp.Or(wish.Provisioning, "thin"),
+		},
+	}
+	task, err := vslm.NewObjectManager(i.client).CreateDisk(context.Background(), spec)
+	if err != nil {
+		return "", err
+	}
+	info, err := task.WaitForResult(context.Background(), nil)
+	if err != nil {
+		return "", err
+	}
+	made, ok := info.Result.(types.VStorageObject)
+	if !ok {
+		return "", fmt.Errorf("making a disk gave a %T", info.Result)
+	}
+	if wish.ID == "" {
+		return made.Config.Id.Id, nil
+	}
+	return wish.ID, i.renumber(datastore, made.Config.Id, wish.ID)
+}
+
+// renumber gives a disk an id of our choosing; the API has no way to do so.
+func (i *Inventory) renumber(datastore types.ManagedObjectReference, from types.ID, to string) error {
+	ctx, manager := i.context(), i.own.Map.VStorageObjectManager()
+	var err error
+	ctx.WithLock(manager, func() {
+		disks := manager.Catalog()[datastore]
+		disk := disks[from]
+		if disk == nil {
+			err = fmt.Errorf("the new disk %s is not in the catalog", from.Id)
+			return
+		}
+		delete(disks, from)
+		disk.Config.Id.Id = to
+		disks[disk.Config.Id] = disk
+	})
+	return err
+}
+
+// DeleteDisks deletes the disks of a name or id, also while a VM uses them, and tells how many there were.
+func (i *Inventory) DeleteDisks(what string) int {
+	ctx, manager, count := i.context(), i.own.Map.VStorageObjectManager(), 0
+	ctx.WithLock(manager, func() {
+		for _, disks := range manager.Catalog() {
+			for id, disk := range disks {
+				if id.Id == what || disk.Config.Name == what {
+					delete(disks, id)
+					count++
+				}
+			}
+		}
+	})
+	return count
+}
+
+// Disks lists all First Class Disks by name.
+func (i *Inventory) Disks() []DiskView {
+	ctx, manager, views := i.context(), i.own.Map.VStorageObjectManager(), []DiskView{}
+	ctx.WithLock(manager, func() {
+		for datastore, disks := range manager.Catalog() {
+			for _, disk := range disks {
+				views = append(views, i.viewDisk(datastore, disk))
+			}
+		}
+	})
+	slices.SortFunc(views, func(a, b DiskView) int { return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID)) })
+	return views
+}
+
+func (i *Inventory) viewDisk(datastore types.ManagedObjectReference, disk *simulator.VStorageObject) DiskView {
+	view := DiskView{Name: disk.Config.Name, ID: disk.Config.Id.Id, SizeMB: disk.Config.CapacityInMB, Consumers: []string{}}
+	if home, ok := i.own.Map.Get(datastore).(*simulator.Datastore); ok {
+		view.Datastore = home.Name
+	}
+	if backing, ok := disk.Config.Backing.(*types.BaseConfigInfoDiskFileBackingInfo); ok {
+		view.Path = backing.FilePath
+	}
+	for _, consumer := range disk.Config.ConsumerId {
+		view.Consumers = append(view.Consumers, consumer.Id)
+	}
+	return view
+}
+
+// AttachDisk says that a VM uses a disk; an empty VM says that none does.
+func (i *Inventory) AttachDisk(what, vm string) error {
+	consumers := []types.ID(nil)
+	if vm != "" {
+		user, err := lookup(i.own, "VirtualMachine", vm)
+		if err != nil {
+			return err
+		}
+		consumers = []types.ID{{Id: user.(*simulator.VirtualMachine).Config.Uuid}}
+	}
+	ctx, manager, found := i.context(), i.own.Map.VStorageObjectManager(), false
+	ctx.WithLock(manager, func() {
+		for _, disks := range manager.Catalog() {
+			for id, disk := range disks {
+				if id.Id == what || disk.Config.Name == what {
+					disk.Config.ConsumerId, found = consumers, true
+				}
+			}
+		}
+	})
+	if !found {
+		return fmt.Errorf("there is no First Class Disk %q", what)
+	}
+	return nil
+}
+
+func (i *Inventory) datastore(name string) (types.ManagedObjectReference, error) {
+	if name == "" {
+		return entities(i.own, "Datastore")[0].Reference(), nil
+	}
+	found, err := lookup(i.own, "Datastore", name)
+	if err != nil {
+		return types.ManagedObjectReference{}, err
+	}
+	return found.Reference(), nil
+}
+
+func (i *Inventory) makeDisks(s *Settings) error {
+	for _, text := range s.DiskNames {
+		name, id, _ := strings.Cut(text, "=")
+		if _, err := i.MakeDisk(DiskWish{Name: name, ID: id}); err != nil {
+			return fmt.Errorf("disk %s: %w", name, err)
+		}
+	}
+	datastores := entities(i.own, "Datastore")
+	for number := range s.Disks {
+		home := datastores[number%len(datastores)].Reference().Value
+		if _, err := i.MakeDisk(DiskWish{Datastore: home}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

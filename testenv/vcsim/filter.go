@@ -1,0 +1,208 @@
+package main
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+type values map[string]types.AnyType
+
+// Filter is one PropertyFilter with what its client has been told of each object.
+type Filter struct {
+	mo.PropertyFilter
+
+	collector *Collector
+	fresh     bool
+	sent      map[types.ManagedObjectReference]values
+	walks     map[string]struct{} // properties through which the filter reaches its objects
+}
+
+func newFilter(collector *Collector, req *types.CreateFilter) *Filter {
+	filter := &Filter{collector: collector, fresh: true, walks: map[string]struct{}{}}
+	filter.Self.Type = "PropertyFilter"
+	filter.Spec, filter.PartialUpdates = req.Spec, req.PartialUpdates
+	for _, object := range filter.Spec.ObjectSet {
+		filter.learn(object.SelectSet)
+	}
+	return filter
+}
+
+func (f *Filter) learn(specs []types.BaseSelectionSpec) {
+	for _, spec := range specs {
+		if walk, ok := spec.(*types.TraversalSpec); ok {
+			f.walks[walk.Path] = struct{}{}
+			f.learn(walk.SelectSet)
+		}
+	}
+}
+
+// DestroyPropertyFilter takes the filter from its collector.
+func (f *Filter) DestroyPropertyFilter(ctx *simulator.Context, req *types.DestroyPropertyFilter) soap.HasFault {
+	c := f.collector
+	c.guard.Lock()
+	c.filters = slices.DeleteFunc(slices.Clone(c.filters), func(other *Filter) bool { return other == f })
+	simulator.RemoveReference(&c.Filter, f.Self)
+	c.guard.Unlock()
+	ctx.Session.Remove(ctx, req.This)
+	return &methods.DestroyPropertyFilterBody{Res: &types.DestroyPropertyFilterResponse{}}
+}
+
+// validate reads one object of each kind, to find properties that do not exist.
+func (f *Filter) validate(ctx *simulator.Context) types.BaseMethodFault {
+	members, fault := f.members(ctx)
+	if fault != nil {
+		return fault
+	}
+	one := map[string]types.ManagedObjectReference{}
+	for ref := range members {
+		one[ref.Type] = ref
+	}
+	return unknownProperty(f.read(ctx, slices.Collect(maps.Values(one))))
+}
+
+// refresh compares the filter's objects with what was sent, and returns what is new.
+func (f *Filter) refresh(ctx *simulator.Context, changed *marks) []types.ObjectUpdate {
+	if f.fresh {
+		f.sent = map[types.ManagedObjectReference]values{}
+	}
+	var left []types.ObjectUpdate
+	look := map[types.ManagedObjectReference]struct{}{}
+	if f.fresh || f.moved(changed) {
+		members, _ := f.members(ctx)
+		for ref := range members {
+			if _, known := f.sent[ref]; !known {
+				look[ref] = struct{}{}
+			}
+		}
+		for ref := range f.sent {
+			if _, member := members[ref]; !member {
+				left = append(left, f.forget(ref))
+			}
+		}
+	}
+	f.fresh = false
+	for ref := range changed.changed {
+		if _, known := f.sent[ref]; known {
+			look[ref] = struct{}{}
+		}
+	}
+	for ref := range changed.gone {
+		delete(look, ref)
+		if _, known := f.sent[ref]; known {
+			left = append(left, f.forget(ref))
+		}
+	}
+	return append(left, f.compare(ctx, slices.Collect(maps.Keys(look)))...)
+}
+
+// moved tells whether objects may have come into the filter's sight or left it.
+func (f *Filter) moved(changed *marks) bool {
+	for path := range changed.paths {
+		if _, walked := f.walks[path]; walked || (path == "" && f.walksInventory()) {
+			return true
+		}
+	}
+	for _, spec := range f.Spec.PropSet {
+		for kind := range changed.kinds {
+			if spec.Type == kind || spec.Type == "ManagedEntity" || derived[kind] == spec.Type {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// walksInventory tells whether more than a view leads to the objects; views announce their changes themselves.
+func (f *Filter) walksInventory() bool {
+	_, view := f.walks["view"]
+	return len(f.walks) > 1 || (len(f.walks) == 1 && !view)
+}
+
+var derived = map[string]string{
+	"ClusterComputeResource": "ComputeResource",
+	"VirtualApp":             "ResourcePool",
+	"StoragePod":             "Folder",
+}
+
+func (f *Filter) forget(ref types.ManagedObjectReference) types.ObjectUpdate {
+	delete(f.sent, ref)
+	return types.ObjectUpdate{Kind: types.ObjectUpdateKindLeave, Obj: ref}
+}
+
+func (f *Filter) compare(ctx *simulator.Context, refs []types.ManagedObjectReference) []types.ObjectUpdate {
+	slices.SortFunc(refs, byReference)
+	var updates []types.ObjectUpdate
+	for _, content := range f.read(ctx, refs) {
+		now := values{}
+		for _, property := range content.PropSet {
+			now[property.Name] = property.Val
+		}
+		before, known := f.sent[content.Obj]
+		f.sent[content.Obj] = now
+		changes := differences(before, now)
+		switch {
+		case !known:
+			updates = append(updates, types.ObjectUpdate{Kind: types.ObjectUpdateKindEnter, Obj: content.Obj, ChangeSet: changes})
+		case len(changes) > 0:
+			updates = append(updates, types.ObjectUpdate{Kind: types.ObjectUpdateKindModify, Obj: content.Obj, ChangeSet: changes})
+		}
+	}
+	return updates
+}
+
+func differences(before, now values) []types.PropertyChange {
+	var changes []types.PropertyChange
+	for _, name := range slices.Sorted(maps.Keys(now)) {
+		if old, known := before[name]; !known || !reflect.DeepEqual(old, now[name]) {
+			changes = append(changes, types.PropertyChange{Name: name, Op: types.PropertyChangeOpAssign, Val: now[name]})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if _, still := now[name]; !still {
+			changes = append(changes, types.PropertyChange{Name: name, Op: types.PropertyChangeOpAssign})
+		}
+	}
+	return changes
+}
+
+// members finds the filter's objects without reading their properties.
+func (f *Filter) members(ctx *simulator.Context) (map[types.ManagedObjectReference]struct{}, types.BaseMethodFault) {
+	spec := f.Spec
+	spec.PropSet = nil
+	for _, set := range f.Spec.PropSet {
+		spec.PropSet = append(spec.PropSet, types.PropertySpec{Type: set.Type})
+	}
+	objects, fault := retrieve(ctx, spec)
+	members := make(map[types.ManagedObjectReference]struct{}, len(objects))
+	for _, object := range objects {
+		members[object.Obj] = struct{}{}
+	}
+	return members, fault
+}
+
+func (f *Filter) read(ctx *simulator.Context, refs []types.ManagedObjectReference) []types.ObjectContent {
+	spec := types.PropertyFilterSpec{PropSet: f.Spec.PropSet, ReportMissingObjectsInResults: types.NewBool(true)}
+	for _, ref := range refs {
+		spec.ObjectSet = append(spec.ObjectSet, types.ObjectSpec{Obj: ref})
+	}
+	objects, _ := retrieve(ctx, spec)
+	return objects
+}
+
+func retrieve(ctx *simulator.Context, spec types.PropertyFilterSpec) ([]types.ObjectContent, types.BaseMethodFault) {
+	library := &simulator.PropertyCollector{}
+	req := &types.RetrievePropertiesEx{SpecSet: []types.PropertyFilterSpec{spec}}
+	body := library.RetrievePropertiesEx(ctx, req).(*methods.RetrievePropertiesExBody)
+	if body.Fault_ != nil {
+		fault, _ := body.Fault_.Detail.Fault.(types.BaseMethodFault)
+		return nil, fault
+	}
+	return body.Res.Returnval.Objects, nil
+}

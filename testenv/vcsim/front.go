@@ -1,0 +1,199 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// Front is the HTTP side of the gate: outages, the limit of sessions, REST counters, and words for faults.
+type Front struct {
+	Next     http.Handler
+	Calls    *Calls
+	Sessions *Sessions
+	REST     *REST
+	Max      int // sessions
+	Own      func() *simulator.Context
+
+	outages Outages
+}
+
+// ServeHTTP implements http.Handler.
+func (f *Front) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	if f.outages.serve(w, request) {
+		return
+	}
+	if f.full(request) {
+		http.Error(w, "503 Service Unavailable: out of HTTP sessions", http.StatusServiceUnavailable)
+		return
+	}
+	if !isSOAP(request) {
+		f.countREST(request)
+		f.Next.ServeHTTP(w, request)
+		return
+	}
+	body, err := io.ReadAll(request.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	request.Body = io.NopCloser(bytes.NewReader(body))
+	answer := &answer{ResponseWriter: w}
+	f.Next.ServeHTTP(answer, request)
+	if method := methodIn(body); method != "" && !reads(method) {
+		touch(f.Own(), mentioned(body)...)
+	}
+	answer.finish()
+}
+
+// full tells whether a request would need a new session when there are too many; vCenter answers 503 even to RetrieveServiceContent.
+func (f *Front) full(request *http.Request) bool {
+	if f.Max <= 0 {
+		return false
+	}
+	live := f.Sessions.Live()
+	if len(live)+len(f.REST.View()) < f.Max {
+		return false
+	}
+	if request.Header.Get("vmware-api-session-id") != "" {
+		return false
+	}
+	cookie, err := request.Cookie(soap.SessionCookieName)
+	if err != nil {
+		return true
+	}
+	for _, session := range live {
+		if session.Key == cookie.Value {
+			return false
+		}
+	}
+	return true
+}
+
+func isSOAP(request *http.Request) bool {
+	path := request.URL.Path
+	return request.Method == http.MethodPost && !strings.HasPrefix(path, "/rest") && !strings.HasPrefix(path, "/api")
+}
+
+func (f *Front) countREST(request *http.Request) {
+	name, changes := restCall(request)
+	f.Calls.Count(name)
+	if changes {
+		f.Calls.Note(Entry{Time: time.Now(), Method: name, Object: request.URL.Path, Session: request.Header.Get("vmware-api-session-id")})
+	}
+}
+
+var (
+	method  = regexp.MustCompile(`<(?:\w+:)?Body[^>]*>\s*<(?:\w+:)?(\w+)`)
+	mention = regexp.MustCompile(`type="(\w+)"[^>]*>([\w-]+)<`)
+)
+
+func methodIn(body []byte) string {
+	if found := method.FindSubmatch(body); found != nil {
+		return string(found[1])
+	}
+	return ""
+}
+
+// mentioned lists the objects that a request names: the library may have changed them without telling.
+func mentioned(body []byte) []types.ManagedObjectReference {
+	var refs []types.ManagedObjectReference
+	for _, found := range mention.FindAllSubmatch(body, -1) {
+		refs = append(refs, types.ManagedObjectReference{Type: string(found[1]), Value: string(found[2])})
+	}
+	return refs
+}
+
+// answer holds failed answers back, to give them words.
+type answer struct {
+	http.ResponseWriter
+	failed bool
+	body   bytes.Buffer
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (a *answer) WriteHeader(status int) {
+	if status == http.StatusInternalServerError {
+		a.failed = true
+		return
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (a *answer) Write(data []byte) (int, error) {
+	if a.failed {
+		return a.body.Write(data)
+	}
+	return a.ResponseWriter.Write(data)
+}
+
+func (a *answer) finish() {
+	if a.failed {
+		a.ResponseWriter.Header().Set("Content-Type", "text/xml; charset=utf-8")
+		a.ResponseWriter.WriteHeader(http.StatusInternalServerError)
+		_, _ = a.ResponseWriter.Write(worded(a.body.Bytes()))
+	}
+}
+
+// Outages lets the server be down for a while without losing its state.
+type Outages struct {
+	mu   sync.Mutex
+	how  string
+	done chan struct{}
+}
+
+// Begin starts an outage: "503" answers so, "reset" closes connections, "hang" keeps them open and silent. An empty how ends it.
+func (o *Outages) Begin(how string, length time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.done != nil {
+		close(o.done)
+	}
+	o.how, o.done = how, nil
+	if how == "" {
+		return
+	}
+	done := make(chan struct{})
+	o.done = done
+	if length > 0 {
+		time.AfterFunc(length, func() { o.end(done) })
+	}
+}
+
+func (o *Outages) end(done chan struct{}) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.done == done {
+		close(done)
+		o.how, o.done = "", nil
+	}
+}
+
+// serve answers a request during an outage; false when there is none.
+func (o *Outages) serve(w http.ResponseWriter, request *http.Request) bool {
+	o.mu.Lock()
+	how, done := o.how, o.done
+	o.mu.Unlock()
+	switch how {
+	case "":
+		return false
+	case "503":
+		http.Error(w, "503 Service Unavailable", http.StatusServiceUnavailable)
+		return true
+	case "hang":
+		select {
+		case <-done:
+		case <-request.Context().Done():
+		}
+	}
+	panic(http.ErrAbortHandler)
+}

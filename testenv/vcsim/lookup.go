@@ -1,0 +1,99 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// lookup is the one entity of a kind that is meant: by reference (vm-12), by name, or by path (/DC0/vm/vm-operator). An empty
+// kind is any but the ComputeResource around a standalone host, which bears the host's name.
+func lookup(ctx *simulator.Context, kind, what string) (mo.Entity, error) {
+	var found []mo.Entity
+	for _, entity := range entities(ctx, kind) {
+		if ref := entity.Reference(); ref.Value == what || ref.String() == what {
+			return entity, nil
+		}
+		if kind == "" && entity.Reference().Type == "ComputeResource" {
+			continue
+		}
+		if nameOf(entity) == what || (strings.HasPrefix(what, "/") && pathOf(ctx, entity) == what) {
+			found = append(found, entity)
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return nil, fmt.Errorf("there is no %s %q", cmp.Or(kind, "entity"), what)
+	}
+	var paths []string
+	for _, entity := range found {
+		paths = append(paths, pathOf(ctx, entity))
+	}
+	return nil, fmt.Errorf("%q is ambiguous: %s", what, strings.Join(paths, ", "))
+}
+
+// entities lists the entities of a kind in the order in which they were made.
+func entities(ctx *simulator.Context, kind string) []mo.Entity {
+	all := ctx.Map.All(kind)
+	slices.SortFunc(all, func(a, b mo.Entity) int { return byReference(a.Reference(), b.Reference()) })
+	return all
+}
+
+func byReference(a, b types.ManagedObjectReference) int {
+	return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(serial(a.Value), serial(b.Value)), cmp.Compare(a.Value, b.Value))
+}
+
+func serial(value string) int {
+	number, _ := strconv.Atoi(value[strings.LastIndex(value, "-")+1:])
+	return number
+}
+
+// nameOf is an entity's name; networks keep theirs in a field of their own.
+func nameOf(entity mo.Entity) string {
+	if name := entity.Entity().Name; name != "" {
+		return name
+	}
+	switch entity := entity.(type) {
+	case *mo.Network:
+		return entity.Name
+	case *simulator.DistributedVirtualPortgroup:
+		return entity.Name
+	}
+	return ""
+}
+
+// pathOf is the inventory path; the root folder has none.
+func pathOf(ctx *simulator.Context, entity mo.Entity) string {
+	parent := entity.Entity().Parent
+	if parent == nil {
+		return ""
+	}
+	above, ok := ctx.Map.Get(*parent).(mo.Entity)
+	if !ok {
+		return nameOf(entity)
+	}
+	return pathOf(ctx, above) + "/" + nameOf(entity)
+}
+
+// datacenterOf is the datacenter in which an entity is, or nil.
+func datacenterOf(ctx *simulator.Context, entity mo.Entity) *simulator.Datacenter {
+	for entity != nil {
+		if datacenter, ok := entity.(*simulator.Datacenter); ok {
+			return datacenter
+		}
+		parent := entity.Entity().Parent
+		if parent == nil {
+			return nil
+		}
+		entity, _ = ctx.Map.Get(*parent).(mo.Entity)
+	}
+	return nil
+}

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// MachineWish is a VM to be made; what is empty is chosen.
+type MachineWish struct {
+	Name         string `json:"name"`
+	Datacenter   string `json:"datacenter"` // the first one by default
+	Folder       string `json:"folder"`     // the datacenter's VM folder by default
+	Host         string `json:"host"`       // the datacenter's first that takes VMs by default
+	UUID         string `json:"uuid"`       // bios uuid
+	InstanceUUID string `json:"instanceUuid"`
+	Annotation   string `json:"annotation"`
+	GuestID      string `json:"guestId"`
+	CPUs         int32  `json:"cpus"`
+	MemoryMB     int64  `json:"memoryMB"`
+	Template     bool   `json:"template"`
+	On           bool   `json:"on"`
+	WithoutTools bool   `json:"withoutTools"`
+}
+
+// MakeMachine makes a VM or a template.
+func (i *Inventory) MakeMachine(wish MachineWish) (types.ManagedObjectReference, error) {
+	none := types.ManagedObjectReference{}
+	place, err := i.place(wish)
+	if err != nil {
+		return none, err
+	}
+	task, err := place.folder.CreateVM(context.Background(), place.spec(wish), place.pool, place.host)
+	if err != nil {
+		return none, err
+	}
+	info, err := task.WaitForResult(context.Background(), nil)
+	if err != nil {
+		return none, err
+	}
+	ref := info.Result.(types.ManagedObjectReference)
+	vm := object.NewVirtualMachine(i.client, ref)
+	switch {
+	case wish.Template:
+		err = vm.MarkAsTemplate(context.Background())
+		touch(i.context(), ref)
+	case wish.On:
+		err = i.Power(ref, true)
+	}
+	return ref, err
+}
+
+type place struct {
+	folder    *object.Folder
+	host      *object.HostSystem
+	pool      *object.ResourcePool
+	datastore string
+}
+
+func (i *Inventory) place(wish MachineWish) (place, error) {
+	datacenter, err := i.datacenter(wish.Datacenter)
+	if err != nil {
+		return place{}, err
+	}
+	host, err := i.hostIn(datacenter, wish.Host)
+	if err != nil {
+		return place{}, err
+	}
+	folder := datacenter.VmFolder
+	if wish.Folder != "" {
+		found, err := lookup(i.own, "Folder", wish.Folder)
+		if err != nil {
+			return place{}, err
+		}
+		folder = found.Reference()
+	}
+	if len(host.Datastore) == 0 {
+		return place{}, fmt.Errorf("host %s has no datastore", host.Name)
+	}
+	datastore := i.own.Map.Get(host.Datastore[0]).(*simulator.Datastore)
+	return place{
+		folder:    object.NewFolder(i.client, folder),
+		host:      object.NewHostSystem(i.client, host.Self),
+		pool:      object.NewResourcePool(i.client, i.poolOf(host)),
+		datastore: datastore.Name,
+	}, nil
+}
+
+func (p place) spec(wish MachineWish) types.VirtualMachineConfigSpec {
+	tools := "true"
+	if wish.WithoutTools {
+		tools = "false"
+	}
+	return types.VirtualMachineConfigSpec{
+		Name: wish.Name, Uuid: wish.UUID, InstanceUuid: wish.InstanceUUID, Annotation: wish.Annotation,
+		GuestId: cmp.Or(wish.GuestID, "otherGuest"), NumCPUs: cmp.Or(wish.CPUs, 1), MemoryMB: cmp.Or(wish.MemoryMB, 1024),
+		Files:       &types.VirtualMachineFileInfo{VmPathName: "[" + p.datastore + "]"},
+		ExtraConfig: []types.BaseOptionValue{&types.OptionValue{Key: toolsOption, Value: tools}},
+	}
+}
+
+func (i *Inventory) datacenter(name string) (*simulator.Datacenter, error) {
+	if name != "" {
+		found, err := lookup(i.own, "Datacenter", name)
+		if err != nil {
+			return nil, err
+		}
+		return found.(*simulator.Datacenter), nil
+	}
+	return entities(i.own, "Datacenter")[0].(*simulator.Datacenter), nil
+}
+
+func (i *Inventory) hostIn(datacenter *simulator.Datacenter, name string) (*simulator.HostSystem, error) {
+	if name != "" {
+		found, err := lookup(i.own, "HostSystem", name)
+		if err != nil {
+			return nil, err
+		}
+		return found.(*simulator.HostSystem), nil
+	}
+	for _, entity := range entities(i.own, "HostSystem") {
+		host, home := entity.(*simulator.HostSystem), datacenterOf(i.own, entity)
+		if home != nil && home.Self == datacenter.Self && takesMachines(host) {
+			return host, nil
+		}
+	}
+	return nil, fmt.Errorf("there is no host in datacenter %s that is connected and not in maintenance", datacenter.Name)
+}
+
+func takesMachines(host *simulator.HostSystem) bool {
+	return host.Runtime.ConnectionState == types.HostSystemConnectionStateConnected && !host.Runtime.InMaintenanceMode
+}
+
+func (i *Inventory) poolOf(host *simulator.HostSystem) types.ManagedObjectReference {
+	switch parent := i.own.Map.Get(*host.Parent).(type) {
+	case *simulator.ClusterComputeResource:
+		return *parent.ResourcePool
+	case *mo.ComputeResource:
+		return *parent.ResourcePool
+	}
+	return types.ManagedObjectReference{}
+}
+
+// Power switches a VM on or off.
+func (i *Inventory) Power(ref types.ManagedObjectReference, on bool) error {
+	vm := object.NewVirtualMachine(i.client, ref)
+	start := vm.PowerOff
+	if on {
+		start = vm.PowerOn
+	}
+	return done(start(context.Background()))
+}
+
+// Move puts a VM on another host.
+func (i *Inventory) Move(vm, host types.ManagedObjectReference) error {
+	target := i.own.Map.Get(host).(*simulator.HostSystem)
+	pool := i.poolOf(target)
+	spec := types.VirtualMachineRelocateSpec{Host: &host, Pool: &pool}
+	machine := object.NewVirtualMachine(i.client, vm)
+	return done(machine.Relocate(context.Background(), spec, types.VirtualMachineMovePriorityDefaultPriority))
+}
+
+// Delete switches a VM off and destroys it, or destroys another entity.
+func (i *Inventory) Delete(entity mo.Entity) error {
+	if vm, ok := entity.(*simulator.VirtualMachine); ok && vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
+		if err := i.Power(vm.Self, false); err != nil {
+			return err
+		}
+	}
+	return done(object.NewCommon(i.client, entity.Reference()).Destroy(context.Background()))
+}
+
+// GiveGPU adds a GPU to a VM.
+func (i *Inventory) GiveGPU(name, kind string) error {
+	device, err := gpuSpec(kind)
+	if err != nil {
+		return err
+	}
+	vm, err := lookup(i.own, "VirtualMachine", name)
+	if err != nil {
+		return err
+	}
+	spec := types.VirtualMachineConfigSpec{DeviceChange: []types.BaseVirtualDeviceConfigSpec{device}}
+	return done(object.NewVirtualMachine(i.client, vm.Reference()).Reconfigure(context.Background(), spec))
+}
+
+func (i *Inventory) giveTools(vm *simulator.VirtualMachine) {
+	ctx := i.context()
+	ctx.WithLock(vm, func() {
+		vm.Config.ExtraConfig = inherited(vm.Config.ExtraConfig, []types.BaseOptionValue{&types.OptionValue{Key: toolsOption, Value: "true"}})
+	})
+	if vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
+		bootGuest(ctx, vm.Self)
+	}
+}
+
+// done waits for a task that an API call has started.
+func done(task *object.Task, err error) error {
+	if err != nil {
+		return err
+	}
+	return task.Wait(context.Background())
+}

@@ -1,0 +1,48 @@
+// Command vcsim is a vCenter for tests: the simulator of govmomi, made as strict as a real vCenter where it is kinder, with
+// an inventory of our choosing and an endpoint through which tests break things.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if err := run(os.Args); err != nil {
+		if !errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintln(os.Stderr, "vcsim:", err)
+		}
+		os.Exit(2)
+	}
+}
+
+// run serves until it is told to end; one line of JSON says when it is ready.
+func run(arguments []string) error {
+	settings, err := parse(arguments[0], arguments[1:])
+	if err != nil {
+		return err
+	}
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGTERM, syscall.SIGINT)
+	began := time.Now()
+	server, err := Start(settings)
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	ready := map[string]any{
+		"url": server.URL.String(), "control": server.ControlURL.String(), "certificate": server.Certificate,
+		"user": settings.User, "pid": os.Getpid(), "seconds": time.Since(began).Seconds(),
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(ready); err != nil {
+		return err
+	}
+	<-ended
+	return nil
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+)
+
+// messages are vCenter's words for the faults that clients meet most; the library sends most faults without any.
+var messages = map[string]string{
+	"NotAuthenticated":           "The session is not authenticated.",
+	"InvalidLogin":               "Cannot complete login due to an incorrect user name or password.",
+	"NoPermission":               "Permission to perform this operation was denied.",
+	"InvalidName":                "The specified name is invalid.",
+	"DuplicateName":              "The name already exists.",
+	"ManagedObjectNotFound":      "The object has already been deleted or has not been completely created",
+	"InvalidPowerState":          "The attempted operation cannot be performed in the current state.",
+	"InvalidState":               "The operation is not allowed in the current state.",
+	"InvalidArgument":            "A specified parameter was not correct.",
+	"InvalidProperty":            "The specified property does not exist.",
+	"InvalidCollectorVersion":    "The collector version is not valid.",
+	"RequestCanceled":            "The request was canceled by a user.",
+	"NotFound":                   "The requested object was not found.",
+	"NotSupported":               "The operation is not supported on the object.",
+	"ResourceInUse":              "The resource is in use.",
+	"TaskInProgress":             "Another task is already in progress.",
+	"InsufficientResourcesFault": "The available resources are not sufficient for the operation.",
+	"NoDiskSpace":                "There is not enough space on the datastore.",
+	"HostNotConnected":           "The host is not connected.",
+	"ConcurrentAccess":           "The object was changed by another client.",
+}
+
+// faultMessage is a sentence for a fault; of one that has none here, its name in words.
+func faultMessage(name string) string {
+	if message, known := messages[name]; known {
+		return message
+	}
+	return strings.TrimSpace(humps.ReplaceAllString(name, " $1")) + "."
+}
+
+var (
+	humps     = regexp.MustCompile(`([A-Z][a-z0-9]+)`)
+	faultKind = regexp.MustCompile(`<(\w+)Fault [^>]*xsi:type="`)
+)
+
+// worded fills an empty faultstring of a SOAP answer.
+func worded(answer []byte) []byte {
+	found := faultKind.FindSubmatch(answer)
+	if found == nil {
+		return answer
+	}
+	said := "<faultstring>" + faultMessage(string(found[1])) + "</faultstring>"
+	text := strings.Replace(string(answer), "<faultstring></faultstring>", said, 1)
+	return []byte(strings.Replace(text, "<faultstring>Login failure</faultstring>", said, 1))
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/mo"
+)
+
+// setProperty sets a property such as runtime.connectionState to a JSON value, and has watchers told.
+func setProperty(ctx *simulator.Context, entity mo.Entity, path string, value json.RawMessage) error {
+	var err error
+	ctx.WithLock(entity, func() {
+		var field reflect.Value
+		if field, err = fieldAt(reflect.ValueOf(entity).Elem(), path); err != nil {
+			return
+		}
+		fresh := reflect.New(field.Type())
+		if err = json.Unmarshal(value, fresh.Interface()); err != nil {
+			err = fmt.Errorf("%s takes a %s: %w", path, field.Type(), err)
+			return
+		}
+		field.Set(fresh.Elem())
+	})
+	if err == nil {
+		touch(ctx, entity.Reference())
+	}
+	return err
+}
+
+func fieldAt(value reflect.Value, path string) (reflect.Value, error) {
+	for name := range strings.SplitSeq(path, ".") {
+		for value.Kind() == reflect.Pointer || value.Kind() == reflect.Interface {
+			if value.IsNil() {
+				return value, fmt.Errorf("%s: what is above %s is not set", path, name)
+			}
+			value = value.Elem()
+		}
+		if value.Kind() != reflect.Struct || name == "" {
+			return value, fmt.Errorf("%s: %s cannot be reached", path, name)
+		}
+		value = value.FieldByName(strings.ToUpper(name[:1]) + name[1:])
+		if !value.IsValid() || !value.CanSet() {
+			return value, fmt.Errorf("%s: there is no property %s", path, name)
+		}
+	}
+	return value, nil
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vmware/govmomi/vapi/rest"
+	"github.com/vmware/govmomi/vapi/tags"
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/soap"
+)
+
+// REST reaches the library's vAPI endpoint: its sessions, and tags.
+type REST struct {
+	mux      *http.ServeMux
+	login    *url.Userinfo
+	sessions map[string]*rest.Session
+	lock     sync.Locker
+}
+
+// NewREST finds the endpoint in the service's routes; its type is not exported, its fields are.
+func NewREST(mux *http.ServeMux, login *url.Userinfo) (*REST, error) {
+	endpoint, _ := mux.Handler(&http.Request{Method: http.MethodGet, URL: &url.URL{Path: rest.Path + "/"}})
+	lock, ok := endpoint.(sync.Locker)
+	if !ok {
+		return nil, errors.New("the library has no vAPI endpoint: is vapi/simulator imported?")
+	}
+	sessions, ok := reflect.ValueOf(endpoint).Elem().FieldByName("Session").Interface().(map[string]*rest.Session)
+	if !ok {
+		return nil, errors.New("the library's vAPI endpoint keeps its sessions elsewhere now")
+	}
+	return &REST{mux: mux, login: login, sessions: sessions, lock: lock}, nil
+}
+
+// RESTSession is a REST session as the control endpoint shows it.
+type RESTSession struct {
+	Key        string    `json:"key"`
+	User       string    `json:"user"`
+	Login      time.Time `json:"login"`
+	LastActive time.Time `json:"lastActive"`
+}
+
+// View lists the REST sessions, the oldest first, without our own.
+func (r *REST) View() []RESTSession {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	views := []RESTSession{}
+	for key, session := range r.sessions {
+		if session.User != r.login.Username() {
+			views = append(views, RESTSession{Key: key, User: session.User, Login: session.Created, LastActive: session.LastAccessed})
+		}
+	}
+	slices.SortFunc(views, func(a, b RESTSession) int { return a.Login.Compare(b.Login) })
+	return views
+}
+
+// End ends the REST sessions that match, and tells how many there were.
+func (r *REST) End(match func(RESTSession) bool) int {
+	ended := 0
+	for _, view := range r.View() {
+		if match(view) {
+			r.lock.Lock()
+			delete(r.sessions, view.Key)
+			r.lock.Unlock()
+			ended++
+		}
+	}
+	return ended
+}
+
+// Sweep ends idle sessions until the context ends.
+func (r *REST) Sweep(ctx context.Context, timeout time.Duration) {
+	ticker := time.NewTicker(max(timeout/20, 20*time.Millisecond))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			r.End(func(session RESTSession) bool { return now.Sub(session.LastActive) > timeout })
+		}
+	}
+}
+
+// Tag attaches a tag to an entity, or takes it off; category and tag are made when they are missing.
+func (r *REST) Tag(entity mo.Reference, category, name string, attach bool) error {
+	ctx := context.Background()
+	client := r.client()
+	if err := client.Login(ctx, r.login); err != nil {
+		return err
+	}
+	defer func() { _ = client.Logout(ctx) }()
+	manager := tags.NewManager(client)
+	tag, err := tagNamed(ctx, manager, category, name)
+	if err != nil {
+		return err
+	}
+	if attach {
+		return manager.AttachTag(ctx, tag, entity)
+	}
+	return manager.DetachTag(ctx, tag, entity)
+}
+
+func tagNamed(ctx context.Context, manager *tags.Manager, category, name string) (string, error) {
+	if tag, err := manager.GetTagForCategory(ctx, name, category); err == nil {
+		return tag.ID, nil
+	}
+	home := ""
+	if found, err := manager.GetCategory(ctx, category); err == nil {
+		home = found.ID
+	} else if home, err = manager.CreateCategory(ctx, &tags.Category{Name: category, Cardinality: "MULTIPLE"}); err != nil {
+		return "", err
+	}
+	return manager.CreateTag(ctx, &tags.Tag{Name: name, CategoryID: home})
+}
+
+func (r *REST) client() *rest.Client {
+	wire := soap.NewClient(&url.URL{Scheme: "http", Host: "vcsim", Path: vim25.Path}, true)
+	client := rest.NewClient(&vim25.Client{Client: wire})
+	client.Transport = inProcess{r.mux}
+	return client
+}
+
+// inProcess sends requests to a handler without a network.
+type inProcess struct{ handler http.Handler }
+
+// RoundTrip implements http.RoundTripper.
+func (p inProcess) RoundTrip(request *http.Request) (*http.Response, error) {
+	recorder := httptest.NewRecorder()
+	p.handler.ServeHTTP(recorder, request)
+	return recorder.Result(), nil
+}
+
+// restCall names a REST call for counters and ledger, and tells whether it changes something.
+func restCall(request *http.Request) (name string, changes bool) {
+	name = request.Method + " " + request.URL.Path
+	action := request.URL.Query().Get("~action")
+	if action == "" {
+		action = request.URL.Query().Get("action")
+	}
+	if action != "" {
+		name += "?~action=" + action
+	}
+	asks := strings.HasPrefix(action, "list") || strings.HasPrefix(action, "get") || strings.HasSuffix(request.URL.Path, "/session")
+	return name, request.Method != http.MethodGet && !asks
+}

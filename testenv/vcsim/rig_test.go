@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/vmware/govmomi"
+	"github.com/vmware/govmomi/fault"
+	"github.com/vmware/govmomi/find"
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// rig is a running simulator with a client of the kind that real programs use.
+type rig struct {
+	*testing.T
+	server *Server
+}
+
+func start(t *testing.T, arguments ...string) *rig {
+	t.Helper()
+	settings, err := parse("vcsim", append([]string{"--state", t.TempDir()}, arguments...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := Start(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	return &rig{t, server}
+}
+
+func (r *rig) login(user, password string) (*govmomi.Client, error) {
+	address := *r.server.URL
+	address.User = url.UserPassword(user, password)
+	return govmomi.NewClient(context.Background(), &address, true)
+}
+
+func (r *rig) client() *govmomi.Client {
+	r.Helper()
+	client, err := r.login("user", "pass")
+	if err != nil {
+		r.Fatal(err)
+	}
+	return client
+}
+
+func (r *rig) vm(client *govmomi.Client, name string) *object.VirtualMachine {
+	r.Helper()
+	finder := find.NewFinder(client.Client)
+	vm, err := finder.VirtualMachine(context.Background(), "/*/vm/"+name)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return vm
+}
+
+func (r *rig) folder(client *govmomi.Client, name string) *object.Folder {
+	r.Helper()
+	folder, err := find.NewFinder(client.Client).Folder(context.Background(), "/DC0/vm/"+name)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return folder
+}
+
+// ask calls the control endpoint; into may be nil.
+func (r *rig) ask(verb, path string, body any, into any) {
+	r.Helper()
+	if text := r.try(verb, path, body, into); text != "" {
+		r.Fatalf("%s %s: %s", verb, path, text)
+	}
+}
+
+// try is ask for what may be refused; it returns the refusal.
+func (r *rig) try(verb, path string, body any, into any) string {
+	r.Helper()
+	data, err := json.Marshal(body)
+	if err != nil {
+		r.Fatal(err)
+	}
+	request, err := http.NewRequest(verb, r.server.ControlURL.String()+path, bytes.NewReader(data))
+	if err != nil {
+		r.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil {
+		r.Fatal(err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return string(answer)
+	}
+	if into != nil {
+		if err := json.Unmarshal(answer, into); err != nil {
+			r.Fatal(err)
+		}
+	}
+	return ""
+}
+
+type ask map[string]any
+
+func expectFault[F types.BaseMethodFault](t *testing.T, err error) {
+	t.Helper()
+	var wanted F
+	if _, ok := fault.As(err, &wanted); !ok {
+		t.Fatalf("expected %T, got %v", wanted, err)
+	}
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if holds() {
+			return
+		}
+	}
+	t.Fatalf("it never came true: %s", what)
+}

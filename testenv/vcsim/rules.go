@@ -1,0 +1,157 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// Rule makes the next calls of a method slow, failing, or both.
+type Rule struct {
+	Method string          `json:"method"`           // "*" is every method
+	Object string          `json:"object,omitempty"` // a reference's value, such as vm-12; empty is every object
+	Count  int             `json:"count"`            // how many calls; 0 is all of them
+	Where  string          `json:"where"`            // "call": the call itself, "task": the task that it starts
+	Fault  string          `json:"fault,omitempty"`  // such as NoPermission; empty only delays
+	Fields json.RawMessage `json:"fields,omitempty"` // fields of the fault, by their wire names
+	Delay  Duration        `json:"delay,omitempty"`
+}
+
+// Duration is a time.Duration that JSON writes as "1.5s".
+type Duration time.Duration
+
+// UnmarshalJSON reads "1.5s", or a number of seconds.
+func (d *Duration) UnmarshalJSON(data []byte) error {
+	var seconds float64
+	if json.Unmarshal(data, &seconds) == nil {
+		*d = Duration(seconds * float64(time.Second))
+		return nil
+	}
+	var text string
+	if err := json.Unmarshal(data, &text); err != nil {
+		return err
+	}
+	parsed, err := time.ParseDuration(text)
+	*d = Duration(parsed)
+	return err
+}
+
+// MarshalJSON writes "1.5s".
+func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
+
+// Rules is the list of rules in force, the first that fits wins.
+type Rules struct {
+	mu      sync.Mutex
+	rules   []*Rule
+	cleared chan struct{} // closed when the rules are: what waits for a delay goes on
+}
+
+// NewRules has none.
+func NewRules() *Rules { return &Rules{cleared: make(chan struct{})} }
+
+// Add puts a rule at the end, checked.
+func (r *Rules) Add(rule Rule) error {
+	if rule.Method == "" {
+		return fmt.Errorf("a rule needs a method, such as CloneVM_Task, or * for all")
+	}
+	if rule.Where == "" {
+		rule.Where = "call"
+	}
+	if rule.Where != "call" && rule.Where != "task" {
+		return fmt.Errorf("where is %q, and can be call or task", rule.Where)
+	}
+	if rule.Where == "task" && rule.Method != "*" && !strings.HasSuffix(rule.Method, "_Task") {
+		return fmt.Errorf("%s starts no task; only methods that end in _Task do", rule.Method)
+	}
+	if _, err := rule.fault(); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.rules = append(r.rules, &rule)
+	r.mu.Unlock()
+	return nil
+}
+
+// List shows the rules that are left.
+func (r *Rules) List() []Rule {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	left := []Rule{}
+	for _, rule := range r.rules {
+		left = append(left, *rule)
+	}
+	return left
+}
+
+// Clear drops all rules and ends all delays.
+func (r *Rules) Clear() {
+	r.mu.Lock()
+	r.rules = nil
+	close(r.cleared)
+	r.cleared = make(chan struct{})
+	r.mu.Unlock()
+}
+
+// Effect is what a rule does to one call.
+type Effect struct {
+	Fault   types.BaseMethodFault
+	delay   time.Duration
+	cleared <-chan struct{}
+}
+
+// Take uses the first rule that fits once.
+func (r *Rules) Take(where, method, object string) Effect {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, rule := range r.rules {
+		if rule.Where != where || (rule.Method != "*" && rule.Method != method) || (rule.Object != "" && rule.Object != object) {
+			continue
+		}
+		if rule.Count > 0 {
+			if rule.Count--; rule.Count == 0 {
+				r.rules = append(r.rules[:i:i], r.rules[i+1:]...)
+			}
+		}
+		fault, _ := rule.fault()
+		return Effect{Fault: fault, delay: time.Duration(rule.Delay), cleared: r.cleared}
+	}
+	return Effect{}
+}
+
+// Wait waits for the delay, or until the rules are cleared.
+func (e Effect) Wait() {
+	if e.delay <= 0 {
+		return
+	}
+	timer := time.NewTimer(e.delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-e.cleared:
+	}
+}
+
+func (r *Rule) fault() (types.BaseMethodFault, error) {
+	if r.Fault == "" {
+		return nil, nil
+	}
+	kind, known := types.TypeFunc()(r.Fault)
+	if !known {
+		return nil, fmt.Errorf("there is no fault %q; the names are those of the vSphere API, such as NoPermission", r.Fault)
+	}
+	made, ok := reflect.New(kind).Interface().(types.BaseMethodFault)
+	if !ok {
+		return nil, fmt.Errorf("%s is a type, but no fault", r.Fault)
+	}
+	if len(r.Fields) > 0 {
+		if err := json.Unmarshal(r.Fields, made); err != nil {
+			return nil, fmt.Errorf("fields of %s: %w", r.Fault, err)
+		}
+	}
+	return made, nil
+}

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"log"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/vmware/govmomi/cns"
+	"github.com/vmware/govmomi/pbm"
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/types"
+	"github.com/vmware/govmomi/vslm"
+
+	_ "github.com/vmware/govmomi/cns/simulator"
+	_ "github.com/vmware/govmomi/pbm/simulator"
+	_ "github.com/vmware/govmomi/sts/simulator"
+	_ "github.com/vmware/govmomi/vapi/simulator"
+	_ "github.com/vmware/govmomi/vslm/simulator"
+)
+
+// Server is one simulated vCenter with its control endpoint.
+type Server struct {
+	URL         *url.URL
+	ControlURL  *url.URL
+	Certificate string // file for clients to trust
+
+	model   *simulator.Model
+	servers []*http.Server
+	cancel  context.CancelFunc
+	folder  string
+}
+
+// Start makes the inventory and begins to answer.
+func Start(s *Settings) (*Server, error) {
+	server := &Server{}
+	if err := server.start(s); err != nil {
+		server.Close()
+		return nil, err
+	}
+	return server, nil
+}
+
+func (v *Server) start(s *Settings) error {
+	folder, err := os.MkdirTemp(s.State, "vcsim-")
+	if err != nil {
+		return err
+	}
+	v.folder = folder
+	listener, err := net.Listen("tcp", s.Listen)
+	if err != nil {
+		return err
+	}
+	v.URL = &url.URL{Scheme: "https", Host: listener.Addr().String(), Path: "/sdk"}
+	shared, err := v.tls(s)
+	if err != nil {
+		return err
+	}
+	accounts, own, err := newAccounts(s)
+	if err != nil {
+		return err
+	}
+	v.model = simulator.VPX()
+	gate, inventory, err := v.populate(s)
+	if err != nil {
+		return err
+	}
+	if err := v.expose(shared, accounts, s); err != nil {
+		return err
+	}
+	vapi, err := NewREST(v.model.Service.ServeMux, own)
+	if err != nil {
+		return err
+	}
+	v.admit(gate)
+	front := &Front{Next: v.model.Service.ServeMux, Calls: gate.Calls, Sessions: gate.Sessions, REST: vapi, Max: s.MaxSessions, Own: inventory.context}
+	v.serve(tls.NewListener(listener, shared), front)
+	control := &Control{Gate: gate, Accounts: accounts, Inventory: inventory, REST: vapi, Outages: &front.outages}
+	if err := v.control(s.Control, control.Handler()); err != nil {
+		return err
+	}
+	v.background(s, gate, vapi, inventory)
+	return nil
+}
+
+// tls prepares the certificate; the library's own server is not used, as it cannot be given one per server.
+func (v *Server) tls(s *Settings) (*tls.Config, error) {
+	v.Certificate = s.Certificate
+	if v.Certificate == "" {
+		v.Certificate = s.CertificateOut
+	}
+	if v.Certificate == "" {
+		v.Certificate = filepath.Join(v.folder, "certificate.pem")
+	}
+	pair, err := certificate(s, v.Certificate)
+	// Clients may log in by certificate (LoginExtensionByCertificate); HTTP/1.1 only, as connections are to be cut in outages.
+	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert, NextProtos: []string{"http/1.1"}}, err
+}
+
+func newAccounts(s *Settings) (*Accounts, *url.Userinfo, error) {
+	accounts := NewAccounts(s.LockFailures, s.LockWithin, s.LockFor)
+	accounts.Set(s.User, s.Password)
+	for _, text := range s.Accounts {
+		user, password, given := strings.Cut(text, ":")
+		if !given {
+			return nil, nil, errors.New("--account must look like user:password")
+		}
+		accounts.Set(user, password)
+	}
+	own := url.UserPassword("vcsim-control", rand.Text())
+	password, _ := own.Password()
+	accounts.Set(own.Username(), password)
+	return accounts, own, nil
+}
+
+// populate makes the service, then hangs ourselves into it, then fills it.
+func (v *Server) populate(s *Settings) (*Gate, *Inventory, error) {
+	model := v.model
+	model.Datacenter, model.Portgroup = 0, 0
+	if err := inFolder(v.folder, model.Create); err != nil {
+		return nil, nil, err
+	}
+	own := model.Service.Context
+	collector := &Collector{}
+	collector.Self = types.ManagedObjectReference{Type: "PropertyCollector", Value: defaultCollector}
+	own.Map.Put(collector)
+	gate := &Gate{Calls: NewCalls(), Rules: NewRules(), Sessions: NewSessions(own), Tasks: NewTasks(own), Relogin: s.Relogin}
+	own.Map.Handler = gate.Admit
+	model.Datacenter, model.Cluster, model.ClusterHost = s.Datacenters, s.Clusters, s.ClusterHosts
+	model.Host, model.Machine, model.Datastore = s.StandaloneHosts, s.Machines, s.Datastores
+	if err := model.CreateInfrastructure(own); err != nil {
+		return nil, nil, err
+	}
+	inventory, err := NewInventory(model.Service)
+	if err != nil {
+		return nil, nil, err
+	}
+	rules, err := s.rules()
+	for _, rule := range rules {
+		err = errors.Join(err, gate.Rules.Add(rule))
+	}
+	return gate, inventory, errors.Join(err, inventory.Populate(s))
+}
+
+// inFolder has the library make its folder for datastores in ours; it asks nobody but TMPDIR where to.
+func inFolder(folder string, create func() error) error {
+	before, set := os.LookupEnv("TMPDIR")
+	if err := os.Setenv("TMPDIR", folder); err != nil {
+		return err
+	}
+	err := create()
+	if set {
+		return errors.Join(err, os.Setenv("TMPDIR", before))
+	}
+	return errors.Join(err, os.Unsetenv("TMPDIR"))
+}
+
+// expose has the library register its endpoints. Its server is only a means to that and is closed at once: ours stands in front
+// of the same routes, under the address that the endpoints are told here.
+func (v *Server) expose(shared *tls.Config, accounts *Accounts, s *Settings) error {
+	service := v.model.Service
+	service.RegisterEndpoints = true
+	service.Listen = &url.URL{Host: "127.0.0.1:0", User: url.User(s.User)}
+	service.NewServer().Close()
+	service.Listen = &url.URL{Scheme: "https", Host: v.URL.Host, Path: v.URL.Path, User: url.User(s.User)}
+	manager := service.Context.Map.SessionManager()
+	manager.ServiceHostName = v.URL.Host
+	manager.TLS = func() *tls.Config { return shared }
+	manager.ValidLogin = accounts.Valid
+	for _, option := range service.Context.Map.OptionManager().Setting {
+		value := option.GetOptionValue()
+		if address, err := url.Parse(text(value.Value)); err == nil && strings.HasSuffix(value.Key, ".uri") {
+			address.Scheme, address.Host = "https", v.URL.Host
+			value.Value = address.String()
+		}
+		if value.Key == "vcsim.server.url" {
+			value.Value = v.URL.String()
+		}
+	}
+	return nil
+}
+
+func text(value types.AnyType) string {
+	said, _ := value.(string)
+	return said
+}
+
+// admit lets the other SOAP endpoints pass the gate too.
+func (v *Server) admit(gate *Gate) {
+	for _, path := range []string{pbm.Path, vslm.Path, cns.Path} {
+		if registry := v.model.Service.Context.For(path).Map; registry != nil {
+			registry.Handler = gate.Admit
+		}
+	}
+}
+
+func (v *Server) serve(listener net.Listener, handler http.Handler) {
+	server := &http.Server{Handler: handler, ErrorLog: log.New(quiet{}, "", 0)}
+	v.servers = append(v.servers, server)
+	go func() { _ = server.Serve(listener) }()
+}
+
+// quiet drops the complaints about clients that hang up or do not trust the certificate: tests do both on purpose.
+type quiet struct{}
+
+// Write implements io.Writer.
+func (quiet) Write(data []byte) (int, error) { return len(data), nil }
+
+func (v *Server) control(address string, handler http.Handler) error {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	v.ControlURL = &url.URL{Scheme: "http", Host: listener.Addr().String()}
+	v.serve(listener, handler)
+	return nil
+}
+
+func (v *Server) background(s *Settings, gate *Gate, vapi *REST, inventory *Inventory) {
+	ctx, cancel := context.WithCancel(context.Background())
+	v.cancel = cancel
+	if s.SessionTimeout > 0 {
+		go gate.Sessions.Sweep(ctx, s.SessionTimeout)
+		go vapi.Sweep(ctx, s.SessionTimeout)
+	}
+	if s.Churn > 0 {
+		go churning(ctx, inventory.context(), s.Churn)
+	}
+}
+
+// Close stops answering and removes the files.
+func (v *Server) Close() {
+	if v.cancel != nil {
+		v.cancel()
+	}
+	for _, server := range v.servers {
+		_ = server.Close()
+	}
+	if v.folder != "" {
+		_ = os.RemoveAll(v.folder)
+	}
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// defaultCollector is the value of the reference that all sessions have for their first collector.
+const defaultCollector = "propertyCollector"
+
+// Sessions knows the objects of each session, and ends sessions as vCenter does: with their filters, views and open calls.
+type Sessions struct {
+	ctx *simulator.Context // the simulator's own
+
+	mu   sync.Mutex
+	seen map[string]*simulator.Session
+}
+
+// NewSessions watches the sessions of one simulator.
+func NewSessions(ctx *simulator.Context) *Sessions {
+	return &Sessions{ctx: ctx, seen: map[string]*simulator.Session{}}
+}
+
+// SessionView is a session as the control endpoint shows it.
+type SessionView struct {
+	Key        string    `json:"key"`
+	User       string    `json:"user"`
+	Address    string    `json:"address"`
+	Agent      string    `json:"agent"`
+	Login      time.Time `json:"login"`
+	LastActive time.Time `json:"lastActive"`
+	Filters    []string  `json:"filters"`
+	Collectors []string  `json:"collectors"`
+	Views      []string  `json:"views"`
+	Waiting    int       `json:"waiting"` // open calls of WaitForUpdatesEx
+}
+
+// See remembers the session of a call, to find its objects later.
+func (s *Sessions) See(session *simulator.Session) {
+	s.mu.Lock()
+	s.seen[session.Key] = session
+	s.mu.Unlock()
+}
+
+// Live lists the sessions that are logged in.
+func (s *Sessions) Live() []types.UserSession {
+	manager := s.ctx.Session.Get(s.ctx.Map.SessionManager().Reference()).(*simulator.SessionManager)
+	return manager.SessionList
+}
+
+// View lists the sessions with their objects, the oldest first.
+func (s *Sessions) View() []SessionView {
+	views := []SessionView{}
+	for _, live := range s.Live() {
+		view := SessionView{
+			Key: live.Key, User: live.UserName, Address: live.IpAddress, Agent: live.UserAgent,
+			Login: live.LoginTime, LastActive: live.LastActiveTime,
+			Filters: []string{}, Collectors: []string{}, Views: []string{},
+		}
+		s.describe(&view)
+		views = append(views, view)
+	}
+	slices.SortFunc(views, func(a, b SessionView) int { return a.Login.Compare(b.Login) })
+	return views
+}
+
+func (s *Sessions) describe(view *SessionView) {
+	for _, object := range s.objects(view.Key) {
+		ref := object.Reference()
+		switch object := object.(type) {
+		case *Filter:
+			view.Filters = append(view.Filters, ref.Value)
+		case *Collector:
+			if ref.Value != defaultCollector {
+				view.Collectors = append(view.Collectors, ref.Value)
+			}
+			if object.waiting() {
+				view.Waiting++
+			}
+		case *simulator.ContainerView, *simulator.ListView:
+			view.Views = append(view.Views, ref.Value)
+		}
+	}
+}
+
+// End ends the sessions that match, and tells how many there were.
+func (s *Sessions) End(match func(types.UserSession) bool) int {
+	var keys []string
+	for _, live := range s.Live() {
+		if match(live) {
+			keys = append(keys, live.Key)
+		}
+	}
+	for _, key := range keys {
+		s.ctx.Map.SessionManager().TerminateSession(s.ctx, &types.TerminateSession{SessionId: []string{key}})
+		s.Release(key)
+	}
+	return len(keys)
+}
+
+// Release drops the objects of a session that has ended; whoever waits in it is told NotAuthenticated.
+func (s *Sessions) Release(key string) {
+	objects := s.objects(key)
+	s.mu.Lock()
+	delete(s.seen, key)
+	s.mu.Unlock()
+	for _, object := range objects {
+		switch object := object.(type) {
+		case *Collector:
+			object.close(s.ctx, &types.NotAuthenticated{})
+		case simulator.RegisterObject:
+			s.ctx.Map.RemoveHandler(object)
+		}
+	}
+}
+
+// Sweep ends sessions that have been idle for longer than the timeout, until the context ends.
+func (s *Sessions) Sweep(ctx context.Context, timeout time.Duration) {
+	ticker := time.NewTicker(max(timeout/20, 20*time.Millisecond))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			s.End(func(live types.UserSession) bool { return now.Sub(live.LastActiveTime) > timeout && !s.waits(live.Key) })
+		}
+	}
+}
+
+func (s *Sessions) objects(key string) []mo.Reference {
+	s.mu.Lock()
+	session := s.seen[key]
+	s.mu.Unlock()
+	if session == nil {
+		return nil
+	}
+	return session.Registry.AllReference("")
+}
+
+func (s *Sessions) waits(key string) bool {
+	for _, object := range s.objects(key) {
+		if collector, ok := object.(*Collector); ok && collector.waiting() {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+)
+
+// Settings is what the command line asks for.
+type Settings struct {
+	Listen, Control string
+
+	Datacenters, Clusters, ClusterHosts, StandaloneHosts, Machines, Datastores, Disks int
+
+	HostNames    []string
+	HostPattern  string
+	Nodes        []string // name or name=bios-uuid
+	Templates    []string
+	Folders      []string
+	DiskNames    []string // name or name=id
+	GPUHosts     []string // host, host=shared or host=direct
+	GPUMachines  []string // vm=vgpu, vm=passthrough or vm=dynamic
+	WithoutTools []string
+	PoweredOff   []string
+
+	User, Password string
+	Accounts       []string // user:password
+	LockFailures   int
+	LockWithin     time.Duration
+	LockFor        time.Duration
+	MaxSessions    int
+	SessionTimeout time.Duration
+	Relogin        bool
+
+	Certificate, Key, CertificateOut string
+	TLSNames                         []string
+	TLSExpired                       bool
+
+	Delays []string // method=duration
+	Churn  time.Duration
+	State  string
+}
+
+// parse reads the command line; the password may also come from VCSIM_PASSWORD, which no process list shows.
+func parse(name string, arguments []string) (*Settings, error) {
+	s := &Settings{}
+	flags := flag.NewFlagSet(name, flag.ContinueOnError)
+	s.declareInventory(flags)
+	s.declareAccess(flags)
+	flags.StringVar(&s.Listen, "listen", "127.0.0.1:0", "address of the vCenter; port 0 is a free one")
+	flags.StringVar(&s.Control, "control", "127.0.0.1:0", "address of the control endpoint; keep it on loopback")
+	flags.Var((*list)(&s.Delays), "delay", "`method=duration`: delay the task of a method that ends in _Task, or the answer of another")
+	flags.DurationVar(&s.Churn, "churn", 0, "give all hosts and running VMs new quickStats this often; 0 is never")
+	flags.StringVar(&s.State, "state", "", "folder for datastores and generated files; a temporary one by default")
+	if err := flags.Parse(arguments); err != nil {
+		return nil, err
+	}
+	if flags.NArg() > 0 {
+		return nil, fmt.Errorf("%q is no flag; all arguments begin with --", flags.Arg(0))
+	}
+	s.Password = cmp.Or(s.Password, os.Getenv("VCSIM_PASSWORD"), "pass")
+	return s, s.check()
+}
+
+func (s *Settings) declareInventory(flags *flag.FlagSet) {
+	flags.IntVar(&s.Datacenters, "datacenters", 1, "number of datacenters")
+	flags.IntVar(&s.Clusters, "clusters", 1, "number of clusters in each datacenter")
+	flags.IntVar(&s.ClusterHosts, "hosts", 3, "number of hosts in each cluster")
+	flags.IntVar(&s.StandaloneHosts, "standalone-hosts", 1, "number of hosts outside clusters in each datacenter")
+	flags.IntVar(&s.Machines, "vms", 2, "number of VMs in each cluster and on each standalone host")
+	flags.IntVar(&s.Datastores, "datastores", 1, "number of datastores in each datacenter")
+	flags.IntVar(&s.Disks, "fcds", 0, "number of First Class Disks, spread over the datastores, named pvc-<uuid>")
+	flags.Var((*list)(&s.HostNames), "host-name", "`name` of a host, in the order in which they are made; repeat, or commas between")
+	flags.StringVar(&s.HostPattern, "host-pattern", "", "`pattern` for the names of further hosts, such as esxi-%04d.rainpole.com")
+	flags.Var((*list)(&s.Nodes), "node", "`name[=bios-uuid]` of a VM that stands for a Kubernetes node; it has Tools and runs")
+	flags.Var((*list)(&s.Templates), "template", "`name` of a template, made in every datacenter")
+	flags.Var((*list)(&s.Folders), "folder", "`name` of a VM folder, made in every datacenter, such as vm-operator")
+	flags.Var((*list)(&s.DiskNames), "fcd", "`name[=id]` of a First Class Disk on the first datastore")
+	flags.Var((*list)(&s.GPUHosts), "gpu-host", "`host[=shared|direct]` that has two GPUs")
+	flags.Var((*list)(&s.GPUMachines), "gpu-vm", "`vm[=vgpu|passthrough|dynamic]` that has a GPU")
+	flags.Var((*list)(&s.WithoutTools), "without-tools", "`vm` without VMware Tools; all others have them")
+	flags.Var((*list)(&s.PoweredOff), "powered-off", "`vm` that does not run")
+}
+
+func (s *Settings) declareAccess(flags *flag.FlagSet) {
+	flags.StringVar(&s.User, "user", "user", "name of the account")
+	flags.StringVar(&s.Password, "password", "", "its password; better in VCSIM_PASSWORD (default \"pass\")")
+	flags.Var((*list)(&s.Accounts), "account", "`user:password` of a further account")
+	flags.IntVar(&s.LockFailures, "lockout-failures", 5, "wrong passwords after which an account is locked; 0 is never")
+	flags.DurationVar(&s.LockWithin, "lockout-within", 180*time.Second, "time in which those count")
+	flags.DurationVar(&s.LockFor, "lockout-for", 300*time.Second, "time for which the account stays locked")
+	flags.IntVar(&s.MaxSessions, "max-sessions", 2000, "sessions after which new ones get HTTP 503; 0 is no limit")
+	flags.DurationVar(&s.SessionTimeout, "session-timeout", 30*time.Minute, "idle time after which a session ends; 0 is never")
+	flags.BoolVar(&s.Relogin, "relogin", true, "let Login on a live session begin a new one; false answers InvalidLogin")
+	flags.StringVar(&s.Certificate, "cert", "", "`file` with the TLS certificate; self-signed when not given")
+	flags.StringVar(&s.Key, "key", "", "`file` with its key")
+	flags.StringVar(&s.CertificateOut, "cert-out", "", "`file` to which a self-signed certificate is written, to be trusted by clients")
+	flags.Var((*list)(&s.TLSNames), "tls-name", "`name` or address in a self-signed certificate instead of localhost and the loopback addresses")
+	flags.BoolVar(&s.TLSExpired, "tls-expired", false, "let a self-signed certificate be out of date")
+}
+
+func (s *Settings) check() error {
+	if (s.Certificate == "") != (s.Key == "") {
+		return fmt.Errorf("--cert and --key belong together; one of them is missing")
+	}
+	if s.Datastores < 1 || s.Datacenters < 1 {
+		return fmt.Errorf("--datacenters and --datastores must be at least 1")
+	}
+	if s.ClusterHosts == 0 {
+		s.Clusters = 0 // a cluster without hosts has no place for its VMs
+	}
+	if s.Clusters*s.ClusterHosts+s.StandaloneHosts < 1 {
+		return fmt.Errorf("there must be at least one host: see --hosts, --clusters and --standalone-hosts")
+	}
+	_, err := s.rules()
+	return err
+}
+
+// rules are the delays of the command line.
+func (s *Settings) rules() ([]Rule, error) {
+	var rules []Rule
+	for _, text := range s.Delays {
+		method, length, _ := strings.Cut(text, "=")
+		delay, err := time.ParseDuration(length)
+		if err != nil {
+			return nil, fmt.Errorf("--delay %s: it must look like CloneVM_Task=8s", text)
+		}
+		rules = append(rules, delayRule(method, delay))
+	}
+	return rules, nil
+}
+
+func delayRule(method string, delay time.Duration) Rule {
+	where := "call"
+	if strings.HasSuffix(method, "_Task") {
+		where = "task"
+	}
+	return Rule{Method: method, Where: where, Delay: Duration(delay)}
+}
+
+// list is a flag that may be repeated and may hold commas.
+type list []string
+
+func (l *list) String() string { return strings.Join(*l, ",") }
+
+func (l *list) Set(text string) error {
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			*l = append(*l, part)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,239 @@
+"""A simulated vCenter for tests: the program of testenv/vcsim as a child process, and its control endpoint as methods.
+
+What a method changes is changed behind the client's back, as a person in the vSphere Client would do it: it appears in no counter
+and in no ledger. `of`, `vm`, `host` and `disk` are names, references (vm-12) or inventory paths.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+
+from kubewright.testing import eventually
+from kubewright.testing.process import Process
+
+ANSWERS_WITHIN_SECONDS = 60.0
+GRACE_SECONDS = 5.0
+
+
+class Refused(Exception):
+    """The control endpoint said no, and why."""
+
+
+class VCenter:
+    """One vCenter; the flags are those of `vcsim --help`."""
+
+    def __init__(self, binary: Path, folder: Path, *flags: str, user: str = "user", password: str = "pass") -> None:
+        self.user, self.password, self.ready = user, password, dict[str, Any]()
+        folder.mkdir(parents=True, exist_ok=True)
+        # The password goes by the environment: what is on the command line, every process on the machine can read.
+        program = [shutil.which("env") or "env", f"VCSIM_PASSWORD={password}", str(binary), f"--state={folder}", f"--user={user}"]
+        self.process = Process("vcsim", [*program, *flags], folder / "vcsim.log")
+
+    async def start(self, within: float = 180.0) -> VCenter:
+        """Start it and wait until it answers; 1,000 hosts and 2,000 VMs take about 40 s."""
+        self.process.start()
+        await eventually(lambda: self.said() or not self.process.running, within=within)
+        if not (said := self.said()):
+            raise AssertionError(f"vcsim ended before it was ready:\n{self.process.tail()}")
+        self.ready = json.loads(said)
+        return self
+
+    async def stop(self) -> None:
+        """End it; its state goes with it."""
+        await self.process.stop(GRACE_SECONDS)
+
+    def said(self) -> str:
+        """The line that says it is ready, "" before."""
+        lines = self.process.log.read_text().splitlines(keepends=True) if self.process.log.exists() else []
+        return next((line for line in reversed(lines) if line.startswith('{"certificate"') and line.endswith("\n")), "")
+
+    @property
+    def url(self) -> str:
+        """The address of the API, with /sdk."""
+        return str(self.ready["url"])
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        parts = urlsplit(self.url)
+        return parts.hostname or "", parts.port or 0
+
+    @property
+    def certificate(self) -> Path:
+        """The certificate to trust."""
+        return Path(self.ready["certificate"])
+
+    async def ask(self, verb: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """One call of the control endpoint."""
+        return await asyncio.to_thread(self.call, verb, path, body)
+
+    def call(self, verb: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """The same, blocking."""
+        data = json.dumps(body or {}).encode() if verb == "POST" else None
+        request = urllib.request.Request(f"{self.ready['control']}{path}", data, method=verb)
+        try:
+            with urllib.request.urlopen(request, timeout=ANSWERS_WITHIN_SECONDS) as answer:
+                return json.load(answer)
+        except HTTPError as error:
+            with error:
+                raise Refused(f"{verb} {path}: {error.read().decode().strip()}") from None
+
+    async def clock(self) -> str:
+        """The server's time."""
+        return str((await self.ask("GET", "/clock"))["time"])
+
+    async def calls(self) -> dict[str, int]:
+        """How often each method was called; REST calls as "GET /rest/..."."""
+        return dict(await self.ask("GET", "/calls"))
+
+    async def reset_calls(self) -> None:
+        """Count from nothing again."""
+        await self.ask("DELETE", "/calls")
+
+    async def ledger(self) -> list[dict[str, Any]]:
+        """The calls that change something: time, method, object, name, session, user, refused."""
+        return list(await self.ask("GET", "/ledger"))
+
+    async def reset_ledger(self) -> None:
+        """Empty the ledger."""
+        await self.ask("DELETE", "/ledger")
+
+    async def sessions(self) -> list[dict[str, Any]]:
+        """The SOAP sessions with their filters, collectors, views and waiting calls."""
+        return list((await self.ask("GET", "/sessions"))["soap"])
+
+    async def rest_sessions(self) -> list[dict[str, Any]]:
+        """The REST sessions."""
+        return list((await self.ask("GET", "/sessions"))["rest"])
+
+    async def expire_sessions(self, *, user: str = "", key: str = "") -> int:
+        """End sessions of a user, or one by its key, or all; returns how many."""
+        wish = {"user": user, "key": key, "all": not (user or key)}
+        return int((await self.ask("POST", "/sessions/expire", wish))["ended"])
+
+    async def fail(
+        self,
+        method: str,
+        fault: str = "",
+        *,
+        count: int = 1,
+        where: Literal["call", "task"] = "call",
+        delay_seconds: float = 0.0,
+        on: str = "",
+        fields: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Let the next calls of a method fail, or their tasks; without a fault they are only slow. A count of 0 is all calls."""
+        wish = {"method": method, "fault": fault, "count": count, "where": where, "delay": delay_seconds, "object": on}
+        await self.ask("POST", "/rules", {**wish, **({"fields": fields} if fields else {})})
+
+    async def delay(self, method: str, seconds: float) -> None:
+        """Make a method slow from now on: the task of a method that ends in _Task, the answer of another."""
+        await self.fail(method, count=0, where="task" if method.endswith("_Task") else "call", delay_seconds=seconds)
+
+    async def clear_rules(self) -> None:
+        """End all failures and delays, also those under way."""
+        await self.ask("DELETE", "/rules")
+
+    async def outage(self, how: Literal["503", "reset", "hang", ""], seconds: float = 0.0) -> None:
+        """Be down for a while, with the state kept; 0 is until further notice, an empty `how` ends it."""
+        await self.ask("POST", "/outage", {"how": how, "length": seconds})
+
+    async def set_password(self, user: str, password: str) -> None:
+        """Make an account or change its password."""
+        await self.ask("POST", "/accounts", {"user": user, "password": password})
+
+    async def locked(self, user: str) -> bool:
+        """Whether an account is locked."""
+        return bool((await self.ask("POST", "/accounts", {"user": user}))["locked"])
+
+    async def unlock(self, user: str) -> None:
+        """Unlock an account."""
+        await self.ask("POST", "/accounts", {"user": user, "unlock": True})
+
+    async def entities(self) -> list[dict[str, str]]:
+        """All entities: type, ref, name and path."""
+        return list(await self.ask("GET", "/entities"))
+
+    async def rename(self, of: str, name: str) -> None:
+        """Rename any entity, hosts too."""
+        await self.ask("POST", "/rename", {"of": of, "name": name})
+
+    async def connect_host(self, host: str, connected: bool = True) -> None:
+        """Connect or disconnect a host."""
+        await self.ask("POST", "/host", {"host": host, "connected": connected})
+
+    async def maintenance(self, host: str, on: bool = True) -> None:
+        """Enter or leave maintenance mode."""
+        await self.ask("POST", "/host", {"host": host, "maintenance": on})
+
+    async def host_gpus(self, host: str, count: int, kind: Literal["shared", "direct"] = "shared") -> None:
+        """Give a host GPUs, or none."""
+        await self.ask("POST", "/host", {"host": host, "gpus": count, "gpuKind": kind})
+
+    async def power(self, vm: str, on: bool) -> None:
+        """Switch a VM on or off."""
+        await self.ask("POST", "/power", {"vm": vm, "on": on})
+
+    async def move(self, vm: str, host: str) -> None:
+        """Put a VM on another host."""
+        await self.ask("POST", "/move", {"vm": vm, "host": host})
+
+    async def create_vm(self, name: str, **wish: Any) -> str:
+        """Make a VM and return its reference; see MachineWish in testenv/vcsim/machines.go."""
+        return str((await self.ask("POST", "/create", {"name": name, **wish}))["ref"])
+
+    async def delete(self, of: str) -> None:
+        """Destroy any entity; a VM is switched off first."""
+        await self.ask("POST", "/delete", {"of": of})
+
+    async def tools(self, vm: str, running: bool) -> None:
+        """Let VMware Tools report in a VM, or fall silent."""
+        await self.ask("POST", "/guest", {"vm": vm, "tools": running})
+
+    async def give_gpu(self, vm: str, kind: Literal["vgpu", "passthrough", "dynamic"] = "vgpu") -> None:
+        """Add a GPU to a VM."""
+        await self.ask("POST", "/gpu", {"vm": vm, "kind": kind})
+
+    async def disks(self) -> list[dict[str, Any]]:
+        """The First Class Disks: name, id, sizeMB, datastore, path, consumers."""
+        return list(await self.ask("GET", "/fcds"))
+
+    async def create_disk(self, name: str, **wish: Any) -> str:
+        """Make a First Class Disk and return its id; see DiskWish in testenv/vcsim/disks.go."""
+        return str((await self.ask("POST", "/fcds", {"name": name, **wish}))["id"])
+
+    async def delete_disk(self, disk: str) -> int:
+        """Delete the disks of a name or id; returns how many."""
+        return int((await self.ask("POST", "/fcds/delete", {"disk": disk}))["deleted"])
+
+    async def attach_disk(self, disk: str, vm: str) -> None:
+        """Say that a VM uses a disk; an empty VM says that none does."""
+        await self.ask("POST", "/fcds/attach", {"disk": disk, "vm": vm})
+
+    async def attribute(self, of: str, name: str, value: str) -> None:
+        """Set a custom attribute."""
+        await self.ask("POST", "/attribute", {"of": of, "name": name, "value": value})
+
+    async def tag(self, of: str, category: str, tag: str, *, detach: bool = False) -> None:
+        """Attach a tag, or take it off; category and tag are made when missing."""
+        await self.ask("POST", "/tag", {"of": of, "category": category, "tag": tag, "detach": detach})
+
+    async def stats(self, of: str, **stats: int) -> None:
+        """Set quickStats by their wire names."""
+        await self.ask("POST", "/stats", {"of": of, "stats": stats})
+
+    async def set_property(self, of: str, path: str, value: Any) -> None:
+        """Set any property, such as runtime.connectionState, to a JSON value with wire names."""
+        await self.ask("POST", "/property", {"of": of, "property": path, "value": value})
+
+    async def churn(self) -> int:
+        """Give all hosts and running VMs new quickStats once; returns how many changed."""
+        return int((await self.ask("POST", "/churn"))["changed"])

@@ -151,6 +151,8 @@ class Engine(Generic[T]):
         self.metrics.count(outcome.result, terminal=outcome.terminal, unexpected=outcome.unexpected)
         if outcome.error is not None:
             self.explain(key, outcome, outcome.error)
+        else:
+            self.log.debug("reconciled", object=str(key), reason=outcome.condition.reason if outcome.condition else "")
         if outcome.backs_off:
             self.queue.add_backed_off(key, priority)
             return

@@ -57,6 +57,8 @@ def configure(options: LogOptions, stream: TextIO | None = None) -> None:
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(threshold(options))
+    # Which selector the loop uses is no news at any level of ours.
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
 
 
 def threshold(options: LogOptions) -> int:

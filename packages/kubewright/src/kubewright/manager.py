@@ -17,6 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
+
 from .cache import Cache
 from .client import Client
 from .controller import Controller
@@ -120,7 +122,7 @@ class Manager:
         engines: list[Engine[Any]] = []
         try:
             version = await self.transport.send(Request("GET", "/version", doing="reach the API server", timeout_seconds=10))
-            self.log.debug("reached the API server", server=self.server_address, version=version.decode(errors="replace"))
+            self.log.debug("reached the API server", server=self.server_address, version=version_in(version))
             engines = [self.engine(controller) for controller in self.controllers]
             await server.start()
             async with asyncio.TaskGroup() as group:
@@ -241,3 +243,11 @@ def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The first error inside, however deep: it is what ended the rest."""
     first = group.exceptions[0]
     return first_cause(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+def version_in(body: bytes) -> str:
+    """The version that an API server tells of itself; whoever answers otherwise is none."""
+    try:
+        return str(msgspec.json.decode(body, type=dict[str, Any])["gitVersion"])
+    except (msgspec.DecodeError, KeyError):
+        raise ConfigError("what answers at this address is no Kubernetes API server: check the server in the kubeconfig") from None

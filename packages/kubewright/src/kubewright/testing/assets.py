@@ -36,6 +36,8 @@ def find(
     progress, pinned = progress or Progress(sys.stderr), pinned or pins()
     if unknown := set(names) - set(PACKAGES):
         raise ConfigError(f"no binary is called {', '.join(sorted(unknown))}. There are: {', '.join(PACKAGES)}.")
+    if (named := environ.get("KUBEBUILDER_ASSETS")) and not Path(named).is_dir():
+        progress.say(f"KUBEBUILDER_ASSETS names {named}, which is no folder; looking elsewhere")
     cache = cache_folder(environ) / pinned.digest
     found = {name: fitting(name, environ, folders, progress, pinned) or cache / name for name in names}
     missing = [name for name, path in found.items() if not path.exists()]

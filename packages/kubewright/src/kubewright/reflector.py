@@ -68,7 +68,7 @@ class Reflector(Generic[T]):
                 await self.watch()
                 await self.again("ended")
             except Gone:
-                self.log.info("the watch or list is too far behind for the API server, listing again")
+                self.log.info("the watch is too far behind for the API server, listing again")
                 if not self.revision:
                     await self.breathe()
                 self.revision = ""

@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import ssl
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +15,9 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from .certificates import Pair, write_private
+
+TOO_MANY_REQUESTS = 429
+MOST_PATIENT_TRIES = 20
 
 
 class Refused(Exception):
@@ -45,9 +49,14 @@ class Https:
     def call(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
         """One call with a JSON body; returns the decoded answer, or the text where it is not JSON."""
         told = {"Content-Type": "application/json", "Accept": "application/json", **(headers or {})}
-        self.connection.request(method, path, None if body is None else json.dumps(body), told)
-        response = self.connection.getresponse()
-        text = response.read().decode()
+        for _ in range(MOST_PATIENT_TRIES):
+            self.connection.request(method, path, None if body is None else json.dumps(body), told)
+            response = self.connection.getresponse()
+            text = response.read().decode()
+            if response.status != TOO_MANY_REQUESTS:
+                break
+            # Just after its start the API server asks for patience while it fills its caches.
+            time.sleep(1)
         if response.status >= 400:
             raise Refused(response.status, text)
         return json.loads(text) if "json" in response.headers.get("Content-Type", "") else text

@@ -139,7 +139,7 @@ async def serve(settings: F, build: Callable[[Manager, F], None], name: str, env
     # Modules, classes and schemas live as long as the process: keep the collector from walking them again and again.
     gc.collect()
     gc.freeze()
-    # A request makes thousands of objects that die at once; looking for cycles after every 700 costs 3 % of the CPU (bench).
+    # A request makes thousands of objects that die at once; looking for cycles after every 700 cost about 3 % of the CPU.
     gc.set_threshold(10_000, 20, 20)
     try:
         await manager.run(stop)

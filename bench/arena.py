@@ -28,6 +28,19 @@ QUIET_SAMPLE_SECONDS = 0.5
 QUIET_WITHIN_SECONDS = 20.0
 
 
+CONTENDER = """
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: contender, namespace: default}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: contender}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+subjects: [{kind: ServiceAccount, name: contender, namespace: default}]
+"""
+
+
 class BenchFailed(Exception):
     """The run cannot go on: what happened, in plain words."""
 
@@ -47,10 +60,12 @@ class Arena:
     def __init__(self, plane: ControlPlane, transport: Transport) -> None:
         self.plane, self.transport = plane, transport
         self.client = Client(transport, field_manager="arena")
+        self.contender_kubeconfig = plane.folder / "contender.kubeconfig"
 
     async def install(self) -> None:
-        """Install the kind, and return when it is served."""
-        await asyncio.to_thread(self.plane.apply, to_yaml(*crds([Sample])))
+        """Install the kind and the account of the contenders, and return when the kind is served."""
+        await asyncio.to_thread(self.plane.apply, to_yaml(*crds([Sample])), CONTENDER)
+        await asyncio.to_thread(self.plane.service_account_kubeconfig, "default", "contender", self.contender_kubeconfig)
         await eventually(lambda: self.revision("default"), within=30)
 
     async def ground(self, namespace: str, count: int) -> Ground:

@@ -173,7 +173,7 @@ class Observer:
 
 def process_of(contender: Contender, arena: Arena, ground: Ground, kubeconfig: Path | None = None) -> Process:
     """The contender's process, not yet started; it runs with the interpreter and in the folder that we run in."""
-    arguments = [str(kubeconfig or arena.plane.admin_kubeconfig), ground.namespace, *contender.arguments]
+    arguments = [str(kubeconfig or arena.contender_kubeconfig), ground.namespace, *contender.arguments]
     log = arena.plane.folder / f"{ground.namespace}-{time.monotonic_ns()}.log"
     return Process(contender.name, [sys.executable, "-m", contender.module, *arguments], log)
 

@@ -42,16 +42,26 @@ class Items(msgspec.Struct):
     items: list[Item]
 
 
-def access(kubeconfig: Path) -> tuple[str, ssl.SSLContext]:
-    """The server and the TLS settings of a kubeconfig with one cluster and one client certificate."""
+class Access(msgspec.Struct):
+    """Where the API server is, and who we are there: with a token as in a Pod, or with a certificate."""
+
+    server: str
+    context: ssl.SSLContext
+    headers: dict[str, str]
+
+
+def access(kubeconfig: Path) -> Access:
+    """What a kubeconfig with one cluster and one user says."""
     config = yaml.safe_load(kubeconfig.read_text())
     cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
     context = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
+    if token := user.get("token"):
+        return Access(cluster["server"], context, {"Authorization": f"Bearer {token}"})
     with tempfile.NamedTemporaryFile() as pair:
         pair.write(base64.b64decode(user["client-certificate-data"]) + base64.b64decode(user["client-key-data"]))
         pair.flush()
         context.load_cert_chain(pair.name)
-    return cluster["server"], context
+    return Access(cluster["server"], context, {})
 
 
 def patch_for(item: Item) -> bytes:
@@ -81,9 +91,9 @@ async def work(session: aiohttp.ClientSession, collection: str, items: Iterator[
 async def main(kubeconfig: str, namespace: str, concurrency: str) -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    server, context = access(Path(kubeconfig))
+    way = access(Path(kubeconfig))
     collection = f"/apis/bench.kubewright.example/v1/namespaces/{namespace}/samples"
-    async with aiohttp.ClientSession(server, connector=aiohttp.TCPConnector(ssl=context)) as session:
+    async with aiohttp.ClientSession(way.server, connector=aiohttp.TCPConnector(ssl=way.context), headers=way.headers) as session:
         async with session.get(collection) as response:
             items = iter(msgspec.json.decode(await response.read(), type=Items).items)
         async with asyncio.TaskGroup() as group:

@@ -29,7 +29,8 @@ def login_with_few(connections: int) -> None:
         found = kopf.login_with_kubeconfig(**given)
         assert found is not None, "KUBECONFIG is set"
         connector = aiohttp.TCPConnector(limit=connections, ssl=found.as_ssl_context())
-        return kopf.AiohttpSession(server=found.server, aiohttp_session=aiohttp.ClientSession(connector=connector))
+        session = aiohttp.ClientSession(connector=connector, headers={"Authorization": f"Bearer {found.token}"})
+        return kopf.AiohttpSession(server=found.server, aiohttp_session=session)
 
 
 def login_as_usual() -> None:

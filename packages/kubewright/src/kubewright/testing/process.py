@@ -15,7 +15,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 LAUNCHER = """
@@ -33,8 +33,8 @@ os.execv(program, sys.argv[2:])
 class Process:
     """One program, started and stopped as often as wanted, in a process group of its own."""
 
-    def __init__(self, name: str, arguments: Sequence[str], log: Path) -> None:
-        self.name, self.arguments, self.log = name, list(arguments), log
+    def __init__(self, name: str, arguments: Sequence[str], log: Path, environ: Mapping[str, str] | None = None) -> None:
+        self.name, self.arguments, self.log, self.environ = name, list(arguments), log, environ
         self.child: subprocess.Popen[bytes] | None = None
 
     @property
@@ -51,7 +51,9 @@ class Process:
         """Start it; the log is appended to."""
         command = [sys.executable, "-I", "-S", "-c", LAUNCHER, str(os.getpid()), *self.arguments]
         with self.log.open("ab") as log:
-            self.child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            self.child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=self.environ
+            )
 
     async def stop(self, grace_seconds: float) -> None:
         """Ask it to end, and kill what is left of its group after the grace."""

@@ -9,7 +9,7 @@ import pytest
 
 from kubewright.client import Client
 from kubewright.controller import Controller, Done, controller
-from kubewright.errors import ConfigError, NotLeader, Retry, Terminal
+from kubewright.errors import ConfigError, NotLeader, NotYet, Retry, Terminal
 from kubewright.kind import Status
 from kubewright.manager import Manager
 from kubewright.meta import Condition, Key, ObjectMeta
@@ -150,6 +150,29 @@ async def test_retry_comes_back_after_its_time(api: Api) -> None:
         await api.widget(size=1)
         await api.ready(reason="Reconciled")
     assert tries == 2
+
+
+async def test_not_yet_leaves_the_status_as_it_is(api: Api) -> None:
+    loaded = True
+    seen: list[bool] = []
+
+    async def when_loaded(widget: Widget) -> None:
+        seen.append(loaded)
+        if not loaded:
+            raise NotYet("the outside world is still being loaded", after=0.02)
+        await double(widget)
+
+    async with running(api, controller(Widget, when_loaded)):
+        await api.widget(size=4)
+        await api.ready(reason="Reconciled")
+        before = await api.get("a")
+        loaded = False
+        await api.client.patch(Widget, before.key, {"metadata": {"labels": {"touched": "yes"}}})
+        await eventually(lambda: seen.count(False) >= 3)
+        now = await api.client.get(Widget, before.key)
+        assert now.status == before.status
+        loaded = True
+        await eventually(lambda: seen[-1])
 
 
 @pytest.mark.parametrize("nonsense", [42, "done", {"requeue": True}])
@@ -401,6 +424,8 @@ async def test_an_outside_stream_wakes_by_index(api: Api) -> None:
         stream.publish("esx-3")
         await eventually(lambda: seen)
         assert seen == ["b"]
+        stream.publish_all()
+        await eventually(lambda: sorted(seen) == ["a", "b", "b"])
 
 
 async def test_a_timer_and_done_look_again(api: Api) -> None:

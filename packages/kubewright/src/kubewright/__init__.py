@@ -20,7 +20,7 @@ from __future__ import annotations
 from .cache import Cache
 from .client import Client
 from .controller import Controller, Done, controller
-from .errors import KubewrightError, Retry, Terminal
+from .errors import KubewrightError, NotYet, Retry, Terminal
 from .kind import Column, Object, Resource, Scale, Spec, Status, kind
 from .manager import Manager, Options
 from .meta import Condition, Key, ObjectMeta, OwnerReference
@@ -43,6 +43,7 @@ __all__ = [
     "KubewrightError",
     "ListType",
     "Manager",
+    "NotYet",
     "Object",
     "ObjectMeta",
     "Options",

@@ -26,6 +26,7 @@
     ├── Undecodable             an object that does not fit its class
     ├── NotLeader               a write was stopped because the lease is not certainly ours
     ├── LeaseLost               the lease went to somebody else: the process has to end
+    ├── NotYet                  raised by a reconcile: nothing is known yet, the status stays as it is, again in `after` seconds
     ├── Retry                   raised by a reconcile: not now, again in `after` seconds
     └── Terminal                raised by a reconcile: trying again is useless until something changes
 
@@ -202,6 +203,17 @@ class NotLeader(KubewrightError):
 
 class LeaseLost(KubewrightError):
     """The lease could not be renewed in time, or is somebody else's: this process may not act any more."""
+
+
+class NotYet(KubewrightError):
+    """Raise it in a reconcile while what it depends on is still being loaded: the status stays as it is, again in `after` seconds.
+
+    Without it every restart would turn each object unready, and ready again a moment later.
+    """
+
+    def __init__(self, message: str, *, after: float) -> None:
+        super().__init__(message)
+        self.after = after
 
 
 class Retry(KubewrightError):

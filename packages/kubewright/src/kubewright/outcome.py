@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .controller import Done
-from .errors import Conflict, KubewrightError, NotLeader, Retry, Terminal, TooManyRequests, cut
+from .errors import Conflict, KubewrightError, NotLeader, NotYet, Retry, Terminal, TooManyRequests, cut
 from .meta import Condition
 from .metrics import Result
 
@@ -54,8 +54,11 @@ def is_delay(value: object) -> bool:
 def outcome_of_error(error: BaseException, generation: int) -> Outcome:
     """The switch."""
     match error:
-        case Retry() if not is_delay(error.after):
-            return outcome_of_error(TypeError(f"Retry(after={error.after!r}): it has to be a number of seconds"), generation)
+        case Retry() | NotYet() if not is_delay(error.after):
+            words = f"{type(error).__name__}(after={error.after!r}): it has to be a number of seconds"
+            return outcome_of_error(TypeError(words), generation)
+        case NotYet():
+            return Outcome("requeue_after", None, error.after, error=error)
         case Retry():
             return Outcome("requeue_after", ready("False", error.reason, str(error), generation), error.after, error=error)
         case Terminal():

@@ -26,11 +26,17 @@ class Stream:
 
     def __init__(self) -> None:
         self.listeners: list[Callable[[str], None]] = []
+        self.listeners_to_all: list[Callable[[], None]] = []
 
     def publish(self, name: str) -> None:
         """Wake every object that depends on this name."""
         for listener in self.listeners:
             listener(name)
+
+    def publish_all(self) -> None:
+        """Wake every object, whatever it depends on: the outside world was loaded, was lost, or is back."""
+        for listener in self.listeners_to_all:
+            listener()
 
 
 def created_or_deleted(old: Any, new: Any) -> bool:
@@ -121,6 +127,7 @@ class OnStream:
         index = f"wake-{len(own.indexes)}-on-stream"
         own.add_index(index, self.by)
         self.stream.listeners.append(lambda name: wake(own.keys_by(index, name), queue))
+        self.stream.listeners_to_all.append(lambda: wake(list(own.objects), queue, LOW))
 
 
 @dataclass(frozen=True)
@@ -173,7 +180,7 @@ class OnOwn:
                 self.queue.add(key)
 
 
-def wake(keys: Iterable[Key], queue: WorkQueue[Key]) -> None:
+def wake(keys: Iterable[Key], queue: WorkQueue[Key], priority: int = NORMAL) -> None:
     """Put keys on the queue."""
     for key in keys:
-        queue.add(key)
+        queue.add(key, priority)

@@ -234,6 +234,6 @@ class VCenter:
         """Set any property, such as runtime.connectionState, to a JSON value with wire names."""
         await self.ask("POST", "/property", {"of": of, "property": path, "value": value})
 
-    async def churn(self) -> int:
-        """Give all hosts and running VMs new quickStats once; returns how many changed."""
-        return int((await self.ask("POST", "/churn"))["changed"])
+    async def churn(self, drift: float = 0.0) -> int:
+        """Give all hosts and running VMs new quickStats once, or let them move by at most this share; returns how many changed."""
+        return int((await self.ask("POST", "/churn", {"drift": drift}))["changed"])

@@ -1,11 +1,26 @@
-"""The contract's flags, in Go's syntax, as existing manifests pass them."""
+"""The contract's flags, in Go's syntax, as existing manifests pass them; and the vCenters that flags, environment and files name."""
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
 
-from kubewright.flags import FlagError, parse
-from vsphere_operators.settings import Settings
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubewright.errors import ConfigError
+from kubewright.flags import FlagError, HelpWanted, options_of, parse
+from vsphere_operators.settings import Settings, VCenterConfig, choose
+from vsphere_operators.vcenter.credentials import Credentials, DirectoryCredentials
+from vsphere_operators.vcenter.faults import Denied
+from vsphere_operators.vcenter.transport import Address
+from vsphere_operators.vcenterfile import Defaults, Namespaces
+
+CANARY = "hunter2-canary"
+GOVMOMI = {"GOVMOMI_URL": "vc.example.com", "GOVMOMI_USERNAME": "ann", "GOVMOMI_PASSWORD": CANARY}
+VC = {"VC_HOST": "vc.example.com", "VC_USER": "ann", "VC_PASS": CANARY}
 
 
 def settings(*argv: str, **environ: str) -> Settings:
@@ -50,3 +65,332 @@ def test_namespaces_are_a_list() -> None:
 def test_an_unknown_flag_is_named_with_a_guess() -> None:
     with pytest.raises(FlagError, match=r"-metrics-adr.*metrics-addr"):
         settings("--metrics-adr=:1")
+
+
+@pytest.mark.parametrize(
+    ("flag", "environ", "insecure"),
+    [
+        ("", {"GOVMOMI_INSECURE": "true"}, True),
+        ("", {"VC_INSECURE": "1"}, True),
+        ("", {"GOVMOMI_INSECURE": "", "VC_INSECURE": ""}, False),
+        ("", {"GOVMOMI_INSECURE": "false", "VC_INSECURE": "true"}, False),
+        ("-insecure=false", {"GOVMOMI_INSECURE": "true", "VC_INSECURE": "true"}, False),
+        ("-insecure", {"GOVMOMI_INSECURE": "false"}, True),
+    ],
+)
+def test_insecure_by_environment_stands_behind_the_flag(flag: str, environ: dict[str, str], insecure: bool) -> None:
+    assert settings(*filter(None, [flag]), **environ).insecure is insecure
+
+
+def test_the_paces_have_defaults_and_flags() -> None:
+    made = settings()
+    assert (made.stats_interval_seconds, made.stats_change_percent, made.disk_refresh_seconds, made.tag_refresh_seconds) == (60, 5, 60, 300)
+    made = settings("-stats-interval=20s", "-stats-change-percent=2.5", "-disk-refresh-interval=2m", "--tag-refresh-interval", "1h")
+    assert (made.stats_interval_seconds, made.stats_change_percent, made.disk_refresh_seconds, made.tag_refresh_seconds) == (
+        20,
+        2.5,
+        120,
+        3600,
+    )
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ("-stats-interval=0", 'invalid value "0s" for flag -stats-interval: it has to be at least 1s'),
+        ("-disk-refresh-interval=500ms", 'invalid value "500ms" for flag -disk-refresh-interval: it has to be at least 1s'),
+        ("-tag-refresh-interval=-5m", 'invalid value "-5m0s" for flag -tag-refresh-interval: it has to be at least 1s'),
+        ("-stats-change-percent=101", 'invalid value "101" for flag -stats-change-percent: it has to be from 0 to 100'),
+        ("-stats-change-percent=-1", 'invalid value "-1" for flag -stats-change-percent: it has to be from 0 to 100'),
+    ],
+)
+def test_a_pace_that_makes_no_sense_is_refused(argument: str, words: str) -> None:
+    with pytest.raises(FlagError) as caught:
+        settings(argument)
+    assert str(caught.value) == words
+
+
+def test_help_names_every_variable_and_flag() -> None:
+    with pytest.raises(HelpWanted) as caught:
+        settings("-help", **GOVMOMI)
+    names = [*GOVMOMI, *VC, "GOVMOMI_HOSTNAME", "GOVMOMI_INSECURE", "VC_INSECURE", "VC_CA_FILE", "-vcenters", "-vcenter-credentials"]
+    assert [name for name in names if name not in caught.value.usage] == []
+    assert CANARY not in caught.value.usage
+
+
+def test_the_readme_lists_every_flag_and_variable() -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    flags = [f"`-{name}`" for option in options_of(Settings) for name in option.names]
+    variables = [f"`{option.flag.env}`" for option in options_of(Settings) if option.flag.env]
+    assert [each for each in flags + variables if each not in readme] == []
+
+
+class Told:
+    """Settings that were asked for their vCenters, and what they warned of."""
+
+    def __init__(self, *argv: str, **environ: str) -> None:
+        self.warnings: list[str] = []
+        self.settings = settings(*argv, **environ)
+        self.vcenters = self.settings.vcenters(self.warnings.append)
+        assert CANARY not in repr(self.settings) + repr(self.vcenters) + "".join(self.warnings)
+
+
+def refusal(*argv: str, **environ: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        Told(*argv, **environ)
+    assert CANARY not in str(caught.value) + repr(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        GOVMOMI,
+        VC,
+        GOVMOMI | VC,
+        {"GOVMOMI_HOSTNAME": "vc.example.com", "GOVMOMI_USERNAME": "ann", "GOVMOMI_PASSWORD": CANARY},
+        GOVMOMI | {"GOVMOMI_HOSTNAME": "vc.example.com"},
+        GOVMOMI | {"VC_HOST": "https://vc.example.com/sdk"},
+        VC | {"GOVMOMI_URL": "https://vc.example.com:443"},
+        VC | {"GOVMOMI_URL": "", "GOVMOMI_USERNAME": "", "GOVMOMI_PASSWORD": ""},
+        {"GOVMOMI_URL": "vc.example.com", "VC_USER": "ann", "VC_PASS": CANARY},
+        {"GOVMOMI_URL": " vc.example.com\n", "GOVMOMI_USERNAME": "ann\n", "GOVMOMI_PASSWORD": f"{CANARY}\n"},
+    ],
+)
+def test_either_set_of_variables_names_the_default(environ: dict[str, str]) -> None:
+    told = Told(**environ)
+    assert told.vcenters == (VCenterConfig("vc.example.com", Address("vc.example.com"), username="ann", password=CANARY),)
+    assert told.vcenters[0].credentials().read() == Credentials("ann", CANARY)
+    assert told.vcenters[0].serves("anything", {})
+    assert told.warnings == []
+
+
+@pytest.mark.parametrize(
+    ("environ", "host", "pairs"),
+    [
+        (GOVMOMI | VC | {"VC_HOST": "other"}, "vc.example.com", "GOVMOMI_URL and VC_HOST differ; GOVMOMI_URL, GOVMOMI_USERNAME"),
+        (GOVMOMI | {"VC_PASS": CANARY + "2"}, "vc.example.com", "GOVMOMI_PASSWORD and VC_PASS differ; GOVMOMI_URL"),
+        (VC | {"GOVMOMI_HOSTNAME": "other"}, "vc.example.com", "GOVMOMI_HOSTNAME and VC_HOST differ; VC_HOST, VC_USER, VC_PASS are used"),
+    ],
+)
+def test_two_sets_that_differ_are_told(environ: dict[str, str], host: str, pairs: str) -> None:
+    told = Told(**environ)
+    assert [config.address.host for config in told.vcenters] == [host]
+    assert len(told.warnings) == 1
+    assert pairs in told.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("environ", "missing"),
+    [
+        ({"GOVMOMI_URL": "vc"}, "GOVMOMI_USERNAME (or VC_USER), GOVMOMI_PASSWORD (or VC_PASS) not set"),
+        ({"VC_HOST": "vc", "VC_USER": "ann"}, "needed: GOVMOMI_PASSWORD (or VC_PASS) not set"),
+        ({"VC_PASS": CANARY}, "needed: GOVMOMI_URL (or VC_HOST), GOVMOMI_USERNAME (or VC_USER) not set"),
+        (
+            {"GOVMOMI_URL": "one", "VC_HOST": "two", "GOVMOMI_USERNAME": "ann", "VC_PASS": CANARY},
+            "needed: GOVMOMI_PASSWORD (or VC_PASS) not set",
+        ),
+    ],
+)
+def test_variables_that_are_missing_are_named(environ: dict[str, str], missing: str) -> None:
+    words = refusal(**environ)
+    assert missing in words
+    assert "Set what is missing, in a cluster as a key of Secret vc-creds" in words
+
+
+@pytest.mark.parametrize("server", ["http://vc", f"root:{CANARY}@vc", f"https://root:{CANARY}@vc/sdk", f"root:{CANARY}", "a b"])
+def test_an_address_that_is_none_is_refused_unquoted(server: str) -> None:
+    assert refusal(**GOVMOMI | {"GOVMOMI_URL": server}).startswith("GOVMOMI_URL does not name a vCenter: it has to be a host")
+
+
+def test_the_flags_for_tls_reach_the_address(tmp_path: Path) -> None:
+    bundle = tmp_path / "ca.crt"
+    bundle.touch()
+    assert Told(f"-vcenter-ca-file={bundle}", **GOVMOMI).vcenters[0].address == Address("vc.example.com", ca_file=str(bundle))
+    assert Told(**GOVMOMI, VC_CA_FILE=str(bundle)).vcenters[0].address.ca_file == str(bundle)
+    assert Told("-insecure", **GOVMOMI).vcenters[0].address.insecure
+    missing = Told("-vcenter-ca-file=/nowhere/ca.crt", **GOVMOMI).warnings
+    assert missing == ["vCenter vc.example.com: the CA bundle /nowhere/ca.crt is not there (yet); no connection can be made before it is"]
+
+
+def secret(directory: Path, **files: str) -> str:
+    directory.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (directory / name).write_text(text)
+    return str(directory)
+
+
+@pytest.mark.parametrize("environ", [{}, {"GOVMOMI_URL": "other", "GOVMOMI_USERNAME": "bob"}, GOVMOMI | {"GOVMOMI_URL": "other"}])
+@pytest.mark.parametrize("key", ["GOVMOMI_URL", "GOVMOMI_HOSTNAME", "VC_HOST"])
+def test_a_directory_goes_before_the_environment(tmp_path: Path, key: str, environ: dict[str, str]) -> None:
+    directory = secret(tmp_path, **{key: "vc.example.com\n"}, VC_USER="ann", VC_PASS=CANARY)
+    told = Told("-vcenter-credentials", directory, **environ)
+    assert told.vcenters == (VCenterConfig("vc.example.com", Address("vc.example.com"), credentials_directory=directory),)
+    source = told.vcenters[0].credentials()
+    assert isinstance(source, DirectoryCredentials)
+    assert source.read() == Credentials("ann", CANARY)
+    secret(tmp_path, VC_PASS="changed")
+    assert source.read().password == "changed"
+
+
+def test_a_directory_may_leave_the_server_to_the_environment(tmp_path: Path) -> None:
+    directory = secret(tmp_path, VC_USER="ann", VC_PASS=CANARY, GOVMOMI_URL="")
+    assert Told(f"-vcenter-credentials={directory}", VC_HOST="vc").vcenters[0].address.host == "vc"
+    told = Told(f"-vcenter-credentials={directory}", VC_HOST="vc", GOVMOMI_URL="vc2")
+    assert told.vcenters[0].address.host == "vc2"
+    assert told.warnings == ["the environment names two vCenters: GOVMOMI_URL and VC_HOST differ; GOVMOMI_URL is used"]
+
+
+def test_a_directory_that_comes_later_is_waited_for(tmp_path: Path) -> None:
+    directory = str(tmp_path / "later")
+    told = Told(f"-vcenter-credentials={directory}", VC_HOST="vc")
+    assert told.warnings == [f"vCenter vc: the credentials directory {directory} is not there (yet); nobody can log in before it is"]
+    source = told.vcenters[0].credentials()
+    with pytest.raises(Denied):
+        source.read()
+    secret(tmp_path / "later", VC_USER="ann", VC_PASS=CANARY)
+    assert source.read().username == "ann"
+
+
+def test_no_server_is_no_vcenter_and_is_told_where_one_was_meant(tmp_path: Path) -> None:
+    assert (Told().vcenters, Told().warnings) == ((), [])
+    told = Told(f"-vcenter-credentials={tmp_path}")
+    assert told.vcenters == ()
+    assert "Put its address into GOVMOMI_URL or VC_HOST, and start the manager anew." in told.warnings[0]
+
+
+def test_a_server_file_that_is_wrong_is_named_and_not_quoted(tmp_path: Path) -> None:
+    directory = secret(tmp_path, GOVMOMI_URL=f"https://root:{CANARY}@vc")
+    assert refusal(f"-vcenter-credentials={directory}").startswith(f"{directory}/GOVMOMI_URL does not name a vCenter: it has to be a host")
+    (tmp_path / "GOVMOMI_URL").write_bytes(b"\xff\xfe")
+    assert "does not name a vCenter" in refusal(f"-vcenter-credentials={directory}")
+    (tmp_path / "GOVMOMI_URL").unlink()
+    (tmp_path / "GOVMOMI_URL").mkdir()
+    assert refusal(f"-vcenter-credentials={directory}") == f"-vcenter-credentials: {directory}/GOVMOMI_URL cannot be read: Is a directory"
+
+
+FILE = """\
+vcenters:
+  - name: west
+    server: vc-west.example.com:8443
+    credentials: west
+    ca: west/ca.crt
+    defaults: {datacenter: DC0, resourcePool: small}
+    namespaces: {names: ["team-a-*", west], labels: {vcenter: west}}
+  - name: east
+    server: https://vc-east.example.com/sdk
+    credentials: /nowhere/east
+    insecure: false
+    namespaces: {names: [east]}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    secret(tmp_path / "west", **{"ca.crt": "", "username": "ann", "password": CANARY})
+    (tmp_path / "vcenters.yaml").write_text(FILE)
+    return str(tmp_path / "vcenters.yaml")
+
+
+def test_a_file_of_several(file: str, tmp_path: Path) -> None:
+    told = Told("-vcenters", file)
+    assert told.vcenters == (
+        VCenterConfig(
+            "west",
+            Address("vc-west.example.com", 8443, ca_file=str(tmp_path / "west/ca.crt")),
+            credentials_directory=str(tmp_path / "west"),
+            defaults=Defaults(datacenter="DC0", resourcePool="small"),
+            namespaces=Namespaces(("team-a-*", "west"), {"vcenter": "west"}),
+        ),
+        VCenterConfig("east", Address("vc-east.example.com"), credentials_directory="/nowhere/east", namespaces=Namespaces(("east",))),
+    )
+    assert told.warnings == ["vCenter east: the credentials directory /nowhere/east is not there (yet); nobody can log in before it is"]
+    assert told.vcenters[0].credentials().read().username == "ann"
+
+
+def test_what_an_entry_leaves_out_the_flags_say(file: str) -> None:
+    west, east = Told("-vcenters", file, "-insecure").vcenters
+    assert (west.address.insecure, east.address.insecure) == (True, False)
+    _, east = Told("-vcenters", file, "-vcenter-ca-file=/nowhere/ca.crt").vcenters
+    assert east.address.ca_file == "/nowhere/ca.crt"
+
+
+def test_the_environment_serves_the_rest(file: str) -> None:
+    vcenters = Told("-vcenters", file, **GOVMOMI).vcenters
+    assert [config.name for config in vcenters] == ["west", "east", "vc.example.com"]
+    found = [choose(vcenters, name, labels) for name, labels in [("team-a-1", {}), ("east", {}), ("x", {"vcenter": "west"}), ("x", {})]]
+    assert [config.name for config in found if config] == ["west", "east", "west", "vc.example.com"]
+    assert choose(vcenters[:2], "x", {}) is None
+
+
+def test_what_clashes_with_the_environment_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "vcenters.yaml"
+    file.write_text(f"vcenters: [{{name: west, server: vc, credentials: {tmp_path}}}]")
+    assert refusal("-vcenters", str(file), **GOVMOMI) == (
+        f'two vCenters would serve all the rest: "west" of {file}, which has no `namespaces`, and vc.example.com, which the environment or '
+        '-vcenter-credentials names. Give "west" its namespaces, or take the other one away.'
+    )
+    file.write_text(f"vcenters: [{{name: vc, server: vc, credentials: {tmp_path}, namespaces: {{names: [a]}}}}]")
+    assert "rename the one in the file" in refusal("-vcenters", str(file), **GOVMOMI | {"GOVMOMI_URL": "vc"})
+
+
+def test_a_file_that_is_wrong_names_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "vcenters.yaml"
+    file.write_text(f"vcenters:\n  - name: west\n    server: vc\n    password: {CANARY}\n")
+    assert refusal("-vcenters", str(file)).startswith(f"{file} line 4: vcenters[0]: there is no key `password`")
+
+
+def config(name: str, *globs: str, labels: Mapping[str, str] | None = None) -> VCenterConfig:
+    return VCenterConfig(name, Address("vc"), namespaces=Namespaces(globs, dict(labels or {})))
+
+
+def test_the_closest_rule_wins() -> None:
+    exact, glob, labels, rest = config("n", "a-b"), config("g", "a-*"), config("l", labels={"x": "1"}), VCenterConfig("r", Address("vc"))
+    every = [rest, labels, glob, exact]
+    for winner in (exact, glob, labels, rest):
+        assert choose(every, "a-b", {"x": "1", "y": "2"}) is winner
+        every.remove(winner)
+    assert choose(every, "a-b", {"x": "1"}) is None
+
+
+def test_two_of_one_rank_are_told_by_name() -> None:
+    with pytest.raises(ConfigError) as caught:
+        choose([config("west", "team-*"), config("east", "*-a"), config("far", labels={"a": "b"})], "team-a", {"a": "b"})
+    assert str(caught.value).startswith(
+        'namespace "team-a" belongs to more than one vCenter: "west" and "east" claim it by a glob in `names`.'
+    )
+
+
+def test_all_labels_have_to_be_there() -> None:
+    both = config("w", labels={"a": "1", "b": "2"})
+    assert both.serves("x", {"a": "1", "b": "2", "c": "3"})
+    assert not both.serves("x", {"a": "1"})
+    assert not both.serves("x", {"a": "1", "b": "3"})
+
+
+NAMES = st.sampled_from(["a", "a-b", "a-c", "b", "b-c"])
+GLOBS = st.sampled_from(["a", "a-b", "b", "a*", "a-?", "*", "[ab]", "z*"])
+LABELS = st.dictionaries(st.sampled_from(["x", "y"]), st.sampled_from(["1", "2"]))
+RULES = st.none() | st.builds(Namespaces, st.lists(GLOBS, max_size=3).map(tuple), LABELS)
+
+
+def carries(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    return all(labels.get(key) == value for key, value in wanted.items())
+
+
+@given(st.lists(RULES, max_size=4), NAMES, LABELS)
+def test_choose_finds_the_one_that_the_rules_mean(rules: list[Namespaces | None], namespace: str, labels: dict[str, str]) -> None:
+    configs = [VCenterConfig(str(number), Address("vc"), namespaces=rule) for number, rule in enumerate(rules)]
+    tiers = [
+        [each for each in configs if each.namespaces and namespace in each.namespaces.names],
+        [each for each in configs if each.namespaces and any(fnmatchcase(namespace, glob) for glob in each.namespaces.names)],
+        [each for each in configs if each.namespaces and each.namespaces.labels and carries(labels, each.namespaces.labels)],
+        [each for each in configs if each.namespaces is None],
+    ]
+    first = next((tier for tier in tiers if tier), [])
+    if len(first) > 1:
+        with pytest.raises(ConfigError, match=f'namespace "{namespace}" belongs to more than one vCenter'):
+            choose(configs, namespace, labels)
+    else:
+        assert choose(configs, namespace, labels) is (first[0] if first else None)
+    assert {each.name for tier in tiers for each in tier} == {each.name for each in configs if each.serves(namespace, labels)}

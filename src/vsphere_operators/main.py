@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from kubewright import Manager, command
 
+from .connecting import connect
+from .kinds.fcdinfo import FCDInfoController
+from .kinds.hostinfo import HostInfoController
 from .kinds.mycustomresource import MyCustomResourceController
+from .kinds.vminfo import VMInfoController
 from .settings import Settings
 
 
 def build(manager: Manager, settings: Settings) -> None:
     """Every kind that this manager serves: one line each."""
+    vcenters = connect(manager, settings)
+    manager.add(HostInfoController(vcenters))
+    manager.add(VMInfoController(vcenters))
+    manager.add(FCDInfoController(vcenters, manager.cache))
     manager.add(MyCustomResourceController(manager.cache))
 
 

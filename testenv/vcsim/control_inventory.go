@@ -31,7 +31,7 @@ func (c *Control) inventoryRoutes() map[string]http.HandlerFunc {
 		"POST /tag":         reply(c.tag),
 		"POST /stats":       reply(c.stats),
 		"POST /property":    reply(c.property),
-		"POST /churn":       reply(func(nothing) (any, error) { return map[string]int{"changed": churn(c.Inventory.context())}, nil }),
+		"POST /churn":       reply(c.churn),
 	}
 }
 
@@ -43,6 +43,15 @@ func (c *Control) entities(nothing) (any, error) {
 		list = append(list, map[string]string{"type": ref.Type, "ref": ref.Value, "name": nameOf(entity), "path": pathOf(c.Inventory.own, entity)})
 	}
 	return list, nil
+}
+
+// Churn is how far quickStats move; 0 makes new ones altogether.
+type Churn struct {
+	Drift float64 `json:"drift"`
+}
+
+func (c *Control) churn(wish Churn) (any, error) {
+	return map[string]int{"changed": churn(c.Inventory.context(), wish.Drift)}, nil
 }
 
 // Rename is a new name for an entity; `of` is everywhere a reference's value, a name or a path.

@@ -39,7 +39,7 @@ func (i *Inventory) Populate(s *Settings) error {
 			return err
 		}
 	}
-	churn(i.context())
+	churn(i.context(), 0)
 	return nil
 }
 

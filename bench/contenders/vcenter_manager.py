@@ -1,0 +1,43 @@
+"""The manager as it is, with one service more: it notes how long the event loop has stalled, at the start and after it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+from kubewright import Manager, command
+from vsphere_operators.main import build
+from vsphere_operators.settings import Settings
+
+TICK_SECONDS = 0.005
+START_SECONDS = 60.0
+NOTE_SECONDS = 1.0
+
+
+class Stalls:
+    """Looks at the clock often, and writes the longest gaps into the file that STALLS names."""
+
+    async def run(self) -> None:
+        path, began, noted = Path(os.environ["STALLS"]), time.monotonic(), 0.0
+        longest = [0.0, 0.0]
+        last = began
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            now = time.monotonic()
+            late = now - began > START_SECONDS
+            longest[late] = max(longest[late], now - last - TICK_SECONDS)
+            last = now
+            if now - noted > NOTE_SECONDS:
+                noted = now
+                path.write_text(f"{longest[0]:.4f} {longest[1]:.4f}")
+
+
+def with_stalls(manager: Manager, settings: Settings) -> None:
+    build(manager, settings)
+    manager.add_service(Stalls())
+
+
+if __name__ == "__main__":
+    raise SystemExit(command.run(Settings, with_stalls, name="vsphere-operators"))

@@ -1,0 +1,48 @@
+"""Settings -> the vCenters of this manager, each with its services and metrics; nothing is asked of them before the manager runs."""
+
+from __future__ import annotations
+
+from kubewright import Manager
+from kubewright.log import Log
+from kubewright.manager import Service
+
+from .settings import Settings, VCenterConfig
+from .vcenter.pace import Pace
+from .vcenter.vcenter import VCenter
+from .vcentermetrics import VCenterMetrics
+from .vcenters import HOW_TO_CONFIGURE, VCenters
+
+
+class NoVCenter:
+    """Says at the start that there is none: the manager runs all the same, for the kinds that need none."""
+
+    async def run(self) -> None:
+        """One line, when the manager runs and not when somebody only asks what it would need."""
+        Log("setup").warning(f"no vCenter is configured; objects that need one will say so. {HOW_TO_CONFIGURE}")
+
+
+def connect(manager: Manager, settings: Settings) -> VCenters:
+    """All vCenters that the settings name, as services of the manager."""
+    configs = settings.vcenters(Log("setup").warning)
+    metrics = VCenterMetrics(manager.metrics)
+    opened = {config.name: opened_with(config, settings, metrics) for config in configs}
+    vcenters = VCenters(opened, configs, manager.cache, lambda: Pace(settings.stats_interval_seconds, settings.stats_change_percent / 100))
+    services: list[Service] = [*opened.values(), *vcenters.pacers]
+    for service in services or [NoVCenter()]:
+        manager.add_service(service)
+    return vcenters
+
+
+def opened_with(config: VCenterConfig, settings: Settings, metrics: VCenterMetrics) -> VCenter:
+    """One vCenter, watched by the metrics."""
+    vcenter = VCenter(
+        config.name,
+        config.address,
+        config.credentials(),
+        Log("vcenter", vCenter=config.name),
+        metrics.of(config.name),
+        disk_interval_seconds=settings.disk_refresh_seconds,
+        tag_interval_seconds=settings.tag_refresh_seconds,
+    )
+    metrics.watch(vcenter)
+    return vcenter

@@ -1,0 +1,177 @@
+"""Everything that vCenter can answer but a result, as one tree by meaning. Catch the widest name that you can act on.
+
+    VCenterError
+    ├── NotFound                no such thing: the name is wrong, or it was deleted
+    ├── Ambiguous               several things of that name; `paths` has all of them
+    ├── Unreachable             no answer: down, no route, no such name, our deadline passed
+    │   └── CertificateRefused  TLS failed: the reason and the fix
+    ├── Denied                  vCenter knows who we are and says no; a privilege is named where the fault names it
+    │   ├── NotAuthenticated    the session is gone: log in again
+    │   └── WrongLogin          user or password is wrong, or the account is locked; `again_in_seconds` until the next try
+    ├── Busy                    will pass by itself: another operation, a limit, a host that is being changed
+    └── Rejected                what was asked cannot be done: a name, a state, a resource; `fault` says which
+
+Each keeps vCenter's own words. None ever holds what was sent, since that may be a password.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from lxml import etree
+from pyVmomi import vim, vmodl
+
+LONGEST_MESSAGE = 1000
+XSI_TYPE = "{http://www.w3.org/2001/XMLSchema-instance}type"
+
+
+class VCenterError(Exception):
+    """The root; its text is for people: what happened, what it means, what to do."""
+
+    def __init__(self, message: str, *, fault: str = "") -> None:
+        super().__init__(message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}... (cut)")
+        self.fault = fault
+        """The name of vCenter's fault, such as InvalidPowerState; "" where it was none."""
+
+
+class NotFound(VCenterError):
+    """No such thing, or no longer."""
+
+
+class Ambiguous(VCenterError):
+    """Several things of one name."""
+
+    def __init__(self, message: str, paths: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.paths = tuple(paths)
+
+
+class Unreachable(VCenterError):
+    """No answer: whether the call took effect is not known."""
+
+
+class CertificateRefused(Unreachable):
+    """The TLS handshake failed; the message says which certificate, why, and how to mend it."""
+
+
+class Denied(VCenterError):
+    """vCenter says no to who we are."""
+
+
+class NotAuthenticated(Denied):
+    """The session is gone."""
+
+
+class WrongLogin(Denied):
+    """User or password is wrong, or the account is locked."""
+
+    def __init__(self, message: str, *, fault: str = "", again_in_seconds: float = 0.0) -> None:
+        super().__init__(message, fault=fault)
+        self.again_in_seconds = again_in_seconds
+
+
+class Busy(VCenterError):
+    """What was asked may work later."""
+
+
+class Rejected(VCenterError):
+    """What was asked cannot be done as it is."""
+
+
+class Meaning:
+    """Which faults mean what, by the name on the wire; a fault that is not listed is judged by its base types."""
+
+    BY_NAME: ClassVar[dict[str, type[VCenterError]]] = {
+        "ManagedObjectNotFound": NotFound,
+        "NotFound": NotFound,
+        "FileNotFound": NotFound,
+        "NotAuthenticated": NotAuthenticated,
+        "InvalidLogin": WrongLogin,
+        "NoPermission": Denied,
+        "SecurityError": Denied,
+        "AuthMinimumAdminPermission": Denied,
+        "NoClientCertificate": Denied,
+        "HostNotConnected": Busy,
+        "HostNotReachable": Busy,
+        "HostCommunication": Busy,
+        "HostConnectFault": Busy,
+        "InvalidHostState": Busy,
+        "TooManyConcurrentNativeClones": Busy,
+        "VAppOperationInProgress": Busy,
+        "ConcurrentAccess": Busy,
+        "TaskInProgress": Busy,
+        "ResourceInUse": Busy,
+        "FileLocked": Busy,
+        "Timedout": Busy,
+        "RequestCanceled": Busy,
+        "SystemError": Busy,
+        "HostConfigFailed": Busy,
+        "VmWwnConflict": Rejected,
+        "ActiveDirectoryFault": Denied,
+    }
+
+
+def from_fault(fault: Any, doing: str) -> VCenterError:
+    """The error for any fault object of pyVmomi, with vCenter's own words and the privilege or object that it names."""
+    name = fault_name(type(fault))
+    said = words_of(fault) or sentence(name)
+    return meaning_of(type(fault))(f"{doing}: {said}{detail(fault)}", fault=name)
+
+
+def from_text(answer: bytes, doing: str) -> VCenterError:
+    """The error for a fault that pyVmomi cannot read, such as one that is newer than it: by its name and words alone."""
+    try:
+        body = etree.fromstring(answer, etree.XMLParser(resolve_entities=False, no_network=True))
+    except etree.XMLSyntaxError:
+        return Rejected(f"{doing}: it answered with a fault that cannot be read")
+    name = next((named(each) for detail in body.iter("{*}detail") for each in detail), "")
+    said = (body.findtext(".//{*}faultstring") or "").strip().rstrip(".") or sentence(name)
+    kind = getattr(vim.fault, name, None) or getattr(vmodl.fault, name, None) or object
+    return meaning_of(kind)(f"{doing}: {said or 'it answered with a fault without words'}", fault=name)
+
+
+def named(fault: Any) -> str:
+    """The fault's name in its element."""
+    return str(fault.get(XSI_TYPE, "")).rpartition(":")[2] or str(etree.QName(fault).localname).removesuffix("Fault")
+
+
+def fault_name(kind: type) -> str:
+    """vim.fault.InvalidPowerState -> InvalidPowerState."""
+    return kind.__name__.rpartition(".")[2]
+
+
+def meaning_of(kind: type) -> type[VCenterError]:
+    """The nearest listed type, from the fault itself up its bases."""
+    for base in kind.__mro__:
+        if found := Meaning.BY_NAME.get(fault_name(base)):
+            return found
+    return Rejected
+
+
+def words_of(fault: Any) -> str:
+    """The words of vCenter itself: of the fault, else of the first message behind it that has any."""
+    if text := getattr(fault, "msg", None):
+        return str(text).strip().rstrip(".")
+    for message in getattr(fault, "faultMessage", None) or ():
+        if message.message:
+            return str(message.message).strip().rstrip(".")
+    cause = getattr(fault, "faultCause", None)
+    return words_of(cause) if cause is not None else ""
+
+
+def sentence(name: str) -> str:
+    """`InvalidPowerState` as words, for a fault that came without any."""
+    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name).strip()
+
+
+def detail(fault: Any) -> str:
+    """What the fault names beside its words: the privilege that is missing, the property that is wrong, the state that is in the way."""
+    parts = []
+    if isinstance(fault, vmodl.fault.SecurityError) and (privilege := getattr(fault, "privilegeId", None)):
+        parts.append(f'the privilege "{privilege}" is missing; give it to the role of this user')
+    if argument := getattr(fault, "invalidProperty", None):
+        parts.append(f"the property {argument} is wrong")
+    if name := getattr(fault, "name", None):
+        parts.append(f'the name is "{name}"')
+    return f" ({'; '.join(parts)})" if parts else ""

@@ -1,0 +1,162 @@
+"""What is known of vCenter's inventory: frozen values, with the units in their names.
+
+A value is replaced, never changed: whoever holds one holds a moment. What vCenter has not told (a disconnected host's load, the
+address of a VM without Tools) is None, never 0. References (`ref`, `parent`, `host`) are MoRefs such as `host-12`, unique within
+one vCenter.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from msgspec import Struct
+
+ConnectionState = Literal["connected", "disconnected", "notResponding", ""]
+PowerState = Literal["poweredOn", "poweredOff", "suspended", "standBy", "unknown", ""]
+TaskState = Literal["queued", "running", "success", "error"]
+
+
+class Entity(Struct, frozen=True, kw_only=True):
+    """Anything with a place in the inventory tree."""
+
+    ref: str
+    name: str = ""
+    parent: str = ""
+    """Of a VM: its folder, "" inside a vApp. Of the root folder: ""."""
+
+
+class Folder(Entity, frozen=True, kw_only=True):
+    """A folder of any sort, the root folder and datastore clusters (StoragePod) too."""
+
+
+class Datacenter(Entity, frozen=True, kw_only=True):
+    """A datacenter."""
+
+
+class Compute(Entity, frozen=True, kw_only=True):
+    """A cluster, or the ComputeResource that holds one host outside any cluster."""
+
+    is_cluster: bool = False
+
+
+class ResourcePool(Entity, frozen=True, kw_only=True):
+    """A resource pool, a cluster's invisible root pool, or a vApp."""
+
+    owner: str = ""
+
+
+class Datastore(Entity, frozen=True, kw_only=True):
+    """A datastore."""
+
+    type: str = ""
+    url: str = ""
+    accessible: bool = False
+    capacity_bytes: int | None = None
+    free_bytes: int | None = None
+
+
+class HostStats(Struct, frozen=True, kw_only=True):
+    """What moves every 20 s."""
+
+    cpu_usage_mhz: int | None = None
+    memory_usage_mb: int | None = None
+
+
+class Host(Entity, frozen=True, kw_only=True):
+    """An ESXi host; `parent` is its Compute."""
+
+    connection: ConnectionState = ""
+    power: PowerState = ""
+    in_maintenance: bool = False
+    cpu_mhz: int | None = None
+    cpu_cores: int | None = None
+    memory_bytes: int | None = None
+    vendor: str = ""
+    model: str = ""
+    version: str = ""
+    build: str = ""
+    boot_time: datetime | None = None
+    attributes: dict[str, str] = {}
+    """Custom attributes by name."""
+    stats: HostStats = HostStats()
+
+
+class MachineStats(Struct, frozen=True, kw_only=True):
+    """What moves every 20 s."""
+
+    cpu_usage_mhz: int | None = None
+    cpu_demand_mhz: int | None = None
+    guest_memory_mb: int | None = None
+
+
+class Machine(Entity, frozen=True, kw_only=True):
+    """A virtual machine or a template."""
+
+    host: str = ""
+    connection: str = ""
+    power: PowerState = ""
+    is_template: bool = False
+    bios_uuid: str = ""
+    instance_uuid: str = ""
+    configured_guest: str = ""
+    """config.guestId: what the VM was made for."""
+    hardware_version: str = ""
+    """config.version, such as vmx-19."""
+    cpus: int | None = None
+    memory_mb: int | None = None
+    cpu_reservation_mhz: int | None = None
+    memory_reservation_mb: int | None = None
+    path: str = ""
+    """vmPathName: `[datastore] folder/vm.vmx`."""
+    datastores: tuple[str, ...] = ()
+    resource_pool: str = ""
+    tools_running: str = ""
+    """guestToolsRunning, guestToolsNotRunning, guestToolsExecutingScripts, or "" when never seen."""
+    tools_version: str = ""
+    """toolsVersionStatus2, such as guestToolsCurrent."""
+    guest_id: str = ""
+    """summary.guest.guestId: what Tools report."""
+    guest_hardware_version: str = ""
+    guest_host_name: str = ""
+    ip_address: str = ""
+    ip_addresses: tuple[str, ...] = ()
+    """All of guest.net, in the order that Tools report."""
+    attributes: dict[str, str] = {}
+    stats: MachineStats = MachineStats()
+
+
+class Task(Struct, frozen=True, kw_only=True):
+    """A task that runs, or ran recently."""
+
+    ref: str
+    state: TaskState = "queued"
+    progress_percent: int | None = None
+    description: str = ""
+    """descriptionId, such as VirtualMachine.clone."""
+    entity: str = ""
+    entity_name: str = ""
+    user: str = ""
+    result: str = ""
+    """The MoRef that the task made, if it made one."""
+    fault: str = ""
+    """The name of the fault's type, such as InsufficientResourcesFault."""
+    message: str = ""
+    queued_at: datetime | None = None
+    completed_at: datetime | None = None
+
+
+class Disk(Struct, frozen=True, kw_only=True):
+    """A First Class Disk."""
+
+    id: str
+    name: str
+    datastore: str
+    """MoRef of its datastore."""
+    size_mb: int = 0
+    file_path: str = ""
+    provisioning: str = ""
+    """thin, eagerZeroedThick or lazyZeroedThick."""
+    created_at: datetime | None = None
+    consumers: tuple[str, ...] = ()
+    """Who uses it: uuids of VMs."""

@@ -1,0 +1,130 @@
+"""Changes in vCenter: started, then followed through the inventory; at most so many at once, fair among those who want some.
+
+    operation = await operations.start("team-a/web", "clone the VM web-1", lambda: template.CloneVM_Task(folder, name, spec))
+    ...                                  # nothing waits: the end comes through the inventory
+    operations.listeners                 # hear of each end, with the task as vCenter tells it
+
+How is it fair?  Who finds no room is written down and gets Busy. Free room is for who has waited longest; when room comes, the first
+    of those who wait hears of it. So one who wants 50 operations does not keep out one who wants 1.
+What if the end comes before the answer that names the task?  The inventory may be faster than the call. Ends of tasks that nobody knows are
+    looked up when the answer comes.
+What if vCenter forgets a task before its end was seen (a reload, a restart)?  Its end is told as unknown: whoever started it must look at
+    what there is. vCenter keeps ended tasks in its list for minutes, so this takes an outage.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgspec import Struct
+
+from .faults import Busy
+from .inventory import Change, Inventory
+from .model import Task
+from .session import Session
+from .transport import Log
+
+AT_ONCE = 3
+# Who asked for room and did not come again has changed his mind, or is gone.
+PATIENCE_SECONDS = 60.0
+ENDED = ("success", "error")
+
+
+class Operation(Struct, frozen=True):
+    """One change under way."""
+
+    owner: str
+    doing: str
+    task: str
+    """MoRef of the task."""
+
+
+Listener = Callable[[Operation, Task | None], None]
+"""Hears of an end; None is an end that nobody can tell any more."""
+
+
+class Operations:
+    """All operations of this process on one vCenter."""
+
+    def __init__(
+        self,
+        session: Session,
+        inventory: Inventory,
+        log: Log,
+        *,
+        at_once: int = AT_ONCE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.session, self.inventory, self.log, self.at_once, self.clock = session, inventory, log, at_once, clock
+        self.running: dict[str, Operation] = {}
+        self.starting = 0
+        self.waiting: dict[str, float] = {}
+        """Owners who found no room, in the order in which they came, and when they last asked."""
+        self.listeners: list[Listener] = []
+        self.room_listeners: list[Callable[[str], None]] = []
+        """Hear which owner should ask again now."""
+        inventory.listeners.append(self.hear)
+
+    async def start(self, owner: str, doing: str, call: Callable[[], Awaitable[Any]]) -> Operation:
+        """Start the task that `call` starts; Busy when there is no room for this owner now."""
+        self.admit(owner)
+        self.starting += 1
+        try:
+            task = await self.session.call(call)
+        except BaseException:
+            self.starting -= 1
+            self.offer_room()
+            raise
+        self.starting -= 1
+        operation = Operation(owner, doing, str(task._moId))
+        self.running[operation.task] = operation
+        self.log.debug("operation started", operation=doing, owner=owner, task=operation.task)
+        self.look_at(self.inventory.tasks.get(operation.task))
+        return operation
+
+    def admit(self, owner: str) -> None:
+        """Raise Busy, and write the owner down, unless there is room that nobody has waited for longer."""
+        now = self.clock()
+        self.waiting = {each: asked for each, asked in self.waiting.items() if now - asked < PATIENCE_SECONDS}
+        ahead = 0
+        for each in self.waiting:
+            if each == owner:
+                break
+            ahead += 1
+        if self.room > ahead:
+            self.waiting.pop(owner, None)
+            return
+        self.waiting[owner] = now
+        raise Busy(f"{self.at_once} operations are running in this vCenter, which is the limit; this one waits for its turn")
+
+    @property
+    def room(self) -> int:
+        """How many more may start."""
+        return self.at_once - len(self.running) - self.starting
+
+    def hear(self, change: Change) -> None:
+        """A task changed; a task of ours that left without an end, ended without one that anybody can tell."""
+        if isinstance(change.new, Task):
+            self.look_at(change.new)
+        elif isinstance(change.old, Task) and change.old.ref in self.running:
+            self.end(self.running[change.old.ref], None)
+
+    def look_at(self, task: Task | None) -> None:
+        """Take note of an end."""
+        if task is not None and task.state in ENDED and task.ref in self.running:
+            self.end(self.running[task.ref], task)
+
+    def end(self, operation: Operation, task: Task | None) -> None:
+        """Make room, then tell."""
+        del self.running[operation.task]
+        for listener in self.listeners:
+            listener(operation, task)
+        self.offer_room()
+
+    def offer_room(self) -> None:
+        """Let the first of those who wait ask again."""
+        for owner in list(self.waiting)[: max(self.room, 0)]:
+            for listener in self.room_listeners:
+                listener(owner)

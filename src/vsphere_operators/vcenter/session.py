@@ -1,0 +1,242 @@
+"""One login to one vCenter, shared by all who call.
+
+    await session.call(lambda: vim.VirtualMachine("vm-12", soap.stub).PowerOn())
+
+How can 500 calls that find the session dead lead to one login? Each remembers the generation in which it began, and says that this
+generation is dead. The first starts the login, all others wait for the same one, and latecomers see that the generation has grown.
+
+Why is a refused password not simply tried again? vCenter locks an account after 5 failures in 180 s, and a locked account is told the
+same as a wrong password. A leader and a standby may both be trying. `Budget` has the rules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn, TypeVar
+
+from pyVmomi import vim
+
+from .credentials import Credentials, CredentialSource
+from .faults import Denied, NotAuthenticated, VCenterError, WrongLogin
+from .transport import Log, Soap, SoapStub
+
+T = TypeVar("T")
+
+WINDOW_SECONDS = 180.0  # vCenter's default: 5 failures in 180 s lock an account
+# Longer than the window: of the same wrong password each manager has one failure in it, which leaves three for mistakes in mending it.
+SAME_AGAIN_SECONDS = 185.0
+MOST_FAILURES = 3
+UNREADABLE_AGAIN_SECONDS = 10.0
+KEEP_ALIVE_SECONDS = 300.0  # an idle session ends after 30 minutes
+
+
+class Budget:
+    """How often a login may fail: what was refused not again for 185 s, and whatever it was, 3 times in 180 s at the most."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.refused: dict[Credentials, float] = {}
+        self.failures: deque[float] = deque(maxlen=MOST_FAILURES)
+
+    def failed(self, credentials: Credentials) -> None:
+        """They were refused."""
+        recent = {each: at for each, at in self.refused.items() if self.clock() - at < SAME_AGAIN_SECONDS}
+        self.refused = {**recent, credentials: self.clock()}
+        self.failures.append(self.clock())
+
+    def wait_seconds(self, credentials: Credentials) -> float:
+        """How long to wait before trying these; 0 is now."""
+        refused_at = self.refused.get(credentials)
+        same = 0.0 if refused_at is None else refused_at + SAME_AGAIN_SECONDS - self.clock()
+        return max(same, self.window_seconds())
+
+    def window_seconds(self) -> float:
+        """How long to wait before trying anything at all."""
+        full = len(self.failures) == MOST_FAILURES
+        return max(self.failures[0] + WINDOW_SECONDS - self.clock(), 0.0) if full else 0.0
+
+
+class Session:
+    """Who we are to one vCenter. `logout` is its end: a call that comes later must not leave a session behind."""
+
+    def __init__(self, soap: Soap, credentials: CredentialSource, log: Log, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.soap, self.credentials, self.log, self.clock = soap, credentials, log, clock
+        self.generation = 0
+        self.logged_in = False
+        self.ended = False
+        self.budget = Budget(clock)
+        self.tried: Credentials | None = None
+        self.said = "a login was refused"
+        self.flight: asyncio.Task[VCenterError | None] | None = None
+
+    async def call(self, make: Callable[[], Awaitable[T]]) -> T:
+        """Run a call; one that finds the session dead is run again in a new one."""
+        await self.login()
+        generation = self.generation
+        try:
+            return await make()
+        except NotAuthenticated:
+            self.log.debug("the session is gone", vCenter=self.soap.address.host, generation=generation)
+        # Outside the handler, so that a failure of the second run is not shown as one while handling the first.
+        await self.renew(generation)
+        return await make()
+
+    async def renew(self, generation: int) -> None:
+        """The session of that generation is dead: log in again, unless somebody has already."""
+        if generation == self.generation:
+            self.logged_in = False
+        await self.login()
+
+    async def login(self) -> None:
+        """Be logged in: at once if we are; else join the login under way, or start one. WrongLogin says when the next try is allowed."""
+        if self.ended:
+            raise self.over()
+        if self.logged_in:
+            return
+        if self.flight is None:
+            self.flight = asyncio.create_task(self.attempt(), name=f"vcenter login: {self.soap.address.host}")
+            self.flight.add_done_callback(self.landed)
+        flight = self.flight
+        # Not `await flight`: it outlives a caller that is cancelled, because others wait for it.
+        await asyncio.wait([flight])
+        if flight.cancelled():
+            raise self.over()
+        if error := flight.result():
+            raise again(error)
+
+    def over(self) -> NotAuthenticated:
+        """The error for who calls after the end."""
+        return NotAuthenticated(f"The session with vCenter {self.soap.address.host} has been ended: this program is stopping.")
+
+    def landed(self, flight: asyncio.Task[VCenterError | None]) -> None:
+        """Make room for the next login; an error is taken note of, since every caller may be gone."""
+        self.flight = None
+        if not flight.cancelled():
+            flight.exception()
+
+    async def attempt(self) -> VCenterError | None:
+        """One login with the credentials as they read now; a failure is returned, so that each who waits raises an error of its own."""
+        try:
+            self.tried = credentials = await self.read()
+            self.admit(credentials)
+        except WrongLogin as error:
+            return error
+        if failure := await self.failure_of(credentials):
+            return failure
+        self.generation += 1
+        self.logged_in = True
+        self.log.info("logged in", vCenter=self.soap.address.host, user=credentials.who, generation=self.generation)
+        return None
+
+    async def read(self) -> Credentials:
+        """The credentials as they are now; what cannot be read is as good as refused, and has changed as soon as it can be read."""
+        self.tried = None
+        try:
+            return await asyncio.to_thread(self.credentials.read)
+        except Denied as error:
+            raise WrongLogin(str(error), again_in_seconds=UNREADABLE_AGAIN_SECONDS) from error
+
+    def admit(self, credentials: Credentials) -> None:
+        """Raise WrongLogin instead of asking vCenter, while a further failure could lock the account; also for logins over REST."""
+        if wait := self.budget.wait_seconds(credentials):
+            raise WrongLogin(self.refusal(credentials, self.said), fault="InvalidLogin", again_in_seconds=wait)
+
+    def failed_login(self, credentials: Credentials | None = None) -> None:
+        """Count a login that vCenter refused elsewhere, such as over REST, since it counts for the same lock."""
+        self.budget.failed(credentials or self.tried or Credentials())
+
+    async def failure_of(self, credentials: Credentials) -> VCenterError | None:
+        """Log in; what went wrong, without a secret in it, and without the chain of errors behind it, which may have one."""
+        try:
+            await self.sign_in(credentials)
+        except WrongLogin as error:
+            self.budget.failed(credentials)
+            self.said = credentials.cut_from(str(error).partition(": ")[2])
+            wait = self.budget.wait_seconds(credentials)
+            return WrongLogin(self.refusal(credentials, self.said), fault=error.fault, again_in_seconds=wait)
+        except VCenterError as error:
+            return type(error)(credentials.cut_from(str(error)), fault=error.fault)
+        return None
+
+    async def sign_in(self, credentials: Credentials) -> None:
+        """The call that suits the credentials, without the old cookie: on a session that still lives, vCenter answers InvalidLogin."""
+        self.soap.forget()
+        await self.soap.present(credentials.certificate_file, credentials.key_file, credentials.pem)
+        # A stub of its own, for the token would go along with every call that others make meanwhile.
+        stub = SoapStub(self.soap)
+        stub.samlToken = credentials.saml_token or None
+        manager: Any = vim.SessionManager((await self.soap.content()).sessionManager._moId, stub)
+        if credentials.saml_token:
+            await manager.LoginByToken()
+        elif credentials.extension_key:
+            await manager.LoginExtensionByCertificate(credentials.extension_key)
+        else:
+            await manager.Login(credentials.username, credentials.password)
+
+    def refusal(self, credentials: Credentials, said: str) -> str:
+        """What a person has to know about a wrong login; without the seconds until the next, since it is shown in every status."""
+        return (
+            f"vCenter {self.soap.address.host} refuses {credentials.who}: {said}. It is wrong, or the account is locked: both are told the "
+            f"same. {credentials.advice}. Others are tried at once, after {MOST_FAILURES} failures when {WINDOW_SECONDS:.0f} s have "
+            f"passed; the same again after {SAME_AGAIN_SECONDS:.0f} s, lest the account be locked."
+        )
+
+    async def credentials_changed(self) -> None:
+        """Wait until the credentials can be read and are others than those of the last login."""
+        await self.credentials.changed(self.tried or Credentials())
+
+    async def keep_alive(self, every_seconds: float = KEEP_ALIVE_SECONDS) -> NoReturn:
+        """Ask for the time whenever nobody has asked for anything; an open WaitForUpdatesEx, repeated every 15 s, makes this idle."""
+        while True:
+            await asyncio.sleep(every_seconds)
+            if self.logged_in and time.monotonic() - self.soap.answered_at >= every_seconds:
+                await self.touch()
+
+    async def touch(self) -> None:
+        """The cheapest call that counts as use; who has real work finds out what is wrong, and says so."""
+        try:
+            await self.call(lambda: self.instance.CurrentTime())
+        except VCenterError as error:
+            self.log.debug("the session could not be kept alive", vCenter=self.soap.address.host, error=error)
+
+    @property
+    def instance(self) -> Any:
+        """The ServiceInstance, which every vCenter has under this name."""
+        return vim.ServiceInstance("ServiceInstance", self.soap.stub)
+
+    async def logout(self, timeout_seconds: float = 5) -> None:
+        """End the session on the server, with its filters and views; a vCenter that does not answer in time ends it by itself later."""
+        self.ended = True
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self.leave()
+        except NotAuthenticated:
+            pass
+        except (VCenterError, TimeoutError) as error:
+            self.log.warning(
+                "could not log out; vCenter ends the session when it has been idle", vCenter=self.soap.address.host, error=error
+            )
+        finally:
+            self.logged_in = False
+            self.soap.forget()
+
+    async def leave(self) -> None:
+        """Wait for a login that is under way, since a session that nobody knows cannot be ended; then end it."""
+        if self.flight is not None:
+            flight = self.flight
+            try:
+                await asyncio.wait([flight])
+            finally:
+                flight.cancel()
+        if self.logged_in:
+            await (await self.soap.content()).sessionManager.Logout()
+
+
+def again(error: VCenterError) -> VCenterError:
+    """The same error once more: one that is raised in many tasks would gather the tracebacks of all."""
+    if isinstance(error, WrongLogin):
+        return WrongLogin(str(error), fault=error.fault, again_in_seconds=error.again_in_seconds)
+    return type(error)(str(error), fault=error.fault)

@@ -1,0 +1,380 @@
+"""The one place that speaks HTTP to a vCenter: pyVmomi's types and serialiser, our own connections.
+
+    vim.SessionManager("SessionManager", soap.stub).Login(user, password)          # returns an awaitable
+
+Why not pyVmomi's own connection? It blocks a thread for each call, cannot be cancelled, and knows no deadline. What it does well, every
+type and method of the API, works over any stub that has `InvokeMethod`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+import time
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, replace
+from types import NoneType
+from typing import Any, Protocol
+from urllib.parse import SplitResult, urlsplit
+from xml.parsers.expat import ExpatError
+
+import aiohttp
+import msgspec
+from pyVmomi import SoapAdapter, VmomiSupport, vim
+from yarl import URL
+
+from .faults import CertificateRefused, NotAuthenticated, Rejected, Unreachable, VCenterError, from_fault, from_text
+
+# vSphere 7.0: older servers are out of support, and newer ones answer in this version's words.
+API_VERSION = "vim.version.v7_0"
+COOKIE = "vmware_soap_session"
+CALL_SECONDS = 30.0
+CONNECT_SECONDS = 10.0
+CONNECTIONS = 32
+LONGEST_ANSWER_BYTES = 256 * 1024 * 1024
+FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
+# What pyVmomi's reader raises for what is no answer of the vSphere API, or one with types that it does not know.
+UNREADABLE = (ExpatError, LookupError, TypeError, AttributeError, ValueError, RuntimeError)
+
+
+class Log(Protocol):
+    """Where lines for people go; `kubewright.log.Log` is one."""
+
+    def debug(self, message: str, /, error: BaseException | None = None, **fields: object) -> None: ...  # noqa: D102
+    def info(self, message: str, /, error: BaseException | None = None, **fields: object) -> None: ...  # noqa: D102
+    def warning(self, message: str, /, error: BaseException | None = None, **fields: object) -> None: ...  # noqa: D102
+    def error(self, message: str, /, error: BaseException | None = None, **fields: object) -> None: ...  # noqa: D102
+
+
+class Meter(Protocol):
+    """Who counts calls."""
+
+    def called(self, method: str, outcome: str, seconds: float) -> None:
+        """A call ended: with `ok`, or with the name of our error for it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a vCenter is, and whom to believe that it is the one."""
+
+    host: str
+    port: int = 443
+    path: str = "/sdk"
+    insecure: bool = False
+    ca_file: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
+    """A client certificate, for who logs in with one."""
+
+    @property
+    def root(self) -> str:
+        """https://host:port."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"https://{host}:{self.port}" if self.port != 443 else f"https://{host}"
+
+
+def address_of(text: str, **how: Any) -> Address:
+    """The address in what people write: a host, host:port, an IP, or a URL; ValueError says what is wrong with it, and never quotes it."""
+    # First of all: whatever else is wrong, the words for it must not hold a piece of a password.
+    if "@" in text:
+        raise ValueError("it has a user or password inside; give those by their own variables")
+    parts, port = split(text.strip())
+    if parts.scheme != "https":
+        raise ValueError(f'"{parts.scheme}" is not https, the only way to a vCenter')
+    if not parts.hostname or not re.fullmatch(r"[\w.:%-]+", parts.hostname):
+        raise ValueError("it has no host name, or one with characters that no host name has")
+    return Address(parts.hostname, port or 443, parts.path.rstrip("/") or "/sdk", **how)
+
+
+def split(text: str) -> tuple[SplitResult, int | None]:
+    """The parts of an address, and its port."""
+    try:
+        parts = urlsplit(text if "//" in text else f"https://{bracketed(text)}")
+        return parts, parts.port
+    except ValueError:
+        raise ValueError("it is no address: write a host, host:port, or https://host:port/sdk") from None
+
+
+def bracketed(text: str) -> str:
+    """A bare IPv6 address in the brackets that a URL wants."""
+    return f"[{text}]" if text.count(":") > 1 and not text.startswith("[") else text
+
+
+class Soap:
+    """Calls to one vCenter over a pool of connections that share one session cookie."""
+
+    def __init__(self, address: Address, meter: Meter) -> None:
+        self.address, self.meter = address, meter
+        self.cookie = ""
+        self.answered_at = 0.0
+        """When the last SOAP call was answered, by time.monotonic: a session that is used stays alive."""
+        self.closed = False
+        self.shown: tuple[str, str, bytes] = ("", "", b"")
+        self.stub = SoapStub(self)
+        self.http: aiohttp.ClientSession | None = None
+        self.service_content: Any = None
+
+    async def content(self) -> Any:
+        """The ServiceInstance's content: which managers there are. It does not change while a vCenter runs."""
+        if self.service_content is None:
+            self.service_content = await vim.ServiceInstance("ServiceInstance", self.stub).RetrieveServiceContent()
+        return self.service_content
+
+    def forget(self) -> None:
+        """Drop what belongs to a session that is gone."""
+        self.cookie, self.service_content = "", None
+
+    async def present(self, certificate_file: str, key_file: str, pem: bytes = b"") -> None:
+        """Show this client certificate from now on; connections made with another, or with what the files held before, are ended."""
+        if (certificate_file, key_file, pem) != self.shown:
+            self.shown = (certificate_file, key_file, pem)
+            await self.hang_up()
+
+    def envelope(self, target: Any, method: str, *arguments: Any) -> bytes:
+        """A call as it goes over the wire; `method` is its name there, such as WaitForUpdatesEx."""
+        return bytes(self.stub.SerializeRequest(target, target._GetMethodInfo(method), arguments))
+
+    async def post(self, body: bytes, *, method: str, timeout_seconds: float = CALL_SECONDS, path: str = "", action: str = "") -> bytes:
+        """Send an envelope; the answer's bytes, or what the fault in it means."""
+        started, outcome = time.monotonic(), "cancelled"
+        try:
+            status, answer = await self.exchange(body, method, timeout_seconds, path or self.address.path, action or self.stub.versionId)
+            if status != 200:
+                raise self.fault_in(status, answer, method)
+            outcome, self.answered_at = "ok", time.monotonic()
+            return answer
+        except VCenterError as error:
+            outcome = type(error).__name__
+            raise
+        finally:
+            self.meter.called(method, outcome, time.monotonic() - started)
+
+    async def exchange(self, body: bytes, method: str, timeout_seconds: float, path: str, action: str) -> tuple[int, bytes]:
+        """One request and its whole answer; the cookie that comes with a login is kept."""
+        sent = self.cookie
+        headers = {"Content-Type": "text/xml; charset=utf-8", "SOAPAction": action}
+        if sent:
+            headers["Cookie"] = f"{COOKIE}={sent}"
+        try:
+            async with (await self.session()).post(
+                URL(self.address.root + path, encoded=True),
+                data=body,
+                headers=headers,
+                timeout=limit(timeout_seconds),
+                allow_redirects=False,
+            ) as response:
+                answer = await self.whole(response, method)
+                # To whoever comes without a live session vCenter gives a new key: an answer that was late must not replace that of a login.
+                if path == self.address.path and (method.startswith("Login") or self.cookie == sent):
+                    self.keep_cookie(response.headers.getall("Set-Cookie", []))
+                return response.status, answer
+        except FAILURES as error:
+            raise self.in_our_words(error, method) from error
+
+    async def whole(self, response: aiohttp.ClientResponse, method: str) -> bytes:
+        """The body, unless it is larger than we are willing to hold."""
+        chunks, size = [], 0
+        async for chunk in response.content.iter_any():
+            size += len(chunk)
+            if size > LONGEST_ANSWER_BYTES:
+                response.close()
+                raise Rejected(f"{method}: the answer of {self.address.host} is larger than {LONGEST_ANSWER_BYTES} bytes; it was not read")
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+    def keep_cookie(self, headers: list[str]) -> None:
+        """Keep the session's key, which vCenter gives with the first answer, and again with the login."""
+        for header in headers:
+            if found := re.match(rf'{COOKIE}="?([^";]+)', header):
+                self.cookie = found[1]
+
+    def fault_in(self, status: int, answer: bytes, method: str) -> VCenterError:
+        """What an answer other than 200 means: a SOAP fault, or the page of a proxy or of a vCenter that is starting."""
+        doing = f"{method} at {self.address.host}"
+        if status == 500 and b"Envelope" in answer[:500]:
+            return self.fault_of(answer, doing)
+        if status in (401, 403):
+            return NotAuthenticated(f"{doing}: HTTP {status}")
+        said = f"it answered HTTP {status}"
+        if status == 404:
+            return Unreachable(f"{doing}: {said}: nothing at this address speaks the vSphere API; is it a vCenter?")
+        return Unreachable(f"{doing}: {said}; a vCenter that starts, or has too many sessions, does this. It is tried again.")
+
+    def fault_of(self, answer: bytes, doing: str) -> VCenterError:
+        """What a SOAP fault means."""
+        try:
+            return from_fault(SoapAdapter.SoapResponseDeserializer(self.stub).Deserialize(answer, object), doing)
+        except UNREADABLE:
+            return from_text(answer, doing)
+
+    async def json(
+        self, verb: str, path: str, body: object = None, headers: Mapping[str, str] | None = None, timeout_seconds: float = CALL_SECONDS
+    ) -> tuple[int, Any]:
+        """A call of the REST endpoint at the same address: its status and its JSON; other bodies are None."""
+        data = None if body is None else msgspec.json.encode(body)
+        given = {"Accept": "application/json", **({"Content-Type": "application/json"} if data is not None else {}), **(headers or {})}
+        method, started, outcome = f"{verb} {path.partition('?')[0]}", time.monotonic(), "cancelled"
+        try:
+            async with (await self.session()).request(
+                verb,
+                URL(self.address.root + path, encoded=True),
+                data=data,
+                headers=given,
+                timeout=limit(timeout_seconds),
+                allow_redirects=False,
+            ) as response:
+                answer = await self.whole(response, method)
+                outcome = "ok" if response.status < 400 else f"HTTP {response.status}"
+                return response.status, decoded(answer)
+        except FAILURES as error:
+            outcome = "Unreachable"
+            raise self.in_our_words(error, method) from error
+        finally:
+            self.meter.called(method, outcome, time.monotonic() - started)
+
+    def in_our_words(self, error: Exception, method: str) -> VCenterError:
+        """A failure of aiohttp, the socket or TLS as what it means and what to do."""
+        where = f"vCenter {self.address.host}"
+        if isinstance(error, TimeoutError):
+            return Unreachable(f"{where} did not answer {method} in time")
+        if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError | ssl.SSLError):
+            return CertificateRefused(f"{where}: its certificate is not accepted: {why_refused(error, self.address)}")
+        if isinstance(error, aiohttp.ClientConnectorDNSError):
+            return Unreachable(f"{where}: no such host name; is the address right, and can this machine resolve it?")
+        if isinstance(error, aiohttp.ClientConnectorError | ConnectionRefusedError):
+            why = getattr(error, "os_error", None) or error
+            return Unreachable(f"{where} cannot be reached at port {self.address.port}: {getattr(why, 'strerror', None) or why}")
+        return Unreachable(f"{where} broke the connection during {method}: {type(error).__name__}")
+
+    async def session(self) -> aiohttp.ClientSession:
+        """The pool of connections, made at the first call; reading certificates is file work, so it is done in a thread."""
+        if self.http is None:
+            context = await asyncio.to_thread(tls_for, self.address_shown())
+            if self.closed:
+                raise Unreachable(f"the connections to vCenter {self.address.host} have been closed: this program is stopping")
+            # Two first calls at once: the first to come back from the thread wins.
+            if self.http is None:
+                self.http = aiohttp.ClientSession(
+                    connector=aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=60, ssl=context),
+                    cookie_jar=aiohttp.DummyCookieJar(),
+                    headers={"User-Agent": "vsphere-operators"},
+                    read_bufsize=256 * 1024,
+                )
+        return self.http
+
+    def address_shown(self) -> Address:
+        """The address with the client certificate that is to be shown there."""
+        certificate_file, key_file, _ = self.shown
+        return replace(self.address, certificate_file=certificate_file, key_file=key_file) if certificate_file else self.address
+
+    async def close(self) -> None:
+        """End all connections, for good."""
+        self.closed = True
+        await self.hang_up()
+
+    async def hang_up(self) -> None:
+        """End all connections; the next call makes new ones."""
+        if self.http is not None:
+            http, self.http = self.http, None
+            await http.close()
+
+
+class SoapStub(SoapAdapter.SoapStubAdapterBase):  # type: ignore[misc]
+    """What pyVmomi's managed objects call: every method of theirs returns an awaitable."""
+
+    def __init__(self, soap: Soap, version: str = API_VERSION, path: str = "") -> None:
+        super().__init__(version)
+        self.soap, self.path = soap, path
+        self.requestContext: dict[str, str] | None = None
+        self.samlToken: str | None = None
+
+    def InvokeMethod(self, target: Any, info: Any, arguments: Any, outer: Any = None) -> Awaitable[Any]:  # noqa: N802
+        """Start the call; what it returns is decoded by pyVmomi."""
+        return self.invoke(target, info, arguments)
+
+    async def invoke(self, target: Any, info: Any, arguments: Any) -> Any:
+        """One call."""
+        body = self.SerializeRequest(target, info, arguments)
+        return self.result_in(await self.soap.post(body, method=info.wsdlName, path=self.path, action=self.versionId), info)
+
+    def result_in(self, answer: bytes, info: Any) -> Any:
+        """What the method returned."""
+        words = f"{info.wsdlName} at {self.soap.address.host}: the answer is none of the vSphere API; is it a vCenter, or a proxy?"
+        try:
+            result = SoapAdapter.SoapResponseDeserializer(self).Deserialize(answer, info.result)
+        except UNREADABLE as error:
+            raise Unreachable(words) from error
+        # pyVmomi finds nothing in a document that is another one, or only its beginning, and does not complain.
+        if result is None and not (info.result is NoneType or issubclass(info.result, list) or info.resultFlags & VmomiSupport.F_OPTIONAL):
+            raise Unreachable(words)
+        return result
+
+
+def limit(seconds: float) -> aiohttp.ClientTimeout:
+    """Our deadline in aiohttp's form."""
+    return aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
+
+
+def decoded(answer: bytes) -> Any:
+    """JSON, or None for what is not."""
+    try:
+        return msgspec.json.decode(answer) if answer else None
+    except msgspec.DecodeError:
+        return None
+
+
+def tls_for(address: Address) -> ssl.SSLContext:
+    """Verify unless told not to, against the CA bundle if there is one; it blocks, since it reads files."""
+    context = trusting(address)
+    if address.certificate_file:
+        show(context, address)
+    if address.insecure:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def trusting(address: Address) -> ssl.SSLContext:
+    """A context that believes the CA bundle, or this machine's."""
+    try:
+        context = ssl.create_default_context(cafile=address.ca_file or None)
+    except OSError as error:
+        raise unusable(address, address.ca_file, error) from error
+    # RFC 5280 to the letter (the default since Python 3.13) refuses the CA that vCenter makes for itself; a self-signed
+    # certificate, or an intermediate one, may be what is trusted.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
+def show(context: ssl.SSLContext, address: Address) -> None:
+    """Give our own certificate to the context."""
+    try:
+        # Without a password OpenSSL would ask on the terminal.
+        context.load_cert_chain(address.certificate_file, address.key_file or None, password=b"")
+    except OSError as error:
+        raise unusable(address, f"{address.certificate_file} (or its key)", error) from error
+
+
+def unusable(address: Address, file: str, error: OSError) -> CertificateRefused:
+    """A file that is no certificate; ssl.SSLError is an OSError, too."""
+    return CertificateRefused(f"vCenter {address.host}: the certificate file {file} cannot be used: {error.strerror or error}")
+
+
+def why_refused(error: Exception, address: Address) -> str:
+    """OpenSSL's reason, and the fix that belongs to it."""
+    cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
+    reason = getattr(cause, "verify_message", "") or str(cause)
+    text = reason.lower()
+    if "expired" in text:
+        return f"{reason}. Renew the vCenter's certificate, or check this machine's clock."
+    if "hostname mismatch" in text or "ip address mismatch" in text or "not valid for" in text:
+        return f"{reason}. Use the name that the certificate is made out to instead of {address.host}."
+    bundle = (
+        f"{address.ca_file} does not hold the CA that signed it" if address.ca_file else "this machine does not know the CA that signed it"
+    )
+    return (
+        f"{reason}: {bundle}. Download the CA certificates from https://{address.host}/certs/download.zip and name them as CA bundle "
+        "(-vcenter-ca-file); for tests alone, -insecure skips the check."
+    )

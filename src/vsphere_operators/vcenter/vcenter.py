@@ -1,0 +1,154 @@
+"""All of one vCenter: logs in, keeps the inventory live, and comes back by itself after whatever went wrong.
+
+    login -> load -> wait for updates, for ever
+      ^         the session died: log in again at once, nobody notices
+      |         no answer: again after 1, 2, 4... 15 s
+      +-------- a refused password: when the credentials change, or when the budget allows
+
+What is `problem`?  What a person should read when the answers cannot be trusted. It is set when vCenter has been silent for longer than
+    GRACE_SECONDS, so that a restart of one of its services, or a session that an administrator ended, is not shown on every object.
+What stays during an outage?  The inventory as it was last seen. Whoever shows it, shows `problem` with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import NoReturn, Protocol
+
+from .collector import Collector, UpdateMeter
+from .credentials import CredentialSource
+from .disks import Disks
+from .faults import NotAuthenticated, Unreachable, VCenterError, WrongLogin
+from .inventory import Inventory
+from .session import Session
+from .tags import Tags
+from .transport import Address, Log, Meter, Soap
+
+GRACE_SECONDS = 10.0
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 15.0
+
+
+class VCenterMeter(Meter, UpdateMeter, Protocol):
+    """Who counts calls and updates."""
+
+
+class VCenter:
+    """One vCenter; `inventory`, `disks` and `tags` answer from memory while `run` keeps them true."""
+
+    def __init__(
+        self,
+        name: str,
+        address: Address,
+        credentials: CredentialSource,
+        log: Log,
+        meter: VCenterMeter,
+        *,
+        disk_interval_seconds: float = 60.0,
+        tag_interval_seconds: float = 300.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name, self.log, self.clock = name, log, clock
+        self.soap = Soap(address, meter)
+        self.session = Session(self.soap, credentials, log)
+        self.inventory = Inventory(name)
+        self.collector = Collector(self.soap, self.session, self.inventory, log, meter, loaded=self.heard)
+        self.disks = Disks(self.soap, self.session, self.inventory, log, interval_seconds=disk_interval_seconds)
+        self.tags = Tags(self.soap, self.session, credentials, self.inventory, log, interval_seconds=tag_interval_seconds)
+        self.loaded = False
+        self.problem: VCenterError | None = None
+        self.failures = 0
+        self.listeners: list[Callable[[], None]] = []
+        """Called when `loaded` or `problem` changed: every answer may be another one now."""
+
+    async def run(self) -> None:
+        """Live until cancelled, then log out; nothing that vCenter does ends it."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for life in (self.stay_connected, self.session.keep_alive, self.disks.run, self.tags.run):
+                    group.create_task(self.for_ever(life))
+        finally:
+            await self.session.logout()
+            await self.soap.close()
+
+    async def for_ever(self, life: Callable[[], Awaitable[NoReturn]]) -> NoReturn:
+        """Begin anew after an error that nobody expected, such as an answer that no vCenter should give: it must not end the process."""
+        while True:
+            try:
+                await life()
+            except Exception as error:
+                self.log.error("unexpected error, beginning anew", vCenter=self.name, error=error)
+                self.failed(
+                    Unreachable(f"an answer of vCenter {self.name} could not be understood: {type(error).__name__}; the log has more")
+                )
+                await asyncio.sleep(LONGEST_PAUSE_SECONDS)
+
+    async def stay_connected(self) -> NoReturn:
+        """Follow the inventory, and start again after each failure."""
+        while True:
+            generation = self.session.generation
+            try:
+                await self.session.login()
+                generation = self.session.generation
+                await self.collector.follow()
+            except NotAuthenticated as error:
+                await self.renew(generation, error)
+            except VCenterError as error:
+                self.failed(error)
+                await self.pause(error)
+
+    async def renew(self, generation: int, cause: VCenterError) -> None:
+        """The session died: log in again at once, but with a pause where vCenter forgets sessions as fast as it gives them."""
+        self.log.info("the session ended on the server, logging in again", vCenter=self.name)
+        if self.failures:
+            await self.pause(cause)
+        self.failures += 1
+        try:
+            await self.session.renew(generation)
+        except VCenterError as error:
+            self.failed(error)
+            await self.pause(error)
+
+    async def pause(self, error: VCenterError) -> None:
+        """Wait before the next try: ever longer, or, after a refused login, until there is a reason to hope."""
+        if isinstance(error, WrongLogin):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(error.again_in_seconds, FIRST_PAUSE_SECONDS)):
+                    await self.session.credentials_changed()
+            return
+        await asyncio.sleep(min(FIRST_PAUSE_SECONDS * 2.0 ** min(self.failures - 1, 10), LONGEST_PAUSE_SECONDS))
+
+    def heard(self) -> None:
+        """The inventory is loaded and true."""
+        self.failures = 0
+        if self.loaded and self.problem is None:
+            return
+        if self.problem is not None:
+            self.log.info("vCenter answers again", vCenter=self.name)
+        self.loaded, self.problem = True, None
+        self.tell()
+
+    def failed(self, error: VCenterError) -> None:
+        """No answer, or a refusal; it becomes the problem of every object when it has lasted, or when nothing was ever heard."""
+        self.failures += 1
+        lasting = not self.loaded or self.silent_seconds > GRACE_SECONDS or isinstance(error, WrongLogin)
+        if not lasting:
+            self.log.debug("vCenter did not answer, trying again", vCenter=self.name, error=error)
+            return
+        if self.problem is None or str(self.problem) != str(error):
+            self.log.error("vCenter does not answer; what is known of it may be out of date", vCenter=self.name, error=error)
+            self.problem = error
+            self.tell()
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long ago the last answer of the inventory was."""
+        return self.clock() - self.collector.heard_at
+
+    def tell(self) -> None:
+        """Call every listener."""
+        for listener in self.listeners:
+            listener()

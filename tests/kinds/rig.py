@@ -1,0 +1,119 @@
+"""A manager with one controller on the API server in memory, and a vCenter whose inventory the test fills by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from kubewright import Cache, Client, Condition, Controller, Key, Manager, Options, Resource
+from kubewright.kubeconfig import Connection, Identity
+from kubewright.log import Log
+from kubewright.testing import eventually
+from kubewright.testing.fake import FakeApi
+from vsphere_operators.settings import VCenterConfig
+from vsphere_operators.vcenter.credentials import Credentials, FixedCredentials
+from vsphere_operators.vcenter.diskcatalog import Look
+from vsphere_operators.vcenter.model import Disk
+from vsphere_operators.vcenter.pace import Pace
+from vsphere_operators.vcenter.transport import Address
+from vsphere_operators.vcenter.updates import ObjectUpdate, Ref, Value
+from vsphere_operators.vcenter.vcenter import VCenter
+from vsphere_operators.vcenters import VCenters
+
+R = TypeVar("R", bound=Resource[Any, Any])
+NOWHERE = Connection(server="https://fake.invalid", identity=Identity(), source="a test")
+ADDRESS = Address("vcenter.invalid")
+Make = Callable[[VCenters, Cache], Controller[Any]]
+
+
+class Deaf:
+    """A meter that forgets."""
+
+    def called(self, method: str, outcome: str, seconds: float) -> None:
+        """Nothing is called here."""
+
+    def updated(self, type_name: str, kind: str, count: int) -> None:
+        """The test knows what it sent."""
+
+
+class Stage:
+    """What a test changes and looks at: the API server and the vCenter."""
+
+    def __init__(self) -> None:
+        self.api = FakeApi()
+        self.client = Client(self.api)
+        self.vcenter = VCenter("vc-1", ADDRESS, FixedCredentials(Credentials("user", "secret")), Log("vcenter"), Deaf())
+
+    def enter(self, type: str, ref: str, **properties: Value) -> None:
+        """Something comes; `a__b` in a name stands for `a.b`."""
+        self.vcenter.inventory.apply([update("enter", type, ref, properties)])
+
+    def modify(self, type: str, ref: str, **properties: Value) -> None:
+        """Something changes."""
+        self.vcenter.inventory.apply([update("modify", type, ref, properties)])
+
+    def leave(self, type: str, ref: str) -> None:
+        """Something goes."""
+        self.vcenter.inventory.apply([ObjectUpdate("leave", type, ref)])
+
+    def load(self) -> None:
+        """The inventory is whole from now on, and has no disks."""
+        self.show_disks()
+        self.vcenter.heard()
+
+    def show_disks(self, *disks: Disk) -> None:
+        """These are all disks from now on."""
+        self.vcenter.disks.learn(Look({disk.id: disk for disk in disks}, {}))
+
+    def create(self, kind: type[R], name: str, **spec: object) -> None:
+        """A person applies a manifest."""
+        self.api.create(kind.definition.path("default"), {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+
+    async def get(self, kind: type[R], name: str) -> R:
+        return await self.client.get(kind, Key("default", name))
+
+    async def ready(
+        self, kind: type[R], name: str, reason: str, check: Callable[[Any], object] = lambda status: True, *, within: float = 10
+    ) -> tuple[R, Condition]:
+        """The object and its Ready condition, once that has this reason and the status passes the check."""
+
+        async def there() -> tuple[R, Condition] | None:
+            found = await self.get(kind, name)
+            condition = found.status.condition("Ready")
+            return (found, condition) if condition is not None and condition.reason == reason and check(found.status) else None
+
+        found: tuple[R, Condition] | None = await eventually(there, within=within)
+        assert found is not None
+        return found
+
+    def writes(self) -> int:
+        """How many statuses were written so far."""
+        return sum("/status" in request.path for request in self.api.writes())
+
+
+def update(kind: Any, type: str, ref: str, properties: dict[str, Value]) -> ObjectUpdate:
+    """An update as vCenter sends it."""
+    return ObjectUpdate(kind, type, ref, {name.replace("__", "."): value for name, value in properties.items()})
+
+
+def refs(type: str, values: Iterable[str]) -> tuple[Ref, ...]:
+    """References as vCenter sends them."""
+    return tuple(Ref(type, value) for value in values)
+
+
+@asynccontextmanager
+async def managed(stage: Stage, make: Make, *, interval_seconds: float = 60.0) -> AsyncIterator[VCenters]:
+    """A manager with the controller, until the block ends."""
+    manager = Manager(NOWHERE, Options(metrics_address="0"), transport=stage.api)
+    configs = [VCenterConfig("vc-1", ADDRESS)]
+    vcenters = VCenters({"vc-1": stage.vcenter}, configs, manager.cache, lambda: Pace(interval_seconds, 0.05))
+    manager.add(make(vcenters, manager.cache))
+    stop = asyncio.Event()
+    task = asyncio.create_task(manager.run(stop))
+    try:
+        yield vcenters
+    finally:
+        stop.set()
+        await task

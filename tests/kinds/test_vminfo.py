@@ -1,0 +1,261 @@
+"""The answer as plain calls, the names that people rely on, and the controller on an API server and an inventory in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from msgspec.structs import replace
+
+from kubewright import Cache, Terminal
+from kubewright.crd import crds
+from vsphere_operators.kinds.vminfo import VMInfo, VMInfoController, VMInfoStatus, status_of, words_for
+from vsphere_operators.vcenter.inventory import Place
+from vsphere_operators.vcenter.model import Machine, MachineStats
+from vsphere_operators.vcenter.updates import Ref
+from vsphere_operators.vcenters import VCenters
+
+from .rig import Stage, managed, refs
+
+SAMPLES = Path(__file__).parents[2] / "config/samples"
+PLACE = Place(path="/dc-1/vm/tkg/node-1", datacenter="dc-1", cluster="cluster-1")
+VM = Machine(
+    ref="vm-7",
+    name="node-1",
+    parent="group-v3",
+    host="host-12",
+    connection="connected",
+    power="poweredOn",
+    bios_uuid="422a1b2c-0000-4000-8000-000000000001",
+    instance_uuid="502a1b2c-0000-4000-8000-000000000001",
+    configured_guest="otherLinux64Guest",
+    hardware_version="vmx-19",
+    cpus=4,
+    memory_mb=8192,
+    cpu_reservation_mhz=0,
+    memory_reservation_mb=1024,
+    path="[nvme-1] node-1/node-1.vmx",
+    datastores=("datastore-2", "datastore-1", "datastore-9"),
+    tools_running="guestToolsRunning",
+    tools_version="guestToolsCurrent",
+    guest_id="vmwarePhoton64Guest",
+    guest_hardware_version="vmx-17",
+    ip_address="10.0.0.7",
+    ip_addresses=("10.0.0.7", "fe80::1", "172.16.0.7"),
+    stats=MachineStats(cpu_usage_mhz=100, guest_memory_mb=200),
+)
+FULL = VMInfoStatus(
+    guestId="vmwarePhoton64Guest",
+    totalCPU=4,
+    resvdCPU=0,
+    totalMem=8192,
+    resvdMem=1024,
+    powerState="poweredOn",
+    hwVersion="vmx-17",
+    ipAddress="10.0.0.7",
+    pathToVM="[nvme-1] node-1/node-1.vmx",
+    host="esxi-1",
+    connectionState="connected",
+    toolsRunningStatus="guestToolsRunning",
+    toolsVersionStatus="guestToolsCurrent",
+    ipAddresses=["10.0.0.7", "fe80::1", "172.16.0.7"],
+    datastores=["iso", "nvme-1"],
+    biosUUID="422a1b2c-0000-4000-8000-000000000001",
+    instanceUUID="502a1b2c-0000-4000-8000-000000000001",
+    template=False,
+    cluster="cluster-1",
+    datacenter="dc-1",
+    inventoryPath="/dc-1/vm/tkg/node-1",
+    vcenter="vc-1",
+)
+NO_TOOLS = replace(
+    VM, tools_running="guestToolsNotRunning", tools_version="", guest_id="", guest_hardware_version="", ip_address="", ip_addresses=()
+)
+
+
+def status(vm: Machine) -> VMInfoStatus:
+    return status_of(vm, PLACE, "esxi-1", ["nvme-1", "iso", ""], "vc-1")
+
+
+def test_everything_that_is_known_of_a_vm() -> None:
+    assert status(VM) == FULL
+    assert words_for(VM).reason == "Reconciled"
+
+
+def test_without_tools_the_configuration_speaks_and_a_note_says_so() -> None:
+    assert status(NO_TOOLS) == replace(
+        FULL,
+        guestId="otherLinux64Guest",
+        hwVersion="vmx-19",
+        ipAddress=None,
+        ipAddresses=None,
+        toolsRunningStatus="guestToolsNotRunning",
+        toolsVersionStatus=None,
+    )
+    done = words_for(NO_TOOLS)
+    assert done.reason == "ToolsNotRunning"
+    assert "install or start open-vm-tools" in done.message
+
+
+def test_tools_that_run_scripts_are_running() -> None:
+    assert words_for(replace(VM, tools_running="guestToolsExecutingScripts")).reason == "Reconciled"
+
+
+def test_a_vm_that_is_off_or_suspended_is_an_answer_with_a_note() -> None:
+    off = replace(NO_TOOLS, power="poweredOff")
+    assert status(off).powerState == "poweredOff"
+    assert status(off).totalCPU == 4
+    assert words_for(off).reason == "PoweredOff"
+    assert words_for(replace(NO_TOOLS, power="suspended")).reason == "Suspended"
+
+
+def test_a_template_is_no_vm_that_somebody_has_switched_off() -> None:
+    template = replace(NO_TOOLS, power="poweredOff", is_template=True)
+    assert status(template).template is True
+    assert words_for(template).reason == "Template"
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "next_step"),
+    [
+        ("disconnected", "VMDisconnected", "reconnect that host"),
+        ("inaccessible", "VMInaccessible", "check the datastore"),
+        ("invalid", "VMInvalid", "register the VM anew"),
+        ("orphaned", "VMOrphaned", "remove it from the inventory"),
+    ],
+)
+def test_a_vm_that_is_not_heard_keeps_what_it_was_given_and_loses_its_state(state: str, reason: str, next_step: str) -> None:
+    lost = replace(VM, connection=state)
+    assert status(lost) == replace(
+        FULL,
+        connectionState=state,
+        powerState=None,
+        ipAddress=None,
+        ipAddresses=None,
+        toolsRunningStatus=None,
+        toolsVersionStatus=None,
+    )
+    with pytest.raises(Terminal, match=next_step) as refused:
+        words_for(lost)
+    assert refused.value.reason == reason
+
+
+def test_no_reservation_is_0_and_an_unknown_one_is_absent() -> None:
+    assert status(VM).resvdCPU == 0
+    unknown = status_of(Machine(ref="vm-1", name="new"), Place(), "", [], "vc-1")
+    assert unknown == VMInfoStatus(template=False, vcenter="vc-1")
+
+
+def test_the_crd_has_the_names_that_people_rely_on() -> None:
+    crd = crds([VMInfo])[0]["spec"]
+    assert (crd["group"], crd["scope"]) == ("topology.corinternal.com", "Namespaced")
+    assert crd["names"] == {
+        "kind": "VMInfo",
+        "listKind": "VMInfoList",
+        "plural": "vminfoes",
+        "singular": "vminfo",
+        "shortNames": ["vi"],
+    }
+    [version] = crd["versions"]
+    assert (version["name"], version["subresources"]) == ("v1", {"status": {}})
+    properties = version["schema"]["openAPIV3Schema"]["properties"]
+    assert properties["spec"]["properties"].keys() == {"nodename"}
+    assert "required" not in properties["spec"]
+    types = {name: shape["type"] for name, shape in properties["status"]["properties"].items()}
+    numbers = dict.fromkeys(("totalCPU", "resvdCPU", "totalMem", "resvdMem"), "integer")
+    texts = dict.fromkeys(("guestId", "powerState", "hwVersion", "ipAddress", "pathToVM"), "string")
+    assert types.items() >= (numbers | texts).items()
+    columns = version["additionalPrinterColumns"]
+    assert [column["name"] for column in columns if not column.get("priority")] == ["Nodename", "Ready", "Age"]
+
+
+def test_the_sample_is_the_one_that_people_have() -> None:
+    sample = yaml.safe_load((SAMPLES / "topology_v1_vminfo.yaml").read_text())
+    assert sample == {
+        "apiVersion": "topology.corinternal.com/v1",
+        "kind": "VMInfo",
+        "metadata": {"name": "tkg-worker-1"},
+        "spec": {"nodename": "tkg-cluster-1-18-5b-workers-kc5xn-dd68c4685-5v298"},
+    }
+
+
+def controller(vcenters: VCenters, cache: Cache) -> VMInfoController:
+    return VMInfoController(vcenters)
+
+
+def stage_with_vm() -> Stage:
+    """A VM on a host that stands alone, with its files on two datastores."""
+    stage = Stage()
+    stage.enter("Datacenter", "datacenter-1", name="dc-1")
+    stage.enter("Folder", "group-v1", name="vm", parent=Ref("Datacenter", "datacenter-1"))
+    stage.enter("Datastore", "datastore-1", name="nvme-1")
+    stage.enter("Datastore", "datastore-2", name="iso")
+    stage.enter("HostSystem", "host-1", name="esxi-1", runtime__connectionState="connected")
+    stage.enter(
+        "VirtualMachine",
+        "vm-1",
+        name="node-1",
+        parent=Ref("Folder", "group-v1"),
+        runtime__host=Ref("HostSystem", "host-1"),
+        runtime__connectionState="connected",
+        runtime__powerState="poweredOn",
+        summary__config__numCpu=4,
+        summary__config__cpuReservation=0,
+        datastore=refs("Datastore", ["datastore-1", "datastore-2"]),
+        config__guestId="otherLinux64Guest",
+        summary__guest__toolsRunningStatus="guestToolsRunning",
+        summary__guest__guestId="vmwarePhoton64Guest",
+        summary__guest__ipAddress="10.0.0.7",
+    )
+    stage.load()
+    return stage
+
+
+async def test_a_change_in_vcenter_reaches_the_status_by_itself() -> None:
+    stage = stage_with_vm()
+    stage.create(VMInfo, "v", nodename="node-1")
+    async with managed(stage, controller):
+        info, _ = await stage.ready(VMInfo, "v", "Reconciled")
+        assert (info.status.totalCPU, info.status.resvdCPU, info.status.totalMem) == (4, 0, None)
+        assert (info.status.host, info.status.datastores) == ("esxi-1", ["iso", "nvme-1"])
+        assert (info.status.inventoryPath, info.status.cluster) == ("/dc-1/vm/node-1", None)
+        stage.modify("Datastore", "datastore-2", name="images")
+        await stage.ready(VMInfo, "v", "Reconciled", lambda status: status.datastores == ["images", "nvme-1"])
+        stage.modify("HostSystem", "host-1", name="esxi-2")
+        await stage.ready(VMInfo, "v", "Reconciled", lambda status: status.host == "esxi-2")
+        stage.modify(
+            "VirtualMachine",
+            "vm-1",
+            summary__guest__toolsRunningStatus="guestToolsNotRunning",
+            summary__guest__guestId=None,
+            summary__guest__ipAddress=None,
+        )
+        info, condition = await stage.ready(VMInfo, "v", "ToolsNotRunning")
+        assert (condition.status, info.status.guestId, info.status.ipAddress) == ("True", "otherLinux64Guest", None)
+        stage.modify("VirtualMachine", "vm-1", runtime__powerState="poweredOff")
+        await stage.ready(VMInfo, "v", "PoweredOff")
+
+
+async def test_no_number_survives_a_vm_that_left_and_a_new_one_is_found_by_itself() -> None:
+    stage = stage_with_vm()
+    stage.create(VMInfo, "v", nodename="node-1")
+    async with managed(stage, controller):
+        await stage.ready(VMInfo, "v", "Reconciled")
+        stage.leave("VirtualMachine", "vm-1")
+        info, _ = await stage.ready(VMInfo, "v", "VMNotFound")
+        assert info.status == VMInfoStatus(conditions=info.status.conditions, observedGeneration=1)
+        stage.enter("VirtualMachine", "vm-2", name="node-1", runtime__powerState="poweredOff", summary__config__numCpu=8)
+        await stage.ready(VMInfo, "v", "PoweredOff", lambda status: status.totalCPU == 8)
+        stage.enter("VirtualMachine", "vm-3", name="node-1")
+        info, condition = await stage.ready(VMInfo, "v", "VMAmbiguous")
+        assert (condition.status, info.status.totalCPU) == ("False", None)
+
+
+async def test_an_empty_spec_is_told_what_is_missing() -> None:
+    stage = stage_with_vm()
+    stage.create(VMInfo, "v")
+    async with managed(stage, controller):
+        _, condition = await stage.ready(VMInfo, "v", "NodenameMissing")
+        assert condition.status == "False"
+        assert "set it to the name of a virtual machine" in condition.message

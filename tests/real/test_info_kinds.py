@@ -1,0 +1,334 @@
+"""HostInfo, VMInfo and FCDInfo on a real API server in front of a simulated vCenter; the truth is read by pyVmomi's own client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyVmomi import vim
+
+from kubewright.testing.controlplane import ControlPlane
+from simulator import VCenter
+from truth import Truth
+
+from .managing import ManagerProcess, ready_of
+from .vsphere import Infos, credentials_in, managing, without_conditions
+
+HOST = "esxi-dell-e.rainpole.com"
+NODE = "tkg-cluster-1-18-5b-workers-kc5xn-dd68c4685-5v298"
+DISK = "pvc-e3f6dd59-cbc0-49a7-97c8-d92a26732c43"
+
+HOST_PATHS = (
+    "summary.hardware.cpuMhz",
+    "summary.hardware.numCpuCores",
+    "summary.hardware.memorySize",
+    "summary.hardware.vendor",
+    "summary.hardware.model",
+    "summary.config.product.version",
+    "summary.config.product.build",
+    "summary.quickStats.overallCpuUsage",
+    "summary.quickStats.overallMemoryUsage",
+    "runtime.connectionState",
+    "runtime.inMaintenanceMode",
+    "runtime.bootTime",
+    "vm",
+)
+VM_PATHS = (
+    "summary.config.numCpu",
+    "summary.config.memorySizeMB",
+    "summary.config.cpuReservation",
+    "summary.config.memoryReservation",
+    "summary.config.vmPathName",
+    "summary.guest.guestId",
+    "summary.guest.hwVersion",
+    "summary.guest.ipAddress",
+    "summary.guest.toolsRunningStatus",
+    "summary.guest.toolsVersionStatus2",
+    "config.guestId",
+    "config.version",
+    "config.uuid",
+    "config.instanceUuid",
+    "config.template",
+    "runtime.powerState",
+    "runtime.connectionState",
+    "runtime.host",
+    "guest.net",
+    "datastore",
+)
+
+
+@pytest.fixture
+async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[VCenter]:
+    flags = ("--datacenters=2", "--clusters=1", "--hosts=2", "--vms=2", "--datastores=2", f"--host-name={HOST}", f"--node={NODE}")
+    vcenter = VCenter(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim", *flags, f"--fcd={DISK}", password="canary-4711")
+    try:
+        yield await vcenter.start()
+    finally:
+        await vcenter.stop()
+
+
+@pytest.fixture
+async def manager(vcenter: VCenter, log: Path, service_account: Path, tmp_path: Path) -> AsyncIterator[ManagerProcess]:
+    credentials = credentials_in(tmp_path / "vc-creds", vcenter)
+    flags = ("--stats-interval=2s", "--tag-refresh-interval=2s", "--disk-refresh-interval=2s")
+    async with managing(log, service_account, credentials, vcenter.certificate, *flags) as manager:
+        yield manager
+
+
+@pytest.fixture
+def infos(installed: ControlPlane, namespace: str) -> Infos:
+    return Infos(installed, namespace)
+
+
+def known(values: dict[str, Any]) -> dict[str, Any]:
+    """Without what is not known: that is absent in a status."""
+    return {name: value for name, value in values.items() if value not in (None, "", [], {})}
+
+
+def written(moment: Any) -> str | None:
+    """A time as a status has it."""
+    return None if moment is None else moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+async def host_truth(truth: Truth, name: str, vcenter: str) -> dict[str, Any]:
+    """What HostInfo has to say of a host."""
+    host = await truth.one(vim.HostSystem, name, HOST_PATHS)
+    total = host["summary.hardware.cpuMhz"] * host["summary.hardware.numCpuCores"]
+    memory = host["summary.hardware.memorySize"] // 2**20
+    return known(
+        {
+            "totalCPU": total,
+            "freeCPU": total - host["summary.quickStats.overallCpuUsage"],
+            "totalMemoryMB": memory,
+            "freeMemoryMB": memory - host["summary.quickStats.overallMemoryUsage"],
+            "vendor": host["summary.hardware.vendor"],
+            "model": host["summary.hardware.model"],
+            "esxiVersion": host["summary.config.product.version"],
+            "esxiBuild": host["summary.config.product.build"],
+            "connectionState": host["runtime.connectionState"],
+            "maintenanceMode": host["runtime.inMaintenanceMode"],
+            "bootTime": written(host["runtime.bootTime"]),
+            "vms": len(host["vm"] or ()),
+            "cluster": await truth.above(host["obj"], vim.ClusterComputeResource),
+            "datacenter": await truth.above(host["obj"], vim.Datacenter),
+            "inventoryPath": await truth.path(host["obj"]),
+            "vcenter": vcenter,
+        }
+    )
+
+
+async def vm_truth(truth: Truth, name: str, vcenter: str) -> dict[str, Any]:
+    """What VMInfo has to say of a VM."""
+    vm = await truth.one(vim.VirtualMachine, name, VM_PATHS)
+    host = next(each for each in await truth.all(vim.HostSystem, ["name"]) if each["obj"]._moId == vm["runtime.host"]._moId)
+    stores = {each["obj"]._moId: each["name"] for each in await truth.all(vim.Datastore, ["name"])}
+    return known(
+        {
+            "guestId": vm["summary.guest.guestId"] or vm["config.guestId"],
+            "totalCPU": vm["summary.config.numCpu"],
+            "resvdCPU": vm["summary.config.cpuReservation"],
+            "totalMem": vm["summary.config.memorySizeMB"],
+            "resvdMem": vm["summary.config.memoryReservation"],
+            "powerState": vm["runtime.powerState"],
+            "hwVersion": vm["summary.guest.hwVersion"] or vm["config.version"],
+            "ipAddress": vm["summary.guest.ipAddress"],
+            "pathToVM": vm["summary.config.vmPathName"],
+            "host": host["name"],
+            "connectionState": vm["runtime.connectionState"],
+            "toolsRunningStatus": vm["summary.guest.toolsRunningStatus"],
+            "toolsVersionStatus": vm["summary.guest.toolsVersionStatus2"],
+            "ipAddresses": [address for nic in vm["guest.net"] or () for address in nic.ipAddress],
+            "datastores": sorted(stores[each._moId] for each in vm["datastore"]),
+            "biosUUID": vm["config.uuid"],
+            "instanceUUID": vm["config.instanceUuid"],
+            "template": vm["config.template"],
+            "cluster": await truth.above(host["obj"], vim.ClusterComputeResource),
+            "datacenter": await truth.above(vm["obj"], vim.Datacenter),
+            "inventoryPath": await truth.path(vm["obj"]),
+            "vcenter": vcenter,
+        }
+    )
+
+
+async def test_the_samples_answer_what_vcenter_says(manager: ManagerProcess, vcenter: VCenter, infos: Infos, config: Path) -> None:
+    for sample in ("hostinfo", "vminfo", "fcdinfo"):
+        infos.plane.kubectl("apply", "-n", infos.namespace, "-f", str(config / f"samples/topology_v1_{sample}.yaml"))
+    name = vcenter.address[0]
+    host = await infos.status("HostInfo", "hostinfo-host-e")
+    vm = await infos.status("VMInfo", "tkg-worker-1")
+    disk = await infos.status("FCDInfo", "fcdinfo-sample")
+    async with Truth(vcenter) as truth:
+        assert without_conditions(host) == await host_truth(truth, HOST, name)
+        assert without_conditions(vm) == await vm_truth(truth, NODE, name)
+    (shown,) = await vcenter.disks()
+    expected = {"id": shown["id"], "sizeMB": shown["sizeMB"], "filePath": shown["path"], "datastore": shown["datastore"]}
+    assert {field: disk[field] for field in expected} == expected
+    table = infos.plane.kubectl("get", "ch,vi,fcd", "-n", infos.namespace)
+    assert HOST in table
+    assert NODE in table
+    assert DISK in table
+
+
+async def test_every_host_and_vm_answers_what_vcenter_says(manager: ManagerProcess, vcenter: VCenter, infos: Infos) -> None:
+    async with Truth(vcenter) as truth:
+        hosts = [each["name"] for each in await truth.all(vim.HostSystem, ["name"])]
+        vms = [each["name"] for each in await truth.all(vim.VirtualMachine, ["name"])]
+        assert (len(hosts), len(vms)) == (len(set(hosts)), len(set(vms)))
+        for number, name in enumerate(hosts):
+            await infos.create("HostInfo", f"host-{number}", name)
+        for number, name in enumerate(vms):
+            await infos.create("VMInfo", f"vm-{number}", name)
+        for number, name in enumerate(hosts):
+            answer = without_conditions(await infos.status("HostInfo", f"host-{number}"))
+            assert answer == await host_truth(truth, name, vcenter.address[0])
+        for number, name in enumerate(vms):
+            answer = without_conditions(await infos.status("VMInfo", f"vm-{number}"))
+            assert answer == await vm_truth(truth, name, vcenter.address[0])
+
+
+async def test_what_changes_in_vcenter_reaches_the_status(manager: ManagerProcess, vcenter: VCenter, infos: Infos) -> None:
+    await infos.create("HostInfo", "host", HOST)
+    await infos.create("VMInfo", "vm", NODE)
+    await infos.create("FCDInfo", "disk", DISK)
+    before = await infos.status("VMInfo", "vm")
+    await infos.status("FCDInfo", "disk")
+    others = [each["name"] for each in await vcenter.entities() if each["type"] == "HostSystem" and each["name"] != before["host"]]
+    await vcenter.move(NODE, others[0])
+    await infos.status("VMInfo", "vm", where=lambda status: status["host"] != before["host"])
+    await vcenter.power(NODE, on=False)
+    off = await infos.status("VMInfo", "vm", "PoweredOff")
+    assert off["powerState"] == "poweredOff"
+    assert "ipAddress" not in off
+    await vcenter.power(NODE, on=True)
+    await infos.status("VMInfo", "vm", where=lambda status: status["powerState"] == "poweredOn")
+    await vcenter.maintenance(HOST)
+    assert (await infos.status("HostInfo", "host", "MaintenanceMode"))["maintenanceMode"] is True
+    await vcenter.maintenance(HOST, on=False)
+    await vcenter.attribute(HOST, "rack", "r12")
+    await infos.status("HostInfo", "host", where=lambda status: status.get("customAttributes") == {"rack": "r12"})
+    await vcenter.tag(HOST, "zone", "blue")
+    await infos.status("HostInfo", "host", where=lambda status: status.get("tags") == ["zone:blue"])
+    await vcenter.attach_disk(DISK, NODE)
+    await infos.status("FCDInfo", "disk", where=lambda status: status.get("attachedTo") == NODE)
+    datacenter = (await infos.get("HostInfo", "host"))["status"]["datacenter"]
+    await vcenter.rename(f"/{datacenter}", "renamed")
+    await infos.status("HostInfo", "host", where=lambda status: status["datacenter"] == "renamed")
+
+
+async def test_what_is_not_there_says_so_and_recovers(manager: ManagerProcess, vcenter: VCenter, infos: Infos) -> None:
+    await infos.create("HostInfo", "missing", "esxi-nowhere.example.com")
+    await infos.create("VMInfo", "missing", "later")
+    await infos.create("FCDInfo", "missing", "pvc-later")
+    await infos.create("HostInfo", "empty", None)
+    await infos.create("VMInfo", "empty", "")
+    await infos.create("FCDInfo", "empty", None)
+    for kind, reason in (("HostInfo", "HostnameMissing"), ("VMInfo", "NodenameMissing"), ("FCDInfo", "PVIdMissing")):
+        status = await infos.status(kind, "empty", reason)
+        assert ready_of({"status": status})["status"] == "False"
+        assert without_conditions(status) == {}
+    for kind, reason in (("HostInfo", "HostNotFound"), ("VMInfo", "VMNotFound"), ("FCDInfo", "DiskNotFound")):
+        status = await infos.status(kind, "missing", reason)
+        assert without_conditions(status) == {}
+    await vcenter.rename(HOST, "esxi-nowhere.example.com")
+    await vcenter.create_vm("later")
+    await vcenter.create_disk("pvc-later")
+    await infos.status("HostInfo", "missing")
+    await infos.status("VMInfo", "missing", "PoweredOff", where=lambda status: status["totalCPU"] > 0)
+    await infos.status("FCDInfo", "missing")
+    await vcenter.delete("later")
+    await vcenter.delete_disk("pvc-later")
+    await vcenter.rename("esxi-nowhere.example.com", HOST)
+    for kind, reason in (("HostInfo", "HostNotFound"), ("VMInfo", "VMNotFound"), ("FCDInfo", "DiskNotFound")):
+        assert without_conditions(await infos.status(kind, "missing", reason)) == {}
+
+
+async def test_two_of_one_name_are_told_with_both_paths(manager: ManagerProcess, vcenter: VCenter, infos: Infos) -> None:
+    hosts = [each for each in await vcenter.entities() if each["type"] == "HostSystem" and each["name"] != HOST]
+    twin = next(each for each in hosts if not each["path"].startswith("/DC0/"))
+    await infos.create("HostInfo", "host", HOST)
+    await infos.status("HostInfo", "host")
+    await vcenter.rename(twin["ref"], HOST)
+    status = await infos.status("HostInfo", "host", "HostAmbiguous")
+    assert without_conditions(status) == {}
+    message = ready_of({"status": status})["message"]
+    paths = [each["path"] for each in await vcenter.entities() if each["type"] == "HostSystem" and each["name"] == HOST]
+    assert len(paths) == 2
+    assert all(path in message for path in paths)
+    await vcenter.rename(twin["ref"], twin["name"])
+    await infos.status("HostInfo", "host")
+
+
+async def test_a_disconnected_host_and_a_vm_without_tools(manager: ManagerProcess, vcenter: VCenter, infos: Infos) -> None:
+    await infos.create("HostInfo", "host", HOST)
+    await infos.create("VMInfo", "vm", NODE)
+    full = await infos.status("HostInfo", "host")
+    await vcenter.connect_host(HOST, connected=False)
+    lost = await infos.status("HostInfo", "host", "HostDisconnected")
+    assert "freeCPU" not in lost
+    assert "freeMemoryMB" not in lost
+    assert (lost["totalCPU"], lost["connectionState"]) == (full["totalCPU"], "disconnected")
+    await vcenter.connect_host(HOST)
+    assert "freeCPU" in await infos.status("HostInfo", "host")
+    await infos.status("VMInfo", "vm")
+    await vcenter.tools(NODE, running=False)
+    silent = await infos.status("VMInfo", "vm", "ToolsNotRunning")
+    assert ready_of({"status": silent})["status"] == "True"
+    assert "ipAddress" not in silent
+    assert silent["guestId"]
+    await vcenter.tools(NODE, running=True)
+    assert "ipAddress" in await infos.status("VMInfo", "vm")
+
+
+async def test_a_volume_leads_to_its_disk_and_its_claim(manager: ManagerProcess, vcenter: VCenter, infos: Infos) -> None:
+    handle = await vcenter.create_disk("another-name")
+    volume = f"pvc-{infos.namespace}"
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": volume},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "csi": {"driver": "csi.vsphere.vmware.com", "volumeHandle": handle},
+            "claimRef": {"namespace": infos.namespace, "name": "data"},
+        },
+    }
+    await infos.create("FCDInfo", "disk", volume)
+    await infos.status("FCDInfo", "disk", "DiskNotFound")
+    await infos.call("POST", "/api/v1/persistentvolumes", manifest)
+    try:
+        found = await infos.status("FCDInfo", "disk")
+        assert (found["id"], found["persistentVolume"], found["claim"]) == (handle, volume, f"{infos.namespace}/data")
+    finally:
+        await infos.call("DELETE", f"/api/v1/persistentvolumes/{volume}")
+        # What protects volumes from deletion is taken off by kube-controller-manager, which does not run here.
+        merge = {"Content-Type": "application/merge-patch+json"}
+        await infos.call("PATCH", f"/api/v1/persistentvolumes/{volume}", {"metadata": {"finalizers": None}}, merge)
+    await infos.status("FCDInfo", "disk", "DiskNotFound")
+
+
+async def test_edits_cause_no_call_to_vcenter(manager: ManagerProcess, vcenter: VCenter, infos: Infos) -> None:
+    await infos.create("HostInfo", "host", HOST)
+    await infos.create("VMInfo", "vm", NODE)
+    await infos.status("HostInfo", "host")
+    await infos.status("VMInfo", "vm")
+    await vcenter.reset_calls()
+    for number in range(50):
+        await infos.merge("HostInfo", "host", {"spec": {"hostname": HOST if number % 2 else "esxi-nowhere.example.com"}})
+        await infos.merge("VMInfo", "vm", {"metadata": {"labels": {"turn": str(number)}}})
+    await infos.status("HostInfo", "host", "Reconciled")
+    calls = await vcenter.calls()
+    # What is looked at by interval goes on, whoever edits what.
+    by_interval = (
+        "WaitForUpdatesEx",
+        "ListVStorageObject",
+        "RetrieveVStorageObject",
+        "Vslm",
+        "RetrieveServiceContent",
+        "POST /",
+        "GET /",
+        "DELETE /",
+    )
+    assert [method for method in calls if not method.startswith(by_interval)] == []

@@ -1,0 +1,77 @@
+"""What the simulated vCenter says, read by pyVmomi's own blocking client: nothing of our code is on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+from typing import Any
+
+from pyVim.connect import Disconnect, SmartConnect
+from pyVmomi import vim, vmodl
+
+from simulator import VCenter
+
+
+class Truth:
+    """One session of pyVmomi's own, for the time of an `async with`."""
+
+    def __init__(self, vcenter: VCenter) -> None:
+        self.vcenter = vcenter
+
+    async def __aenter__(self) -> Truth:
+        self.instance = await asyncio.to_thread(self.connect)
+        self.content = await asyncio.to_thread(self.instance.RetrieveContent)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(Disconnect, self.instance)
+
+    def connect(self) -> Any:
+        host, port = self.vcenter.address
+        trust = ssl.create_default_context(cafile=str(self.vcenter.certificate))
+        return SmartConnect(host=host, port=port, user=self.vcenter.user, pwd=self.vcenter.password, sslContext=trust)
+
+    async def all(self, kind: Any, paths: Sequence[str]) -> list[dict[str, Any]]:
+        """The named properties of every object of a type; `obj` is the object itself."""
+        return await asyncio.to_thread(self.read, kind, list(paths))
+
+    async def one(self, kind: Any, name: str, paths: Sequence[str]) -> dict[str, Any]:
+        """The named properties of the only object of this name."""
+        found = [each for each in await self.all(kind, ["name", *paths]) if each["name"] == name]
+        assert len(found) == 1, f"{len(found)} objects are named {name}"
+        return found[0]
+
+    def read(self, kind: Any, paths: list[str]) -> list[dict[str, Any]]:
+        view = self.content.viewManager.CreateContainerView(self.content.rootFolder, [kind], True)
+        try:
+            walk = vmodl.query.PropertyCollector.TraversalSpec(name="view", type=vim.view.ContainerView, path="view", skip=False)
+            root = vmodl.query.PropertyCollector.ObjectSpec(obj=view, skip=True, selectSet=[walk])
+            wanted = vmodl.query.PropertyCollector.PropertySpec(type=kind, all=False, pathSet=paths)
+            spec = vmodl.query.PropertyCollector.FilterSpec(objectSet=[root], propSet=[wanted])
+            found = self.content.propertyCollector.RetrieveContents([spec])
+            return [{"obj": each.obj, **dict.fromkeys(paths), **{p.name: p.val for p in each.propSet}} for each in found]
+        finally:
+            view.Destroy()
+
+    async def path(self, obj: Any) -> str:
+        """The inventory path of an object, by walking up."""
+        return await asyncio.to_thread(self.walk_up, obj)
+
+    def walk_up(self, obj: Any) -> str:
+        names = []
+        while obj._moId != self.content.rootFolder._moId:
+            names.append(obj.name)
+            obj = obj.parent
+        return "/" + "/".join(reversed(names))
+
+    async def above(self, obj: Any, kind: Any) -> str:
+        """The name of the nearest object of a type above this one, "" for none."""
+        return await asyncio.to_thread(self.nearest, obj, kind)
+
+    def nearest(self, obj: Any, kind: Any) -> str:
+        while obj._moId != self.content.rootFolder._moId:
+            if isinstance(obj, kind):
+                return str(obj.name)
+            obj = obj.parent
+        return ""

@@ -1,0 +1,114 @@
+"""What the tests of disks and tags share: the simulator's inventory, a log that remembers, a connection that can be meddled with."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pyVim.connect import SmartConnect
+from pyVmomi import vim
+
+from simulator import VCenter
+from vsphere_operators.vcenter.inventory import Inventory
+from vsphere_operators.vcenter.model import Disk
+from vsphere_operators.vcenter.transport import CALL_SECONDS, Soap
+from vsphere_operators.vcenter.updates import ObjectUpdate, Ref
+
+
+class Lines:
+    """A log that remembers its lines."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str]] = []
+
+    def debug(self, message: str, /, error: BaseException | None = None, **fields: object) -> None:
+        self.lines.append(("debug", f"{message} {error or ''}"))
+
+    def info(self, message: str, /, error: BaseException | None = None, **fields: object) -> None:
+        self.lines.append(("info", f"{message} {error or ''}"))
+
+    def warning(self, message: str, /, error: BaseException | None = None, **fields: object) -> None:
+        self.lines.append(("warning", f"{message} {error or ''}"))
+
+    def error(self, message: str, /, error: BaseException | None = None, **fields: object) -> None:
+        self.lines.append(("error", f"{message} {error or ''}"))
+
+    def about(self, word: str, level: str = "") -> list[str]:
+        return [text for how, text in self.lines if word in text and level in ("", how)]
+
+
+Hook = Callable[[str], Awaitable[bytes | None]]
+
+
+class Meddling(Soap):
+    """A connection at which a test may look at each call before it leaves, and answer in the server's place."""
+
+    hook: Hook | None = None
+
+    async def post(self, body: bytes, *, method: str, timeout_seconds: float = CALL_SECONDS, path: str = "", action: str = "") -> bytes:
+        if self.hook is not None and (answer := await self.hook(f"{method} {body.decode()}")) is not None:
+            return answer
+        return await super().post(body, method=method, timeout_seconds=timeout_seconds, path=path, action=action)
+
+
+async def inventory_of(simulator: VCenter, name: str = "lab") -> Inventory:
+    """The simulator's entities as updates; parents are found by path."""
+    entities = await simulator.entities()
+    refs = {entity["path"]: entity for entity in entities}
+    inventory = Inventory(name)
+    inventory.apply(
+        ObjectUpdate("enter", entity["type"], entity["ref"], {"name": entity["name"], "summary.accessible": True, **above(entity, refs)})
+        for entity in entities
+    )
+    return inventory
+
+
+def above(entity: dict[str, str], refs: dict[str, dict[str, str]]) -> dict[str, Any]:
+    """The parent of an entity."""
+    parent = refs.get(entity["path"].rpartition("/")[0] or "/")
+    return {"parent": Ref(parent["type"], parent["ref"])} if parent and parent is not entity else {}
+
+
+@contextmanager
+def pyvmomi(simulator: VCenter) -> Iterator[Any]:
+    """The content of a session by pyVmomi's own blocking client."""
+    host, port = simulator.address
+    trust = ssl.create_default_context(cafile=str(simulator.certificate))
+    connect: Any = SmartConnect
+    instance = connect(host=host, port=port, user=simulator.user, pwd=simulator.password, sslContext=trust)
+    try:
+        yield instance.RetrieveContent()
+    finally:
+        instance.content.sessionManager.Logout()
+        instance._stub.DropConnections()
+
+
+def disks_by_pyvmomi(simulator: VCenter) -> set[Disk]:
+    """All disks, by another client and one by one."""
+    with pyvmomi(simulator) as content:
+        manager = content.vStorageObjectManager
+        view = content.viewManager.CreateContainerView(content.rootFolder, [vim.Datastore], True)
+        stores = list(view.view)
+        found = [manager.RetrieveVStorageObject(id, store).config for store in stores for id in manager.ListVStorageObject(store)]
+        view.Destroy()
+    return {
+        Disk(
+            id=config.id.id,
+            name=config.name,
+            datastore=config.backing.datastore._moId,
+            size_mb=config.capacityInMB,
+            file_path=config.backing.filePath,
+            provisioning=config.backing.provisioningType,
+            created_at=config.createTime,
+            consumers=tuple(consumer.id for consumer in config.consumerId),
+        )
+        for config in found
+    }
+
+
+async def apart(work: Callable[[], Any]) -> Any:
+    """Blocking work in a thread."""
+    return await asyncio.to_thread(work)

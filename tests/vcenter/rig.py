@@ -1,0 +1,135 @@
+"""What the tests of the vCenter side share: a trusted address, a meter that remembers, a clock, and a server with canned answers."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from kubewright.testing.certificates import Authority
+from simulator import VCenter
+from vsphere_operators.vcenter.credentials import Credentials, FixedCredentials
+from vsphere_operators.vcenter.transport import Address
+
+
+class Tally:
+    """A meter that remembers each call as (method, outcome)."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+
+    def called(self, method: str, outcome: str, seconds: float) -> None:
+        assert seconds >= 0
+        self.calls.append((method, outcome))
+
+    def updated(self, type_name: str, kind: str, count: int) -> None:
+        assert count > 0
+
+
+def address_of_simulator(simulator: VCenter) -> Address:
+    """Where it is, with its certificate trusted."""
+    host, port = simulator.address
+    return Address(host, port, ca_file=str(simulator.certificate))
+
+
+def account(simulator: VCenter) -> FixedCredentials:
+    """The account that it was started with."""
+    return FixedCredentials(Credentials(username=simulator.user, password=simulator.password))
+
+
+class Clock:
+    """Time that moves when told to."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a canned server was asked."""
+
+    head: str
+    body: str
+
+    @property
+    def cookie(self) -> str:
+        found = re.search(r"(?im)^cookie: vmware_soap_session=(\S*)", self.head)
+        return found[1] if found else ""
+
+
+def http(status: int, body: str, *headers: str) -> bytes:
+    """An answer as it goes over the wire."""
+    lines = [f"HTTP/1.1 {status} Because", f"Content-Length: {len(body.encode())}", "Content-Type: text/xml", *headers]
+    return ("\r\n".join(lines) + "\r\n\r\n" + body).encode()
+
+
+def fault(name: str, words: str = "", inside: str = "") -> str:
+    """A SOAP fault as vCenter writes it."""
+    detail = f'<{name}Fault xmlns="urn:vim25" xsi:type="{name}">{inside}</{name}Fault>'
+    return envelope(
+        f"<soapenv:Fault><faultcode>ServerFaultCode</faultcode><faultstring>{words}</faultstring><detail>{detail}</detail></soapenv:Fault>"
+    )
+
+
+def envelope(body: str) -> str:
+    names = 'xmlns:soapenv="http://schemas.xmlsoap.org/soap/envelope/" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"'
+    return f'<?xml version="1.0" encoding="UTF-8"?><soapenv:Envelope {names}><soapenv:Body>{body}</soapenv:Body></soapenv:Envelope>'
+
+
+@asynccontextmanager
+async def answering(folder: Path, reply: Callable[[Request], Awaitable[bytes]]) -> AsyncIterator[Address]:
+    """A server that answers each request with what `reply` says, and nothing but that."""
+    authority = Authority("canned")
+    ca, certificate, key = folder / "ca.pem", folder / "canned.pem", folder / "canned.key"
+    ca.write_bytes(authority.certificate)
+    authority.serving("127.0.0.1").write(certificate, key)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                length = re.search(r"(?im)^content-length: (\d+)", head)
+                body = await reader.readexactly(int(length[1]) if length else 0)
+                writer.write(await reply(Request(head, body.decode())))
+                await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    try:
+        yield Address("127.0.0.1", server.sockets[0].getsockname()[1], ca_file=str(ca))
+    finally:
+        server.close()
+
+
+def all_of(error: BaseException) -> str:
+    """Whatever of an error, and of those behind it, could be printed."""
+    chain, link = list[str](), cast(BaseException | None, error)
+    while link is not None:
+        chain += [str(link), repr(link), repr(vars(link)), repr(link.args)]
+        link = link.__cause__ or link.__context__
+    return "\n".join([*chain, *traceback.format_exception(error)])
+
+
+CONTENT = envelope(
+    '<RetrieveServiceContentResponse xmlns="urn:vim25"><returnval><rootFolder type="Folder">group-d1</rootFolder>'
+    '<propertyCollector type="PropertyCollector">propertyCollector</propertyCollector><about><name>v</name><fullName>v</fullName>'
+    "<vendor>v</vendor><version>8</version><build>1</build><osType>l</osType><productLineId>vpx</productLineId><apiType>VirtualCenter</apiType>"
+    '<apiVersion>8</apiVersion></about><sessionManager type="SessionManager">SessionManager</sessionManager></returnval>'
+    "</RetrieveServiceContentResponse>"
+)
+LOGGED_IN = envelope(
+    '<LoginResponse xmlns="urn:vim25"><returnval><key>k</key><userName>u</userName><fullName>u</fullName><loginTime>2026-01-01T00:00:00Z'
+    "</loginTime><lastActiveTime>2026-01-01T00:00:00Z</lastActiveTime><locale>en</locale><messageLocale>en</messageLocale></returnval></LoginResponse>"
+)
+NOW = envelope('<CurrentTimeResponse xmlns="urn:vim25"><returnval>2026-01-01T00:00:00Z</returnval></CurrentTimeResponse>')

@@ -1,0 +1,413 @@
+"""The collector on the simulator: what it loads, what reaches it by push, and what it does when something breaks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any
+
+import pytest
+from pyVmomi import vim, vmodl
+
+from kubewright.log import Log
+from kubewright.testing import eventually
+from simulator import VCenter
+from truth import Truth
+from vsphere_operators.vcenter.collector import Collector
+from vsphere_operators.vcenter.faults import Denied, NotAuthenticated, NotFound, Unreachable
+from vsphere_operators.vcenter.inventory import Change, Inventory
+from vsphere_operators.vcenter.model import Entity, Host, HostStats, Machine
+from vsphere_operators.vcenter.session import Session
+from vsphere_operators.vcenter.transport import Soap
+from vsphere_operators.vcenter.updates import ObjectUpdate, UpdateSet
+from vsphere_operators.vcenter.watch import Limits, Watch
+
+from .conftest import Simulators
+from .rig import Tally, account, address_of_simulator
+
+SHORT = Limits(wait_seconds=1, answer_seconds=3.0, close_seconds=1.0)
+
+
+class Meter(Tally):
+    """A tally that also remembers updates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.updates: dict[tuple[str, str], int] = {}
+
+    def updated(self, type_name: str, kind: str, count: int) -> None:
+        self.updates[type_name, kind] = self.updates.get((type_name, kind), 0) + count
+
+
+class Follower:
+    """A collector at work, and what its inventory told."""
+
+    def __init__(self, simulator: VCenter, soap: Soap, session: Session, meter: Meter, limits: Limits) -> None:
+        self.simulator, self.soap, self.session, self.meter = simulator, soap, session, meter
+        self.inventory, self.changes, self.loads = Inventory("lab"), list[Change](), 0
+        self.inventory.listeners.append(self.changes.append)
+        self.collector = Collector(soap, session, self.inventory, Log("vcenter"), meter, loaded=self.loaded, limits=limits)
+        self.task: asyncio.Task[None] = asyncio.create_task(self.collector.follow())
+
+    def loaded(self) -> None:
+        self.loads += 1
+        self.changes.clear()
+
+    async def load(self, times: int = 1) -> None:
+        await eventually(lambda: self.loads >= times or self.task.done())
+        if self.task.done():
+            self.task.result()
+
+    async def ended(self) -> BaseException | None:
+        await asyncio.wait([self.task], timeout=15)
+        return self.task.exception()
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        with suppress(asyncio.CancelledError, Exception):
+            await self.task
+
+
+@asynccontextmanager
+async def following(simulator: VCenter, limits: Limits = SHORT) -> AsyncIterator[Follower]:
+    meter = Meter()
+    soap = Soap(address_of_simulator(simulator), meter)
+    session = Session(soap, account(simulator), Log("vcenter"))
+    await session.login()
+    follower = Follower(simulator, soap, session, meter, limits)
+    try:
+        await follower.load()
+        yield follower
+    finally:
+        await follower.stop()
+        await session.logout()
+        await soap.close()
+
+
+@pytest.fixture
+async def follower(simulators: Simulators) -> AsyncIterator[Follower]:
+    """One that may change the inventory, so on a simulator of its own."""
+    async with following(
+        await simulators("--datacenters=2", "--hosts=2", "--vms=2", "--template=base", "--without-tools=DC0_C0_RP0_VM1")
+    ) as follower:
+        yield follower
+
+
+def plain(value: Any) -> Any:
+    """pyVmomi's value as the model has it."""
+    if isinstance(value, vim.ManagedEntity):
+        return value._moId
+    return tuple(plain(each) for each in value) if isinstance(value, list) else value
+
+
+def shown(value: Any, default: Any) -> Any:
+    return default if value is None else plain(value)
+
+
+HOST_FIELDS = {
+    "name": "name", "parent": "parent", "connection": "runtime.connectionState", "power": "runtime.powerState",
+    "in_maintenance": "runtime.inMaintenanceMode", "boot_time": "runtime.bootTime", "cpu_mhz": "summary.hardware.cpuMhz",
+    "cpu_cores": "summary.hardware.numCpuCores", "memory_bytes": "summary.hardware.memorySize", "vendor": "summary.hardware.vendor",
+    "model": "summary.hardware.model", "version": "summary.config.product.version", "build": "summary.config.product.build",
+    "stats.cpu_usage_mhz": "summary.quickStats.overallCpuUsage", "stats.memory_usage_mb": "summary.quickStats.overallMemoryUsage",
+}  # fmt: skip
+MACHINE_FIELDS = {
+    "name": "name", "parent": "parent", "host": "runtime.host", "connection": "runtime.connectionState", "power": "runtime.powerState",
+    "is_template": "config.template", "bios_uuid": "config.uuid",
+    "instance_uuid": "config.instanceUuid", "configured_guest": "config.guestId",
+    "hardware_version": "config.version", "cpus": "summary.config.numCpu", "memory_mb": "summary.config.memorySizeMB",
+    "cpu_reservation_mhz": "summary.config.cpuReservation", "memory_reservation_mb": "summary.config.memoryReservation",
+    "path": "summary.config.vmPathName", "datastores": "datastore", "resource_pool": "resourcePool",
+    "tools_running": "summary.guest.toolsRunningStatus", "tools_version": "summary.guest.toolsVersionStatus2",
+    "guest_id": "summary.guest.guestId", "guest_hardware_version": "summary.guest.hwVersion", "guest_host_name": "summary.guest.hostName",
+    "ip_address": "summary.guest.ipAddress", "stats.cpu_usage_mhz": "summary.quickStats.overallCpuUsage",
+    "stats.cpu_demand_mhz": "summary.quickStats.overallCpuDemand", "stats.guest_memory_mb": "summary.quickStats.guestMemoryUsage",
+}  # fmt: skip
+
+
+def flat(item: Host | Machine) -> dict[str, Any]:
+    own = {name: getattr(item, name) for name in item.__struct_fields__ if name not in ("ref", "stats")}
+    return own | {f"stats.{name}": getattr(item.stats, name) for name in item.stats.__struct_fields__}
+
+
+def expected(item: Host | Machine, properties: dict[str, str], told: dict[str, Any], attributes: dict[int, str]) -> dict[str, Any]:
+    blank = flat(type(item)(ref=""))
+    fields = {name: shown(told[path], blank[name]) for name, path in properties.items()}
+    fields["attributes"] = {attributes[each.key]: each.value for each in told["customValue"] or ()}
+    if "guest.net" in told:
+        fields["ip_addresses"] = tuple(address for card in told["guest.net"] or () for address in card.ipAddress)
+    return fields
+
+
+async def test_everything_is_loaded_as_pyvmomi_itself_reads_it(follower: Follower) -> None:
+    simulator, inventory = follower.simulator, follower.inventory
+    await simulator.attribute("DC0_C0_H0", "owner", "me")
+    await simulator.attribute("DC0_H0_VM0", "purpose", "tests & <more>")
+    await eventually(lambda: inventory.machine("DC0_H0_VM0").attributes)
+    async with Truth(simulator) as truth:
+        names = {each.key: each.name for each in await asyncio.to_thread(lambda: truth.content.customFieldsManager.field)}
+        hosts = await truth.all(vim.HostSystem, [*HOST_FIELDS.values(), "customValue"])
+        machines = await truth.all(vim.VirtualMachine, [*MACHINE_FIELDS.values(), "customValue", "guest.net"])
+        assert {ref: flat(host) for ref, host in inventory.hosts.items()} == {
+            each["obj"]._moId: expected(Host(ref=""), HOST_FIELDS, each, names) for each in hosts
+        }
+        assert {ref: flat(machine) for ref, machine in inventory.machines.items()} == {
+            each["obj"]._moId: expected(Machine(ref=""), MACHINE_FIELDS, each, names) for each in machines
+        }
+        for each in (*hosts, *machines):
+            assert inventory.path(each["obj"]._moId) == await truth.path(each["obj"])
+            assert inventory.place(each["obj"]._moId).datacenter == await truth.above(each["obj"], vim.Datacenter)
+        for each in hosts:
+            assert inventory.place(each["obj"]._moId).cluster == await truth.above(each["obj"], vim.ClusterComputeResource)
+        stores = await truth.all(
+            vim.Datastore, ["name", "summary.type", "summary.url", "summary.accessible", "summary.capacity", "summary.freeSpace"]
+        )
+        assert {(d.name, d.type, d.url, d.accessible, d.capacity_bytes, d.free_bytes) for d in inventory.datastores.values()} == {
+            tuple(value for path, value in each.items() if path != "obj") for each in stores
+        }
+    assert len(hosts) == len(inventory.hosts) == 6
+    assert len(machines) == 10
+    assert inventory.host("DC0_C0_H0").attributes == {"owner": "me"}
+
+
+async def test_the_tree_is_the_simulators(follower: Follower) -> None:
+    told = {each["ref"]: each["path"] for each in await follower.simulator.entities()}
+    ours = {ref: follower.inventory.path(ref) for ref, item in follower.inventory.items.items() if isinstance(item, Entity) and item.parent}
+    assert {ref: told[ref] for ref in ours} == ours
+    assert {each["type"] for each in await follower.simulator.entities() if each["ref"] not in ours and each["path"]} <= {
+        "Network", "DistributedVirtualPortgroup", "VmwareDistributedVirtualSwitch", "DistributedVirtualSwitch", "OpaqueNetwork",
+    }  # fmt: skip
+
+
+async def test_changes_in_vcenter_arrive_by_push(follower: Follower) -> None:
+    simulator, inventory = follower.simulator, follower.inventory
+    await simulator.reset_calls()
+    await simulator.rename("DC0_C0_H0", "esxi/1")
+    await eventually(lambda: inventory.host("esxi/1"))
+    ref = inventory.host("esxi/1").ref
+    with pytest.raises(NotFound):
+        inventory.host("DC0_C0_H0")
+    await simulator.maintenance("esxi/1")
+    await eventually(lambda: inventory.hosts[ref].in_maintenance)
+    await simulator.stats("esxi/1", overallCpuUsage=17)
+    await eventually(lambda: inventory.hosts[ref].stats.cpu_usage_mhz == 17)
+    await simulator.connect_host("esxi/1", connected=False)
+    await eventually(lambda: inventory.hosts[ref].connection == "disconnected")
+    assert inventory.hosts[ref].stats == HostStats()
+    await simulator.connect_host("esxi/1")
+    await eventually(lambda: inventory.hosts[ref].stats.cpu_usage_mhz)
+    await simulator.power("DC0_H0_VM0", on=False)
+    await eventually(lambda: inventory.machine("DC0_H0_VM0").power == "poweredOff")
+    await eventually(lambda: inventory.machine("DC0_H0_VM0").ip_addresses == ())
+    assert set(await simulator.calls()) == {"WaitForUpdatesEx"}
+
+
+async def test_vms_come_move_and_go_by_push_and_hosts_count_them(follower: Follower) -> None:
+    simulator, inventory = follower.simulator, follower.inventory
+    first, second = inventory.host("DC0_C0_H0"), inventory.host("DC0_C0_H1")
+    before = len(inventory.machines_on(first.ref))
+    ref = await simulator.create_vm("new", host="DC0_C0_H0", on=True)
+    await eventually(lambda: inventory.machine("new").power == "poweredOn")
+    assert len(inventory.machines_on(first.ref)) == before + 1
+    await eventually(lambda: any(change.derived and change.new == inventory.hosts[first.ref] for change in follower.changes))
+    await simulator.move("new", "DC0_C0_H1")
+    await eventually(lambda: inventory.machine("new").host == second.ref)
+    assert len(inventory.machines_on(first.ref)) == before
+    await simulator.rename("DC1_H0_VM0", "new")
+    await eventually(lambda: len(inventory.relations.names[Machine].of("new")) == 2)
+    follower.changes.clear()
+    await simulator.delete(ref)
+    await eventually(lambda: ref not in inventory.machines)
+    assert inventory.machine("new").ref != ref
+    assert [change.old.name for change in follower.changes if change.new is None and isinstance(change.old, Machine)] == ["new"]
+    assert follower.meter.updates["VirtualMachine", "leave"] == 1
+
+
+async def test_custom_attributes_get_their_names_without_a_reload(follower: Follower) -> None:
+    await follower.simulator.attribute("DC0_C0_H0", "owner", "me")
+    await eventually(lambda: follower.inventory.host("DC0_C0_H0").attributes == {"owner": "me"})
+    await follower.simulator.attribute("DC0_C0_H0", "owner", "you")
+    await eventually(lambda: follower.inventory.host("DC0_C0_H0").attributes == {"owner": "you"})
+    assert follower.loads == 1
+
+
+def is_task(state: str, inventory: Inventory, ref: str) -> bool:
+    return inventory.tasks[ref].state == state
+
+
+async def test_a_task_is_followed_to_its_end(follower: Follower) -> None:
+    machine = follower.inventory.machine("DC0_H0_VM0")
+    await follower.simulator.fail("PowerOffVM_Task", "InvalidPowerState", where="task")
+    for state, fault in (("error", "InvalidPowerState"), ("success", "")):
+        task = await vim.VirtualMachine(machine.ref, follower.soap.stub).PowerOffVM_Task()
+        await eventually(partial(is_task, state, follower.inventory, task._moId))
+        told = follower.inventory.tasks[task._moId]
+        assert (told.fault, told.entity, told.entity_name, told.user) == (fault, machine.ref, machine.name, follower.simulator.user)
+        assert told.description == "VirtualMachine.powerOff"
+        assert told.completed_at is not None
+        assert bool(told.message) == bool(fault)
+
+
+async def test_a_dead_session_is_raised(follower: Follower) -> None:
+    calls = len(follower.meter.calls)
+    await follower.simulator.expire_sessions()
+    assert isinstance(await follower.ended(), NotAuthenticated)
+    assert {method for method, _ in follower.meter.calls[calls:]} == {"WaitForUpdatesEx"}
+    assert follower.inventory.hosts
+
+
+async def test_who_follows_again_reads_all_and_hears_what_differs(follower: Follower) -> None:
+    await follower.stop()
+    await follower.simulator.rename("DC0_C0_H0", "renamed")
+    await follower.simulator.delete("DC0_C0_RP0_VM0")
+    changes: list[Change] = []
+    follower.inventory.listeners[:] = [changes.append]
+    follower.task = asyncio.create_task(follower.collector.follow())
+    await follower.load(2)
+    ends = {(name_of(change.old), name_of(change.new)) for change in changes if isinstance(change.old or change.new, Host | Machine)}
+    assert {(old, new) for old, new in ends if old != new} == {("DC0_C0_H0", "renamed"), ("DC0_C0_RP0_VM0", "")}
+    assert not [
+        change for change in changes if not change.derived and name_of(change.old) == name_of(change.new) and isinstance(change.new, Host)
+    ]
+
+
+def name_of(item: object) -> str:
+    return item.name if isinstance(item, Entity) else ""
+
+
+async def heard_something(follower: Follower) -> None:
+    await follower.simulator.churn()
+    await eventually(lambda: follower.collector.answers)
+
+
+async def test_a_collector_that_is_destroyed_is_made_again(follower: Follower) -> None:
+    await heard_something(follower)
+    [session] = await follower.simulator.sessions()
+    destroyed = session["collectors"][0]
+    await vmodl.query.PropertyCollector(destroyed, follower.soap.stub).DestroyPropertyCollector()
+    await follower.simulator.rename("DC0_C0_H0", "renamed")
+    await follower.load(2)
+    assert follower.inventory.host("renamed")
+    await follower.simulator.rename("renamed", "again")
+    await eventually(lambda: follower.inventory.host("again"))
+
+
+@pytest.mark.parametrize("fault", ["InvalidCollectorVersion", "ManagedObjectNotFound"])
+async def test_a_lost_version_leads_to_a_reload(follower: Follower, fault: str) -> None:
+    await heard_something(follower)
+    await follower.simulator.fail(
+        "WaitForUpdatesEx", fault, fields={"obj": {"type": "PropertyFilter", "value": "x"}} if fault.startswith("M") else None
+    )
+    await follower.simulator.churn()
+    await follower.load(2)
+    assert not follower.task.done()
+    [session] = await follower.simulator.sessions()
+    assert (len(session["filters"]), len(session["views"]), len(session["collectors"])) == (2, 1, 1)
+
+
+async def test_what_is_lost_again_and_again_is_raised(follower: Follower) -> None:
+    await heard_something(follower)
+    await follower.simulator.fail("WaitForUpdatesEx", "InvalidCollectorVersion", count=0)
+    await follower.simulator.churn()
+    error = await follower.ended()
+    assert getattr(error, "fault", "") == "InvalidCollectorVersion"
+
+
+async def test_a_call_that_hangs_is_noticed(follower: Follower) -> None:
+    await follower.simulator.outage("hang")
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    error = await follower.ended()
+    assert isinstance(error, Unreachable)
+    assert "WaitForUpdatesEx" in str(error)
+    assert loop.time() - began < SHORT.wait_seconds + SHORT.answer_seconds + SHORT.close_seconds + 2
+    await follower.simulator.outage("")
+
+
+async def test_silence_is_an_answer(follower: Follower) -> None:
+    heard_at, answers = follower.collector.heard_at, follower.collector.answers
+    await eventually(lambda: follower.collector.answers >= answers + 2)
+    assert follower.collector.heard_at > heard_at
+
+
+async def test_nothing_is_left_on_the_server(follower: Follower) -> None:
+    [session] = await follower.simulator.sessions()
+    assert (len(session["filters"]), len(session["views"]), len(session["collectors"])) == (2, 1, 1)
+    await follower.stop()
+    [session] = await follower.simulator.sessions()
+    assert (session["filters"], session["views"], session["collectors"]) == ([], [], [])
+    await eventually(lambda: waiting(follower.simulator, 0))
+
+
+async def waiting(simulator: VCenter, calls: int) -> bool:
+    [session] = await simulator.sessions()
+    return bool(session["waiting"] == calls)
+
+
+async def test_a_failed_start_leaves_nothing_either(follower: Follower) -> None:
+    await follower.stop()
+    await follower.simulator.fail("CreateFilter", "NoPermission")
+    follower.task = asyncio.create_task(follower.collector.follow())
+    assert isinstance(await follower.ended(), Denied)
+    [session] = await follower.simulator.sessions()
+    assert (session["filters"], session["views"], session["collectors"]) == ([], [], [])
+
+
+async def test_stopping_does_not_wait_for_a_server_that_is_gone(follower: Follower) -> None:
+    await follower.simulator.outage("hang")
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await follower.stop()
+    assert loop.time() - began < SHORT.close_seconds + 1
+    await follower.simulator.outage("")
+
+
+class Partial(Watch):
+    """A watch whose first answer after the load tells a part of a property only."""
+
+    async def wait(self, version: str) -> UpdateSet | None:
+        answer = await super().wait(version)
+        if answer is None or not version:
+            return answer
+        parts = [ObjectUpdate(each.kind, each.type, each.ref, {}, (), ("name", "guest.net", "customValue")) for each in answer.updates]
+        return UpdateSet(answer.version, answer.truncated, [each for each in parts if each.type == "VirtualMachine"])
+
+
+async def test_what_comes_in_parts_is_read_again(follower: Follower, monkeypatch: pytest.MonkeyPatch) -> None:
+    await follower.stop()
+    monkeypatch.setattr("vsphere_operators.vcenter.collector.Watch", Partial)
+    follower.task = asyncio.create_task(follower.collector.follow())
+    await follower.load(2)
+    machine = follower.inventory.machine("DC0_H0_VM0")
+    assert machine.ip_addresses
+    await follower.simulator.rename(machine.ref, "renamed")
+    await eventually(lambda: follower.inventory.machine("renamed").ip_addresses == machine.ip_addresses)
+    await follower.simulator.power(machine.ref, on=False)
+    await eventually(lambda: follower.inventory.machine("renamed").ip_addresses == ())
+    assert follower.inventory.machine("renamed").power == "poweredOn"
+    assert ("RetrievePropertiesEx", "ok") in follower.meter.calls
+
+
+async def test_a_read_is_continued_to_its_end(follower: Follower) -> None:
+    watch = Watch(follower.soap, Limits(objects=3), Log("vcenter"))
+    await watch.open()
+    try:
+        wanted = {("VirtualMachine", ref): {"name", "config.uuid"} for ref in [*follower.inventory.machines, "vm-99999"]}
+        found = await watch.read(wanted)
+        assert {each.ref: each.changes for each in found} == {
+            each.ref: {"name": each.name, "config.uuid": each.bios_uuid} for each in follower.inventory.machines.values()
+        }
+        assert follower.meter.calls.count(("ContinueRetrievePropertiesEx", "ok")) >= 3
+    finally:
+        await watch.close()
+
+
+async def test_pages_are_small_and_all_are_read(simulators: Simulators) -> None:
+    simulator = await simulators("--vms=30", "--hosts=3")
+    async with following(simulator, Limits(wait_seconds=1, answer_seconds=10.0, objects=7)) as follower:
+        assert len(follower.inventory.machines) == 60
+        assert len(follower.inventory.hosts) == 4
+        pages = [method for method, _ in follower.meter.calls if method == "WaitForUpdatesEx"]
+        assert len(pages) >= 64 / 7

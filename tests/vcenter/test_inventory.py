@@ -1,0 +1,500 @@
+"""The inventory by itself, fed by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vsphere_operators.vcenter.faults import Ambiguous, NotFound
+from vsphere_operators.vcenter.inventory import Change, Inventory, Place, Reload
+from vsphere_operators.vcenter.model import Entity, Host, HostStats, Machine, MachineStats, Task
+from vsphere_operators.vcenter.updates import ObjectUpdate, Ref
+
+TYPES = {
+    "dc": "Datacenter",
+    "f": "Folder",
+    "c": "ClusterComputeResource",
+    "s": "ComputeResource",
+    "h": "HostSystem",
+    "vm": "VirtualMachine",
+    "ds": "Datastore",
+    "rp": "ResourcePool",
+    "task": "Task",
+}
+
+
+def type_of(ref: str) -> str:
+    return TYPES[ref.rstrip("0123456789")]
+
+
+def enter(ref: str, name: str = "", parent: str = "", **more: Any) -> ObjectUpdate:
+    above = {"parent": Ref(type_of(parent), parent)} if parent else {}
+    return ObjectUpdate("enter", type_of(ref), ref, {"name": name, **above, **more})
+
+
+def modify(ref: str, changes: dict[str, Any]) -> ObjectUpdate:
+    return ObjectUpdate("modify", type_of(ref), ref, changes)
+
+
+def leave(ref: str) -> ObjectUpdate:
+    return ObjectUpdate("leave", type_of(ref), ref)
+
+
+def on(host: str, *stores: str) -> dict[str, Any]:
+    return {"runtime.host": Ref("HostSystem", host), "datastore": tuple(Ref("Datastore", each) for each in stores)}
+
+
+def usage(megahertz: int | None) -> dict[str, Any]:
+    return {"summary.quickStats.overallCpuUsage": megahertz}
+
+
+CONNECTED = {"runtime.connectionState": "connected"}
+SMALL = [
+    enter("f0", "Datacenters"),
+    enter("dc1", "east", "f0"),
+    enter("f1", "host", "dc1"),
+    enter("f2", "vm", "dc1"),
+    enter("f3", "datastore", "dc1"),
+    enter("c1", "blue", "f1"),
+    enter("s1", "esxi-2", "f1"),
+    enter("rp1", "Resources", "c1"),
+    enter("ds1", "fast", "f3"),
+    enter("h1", "esxi-1", "c1", **CONNECTED, **usage(700)),
+    enter("h2", "esxi-2", "s1", **CONNECTED, **usage(300)),
+    enter("vm1", "db", "f2", **CONNECTED, **on("h1", "ds1"), **{"config.uuid": "ABC-1", "config.instanceUuid": "def-1"}),
+    enter("vm2", "web", "f2", **CONNECTED, **on("h2", "ds1"), **{"config.uuid": "abc-2", "config.instanceUuid": "def-2"}),
+]
+
+
+@pytest.fixture
+def inventory() -> Inventory:
+    inventory = Inventory("lab")
+    inventory.apply(SMALL)
+    return inventory
+
+
+def heard(inventory: Inventory) -> list[Change]:
+    changes: list[Change] = []
+    inventory.listeners.append(changes.append)
+    return changes
+
+
+def refs(changes: list[Change]) -> list[str]:
+    return sorted(item.ref for change in changes if (item := change.new or change.old))
+
+
+def test_everything_has_a_place(inventory: Inventory) -> None:
+    assert inventory.place("h1") == Place("/east/host/blue/esxi-1", "east", "blue")
+    assert inventory.place("h2") == Place("/east/host/esxi-2/esxi-2", "east", "")
+    assert inventory.place("vm1") == Place("/east/vm/db", "east", "blue")
+    assert inventory.place("vm2") == Place("/east/vm/web", "east", "")
+    assert inventory.place("ds1") == Place("/east/datastore/fast", "east", "")
+    assert inventory.place("f0") == Place("/", "", "")
+    assert inventory.place("h9") == Place("", "", "")
+
+
+def test_things_are_found(inventory: Inventory) -> None:
+    assert inventory.host("esxi-1").ref == "h1"
+    assert inventory.machine("db").ref == "vm1"
+    assert inventory.machine_by_bios_uuid("aBc-1").ref == "vm1"
+    assert inventory.machine_by_instance_uuid("DEF-2").ref == "vm2"
+    assert inventory.datacenter("east").ref == "dc1"
+    assert inventory.cluster("blue").ref == "c1"
+    assert inventory.pool("Resources").ref == "rp1"
+    assert inventory.folder("vm").ref == "f2"
+    assert inventory.datastore("fast").ref == "ds1"
+    assert [each.ref for each in inventory.machines_on("h1")] == ["vm1"]
+    assert {each.ref for each in inventory.children("f1")} == {"c1", "s1"}
+    assert inventory.compute_of(inventory.host("esxi-2")) == inventory.computes["s1"]
+    assert inventory.name_of("ds1") == "fast"
+    assert inventory.name_of("ds9") == ""
+    assert (east := inventory.datacenter_of("vm1")) is not None
+    assert east.ref == "dc1"
+
+
+def test_what_is_not_there_is_told_with_what_is_near(inventory: Inventory) -> None:
+    with pytest.raises(NotFound, match=r'vCenter "lab" has no host named "ESXI-1"\. Near to it: "esxi-1", "esxi-2"\. Correct it'):
+        inventory.host("ESXI-1")
+    with pytest.raises(NotFound, match=r'no VM named "zzz"\. Correct it'):
+        inventory.machine("zzz")
+    with pytest.raises(NotFound, match=r'no cluster named "esxi-2"'):
+        inventory.cluster("esxi-2")
+    with pytest.raises(NotFound, match=r'no VM with the bios uuid "abc-9"\. Near to it: "abc-'):
+        inventory.machine_by_bios_uuid("ABC-9")
+    with pytest.raises(NotFound, match='no host named ""'):
+        inventory.host("")
+
+
+def test_names_are_compared_not_globbed(inventory: Inventory) -> None:
+    for name in ("esxi-*", "esxi-?", "/east/host/blue/esxi-1", "blue/esxi-1", "%2f"):
+        with pytest.raises(NotFound):
+            inventory.host(name)
+
+
+def test_near_names_are_cheap_and_good_among_many() -> None:
+    inventory = Inventory("lab")
+    inventory.apply([enter(f"h{i}", f"esxi-{i:04}.rainpole.com") for i in range(1000)])
+    with pytest.raises(NotFound, match=r'Near to it: "esxi-0500\.rainpole\.com"\. '):
+        inventory.host("esxi-0500")
+    with pytest.raises(NotFound, match=r'"esxi-0500\.rainpole\.com"'):
+        inventory.host("esx-0500.rainpole.com")
+    inventory.apply([modify("h500", {"name": "other"})])
+    with pytest.raises(NotFound) as error:
+        inventory.host("esxi-0500")
+    assert "0500.rainpole" not in str(error.value)
+
+
+def test_two_of_one_name_are_ambiguous_with_both_paths(inventory: Inventory) -> None:
+    inventory.apply([enter("h3", "esxi-1", "s1")])
+    with pytest.raises(Ambiguous, match=r'2 hosts named "esxi-1": /east/host/blue/esxi-1, /east/host/esxi-2/esxi-1\. Which') as error:
+        inventory.host("esxi-1")
+    assert error.value.paths == ("/east/host/blue/esxi-1", "/east/host/esxi-2/esxi-1")
+    inventory.apply([leave("h3")])
+    assert inventory.host("esxi-1").ref == "h1"
+
+
+def test_names_are_shown_as_vcenter_shows_them(inventory: Inventory) -> None:
+    inventory.apply([modify("vm1", {"name": "a%2fb%5Cc%25d%2F%41"})])
+    assert inventory.machine("a/b\\c%d/%41").ref == "vm1"
+    assert inventory.path("vm1") == "/east/vm/a/b\\c%d/%41"
+
+
+def test_listeners_hear_old_and_new_once_for_each_object(inventory: Inventory) -> None:
+    changes = heard(inventory)
+    before = inventory.hosts["h1"]
+    inventory.apply([modify("h1", usage(701)), modify("h1", usage(702)), modify("h2", usage(300))])
+    assert changes == [Change(before, inventory.hosts["h1"])]
+    assert not changes[0].derived
+    assert inventory.hosts["h1"].stats.cpu_usage_mhz == 702
+
+
+def test_what_comes_and_goes_in_one_batch_was_never_there(inventory: Inventory) -> None:
+    changes = heard(inventory)
+    inventory.apply([enter("vm9", "brief"), leave("vm9"), leave("vm8"), modify("vm7", {"name": "ghost"})])
+    assert changes == []
+    assert set(inventory.machines) == {"vm1", "vm2"}
+
+
+def test_what_left_is_gone_from_everywhere(inventory: Inventory) -> None:
+    changes = heard(inventory)
+    before = inventory.machines["vm1"]
+    inventory.apply([leave("vm1")])
+    assert changes == [Change(before, None), Change(inventory.hosts["h1"], inventory.hosts["h1"])]
+    assert changes[1].derived
+    assert inventory.machines_on("h1") == []
+    for find, key in ((inventory.machine, "db"), (inventory.machine_by_bios_uuid, "abc-1"), (inventory.machine_by_instance_uuid, "def-1")):
+        with pytest.raises(NotFound):
+            find(key)
+
+
+@pytest.mark.parametrize(
+    ("update", "concerned"),
+    [
+        (modify("dc1", {"name": "west"}), {"h1", "h2", "vm1", "vm2", "ds1"}),
+        (modify("c1", {"name": "red"}), {"h1", "vm1"}),
+        (modify("s1", {"name": "other"}), {"h2", "vm2"}),
+        (modify("f2", {"name": "machines"}), {"vm1", "vm2"}),
+        (modify("h1", {"name": "esxi-9"}), {"vm1"}),
+        (modify("ds1", {"name": "slow"}), {"vm1", "vm2"}),
+        (modify("vm1", {"name": "web"}), {"vm2"}),
+        (modify("vm1", {"config.uuid": "ABC-2"}), {"vm2"}),
+        (modify("vm1", on("h2", "ds1")), {"h1", "h2"}),
+        (enter("vm3", "new", "f2", **on("h1", "ds1")), {"h1"}),
+        (enter("h3", "esxi-1", "s1"), {"h1"}),
+        (modify("h1", {"parent": Ref("ComputeResource", "s1")}), {"vm1"}),
+        (modify("h1", usage(1)), set[str]()),
+        (modify("vm1", {"runtime.powerState": "poweredOff"}), set[str]()),
+        (leave("c1"), {"h1", "vm1"}),
+    ],
+)
+def test_who_depends_on_a_change_hears_of_it(inventory: Inventory, update: ObjectUpdate, concerned: set[str]) -> None:
+    changes = heard(inventory)
+    inventory.apply([update])
+    told = {change.new.ref for change in changes if change.derived and change.new}
+    assert {ref for ref in told if ref[0] in "hv" or ref.startswith("ds")} == concerned
+    assert [ref for ref in refs(changes) if ref == update.ref] == [update.ref]
+    assert len(refs(changes)) == len(set(refs(changes)))
+
+
+@pytest.mark.parametrize("state", ["disconnected", "notResponding"])
+def test_a_host_that_does_not_report_has_no_load_and_gets_it_back(inventory: Inventory, state: str) -> None:
+    inventory.apply([modify("h1", {"runtime.connectionState": state})])
+    assert inventory.hosts["h1"].stats == HostStats()
+    inventory.apply([modify("h1", {"summary.quickStats.overallMemoryUsage": 12})])
+    assert inventory.hosts["h1"].stats == HostStats()
+    inventory.apply([modify("h1", CONNECTED)])
+    assert inventory.hosts["h1"].stats == HostStats(cpu_usage_mhz=700, memory_usage_mb=12)
+
+
+def test_a_vm_that_does_not_report_has_no_load(inventory: Inventory) -> None:
+    inventory.apply([modify("vm1", {"summary.quickStats.guestMemoryUsage": 5})])
+    inventory.apply([modify("vm1", {"runtime.connectionState": "disconnected"})])
+    assert inventory.machines["vm1"].stats == MachineStats()
+    inventory.apply([modify("vm1", CONNECTED)])
+    assert inventory.machines["vm1"].stats == MachineStats(guest_memory_mb=5)
+
+
+def attribute(key: str, value: str) -> dict[str, Any]:
+    return {"customValue": ({"@type": "CustomFieldStringValue", "key": key, "value": value},)}
+
+
+def fields(**names: str) -> ObjectUpdate:
+    return ObjectUpdate(
+        "modify",
+        "CustomFieldsManager",
+        "CustomFieldsManager",
+        {"field": tuple({"key": key[1:], "name": name} for key, name in names.items())},
+    )
+
+
+def test_attributes_have_names_as_soon_as_they_are_known(inventory: Inventory) -> None:
+    inventory.apply([modify("h1", attribute("101", "me"))])
+    assert (inventory.hosts["h1"].attributes, inventory.nameless) == ({}, {"101"})
+    changes = heard(inventory)
+    inventory.apply([fields(k101="owner")])
+    assert (inventory.hosts["h1"].attributes, inventory.nameless) == ({"owner": "me"}, set())
+    assert refs(changes) == ["h1"]
+    inventory.apply([fields(k101="keeper")])
+    assert inventory.hosts["h1"].attributes == {"keeper": "me"}
+    inventory.apply([modify("h1", {"customValue": None})])
+    assert inventory.hosts["h1"].attributes == {}
+
+
+def test_a_reload_tells_only_what_differs(inventory: Inventory) -> None:
+    inventory.apply([fields(k101="owner"), modify("h2", attribute("101", "me"))])
+    changes = heard(inventory)
+    again = [update for update in SMALL if update.ref not in ("h1", "h2", "vm2")]
+    same = enter("h2", "esxi-2", "s1", **CONNECTED, **usage(300), **attribute("101", "me"))
+    inventory.replace([fields(k101="owner"), *again, same, enter("h5", "esxi-1", "c1", **CONNECTED, **usage(700))])
+    assert refs(changes) == ["h1", "h2", "h5", "vm1", "vm2"]
+    assert {change.new.ref for change in changes if change.derived and change.new} == {"h2", "vm1"}
+    assert inventory.host("esxi-1").ref == "h5"
+    assert inventory.hosts["h2"].attributes == {"owner": "me"}
+
+
+def test_a_reload_of_the_same_is_silent(inventory: Inventory) -> None:
+    changes = heard(inventory)
+    inventory.replace(SMALL)
+    assert changes == []
+
+
+def test_a_reload_is_seen_at_once_or_not_at_all(inventory: Inventory) -> None:
+    reload = Reload(inventory)
+    reload.add(SMALL[:5])
+    reload.add([enter("h7", "esxi-1", "c1"), leave("f3")])
+    assert inventory.host("esxi-1").ref == "h1"
+    reload.commit()
+    assert inventory.host("esxi-1").ref == "h7"
+    assert set(inventory.items) == {"f0", "dc1", "f1", "f2", "h7"}
+
+
+def test_a_vm_inside_a_vapp_is_below_its_pool(inventory: Inventory) -> None:
+    inventory.apply([enter("vm5", "inner", "", **{"resourcePool": Ref("VirtualApp", "rp1")})])
+    assert inventory.path("vm5") == "/east/host/blue/Resources/inner"
+
+
+def test_tasks_are_followed() -> None:
+    inventory = Inventory("lab")
+    changes = heard(inventory)
+    inventory.apply(
+        [
+            ObjectUpdate(
+                "enter",
+                "Task",
+                "task1",
+                {
+                    "info.state": "running",
+                    "info.progress": 5,
+                    "info.entity": Ref("VirtualMachine", "vm1"),
+                    "info.entityName": "a%2fb",
+                    "info.reason": {"@type": "TaskReasonUser", "userName": "me"},
+                },
+            )
+        ]
+    )
+    assert inventory.tasks["task1"] == Task(ref="task1", state="running", progress_percent=5, entity="vm1", entity_name="a/b", user="me")
+    fault = {"@type": "LocalizedMethodFault", "fault": {"@type": "InvalidPowerState"}, "localizedMessage": "it is on"}
+    inventory.apply([modify("task1", {"info.state": "error", "info.error": fault, "info.progress": None})])
+    assert inventory.tasks["task1"] == Task(
+        ref="task1", state="error", entity="vm1", entity_name="a/b", user="me", fault="InvalidPowerState", message="it is on"
+    )
+    inventory.apply([modify("task1", {"info.result": Ref("VirtualMachine", "vm7")})])
+    assert inventory.tasks["task1"].result == "vm7"
+    inventory.apply([modify("task1", {"info.result": "text"})])
+    assert inventory.tasks["task1"].result == ""
+    inventory.apply([leave("task1")])
+    assert inventory.tasks == {}
+    assert [change.derived for change in changes] == [False] * 5
+
+
+def test_unknown_types_count_for_nothing(inventory: Inventory) -> None:
+    changes = heard(inventory)
+    inventory.apply([ObjectUpdate("enter", "Network", "network-1", {"name": "VM Network"})])
+    assert changes == []
+
+
+# What follows compares the inventory with one that is so simple that it cannot be wrong: it keeps all properties and looks at all of them.
+
+REFS = ["f0", "f1", "f2", "dc1", "dc2", "c1", "s1", "rp1", "h1", "h2", "h3", "vm1", "vm2", "vm3", "ds1", "ds2"]
+NAMES = ["a", "b", "c"]
+
+
+def changes_of(ref: str) -> st.SearchStrategy[dict[str, Any]]:
+    above = {"h": ["c1", "s1"], "vm": ["f1", "f2"], "f": ["dc1", "dc2", "f0", "f1"], "dc": ["f0", "f1"], "rp": ["c1", "s1"]}.get(
+        ref.rstrip("0123"), ["f1", "f2"]
+    )
+    keys: dict[str, st.SearchStrategy[Any]] = {
+        "name": st.sampled_from(NAMES),
+        "parent": st.sampled_from([Ref(type_of(each), each) for each in above if each != ref]),
+    }
+    if ref.startswith("vm"):
+        keys |= {
+            "runtime.host": st.sampled_from([Ref("HostSystem", "h1"), Ref("HostSystem", "h2"), None]),
+            "datastore": st.sampled_from([(), (Ref("Datastore", "ds1"),), (Ref("Datastore", "ds1"), Ref("Datastore", "ds2"))]),
+            "config.uuid": st.sampled_from(["U-1", "u-1", "u-2", None]),
+            "config.instanceUuid": st.sampled_from(["i-1", "i-2"]),
+            "resourcePool": st.just(Ref("ResourcePool", "rp1")),
+        }
+    if ref.startswith("h"):
+        keys |= {
+            "runtime.connectionState": st.sampled_from(["connected", "notResponding"]),
+            "summary.quickStats.overallCpuUsage": st.integers(1, 3),
+        }
+    return st.fixed_dictionaries({}, optional=keys)
+
+
+def one_update(ref: str) -> st.SearchStrategy[ObjectUpdate]:
+    kinds: st.SearchStrategy[Any] = st.sampled_from(["enter", "enter", "modify", "modify", "leave"])
+    return st.builds(
+        lambda kind, changes: ObjectUpdate(kind, type_of(ref), ref, {} if kind == "leave" else changes), kinds, changes_of(ref)
+    )
+
+
+UPDATES = st.lists(st.lists(st.one_of([one_update(ref) for ref in REFS]), max_size=6), max_size=12)
+
+
+class Naive:
+    """All properties by reference, and every question answered by looking at all of them."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, dict[str, Any]] = {}
+
+    def apply(self, update: ObjectUpdate) -> None:
+        if update.kind == "leave":
+            self.held.pop(update.ref, None)
+        elif update.kind == "enter":
+            self.held[update.ref] = dict(update.changes)
+        elif update.ref in self.held:
+            self.held[update.ref] |= update.changes
+
+    def text(self, ref: str, path: str) -> str:
+        value = self.held.get(ref, {}).get(path)
+        return value.value if isinstance(value, Ref) else value or ""
+
+    def above(self, ref: str) -> str:
+        return self.text(ref, "parent") or (self.text(ref, "resourcePool") if ref.startswith("vm") else "")
+
+    def chain(self, ref: str) -> list[str]:
+        found = list[str]()
+        while ref and ref not in found:
+            found.append(ref)
+            ref = self.above(ref) if ref in self.held else ""
+        return found
+
+    def path(self, ref: str) -> str:
+        steps = [each for each in self.chain(ref) if each in self.held and not (each.startswith("f") and not self.above(each))]
+        known = any(each in self.held for each in self.chain(ref))
+        return "".join(f"/{self.text(each, 'name')}" for each in reversed(steps)) or ("/" if known else "")
+
+    def place(self, ref: str) -> Place:
+        datacenter = next((each for each in self.chain(ref) if each.startswith("dc") and each in self.held), "")
+        start = self.text(ref, "runtime.host") if ref.startswith("vm") and ref in self.held else ref
+        cluster = next((each for each in self.chain(start) if each.startswith("c") and each in self.held), "")
+        return Place(self.path(ref), self.text(datacenter, "name"), self.text(cluster, "name"))
+
+    def having(self, prefix: str, path: str, value: str) -> set[str]:
+        return {ref for ref in self.held if ref.rstrip("0123") == prefix and self.text(ref, path).lower() == value}
+
+    def answer(self, ref: str) -> object:
+        """All that a status could hold of a host or VM."""
+        if ref not in self.held:
+            return None
+        twins = self.having(ref.rstrip("0123"), "name", name) if (name := self.text(ref, "name")) else set()
+        if ref.startswith("h"):
+            return self.held[ref], self.place(ref), len(self.having("vm", "runtime.host", ref)), twins
+        stores = [self.text(store.value, "name") for store in self.held[ref].get("datastore", ())]
+        same = [self.having("vm", path, uuid) for path in ("config.uuid", "config.instanceUuid") if (uuid := self.text(ref, path).lower())]
+        return self.held[ref], self.place(ref), self.text(self.text(ref, "runtime.host"), "name"), stores, twins, same
+
+
+WATCHED = [ref for ref in REFS if ref[0] in "hv"]
+
+
+def same(inventory: Inventory, naive: Naive) -> None:
+    assert set(inventory.items) == set(naive.held)
+    assert set(inventory.hosts) | set(inventory.machines) == {ref for ref in naive.held if ref[0] in "hv"}
+    for ref in REFS:
+        assert inventory.place(ref) == naive.place(ref)
+        assert {each.ref for each in inventory.children(ref)} == {each for each in naive.held if naive.above(each) == ref}
+        assert {each.ref for each in inventory.machines_on(ref)} == naive.having("vm", "runtime.host", ref)
+    for name in NAMES:
+        assert inventory.relations.names[Host].of(name) == naive.having("h", "name", name)
+        assert inventory.relations.names[Machine].of(name) == naive.having("vm", "name", name)
+    for uuid in ("u-1", "u-2"):
+        assert inventory.relations.bios_uuids.of(uuid) == naive.having("vm", "config.uuid", uuid)
+
+
+@settings(max_examples=150, deadline=None)
+@given(UPDATES)
+def test_any_sequence_of_updates_leads_where_looking_at_all_leads(batches: list[list[ObjectUpdate]]) -> None:
+    inventory, naive = Inventory("lab"), Naive()
+    changes = heard(inventory)
+    for batch in batches:
+        before = {ref: naive.answer(ref) for ref in WATCHED}
+        changes.clear()
+        inventory.apply(batch)
+        for update in batch:
+            naive.apply(update)
+        same(inventory, naive)
+        told = refs(changes)
+        assert len(told) == len(set(told))
+        assert {ref for ref in WATCHED if visible(before[ref]) != visible(naive.answer(ref))} <= set(told)
+        assert all(change.derived or change.old != change.new for change in changes)
+
+
+def visible(answer: Any) -> object:
+    """An answer without the load of a host that does not report, and without properties that are not set."""
+    if answer is None:
+        return None
+    held = {path: value for path, value in answer[0].items() if value not in (None, "", ())}
+    if held.get("runtime.connectionState") != "connected":
+        held.pop("summary.quickStats.overallCpuUsage", None)
+    return held, *answer[1:]
+
+
+@settings(max_examples=60, deadline=None)
+@given(UPDATES, UPDATES)
+def test_a_reload_leads_to_the_same_as_a_new_inventory(first: list[list[ObjectUpdate]], second: list[list[ObjectUpdate]]) -> None:
+    inventory, fresh, naive = Inventory("lab"), Inventory("lab"), Naive()
+    for batch in first:
+        inventory.apply(batch)
+    reload = Reload(inventory)
+    for batch in second:
+        reload.add(batch)
+        fresh.apply(batch)
+        for update in batch:
+            naive.apply(update)
+    reload.commit()
+    same(inventory, naive)
+    assert inventory.items == fresh.items
+    assert inventory.told == fresh.told
+
+
+def test_only_what_changed_is_looked_at(inventory: Inventory) -> None:
+    """A change of load does not walk over others: the values of those stay the very same objects."""
+    held: dict[str, Entity] = dict(inventory.machines)
+    inventory.apply([modify("h1", usage(5))])
+    assert all(inventory.machines[ref] is value for ref, value in held.items())

@@ -1,0 +1,263 @@
+"""The write policy of quickStats as plain calls on a clock of our own, and its promises on generated histories."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from kubewright.testing import eventually
+from vsphere_operators.vcenter.model import Host, HostStats, Machine, MachineStats
+from vsphere_operators.vcenter.pace import SLOTS, Pace, slot_of
+
+INTERVAL_SECONDS = 60.0
+SHARE = 0.05
+HOST = Host(
+    ref="host-12",
+    name="esxi-1",
+    connection="connected",
+    cpu_mhz=2000,
+    cpu_cores=10,
+    memory_bytes=100_000 * 2**20,
+    stats=HostStats(cpu_usage_mhz=5000, memory_usage_mb=40_000),
+)
+VM = Machine(
+    ref="vm-7", name="node-1", cpus=4, memory_mb=8192, stats=MachineStats(cpu_usage_mhz=100, cpu_demand_mhz=100, guest_memory_mb=1000)
+)
+
+
+class Clock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def loaded(host: Host | Machine, clock: Clock, share: float = SHARE) -> Pace:
+    pace = Pace(INTERVAL_SECONDS, share, clock)
+    assert pace.changed(None, host)
+    return pace
+
+
+def moved(host: Host, cpu_mhz: int | None, memory_mb: int | None = 40_000) -> Host:
+    return replace(host, stats=HostStats(cpu_usage_mhz=cpu_mhz, memory_usage_mb=memory_mb))
+
+
+def collect(pace: Pace, clock: Clock, seconds: float) -> list[tuple[float, str]]:
+    """What is told while so many seconds pass, a second at a time."""
+    told = []
+    for _ in range(round(seconds)):
+        clock.seconds += 1
+        told += [(clock.seconds, ref) for ref in pace.due()]
+    return told
+
+
+def test_a_small_move_waits_for_its_slot_and_is_told_once() -> None:
+    clock = Clock()
+    pace = loaded(HOST, clock)
+    assert not pace.changed(HOST, moved(HOST, 5999))
+    told = collect(pace, clock, 3 * INTERVAL_SECONDS)
+    assert [ref for _, ref in told] == ["host-12"]
+    assert told[0][0] <= 1000 + INTERVAL_SECONDS + 1
+
+
+@pytest.mark.parametrize(
+    ("cpu_mhz", "memory_mb", "now"),
+    [(6000, 40_000, False), (6001, 40_000, True), (3999, 40_000, True), (5000, 45_000, False), (5000, 45_001, True), (None, 40_000, True)],
+)
+def test_more_than_the_share_of_the_total_is_told_now(cpu_mhz: int | None, memory_mb: int, now: bool) -> None:
+    assert loaded(HOST, Clock()).changed(HOST, moved(HOST, cpu_mhz, memory_mb)) is now
+
+
+def test_many_small_moves_add_up_to_a_large_one() -> None:
+    pace = loaded(HOST, Clock())
+    assert not pace.changed(HOST, moved(HOST, 5600))
+    assert pace.changed(moved(HOST, 5600), moved(HOST, 6200))
+    assert not pace.changed(moved(HOST, 6200), moved(HOST, 5600))
+
+
+def test_a_number_that_moved_back_is_no_news() -> None:
+    clock = Clock()
+    pace = loaded(HOST, clock)
+    pace.changed(HOST, moved(HOST, 5500))
+    pace.changed(moved(HOST, 5500), HOST)
+    assert collect(pace, clock, 2 * INTERVAL_SECONDS) == []
+
+
+def test_everything_else_is_told_now_and_takes_the_numbers_along() -> None:
+    clock = Clock()
+    pace = loaded(HOST, clock)
+    assert not pace.changed(HOST, moved(HOST, 5500))
+    renamed = replace(moved(HOST, 5600), name="esxi-2")
+    assert pace.changed(moved(HOST, 5500), renamed)
+    assert collect(pace, clock, 2 * INTERVAL_SECONDS) == []
+    assert not pace.changed(renamed, moved(renamed, 6600))
+
+
+def test_a_change_of_the_surroundings_is_told_now() -> None:
+    clock = Clock()
+    pace = loaded(HOST, clock)
+    assert pace.changed(HOST, HOST)
+    assert pace.changed(HOST, moved(HOST, 5001), surroundings=True)
+    assert collect(pace, clock, 2 * INTERVAL_SECONDS) == []
+
+
+def test_what_left_is_forgotten() -> None:
+    clock = Clock()
+    pace = loaded(HOST, clock)
+    pace.changed(HOST, moved(HOST, 5500))
+    assert pace.changed(moved(HOST, 5500), None)
+    assert collect(pace, clock, 2 * INTERVAL_SECONDS) == []
+    assert not pace.told
+    assert not any(pace.waiting)
+
+
+def test_vms_have_numbers_too() -> None:
+    clock = Clock()
+    pace = loaded(VM, clock)
+    assert not pace.changed(VM, replace(VM, stats=MachineStats(cpu_usage_mhz=400, cpu_demand_mhz=500, guest_memory_mb=1400)))
+    assert pace.changed(VM, replace(VM, stats=MachineStats(cpu_usage_mhz=100, cpu_demand_mhz=501, guest_memory_mb=1000)))
+    assert pace.changed(VM, replace(VM, stats=MachineStats(cpu_usage_mhz=100, cpu_demand_mhz=501, guest_memory_mb=1410)))
+    assert not any(pace.waiting)
+
+
+def test_without_a_total_only_the_slot_counts() -> None:
+    bare = Host(ref="host-1", stats=HostStats(cpu_usage_mhz=1, memory_usage_mb=1))
+    assert not loaded(bare, Clock()).changed(bare, replace(bare, stats=HostStats(cpu_usage_mhz=99_999, memory_usage_mb=99_999)))
+
+
+def test_an_interval_of_0_tells_every_move() -> None:
+    pace = Pace(0, SHARE, Clock())
+    assert pace.changed(None, HOST)
+    assert pace.changed(HOST, moved(HOST, 5001))
+    assert pace.due() == []
+
+
+def test_a_clock_that_jumps_tells_all_that_waits_once() -> None:
+    clock = Clock()
+    pace = loaded(HOST, clock)
+    pace.changed(HOST, moved(HOST, 5500))
+    clock.seconds += 86_400
+    assert pace.due() == ["host-12"]
+    assert pace.due() == []
+
+
+@pytest.mark.parametrize("pattern", ["host-{}", "vm-{}", "host-1{:05}"])
+@pytest.mark.parametrize("step", [1, 3, 7])
+def test_slots_are_spread_evenly(pattern: str, step: int) -> None:
+    filled = Counter(slot_of(pattern.format(n)) for n in range(10, 10 + 1200 * step, step))
+    assert len(filled) == SLOTS
+    assert max(filled.values()) <= 2 * 1200 / SLOTS
+
+
+def test_1000_hosts_that_move_at_once_are_told_over_the_whole_interval() -> None:
+    clock = Clock()
+    pace = Pace(INTERVAL_SECONDS, SHARE, clock)
+    hosts = [replace(HOST, ref=f"host-{n}") for n in range(1000)]
+    assert all(pace.changed(None, host) for host in hosts)
+    assert not any(pace.changed(host, moved(host, 5100)) for host in hosts)
+    told = collect(pace, clock, INTERVAL_SECONDS)
+    assert sorted(ref for _, ref in told) == sorted(host.ref for host in hosts)
+    assert max(Counter(second for second, _ in told).values()) <= 2 * 1000 / SLOTS
+
+
+def test_thousands_cost_little() -> None:
+    clock = Clock()
+    pace = Pace(INTERVAL_SECONDS, SHARE, clock)
+    pairs = [(replace(HOST, ref=f"host-{n}"), moved(replace(HOST, ref=f"host-{n}"), 5100)) for n in range(10_000)]
+    for host, _ in pairs:
+        pace.changed(None, host)
+    started = time.process_time()
+    for host, later in pairs:
+        pace.changed(host, later)
+    collect(pace, clock, INTERVAL_SECONDS)
+    assert time.process_time() - started < 1.0
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.floats(0.1, 25.0), st.integers(0, 2), st.integers(0, 10_000), st.sampled_from(["move", "move", "move", "rename", "leave"])
+    ),
+    max_size=60,
+)
+
+
+@given(STEPS)
+def test_the_promises_hold_on_any_history(steps: list[tuple[float, int, int, str]]) -> None:
+    """At most one telling an interval for small moves alone; nothing waits longer than an interval and a tick; told is what was newest."""
+    clock = Clock()
+    pace = Pace(INTERVAL_SECONDS, SHARE, clock)
+    history = History(pace, clock)
+    for seconds, which, usage, what in steps:
+        history.pass_time(seconds)
+        history.happen(f"host-{which}", usage, what)
+    history.pass_time(INTERVAL_SECONDS + 1)
+    assert history.untold_since == {}
+
+
+class History:
+    """Plays changes to a Pace and judges what it tells, by rules written down a second time and otherwise."""
+
+    def __init__(self, pace: Pace, clock: Clock) -> None:
+        self.pace, self.clock = pace, clock
+        self.hosts: dict[str, Host] = {}
+        self.shown: dict[str, HostStats] = {}
+        self.untold_since: dict[str, float] = {}
+        self.slot_told_at: dict[str, float] = {}
+
+    def happen(self, ref: str, usage: int, what: str) -> None:
+        old = self.hosts.get(ref)
+        if old is None or what == "leave":
+            new = None if old else moved(replace(HOST, ref=ref), usage)
+        else:
+            new = moved(replace(old, name=old.name + "x") if what == "rename" else old, usage)
+        at_once = self.pace.changed(old, new)
+        if new is None:
+            self.hosts.pop(ref, None)
+            self.slot_told_at.pop(ref, None)
+            self.untold_since.pop(ref, None)
+            return
+        self.hosts[ref] = new
+        only_load = old is not None and old.name == new.name and old != new
+        assert at_once is not (only_load and abs(usage - (self.shown[ref].cpu_usage_mhz or 0)) <= 20_000 * SHARE)
+        if at_once:
+            self.show(ref)
+        elif new.stats == self.shown[ref]:
+            self.untold_since.pop(ref, None)
+        else:
+            self.untold_since.setdefault(ref, self.clock.seconds)
+
+    def show(self, ref: str) -> None:
+        self.shown[ref] = self.hosts[ref].stats
+        self.untold_since.pop(ref, None)
+
+    def pass_time(self, seconds: float) -> None:
+        end = self.clock.seconds + seconds
+        while self.clock.seconds < end:
+            self.clock.seconds = min(end, self.clock.seconds + 1)
+            for ref in self.pace.due():
+                assert ref in self.untold_since
+                # A tick may come up to a second late, so two slots of one entity may be seen that much closer.
+                assert self.clock.seconds - self.slot_told_at.get(ref, -1e9) > INTERVAL_SECONDS - 1
+                self.slot_told_at[ref] = self.clock.seconds
+                self.show(ref)
+            assert all(self.clock.seconds - since <= INTERVAL_SECONDS + 1 for since in self.untold_since.values())
+
+
+async def test_run_tells_in_its_time() -> None:
+    pace = Pace(0.3, SHARE)
+    told: list[str] = []
+    pace.changed(None, HOST)
+    pace.changed(HOST, moved(HOST, 5500))
+    task = asyncio.create_task(pace.run(told.append))
+    await eventually(lambda: told)
+    task.cancel()
+    assert told == ["host-12"]

@@ -1,0 +1,130 @@
+"""A password is nowhere to be seen: at the highest log level, in no error and in nothing behind one, whatever goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+import pytest
+
+from kubewright.log import Log
+from simulator import VCenter
+from vsphere_operators.vcenter.credentials import Credentials, FixedCredentials
+from vsphere_operators.vcenter.faults import VCenterError, WrongLogin
+from vsphere_operators.vcenter.session import Session
+from vsphere_operators.vcenter.transport import Address, Soap
+
+from .rig import CONTENT, Request, Tally, address_of_simulator, all_of, answering, fault, http
+
+CANARY = 'canary-<&>"-5d41'
+FORMS = ("canary", escape(CANARY), "5d41")
+
+
+@pytest.fixture(autouse=True)
+async def everything_is_logged(caplog: pytest.LogCaptureFixture) -> AsyncIterator[None]:
+    loop = asyncio.get_running_loop()
+    caplog.set_level(1)
+    loop.set_debug(True)
+    yield
+    loop.set_debug(False)
+    seen = "\n".join(f"{record.getMessage()} {record.__dict__}" for record in caplog.records)
+    assert [form for form in FORMS if form in seen] == []
+
+
+def assert_silent(error: BaseException) -> None:
+    assert [form for form in FORMS if form in all_of(error)] == []
+
+
+async def failure_at(address: Address, log: Log, credentials: Credentials | None = None) -> VCenterError:
+    """What a login says there; the session is ended in any case."""
+    soap = Soap(address, Tally())
+    session = Session(soap, FixedCredentials(credentials or Credentials("user", CANARY)), log)
+    try:
+        with pytest.raises(VCenterError) as caught:
+            await session.login()
+        log.error("could not log in", error=caught.value)
+        assert_silent(caught.value)
+        return caught.value
+    finally:
+        await session.logout(timeout_seconds=0.5)
+        await soap.close()
+
+
+async def test_a_wrong_password(simulator: VCenter, log: Log) -> None:
+    assert isinstance(await failure_at(address_of_simulator(simulator), log), WrongLogin)
+
+
+async def test_a_certificate_that_is_refused(simulator: VCenter, log: Log) -> None:
+    host, port = simulator.address
+    await failure_at(Address(host, port), log)
+
+
+@pytest.mark.parametrize("how", ["503", "reset"])
+async def test_an_outage(simulator: VCenter, log: Log, how: Any) -> None:
+    await simulator.outage(how)
+    await failure_at(address_of_simulator(simulator), log)
+
+
+@asynccontextmanager
+async def echoing(folder: Path, answer: Callable[[str], bytes]) -> AsyncIterator[Address]:
+    """A server that answers each login with what it was sent."""
+
+    async def reply(request: Request) -> bytes:
+        return http(200, CONTENT) if "<RetrieveServiceContent" in request.body else answer(request.body)
+
+    async with answering(folder, reply) as address:
+        yield address
+
+
+ECHOES: dict[str, Callable[[str], bytes]] = {
+    "a fault that quotes the request": lambda body: http(500, fault("InvalidLogin", escape(body))),
+    "another fault that does": lambda body: http(500, fault("InvalidRequest", escape(body))),
+    "the request as it was": lambda body: http(200, body),
+    "the request as a page": lambda body: http(500, body),
+    "the request as a proxy's page": lambda body: http(502, f"<html>{body}</html>"),
+    "the password alone": lambda body: http(500, fault("SystemError", escape(CANARY))),
+    "no HTTP at all": lambda body: body.encode() + b"\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("how", ECHOES)
+async def test_a_server_that_quotes_what_it_was_sent(tmp_path: Path, log: Log, how: str) -> None:
+    async with echoing(tmp_path, ECHOES[how]) as address:
+        await failure_at(address, log)
+
+
+async def test_a_token_that_is_quoted(tmp_path: Path, log: Log) -> None:
+    token = "<Assertion><Subject>canary-5d41</Subject></Assertion>"
+    async with echoing(tmp_path, lambda body: http(500, fault("InvalidLogin", escape(body)))) as address:
+        await failure_at(address, log, Credentials(saml_token=token))
+
+
+async def test_a_password_that_cannot_be_sent(simulator: VCenter, log: Log) -> None:
+    await failure_at(address_of_simulator(simulator), log, Credentials("user", CANARY + "\udcff"))
+
+
+async def test_the_key_of_a_session_is_not_told_either(simulator: VCenter, log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    soap = Soap(address_of_simulator(simulator), Tally())
+    session = Session(soap, FixedCredentials(Credentials(simulator.user, simulator.password)), log)
+    await session.login()
+    key = soap.cookie
+    await session.logout()
+    await soap.close()
+    assert key
+    assert key not in "\n".join(f"{record.__dict__}" for record in caplog.records)
+    assert logging.getLogger("vcenter").isEnabledFor(1)
+
+
+async def test_a_password_with_all_that_xml_spells_otherwise_works(simulator: VCenter, log: Log) -> None:
+    await simulator.set_password("odd", CANARY + "ß漢")
+    soap = Soap(address_of_simulator(simulator), Tally())
+    session = Session(soap, FixedCredentials(Credentials("odd", CANARY + "ß漢")), log)
+    await session.login()
+    assert [each["user"] for each in await simulator.sessions()] == ["odd"]
+    await session.logout()
+    await soap.close()

@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from kubewright.testing import eventually
+from simulator import VCenter
+from vsphere_operators.vcenter.credentials import Credentials, FixedCredentials
+from vsphere_operators.vcenter.faults import Unreachable, VCenterError, WrongLogin
+from vsphere_operators.vcenter.inventory import Inventory
+from vsphere_operators.vcenter.rest import SESSION, TAGGING, Rest
+from vsphere_operators.vcenter.rhythm import Rhythm
+from vsphere_operators.vcenter.session import Session
+from vsphere_operators.vcenter.tags import SAME_AGAIN_SECONDS, Tags
+from vsphere_operators.vcenter.transport import CALL_SECONDS, Soap
+from vsphere_operators.vcenter.updates import ObjectUpdate
+
+from .conftest import Simulators
+from .diskrig import Lines, inventory_of
+from .rig import Clock, Tally, account, address_of_simulator
+
+HOST, OTHER = "DC0_H0", "DC0_C0_H0"
+LOGIN = "POST /rest/com/vmware/cis/session"
+
+
+class Gaps(Soap):
+    """A connection on which what a path ends with is not there."""
+
+    missing = ""
+    before: Callable[[str], object] | None = None
+
+    async def json(
+        self, verb: str, path: str, body: object = None, headers: Mapping[str, str] | None = None, timeout_seconds: float = CALL_SECONDS
+    ) -> tuple[int, Any]:
+        if self.before is not None:
+            asyncio.get_running_loop().call_soon(self.before, path)
+        if self.missing and path.endswith(self.missing):
+            return 404, {"type": "com.vmware.vapi.std.errors.not_found", "value": {"messages": []}}
+        return await super().json(verb, path, body, headers, timeout_seconds)
+
+
+@dataclass
+class Room:
+    """A simulator, and our tags of it."""
+
+    simulator: VCenter
+    soap: Gaps
+    session: Session
+    credentials: FixedCredentials
+    inventory: Inventory
+    tags: Tags
+    log: Lines
+    clock: Clock
+    heard: list[str]
+
+    def host(self, name: str) -> str:
+        return self.inventory.host(name).ref
+
+    def of(self, name: str) -> tuple[str, ...]:
+        return self.tags.of(self.host(name))
+
+    def problem(self) -> VCenterError | None:
+        return self.tags.problem
+
+    async def rest_calls(self) -> int:
+        return sum(count for name, count in (await self.simulator.calls()).items() if "/rest/" in name)
+
+
+@pytest.fixture
+async def room(simulators: Simulators) -> AsyncIterator[Room]:
+    simulator = await simulators(password="canary")
+    soap, log, clock, credentials = Gaps(address_of_simulator(simulator), Tally()), Lines(), Clock(), account(simulator)
+    session, inventory = Session(soap, credentials, log, clock=clock), await inventory_of(simulator)
+    tags = Tags(soap, session, credentials, inventory, log, rhythm=Rhythm(600, settle_seconds=0.05, pause_seconds=0.05), clock=clock)
+    room = Room(simulator, soap, session, credentials, inventory, tags, log, clock, [])
+    tags.listeners.append(room.heard.append)
+    yield room
+    assert "canary" not in str(log.lines)
+    assert await simulator.rest_sessions() == []
+    await session.logout()
+    await soap.close()
+
+
+async def test_tags_of_hosts(room: Room) -> None:
+    await room.simulator.tag(HOST, "zone", "a")
+    await room.simulator.tag(HOST, "owner", "team-1")
+    await room.simulator.tag(HOST, "owner", "team-0")
+    await room.simulator.tag(OTHER, "zone", "a")
+    await room.tags.look()
+    assert room.of(HOST) == ("owner:team-0", "owner:team-1", "zone:a")
+    assert room.of(OTHER) == ("zone:a",)
+    assert room.of("DC0_C0_H1") == ()
+    assert set(room.heard) == {room.host(HOST), room.host(OTHER)}
+    # Login, one for all hosts, three tags, two categories, logout.
+    assert await room.rest_calls() == 8
+
+
+async def test_attached_and_taken_off(room: Room) -> None:
+    await room.tags.look()
+    assert room.of(HOST) == ()
+    await room.simulator.tag(HOST, "zone", "a")
+    await room.tags.look()
+    assert room.of(HOST) == ("zone:a",)
+    await room.tags.look()
+    await room.simulator.tag(HOST, "zone", "a", detach=True)
+    await room.tags.look()
+    assert room.of(HOST) == ()
+    assert room.heard == [room.host(HOST)] * 2
+
+
+async def rename(room: Room, what: str, id: str, name: str) -> None:
+    async with Rest(room.soap, room.simulator.user, room.simulator.password, room.log) as rest:
+        await rest.call("PATCH", f"{TAGGING}/{what}/id:{id}", {"update_spec": {"name": name}})
+
+
+async def test_tags_and_categories_are_renamed(room: Room) -> None:
+    await room.simulator.tag(HOST, "zone", "a")
+    async with Rest(room.soap, room.simulator.user, room.simulator.password, room.log) as rest:
+        [[tag]] = (await rest.attached("HostSystem", [room.host(HOST)])).values()
+        category = (await rest.tags([tag]))[tag][1]
+    await room.tags.look()
+    await rename(room, "tag", tag, "b")
+    await room.tags.look()
+    assert room.of(HOST) == ("zone:b",)
+    await rename(room, "category", category, "region")
+    await room.tags.look()
+    assert room.of(HOST) == ("region:b",)
+    assert room.heard == [room.host(HOST)] * 3
+
+
+async def test_a_tag_deleted_between_two_calls_is_left_out(room: Room) -> None:
+    await room.simulator.tag(HOST, "zone", "a")
+    await room.simulator.tag(HOST, "zone", "b")
+    async with Rest(room.soap, room.simulator.user, room.simulator.password, room.log) as rest:
+        [tags] = (await rest.attached("HostSystem", [room.host(HOST)])).values()
+        names = await rest.tags(tags)
+    room.soap.missing = next(id for id, (name, _) in names.items() if name == "a")
+    await room.tags.look()
+    assert room.of(HOST) == ("zone:b",)
+
+
+async def test_a_thousand_hosts_need_few_calls(room: Room) -> None:
+    room.inventory.apply(ObjectUpdate("enter", "HostSystem", f"host-{9000 + number}", {"name": f"h{number}"}) for number in range(997))
+    await room.simulator.tag(HOST, "zone", "a")
+    await room.tags.look()
+    assert len(room.inventory.hosts) > 1000
+    # Login, three for up to 1,500 hosts, a tag, a category, logout.
+    assert await room.rest_calls() == 7
+
+
+async def running(tags: Tags) -> asyncio.Task[None]:
+    task = asyncio.create_task(tags.run())
+    await eventually(lambda: tags.inventory.listeners)
+    return task
+
+
+async def test_a_host_that_enters_and_one_that_leaves(room: Room) -> None:
+    await room.simulator.tag(HOST, "zone", "a")
+    [host] = [entity for entity in await room.simulator.entities() if entity["name"] == HOST and entity["type"] == "HostSystem"]
+    room.inventory.apply([ObjectUpdate("leave", "HostSystem", host["ref"])])
+    task = await running(room.tags)
+    await eventually(lambda: room.tags.rhythm.ended > room.tags.rhythm.started)
+    assert room.tags.of(host["ref"]) == ()
+    room.inventory.apply([ObjectUpdate("enter", "HostSystem", host["ref"], {"name": HOST})])
+    await eventually(lambda: room.tags.of(host["ref"]) == ("zone:a",))
+    room.inventory.apply([ObjectUpdate("leave", "HostSystem", host["ref"])])
+    assert room.tags.of(host["ref"]) == ()
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    assert room.inventory.listeners == []
+
+
+@pytest.mark.parametrize("path", [SESSION, f"{TAGGING}/tag-association"])
+async def test_the_session_is_ended_also_when_the_look_is_cut_short(room: Room, path: str) -> None:
+    await room.simulator.tag(HOST, "zone", "a")
+    await room.session.login()
+    look = asyncio.create_task(room.tags.look())
+    room.soap.before = lambda asked: look.cancel() if asked.startswith(path) else None
+    with pytest.raises(asyncio.CancelledError):
+        await look
+    room.soap.before = None
+    assert (await room.simulator.calls())[LOGIN] == 1
+    assert await room.simulator.rest_sessions() == []
+
+
+async def test_without_a_password_tags_are_left_out(room: Room) -> None:
+    room.credentials.credentials = Credentials(saml_token="<token/>")
+    await room.tags.look()
+    await room.tags.look()
+    assert len(room.log.about("tags are left out", "info")) == 1
+    assert await room.rest_calls() == 0
+    assert room.problem() is None
+
+
+async def test_a_failure_keeps_what_is_known(room: Room) -> None:
+    await room.simulator.tag(HOST, "zone", "a")
+    await room.tags.look()
+    await room.simulator.outage("503")
+    await room.tags.look()
+    await room.tags.look()
+    assert room.of(HOST) == ("zone:a",)
+    assert isinstance(room.problem(), Unreachable)
+    assert len(room.log.about("tags cannot be read", "warning")) == 1
+    await room.simulator.outage("")
+    await room.tags.look()
+    assert room.problem() is None
+    assert room.heard == [room.host(HOST)]
+
+
+async def test_a_refused_password_is_tried_once_and_counts_for_the_session(room: Room) -> None:
+    await room.session.login()
+    await room.simulator.set_password(room.simulator.user, "changed")
+    await room.tags.look()
+    assert isinstance(room.problem(), WrongLogin)
+    assert list(room.session.budget.failures) == [room.clock.seconds]
+    for _ in range(3):
+        room.clock.seconds += 500
+        await room.tags.look()
+    assert (await room.simulator.calls())[LOGIN] == 1
+    assert isinstance(room.problem(), WrongLogin)
+    room.credentials.credentials = Credentials(username=room.simulator.user, password="changed")
+    await room.simulator.tag(HOST, "zone", "a")
+    await room.tags.look()
+    assert room.of(HOST) == ("zone:a",)
+    assert room.problem() is None
+
+
+async def test_a_refused_password_is_tried_again_after_a_while(room: Room) -> None:
+    await room.session.login()
+    await room.simulator.set_password(room.simulator.user, "changed")
+    await room.tags.look()
+    await room.simulator.set_password(room.simulator.user, room.simulator.password)
+    room.clock.seconds += SAME_AGAIN_SECONDS
+    await room.tags.look()
+    assert room.problem() is None
+    assert (await room.simulator.calls())[LOGIN] == 2
+
+
+async def test_a_session_that_may_not_log_in_stops_tags_too(room: Room) -> None:
+    credentials = room.credentials.read()
+    await room.session.login()
+    room.session.failed_login(credentials)
+    await room.tags.look()
+    assert isinstance(room.problem(), WrongLogin)
+    assert await room.rest_calls() == 0

@@ -1,0 +1,315 @@
+"""Calls over the wire: what is sent, what comes back, and all that can go wrong in between."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyVmomi import vim
+
+from kubewright.testing import eventually
+from simulator import VCenter
+from vsphere_operators.vcenter import transport
+from vsphere_operators.vcenter.faults import Busy, Denied, NotAuthenticated, NotFound, Rejected, Unreachable, VCenterError
+from vsphere_operators.vcenter.session import Session
+from vsphere_operators.vcenter.transport import Address, Soap, address_of
+
+from .rig import NOW, Request, Tally, address_of_simulator, answering, envelope, fault, http
+
+
+def now(soap: Soap) -> Any:
+    return vim.ServiceInstance("ServiceInstance", soap.stub).CurrentTime()
+
+
+# Addresses
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port", "path", "root"),
+    [
+        ("vc.example.com", "vc.example.com", 443, "/sdk", "https://vc.example.com"),
+        (" vc.example.com\n", "vc.example.com", 443, "/sdk", "https://vc.example.com"),
+        ("vc:8989", "vc", 8989, "/sdk", "https://vc:8989"),
+        ("vc/sdk", "vc", 443, "/sdk", "https://vc"),
+        ("10.0.0.7", "10.0.0.7", 443, "/sdk", "https://10.0.0.7"),
+        ("10.0.0.7:444", "10.0.0.7", 444, "/sdk", "https://10.0.0.7:444"),
+        ("fd00::7", "fd00::7", 443, "/sdk", "https://[fd00::7]"),
+        ("[fd00::7]", "fd00::7", 443, "/sdk", "https://[fd00::7]"),
+        ("[fd00::7]:444", "fd00::7", 444, "/sdk", "https://[fd00::7]:444"),
+        ("https://vc.example.com", "vc.example.com", 443, "/sdk", "https://vc.example.com"),
+        ("HTTPS://VC.example.com:443/sdk/", "vc.example.com", 443, "/sdk", "https://vc.example.com"),
+        ("https://proxy.example.com/vc1/sdk", "proxy.example.com", 443, "/vc1/sdk", "https://proxy.example.com"),
+        ("https://[fd00::7]:444/sdk", "fd00::7", 444, "/sdk", "https://[fd00::7]:444"),
+    ],
+)
+def test_what_people_write_is_an_address(text: str, host: str, port: int, path: str, root: str) -> None:
+    address = address_of(text, insecure=True)
+    assert address == Address(host, port, path, insecure=True)
+    assert address.root == root
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("http://vc", '"http" is not https'),
+        ("ftp://vc", '"ftp" is not https'),
+        ("", "no host name"),
+        ("https://", "no host name"),
+        ("https:///sdk", "no host name"),
+        ("vc enter", "characters that no host name has"),
+        ("vc:port", "it is no address"),
+        ("vc:99999", "it is no address"),
+        ("[fd00::7", "it is no address"),
+    ],
+)
+def test_what_is_no_address_is_said(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        address_of(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://me:canary@vc/sdk",
+        "me:canary@vc",
+        "https://me:can/canary@vc",
+        "https://me:canary#@vc",
+        "http://me:canary@vc",
+        "https://:canary@vc:x",
+    ],
+)
+def test_a_password_in_an_address_is_refused_and_not_quoted(text: str) -> None:
+    with pytest.raises(ValueError, match="it has a user or password inside") as caught:
+        address_of(text)
+    assert "canary" not in str(caught.value)
+    assert caught.value.__context__ is None
+
+
+# Calls
+
+
+async def test_a_call_of_pyvmomi_is_an_awaitable(session: Session, soap: Soap, meter: Tally) -> None:
+    assert isinstance(await now(soap), datetime)
+    assert meter.calls == [("RetrieveServiceContent", "ok"), ("Login", "ok"), ("CurrentTime", "ok")]
+    content = await soap.content()
+    assert content.about.apiType == "VirtualCenter"
+    assert content is await soap.content()
+    assert meter.calls.count(("RetrieveServiceContent", "ok")) == 1
+
+
+async def test_an_envelope_is_what_pyvmomi_would_send(session: Session, soap: Soap) -> None:
+    manager = vim.SessionManager("SessionManager", soap.stub)
+    body = soap.envelope(manager, "SessionIsActive", "a<b", "user")
+    assert b">a&lt;b</sessionID>" in body
+    answer = await soap.post(body, method="SessionIsActive", timeout_seconds=5)
+    assert b"<returnval>false</returnval>" in answer
+
+
+async def test_the_cookie_of_the_login_goes_with_each_call(simulator: VCenter, session: Session, soap: Soap) -> None:
+    [seen] = await simulator.sessions()
+    assert soap.cookie == seen["key"]
+    await now(soap)
+    soap.forget()
+    with pytest.raises(NotAuthenticated, match=r"CurrentTime at 127\.0\.0\.1: "):
+        await now(soap)
+
+
+async def test_many_calls_share_few_connections(session: Session, soap: Soap) -> None:
+    await asyncio.gather(*(now(soap) for _ in range(200)))
+    assert len(pool(soap)) <= transport.CONNECTIONS
+
+
+def pool(soap: Soap) -> list[Any]:
+    """The connections that are open, in use or not."""
+    assert soap.http is not None
+    connector: Any = soap.http.connector
+    return [*connector._acquired, *(each for group in connector._conns.values() for each in group)]
+
+
+def in_use(soap: Soap) -> int:
+    assert soap.http is not None
+    connector: Any = soap.http.connector
+    return len(connector._acquired)
+
+
+@pytest.mark.parametrize(
+    ("name", "meaning"),
+    [("ManagedObjectNotFound", NotFound), ("NoPermission", Denied), ("TaskInProgress", Busy), ("InvalidPowerState", Rejected)],
+)
+async def test_a_fault_is_an_error_of_ours(
+    simulator: VCenter, session: Session, soap: Soap, meter: Tally, name: str, meaning: type[VCenterError]
+) -> None:
+    await simulator.fail("CurrentTime", name)
+    with pytest.raises(meaning, match=r"^CurrentTime at 127\.0\.0\.1: ") as caught:
+        await now(soap)
+    assert caught.value.fault == name
+    assert meter.calls[-1] == ("CurrentTime", meaning.__name__)
+
+
+async def test_a_fault_with_a_type_of_tomorrow_is_still_an_error_of_ours(tmp_path: Path, meter: Tally) -> None:
+    async with Canned(tmp_path, meter, http(500, fault("QuantumFlux", "The flux is off."))) as soap:
+        with pytest.raises(VCenterError, match=r"^CurrentTime at 127\.0\.0\.1: The flux is off$") as caught:
+            await now(soap)
+        assert (type(caught.value), caught.value.fault) == (Rejected, "QuantumFlux")
+
+
+class Canned:
+    """A connection to a server that always says the same."""
+
+    def __init__(self, folder: Path, meter: Tally, answer: bytes) -> None:
+        self.server, self.meter, self.answer, self.requests = answering(folder, self.reply), meter, answer, list[Request]()
+
+    async def reply(self, request: Request) -> bytes:
+        self.requests.append(request)
+        return self.answer
+
+    async def __aenter__(self) -> Soap:
+        self.soap = Soap(await self.server.__aenter__(), self.meter)
+        return self.soap
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self.soap.close()
+        await self.server.__aexit__(*error)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (http(200, "<html><body>Welcome<br></body>"), "the answer is none of the vSphere API; is it a vCenter, or a proxy?"),
+        (http(200, ""), "the answer is none of the vSphere API"),
+        (http(200, '{"json": true}'), "the answer is none of the vSphere API"),
+        (http(200, NOW[: NOW.index("2026")]), "the answer is none of the vSphere API"),
+        (http(500, envelope("<soapenv:Fault><faultcode>x")), "a fault that cannot be read"),
+        (http(500, "<html>oops</html>"), "it answered HTTP 500; a vCenter that starts"),
+        (http(503, "busy"), "it answered HTTP 503; a vCenter that starts, or has too many sessions, does this. It is tried again."),
+        (http(404, "nothing"), "it answered HTTP 404: nothing at this address speaks the vSphere API; is it a vCenter?"),
+        (http(301, "", "Location: https://127.0.0.1:1/"), "it answered HTTP 301"),
+        (b"SSH-2.0-OpenSSH_9\r\n", "broke the connection during CurrentTime"),
+    ],
+)
+async def test_what_is_no_answer_is_told(tmp_path: Path, meter: Tally, answer: bytes, words: str) -> None:
+    async with Canned(tmp_path, meter, answer) as soap:
+        with pytest.raises(VCenterError) as caught:
+            await now(soap)
+        assert words in str(caught.value)
+
+
+async def test_an_answer_that_stops_half_way_is_given_up_in_time(tmp_path: Path, meter: Tally) -> None:
+    async with Canned(tmp_path, meter, http(200, NOW)[:-30]) as soap:
+        body = soap.envelope(vim.ServiceInstance("ServiceInstance", soap.stub), "CurrentTime")
+        with pytest.raises(Unreachable, match="did not answer CurrentTime in time"):
+            await soap.post(body, method="CurrentTime", timeout_seconds=0.3)
+        assert in_use(soap) == 0
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_http_without_rights_is_a_session_that_is_gone(tmp_path: Path, meter: Tally, status: int) -> None:
+    async with Canned(tmp_path, meter, http(status, "")) as soap:
+        with pytest.raises(NotAuthenticated, match=f"HTTP {status}"):
+            await now(soap)
+
+
+async def test_a_huge_answer_is_not_held(tmp_path: Path, meter: Tally, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "LONGEST_ANSWER_BYTES", 1_000_000)
+    async with Canned(tmp_path, meter, http(200, "x" * 5_000_000)) as soap:
+        with pytest.raises(Rejected, match="is larger than 1000000 bytes"):
+            await now(soap)
+        assert in_use(soap) == 0
+        assert pool(soap) == []
+
+
+async def test_a_server_that_is_down_for_a_while(simulator: VCenter, session: Session, soap: Soap, meter: Tally) -> None:
+    await simulator.outage("503")
+    with pytest.raises(Unreachable, match="HTTP 503"):
+        await now(soap)
+    await simulator.outage("reset")
+    with pytest.raises(Unreachable, match="broke the connection during CurrentTime"):
+        await now(soap)
+    await simulator.outage("")
+    await now(soap)
+    assert [outcome for method, outcome in meter.calls if method == "CurrentTime"] == ["Unreachable", "Unreachable", "ok"]
+
+
+async def test_a_server_that_hangs_is_given_up_in_time(simulator: VCenter, session: Session, soap: Soap) -> None:
+    await simulator.outage("hang")
+    started = time.monotonic()
+    body = soap.envelope(vim.ServiceInstance("ServiceInstance", soap.stub), "CurrentTime")
+    with pytest.raises(Unreachable, match=r"vCenter 127\.0\.0\.1 did not answer CurrentTime in time"):
+        await soap.post(body, method="CurrentTime", timeout_seconds=0.3)
+    assert time.monotonic() - started < 1.5
+    assert in_use(soap) == 0
+    await simulator.outage("")
+
+
+async def test_a_port_where_nobody_listens(meter: Tally) -> None:
+    soap = Soap(Address("127.0.0.1", 1), meter)
+    with pytest.raises(Unreachable, match=r"vCenter 127\.0\.0\.1 cannot be reached at port 1: "):
+        await now(soap)
+    await soap.close()
+
+
+async def test_a_name_that_nobody_knows(meter: Tally) -> None:
+    soap = Soap(Address("no-such-vcenter.invalid"), meter)
+    with pytest.raises(Unreachable, match="no such host name; is the address right"):
+        await now(soap)
+    await soap.close()
+
+
+async def test_a_cancelled_call_leaves_no_connection(simulator: VCenter, session: Session, soap: Soap, meter: Tally) -> None:
+    await simulator.outage("hang")
+    calls = [asyncio.ensure_future(now(soap)) for _ in range(10)]
+    await eventually(lambda: in_use(soap) == 10)
+    for call in calls:
+        call.cancel()
+    await asyncio.wait(calls)
+    assert all(call.cancelled() for call in calls)
+    assert in_use(soap) == 0
+    assert meter.calls.count(("CurrentTime", "cancelled")) == 10
+    await simulator.outage("")
+    await now(soap)
+
+
+async def test_what_is_closed_stays_closed(soap: Soap) -> None:
+    await soap.close()
+    with pytest.raises(Unreachable, match="this program is stopping"):
+        await now(soap)
+
+
+# REST
+
+
+async def test_rest_goes_to_the_same_address(simulator: VCenter, soap: Soap, meter: Tally) -> None:
+    assert (await soap.json("GET", "/rest/com/vmware/cis/tagging/tag?x=1"))[0] == 401
+    assert meter.calls == [("GET /rest/com/vmware/cis/tagging/tag", "HTTP 401")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (http(200, '{"value": [1]}'), (200, {"value": [1]})),
+        (http(200, "<html>"), (200, None)),
+        (http(404, ""), (404, None)),
+        (http(503, "busy"), (503, None)),
+    ],
+)
+async def test_rest_answers_are_status_and_json(tmp_path: Path, meter: Tally, answer: bytes, expected: tuple[int, Any]) -> None:
+    server = Canned(tmp_path, meter, answer)
+    async with server as soap:
+        assert await soap.json("POST", "/rest/x", {"a": 1}, {"vmware-api-session-id": "k"}) == expected
+    assert server.requests[0].body == '{"a":1}'
+    assert "vmware-api-session-id: k" in server.requests[0].head
+
+
+async def test_rest_that_hangs_is_given_up_in_time(simulator: VCenter, soap: Soap, meter: Tally) -> None:
+    await simulator.outage("hang")
+    with pytest.raises(Unreachable, match="did not answer GET /rest/x in time"):
+        await soap.json("GET", "/rest/x", timeout_seconds=0.3)
+    assert meter.calls == [("GET /rest/x", "Unreachable")]
+
+
+def test_the_simulator_is_trusted_by_its_certificate(simulator: VCenter) -> None:
+    assert address_of_simulator(simulator).insecure is False

@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -101,13 +102,24 @@ class Trial:
 
     async def create(self, names: list[str], machines: list[str]) -> None:
         """One object for each host, and then as many more as are asked for, of VMs and hosts in turn."""
-        wanted = [HostInfo(metadata=ObjectMeta(namespace=NAMESPACE, name=f"host-{i}"), spec=HostInfo.spec_type(hostname=n)) for i, n in enumerate(names)]
+        wanted = [
+            HostInfo(metadata=ObjectMeta(namespace=NAMESPACE, name=f"host-{i}"), spec=HostInfo.spec_type(hostname=n))
+            for i, n in enumerate(names)
+        ]
         extra: list[Any] = []
         for i in range(self.options.crs - len(wanted)):
             if i % 2:
-                extra.append(HostInfo(metadata=ObjectMeta(namespace="more", name=f"host-{i}"), spec=HostInfo.spec_type(hostname=names[i % len(names)])))
+                extra.append(
+                    HostInfo(
+                        metadata=ObjectMeta(namespace="more", name=f"host-{i}"), spec=HostInfo.spec_type(hostname=names[i % len(names)])
+                    )
+                )
             else:
-                extra.append(VMInfo(metadata=ObjectMeta(namespace="more", name=f"vm-{i}"), spec=VMInfo.spec_type(nodename=machines[i % len(machines)])))
+                extra.append(
+                    VMInfo(
+                        metadata=ObjectMeta(namespace="more", name=f"vm-{i}"), spec=VMInfo.spec_type(nodename=machines[i % len(machines)])
+                    )
+                )
         todo = iter([*wanted, *extra])
 
         async def work() -> None:
@@ -135,7 +147,10 @@ class Trial:
             await self.vcenter.maintenance(names[index])
             seconds.append(await watcher.shows(f"host-{index}", began, True))
         for number in range(self.options.changes):
-            await self.vcenter.maintenance(names[(number * 37) % len(names)], on=False)
+            index = (number * 37) % len(names)
+            began = time.monotonic()
+            await self.vcenter.maintenance(names[index], on=False)
+            seconds.append(await watcher.shows(f"host-{index}", began, False))
         self.judge("a change in vCenter until its status, p99 of single changes", quantile(seconds, 0.99), LATENCY_LIMIT_SECONDS, "s")
         print(f"    median {statistics.median(seconds):.3f} s, {len(seconds)} changes", flush=True)
         crowd = [(index, names[index]) for index in range(0, min(len(names), 500), 5)]
@@ -173,13 +188,17 @@ class Trial:
         early = sum(early_writes(writes) for writes in watcher.writes.values())
         total = sum(map(len, watcher.writes.values()))
         self.judge("small moves written sooner than the interval allows", early, 0, "writes")
-        print(f"    {total} statuses written in {seconds:.0f} s: {total / seconds:.1f}/s, {total / max(1, len(watcher.writes)):.1f} an object", flush=True)
+        each = total / max(1, len(watcher.writes))
+        print(
+            f"    {total} statuses written in {seconds:.0f} s: {total / seconds:.1f}/s, {each:.1f} an object",
+            flush=True,
+        )
 
 
 def early_writes(writes: list[Write]) -> int:
     """How many writes are neither a large move since the last one nor an interval after the last small one."""
     early, small_at = 0, float("-inf")
-    for before, now in zip(writes, writes[1:], strict=False):
+    for before, now in pairwise(writes):
         if not moved_far(before.status, now.status):
             # A slot is an interval after the slot before, give or take the time that the write takes.
             early += now.at - small_at < INTERVAL_SECONDS - 3.0
@@ -251,7 +270,9 @@ async def measure(trial: Trial, manager: Process, folder: Path) -> int:
         print(f"    CPU during churn: {100 * (cpu_seconds(manager.pid) - used) / (time.monotonic() - since):.1f} % of a core", flush=True)
     finally:
         watching.cancel()
-    trial.judge("longest stall of the event loop after the start", float((folder / "stalls").read_text().split()[1]), STALL_LIMIT_SECONDS, "s")
+    trial.judge(
+        "longest stall of the event loop after the start", float((folder / "stalls").read_text().split()[1]), STALL_LIMIT_SECONDS, "s"
+    )
     print(f"    at the start {(folder / 'stalls').read_text().split()[0]} s", flush=True)
     trial.judge("peak memory", peak_rss_bytes(manager.pid) / 2**20, RSS_LIMIT_MIB, "MiB")
     return 0 if all(trial.verdicts) else 1

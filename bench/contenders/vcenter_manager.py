@@ -31,7 +31,7 @@ class Stalls:
             last = now
             if now - noted > NOTE_SECONDS:
                 noted = now
-                path.write_text(f"{longest[0]:.4f} {longest[1]:.4f}")
+                await asyncio.to_thread(path.write_text, f"{longest[0]:.4f} {longest[1]:.4f}")
 
 
 def with_stalls(manager: Manager, settings: Settings) -> None:

@@ -110,7 +110,8 @@ class Pacer:
         known = [entity for entity in (old, new) if isinstance(entity, Host | Machine)]
         if not known:
             return
-        if self.pace.changed(known[0] if old is not None else None, known[-1] if new is not None else None):
+        before, after = known[0] if old is not None else None, known[-1] if new is not None else None
+        if self.pace.changed(before, after, surroundings=change.around):
             for entity in {entity.name: entity for entity in known}.values():
                 self.publish(entity)
 

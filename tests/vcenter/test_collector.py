@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -15,75 +14,14 @@ from kubewright.log import Log
 from kubewright.testing import eventually
 from simulator import VCenter
 from truth import Truth
-from vsphere_operators.vcenter.collector import Collector
 from vsphere_operators.vcenter.faults import Denied, NotAuthenticated, NotFound, Unreachable
 from vsphere_operators.vcenter.inventory import Change, Inventory
 from vsphere_operators.vcenter.model import Entity, Host, HostStats, Machine
-from vsphere_operators.vcenter.session import Session
-from vsphere_operators.vcenter.transport import Soap
 from vsphere_operators.vcenter.updates import ObjectUpdate, UpdateSet
 from vsphere_operators.vcenter.watch import Limits, Watch
 
 from .conftest import Simulators
-from .rig import Tally, account, address_of_simulator
-
-SHORT = Limits(wait_seconds=1, answer_seconds=3.0, close_seconds=1.0)
-
-
-class Meter(Tally):
-    """A tally that also remembers updates."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.updates: dict[tuple[str, str], int] = {}
-
-    def updated(self, type_name: str, kind: str, count: int) -> None:
-        self.updates[type_name, kind] = self.updates.get((type_name, kind), 0) + count
-
-
-class Follower:
-    """A collector at work, and what its inventory told."""
-
-    def __init__(self, simulator: VCenter, soap: Soap, session: Session, meter: Meter, limits: Limits) -> None:
-        self.simulator, self.soap, self.session, self.meter = simulator, soap, session, meter
-        self.inventory, self.changes, self.loads = Inventory("lab"), list[Change](), 0
-        self.inventory.listeners.append(self.changes.append)
-        self.collector = Collector(soap, session, self.inventory, Log("vcenter"), meter, loaded=self.loaded, limits=limits)
-        self.task: asyncio.Task[None] = asyncio.create_task(self.collector.follow())
-
-    def loaded(self) -> None:
-        self.loads += 1
-        self.changes.clear()
-
-    async def load(self, times: int = 1) -> None:
-        await eventually(lambda: self.loads >= times or self.task.done())
-        if self.task.done():
-            self.task.result()
-
-    async def ended(self) -> BaseException | None:
-        await asyncio.wait([self.task], timeout=15)
-        return self.task.exception()
-
-    async def stop(self) -> None:
-        self.task.cancel()
-        with suppress(asyncio.CancelledError, Exception):
-            await self.task
-
-
-@asynccontextmanager
-async def following(simulator: VCenter, limits: Limits = SHORT) -> AsyncIterator[Follower]:
-    meter = Meter()
-    soap = Soap(address_of_simulator(simulator), meter)
-    session = Session(soap, account(simulator), Log("vcenter"))
-    await session.login()
-    follower = Follower(simulator, soap, session, meter, limits)
-    try:
-        await follower.load()
-        yield follower
-    finally:
-        await follower.stop()
-        await session.logout()
-        await soap.close()
+from .following import SHORT, Follower, following
 
 
 @pytest.fixture
@@ -290,6 +228,7 @@ async def test_a_collector_that_is_destroyed_is_made_again(follower: Follower) -
     await follower.simulator.rename("DC0_C0_H0", "renamed")
     await follower.load(2)
     assert follower.inventory.host("renamed")
+    await eventually(lambda: standing(follower.simulator, 2, 1, 1))
     await follower.simulator.rename("renamed", "again")
     await eventually(lambda: follower.inventory.host("again"))
 
@@ -303,8 +242,7 @@ async def test_a_lost_version_leads_to_a_reload(follower: Follower, fault: str) 
     await follower.simulator.churn()
     await follower.load(2)
     assert not follower.task.done()
-    [session] = await follower.simulator.sessions()
-    assert (len(session["filters"]), len(session["views"]), len(session["collectors"])) == (2, 1, 1)
+    assert await standing(follower.simulator, 2, 1, 1)
 
 
 async def test_what_is_lost_again_and_again_is_raised(follower: Follower) -> None:
@@ -333,12 +271,15 @@ async def test_silence_is_an_answer(follower: Follower) -> None:
 
 
 async def test_nothing_is_left_on_the_server(follower: Follower) -> None:
-    [session] = await follower.simulator.sessions()
-    assert (len(session["filters"]), len(session["views"]), len(session["collectors"])) == (2, 1, 1)
+    assert await standing(follower.simulator, 2, 1, 1)
     await follower.stop()
-    [session] = await follower.simulator.sessions()
-    assert (session["filters"], session["views"], session["collectors"]) == ([], [], [])
+    assert await standing(follower.simulator, 0, 0, 0)
     await eventually(lambda: waiting(follower.simulator, 0))
+
+
+async def standing(simulator: VCenter, filters: int, views: int, collectors: int) -> bool:
+    [session] = await simulator.sessions()
+    return (len(session["filters"]), len(session["views"]), len(session["collectors"])) == (filters, views, collectors)
 
 
 async def waiting(simulator: VCenter, calls: int) -> bool:
@@ -351,8 +292,7 @@ async def test_a_failed_start_leaves_nothing_either(follower: Follower) -> None:
     await follower.simulator.fail("CreateFilter", "NoPermission")
     follower.task = asyncio.create_task(follower.collector.follow())
     assert isinstance(await follower.ended(), Denied)
-    [session] = await follower.simulator.sessions()
-    assert (session["filters"], session["views"], session["collectors"]) == ([], [], [])
+    assert await standing(follower.simulator, 0, 0, 0)
 
 
 async def test_stopping_does_not_wait_for_a_server_that_is_gone(follower: Follower) -> None:

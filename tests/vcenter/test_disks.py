@@ -98,7 +98,7 @@ async def test_before_the_first_look_nothing_is_claimed(room: Room) -> None:
 
 async def test_no_such_disk(room: Room) -> None:
     await room.disks.look()
-    with pytest.raises(NotFound, match=r'vCenter "lab" has no First Class Disk named "pvc-none"$'):
+    with pytest.raises(NotFound, match=r'vCenter "lab" has no First Class Disk named "pvc-none"; check the name'):
         room.disks.by_name("pvc-none")
     with pytest.raises(NotFound, match='with the id "7d"'):
         room.disks.by_id("7d")

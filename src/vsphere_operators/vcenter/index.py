@@ -11,7 +11,8 @@ class Index:
     """References by key; the empty key is none."""
 
     def __init__(self) -> None:
-        self.refs: dict[str, set[str]] = {}
+        self.refs: dict[str, set[str] | str] = {}
+        """One reference stands for itself: most names and uuids have one, and thousands of sets would be in the garbage collector's way."""
         self.generation = 0
         """Grows with each key that comes or goes."""
 
@@ -20,7 +21,8 @@ class Index:
 
     def of(self, key: str) -> Set[str]:
         """Those with this key."""
-        return self.refs.get(key, NONE)
+        held = self.refs.get(key, NONE)
+        return frozenset((held,)) if isinstance(held, str) else held
 
     def move(self, ref: str, before: str, after: str) -> None:
         """Another key for a reference."""
@@ -29,18 +31,20 @@ class Index:
 
     def add(self, key: str, ref: str) -> None:
         """One more with this key."""
-        if not key:
-            return
-        if key not in self.refs:
-            self.refs[key] = set()
+        held = self.refs.get(key)
+        if isinstance(held, set):
+            held.add(ref)
+        elif held is not None:
+            self.refs[key] = {held, ref}
+        elif key:
+            self.refs[key] = ref
             self.generation += 1
-        self.refs[key].add(ref)
 
     def drop(self, key: str, ref: str) -> None:
         """One less; a key with none is forgotten."""
-        if (held := self.refs.get(key)) is None:
-            return
-        held.discard(ref)
-        if not held:
+        held = self.refs.get(key)
+        if isinstance(held, set):
+            held.discard(ref)
+        if held == ref or held == set():
             del self.refs[key]
             self.generation += 1

@@ -36,6 +36,8 @@ class Change(Struct, frozen=True):
 
     old: Item | None
     new: Item | None
+    around: bool = False
+    """Something else that its answer holds changed, whether or not anything of its own did."""
 
     @property
     def derived(self) -> bool:
@@ -151,11 +153,11 @@ class Inventory:
                 self.put(ref, told, touched)
 
     def tell(self, touched: Touched) -> None:
-        """Tell the listeners what changed by itself, then what changed with it."""
-        changes = [Change(old, new) for ref, old in touched.before.items() if (new := self.items.get(ref)) != old]
-        dependants = self.relations.dependants(touched) - touched.before.keys()
-        changes += [Change(item, item) for ref in sorted(dependants) if (item := self.items.get(ref)) is not None]
-        for change in changes:
+        """Tell the listeners what changed by itself, then what changed with it, or back to what it was."""
+        dependants = self.relations.dependants(touched)
+        changes = {ref: Change(old, new, ref in dependants) for ref, old in touched.before.items() if (new := self.items.get(ref)) != old}
+        derived = [Change(item, item, True) for ref in sorted(dependants - changes.keys()) if (item := self.items.get(ref)) is not None]
+        for change in (*changes.values(), *derived):
             for listener in self.listeners:
                 listener(change)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,12 +89,16 @@ class Watch:
 
     async def close(self) -> None:
         """Take everything down, the filters with their collector; not for long: what stays ends with the session."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(self.limits.close_seconds):
                 while self.made:
-                    made = self.made.pop()
-                    await (made.DestroyView() if isinstance(made, vim.view.View) else made.DestroyPropertyCollector())
-        except (VCenterError, TimeoutError) as error:
+                    await self.destroy(self.made.pop())
+
+    async def destroy(self, made: Any) -> None:
+        """Take one thing down; one that is gone already must not keep the next one up."""
+        try:
+            await (made.DestroyView() if isinstance(made, vim.view.View) else made.DestroyPropertyCollector())
+        except VCenterError as error:
             self.log.debug("could not take down what watched the inventory; it ends with the session", error=error)
 
 

@@ -1,0 +1,76 @@
+"""A collector at work, for tests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from kubewright.log import Log
+from kubewright.testing import eventually
+from simulator import VCenter
+from vsphere_operators.vcenter.collector import Collector
+from vsphere_operators.vcenter.inventory import Change, Inventory
+from vsphere_operators.vcenter.session import Session
+from vsphere_operators.vcenter.transport import Soap
+from vsphere_operators.vcenter.watch import Limits
+
+from .rig import Tally, account, address_of_simulator
+
+SHORT = Limits(wait_seconds=1, answer_seconds=3.0, close_seconds=1.0)
+
+
+class Meter(Tally):
+    """A tally that also remembers updates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.updates: dict[tuple[str, str], int] = {}
+
+    def updated(self, type_name: str, kind: str, count: int) -> None:
+        self.updates[type_name, kind] = self.updates.get((type_name, kind), 0) + count
+
+
+class Follower:
+    """A collector at work, and what its inventory told."""
+
+    def __init__(self, simulator: VCenter, soap: Soap, session: Session, meter: Meter, limits: Limits) -> None:
+        self.simulator, self.soap, self.session, self.meter = simulator, soap, session, meter
+        self.inventory, self.changes, self.loads = Inventory("lab"), list[Change](), 0
+        self.inventory.listeners.append(self.changes.append)
+        self.collector = Collector(soap, session, self.inventory, Log("vcenter"), meter, loaded=self.loaded, limits=limits)
+        self.task: asyncio.Task[None] = asyncio.create_task(self.collector.follow())
+
+    def loaded(self) -> None:
+        self.loads += 1
+        self.changes.clear()
+
+    async def load(self, times: int = 1) -> None:
+        await eventually(lambda: self.loads >= times or self.task.done())
+        if self.task.done():
+            self.task.result()
+
+    async def ended(self) -> BaseException | None:
+        await asyncio.wait([self.task], timeout=15)
+        return self.task.exception()
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        with suppress(asyncio.CancelledError, Exception):
+            await self.task
+
+
+@asynccontextmanager
+async def following(simulator: VCenter, limits: Limits = SHORT) -> AsyncIterator[Follower]:
+    meter = Meter()
+    soap = Soap(address_of_simulator(simulator), meter)
+    session = Session(soap, account(simulator), Log("vcenter"))
+    await session.login()
+    follower = Follower(simulator, soap, session, meter, limits)
+    try:
+        await follower.load()
+        yield follower
+    finally:
+        await follower.stop()
+        await session.logout()
+        await soap.close()

@@ -8,7 +8,7 @@ TESTS ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup testenv test test-vcsim check format manifests verify install uninstall run manager bench lock clean
+.PHONY: help setup testenv test test-vcsim check format manifests verify install uninstall run manager bench bench-vcenter lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,11 @@ manager: setup ## Install the manager command; it is then .venv/bin/manager
 bench: testenv ## Measure the runtime beside a bare loop and kopf; one size: make bench ARGS="-n 1000"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
 	$(BIN)/python -m bench $(ARGS)
+
+bench-vcenter: testenv ## Measure the vCenter side on a large simulated one: loading beside pyVmomi, then changes, churn and memory
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
+	$(BIN)/python -m bench.vcenter_load
+	$(BIN)/python -m bench.vcenter_scale $(ARGS)
 
 lock: ## Pin the dependencies anew after a change of requirements/*.in
 	$(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip install --quiet uv

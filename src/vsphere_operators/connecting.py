@@ -27,7 +27,7 @@ def connect(manager: Manager, settings: Settings) -> VCenters:
     metrics = VCenterMetrics(manager.metrics)
     opened = {config.name: opened_with(config, settings, metrics) for config in configs}
     vcenters = VCenters(opened, configs, manager.cache, lambda: Pace(settings.stats_interval_seconds, settings.stats_change_percent / 100))
-    services: list[Service] = [*opened.values(), *vcenters.pacers]
+    services: list[Service] = [*opened.values(), *vcenters.pacers.values()]
     for service in services or [NoVCenter()]:
         manager.add_service(service)
     return vcenters

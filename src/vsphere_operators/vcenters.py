@@ -34,14 +34,14 @@ class VCenters:
     def __init__(self, opened: Mapping[str, VCenter], configs: Sequence[VCenterConfig], cache: Cache, paces: Callable[[], Pace]) -> None:
         self.opened, self.configs, self.cache = opened, configs, cache
         self.hosts, self.machines, self.disks = Stream(), Stream(), Stream()
-        self.pacers: list[Pacer] = []
+        self.pacers: dict[str, Pacer] = {}
         for vcenter in opened.values():
             self.connect(vcenter, paces())
 
     def connect(self, vcenter: VCenter, pace: Pace) -> None:
         """From now on, what changes there wakes the objects that depend on it."""
         pacer = Pacer(vcenter, pace, self.publish)
-        self.pacers.append(pacer)
+        self.pacers[vcenter.name] = pacer
         vcenter.inventory.listeners.append(pacer.hear)
         vcenter.tags.listeners.append(pacer.tell)
         vcenter.disks.listeners.append(self.hear_disk)
@@ -84,7 +84,7 @@ class VCenters:
             raise unavailable(vcenter, vcenter.problem)
         if not vcenter.loaded:
             raise NotYet(f'the inventory of vCenter "{vcenter.name}" is being loaded', after=NOT_LOADED_SECONDS)
-        return Served(vcenter)
+        return Served(vcenter, self.pacers[vcenter.name].pace)
 
     def labels_of(self, namespace: str) -> Mapping[str, str]:
         """The labels of a namespace, if they matter to anybody."""
@@ -126,8 +126,8 @@ class Pacer:
 class Served:
     """What a kind may ask of the vCenter of its namespace. Every answer comes from memory; what is not there raises Terminal."""
 
-    def __init__(self, vcenter: VCenter) -> None:
-        self.vcenter, self.inventory = vcenter, vcenter.inventory
+    def __init__(self, vcenter: VCenter, pace: Pace) -> None:
+        self.vcenter, self.inventory, self.pace = vcenter, vcenter.inventory, pace
 
     @property
     def name(self) -> str:
@@ -137,12 +137,12 @@ class Served:
     def host(self, name: str) -> Host:
         """The ESXi host of this name."""
         with refusals("Host"):
-            return self.inventory.host(name)
+            return self.pace.as_told(self.inventory.host(name))
 
     def machine(self, name: str) -> Machine:
         """The VM of this name."""
         with refusals("VM"):
-            return self.inventory.machine(name)
+            return self.pace.as_told(self.inventory.machine(name))
 
     def disk(self, name: str) -> Disk:
         """The First Class Disk of this name."""

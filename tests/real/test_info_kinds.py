@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyVmomi import vim
 
+from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 from simulator import VCenter
 from truth import Truth
@@ -332,3 +333,27 @@ async def test_edits_cause_no_call_to_vcenter(manager: ManagerProcess, vcenter: 
         "DELETE /",
     )
     assert [method for method in calls if not method.startswith(by_interval)] == []
+
+
+async def test_metrics_tell_of_the_vcenter(manager: ManagerProcess, vcenter: VCenter, infos: Infos) -> None:
+    await infos.create("HostInfo", "host", HOST)
+    await infos.status("HostInfo", "host")
+    name = f'vcenter="{vcenter.address[0]}"'
+    entities = await vcenter.entities()
+    objects = await manager.series("vsphere_inventory_objects")
+    for kind in ("HostSystem", "VirtualMachine", "Datacenter", "Datastore"):
+        assert objects[f'{name},type="{kind}"'] == sum(each["type"] == kind for each in entities)
+    assert objects[f'{name},type="FirstClassDisk"'] == 1
+    assert await manager.series("vsphere_vcenter_sessions") == {name: 1.0}
+    assert (await manager.series("vsphere_inventory_age_seconds"))[name] < 60
+    assert (await manager.series("vsphere_inventory_updates_total"))[f'{name},type="HostSystem",kind="enter"'] == 4
+    calls = await manager.series("vsphere_vcenter_calls_total")
+    assert calls[f'{name},method="Login",outcome="ok"'] == 1
+    timed = await manager.series("vsphere_vcenter_call_duration_seconds_count")
+    assert timed[f'{name},method="Login"'] == 1
+    await vcenter.expire_sessions()
+
+    async def again() -> bool:
+        return (await manager.series("vsphere_vcenter_calls_total"))[f'{name},method="Login",outcome="ok"'] == 2
+
+    await eventually(again, within=20)

@@ -261,3 +261,18 @@ async def test_run_tells_in_its_time() -> None:
     await eventually(lambda: told)
     task.cancel()
     assert told == ["host-12"]
+
+
+def test_what_is_shown_is_what_was_told() -> None:
+    clock = Clock()
+    pace = loaded(HOST, clock)
+    near = moved(HOST, 5100)
+    assert not pace.changed(HOST, near)
+    assert pace.as_told(near) == HOST
+    clock.seconds += INTERVAL_SECONDS
+    assert pace.due() == [HOST.ref]
+    assert pace.as_told(near) is near
+    far = moved(HOST, 15_000)
+    assert pace.changed(near, far)
+    assert pace.as_told(far) is far
+    assert pace.as_told(replace(HOST, ref="host-unknown")).ref == "host-unknown"

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 from zlib import crc32
 
 from msgspec.structs import replace
@@ -28,6 +28,7 @@ VCPU_MHZ = 2000
 """What a vCPU counts for: its true clock is its host's, which a Machine does not know, and here it only says what a large move is."""
 
 Stats = HostStats | MachineStats
+AnEntity = TypeVar("AnEntity", Host, Machine)
 
 
 class Pace:
@@ -76,6 +77,11 @@ class Pace:
             slot.pop(ref, None)
         else:
             slot[ref] = stats
+
+    def as_told(self, entity: AnEntity) -> AnEntity:
+        """The entity with the numbers that were told last, so that what is shown moves at this pace and no other."""
+        stats = self.told.get(entity.ref, entity.stats)
+        return entity if stats == entity.stats else replace(entity, stats=stats)
 
     def due(self) -> list[str]:
         """The references whose slot has come since the last call and which have moved since they were told; they count as told now."""

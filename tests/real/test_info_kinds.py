@@ -335,25 +335,32 @@ async def test_edits_cause_no_call_to_vcenter(manager: ManagerProcess, vcenter: 
     assert [method for method in calls if not method.startswith(by_interval)] == []
 
 
+def labels(**values: str) -> str:
+    """Labels as an exposition has them: in the order of their names."""
+    return ",".join(f'{name}="{value}"' for name, value in sorted(values.items()))
+
+
 async def test_metrics_tell_of_the_vcenter(manager: ManagerProcess, vcenter: VCenter, infos: Infos) -> None:
     await infos.create("HostInfo", "host", HOST)
+    await infos.create("FCDInfo", "disk", DISK)
     await infos.status("HostInfo", "host")
-    name = f'vcenter="{vcenter.address[0]}"'
+    await infos.status("FCDInfo", "disk")
+    name = vcenter.address[0]
     entities = await vcenter.entities()
     objects = await manager.series("vsphere_inventory_objects")
     for kind in ("HostSystem", "VirtualMachine", "Datacenter", "Datastore"):
-        assert objects[f'{name},type="{kind}"'] == sum(each["type"] == kind for each in entities)
-    assert objects[f'{name},type="FirstClassDisk"'] == 1
-    assert await manager.series("vsphere_vcenter_sessions") == {name: 1.0}
-    assert (await manager.series("vsphere_inventory_age_seconds"))[name] < 60
-    assert (await manager.series("vsphere_inventory_updates_total"))[f'{name},type="HostSystem",kind="enter"'] == 4
-    calls = await manager.series("vsphere_vcenter_calls_total")
-    assert calls[f'{name},method="Login",outcome="ok"'] == 1
-    timed = await manager.series("vsphere_vcenter_call_duration_seconds_count")
-    assert timed[f'{name},method="Login"'] == 1
+        assert objects[labels(vcenter=name, type=kind)] == sum(each["type"] == kind for each in entities)
+    assert objects[labels(vcenter=name, type="FirstClassDisk")] == 1
+    assert await manager.series("vsphere_vcenter_sessions") == {labels(vcenter=name): 1.0}
+    assert (await manager.series("vsphere_inventory_age_seconds"))[labels(vcenter=name)] < 60
+    entered = (await manager.series("vsphere_inventory_updates_total"))[labels(vcenter=name, type="HostSystem", kind="enter")]
+    assert entered == sum(each["type"] == "HostSystem" for each in entities)
+    login = labels(vcenter=name, method="Login", outcome="ok")
+    assert (await manager.series("vsphere_vcenter_calls_total"))[login] == 1
+    assert (await manager.series("vsphere_vcenter_call_duration_seconds_count"))[labels(vcenter=name, method="Login")] == 1
     await vcenter.expire_sessions()
 
     async def again() -> bool:
-        return (await manager.series("vsphere_vcenter_calls_total"))[f'{name},method="Login",outcome="ok"'] == 2
+        return (await manager.series("vsphere_vcenter_calls_total"))[login] == 2
 
     await eventually(again, within=20)

@@ -76,15 +76,24 @@ class ManagerProcess(Process):
         """Ask one of its endpoints."""
         return await asyncio.to_thread(fetch, self.url(path), token)
 
+    async def becomes_ready(self, *, within: float = 20) -> None:
+        """Wait until /readyz says yes."""
+
+        async def ready() -> bool:
+            return await self.get("/readyz") == (200, "ok")
+
+        await eventually(ready, within=within)
+
     async def series(self, name: str) -> dict[str, float]:
         """The series of a metric: labels as they are written, and value."""
         _, body = await self.get("/metrics")
         found = re.findall(rf"^{name}(?:{{(.*)}})? (\S+)$", body, re.MULTILINE)
         return {labels: float(value) for labels, value in found}
 
-    async def reconciles(self) -> int:
-        """How many reconciles it has done."""
-        return int(sum((await self.series("controller_runtime_reconcile_total")).values()))
+    async def reconciles(self, controller: str = "mycustomresource") -> int:
+        """How many reconciles one of its controllers has done."""
+        series = await self.series("controller_runtime_reconcile_total")
+        return int(sum(value for labels, value in series.items() if f'controller="{controller}"' in labels))
 
 
 def fetch(url: str, token: str = "") -> tuple[int, str]:
@@ -114,6 +123,7 @@ async def working(log: Path, kubeconfig: Path, *flags: str) -> AsyncIterator[Man
     """A manager whose workers have started."""
     async with started(log, f"--kubeconfig={kubeconfig}", *EVERYWHERE, *flags) as manager:
         await manager.says("Starting workers")
+        await manager.becomes_ready()
         yield manager
 
 

@@ -64,7 +64,7 @@ async def test_one_leads_and_the_other_waits_with_warm_caches(installed: Control
     assert mutations(installed, pair.leader) != []
     assert mutations(installed, pair.standby) == []
     assert list((await pair.leader.series("leader_election_master_status")).values()) == [1.0]
-    assert (await pair.standby.get("/readyz"))[0] == 200
+    await pair.standby.becomes_ready()
 
 
 async def standby_knows(pair: Pair, labels: str) -> bool:

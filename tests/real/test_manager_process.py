@@ -91,7 +91,7 @@ SPELLINGS = [
 async def test_flags_are_written_as_in_go(service_account: Path, log: Path, flags: tuple[str, ...]) -> None:
     async with started(log, "-kubeconfig", str(service_account), *flags) as manager:
         await manager.says("Starting workers")
-        assert (await manager.get("/readyz")) == (200, "ok")
+        await manager.becomes_ready()
 
 
 async def test_development_logs_are_for_people(service_account: Path, log: Path) -> None:
@@ -227,7 +227,7 @@ async def test_without_rights_it_waits_says_so_and_works_once_they_are_granted(
             assert "Starting workers" not in manager.text
             await grant(installed, config)
             await status_of(installed, namespace, "joe", "NoFriend", within=20)
-            assert (await manager.get("/readyz"))[0] == 200
+            await manager.becomes_ready()
     finally:
         await grant(installed, config)
 
@@ -263,7 +263,7 @@ async def test_without_the_crd_it_waits_says_so_and_works_once_it_is_installed(
             await install(installed, config)
             write_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
             await status_of(installed, namespace, "joe", "NoFriend", within=20)
-            assert (await manager.get("/readyz"))[0] == 200
+            await manager.becomes_ready()
     finally:
         await install(installed, config)
 

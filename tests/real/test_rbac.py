@@ -36,17 +36,17 @@ async def test_the_generated_role_is_enough_and_everything_is_done_under_it(
         (event["verb"], event["objectRef"]["resource"], event["objectRef"].get("subresource", "")) for event in did if "objectRef" in event
     }
     assert what == {
-        ("list", "mycustomresources", ""),
-        ("watch", "mycustomresources", ""),
+        *((verb, kind, "") for verb in ("list", "watch") for kind in FOLLOWED),
         ("patch", "mycustomresources", "status"),
-        ("list", "pods", ""),
-        ("watch", "pods", ""),
         ("create", "events", ""),
         ("get", "leases", ""),
         ("patch", "leases", ""),
         ("create", "tokenreviews", ""),
         ("create", "subjectaccessreviews", ""),
     } | ({("create", "leases", "")} & what)
+
+
+FOLLOWED = ("mycustomresources", "pods", "hostinfoes", "vminfoes", "fcdinfoes", "persistentvolumes")
 
 
 def events(plane: ControlPlane, namespace: str) -> list[str]:

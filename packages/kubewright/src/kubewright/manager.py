@@ -221,16 +221,19 @@ class Manager:
         return server
 
     def watch_problem(self) -> str | None:
-        """What is wrong with the watches, None if nothing is."""
-        for reflectors in self.reflectors.values():
-            for reflector in reflectors:
-                if reflector.problem:
-                    return f"{reflector.name}: {reflector.problem}"
-                if not reflector.synced.is_set():
-                    return f"{reflector.name}: not listed yet"
-                if reflector.age_seconds > OLDEST_WATCH_SECONDS:
-                    return f"{reflector.name}: nothing heard for {reflector.age_seconds:.0f} s"
-        return None
+        """What is wrong with the watches, all of it; None if nothing is."""
+        every = (reflector for reflectors in self.reflectors.values() for reflector in reflectors)
+        return "; ".join(f"{reflector.name}: {words}" for reflector in every if (words := trouble_with(reflector))) or None
+
+
+def trouble_with(reflector: Reflector[Any]) -> str:
+    """What is wrong with one watch, "" if nothing is."""
+    if reflector.problem:
+        return reflector.problem
+    if not reflector.synced.is_set():
+        return "not listed yet"
+    age = reflector.age_seconds
+    return f"nothing heard for {age:.0f} s" if age > OLDEST_WATCH_SECONDS else ""
 
 
 def kinds_of(controller: Controller[Any]) -> list[type[Object]]:

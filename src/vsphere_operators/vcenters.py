@@ -11,7 +11,7 @@ from kubewright.builtin import Namespace
 from kubewright.errors import ConfigError
 
 from .settings import VCenterConfig, choose
-from .vcenter.faults import Ambiguous, NotFound, VCenterError, WrongLogin
+from .vcenter.faults import Ambiguous, CertificateRefused, Denied, NotFound, VCenterError, WrongLogin
 from .vcenter.inventory import Change, Place
 from .vcenter.model import Disk, Host, Machine
 from .vcenter.pace import Pace
@@ -21,6 +21,7 @@ from .vcenter.vcenter import VCenter
 LOOK_AGAIN_SECONDS = 60.0
 # Nothing is known yet: loading 1,000 hosts takes a second or two, and its end wakes everybody.
 NOT_LOADED_SECONDS = 5.0
+NO_LABELS_SECONDS = 1.0
 
 HOW_TO_CONFIGURE = (
     "Set GOVMOMI_URL, GOVMOMI_USERNAME and GOVMOMI_PASSWORD (or VC_HOST, VC_USER and VC_PASS) for the manager, "
@@ -41,6 +42,7 @@ class VCenters:
     def connect(self, vcenter: VCenter, pace: Pace) -> None:
         """From now on, what changes there wakes the objects that depend on it."""
         pacer = Pacer(vcenter, pace, self.publish)
+        vcenter.inventory.listeners.append(lambda change: self.hear_user(vcenter, change))
         self.pacers[vcenter.name] = pacer
         vcenter.inventory.listeners.append(pacer.hear)
         vcenter.tags.listeners.append(pacer.tell)
@@ -56,6 +58,13 @@ class VCenters:
         known = [disk for disk in (old, new) if disk is not None]
         for name in {name for disk in known for name in (disk.name, disk.id)}:
             self.disks.publish(name)
+
+    def hear_user(self, vcenter: VCenter, change: Change) -> None:
+        """A VM came, went, or is known by another uuid: wake who names a disk that it uses."""
+        before, after = uuids_of(change.old), uuids_of(change.new)
+        for uuid in before ^ after:
+            for disk in vcenter.disks.by_user.get(uuid, ()):
+                self.hear_disk(None, disk)
 
     def publish_all(self) -> None:
         """Wake everybody: a vCenter was loaded, was lost, or is back."""
@@ -81,7 +90,7 @@ class VCenters:
             raise Terminal("NoVCenter", f'no vCenter serves the namespace "{namespace}". {HOW_TO_CONFIGURE}.')
         vcenter = self.opened[config.name]
         if vcenter.problem is not None:
-            raise unavailable(vcenter, vcenter.problem)
+            raise unavailable(vcenter, vcenter.problem, obj)
         if not vcenter.loaded:
             raise NotYet(f'the inventory of vCenter "{vcenter.name}" is being loaded', after=NOT_LOADED_SECONDS)
         return Served(vcenter, self.pacers[vcenter.name].pace)
@@ -91,7 +100,10 @@ class VCenters:
         if not any(config.namespaces is not None and config.namespaces.labels for config in self.configs):
             return {}
         found = self.cache.get(Namespace, Key("", namespace))
-        return found.metadata.labels if found is not None else {}
+        if found is None:
+            # Its watch is behind ours: without its labels it would look like one that the vCenter for all the rest serves.
+            raise NotYet(f'the labels of the namespace "{namespace}" are not known yet', after=NO_LABELS_SECONDS)
+        return found.metadata.labels
 
 
 class Pacer:
@@ -154,13 +166,17 @@ class Served:
 
     def disk_where(self, find: Callable[[], Disk]) -> Disk:
         """The disk, or words why not; one that is missing may be so new that no look has seen it."""
-        if not self.vcenter.disks.loaded:
+        disks = self.vcenter.disks
+        if disks.problem is not None and (disks.outdated or not disks.loaded):
+            words = f'the First Class Disks of vCenter "{self.name}" cannot be read: {disks.problem}'
+            raise Retry(words, after=LOOK_AGAIN_SECONDS, reason="DisksUnreadable")
+        if not disks.loaded:
             raise NotYet(f'the disks of vCenter "{self.name}" are being listed', after=NOT_LOADED_SECONDS)
         with refusals("Disk"):
             try:
                 return find()
             except NotFound:
-                self.vcenter.disks.refresh_soon()
+                disks.refresh_soon()
                 raise
 
     def place(self, ref: str) -> Place:
@@ -201,11 +217,27 @@ def refusals(what: str) -> Iterator[None]:
         raise Terminal(f"{what}Ambiguous", str(error)) from error
 
 
-def unavailable(vcenter: VCenter, problem: VCenterError) -> Retry:
-    """Ready=False in plain words; the last answer stays beside it, with the time when it was true."""
-    reason = "VCenterLoginFailed" if isinstance(problem, WrongLogin) else "VCenterUnreachable"
-    since = f" What is shown was true until {vcenter.silent_seconds:.0f} s ago." if vcenter.loaded else ""
-    return Retry(f"{problem}{since}", after=LOOK_AGAIN_SECONDS, reason=reason)
+REASONS = {WrongLogin: "VCenterLoginFailed", CertificateRefused: "VCenterCertificateRefused", Denied: "VCenterDenied"}
+
+
+def unavailable(vcenter: VCenter, problem: VCenterError, obj: Object) -> Retry | Terminal:
+    """Ready=False in plain words. If the last answer is to what is asked now, it stays, with the time until which it was true."""
+    reason = next((word for kind, word in REASONS.items() if isinstance(problem, kind)), "VCenterUnreachable")
+    if not answers_now(obj, vcenter.name):
+        return Terminal(reason, str(problem))
+    until = f"{vcenter.true_until:%Y-%m-%dT%H:%M:%SZ}" if vcenter.loaded else "the manager was started"
+    return Retry(f"{problem} What is shown was true until {until}.", after=LOOK_AGAIN_SECONDS, reason=reason)
+
+
+def answers_now(obj: Any, vcenter: str) -> bool:
+    """Whether the status answers the present spec, and from this vCenter."""
+    status = obj.status
+    return status.observedGeneration == obj.metadata.generation and getattr(status, "vcenter", vcenter) == vcenter
+
+
+def uuids_of(item: object) -> set[str]:
+    """By what a disk may know the VM that uses it."""
+    return {item.bios_uuid.lower(), item.instance_uuid.lower()} - {""} if isinstance(item, Machine) else set()
 
 
 def labels_moved(old: Namespace | None, new: Namespace | None) -> bool:

@@ -68,7 +68,7 @@ def test_everything_that_is_known_of_a_disk() -> None:
 
 def test_a_disk_that_nobody_uses() -> None:
     bare = Disk(id=ID, name="pvc-1", datastore="datastore-2")
-    assert status_of(bare, None, datastore="", attached_to="", vcenter="vc-1") == FCDInfoStatus(sizeMB=0, id=ID, vcenter="vc-1")
+    assert status_of(bare, None, datastore="", attached_to="", vcenter="vc-1") == FCDInfoStatus(id=ID, vcenter="vc-1")
 
 
 def test_a_volume_that_nobody_claims() -> None:

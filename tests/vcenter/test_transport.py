@@ -206,11 +206,17 @@ async def test_an_answer_that_stops_half_way_is_given_up_in_time(tmp_path: Path,
         assert in_use(soap) == 0
 
 
-@pytest.mark.parametrize("status", [401, 403])
-async def test_http_without_rights_is_a_session_that_is_gone(tmp_path: Path, meter: Tally, status: int) -> None:
-    async with Canned(tmp_path, meter, http(status, "")) as soap:
-        with pytest.raises(NotAuthenticated, match=f"HTTP {status}"):
+async def test_http_unauthorised_is_a_session_that_is_gone(tmp_path: Path, meter: Tally) -> None:
+    async with Canned(tmp_path, meter, http(401, "")) as soap:
+        with pytest.raises(NotAuthenticated, match="HTTP 401"):
             await now(soap)
+
+
+async def test_http_forbidden_is_no_session_that_is_gone(tmp_path: Path, meter: Tally) -> None:
+    async with Canned(tmp_path, meter, http(403, "")) as soap:
+        with pytest.raises(Denied, match="HTTP 403") as caught:
+            await now(soap)
+        assert not isinstance(caught.value, NotAuthenticated)
 
 
 async def test_a_huge_answer_is_not_held(tmp_path: Path, meter: Tally, monkeypatch: pytest.MonkeyPatch) -> None:

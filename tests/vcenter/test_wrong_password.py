@@ -141,12 +141,23 @@ async def test_three_wrong_passwords_are_all_that_is_tried(simulator: VCenter, s
 async def test_a_login_that_failed_elsewhere_counts(simulator: VCenter, soap: Soap, log: Log) -> None:
     session = Session(soap, account(simulator), log, clock=Clock())
     await session.login()
-    session.failed_login()
+    for _ in range(MOST_FAILURES):
+        session.failed_login()
     await simulator.expire_sessions()
     with pytest.raises(WrongLogin) as caught:
         await session.call(lambda: now(soap))
-    assert caught.value.again_in_seconds == SAME_AGAIN_SECONDS
+    assert caught.value.again_in_seconds == WINDOW_SECONDS
     assert (await simulator.calls())["Login"] == 1
+
+
+async def test_one_endpoint_that_refuses_does_not_keep_us_out(simulator: VCenter, soap: Soap, log: Log) -> None:
+    session = Session(soap, account(simulator), log, clock=Clock())
+    await session.login()
+    session.failed_login()
+    await simulator.expire_sessions()
+    await session.call(lambda: now(soap))
+    assert (await simulator.calls())["Login"] == 2
+    await session.logout()
 
 
 async def test_a_vcenter_that_is_down_is_no_wrong_password(simulator: VCenter, soap: Soap, log: Log) -> None:

@@ -11,6 +11,7 @@ How is a call that hangs noticed?  The server promises to answer within 15 s, ch
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -43,7 +44,7 @@ class UpdateMeter(Protocol):
 
 
 class Collector:
-    """Feeds one inventory from one vCenter. `loaded` is called whenever everything has been read."""
+    """Feeds one inventory from one vCenter. `loaded` is called whenever everything has been read, `answered` with each answer after."""
 
     def __init__(
         self,
@@ -54,15 +55,17 @@ class Collector:
         meter: UpdateMeter,
         *,
         loaded: Callable[[], None] = lambda: None,
+        answered: Callable[[], None] = lambda: None,
         limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.soap, self.session, self.inventory, self.log, self.meter = soap, session, inventory, log, meter
-        self.loaded, self.limits, self.clock = loaded, limits or Limits(), clock
+        self.loaded, self.answered, self.limits, self.clock = loaded, answered, limits or Limits(), clock
         self.heard_at = clock()
         """When the last answer came; before the first one, when we began to hope for it."""
         self.answers = 0
         """Since everything was read."""
+        self.lost_at = -math.inf
         self.asked: set[str] = set()
         """Keys of custom attributes whose names were asked for; some have none."""
 
@@ -72,8 +75,10 @@ class Collector:
             try:
                 await self.watch()
             except VCenterError as error:
-                # Lost again before anything was heard: whoever calls us knows how long to wait.
-                if error.fault not in LOST or not self.answers:
+                # Lost again so soon: whoever calls us knows how long to wait.
+                soon = self.clock() - self.lost_at < self.limits.reload_seconds
+                self.lost_at = self.clock()
+                if error.fault not in LOST or not self.answers or soon:
                     raise
                 self.log.warning("vCenter no longer watches the inventory for us; reading everything again", error=error)
 
@@ -94,7 +99,7 @@ class Collector:
 
     async def load(self, watch: Watch) -> str:
         """Read everything, page by page, then exchange the inventory at once; returns the version from which on to follow."""
-        reload, version, truncated = Reload(self.inventory), "", True
+        reload, version, truncated, in_parts = Reload(self.inventory), "", True, list[ObjectUpdate]()
         while truncated:
             answer = await watch.wait(version)
             self.heard_at = self.clock()
@@ -105,9 +110,10 @@ class Collector:
                 )
             version, truncated = answer.version, answer.truncated
             reload.add(answer.updates)
+            in_parts += [update for update in answer.updates if update.partial]
             self.count(answer.updates)
         reload.commit()
-        await self.complete(watch, ())
+        await self.complete(watch, in_parts)
         self.loaded()
         return version
 
@@ -116,6 +122,7 @@ class Collector:
         answer = await watch.wait(version)
         self.heard_at = self.clock()
         self.answers += 1
+        self.answered()
         if answer is None:
             return version
         self.inventory.apply(answer.updates)

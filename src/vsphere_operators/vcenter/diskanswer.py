@@ -98,9 +98,9 @@ def text(element: Any, path: str) -> str:
     return (element.findtext("{*}" + path) or "").strip()
 
 
-def number(said: str) -> int:
-    """A number of the wire; 0 for none."""
-    return int(said) if said.isdecimal() else 0
+def number(said: str) -> int | None:
+    """A number of the wire, None where there is none."""
+    return int(said) if said.isdecimal() else None
 
 
 def moment(said: str) -> datetime | None:

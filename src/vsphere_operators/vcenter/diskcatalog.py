@@ -24,7 +24,7 @@ from pyVmomi import vim, vslm
 
 from .crowd import at_once
 from .diskanswer import Row, disk_in, ids_in, page_in, uses_in
-from .faults import NotAuthenticated, NotFound, Rejected, Unreachable, VCenterError, WrongLogin
+from .faults import Denied, NotAuthenticated, NotFound, Rejected, TimedOut, Unreachable, VCenterError, WrongLogin
 from .inventory import Inventory
 from .model import Datastore, Disk
 from .session import Session
@@ -36,6 +36,7 @@ VSLM_VERSION = "vslm.version.v7_0"
 DISKS_PER_PAGE = 1000
 USERS_PER_CALL = 100
 THE_WHOLE_LOOK_FAILS = (Unreachable, NotAuthenticated, WrongLogin)
+"""But for TimedOut: a datastore that hangs takes only its own disks down."""
 
 
 class Depth(IntEnum):
@@ -92,8 +93,10 @@ class GlobalCatalog:
         while True:
             query = [after(rows[-1].id)] if rows else []
             page = page_in(await self.call("ListVStorageObjectsForSpec", query, self.page_size))
+            last = rows[-1].id if rows else ""
             rows += page.rows
-            if page.is_last:
+            # A server that does not go on would be asked for ever.
+            if page.is_last or not page.rows or page.rows[-1].id <= last:
                 return rows
 
     async def users_of(self, ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -115,8 +118,16 @@ class GlobalCatalog:
         return await self.call("RetrieveVStorageObject", ID(id))
 
     async def call(self, method: str, *arguments: Any) -> bytes:
-        """One call to the manager of all disks, within the session."""
-        return await self.session.call(lambda: self.send(method, arguments))
+        """One call to the manager of all disks. Its endpoint may refuse a session that lives: that is no reason to log in anew."""
+        await self.session.login()
+        try:
+            return await self.send(method, arguments)
+        except NotAuthenticated:
+            await self.session.check()
+        try:
+            return await self.send(method, arguments)
+        except NotAuthenticated as error:
+            raise Denied(f"{error}: the catalog of disks does not accept this session, which lives") from error
 
     async def send(self, method: str, arguments: Sequence[Any]) -> bytes:
         """The same with the session's key as it is now: this endpoint wants it in the SOAP header."""
@@ -156,6 +167,8 @@ class DatastoreCatalog:
         """The disks of one datastore, or why they cannot be read."""
         try:
             return ids_in(await self.call("ListVStorageObject", vim.Datastore(store.ref)))
+        except TimedOut as error:
+            return error
         except THE_WHOLE_LOOK_FAILS:
             raise
         except NotFound:
@@ -198,10 +211,15 @@ async def answer_to(stub: SoapStub, target: Any, method: str, arguments: Sequenc
 
 async def read_into(result: Look, ids: Iterable[str], retrieve: Callable[[str], Awaitable[bytes]], homes: Mapping[str, str]) -> None:
     """Read disks one by one; one that is gone is left out, one that cannot be read names its datastore."""
+    hanging: set[str] = set()
 
     async def read(id: str) -> None:
         try:
-            result.disks[id] = disk_in(await retrieve(id))
+            if homes[id] not in hanging:
+                result.disks[id] = disk_in(await retrieve(id))
+        except TimedOut as error:
+            hanging.add(homes[id])
+            result.unread.setdefault(homes[id], str(error))
         except THE_WHOLE_LOOK_FAILS:
             raise
         except VCenterError as error:

@@ -10,6 +10,7 @@ What if a look fails?  The last known disks stay, `problem` says why, and one wa
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from typing import NoReturn
@@ -24,6 +25,7 @@ from .transport import Log, Soap
 
 INTERVAL_SECONDS = 60.0
 ALL_SECONDS = 600.0
+OUTDATED_INTERVALS = 3
 Listener = Callable[[Disk | None, Disk | None], None]
 
 # Words in the descriptionId of tasks, lower-case. Disks by themselves: vslm.vcenter.VStorageObjectManager.createDisk,
@@ -56,9 +58,12 @@ class Disks:
         self.rhythm = rhythm or Rhythm(interval_seconds)
         self.listeners: list[Listener] = []
         self.loaded = False
+        self.read_well_at = -math.inf
         self.problem: VCenterError | None = None
         self.disks: dict[str, Disk] = {}
         self.names: dict[str, list[Disk]] = {}
+        self.by_user: dict[str, list[Disk]] = {}
+        """By the uuid of the VM that uses them, in lower case."""
         self.unread: dict[str, str] = {}
         self.wanted = Depth.NEW
         self.read_at = {Depth.USES: -ALL_SECONDS, Depth.ALL: -ALL_SECONDS}
@@ -74,6 +79,11 @@ class Disks:
     def by_id(self, id: str) -> Disk:
         """The disk of that id."""
         return self.disks.get(id) or self.missing(f'with the id "{id}"')
+
+    @property
+    def outdated(self) -> bool:
+        """Whether several looks in a row have failed: then what is known may be wrong, and `problem` says why."""
+        return self.problem is not None and self.clock() - self.read_well_at > OUTDATED_INTERVALS * self.rhythm.interval_seconds
 
     def refresh_soon(self) -> None:
         """Ask for a fresh list: a disk may be so new that no look has seen it. Cheap enough for every reconcile that misses one."""
@@ -155,7 +165,8 @@ class Disks:
         old, self.disks = self.disks, found.disks
         self.names = by_names(found.disks.values())
         self.say_unread(found.unread)
-        self.problem, self.loaded = None, True
+        self.problem, self.loaded, self.read_well_at = None, True, self.clock()
+        self.by_user = by_users(found.disks.values())
         for id in {**old, **found.disks}:
             if old.get(id) != found.disks.get(id):
                 for listener in self.listeners:
@@ -188,9 +199,18 @@ class Disks:
         paths = [f"{self.store(disk.datastore)} (id {disk.id})" for disk in sorted(found, key=lambda disk: (disk.datastore, disk.id))]
         return Ambiguous(
             f'vCenter "{self.inventory.name}" has {len(found)} First Class Disks named "{name}": {", ".join(paths)}; '
-            "ask for one by its id, or rename one",
+            "rename one, or name the PersistentVolume that it backs",
             paths,
         )
+
+
+def by_users(disks: Iterable[Disk]) -> dict[str, list[Disk]]:
+    """Disks by who uses them."""
+    users: dict[str, list[Disk]] = {}
+    for disk in disks:
+        for user in disk.consumers:
+            users.setdefault(user.lower(), []).append(disk)
+    return users
 
 
 def by_names(disks: Iterable[Disk]) -> dict[str, list[Disk]]:

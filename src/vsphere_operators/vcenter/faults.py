@@ -4,6 +4,7 @@
     ├── NotFound                no such thing: the name is wrong, or it was deleted
     ├── Ambiguous               several things of that name; `paths` has all of them
     ├── Unreachable             no answer: down, no route, no such name, our deadline passed
+    │   ├── TimedOut            our deadline for the call has passed
     │   └── CertificateRefused  TLS failed: the reason and the fix
     ├── Denied                  vCenter knows who we are and says no; a privilege is named where the fault names it
     │   ├── NotAuthenticated    the session is gone: log in again
@@ -49,6 +50,10 @@ class Ambiguous(VCenterError):
 
 class Unreachable(VCenterError):
     """No answer: whether the call took effect is not known."""
+
+
+class TimedOut(Unreachable):
+    """Our own deadline for the call has passed."""
 
 
 class CertificateRefused(Unreachable):

@@ -153,7 +153,7 @@ class Disk(Struct, frozen=True, kw_only=True):
     name: str
     datastore: str
     """MoRef of its datastore."""
-    size_mb: int = 0
+    size_mb: int | None = None
     file_path: str = ""
     provisioning: str = ""
     """thin, eagerZeroedThick or lazyZeroedThick."""

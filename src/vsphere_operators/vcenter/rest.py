@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -41,7 +42,7 @@ class Rest:
             await asyncio.shield(login)
         except asyncio.CancelledError:
             # A session whose key nobody knows cannot be ended: so the answer is waited for.
-            await asyncio.wait([login], timeout=LOGOUT_SECONDS)
+            await asyncio.wait([login], timeout=2 * LOGOUT_SECONDS)
             if not login.cancel() and login.exception() is None:
                 await self.logout()
             raise
@@ -75,20 +76,23 @@ class Rest:
         for start in starts:
             wanted = [{"id": ref, "type": kind} for ref in refs[start : start + OBJECTS_PER_CALL]]
             path = f"{TAGGING}/tag-association?~action=list-attached-tags-on-objects"
-            for row in await self.call("POST", path, {"object_ids": wanted}) or ():
-                if row.get("tag_ids"):
-                    found[str(row["object_id"]["id"])] = tuple(row["tag_ids"])
+            with understood("which tags are attached"):
+                for row in await self.call("POST", path, {"object_ids": wanted}) or ():
+                    if row.get("tag_ids"):
+                        found[str(row["object_id"]["id"])] = tuple(row["tag_ids"])
         return found
 
     async def tags(self, ids: Sequence[str]) -> dict[str, tuple[str, str]]:
         """Name and category's id of each tag that still exists."""
         answers = await at_once(ids, lambda id: self.one("tag", id))
-        return {id: (str(tag["name"]), str(tag["category_id"])) for id, tag in zip(ids, answers, strict=True) if tag}
+        with understood("the tags"):
+            return {id: (str(tag["name"]), str(tag["category_id"])) for id, tag in zip(ids, answers, strict=True) if tag}
 
     async def categories(self, ids: Sequence[str]) -> dict[str, str]:
         """The name of each category that still exists."""
         answers = await at_once(ids, lambda id: self.one("category", id))
-        return {id: str(category["name"]) for id, category in zip(ids, answers, strict=True) if category}
+        with understood("the categories of tags"):
+            return {id: str(category["name"]) for id, category in zip(ids, answers, strict=True) if category}
 
     async def one(self, what: str, id: str) -> Any:
         """A tag or a category; None when it is gone, or not for our eyes."""
@@ -111,6 +115,15 @@ class Rest:
         if status < 300:
             return answer.get("value") if isinstance(answer, dict) else answer
         raise meaning_of(status)(f"{doing} at {self.soap.address.host}: HTTP {status}{words_in(answer)}")
+
+
+@contextmanager
+def understood(what: str) -> Iterator[None]:
+    """Around the reading of an answer: one of another form is said to be one."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise Rejected(f"the REST endpoint's answer about {what} has a form that nobody here knows: {type(error).__name__}") from error
 
 
 class Forbidden(Denied):

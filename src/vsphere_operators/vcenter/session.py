@@ -15,6 +15,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
 from pyVmomi import vim
@@ -30,6 +31,7 @@ WINDOW_SECONDS = 180.0  # vCenter's default: 5 failures in 180 s lock an account
 SAME_AGAIN_SECONDS = 185.0
 MOST_FAILURES = 3
 UNREADABLE_AGAIN_SECONDS = 10.0
+OLD_SESSION_SECONDS = 2.0
 KEEP_ALIVE_SECONDS = 300.0  # an idle session ends after 30 minutes
 
 
@@ -145,8 +147,15 @@ class Session:
             raise WrongLogin(self.refusal(credentials, self.said), fault="InvalidLogin", again_in_seconds=wait)
 
     def failed_login(self, credentials: Credentials | None = None) -> None:
-        """Count a login that vCenter refused elsewhere, such as over REST, since it counts for the same lock."""
-        self.budget.failed(credentials or self.tried or Credentials())
+        """Count a login that vCenter refused elsewhere, such as over REST, since it counts for the same lock.
+
+        Credentials that were accepted here stay acceptable here: an endpoint that refuses them by itself must not keep us out.
+        """
+        refused = credentials or self.tried or Credentials()
+        if self.logged_in and refused == self.tried:
+            self.budget.failures.append(self.clock())
+        else:
+            self.budget.failed(refused)
 
     async def failure_of(self, credentials: Credentials) -> VCenterError | None:
         """Log in; what went wrong, without a secret in it, and without the chain of errors behind it, which may have one."""
@@ -163,6 +172,7 @@ class Session:
 
     async def sign_in(self, credentials: Credentials) -> None:
         """The call that suits the credentials, without the old cookie: on a session that still lives, vCenter answers InvalidLogin."""
+        await self.end_old()
         self.soap.forget()
         await self.soap.present(credentials.certificate_file, credentials.key_file, credentials.pem)
         # A stub of its own, for the token would go along with every call that others make meanwhile.
@@ -175,6 +185,18 @@ class Session:
             await manager.LoginExtensionByCertificate(credentials.extension_key)
         else:
             await manager.Login(credentials.username, credentials.password)
+
+    async def end_old(self) -> None:
+        """End what may be left of the last session: if it was refused in one place only, nobody would ever end it later."""
+        if not self.generation or not self.soap.cookie:
+            return
+        with suppress(VCenterError, TimeoutError):
+            async with asyncio.timeout(OLD_SESSION_SECONDS):
+                await (await self.soap.content()).sessionManager.Logout()
+
+    async def check(self) -> None:
+        """Ask, where everybody may ask, whether the session lives; a dead one is renewed."""
+        await self.call(lambda: self.instance.CurrentTime())
 
     def refusal(self, credentials: Credentials, said: str) -> str:
         """What a person has to know about a wrong login; without the seconds until the next, since it is shown in every status."""

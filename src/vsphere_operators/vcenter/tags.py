@@ -117,7 +117,7 @@ class Tags:
             tags = await rest.tags(sorted({id for ids in attached.values() for id in ids}))
             categories = await rest.categories(sorted({category for _, category in tags.values()}))
         words = {id: f"{categories[category]}:{name}" for id, (name, category) in tags.items() if category in categories}
-        return {ref: tuple(sorted(words[id] for id in ids if id in words)) for ref, ids in attached.items()}
+        return {ref: tuple(sorted({words[id] for id in ids if id in words})) for ref, ids in attached.items()}
 
     def learn(self, found: dict[str, tuple[str, ...]]) -> None:
         """Take what was read, but for hosts that left meanwhile, and tell whose tags differ."""

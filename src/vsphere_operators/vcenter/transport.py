@@ -24,7 +24,7 @@ import msgspec
 from pyVmomi import SoapAdapter, VmomiSupport, vim
 from yarl import URL
 
-from .faults import CertificateRefused, NotAuthenticated, Rejected, Unreachable, VCenterError, from_fault, from_text
+from .faults import CertificateRefused, Denied, NotAuthenticated, Rejected, TimedOut, Unreachable, VCenterError, from_fault, from_text
 
 # vSphere 7.0: older servers are out of support, and newer ones answer in this version's words.
 API_VERSION = "vim.version.v7_0"
@@ -171,7 +171,7 @@ class Soap:
                     self.keep_cookie(response.headers.getall("Set-Cookie", []))
                 return response.status, answer
         except FAILURES as error:
-            raise self.in_our_words(error, method) from error
+            raise await self.failure(error, method) from error
 
     async def whole(self, response: aiohttp.ClientResponse, method: str) -> bytes:
         """The body, unless it is larger than we are willing to hold."""
@@ -195,8 +195,10 @@ class Soap:
         doing = f"{method} at {self.address.host}"
         if status == 500 and b"Envelope" in answer[:500]:
             return self.fault_of(answer, doing)
-        if status in (401, 403):
-            return NotAuthenticated(f"{doing}: HTTP {status}")
+        if status == 401:
+            return NotAuthenticated(f"{doing}: HTTP 401")
+        if status == 403:
+            return Denied(f"{doing}: HTTP 403; something between here and the vCenter, or the vCenter itself, does not let this call pass")
         said = f"it answered HTTP {status}"
         if status == 404:
             return Unreachable(f"{doing}: {said}: nothing at this address speaks the vSphere API; is it a vCenter?")
@@ -230,15 +232,22 @@ class Soap:
                 return response.status, decoded(answer)
         except FAILURES as error:
             outcome = "Unreachable"
-            raise self.in_our_words(error, method) from error
+            raise await self.failure(error, method) from error
         finally:
             self.meter.called(method, outcome, time.monotonic() - started)
+
+    async def failure(self, error: Exception, method: str) -> VCenterError:
+        """What a failure means; after a refused certificate the CA bundle is read again, since that is where people mend it."""
+        meant = self.in_our_words(error, method)
+        if isinstance(meant, CertificateRefused):
+            await self.hang_up()
+        return meant
 
     def in_our_words(self, error: Exception, method: str) -> VCenterError:
         """A failure of aiohttp, the socket or TLS as what it means and what to do."""
         where = f"vCenter {self.address.host}"
         if isinstance(error, TimeoutError):
-            return Unreachable(f"{where} did not answer {method} in time")
+            return TimedOut(f"{where} did not answer {method} in time")
         if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError | ssl.SSLError):
             return CertificateRefused(f"{where}: its certificate is not accepted: {why_refused(error, self.address)}")
         if isinstance(error, aiohttp.ClientConnectorDNSError):

@@ -5,7 +5,7 @@
       |         no answer: again after 1, 2, 4... 15 s
       +-------- a refused password: when the credentials change, or when the budget allows
 
-What is `problem`?  What a person should read when the answers cannot be trusted. It is set when vCenter has been silent for longer than
+What is `problem`?  What a person should read when the answers cannot be trusted. It is set when failures have lasted longer than
     GRACE_SECONDS, so that a restart of one of its services, or a session that an administrator ended, is not shown on every object.
 What stays during an outage?  The inventory as it was last seen. Whoever shows it, shows `problem` with it.
 """
@@ -16,6 +16,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import NoReturn, Protocol
 
 from .collector import Collector, UpdateMeter
@@ -28,6 +29,8 @@ from .tags import Tags
 from .transport import Address, Log, Meter, Soap
 
 GRACE_SECONDS = 10.0
+# An open wait is answered every 15 s, so this is a silence that has an end already known to be late.
+SILENCE_SECONDS = 40.0
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 15.0
 
@@ -55,12 +58,15 @@ class VCenter:
         self.soap = Soap(address, meter)
         self.session = Session(self.soap, credentials, log)
         self.inventory = Inventory(name)
-        self.collector = Collector(self.soap, self.session, self.inventory, log, meter, loaded=self.heard)
+        self.collector = Collector(self.soap, self.session, self.inventory, log, meter, loaded=self.heard, answered=self.heard)
         self.disks = Disks(self.soap, self.session, self.inventory, log, interval_seconds=disk_interval_seconds)
         self.tags = Tags(self.soap, self.session, credentials, self.inventory, log, interval_seconds=tag_interval_seconds)
         self.loaded = False
         self.problem: VCenterError | None = None
         self.failures = 0
+        self.failing_since: float | None = None
+        self.true_until = datetime.now(UTC)
+        """Until when the answers were true; of meaning only beside `problem`."""
         self.listeners: list[Callable[[], None]] = []
         """Called when `loaded` or `problem` changed: every answer may be another one now."""
 
@@ -68,7 +74,7 @@ class VCenter:
         """Live until cancelled, then log out; nothing that vCenter does ends it."""
         try:
             async with asyncio.TaskGroup() as group:
-                for life in (self.stay_connected, self.session.keep_alive, self.disks.run, self.tags.run):
+                for life in (self.stay_connected, self.follow_credentials, self.session.keep_alive, self.disks.run, self.tags.run):
                     group.create_task(self.for_ever(life))
         finally:
             await self.session.logout()
@@ -81,10 +87,19 @@ class VCenter:
                 await life()
             except Exception as error:
                 self.log.error("unexpected error, beginning anew", vCenter=self.name, error=error)
-                self.failed(
-                    Unreachable(f"an answer of vCenter {self.name} could not be understood: {type(error).__name__}; the log has more")
-                )
                 await asyncio.sleep(LONGEST_PAUSE_SECONDS)
+
+    async def follow_credentials(self) -> NoReturn:
+        """A session that lives is exchanged when the credentials change: whoever gives us another account means it from now on."""
+        while True:
+            await self.session.credentials_changed()
+            try:
+                if self.session.logged_in:
+                    self.log.info("the credentials changed, logging in anew", vCenter=self.name)
+                await self.session.renew(self.session.generation)
+            except VCenterError as error:
+                self.failed(error)
+                await asyncio.sleep(FIRST_PAUSE_SECONDS)
 
     async def stay_connected(self) -> NoReturn:
         """Follow the inventory, and start again after each failure."""
@@ -99,13 +114,20 @@ class VCenter:
             except VCenterError as error:
                 self.failed(error)
                 await self.pause(error)
+            except Exception as error:
+                words = f"an answer of vCenter {self.name} could not be understood: {type(error).__name__}; the manager's log has more"
+                self.failed(Unreachable(words))
+                self.log.error("unexpected error, loading the inventory anew", vCenter=self.name, error=error)
+                await asyncio.sleep(LONGEST_PAUSE_SECONDS)
 
     async def renew(self, generation: int, cause: VCenterError) -> None:
         """The session died: log in again at once, but with a pause where vCenter forgets sessions as fast as it gives them."""
         self.log.info("the session ended on the server, logging in again", vCenter=self.name)
         if self.failures:
+            self.failed(cause)
             await self.pause(cause)
-        self.failures += 1
+        else:
+            self.failures = 1
         try:
             await self.session.renew(generation)
         except VCenterError as error:
@@ -123,7 +145,7 @@ class VCenter:
 
     def heard(self) -> None:
         """The inventory is loaded and true."""
-        self.failures = 0
+        self.failures, self.failing_since = 0, None
         if self.loaded and self.problem is None:
             return
         if self.problem is not None:
@@ -134,12 +156,16 @@ class VCenter:
     def failed(self, error: VCenterError) -> None:
         """No answer, or a refusal; it becomes the problem of every object when it has lasted, or when nothing was ever heard."""
         self.failures += 1
-        lasting = not self.loaded or self.silent_seconds > GRACE_SECONDS or isinstance(error, WrongLogin)
-        if not lasting:
+        if self.failing_since is None:
+            self.failing_since = self.clock()
+        lasting = self.clock() - self.failing_since > GRACE_SECONDS or self.silent_seconds > SILENCE_SECONDS
+        if self.loaded and not lasting and not isinstance(error, WrongLogin):
             self.log.debug("vCenter did not answer, trying again", vCenter=self.name, error=error)
             return
         if self.problem is None or str(self.problem) != str(error):
             self.log.error("vCenter does not answer; what is known of it may be out of date", vCenter=self.name, error=error)
+            if self.problem is None:
+                self.true_until = datetime.now(UTC) - timedelta(seconds=self.silent_seconds)
             self.problem = error
             self.tell()
 

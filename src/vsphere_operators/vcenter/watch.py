@@ -34,6 +34,8 @@ class Limits:
     objects: int = 100
     """In one answer: some milliseconds of work, then the loop serves others."""
     close_seconds: float = 3.0
+    reload_seconds: float = 30.0
+    """What is lost twice in this time is not read again at once."""
 
 
 class Watch:

@@ -1,0 +1,1 @@
+"""The decisions of VmGroup, without any I/O; docs/designs/vmgroup.md has the argument behind them."""

@@ -1,0 +1,81 @@
+"""What may still be under way for a record: the part of the truth that no VM shows.
+
+Who dies after sending a clone leaves no trace but a task on the template, which does not tell the name of the clone. So a clone of that
+template that no record accounts for counts as this one; and where there is none, some seconds must pass before that means anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Literal
+
+from msgspec import Struct
+
+from .model import Flight, Record
+
+QUIET_SECONDS = 10.0
+"""What vCenter has not begun so long after the sender died or gave up, it will not begin; and a VM is seen so soon after its task's end."""
+
+
+class CloneTask(Struct, frozen=True, kw_only=True):
+    """A clone task in the inventory; times are of our own clock."""
+
+    ref: str
+    template: str
+    state: Literal["running", "success", "error"]
+    seen_at_seconds: float = 0.0
+    """When the inventory first showed it."""
+    ended_at_seconds: float = 0.0
+    """When the inventory showed its end."""
+
+
+class Sent(Struct, frozen=True, kw_only=True):
+    """What this process last did for a record."""
+
+    attempt: int
+    """Of the record; once the record has another, this is void."""
+    outcome: Literal["unsent", "answered", "refused", "unanswered"]
+    """Stored only; a task came back; vCenter said no; no answer came."""
+    task: str = ""
+    at_seconds: float = 0.0
+
+
+def flight_of(
+    record: Record, tasks: Collection[CloneTask], accounted: Collection[str], sent: Sent | None, watching_since: float, now: float
+) -> Flight:
+    """The flight of a record that has no VM.
+
+    `accounted` are the tasks that the records of any group name, or their Sent. `watching_since` is when the inventory was last loaded;
+    times are seconds of one clock.
+    """
+    known = sent if sent is not None and sent.attempt == record.attempt else None
+    since = max(watching_since, known.at_seconds if known else 0.0)
+    if record.state == "Present" or (known and known.outcome == "refused"):
+        return Flight.OVER
+    if task := (known.task if known else "") or record.task:
+        return of_task(next((each for each in tasks if each.ref == task), None), since, now)
+    if known and known.outcome == "unsent":
+        return Flight.UNSENT
+    candidates = [each for each in tasks if may_be(record, each, accounted, since)]
+    if any(each.state == "running" for each in candidates):
+        return Flight.RUNNING
+    return settled(max([since, *(each.ended_at_seconds for each in candidates)]), now)
+
+
+def may_be(record: Record, task: CloneTask, accounted: Collection[str], since: float) -> bool:
+    """Whether a task may be the clone of this record; one that began later than ours could have, is not."""
+    return task.template == record.template and task.ref not in accounted and task.seen_at_seconds <= since + QUIET_SECONDS
+
+
+def of_task(task: CloneTask | None, since: float, now: float) -> Flight:
+    """The flight of a record whose task is known; one that the inventory does not have is too new, or long forgotten."""
+    if task is None:
+        return settled(since, now)
+    if task.state == "running":
+        return Flight.RUNNING
+    return Flight.OVER if task.state == "error" else settled(max(since, task.ended_at_seconds), now)
+
+
+def settled(since: float, now: float) -> Flight:
+    """Whether enough time passed."""
+    return Flight.OVER if now - since >= QUIET_SECONDS else Flight.UNKNOWN

@@ -1,0 +1,92 @@
+"""What the world of world.py is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from vsphere_operators.vmgroup.flight import Sent
+from vsphere_operators.vmgroup.marks import Group, Mark, mark_of, owned_by
+from vsphere_operators.vmgroup.model import Power, Record, Trouble, Wish
+
+GROUP = Group(cluster="c1", namespace="team-a", name="web", uid="uid-1")
+
+
+@dataclass
+class Machine:
+    ref: str
+    shown_name: str
+    folder: str
+    instance_uuid: str
+    options: dict[str, str]
+    power: Power = "poweredOn"
+    cpus: int = 1
+    memory_mb: int = 1024
+    disks: tuple[str, ...] = ()
+    broken: bool = False
+    visible_at: float = 0.0
+
+    @property
+    def mark(self) -> Mark | None:
+        return mark_of(self.options)
+
+    @property
+    def is_ours(self) -> bool:
+        return owned_by(self.mark, self.instance_uuid, GROUP)
+
+
+@dataclass
+class Call:
+    """A clone, from the wire to its end."""
+
+    record: Record
+    wish: Wish
+    begins_at: float
+    ref: str
+    ends_at: float
+    fails: bool
+    sight_seconds: float
+    is_person: bool = False
+    state: Literal["wire", "running", "success", "error"] = "wire"
+    ended_at: float = 0.0
+
+
+@dataclass
+class Job:
+    """Any other task, on one VM."""
+
+    kind: type
+    machine: Machine
+    ends_at: float
+    fails: bool
+    size: tuple[int, int] = (0, 0)
+
+
+@dataclass
+class Chance:
+    """What befalls the next call."""
+
+    seconds: float = 1.0
+    fails: bool = False
+    late_seconds: float = 0.0
+    sight_seconds: float = 0.0
+    answer_is_lost: bool = False
+
+
+@dataclass
+class Stored:
+    """The object in the API server."""
+
+    version: int
+    wish: Wish
+    records: tuple[Record, ...] = ()
+
+
+@dataclass
+class Manager:
+    """What a process knows; all of it ends with the process."""
+
+    view: Stored
+    watching_since: float
+    sent: dict[str, Sent] = field(default_factory=dict)
+    troubles: dict[str, tuple[Trouble, float]] = field(default_factory=dict)

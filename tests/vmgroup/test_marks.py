@@ -1,0 +1,94 @@
+"""Whose VM, and whose folder."""
+
+from __future__ import annotations
+
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from vsphere_operators.vmgroup.folder import Claim, refusal, rival
+from vsphere_operators.vmgroup.marks import Group, Mark, fingerprint, instance_uuid_of, is_genuine, mark_of, options_of, owned_by
+
+GROUP = Group(cluster="c1", namespace="a", name="b-c", uid="uid-1")
+OTHER = Group(cluster="c1", namespace="a-b", name="c", uid="uid-2")
+MARK = Mark(group=GROUP, replica="web-replica-abcdefgh", slot=4, fingerprint="f1")
+UUID_1 = instance_uuid_of("uid-1", "web-replica-abcdefgh")
+
+
+def test_the_mark_on_the_wire_is_what_older_managers_wrote() -> None:
+    assert options_of(MARK) == {
+        "vsphere-operators.cluster": "c1",
+        "vsphere-operators.namespace": "a",
+        "vsphere-operators.name": "b-c",
+        "vsphere-operators.uid": "uid-1",
+        "vsphere-operators.replica": "web-replica-abcdefgh",
+        "vsphere-operators.slot": "4",
+        "vsphere-operators.fingerprint": "f1",
+    }
+    assert UUID_1 == "adfcf8db-088d-5543-877a-8ab3eb287954"
+
+
+words = st.text(min_size=1, max_size=20)
+
+
+@given(words, words, words, words, words, st.integers(0, 10**6), words)
+def test_a_mark_comes_back_as_it_went(cluster: str, namespace: str, name: str, uid: str, replica: str, slot: int, made_from: str) -> None:
+    mark = Mark(group=Group(cluster=cluster, namespace=namespace, name=name, uid=uid), replica=replica, slot=slot, fingerprint=made_from)
+    assert mark_of({"guestinfo.x": "y", **options_of(mark)}) == mark
+    assert UUID(instance_uuid_of(uid, replica)).version == 5
+
+
+@pytest.mark.parametrize("key", sorted(options_of(MARK)))
+def test_a_mark_of_which_a_part_is_missing_is_none(key: str) -> None:
+    assert mark_of({each: value for each, value in options_of(MARK).items() if each != key}) is None
+
+
+@pytest.mark.parametrize("slot", ["", "-1", "x", "1.0", "²"])
+def test_a_slot_that_is_no_number_is_no_mark(slot: str) -> None:
+    assert mark_of({**options_of(MARK), "vsphere-operators.slot": slot}) is None
+
+
+def test_ours_is_mark_and_instance_uuid_together() -> None:
+    assert owned_by(MARK, UUID_1, GROUP)
+    assert owned_by(MARK, UUID_1.upper(), GROUP)
+    assert not owned_by(MARK, str(uuid4()), GROUP), "a copy that a person made"
+    assert not owned_by(None, UUID_1, GROUP), "the mark was taken away"
+    assert not owned_by(MARK, UUID_1, OTHER)
+    assert not owned_by(MARK, UUID_1, replace(GROUP, cluster="c2"))
+    assert not owned_by(MARK, UUID_1, replace(GROUP, uid="uid-3")), "the group was deleted and made again"
+    assert not is_genuine(replace(MARK, replica="another"), UUID_1)
+
+
+def test_fingerprints_tell_their_parts_apart() -> None:
+    assert len({fingerprint("t"), fingerprint("t", ""), fingerprint("", "t"), fingerprint("t", "linked"), fingerprint("tl", "inked")}) == 5
+    assert fingerprint("t", "linked") == fingerprint("t", "linked")
+
+
+FIRST = Claim(group=GROUP, folder="/DC0/vm/vm-operator/a-b-c", created="2026-01-01T00:00:00Z")
+SECOND = Claim(group=OTHER, folder="/DC0/vm/vm-operator/a-b-c", created="2026-01-02T00:00:00Z")
+
+
+def test_of_two_groups_of_one_folder_the_second_is_told_of_the_first() -> None:
+    both = (FIRST, SECOND)
+    assert rival(FIRST, (), both) is None
+    assert rival(SECOND, (), both) == GROUP
+    assert rival(SECOND, (), (SECOND,)) is None, "the first is gone"
+    assert rival(replace(SECOND, folder="/DC0/vm/vm-operator/x"), (), both) is None
+    words = refusal(FIRST.folder, GROUP)
+    assert 'VmGroup "b-c" in namespace "a"' in words
+    assert FIRST.folder in words
+
+
+def test_of_the_same_second_exactly_one_owns() -> None:
+    twin = replace(SECOND, created=FIRST.created)
+    assert [rival(each, (), (FIRST, twin)) for each in (FIRST, twin)] == [None, GROUP]
+
+
+def test_vms_inside_prove_more_than_age() -> None:
+    foreign = Group(cluster="c2", namespace="a", name="b-c", uid="uid-9")
+    assert rival(FIRST, (OTHER,), (FIRST, SECOND)) == OTHER
+    assert rival(FIRST, (foreign,), (FIRST,)) == foreign
+    assert rival(SECOND, (OTHER, GROUP), (FIRST, SECOND)) is None

@@ -1,0 +1,60 @@
+"""Names that vCenter takes, for any group."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vsphere_operators.vmgroup.names import folder_name, length, new_replica_name, replica_name
+
+ANY = st.text(max_size=320)
+
+
+def test_ordinary_names_are_those_of_the_contract() -> None:
+    assert folder_name("default", "vg-1") == "default-vg-1"
+    assert replica_name("vg-1", "lbzgbaic") == "vg-1-replica-lbzgbaic"
+    assert folder_name("a", "b-c") == folder_name("a-b", "c") == "a-b-c"
+    assert length("a%b/c\\") == 12
+
+
+@pytest.mark.parametrize("name", ["x" * 253, "../../x", "*", "%2f", "a\nb", "\U0001f600", "\ud800", " ", "", "a/b"])
+def test_hostile_names_become_plain_ones(name: str) -> None:
+    for made in (folder_name("ns", name), replica_name(name, "abcdefgh")):
+        assert re.fullmatch("[ -~]+", made)
+        assert not set(made) & set("%/\\")
+        assert length(made) <= 80
+        assert made == made.strip()
+
+
+def test_long_names_are_stable_and_differ_where_the_end_differs() -> None:
+    one, two = "x" * 200 + "1", "x" * 200 + "2"
+    assert folder_name("ns", one) == folder_name("ns", one)
+    assert folder_name("ns", one) != folder_name("ns", two)
+    assert replica_name(one, "abcdefgh") != replica_name(two, "abcdefgh")
+    assert folder_name("ns", one) == f"ns-{'x' * 66}-a246133238"
+    assert len(replica_name("x" * 63, "abcdefgh")) == 80
+    assert replica_name("x" * 63, "abcdefgh").startswith("x" * 63 + "-replica-")
+
+
+@given(ANY, ANY)
+def test_any_name_fits_and_says_what_it_is(namespace: str, name: str) -> None:
+    assert 0 < length(folder_name(namespace, name)) <= 80
+    assert re.fullmatch(r"[ -~]+-replica-[a-z]{8}", replica_name(name, "abcdefgh"))
+
+
+@given(ANY, ANY)
+def test_different_texts_have_different_names(one: str, two: str) -> None:
+    assert (folder_name("", one) == folder_name("", two)) == (one == two)
+
+
+def test_a_new_name_is_drawn_until_it_is_free() -> None:
+    drawn = random.Random(1)
+    first = new_replica_name("web", drawn.choice, ())
+    again = new_replica_name("web", random.Random(1).choice, {first})
+    assert re.fullmatch("web-replica-[a-z]{8}", first)
+    assert re.fullmatch("web-replica-[a-z]{8}", again)
+    assert first != again

@@ -9,6 +9,7 @@ from .kinds.fcdinfo import FCDInfoController
 from .kinds.hostinfo import HostInfoController
 from .kinds.mycustomresource import MyCustomResourceController
 from .kinds.vminfo import VMInfoController
+from .placing import placing
 from .settings import Settings
 
 
@@ -18,6 +19,7 @@ def build(manager: Manager, settings: Settings) -> None:
     manager.add(HostInfoController(vcenters))
     manager.add(VMInfoController(vcenters))
     manager.add(FCDInfoController(vcenters, manager.cache))
+    manager.add(placing(manager, vcenters, settings))
     manager.add(MyCustomResourceController(manager.cache))
 
 

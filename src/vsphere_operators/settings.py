@@ -21,6 +21,7 @@ from kubewright.command import ManagerFlags
 from kubewright.errors import ConfigError
 from kubewright.flags import Duration, FlagError, flag, in_words, variable
 
+from .gpusettings import GPUFlags
 from .vcenter.credentials import Credentials, CredentialSource, DirectoryCredentials, FixedCredentials
 from .vcenter.transport import Address
 from .vcenterfile import Defaults, Entry, Namespaces, address, read
@@ -221,6 +222,7 @@ class Settings(ManagerFlags):
     stats_change_percent: float = flag("stats-change-percent", 5.0, "How far usage moves, in percent of the total, to be written at once.")
     disk_refresh_seconds: Duration = flag("disk-refresh-interval", 60.0, "How often First Class Disks are listed anew.")
     tag_refresh_seconds: Duration = flag("tag-refresh-interval", 300.0, "How often the tags of hosts are read anew.")
+    gpu: GPUFlags = field(default_factory=GPUFlags)
     environment: Environment = field(default_factory=Environment)
 
     def __post_init__(self) -> None:

@@ -46,7 +46,7 @@ async def test_the_generated_role_is_enough_and_everything_is_done_under_it(
     } | ({("create", "leases", "")} & what)
 
 
-FOLLOWED = ("mycustomresources", "pods", "hostinfoes", "vminfoes", "fcdinfoes", "persistentvolumes")
+FOLLOWED = ("mycustomresources", "pods", "hostinfoes", "vminfoes", "fcdinfoes", "gpuinfoes", "nodes", "persistentvolumes")
 
 
 def events(plane: ControlPlane, namespace: str) -> list[str]:
@@ -57,7 +57,8 @@ FORBIDDEN = [
     ("get", "secrets"),
     ("list", "secrets"),
     ("get", "configmaps"),
-    ("list", "nodes"),
+    ("patch", "nodes"),
+    ("delete", "nodes"),
     ("create", "pods"),
     ("delete", "pods"),
     ("create", "pods/exec"),

@@ -16,7 +16,7 @@ from simulator import VCenter
 from truth import Truth
 from vsphere_operators.vcenter.faults import Denied, NotAuthenticated, NotFound, Unreachable
 from vsphere_operators.vcenter.inventory import Change, Inventory
-from vsphere_operators.vcenter.model import Entity, Host, HostStats, Machine
+from vsphere_operators.vcenter.model import Entity, GraphicsDevice, Host, HostStats, Machine
 from vsphere_operators.vcenter.updates import ObjectUpdate, UpdateSet
 from vsphere_operators.vcenter.watch import Limits, Watch
 
@@ -50,10 +50,11 @@ HOST_FIELDS = {
     "cpu_cores": "summary.hardware.numCpuCores", "memory_bytes": "summary.hardware.memorySize", "vendor": "summary.hardware.vendor",
     "model": "summary.hardware.model", "version": "summary.config.product.version", "build": "summary.config.product.build",
     "stats.cpu_usage_mhz": "summary.quickStats.overallCpuUsage", "stats.memory_usage_mb": "summary.quickStats.overallMemoryUsage",
+    "vgpu_types": "config.sharedPassthruGpuTypes",
 }  # fmt: skip
 MACHINE_FIELDS = {
     "name": "name", "parent": "parent", "host": "runtime.host", "connection": "runtime.connectionState", "power": "runtime.powerState",
-    "is_template": "config.template", "bios_uuid": "config.uuid",
+    "is_template": "config.template", "bios_uuid": "config.uuid", "config_version": "config.changeVersion",
     "instance_uuid": "config.instanceUuid", "configured_guest": "config.guestId",
     "hardware_version": "config.version", "cpus": "summary.config.numCpu", "memory_mb": "summary.config.memorySizeMB",
     "cpu_reservation_mhz": "summary.config.cpuReservation", "memory_reservation_mb": "summary.config.memoryReservation",
@@ -74,6 +75,11 @@ def expected(item: Host | Machine, properties: dict[str, str], told: dict[str, A
     blank = flat(type(item)(ref=""))
     fields = {name: shown(told[path], blank[name]) for name, path in properties.items()}
     fields["attributes"] = {attributes[each.key]: each.value for each in told["customValue"] or ()}
+    if "config.graphicsInfo" in told:
+        fields["graphics"] = tuple(
+            GraphicsDevice(each.deviceName, each.pciId, each.graphicsType, each.memorySizeInKB, plain(each.vm))
+            for each in told["config.graphicsInfo"] or ()
+        )
     if "guest.net" in told:
         fields["ip_addresses"] = tuple(address for card in told["guest.net"] or () for address in card.ipAddress)
     return fields
@@ -86,7 +92,7 @@ async def test_everything_is_loaded_as_pyvmomi_itself_reads_it(follower: Followe
     await eventually(lambda: inventory.machine("DC0_H0_VM0").attributes)
     async with Truth(simulator) as truth:
         names = {each.key: each.name for each in await asyncio.to_thread(lambda: truth.content.customFieldsManager.field)}
-        hosts = await truth.all(vim.HostSystem, [*HOST_FIELDS.values(), "customValue"])
+        hosts = await truth.all(vim.HostSystem, [*HOST_FIELDS.values(), "customValue", "config.graphicsInfo"])
         machines = await truth.all(vim.VirtualMachine, [*MACHINE_FIELDS.values(), "customValue", "guest.net"])
         assert {ref: flat(host) for ref, host in inventory.hosts.items()} == {
             each["obj"]._moId: expected(Host(ref=""), HOST_FIELDS, each, names) for each in hosts

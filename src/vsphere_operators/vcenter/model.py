@@ -63,6 +63,18 @@ class HostStats(Struct, frozen=True, kw_only=True):
     memory_usage_mb: int | None = None
 
 
+class GraphicsDevice(Struct, frozen=True, gc=False):
+    """A graphics device of a host."""
+
+    name: str = ""
+    pci_id: str = ""
+    type: str = ""
+    """sharedDirect carries vGPUs, direct is passed through as a whole; there are also basic and shared."""
+    memory_kb: int = 0
+    vms: tuple[str, ...] = ()
+    """References of the VMs that use it."""
+
+
 class Host(Entity, frozen=True, kw_only=True):
     """An ESXi host; `parent` is its Compute."""
 
@@ -79,6 +91,9 @@ class Host(Entity, frozen=True, kw_only=True):
     boot_time: datetime | None = None
     attributes: dict[str, str] = {}
     """Custom attributes by name."""
+    graphics: tuple[GraphicsDevice, ...] = ()
+    vgpu_types: tuple[str, ...] = ()
+    """Profiles that it offers, such as grid_a100-10c."""
     stats: HostStats = HostStats()
 
 
@@ -88,6 +103,18 @@ class MachineStats(Struct, frozen=True, kw_only=True):
     cpu_usage_mhz: int | None = None
     cpu_demand_mhz: int | None = None
     guest_memory_mb: int | None = None
+
+
+class PassedDevice(Struct, frozen=True, gc=False):
+    """A vGPU, or a PCI device of the host, that was given to a VM."""
+
+    vgpu: str = ""
+    """The profile of a vGPU, "" for a whole device."""
+    name: str = ""
+    pci_id: str = ""
+    """"" where the host chooses the device when the VM starts."""
+    vendors: tuple[int, ...] = ()
+    """PCI vendor ids that it has, or may have."""
 
 
 class Machine(Entity, frozen=True, kw_only=True):
@@ -123,6 +150,8 @@ class Machine(Entity, frozen=True, kw_only=True):
     ip_addresses: tuple[str, ...] = ()
     """All of guest.net, in the order that Tools report."""
     attributes: dict[str, str] = {}
+    config_version: str = ""
+    """config.changeVersion: moves with every change of its configuration."""
     stats: MachineStats = MachineStats()
 
 

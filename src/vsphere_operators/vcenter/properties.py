@@ -13,7 +13,19 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct, structs
 
-from .model import Compute, Datacenter, Datastore, Folder, Host, HostStats, Machine, MachineStats, ResourcePool, Task
+from .model import (
+    Compute,
+    Datacenter,
+    Datastore,
+    Folder,
+    GraphicsDevice,
+    Host,
+    HostStats,
+    Machine,
+    MachineStats,
+    ResourcePool,
+    Task,
+)
 from .updates import TYPE, ObjectUpdate, Ref, Value
 
 Item: TypeAlias = Host | Machine | Datastore | Compute | ResourcePool | Folder | Datacenter | Task
@@ -100,6 +112,31 @@ def user(value: Value) -> str:
     return text(value.get("userName")) if isinstance(value, dict) else ""
 
 
+def words(value: Value) -> tuple[str, ...]:
+    """Some strings."""
+    return tuple(text(each) for each in many(value))
+
+
+def digits(value: Value) -> int:
+    """A whole number inside a data object, where it is text."""
+    return int(text(value) or 0)
+
+
+def graphics(value: Value) -> tuple[GraphicsDevice, ...]:
+    """config.graphicsInfo of a host."""
+    return tuple(
+        GraphicsDevice(
+            text(each.get("deviceName")),
+            text(each.get("pciId")),
+            text(each.get("graphicsType")),
+            digits(each.get("memorySizeInKB")),
+            refs(each.get("vm")),
+        )
+        for each in many(value)
+        if isinstance(each, dict)
+    )
+
+
 Convert: TypeAlias = Callable[[Value], object]
 Row: TypeAlias = tuple[str, str, Convert]
 
@@ -171,6 +208,8 @@ HOST = sort(
         ("summary.config.product.version", "version", word),
         ("summary.config.product.build", "build", word),
         ("customValue", "attributes", attributes),
+        ("config.graphicsInfo", "graphics", graphics),
+        ("config.sharedPassthruGpuTypes", "vgpu_types", words),
     ),
     {"summary.quickStats.overallCpuUsage": "cpu_usage_mhz", "summary.quickStats.overallMemoryUsage": "memory_usage_mb"},
 )
@@ -201,6 +240,7 @@ MACHINE = sort(
         ("summary.guest.ipAddress", "ip_address", text),
         ("guest.net", "ip_addresses", addresses),
         ("customValue", "attributes", attributes),
+        ("config.changeVersion", "config_version", text),
     ),
     {
         "summary.quickStats.overallCpuUsage": "cpu_usage_mhz",

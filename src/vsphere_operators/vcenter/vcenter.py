@@ -21,9 +21,11 @@ from typing import NoReturn, Protocol
 
 from .collector import Collector, UpdateMeter
 from .credentials import CredentialSource
+from .devices import Devices
 from .disks import Disks
 from .faults import NotAuthenticated, Unreachable, VCenterError, WrongLogin
 from .inventory import Inventory
+from .scheduled import Scheduled
 from .session import Session
 from .tags import Tags
 from .transport import Address, Log, Meter, Soap
@@ -40,7 +42,7 @@ class VCenterMeter(Meter, UpdateMeter, Protocol):
 
 
 class VCenter:
-    """One vCenter; `inventory`, `disks` and `tags` answer from memory while `run` keeps them true."""
+    """One vCenter; `inventory`, `disks`, `tags`, `devices` and `scheduled` answer from memory while `run` keeps them true."""
 
     def __init__(
         self,
@@ -61,6 +63,8 @@ class VCenter:
         self.collector = Collector(self.soap, self.session, self.inventory, log, meter, loaded=self.heard, answered=self.heard)
         self.disks = Disks(self.soap, self.session, self.inventory, log, interval_seconds=disk_interval_seconds)
         self.tags = Tags(self.soap, self.session, credentials, self.inventory, log, interval_seconds=tag_interval_seconds)
+        self.devices = Devices(self.soap, self.session, self.inventory, log)
+        self.scheduled = Scheduled(self.soap, self.session, log)
         self.loaded = False
         self.problem: VCenterError | None = None
         self.failures = 0
@@ -74,7 +78,15 @@ class VCenter:
         """Live until cancelled, then log out; nothing that vCenter does ends it."""
         try:
             async with asyncio.TaskGroup() as group:
-                for life in (self.stay_connected, self.follow_credentials, self.session.keep_alive, self.disks.run, self.tags.run):
+                for life in (
+                    self.stay_connected,
+                    self.follow_credentials,
+                    self.session.keep_alive,
+                    self.disks.run,
+                    self.tags.run,
+                    self.devices.run,
+                    self.scheduled.run,
+                ):
                     group.create_task(self.for_ever(life))
         finally:
             await self.session.logout()

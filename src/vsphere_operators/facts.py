@@ -1,0 +1,170 @@
+"""The facts of one Node, from the Node, its VM, its host and what is planned: pure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from fnmatch import fnmatchcase
+
+from msgspec import Struct
+
+from kubewright.builtin import Node
+
+from .choosing import Load, NodeFacts, Refusal
+from .maintenance import Entry, Window, earliest, moment_of, without_end
+from .vcenter.model import GraphicsDevice, Host, Machine, PassedDevice
+from .vcenter.scheduled import Planned
+
+NEXT_MAINTENANCE = "topology.corinternal.com/next-maintenance"
+CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+GPU_VENDORS = (0x10DE, 0x1002)
+"""NVIDIA and AMD. Intel's is no sign: its network cards are passed through too."""
+FEWEST_HOURS, MOST_HOURS = 300, 400
+
+
+class Simulation(Struct, frozen=True):
+    """Hours and GPUs by chance, as the original had them; the same seed gives the same node the same."""
+
+    seed: str
+
+    def of(self, node: str) -> tuple[int, bool]:
+        """Hours from 300 to 400, and a GPU or none."""
+        chance = random.Random(f"{self.seed}/{node}")
+        return chance.randint(FEWEST_HOURS, MOST_HOURS), chance.random() < 0.5
+
+
+class Surroundings(Struct, frozen=True):
+    """What is known of a Node beside itself."""
+
+    vcenter: str = ""
+    machine: Machine | None = None
+    obstacle: Refusal | None = None
+    """Why there is no machine, or none that can be trusted."""
+    host: Host | None = None
+    devices: Sequence[PassedDevice] = ()
+    planned: Sequence[Planned] = ()
+    entries: Sequence[Entry] = ()
+
+
+def facts_of(node: Node, around: Surroundings, resources: Sequence[str], simulation: Simulation | None, now: datetime) -> NodeFacts:
+    """All that a choice depends on."""
+    vm, host, name = around.machine, around.host, node.metadata.name
+    hours, gpu = simulation.of(name) if simulation else (None, None)
+    return NodeFacts(
+        name=name,
+        obstacle=obstacle_of(node, around),
+        vm=vm.name if vm else "",
+        vcenter=around.vcenter,
+        host=host.name if host else "",
+        gpus=() if simulation else (*gpus_of_vm(around.devices, host), *gpus_of_node(node, resources)),
+        host_devices=devices_of(host),
+        cpus=(vm.cpus if vm else None) or 0,
+        memory_mb=(vm.memory_mb if vm else None) or 0,
+        load=Load(vm.stats.cpu_demand_mhz, vm.stats.guest_memory_mb) if vm else Load(),
+        maintenance=None if simulation else earliest(windows_of(node, around, now), now),
+        simulated_hours=hours,
+        simulated_gpu=gpu,
+    )
+
+
+def obstacle_of(node: Node, around: Surroundings) -> Refusal | None:
+    """The first reason, in the order of Refusal, that no question can lift."""
+    if not is_ready(node):
+        return Refusal.NOT_READY
+    if not is_schedulable(node):
+        return Refusal.UNSCHEDULABLE
+    if around.obstacle is not None or around.machine is None:
+        return around.obstacle or Refusal.VM_NOT_FOUND
+    return obstacle_of_vm(around.machine, around.host)
+
+
+def obstacle_of_vm(vm: Machine, host: Host | None) -> Refusal | None:
+    """The same, of its VM and host. A lost host takes its VMs along, so it is looked at first where vCenter has lost the VM."""
+    lost = host is None or host.connection != "connected"
+    if vm.connection not in ("connected", ""):
+        return Refusal.HOST_DISCONNECTED if lost else Refusal.VM_UNAVAILABLE
+    if vm.power != "poweredOn":
+        return Refusal.POWERED_OFF
+    if lost or host is None:
+        return Refusal.HOST_DISCONNECTED
+    return Refusal.HOST_IN_MAINTENANCE if host.in_maintenance else None
+
+
+def is_ready(node: Node) -> bool:
+    """Whether its kubelet says so."""
+    return any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)
+
+
+def is_schedulable(node: Node) -> bool:
+    """Not cordoned, not of the control plane, not tainted by Kubernetes itself; other taints, as on GPU nodes, are to be tolerated."""
+    if node.spec.unschedulable:
+        return False
+    hard = [taint.key for taint in node.spec.taints if taint.effect in ("NoSchedule", "NoExecute")]
+    return not any(key in CONTROL_PLANE or key.startswith("node.kubernetes.io/") for key in hard)
+
+
+def gpus_of_vm(devices: Iterable[PassedDevice], host: Host | None) -> Iterator[str]:
+    """The vGPUs and passed-through GPUs of a VM, in words."""
+    graphics = {each.pci_id for each in host.graphics} if host else set()
+    for device in devices:
+        if device.vgpu:
+            yield f"vm: vGPU {device.vgpu}"
+        elif device.pci_id in graphics or any(vendor in GPU_VENDORS for vendor in device.vendors):
+            yield f"vm: {'passthrough' if device.pci_id else 'dynamic passthrough'} {device.name or device.pci_id}".rstrip()
+
+
+def gpus_of_node(node: Node, resources: Sequence[str]) -> Iterator[str]:
+    """The GPU resources that a device plugin has put on the Node, in words."""
+    for resource, quantity in sorted(node.status.allocatable.items()):
+        if quantity not in ("", "0") and any(fnmatchcase(resource, glob) for glob in resources):
+            yield f"node: {resource} {quantity}"
+
+
+def devices_of(host: Host | None) -> tuple[str, ...]:
+    """The graphics devices of a host in words, and the vGPU profiles that it offers."""
+    if host is None:
+        return ()
+    profiles = (f"vGPU types: {', '.join(host.vgpu_types)}",) if host.vgpu_types else ()
+    return (*map(in_words, host.graphics), *profiles)
+
+
+def in_words(device: GraphicsDevice) -> str:
+    """One graphics device."""
+    use = f"in use by {len(device.vms)} VM{'s' if len(device.vms) > 1 else ''}" if device.vms else "free"
+    return f"{device.name} at {device.pci_id}, {device.type}, {device.memory_kb // 2**20} GB, {use}"
+
+
+def windows_of(node: Node, around: Surroundings, now: datetime) -> Iterator[Window | None]:
+    """What is planned for a Node, from all sources; what cannot be read is left out here, and told by `complaints`."""
+    host = around.host
+    told = [("Node annotation", node.metadata.annotations.get(NEXT_MAINTENANCE))]
+    if host is not None:
+        told.append((f"custom attribute of host {host.name}", host.attributes.get(NEXT_MAINTENANCE)))
+    for source, text in told:
+        if text:
+            try:
+                yield without_end(moment_of(text), source)
+            except ValueError:
+                continue
+    yield from (without_end(each.at, f'scheduled task "{each.task}" of vCenter {around.vcenter}') for each in around.planned)
+    fitting = (entry for entry in around.entries if entry.fits(host=host.name if host else "", node=node.metadata.name))
+    yield from (entry.next(now) for entry in fitting)
+
+
+def complaints(node: Node, host: Host | None, resources: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """What is wrong with what people wrote, as reason and words for an Event on the Node."""
+    told = [(f"annotation {NEXT_MAINTENANCE}", node.metadata.annotations.get(NEXT_MAINTENANCE))]
+    if host is not None:
+        told.append((f"custom attribute {NEXT_MAINTENANCE} of host {host.name}", host.attributes.get(NEXT_MAINTENANCE)))
+    for what, text in told:
+        try:
+            if text:
+                moment_of(text)
+        except ValueError as error:
+            yield "MaintenanceUnreadable", f"{what} counts for nothing: {error}. Write such a time, or take it away."
+    for resource, quantity in sorted(node.status.allocatable.items()):
+        looks_like_one = "gpu" in resource.lower() and quantity not in ("", "0")
+        if looks_like_one and not any(fnmatchcase(resource, glob) for glob in resources):
+            words = f"resource {resource} counts as no GPU, since -gpu-resources does not have it. If it is one, add it there."
+            yield "UnknownGPUResource", words

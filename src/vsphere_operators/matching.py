@@ -1,0 +1,71 @@
+"""Which VM is a Node? By the bios uuid in its providerID, else by its name; over all vCenters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from uuid import UUID
+
+from msgspec import Struct
+
+from kubewright.builtin import Node
+
+from .choosing import Refusal
+from .vcenter.inventory import Inventory
+from .vcenter.model import Machine
+from .vcenter.vcenter import VCenter
+
+PROVIDER_ID = re.compile(r"vsphere://([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})", re.IGNORECASE)
+
+
+class Match(Struct, frozen=True):
+    """The VM of a Node, or why there is none."""
+
+    vcenter: VCenter | None = None
+    machine: Machine | None = None
+    obstacle: Refusal | None = None
+
+
+def uuids_of(provider_id: str) -> tuple[str, ...]:
+    """The bios uuid, then the same with its first three parts byte by byte the other way round, as some hardware versions show it."""
+    found = PROVIDER_ID.fullmatch(provider_id.strip())
+    if found is None:
+        return ()
+    uuid = UUID(found[1])
+    return str(uuid), str(UUID(bytes_le=uuid.bytes))
+
+
+def match(node: Node, vcenters: Iterable[VCenter]) -> Match:
+    """The only VM with the uuid, else the only one with its bytes swapped, else the only one of the name. A template is none."""
+    known = list(vcenters)
+    for uuid in uuids_of(node.spec.providerID):
+        if found := [(each, vm) for each in known for vm in with_uuid(each.inventory, uuid)]:
+            return one_of(found)
+    if found := [(each, vm) for each in known for vm in with_name(each.inventory, node.metadata.name)]:
+        return one_of(found)
+    # Whether a vCenter that cannot be asked has it, nobody can tell.
+    unheard = any(not each.loaded or each.problem is not None for each in known)
+    return Match(obstacle=Refusal.VCENTER_UNREACHABLE if unheard else Refusal.VM_NOT_FOUND)
+
+
+def one_of(found: list[tuple[VCenter, Machine]]) -> Match:
+    """The only one."""
+    if len(found) > 1:
+        return Match(obstacle=Refusal.VM_AMBIGUOUS)
+    vcenter, machine = found[0]
+    return Match(vcenter, machine)
+
+
+def with_uuid(inventory: Inventory, uuid: str) -> list[Machine]:
+    """The VMs with this bios uuid."""
+    return running(inventory, inventory.relations.bios_uuids.of(uuid))
+
+
+def with_name(inventory: Inventory, name: str) -> list[Machine]:
+    """The VMs of this name."""
+    return running(inventory, inventory.relations.names[Machine].of(name))
+
+
+def running(inventory: Inventory, refs: Iterable[str]) -> list[Machine]:
+    """Those that can run."""
+    return [vm for ref in sorted(refs) if not (vm := inventory.machines[ref]).is_template]

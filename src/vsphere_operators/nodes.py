@@ -1,0 +1,197 @@
+"""The facts of every Node, kept by push: a change of a Node, its VM, its host or what is planned touches that Node's facts and no others.
+
+Questions and answers:
+
+Who hears of it?  Every listener, with the facts before and after, when they differ; `ranking` has the new ones by then.
+How is the Node of a change found?  By indexes: a VM leads to Nodes by its uuid and its name, a host by the VMs that Nodes are on.
+What does time do?  The end of a window makes another one the next, so one alarm rings at the earliest end. Hours that only grow less are
+    counted by whoever shows them.
+What is `pending`?  VMs whose devices are being read. Until then nobody knows whether they have a GPU.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from functools import partial
+
+from kubewright import Cache, Key, Object
+from kubewright.answer import Undecoded
+from kubewright.builtin import Node
+from kubewright.cache import Via
+
+from .choosing import Clock, NodeFacts, Ranking, Refusal
+from .facts import Simulation, Surroundings, complaints, facts_of
+from .maintenance import Entry
+from .matching import match, uuids_of
+from .vcenter.index import Index
+from .vcenter.inventory import Change
+from .vcenter.model import Host, Machine
+from .vcenter.vcenter import VCenter
+
+Listener = Callable[[NodeFacts | None, NodeFacts | None], None]
+Complain = Callable[[Object, str, str], None]
+"""Says something about an object: reason and words."""
+
+
+class Nodes:
+    """All Nodes of the cluster."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        vcenters: Mapping[str, VCenter],
+        clock: Clock,
+        complain: Complain,
+        *,
+        resources: tuple[str, ...],
+        simulation: Simulation | None = None,
+    ) -> None:
+        self.cache, self.vcenters, self.clock, self.complain = cache, vcenters, clock, complain
+        self.resources, self.simulation = resources, simulation
+        self.entries: list[Entry] = []
+        self.ranking = Ranking()
+        self.version = 0
+        """Grows with every change of any facts."""
+        self.listeners: list[Listener] = []
+        self.uuids, self.on_machine, self.on_host = Index(), Index(), Index()
+        """Names of Nodes by uuid, by VM, by host."""
+        self.places: dict[str, tuple[str, str]] = {}
+        self.pending: set[str] = set()
+        self.said: dict[str, tuple[tuple[str, str], ...]] = {}
+        self.ends: list[tuple[datetime, str]] = []
+        self.alarm: asyncio.TimerHandle | None = None
+        cache.store(Node).listeners.append(self.hear_node)
+        for vcenter in vcenters.values():
+            vcenter.inventory.listeners.append(partial(self.hear_change, vcenter))
+            vcenter.devices.listeners.append(partial(self.hear_devices, vcenter))
+            vcenter.scheduled.listeners.append(partial(self.hear_scheduled, vcenter))
+            vcenter.listeners.append(self.rebuild_all)
+
+    def hear_node(self, key: Key, old: Node | Undecoded | None, new: Node | Undecoded | None, via: Via) -> None:
+        """A Node came, changed or went."""
+        for obj, change in ((old, self.uuids.drop), (new, self.uuids.add)):
+            for uuid in uuids_of(obj.spec.providerID) if isinstance(obj, Node) else ():
+                change(uuid, key.name)
+        self.rebuild([key.name])
+
+    def hear_change(self, vcenter: VCenter, change: Change) -> None:
+        """Something in a vCenter came, changed or went."""
+        names = set[str]()
+        for item in (change.old, change.new):
+            if isinstance(item, Machine):
+                names |= {item.name, *self.uuids.of(item.bios_uuid.lower()), *self.on_machine.of(place_of(vcenter, item.ref))}
+            elif isinstance(item, Host):
+                names |= self.on_host.of(place_of(vcenter, item.ref))
+        if names:
+            self.rebuild(names)
+
+    def hear_devices(self, vcenter: VCenter, ref: str) -> None:
+        """The devices of a VM are known, or are others."""
+        self.rebuild(list(self.on_machine.of(place_of(vcenter, ref))))
+
+    def hear_scheduled(self, vcenter: VCenter, ref: str) -> None:
+        """Something else is planned for a host."""
+        self.rebuild(list(self.on_host.of(place_of(vcenter, ref))))
+
+    def plan(self, entries: Iterable[Entry]) -> None:
+        """The calendar has these entries from now on."""
+        self.entries = list(entries)
+        self.rebuild_all()
+
+    def rebuild_all(self) -> None:
+        """Anything may be otherwise: a vCenter was loaded, was lost or is back, or there is another calendar."""
+        self.rebuild({*self.ranking.facts, *(node.metadata.name for node in self.cache.all(Node))})
+
+    def rebuild(self, names: Iterable[str]) -> None:
+        """The facts of these Nodes anew, and a word to the listeners where they differ."""
+        now = self.clock()
+        for name in names:
+            old = self.ranking.facts.get(name)
+            new = self.facts(name, now)
+            if old == new:
+                continue
+            self.version += 1
+            self.ranking.put(name, new)
+            if new is not None and new.maintenance is not None and (old is None or old.maintenance != new.maintenance):
+                heapq.heappush(self.ends, (new.maintenance.end, name))
+                self.set_alarm(now)
+            for listener in self.listeners:
+                listener(old, new)
+
+    def facts(self, name: str, now: datetime) -> NodeFacts | None:
+        """How a Node is now; None for one that is not there."""
+        node = self.cache.get(Node, Key("", name))
+        around = self.around(node) if node is not None else Surroundings()
+        if node is None:
+            self.settle(name, "", "")
+            self.pending.discard(name)
+            self.said.pop(name, None)
+            return None
+        self.tell_complaints(node, tuple(complaints(node, around.host, self.resources)))
+        return facts_of(node, around, self.resources, self.simulation, now)
+
+    def tell_complaints(self, node: Node, found: tuple[tuple[str, str], ...]) -> None:
+        """Say what is wrong with what people wrote, once, and not with every change of load."""
+        name = node.metadata.name
+        for reason, words in found:
+            if (reason, words) not in self.said.get(name, ()):
+                self.complain(node, reason, words)
+        self.said[name] = found
+
+    def around(self, node: Node) -> Surroundings:
+        """Its VM and all that comes with it."""
+        name, found = node.metadata.name, match(node, self.vcenters.values())
+        vcenter, vm = found.vcenter, found.machine
+        self.pending.discard(name)
+        if vcenter is None or vm is None:
+            self.settle(name, "", "")
+            return Surroundings(obstacle=found.obstacle, entries=self.entries)
+        self.settle(name, place_of(vcenter, vm.ref), place_of(vcenter, vm.host))
+        devices = vcenter.devices.of(vm.ref)
+        if devices is None:
+            self.pending.add(name)
+        unheard = devices is None or not vcenter.loaded or vcenter.problem is not None
+        return Surroundings(
+            vcenter=vcenter.name,
+            machine=vm,
+            obstacle=Refusal.VCENTER_UNREACHABLE if unheard else None,
+            host=vcenter.inventory.hosts.get(vm.host),
+            devices=devices or (),
+            planned=vcenter.scheduled.of(vm.host) if vm.host else (),
+            entries=self.entries,
+        )
+
+    def settle(self, name: str, machine: str, host: str) -> None:
+        """A Node is on this VM and this host from now on."""
+        before = self.places.get(name, ("", ""))
+        if before != (machine, host):
+            self.on_machine.move(name, before[0], machine)
+            self.on_host.move(name, before[1], host)
+            self.places[name] = (machine, host)
+            if not machine:
+                del self.places[name]
+
+    def set_alarm(self, now: datetime) -> None:
+        """Ring at the earliest end of a window."""
+        if self.alarm is not None:
+            self.alarm.cancel()
+        self.alarm = None
+        if self.ends:
+            seconds = max((self.ends[0][0] - now).total_seconds(), 0.0)
+            self.alarm = asyncio.get_running_loop().call_later(seconds, self.ring)
+
+    def ring(self) -> None:
+        """Some windows are over."""
+        now, over = self.clock(), set[str]()
+        while self.ends and self.ends[0][0] <= now:
+            over.add(heapq.heappop(self.ends)[1])
+        self.rebuild(over)
+        self.set_alarm(now)
+
+
+def place_of(vcenter: VCenter, ref: str) -> str:
+    """A reference that is unique over all vCenters; "" for none."""
+    return f"{vcenter.name}/{ref}" if ref else ""

@@ -1,0 +1,42 @@
+"""Settings -> the controller of GPUInfo with all that it stands on: facts of nodes, the calendar, the standing questions."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from kubewright import Manager, Object
+from kubewright.log import Log
+
+from .almanac import Almanac
+from .kinds.gpuinfo import GPUInfoController, LabellingGPUInfoController
+from .nodes import Nodes
+from .settings import Settings
+from .vcenters import VCenters
+
+
+def now() -> datetime:
+    """The wall clock."""
+    return datetime.now(UTC)
+
+
+def placing(manager: Manager, vcenters: VCenters, settings: Settings) -> GPUInfoController:
+    """The controller, with its services added to the manager."""
+    flags = settings.gpu
+
+    def complain(obj: Object, reason: str, words: str) -> None:
+        manager.recorder.event(obj, obj.definition, "Warning", reason, words)
+
+    nodes = Nodes(manager.cache, vcenters.opened, now, complain, resources=flags.resource_names, simulation=flags.simulation())
+    made = (LabellingGPUInfoController if flags.label else GPUInfoController)(
+        nodes,
+        vcenters.opened,
+        manager.cache,
+        flags.rules,
+        manager.recorder,
+        interval_seconds=settings.stats_interval_seconds,
+        share=settings.stats_change_percent / 100,
+    )
+    manager.add_service(made.questions)
+    if flags.calendar_key is not None:
+        manager.add_service(Almanac(flags.calendar_key, manager.client, manager.metrics, nodes.plan, complain, Log("calendar")))
+    return made.use(manager.client) if isinstance(made, LabellingGPUInfoController) else made

@@ -1,0 +1,118 @@
+"""Nodes on VMs on hosts, in memory: what the tests of GPUInfo change and look at."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from kubewright import Key, Manager, Object, Options
+from kubewright.builtin import Node
+from vsphere_operators.choosing import Rules
+from vsphere_operators.facts import Simulation
+from vsphere_operators.kinds.gpuinfo import GPUInfoController, LabellingGPUInfoController
+from vsphere_operators.nodes import Nodes
+from vsphere_operators.vcenter.model import PassedDevice
+from vsphere_operators.vcenter.updates import Ref, Value
+
+from .rig import NOWHERE, Stage
+
+NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
+VGPU = PassedDevice(vgpu="grid_a100-10c")
+RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-*")
+VM_NUMBER = 422_000_000_000
+
+
+def uuid_of(number: int) -> str:
+    """The bios uuid of a VM."""
+    return f"42030000-0000-4000-8000-{VM_NUMBER + number:012d}"
+
+
+class NodeStage(Stage):
+    """A cluster of Nodes `node-N`, each on VM `vm-N` on some host `host-N`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.complaints: list[tuple[str, str, str]] = []
+        self.shift = timedelta()
+
+    def clock(self) -> datetime:
+        """The time of the loop, so that looptime moves it."""
+        return NOW + timedelta(seconds=asyncio.get_running_loop().time()) + self.shift
+
+    def complain(self, obj: Object, reason: str, words: str) -> None:
+        """What would be an Event."""
+        self.complaints.append((obj.metadata.name, reason, words))
+
+    def host(self, number: int, **other: Value) -> None:
+        """A host that is there."""
+        told: dict[str, Value] = {"name": f"esxi-{number}", "runtime__connectionState": "connected", "runtime__inMaintenanceMode": False}
+        self.enter("HostSystem", f"host-{number}", **{**told, **other})
+
+    def vm(self, number: int, host: int, demand: int, *, devices: tuple[PassedDevice, ...] | None = (), **other: Value) -> None:
+        """A VM that runs; devices of None are not read yet."""
+        told: dict[str, Value] = {
+            "name": f"node-{number}",
+            "config__uuid": uuid_of(number).upper(),
+            "runtime__host": Ref("HostSystem", f"host-{host}"),
+            "runtime__connectionState": "connected",
+            "runtime__powerState": "poweredOn",
+            "summary__config__numCpu": 4,
+            "summary__config__memorySizeMB": 8192,
+            "summary__quickStats__overallCpuDemand": demand,
+            "summary__quickStats__guestMemoryUsage": 1024,
+        }
+        if devices is not None:
+            self.vcenter.devices.known[f"vm-{number}"] = devices
+        self.enter("VirtualMachine", f"vm-{number}", **{**told, **other})
+
+    def demand(self, number: int, mhz: int) -> None:
+        """Another load."""
+        self.modify("VirtualMachine", f"vm-{number}", summary__quickStats__overallCpuDemand=mhz)
+
+    def node(self, number: int, **other: Any) -> None:
+        """A Node that is ready."""
+        body = node_body(number, **other)
+        made = self.api.create(Node.definition.path(""), body)
+        self.api.update(Node.definition.path("", f"node-{number}"), {**made, "status": body["status"]}, status=True)
+
+    async def patch_node(self, number: int, patch: dict[str, Any], subresource: str = "") -> None:
+        """A person, or the kubelet, changes a Node."""
+        await self.client.patch(Node, Key("", f"node-{number}"), patch, subresource=subresource)
+
+
+def node_body(number: int, *, annotations: dict[str, str] | None = None, ready: str = "True", **spec: Any) -> dict[str, Any]:
+    """A Node as it is on the wire."""
+    status = {"conditions": [{"type": "Ready", "status": ready}], "allocatable": spec.pop("allocatable", {})}
+    about = {"name": f"node-{number}", "annotations": annotations or {}}
+    return {"metadata": about, "spec": {"providerID": f"vsphere://{uuid_of(number)}", **spec}, "status": status}
+
+
+@asynccontextmanager
+async def choosing(
+    stage: NodeStage,
+    *,
+    labels: bool = False,
+    simulation: Simulation | None = None,
+    rules: Rules | None = None,
+    interval_seconds: float = 60.0,
+) -> AsyncIterator[GPUInfoController]:
+    """A manager with the controller of GPUInfo, until the block ends."""
+    manager = Manager(NOWHERE, Options(metrics_address="0"), transport=stage.api)
+    vcenters = {"vc-1": stage.vcenter}
+    nodes = Nodes(manager.cache, vcenters, stage.clock, stage.complain, resources=RESOURCES, simulation=simulation)
+    make: Callable[..., GPUInfoController] = LabellingGPUInfoController if labels else GPUInfoController
+    controller = make(nodes, vcenters, manager.cache, rules or Rules(), manager.recorder, interval_seconds=interval_seconds, share=0.05)
+    if isinstance(controller, LabellingGPUInfoController):
+        controller.use(manager.client)
+    manager.add_service(controller.questions)
+    manager.add(controller)
+    stop = asyncio.Event()
+    task = asyncio.create_task(manager.run(stop))
+    try:
+        yield controller
+    finally:
+        stop.set()
+        await task

@@ -1,0 +1,46 @@
+"""The flags of GPUInfo."""
+
+from __future__ import annotations
+
+import pytest
+
+from kubewright import Key
+from kubewright.flags import FlagError, parse
+from vsphere_operators.choosing import Rules
+from vsphere_operators.gpusettings import GPUFlags
+
+
+def flags(*arguments: str) -> GPUFlags:
+    return parse(GPUFlags, arguments, {})
+
+
+def test_defaults() -> None:
+    given = flags()
+    assert given.rules == Rules(horizon_hours=8760, margin=0.1)
+    assert (given.simulation(), given.calendar_key, given.label) == (None, None, False)
+    assert "nvidia.com/mig-*" in given.resource_names
+
+
+def test_what_is_given() -> None:
+    given = flags("-accelerator-source=simulated", "-accelerator-seed=7", "-maintenance-calendar=a/b", "-maintenance-horizon=48h")
+    simulation = given.simulation()
+    assert simulation is not None
+    assert simulation.seed == "7"
+    assert (given.calendar_key, given.rules.horizon_hours) == (Key("a", "b"), 48)
+    other = flags("-accelerator-source=simulated")
+    assert other.simulation() != other.simulation()
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ("-accelerator-source=dice", "it has to be vsphere or simulated"),
+        ("-gpu-resources=nvidia.com/gpu,gpu", 'invalid value "gpu" for flag -gpu-resources'),
+        ("-maintenance-calendar=calendar", "namespace/name of a ConfigMap"),
+        ("-maintenance-horizon=5m", "at least 1h"),
+        ("-suitable-node-margin-percent=200", "from 0 to 100"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(argument: str, words: str) -> None:
+    with pytest.raises(FlagError, match=words):
+        flags(argument)

@@ -1,0 +1,122 @@
+"""Windows of maintenance, by plain calls and against an independent walk over the days."""
+
+from __future__ import annotations
+
+import calendar
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vsphere_operators.maintenance import Entry, Repeats, Window, earliest, entries_of, moment_of, without_end
+
+NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
+
+
+def hours(count: float) -> timedelta:
+    return timedelta(hours=count)
+
+
+def test_a_calendar_is_read_line_by_line_and_bad_lines_are_named() -> None:
+    text = """
+    # planned with the hardware team
+    host=esxi-dell-*.rainpole.com start=2026-11-20T22:00:00Z length=4h
+
+    node=worker-7 start=2026-11-22T03:00:00+01:00 length=1h30m repeats=weekly   # every Sunday
+    host=a node=b start=2026-11-20T22:00:00Z length=4h
+    host=a start=tomorrow length=4h
+    """
+    entries, problems = entries_of({"windows": text, "more": "hello"})
+    assert [(entry.target, entry.glob, entry.repeats, entry.source) for entry in entries] == [
+        ("host", "esxi-dell-*.rainpole.com", "", "calendar windows line 3"),
+        ("node", "worker-7", "weekly", "calendar windows line 5"),
+    ]
+    assert [problem.source for problem in problems] == ["calendar more line 1", "calendar windows line 6", "calendar windows line 7"]
+    assert "either host= or node=" in str(problems[1])
+    assert '"tomorrow" is not a time of RFC 3339' in str(problems[2])
+    assert "The other lines count all the same" in str(problems[2])
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("start=2026-11-20T22:00:00Z length=4h", "either host= or node="),
+        ("host=a length=4h", "no start="),
+        ("host=a start=2026-11-20T22:00:00Z", "no length="),
+        ("host=a start=2026-11-20T22:00:00Z length=4", "10s, 1m30s"),
+        ("host=a start=2026-11-20T22:00:00Z length=-4h", "more than 0"),
+        ("host=a start=2026-11-20T22:00:00Z length=9000h", "at most a year"),
+        ("host=a start=2026-11-20T22:00:00Z length=4h repeats=yearly", "daily, weekly and monthly"),
+        ("host=a start=2026-11-20T22:00:00 length=4h", "not a time of RFC 3339"),
+        ("host=a host=b start=2026-11-20T22:00:00Z length=4h", "host= twice"),
+        ("host=a begin=2026-11-20T22:00:00Z length=4h", '"begin=2026-11-20T22:00:00Z" is not understood'),
+    ],
+)
+def test_what_is_wrong_with_a_line_is_said(line: str, words: str) -> None:
+    entries, (problem,) = entries_of({"windows": line})
+    assert entries == []
+    assert words in problem.words
+
+
+@pytest.mark.parametrize("text", ["", "soon", "2026-11-20", "2026-11-20T22:00:00", "2026-13-20T22:00:00Z", "20:00", "0001-01-01T00:00:00Z"])
+def test_no_time_of_rfc_3339(text: str) -> None:
+    with pytest.raises(ValueError, match=r"RFC 3339|nobody can mean"):
+        moment_of(text)
+
+
+def test_a_time_of_rfc_3339() -> None:
+    assert moment_of(" 2026-11-20T22:00:00+01:00 ") == datetime(2026, 11, 20, 21, tzinfo=UTC)
+    assert moment_of("2026-11-20T22:00:00.5Z") == datetime(2026, 11, 20, 22, 0, 0, 500000, tzinfo=UTC)
+
+
+def test_whom_an_entry_is_about() -> None:
+    (host, node), _ = entries_of({"w": "host=esxi-* start=2026-11-20T22:00:00Z length=4h\nnode=n? start=2026-11-20T22:00:00Z length=4h"})
+    assert host.fits(host="esxi-1", node="n1")
+    assert not host.fits(host="", node="esxi-1")
+    assert node.fits(host="", node="n1")
+    assert not node.fits(host="n1", node="n12")
+
+
+def test_the_earliest_that_is_not_over() -> None:
+    over = Window(NOW - hours(9), NOW, "over")
+    now, later = Window(NOW - hours(1), NOW + hours(1), "now"), without_end(NOW + hours(5), "later")
+    assert earliest([later, None, over, now], NOW) is now
+    assert earliest([later, now], NOW + hours(1)) is later
+    assert earliest([over, None], NOW) is None
+    assert later.end == NOW + hours(29)
+
+
+def naive(entry: Entry, now: datetime) -> tuple[datetime, datetime] | None:
+    """Walk over every day since the start, and take the first start whose window is not over."""
+    if not entry.repeats:
+        return (entry.start, entry.start + entry.length) if entry.start + entry.length > now else None
+    day = entry.start
+    for _ in range(365 * 4):
+        last = calendar.monthrange(day.year, day.month)[1]
+        wanted = {
+            "daily": True,
+            "weekly": day.weekday() == entry.start.weekday(),
+            "monthly": day.day == min(entry.start.day, last),
+        }[entry.repeats]
+        if wanted and day + entry.length > now:
+            return day, day + entry.length
+        day += timedelta(days=1)
+    raise AssertionError("no window in four years")
+
+
+@given(
+    start=st.datetimes(datetime(2024, 1, 1), datetime(2026, 12, 31)),
+    offset_hours=st.integers(-12, 14),
+    length_minutes=st.integers(1, 3 * 24 * 60),
+    repeats=st.sampled_from(["", "daily", "weekly", "monthly"]),
+    ahead_minutes=st.integers(-60 * 24 * 40, 60 * 24 * 700),
+)
+def test_the_next_window_is_the_one_that_a_walk_over_the_days_finds(
+    start: datetime, offset_hours: int, length_minutes: int, repeats: Repeats, ahead_minutes: int
+) -> None:
+    begin = start.replace(tzinfo=timezone(timedelta(hours=offset_hours)))
+    entry = Entry("host", "*", begin, timedelta(minutes=length_minutes), repeats, "test")
+    now = begin + timedelta(minutes=ahead_minutes)
+    found = entry.next(now)
+    assert (None if found is None else (found.start, found.end)) == naive(entry, now)

@@ -1,0 +1,183 @@
+"""Node -> VM -> host: who is found, what is made of it, and that one change wakes exactly those whose answer it changes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kinds.nodestage import NOW, RESOURCES, VGPU, NodeStage, choosing, node_body, uuid_of
+from kubewright import Key
+from kubewright.builtin import Node
+from vsphere_operators.choosing import NodeFacts, Question, Ranking, Refusal, Rules
+from vsphere_operators.facts import NEXT_MAINTENANCE, Surroundings, facts_of
+from vsphere_operators.kinds.gpuinfo import GPUInfo
+from vsphere_operators.maintenance import entries_of
+from vsphere_operators.matching import match, uuids_of
+from vsphere_operators.vcenter.model import GraphicsDevice, Host, Machine, PassedDevice
+from vsphere_operators.vcenter.scheduled import Planned
+
+HOST = Host(ref="host-1", name="esxi-1", connection="connected")
+VM = Machine(ref="vm-1", name="node-1", host="host-1", connection="connected", power="poweredOn", cpus=4, memory_mb=8192)
+AROUND = Surroundings(vcenter="vc-1", machine=VM, host=HOST)
+
+
+def node(number: int = 1, **other: Any) -> Node:
+    return Node.decode(json.dumps(node_body(number, **other)).encode())
+
+
+def facts(of: Node | None = None, around: Surroundings = AROUND) -> NodeFacts:
+    return facts_of(of or node(), around, RESOURCES, None, NOW)
+
+
+def test_a_provider_id_in_both_byte_orders() -> None:
+    assert uuids_of("vsphere://42030011-2233-4455-6677-8899AABBCCDD") == (
+        "42030011-2233-4455-6677-8899aabbccdd",
+        "11000342-3322-5544-6677-8899aabbccdd",
+    )
+    assert uuids_of("aws:///eu/i-1") == uuids_of("") == uuids_of("vsphere://nonsense") == ()
+
+
+def test_a_vm_is_found_by_uuid_then_swapped_then_by_name_and_never_among_two() -> None:
+    stage = NodeStage()
+    vcenters = [stage.vcenter]
+    stage.load()
+    assert match(node(), vcenters).obstacle is Refusal.VM_NOT_FOUND
+    stage.vm(9, 1, 100, name="node-1")
+    assert match(node(), vcenters).machine == stage.vcenter.inventory.machines["vm-9"]
+    stage.vm(8, 1, 100, name="swapped", config__uuid=uuids_of(f"vsphere://{uuid_of(1)}")[1])
+    assert match(node(), vcenters).machine == stage.vcenter.inventory.machines["vm-8"]
+    stage.vm(1, 1, 100, name="other")
+    assert match(node(), vcenters).machine == stage.vcenter.inventory.machines["vm-1"]
+    stage.vm(2, 1, 100, config__uuid=uuid_of(1))
+    assert match(node(), vcenters).obstacle is Refusal.VM_AMBIGUOUS
+    stage.modify("VirtualMachine", "vm-2", config__template=True)
+    assert match(node(), vcenters).obstacle is None
+
+
+def test_a_vm_that_is_not_found_may_be_in_a_vcenter_that_does_not_answer() -> None:
+    assert match(node(), [NodeStage().vcenter]).obstacle is Refusal.VCENTER_UNREACHABLE
+
+
+@pytest.mark.parametrize(
+    ("of", "around", "obstacle"),
+    [
+        (node(ready="False"), AROUND, Refusal.NOT_READY),
+        (node(ready="Unknown", unschedulable=True), AROUND, Refusal.NOT_READY),
+        (node(unschedulable=True), AROUND, Refusal.UNSCHEDULABLE),
+        (node(taints=[{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]), AROUND, Refusal.UNSCHEDULABLE),
+        (node(taints=[{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]), AROUND, Refusal.UNSCHEDULABLE),
+        (node(taints=[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]), AROUND, None),
+        (node(), replace(AROUND, obstacle=Refusal.VCENTER_UNREACHABLE), Refusal.VCENTER_UNREACHABLE),
+        (node(), Surroundings(obstacle=Refusal.VM_AMBIGUOUS), Refusal.VM_AMBIGUOUS),
+        (node(), Surroundings(), Refusal.VM_NOT_FOUND),
+        (node(), replace(AROUND, machine=replace(VM, power="poweredOff")), Refusal.POWERED_OFF),
+        (node(), replace(AROUND, machine=replace(VM, power="suspended")), Refusal.POWERED_OFF),
+        (node(), replace(AROUND, machine=replace(VM, connection="inaccessible")), Refusal.VM_UNAVAILABLE),
+        (node(), replace(AROUND, host=replace(HOST, connection="notResponding")), Refusal.HOST_DISCONNECTED),
+        (node(), replace(AROUND, host=None), Refusal.HOST_DISCONNECTED),
+        (node(), replace(AROUND, host=replace(HOST, in_maintenance=True)), Refusal.HOST_IN_MAINTENANCE),
+        (node(), AROUND, None),
+    ],
+)
+def test_what_no_question_can_lift(of: Node, around: Surroundings, obstacle: Refusal | None) -> None:
+    assert facts(of, around).obstacle is obstacle
+
+
+def test_what_makes_a_node_one_with_a_gpu() -> None:
+    nic = PassedDevice(name="Ethernet", pci_id="0000:5e:00.0", vendors=(0x8086,))
+    flex = PassedDevice(name="Flex 170", pci_id="0000:3b:00.0", vendors=(0x8086,))
+    dynamic = PassedDevice(name="A100", vendors=(0x10DE,))
+    host = replace(HOST, graphics=(GraphicsDevice("Flex 170", "0000:3b:00.0", "direct", 16 << 20, ("vm-1",)),), vgpu_types=("a", "b"))
+    found = facts(node(allocatable={"nvidia.com/mig-1g.5gb": "2", "nvidia.com/gpu": "0", "cpu": "4"}))
+    assert found.gpus == ("node: nvidia.com/mig-1g.5gb 2",)
+    assert facts(around=replace(AROUND, devices=(nic,))).has_gpu is False
+    shown = facts(around=replace(AROUND, host=host, devices=(VGPU, nic, flex, dynamic)))
+    assert shown.gpus == ("vm: vGPU grid_a100-10c", "vm: passthrough Flex 170", "vm: dynamic passthrough A100")
+    assert shown.host_devices == ("Flex 170 at 0000:3b:00.0, direct, 16 GB, in use by 1 VM", "vGPU types: a, b")
+
+
+def test_the_earliest_of_all_sources_wins() -> None:
+    entries, _ = entries_of({"w": "host=esxi-1 start=2026-11-20T00:00:00Z length=4h"})
+    around = replace(AROUND, entries=entries)
+    assert source(facts(around=around)) == "calendar w line 1"
+    planned = Planned("host-1", datetime(2026, 11, 19, tzinfo=UTC), "patch day")
+    around = replace(around, planned=(planned,))
+    assert source(facts(around=around)) == 'scheduled task "patch day" of vCenter vc-1'
+    around = replace(around, host=replace(HOST, attributes={NEXT_MAINTENANCE: "2026-11-18T00:00:00Z"}))
+    assert source(facts(around=around)) == "custom attribute of host esxi-1"
+    told = node(annotations={NEXT_MAINTENANCE: "2026-11-17T00:00:00Z"})
+    assert source(facts(told, around)) == "Node annotation"
+    assert source(facts(node(annotations={NEXT_MAINTENANCE: "soon"}), around)) == "custom attribute of host esxi-1"
+
+
+def source(of: NodeFacts) -> str:
+    return of.maintenance.source if of.maintenance else ""
+
+
+async def test_random_changes_wake_everybody_whose_answer_differs_and_touch_one_node_each() -> None:
+    """Each answer that is not woken is compared with one that is computed from nothing."""
+    chance, stage, rules = random.Random(11), NodeStage(), Rules()
+    for number in range(3):
+        stage.host(number)
+    for number in range(12):
+        stage.vm(number, number % 3, chance.randint(0, 3000), devices=(VGPU,) if number % 3 == 0 else ())
+        stage.node(number)
+    stage.load()
+    async with choosing(stage, rules=rules) as controller:
+        nodes, questions = controller.nodes, controller.questions
+        await asyncio.sleep(0.05)
+        woken, heard = set[Key](), list[str]()
+        questions.wake = woken.add
+        nodes.listeners.append(lambda old, new: heard.append((new or old).name))  # type: ignore[union-attr]
+        answers: dict[Key, tuple[Question, str]] = {}
+        for number in range(60):
+            question = Question(chance.choice([0, 10, 100, 9000]), chance.random() < 0.5)
+            answers[Key("default", f"q{number}")] = (question, "")
+        for step in range(300):
+            for key, (question, before) in answers.items():
+                if key in woken or not step:
+                    chosen = nodes.ranking.choose(question, before, rules, NOW)
+                    answers[key] = (question, chosen.name if chosen else "")
+                    questions.answered(key, question, chosen)
+            woken.clear()
+            heard.clear()
+            number = chance.randrange(12)
+            change(stage, chance, number)
+            assert set(heard) <= {f"node-{number}"}
+            fresh = Ranking()
+            for name, each in nodes.ranking.facts.items():
+                fresh.put(name, each)
+            for key, (question, before) in answers.items():
+                chosen = fresh.choose(question, before, rules, NOW)
+                assert key in woken or (chosen.name if chosen else "") == before
+
+
+def change(stage: NodeStage, chance: random.Random, number: int) -> None:
+    """One of the things that happen to a VM."""
+    what = chance.randrange(4)
+    if what == 0:
+        stage.modify("VirtualMachine", f"vm-{number}", runtime__powerState=chance.choice(["poweredOn", "poweredOff"]))
+    else:
+        stage.demand(number, chance.randint(0, 3000))
+
+
+async def test_a_node_that_goes_leaves_nothing_behind() -> None:
+    stage = NodeStage()
+    stage.host(1)
+    stage.vm(1, 1, 100)
+    stage.node(1)
+    stage.load()
+    stage.create(GPUInfo, "plain", desAccTime=1, gpuRequired=False)
+    async with choosing(stage) as controller:
+        nodes = controller.nodes
+        await stage.ready(GPUInfo, "plain", "NodeChosen")
+        assert set(nodes.on_host) == {"vc-1/host-1"}
+        await stage.client.delete(Node, Key("", "node-1"))
+        await stage.ready(GPUInfo, "plain", "NoneAvailable")
+        assert not {*nodes.on_host, *nodes.on_machine, *nodes.uuids, *nodes.places, *nodes.said, *nodes.ranking.facts}

@@ -1,0 +1,60 @@
+"""Devices of VMs on the simulator, read when somebody asks and again when the VM was changed; and what their backings mean."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from kubewright.log import Log
+from kubewright.testing import eventually
+from simulator import VCenter as Simulator
+from vsphere_operators.vcenter.devices import passed_devices
+from vsphere_operators.vcenter.model import PassedDevice
+from vsphere_operators.vcenter.updates import Value
+from vsphere_operators.vcenter.vcenter import VCenter
+
+from .rig import Tally, account, address_of_simulator
+
+
+def test_what_a_backing_means() -> None:
+    vgpu: Value = {"@type": "VirtualPCIPassthrough", "backing": {"vgpu": "grid_a100-4c"}}
+    whole: Value = {"backing": {"deviceName": "A100", "id": "0000:3b:00.0", "vendorId": "4318"}}
+    intel: Value = {"backing": {"deviceName": "X710", "id": "0000:5e:00.0", "vendorId": "-32634"}}
+    dynamic: Value = {"backing": {"deviceName": "", "allowedDevice": ({"vendorId": "4318"}, {"vendorId": "4098"})}}
+    assert passed_devices((vgpu, whole, intel, dynamic, {"key": "1"})) == (
+        PassedDevice(vgpu="grid_a100-4c"),
+        PassedDevice(name="A100", pci_id="0000:3b:00.0", vendors=(0x10DE,)),
+        PassedDevice(name="X710", pci_id="0000:5e:00.0", vendors=(0x8086,)),
+        PassedDevice(vendors=(0x10DE, 0x1002)),
+    )
+    assert passed_devices(None) == ()
+
+
+async def test_only_those_that_are_asked_about_are_read_and_again_when_they_change(pytestconfig: pytest.Config, tmp_path: Path) -> None:
+    flags = ("--clusters=1", "--hosts=2", "--vms=3", "--gpu-vm=DC0_C0_RP0_VM0=vgpu", "--gpu-host=DC0_C0_H0=shared")
+    simulator = await Simulator(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path, *flags).start()
+    tally = Tally()
+    vcenter = VCenter("vc", address_of_simulator(simulator), account(simulator), Log("test"), tally)
+    life = asyncio.create_task(vcenter.run())
+    try:
+        await eventually(lambda: vcenter.loaded)
+        host = vcenter.inventory.host("DC0_C0_H0")
+        assert {(each.name, each.type, each.memory_kb) for each in host.graphics} == {("NVIDIA A100-PCIE-40GB", "sharedDirect", 40 << 20)}
+        assert "grid_a100-10c" in host.vgpu_types
+        first, second = (vcenter.inventory.machine(f"DC0_C0_RP0_VM{number}").ref for number in (0, 1))
+        assert not [method for method, _ in tally.calls if method == "RetrievePropertiesEx"]
+        assert vcenter.devices.of(first) is None
+        assert vcenter.devices.of(second) is None
+        await eventually(lambda: vcenter.devices.of(first) == (PassedDevice(vgpu="grid_a100-10c"),))
+        assert vcenter.devices.of(second) == ()
+        await simulator.give_gpu("DC0_C0_RP0_VM1", "passthrough")
+        await eventually(lambda: [each.vendors for each in vcenter.devices.of(second) or ()] == [(0x10DE,)])
+        assert set(vcenter.devices.known) == {first, second}
+    finally:
+        life.cancel()
+        with suppress(asyncio.CancelledError):
+            await life
+        await simulator.stop()

@@ -1,0 +1,60 @@
+"""Scheduled tasks that enter maintenance mode, as vCenter writes them on the wire; the simulator has no ScheduledTaskManager."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+from unittest.mock import Mock
+
+from vsphere_operators.vcenter.scheduled import Planned, Scheduled, planned
+from vsphere_operators.vcenter.updates import decode_objects
+
+ANSWER = b"""<?xml version="1.0"?>
+<Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/" xmlns:xsd="http://www.w3.org/2001/XMLSchema"
+  xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"><Body><RetrievePropertiesExResponse xmlns="urn:vim25"><returnval>
+  <objects><obj type="ScheduledTask">schedule-7</obj><propSet><name>info</name><val xsi:type="ScheduledTaskInfo">
+  <name>patch day</name><description/><enabled>true</enabled>
+  <scheduler xsi:type="OnceTaskScheduler"><runAt>2026-11-20T22:00:00Z</runAt></scheduler>
+  <action xsi:type="MethodAction"><name>EnterMaintenanceMode_Task</name></action>
+  <scheduledTask type="ScheduledTask">schedule-7</scheduledTask><entity type="HostSystem">host-12</entity>
+  <lastModifiedTime>2026-11-01T08:00:00Z</lastModifiedTime><nextRunTime>2026-11-20T22:00:00Z</nextRunTime></val></propSet></objects>
+</returnval></RetrievePropertiesExResponse></Body></Envelope>"""
+PLAN = Planned("host-12", datetime(2026, 11, 20, 22, tzinfo=UTC), "patch day")
+
+
+def info() -> dict[str, Any]:
+    (update,) = decode_objects(ANSWER).updates
+    found = update.changes["info"]
+    assert isinstance(found, dict)
+    return dict(found)
+
+
+def test_a_task_that_enters_maintenance_mode_is_a_plan() -> None:
+    assert planned(info()) == PLAN
+
+
+def test_one_that_is_off_over_or_does_something_else_is_none() -> None:
+    changes: list[dict[str, Any]] = [
+        {"enabled": "false"},
+        {"nextRunTime": ""},
+        {"nextRunTime": None},
+        {"entity": None},
+        {"action": {"name": "PowerOffVM_Task"}},
+    ]
+    for change in changes:
+        assert planned({**info(), **change}) is None
+    assert planned(None) is None
+
+
+async def test_hosts_hear_of_what_differs() -> None:
+    heard: list[str] = []
+    scheduled = Scheduled(Mock(), Mock(), Mock())
+    scheduled.listeners.append(heard.append)
+    assert not scheduled.wanted.is_set()
+    assert scheduled.of("host-12") == ()
+    assert scheduled.wanted.is_set()
+    scheduled.learn([PLAN])
+    scheduled.learn([PLAN])
+    assert (scheduled.of("host-12"), heard) == ((PLAN,), ["host-12"])
+    scheduled.learn([])
+    assert (scheduled.of("host-12"), heard) == ((), ["host-12", "host-12"])

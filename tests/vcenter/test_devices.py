@@ -58,3 +58,18 @@ async def test_only_those_that_are_asked_about_are_read_and_again_when_they_chan
         with suppress(asyncio.CancelledError):
             await life
         await simulator.stop()
+
+
+async def test_what_vcenter_does_not_show_counts_as_none(simulator: Simulator, log: Log, meter: Tally) -> None:
+    vcenter = VCenter("vc", address_of_simulator(simulator), account(simulator), log, meter)
+    life = asyncio.create_task(vcenter.run())
+    try:
+        await eventually(lambda: vcenter.loaded)
+        await simulator.fail("RetrievePropertiesEx", "NoPermission")
+        ref = min(vcenter.inventory.machines)
+        assert vcenter.devices.of(ref) is None
+        await eventually(lambda: vcenter.devices.of(ref) == ())
+    finally:
+        life.cancel()
+        with suppress(asyncio.CancelledError):
+            await life

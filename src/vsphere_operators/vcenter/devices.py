@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from pyVmomi import vmodl
 
-from .faults import VCenterError
+from .faults import Busy, NotAuthenticated, Unreachable, VCenterError, WrongLogin
 from .inventory import Change, Inventory
 from .model import Machine, PassedDevice
 from .properties import digits, many, text
@@ -80,9 +80,13 @@ class Devices:
             with self.rhythm.looking():
                 for start in range(0, len(wanted), AT_ONCE):
                     self.learn(await self.read(wanted[start : start + AT_ONCE]))
-        except VCenterError as error:
+        except (Unreachable, NotAuthenticated, WrongLogin, Busy) as error:
             self.wanted |= set(wanted)
             self.log.debug("the devices of VMs cannot be read, trying again", error=error)
+        except VCenterError as error:
+            # vCenter answers, and says no. Without this nobody who waits for one of them would ever get an answer.
+            self.log.warning("vCenter does not show the devices of some VMs; they count as having none", error=error, vms=len(wanted))
+            self.learn([ObjectUpdate("modify", "VirtualMachine", ref) for ref in wanted if ref not in self.known])
 
     async def read(self, refs: list[str]) -> list[ObjectUpdate]:
         """One call for some VMs; what is gone meanwhile is left out."""

@@ -27,6 +27,12 @@ def connect(manager: Manager, settings: Settings) -> VCenters:
     metrics = VCenterMetrics(manager.metrics)
     opened = {config.name: opened_with(config, settings, metrics) for config in configs}
     vcenters = VCenters(opened, configs, manager.cache, lambda: Pace(settings.stats_interval_seconds, settings.stats_change_percent / 100))
+    for config in configs:
+        if config.address.insecure:
+            Log("setup").warning(
+                "the certificate of this vCenter is not verified: whoever is between here and there can read the password",
+                vCenter=config.name,
+            )
     services: list[Service] = [*opened.values(), *vcenters.pacers.values()]
     for service in services or [NoVCenter()]:
         manager.add_service(service)

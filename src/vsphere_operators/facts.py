@@ -17,7 +17,8 @@ from .vcenter.model import GraphicsDevice, Host, Machine, PassedDevice
 from .vcenter.scheduled import Planned
 
 NEXT_MAINTENANCE = "topology.corinternal.com/next-maintenance"
-CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+NEVER_TOLERATED = ("ToBeDeletedByClusterAutoscaler", "node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+KUBERNETES_OWN = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 GPU_VENDORS = (0x10DE, 0x1002)
 """NVIDIA and AMD. Intel's is no sign: its network cards are passed through too."""
 FEWEST_HOURS, MOST_HOURS = 300, 400
@@ -98,10 +99,10 @@ def is_ready(node: Node) -> bool:
 
 def is_schedulable(node: Node) -> bool:
     """Not cordoned, not of the control plane, not tainted by Kubernetes itself; other taints, as on GPU nodes, are to be tolerated."""
-    if node.spec.unschedulable:
+    if node.spec.unschedulable or node.metadata.deletionTimestamp is not None:
         return False
     hard = [taint.key for taint in node.spec.taints if taint.effect in ("NoSchedule", "NoExecute")]
-    return not any(key in CONTROL_PLANE or key.startswith("node.kubernetes.io/") for key in hard)
+    return not any(key in NEVER_TOLERATED or key.startswith(KUBERNETES_OWN) for key in hard)
 
 
 def gpus_of_vm(devices: Iterable[PassedDevice], host: Host | None) -> Iterator[str]:

@@ -41,10 +41,12 @@ def match(node: Node, vcenters: Iterable[VCenter]) -> Match:
     for uuid in uuids_of(node.spec.providerID):
         if found := [(each, vm) for each in known for vm in with_uuid(each.inventory, uuid)]:
             return one_of(found)
+    # Whether a vCenter that cannot be asked has it, nobody can tell; a VM of the same name elsewhere may be another cluster's.
+    unheard = any(not each.loaded or each.problem is not None for each in known)
+    if node.spec.providerID and unheard:
+        return Match(obstacle=Refusal.VCENTER_UNREACHABLE)
     if found := [(each, vm) for each in known for vm in with_name(each.inventory, node.metadata.name)]:
         return one_of(found)
-    # Whether a vCenter that cannot be asked has it, nobody can tell.
-    unheard = any(not each.loaded or each.problem is not None for each in known)
     return Match(obstacle=Refusal.VCENTER_UNREACHABLE if unheard else Refusal.VM_NOT_FOUND)
 
 

@@ -151,9 +151,12 @@ class Nodes:
             return Surroundings(obstacle=found.obstacle, entries=self.entries)
         self.settle(name, place_of(vcenter, vm.ref), place_of(vcenter, vm.host))
         devices = vcenter.devices.of(vm.ref)
-        if devices is None:
+        away = not vcenter.loaded or vcenter.problem is not None
+        unread = devices is None and self.simulation is None
+        # A vCenter that is away keeps nobody waiting: its Nodes are refused, and others may be chosen.
+        if unread and not away:
             self.pending.add(name)
-        unheard = devices is None or not vcenter.loaded or vcenter.problem is not None
+        unheard = unread or away
         return Surroundings(
             vcenter=vcenter.name,
             machine=vm,

@@ -25,7 +25,7 @@ NO_LABELS_SECONDS = 1.0
 
 HOW_TO_CONFIGURE = (
     "Set GOVMOMI_URL, GOVMOMI_USERNAME and GOVMOMI_PASSWORD (or VC_HOST, VC_USER and VC_PASS) for the manager, "
-    "or name a file of vCenters with -vcenters"
+    "name a mounted Secret with these keys by -vcenter-credentials, or a file of several vCenters by -vcenters"
 )
 
 
@@ -87,13 +87,23 @@ class VCenters:
         except ConfigError as error:
             raise Terminal("VCenterAmbiguous", str(error)) from error
         if config is None:
-            raise Terminal("NoVCenter", f'no vCenter serves the namespace "{namespace}". {HOW_TO_CONFIGURE}.')
+            raise Terminal("NoVCenter", f'no vCenter serves the namespace "{namespace}". {self.how_to_serve(namespace)}.')
         vcenter = self.opened[config.name]
         if vcenter.problem is not None:
             raise unavailable(vcenter, vcenter.problem, obj)
         if not vcenter.loaded:
             raise NotYet(f'the inventory of vCenter "{vcenter.name}" is being loaded', after=NOT_LOADED_SECONDS)
         return Served(vcenter, self.pacers[vcenter.name].pace)
+
+    def how_to_serve(self, namespace: str) -> str:
+        """What to do for a namespace that nobody serves."""
+        if not self.configs:
+            return HOW_TO_CONFIGURE
+        names = ", ".join(config.name for config in self.configs)
+        return (
+            f'Add "{namespace}" to the `namespaces` of one of {names} in the file of -vcenters, '
+            "or an entry without `namespaces`, which serves all the rest"
+        )
 
     def labels_of(self, namespace: str) -> Mapping[str, str]:
         """The labels of a namespace, if they matter to anybody."""
@@ -226,7 +236,8 @@ def unavailable(vcenter: VCenter, problem: VCenterError, obj: Object) -> Retry |
     if not answers_now(obj, vcenter.name):
         return Terminal(reason, str(problem))
     until = f"{vcenter.true_until:%Y-%m-%dT%H:%M:%SZ}" if vcenter.loaded else "the manager was started"
-    return Retry(f"{problem} What is shown was true until {until}.", after=LOOK_AGAIN_SECONDS, reason=reason)
+    words = str(problem).rstrip(".")
+    return Retry(f"{words}. What is shown was true until {until}.", after=LOOK_AGAIN_SECONDS, reason=reason)
 
 
 def answers_now(obj: Any, vcenter: str) -> bool:

@@ -16,7 +16,7 @@ from vsphere_operators.vcenter.transport import Address, Soap
 from .conftest import Simulators
 from .rig import Tally
 
-FIX = r"Download the CA certificates from https://127\.0\.0\.1/certs/download\.zip .*-vcenter-ca-file.*-insecure"
+FIX = r"Download the CA certificates from https://127\.0\.0\.1:\d+/certs/download\.zip .*-vcenter-ca-file.*-insecure"
 
 
 async def asked(address: Address) -> str:

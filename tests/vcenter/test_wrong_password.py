@@ -82,13 +82,13 @@ async def test_a_refused_password_is_said_and_not_tried_again(simulator: VCenter
     clock = Clock()
     session = Session(soap, FixedCredentials(Credentials("user", CANARY)), log, clock=clock)
     with pytest.raises(
-        WrongLogin, match=r'refuses the user "user".*incorrect user name or password.*the environment and start again'
+        WrongLogin, match=r'refuses the user "user".*incorrect user name or password.*the environment and start the manager again'
     ) as first:
         await session.login()
     assert (first.value.fault, first.value.again_in_seconds) == ("InvalidLogin", 185.0)
     clock.seconds += 184
     for _ in range(20):
-        with pytest.raises(WrongLogin, match=r"incorrect user name or password.*the same again after 185 s") as caught:
+        with pytest.raises(WrongLogin, match=r"incorrect user name or password.*tried again only after 185 s") as caught:
             await session.call(lambda: now(soap))
         assert (str(caught.value), caught.value.again_in_seconds) == (str(first.value), 1.0)
     assert (await simulator.calls())["Login"] == 1
@@ -108,7 +108,7 @@ async def test_500_calls_with_a_wrong_password_are_one_try(simulator: VCenter, s
 
 async def test_a_corrected_file_is_tried_at_once(simulator: VCenter, soap: Soap, log: Log, tmp_path: Path) -> None:
     session = Session(soap, directory(tmp_path, "user", "wrong"), log)
-    with pytest.raises(WrongLogin, match=rf"Correct them in {tmp_path}\. Others are tried at once"):
+    with pytest.raises(WrongLogin, match=rf"Correct them in {tmp_path}: what is changed there is tried at once"):
         await session.login()
     waiting = asyncio.create_task(session.credentials_changed())
     await asyncio.sleep(0.2)
@@ -130,7 +130,7 @@ async def test_three_wrong_passwords_are_all_that_is_tried(simulator: VCenter, s
     assert (await simulator.calls())["Login"] == MOST_FAILURES
     assert not await simulator.locked("user")
     directory(tmp_path, "user", simulator.password)
-    with pytest.raises(WrongLogin, match=r"after 3 failures when 180 s have passed") as caught:
+    with pytest.raises(WrongLogin, match=r"no more than 3 logins may fail in 180 s") as caught:
         await session.login()
     assert caught.value.again_in_seconds == WINDOW_SECONDS
     clock.seconds += WINDOW_SECONDS

@@ -266,6 +266,14 @@ class LabellingGPUInfoController(GPUInfoController):
         self.cache.store(Node).add_index(BY_LABEL, labels_of)
         return self
 
+    async def reconcile(self, info: GPUInfo) -> Done:
+        """The same; an object without an answer has no label either."""
+        try:
+            return await super().reconcile(info)
+        except Terminal:
+            await self.label(info.key, "")
+            raise
+
     async def label(self, key: Key, node: str) -> None:
         """The label stands on this Node and on no other; "" is on none."""
         name = label_of(key)

@@ -105,7 +105,7 @@ class Collector:
             self.heard_at = self.clock()
             if answer is None:
                 raise Denied(
-                    f"vCenter {self.soap.address.host} shows nothing of its inventory, not even the root folder. "
+                    f"vCenter {self.soap.address.title} shows nothing of its inventory, not even the root folder. "
                     "Give this account the Read-only role on the root folder, with 'Propagate to children'."
                 )
             version, truncated = answer.version, answer.truncated

@@ -54,7 +54,9 @@ class Credentials:
     @property
     def advice(self) -> str:
         """What to do when they are refused."""
-        return f"Correct them in {self.source}" if self.followed else f"Correct them in {self.source} and start again"
+        if self.followed:
+            return f"Correct them in {self.source}: what is changed there is tried at once"
+        return f"Correct them in {self.source} and start the manager again"
 
     def cut_from(self, text: str) -> str:
         """The text without these secrets, also as XML spells them: a server may answer with what it was sent."""

@@ -25,7 +25,8 @@ from .watch import on, properties_of, reference
 
 Query = vmodl.query.PropertyCollector
 DEVICES = "config.hardware.device"
-INTERVAL_SECONDS, SETTLE_SECONDS, PAUSE_SECONDS = 3600.0, 0.05, 0.5
+# A look without anybody who asks costs nothing; this is how long who could not be read waits at the most.
+INTERVAL_SECONDS, SETTLE_SECONDS, PAUSE_SECONDS = 15.0, 0.05, 0.5
 AT_ONCE = 100
 Listener = Callable[[str], None]
 
@@ -87,6 +88,9 @@ class Devices:
             # vCenter answers, and says no. Without this nobody who waits for one of them would ever get an answer.
             self.log.warning("vCenter does not show the devices of some VMs; they count as having none", error=error, vms=len(wanted))
             self.learn([ObjectUpdate("modify", "VirtualMachine", ref) for ref in wanted if ref not in self.known])
+        finally:
+            # Those that the answer left out, or that an error of ours cut off.
+            self.wanted |= {ref for ref in wanted if ref not in self.known and ref in self.inventory.machines}
 
     async def read(self, refs: list[str]) -> list[ObjectUpdate]:
         """One call for some VMs; what is gone meanwhile is left out."""

@@ -188,7 +188,7 @@ class DatastoreCatalog:
         """The same; which manager there is may be another after a new login."""
         manager = (await self.soap.content()).vStorageObjectManager
         if manager is None:
-            raise Rejected(f"vCenter {self.soap.address.host} does not know First Class Disks; they need vSphere 6.5 or newer")
+            raise Rejected(f"vCenter {self.soap.address.title} does not know First Class Disks; they need vSphere 6.5 or newer")
         return await answer_to(self.soap.stub, manager, method, arguments)
 
 

@@ -30,6 +30,9 @@ XSI_TYPE = "{http://www.w3.org/2001/XMLSchema-instance}type"
 class VCenterError(Exception):
     """The root; its text is for people: what happened, what it means, what to do."""
 
+    expected: ClassVar[bool] = True
+    """A log needs no stack trace of it."""
+
     def __init__(self, message: str, *, fault: str = "") -> None:
         super().__init__(message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}... (cut)")
         self.fault = fault

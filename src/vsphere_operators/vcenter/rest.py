@@ -56,7 +56,7 @@ class Rest:
         status, answer = await self.soap.json("POST", SESSION, headers={"Authorization": f"Basic {self.basic}"})
         if status == 401:
             raise WrongLogin(
-                f'vCenter {self.soap.address.host} refuses the login of "{self.username}" at its REST endpoint: '
+                f'vCenter {self.soap.address.title} refuses the login of "{self.username}" at its REST endpoint: '
                 "user or password is wrong, or the account is locked"
             )
         self.key = str(self.value_in(status, answer, "the REST login"))
@@ -114,7 +114,7 @@ class Rest:
         """The value inside an answer, or what its status means."""
         if status < 300:
             return answer.get("value") if isinstance(answer, dict) else answer
-        raise meaning_of(status)(f"{doing} at {self.soap.address.host}: HTTP {status}{words_in(answer)}")
+        raise meaning_of(status)(f"{doing} at {self.soap.address.title}: HTTP {status}{words_in(answer)}")
 
 
 @contextmanager

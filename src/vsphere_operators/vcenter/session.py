@@ -81,7 +81,7 @@ class Session:
         try:
             return await make()
         except NotAuthenticated:
-            self.log.debug("the session is gone", vCenter=self.soap.address.host, generation=generation)
+            self.log.debug("the session is gone", vCenter=self.soap.address.title, generation=generation)
         # Outside the handler, so that a failure of the second run is not shown as one while handling the first.
         await self.renew(generation)
         return await make()
@@ -99,7 +99,7 @@ class Session:
         if self.logged_in:
             return
         if self.flight is None:
-            self.flight = asyncio.create_task(self.attempt(), name=f"vcenter login: {self.soap.address.host}")
+            self.flight = asyncio.create_task(self.attempt(), name=f"vcenter login: {self.soap.address.title}")
             self.flight.add_done_callback(self.landed)
         flight = self.flight
         # Not `await flight`: it outlives a caller that is cancelled, because others wait for it.
@@ -111,7 +111,7 @@ class Session:
 
     def over(self) -> NotAuthenticated:
         """The error for who calls after the end."""
-        return NotAuthenticated(f"The session with vCenter {self.soap.address.host} has been ended: this program is stopping.")
+        return NotAuthenticated(f"The session with vCenter {self.soap.address.title} has been ended: this program is stopping.")
 
     def landed(self, flight: asyncio.Task[VCenterError | None]) -> None:
         """Make room for the next login; an error is taken note of, since every caller may be gone."""
@@ -130,7 +130,7 @@ class Session:
             return failure
         self.generation += 1
         self.logged_in = True
-        self.log.info("logged in", vCenter=self.soap.address.host, user=credentials.who, generation=self.generation)
+        self.log.info("logged in", vCenter=self.soap.address.title, user=credentials.who, generation=self.generation)
         return None
 
     async def read(self) -> Credentials:
@@ -201,9 +201,9 @@ class Session:
     def refusal(self, credentials: Credentials, said: str) -> str:
         """What a person has to know about a wrong login; without the seconds until the next, since it is shown in every status."""
         return (
-            f"vCenter {self.soap.address.host} refuses {credentials.who}: {said}. It is wrong, or the account is locked: both are told the "
-            f"same. {credentials.advice}. Others are tried at once, after {MOST_FAILURES} failures when {WINDOW_SECONDS:.0f} s have "
-            f"passed; the same again after {SAME_AGAIN_SECONDS:.0f} s, lest the account be locked."
+            f"vCenter {self.soap.address.title} refuses {credentials.who}: {said}. User or password is wrong, or the account is "
+            f"locked; vCenter does not say which. {credentials.advice}. So that the account is not locked, the same password is tried "
+            f"again only after {SAME_AGAIN_SECONDS:.0f} s, and no more than {MOST_FAILURES} logins may fail in {WINDOW_SECONDS:.0f} s."
         )
 
     async def credentials_changed(self) -> None:
@@ -222,7 +222,7 @@ class Session:
         try:
             await self.call(lambda: self.instance.CurrentTime())
         except VCenterError as error:
-            self.log.debug("the session could not be kept alive", vCenter=self.soap.address.host, error=error)
+            self.log.debug("the session could not be kept alive", vCenter=self.soap.address.title, error=error)
 
     @property
     def instance(self) -> Any:
@@ -239,7 +239,7 @@ class Session:
             pass
         except (VCenterError, TimeoutError) as error:
             self.log.warning(
-                "could not log out; vCenter ends the session when it has been idle", vCenter=self.soap.address.host, error=error
+                "could not log out; vCenter ends the session when it has been idle", vCenter=self.soap.address.title, error=error
             )
         finally:
             self.logged_in = False

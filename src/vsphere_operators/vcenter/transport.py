@@ -9,6 +9,7 @@ type and method of the API, works over any stub that has `InvokeMethod`.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import ssl
 import time
@@ -67,6 +68,13 @@ class Address:
     certificate_file: str = ""
     key_file: str = ""
     """A client certificate, for who logs in with one."""
+    name: str = ""
+    """What people call it; the host where they call it nothing else."""
+
+    @property
+    def title(self) -> str:
+        """For messages: its name, and where it is, unless that is the same."""
+        return f"{self.name} ({self.host})" if self.name not in ("", self.host) else self.host
 
     @property
     def root(self) -> str:
@@ -180,7 +188,7 @@ class Soap:
             size += len(chunk)
             if size > LONGEST_ANSWER_BYTES:
                 response.close()
-                raise Rejected(f"{method}: the answer of {self.address.host} is larger than {LONGEST_ANSWER_BYTES} bytes; it was not read")
+                raise Rejected(f"{method}: the answer of {self.address.title} is larger than {LONGEST_ANSWER_BYTES} bytes; it was not read")
             chunks.append(chunk)
         return b"".join(chunks)
 
@@ -192,7 +200,7 @@ class Soap:
 
     def fault_in(self, status: int, answer: bytes, method: str) -> VCenterError:
         """What an answer other than 200 means: a SOAP fault, or the page of a proxy or of a vCenter that is starting."""
-        doing = f"{method} at {self.address.host}"
+        doing = f"{method} at {self.address.title}"
         if status == 500 and b"Envelope" in answer[:500]:
             return self.fault_of(answer, doing)
         if status == 401:
@@ -245,7 +253,7 @@ class Soap:
 
     def in_our_words(self, error: Exception, method: str) -> VCenterError:
         """A failure of aiohttp, the socket or TLS as what it means and what to do."""
-        where = f"vCenter {self.address.host}"
+        where = f"vCenter {self.address.title}"
         if isinstance(error, TimeoutError):
             return TimedOut(f"{where} did not answer {method} in time")
         if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError | ssl.SSLError):
@@ -254,15 +262,17 @@ class Soap:
             return Unreachable(f"{where}: no such host name; is the address right, and can this machine resolve it?")
         if isinstance(error, aiohttp.ClientConnectorError | ConnectionRefusedError):
             why = getattr(error, "os_error", None) or error
-            return Unreachable(f"{where} cannot be reached at port {self.address.port}: {getattr(why, 'strerror', None) or why}")
-        return Unreachable(f"{where} broke the connection during {method}: {type(error).__name__}")
+            number = getattr(why, "errno", None)
+            words = os.strerror(number).lower() if number else str(why)
+            return Unreachable(f"{where} cannot be reached at port {self.address.port}: {words}. Is it up, and is the address right?")
+        return Unreachable(f"{where} broke the connection during {method}; it may be restarting, or something on the way lets nothing pass")
 
     async def session(self) -> aiohttp.ClientSession:
         """The pool of connections, made at the first call; reading certificates is file work, so it is done in a thread."""
         if self.http is None:
             context = await asyncio.to_thread(tls_for, self.address_shown())
             if self.closed:
-                raise Unreachable(f"the connections to vCenter {self.address.host} have been closed: this program is stopping")
+                raise Unreachable(f"the connections to vCenter {self.address.title} have been closed: this program is stopping")
             # Two first calls at once: the first to come back from the thread wins.
             if self.http is None:
                 self.http = aiohttp.ClientSession(
@@ -310,7 +320,7 @@ class SoapStub(SoapAdapter.SoapStubAdapterBase):  # type: ignore[misc]
 
     def result_in(self, answer: bytes, info: Any) -> Any:
         """What the method returned."""
-        words = f"{info.wsdlName} at {self.soap.address.host}: the answer is none of the vSphere API; is it a vCenter, or a proxy?"
+        words = f"{info.wsdlName} at {self.soap.address.title}: the answer is none of the vSphere API; is it a vCenter, or a proxy?"
         try:
             result = SoapAdapter.SoapResponseDeserializer(self).Deserialize(answer, info.result)
         except UNREADABLE as error:
@@ -368,7 +378,10 @@ def show(context: ssl.SSLContext, address: Address) -> None:
 
 def unusable(address: Address, file: str, error: OSError) -> CertificateRefused:
     """A file that is no certificate; ssl.SSLError is an OSError, too."""
-    return CertificateRefused(f"vCenter {address.host}: the certificate file {file} cannot be used: {error.strerror or error}")
+    return CertificateRefused(
+        f"vCenter {address.title}: the certificate file {file} cannot be used: {error.strerror or error}. "
+        "Check its path (-vcenter-ca-file, or `ca` in the file of vCenters); what is mended there is read at the next try."
+    )
 
 
 def why_refused(error: Exception, address: Address) -> str:
@@ -384,6 +397,6 @@ def why_refused(error: Exception, address: Address) -> str:
         f"{address.ca_file} does not hold the CA that signed it" if address.ca_file else "this machine does not know the CA that signed it"
     )
     return (
-        f"{reason}: {bundle}. Download the CA certificates from https://{address.host}/certs/download.zip and name them as CA bundle "
+        f"{reason}: {bundle}. Download the CA certificates from {address.root}/certs/download.zip and name them as CA bundle "
         "(-vcenter-ca-file); for tests alone, -insecure skips the check."
     )

@@ -16,6 +16,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import NoReturn, Protocol
 
@@ -23,7 +24,7 @@ from .collector import Collector, UpdateMeter
 from .credentials import CredentialSource
 from .devices import Devices
 from .disks import Disks
-from .faults import NotAuthenticated, Unreachable, VCenterError, WrongLogin
+from .faults import Denied, NotAuthenticated, Unreachable, VCenterError, WrongLogin
 from .inventory import Inventory
 from .scheduled import Scheduled
 from .session import Session
@@ -57,7 +58,7 @@ class VCenter:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name, self.log, self.clock = name, log, clock
-        self.soap = Soap(address, meter)
+        self.soap = Soap(replace(address, name=name), meter)
         self.session = Session(self.soap, credentials, log)
         self.inventory = Inventory(name)
         self.collector = Collector(self.soap, self.session, self.inventory, log, meter, loaded=self.heard, answered=self.heard)
@@ -67,7 +68,7 @@ class VCenter:
         self.scheduled = Scheduled(self.soap, self.session, log)
         self.loaded = False
         self.problem: VCenterError | None = None
-        self.failures = 0
+        self.failures = self.renewals = 0
         self.failing_since: float | None = None
         self.true_until = datetime.now(UTC)
         """Until when the answers were true; of meaning only beside `problem`."""
@@ -135,11 +136,10 @@ class VCenter:
     async def renew(self, generation: int, cause: VCenterError) -> None:
         """The session died: log in again at once, but with a pause where vCenter forgets sessions as fast as it gives them."""
         self.log.info("the session ended on the server, logging in again", vCenter=self.name)
-        if self.failures:
+        if self.renewals:
             self.failed(cause)
             await self.pause(cause)
-        else:
-            self.failures = 1
+        self.renewals += 1
         try:
             await self.session.renew(generation)
         except VCenterError as error:
@@ -157,7 +157,7 @@ class VCenter:
 
     def heard(self) -> None:
         """The inventory is loaded and true."""
-        self.failures, self.failing_since = 0, None
+        self.failures, self.renewals, self.failing_since = 0, 0, None
         if self.loaded and self.problem is None:
             return
         if self.problem is not None:
@@ -175,7 +175,8 @@ class VCenter:
             self.log.debug("vCenter did not answer, trying again", vCenter=self.name, error=error)
             return
         if self.problem is None or str(self.problem) != str(error):
-            self.log.error("vCenter does not answer; what is known of it may be out of date", vCenter=self.name, error=error)
+            what = "vCenter refuses us" if isinstance(error, Denied) else "vCenter cannot be used"
+            self.log.error(f"{what}; what is known of it may be out of date. It is tried again by itself", vCenter=self.name, error=error)
             if self.problem is None:
                 self.true_until = datetime.now(UTC) - timedelta(seconds=self.silent_seconds)
             self.problem = error

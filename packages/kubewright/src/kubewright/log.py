@@ -137,9 +137,10 @@ class LineFormatter(logging.Formatter):
         return fields | {"error": described(error)} if error is not None else fields
 
     def trace_of(self, record: logging.LogRecord) -> str:
-        """The stack trace, or "": our own errors are expected and say all that there is to say."""
+        """The stack trace, or "": our own errors, and others that call themselves `expected`, say all that there is to say."""
         error = record.exc_info[1] if record.exc_info else None
-        if error is None or record.levelno < self.traces_from or isinstance(error, KubewrightError):
+        expected = isinstance(error, KubewrightError) or getattr(error, "expected", False)
+        if error is None or record.levelno < self.traces_from or expected:
             return ""
         lines = "".join(traceback.format_exception(error, limit=-LONGEST_TRACE_FRAMES)).splitlines()
         return "\n".join(safe(line) for line in lines)

@@ -133,7 +133,7 @@ async def test_a_certificate_that_nobody_trusts_is_refused_with_the_fix(
     await infos.create("HostInfo", "host", HOST)
     flags = (f"--kubeconfig={service_account}", *EVERYWHERE, f"--vcenter-credentials={credentials}")
     async with started(log, *flags) as manager:
-        status = await infos.status("HostInfo", "host", "VCenterUnreachable")
+        status = await infos.status("HostInfo", "host", "VCenterCertificateRefused")
         assert "-vcenter-ca-file" in ready_of({"status": status})["message"]
         assert "-vcenter-ca-file" in manager.text
         assert await logins(vcenter) == 0
@@ -188,7 +188,7 @@ async def test_a_password_is_nowhere(
     await infos.create("HostInfo", "none", "nowhere")
     # TLS refused; password refused; a fault in the login that echoes it, after which all is well.
     async with started(logs[0], *flags):
-        await infos.status("HostInfo", "host", "VCenterUnreachable")
+        await infos.status("HostInfo", "host", "VCenterCertificateRefused")
     await vcenter.set_password(vcenter.user, "another")
     async with started(logs[1], *flags, trusting):
         await infos.status("HostInfo", "host", "VCenterLoginFailed")

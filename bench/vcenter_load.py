@@ -99,11 +99,12 @@ def pages(content: Any) -> Iterator[Any]:
 async def read_by_us(server: Server, control: str) -> dict[str, Any]:
     """Load, then follow some rounds of new load for all."""
     from kubewright.log import Log
+    from vsphere_operators.vcenter.address import Address
     from vsphere_operators.vcenter.collector import Collector
     from vsphere_operators.vcenter.credentials import Credentials, FixedCredentials
     from vsphere_operators.vcenter.inventory import Inventory
     from vsphere_operators.vcenter.session import Session
-    from vsphere_operators.vcenter.transport import Address, Soap
+    from vsphere_operators.vcenter.transport import Soap
 
     soap = Soap(Address(server.host, server.port, ca_file=server.certificate), Meter())
     session = Session(soap, FixedCredentials(Credentials(username=server.user, password=server.password)), Log("bench"))

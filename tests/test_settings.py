@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from kubewright.errors import ConfigError
 from kubewright.flags import FlagError, HelpWanted, options_of, parse
 from vsphere_operators.settings import Settings, VCenterConfig, choose
+from vsphere_operators.vcenter.address import Address
 from vsphere_operators.vcenter.credentials import Credentials, DirectoryCredentials
 from vsphere_operators.vcenter.faults import Denied
-from vsphere_operators.vcenter.transport import Address
 from vsphere_operators.vcenterfile import Defaults, Namespaces
 
 CANARY = "hunter2-canary"

@@ -22,8 +22,8 @@ from kubewright.errors import ConfigError
 from kubewright.flags import Duration, FlagError, flag, in_words, variable
 
 from .gpusettings import GPUFlags
+from .vcenter.address import Address
 from .vcenter.credentials import Credentials, CredentialSource, DirectoryCredentials, FixedCredentials
-from .vcenter.transport import Address
 from .vcenterfile import Defaults, Entry, Namespaces, address, read
 
 Warn = Callable[[str], None]

@@ -29,7 +29,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from kubewright.errors import ConfigError
 
-from .vcenter.transport import Address, address_of
+from .vcenter.address import Address, address_of
 
 # Two thousand short entries fit in, and already take PyYAML two seconds.
 LARGEST_BYTES = 256 * 1024

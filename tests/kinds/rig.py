@@ -13,11 +13,11 @@ from kubewright.log import Log
 from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
 from vsphere_operators.settings import VCenterConfig
+from vsphere_operators.vcenter.address import Address
 from vsphere_operators.vcenter.credentials import Credentials, FixedCredentials
 from vsphere_operators.vcenter.diskcatalog import Look
 from vsphere_operators.vcenter.model import Disk
 from vsphere_operators.vcenter.pace import Pace
-from vsphere_operators.vcenter.transport import Address
 from vsphere_operators.vcenter.updates import ObjectUpdate, Ref, Value
 from vsphere_operators.vcenter.vcenter import VCenter
 from vsphere_operators.vcenters import VCenters

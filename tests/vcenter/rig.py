@@ -14,8 +14,8 @@ from typing import cast
 
 from kubewright.testing.certificates import Authority
 from simulator import VCenter
+from vsphere_operators.vcenter.address import Address
 from vsphere_operators.vcenter.credentials import Credentials, FixedCredentials
-from vsphere_operators.vcenter.transport import Address
 
 
 class Tally:

@@ -10,8 +10,9 @@ import pytest
 
 from kubewright.testing.certificates import Authority
 from simulator import VCenter
+from vsphere_operators.vcenter.address import Address
 from vsphere_operators.vcenter.faults import CertificateRefused
-from vsphere_operators.vcenter.transport import Address, Soap
+from vsphere_operators.vcenter.transport import Soap
 
 from .conftest import Simulators
 from .rig import Tally

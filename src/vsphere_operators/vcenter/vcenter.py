@@ -20,6 +20,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import NoReturn, Protocol
 
+from .address import Address
 from .collector import Collector, UpdateMeter
 from .credentials import CredentialSource
 from .devices import Devices
@@ -29,7 +30,7 @@ from .inventory import Inventory
 from .scheduled import Scheduled
 from .session import Session
 from .tags import Tags
-from .transport import Address, Log, Meter, Soap
+from .transport import Log, Meter, Soap
 
 GRACE_SECONDS = 10.0
 # An open wait is answered every 15 s, so this is a silence that has an end already known to be late.

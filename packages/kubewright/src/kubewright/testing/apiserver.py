@@ -17,8 +17,8 @@ from .waiting import eventually
 
 READY_WITHIN_SECONDS = 60.0
 GRACE_SECONDS = 5.0
-# A test's API server has a heap of some 50 MB, so Go's default collects it many times a second: about 15 % of its CPU in a profile. A cluster's
-# has gigabytes, and collects seldom. GOGC of the environment goes before.
+# A test's API server has a small heap, so Go's default collects it many times a second: about 15 % of its CPU in a profile.
+# A cluster's has gigabytes, and collects seldom. GOGC of the environment goes before.
 GARBAGE_PERCENT = "400"
 
 

@@ -105,18 +105,21 @@ async def test_no_such_disk(room: Room) -> None:
 
 
 async def test_two_of_one_name(room: Room) -> None:
-    other = await room.simulator.create_disk(NAMED, datastore="/DC1/datastore/LocalDS_1")
+    # Both with their place said: where the simulator puts a disk without one differs from start to start.
+    one = await room.simulator.create_disk("twin", datastore="/DC0/datastore/LocalDS_0")
+    other = await room.simulator.create_disk("twin", datastore="/DC1/datastore/LocalDS_1")
     await room.disks.look()
     with pytest.raises(Ambiguous) as caught:
-        room.disks.by_name(NAMED)
+        room.disks.by_name("twin")
     assert set(caught.value.paths) == {
-        f"/DC0/datastore/LocalDS_0 (id {NAMED_ID})",
+        f"/DC0/datastore/LocalDS_0 (id {one})",
         f"/DC1/datastore/LocalDS_1 (id {other})",
     }
     assert all(path in str(caught.value) for path in caught.value.paths)
     await room.simulator.delete_disk(other)
     await room.disks.look()
-    assert room.disks.by_name(NAMED).id == NAMED_ID
+    assert room.disks.by_name("twin").id == one
+    await room.simulator.delete_disk(one)
 
 
 async def test_the_list_has_pages(room: Room) -> None:

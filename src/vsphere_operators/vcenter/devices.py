@@ -57,13 +57,8 @@ class Devices:
 
     async def run(self) -> NoReturn:
         """Look whenever somebody asks, until cancelled."""
-        self.inventory.listeners.append(self.heard)
-        try:
-            while True:
-                await self.look()
-                await self.rhythm.next()
-        finally:
-            self.inventory.listeners.remove(self.heard)
+        with self.inventory.heard_by(self.heard):
+            await self.rhythm.keep(self.look)
 
     def heard(self, change: Change) -> None:
         """A VM that was asked about has another configuration, or is gone."""

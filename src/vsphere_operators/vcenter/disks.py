@@ -91,15 +91,10 @@ class Disks:
 
     async def run(self) -> NoReturn:
         """Look again and again, until cancelled."""
-        self.inventory.listeners.append(self.heard)
-        try:
+        with self.inventory.heard_by(self.heard):
             if not self.inventory.datastores:
                 await self.rhythm.next()
-            while True:
-                await self.look()
-                await self.rhythm.next()
-        finally:
-            self.inventory.listeners.remove(self.heard)
+            await self.rhythm.keep(self.look)
 
     def heard(self, change: Change) -> None:
         """Ask for a look when something in the inventory concerns disks."""

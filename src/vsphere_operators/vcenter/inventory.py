@@ -18,7 +18,8 @@ Why is a load sometimes None although vCenter tells a number?  A host that does 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from msgspec import Struct, structs
@@ -160,6 +161,15 @@ class Inventory:
         for change in (*changes.values(), *derived):
             for listener in self.listeners:
                 listener(change)
+
+    @contextmanager
+    def heard_by(self, listener: Listener) -> Iterator[None]:
+        """For the time of a `with`, this one hears of each change."""
+        self.listeners.append(listener)
+        try:
+            yield
+        finally:
+            self.listeners.remove(listener)
 
     def host(self, name: str) -> Host:
         """The host of this name; like all of these, raises NotFound or Ambiguous."""

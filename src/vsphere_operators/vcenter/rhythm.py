@@ -1,10 +1,7 @@
 """When to look again at what vCenter does not push: by interval, and soon after somebody says that something has changed.
 
     rhythm = Rhythm(60)
-    while True:
-        with rhythm.looking():
-            await look()
-        await rhythm.next()                # 60 s, or about a second after rhythm.soon()
+    await rhythm.keep(look)                # every 60 s, or about a second after rhythm.soon(); look() works within rhythm.looking()
 
 How soon is soon?  A second after the first word, since changes come in crowds and one look sees them all.
 How often at most?  Every 5 s, and never more than a fifth of the time: a look that takes 3 s is followed by 12 s of rest. So a vCenter in
@@ -16,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 SETTLE_SECONDS = 1.0
 PAUSE_SECONDS = 5.0
@@ -56,6 +54,12 @@ class Rhythm:
             self.failures = 0
         finally:
             self.ended = self.clock()
+
+    async def keep(self, look: Callable[[], Awaitable[None]]) -> NoReturn:
+        """Look again and again, until cancelled."""
+        while True:
+            await look()
+            await self.next()
 
     async def next(self) -> None:
         """Return when it is time for the next look."""

@@ -62,9 +62,7 @@ class Scheduled:
     async def run(self) -> NoReturn:
         """Look again and again, until cancelled, from when somebody asks."""
         await self.wanted.wait()
-        while True:
-            await self.look()
-            await self.rhythm.next()
+        await self.rhythm.keep(self.look)
 
     async def look(self) -> None:
         """Look once; a failure is told once, and never raised."""

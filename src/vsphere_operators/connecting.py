@@ -49,6 +49,7 @@ def opened_with(config: VCenterConfig, settings: Settings, metrics: VCenterMetri
         metrics.of(config.name),
         disk_interval_seconds=settings.disk_refresh_seconds,
         tag_interval_seconds=settings.tag_refresh_seconds,
+        operations_at_once=settings.operations_at_once,
     )
     metrics.watch(vcenter)
     return vcenter

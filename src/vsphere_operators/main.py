@@ -5,6 +5,7 @@ from __future__ import annotations
 from kubewright import Manager, command
 
 from .connecting import connect
+from .grouping import grouping
 from .kinds.fcdinfo import FCDInfoController
 from .kinds.hostinfo import HostInfoController
 from .kinds.mycustomresource import MyCustomResourceController
@@ -20,6 +21,7 @@ def build(manager: Manager, settings: Settings) -> None:
     manager.add(VMInfoController(vcenters))
     manager.add(FCDInfoController(vcenters, manager.cache))
     manager.add(placing(manager, vcenters, settings))
+    manager.add(grouping(manager, vcenters, settings))
     manager.add(MyCustomResourceController(manager.cache))
 
 

@@ -222,6 +222,8 @@ class Settings(ManagerFlags):
     stats_change_percent: float = flag("stats-change-percent", 5.0, "How far usage moves, in percent of the total, to be written at once.")
     disk_refresh_seconds: Duration = flag("disk-refresh-interval", 60.0, "How often First Class Disks are listed anew.")
     tag_refresh_seconds: Duration = flag("tag-refresh-interval", 300.0, "How often the tags of hosts are read anew.")
+    operations_at_once: int = flag("vcenter-operations", 3, "How many VMs are cloned, changed or destroyed at once in each vCenter.")
+    cluster_id: str = flag("cluster-id", "", "What VMs of this cluster are marked with; by default the uid of namespace kube-system.")
     gpu: GPUFlags = field(default_factory=GPUFlags)
     environment: Environment = field(default_factory=Environment)
 
@@ -234,6 +236,8 @@ class Settings(ManagerFlags):
         for name, seconds in intervals.items():
             if seconds < SHORTEST_INTERVAL_SECONDS:
                 raise FlagError(f'invalid value "{in_words(seconds)}" for flag -{name}: it has to be at least 1s')
+        if not 1 <= self.operations_at_once <= 100:
+            raise FlagError(f'invalid value "{self.operations_at_once}" for flag -vcenter-operations: it has to be from 1 to 100')
         if not 0 <= self.stats_change_percent <= 100:
             raise FlagError(f'invalid value "{self.stats_change_percent:g}" for flag -stats-change-percent: it has to be from 0 to 100')
 

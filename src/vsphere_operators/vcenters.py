@@ -95,6 +95,10 @@ class VCenters:
             raise NotYet(f'the inventory of vCenter "{vcenter.name}" is being loaded', after=NOT_LOADED_SECONDS)
         return Served(vcenter, self.pacers[vcenter.name].pace)
 
+    def config(self, name: str) -> VCenterConfig:
+        """The configuration of the vCenter of that name."""
+        return next(each for each in self.configs if each.name == name)
+
     def how_to_serve(self, namespace: str) -> str:
         """What to do for a namespace that nobody serves."""
         if not self.configs:

@@ -20,7 +20,7 @@ from .properties import digits, many, text
 from .rhythm import Rhythm
 from .session import Session
 from .transport import Log, Soap
-from .updates import ObjectUpdate, Value, decode_objects
+from .updates import DISK, TYPE, ObjectUpdate, Value, decode_objects
 from .watch import on, properties_of, reference
 
 Query = vmodl.query.PropertyCollector
@@ -111,7 +111,7 @@ class Devices:
 
 def passed_devices(value: Value) -> tuple[PassedDevice, ...]:
     """Of config.hardware.device, the vGPUs and passed-through PCI devices; the decoder has left out all others."""
-    backings = [each.get("backing") for each in many(value) if isinstance(each, dict)]
+    backings = [each.get("backing") for each in many(value) if isinstance(each, dict) and each.get(TYPE) != DISK]
     return tuple(passed_device(backing) for backing in backings if isinstance(backing, dict))
 
 

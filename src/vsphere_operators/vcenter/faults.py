@@ -135,8 +135,12 @@ def from_text(answer: bytes, doing: str) -> VCenterError:
         return Rejected(f"{doing}: it answered with a fault that cannot be read")
     name = next((named(each) for detail in body.iter("{*}detail") for each in detail), "")
     said = (body.findtext(".//{*}faultstring") or "").strip().rstrip(".") or sentence(name)
-    kind = getattr(vim.fault, name, None) or getattr(vmodl.fault, name, None) or object
-    return meaning_of(kind)(f"{doing}: {said or 'it answered with a fault without words'}", fault=name)
+    return meaning_of_name(name)(f"{doing}: {said or 'it answered with a fault without words'}", fault=name)
+
+
+def meaning_of_name(name: str) -> type[VCenterError]:
+    """What a fault means of which only the name is known, as in the end of a task."""
+    return meaning_of(getattr(vim.fault, name, None) or getattr(vmodl.fault, name, None) or object)
 
 
 def named(fault: Any) -> str:

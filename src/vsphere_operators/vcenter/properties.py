@@ -103,8 +103,12 @@ def fault_type(value: Value) -> str:
 
 
 def fault_message(value: Value) -> str:
-    """The words of a LocalizedMethodFault."""
-    return text(value.get("localizedMessage")) if isinstance(value, dict) else ""
+    """The words of a LocalizedMethodFault, with the privilege that it names."""
+    if not isinstance(value, dict):
+        return ""
+    fault, words = value.get("fault"), text(value.get("localizedMessage"))
+    privilege = text(fault.get("privilegeId")) if isinstance(fault, dict) else ""
+    return f'{words} (the privilege "{privilege}" is missing)' if privilege else words
 
 
 def user(value: Value) -> str:

@@ -22,7 +22,7 @@ VIM = "{urn:vim25}"
 CHANGE, PROPERTY, MISSING = f"{VIM}changeSet", f"{VIM}propSet", f"{VIM}missingSet"
 TYPE = "@type"
 """The key under which a data object keeps the name of its type."""
-PASSED = "VirtualPCIPassthrough"
+PASSED, DISK = "VirtualPCIPassthrough", "VirtualDisk"
 """Of a VM's devices, the only ones that anybody here asks for; a VM has a dozen others, which would be most of the work of decoding it."""
 
 
@@ -170,7 +170,7 @@ def composed(element: etree._Element) -> Value:
     if kind == "ManagedObjectReference":
         return Ref(element.get("type", ""), element.text or "")
     if kind == "ArrayOfVirtualDevice":
-        return tuple([value(child) for child in element if child.get(XSI_TYPE) == PASSED])
+        return tuple([value(child) for child in element if child.get(XSI_TYPE) in (PASSED, DISK)])
     if kind.startswith("ArrayOf"):
         return tuple([value(child) for child in element])
     if (text := element.text) and not len(element):

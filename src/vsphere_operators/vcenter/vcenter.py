@@ -26,7 +26,10 @@ from .credentials import CredentialSource
 from .devices import Devices
 from .disks import Disks
 from .faults import Denied, NotAuthenticated, Unreachable, VCenterError, WrongLogin
+from .hands import BELONGINGS, Hands, belongings_of
 from .inventory import Inventory
+from .operations import AT_ONCE, Operations
+from .reading import Reading
 from .scheduled import Scheduled
 from .session import Session
 from .tags import Tags
@@ -44,7 +47,7 @@ class VCenterMeter(Meter, UpdateMeter, Protocol):
 
 
 class VCenter:
-    """One vCenter; `inventory`, `disks`, `tags`, `devices` and `scheduled` answer from memory while `run` keeps them true."""
+    """One vCenter; `inventory`, `disks`, `tags`, `devices`, `scheduled` and `belongings` answer from memory while `run` keeps them true."""
 
     def __init__(
         self,
@@ -56,18 +59,24 @@ class VCenter:
         *,
         disk_interval_seconds: float = 60.0,
         tag_interval_seconds: float = 300.0,
+        operations_at_once: int = AT_ONCE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name, self.log, self.clock = name, log, clock
         self.soap = Soap(replace(address, name=name), meter)
         self.session = Session(self.soap, credentials, log)
         self.inventory = Inventory(name)
-        self.collector = Collector(self.soap, self.session, self.inventory, log, meter, loaded=self.heard, answered=self.heard)
+        self.collector = Collector(self.soap, self.session, self.inventory, log, meter, loaded=self.read_anew, answered=self.heard)
         self.disks = Disks(self.soap, self.session, self.inventory, log, interval_seconds=disk_interval_seconds)
         self.tags = Tags(self.soap, self.session, credentials, self.inventory, log, interval_seconds=tag_interval_seconds)
         self.devices = Devices(self.soap, self.session, self.inventory, log)
         self.scheduled = Scheduled(self.soap, self.session, log)
+        self.belongings = Reading(BELONGINGS, belongings_of, self.soap, self.session, self.inventory, log)
+        self.hands = Hands(self.soap, self.session)
+        self.operations = Operations(self.session, self.inventory, log, at_once=operations_at_once, clock=clock)
         self.loaded = False
+        self.watching_since = clock()
+        """Since when no change was missed: when everything was last read."""
         self.problem: VCenterError | None = None
         self.failures = self.renewals = 0
         self.failing_since: float | None = None
@@ -88,6 +97,7 @@ class VCenter:
                     self.tags.run,
                     self.devices.run,
                     self.scheduled.run,
+                    self.belongings.run,
                 ):
                     group.create_task(self.for_ever(life))
         finally:
@@ -155,6 +165,11 @@ class VCenter:
                     await self.session.credentials_changed()
             return
         await asyncio.sleep(min(FIRST_PAUSE_SECONDS * 2.0 ** min(self.failures - 1, 10), LONGEST_PAUSE_SECONDS))
+
+    def read_anew(self) -> None:
+        """Everything was read."""
+        self.watching_since = self.clock()
+        self.heard()
 
     def heard(self) -> None:
         """The inventory is loaded and true."""

@@ -98,6 +98,8 @@ class Trouble(Struct, frozen=True):
     words: str
     lasting: bool = False
     """Only a change can mend it."""
+    reason: str = ""
+    """One word for programs."""
 
 
 class GroupFolder(Struct, frozen=True, kw_only=True):

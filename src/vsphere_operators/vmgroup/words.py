@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from .choice import Member, disks_of, has_right_size, is_available, is_outdated, missing, surge
-from .model import Action, Clone, CreateFolder, Destroy, DestroyFolder, Flight, Phase, PowerOn, Record, Wish
+from .model import Action, Clone, CreateFolder, Destroy, DestroyFolder, Finish, Flight, Phase, PowerOff, PowerOn, Reconfigure, Record, Wish
 
 SUCCESS = "successfully reconciled VmGroup"
 
@@ -121,8 +121,8 @@ def in_step(wish: Wish, members: Sequence[Member]) -> tuple[str, ...]:
     return ("replica count in sync, checking power state",) if in_sync else ()
 
 
-def line_of(action: Action) -> str | None:
-    """The line for an action, None where the contract has none."""
+def line_of(action: Action) -> str:
+    """The line for an action; the contract has some of them word for word."""
     match action:
         case CreateFolder():
             return "VmGroup folder does not exist, creating folder"
@@ -134,7 +134,12 @@ def line_of(action: Action) -> str | None:
             return f'deleting virtual machine "{action.vm.name}"'
         case DestroyFolder():
             return f'deleting group folder "{action.folder.name}" (path: "{action.folder.path}")'
-    return None
+        case PowerOff():
+            return f'powering off vm "{action.vm.name}"'
+        case Reconfigure():
+            return f'resizing vm "{action.vm.name}" to {action.cpus} vCPUs and {action.memory_mb} MB'
+        case Finish():
+            return "nothing is left of this VmGroup in vCenter"
 
 
 def line_of_request(namespace: str, name: str) -> str:

@@ -183,13 +183,13 @@ class Engine(Generic[T]):
         if outcome.terminal and obj.status is given and msgspec.json.encode(given) == before:
             obj.status = self.kind.status_type()
         if outcome.condition is not None:
-            await self.write_status(seen, before, obj.status, outcome.condition)
+            await self.write_status(seen, before, obj.status, outcome.condition, warns=outcome.warns)
         return outcome
 
-    async def write_status(self, seen: T, before: bytes, status: Any, condition: Condition) -> None:
+    async def write_status(self, seen: T, before: bytes, status: Any, condition: Condition, *, warns: bool) -> None:
         """Send the status if it changed; its echo on the watch is then known to be ours."""
         with self.own.writing(seen.key) as ours:
-            written = await self.statuses.write(seen, before, status, condition, self.metrics)
+            written = await self.statuses.write(seen, before, status, condition, self.metrics, warns=warns)
             if written is not None:
                 ours.append(written.metadata.revision)
 
@@ -226,7 +226,7 @@ class Engine(Generic[T]):
         if outcome.result == "success":
             await self.set_finalizers(seen, [f for f in seen.metadata.finalizers if f != self.controller.finalizer])
         elif outcome.condition is not None:
-            await self.write_status(seen, before, obj.status, outcome.condition)
+            await self.write_status(seen, before, obj.status, outcome.condition, warns=outcome.warns)
         return outcome
 
     async def set_finalizers(self, seen: T, finalizers: list[str]) -> T:

@@ -217,11 +217,14 @@ class NotYet(KubewrightError):
 
 
 class Retry(KubewrightError):
-    """Raise it in a reconcile for what will pass: Ready becomes False with this reason, again in `after` seconds."""
+    """Raise it in a reconcile for what will pass: Ready becomes False with this reason, again in `after` seconds.
 
-    def __init__(self, message: str, *, after: float, reason: str = "Retrying") -> None:
+    `warns=False` is for work under way: it is no news, so no warning Event is made of it.
+    """
+
+    def __init__(self, message: str, *, after: float, reason: str = "Retrying", warns: bool = True) -> None:
         super().__init__(message)
-        self.after, self.reason = after, reason
+        self.after, self.reason, self.warns = after, reason, warns
 
 
 class Terminal(KubewrightError):

@@ -25,6 +25,8 @@ class Outcome:
     backs_off: bool = False
     terminal: bool = False
     unexpected: bool = False
+    warns: bool = True
+    """Whether an unready object is news; work under way is not."""
     error: BaseException | None = None
 
 
@@ -60,7 +62,8 @@ def outcome_of_error(error: BaseException, generation: int) -> Outcome:
         case NotYet():
             return Outcome("requeue_after", None, error.after, error=error)
         case Retry():
-            return Outcome("requeue_after", ready("False", error.reason, str(error), generation), error.after, error=error)
+            condition = ready("False", error.reason, str(error), generation)
+            return Outcome("requeue_after", condition, error.after, warns=error.warns, error=error)
         case Terminal():
             return Outcome("error", ready("False", error.reason, str(error), generation), terminal=True, error=error)
         case NotLeader():

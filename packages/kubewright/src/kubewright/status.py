@@ -27,7 +27,9 @@ class StatusWriter:
     def __init__(self, client: Client, recorder: Recorder) -> None:
         self.client, self.recorder = client, recorder
 
-    async def write(self, seen: T, before: bytes, status: Any, condition: Condition, metrics: ControllerMetrics) -> T | None:
+    async def write(
+        self, seen: T, before: bytes, status: Any, condition: Condition, metrics: ControllerMetrics, *, warns: bool = True
+    ) -> T | None:
         """Send what changed of the status since `before`, if anything; returns the object as it is then.
 
         Only onto the very version that the answer was computed from: never onto an object that was deleted and made anew meanwhile,
@@ -50,7 +52,8 @@ class StatusWriter:
         except NotFound:
             return None
         metrics.wrote()
-        self.tell(seen, type(seen), seen.status.conditions if isinstance(status, Status) else (), condition)
+        if warns or condition.status != "False":
+            self.tell(seen, type(seen), seen.status.conditions if isinstance(status, Status) else (), condition)
         return written
 
     async def refuse(self, seen: Undecoded, kind: type[T]) -> Outcome:

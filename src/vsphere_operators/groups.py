@@ -1,0 +1,107 @@
+"""What VmGroups stand on: a workshop for each vCenter, and one stream that wakes the groups which a change concerns.
+
+A name on the stream says what changed: `uid:` a group's own VMs or operations, `template:` and `folder:` something of that name or
+reference, `source:` a clone of that template, `owner:` whose turn it is. Changes of load wake nobody.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from msgspec.structs import replace
+
+from kubewright import Stream
+
+from .vcenter.inventory import Change
+from .vcenter.model import Compute, Datacenter, Datastore, Folder, Machine, MachineStats, ResourcePool, Task
+from .vcenter.vcenter import VCenter
+from .vcenters import VCenters
+from .vmgroup.workshop import Workshop
+
+PROGRESS_STEP_PERCENT = 20
+
+
+class Groups:
+    """All workshops, and the stream."""
+
+    def __init__(self, vcenters: VCenters) -> None:
+        self.vcenters = vcenters
+        self.stream = Stream()
+        self.workshops = {name: self.opened(vcenter) for name, vcenter in vcenters.opened.items()}
+
+    def opened(self, vcenter: VCenter) -> Workshop:
+        """The workshop of one vCenter, connected to the stream."""
+        made = Workshop(vcenter, self.wake)
+        vcenter.inventory.listeners.append(partial(self.hear, made))
+        vcenter.operations.room_listeners.append(lambda owner: self.stream.publish(f"owner:{owner}"))
+        vcenter.listeners.append(self.stream.publish_all)
+        return made
+
+    def wake(self, uid: str) -> None:
+        """Something of this group changed."""
+        self.stream.publish(f"uid:{uid}")
+
+    def hear(self, workshop: Workshop, change: Change) -> None:
+        """Wake those whom a change in a vCenter concerns."""
+        old, new = change.old, change.new
+        match new or old:
+            case Machine():
+                self.hear_machine(workshop, change)
+            case Folder() if structural(change):
+                for folder in (each for each in (old, new) if isinstance(each, Folder)):
+                    for name in (f"folder:{folder.name}", f"folder:{folder.ref}", f"folder:{folder.parent}"):
+                        self.stream.publish(name)
+            case Datacenter() | Compute() | ResourcePool() | Datastore() if structural(change):
+                self.stream.publish_all()
+            case Task():
+                self.hear_task(workshop, change)
+
+    def hear_machine(self, workshop: Workshop, change: Change) -> None:
+        """A VM: of a group, a template, or something in a group's folder."""
+        old, new = (each if isinstance(each, Machine) else None for each in (change.old, change.new))
+        known = [each for each in (old, new) if each is not None]
+        if (
+            old is not None
+            and new is not None
+            and replace(old, stats=MachineStats()) == replace(new, stats=MachineStats())
+            and not change.around
+        ):
+            return
+        mark = workshop.owners.marks.get(known[0].ref)
+        if mark is not None:
+            self.wake(mark.group.uid)
+        if not (old and new) or (old.name, old.parent, old.is_template) != (new.name, new.parent, new.is_template):
+            for each in known:
+                self.stream.publish(f"template:{each.name}")
+                self.stream.publish(f"folder:{each.parent}")
+
+    def hear_task(self, workshop: Workshop, change: Change) -> None:
+        """A clone: of a group that shows its progress, or one that somebody may have been waiting for."""
+        old, new = (each if isinstance(each, Task) else None for each in (change.old, change.new))
+        if new is None or (old is not None and (old.state, step(old)) == (new.state, step(new))):
+            return
+        started = workshop.started.get(new.ref)
+        if started is not None:
+            self.wake(started.group.uid)
+        elif new.ref in workshop.clones.known and (old is None or old.state != new.state):
+            self.stream.publish(f"source:{new.entity}")
+
+
+def step(task: Task) -> int:
+    """Progress in steps that are worth a write."""
+    return (task.progress_percent or 0) // PROGRESS_STEP_PERCENT
+
+
+def structural(change: Change) -> bool:
+    """Whether something came, went, was renamed or moved."""
+    old, new = change.old, change.new
+    return (
+        change.around
+        or old is None
+        or new is None
+        or (getattr(old, "name", ""), getattr(old, "parent", ""))
+        != (
+            getattr(new, "name", ""),
+            getattr(new, "parent", ""),
+        )
+    )

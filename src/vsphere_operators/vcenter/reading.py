@@ -1,0 +1,119 @@
+"""Large properties of VMs, read for those that somebody asks about and kept true: what is too much for the inventory of all.
+
+Who asks?  `of` does, the first time: what is not known is read soon, in one call for all that are wanted, and the listeners hear of it.
+And when it changes?  `config.changeVersion` is in the inventory and moves with every change of a VM's configuration: read again then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, NoReturn, TypeVar
+
+from pyVmomi import vmodl
+
+from .faults import Busy, NotAuthenticated, Unreachable, VCenterError, WrongLogin
+from .inventory import Change, Inventory
+from .model import Machine
+from .rhythm import Rhythm
+from .session import Session
+from .transport import Log, Soap
+from .updates import ObjectUpdate, Value, decode_objects
+from .watch import on, properties_of, reference
+
+Query = vmodl.query.PropertyCollector
+# A look without anybody who asks costs nothing; this is how long who could not be read waits at the most.
+INTERVAL_SECONDS, SETTLE_SECONDS, PAUSE_SECONDS = 15.0, 0.05, 0.25
+AT_ONCE = 100
+Listener = Callable[[str], None]
+Found = TypeVar("Found")
+
+
+class Reading(Generic[Found]):
+    """What `decode` makes of the properties, by reference of the VM; `of` answers from memory."""
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        decode: Callable[[Mapping[str, Value]], Found],
+        soap: Soap,
+        session: Session,
+        inventory: Inventory,
+        log: Log,
+        *,
+        rhythm: Rhythm | None = None,
+    ) -> None:
+        self.paths, self.decode, self.soap, self.session, self.inventory, self.log = list(paths), decode, soap, session, inventory, log
+        self.rhythm = rhythm or Rhythm(INTERVAL_SECONDS, settle_seconds=SETTLE_SECONDS, pause_seconds=PAUSE_SECONDS)
+        self.known: dict[str, Found] = {}
+        self.wanted: set[str] = set()
+        """Those to read with the next look."""
+        self.listeners: list[Listener] = []
+
+    def of(self, ref: str) -> Found | None:
+        """What a VM has; None while it is not known, and then it will be soon."""
+        found = self.known.get(ref)
+        if found is None:
+            self.want(ref)
+        return found
+
+    def want(self, ref: str) -> None:
+        """Read it soon."""
+        if ref not in self.wanted:
+            self.wanted.add(ref)
+            self.rhythm.soon()
+
+    async def run(self) -> NoReturn:
+        """Look whenever somebody asks, until cancelled."""
+        with self.inventory.heard_by(self.heard):
+            await self.rhythm.keep(self.look)
+
+    def heard(self, change: Change) -> None:
+        """A VM that was asked about has another configuration, or is gone."""
+        old, new = change.old, change.new
+        if isinstance(old, Machine) and old.ref in self.known:
+            if not isinstance(new, Machine):
+                self.known.pop(old.ref)
+            elif old.config_version != new.config_version:
+                self.want(old.ref)
+
+    async def look(self) -> None:
+        """Read those that are wanted; a failure is told, and they stay wanted."""
+        wanted, self.wanted = [ref for ref in self.wanted if ref in self.inventory.machines], set()
+        try:
+            with self.rhythm.looking():
+                for start in range(0, len(wanted), AT_ONCE):
+                    self.learn(await self.read(wanted[start : start + AT_ONCE]))
+        except (Unreachable, NotAuthenticated, WrongLogin, Busy) as error:
+            self.wanted |= set(wanted)
+            self.log.debug("properties of VMs cannot be read, trying again", properties=self.paths, error=error)
+        except VCenterError as error:
+            # vCenter answers, and says no. Without this nobody who waits for one of them would ever get an answer.
+            words = "vCenter does not show properties of some VMs; they count as empty"
+            self.log.warning(words, properties=self.paths, error=error, vms=len(wanted))
+            self.learn([ObjectUpdate("modify", "VirtualMachine", ref) for ref in wanted if ref not in self.known])
+        finally:
+            # Those that the answer left out, or that an error of ours cut off.
+            self.wanted |= {ref for ref in wanted if ref not in self.known and ref in self.inventory.machines}
+
+    async def read(self, refs: list[str]) -> list[ObjectUpdate]:
+        """One call for some VMs; what is gone meanwhile is left out."""
+        objects = [on(reference("VirtualMachine", ref)) for ref in refs]
+        spec = Query.FilterSpec(
+            objectSet=objects, propSet=[properties_of("VirtualMachine", self.paths)], reportMissingObjectsInResults=True
+        )
+
+        async def call() -> Any:
+            content = await self.soap.content()
+            body = self.soap.envelope(content.propertyCollector, "RetrievePropertiesEx", [spec], Query.RetrieveOptions())
+            return decode_objects(await self.soap.post(body, method="RetrievePropertiesEx"))
+
+        return list((await self.session.call(call)).updates)
+
+    def learn(self, updates: list[ObjectUpdate]) -> None:
+        """Take what was read, and tell of whom it differs."""
+        for update in updates:
+            found = self.decode(update.changes)
+            if update.ref in self.inventory.machines and self.known.get(update.ref) != found:
+                self.known[update.ref] = found
+                for listener in self.listeners:
+                    listener(update.ref)

@@ -1,0 +1,155 @@
+"""What is seen of one group: from the inventory, the marks, the clone tasks and our own memory to a `Seen`. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..vcenter.model import Folder, Machine
+from ..vcenter.vcenter import VCenter
+from .clonetasks import CloneTasks
+from .flight import flight_of
+from .marks import Group, Mark
+from .memory import Glow, Memory
+from .model import Flight, GroupFolder, Power, Record, Seen, Vm
+from .owners import Owners
+
+HARMLESS = ("VirtualMachine.migrate", "VirtualMachine.relocate", "VirtualMachine.clone", "Drm.ExecuteVMotionLRO")
+"""Tasks on a VM that change neither its power, its size nor its existence; a clone is a task of its source."""
+
+
+class Sight(Struct, frozen=True, kw_only=True):
+    """Whom to look at, and with what."""
+
+    vcenter: VCenter
+    owners: Owners
+    clones: CloneTasks
+    memory: Memory
+    group: Group
+    accounted: Collection[str]
+    """Clone tasks that the records of any group name."""
+
+
+def seen_by(sight: Sight, records: Sequence[Record], folder: GroupFolder | None) -> Seen:
+    """All that a plan needs."""
+    memory, vcenter = sight.memory, sight.vcenter
+    told = tuple(with_task(each, memory) for each in records)
+    vms = tuple(vms_of(sight, told))
+    present = {vm.name for vm in vms}
+    absent = [each for each in told if each.name not in present]
+    return Seen(
+        records=told,
+        vms=vms,
+        flights={each.name: flight(sight, each) for each in absent},
+        taken={each.name: path for each in absent if (path := taken_by(sight, each, folder))},
+        troubles=memory.troubles(),
+        folder=folder,
+        # At least one is tried, so that who finds no room is written down for the next.
+        free=max(1, vcenter.operations.room),
+    )
+
+
+def with_task(record: Record, memory: Memory) -> Record:
+    """The record with the task that came back for it."""
+    sent = memory.sent.get(record.name)
+    if sent and sent.attempt == record.attempt and sent.task and record.state == "Planned":
+        return replace(record, state="Cloning", task=sent.task)
+    return record
+
+
+def vms_of(sight: Sight, records: Sequence[Record]) -> Iterable[Vm]:
+    """The VMs that are the group's by their marks; of two with one mark, which cannot be, the first."""
+    clusters, found = sight.group.cluster, dict[str, Vm]()
+    busy = busy_refs(sight.vcenter)
+    cloning = {each.name for each in records if (task := sight.clones.known.get(each.task)) and task.state == "running"}
+    for ref in sorted(sight.owners.by_uid.of(sight.group.uid)):
+        mark, machine = sight.owners.marks[ref], sight.vcenter.inventory.machines.get(ref)
+        if machine is not None and mark.group.cluster == clusters:
+            found.setdefault(mark.replica, vm_of(sight, machine, mark, busy=ref in busy or mark.replica in cloning))
+    return found.values()
+
+
+def busy_refs(vcenter: VCenter) -> set[str]:
+    """VMs on which something runs."""
+    running = {
+        each.entity for each in vcenter.inventory.tasks.values() if each.state in ("queued", "running") and each.description not in HARMLESS
+    }
+    return running - {""}
+
+
+def vm_of(sight: Sight, machine: Machine, mark: Mark, *, busy: bool) -> Vm:
+    """One VM as a plan sees it."""
+    broken = machine.connection not in ("connected", "") or machine.power not in ("poweredOn", "poweredOff", "suspended")
+    glow = sight.memory.glows.get(machine.ref)
+    return Vm(
+        name=mark.replica,
+        ref=machine.ref,
+        slot=mark.slot,
+        instance_uuid=machine.instance_uuid,
+        fingerprint=mark.fingerprint,
+        power=cast("Power", machine.power or "poweredOff"),
+        cpus=machine.cpus or 0,
+        memory_mb=machine.memory_mb or 0,
+        broken=broken,
+        busy=busy or machine.ref in sight.memory.busy or (glow is not None and is_awaited(glow, machine, sight.memory.clock())),
+        foreign_disks=disk_names(sight.vcenter, machine.ref),
+    )
+
+
+def is_awaited(glow: Glow, machine: Machine, now: float) -> bool:
+    """Whether what a task has done is still to be seen."""
+    if now >= glow.until:
+        return False
+    if glow.effect in ("poweredOn", "poweredOff"):
+        return machine.power != glow.effect
+    return glow.effect == "destroyed" or machine.config_version == glow.before
+
+
+def disk_names(vcenter: VCenter, ref: str) -> tuple[str, ...]:
+    """The First Class Disks of a VM, by name where it is known."""
+    found = vcenter.belongings.known.get(ref)
+    disks = vcenter.disks.disks
+    return tuple(disks[each].name if each in disks else each for each in found.disks) if found else ()
+
+
+def flight(sight: Sight, record: Record) -> Flight:
+    """What may be under way; a VM with the right identity whose mark is not read yet may be it."""
+    inventory = sight.vcenter.inventory
+    if any(ref in sight.owners.unread for ref in inventory.relations.instance_uuids.of(record.instance_uuid)):
+        return Flight.UNKNOWN
+    sent = sight.memory.sent.get(record.name)
+    tasks = sight.clones.known.values()
+    return flight_of(record, tasks, sight.accounted, sent, sight.vcenter.watching_since, sight.memory.clock())
+
+
+def taken_by(sight: Sight, record: Record, folder: GroupFolder | None) -> str:
+    """The path of a VM that is not ours and has the record's name in the folder, or its identity anywhere."""
+    inventory, known = sight.vcenter.inventory, sight.owners
+    namesakes = [
+        ref for ref in inventory.relations.names[Machine].of(record.name) if folder and inventory.machines[ref].parent == folder.ref
+    ]
+    for ref in (*namesakes, *inventory.relations.instance_uuids.of(record.instance_uuid)):
+        if inventory.machines[ref].instance_uuid and ref not in known.unread and ref not in known.marks:
+            return inventory.path(ref)
+    return ""
+
+
+def folder_of(sight: Sight, ref: str, parent: str, name: str) -> GroupFolder | None:
+    """The group's folder: by reference, so that it may be renamed and moved; else by name; else one that was made just now."""
+    inventory, (made, until) = sight.vcenter.inventory, sight.memory.folder
+    found = inventory.folders.get(ref) or inventory.folders.get(made) or child_folder(sight.vcenter, parent, name)
+    if found is not None:
+        return GroupFolder(ref=found.ref, name=found.name, path=inventory.path(found.ref), is_empty=not inventory.tree.children(found.ref))
+    if made and sight.memory.clock() < until:
+        return GroupFolder(ref=made, name=name, path=f"{inventory.path(parent)}/{name}", is_empty=True)
+    return None
+
+
+def child_folder(vcenter: VCenter, parent: str, name: str) -> Folder | None:
+    """The folder of a name directly in another."""
+    inventory = vcenter.inventory
+    found = (inventory.folders[ref] for ref in inventory.relations.names[Folder].of(name))
+    return next((each for each in found if parent and each.parent == parent), None)

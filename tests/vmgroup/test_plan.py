@@ -293,7 +293,7 @@ def test_log_lines_are_those_that_people_grep_for() -> None:
         'vm "r0" powered off, attempting to power on...',
         'deleting virtual machine "r0"',
         'deleting group folder "team-a-web" (path: "/DC0/vm/vm-operator/team-a-web")',
-        None,
+        "nothing is left of this VmGroup in vCenter",
     ]
     assert line_of_request("y", "x") == 'received reconcile request for "x" (namespace: "y")'
 

@@ -1,4 +1,4 @@
-"""What this process did and what came of it: all that a plan needs beside the stored records and the inventory. It ends with the process."""
+"""What this process did and what came of it: what a plan needs beside stored records and inventory. It ends with the process."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ LONGEST_PAUSE_SECONDS = 300.0
 GLOW_SECONDS = 10.0
 """How long an effect that a task has reported may take to be seen in the inventory."""
 
+NO_FOLDER = ("", 0.0)
 Effect = Literal["poweredOn", "poweredOff", "resized", "destroyed"]
 Clock = Callable[[], float]
 
@@ -47,7 +48,7 @@ class Memory:
         self.glows: dict[str, Glow] = {}
         self.busy: set[str] = set()
         """VMs on which we have started something whose end we have not heard of."""
-        self.folder: tuple[str, float] = ("", 0.0)
+        self.folder: tuple[str, float] = NO_FOLDER
         """A folder that was made just now, and until when that counts although the inventory has not shown it."""
 
     def stored(self, before: Iterable[Record], after: Iterable[Record]) -> None:

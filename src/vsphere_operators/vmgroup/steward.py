@@ -16,7 +16,7 @@ from ..vcenter.model import Machine
 from .folder import Claim, refusal, rival
 from .limits import Amount, Limits, quota_problem
 from .marks import Group
-from .memory import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS
+from .memory import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, NO_FOLDER
 from .model import Action, Clone, CreateFolder, DestroyFolder, Finish, Flight, GroupFolder, Plan, Record, Seen, Wish
 from .names import folder_name, new_replica_name
 from .plan import plan
@@ -139,6 +139,8 @@ class Steward:
         except Obstacle as error:
             obstacle = error
         folder = folder_of(sight, case.folder, parent, name)
+        if folder is not None and folder.ref in self.inventory.folders:
+            sight.memory.folder = NO_FOLDER
         obstacle = obstacle or self.refused(case, sight, folder, parent, name)
         wish = replace(case.wish, template=template, obstacle=str(obstacle) if obstacle and not case.wish.deleting else "")
         return Scene(

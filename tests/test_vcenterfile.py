@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from kubewright.errors import ConfigError
-from vsphere_operators.vcenterfile import LARGEST_BYTES, Defaults, Entry, Namespaces, Reader, address, read
+from vsphere_operators.vcenterfile import FORM, Defaults, Entry, Namespaces, address, read
+from vsphere_operators.yamlfile import LARGEST_BYTES, Reader
 
 CANARY = "hunter2-canary"
 
@@ -33,7 +34,7 @@ vcenters:
 
 
 def entries(text: str) -> tuple[Entry, ...]:
-    return Reader("vcenters.yaml").entries(text.encode())
+    return Reader("vcenters.yaml", FORM).content(text.encode()).vcenters
 
 
 def refusal(text: str) -> str:
@@ -199,7 +200,7 @@ SYNTAX = [
     (f"vcenters: [{CANARY}\n", "it is not valid YAML"),
     (
         "vcenters: []\n---\nvcenters: []\n",
-        "vcenters.yaml line 2: a second document begins here; put all vCenters into one list, without ---",
+        "vcenters.yaml line 2: a second document begins here; put all of it into one list, without ---",
     ),
     ("vcenters:\n  - &w {name: w}\n  - *w\n", "vcenters.yaml line 3: aliases (*name) are not taken here; write the value out"),
     ("&a [*a]\n", "line 1: aliases"),
@@ -221,7 +222,7 @@ def test_a_bomb_of_aliases_costs_nothing() -> None:
 
 def test_bytes_that_are_no_text() -> None:
     with pytest.raises(ConfigError, match="it is not YAML"):
-        Reader("f").entries(b"vcenters: \xff\xfa")
+        Reader("f", FORM).content(b"vcenters: \xff\xfa")
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:

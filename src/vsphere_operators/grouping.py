@@ -6,12 +6,12 @@ from kubewright import Manager
 
 from .groups import Groups
 from .kinds.vmgroup import Guard, VmGroupController
+from .limitsfile import limits_in
 from .settings import Settings
 from .vcenters import VCenters
-from .vmgroup.limits import Limits
 
 
 def grouping(manager: Manager, vcenters: VCenters, settings: Settings) -> VmGroupController:
     """The controller; it acts only while this manager certainly leads."""
     guard = Guard(manager.client, manager.may_write, settings.cluster_id)
-    return VmGroupController(Groups(vcenters), manager.cache, guard, lambda namespace: Limits())
+    return VmGroupController(Groups(vcenters), manager.cache, guard, limits_in(settings.limits_file))

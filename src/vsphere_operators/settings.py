@@ -223,6 +223,9 @@ class Settings(ManagerFlags):
     disk_refresh_seconds: Duration = flag("disk-refresh-interval", 60.0, "How often First Class Disks are listed anew.")
     tag_refresh_seconds: Duration = flag("tag-refresh-interval", 300.0, "How often the tags of hosts are read anew.")
     operations_at_once: int = flag("vcenter-operations", 3, "How many VMs are cloned, changed or destroyed at once in each vCenter.")
+    limits_file: str = flag(
+        "vmgroup-limits", "", "YAML file with the templates, places and amounts that each namespace's VmGroups may use."
+    )
     cluster_id: str = flag("cluster-id", "", "What VMs of this cluster are marked with; by default the uid of namespace kube-system.")
     gpu: GPUFlags = field(default_factory=GPUFlags)
     environment: Environment = field(default_factory=Environment)

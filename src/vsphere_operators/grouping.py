@@ -13,5 +13,5 @@ from .vcenters import VCenters
 
 def grouping(manager: Manager, vcenters: VCenters, settings: Settings) -> VmGroupController:
     """The controller; it acts only while this manager certainly leads."""
-    guard = Guard(manager.client, manager.may_write, settings.cluster_id)
+    guard = Guard(manager.client, manager.recorder, manager.may_write, settings.cluster_id)
     return VmGroupController(Groups(vcenters), manager.cache, guard, limits_in(settings.limits_file))

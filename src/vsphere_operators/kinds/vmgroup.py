@@ -25,6 +25,7 @@ from kubewright import (
 )
 from kubewright.builtin import Namespace, Secret
 from kubewright.errors import Forbidden, NotFound, NotLeader
+from kubewright.recorder import Recorder
 
 from ..groups import Groups
 from ..settings import VCenterConfig
@@ -198,8 +199,8 @@ def neighbourhood(group: VmGroup) -> Iterable[str]:
 class Guard:
     """What a group needs of Kubernetes before it acts: who we are, whether we may, what the object says now, and its Secret."""
 
-    def __init__(self, client: Client, may_write: Callable[[], bool], cluster: str = "") -> None:
-        self.client, self.may_write, self.cluster = client, may_write, cluster
+    def __init__(self, client: Client, recorder: Recorder, may_write: Callable[[], bool], cluster: str = "") -> None:
+        self.client, self.recorder, self.may_write, self.cluster = client, recorder, may_write, cluster
 
     async def owner(self, group: VmGroup) -> Group:
         """Whose VMs they are. The cluster is known by the uid of its namespace kube-system, which no other has."""
@@ -214,6 +215,7 @@ class Guard:
             say=say,
             may_act=self.may_act,
             confirm=lambda name: self.confirm(group, name),
+            warn=lambda reason, words: self.recorder.event(group, VmGroup.definition, "Warning", reason, words),
             options=lambda: self.options(group),
         )
 
@@ -320,7 +322,6 @@ class VmGroupController(Controller[VmGroup]):
     def case(self, group: VmGroup, owner: Group, config: VCenterConfig) -> Case:
         """What the object says, and what has to be known of the others."""
         spec, here = group.spec, group.metadata.namespace
-        others = [each for each in self.cache.all(VmGroup, here) if each.metadata.uid != group.metadata.uid]
         return Case(
             group=owner,
             wish=wish_of(group),
@@ -332,8 +333,8 @@ class VmGroupController(Controller[VmGroup]):
             limits=self.limits(here),
             claim=claim_of(group, owner.cluster),
             claims=[claim_of(each, owner.cluster) for each in self.cache.by(VmGroup, BY_FOLDER, folder_name_of(group))],
-            others=[amount_of(each) for each in others],
-            accounted={each.task for other in self.cache.all(VmGroup) for each in other.status.replicas if each.task},
+            others=lambda: [amount_of(each) for each in self.cache.all(VmGroup, here) if each.metadata.uid != group.metadata.uid],
+            accounted=lambda: {each.task for other in self.cache.all(VmGroup) for each in other.status.replicas if each.task},
             linked=spec.linkedClone,
             storage_policy=spec.storagePolicy,
         )

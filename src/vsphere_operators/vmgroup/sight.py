@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import cast
 
 from msgspec import Struct
@@ -17,8 +17,8 @@ from .memory import Glow, Memory
 from .model import Flight, GroupFolder, Power, Record, Seen, Vm
 from .owners import Owners
 
-HARMLESS = ("VirtualMachine.migrate", "VirtualMachine.relocate", "VirtualMachine.clone", "Drm.ExecuteVMotionLRO")
-"""Tasks on a VM that change neither its power, its size nor its existence; a clone is a task of its source."""
+CHANGES = ("powerOn", "powerOff", "suspend", "reset", "destroy", "unregister")
+"""Tasks of anybody that make it useless to start something on the VM. A backup's snapshot, a vMotion or an attached disk do not."""
 
 
 class Sight(Struct, frozen=True, kw_only=True):
@@ -29,8 +29,8 @@ class Sight(Struct, frozen=True, kw_only=True):
     clones: CloneTasks
     memory: Memory
     group: Group
-    accounted: Collection[str]
-    """Clone tasks that the records of any group name."""
+    accounted: Callable[[], Collection[str]]
+    """Clone tasks that the records of any group name, or our memory of them."""
 
 
 def seen_by(sight: Sight, records: Sequence[Record], folder: GroupFolder | None) -> Seen:
@@ -40,10 +40,11 @@ def seen_by(sight: Sight, records: Sequence[Record], folder: GroupFolder | None)
     vms = tuple(vms_of(sight, told))
     present = {vm.name for vm in vms}
     absent = [each for each in told if each.name not in present]
+    accounted = sight.accounted() if absent else ()
     return Seen(
         records=told,
         vms=vms,
-        flights={each.name: flight(sight, each) for each in absent},
+        flights={each.name: flight(sight, each, accounted) for each in absent},
         taken={each.name: path for each in absent if (path := taken_by(sight, each, folder))},
         troubles=memory.troubles(),
         folder=folder,
@@ -73,11 +74,9 @@ def vms_of(sight: Sight, records: Sequence[Record]) -> Iterable[Vm]:
 
 
 def busy_refs(vcenter: VCenter) -> set[str]:
-    """VMs on which something runs."""
-    running = {
-        each.entity for each in vcenter.inventory.tasks.values() if each.state in ("queued", "running") and each.description not in HARMLESS
-    }
-    return running - {""}
+    """VMs on which something runs that changes their power or existence."""
+    tasks = (each for each in vcenter.inventory.tasks.values() if each.state in ("queued", "running"))
+    return {each.entity for each in tasks if each.description.rpartition(".")[2] in CHANGES}
 
 
 def vm_of(sight: Sight, machine: Machine, mark: Mark, *, busy: bool) -> Vm:
@@ -115,14 +114,14 @@ def disk_names(vcenter: VCenter, ref: str) -> tuple[str, ...]:
     return tuple(disks[each].name if each in disks else each for each in found.disks) if found else ()
 
 
-def flight(sight: Sight, record: Record) -> Flight:
+def flight(sight: Sight, record: Record, accounted: Collection[str]) -> Flight:
     """What may be under way; a VM with the right identity whose mark is not read yet may be it."""
     inventory = sight.vcenter.inventory
     if any(ref in sight.owners.unread for ref in inventory.relations.instance_uuids.of(record.instance_uuid)):
         return Flight.UNKNOWN
     sent = sight.memory.sent.get(record.name)
     tasks = sight.clones.known.values()
-    return flight_of(record, tasks, sight.accounted, sent, sight.vcenter.watching_since, sight.memory.clock())
+    return flight_of(record, tasks, accounted, sent, sight.vcenter.watching_since, sight.memory.clock())
 
 
 def taken_by(sight: Sight, record: Record, folder: GroupFolder | None) -> str:

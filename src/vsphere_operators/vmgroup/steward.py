@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ..vcenter.faults import Busy, VCenterError
 from ..vcenter.model import Machine
 from .folder import Claim, refusal, rival
-from .limits import Amount, Limits, quota_problem
+from .limits import Amount, Limits, Quota, quota_problem
 from .marks import Group
 from .memory import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, NO_FOLDER
 from .model import Action, Clone, CreateFolder, DestroyFolder, Finish, Flight, GroupFolder, Plan, Record, Seen, Wish
@@ -45,9 +45,9 @@ class Case(Struct, frozen=True, kw_only=True):
     claim: Claim
     claims: Collection[Claim] = ()
     """Of all groups with the same folder name."""
-    others: Collection[Amount] = ()
+    others: Callable[[], Collection[Amount]]
     """Of the other groups of the namespace."""
-    accounted: Collection[str] = ()
+    accounted: Callable[[], set[str]]
     """Clone tasks that stored records of any group name."""
     linked: bool = False
     storage_policy: str = ""
@@ -60,6 +60,8 @@ class Means(Struct, frozen=True, kw_only=True):
     """Writes a line into the log."""
     may_act: Callable[[], None]
     confirm: Callable[[str], Awaitable[bool]]
+    warn: Callable[[str, str], None]
+    """An Event on the object: reason and words."""
     options: Callable[[], Awaitable[dict[str, str]]]
     """extraConfig for new replicas; raises Obstacle."""
 
@@ -95,7 +97,7 @@ class Steward:
             clones=self.workshop.clones,
             memory=memory,
             group=case.group,
-            accounted={*case.accounted, *self.workshop.sent_tasks()},
+            accounted=lambda: case.accounted() | self.workshop.sent_tasks(),
         )
         scene = self.look(case, sight)
         made = plan(scene.wish, scene.seen, self.namer(case))
@@ -120,6 +122,9 @@ class Steward:
                 made = replace(made, actions=without_clones(made.actions), phase="ERROR", message=str(error))
                 scene = replace(scene, reason=error.reason)
         finished = await self.act(job, scene, made.actions)
+        if finished and scene.folder is not None and case.wish.deletion_policy == "Destroy":
+            words = f"the folder {scene.folder.path} stays, since there is something in it that is not this group's"
+            means.warn("FolderKept", words)
         told = tuple(with_task(each, memory) for each in made.records)
         memory.keep_only({*(each.name for each in told), FOLDER})
         return self.report(scene, replace(made, records=told), again_seconds=self.patience(scene, made, sight), finished=finished)
@@ -164,9 +169,9 @@ class Steward:
         if case.wish.replicas > MOST_REPLICAS:
             words = f"{case.wish.replicas} replicas are more than one object can keep account of; ask for {MOST_REPLICAS} at the most"
             return Obstacle("TooManyReplicas", words)
-        size = case.wish
+        size, quota = case.wish, case.limits.quota
         wanted = Amount(vms=size.replicas, cpus=size.replicas * size.cpus, memory_mb=size.replicas * size.memory_mb)
-        if words := quota_problem(wanted, case.others, case.limits.quota):
+        if quota != Quota() and (words := quota_problem(wanted, case.others(), quota)):
             return Obstacle("QuotaExceeded", words)
         if owner := rival(case.claim, self.owners_in(folder), case.claims):
             return Obstacle("FolderTaken", refusal(folder.path if folder else f"{self.inventory.path(parent)}/{name}", owner))

@@ -235,13 +235,12 @@ class Workshop:
                 job.memory.busy.discard(ref)
 
     async def start(self, job: Job, started: Started, call: Callable[[], Awaitable[Any]]) -> str:
-        """Start an operation, and take note of a refusal; returns its task."""
+        """Start an operation, and take note of a refusal; returns its task. What is gone already needs no change."""
         try:
             operation = await self.vcenter.operations.start(job.owner, started.doing, call)
-        except NotFound:
-            raise
         except VCenterError as error:
-            if not (isinstance(error, Busy) and not error.fault):
+            waits, gone = isinstance(error, Busy) and not error.fault, isinstance(error, NotFound) and started.effect is not None
+            if not waits and not gone:
                 self.failed(job, started, error)
             raise
         self.started[operation.task] = started

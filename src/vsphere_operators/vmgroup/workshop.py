@@ -120,8 +120,8 @@ class Workshop:
         )
 
         async def call() -> Any:
-            job.say(line_of(action))
             job.may_act()
+            job.say(line_of(action))
             memory.sent[record.name] = self.unanswered(record)
             return await hands.clone(order)
 
@@ -171,8 +171,8 @@ class Workshop:
         async def call() -> Any:
             if effect == "destroyed":
                 await self.look_closely(job, vm)
-            job.say(line_of(action))
             job.may_act()
+            job.say(line_of(action))
             return await act()
 
         started = Started(job.group, vm.name, f'{verb} "{vm.name}"', vm.ref, effect, before)
@@ -198,8 +198,8 @@ class Workshop:
         """Make the group's folder; that it is there already is as good."""
 
         async def call() -> str:
-            job.say(line_of(CreateFolder()))
             job.may_act()
+            job.say(line_of(CreateFolder()))
             return await self.vcenter.hands.create_folder(parent, name)
 
         try:
@@ -219,8 +219,8 @@ class Workshop:
         async def call() -> Any:
             if not await self.vcenter.hands.is_empty(ref) or not await job.confirm(""):
                 raise Held
-            job.say(line_of(action))
             job.may_act()
+            job.say(line_of(action))
             return await self.vcenter.hands.destroy_folder(ref)
 
         if ref in job.memory.busy:

@@ -102,8 +102,8 @@ class Manager:
         self.reflectors: dict[type[Object], list[Reflector[Any]]] = {}
 
     def may_write(self) -> bool:
-        """Whether a write may leave at this moment."""
-        return self.leader.is_leader_now()
+        """Whether a write may leave at this moment: while the lease is certainly ours, or always where nobody else can have it."""
+        return not self.options.leader_election or self.leader.is_leader_now()
 
     def add(self, controller: Controller[Any]) -> None:
         """Run this controller; one a kind, since two writers of one status would fight."""

@@ -1,0 +1,40 @@
+"""A small vCenter in memory: a datacenter with a cluster, a folder and a template; tests add what they need."""
+
+from __future__ import annotations
+
+from vsphere_operators.vcenter.inventory import Inventory
+from vsphere_operators.vcenter.updates import ObjectUpdate, Ref, Value
+
+Row = tuple[str, str, str, str]
+"""Type, reference, name, reference of the parent."""
+ROWS: tuple[Row, ...] = (
+    ("Folder", "group-d1", "Datacenters", ""),
+    ("Datacenter", "datacenter-1", "DC0", "group-d1"),
+    ("Folder", "group-v1", "vm", "datacenter-1"),
+    ("Folder", "group-h1", "host", "datacenter-1"),
+    ("Folder", "group-s1", "datastore", "datacenter-1"),
+    ("Folder", "group-v2", "vm-operator", "group-v1"),
+    ("ClusterComputeResource", "domain-c1", "C0", "group-h1"),
+    ("ResourcePool", "resgroup-1", "Resources", "domain-c1"),
+    ("ResourcePool", "resgroup-2", "small", "resgroup-1"),
+    ("HostSystem", "host-1", "esxi-1", "domain-c1"),
+    ("Datastore", "datastore-1", "fast", "group-s1"),
+    ("VirtualMachine", "vm-1", "t", "group-v2"),
+)
+
+
+def enter(type: str, ref: str, name: str, parent: str, **more: Value) -> ObjectUpdate:
+    """Something comes; `a__b` in a name stands for `a.b`."""
+    above: dict[str, Value] = {"parent": Ref("ManagedEntity", parent)} if parent else {}
+    return ObjectUpdate("enter", type, ref, {"name": name, **above, **{key.replace("__", "."): value for key, value in more.items()}})
+
+
+def inventory(*rows: Row) -> Inventory:
+    """The small vCenter and what is beside it."""
+    made = Inventory("vc")
+    made.apply([enter(*row) for row in (*ROWS, *rows)])
+    for ref in ("resgroup-1", "resgroup-2"):
+        made.apply([ObjectUpdate("modify", "ResourcePool", ref, {"owner": Ref("ComputeResource", "domain-c1")})])
+    made.apply([ObjectUpdate("modify", "VirtualMachine", "vm-1", {"config.template": True, "runtime.host": Ref("HostSystem", "host-1")})])
+    made.apply([ObjectUpdate("modify", "Datastore", "datastore-1", {"summary.accessible": True})])
+    return made

@@ -1,0 +1,117 @@
+"""Where a group's VMs go, and the words for each way in which that cannot be told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from vsphere_operators.vcenter.inventory import Inventory
+from vsphere_operators.vcenter.updates import ObjectUpdate
+from vsphere_operators.vmgroup.limits import Limits
+from vsphere_operators.vmgroup.site import Ground, Obstacle, Site
+
+from .ground import Row, enter, inventory
+
+SECOND: tuple[Row, ...] = (
+    ("ClusterComputeResource", "domain-c2", "C1", "group-h1"),
+    ("ResourcePool", "resgroup-9", "Resources", "domain-c2"),
+    ("ResourcePool", "resgroup-8", "small", "resgroup-9"),
+)
+TWO_DATACENTERS: tuple[Row, ...] = (("Datacenter", "datacenter-2", "DC1", "group-d1"), ("Folder", "group-v9", "vm", "datacenter-2"))
+
+
+def ground(where: Inventory, limits: Limits | None = None) -> Ground:
+    return Ground(where, {}, {}, limits or Limits())
+
+
+def site(where: Inventory, template: str = "t", defaults: Mapping[str, str] | None = None, **asked: str) -> Site:
+    found = Ground(where, asked, defaults or {}, Limits())
+    datacenter = found.datacenter()
+    return found.site(datacenter, found.template(template, datacenter))
+
+
+def test_without_a_word_it_is_the_only_one_of_each() -> None:
+    assert site(inventory()) == Site(parent="group-v2", pool="resgroup-1")
+
+
+def test_what_is_asked_goes_before_the_defaults() -> None:
+    where = inventory(("Folder", "group-v3", "mine", "group-v1"))
+    defaults = {"resourcePool": "small", "folder": "vm-operator", "datastore": "fast"}
+    assert site(where, "t", defaults) == Site(parent="group-v2", pool="resgroup-2", datastore="datastore-1")
+    assert site(where, "t", defaults, folder="mine") == Site(parent="group-v3", pool="resgroup-2", datastore="datastore-1")
+
+
+def test_of_several_clusters_it_is_the_one_that_is_named_or_the_templates_own() -> None:
+    where = inventory(*SECOND)
+    assert site(where).pool == "resgroup-1"
+    assert site(where, cluster="C1").pool == "resgroup-9"
+    where.apply([ObjectUpdate("modify", "VirtualMachine", "vm-1", {"runtime.host": None})])
+    with pytest.raises(Obstacle, match="which resource pool") as caught:
+        site(where)
+    assert caught.value.reason == "ResourcePoolAmbiguous"
+
+
+def test_a_folder_is_found_by_path_also_where_its_name_is_there_twice() -> None:
+    where = inventory(
+        ("Folder", "group-v3", "a", "group-v1"), ("Folder", "group-v4", "x", "group-v3"), ("Folder", "group-v5", "x", "group-v2")
+    )
+    assert site(where, folder="a/x").parent == site(where, folder="/DC0/vm/a/x").parent == "group-v4"
+    with pytest.raises(Obstacle, match='several folders are named "x": /DC0/vm/a/x, /DC0/vm/vm-operator/x'):
+        site(where, folder="x")
+
+
+@pytest.mark.parametrize(
+    ("rows", "asked", "reason", "words"),
+    [
+        (TWO_DATACENTERS, {}, "DatacenterAmbiguous", r"2 datacenters \(DC0, DC1\); name one in spec.placement.datacenter"),
+        ((), {"datacenter": "DC9"}, "DatacenterNotFound", 'no datacenter named "DC9"'),
+        ((), {"folder": "nope"}, "FolderNotFound", "the folder /DC0/vm/nope does not exist; create it"),
+        ((), {"folder": "../vm-operator"}, "FolderNotFound", "does not exist"),
+        (TWO_DATACENTERS, {"datacenter": "DC1"}, "FolderNotFound", "the folder /DC1/vm/vm-operator does not exist"),
+        ((), {"cluster": "*"}, "ClusterNotFound", r'no cluster named "\*"'),
+        ((), {"resourcePool": "large"}, "ResourcePoolNotFound", 'no resourcePool named "large"'),
+        (SECOND, {"resourcePool": "small"}, "ResourcePoolAmbiguous", 'several are named "small": '),
+        ((), {"datastore": "slow"}, "DatastoreNotFound", 'no datastore named "slow"'),
+    ],
+)
+def test_what_cannot_be_found_is_said_with_what_to_do(rows: tuple[Row, ...], asked: dict[str, str], reason: str, words: str) -> None:
+    where = inventory(*rows)
+    found = Ground(where, asked, {}, Limits())
+    with pytest.raises(Obstacle, match=words) as caught:
+        found.site(found.datacenter(), where.machines["vm-1"])
+    assert caught.value.reason == reason
+
+
+def test_a_datastore_that_is_not_accessible_is_said() -> None:
+    where = inventory()
+    where.apply([ObjectUpdate("modify", "Datastore", "datastore-1", {"summary.accessible": False})])
+    with pytest.raises(Obstacle, match='the datastore "fast" is not accessible'):
+        site(where, datastore="fast")
+
+
+def test_a_template_goes_before_a_vm_of_its_name_and_a_vm_counts_where_there_is_none() -> None:
+    where = inventory(("VirtualMachine", "vm-2", "t", "group-v1"), ("VirtualMachine", "vm-3", "only-a-vm", "group-v1"))
+    found = ground(where)
+    assert found.template("t", found.datacenter()).ref == "vm-1"
+    assert found.template("only-a-vm", found.datacenter()).ref == "vm-3"
+    where.apply([enter("VirtualMachine", "vm-4", "t", "group-v1", config__template=True)])
+    with pytest.raises(Obstacle, match="/DC0/vm/t, /DC0/vm/vm-operator/t") as caught:
+        found.template("t", found.datacenter())
+    assert caught.value.reason == "TemplateAmbiguous"
+    assert found.template("/DC0/vm/vm-operator/t", found.datacenter()).ref == "vm-1"
+
+
+@pytest.mark.parametrize("hostile", ["../../x", "*", "%2f", "a\nb", "\N{PILE OF POO}", "x" * 300, "/", "//"])
+def test_hostile_names_are_only_names_that_nobody_has(hostile: str) -> None:
+    found = ground(inventory())
+    with pytest.raises(Obstacle) as caught:
+        found.template(hostile, found.datacenter())
+    assert caught.value.reason == "TemplateNotFound"
+
+
+def test_what_a_namespace_may_not_use_is_refused() -> None:
+    limits = Limits(places={"datastore": ("slow",)})
+    ground(inventory(), limits).check()
+    with pytest.raises(Obstacle, match='may not use the datastore "fast"'):
+        Ground(inventory(), {"datastore": "fast"}, {}, limits).check()

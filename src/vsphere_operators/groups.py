@@ -18,7 +18,8 @@ from .vcenter.vcenter import VCenter
 from .vcenters import VCenters
 from .vmgroup.workshop import Workshop
 
-PROGRESS_STEP_PERCENT = 20
+PROGRESS_SECONDS = 5.0
+"""How often the progress of a clone is worth a write."""
 
 
 class Groups:
@@ -27,6 +28,8 @@ class Groups:
     def __init__(self, vcenters: VCenters) -> None:
         self.vcenters = vcenters
         self.stream = Stream()
+        self.told_at: dict[str, float] = {}
+        """When somebody was last woken for a clone's progress, by task."""
         self.workshops = {name: self.opened(vcenter) for name, vcenter in vcenters.opened.items()}
 
     def opened(self, vcenter: VCenter) -> Workshop:
@@ -78,18 +81,19 @@ class Groups:
     def hear_task(self, workshop: Workshop, change: Change) -> None:
         """A clone: of a group that shows its progress, or one that somebody may have been waiting for."""
         old, new = (each if isinstance(each, Task) else None for each in (change.old, change.new))
-        if new is None or (old is not None and (old.state, step(old)) == (new.state, step(new))):
+        known = new or old
+        if known is None or known.ref not in workshop.clones.known:
             return
-        started = workshop.started.get(new.ref)
-        if started is not None:
+        started, now, moved = workshop.started.get(known.ref), workshop.clock(), old is None or new is None or old.state != new.state
+        if moved and started is None:
+            self.stream.publish(f"source:{known.entity}")
+        if moved:
+            self.told_at[known.ref] = now
+        elif started is not None and now - self.told_at.get(known.ref, now) >= PROGRESS_SECONDS:
+            self.told_at[known.ref] = now
             self.wake(started.group.uid)
-        elif new.ref in workshop.clones.known and (old is None or old.state != new.state):
-            self.stream.publish(f"source:{new.entity}")
-
-
-def step(task: Task) -> int:
-    """Progress in steps that are worth a write."""
-    return (task.progress_percent or 0) // PROGRESS_STEP_PERCENT
+        if new is None or new.state in ("success", "error"):
+            self.told_at.pop(known.ref, None)
 
 
 def structural(change: Change) -> bool:

@@ -274,6 +274,13 @@ def test_orphans_are_left_as_they_are_once_nothing_is_under_way() -> None:
     assert decided(wish, seen([vm(0), vm(1, power="poweredOff")])).actions == (Finish(),)
 
 
+def test_one_whose_mark_was_taken_away_gives_its_place_to_another() -> None:
+    what = seen([vm(0)], [record(0), record(1)], flights={"r1": Flight.OVER}, taken={"r1": "/DC0/vm/x/r1"})
+    made = decided(replace(WISH, replicas=2), what)
+    assert made.write_ahead
+    assert [(each.slot, each.name == "r1") for each in made.records] == [(0, False), (2, False)]
+
+
 def test_no_more_is_started_than_there_is_room_for() -> None:
     planned = [record(slot, state="Planned") for slot in range(5)]
     what = seen((), planned, flights=dict.fromkeys([each.name for each in planned], Flight.UNSENT))

@@ -90,11 +90,12 @@ def test_a_datastore_that_is_not_accessible_is_said() -> None:
         site(where, datastore="fast")
 
 
-def test_a_template_goes_before_a_vm_of_its_name_and_a_vm_counts_where_there_is_none() -> None:
+def test_only_templates_count() -> None:
     where = inventory(("VirtualMachine", "vm-2", "t", "group-v1"), ("VirtualMachine", "vm-3", "only-a-vm", "group-v1"))
     found = ground(where)
     assert found.template("t", found.datacenter()).ref == "vm-1"
-    assert found.template("only-a-vm", found.datacenter()).ref == "vm-3"
+    with pytest.raises(Obstacle, match="There is a VM of that name, but it is no template: convert it"):
+        found.template("only-a-vm", found.datacenter())
     where.apply([enter("VirtualMachine", "vm-4", "t", "group-v1", config__template=True)])
     with pytest.raises(Obstacle, match="/DC0/vm/t, /DC0/vm/vm-operator/t") as caught:
         found.template("t", found.datacenter())

@@ -86,8 +86,13 @@ def left(member: Member) -> Record:
 
 
 def is_gone(wish: Wish, member: Member) -> bool:
-    """Whether the record can be dropped: not wanted, no VM, and none that may come."""
-    return member.vm is None and not member.may_come and (member.record.leaving or wish.deleting)
+    """Whether the record can be dropped: no VM, none that may come, and not wanted, or of no use since its VM is nobody's now."""
+    return member.vm is None and not member.may_come and (member.record.leaving or wish.deleting or is_disowned(member))
+
+
+def is_disowned(member: Member) -> bool:
+    """Whether its VM was there, and somebody took the mark off it: it is left alone, and another takes its place."""
+    return member.record.state == "Present" and bool(member.taken_by)
 
 
 def renewed(wish: Wish, member: Member) -> Record:

@@ -81,16 +81,18 @@ class Ground:
         )
 
     def template(self, wanted: str, datacenter: Datacenter) -> Machine:
-        """What is cloned: a template, or a VM of that name where there is no such template, as the original took it."""
-        inventory, name = self.inventory, wanted.rpartition("/")[2]
-        named = [inventory.machines[ref] for ref in inventory.relations.names[Machine].of(name)]
-        sources = [each for each in named if each.is_template] or named
-        choice = template_for(
-            wanted, [Found(each.ref, inventory.path(each.ref)) for each in sources], inventory.path(datacenter.ref), self.limits
-        )
-        if choice.template is None:
-            raise Obstacle("TemplateAmbiguous" if choice.problem.startswith("several") else "TemplateNotFound", choice.problem)
-        return inventory.machines[choice.template.ref]
+        """What is cloned: a template. A VM is none, or anybody could have a copy of anybody's disks by its name."""
+        inventory = self.inventory
+        named = [inventory.machines[ref] for ref in inventory.relations.names[Machine].of(wanted.rpartition("/")[2])]
+        templates = [Found(each.ref, inventory.path(each.ref)) for each in named if each.is_template]
+        choice = template_for(wanted, templates, inventory.path(datacenter.ref), self.limits)
+        if choice.template is not None:
+            return inventory.machines[choice.template.ref]
+        if len(templates) < len(named) and not templates:
+            raise Obstacle(
+                "TemplateNotFound", f"{choice.problem}. There is a VM of that name, but it is no template: convert it in vCenter"
+            )
+        raise Obstacle("TemplateAmbiguous" if choice.problem.startswith("several") else "TemplateNotFound", choice.problem)
 
     def site(self, datacenter: Datacenter, template: Machine) -> Site:
         """All of it."""

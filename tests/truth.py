@@ -54,6 +54,18 @@ class Truth:
         finally:
             view.Destroy()
 
+    async def disk(self, name: str) -> tuple[Any, str]:
+        """The only First Class Disk of this name, and the name of its datastore."""
+        return await asyncio.to_thread(self.find_disk, name)
+
+    def find_disk(self, name: str) -> tuple[Any, str]:
+        manager = self.content.vStorageObjectManager
+        stores = [each["obj"] for each in self.read(vim.Datastore, ["name"])]
+        known = [(store, id) for store in stores for id in manager.ListVStorageObject(store)]
+        disks = [(manager.RetrieveVStorageObject(id, store), str(store.name)) for store, id in known]
+        (found,) = [(disk, store) for disk, store in disks if disk.config.name == name]
+        return found
+
     async def path(self, obj: Any) -> str:
         """The inventory path of an object, by walking up."""
         return await asyncio.to_thread(self.walk_up, obj)

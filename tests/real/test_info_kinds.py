@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,21 @@ async def vm_truth(truth: Truth, name: str, vcenter: str) -> dict[str, Any]:
     )
 
 
+async def disk_truth(truth: Truth, name: str, vcenter: str) -> dict[str, Any]:
+    """The status that a disk which nobody uses should have."""
+    disk, datastore = await truth.disk(name)
+    made = disk.config.createTime
+    return {
+        "id": disk.config.id.id,
+        "sizeMB": disk.config.capacityInMB,
+        "filePath": disk.config.backing.filePath,
+        "provisioningType": disk.config.backing.provisioningType,
+        "creationTime": made.astimezone(UTC).replace(microsecond=0, tzinfo=UTC).isoformat().replace("+00:00", "Z"),
+        "datastore": datastore,
+        "vcenter": vcenter,
+    }
+
+
 async def test_the_samples_answer_what_vcenter_says(manager: ManagerProcess, vcenter: VCenter, infos: Infos, config: Path) -> None:
     for sample in ("hostinfo", "vminfo", "fcdinfo"):
         infos.plane.kubectl("apply", "-n", infos.namespace, "-f", str(config / f"samples/topology_v1_{sample}.yaml"))
@@ -163,9 +179,7 @@ async def test_the_samples_answer_what_vcenter_says(manager: ManagerProcess, vce
     async with Truth(vcenter) as truth:
         assert without_conditions(host) == await host_truth(truth, HOST, name)
         assert without_conditions(vm) == await vm_truth(truth, NODE, name)
-    (shown,) = await vcenter.disks()
-    expected = {"id": shown["id"], "sizeMB": shown["sizeMB"], "filePath": shown["path"], "datastore": shown["datastore"]}
-    assert {field: disk[field] for field in expected} == expected
+        assert without_conditions(disk) == await disk_truth(truth, DISK, name)
     table = infos.plane.kubectl("get", "ch,vi,fcd", "-n", infos.namespace)
     assert HOST in table
     assert NODE in table
@@ -259,6 +273,26 @@ async def test_two_of_one_name_are_told_with_both_paths(manager: ManagerProcess,
     assert all(path in message for path in paths)
     await vcenter.rename(twin["ref"], twin["name"])
     await infos.status("HostInfo", "host")
+
+
+async def test_two_vms_and_two_disks_of_one_name_are_told_with_both_places(manager: ManagerProcess, vcenter: VCenter, infos: Infos) -> None:
+    vms = {each["path"]: each for each in await vcenter.entities() if each["type"] == "VirtualMachine"}
+    folder = next(path for path, each in vms.items() if each["name"] == NODE).rpartition("/")[0]
+    twin = next(each for path, each in vms.items() if path.rpartition("/")[0] != folder)
+    await infos.create("VMInfo", "vm", NODE)
+    await infos.create("FCDInfo", "disk", "twins")
+    first = await vcenter.create_disk("twins")
+    await infos.status("VMInfo", "vm")
+    await infos.status("FCDInfo", "disk")
+    await vcenter.rename(twin["ref"], NODE)
+    second = await vcenter.create_disk("twins")
+    vm = await infos.status("VMInfo", "vm", "VMAmbiguous")
+    disk = await infos.status("FCDInfo", "disk", "DiskAmbiguous")
+    assert (without_conditions(vm), without_conditions(disk)) == ({}, {})
+    paths = [each["path"] for each in await vcenter.entities() if each["type"] == "VirtualMachine" and each["name"] == NODE]
+    assert len(paths) == 2
+    assert all(path in ready_of({"status": vm})["message"] for path in paths)
+    assert all(id in ready_of({"status": disk})["message"] for id in (first, second))
 
 
 async def test_a_disconnected_host_and_a_vm_without_tools(manager: ManagerProcess, vcenter: VCenter, infos: Infos) -> None:

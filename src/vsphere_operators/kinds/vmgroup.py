@@ -173,7 +173,8 @@ def depends_on(group: VmGroup) -> Iterable[str]:
     yield from (f"uid:{group.metadata.uid}", f"owner:{group.key}", f"template:{last(spec.template)}", f"folder:{last(parent)}")
     if status.folder is not None:
         yield f"folder:{status.folder.ref}"
-    yield from {f"source:{each.template}" for each in status.replicas if each.template}
+    # Whose clone may be any of those that run, waits for each of them.
+    yield from {f"source:{each.template}" for each in status.replicas if each.template and each.state == "Planned"}
 
 
 def last(path: str) -> str:

@@ -8,20 +8,23 @@ import (
 
 // Calls counts the calls by method and keeps a ledger of those that change something.
 type Calls struct {
-	mu     sync.Mutex
-	counts map[string]int
-	ledger []Entry
+	mu       sync.Mutex
+	counts   map[string]int
+	ledger   []Entry
+	sequence int
 }
 
 // Entry is one changing call.
 type Entry struct {
-	Time    time.Time `json:"time"`
-	Method  string    `json:"method"`
-	Object  string    `json:"object"` // such as VirtualMachine:vm-12; of a REST call its path
-	Name    string    `json:"name"`   // the object's, when the call came
-	Session string    `json:"session"`
-	User    string    `json:"user"`
-	Refused string    `json:"refused,omitempty"` // the fault with which our rules refused it, before it could run
+	Sequence int       `json:"sequence"` // grows by one with each call, also over a reset
+	Time     time.Time `json:"time"`     // when its work began: after a delay or a hold
+	Method   string    `json:"method"`
+	Object   string    `json:"object"`  // such as VirtualMachine:vm-12; of a REST call its path
+	Name     string    `json:"name"`    // the object's, when the call came
+	NewName  string    `json:"newName"` // what it makes, or the object from now on, is to be called
+	Session  string    `json:"session"`
+	User     string    `json:"user"`
+	Refused  string    `json:"refused,omitempty"` // the fault with which our rules refused it, before it could run
 }
 
 // NewCalls has counted nothing.
@@ -37,6 +40,8 @@ func (c *Calls) Count(method string) {
 // Note writes one changing call down.
 func (c *Calls) Note(entry Entry) {
 	c.mu.Lock()
+	c.sequence++
+	entry.Sequence = c.sequence
 	c.ledger = append(c.ledger, entry)
 	c.mu.Unlock()
 }

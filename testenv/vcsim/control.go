@@ -46,6 +46,8 @@ func (c *Control) routes() map[string]http.HandlerFunc {
 		"GET /rules":            reply(func(nothing) (any, error) { return c.Gate.Rules.List(), nil }),
 		"POST /rules":           reply(func(rule Rule) (any, error) { return nil, c.Gate.Rules.Add(rule) }),
 		"DELETE /rules":         reply(func(nothing) (any, error) { c.Gate.Rules.Clear(); return nil, nil }),
+		"GET /held":             reply(func(nothing) (any, error) { return c.Gate.Rules.Held(), nil }),
+		"POST /release":         reply(c.release),
 		"POST /outage":          reply(c.outage),
 		"POST /accounts":        reply(c.account),
 	}
@@ -75,6 +77,16 @@ func (c *Control) expire(which Expiry) (any, error) {
 	soap := c.Gate.Sessions.End(func(live types.UserSession) bool { return which.fits(live.UserName, live.Key) })
 	rest := c.REST.End(func(session RESTSession) bool { return which.fits(session.User, session.Key) })
 	return map[string]int{"ended": soap + rest}, nil
+}
+
+// Release says what is let go: one by its id, those of a method, or all.
+type Release struct {
+	ID     int    `json:"id"`
+	Method string `json:"method"`
+}
+
+func (c *Control) release(which Release) (any, error) {
+	return map[string]int{"released": c.Gate.Rules.Release(which.ID, which.Method)}, nil
 }
 
 // Outage is a time during which the server does not answer.

@@ -15,6 +15,8 @@ import (
 func (c *Control) inventoryRoutes() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"GET /entities":     reply(c.entities),
+		"GET /truth":        reply(func(nothing) (any, error) { return c.Gate.Tasks.Census.Truth(), nil }),
+		"DELETE /truth":     reply(func(nothing) (any, error) { c.Gate.Tasks.Census.Reset(); return nil, nil }),
 		"POST /rename":      reply(c.rename),
 		"POST /host":        reply(c.host),
 		"POST /power":       reply(c.power),

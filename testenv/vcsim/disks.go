@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/types"
 	"github.com/vmware/govmomi/vslm"
 )
@@ -20,6 +22,7 @@ type DiskWish struct {
 	SizeMB       int64  `json:"sizeMB"`
 	Datastore    string `json:"datastore"`    // the first one by default
 	Provisioning string `json:"provisioning"` // thin, eagerZeroedThick or lazyZeroedThick
+	Keep         bool   `json:"keep"`         // keepAfterDeleteVm: it survives the VM that it is attached to
 }
 
 // DiskView is a First Class Disk as the control endpoint shows it.
@@ -39,7 +42,7 @@ func (i *Inventory) MakeDisk(wish DiskWish) (string, error) {
 		return "", err
 	}
 	spec := types.VslmCreateSpec{
-		Name: cmp.Or(wish.Name, "pvc-"+uuid.NewString()), CapacityInMB: cmp.Or(wish.SizeMB, 1024), KeepAfterDeleteVm: types.NewBool(true),
+		Name: cmp.Or(wish.Name, "pvc-"+uuid.NewString()), CapacityInMB: cmp.Or(wish.SizeMB, 1024), KeepAfterDeleteVm: types.NewBool(wish.Keep),
 		BackingSpec: &types.VslmCreateSpecDiskFileBackingSpec{
 			VslmCreateSpecBackingSpec: types.VslmCreateSpecBackingSpec{Datastore: datastore},
 			ProvisioningType:          cmp.Or(wish.Provisioning, "thin"),
@@ -125,30 +128,61 @@ func (i *Inventory) viewDisk(datastore types.ManagedObjectReference, disk *simul
 	return view
 }
 
-// AttachDisk says that a VM uses a disk; an empty VM says that none does.
+// AttachDisk attaches a disk to a VM, as a person would; an empty VM takes it from the one that has it.
 func (i *Inventory) AttachDisk(what, vm string) error {
-	consumers := []types.ID(nil)
-	if vm != "" {
-		user, err := lookup(i.own, "VirtualMachine", vm)
-		if err != nil {
-			return err
-		}
-		consumers = []types.ID{{Id: user.(*simulator.VirtualMachine).Config.Uuid}}
+	found, err := i.disk(what)
+	if err != nil {
+		return err
 	}
-	ctx, manager, found := i.context(), i.own.Map.VStorageObjectManager(), false
+	if vm == "" {
+		return i.detachDisk(found)
+	}
+	user, err := lookup(i.own, "VirtualMachine", vm)
+	if err != nil {
+		return err
+	}
+	home, _ := disk(i.context(), found.Config.Id)
+	task, err := methods.AttachDisk_Task(context.Background(), i.client, &types.AttachDisk_Task{
+		This: user.Reference(), DiskId: found.Config.Id, Datastore: home,
+	})
+	if err != nil {
+		return err
+	}
+	return done(object.NewTask(i.client, task.Returnval), nil)
+}
+
+func (i *Inventory) detachDisk(found *simulator.VStorageObject) error {
+	for _, entity := range entities(i.own, "VirtualMachine") {
+		vm := entity.(*simulator.VirtualMachine)
+		if slices.ContainsFunc(found.Config.ConsumerId, func(id types.ID) bool { return id.Id == vm.Config.Uuid }) {
+			req := &types.DetachDisk_Task{This: vm.Self, DiskId: found.Config.Id}
+			task, err := methods.DetachDisk_Task(context.Background(), i.client, req)
+			if err != nil {
+				return err
+			}
+			return done(object.NewTask(i.client, task.Returnval), nil)
+		}
+	}
+	return nil
+}
+
+// disk is the one of a name or id.
+func (i *Inventory) disk(what string) (*simulator.VStorageObject, error) {
+	ctx, manager := i.context(), i.own.Map.VStorageObjectManager()
+	var found *simulator.VStorageObject
 	ctx.WithLock(manager, func() {
 		for _, disks := range manager.Catalog() {
 			for id, disk := range disks {
 				if id.Id == what || disk.Config.Name == what {
-					disk.Config.ConsumerId, found = consumers, true
+					found = disk
 				}
 			}
 		}
 	})
-	if !found {
-		return fmt.Errorf("there is no First Class Disk %q", what)
+	if found == nil {
+		return nil, fmt.Errorf("there is no First Class Disk %q", what)
 	}
-	return nil
+	return found, nil
 }
 
 func (i *Inventory) datastore(name string) (types.ManagedObjectReference, error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"io"
 	"net/http"
 	"regexp"
@@ -18,6 +19,7 @@ import (
 type Front struct {
 	Next     http.Handler
 	Calls    *Calls
+	Rules    *Rules
 	Sessions *Sessions
 	REST     *REST
 	Max      int // sessions
@@ -46,12 +48,27 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		return
 	}
 	request.Body = io.NopCloser(bytes.NewReader(body))
-	answer := &answer{ResponseWriter: w}
+	method, refs := methodIn(body), mentioned(body)
+	effect := f.effect(method, refs)
+	answer := &answer{ResponseWriter: w, late: effect.waits() || effect.Drop}
 	f.Next.ServeHTTP(answer, request)
-	if method := methodIn(body); method != "" && !reads(method) {
-		touch(f.Own(), mentioned(body)...)
+	if method != "" && !reads(method) {
+		touch(f.Own(), refs...)
+	}
+	effect.Wait(nil)
+	if effect.Drop {
+		panic(http.ErrAbortHandler) // the server closes the connection
 	}
 	answer.finish()
+}
+
+// effect is what a rule does to the answer; the first object that a request names is the one that is called.
+func (f *Front) effect(method string, refs []types.ManagedObjectReference) Effect {
+	object := ""
+	if len(refs) > 0 {
+		object = refs[0].Value
+	}
+	return f.Rules.Take("answer", method, object)
 }
 
 // full tells whether a request would need a new session when there are too many; vCenter answers 503 even to RetrieveServiceContent.
@@ -112,35 +129,40 @@ func mentioned(body []byte) []types.ManagedObjectReference {
 	return refs
 }
 
-// answer holds failed answers back, to give them words.
+// answer holds failed answers back, to give them words, and late ones until they may go.
 type answer struct {
 	http.ResponseWriter
+	late   bool
 	failed bool
+	status int
 	body   bytes.Buffer
 }
 
 // WriteHeader implements http.ResponseWriter.
 func (a *answer) WriteHeader(status int) {
-	if status == http.StatusInternalServerError {
-		a.failed = true
-		return
+	a.failed, a.status = status == http.StatusInternalServerError, status
+	if !a.failed && !a.late {
+		a.ResponseWriter.WriteHeader(status)
 	}
-	a.ResponseWriter.WriteHeader(status)
 }
 
 // Write implements http.ResponseWriter.
 func (a *answer) Write(data []byte) (int, error) {
-	if a.failed {
+	if a.failed || a.late {
 		return a.body.Write(data)
 	}
 	return a.ResponseWriter.Write(data)
 }
 
 func (a *answer) finish() {
+	body := a.body.Bytes()
 	if a.failed {
 		a.ResponseWriter.Header().Set("Content-Type", "text/xml; charset=utf-8")
-		a.ResponseWriter.WriteHeader(http.StatusInternalServerError)
-		_, _ = a.ResponseWriter.Write(worded(a.body.Bytes()))
+		body = worded(body)
+	}
+	if a.failed || a.late {
+		a.ResponseWriter.WriteHeader(cmp.Or(a.status, http.StatusOK))
+		_, _ = a.ResponseWriter.Write(body)
 	}
 }
 

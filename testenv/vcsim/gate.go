@@ -22,21 +22,21 @@ type Gate struct {
 // Admit implements the library's hook (simulator.Registry.Handler).
 func (g *Gate) Admit(ctx *simulator.Context, method *simulator.Method) (mo.Reference, types.BaseMethodFault) {
 	if ours(ctx) {
-		g.Tasks.Expect(newErrand(ctx, method))
+		g.Tasks.Expect(g.Tasks.newErrand(ctx, method))
 		return nil, nil
 	}
 	g.Calls.Count(method.Name)
 	if fault := g.authenticate(ctx, method); fault != nil {
 		return nil, fault
 	}
-	entry := entryOf(ctx, method)
 	fault := g.refuse(method)
 	if !reads(method.Name) {
+		entry := entryOf(ctx, method)
 		entry.Refused = faultName(fault)
 		g.Calls.Note(entry)
 	}
 	if fault == nil && ctx.Session != nil {
-		errand := newErrand(ctx, method)
+		errand := g.Tasks.newErrand(ctx, method)
 		errand.effect = g.Rules.Take("task", method.Name, method.This.Value)
 		g.Tasks.Expect(errand)
 	}
@@ -81,7 +81,7 @@ func (g *Gate) leave(ctx *simulator.Context) {
 
 func (g *Gate) refuse(method *simulator.Method) types.BaseMethodFault {
 	effect := g.Rules.Take("call", method.Name, method.This.Value)
-	effect.Wait()
+	effect.Wait(nil)
 	if effect.Fault != nil {
 		return effect.Fault
 	}
@@ -90,6 +90,7 @@ func (g *Gate) refuse(method *simulator.Method) types.BaseMethodFault {
 
 func entryOf(ctx *simulator.Context, method *simulator.Method) Entry {
 	entry := Entry{Time: time.Now(), Method: method.Name, Object: method.This.String()}
+	entry.NewName, _ = newName(method.Body)
 	if ctx.Session != nil {
 		entry.Session, entry.User = ctx.Session.Key, ctx.Session.UserName
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"slices"
+	"time"
 
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/methods"
@@ -14,16 +15,9 @@ import (
 func arrange(e *Errand, body types.AnyType) {
 	ctx := e.ctx
 	switch req := body.(type) {
-	case *types.Destroy_Task:
-		e.before = func() types.BaseMethodFault { return destroyChildren(ctx, req.This) }
 	case *types.CloneVM_Task:
+		e.clone = &Clone{req: req}
 		e.after = func(made types.AnyType) types.BaseMethodFault { return finishClone(ctx, req, made) }
-	case *types.CreateVM_Task:
-		e.after = func(made types.AnyType) types.BaseMethodFault { return summarize(ctx, made) }
-	case *types.RegisterVM_Task:
-		e.after = func(made types.AnyType) types.BaseMethodFault { return summarize(ctx, made) }
-	case *types.ReconfigVM_Task:
-		e.after = func(types.AnyType) types.BaseMethodFault { return summarize(ctx, req.This) }
 	case *types.PowerOnVM_Task:
 		e.after = func(types.AnyType) types.BaseMethodFault { return bootGuest(ctx, req.This) }
 	case *types.PowerOffVM_Task:
@@ -35,24 +29,106 @@ func arrange(e *Errand, body types.AnyType) {
 		e.after = func(types.AnyType) types.BaseMethodFault { return connectMachines(ctx, req.This, false) }
 	case *types.ReconnectHost_Task:
 		e.after = func(types.AnyType) types.BaseMethodFault { return connectMachines(ctx, req.This, true) }
+	default:
+		arrangeInventory(e, body)
 	}
 }
 
-// destroyChildren destroys what is in a folder, the deepest first; the library leaves the children behind.
-func destroyChildren(ctx *simulator.Context, ref types.ManagedObjectReference) types.BaseMethodFault {
-	folder, ok := ctx.Map.Get(ref).(*simulator.Folder)
+// arrangeInventory does so for the methods that make, change and destroy entities.
+func arrangeInventory(e *Errand, body types.AnyType) {
+	ctx, nobody := e.ctx, types.ManagedObjectReference{}
+	switch req := body.(type) {
+	case *types.Destroy_Task:
+		e.before = func() types.BaseMethodFault { return destroyContent(e, req.This) }
+	case *types.CreateVM_Task:
+		e.before = func() types.BaseMethodFault { return taken(ctx, req.This, req.Config.Name, nobody) }
+		e.after = func(made types.AnyType) types.BaseMethodFault { return summarize(ctx, made) }
+	case *types.RegisterVM_Task:
+		e.before = func() types.BaseMethodFault { return taken(ctx, req.This, req.Name, nobody) }
+		e.after = func(made types.AnyType) types.BaseMethodFault { return summarize(ctx, made) }
+	case *types.ReconfigVM_Task:
+		e.before = func() types.BaseMethodFault { return refuseReconfigure(ctx, req) }
+		e.after = func(types.AnyType) types.BaseMethodFault { return summarize(ctx, req.This) }
+	case *types.Rename_Task:
+		e.before = func() types.BaseMethodFault { return refuseRename(ctx, req.This, req.NewName) }
+	case *types.MoveIntoFolder_Task:
+		e.before = func() types.BaseMethodFault { return refuseMove(ctx, req) }
+	case *types.AttachDisk_Task:
+		e.before = func() types.BaseMethodFault { return refuseAttach(ctx, req) }
+		e.after = func(types.AnyType) types.BaseMethodFault { return plugDisk(ctx, req) }
+	case *types.DetachDisk_Task:
+		e.before = func() types.BaseMethodFault { return unplugDisk(ctx, req.This, req.DiskId) }
+	}
+}
+
+// refuseReconfigure says what cannot be changed while a VM runs.
+func refuseReconfigure(ctx *simulator.Context, req *types.ReconfigVM_Task) types.BaseMethodFault {
+	vm, ok := machine(ctx, req.This)
 	if !ok {
 		return nil
 	}
-	for _, child := range slices.Clone(folder.ChildEntity) {
-		if fault := destroyChildren(ctx, child); fault != nil {
-			return fault
+	if vm.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOff && !hotPluggable(vm.Config, &req.Spec) {
+		return &types.InvalidPowerState{RequestedState: types.VirtualMachinePowerStatePoweredOff, ExistingState: vm.Runtime.PowerState}
+	}
+	return refuseRename(ctx, req.This, req.Spec.Name)
+}
+
+// hotPluggable tells whether the CPUs and memory of a spec can be given to a running VM: more of them, where it allows that.
+func hotPluggable(config *types.VirtualMachineConfigInfo, spec *types.VirtualMachineConfigSpec) bool {
+	allowed := func(flag *bool) bool { return flag != nil && *flag }
+	cpus, memory := config.Hardware.NumCPU, int64(config.Hardware.MemoryMB)
+	if spec.NumCPUs > cpus && !allowed(config.CpuHotAddEnabled) || spec.NumCPUs != 0 && spec.NumCPUs < cpus && !allowed(config.CpuHotRemoveEnabled) {
+		return false
+	}
+	return spec.MemoryMB == 0 || spec.MemoryMB == memory || spec.MemoryMB > memory && allowed(config.MemoryHotAddEnabled)
+}
+
+// refuseRename is DuplicateName where the library has InvalidArgument, or no objection.
+func refuseRename(ctx *simulator.Context, ref types.ManagedObjectReference, name string) types.BaseMethodFault {
+	entity, ok := ctx.Map.Get(ref).(mo.Entity)
+	if !ok || entity.Entity().Parent == nil || name == "" {
+		return nil
+	}
+	return taken(ctx, *entity.Entity().Parent, name, ref)
+}
+
+func refuseMove(ctx *simulator.Context, req *types.MoveIntoFolder_Task) types.BaseMethodFault {
+	for _, ref := range req.List {
+		entity, ok := ctx.Map.Get(ref).(mo.Entity)
+		if !ok {
+			return &types.ManagedObjectNotFound{Obj: ref}
 		}
-		if fault := destroy(ctx, child); fault != nil {
+		if fault := taken(ctx, req.This, nameOf(entity), ref); fault != nil {
 			return fault
 		}
 	}
 	return nil
+}
+
+// destroyContent destroys what goes with an entity: a folder's children, the deepest first, which the library leaves behind, and a VM's disks.
+func destroyContent(e *Errand, ref types.ManagedObjectReference) types.BaseMethodFault {
+	if vm, ok := machine(e.ctx, ref); ok {
+		return destroyDisks(e.ctx, vm)
+	}
+	for _, child := range children(e.ctx, ref) {
+		if fault := destroyChild(e, child); fault != nil {
+			return fault
+		}
+	}
+	return nil
+}
+
+func destroyChild(e *Errand, ref types.ManagedObjectReference) types.BaseMethodFault {
+	guard := e.tasks.guard.Entity(ref)
+	guard.Lock()
+	defer guard.Unlock()
+	if e.ctx.Map.Get(ref) == nil {
+		return nil
+	}
+	if fault := destroyContent(e, ref); fault != nil {
+		return fault
+	}
+	return destroy(e.ctx, ref)
 }
 
 type destroyer interface {
@@ -82,55 +158,18 @@ func finish(ctx *simulator.Context, refused *soap.Fault, started func() types.Ma
 		return fault
 	}
 	task := ctx.Map.Get(started()).(*simulator.Task)
-	task.Wait()
-	if task.Info.Error == nil {
-		return nil
-	}
-	fault, _ := task.Info.Error.Fault.(types.BaseMethodFault)
-	return fault
-}
-
-// finishClone gives a clone what the library forgets: annotation, the source's extraConfig, reservations and power.
-func finishClone(ctx *simulator.Context, req *types.CloneVM_Task, made types.AnyType) types.BaseMethodFault {
-	clone, ok := machine(ctx, made)
-	source, found := machine(ctx, req.This)
-	if !ok || !found {
-		return nil
-	}
-	ctx.WithLock(clone, func() {
-		config := clone.Config
-		config.Annotation = source.Config.Annotation
-		config.ExtraConfig = inherited(config.ExtraConfig, source.Config.ExtraConfig)
-		if spec := req.Spec.Config; spec != nil {
-			if spec.Annotation != "" {
-				config.Annotation = spec.Annotation
-			}
-			if spec.CpuAllocation != nil {
-				config.CpuAllocation = spec.CpuAllocation
-			}
-			if spec.MemoryAllocation != nil {
-				config.MemoryAllocation = spec.MemoryAllocation
-			}
+	for {
+		var info types.TaskInfo
+		ctx.Map.WithLock(&simulator.Context{}, task, func() { info = task.Info })
+		switch info.State {
+		case types.TaskInfoStateSuccess:
+			return nil
+		case types.TaskInfoStateError:
+			fault, _ := info.Error.Fault.(types.BaseMethodFault)
+			return fault
 		}
-	})
-	if fault := summarize(ctx, made); fault != nil || !req.Spec.PowerOn || req.Spec.Template {
-		return fault
+		time.Sleep(time.Millisecond) // the library's own Wait takes 10 ms at least
 	}
-	return powerOn(ctx, clone)
-}
-
-// inherited adds the source's options that the clone does not set itself.
-func inherited(own, source []types.BaseOptionValue) []types.BaseOptionValue {
-	set := map[string]bool{}
-	for _, option := range own {
-		set[option.GetOptionValue().Key] = true
-	}
-	for _, option := range source {
-		if !set[option.GetOptionValue().Key] {
-			own = append(own, option)
-		}
-	}
-	return own
 }
 
 func powerOn(ctx *simulator.Context, vm *simulator.VirtualMachine) types.BaseMethodFault {

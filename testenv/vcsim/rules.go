@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -11,15 +12,17 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Rule makes the next calls of a method slow, failing, or both.
+// Rule makes the next calls of a method slow, failing, held or unanswered.
 type Rule struct {
 	Method string          `json:"method"`           // "*" is every method
 	Object string          `json:"object,omitempty"` // a reference's value, such as vm-12; empty is every object
 	Count  int             `json:"count"`            // how many calls; 0 is all of them
-	Where  string          `json:"where"`            // "call": the call itself, "task": the task that it starts
+	Where  string          `json:"where"`            // "call": before its work, "task": the task that it starts, "answer": its work is done
 	Fault  string          `json:"fault,omitempty"`  // such as NoPermission; empty only delays
 	Fields json.RawMessage `json:"fields,omitempty"` // fields of the fault, by their wire names
 	Delay  Duration        `json:"delay,omitempty"`
+	Hold   bool            `json:"hold,omitempty"` // wait until released, after the delay
+	Drop   bool            `json:"drop,omitempty"` // close the connection instead of answering; only with "answer"
 }
 
 // Duration is a time.Duration that JSON writes as "1.5s".
@@ -48,11 +51,13 @@ func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Durat
 type Rules struct {
 	mu      sync.Mutex
 	rules   []*Rule
-	cleared chan struct{} // closed when the rules are: what waits for a delay goes on
+	held    map[int]*Held
+	last    int           // id of the last held call
+	cleared chan struct{} // closed when the rules are: what waits goes on
 }
 
 // NewRules has none.
-func NewRules() *Rules { return &Rules{cleared: make(chan struct{})} }
+func NewRules() *Rules { return &Rules{held: map[int]*Held{}, cleared: make(chan struct{})} }
 
 // Add puts a rule at the end, checked.
 func (r *Rules) Add(rule Rule) error {
@@ -62,11 +67,17 @@ func (r *Rules) Add(rule Rule) error {
 	if rule.Where == "" {
 		rule.Where = "call"
 	}
-	if rule.Where != "call" && rule.Where != "task" {
-		return fmt.Errorf("where is %q, and can be call or task", rule.Where)
+	if !slices.Contains([]string{"call", "task", "answer"}, rule.Where) {
+		return fmt.Errorf("where is %q, and can be call, task or answer", rule.Where)
 	}
 	if rule.Where == "task" && rule.Method != "*" && !strings.HasSuffix(rule.Method, "_Task") {
 		return fmt.Errorf("%s starts no task; only methods that end in _Task do", rule.Method)
+	}
+	if rule.Drop && rule.Where != "answer" {
+		return fmt.Errorf("only an answer can be dropped; a call that must not arrive needs an outage")
+	}
+	if rule.Fault != "" && rule.Where == "answer" {
+		return fmt.Errorf("an answer cannot be made a fault once the work is done; it can be held or dropped")
 	}
 	if _, err := rule.fault(); err != nil {
 		return err
@@ -88,20 +99,13 @@ func (r *Rules) List() []Rule {
 	return left
 }
 
-// Clear drops all rules and ends all delays.
+// Clear drops all rules and ends all delays and holds.
 func (r *Rules) Clear() {
 	r.mu.Lock()
 	r.rules = nil
 	close(r.cleared)
 	r.cleared = make(chan struct{})
 	r.mu.Unlock()
-}
-
-// Effect is what a rule does to one call.
-type Effect struct {
-	Fault   types.BaseMethodFault
-	delay   time.Duration
-	cleared <-chan struct{}
 }
 
 // Take uses the first rule that fits once.
@@ -118,22 +122,13 @@ func (r *Rules) Take(where, method, object string) Effect {
 			}
 		}
 		fault, _ := rule.fault()
-		return Effect{Fault: fault, delay: time.Duration(rule.Delay), cleared: r.cleared}
+		effect := Effect{Fault: fault, Drop: rule.Drop, delay: time.Duration(rule.Delay), rules: r, cleared: r.cleared}
+		if rule.Hold {
+			effect.hold = &Held{Method: method, Object: object, Where: where, released: make(chan struct{})}
+		}
+		return effect
 	}
 	return Effect{}
-}
-
-// Wait waits for the delay, or until the rules are cleared.
-func (e Effect) Wait() {
-	if e.delay <= 0 {
-		return
-	}
-	timer := time.NewTimer(e.delay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-e.cleared:
-	}
 }
 
 func (r *Rule) fault() (types.BaseMethodFault, error) {

@@ -33,6 +33,7 @@ type Server struct {
 	Certificate string // file for clients to trust
 
 	model   *simulator.Model
+	recent  *Recent
 	servers []*http.Server
 	cancel  context.CancelFunc
 	folder  string
@@ -80,7 +81,7 @@ func (v *Server) start(s *Settings) error {
 		return err
 	}
 	v.admit(gate)
-	front := &Front{Next: v.model.Service.ServeMux, Calls: gate.Calls, Sessions: gate.Sessions, REST: vapi, Max: s.MaxSessions, Own: inventory.context}
+	front := &Front{Next: v.model.Service.ServeMux, Calls: gate.Calls, Rules: gate.Rules, Sessions: gate.Sessions, REST: vapi, Max: s.MaxSessions, Own: inventory.context}
 	v.serve(tls.NewListener(listener, shared), front)
 	control := &Control{Gate: gate, Accounts: accounts, Inventory: inventory, REST: vapi, Outages: &front.outages}
 	if err := v.control(s.Control, control.Handler()); err != nil {
@@ -131,7 +132,9 @@ func (v *Server) populate(s *Settings) (*Gate, *Inventory, error) {
 	collector := &Collector{}
 	collector.Self = types.ManagedObjectReference{Type: "PropertyCollector", Value: defaultCollector}
 	own.Map.Put(collector)
-	gate := &Gate{Calls: NewCalls(), Rules: NewRules(), Sessions: NewSessions(own), Tasks: NewTasks(own), Relogin: s.Relogin}
+	v.recent = NewRecent(own, *model.ServiceContent.TaskManager, s.TasksKept)
+	tasks := NewTasks(own, NewCensus(own), v.recent)
+	gate := &Gate{Calls: NewCalls(), Rules: NewRules(), Sessions: NewSessions(own), Tasks: tasks, Relogin: s.Relogin}
 	own.Map.Handler = gate.Admit
 	model.Datacenter, model.Cluster, model.ClusterHost = s.Datacenters, s.Clusters, s.ClusterHosts
 	model.Host, model.Machine, model.Datastore = s.StandaloneHosts, s.Machines, s.Datastores
@@ -230,6 +233,7 @@ func (v *Server) background(s *Settings, gate *Gate, vapi *REST, inventory *Inve
 		go gate.Sessions.Sweep(ctx, s.SessionTimeout)
 		go vapi.Sweep(ctx, s.SessionTimeout)
 	}
+	go v.recent.Forget(ctx, inventory.context)
 	if s.Churn > 0 {
 		go churning(ctx, inventory.context(), s.Churn)
 	}

@@ -42,6 +42,8 @@ type Settings struct {
 	Delays []string // method=duration
 	Churn  time.Duration
 	State  string
+
+	TasksKept time.Duration // after their end
 }
 
 // parse reads the command line; the password may also come from VCSIM_PASSWORD, which no process list shows.
@@ -54,6 +56,7 @@ func parse(name string, arguments []string) (*Settings, error) {
 	flags.StringVar(&s.Control, "control", "127.0.0.1:0", "address of the control endpoint; keep it on loopback")
 	flags.Var((*list)(&s.Delays), "delay", "`method=duration`: delay the task of a method that ends in _Task, or the answer of another")
 	flags.DurationVar(&s.Churn, "churn", 0, "give all hosts and running VMs new quickStats this often; 0 is never")
+	flags.DurationVar(&s.TasksKept, "tasks-kept", 10*time.Minute, "time for which a task that has ended is still known")
 	flags.StringVar(&s.State, "state", "", "folder for datastores and generated files; a temporary one by default")
 	if err := flags.Parse(arguments); err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"sync"
 
@@ -11,33 +12,26 @@ import (
 
 // Tasks puts our steps around the tasks of the library. The registry tells it of each new task before the task runs.
 type Tasks struct {
-	Self types.ManagedObjectReference
+	Self   types.ManagedObjectReference
+	Census *Census
+
+	guard  *Guard
+	recent *Recent
 
 	mu       sync.Mutex
 	expected []*Errand
+	clones   []*Errand                                // under way
+	creating map[types.ManagedObjectReference]*Errand // by folder: the clone whose VM is just being made there
 }
 
 // NewTasks listens to the registry.
-func NewTasks(ctx *simulator.Context) *Tasks {
-	tasks := &Tasks{Self: types.ManagedObjectReference{Type: "Tasks", Value: "tasks"}}
+func NewTasks(ctx *simulator.Context, census *Census, recent *Recent) *Tasks {
+	tasks := &Tasks{
+		Self: types.ManagedObjectReference{Type: "Tasks", Value: "tasks"}, Census: census, guard: NewGuard(), recent: recent,
+		creating: map[types.ManagedObjectReference]*Errand{},
+	}
 	ctx.Map.AddHandler(tasks)
 	return tasks
-}
-
-// Errand is one call that starts a task, and what happens around it.
-type Errand struct {
-	ctx    *simulator.Context
-	method string
-	this   types.ManagedObjectReference
-	effect Effect
-	before func() types.BaseMethodFault
-	after  func(result types.AnyType) types.BaseMethodFault
-}
-
-func newErrand(ctx *simulator.Context, method *simulator.Method) *Errand {
-	errand := &Errand{ctx: ctx, method: method.Name, this: method.This}
-	arrange(errand, method.Body)
-	return errand
 }
 
 // Expect announces a call; one that starts no task is ignored.
@@ -57,7 +51,7 @@ func (t *Tasks) take(task *simulator.Task) *Errand {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i, errand := range t.expected {
-		if errand.this == *task.Info.Entity && sameTask(errand.method, task.Info.Name) {
+		if errand.fits(task) {
 			t.expected = append(t.expected[:i:i], t.expected[i+1:]...)
 			return errand
 		}
@@ -76,6 +70,12 @@ func (t *Tasks) Reference() types.ManagedObjectReference { return t.Self }
 
 // PutObject wraps a new task; it is called in the goroutine that will start it.
 func (t *Tasks) PutObject(ctx *simulator.Context, object mo.Reference) {
+	if vm, ok := object.(*simulator.VirtualMachine); ok {
+		if !t.hide(vm) {
+			t.Census.See(&vm.VirtualMachine)
+		}
+		return
+	}
 	task, ok := object.(*simulator.Task)
 	if !ok || task.Execute == nil {
 		return
@@ -84,68 +84,99 @@ func (t *Tasks) PutObject(ctx *simulator.Context, object mo.Reference) {
 		task.Info.EntityName = nameOf(entity)
 	}
 	task.Info.DescriptionId = description(task.Info.DescriptionId)
-	if errand := t.take(task); errand != nil {
-		if session := errand.ctx.Session; session != nil && session.UserName != "" {
-			task.Info.Reason = &types.TaskReasonUser{UserName: session.UserName}
+	t.recent.Add(ctx, task.Self)
+	errand := t.take(task)
+	if errand == nil {
+		task.Execute = t.inner(task, task.Execute)
+		return
+	}
+	if session := errand.ctx.Session; session != nil && session.UserName != "" {
+		task.Info.Reason = &types.TaskReasonUser{UserName: session.UserName}
+	}
+	if errand.clone != nil {
+		t.begin(errand, task)
+	}
+	task.Execute = errand.around(task.Execute)
+}
+
+// inner is a task that another one starts; of a clone it makes the VM.
+func (t *Tasks) inner(task *simulator.Task, run execute) execute {
+	folder, clone := *task.Info.Entity, t.cloneOf(task)
+	return func(task *simulator.Task) (types.AnyType, types.BaseMethodFault) {
+		if clone != nil && folder.Type == "Folder" {
+			t.note(folder, clone)
+			defer t.note(folder, nil)
 		}
-		task.Execute = errand.around(task.Execute)
+		return rescued(func() (types.AnyType, types.BaseMethodFault) { return run(task) })
 	}
 }
 
-// UpdateObject gives failed tasks a message for people; the library's is the name of a Go type.
+func (t *Tasks) cloneOf(task *simulator.Task) *Errand {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if i := slices.IndexFunc(t.clones, func(errand *Errand) bool { return errand.runs(task) }); i >= 0 {
+		return t.clones[i]
+	}
+	return nil
+}
+
+// note says whose VM is being made in a folder; the library makes one at a time in each, as it holds the folder's lock.
+func (t *Tasks) note(folder types.ManagedObjectReference, clone *Errand) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if clone == nil {
+		delete(t.creating, folder)
+	} else {
+		t.creating[folder] = clone
+	}
+}
+
+// begin counts a clone as under way, from before its call is answered.
+func (t *Tasks) begin(errand *Errand, task *simulator.Task) {
+	t.mu.Lock()
+	t.clones = append(t.clones, errand)
+	t.mu.Unlock()
+	t.Census.Begin(task.Self, errand.clone.req)
+}
+
+// over forgets a clone.
+func (t *Tasks) over(errand *Errand) {
+	t.mu.Lock()
+	t.clones = slices.DeleteFunc(t.clones, func(other *Errand) bool { return other == errand })
+	t.mu.Unlock()
+}
+
+// hide locks a clone's VM as soon as it is there, for who reads it to wait until it is whole; false for other VMs.
+func (t *Tasks) hide(vm *simulator.VirtualMachine) bool {
+	t.mu.Lock()
+	errand := t.creating[*vm.Parent]
+	t.mu.Unlock()
+	if errand == nil || errand.clone.made != nil {
+		return false
+	}
+	t.Census.Hide(vm.Self)
+	errand.clone.made, errand.clone.release = vm, errand.ctx.Map.AcquireLock(errand.ctx, vm)
+	return true
+}
+
+// UpdateObject gives failed tasks a message for people, where the library's is the name of a Go type, and notes their end.
 func (t *Tasks) UpdateObject(_ *simulator.Context, object mo.Reference, _ []types.PropertyChange) {
-	if task, ok := object.(*mo.Task); ok && task.Info.Error != nil {
+	task, ok := object.(*mo.Task)
+	if !ok {
+		return
+	}
+	if task.Info.Error != nil {
 		if fault, ok := task.Info.Error.Fault.(types.BaseMethodFault); ok {
 			task.Info.Error.LocalizedMessage = faultMessage(faultName(fault))
 		}
+	}
+	if task.Info.CompleteTime != nil {
+		t.recent.End(task.Self, *task.Info.CompleteTime)
 	}
 }
 
 // RemoveObject has nothing to do.
 func (t *Tasks) RemoveObject(*simulator.Context, types.ManagedObjectReference) {}
-
-type execute = func(*simulator.Task) (types.AnyType, types.BaseMethodFault)
-
-func (e *Errand) around(run execute) execute {
-	return func(task *simulator.Task) (types.AnyType, types.BaseMethodFault) {
-		e.pause()
-		if e.effect.Fault != nil {
-			return nil, e.effect.Fault
-		}
-		neighbours := around(e.ctx, e.this)
-		defer func() { touch(e.ctx, neighbours...) }()
-		if e.before != nil {
-			if fault := e.before(); fault != nil {
-				return nil, fault
-			}
-		}
-		result, fault := run(task)
-		if fault != nil {
-			return result, fault
-		}
-		neighbours = append(neighbours, around(e.ctx, e.this)...)
-		if made, ok := result.(types.ManagedObjectReference); ok {
-			neighbours = append(neighbours, around(e.ctx, made)...)
-		}
-		if e.after != nil {
-			fault = e.after(result)
-		}
-		return result, fault
-	}
-}
-
-// pause waits with the object's lock given back, so that others can read the object meanwhile. The lock counts its holds per
-// context: ours makes the second, and releasing both frees it whatever the call itself still holds.
-func (e *Errand) pause() {
-	if e.effect.delay <= 0 {
-		return
-	}
-	release := e.ctx.Map.AcquireLock(e.ctx, e.this)
-	release()
-	release()
-	e.effect.Wait()
-	e.ctx.Map.AcquireLock(e.ctx, e.this)
-}
 
 // around lists an object and those whose properties name it.
 func around(ctx *simulator.Context, ref types.ManagedObjectReference) []types.ManagedObjectReference {

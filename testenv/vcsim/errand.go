@@ -1,0 +1,131 @@
+package main
+
+import (
+	"fmt"
+	"reflect"
+	"runtime"
+	"time"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// Errand is one call that starts a task, and what happens around it.
+type Errand struct {
+	ctx    *simulator.Context
+	tasks  *Tasks
+	method string
+	this   types.ManagedObjectReference
+	effect Effect
+	clone  *Clone // of a CloneVM_Task
+	before func() types.BaseMethodFault
+	after  func(result types.AnyType) types.BaseMethodFault
+}
+
+func (t *Tasks) newErrand(ctx *simulator.Context, method *simulator.Method) *Errand {
+	errand := &Errand{ctx: ctx, tasks: t, method: method.Name, this: method.This}
+	arrange(errand, method.Body)
+	return errand
+}
+
+// fits tells whether a task is the errand's: the library starts it with the context of the call, which no other call has.
+func (e *Errand) fits(task *simulator.Task) bool {
+	return e.runs(task) && e.this == *task.Info.Entity && sameTask(e.method, task.Info.Name)
+}
+
+// runs tells whether the errand's call started the task, directly or from inside another one.
+func (e *Errand) runs(task *simulator.Task) bool {
+	return reflect.ValueOf(task).Elem().FieldByName("ctx").Pointer() == reflect.ValueOf(e.ctx).Pointer()
+}
+
+type execute = func(*simulator.Task) (types.AnyType, types.BaseMethodFault)
+
+// around does the errand in place of the library's own way of running a task. It does not return to it: there the lock of an object that
+// may be gone would be given back.
+func (e *Errand) around(run execute) execute {
+	return func(task *simulator.Task) (types.AnyType, types.BaseMethodFault) {
+		e.letGo()
+		e.effect.Wait(func(percent int32) {
+			e.ctx.Map.AtomicUpdate(e.ctx, task, []types.PropertyChange{{Name: "info.progress", Val: percent}})
+		})
+		e.end(task, func() (types.AnyType, types.BaseMethodFault) { return e.perform(task, run) })
+		runtime.Goexit()
+		return nil, nil
+	}
+}
+
+// letGo gives back the object's lock, which the library hands to a task, so that others can use the object while the task waits. The lock
+// counts its holds per context: ours makes one more, and releasing two leaves what the call itself still holds.
+func (e *Errand) letGo() {
+	release := e.ctx.Map.AcquireLock(e.ctx, e.this)
+	release()
+	release()
+}
+
+func (e *Errand) perform(task *simulator.Task, run execute) (types.AnyType, types.BaseMethodFault) {
+	if e.effect.Fault != nil {
+		return nil, e.effect.Fault
+	}
+	if e.clone != nil {
+		return e.clone.perform(e, task, run)
+	}
+	guard := e.tasks.guard.Entity(e.this)
+	guard.Lock()
+	defer guard.Unlock()
+	if e.ctx.Map.Get(e.this) == nil {
+		return nil, &types.ManagedObjectNotFound{Obj: e.this}
+	}
+	release := e.ctx.Map.AcquireLock(e.ctx, e.this)
+	defer release()
+	return e.work(task, run)
+}
+
+// work runs the library's part between ours, and has watchers look at all that may have changed.
+func (e *Errand) work(task *simulator.Task, run execute) (types.AnyType, types.BaseMethodFault) {
+	neighbours := around(e.ctx, e.this)
+	defer func() { touch(e.ctx, neighbours...) }()
+	if e.before != nil {
+		if fault := e.before(); fault != nil {
+			return nil, fault
+		}
+	}
+	result, fault := run(task)
+	if fault != nil {
+		return result, fault
+	}
+	neighbours = append(neighbours, around(e.ctx, e.this)...)
+	if made, ok := result.(types.ManagedObjectReference); ok {
+		neighbours = append(neighbours, around(e.ctx, made)...)
+	}
+	if e.after != nil {
+		fault = e.after(result)
+	}
+	return result, fault
+}
+
+// end tells how the work ended; a failure of the library itself fails the task only.
+func (e *Errand) end(task *simulator.Task, work func() (types.AnyType, types.BaseMethodFault)) {
+	result, fault := rescued(work)
+	changes := []types.PropertyChange{
+		{Name: "info.completeTime", Val: time.Now()}, {Name: "info.state", Val: types.TaskInfoStateSuccess}, {Name: "info.result", Val: result},
+	}
+	if fault != nil {
+		changes[1].Val = types.TaskInfoStateError
+		changes = append(changes, types.PropertyChange{Name: "info.error", Val: types.LocalizedMethodFault{Fault: fault}})
+	}
+	if e.clone != nil {
+		e.tasks.Census.End(task.Self)
+		e.tasks.over(e)
+	}
+	e.ctx.Map.AtomicUpdate(e.ctx, task, changes)
+}
+
+// rescued is the work, with a SystemError in place of a panic.
+func rescued(work func() (types.AnyType, types.BaseMethodFault)) (result types.AnyType, fault types.BaseMethodFault) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			result, fault = nil, &types.SystemErrorFault{Reason: fmt.Sprint("the simulator failed: ", cause)}
+		}
+	}()
+	return work()
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// Effect is what a rule does to one call.
+type Effect struct {
+	Fault   types.BaseMethodFault
+	Drop    bool
+	delay   time.Duration
+	hold    *Held
+	rules   *Rules
+	cleared <-chan struct{}
+}
+
+// Held is a call, a task or an answer that waits to be released.
+type Held struct {
+	ID     int       `json:"id"`
+	Method string    `json:"method"`
+	Object string    `json:"object"`
+	Where  string    `json:"where"`
+	Since  time.Time `json:"since"`
+
+	released chan struct{}
+}
+
+// waits tells whether Wait takes any time.
+func (e Effect) waits() bool { return e.delay > 0 || e.hold != nil }
+
+// progressSteps is how often a waiting task tells how far it is.
+const progressSteps = 10
+
+// Wait waits for the delay and then until released, or until the rules are cleared; told hears the percentage of the delay.
+func (e Effect) Wait(told func(percent int32)) {
+	if e.delay > 0 && !e.sleep(told) {
+		return
+	}
+	if e.hold != nil {
+		e.rules.keep(e.hold)
+		select {
+		case <-e.hold.released:
+		case <-e.cleared:
+		}
+		e.rules.drop(e.hold)
+	}
+}
+
+// sleep is false when the rules were cleared meanwhile.
+func (e Effect) sleep(told func(percent int32)) bool {
+	timer, ticker := time.NewTimer(e.delay), time.NewTicker(max(e.delay/progressSteps, 20*time.Millisecond))
+	defer timer.Stop()
+	defer ticker.Stop()
+	began := time.Now()
+	for {
+		select {
+		case <-timer.C:
+			return true
+		case <-e.cleared:
+			return false
+		case <-ticker.C:
+			if told != nil {
+				told(int32(min(99, 100*time.Since(began)/e.delay)))
+			}
+		}
+	}
+}
+
+func (r *Rules) keep(held *Held) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last++
+	held.ID, held.Since = r.last, time.Now()
+	r.held[held.ID] = held
+}
+
+func (r *Rules) drop(held *Held) {
+	r.mu.Lock()
+	delete(r.held, held.ID)
+	r.mu.Unlock()
+}
+
+// Held lists what waits, the oldest first.
+func (r *Rules) Held() []Held {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := []Held{}
+	for _, held := range r.held {
+		list = append(list, *held)
+	}
+	slices.SortFunc(list, func(a, b Held) int { return cmp.Compare(a.ID, b.ID) })
+	return list
+}
+
+// Release lets go what has the id, or the method, or with neither all; and tells how many there were.
+func (r *Rules) Release(id int, method string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	count := 0
+	for _, key := range slices.Collect(maps.Keys(r.held)) {
+		held := r.held[key]
+		if (id != 0 && held.ID != id) || (method != "" && held.Method != method) {
+			continue
+		}
+		delete(r.held, key)
+		close(held.released)
+		count++
+	}
+	return count
+}

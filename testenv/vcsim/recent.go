@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// Recent stands in front of the library's TaskManager, which keeps the last 200 tasks, whether they still run or ended long ago. vCenter
+// lists those that run and those that ended in the last 10 minutes.
+type Recent struct {
+	*simulator.TaskManager
+
+	keep  time.Duration // after the end
+	guard sync.Mutex    // of what follows; the TaskManager's own is held by readers
+	tasks []types.ManagedObjectReference
+	ended map[types.ManagedObjectReference]time.Time
+}
+
+// NewRecent takes the TaskManager's place in the registry.
+func NewRecent(ctx *simulator.Context, manager types.ManagedObjectReference, keep time.Duration) *Recent {
+	library := ctx.Map.Get(manager).(*simulator.TaskManager)
+	recent := &Recent{TaskManager: library, keep: keep, ended: map[types.ManagedObjectReference]time.Time{}}
+	ctx.Map.AddHandler(library) // by its reference, so that the next line does not make us the listener
+	ctx.Map.Put(recent)
+	return recent
+}
+
+// Get is what clients see (the library's hook for objects that are not what they keep).
+func (r *Recent) Get() mo.Reference {
+	shown := r.TaskManager.TaskManager
+	r.guard.Lock()
+	shown.RecentTask = slices.Clone(r.tasks)
+	r.guard.Unlock()
+	return &shown
+}
+
+// Add lists a task.
+func (r *Recent) Add(ctx *simulator.Context, task types.ManagedObjectReference) {
+	r.guard.Lock()
+	r.tasks = append(r.tasks, task)
+	r.guard.Unlock()
+	r.tell(ctx)
+}
+
+// End notes when a task ended.
+func (r *Recent) End(task types.ManagedObjectReference, at time.Time) {
+	r.guard.Lock()
+	r.ended[task] = at
+	r.guard.Unlock()
+}
+
+// Forget drops the tasks that ended long ago, the objects too, until the context ends.
+func (r *Recent) Forget(ctx context.Context, own func() *simulator.Context) {
+	ticker := time.NewTicker(max(r.keep/20, 20*time.Millisecond))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			r.drop(own(), now)
+		}
+	}
+}
+
+func (r *Recent) drop(ctx *simulator.Context, now time.Time) {
+	old := func(task types.ManagedObjectReference) bool {
+		at, ended := r.ended[task]
+		return ended && now.Sub(at) > r.keep
+	}
+	r.guard.Lock()
+	gone := slices.DeleteFunc(slices.Clone(r.tasks), func(task types.ManagedObjectReference) bool { return !old(task) })
+	r.tasks = slices.DeleteFunc(r.tasks, old)
+	for _, task := range gone {
+		delete(r.ended, task)
+	}
+	r.guard.Unlock()
+	for _, task := range gone {
+		ctx.Map.Remove(ctx, task)
+	}
+	if len(gone) > 0 {
+		r.tell(ctx)
+	}
+}
+
+func (r *Recent) tell(ctx *simulator.Context) {
+	ctx.Map.Update(ctx, r, []types.PropertyChange{})
+}

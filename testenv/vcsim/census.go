@@ -134,11 +134,19 @@ func (c *Census) Reference() types.ManagedObjectReference { return c.Self }
 // PutObject has nothing to do: who knows whether a new VM is a clone's calls See or Hide.
 func (c *Census) PutObject(*simulator.Context, mo.Reference) {}
 
-// UpdateObject looks at a VM that changed. Without changes it is only a hint for watchers, given without the VM's lock.
+// UpdateObject looks at a VM that changed. Without changes it is only a hint for watchers, given without the VM's lock; and the library
+// changes VMs that are not there yet, and such as are gone.
 func (c *Census) UpdateObject(_ *simulator.Context, object mo.Reference, changes []types.PropertyChange) {
-	if vm, ok := object.(*mo.VirtualMachine); ok && len(changes) > 0 {
-		c.See(vm)
+	vm, ok := object.(*mo.VirtualMachine)
+	if !ok || len(changes) == 0 || vm.Parent == nil {
+		return
 	}
+	counted := countedOf(vm)
+	c.change(func() {
+		if c.machines[vm.Self] != nil {
+			c.put(c.machines, vm.Self, counted)
+		}
+	})
 }
 
 // RemoveObject drops a VM.
@@ -151,11 +159,8 @@ func (c *Census) RemoveObject(_ *simulator.Context, ref types.ManagedObjectRefer
 	}
 }
 
-// See counts a VM that comes, moves or changes; its lock is held.
+// See counts a VM that comes or moves; its lock is held.
 func (c *Census) See(vm *mo.VirtualMachine) {
-	if vm.Parent == nil || vm.Config == nil {
-		return
-	}
 	counted := countedOf(vm)
 	c.change(func() {
 		if !c.hidden[vm.Self] {

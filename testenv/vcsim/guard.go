@@ -44,7 +44,7 @@ func (g *Guard) Entity(ref types.ManagedObjectReference) *sync.RWMutex {
 func (g *Guard) Name(folder types.ManagedObjectReference, name string) *sync.Mutex {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	key := named{folder, stored(name)}
+	key := named{folder, plain(name)}
 	if g.names[key] == nil {
 		g.names[key] = &sync.Mutex{}
 	}
@@ -53,14 +53,19 @@ func (g *Guard) Name(folder types.ManagedObjectReference, name string) *sync.Mut
 
 var specials = strings.NewReplacer("%", "%25", "/", "%2f", `\`, "%5c")
 
-// stored is a name as vCenter keeps it.
-func stored(name string) string { return specials.Replace(name) }
+// escaped is a name as the library keeps it.
+func escaped(name string) string { return specials.Replace(name) }
+
+var escapes = strings.NewReplacer("%25", "%", "%2f", "/", "%2F", "/", "%5c", `\`, "%5C", `\`)
+
+// plain is a name without escapes: "a/b" and "a%2fb" are the same to vCenter.
+func plain(name string) string { return escapes.Replace(name) }
 
 // taken is the fault for a name that another entity in the folder has; nil when it is free. The folder must be guarded.
 func taken(ctx *simulator.Context, folder types.ManagedObjectReference, name string, but types.ManagedObjectReference) types.BaseMethodFault {
 	for _, child := range children(ctx, folder) {
 		entity, ok := ctx.Map.Get(child).(mo.Entity)
-		if ok && child != but && stored(nameOf(entity)) == stored(name) {
+		if ok && child != but && plain(nameOf(entity)) == plain(name) {
 			return &types.DuplicateName{Name: name, Object: child}
 		}
 	}

@@ -61,8 +61,8 @@ func (t *Tasks) take(task *simulator.Task) *Errand {
 
 // sameTask compares a method with the library's name of its task: PowerOnVM_Task runs as "PowerOn", CloneVM_Task as "CloneVm".
 func sameTask(method, task string) bool {
-	plain := func(name string) string { return strings.ToLower(strings.TrimSuffix(name, "_Task")) }
-	return strings.Contains(plain(method), plain(task)) || (method == "DeleteVStorageObject_Task" && task == "DeleteDisk")
+	bare := func(name string) string { return strings.ToLower(strings.TrimSuffix(name, "_Task")) }
+	return strings.Contains(bare(method), bare(task)) || (method == "DeleteVStorageObject_Task" && task == "DeleteDisk")
 }
 
 // Reference names the listener in the registry.
@@ -159,8 +159,23 @@ func (t *Tasks) hide(vm *simulator.VirtualMachine) bool {
 	return true
 }
 
+// christen names a clone's VM before it is in the folder: there the library looks at all names, and fails at one that is empty.
+func (t *Tasks) christen(vm *mo.VirtualMachine) {
+	if vm.Parent == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if errand := t.creating[*vm.Parent]; errand != nil {
+		vm.Name = escaped(errand.clone.req.Name)
+	}
+}
+
 // UpdateObject gives failed tasks a message for people, where the library's is the name of a Go type, and notes their end.
 func (t *Tasks) UpdateObject(_ *simulator.Context, object mo.Reference, _ []types.PropertyChange) {
+	if vm, ok := object.(*mo.VirtualMachine); ok && vm.Name == "" {
+		t.christen(vm)
+	}
 	task, ok := object.(*mo.Task)
 	if !ok {
 		return

@@ -19,6 +19,7 @@ type watch struct {
 	version string
 	objects map[types.ManagedObjectReference]map[string]types.AnyType
 	kinds   map[types.ObjectUpdateKind]int
+	first   func(values map[string]types.AnyType) // hears of what an object is first told as
 }
 
 func watchFor(rig *rig, client *govmomi.Client, kind string, paths ...string) *watch {
@@ -79,6 +80,9 @@ func (w *watch) apply(set *types.UpdateSet) {
 			}
 			for _, change := range update.ChangeSet {
 				w.objects[update.Obj][change.Name] = change.Val
+			}
+			if update.Kind == types.ObjectUpdateKindEnter && w.first != nil {
+				w.first(w.objects[update.Obj])
 			}
 		}
 	}

@@ -19,6 +19,8 @@ func (c *Control) inventoryRoutes() map[string]http.HandlerFunc {
 		"DELETE /truth":     reply(func(nothing) (any, error) { c.Gate.Tasks.Census.Reset(); return nil, nil }),
 		"POST /rename":      reply(c.rename),
 		"POST /host":        reply(c.host),
+		"POST /schedule":    reply(c.schedule),
+		"POST /unschedule":  reply(c.unschedule),
 		"POST /power":       reply(c.power),
 		"POST /move":        reply(c.move),
 		"POST /create":      reply(c.create),

@@ -100,6 +100,7 @@ func (e *Errand) work(task *simulator.Task, run execute) (types.AnyType, types.B
 	if e.after != nil {
 		fault = e.after(result)
 	}
+	bindMachine(e.ctx, e.this)
 	return result, fault
 }
 

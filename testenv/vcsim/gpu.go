@@ -30,6 +30,7 @@ func fitGPUs(ctx *simulator.Context, host *simulator.HostSystem, kind string, co
 	}
 	changes := []types.PropertyChange{{Name: "config.graphicsInfo", Val: infos}, {Name: "config.sharedPassthruGpuTypes", Val: shared}}
 	ctx.Map.AtomicUpdate(ctx, host, changes)
+	giveHardware(ctx, host)
 }
 
 func pciID(number int) string { return fmt.Sprintf("0000:%02x:00.0", 0x3b+number) }
@@ -49,12 +50,12 @@ func gpuBacking(kind string) (types.BaseVirtualDeviceBackingInfo, error) {
 	case "passthrough":
 		return &types.VirtualPCIPassthroughDeviceBackingInfo{
 			VirtualDeviceDeviceBackingInfo: types.VirtualDeviceDeviceBackingInfo{DeviceName: gpuDevice},
-			Id:                             pciID(0), DeviceId: "20f1", SystemId: "5f6a", VendorId: 0x10de,
+			Id:                             pciID(0), DeviceId: "20f1", SystemId: "5f6a", VendorId: nvidia,
 		}, nil
 	case "dynamic":
 		return &types.VirtualPCIPassthroughDynamicBackingInfo{
 			VirtualDeviceDeviceBackingInfo: types.VirtualDeviceDeviceBackingInfo{DeviceName: gpuDevice},
-			AllowedDevice:                  []types.VirtualPCIPassthroughAllowedDevice{{VendorId: 0x10de, DeviceId: 0x20f1}},
+			AllowedDevice:                  []types.VirtualPCIPassthroughAllowedDevice{{VendorId: nvidia, DeviceId: a100}},
 		}, nil
 	}
 	return nil, fmt.Errorf("%q is no kind of GPU for a VM; there are vgpu, passthrough and dynamic", kind)

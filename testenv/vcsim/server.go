@@ -133,6 +133,7 @@ func (v *Server) populate(s *Settings) (*Gate, *Inventory, error) {
 	collector.Self = types.ManagedObjectReference{Type: "PropertyCollector", Value: defaultCollector}
 	own.Map.Put(collector)
 	v.recent = NewRecent(own, *model.ServiceContent.TaskManager, s.TasksKept)
+	NewScheduled(own, *model.ServiceContent.ScheduledTaskManager)
 	tasks := NewTasks(own, NewCensus(own), v.recent)
 	gate := &Gate{Calls: NewCalls(), Rules: NewRules(), Sessions: NewSessions(own), Tasks: tasks, Relogin: s.Relogin}
 	own.Map.Handler = gate.Admit

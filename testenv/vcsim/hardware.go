@@ -1,0 +1,89 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// Hardware is the HostAssignableHardwareManager of a host that has GPUs; the library has none.
+type Hardware struct {
+	mo.HostAssignableHardwareManager
+
+	host *simulator.HostSystem
+}
+
+// RetrieveDynamicPassthroughInfo lists the devices that any VM of the host may be given: those that pass through, each once.
+func (h *Hardware) RetrieveDynamicPassthroughInfo(*types.RetrieveDynamicPassthroughInfo) soap.HasFault {
+	res := &types.RetrieveDynamicPassthroughInfoResponse{}
+	for _, info := range h.host.Config.GraphicsInfo {
+		if info.GraphicsType == graphicsType("direct") {
+			res.Returnval = append(res.Returnval, types.VirtualMachineDynamicPassthroughInfo{
+				VirtualMachineTargetInfo: types.VirtualMachineTargetInfo{Name: info.PciId},
+				VendorName:               info.VendorName, DeviceName: info.DeviceName, VendorId: nvidia, DeviceId: a100,
+			})
+		}
+	}
+	return &methods.RetrieveDynamicPassthroughInfoBody{Res: res}
+}
+
+const (
+	nvidia = 0x10de
+	a100   = 0x20f1
+)
+
+// giveHardware adds the manager to a host, once.
+func giveHardware(ctx *simulator.Context, host *simulator.HostSystem) {
+	ref := types.ManagedObjectReference{Type: "HostAssignableHardwareManager", Value: "assignableHardwareManager-" + host.Self.Value}
+	if ctx.Map.Get(ref) == nil {
+		made := &Hardware{host: host}
+		made.Self = ref
+		ctx.Map.Put(made)
+		ctx.Map.AtomicUpdate(ctx, host, []types.PropertyChange{
+			{Name: "configManager.assignableHardwareManager", Val: ref}, {Name: "config.assignableHardwareConfig", Val: types.HostAssignableHardwareConfig{}},
+		})
+	}
+	bindHardware(ctx, host)
+}
+
+// bindHardware says which devices of a host its running VMs have.
+func bindHardware(ctx *simulator.Context, host *simulator.HostSystem) {
+	if host.ConfigManager.AssignableHardwareManager == nil {
+		return
+	}
+	manager, ok := ctx.Map.Get(*host.ConfigManager.AssignableHardwareManager).(*Hardware)
+	if !ok {
+		return
+	}
+	bindings := []types.HostAssignableHardwareBinding{}
+	for _, ref := range slices.Clone(host.Vm) {
+		if vm, ok := machine(ctx, ref); ok && vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
+			for range passedThrough(vm) {
+				bindings = append(bindings, types.HostAssignableHardwareBinding{InstanceId: "pci:" + pciID(len(bindings)), Vm: ref})
+			}
+		}
+	}
+	ctx.Map.AtomicUpdate(ctx, manager, []types.PropertyChange{{Name: "binding", Val: bindings}})
+	ctx.Map.AtomicUpdate(ctx, host, []types.PropertyChange{{Name: "config.assignableHardwareBinding", Val: bindings}})
+}
+
+// bindMachine does so for the host of a VM.
+func bindMachine(ctx *simulator.Context, ref types.ManagedObjectReference) {
+	if vm, ok := machine(ctx, ref); ok && vm.Runtime.Host != nil {
+		if host, ok := ctx.Map.Get(*vm.Runtime.Host).(*simulator.HostSystem); ok {
+			bindHardware(ctx, host)
+		}
+	}
+}
+
+// passedThrough lists the devices that vCenter assigns, as opposed to a person.
+func passedThrough(vm *simulator.VirtualMachine) []types.BaseVirtualDevice {
+	return slices.DeleteFunc(slices.Clone(vm.Config.Hardware.Device), func(device types.BaseVirtualDevice) bool {
+		_, dynamic := device.GetVirtualDevice().Backing.(*types.VirtualPCIPassthroughDynamicBackingInfo)
+		return !dynamic
+	})
+}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"sync"
+
 	"github.com/google/uuid"
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/types"
@@ -14,6 +16,7 @@ type Clone struct {
 	req     *types.CloneVM_Task
 	made    *simulator.VirtualMachine
 	release func() // of its lock
+	placed  func() // gives back the folder's lock, when the VM is in it
 }
 
 func (c *Clone) perform(e *Errand, task *simulator.Task, run execute) (types.AnyType, types.BaseMethodFault) {
@@ -30,6 +33,8 @@ func (c *Clone) perform(e *Errand, task *simulator.Task, run execute) (types.Any
 	}
 	c.complete(e, task.Self)
 	defer c.reveal(e, task.Self)
+	c.placed = sync.OnceFunc(e.ctx.Map.AcquireLock(e.ctx, c.req.Folder))
+	defer c.placed()
 	return e.work(task, run)
 }
 

@@ -90,5 +90,5 @@ func (r *Recent) drop(ctx *simulator.Context, now time.Time) {
 }
 
 func (r *Recent) tell(ctx *simulator.Context) {
-	ctx.Map.Update(ctx, r, []types.PropertyChange{})
+	ctx.Map.AtomicUpdate(ctx, r, []types.PropertyChange{})
 }

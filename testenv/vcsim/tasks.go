@@ -105,6 +105,7 @@ func (t *Tasks) inner(task *simulator.Task, run execute) execute {
 	return func(task *simulator.Task) (types.AnyType, types.BaseMethodFault) {
 		if clone != nil && folder.Type == "Folder" {
 			t.note(folder, clone)
+			defer clone.clone.placed()
 			defer t.note(folder, nil)
 		}
 		return rescued(func() (types.AnyType, types.BaseMethodFault) { return run(task) })

@@ -11,6 +11,7 @@ import json
 import shutil
 import urllib.request
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 from urllib.error import HTTPError
@@ -99,7 +100,7 @@ class VCenter:
         await self.ask("DELETE", "/calls")
 
     async def ledger(self) -> list[dict[str, Any]]:
-        """The calls that change something: time, method, object, name, session, user, refused."""
+        """The calls that change something: sequence, time, method, object, name, newName, session, user, refused."""
         return list(await self.ask("GET", "/ledger"))
 
     async def reset_ledger(self) -> None:
@@ -142,6 +143,33 @@ class VCenter:
         """End all failures and delays, also those under way."""
         await self.ask("DELETE", "/rules")
 
+    async def hold(
+        self, method: str, where: Literal["call", "answer", "task"] = "call", *, count: int = 1, on: str = "", drop: bool = False
+    ) -> None:
+        """Keep the next calls until `release`: before their work, when it is done, or in their task; `drop` loses the answer then."""
+        wish = {"method": method, "where": where, "count": count, "object": on, "hold": True, "drop": drop}
+        await self.ask("POST", "/rules", wish)
+
+    async def lose_answer(self, method: str, *, count: int = 1, on: str = "") -> None:
+        """Do the work of the next calls, and close their connections without an answer."""
+        await self.ask("POST", "/rules", {"method": method, "where": "answer", "count": count, "object": on, "drop": True})
+
+    async def held(self) -> list[dict[str, Any]]:
+        """What is kept now: id, method, object, where, since."""
+        return list(await self.ask("GET", "/held"))
+
+    async def release(self, method: str = "", *, id: int = 0) -> int:
+        """Let go what is held, of a method, or one by its id, or all; returns how many. It runs even if its sender is gone."""
+        return int((await self.ask("POST", "/release", {"method": method, "id": id}))["released"])
+
+    async def truth(self) -> dict[str, Any]:
+        """At one instant: `vms`, `clones` under way, and how many there are and ever were, by path in `folders`, by mark in `owners`."""
+        return dict(await self.ask("GET", "/truth"))
+
+    async def reset_truth(self) -> None:
+        """Let the peaks begin at what there is now."""
+        await self.ask("DELETE", "/truth")
+
     async def outage(self, how: Literal["503", "reset", "hang", ""], seconds: float = 0.0) -> None:
         """Be down for a while, with the state kept; 0 is until further notice, an empty `how` ends it."""
         await self.ask("POST", "/outage", {"how": how, "length": seconds})
@@ -177,6 +205,14 @@ class VCenter:
     async def host_gpus(self, host: str, count: int, kind: Literal["shared", "direct"] = "shared") -> None:
         """Give a host GPUs, or none."""
         await self.ask("POST", "/host", {"host": host, "gpus": count, "gpuKind": kind})
+
+    async def schedule(self, host: str, at: datetime, **wish: Any) -> str:
+        """Plan a maintenance of a host and return its reference; see Schedule in testenv/vcsim/scheduled.go. It never begins by itself."""
+        return str((await self.ask("POST", "/schedule", {"host": host, "at": at.isoformat(), **wish}))["ref"])
+
+    async def unschedule(self, task: str) -> None:
+        """Take a plan away."""
+        await self.ask("POST", "/unschedule", {"of": task})
 
     async def power(self, vm: str, on: bool) -> None:
         """Switch a VM on or off."""
@@ -215,7 +251,7 @@ class VCenter:
         return int((await self.ask("POST", "/fcds/delete", {"disk": disk}))["deleted"])
 
     async def attach_disk(self, disk: str, vm: str) -> None:
-        """Say that a VM uses a disk; an empty VM says that none does."""
+        """Attach a disk to a VM, as a person would; an empty VM detaches it."""
         await self.ask("POST", "/fcds/attach", {"disk": disk, "vm": vm})
 
     async def attribute(self, of: str, name: str, value: str) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import re
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyVmomi import vim
 
+from kubewright.testing import eventually
 from simulator import Refused, VCenter
+from truth import Truth
 
 LOGIN = (
     '<Login xmlns="urn:vim25"><_this type="SessionManager">SessionManager</_this>'
@@ -22,7 +27,8 @@ NOW = '<CurrentTime xmlns="urn:vim25"><_this type="ServiceInstance">ServiceInsta
 @pytest.fixture
 async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[VCenter]:
     binary = pytestconfig.rootpath / ".testenv/bin/vcsim"
-    vcenter = VCenter(binary, tmp_path, "--host-name=esxi-dell-e.rainpole.com", "--fcds=2", password="canary")
+    flags = ("--host-name=esxi-dell-e.rainpole.com", "--fcds=2", "--folder=vm-operator", "--template=template")
+    vcenter = VCenter(binary, tmp_path, *flags, password="canary")
     try:
         yield await vcenter.start()
     finally:
@@ -84,6 +90,87 @@ async def test_what_there_is_can_be_changed(vcenter: VCenter) -> None:
     await vcenter.tag("DC0_C0_H0", "zone", "a")
     assert await vcenter.churn() > 3
     assert await vcenter.ledger() == []
+
+
+class Cloning:
+    """pyVmomi's own client, that clones the template into the folder."""
+
+    def __init__(self, truth: Truth) -> None:
+        self.folder = child(truth.content.rootFolder.childEntity[0].vmFolder, "vm-operator")
+        self.template = child(truth.content.rootFolder.childEntity[0].vmFolder, "template")
+        self.pool = next(each.resourcePool for each in truth.content.rootFolder.childEntity[0].hostFolder.childEntity)
+
+    def start(self, name: str, owner: str) -> Any:
+        config = vim.vm.ConfigSpec(numCPUs=2, extraConfig=[vim.option.OptionValue(key="vsphere-operators.uid", value=owner)])
+        spec = vim.vm.CloneSpec(powerOn=True, template=False, config=config, location=vim.vm.RelocateSpec(pool=self.pool))
+        return self.template.CloneVM_Task(self.folder, name, spec)
+
+
+def child(folder: Any, name: str) -> Any:
+    return next(each for each in folder.childEntity if each.name == name)
+
+
+async def test_the_truth_counts_clones_from_their_call_on(vcenter: VCenter) -> None:
+    async with Truth(vcenter) as truth:
+        cloning = await asyncio.to_thread(Cloning, truth)
+        await vcenter.hold("CloneVM_Task", "task", count=2)
+        tasks = [await asyncio.to_thread(cloning.start, "replica", "uid-1") for _ in range(2)]
+        await eventually(lambda: vcenter.held())
+        found = await vcenter.truth()
+        assert [(each["name"], each["folder"]) for each in found["clones"]] == [("replica", "/DC0/vm/vm-operator")] * 2
+        assert found["folders"]["/DC0/vm/vm-operator"] == {"now": 2, "peak": 2}
+        await eventually(lambda: released(vcenter, 2))
+        await eventually(lambda: asyncio.to_thread(lambda: all(each.info.completeTime for each in tasks)))
+        errors = await asyncio.to_thread(lambda: [type(each.info.error) for each in tasks if each.info.error])
+    assert errors == [vim.fault.DuplicateName]
+    found = await vcenter.truth()
+    (replica,) = (each for each in found["vms"] if each["folder"] == "/DC0/vm/vm-operator")
+    assert (replica["name"], replica["power"], replica["cpus"]) == ("replica", "poweredOn", 2)
+    assert replica["marks"] == {"vsphere-operators.uid": "uid-1"}
+    assert (found["owners"]["uid-1"], found["clones"]) == ({"now": 1, "peak": 2}, [])
+    await vcenter.reset_truth()
+    assert (await vcenter.truth())["owners"]["uid-1"] == {"now": 1, "peak": 1}
+    entries = [(each["sequence"], each["method"], each["name"], each["newName"]) for each in await vcenter.ledger()]
+    assert entries == [(1, "CloneVM_Task", "template", "replica"), (2, "CloneVM_Task", "template", "replica")]
+
+
+async def released(vcenter: VCenter, count: int) -> bool:
+    return len(await vcenter.held()) == count and await vcenter.release("CloneVM_Task") == count
+
+
+async def test_an_answer_can_be_lost_and_a_call_kept(vcenter: VCenter) -> None:
+    soap = Soap(vcenter)
+    soap.call(LOGIN)
+    await vcenter.lose_answer("CurrentTime")
+    with pytest.raises(http.client.RemoteDisconnected):
+        soap.call(NOW)
+    assert (await vcenter.calls())["CurrentTime"] == 1
+    soap.connection.close()
+    await vcenter.hold("CurrentTime", "answer")
+    late = asyncio.create_task(asyncio.to_thread(soap.call, NOW))
+    await eventually(lambda: vcenter.held())
+    (kept,) = await vcenter.held()
+    assert (kept["method"], kept["where"], late.done()) == ("CurrentTime", "answer", False)
+    assert await vcenter.release(id=kept["id"]) == 1
+    assert "CurrentTimeResponse" in await late
+    soap.connection.close()
+
+
+async def test_a_disk_goes_with_its_vm_unless_it_is_to_be_kept(vcenter: VCenter) -> None:
+    ref = await vcenter.create_vm("node")
+    for name, keep in (("pvc-lost", False), ("pvc-kept", True)):
+        await vcenter.create_disk(name, keep=keep)
+        await vcenter.attach_disk(name, ref)
+    async with Truth(vcenter) as truth:
+        node = await truth.one(vim.VirtualMachine, "node", ["config.hardware.device", "config.uuid"])
+    disks = {each["name"]: each for each in await vcenter.disks()}
+    plugged = {each.vDiskId.id for each in node["config.hardware.device"] if isinstance(each, vim.vm.device.VirtualDisk)}
+    assert plugged == {disks["pvc-lost"]["id"], disks["pvc-kept"]["id"]}
+    assert disks["pvc-lost"]["consumers"] == [node["config.uuid"]]
+    await vcenter.delete(ref)
+    left = {each["name"]: each["consumers"] for each in await vcenter.disks()}
+    assert "pvc-lost" not in left
+    assert left["pvc-kept"] == []
 
 
 async def test_a_refusal_says_why(vcenter: VCenter) -> None:

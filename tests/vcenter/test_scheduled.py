@@ -1,12 +1,16 @@
-"""Scheduled tasks that enter maintenance mode, as vCenter writes them on the wire; the simulator has no ScheduledTaskManager."""
+"""Scheduled tasks that enter maintenance mode: as vCenter writes them on the wire, and read from the simulator."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import Mock
 
+from kubewright.log import Log
+from simulator import VCenter as Simulator
 from vsphere_operators.vcenter.scheduled import Planned, Scheduled, planned
+from vsphere_operators.vcenter.session import Session
+from vsphere_operators.vcenter.transport import Soap
 from vsphere_operators.vcenter.updates import decode_objects
 
 ANSWER = b"""<?xml version="1.0"?>
@@ -58,3 +62,16 @@ async def test_hosts_hear_of_what_differs() -> None:
     assert (scheduled.of("host-12"), heard) == ((PLAN,), ["host-12"])
     scheduled.learn([])
     assert (scheduled.of("host-12"), heard) == ((), ["host-12", "host-12"])
+
+
+async def test_what_a_person_plans_is_found(simulator: Simulator, soap: Soap, session: Session, log: Log) -> None:
+    scheduled = Scheduled(soap, session, log)
+    assert await scheduled.read() == []
+    at = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=3)
+    refs = [await simulator.schedule("DC0_H0", at, name="patch day"), await simulator.schedule("DC0_C0_H0", at, name="off", disabled=True)]
+    refs.append(await simulator.schedule("DC0_C0_H1", at, name="reboot", method="RebootHost_Task"))
+    host = next(each["ref"] for each in await simulator.entities() if each["type"] == "HostSystem" and each["name"] == "DC0_H0")
+    assert await scheduled.read() == [Planned(host, at, "patch day")]
+    for ref in refs:
+        await simulator.unschedule(ref)
+    assert await scheduled.read() == []

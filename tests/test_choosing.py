@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from vsphere_operators.choosing import Load, NodeFacts, Question, Ranking, Refusal, Rules
+from vsphere_operators.choosing import Load, NodeFacts, Question, Refusal, Rules
 from vsphere_operators.maintenance import Window
+from vsphere_operators.ranking import Ranking
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 RULES = Rules(horizon_hours=1000, margin=0.1)
@@ -191,4 +192,6 @@ def test_a_ranking_that_was_changed_is_the_one_that_was_made_anew(changes: list[
         if new:
             final[name] = new
     fresh = ranked(*final.values())
-    assert (moved.facts, moved.ranks, +moved.obstacles) == (fresh.facts, fresh.ranks, +fresh.obstacles)
+    assert (moved.facts, +moved.obstacles, moved.unmatched) == (fresh.facts, +fresh.obstacles, fresh.unmatched)
+    for gpu in (True, False):
+        assert vars(moved.sides[gpu]) == vars(fresh.sides[gpu])

@@ -16,7 +16,7 @@ def flags(*arguments: str) -> GPUFlags:
 
 def test_defaults() -> None:
     given = flags()
-    assert given.rules == Rules(horizon_hours=8760, margin=0.1)
+    assert given.rules == Rules(horizon_hours=8760, margin=0.1, margin_mhz=100)
     assert (given.simulation(), given.calendar_key, given.label) == (None, None, False)
     assert "nvidia.com/mig-*" in given.resource_names
 
@@ -38,6 +38,8 @@ def test_what_is_given() -> None:
         ("-gpu-resources=nvidia.com/gpu,gpu", 'invalid value "gpu" for flag -gpu-resources'),
         ("-maintenance-calendar=calendar", "namespace/name of a ConfigMap"),
         ("-maintenance-horizon=5m", "at least 1h"),
+        ("-maintenance-horizon=1000000h", "at most 876000h"),
+        ("-suitable-node-margin-mhz=-1", "0 or more"),
         ("-suitable-node-margin-percent=200", "from 0 to 100"),
     ],
 )

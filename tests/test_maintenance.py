@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vsphere_operators.maintenance import Entry, Repeats, Window, earliest, entries_of, moment_of, without_end
+from vsphere_operators.maintenance import Calendar, Entry, Repeats, Window, earliest, entries_of, moment_of, without_end
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 
@@ -67,15 +67,20 @@ def test_no_time_of_rfc_3339(text: str) -> None:
 
 def test_a_time_of_rfc_3339() -> None:
     assert moment_of(" 2026-11-20T22:00:00+01:00 ") == datetime(2026, 11, 20, 21, tzinfo=UTC)
+    assert moment_of("2026-11-20t22:00:00z") == datetime(2026, 11, 20, 22, tzinfo=UTC)
     assert moment_of("2026-11-20T22:00:00.5Z") == datetime(2026, 11, 20, 22, 0, 0, 500000, tzinfo=UTC)
 
 
 def test_whom_an_entry_is_about() -> None:
-    (host, node), _ = entries_of({"w": "host=esxi-* start=2026-11-20T22:00:00Z length=4h\nnode=n? start=2026-11-20T22:00:00Z length=4h"})
-    assert host.fits(host="esxi-1", node="n1")
-    assert not host.fits(host="", node="esxi-1")
-    assert node.fits(host="", node="n1")
-    assert not node.fits(host="n1", node="n12")
+    when = "start=2026-11-20T22:00:00Z length=4h"
+    (host, node, exact, other), _ = entries_of({"w": f"host=esxi-* {when}\nnode=n? {when}\nnode=n1 {when}\nhost=n12 {when}"})
+    calendar = Calendar([host, node, exact, other])
+    assert calendar.about(host="esxi-1", node="n1") == (exact, host, node)
+    assert calendar.about(host="", node="n1") == (exact, node)
+    assert calendar.about(host="", node="esxi-1") == ()
+    assert calendar.about(host="n12", node="n12") == (other,)
+    assert calendar.about(host="", node="n12") == ()
+    assert calendar.about(host="esxi-1", node="N1") == (host,)
 
 
 def test_the_earliest_that_is_not_over() -> None:

@@ -14,13 +14,16 @@ from msgspec.structs import replace
 from kinds.nodestage import NOW, RESOURCES, VGPU, NodeStage, choosing, node_body, uuid_of
 from kubewright import Key
 from kubewright.builtin import Node
-from vsphere_operators.choosing import NodeFacts, Question, Ranking, Refusal, Rules
+from kubewright.testing import eventually
+from vsphere_operators.choosing import NodeFacts, Question, Refusal, Rules
 from vsphere_operators.facts import NEXT_MAINTENANCE, Surroundings, facts_of
 from vsphere_operators.kinds.gpuinfo import GPUInfo
 from vsphere_operators.maintenance import entries_of
 from vsphere_operators.matching import match, uuids_of
-from vsphere_operators.vcenter.model import GraphicsDevice, Host, Machine, PassedDevice
+from vsphere_operators.ranking import Ranking
+from vsphere_operators.vcenter.model import AssignableDevice, AssignableHardware, Assigned, GraphicsDevice, Host, Machine, PassedDevice
 from vsphere_operators.vcenter.scheduled import Planned
+from vsphere_operators.vcenter.updates import Ref
 
 HOST = Host(ref="host-1", name="esxi-1", connection="connected")
 VM = Machine(ref="vm-1", name="node-1", host="host-1", connection="connected", power="poweredOn", cpus=4, memory_mb=8192)
@@ -102,6 +105,22 @@ def test_what_makes_a_node_one_with_a_gpu() -> None:
     assert shown.host_devices == ("Flex 170 at 0000:3b:00.0, direct, 16 GB, in use by 1 VM", "vGPU types: a, b")
 
 
+def test_the_hardware_that_a_host_assigns_is_shown_with_what_is_free_where_vcenter_tells() -> None:
+    graphics = (GraphicsDevice("A100", "0000:3b:00.0", "direct", 40 << 20),)
+    known = tuple(AssignableDevice("A100", "NVIDIA", "", f"0000:{number}:00.0") for number in ("3b", "3c"))
+    unknown = AssignableDevice("Flex", "Intel", "fast")
+    hardware = AssignableHardware((*known, unknown, unknown), ("pod-8",))
+    host = replace(HOST, graphics=graphics, assigned=(Assigned("vm-7", "0000:3b:00.0"), Assigned("vm-8", "")))
+    around = replace(AROUND, host=host, hardware=hardware)
+    assert facts(around=around).host_devices == (
+        "A100 at 0000:3b:00.0, direct, 40 GB, in use by 1 VM",
+        "assignable: 2 x A100, 1 in use, 1 free",
+        "assignable: 2 x Flex (fast)",
+        "assignable group: pod-8",
+        "assigned to VMs: 2",
+    )
+
+
 def test_the_earliest_of_all_sources_wins() -> None:
     entries, _ = entries_of({"w": "host=esxi-1 start=2026-11-20T00:00:00Z length=4h"})
     around = replace(AROUND, entries=entries)
@@ -131,7 +150,7 @@ async def test_random_changes_wake_everybody_whose_answer_differs_and_touch_one_
     stage.load()
     async with choosing(stage, rules=rules) as controller:
         nodes, questions = controller.nodes, controller.questions
-        await asyncio.sleep(0.05)
+        await eventually(lambda: len(nodes.ranking.facts) == 12)
         woken, heard = set[Key](), list[str]()
         questions.wake = woken.add
         nodes.listeners.append(lambda old, new: heard.append((new or old).name))  # type: ignore[union-attr]
@@ -181,3 +200,29 @@ async def test_a_node_that_goes_leaves_nothing_behind() -> None:
         await stage.client.delete(Node, Key("", "node-1"))
         await stage.ready(GPUInfo, "plain", "NoneAvailable")
         assert not {*nodes.on_host, *nodes.on_machine, *nodes.uuids, *nodes.places, *nodes.said, *nodes.ranking.facts}
+
+
+async def test_a_line_is_matched_once_for_a_node_and_its_host_and_no_timer_is_longer_than_an_hour() -> None:
+    stage = NodeStage()
+    for number in (1, 2):
+        stage.host(number)
+    stage.vm(1, 1, 100)
+    stage.node(1)
+    stage.load()
+    async with choosing(stage) as controller:
+        nodes = controller.nodes
+        await eventually(lambda: nodes.ranking.facts)
+        nodes.plan(entries_of({"w": "host=esxi-? start=2027-11-20T00:00:00Z length=4h"})[0])
+        searched = list[tuple[str, str]]()
+        search = nodes.calendar.search
+        nodes.calendar.search = lambda host, node: searched.append((host, node)) or search(host, node)  # type: ignore[method-assign, func-returns-value]
+        stage.demand(1, 5000)
+        assert searched == []
+        stage.modify("VirtualMachine", "vm-1", runtime__host=Ref("HostSystem", "host-2"))
+        assert searched == [("esxi-2", "node-1")]
+        assert nodes.alarm is not None
+        assert nodes.alarm.when() - asyncio.get_running_loop().time() <= 3600
+        nodes.ring()
+        assert nodes.ranking.facts["node-1"].maintenance is not None
+        await stage.client.delete(Node, Key("", "node-1"))
+        await eventually(lambda: not nodes.calendar.found)

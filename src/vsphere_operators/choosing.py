@@ -1,4 +1,4 @@
-"""The best node for a long job: facts, refusals, ranking and choice. Pure: no clock, no I/O; the time of now is an argument.
+"""The best node for a long job: facts, refusals, and when one node beats another. Pure: no clock, no I/O; the time of now is an argument.
 
 A node that suits is ready, schedulable and running on a host that is there, has time enough before its next maintenance, and has a GPU, or
 has none, as asked. Of those, the least CPU demand wins; of equals the one with more free memory, then the first by name. The answer stays
@@ -7,18 +7,13 @@ with the node that it named before, while that one suits and no other is better 
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from msgspec import Struct
 
 from .maintenance import HOUR, Window
-
-MARGIN_MHZ = 100
-"""Demand moves by some ten MHz on an idle VM: less than this is no difference."""
 
 
 class Refusal(StrEnum):
@@ -33,6 +28,7 @@ class Refusal(StrEnum):
     POWERED_OFF = "PoweredOff"
     HOST_DISCONNECTED = "HostDisconnected"
     HOST_IN_MAINTENANCE = "HostInMaintenance"
+    DEVICES_HIDDEN = "DevicesHidden"
     TOO_LITTLE_TIME = "TooLittleTime"
     GPU_MISSING = "GPUMissing"
     GPU_PRESENT = "GPUPresent"
@@ -45,13 +41,23 @@ class Load(Struct, frozen=True, gc=False):
     guest_memory_mb: int | None = None
 
 
+class Unmatched(Struct, frozen=True, gc=False):
+    """A Node without a VM of its own."""
+
+    reason: Refusal
+    words: str
+
+
 class NodeFacts(Struct, frozen=True, kw_only=True):
     """One Node with its VM and its host, as they are now."""
 
     name: str
     obstacle: Refusal | None = None
     """The first reason that no question can lift."""
+    unmatched: Unmatched | None = None
+    """Told also of a node that is refused for another reason before."""
     vm: str = ""
+    matched_by: str = ""
     vcenter: str = ""
     host: str = ""
     gpus: tuple[str, ...] = ()
@@ -91,7 +97,9 @@ class Rules(Struct, frozen=True, gc=False):
     horizon_hours: int = 8760
     """How far anybody looks ahead: what a node has for which no maintenance is known."""
     margin: float = 0.1
-    """By which part of the present node's demand another one has to be better, and by MARGIN_MHZ."""
+    """By which part of the present node's demand another one has to be better."""
+    margin_mhz: float = 100
+    """And by how much beside that: demand moves by some ten MHz on an idle VM, so less than this is no difference."""
 
     def hours(self, facts: NodeFacts, now: datetime) -> int:
         """Whole hours until the next maintenance; 0 in one."""
@@ -110,15 +118,23 @@ class Rules(Struct, frozen=True, gc=False):
 
     def seconds_to_too_little(self, facts: NodeFacts, question: Question, now: datetime) -> float | None:
         """When a node that suits will have too little time; None for never."""
-        if facts.simulated_hours is not None or facts.maintenance is None or question.hours <= 0:
+        if facts.simulated_hours is not None or facts.maintenance is None or not 0 < question.hours <= self.horizon_hours:
             return None
         return (facts.maintenance.start - now - question.hours * HOUR).total_seconds() + 0.001
+
+    def has_time(self, facts: NodeFacts, question: Question, now: datetime) -> bool:
+        """Whether `hours` are enough, without counting them."""
+        if facts.simulated_hours is not None:
+            return facts.simulated_hours >= question.hours
+        if question.hours <= 0 or facts.maintenance is None:
+            return question.hours <= self.horizon_hours
+        return question.hours <= self.horizon_hours and facts.maintenance.start - now >= question.hours * HOUR
 
     def refusal(self, facts: NodeFacts, question: Question, now: datetime) -> Refusal | None:
         """Why this node does not suit; None if it does."""
         if facts.obstacle is not None:
             return facts.obstacle
-        if self.hours(facts, now) < question.hours:
+        if not self.has_time(facts, question, now):
             return Refusal.TOO_LITTLE_TIME
         if facts.has_gpu != question.gpu_required:
             return Refusal.GPU_MISSING if question.gpu_required else Refusal.GPU_PRESENT
@@ -129,69 +145,7 @@ class Rules(Struct, frozen=True, gc=False):
         theirs, ours = other.load.cpu_demand_mhz, present.load.cpu_demand_mhz
         if theirs is None or ours is None:
             return theirs is not None
-        return ours - theirs > MARGIN_MHZ + self.margin * ours
-
-
-Rank = tuple[float, int, str]
-
-
-def rank(facts: NodeFacts) -> Rank:
-    """The order of nodes; one whose demand is not known comes last."""
-    demand = facts.load.cpu_demand_mhz
-    return (float("inf") if demand is None else demand, -(facts.free_memory_mb or 0), facts.name)
-
-
-class Ranking:
-    """All nodes in order, those with and those without a GPU apart; one change moves one node."""
-
-    def __init__(self) -> None:
-        self.facts: dict[str, NodeFacts] = {}
-        self.ranks: dict[bool, list[Rank]] = {True: [], False: []}
-        self.obstacles: Counter[Refusal] = Counter()
-
-    def put(self, name: str, new: NodeFacts | None) -> None:
-        """Other facts of one node, or none."""
-        old = self.facts.pop(name, None)
-        if old is not None and old.obstacle is not None:
-            self.obstacles[old.obstacle] -= 1
-        elif old is not None:
-            ranks, place = self.ranks[old.has_gpu], rank(old)
-            del ranks[bisect_left(ranks, place)]
-        if new is None:
-            return
-        self.facts[name] = new
-        if new.obstacle is not None:
-            self.obstacles[new.obstacle] += 1
-        else:
-            insort(self.ranks[new.has_gpu], rank(new))
-
-    def able(self, gpu: bool) -> Iterator[NodeFacts]:
-        """Those without an obstacle, the best first."""
-        return (self.facts[name] for _, _, name in self.ranks[gpu])
-
-    def suitable(self, question: Question, rules: Rules, now: datetime) -> Iterator[NodeFacts]:
-        """All that suit, the best first."""
-        return (facts for facts in self.able(question.gpu_required) if rules.hours(facts, now) >= question.hours)
-
-    def choose(self, question: Question, present: str, rules: Rules, now: datetime) -> NodeFacts | None:
-        """The answer; `present` is the node that was named before, "" for none."""
-        best = next(self.suitable(question, rules, now), None)
-        held = self.facts.get(present)
-        if best is None or held is None or rules.refusal(held, question, now) is not None:
-            return best
-        return best if rules.beats(best, held) else held
-
-    def refused(self, question: Question, rules: Rules, now: datetime) -> dict[str, int]:
-        """How many nodes are refused for which reason, in the order of the reasons."""
-        counts = Counter(self.obstacles)
-        other = Refusal.GPU_MISSING if question.gpu_required else Refusal.GPU_PRESENT
-        for gpu in (True, False):
-            for facts in self.able(gpu):
-                if rules.hours(facts, now) < question.hours:
-                    counts[Refusal.TOO_LITTLE_TIME] += 1
-                elif gpu != question.gpu_required:
-                    counts[other] += 1
-        return {reason.value: counts[reason] for reason in Refusal if counts[reason]}
+        return ours - theirs > self.margin_mhz + self.margin * ours
 
 
 Clock = Callable[[], datetime]

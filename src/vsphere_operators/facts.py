@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from kubewright.builtin import Node
 
-from .choosing import Load, NodeFacts, Refusal
+from .choosing import Load, NodeFacts, Refusal, Unmatched
 from .maintenance import Entry, Window, earliest, moment_of, without_end
-from .vcenter.model import GraphicsDevice, Host, Machine, PassedDevice
+from .vcenter.model import AssignableHardware, GraphicsDevice, Host, Machine, PassedDevice
 from .vcenter.scheduled import Planned
 
 NEXT_MAINTENANCE = "topology.corinternal.com/next-maintenance"
@@ -42,24 +42,37 @@ class Surroundings(Struct, frozen=True):
     machine: Machine | None = None
     obstacle: Refusal | None = None
     """Why there is no machine, or none that can be trusted."""
+    unmatched: Unmatched | None = None
+    matched_by: str = ""
     host: Host | None = None
     devices: Sequence[PassedDevice] = ()
+    devices_hidden: bool = False
+    """vCenter does not show them to us."""
+    hardware: AssignableHardware = AssignableHardware()
+    """What the host can give to VMs."""
     planned: Sequence[Planned] = ()
     entries: Sequence[Entry] = ()
+    """Those of the calendar that are about it."""
 
 
 def facts_of(node: Node, around: Surroundings, resources: Sequence[str], simulation: Simulation | None, now: datetime) -> NodeFacts:
     """All that a choice depends on."""
     vm, host, name = around.machine, around.host, node.metadata.name
     hours, gpu = simulation.of(name) if simulation else (None, None)
+    gpus = () if simulation else (*gpus_of_vm(around.devices, host), *gpus_of_node(node, resources))
+    obstacle = obstacle_of(node, around)
+    if obstacle is None and around.devices_hidden and not gpus and not simulation:
+        obstacle = Refusal.DEVICES_HIDDEN
     return NodeFacts(
         name=name,
-        obstacle=obstacle_of(node, around),
+        obstacle=obstacle,
+        unmatched=around.unmatched,
         vm=vm.name if vm else "",
+        matched_by=around.matched_by,
         vcenter=around.vcenter,
         host=host.name if host else "",
-        gpus=() if simulation else (*gpus_of_vm(around.devices, host), *gpus_of_node(node, resources)),
-        host_devices=devices_of(host),
+        gpus=gpus,
+        host_devices=devices_of(host, around.hardware),
         cpus=(vm.cpus if vm else None) or 0,
         memory_mb=(vm.memory_mb if vm else None) or 0,
         load=Load(vm.stats.cpu_demand_mhz, vm.stats.guest_memory_mb) if vm else Load(),
@@ -122,18 +135,39 @@ def gpus_of_node(node: Node, resources: Sequence[str]) -> Iterator[str]:
             yield f"node: {resource} {quantity}"
 
 
-def devices_of(host: Host | None) -> tuple[str, ...]:
-    """The graphics devices of a host in words, and the vGPU profiles that it offers."""
+def devices_of(host: Host | None, hardware: AssignableHardware) -> tuple[str, ...]:
+    """The graphics devices of a host in words, the vGPU profiles that it offers, and the hardware that it assigns."""
     if host is None:
         return ()
     profiles = (f"vGPU types: {', '.join(host.vgpu_types)}",) if host.vgpu_types else ()
-    return (*map(in_words, host.graphics), *profiles)
+    graphics = (in_words(each, users_of(each, host)) for each in host.graphics)
+    return (*graphics, *profiles, *hardware_in_words(host, hardware))
 
 
-def in_words(device: GraphicsDevice) -> str:
+def users_of(device: GraphicsDevice, host: Host) -> int:
+    """How many VMs have a graphics device, by either of those who know: the host's graphics, and its assignable hardware."""
+    assigned = {each.vm for each in host.assigned if each.pci_id and each.pci_id == device.pci_id.lower()}
+    return len({*device.vms, *assigned})
+
+
+def in_words(device: GraphicsDevice, users: int) -> str:
     """One graphics device."""
-    use = f"in use by {len(device.vms)} VM{'s' if len(device.vms) > 1 else ''}" if device.vms else "free"
+    use = f"in use by {users} VM{'s' if users > 1 else ''}" if users else "free"
     return f"{device.name} at {device.pci_id}, {device.type}, {device.memory_kb // 2**20} GB, {use}"
+
+
+def hardware_in_words(host: Host, hardware: AssignableHardware) -> Iterator[str]:
+    """What the host assigns when a VM starts: how much of each sort is free where vCenter tells which devices are taken, else in all."""
+    taken = {each.pci_id for each in host.assigned} - {""}
+    sorts = dict[tuple[str, str], list[str]]()
+    for device in hardware.devices:
+        sorts.setdefault((device.name, device.label), []).append(device.pci_id)
+    for (name, label), ids in sorts.items():
+        used = f", {len(taken.intersection(ids))} in use, {len(set(ids) - taken)} free" if all(ids) else ""
+        yield f"assignable: {len(ids)} x {name}{f' ({label})' if label else ''}{used}"
+    yield from (f"assignable group: {group}" for group in hardware.groups)
+    if hardware != AssignableHardware() or host.assigned:
+        yield f"assigned to VMs: {len(host.assigned)}"
 
 
 def windows_of(node: Node, around: Surroundings, now: datetime) -> Iterator[Window | None]:
@@ -149,8 +183,7 @@ def windows_of(node: Node, around: Surroundings, now: datetime) -> Iterator[Wind
             except ValueError:
                 continue
     yield from (without_end(each.at, f'scheduled task "{each.task}" of vCenter {around.vcenter}') for each in around.planned)
-    fitting = (entry for entry in around.entries if entry.fits(host=host.name if host else "", node=node.metadata.name))
-    yield from (entry.next(now) for entry in fitting)
+    yield from (entry.next(now) for entry in around.entries)
 
 
 def complaints(node: Node, host: Host | None, resources: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -14,6 +14,7 @@ from .facts import Simulation
 
 RESOURCE = re.compile(r"[A-Za-z0-9*.?-]+/[A-Za-z0-9*._?-]+")
 GPU_RESOURCES = "nvidia.com/gpu,nvidia.com/gpu.shared,nvidia.com/mig-*,amd.com/gpu,gpu.intel.com/*"
+LONGEST_HORIZON_HOURS = 876_000
 VSPHERE, SIMULATED = "vsphere", "simulated"
 
 
@@ -35,8 +36,9 @@ class GPUFlags:
     margin_percent: float = flag(
         "suitable-node-margin-percent",
         10.0,
-        "How much less CPU demand another node must have, beside 100 MHz, for an answer to move to it.",
+        "How much less CPU demand, of the present one's, another node must have for an answer to move to it.",
     )
+    margin_mhz: float = flag("suitable-node-margin-mhz", 100.0, "And how many MHz less beside that.")
     label: bool = flag("label-suitable-nodes", False, "Label the chosen Node with the name of the GPUInfo; needs the right to patch nodes.")
 
     def __post_init__(self) -> None:
@@ -49,10 +51,13 @@ class GPUFlags:
                 )
         if self.calendar and not re.fullmatch("[a-z0-9-]+/[a-z0-9.-]+", self.calendar):
             raise FlagError(f'invalid value "{self.calendar}" for flag -maintenance-calendar: it has to be namespace/name of a ConfigMap')
-        if self.horizon_seconds < 3600:
-            raise FlagError(f'invalid value "{in_words(self.horizon_seconds)}" for flag -maintenance-horizon: it has to be at least 1h')
+        if not 3600 <= self.horizon_seconds <= LONGEST_HORIZON_HOURS * 3600:
+            words = f"it has to be at least 1h and at most {LONGEST_HORIZON_HOURS}h"
+            raise FlagError(f'invalid value "{in_words(self.horizon_seconds)}" for flag -maintenance-horizon: {words}')
         if not 0 <= self.margin_percent <= 100:
             raise FlagError(f'invalid value "{self.margin_percent:g}" for flag -suitable-node-margin-percent: it has to be from 0 to 100')
+        if not 0 <= self.margin_mhz < 1e6:
+            raise FlagError(f'invalid value "{self.margin_mhz:g}" for flag -suitable-node-margin-mhz: it has to be 0 or more')
 
     @property
     def resource_names(self) -> tuple[str, ...]:
@@ -68,7 +73,7 @@ class GPUFlags:
     @property
     def rules(self) -> Rules:
         """How answers are found."""
-        return Rules(int(self.horizon_seconds // 3600), self.margin_percent / 100)
+        return Rules(int(self.horizon_seconds // 3600), self.margin_percent / 100, self.margin_mhz)
 
     def simulation(self) -> Simulation | None:
         """Random numbers, if they are asked for by name."""

@@ -13,9 +13,10 @@ Days are those of the offset in `start`: no daylight saving time moves them. A m
 from __future__ import annotations
 
 import calendar
+import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from typing import Literal, cast
 
 from msgspec import Struct
@@ -49,15 +50,43 @@ class Entry(Struct, frozen=True):
     repeats: Repeats
     source: str
 
-    def fits(self, *, host: str, node: str) -> bool:
-        """Whether it is about this host, or about this Node."""
-        name = host if self.target == "host" else node
-        return bool(name) and fnmatchcase(name, self.glob)
-
     def next(self, now: datetime) -> Window | None:
         """The window that we are in, or the next one; None when there is none any more."""
         start = first_after(self.start, self.repeats, now - self.length)
         return None if start is None else Window(start, start + self.length, self.source)
+
+
+class Calendar:
+    """All entries; which are about a Node is found out once for each name and host, not with every change of load."""
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self.named: dict[tuple[Target, str], list[Entry]] = {}
+        """Entries without a glob: most lines name one host or Node, and 500 of them cost each Node one look."""
+        self.globs: list[tuple[Entry, re.Pattern[str]]] = []
+        self.found: dict[str, tuple[str, tuple[Entry, ...]]] = {}
+        """By Node: its host, and what was found."""
+        for entry in entries:
+            if any(sign in entry.glob for sign in "*?["):
+                self.globs.append((entry, re.compile(translate(entry.glob))))
+            else:
+                self.named.setdefault((entry.target, entry.glob), []).append(entry)
+
+    def about(self, *, host: str, node: str) -> tuple[Entry, ...]:
+        """The entries about this host, or about this Node; "" is no host."""
+        known = self.found.get(node)
+        if known is None or known[0] != host:
+            known = self.found[node] = (host, tuple(self.search(host, node)))
+        return known[1]
+
+    def search(self, host: str, node: str) -> list[Entry]:
+        """The same, found out."""
+        named = [*self.named.get(("node", node), ()), *(self.named.get(("host", host), ()) if host else ())]
+        names = {"host": host, "node": node}
+        return named + [entry for entry, pattern in self.globs if (name := names[entry.target]) and pattern.match(name)]
+
+    def forget(self, node: str) -> None:
+        """A Node is gone."""
+        self.found.pop(node, None)
 
 
 class Problem(Struct, frozen=True):
@@ -73,7 +102,8 @@ class Problem(Struct, frozen=True):
 def moment_of(text: str) -> datetime:
     """A time of RFC 3339; ValueError says in words what is wrong with it."""
     try:
-        found = datetime.fromisoformat(text.strip())
+        # RFC 3339 lets T and Z be small; Python's reader does not.
+        found = datetime.fromisoformat(text.strip().upper())
     except ValueError:
         found = None
     if found is None or found.tzinfo is None or "T" not in text.strip().upper().replace(" ", "T"):

@@ -10,20 +10,24 @@ from msgspec import Struct
 
 from kubewright.builtin import Node
 
-from .choosing import Refusal
+from .choosing import Refusal, Unmatched
 from .vcenter.inventory import Inventory
 from .vcenter.model import Machine
 from .vcenter.vcenter import VCenter
 
 PROVIDER_ID = re.compile(r"vsphere://([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})", re.IGNORECASE)
+MOST_PLACES = 3
 
 
 class Match(Struct, frozen=True):
-    """The VM of a Node, or why there is none."""
+    """The VM of a Node and by what it was found, or why there is none."""
 
     vcenter: VCenter | None = None
     machine: Machine | None = None
+    by: str = ""
     obstacle: Refusal | None = None
+    unmatched: Unmatched | None = None
+    """The same in words, where it is certain that there is none, or more than one."""
 
 
 def uuids_of(provider_id: str) -> tuple[str, ...]:
@@ -40,22 +44,32 @@ def match(node: Node, vcenters: Iterable[VCenter]) -> Match:
     known = list(vcenters)
     for uuid in uuids_of(node.spec.providerID):
         if found := [(each, vm) for each in known for vm in with_uuid(each.inventory, uuid)]:
-            return one_of(found)
+            return one_of(found, "providerID")
     # Whether a vCenter that cannot be asked has it, nobody can tell; a VM of the same name elsewhere may be another cluster's.
     unheard = any(not each.loaded or each.problem is not None for each in known)
     if node.spec.providerID and unheard:
         return Match(obstacle=Refusal.VCENTER_UNREACHABLE)
     if found := [(each, vm) for each in known for vm in with_name(each.inventory, node.metadata.name)]:
-        return one_of(found)
-    return Match(obstacle=Refusal.VCENTER_UNREACHABLE if unheard else Refusal.VM_NOT_FOUND)
+        return one_of(found, "name")
+    return Match(obstacle=Refusal.VCENTER_UNREACHABLE) if unheard else not_found(node)
 
 
-def one_of(found: list[tuple[VCenter, Machine]]) -> Match:
+def not_found(node: Node) -> Match:
+    """No vCenter has it."""
+    has = f"{node.spec.providerID[:80]} in spec.providerID" if node.spec.providerID else "no spec.providerID"
+    words = f"no vCenter has a VM with its uuid or its name; the Node has {has}"
+    return Match(obstacle=Refusal.VM_NOT_FOUND, unmatched=Unmatched(Refusal.VM_NOT_FOUND, words))
+
+
+def one_of(found: list[tuple[VCenter, Machine]], by: str) -> Match:
     """The only one."""
     if len(found) > 1:
-        return Match(obstacle=Refusal.VM_AMBIGUOUS)
+        places = sorted(f"{vcenter.name}:{vcenter.inventory.path(vm.ref)}" for vcenter, vm in found)
+        more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
+        words = f"{len(places)} VMs have its {'uuid' if by == 'providerID' else by}: {', '.join(places[:MOST_PLACES])}{more}"
+        return Match(obstacle=Refusal.VM_AMBIGUOUS, unmatched=Unmatched(Refusal.VM_AMBIGUOUS, words))
     vcenter, machine = found[0]
-    return Match(vcenter, machine)
+    return Match(vcenter, machine, by)
 
 
 def with_uuid(inventory: Inventory, uuid: str) -> list[Machine]:

@@ -22,15 +22,18 @@ from kubewright.answer import Undecoded
 from kubewright.builtin import Node
 from kubewright.cache import Via
 
-from .choosing import Clock, NodeFacts, Ranking, Refusal
+from .choosing import Clock, NodeFacts, Refusal
 from .facts import Simulation, Surroundings, complaints, facts_of
-from .maintenance import Entry
+from .maintenance import Calendar, Entry
 from .matching import match, uuids_of
+from .ranking import Ranking
 from .vcenter.index import Index
 from .vcenter.inventory import Change
-from .vcenter.model import Host, Machine
+from .vcenter.model import AssignableHardware, Host, Machine
 from .vcenter.vcenter import VCenter
 
+LONGEST_ALARM_SECONDS = 3600.0
+"""A timer goes by a clock that stops while the machine sleeps; so it looks at the wall clock every hour."""
 Listener = Callable[[NodeFacts | None, NodeFacts | None], None]
 Complain = Callable[[Object, str, str], None]
 """Says something about an object: reason and words."""
@@ -51,7 +54,7 @@ class Nodes:
     ) -> None:
         self.cache, self.vcenters, self.clock, self.complain = cache, vcenters, clock, complain
         self.resources, self.simulation = resources, simulation
-        self.entries: list[Entry] = []
+        self.calendar = Calendar()
         self.ranking = Ranking()
         self.version = 0
         """Grows with every change of any facts."""
@@ -67,7 +70,8 @@ class Nodes:
         for vcenter in vcenters.values():
             vcenter.inventory.listeners.append(partial(self.hear_change, vcenter))
             vcenter.devices.listeners.append(partial(self.hear_devices, vcenter))
-            vcenter.scheduled.listeners.append(partial(self.hear_scheduled, vcenter))
+            vcenter.scheduled.listeners.append(partial(self.hear_host, vcenter))
+            vcenter.assignable.listeners.append(partial(self.hear_host, vcenter))
             vcenter.listeners.append(self.rebuild_all)
 
     def hear_node(self, key: Key, old: Node | Undecoded | None, new: Node | Undecoded | None, via: Via) -> None:
@@ -92,13 +96,13 @@ class Nodes:
         """The devices of a VM are known, or are others."""
         self.rebuild(list(self.on_machine.of(place_of(vcenter, ref))))
 
-    def hear_scheduled(self, vcenter: VCenter, ref: str) -> None:
-        """Something else is planned for a host."""
+    def hear_host(self, vcenter: VCenter, ref: str) -> None:
+        """Something else is planned for a host, or it has other hardware to assign."""
         self.rebuild(list(self.on_host.of(place_of(vcenter, ref))))
 
     def plan(self, entries: Iterable[Entry]) -> None:
         """The calendar has these entries from now on."""
-        self.entries = list(entries)
+        self.calendar = Calendar(entries)
         self.rebuild_all()
 
     def rebuild_all(self) -> None:
@@ -129,6 +133,7 @@ class Nodes:
             self.settle(name, "", "")
             self.pending.discard(name)
             self.said.pop(name, None)
+            self.calendar.forget(name)
             return None
         self.tell_complaints(node, tuple(complaints(node, around.host, self.resources)))
         return facts_of(node, around, self.resources, self.simulation, now)
@@ -148,7 +153,8 @@ class Nodes:
         self.pending.discard(name)
         if vcenter is None or vm is None:
             self.settle(name, "", "")
-            return Surroundings(obstacle=found.obstacle, entries=self.entries)
+            entries = self.calendar.about(host="", node=name)
+            return Surroundings(obstacle=found.obstacle, unmatched=found.unmatched, entries=entries)
         self.settle(name, place_of(vcenter, vm.ref), place_of(vcenter, vm.host))
         devices = vcenter.devices.of(vm.ref)
         away = not vcenter.loaded or vcenter.problem is not None
@@ -156,15 +162,18 @@ class Nodes:
         # A vCenter that is away keeps nobody waiting: its Nodes are refused, and others may be chosen.
         if unread and not away:
             self.pending.add(name)
-        unheard = unread or away
+        unheard, host = unread or away, vcenter.inventory.hosts.get(vm.host)
         return Surroundings(
             vcenter=vcenter.name,
             machine=vm,
             obstacle=Refusal.VCENTER_UNREACHABLE if unheard else None,
-            host=vcenter.inventory.hosts.get(vm.host),
+            matched_by=found.by,
+            host=host,
             devices=devices or (),
+            devices_hidden=vm.ref in vcenter.devices.hidden,
+            hardware=vcenter.assignable.of(vm.host) if vm.host else AssignableHardware(),
             planned=vcenter.scheduled.of(vm.host) if vm.host else (),
-            entries=self.entries,
+            entries=self.calendar.about(host=host.name if host else "", node=name),
         )
 
     def settle(self, name: str, machine: str, host: str) -> None:
@@ -183,7 +192,7 @@ class Nodes:
             self.alarm.cancel()
         self.alarm = None
         if self.ends:
-            seconds = max((self.ends[0][0] - now).total_seconds(), 0.0)
+            seconds = min(max((self.ends[0][0] - now).total_seconds(), 0.0), LONGEST_ALARM_SECONDS)
             self.alarm = asyncio.get_running_loop().call_later(seconds, self.ring)
 
     def ring(self) -> None:

@@ -8,7 +8,8 @@ from kubewright import Manager, Object
 from kubewright.log import Log
 
 from .almanac import Almanac
-from .kinds.gpuinfo import GPUInfoController, LabellingGPUInfoController
+from .kinds.gpuinfo import GPUInfoController
+from .labelling import LabellingGPUInfoController, Leftovers
 from .nodes import Nodes
 from .settings import Settings
 from .vcenters import VCenters
@@ -27,6 +28,10 @@ def placing(manager: Manager, vcenters: VCenters, settings: Settings) -> GPUInfo
         manager.recorder.event(obj, obj.definition, "Warning", reason, words)
 
     nodes = Nodes(manager.cache, vcenters.opened, now, complain, resources=flags.resource_names, simulation=flags.simulation())
+    calendar = None
+    if flags.calendar_key is not None:
+        calendar = Almanac(flags.calendar_key, manager.client, manager.metrics, nodes.plan, complain, Log("calendar"))
+        manager.add_service(calendar)
     made = (LabellingGPUInfoController if flags.label else GPUInfoController)(
         nodes,
         vcenters.opened,
@@ -35,8 +40,10 @@ def placing(manager: Manager, vcenters: VCenters, settings: Settings) -> GPUInfo
         manager.recorder,
         interval_seconds=settings.stats_interval_seconds,
         share=settings.stats_change_percent / 100,
+        calendar=calendar,
     )
     manager.add_service(made.questions)
-    if flags.calendar_key is not None:
-        manager.add_service(Almanac(flags.calendar_key, manager.client, manager.metrics, nodes.plan, complain, Log("calendar")))
-    return made.use(manager.client) if isinstance(made, LabellingGPUInfoController) else made
+    if isinstance(made, LabellingGPUInfoController):
+        return made.use(manager.client)
+    manager.add_service(Leftovers(manager.cache, manager.client, manager.recorder, Log("labels")))
+    return made

@@ -244,8 +244,8 @@ def unavailable(vcenter: VCenter, problem: VCenterError, obj: Object) -> Retry |
     return Retry(f"{words}. What is shown was true until {until}.", after=LOOK_AGAIN_SECONDS, reason=reason)
 
 
-def answers_now(obj: Any, vcenter: str) -> bool:
-    """Whether the status answers the present spec, and from this vCenter."""
+def answers_now(obj: Any, vcenter: str = "") -> bool:
+    """Whether the status answers the present spec, and, of a kind that shows its vCenter, from this one."""
     status = obj.status
     return status.observedGeneration == obj.metadata.generation and getattr(status, "vcenter", vcenter) == vcenter
 

@@ -10,9 +10,12 @@ from typing import Any
 
 from kubewright import Key, Manager, Object, Options
 from kubewright.builtin import Node
+from kubewright.log import Log
+from vsphere_operators.almanac import Almanac
 from vsphere_operators.choosing import Rules
 from vsphere_operators.facts import Simulation
-from vsphere_operators.kinds.gpuinfo import GPUInfoController, LabellingGPUInfoController
+from vsphere_operators.kinds.gpuinfo import NONE_AVAILABLE, GPUInfo, GPUInfoController, GPUInfoStatus
+from vsphere_operators.labelling import LabellingGPUInfoController, Leftovers
 from vsphere_operators.nodes import Nodes
 from vsphere_operators.vcenter.model import PassedDevice
 from vsphere_operators.vcenter.updates import Ref, Value
@@ -42,9 +45,18 @@ class NodeStage(Stage):
         """The time of the loop, so that looptime moves it."""
         return NOW + timedelta(seconds=asyncio.get_running_loop().time()) + self.shift
 
+    def seconds(self) -> float:
+        """The same, for what only measures how long."""
+        return asyncio.get_running_loop().time() + self.shift.total_seconds()
+
     def complain(self, obj: Object, reason: str, words: str) -> None:
         """What would be an Event."""
         self.complaints.append((obj.metadata.name, reason, words))
+
+    def load(self) -> None:
+        """The inventory is whole from now on, and nothing is scheduled."""
+        self.vcenter.scheduled.end("")
+        super().load()
 
     def host(self, number: int, **other: Value) -> None:
         """A host that is there."""
@@ -90,6 +102,23 @@ def node_body(number: int, *, annotations: dict[str, str] | None = None, ready: 
     return {"metadata": about, "spec": {"providerID": f"vsphere://{uuid_of(number)}", **spec}, "status": status}
 
 
+def three_nodes(stage: NodeStage) -> None:
+    """Two without and one with a GPU, on two hosts."""
+    stage.host(1)
+    stage.host(2)
+    for number, host, demand, devices in ((1, 1, 500, ()), (2, 2, 900, ()), (3, 2, 700, (VGPU,))):
+        stage.vm(number, host, demand, devices=devices)
+        stage.node(number)
+    stage.load()
+
+
+async def chosen(stage: NodeStage, name: str, node: str) -> GPUInfoStatus:
+    """The status, once it names this node."""
+    reason = "NoneAvailable" if node == NONE_AVAILABLE else "NodeChosen"
+    info, _ = await stage.ready(GPUInfo, name, reason, lambda status: status.suitableNodeName == node, within=5)
+    return info.status
+
+
 @asynccontextmanager
 async def choosing(
     stage: NodeStage,
@@ -98,15 +127,23 @@ async def choosing(
     simulation: Simulation | None = None,
     rules: Rules | None = None,
     interval_seconds: float = 60.0,
+    calendar: Key | None = None,
 ) -> AsyncIterator[GPUInfoController]:
     """A manager with the controller of GPUInfo, until the block ends."""
     manager = Manager(NOWHERE, Options(metrics_address="0"), transport=stage.api)
     vcenters = {"vc-1": stage.vcenter}
     nodes = Nodes(manager.cache, vcenters, stage.clock, stage.complain, resources=RESOURCES, simulation=simulation)
     make: Callable[..., GPUInfoController] = LabellingGPUInfoController if labels else GPUInfoController
-    controller = make(nodes, vcenters, manager.cache, rules or Rules(), manager.recorder, interval_seconds=interval_seconds, share=0.05)
+    almanac = None
+    if calendar is not None:
+        almanac = Almanac(calendar, manager.client, manager.metrics, nodes.plan, stage.complain, Log("calendar"), clock=stage.seconds)
+        manager.add_service(almanac)
+    options: dict[str, Any] = {"interval_seconds": interval_seconds, "share": 0.05, "calendar": almanac}
+    controller = make(nodes, vcenters, manager.cache, rules or Rules(), manager.recorder, **options)
     if isinstance(controller, LabellingGPUInfoController):
         controller.use(manager.client)
+    else:
+        manager.add_service(Leftovers(manager.cache, manager.client, manager.recorder, Log("labels")))
     manager.add_service(controller.questions)
     manager.add(controller)
     stop = asyncio.Event()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from kubewright.testing.controlplane import ControlPlane
+from simulator import VCenter
 
-from .managing import SERVICE_ACCOUNT, SYSTEM
+from .gpunodes import NODES, Cluster
+from .managing import SERVICE_ACCOUNT, SYSTEM, ManagerProcess
+from .vsphere import credentials_in, managing
 
 
 @pytest.fixture(scope="session")
@@ -47,3 +50,40 @@ def service_account(installed: ControlPlane, tmp_path: Path) -> Path:
 def log(tmp_path: Path) -> Path:
     """Where a manager logs to."""
     return tmp_path / "manager.log"
+
+
+@pytest.fixture
+async def gpu_vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[VCenter]:
+    """A vCenter with the VMs of four Nodes, two of them with a GPU."""
+    nodes = [f"--node={name}={uuid}" for name, uuid in NODES.items()]
+    flags = ("--clusters=1", "--hosts=3", "--vms=0", "--gpu-vm=worker-3=vgpu", "--gpu-vm=worker-4=passthrough", *nodes)
+    vcenter = VCenter(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim", *flags)
+    try:
+        await vcenter.start()
+        for number, name in enumerate(NODES, 1):
+            await vcenter.stats(name, overallCpuDemand=number * 1000, guestMemoryUsage=512)
+        yield vcenter
+    finally:
+        await vcenter.stop()
+
+
+@pytest.fixture
+async def cluster(installed: ControlPlane, namespace: str) -> AsyncIterator[Cluster]:
+    """The four Nodes; one of them has no providerID."""
+    cluster = Cluster(installed, namespace)
+    try:
+        for name, uuid in NODES.items():
+            await cluster.add_node(name, "" if name == "worker-2" else f"vsphere://{uuid.upper()}")
+        yield cluster
+    finally:
+        await cluster.remove_nodes()
+
+
+@pytest.fixture
+async def gpu_manager(
+    gpu_vcenter: VCenter, log: Path, service_account: Path, tmp_path: Path, cluster: Cluster
+) -> AsyncIterator[ManagerProcess]:
+    """A manager in front of both."""
+    credentials = credentials_in(tmp_path / "vc-creds", gpu_vcenter)
+    async with managing(log, service_account, credentials, gpu_vcenter.certificate, "--stats-interval=2s") as manager:
+        yield manager

@@ -2,117 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncIterator
+from datetime import datetime
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from kubewright.testing import eventually
-from kubewright.testing.controlplane import ControlPlane
 from simulator import VCenter
 
-from .managing import ManagerProcess, ready_of
+from .gpunodes import GPUS, MERGE, NEXT, NONE, Cluster, soon
+from .managing import ManagerProcess
 from .vsphere import credentials_in, managing
-
-GPUS = "/apis/topology.corinternal.com/v1/namespaces/{namespace}/gpuinfoes"
-NEXT = "topology.corinternal.com/next-maintenance"
-MERGE = {"Content-Type": "application/merge-patch+json"}
-NODES = {f"worker-{number}": f"42030000-0000-4000-8000-00000000000{number}" for number in range(1, 5)}
-NONE = "None available"
-
-
-class Cluster:
-    """Nodes and GPUInfos as people write and read them."""
-
-    def __init__(self, plane: ControlPlane, namespace: str) -> None:
-        self.plane, self.namespace = plane, namespace
-
-    async def call(self, verb: str, path: str, body: Any = None, headers: Any = None) -> Any:
-        def work() -> Any:
-            with self.plane.apiserver.https() as https:
-                return https.call(verb, path, body, headers)
-
-        return await asyncio.to_thread(work)
-
-    async def add_node(self, name: str, provider_id: str) -> None:
-        await self.call("POST", "/api/v1/nodes", {"metadata": {"name": name}, "spec": {"providerID": provider_id}})
-        await self.node_status(name, ready="True")
-        # A new Node is tainted not-ready by the API server; kube-controller-manager, which does not run here, would take that off.
-        await self.patch_node(name, {"spec": {"taints": None}})
-
-    async def node_status(self, name: str, ready: str, **other: Any) -> None:
-        status = {"conditions": [{"type": "Ready", "status": ready}], **other}
-        await self.call("PATCH", f"/api/v1/nodes/{name}/status", {"status": status}, MERGE)
-
-    async def patch_node(self, name: str, patch: Any) -> None:
-        await self.call("PATCH", f"/api/v1/nodes/{name}", patch, MERGE)
-
-    async def remove_nodes(self) -> None:
-        for name in NODES:
-            await self.call("DELETE", f"/api/v1/nodes/{name}")
-
-    async def ask(self, name: str, hours: int, gpu: bool) -> None:
-        body = {"apiVersion": "topology.corinternal.com/v1", "kind": "GPUInfo", "metadata": {"name": name}}
-        await self.call("POST", GPUS.format(namespace=self.namespace), {**body, "spec": {"desAccTime": hours, "gpuRequired": gpu}})
-
-    async def status(self, name: str) -> Any:
-        return (await self.call("GET", f"{GPUS.format(namespace=self.namespace)}/{name}")).get("status", {})
-
-    async def answers(self, name: str, node: str, *, within: float = 20) -> Any:
-        async def there() -> Any:
-            found = await self.status(name)
-            return found if found.get("suitableNodeName") == node else None
-
-        try:
-            return await eventually(there, within=within)
-        except AssertionError:
-            raise AssertionError(f"{name} did not become {node}: {await self.status(name)}") from None
-
-    async def follows(self, name: str, node: str) -> Any:
-        """The answer follows within a second."""
-        began = time.monotonic()
-        found = await self.answers(name, node, within=5)
-        assert time.monotonic() - began < 1.0
-        return found
-
-
-@pytest.fixture
-async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[VCenter]:
-    nodes = [f"--node={name}={uuid}" for name, uuid in NODES.items()]
-    flags = ("--clusters=1", "--hosts=3", "--vms=0", "--gpu-vm=worker-3=vgpu", "--gpu-vm=worker-4=passthrough", *nodes)
-    vcenter = VCenter(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim", *flags)
-    try:
-        await vcenter.start()
-        for number, name in enumerate(NODES, 1):
-            await vcenter.stats(name, overallCpuDemand=number * 1000, guestMemoryUsage=512)
-        yield vcenter
-    finally:
-        await vcenter.stop()
-
-
-@pytest.fixture
-async def cluster(installed: ControlPlane, namespace: str) -> AsyncIterator[Cluster]:
-    cluster = Cluster(installed, namespace)
-    try:
-        for name, uuid in NODES.items():
-            await cluster.add_node(name, "" if name == "worker-2" else f"vsphere://{uuid.upper()}")
-        yield cluster
-    finally:
-        await cluster.remove_nodes()
-
-
-@pytest.fixture
-async def manager(vcenter: VCenter, log: Path, service_account: Path, tmp_path: Path, cluster: Cluster) -> AsyncIterator[ManagerProcess]:
-    credentials = credentials_in(tmp_path / "vc-creds", vcenter)
-    async with managing(log, service_account, credentials, vcenter.certificate, "--stats-interval=2s") as manager:
-        yield manager
 
 
 async def test_the_samples_and_everything_that_moves_an_answer(
-    manager: ManagerProcess, vcenter: VCenter, cluster: Cluster, config: Path
+    gpu_manager: ManagerProcess, gpu_vcenter: VCenter, cluster: Cluster, config: Path
 ) -> None:
     for sample in sorted((config / "samples").glob("topology_v1_gpuinfo*.yaml")):
         cluster.plane.kubectl("apply", "-n", cluster.namespace, "-f", str(sample))
@@ -134,31 +36,27 @@ async def test_the_samples_and_everything_that_moves_an_answer(
     await cluster.follows("plain", "worker-2")
     await cluster.node_status("worker-1", ready="True")
     await cluster.follows("plain", "worker-1")
-    await vcenter.power("worker-1", on=False)
+    await gpu_vcenter.power("worker-1", on=False)
     await cluster.follows("plain", "worker-2")
-    await vcenter.power("worker-1", on=True)
-    await vcenter.stats("worker-1", overallCpuDemand=1000)
+    await gpu_vcenter.power("worker-1", on=True)
+    await gpu_vcenter.stats("worker-1", overallCpuDemand=1000)
     await cluster.follows("plain", "worker-1")
-    hosts = [each["name"] for each in await vcenter.entities() if each["type"] == "HostSystem"]
+    hosts = [each["name"] for each in await gpu_vcenter.entities() if each["type"] == "HostSystem"]
     other = next(host for host in hosts if host != first["suitableHostName"])
-    await vcenter.move("worker-1", other)
+    await gpu_vcenter.move("worker-1", other)
     await eventually(lambda: on_host(cluster, other), within=1)
-    await vcenter.maintenance(other)
+    await gpu_vcenter.maintenance(other)
     assert (await cluster.follows("plain", "worker-2"))["suitableHostName"] != other
-    await vcenter.maintenance(other, on=False)
+    await gpu_vcenter.maintenance(other, on=False)
     await cluster.follows("plain", "worker-1")
     await cluster.patch_node("worker-1", {"metadata": {"annotations": {NEXT: "2026-01-01T00:00:00Z"}}})
-    await vcenter.attribute(other, NEXT, "2000-99-99")
+    await gpu_vcenter.attribute(other, NEXT, "2000-99-99")
     await eventually(lambda: said(cluster, "MaintenanceUnreadable"), within=10)
     await cluster.patch_node("worker-1", {"metadata": {"annotations": {NEXT: soon(50)}}})
     assert (await cluster.follows("plain", "worker-2"))["refused"]["TooLittleTime"] == 1
-    await vcenter.give_gpu("worker-2")
+    await gpu_vcenter.give_gpu("worker-2")
     assert (await cluster.answers("plain", NONE))["refused"] == {"TooLittleTime": 1, "GPUPresent": 3}
     assert "events" in cluster.plane.kubectl("describe", "gpu", "plain", "-n", cluster.namespace).lower()
-
-
-def soon(hours: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + hours * 3600))
 
 
 async def on_host(cluster: Cluster, host: str) -> bool:
@@ -171,11 +69,11 @@ async def said(cluster: Cluster, reason: str) -> bool:
 
 
 async def test_a_calendar_and_labels_with_the_rights_that_are_given_for_them(
-    vcenter: VCenter, log: Path, service_account: Path, tmp_path: Path, cluster: Cluster, config: Path
+    gpu_vcenter: VCenter, log: Path, service_account: Path, tmp_path: Path, cluster: Cluster, config: Path
 ) -> None:
     cluster.plane.kubectl("apply", "-f", str(config / "optional/label-suitable-nodes.yaml"))
     cluster.plane.kubectl("apply", "-f", str(config / "optional/maintenance-calendar.yaml"))
-    credentials = credentials_in(tmp_path / "vc-creds", vcenter)
+    credentials = credentials_in(tmp_path / "vc-creds", gpu_vcenter)
     maps = "/api/v1/namespaces/vsphere-operators-system/configmaps"
     text = f"node=worker-1 start={soon(5)} length=4h\nnode=worker-2 start=never length=4h"
     await cluster.call("POST", maps, {"metadata": {"name": "maintenance"}, "data": {"windows": text}})
@@ -186,10 +84,14 @@ async def test_a_calendar_and_labels_with_the_rights_that_are_given_for_them(
         return cluster.plane.kubectl("get", "nodes", "-l", label, "-o", "name").split() == [f"node/{name}" for name in names]
 
     try:
-        async with managing(log, service_account, credentials, vcenter.certificate, *flags):
+        async with managing(log, service_account, credentials, gpu_vcenter.certificate, *flags):
             await cluster.ask("plain", 100, False)
             await cluster.answers("plain", "worker-2")
             await eventually(lambda: labelled("worker-2"))
+            await cluster.call("PATCH", f"{maps}/maintenance", {"data": {"windows": ""}}, MERGE)
+            await cluster.follows("plain", "worker-1")
+            await cluster.call("PATCH", f"{maps}/maintenance", {"data": {"windows": text}}, MERGE)
+            await cluster.follows("plain", "worker-2")
             await cluster.call("PATCH", f"{maps}/maintenance", {"data": {"windows": ""}}, MERGE)
             await cluster.follows("plain", "worker-1")
             await eventually(lambda: labelled("worker-1"))
@@ -199,17 +101,45 @@ async def test_a_calendar_and_labels_with_the_rights_that_are_given_for_them(
             assert any("calendar windows line 2 cannot be used" in event["message"] for event in events["items"])
     finally:
         await cluster.call("DELETE", f"{maps}/maintenance")
-        cluster.plane.kubectl("delete", "-f", str(config / "optional"))
+        cluster.plane.kubectl("delete", "--ignore-not-found", "-f", str(config / "optional"))
 
 
-async def test_negative_hours_are_refused_in_words_and_an_empty_spec_is_answered(manager: ManagerProcess, cluster: Cluster) -> None:
+async def test_negative_hours_are_refused_in_words_and_an_empty_spec_is_answered(gpu_manager: ManagerProcess, cluster: Cluster) -> None:
     await cluster.ask("wrong", -5, True)
     path = GPUS.format(namespace=cluster.namespace)
     await cluster.call("POST", path, {"apiVersion": "topology.corinternal.com/v1", "kind": "GPUInfo", "metadata": {"name": "empty"}})
     await cluster.answers("empty", "worker-1")
-    ready = await eventually(lambda: ready_reason(cluster, "wrong"))
-    assert ready == "NegativeTime"
+    assert (await cluster.ready("wrong", "NegativeTime"))["status"] == "False"
 
 
-async def ready_reason(cluster: Cluster, name: str) -> str:
-    return str(ready_of({"status": await cluster.status(name)}).get("reason", ""))
+async def test_scheduled_tasks_and_assignable_hardware_are_in_the_first_answer(
+    gpu_vcenter: VCenter, log: Path, service_account: Path, tmp_path: Path, cluster: Cluster
+) -> None:
+    hosts = [each["name"] for each in await gpu_vcenter.entities() if each["type"] == "HostSystem"]
+    await gpu_vcenter.move("worker-1", hosts[0])
+    for name in ("worker-2", "worker-3", "worker-4"):
+        await gpu_vcenter.move(name, hosts[1])
+    await gpu_vcenter.host_gpus(hosts[1], 2, "direct")
+    await gpu_vcenter.schedule(hosts[0], datetime.fromisoformat(soon(50)), name="patch day")
+    credentials = credentials_in(tmp_path / "vc-creds", gpu_vcenter)
+    async with managing(log, service_account, credentials, gpu_vcenter.certificate, "--stats-interval=2s"):
+        await cluster.ask("short", 10, False)
+        await cluster.ask("plain", 100, False)
+        short = (await cluster.answers("short", "worker-1"))["candidates"][0]
+        assert (short["maintenanceSource"], short["availableHours"]) == ('scheduled task "patch day" of vCenter 127.0.0.1', 49)
+        assert (await cluster.answers("plain", "worker-2"))["refused"] == {"TooLittleTime": 1, "GPUPresent": 2}
+        conditions = {each["type"]: each["status"] for each in (await cluster.status("plain"))["conditions"]}
+        assert conditions == {"Ready": "True", "PlansKnown": "True"}
+        await eventually(lambda: shows(cluster, "assignable: 2 x NVIDIA A100-PCIE-40GB, 0 in use, 2 free"), within=20)
+        await gpu_vcenter.give_gpu("worker-2", "dynamic")
+        await gpu_vcenter.power("worker-2", on=False)
+        await gpu_vcenter.power("worker-2", on=True)
+        await cluster.ask("gpu", 100, True)
+        await cluster.answers("gpu", "worker-2")
+        wanted = "assignable: 2 x NVIDIA A100-PCIE-40GB, 1 in use, 1 free"
+        await eventually(lambda: shows(cluster, wanted, "gpu"), within=20)
+
+
+async def shows(cluster: Cluster, words: str, name: str = "plain") -> bool:
+    candidates = (await cluster.status(name)).get("candidates", [])
+    return any(words in each.get("hostDevices", []) for each in candidates)

@@ -16,7 +16,7 @@ from simulator import VCenter
 from truth import Truth
 from vsphere_operators.vcenter.faults import Denied, NotAuthenticated, NotFound, Unreachable
 from vsphere_operators.vcenter.inventory import Change, Inventory
-from vsphere_operators.vcenter.model import Entity, GraphicsDevice, Host, HostStats, Machine
+from vsphere_operators.vcenter.model import Assigned, Entity, GraphicsDevice, Host, HostStats, Machine
 from vsphere_operators.vcenter.updates import ObjectUpdate, UpdateSet
 from vsphere_operators.vcenter.watch import Limits, Watch
 
@@ -66,6 +66,9 @@ MACHINE_FIELDS = {
 }  # fmt: skip
 
 
+HOST_LISTS = ("customValue", "config.graphicsInfo", "config.assignableHardwareBinding")
+
+
 def flat(item: Host | Machine) -> dict[str, Any]:
     own = {name: getattr(item, name) for name in item.__struct_fields__ if name not in ("ref", "stats")}
     return own | {f"stats.{name}": getattr(item.stats, name) for name in item.stats.__struct_fields__}
@@ -80,6 +83,8 @@ def expected(item: Host | Machine, properties: dict[str, str], told: dict[str, A
             GraphicsDevice(each.deviceName, each.pciId, each.graphicsType, each.memorySizeInKB, plain(each.vm))
             for each in told["config.graphicsInfo"] or ()
         )
+        bound = told["config.assignableHardwareBinding"] or ()
+        fields["assigned"] = tuple(sorted(Assigned(each.vm._moId, each.instanceId.removeprefix("pci:")) for each in bound))
     if "guest.net" in told:
         fields["ip_addresses"] = tuple(address for card in told["guest.net"] or () for address in card.ipAddress)
     return fields
@@ -92,7 +97,7 @@ async def test_everything_is_loaded_as_pyvmomi_itself_reads_it(follower: Followe
     await eventually(lambda: inventory.machine("DC0_H0_VM0").attributes)
     async with Truth(simulator) as truth:
         names = {each.key: each.name for each in await asyncio.to_thread(lambda: truth.content.customFieldsManager.field)}
-        hosts = await truth.all(vim.HostSystem, [*HOST_FIELDS.values(), "customValue", "config.graphicsInfo"])
+        hosts = await truth.all(vim.HostSystem, [*HOST_FIELDS.values(), *HOST_LISTS])
         machines = await truth.all(vim.VirtualMachine, [*MACHINE_FIELDS.values(), "customValue", "guest.net"])
         assert {ref: flat(host) for ref, host in inventory.hosts.items()} == {
             each["obj"]._moId: expected(Host(ref=""), HOST_FIELDS, each, names) for each in hosts

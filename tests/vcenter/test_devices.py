@@ -60,15 +60,21 @@ async def test_only_those_that_are_asked_about_are_read_and_again_when_they_chan
         await simulator.stop()
 
 
-async def test_what_vcenter_does_not_show_counts_as_none(simulator: Simulator, log: Log, meter: Tally) -> None:
+async def test_what_vcenter_does_not_show_is_hidden_until_it_does(simulator: Simulator, log: Log, meter: Tally) -> None:
     vcenter = VCenter("vc", address_of_simulator(simulator), account(simulator), log, meter)
     life = asyncio.create_task(vcenter.run())
     try:
         await eventually(lambda: vcenter.loaded)
         await simulator.fail("RetrievePropertiesEx", "NoPermission")
-        ref = min(vcenter.inventory.machines)
+        ref, heard = min(vcenter.inventory.machines), list[str]()
+        vcenter.devices.listeners.append(heard.append)
         assert vcenter.devices.of(ref) is None
-        await eventually(lambda: vcenter.devices.of(ref) == ())
+        await eventually(lambda: vcenter.devices.hidden == {ref})
+        assert (vcenter.devices.of(ref), heard) == ((), [ref])
+        vcenter.devices.asked_hidden_at -= 60
+        vcenter.devices.rhythm.soon()
+        await eventually(lambda: not vcenter.devices.hidden)
+        assert heard == [ref, ref]
     finally:
         life.cancel()
         with suppress(asyncio.CancelledError):

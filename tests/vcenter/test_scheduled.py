@@ -1,17 +1,24 @@
-"""Scheduled tasks that enter maintenance mode: as vCenter writes them on the wire, and read from the simulator."""
+"""Scheduled tasks that enter maintenance mode: as vCenter writes them on the wire, and by the real calls."""
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import Mock
 
 from kubewright.log import Log
+from kubewright.testing import eventually
 from simulator import VCenter as Simulator
+from vsphere_operators.vcenter.rhythm import Rhythm
 from vsphere_operators.vcenter.scheduled import Planned, Scheduled, planned
 from vsphere_operators.vcenter.session import Session
 from vsphere_operators.vcenter.transport import Soap
 from vsphere_operators.vcenter.updates import decode_objects
+from vsphere_operators.vcenter.vcenter import VCenter
+
+from .rig import Tally, account, address_of_simulator
 
 ANSWER = b"""<?xml version="1.0"?>
 <Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/" xmlns:xsd="http://www.w3.org/2001/XMLSchema"
@@ -62,6 +69,46 @@ async def test_hosts_hear_of_what_differs() -> None:
     assert (scheduled.of("host-12"), heard) == ((PLAN,), ["host-12"])
     scheduled.learn([])
     assert (scheduled.of("host-12"), heard) == ((), ["host-12", "host-12"])
+
+
+async def test_the_end_of_a_look_is_told_once() -> None:
+    turned: list[tuple[bool, str]] = []
+    scheduled = Scheduled(Mock(), Mock(), Mock())
+    scheduled.turned.append(lambda: turned.append((scheduled.looked, scheduled.problem)))
+    for problem in ("", "", "no", "no", ""):
+        scheduled.end(problem)
+    assert turned == [(True, ""), (True, "no"), (True, "")]
+
+
+async def test_the_real_calls(simulator: Simulator, log: Log, meter: Tally) -> None:
+    at = datetime(2031, 1, 1, 22, tzinfo=UTC)
+    host = next(each for each in await simulator.entities() if each["type"] == "HostSystem")
+    vcenter = VCenter("vc", address_of_simulator(simulator), account(simulator), log, meter)
+    scheduled = vcenter.scheduled = Scheduled(
+        vcenter.soap, vcenter.session, log, rhythm=Rhythm(0.1, settle_seconds=0.01, pause_seconds=0.01)
+    )
+    refs = list[str]()
+    others: dict[str, dict[str, Any]] = {"patch day": {}, "off": {"disabled": True}, "other": {"method": "RebootHost_Task"}}
+    for name, other in others.items():
+        refs.append(await simulator.schedule(host["ref"], at, name=name, **other))
+    life = asyncio.create_task(vcenter.run())
+    try:
+        await eventually(lambda: vcenter.loaded)
+        assert (scheduled.looked, scheduled.of(host["ref"])) == (False, ())
+        await eventually(lambda: scheduled.looked)
+        assert scheduled.of(host["ref"]) == (Planned(host["ref"], at, "patch day"),)
+        await simulator.fail("RetrieveEntityScheduledTask", "NoPermission", count=0)
+        await eventually(lambda: "NoPermission" in scheduled.problem or "permission" in scheduled.problem.lower())
+        assert scheduled.of(host["ref"]) == (Planned(host["ref"], at, "patch day"),)
+        await simulator.clear_rules()
+        await simulator.unschedule(refs[0])
+        await eventually(lambda: not scheduled.problem and scheduled.of(host["ref"]) == ())
+    finally:
+        life.cancel()
+        with suppress(asyncio.CancelledError):
+            await life
+        for ref in refs[1:]:
+            await simulator.unschedule(ref)
 
 
 async def test_what_a_person_plans_is_found(simulator: Simulator, soap: Soap, session: Session, log: Log) -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Struct
 
 from kubewright import (
     Cache,
-    Client,
     Column,
+    Condition,
     Controller,
     Doc,
     Done,
@@ -22,6 +21,7 @@ from kubewright import (
     ListType,
     NotYet,
     Resource,
+    Retry,
     Spec,
     Status,
     Stream,
@@ -31,19 +31,23 @@ from kubewright import (
 from kubewright.builtin import Node
 from kubewright.recorder import Recorder
 
+from ..almanac import Almanac
 from ..choosing import NodeFacts, Question, Rules
 from ..maintenance import in_utc
 from ..nodes import Nodes
 from ..questions import Questions
+from ..vcenter.pace import SLOTS, slot_of
 from ..vcenter.vcenter import VCenter
-from ..vcenters import HOW_TO_CONFIGURE, NOT_LOADED_SECONDS, unavailable
+from ..vcenters import HOW_TO_CONFIGURE, NOT_LOADED_SECONDS, answers_now, unavailable
 
 NONE_AVAILABLE = "None available"
 MOST_CANDIDATES = 5
+MOST_UNMATCHED = 5
 PENDING_SECONDS = 0.5
-LABEL_PREFIX = "gpuinfo.topology.corinternal.com/"
-LONGEST_LABEL = 63
-BY_LABEL = "gpuinfo-label"
+MOVE_SPREAD_SECONDS, SHOW_SPREAD_SECONDS = 0.5, 30.0
+"""Windows begin at full hours for hundreds of nodes and thousands of objects: they look again each at its own moment within this time."""
+LONGEST_WAIT_SECONDS = 86400.0
+PLANS_KNOWN = "PlansKnown"
 
 
 class GPUInfoSpec(Spec):
@@ -59,6 +63,7 @@ class Candidate(Struct, frozen=True, omit_defaults=True, kw_only=True):
     node: Annotated[str, Doc("Name of the Node.")]
     host: Annotated[str | None, Doc("The ESXi host that its VM is on.")] = None
     vm: Annotated[str | None, Doc("Its VM.")] = None
+    matchedBy: Annotated[str | None, Doc("By what the VM was found: providerID or name.")] = None
     vcenter: Annotated[str | None, Doc("The vCenter of the VM, by its name in the manager's configuration.")] = None
     availableHours: Annotated[Int64 | None, Doc("Whole hours until the next maintenance.")] = None
     nextMaintenance: Annotated[datetime | None, Doc("When that begins; absent while none is known.")] = None
@@ -68,6 +73,21 @@ class Candidate(Struct, frozen=True, omit_defaults=True, kw_only=True):
     freeMemoryMB: Annotated[Int64 | None, Doc("What the VM has and the guest does not use.")] = None
     gpus: Annotated[list[str] | None, ListType("atomic"), Doc("What makes it a node with a GPU, each with its source.")] = None
     hostDevices: Annotated[list[str] | None, ListType("atomic"), Doc("Graphics devices of the host, whoever uses them.")] = None
+
+
+class UnmatchedNode(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A Node without a VM of its own."""
+
+    node: Annotated[str, Doc("Name of the Node.")]
+    reason: Annotated[str, Doc("VMNotFound or VMAmbiguous.")]
+    message: Annotated[str, Doc("The same in words.")]
+
+
+class Unmatched(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The Nodes without a VM of their own."""
+
+    nodes: Annotated[list[UnmatchedNode], ListType("atomic"), Doc("The first of them by name.")]
+    more: Annotated[Int64, Doc("How many there are beside these.")] = 0
 
 
 class GPUInfoStatus(Status):
@@ -80,6 +100,7 @@ class GPUInfoStatus(Status):
     availableAcceleratorTime: Annotated[Int64 | None, Doc("Whole hours until the next planned maintenance there.")] = None
     candidates: Annotated[list[Candidate] | None, ListType("atomic"), Doc("The chosen node, and the best of the others that suit.")] = None
     refused: Annotated[dict[str, Int64] | None, Doc("How many nodes do not suit, by the first reason for it.")] = None
+    unmatched: Annotated[Unmatched | None, Doc("The Nodes that no VM, or more than one, could be found for; absent without any.")] = None
     simulated: Annotated[bool | None, Doc("True where hours and GPUs are random numbers: -accelerator-source=simulated.")] = None
 
 
@@ -101,31 +122,44 @@ class GPUInfo(Resource[GPUInfoSpec, GPUInfoStatus]):
     """The best Kubernetes node for a long running job."""
 
 
-class Answer(Struct, frozen=True):
+class Answer(Struct, frozen=True, kw_only=True):
     """Everything that was found for one question."""
 
     question: Question
-    chosen: NodeFacts | None
-    suitable: Sequence[NodeFacts]
-    """The best first."""
-    refused: Mapping[str, int]
+    chosen: NodeFacts | None = None
+    best: Sequence[NodeFacts] = ()
+    """The first of those that suit, the best first."""
+    suiting: int = 0
+    """How many suit."""
+    one_less_in_seconds: float | None = None
+    """When the next of them will have too little time."""
+    refused: Mapping[str, int] = {}
+    unmatched: Sequence[NodeFacts] = ()
+    """The first of the Nodes without a VM of their own."""
+    unmatched_more: int = 0
 
     @property
     def shown(self) -> list[NodeFacts]:
         """The chosen one, and the best of the others."""
         if self.chosen is None:
             return []
-        others = (each for each in self.suitable if each.name != self.chosen.name)
+        others = (each for each in self.best if each.name != self.chosen.name)
         return [self.chosen, *islice(others, MOST_CANDIDATES - 1)]
 
-    def again_after_seconds(self, rules: Rules, now: datetime, interval_seconds: float) -> float | None:
-        """When the answer or its hours change by time alone, or, not more often than once an interval, what is shown beside it."""
-        shown = self.shown
-        exact = rules.seconds_to_next_hour(self.chosen, now) if self.chosen else None
-        beside = [rules.seconds_to_next_hour(each, now) for each in shown[1:]]
-        beside += [rules.seconds_to_too_little(each, self.question, now) for each in self.suitable]
-        later = [max(seconds, interval_seconds) for seconds in beside if seconds is not None]
-        return min((*later, *(() if exact is None else (exact,))), default=None)
+    def again_after_seconds(self, rules: Rules, now: datetime, interval_seconds: float, spread: float) -> float | None:
+        """When the answer changes by time alone; a little later, when its hours do; and not more often than once an interval, the rest.
+
+        `spread` is the object's own part, 0 to 1, of the time over which all that have to look again at one moment do so.
+        """
+        if self.chosen is None:
+            return None
+        moves = rules.seconds_to_too_little(self.chosen, self.question, now)
+        hour = rules.seconds_to_next_hour(self.chosen, now)
+        beside = [rules.seconds_to_next_hour(each, now) for each in self.shown[1:]]
+        later = [max(seconds, interval_seconds) for seconds in (*beside, self.one_less_in_seconds) if seconds is not None]
+        due = [seconds + spread * SHOW_SPREAD_SECONDS for seconds in (hour, *later) if seconds is not None]
+        due += [] if moves is None else [moves + spread * MOVE_SPREAD_SECONDS]
+        return min(*due, LONGEST_WAIT_SECONDS + spread * SHOW_SPREAD_SECONDS) if due else None
 
 
 def status_of(answer: Answer, rules: Rules, now: datetime, *, simulated: bool) -> GPUInfoStatus:
@@ -139,8 +173,16 @@ def status_of(answer: Answer, rules: Rules, now: datetime, *, simulated: bool) -
         availableAcceleratorTime=rules.hours(chosen, now) if chosen else 0,
         candidates=[candidate_of(each, rules, now) for each in answer.shown] or None,
         refused=dict(answer.refused) or None,
+        unmatched=unmatched_of(answer),
         simulated=simulated or None,
     )
+
+
+def unmatched_of(answer: Answer) -> Unmatched | None:
+    """The Nodes without a VM of their own, as they are shown."""
+    found = [(each.name, each.unmatched) for each in answer.unmatched]
+    nodes = [UnmatchedNode(node=name, reason=why.reason.value, message=why.words) for name, why in found if why is not None]
+    return Unmatched(nodes=nodes, more=answer.unmatched_more) if nodes else None
 
 
 def candidate_of(facts: NodeFacts, rules: Rules, now: datetime) -> Candidate:
@@ -150,6 +192,7 @@ def candidate_of(facts: NodeFacts, rules: Rules, now: datetime) -> Candidate:
         node=facts.name,
         host=facts.host or None,
         vm=facts.vm or None,
+        matchedBy=facts.matched_by or None,
         vcenter=facts.vcenter or None,
         availableHours=rules.hours(facts, now),
         nextMaintenance=in_utc(window.start) if window else None,
@@ -164,13 +207,13 @@ def candidate_of(facts: NodeFacts, rules: Rules, now: datetime) -> Candidate:
 
 def words_for(spec: GPUInfoSpec, answer: Answer, *, simulated: bool) -> tuple[str, str]:
     """Reason and message for the Ready condition."""
-    total = len(answer.suitable) + sum(answer.refused.values())
+    total = answer.suiting + sum(answer.refused.values())
     missing = [name for name, value in (("desAccTime", spec.desAccTime), ("gpuRequired", spec.gpuRequired)) if value is None]
     notes = f" spec.{' and spec.'.join(missing)} is not set; it counts as 0 hours, or as no GPU." if missing else ""
     if simulated:
         notes += " Hours and GPUs are simulated (-accelerator-source=simulated): place no real job by them."
     if answer.chosen is not None:
-        return "NodeChosen", f'"{answer.chosen.name}" is the best of {len(answer.suitable)} nodes that suit, of {total}.{notes}'
+        return "NodeChosen", f'"{answer.chosen.name}" is the best of {answer.suiting} nodes that suit, of {total}.{notes}'
     counts = ", ".join(f"{count} {reason}" for reason, count in answer.refused.items())
     words = f"none of {total} nodes suits: {counts}." if total else "the cluster has no nodes."
     return "NoneAvailable", f"{words}{notes}"
@@ -182,6 +225,13 @@ def question_of(spec: GPUInfoSpec) -> Question:
     if hours < 0:
         raise Terminal("NegativeTime", f"spec.desAccTime is {hours}; set it to the hours that the job needs, 0 or more")
     return Question(hours, bool(spec.gpuRequired))
+
+
+def unread_tasks(vcenter: VCenter) -> str:
+    """A vCenter whose scheduled tasks cannot be read, in words."""
+    what = f'The scheduled tasks of vCenter "{vcenter.name}" cannot be read, so a maintenance that is planned by one may be missing here'
+    mend = "If it is a matter of rights, let its account see scheduled tasks (System.View on the root folder)."
+    return f"{what}: {vcenter.scheduled.problem.rstrip('.')}. {mend}"
 
 
 def never(old: Any, new: Any) -> bool:
@@ -202,9 +252,10 @@ class GPUInfoController(Controller[GPUInfo]):
         *,
         interval_seconds: float,
         share: float,
+        calendar: Almanac | None = None,
     ) -> None:
         self.nodes, self.vcenters, self.cache, self.rules, self.recorder = nodes, vcenters, cache, rules, recorder
-        self.interval_seconds = interval_seconds
+        self.interval_seconds, self.calendar = interval_seconds, calendar
         self.simulated = nodes.simulation is not None
         self.stream = Stream()
         wake = lambda key: self.stream.publish(str(key))  # noqa: E731
@@ -214,6 +265,9 @@ class GPUInfoController(Controller[GPUInfo]):
         cache.store(GPUInfo).listeners.append(lambda key, old, new, via: self.questions.forget(key) if new is None else None)
         for vcenter in vcenters.values():
             vcenter.listeners.append(self.stream.publish_all)
+            vcenter.scheduled.turned.append(self.stream.publish_all)
+        if calendar is not None:
+            calendar.turned.append(self.stream.publish_all)
 
     async def reconcile(self, info: GPUInfo) -> Done:
         """Choose, and tell why."""
@@ -223,18 +277,41 @@ class GPUInfoController(Controller[GPUInfo]):
         now, before = self.nodes.clock(), info.status.suitableNodeName or ""
         answer = self.answer(question, before, now)
         info.status = status_of(answer, self.rules, now, simulated=self.simulated)
+        info.status.conditions = [self.plans_known(info.metadata.generation)]
         self.questions.answered(info.key, question, answer.chosen)
         reason, message = words_for(info.spec, answer, simulated=self.simulated)
         if info.status.suitableNodeName != before:
             self.recorder.event(info, GPUInfo.definition, "Normal", reason, f"{message} Before: {before or 'no answer'}.")
         await self.label(info.key, answer.chosen.name if answer.chosen else "")
-        return Done(reason, message, answer.again_after_seconds(self.rules, now, self.interval_seconds))
+        spread = slot_of(str(info.key)) / SLOTS
+        return Done(reason, message, answer.again_after_seconds(self.rules, now, self.interval_seconds, spread))
 
     def answer(self, question: Question, present: str, now: datetime) -> Answer:
         """The answer of this moment."""
-        ranking = self.nodes.ranking
-        chosen = ranking.choose(question, present, self.rules, now)
-        return Answer(question, chosen, list(ranking.suitable(question, self.rules, now)), ranking.refused(question, self.rules, now))
+        ranking, rules = self.nodes.ranking, self.rules
+        return Answer(
+            question=question,
+            chosen=ranking.choose(question, present, rules, now),
+            best=list(islice(ranking.suitable(question, rules, now), MOST_CANDIDATES)),
+            suiting=ranking.count(question, rules, now),
+            one_less_in_seconds=ranking.sides[question.gpu_required].seconds_to_one_less(question, rules, now),
+            refused=ranking.refused(question, rules, now),
+            unmatched=[ranking.facts[name] for name in ranking.unmatched[:MOST_UNMATCHED]],
+            unmatched_more=max(len(ranking.unmatched) - MOST_UNMATCHED, 0),
+        )
+
+    def plans_known(self, generation: int) -> Condition:
+        """Whether all that is planned could be read."""
+        reason, message = ("Simulated", "hours are simulated, nothing planned is read") if self.simulated else self.unread_plans()
+        status: Literal["True", "False"] = "True" if reason in ("Simulated", "AllRead") else "False"
+        return Condition(type=PLANS_KNOWN, status=status, reason=reason, message=message, observedGeneration=generation)
+
+    def unread_plans(self) -> tuple[str, str]:
+        """What of it could not, as reason and words."""
+        unread = [unread_tasks(each) for each in self.vcenters.values() if each.scheduled.problem and each.problem is None]
+        if self.calendar is not None and self.calendar.stale:
+            return "CalendarStale", " ".join([f"{self.calendar.stale}.", *unread])
+        return ("ScheduledTasksUnreadable" if unread else "AllRead"), " ".join(unread)
 
     def refuse_without_facts(self, info: GPUInfo) -> None:
         """Raise while nobody can tell: no vCenter, none that answers, or one that is being loaded."""
@@ -249,53 +326,21 @@ class GPUInfoController(Controller[GPUInfo]):
             raise NotYet(f"the inventory of vCenter {', '.join(loading)} is being loaded", after=NOT_LOADED_SECONDS)
         if self.nodes.pending:
             raise NotYet(f"the devices of {len(self.nodes.pending)} VMs are being read", after=PENDING_SECONDS)
+        if not self.simulated:
+            self.refuse_without_plans(info)
+
+    def refuse_without_plans(self, info: GPUInfo) -> None:
+        """Raise while nobody can tell what is planned: a node that goes down tomorrow must not be named for a long job."""
+        try:
+            if self.calendar is not None:
+                self.calendar.require()
+        except Retry:
+            if not answers_now(info):
+                info.status = GPUInfoStatus()
+            raise
+        for vcenter in self.vcenters.values():
+            if vcenter.scheduled.wanted.is_set() and not vcenter.scheduled.looked and vcenter.problem is None:
+                raise NotYet(f"the scheduled tasks of vCenter {vcenter.name} are being read", after=NOT_LOADED_SECONDS)
 
     async def label(self, key: Key, node: str) -> None:
         """Nothing, unless asked for."""
-
-
-class LabellingGPUInfoController(GPUInfoController):
-    """The same, with a label on the chosen Node that a Job can select."""
-
-    finalizer = "gpuinfo.topology.corinternal.com/label"
-
-    def use(self, client: Client) -> LabellingGPUInfoController:
-        """Write labels with this client."""
-        self.client = client
-        self.needs(Node, "patch")
-        self.cache.store(Node).add_index(BY_LABEL, labels_of)
-        return self
-
-    async def reconcile(self, info: GPUInfo) -> Done:
-        """The same; an object without an answer has no label either."""
-        try:
-            return await super().reconcile(info)
-        except Terminal:
-            await self.label(info.key, "")
-            raise
-
-    async def label(self, key: Key, node: str) -> None:
-        """The label stands on this Node and on no other; "" is on none."""
-        name = label_of(key)
-        labelled = {each.metadata.name for each in self.cache.by(Node, BY_LABEL, name)}
-        for other in sorted(labelled - {node}):
-            await self.client.patch(Node, Key("", other), {"metadata": {"labels": {name: None}}})
-        if node and node not in labelled:
-            await self.client.patch(Node, Key("", node), {"metadata": {"labels": {name: "true"}}})
-
-    async def finalize(self, info: GPUInfo) -> None:
-        """The label goes with the object."""
-        await self.label(info.key, "")
-
-
-def labels_of(node: Node) -> Iterable[str]:
-    """The labels of ours on a Node."""
-    return [label for label in node.metadata.labels if label.startswith(LABEL_PREFIX)]
-
-
-def label_of(key: Key) -> str:
-    """The label that names a GPUInfo; a namespace has no dot, so no two are the same. What is too long is cut, with a digest at its end."""
-    name = f"{key.namespace}.{key.name}"
-    if len(name) > LONGEST_LABEL:
-        name = f"{name[: LONGEST_LABEL - 11].rstrip('.-')}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
-    return LABEL_PREFIX + name

@@ -3,6 +3,8 @@
 Why not in the inventory?  A VM has a dozen devices, and vCenter tells all of them or none: for 2,500 VMs that is 0.4 s more of CPU at the
     load, half as much again, and for a cluster's 100 Nodes nearly all of it would be thrown away.
 Who asks?  `of` does, the first time: what is not known is read soon, in one call for all that are wanted, and its listeners hear of it.
+And where vCenter shows none of them, since the account may not see them, or the VM has no configuration that could be read?  Such a VM
+    is in `hidden`: whether it has a GPU, nobody can tell. It is asked for again every minute.
 And when they change?  `config.changeVersion` is in the inventory and moves with every change of a VM's configuration: read again then.
 """
 
@@ -27,6 +29,7 @@ Query = vmodl.query.PropertyCollector
 DEVICES = "config.hardware.device"
 # A look without anybody who asks costs nothing; this is how long who could not be read waits at the most.
 INTERVAL_SECONDS, SETTLE_SECONDS, PAUSE_SECONDS = 15.0, 0.05, 0.5
+HIDDEN_SECONDS = 60.0
 AT_ONCE = 100
 Listener = Callable[[str], None]
 
@@ -38,6 +41,9 @@ class Devices:
         self.soap, self.session, self.inventory, self.log = soap, session, inventory, log
         self.rhythm = rhythm or Rhythm(INTERVAL_SECONDS, settle_seconds=SETTLE_SECONDS, pause_seconds=PAUSE_SECONDS)
         self.known: dict[str, tuple[PassedDevice, ...]] = {}
+        self.hidden: set[str] = set()
+        """Those whose devices vCenter does not show."""
+        self.asked_hidden_at = self.rhythm.clock()
         self.wanted: set[str] = set()
         """Those to read with the next look."""
         self.listeners: list[Listener] = []
@@ -66,11 +72,15 @@ class Devices:
         if isinstance(old, Machine) and old.ref in self.known:
             if not isinstance(new, Machine):
                 self.known.pop(old.ref)
+                self.hidden.discard(old.ref)
             elif old.config_version != new.config_version:
                 self.want(old.ref)
 
     async def look(self) -> None:
         """Read those that are wanted; a failure is told, and they stay wanted."""
+        if self.hidden and self.rhythm.clock() - self.asked_hidden_at >= HIDDEN_SECONDS:
+            self.asked_hidden_at = self.rhythm.clock()
+            self.wanted |= self.hidden
         wanted, self.wanted = [ref for ref in self.wanted if ref in self.inventory.machines], set()
         try:
             with self.rhythm.looking():
@@ -81,7 +91,8 @@ class Devices:
             self.log.debug("the devices of VMs cannot be read, trying again", error=error)
         except VCenterError as error:
             # vCenter answers, and says no. Without this nobody who waits for one of them would ever get an answer.
-            self.log.warning("vCenter does not show the devices of some VMs; they count as having none", error=error, vms=len(wanted))
+            if not self.hidden.issuperset(wanted):
+                self.log.warning("vCenter does not show the devices of some VMs", error=error, vms=len(wanted))
             self.learn([ObjectUpdate("modify", "VirtualMachine", ref) for ref in wanted if ref not in self.known])
         finally:
             # Those that the answer left out, or that an error of ours cut off.
@@ -102,11 +113,14 @@ class Devices:
     def learn(self, updates: list[ObjectUpdate]) -> None:
         """Take what was read, and tell whose devices differ."""
         for update in updates:
-            found = passed_devices(update.changes.get(DEVICES))
-            if update.ref in self.inventory.machines and self.known.get(update.ref) != found:
-                self.known[update.ref] = found
-                for listener in self.listeners:
-                    listener(update.ref)
+            found, shown = passed_devices(update.changes.get(DEVICES)), DEVICES in update.changes
+            same = self.known.get(update.ref) == found and shown == (update.ref not in self.hidden)
+            if update.ref not in self.inventory.machines or same:
+                continue
+            self.known[update.ref] = found
+            (self.hidden.discard if shown else self.hidden.add)(update.ref)
+            for listener in self.listeners:
+                listener(update.ref)
 
 
 def passed_devices(value: Value) -> tuple[PassedDevice, ...]:

@@ -75,6 +75,33 @@ class GraphicsDevice(Struct, frozen=True, gc=False):
     """References of the VMs that use it."""
 
 
+class AssignableDevice(Struct, frozen=True, order=True):
+    """A device that a host can give to a VM when that starts: Dynamic DirectPath I/O."""
+
+    name: str = ""
+    vendor: str = ""
+    label: str = ""
+    """What an administrator calls it, "" for nothing."""
+    pci_id: str = ""
+    """"" where vCenter does not tell."""
+
+
+class Assigned(Struct, frozen=True, order=True):
+    """A device that a VM has got from its host."""
+
+    vm: str = ""
+    pci_id: str = ""
+    """"" where vCenter does not tell."""
+
+
+class AssignableHardware(Struct, frozen=True):
+    """What a host can give to VMs, taken or not."""
+
+    devices: tuple[AssignableDevice, ...] = ()
+    groups: tuple[str, ...] = ()
+    """Vendor device groups, such as several GPUs with the network between them."""
+
+
 class Host(Entity, frozen=True, kw_only=True):
     """An ESXi host; `parent` is its Compute."""
 
@@ -94,6 +121,8 @@ class Host(Entity, frozen=True, kw_only=True):
     graphics: tuple[GraphicsDevice, ...] = ()
     vgpu_types: tuple[str, ...] = ()
     """Profiles that it offers, such as grid_a100-10c."""
+    assigned: tuple[Assigned, ...] = ()
+    """Devices that VMs have got when they started."""
     stats: HostStats = HostStats()
 
 

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct, structs
 
 from .model import (
+    Assigned,
     Compute,
     Datacenter,
     Datastore,
@@ -30,6 +31,7 @@ from .updates import TYPE, ObjectUpdate, Ref, Value
 
 Item: TypeAlias = Host | Machine | Datastore | Compute | ResourcePool | Folder | Datacenter | Task
 ESCAPED = re.compile("%(2f|5c|25)", re.IGNORECASE)
+PCI_ID = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE)
 ATTRIBUTES = "CustomFieldsManager"
 """The type of the one object that knows the names of custom attributes."""
 
@@ -141,6 +143,18 @@ def graphics(value: Value) -> tuple[GraphicsDevice, ...]:
     )
 
 
+def assigned(value: Value) -> tuple[Assigned, ...]:
+    """config.assignableHardwareBinding of a host: who has which device; its id stands inside `instanceId`."""
+    bindings = [each for each in many(value) if isinstance(each, dict)]
+    return tuple(sorted(Assigned(ref(each.get("vm")), pci_id_in(text(each.get("instanceId")))) for each in bindings))
+
+
+def pci_id_in(called: str) -> str:
+    """The id of a PCI device in whatever it is called by, "" for none."""
+    found = PCI_ID.search(called)
+    return found[0].lower() if found else ""
+
+
 Convert: TypeAlias = Callable[[Value], object]
 Row: TypeAlias = tuple[str, str, Convert]
 
@@ -214,6 +228,7 @@ HOST = sort(
         ("customValue", "attributes", attributes),
         ("config.graphicsInfo", "graphics", graphics),
         ("config.sharedPassthruGpuTypes", "vgpu_types", words),
+        ("config.assignableHardwareBinding", "assigned", assigned),
     ),
     {"summary.quickStats.overallCpuUsage": "cpu_usage_mhz", "summary.quickStats.overallMemoryUsage": "memory_usage_mb"},
 )

@@ -3,7 +3,7 @@
 When?  From when somebody asks for the first time, and every 5 minutes then.
 Why by interval?  The ScheduledTaskManager is watched by nobody's filter: its tasks are no entities. Two calls a look: which there are, and
     what they do. A person who plans a maintenance does it hours ahead, so 5 minutes are early enough.
-What if it fails, or the account may not see them?  The last known ones stay, and one warning says why.
+What if it fails, or the account may not see them?  The last known ones stay; `problem` has the words, for whoever shows what they lead to.
 """
 
 from __future__ import annotations
@@ -52,7 +52,12 @@ class Scheduled:
         self.wanted = asyncio.Event()
         self.known: dict[str, tuple[Planned, ...]] = {}
         self.listeners: list[Listener] = []
-        self.said = ""
+        self.looked = False
+        """Whether a look has ended, well or not: before that nobody can tell whether anything is planned."""
+        self.problem = ""
+        """Why the last look failed, "" if it did not."""
+        self.turned: list[Callable[[], None]] = []
+        """Called when `looked` or `problem` has changed."""
 
     def of(self, host: str) -> tuple[Planned, ...]:
         """What is planned for the host of this reference; the first who asks starts the looking."""
@@ -69,12 +74,22 @@ class Scheduled:
         try:
             with self.rhythm.looking():
                 self.learn(await self.session.call(self.read))
-            self.said = ""
+            self.end("")
         except VCenterError as error:
-            words = f"scheduled tasks cannot be read, the last known ones stay: {error}"
-            if words != self.said:
-                self.log.warning(words)
-            self.said = words
+            words = str(error)
+            if words != self.problem:
+                self.log.warning("scheduled tasks cannot be read, the last known ones stay", error=error)
+            self.end(words)
+        except Exception:
+            self.end("an answer of vCenter could not be understood; the manager's log has more")
+            raise
+
+    def end(self, problem: str) -> None:
+        """A look has ended."""
+        before, self.looked, self.problem = (self.looked, self.problem), True, problem
+        if before != (True, problem):
+            for listener in self.turned:
+                listener()
 
     async def read(self) -> list[Planned]:
         """All scheduled tasks of this vCenter that enter maintenance mode; a vCenter without such a manager has none."""

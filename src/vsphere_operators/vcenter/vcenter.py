@@ -21,6 +21,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NoReturn, Protocol
 
 from .address import Address
+from .assignable import Assignable
 from .collector import Collector, UpdateMeter
 from .credentials import CredentialSource
 from .devices import Devices
@@ -47,7 +48,7 @@ class VCenterMeter(Meter, UpdateMeter, Protocol):
 
 
 class VCenter:
-    """One vCenter; `inventory`, `disks`, `tags`, `devices`, `scheduled` and `belongings` answer from memory while `run` keeps them true."""
+    """One vCenter; what it holds (`inventory`, `disks`, `devices`, `scheduled`...) answers from memory while `run` keeps it true."""
 
     def __init__(
         self,
@@ -70,6 +71,7 @@ class VCenter:
         self.disks = Disks(self.soap, self.session, self.inventory, log, interval_seconds=disk_interval_seconds)
         self.tags = Tags(self.soap, self.session, credentials, self.inventory, log, interval_seconds=tag_interval_seconds)
         self.devices = Devices(self.soap, self.session, self.inventory, log)
+        self.assignable = Assignable(self.soap, self.session, self.inventory, log)
         self.scheduled = Scheduled(self.soap, self.session, log)
         self.belongings = Reading(BELONGINGS, belongings_of, self.soap, self.session, self.inventory, log)
         self.hands = Hands(self.soap, self.session)
@@ -96,6 +98,7 @@ class VCenter:
                     self.disks.run,
                     self.tags.run,
                     self.devices.run,
+                    self.assignable.run,
                     self.scheduled.run,
                     self.belongings.run,
                 ):

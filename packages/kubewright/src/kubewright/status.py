@@ -79,9 +79,10 @@ class StatusWriter:
 
 
 def without_nulls(value: dict[str, Any], encoded: bytes) -> dict[str, Any]:
-    """The value without nulls; most statuses have none, and a look at the bytes tells."""
-    stripped: dict[str, Any] = plain(value) if b"null" in encoded else value
-    return stripped
+    """The value without nulls; most statuses have none below their own fields, and a look at the bytes tells."""
+    flat = {name: field for name, field in value.items() if field is not None}
+    deeper: dict[str, Any] = flat if encoded.count(b":null") == len(value) - len(flat) else plain(flat)
+    return deeper
 
 
 def was_answered(seen: Resource[Any, Any]) -> bool:

@@ -1,0 +1,75 @@
+"""The label on the chosen Node, the rights for it, and what becomes of it when labelling is switched off."""
+
+from __future__ import annotations
+
+import pytest
+
+from kubewright import Key
+from kubewright.builtin import Event, Node
+from kubewright.errors import Forbidden
+from kubewright.rbac import manager_rules
+from kubewright.testing import eventually
+from vsphere_operators.kinds.gpuinfo import (
+    GPUInfo,
+)
+from vsphere_operators.labelling import FINALIZER, label_of, labels_of
+
+from .nodestage import NodeStage, choosing, three_nodes
+
+
+async def test_the_chosen_node_carries_a_label_while_it_is_the_answer() -> None:
+    stage = NodeStage()
+    three_nodes(stage)
+    stage.create(GPUInfo, "plain", desAccTime=1, gpuRequired=False)
+    label = label_of(Key("default", "plain"))
+
+    async def labelled() -> list[str]:
+        return [node.metadata.name for node in await stage.client.list(Node) if node.metadata.labels.get(label) == "true"]
+
+    async def only(*names: str) -> bool:
+        return await labelled() == list(names)
+
+    async with choosing(stage, labels=True) as controller:
+        await eventually(lambda: only("node-1"))
+        rules = manager_rules([controller])
+        assert next(rule for rule in rules if rule["resources"] == ["nodes"])["verbs"] == ["list", "patch", "watch"]
+        await stage.patch_node(1, {"spec": {"unschedulable": True}})
+        await eventually(lambda: only("node-2"))
+        await stage.client.delete(GPUInfo, Key("default", "plain"))
+        await eventually(only)
+
+
+@pytest.mark.looptime
+async def test_what_labelling_left_is_taken_off_or_told() -> None:
+    stage = NodeStage()
+    three_nodes(stage)
+    stage.create(GPUInfo, "plain", desAccTime=1, gpuRequired=False)
+    async with choosing(stage, labels=True):
+        await eventually(lambda: left(stage), within=5)
+    stage.api.fail_next("PATCH", Node.definition.path("", "node-1"), Forbidden("no"), times=1)
+    async with choosing(stage):
+        await eventually(lambda: told_of(stage, "node-1", "LabelLeft"), within=5)
+        assert (await stage.get(GPUInfo, "plain")).metadata.finalizers == []
+        await eventually(lambda: gone(stage), within=60)
+
+
+async def left(stage: NodeStage) -> bool:
+    labelled = [node for node in await stage.client.list(Node) if labels_of(node)]
+    return bool(labelled) and (await stage.get(GPUInfo, "plain")).metadata.finalizers == [FINALIZER]
+
+
+async def gone(stage: NodeStage) -> bool:
+    return not any(labels_of(node) for node in await stage.client.list(Node))
+
+
+async def told_of(stage: NodeStage, name: str, reason: str) -> bool:
+    return any(each.involvedObject.name == name and each.reason == reason for each in await stage.client.list(Event))
+
+
+async def test_without_labels_nodes_are_only_read() -> None:
+    stage = NodeStage()
+    stage.load()
+    async with choosing(stage) as controller:
+        rules = manager_rules([controller])
+        assert next(rule for rule in rules if rule["resources"] == ["nodes"])["verbs"] == ["list", "watch"]
+        assert not any("patch" in rule["verbs"] for rule in rules if rule["resources"] == ["gpuinfoes"])

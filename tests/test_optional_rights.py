@@ -1,0 +1,56 @@
+"""config/optional has exactly the rights that the code declares beyond the generated role: no more, and for nobody else."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kinds.nodestage import NodeStage, choosing
+from kubewright.rbac import manager_rules
+from vsphere_operators.almanac import RIGHT
+from vsphere_operators.almanac import ROLE as CALENDAR_ROLE
+from vsphere_operators.labelling import ROLE as LABEL_ROLE
+
+ROOT = Path(__file__).parents[1]
+NAMESPACE = "vsphere-operators-system"
+
+
+def documents(file: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((ROOT / file).read_text()))
+
+
+def rights(rules: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
+    return {each for rule in rules for each in product(rule["apiGroups"], rule["resources"], rule["verbs"])}
+
+
+async def declared(*, labels: bool) -> set[tuple[str, str, str]]:
+    stage = NodeStage()
+    stage.load()
+    async with choosing(stage, labels=labels) as controller:
+        return rights(manager_rules([controller]))
+
+
+async def test_the_role_for_labels_is_what_labelling_declares_beyond_the_rest() -> None:
+    role, _ = documents(LABEL_ROLE)
+    assert rights(role["rules"]) == await declared(labels=True) - await declared(labels=False)
+
+
+def test_the_role_for_the_calendar_is_what_reading_it_takes() -> None:
+    role, _ = documents(CALENDAR_ROLE)
+    about = RIGHT.kind.definition
+    assert rights(role["rules"]) == {(about.group, about.plural, verb) for verb in RIGHT.verbs}
+
+
+@pytest.mark.parametrize(("file", "kind"), [(LABEL_ROLE, "ClusterRole"), (CALENDAR_ROLE, "Role")])
+def test_each_is_bound_to_the_manager_alone(file: str, kind: str) -> None:
+    role, binding = documents(file)
+    (generated,) = documents("config/rbac/role_binding.yaml")
+    assert role["kind"] == kind
+    assert binding["kind"] == f"{kind}Binding"
+    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (kind, role["metadata"]["name"])
+    assert binding["subjects"] == generated["subjects"]
+    assert role["metadata"].get("namespace") == binding["metadata"].get("namespace") == (NAMESPACE if kind == "Role" else None)

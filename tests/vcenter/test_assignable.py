@@ -1,0 +1,94 @@
+"""Assignable hardware: what bindings and lists mean, and which hosts are read when."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import pytest
+
+from kubewright.testing import eventually
+from simulator import VCenter as Simulator
+from vsphere_operators.vcenter.assignable import Assignable, device_of
+from vsphere_operators.vcenter.inventory import Change, Inventory
+from vsphere_operators.vcenter.model import AssignableDevice, AssignableHardware, Assigned, GraphicsDevice, Host
+from vsphere_operators.vcenter.properties import assigned
+from vsphere_operators.vcenter.rhythm import Rhythm
+from vsphere_operators.vcenter.updates import Ref, Value
+from vsphere_operators.vcenter.vcenter import VCenter
+
+from .rig import Tally, account, address_of_simulator
+
+A100 = "NVIDIA A100-PCIE-40GB"
+HARDWARE = AssignableHardware((AssignableDevice("A100"),))
+
+
+def test_who_has_which_device() -> None:
+    vm = Ref("VirtualMachine", "vm-7")
+    known: Value = {"instanceId": "pcie:0000:3B:00.0", "vm": vm}
+    silent: Value = {"instanceId": "group-1", "vm": vm}
+    assert assigned((known, silent)) == (Assigned("vm-7", ""), Assigned("vm-7", "0000:3b:00.0"))
+    assert assigned(known) == (Assigned("vm-7", "0000:3b:00.0"),)
+
+
+def test_a_device_of_the_list() -> None:
+    info = SimpleNamespace(name="0000:3B:00.0", deviceName="A100", vendorName="NVIDIA", customLabel=None)
+    assert device_of(info) == AssignableDevice("A100", "NVIDIA", "", "0000:3b:00.0")
+    assert device_of(SimpleNamespace(name="a", deviceName="", vendorName="", customLabel="fast")) == AssignableDevice("a", "", "fast", "")
+
+
+async def test_the_real_calls_follow_vms_that_are_switched_on_and_off(pytestconfig: pytest.Config, tmp_path: Path) -> None:
+    flags = ("--clusters=1", "--hosts=1", "--vms=1", "--gpu-vm=DC0_C0_RP0_VM0=dynamic")
+    simulator = await Simulator(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path, *flags).start()
+    vcenter = VCenter("vc", address_of_simulator(simulator), account(simulator), Mock(), Tally())
+    # In place of 5 s between two looks.
+    vcenter.assignable.rhythm = Rhythm(300.0, settle_seconds=0.05, pause_seconds=0.1)
+    life = asyncio.create_task(vcenter.run())
+    try:
+        await simulator.host_gpus("DC0_C0_H0", 2, "direct")
+        await eventually(lambda: vcenter.loaded)
+        host, vm = vcenter.inventory.host("DC0_C0_H0").ref, vcenter.inventory.machine("DC0_C0_RP0_VM0").ref
+        devices = tuple(AssignableDevice(A100, "NVIDIA Corporation", "", f"0000:{number}:00.0") for number in ("3b", "3c"))
+        await eventually(lambda: vcenter.assignable.of(host) == AssignableHardware(devices))
+        assert vcenter.inventory.hosts[host].assigned == (Assigned(vm, "0000:3b:00.0"),)
+        await simulator.power("DC0_C0_RP0_VM0", on=False)
+        await eventually(lambda: vcenter.inventory.hosts[host].assigned == ())
+        await simulator.power("DC0_C0_RP0_VM0", on=True)
+        await eventually(lambda: len(vcenter.inventory.hosts[host].assigned) == 1)
+        await simulator.host_gpus("DC0_C0_H0", 1, "direct")
+        await eventually(lambda: vcenter.assignable.of(host) == AssignableHardware(devices[:1]))
+    finally:
+        await ended(life)
+        await simulator.stop()
+
+
+async def ended(life: asyncio.Task[None]) -> None:
+    life.cancel()
+    with suppress(asyncio.CancelledError):
+        await life
+
+
+async def test_a_host_is_read_when_it_is_asked_about_and_when_its_graphics_change() -> None:
+    inventory, host = Inventory("vc"), Host(ref="host-1")
+    inventory.hosts["host-1"] = host
+    assignable, heard = Assignable(Mock(), Mock(), inventory, Mock()), list[str]()
+    assignable.listeners.append(heard.append)
+    other = Host(ref="host-1", graphics=(GraphicsDevice("A100"),))
+    assignable.heard(Change(host, other))
+    assert assignable.due == set()
+    assert assignable.of("host-1") == AssignableHardware()
+    assert (assignable.due, assignable.rhythm.asked.is_set()) == ({"host-1"}, True)
+    assignable.due.clear()
+    for hardware in (AssignableHardware(), HARDWARE, HARDWARE):
+        assignable.learn("host-1", hardware)
+    assignable.learn("host-2", HARDWARE)
+    assert (assignable.of("host-1"), heard) == (HARDWARE, ["host-1"])
+    assignable.heard(Change(host, host))
+    assert assignable.due == set()
+    assignable.heard(Change(host, other))
+    assert assignable.due == {"host-1"}
+    assignable.heard(Change(other, None))
+    assert (assignable.due, assignable.asked, assignable.known) == (set(), set(), {})

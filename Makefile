@@ -8,7 +8,7 @@ TESTS ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup testenv test test-vcsim check format manifests verify install uninstall run manager bench bench-vcenter lock clean
+.PHONY: help setup testenv test crash-sweep test-vcsim check format manifests verify install uninstall run manager bench bench-vcenter lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ testenv: $(VENV)/ready ## Find or build etcd, kube-apiserver, kubectl and vcsim 
 
 test: testenv ## Run all tests, those on the real API server too; one of them: make test TESTS=path
 	$(BIN)/python -m pytest $(TESTS) $(ARGS)
+
+crash-sweep: testenv ## Kill the manager at every call of a VmGroup's life, in three ways each; about half an hour
+	cd tests && ../$(BIN)/python -m real.crashsweep $(ARGS)
 
 test-vcsim: ## Vet and test the simulated vCenter itself; needs go
 	cd testenv/vcsim && test -z "$$(gofmt -l .)" && go vet ./... && go test ./...

@@ -85,7 +85,8 @@ class HttpProxy:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
         session = aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0), auto_decompress=False)
         self.session = await self.exit.enter_async_context(session)
-        runner = web.ServerRunner(web.Server(self.serve, handler_cancellation=True), shutdown_timeout=0.0)
+        self.server = web.Server(self.serve, handler_cancellation=True)
+        runner = web.ServerRunner(self.server, shutdown_timeout=0.0)
         await runner.setup()
         self.exit.push_async_callback(runner.cleanup)
         site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=self.serving_tls())
@@ -110,6 +111,11 @@ class HttpProxy:
     def url(self) -> str:
         """Where the proxy listens."""
         return f"https://127.0.0.1:{self.port}"
+
+    @property
+    def connections(self) -> int:
+        """How many clients' connections are open now."""
+        return len(self.server.connections)
 
     def kubeconfig(self, path: Path, token: str = "", server: str = "") -> Path:
         """Write a kubeconfig that leads here: as administrator, or with a token as its owner. `server` for a TcpProxy before this one.

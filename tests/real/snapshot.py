@@ -1,0 +1,61 @@
+"""All VMs of a simulated vCenter and the clones under way, as they were at one instant, and the most there ever were."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from simulator import VCenter
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A VM, or a clone under way."""
+
+    ref: str
+    name: str
+    folder: str
+    """Inventory path."""
+    power: str
+    instance_uuid: str
+    cpus: int
+    memory_mb: int
+    marks: Mapping[str, str]
+    """What stands in extraConfig under our prefix."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One instant."""
+
+    vms: tuple[Machine, ...]
+    clones: tuple[Machine, ...]
+    most_of: Mapping[str, int]
+    """By the uid in the mark: VMs and clones under way at once, wherever they are, since the last reset."""
+
+    @property
+    def marked(self) -> tuple[Machine, ...]:
+        """The VMs with a mark, whosever it is."""
+        return tuple(each for each in self.vms if each.marks)
+
+
+async def snapshot(vcenter: VCenter) -> Snapshot:
+    """Now."""
+    told = await vcenter.truth()
+    owners = {uid: int(each["peak"]) for uid, each in told["owners"].items()}
+    return Snapshot(tuple(map(machine_of, told["vms"])), tuple(map(machine_of, told["clones"])), owners)
+
+
+def machine_of(told: Mapping[str, Any]) -> Machine:
+    """A VM as the simulator tells it."""
+    return Machine(
+        ref=told["ref"],
+        name=told["name"],
+        folder=told["folder"],
+        power=told.get("power", ""),
+        instance_uuid=told["instanceUuid"],
+        cpus=told["cpus"],
+        memory_mb=told["memoryMB"],
+        marks=told["marks"],
+    )

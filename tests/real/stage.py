@@ -1,0 +1,108 @@
+"""Where a life is played: a simulated vCenter, proxies before it and before the API server, and a manager that goes through both."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kubewright.testing.controlplane import ControlPlane
+from simulator import VCenter
+
+from .crashing import Call, Point, Reaper, api_proxy, vcenter_proxy
+from .groups import TEMPLATE
+from .life import OTHER_TEMPLATE, Life
+from .managing import EVERYWHERE, SERVICE_ACCOUNT, SYSTEM, ManagerProcess
+from .vsphere import credentials_in
+
+CLONE_SECONDS = 0.1
+# Longer than the next manager needs to start, and than the 10 s after which it may take a clone for lost: it must see this one run.
+LONG_CLONE_SECONDS = 15.0
+# The clones of a life before a person makes one, too.
+CLONES_BEFORE_THE_COPY = 3
+VCENTER_FLAGS = ("--clusters=1", "--hosts=1", "--vms=1", f"--template={TEMPLATE},{OTHER_TEMPLATE}", "--folder=vm-operator")
+
+
+@dataclass(frozen=True)
+class Result:
+    """How one life went."""
+
+    point: Point | None
+    calls: tuple[Call, ...]
+    reached: bool
+    failure: str = ""
+    seconds: float = 0.0
+
+
+@asynccontextmanager
+async def simulated(binary: Path, folder: Path, *flags: str) -> AsyncIterator[VCenter]:
+    """A vCenter with what VmGroups need."""
+    vcenter = VCenter(binary, folder, *VCENTER_FLAGS, *flags)
+    try:
+        yield await vcenter.start()
+    finally:
+        await vcenter.stop()
+
+
+@asynccontextmanager
+async def watched(
+    plane: ControlPlane, vcenter: VCenter, namespaces: str, folder: Path, *flags: str
+) -> AsyncIterator[tuple[ManagerProcess, Reaper]]:
+    """A manager of these namespaces, all of whose calls the reaper sees."""
+    await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+    token = plane.service_account_token(SYSTEM, SERVICE_ACCOUNT)
+
+    async def kill() -> None:
+        await manager.kill()
+
+    async def start() -> None:
+        manager.start()
+
+    reaper = Reaper(kill, start)
+    async with AsyncExitStack() as stack:
+        api = await stack.enter_async_context(api_proxy(plane, reaper))
+        sdk = await stack.enter_async_context(vcenter_proxy(vcenter, reaper))
+        (folder / "ca.crt").write_bytes(sdk.authority.certificate)
+        given = (
+            f"--kubeconfig={api.kubeconfig(folder / 'kubeconfig', token)}",
+            f"--vcenter-credentials={credentials_in(folder / 'vc-creds', vcenter, GOVMOMI_URL=f'{sdk.url}/sdk')}",
+            f"--vcenter-ca-file={folder / 'ca.crt'}",
+            "--zap-log-level=debug",
+            *([f"--watch-namespaces={namespaces}"] if namespaces else []),
+        )
+        manager = ManagerProcess(folder / "manager.log", *given, *EVERYWHERE, *flags)
+        manager.start()
+        stack.push_async_callback(manager.kill)
+        yield manager, reaper
+
+
+async def pace_clones(vcenter: VCenter, point: Point | None, seconds: float) -> None:
+    """Let clones take this long, but the one at which the manager dies much longer, so that it is under way when the next one comes."""
+    await vcenter.clear_rules()
+    if point and point.sort == "CloneVM_Task" and point.mode != "before":
+        if before := point.number - 1 + (point.number > CLONES_BEFORE_THE_COPY):
+            await vcenter.fail("CloneVM_Task", count=before, where="task", delay_seconds=seconds)
+        await vcenter.fail("CloneVM_Task", count=1, where="task", delay_seconds=LONG_CLONE_SECONDS)
+    await vcenter.delay("CloneVM_Task", seconds)
+
+
+async def lived(plane: ControlPlane, vcenter: VCenter, folder: Path, point: Point | None, clone_seconds: float = CLONE_SECONDS) -> Result:
+    """One life in a namespace of its own, with the manager killed at the point."""
+    await pace_clones(vcenter, point, clone_seconds)
+    namespace = f"crash-{uuid.uuid4().hex[:8]}"
+    plane.create_namespace(namespace)
+    loop = asyncio.get_running_loop()
+    began, failure = loop.time(), ""
+    try:
+        async with watched(plane, vcenter, namespace, folder) as (_, reaper):
+            reaper.point = point
+            try:
+                await Life(plane, vcenter, namespace, reaper).play()
+            except AssertionError as broken:
+                failure = str(broken)
+    finally:
+        plane.remove_namespace(namespace)
+    return Result(point, tuple(reaper.calls), reaper.reached is not None, failure, loop.time() - began)

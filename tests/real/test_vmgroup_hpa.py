@@ -1,0 +1,76 @@
+"""A HorizontalPodAutoscaler on a VmGroup, with the real controller: it can read and write the scale."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubewright.testing import eventually
+from kubewright.testing.assets import find
+from kubewright.testing.controlplane import ControlPlane
+
+from .groups import API, Groups
+from .managing import SYSTEM
+from .stage import simulated, watched
+
+AUTOSCALER = {
+    "apiVersion": "autoscaling/v2",
+    "kind": "HorizontalPodAutoscaler",
+    "metadata": {"name": "web"},
+    "spec": {
+        "scaleTargetRef": {"apiVersion": API, "kind": "VmGroup", "name": "web"},
+        "minReplicas": 2,
+        "maxReplicas": 4,
+        "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def scaling(pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
+    """A control plane with the controller of autoscalers."""
+    folder, names = pytestconfig.rootpath / ".testenv" / "bin", ("etcd", "kube-apiserver", "kubectl", "kube-controller-manager")
+    plane = ControlPlane(find(names, folders=[folder]), controllers=["horizontal-pod-autoscaler-controller"])
+    plane.start_sync()
+    plane.create_namespace(SYSTEM)
+    for part in ("crd", "rbac"):
+        plane.kubectl("apply", "-k", str(pytestconfig.rootpath / "config" / part))
+    plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    yield plane
+    plane.stop_sync()
+
+
+async def test_an_autoscaler_is_able_to_scale_and_never_misses_the_selector(
+    pytestconfig: pytest.Config, scaling: ControlPlane, tmp_path: Path
+) -> None:
+    groups = Groups(scaling, "default")
+    path = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
+
+    async def conditions() -> dict[str, Any]:
+        status = (await groups.call("GET", f"{path}/web")).get("status", {})
+        return {each["type"]: each for each in status.get("conditions", [])}
+
+    async def scaled() -> bool:
+        found = await conditions()
+        return bool(found["AbleToScale"]["status"] == "True" and (await groups.get("web"))["spec"]["replicas"] == 2)
+
+    async with (
+        simulated(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim") as vcenter,
+        watched(scaling, vcenter, "default", tmp_path / "manager"),
+    ):
+        await groups.create("web", replicas=1)
+        await groups.becomes("web", "RUNNING")
+        await groups.call("POST", path, AUTOSCALER)
+        # One is below minReplicas, so it has to scale even without any metric.
+        await eventually(scaled, within=60)
+        status = await groups.becomes("web", "RUNNING", where=lambda status: status["currentReplicas"] == 2)
+        assert status["selector"]
+        told = [*(await conditions()).values()]
+        events = await asyncio.to_thread(scaling.kubectl, "get", "events", "-o", "yaml")
+        assert "InvalidSelector" not in [each["reason"] for each in told]
+        assert "selector is required" not in f"{told}{events}"
+        assert "missing a selector" not in f"{told}{events}"

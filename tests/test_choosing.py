@@ -1,4 +1,4 @@
-"""The choice against a brute-force computation that shares no line with it, over generated clusters."""
+"""The choice among given facts against a brute-force computation that shares no line with it; whole clusters are in test_clusters.py."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def answer_among(suitable: list[NodeFacts], present: str) -> str | None:
 SEEN: Counter[str] = Counter()
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases())
 def check_against_brute_force(case: Case) -> None:
     ranking = ranked(*case.nodes)
@@ -176,7 +176,7 @@ def check_against_brute_force(case: Case) -> None:
     SEEN.update(refused.keys())
 
 
-def test_500_generated_clusters_agree_with_brute_force_and_exercise_every_refusal() -> None:
+def test_generated_rankings_agree_with_brute_force_and_exercise_every_refusal() -> None:
     SEEN.clear()
     check_against_brute_force()
     assert set(SEEN) == {reason.value for reason in Refusal}

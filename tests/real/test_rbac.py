@@ -46,7 +46,7 @@ async def test_the_generated_role_is_enough_and_everything_is_done_under_it(
     } | ({("create", "leases", "")} & what)
 
 
-FOLLOWED = ("mycustomresources", "pods", "hostinfoes", "vminfoes", "fcdinfoes", "gpuinfoes", "nodes", "persistentvolumes")
+FOLLOWED = ("mycustomresources", "pods", "hostinfoes", "vminfoes", "fcdinfoes", "gpuinfoes", "vmgroups", "nodes", "persistentvolumes")
 
 
 def events(plane: ControlPlane, namespace: str) -> list[str]:

@@ -10,16 +10,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
-from pyVmomi import vim, vmodl
+from pyVmomi import vim
 
 from .faults import NotFound, Rejected
 from .properties import many, text
+from .reading import retrieved
 from .session import Session
 from .transport import Soap
-from .updates import Ref, Value, decode_objects
-from .watch import on, properties_of, reference
+from .updates import Ref, Value
 
-Query = vmodl.query.PropertyCollector
 LINKED = "createNewChildDiskBacking"
 BELONGINGS = ("config.extraConfig", "config.hardware.device")
 
@@ -131,16 +130,7 @@ class Hands:
 
     async def read(self, kind: str, ref: str, paths: list[str]) -> dict[str, Value]:
         """Some properties of one object, from vCenter itself and not from memory."""
-        spec = Query.FilterSpec(
-            objectSet=[on(reference(kind, ref))], propSet=[properties_of(kind, paths)], reportMissingObjectsInResults=True
-        )
-
-        async def call() -> Any:
-            content = await self.soap.content()
-            body = self.soap.envelope(content.propertyCollector, "RetrievePropertiesEx", [spec], Query.RetrieveOptions())
-            return decode_objects(await self.soap.post(body, method="RetrievePropertiesEx"))
-
-        updates = (await self.session.call(call)).updates
+        updates = await retrieved(self.soap, self.session, kind, [ref], paths)
         if not updates:
             raise NotFound(f"{kind} {ref} is gone", fault="ManagedObjectNotFound")
         if missing := updates[0].missing:

@@ -2,12 +2,14 @@
 
 Who asks?  `of` does, the first time: what is not known is read soon, in one call for all that are wanted, and the listeners hear of it.
 And when it changes?  `config.changeVersion` is in the inventory and moves with every change of a VM's configuration: read again then.
+And what vCenter does not show, since the account may not see it, or the VM has no configuration that could be read?  Such a VM is in
+    `hidden`: what it has, nobody can tell. It is asked for again every minute.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Generic, NoReturn, TypeVar
 
 from pyVmomi import vmodl
 
@@ -17,12 +19,13 @@ from .model import Machine
 from .rhythm import Rhythm
 from .session import Session
 from .transport import Log, Soap
-from .updates import ObjectUpdate, Value, decode_objects
+from .updates import Objects, ObjectUpdate, Value, decode_objects
 from .watch import on, properties_of, reference
 
 Query = vmodl.query.PropertyCollector
 # A look without anybody who asks costs nothing; this is how long who could not be read waits at the most.
 INTERVAL_SECONDS, SETTLE_SECONDS, PAUSE_SECONDS = 15.0, 0.05, 0.25
+HIDDEN_SECONDS = 60.0
 AT_ONCE = 100
 Listener = Callable[[str], None]
 Found = TypeVar("Found")
@@ -45,6 +48,9 @@ class Reading(Generic[Found]):
         self.paths, self.decode, self.soap, self.session, self.inventory, self.log = list(paths), decode, soap, session, inventory, log
         self.rhythm = rhythm or Rhythm(INTERVAL_SECONDS, settle_seconds=SETTLE_SECONDS, pause_seconds=PAUSE_SECONDS)
         self.known: dict[str, Found] = {}
+        self.hidden: set[str] = set()
+        """Those of whom vCenter does not show all."""
+        self.asked_hidden_at = self.rhythm.clock()
         self.wanted: set[str] = set()
         """Those to read with the next look."""
         self.listeners: list[Listener] = []
@@ -73,11 +79,15 @@ class Reading(Generic[Found]):
         if isinstance(old, Machine) and old.ref in self.known:
             if not isinstance(new, Machine):
                 self.known.pop(old.ref)
+                self.hidden.discard(old.ref)
             elif old.config_version != new.config_version:
                 self.want(old.ref)
 
     async def look(self) -> None:
         """Read those that are wanted; a failure is told, and they stay wanted."""
+        if self.hidden and self.rhythm.clock() - self.asked_hidden_at >= HIDDEN_SECONDS:
+            self.asked_hidden_at = self.rhythm.clock()
+            self.wanted |= self.hidden
         wanted, self.wanted = [ref for ref in self.wanted if ref in self.inventory.machines], set()
         try:
             with self.rhythm.looking():
@@ -88,32 +98,38 @@ class Reading(Generic[Found]):
             self.log.debug("properties of VMs cannot be read, trying again", properties=self.paths, error=error)
         except VCenterError as error:
             # vCenter answers, and says no. Without this nobody who waits for one of them would ever get an answer.
-            words = "vCenter does not show properties of some VMs; they count as empty"
-            self.log.warning(words, properties=self.paths, error=error, vms=len(wanted))
+            if not self.hidden.issuperset(wanted):
+                self.log.warning("vCenter does not show properties of some VMs", properties=self.paths, error=error, vms=len(wanted))
             self.learn([ObjectUpdate("modify", "VirtualMachine", ref) for ref in wanted if ref not in self.known])
         finally:
             # Those that the answer left out, or that an error of ours cut off.
             self.wanted |= {ref for ref in wanted if ref not in self.known and ref in self.inventory.machines}
 
     async def read(self, refs: list[str]) -> list[ObjectUpdate]:
-        """One call for some VMs; what is gone meanwhile is left out."""
-        objects = [on(reference("VirtualMachine", ref)) for ref in refs]
-        spec = Query.FilterSpec(
-            objectSet=objects, propSet=[properties_of("VirtualMachine", self.paths)], reportMissingObjectsInResults=True
-        )
-
-        async def call() -> Any:
-            content = await self.soap.content()
-            body = self.soap.envelope(content.propertyCollector, "RetrievePropertiesEx", [spec], Query.RetrieveOptions())
-            return decode_objects(await self.soap.post(body, method="RetrievePropertiesEx"))
-
-        return list((await self.session.call(call)).updates)
+        """One call for some VMs."""
+        return await retrieved(self.soap, self.session, "VirtualMachine", refs, self.paths)
 
     def learn(self, updates: list[ObjectUpdate]) -> None:
         """Take what was read, and tell of whom it differs."""
         for update in updates:
-            found = self.decode(update.changes)
-            if update.ref in self.inventory.machines and self.known.get(update.ref) != found:
-                self.known[update.ref] = found
-                for listener in self.listeners:
-                    listener(update.ref)
+            found, shown = self.decode(update.changes), all(path in update.changes for path in self.paths)
+            same = self.known.get(update.ref) == found and shown == (update.ref not in self.hidden)
+            if update.ref not in self.inventory.machines or same:
+                continue
+            self.known[update.ref] = found
+            (self.hidden.discard if shown else self.hidden.add)(update.ref)
+            for listener in self.listeners:
+                listener(update.ref)
+
+
+async def retrieved(soap: Soap, session: Session, kind: str, refs: Sequence[str], paths: Sequence[str]) -> list[ObjectUpdate]:
+    """Properties of objects of one type as vCenter has them now, in one call; what is gone is left out."""
+    objects = [on(reference(kind, ref)) for ref in refs]
+    spec = Query.FilterSpec(objectSet=objects, propSet=[properties_of(kind, paths)], reportMissingObjectsInResults=True)
+
+    async def call() -> Objects:
+        content = await soap.content()
+        body = soap.envelope(content.propertyCollector, "RetrievePropertiesEx", [spec], Query.RetrieveOptions())
+        return decode_objects(await soap.post(body, method="RetrievePropertiesEx"))
+
+    return (await session.call(call)).updates

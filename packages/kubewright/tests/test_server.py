@@ -14,9 +14,11 @@ import pytest
 from cryptography import x509
 
 from kubewright import server as module
+from kubewright.address import Address, address_of
 from kubewright.errors import ConfigError
 from kubewright.metrics import Metrics
-from kubewright.server import Address, Reviews, Server, Verdict, address_of, self_signed_pem
+from kubewright.server import Reviews, Server, Verdict
+from kubewright.tls import self_signed_pem
 
 
 class Doorman:

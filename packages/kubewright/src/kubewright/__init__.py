@@ -12,6 +12,7 @@
   `outcome`, decides queue, condition, event (`recorder`), metric (`metrics`) and log line (`log`) in one switch.
 - `status` writes what changed, once, or nothing. The answer enters the cache, so the next read sees it and its echo wakes nobody.
 - The `manager` runs it all in one process; `leader` makes sure that only one of several acts; `server` has /metrics, /healthz, /readyz.
+- `webhook` answers the API server in the middle of somebody's request, before anything of this: defaults, checks, conversion.
 - `schema` and `crd` turn the same classes into CRDs, `rbac` turns what controllers declare into roles, `tool` writes them as files.
 """
 
@@ -20,19 +21,22 @@ from __future__ import annotations
 from .cache import Cache
 from .client import Client
 from .controller import Controller, Done, controller
-from .errors import KubewrightError, NotYet, Retry, Terminal
+from .errors import KubewrightError, NotYet, Refused, Retry, Terminal
 from .kind import Column, Object, Resource, Scale, Spec, Status, kind
 from .manager import Manager, Options
 from .meta import Condition, Key, ObjectMeta, OwnerReference
 from .schema import Doc, EmbeddedResource, Int32, Int64, IntOrString, ListType, PreserveUnknown, Rule, Schema
 from .source import Stream, any_change, created_or_deleted, spec_changed
+from .webhook import Admission, Conversion, Webhook
 
 __all__ = [
+    "Admission",
     "Cache",
     "Client",
     "Column",
     "Condition",
     "Controller",
+    "Conversion",
     "Doc",
     "Done",
     "EmbeddedResource",
@@ -49,6 +53,7 @@ __all__ = [
     "Options",
     "OwnerReference",
     "PreserveUnknown",
+    "Refused",
     "Resource",
     "Retry",
     "Rule",
@@ -58,6 +63,7 @@ __all__ = [
     "Status",
     "Stream",
     "Terminal",
+    "Webhook",
     "any_change",
     "controller",
     "created_or_deleted",

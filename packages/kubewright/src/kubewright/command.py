@@ -23,6 +23,7 @@ from .flags import Duration, FlagError, HelpWanted, flag, parse
 from .kubeconfig import load
 from .log import Log, LogOptions, configure
 from .manager import Manager, Options
+from .webhook.options import WebhookOptions
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,15 @@ class ManagerFlags:
     namespaces: str = flag(
         "watch-namespaces", "", "Namespaces to watch, separated by commas; all of them by default.", env="WATCH_NAMESPACE"
     )
+    webhook_port: int = flag("webhook-port", 9443, "Where webhooks are served, if there are any.")
+    webhook_certificates: str = flag(
+        "webhook-cert-dir",
+        "",
+        "Directory with tls.crt and tls.key for webhooks; without it a CA is made, kept in a Secret and put into every caBundle.",
+        aliases=("webhook-cert-path",),
+    )
+    webhook_service: str = flag("webhook-service", "", "Name of the Service before the webhooks; <name>-webhook-service by default.")
+    webhook_hosts: str = flag("webhook-hosts", "", "Further names and addresses for the webhooks' certificate, separated by commas.")
     stop_seconds: Duration = flag("graceful-shutdown-timeout", 30.0, "How long what is in work may take to end after a signal.")
     logs: LogOptions = field(default_factory=LogOptions)
 
@@ -64,9 +74,20 @@ class ManagerFlags:
             leader_election=self.leader_election,
             lease_name=self.lease_name,
             lease_namespace=self.lease_namespace,
-            namespaces=tuple(part.strip() for part in self.namespaces.split(",") if part.strip()),
+            namespaces=parts_of(self.namespaces),
             stop_seconds=self.stop_seconds,
+            webhooks=WebhookOptions(
+                port=self.webhook_port,
+                certificates=self.webhook_certificates,
+                service=self.webhook_service,
+                hosts=parts_of(self.webhook_hosts),
+            ),
         )
+
+
+def parts_of(text: str) -> tuple[str, ...]:
+    """What stands between commas."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 F = TypeVar("F", bound=ManagerFlags)

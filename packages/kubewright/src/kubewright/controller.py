@@ -40,6 +40,8 @@ class Right:
     kind: type[Object]
     verbs: tuple[str, ...]
     subresource: str = ""
+    names: tuple[str, ...] = ()
+    """Only these objects; all of the kind where there are none."""
 
 
 class Controller(Generic[T]):
@@ -97,9 +99,9 @@ class Controller(Generic[T]):
         """Look at all objects every so often."""
         self.wakes.append(OnTimer(seconds))
 
-    def needs(self, kind: type[Object], *verbs: str, subresource: str = "") -> None:
-        """Declare what the reconcile does through the client, for the generated role."""
-        self.rights.append(Right(kind, verbs, subresource))
+    def needs(self, kind: type[Object], *verbs: str, subresource: str = "", names: tuple[str, ...] = ()) -> None:
+        """Declare what the reconcile does through the client, for the generated role; `create` cannot be limited to names."""
+        self.rights.append(Right(kind, verbs, subresource, names))
 
     @property
     def name(self) -> str:

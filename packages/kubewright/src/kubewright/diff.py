@@ -1,7 +1,8 @@
-"""The smallest JSON merge patch that leads from one value to another."""
+"""From one JSON value to another: the smallest merge patch, a JSON patch, and what applying a merge patch gives."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 Json = dict[str, Any]
@@ -19,3 +20,52 @@ def merge_patch(old: Json, new: Json) -> Json:
         else:
             patch[name] = after
     return patch
+
+
+def merge(target: Any, patch: Any) -> Any:
+    """The target with a merge patch applied (RFC 7386)."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        else:
+            result[name] = merge(result.get(name), value)
+    return result
+
+
+def json_patch(old: Any, new: Any, path: str = "") -> Iterator[Json]:
+    """The operations (RFC 6902) that turn `old` into `new`, touching nothing that is the same in both."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        yield from dict_patch(old, new, path)
+    elif isinstance(old, list) and isinstance(new, list):
+        yield from list_patch(old, new, path)
+    elif type(old) is not type(new) or old != new:
+        yield {"op": "replace", "path": path, "value": new}
+
+
+def dict_patch(old: Json, new: Json, path: str) -> Iterator[Json]:
+    """What goes, what changes, what comes."""
+    for name in old.keys() - new.keys():
+        yield {"op": "remove", "path": f"{path}/{escaped(name)}"}
+    for name, value in new.items():
+        if name in old:
+            yield from json_patch(old[name], value, f"{path}/{escaped(name)}")
+        else:
+            yield {"op": "add", "path": f"{path}/{escaped(name)}", "value": value}
+
+
+def list_patch(old: list[Any], new: list[Any], path: str) -> Iterator[Json]:
+    """Item by item; what is too much goes from the end, so that the other indexes stay true."""
+    for index, (before, after) in enumerate(zip(old, new, strict=False)):
+        yield from json_patch(before, after, f"{path}/{index}")
+    for index in range(len(old) - 1, len(new) - 1, -1):
+        yield {"op": "remove", "path": f"{path}/{index}"}
+    for value in new[len(old) :]:
+        yield {"op": "add", "path": f"{path}/-", "value": value}
+
+
+def escaped(name: str) -> str:
+    """A name as one part of a JSON pointer."""
+    return name.replace("~", "~0").replace("/", "~1")

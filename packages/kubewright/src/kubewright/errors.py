@@ -28,7 +28,8 @@
     ├── LeaseLost               the lease went to somebody else: the process has to end
     ├── NotYet                  raised by a reconcile: nothing is known yet, the status stays as it is, again in `after` seconds
     ├── Retry                   raised by a reconcile: not now, again in `after` seconds
-    └── Terminal                raised by a reconcile: trying again is useless until something changes
+    ├── Terminal                raised by a reconcile: trying again is useless until something changes
+    └── Refused                 raised by a webhook: this object may not be stored, in words for whoever sent it
 
 Each keeps the words of whoever refused, with what looks like a credential cut out.
 """
@@ -237,6 +238,17 @@ class Terminal(KubewrightError):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class Refused(KubewrightError):
+    """Raise it in a webhook: the object is not stored, and whoever sent it reads these words.
+
+    With a `field` ("spec.size") it reads as the API server's own validation does (422); without one it is forbidden (403).
+    """
+
+    def __init__(self, message: str, *, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
 
 
 BY_CODE: dict[int, type[ApiError]] = {

@@ -1,9 +1,10 @@
 """The process: connections, caches, the lease, the controllers, the endpoints; started in order, stopped in reverse.
 
     reach the API server -> endpoints -> watches -> the lease -> each controller as soon as its caches are filled
-    a signal -> no new keys -> what is in work ends -> events written -> services closed -> lease released -> connections closed
+    a signal -> not ready, no new keys -> what is in work ends -> events written -> services closed -> lease released
+             -> webhooks answered no more -> connections closed
 
-A standby does all of the first line but the last step, so its caches are warm when the lease comes.
+A standby does all of the first line but the last step, so its caches are warm when the lease comes. It answers webhooks as the leader does.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ from .server import Server
 from .source import OnKind, OnOwned
 from .status import StatusWriter
 from .transport import Pool, Request, Transport
+from .webhook.declaration import Conversion, Webhook
+from .webhook.options import WebhookOptions
+from .webhook.service import Webhooks
 
 # A bookmark shows life once a minute and a dead watch is noticed after 70 s; beyond this, something is really wrong.
 OLDEST_WATCH_SECONDS = 100.0
@@ -72,11 +76,12 @@ class Options:
     lease_namespace: str = ""
     namespaces: tuple[str, ...] = ()
     stop_seconds: float = 30.0
+    webhooks: WebhookOptions = field(default_factory=WebhookOptions)
     identity: str = field(default_factory=identity_of_this_process)
 
 
 class Manager:
-    """Add controllers, then `await run()`."""
+    """Add controllers and webhooks, then `await run()`."""
 
     def __init__(self, connection: Connection, options: Options | None = None, *, transport: Pool | None = None) -> None:
         """`transport` takes the place of a real connection in tests."""
@@ -91,13 +96,18 @@ class Manager:
         self.cache = Cache(self.log)
         self.client = Client(self.transport, field_manager=self.options.name, wrote=self.cache.wrote)
         self.recorder = Recorder(self.client, self.metrics, self.log, component=self.options.name, instance=self.options.identity)
-        lease = Key(self.options.lease_namespace or connection.namespace, self.options.lease_name or f"{self.options.name}-leader")
-        aside = Client(self.aside, field_manager=self.options.name)
-        self.leader = Leader(aside, lease, self.options.identity, metrics=self.metrics, log=self.log)
-        self.reviewer = ApiReviewer(aside)
+        self.namespace = self.options.lease_namespace or connection.namespace
+        lease = Key(self.namespace, self.options.lease_name or f"{self.options.name}-leader")
+        self.client_aside = Client(self.aside, field_manager=self.options.name)
+        self.leader = Leader(self.client_aside, lease, self.options.identity, metrics=self.metrics, log=self.log)
+        self.reviewer = ApiReviewer(self.client_aside)
         self.on_loss: Callable[[], object] = lambda: None
         """Called when the lease is lost: from then on the process has to end, whatever still hangs."""
         self.controllers: list[Controller[Any]] = []
+        self.webhooks: list[Webhook[Any]] = []
+        self.conversions: list[Conversion[Any, Any]] = []
+        self.answering: Webhooks | None = None
+        """The webhooks while they are served."""
         self.services: list[Service] = []
         self.reflectors: dict[type[Object], list[Reflector[Any]]] = {}
 
@@ -105,11 +115,17 @@ class Manager:
         """Whether a write may leave at this moment: while the lease is certainly ours, or always where nobody else can have it."""
         return not self.options.leader_election or self.leader.is_leader_now()
 
-    def add(self, controller: Controller[Any]) -> None:
-        """Run this controller; one a kind, since two writers of one status would fight."""
-        if any(other.kind is controller.kind for other in self.controllers):
-            raise ConfigError(f"there are two controllers for {controller.kind.__name__}; one kind has one")
-        self.controllers.append(controller)
+    def add(self, part: Controller[Any] | Webhook[Any] | Conversion[Any, Any]) -> None:
+        """Run this; one controller a kind, since two writers of one status would fight."""
+        match part:
+            case Webhook():
+                self.webhooks.append(part)
+            case Conversion():
+                self.conversions.append(part)
+            case _:
+                if any(other.kind is part.kind for other in self.controllers):
+                    raise ConfigError(f"there are two controllers for {part.kind.__name__}; one kind has one")
+                self.controllers.append(part)
 
     def add_service(self, service: Service) -> None:
         """Run this beside the controllers, from before their start until after their end."""
@@ -118,6 +134,7 @@ class Manager:
     async def run(self, stop: asyncio.Event | None = None) -> None:
         """Run until `stop` is set or something essential fails; what fails here is raised after an orderly end."""
         stop = stop or asyncio.Event()
+        self.answering = self.webhook_side()
         server = self.server()
         engines: list[Engine[Any]] = []
         try:
@@ -125,6 +142,8 @@ class Manager:
             self.log.debug("reached the API server", server=self.server_address, version=version_in(version))
             engines = [self.engine(controller) for controller in self.controllers]
             await server.start()
+            if self.answering is not None:
+                await self.answering.start()
             async with asyncio.TaskGroup() as group:
                 lives = [group.create_task(work) for work in self.lives(engines)]
                 await stop.wait()
@@ -136,6 +155,8 @@ class Manager:
         finally:
             await asyncio.gather(*(engine.stop(0) for engine in engines))
             await self.leader.release()
+            if self.answering is not None:
+                await self.answering.stop()
             await server.stop()
             await self.transport.close()
             await self.aside.close()
@@ -144,12 +165,15 @@ class Manager:
         """Everything that runs until the end."""
         watches = [reflector.run() for reflectors in self.reflectors.values() for reflector in reflectors]
         others = [service.run() for service in self.services]
+        if self.answering is not None:
+            others.append(self.answering.run())
         return [*watches, *others, self.recorder.run(), self.measure_lag(), self.lead(engines)]
 
     async def wind_down(self, engines: list[Engine[Any]]) -> None:
         """No key half done: engines end first, while watches, services and the lease still live."""
         self.log.info("stopping: finishing what is in work", seconds=self.options.stop_seconds)
-        await asyncio.gather(*(engine.stop(self.options.stop_seconds * SHARE_OF_STOP_FOR_WORK) for engine in engines))
+        drain = [self.answering.drain()] if self.answering is not None else []
+        await asyncio.gather(*drain, *(engine.stop(self.options.stop_seconds * SHARE_OF_STOP_FOR_WORK) for engine in engines))
         with suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self.recorder.flush()
@@ -218,7 +242,23 @@ class Manager:
             reviewer=reviewer,
         )
         server.add_ready_check("watches", self.watch_problem)
+        if self.answering is not None:
+            server.add_ready_check("webhooks", self.answering.problem)
         return server
+
+    def webhook_side(self) -> Webhooks | None:
+        """What answers the API server, where there is anything to answer. Its writes need no lease: every replica serves."""
+        if not self.webhooks and not self.conversions:
+            return None
+        return Webhooks(
+            self.webhooks,
+            self.conversions,
+            self.options.webhooks,
+            name=self.options.name,
+            namespace=self.namespace,
+            client=self.client_aside,
+            metrics=self.metrics,
+        )
 
     def watch_problem(self) -> str | None:
         """What is wrong with the watches, all of it; None if nothing is."""

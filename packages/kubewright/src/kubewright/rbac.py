@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
-from .controller import Controller
+from .builtin import Event
+from .controller import Controller, Right
 from .kind import Kind
 from .source import OnKind, OnOwned
 
@@ -13,31 +14,41 @@ Rule = dict[str, Any]
 READ = ("list", "watch")
 
 
-def manager_rules(controllers: Iterable[Controller[Any]]) -> list[Rule]:
+class Declaring(Protocol):
+    """Whatever says which rights it needs beyond those that follow from what it is: a webhook, for one."""
+
+    rights: list[Right]
+
+
+def manager_rules(controllers: Iterable[Controller[Any]], others: Iterable[Declaring] = ()) -> list[Rule]:
     """The rules of the manager's ClusterRole: watch what is watched, patch statuses, write events, and what `needs` declares."""
-    wanted: dict[tuple[str, str], set[str]] = {("", "events"): {"create", "patch"}}
-
-    def grant(kind: Kind, verbs: Iterable[str], subresource: str = "") -> None:
-        resource = f"{kind.plural}/{subresource}" if subresource else kind.plural
-        wanted.setdefault((kind.group, resource), set()).update(verbs)
-
-    for controller in controllers:
-        own = controller.kind.definition
-        grant(own, READ)
-        grant(own, ("patch",), "status")
-        if controller.finalizer:
-            grant(own, ("patch",))
-        for wake in controller.wakes:
-            if isinstance(wake, OnKind | OnOwned):
-                grant(wake.kind.definition, READ)
-        for right in controller.rights:
-            grant(right.kind.definition, right.verbs, right.subresource)
-    return [rule([group], [resource], sorted(verbs)) for (group, resource), verbs in sorted(wanted.items())]
+    events = Right(Event, ("create", "patch"))
+    own = (right for controller in controllers for right in rights_of(controller))
+    return rules_of([events, *own, *(right for other in others for right in other.rights)])
 
 
-def rule(groups: list[str], resources: list[str], verbs: list[str]) -> Rule:
+def rights_of(controller: Controller[Any]) -> list[Right]:
+    """What a controller does because of what it declares."""
+    own = controller.kind
+    woken = [Right(wake.kind, READ) for wake in controller.wakes if isinstance(wake, OnKind | OnOwned)]
+    finalizing = [Right(own, ("patch",))] if controller.finalizer else []
+    return [Right(own, READ), Right(own, ("patch",), "status"), *finalizing, *woken, *controller.rights]
+
+
+def rules_of(rights: Iterable[Right]) -> list[Rule]:
+    """One rule for each resource and set of names, in the order of their names."""
+    wanted: dict[tuple[str, str, tuple[str, ...]], set[str]] = {}
+    for right in rights:
+        kind = right.kind.definition
+        resource = f"{kind.plural}/{right.subresource}" if right.subresource else kind.plural
+        wanted.setdefault((kind.group, resource, tuple(sorted(right.names))), set()).update(right.verbs)
+    return [rule([group], [resource], sorted(verbs), names) for (group, resource, names), verbs in sorted(wanted.items())]
+
+
+def rule(groups: list[str], resources: list[str], verbs: list[str], names: tuple[str, ...] = ()) -> Rule:
     """One policy rule."""
-    return {"apiGroups": groups, "resources": resources, "verbs": verbs}
+    limited = {"resourceNames": list(names)} if names else {}
+    return {"apiGroups": groups, "resources": resources} | limited | {"verbs": verbs}
 
 
 LEADER_RULES: list[Rule] = [

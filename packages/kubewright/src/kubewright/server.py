@@ -1,33 +1,28 @@
 """The inbound HTTP side: /metrics on one address, /healthz and /readyz with named checks on another.
 
 With `secure`, /metrics speaks TLS and answers only those whom a `Reviewer` lets in; the probes stay open, as kubelet needs them.
-Addresses are Go's: `:8080`, `127.0.0.1:0`, `[::1]:8443`; `0` or nothing switches an endpoint off.
+`0` or nothing as an address switches an endpoint off.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import hashlib
 import inspect
-import os
-import re
 import socket
 import ssl
-import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Literal, Protocol
 
 from aiohttp import web
 
+from .address import address_of, listen
 from .errors import ConfigError, cut
 from .log import Log
 from .metrics import Metrics
+from .tls import Certificate, CertificateFiles, self_signed_pem
 
 CHECK_SECONDS = 5.0
 REVIEW_SECONDS = 10.0
@@ -51,156 +46,6 @@ class Reviewer(Protocol):
     async def review(self, token: str, verb: str, path: str) -> Verdict:
         """Whether the bearer of the token may do `verb` to `path`."""
         ...
-
-
-@dataclass(frozen=True)
-class Address:
-    """Where to listen; without a host on every interface."""
-
-    host: str
-    port: int
-
-
-def address_of(text: str) -> Address | None:
-    """The meaning of an address in Go's syntax; None for `0` and for nothing: do not listen."""
-    if text in ("", "0"):
-        return None
-    found = re.fullmatch(r"(?:\[([0-9a-fA-F:.%\w]+)\]|([^:\[\]]*)):(\d{1,5})", text, re.ASCII)
-    if found is None or int(found[3]) > 65535:
-        raise ConfigError(f'"{text}" is no address to listen on: it has to be like :8080, 127.0.0.1:8080 or [::1]:8080, or 0 for none')
-    return Address(found[1] or found[2] or "", int(found[3]))
-
-
-async def listen(text: str, address: Address, purpose: str) -> socket.socket:
-    """A listening socket, or in plain words why there is none."""
-    try:
-        return await bound(address)
-    except OSError as error:
-        reasons = {
-            errno.EADDRINUSE: "another process, perhaps another manager, listens there already",
-            errno.EACCES: "ports below 1024 are for root; choose a higher one",
-            errno.EADDRNOTAVAIL: "this machine does not have that address",
-        }
-        why = reasons.get(error.errno or 0) or error.strerror or str(error)
-        raise ConfigError(
-            f'cannot listen on "{text}" for {purpose}: {why}. Choose another address, or 0 to do without {purpose}'
-        ) from error
-
-
-async def bound(address: Address) -> socket.socket:
-    """Bind one socket; for all interfaces one that takes IPv6 and IPv4 alike, where the machine has both."""
-    if not address.host:
-        try:
-            return socket.create_server(("", address.port), family=socket.AF_INET6, dualstack_ipv6=True)
-        except (ValueError, OSError) as error:
-            if isinstance(error, OSError) and error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
-                raise
-            return socket.create_server(("", address.port))
-    found = await asyncio.get_running_loop().getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    family, _, _, _, where = found[0]
-    return socket.create_server((str(where[0]), address.port), family=family)
-
-
-class Certificate:
-    """The TLS side: a pair from a directory, looked at again every 10 s, or a self-signed pair made in memory."""
-
-    def __init__(self, directory: Path | None, log: Log) -> None:
-        self.directory, self.log = directory, log
-        self.loaded = b""
-        self.current = fresh_context()
-        self.context = fresh_context()
-        # Handshakes start on `context` and go on with the newest pair; a context under load is never changed.
-        self.context.sni_callback = self.use_current
-
-    def use_current(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
-        """Let this handshake use the newest pair."""
-        connection.context = self.current
-
-    def load(self) -> None:
-        """Read the pair if it is new; the old one stays if the new one cannot be used, for example half written."""
-        if self.directory is None:
-            self.current = self.current if self.loaded else self_signed_context()
-            self.loaded = b"self-signed"
-            return
-        certificate, key = self.directory / "tls.crt", self.directory / "tls.key"
-        try:
-            content = certificate.read_bytes() + key.read_bytes()
-            if content != self.loaded:
-                context = fresh_context()
-                context.load_cert_chain(certificate, key, password=lambda: "")  # without one, OpenSSL would ask the terminal
-                self.current, self.loaded = context, content
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(f"the certificate in {self.directory} cannot be used (tls.crt and tls.key are needed): {error}") from error
-
-    async def keep_current(self, seconds: float) -> None:
-        """Load a renewed pair, for ever."""
-        while True:
-            await asyncio.sleep(seconds)
-            try:
-                before = self.loaded
-                await asyncio.to_thread(self.load)
-                if self.loaded != before:
-                    self.log.info("the certificate was renewed", directory=str(self.directory))
-            except ConfigError as error:
-                self.log.error("the old certificate stays in use", error=error)
-
-
-def fresh_context() -> ssl.SSLContext:
-    """TLS 1.2 or newer, for HTTP/1.1."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.set_alpn_protocols(["http/1.1"])
-    return context
-
-
-def self_signed_context() -> ssl.SSLContext:
-    """A context with a certificate of its own; whoever scrapes cannot verify it, but the connection is encrypted."""
-    context = fresh_context()
-    with in_memory(self_signed_pem(socket.gethostname())) as file:
-        context.load_cert_chain(file)
-    return context
-
-
-@contextmanager
-def in_memory(content: bytes) -> Iterator[str]:
-    """A path with this content while needed; not on disk where the system can, since a Pod's disk is often read-only."""
-    if hasattr(os, "memfd_create"):
-        handle = os.memfd_create("tls")
-        try:
-            os.write(handle, content)
-            yield f"/proc/self/fd/{handle}"
-        finally:
-            os.close(handle)
-        return
-    with tempfile.TemporaryDirectory() as directory:
-        file = Path(directory) / "tls.pem"
-        file.write_bytes(content)
-        yield str(file)
-
-
-def self_signed_pem(host: str) -> bytes:
-    """A new key and a certificate for it, good for a year."""
-    try:
-        from cryptography import x509
-        from cryptography.hazmat.primitives import hashes, serialization
-        from cryptography.hazmat.primitives.asymmetric import ec
-    except ImportError as error:
-        raise ConfigError(
-            "serving TLS without a certificate needs the package cryptography, to make one: install kubewright[tls], "
-            "or give a directory with tls.crt and tls.key"
-        ) from error
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, host[:64])])
-    now = datetime.now(UTC)
-    names = x509.SubjectAlternativeName([x509.DNSName(each) for each in dict.fromkeys((host, "localhost")) if each.isascii()])
-    certificate = (
-        x509.CertificateBuilder(
-            name, name, key.public_key(), x509.random_serial_number(), now - timedelta(hours=1), now + timedelta(days=365)
-        )
-        .add_extension(names, critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    return certificate.public_bytes(pem) + key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
 
 
 class Reviews:
@@ -296,7 +141,9 @@ class Server:
             raise ConfigError("secure metrics need somebody who says who may read them: give a reviewer")
         self.log = Log("server")
         self.metrics, self.metrics_address, self.health_address = metrics, metrics_address, health_address
-        self.certificate = Certificate(Path(certificates) if certificates else None, self.log) if secure else None
+        self.certificate: Certificate | None = None
+        if secure:
+            self.certificate = CertificateFiles(Path(certificates), self.log) if certificates else Certificate()
         self.reviews = Reviews(reviewer) if secure and reviewer is not None else None
         self.reload_seconds = reload_seconds
         self.healthz, self.readyz = Health("healthz"), Health("readyz")
@@ -318,14 +165,21 @@ class Server:
         """Listen; what was started is stopped again if a part cannot be."""
         try:
             if self.certificate is not None and address_of(self.metrics_address) is not None:
-                await asyncio.to_thread(self.certificate.load)
-                self.reloading = asyncio.create_task(self.certificate.keep_current(self.reload_seconds))
+                await self.load(self.certificate)
             tls = self.certificate.context if self.certificate is not None else None
             self.metrics_port = await self.serve("metrics", self.metrics_address, {"/metrics": self.answer_metrics}, tls)
             self.health_port = await self.serve("health probes", self.health_address, self.health_routes(), None)
         except BaseException:
             await self.stop()
             raise
+
+    async def load(self, certificate: Certificate) -> None:
+        """Read the certificate from its files and follow them, or make one."""
+        if isinstance(certificate, CertificateFiles):
+            await asyncio.to_thread(certificate.load)
+            self.reloading = asyncio.create_task(certificate.keep_current(self.reload_seconds))
+        else:
+            await asyncio.to_thread(certificate.use, self_signed_pem(socket.gethostname()))
 
     def health_routes(self) -> dict[str, Handler]:
         """Each endpoint by itself and with a check's name behind it."""

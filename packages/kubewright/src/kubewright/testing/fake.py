@@ -16,6 +16,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
+from ..diff import merge
 from ..errors import AlreadyExists, Conflict, Gone, NotFound
 from ..kind import Object
 from ..meta import now
@@ -24,19 +25,6 @@ from ..transport import Request
 Json = dict[str, Any]
 Fault = Callable[[Request], Exception | None]
 METADATA_OF_THE_SERVER = ("uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "name", "namespace")
-
-
-def merge(target: Any, patch: Any) -> Any:
-    """RFC 7386."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(target) if isinstance(target, dict) else {}
-    for name, value in patch.items():
-        if value is None:
-            result.pop(name, None)
-        else:
-            result[name] = merge(result.get(name), value)
-    return result
 
 
 class FakeApi:

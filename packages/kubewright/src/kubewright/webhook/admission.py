@@ -1,0 +1,276 @@
+"""An AdmissionReview in, an AdmissionReview out: user code between two typed objects, every outcome in one place."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, Literal, Protocol
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ..diff import Json, json_patch, merge, merge_patch
+from ..errors import KubewrightError, Refused, Undecodable, cut
+from ..kind import Kind, Object
+from ..overlay import overlay
+from .declaration import Admission, Operation, Webhook
+
+# Object and old object, each below the 3 MiB that the API server takes, and what surrounds them; controller-runtime has the same number.
+LONGEST_REVIEW_BYTES = 7 * 1024 * 1024
+# Of the time that the API server waits: the rest is for words to arrive instead of a cut connection.
+SHARE_OF_TIMEOUT = 0.9
+LONGEST_WARNING = 256
+PATH_IN_ERROR = re.compile(r"`\$\.?([^`]*)`")
+
+
+class BadReview(KubewrightError):
+    """What was posted is no review that we can answer: a 400 with these words."""
+
+
+class Failed(KubewrightError):
+    """User code failed: a 500 with these words, and the API server goes by failurePolicy."""
+
+    def __init__(self, message: str, *, unexpected: bool = False) -> None:
+        super().__init__(message)
+        self.unexpected = unexpected
+
+
+class Answering(Protocol):
+    """One path of the endpoint."""
+
+    @property
+    def path(self) -> str:
+        """Where the API server posts to."""
+        ...
+
+    @property
+    def longest_body_bytes(self) -> int:
+        """How much it may post."""
+        ...
+
+    async def answer(self, body: bytes) -> bytes:
+        """The answer to a review; raises BadReview or Failed."""
+        ...
+
+
+class GroupVersionKind(Struct):
+    """Which kind."""
+
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class UserInfo(Struct):
+    """Who."""
+
+    username: str = ""
+    groups: list[str] = []
+
+
+class AdmissionRequest(Struct):
+    """What the API server asks."""
+
+    uid: str
+    kind: GroupVersionKind
+    operation: Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
+    name: str = ""
+    namespace: str = ""
+    subResource: str = ""
+    userInfo: UserInfo = msgspec.field(default_factory=UserInfo)
+    object: Raw = msgspec.field(default_factory=Raw)
+    oldObject: Raw = msgspec.field(default_factory=Raw)
+    dryRun: bool = False
+
+
+class AdmissionReview(Struct):
+    """The envelope."""
+
+    apiVersion: Literal["admission.k8s.io/v1"]
+    kind: Literal["AdmissionReview"]
+    request: AdmissionRequest
+
+
+REVIEW = msgspec.json.Decoder(AdmissionReview)
+
+
+def path_of(verb: str, kind: Kind) -> str:
+    """The path that controller-runtime would give: /mutate-example-com-v1-greeting."""
+    return f"/{verb}-{kind.group.replace('.', '-')}-{kind.version}-{kind.name.lower()}"
+
+
+class Admitting:
+    """What defaulting and validating have in common: the envelope, the time limit, and what becomes of a refusal or a failure."""
+
+    verb = ""
+    longest_body_bytes = LONGEST_REVIEW_BYTES
+
+    def __init__(self, webhook: Webhook[Any]) -> None:
+        self.webhook = webhook
+        self.kind: type[Object] = webhook.kind
+        self.path = path_of(self.verb, self.kind.definition)
+
+    async def answer(self, body: bytes) -> bytes:
+        """Decode, ask the webhook, encode."""
+        request = self.decoded(body)
+        admission = admission_of(request)
+        response: Json = {"uid": request.uid, "allowed": True}
+        try:
+            if self.concerns(request):
+                response |= await self.respond(request, admission)
+        except Refused as refused:
+            admission.refusals.append(refused)
+        if admission.refusals:
+            response = {"uid": request.uid, "allowed": False, "status": refusal(self.kind.definition, admission)}
+        if admission.warnings:
+            response["warnings"] = [readable(text) for text in admission.warnings]
+        return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+
+    def decoded(self, body: bytes) -> AdmissionRequest:
+        """The request in the body, if it is about our kind."""
+        try:
+            request = REVIEW.decode(body).request
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            raise BadReview(f"this is no AdmissionReview of admission.k8s.io/v1: {error}") from error
+        ours, asked = self.kind.definition, request.kind
+        if (asked.group, asked.version, asked.kind) != (ours.group, ours.version, ours.name):
+            raise BadReview(
+                f"{self.path} is for {ours.api_version} {ours.name}, not for {asked.group}/{asked.version} {asked.kind}: "
+                "check the rules and matchPolicy (Equivalent) of the webhook configuration"
+            )
+        return request
+
+    def concerns(self, request: AdmissionRequest) -> bool:
+        """Whether the webhook wants to hear of this; what it did not ask for is allowed, however the configuration reads."""
+        return request.subResource == "" or (request.subResource == "status" and self.webhook.and_status)
+
+    async def respond(self, request: AdmissionRequest, admission: Admission) -> Json:
+        """What the answer says besides yes."""
+        raise NotImplementedError
+
+    def sent(self, request: AdmissionRequest) -> Object | None:
+        """The object that is to be stored; None where it is on its way out and the webhook does not care."""
+        obj = decoded_or_refused(self.kind, request.object)
+        return obj if obj.metadata.deletionTimestamp is None or self.webhook.while_deleting else None
+
+    async def run(self, work: Callable[[], Awaitable[object]], name: str) -> None:
+        """User code, within its time; whatever it raises other than Refused is a failure of its own."""
+        who, seconds = f"{type(self.webhook).__name__}.{name}", self.webhook.timeout_seconds * SHARE_OF_TIMEOUT
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                returned = await work()
+        except Refused:
+            raise
+        except (Exception, SystemExit) as error:
+            if isinstance(error, TimeoutError) and limit.expired():
+                raise Failed(f"{who} took longer than {seconds:g} s and was stopped; try again") from error
+            self.webhook.log.error(f"{who} failed", error=error)
+            raise Failed(f"{who} failed: {type(error).__name__}: {error}", unexpected=True) from error
+        if returned is not None:
+            raise Failed(f"{who} returned a {type(returned).__name__}; it has to return nothing", unexpected=True)
+
+
+class Defaulting(Admitting):
+    """`default`, as /mutate-..."""
+
+    verb = "mutate"
+
+    async def respond(self, request: AdmissionRequest, admission: Admission) -> Json:
+        """The JSON patch of what `default` changed."""
+        obj = self.sent(request)
+        if obj is None or request.operation not in ("CREATE", "UPDATE"):
+            return {}
+        raw: Json = msgspec.json.decode(request.object)
+        before = overlay(raw, obj)
+        await self.run(lambda: self.webhook.default(obj, admission), "default")
+        # Both sides passed our encoder, so what is merely spelled differently than in `raw` is in neither.
+        changes = merge_patch(before, overlay(raw, obj))
+        operations = list(json_patch(raw, merge(raw, changes)))
+        if not operations:
+            return {}
+        return {"patchType": "JSONPatch", "patch": base64.b64encode(msgspec.json.encode(operations)).decode()}
+
+
+class Validating(Admitting):
+    """`validate` and `validate_deletion`, as /validate-..."""
+
+    verb = "validate"
+
+    async def respond(self, request: AdmissionRequest, admission: Admission) -> Json:
+        """Nothing more than yes; a no is raised or collected."""
+        if request.operation == "DELETE":
+            going = old_of(self.kind, request)
+            if self.webhook.validates_deletion and going is not None:
+                await self.run(lambda: self.webhook.validate_deletion(going, admission), "validate_deletion")
+        elif request.operation in ("CREATE", "UPDATE") and (obj := self.sent(request)) is not None:
+            old = old_of(self.kind, request)
+            await self.run(lambda: self.webhook.validate(obj, old, admission), "validate")
+        return {}
+
+
+def handlers_of(webhook: Webhook[Any]) -> list[Admitting]:
+    """The paths that this webhook answers."""
+    found: list[Admitting] = [Defaulting(webhook)] if webhook.defaults else []
+    return [*found, Validating(webhook)] if webhook.validates or webhook.validates_deletion else found
+
+
+def admission_of(request: AdmissionRequest) -> Admission:
+    """What user code is told of the request."""
+    known: Operation = request.operation if request.operation != "CONNECT" else "UPDATE"
+    return Admission(
+        operation=known,
+        namespace=request.namespace,
+        name=request.name,
+        username=request.userInfo.username,
+        groups=tuple(request.userInfo.groups),
+        dry_run=request.dryRun,
+        subresource=request.subResource,
+    )
+
+
+def decoded_or_refused(kind: type[Object], raw: Raw) -> Object:
+    """The typed object; one that does not fit the class is refused with the field."""
+    if is_absent(raw):
+        raise BadReview("the review has no object")
+    try:
+        return kind.decode(raw)
+    except Undecodable as error:
+        where = PATH_IN_ERROR.search(str(error))
+        raise Refused(str(error), field=where[1] if where else "") from error
+
+
+def old_of(kind: type[Object], request: AdmissionRequest) -> Object | None:
+    """The stored object, None where there is none or where it does not fit the class any more."""
+    if not is_absent(request.oldObject):
+        with suppress(Undecodable):
+            return kind.decode(request.oldObject)
+    return None
+
+
+def is_absent(raw: Raw) -> bool:
+    """Whether nothing is there; the API server writes null."""
+    return bytes(raw) in (b"", b"null")
+
+
+def refusal(kind: Kind, admission: Admission) -> Json:
+    """The Status of a no: with fields it reads as the API server's own validation does, without it is forbidden."""
+    words = [f"{each.field}: {each}" if each.field else str(each) for each in admission.refusals]
+    status: Json = {"status": "Failure", "message": "; ".join(words), "reason": "Forbidden", "code": 403}
+    if any(each.field for each in admission.refusals):
+        status |= {"reason": "Invalid", "code": 422, "details": details(kind, admission.name, admission.refusals)}
+    return status
+
+
+def details(kind: Kind, name: str, refusals: Sequence[Refused]) -> Json:
+    """The causes by field; kubectl prints each on a line, and would begin one without a field with a colon."""
+    causes = [{"reason": "FieldValueInvalid", "message": str(each), "field": each.field or "the object"} for each in refusals]
+    return {"name": name, "group": kind.group, "kind": kind.name, "causes": causes}
+
+
+def readable(text: str) -> str:
+    """A warning as an HTTP header can carry it: one line, of bounded length."""
+    line = " ".join(cut(text).split())
+    return line if len(line) <= LONGEST_WARNING else line[: LONGEST_WARNING - 3] + "..."

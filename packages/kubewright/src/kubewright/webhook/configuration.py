@@ -1,0 +1,146 @@
+"""The objects that tell the API server when to ask whom: pure, from the declarations; what `kubewright manifests` writes as files."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from ..diff import Json
+from ..errors import ConfigError
+from ..kind import Kind
+from .admission import Admitting, Defaulting, Validating
+from .conversion import PATH
+from .declaration import Conversion, Webhook
+
+MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
+# has() on a deletion's object, which is null, would be an error, and an error goes by failurePolicy.
+NOT_WHILE_DELETING = {
+    "name": "not-while-deleting",
+    "expression": "request.operation == 'DELETE' || !has(object.metadata.deletionTimestamp)",
+}
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How the API server reaches us: through a Service, or by an address (for a manager outside the cluster)."""
+
+    namespace: str = ""
+    service: str = ""
+    port: int = 443
+    url: str = ""
+    ca_bundle: bytes = b""
+    """PEM; empty where somebody else fills it in: our own CA, or cert-manager."""
+
+    def config(self, path: str) -> Json:
+        """The clientConfig for one path."""
+        where: Json = (
+            {"url": f"{self.url}{path}"}
+            if self.url
+            else {"service": {"namespace": self.namespace, "name": self.service, "path": path, "port": self.port}}
+        )
+        return where | ({"caBundle": base64.b64encode(self.ca_bundle).decode()} if self.ca_bundle else {})
+
+
+def configuration_name(name: str, kind: str) -> str:
+    """`<operator>-mutating-webhook-configuration`, as kubebuilder's default kustomization names it."""
+    return f"{name}-{kind.removesuffix('WebhookConfiguration').lower()}-webhook-configuration"
+
+
+def configurations(webhooks: Iterable[Webhook[Any]], reach: Reach, *, name: str, annotations: dict[str, str] | None = None) -> list[Json]:
+    """The MutatingWebhookConfiguration and the ValidatingWebhookConfiguration, as far as there is something to put in.
+
+    `name` is the operator's, as the manager has it in its options: our own CA looks for these names. `annotations` are for
+    cert-manager (`cert-manager.io/inject-ca-from`).
+    """
+    hooks = checked(webhooks)
+    entries: dict[str, list[Json]] = {
+        MUTATING: [entry(Defaulting(hook), reach) for hook in hooks if hook.defaults],
+        VALIDATING: [entry(Validating(hook), reach) for hook in hooks if hook.validates or hook.validates_deletion],
+    }
+    return [configuration(kind, name, listed, annotations or {}) for kind, listed in entries.items() if listed]
+
+
+def checked(webhooks: Iterable[Webhook[Any]]) -> list[Webhook[Any]]:
+    """The webhooks in the order of their kinds. One a kind: matchPolicy Equivalent brings every version to it."""
+    hooks = sorted(webhooks, key=lambda hook: hook.kind.definition.resource)
+    for one, other in pairwise(hooks):
+        if one.kind.definition.resource == other.kind.definition.resource:
+            names = f"{type(one).__name__} and {type(other).__name__}"
+            raise ConfigError(
+                f"there are two webhooks for {one.kind.definition.resource}, {names}; one kind has one, in one of its versions"
+            )
+    return hooks
+
+
+def configuration(kind: str, name: str, entries: Sequence[Json], annotations: dict[str, str]) -> Json:
+    """One of the two objects."""
+    metadata: Json = {"name": configuration_name(name, kind)} | ({"annotations": annotations} if annotations else {})
+    return {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": metadata, "webhooks": list(entries)}
+
+
+def entry(handler: Admitting, reach: Reach) -> Json:
+    """One webhook of a configuration."""
+    hook, kind = handler.webhook, handler.kind.definition
+    made: Json = {
+        "name": f"{handler.verb}.{kind.plural}.{kind.group or 'core'}",
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": reach.config(handler.path),
+        "failurePolicy": hook.failure_policy,
+        "matchPolicy": "Equivalent",
+        "sideEffects": hook.side_effects,
+        "timeoutSeconds": hook.timeout_seconds,
+        "rules": [rule(handler)],
+    }
+    if isinstance(handler, Defaulting):
+        # What a later webhook changes may need a default of ours again.
+        made["reinvocationPolicy"] = "IfNeeded"
+    if not hook.while_deleting:
+        made["matchConditions"] = [NOT_WHILE_DELETING]
+    for key, selector in (("namespaceSelector", selector_of(hook, reach.namespace)), ("objectSelector", hook.object_selector)):
+        if selector:
+            made[key] = selector
+    return made
+
+
+def rule(handler: Admitting) -> Json:
+    """Which requests: never DELETE, never a subresource, unless the webhook asked."""
+    hook, kind = handler.webhook, handler.kind.definition
+    validating = isinstance(handler, Validating)
+    writes = ["CREATE", "UPDATE"] if not validating or hook.validates else []
+    return {
+        "apiGroups": [kind.group],
+        "apiVersions": [kind.version],
+        "operations": [*writes, *(["DELETE"] if validating and hook.validates_deletion else [])],
+        "resources": [kind.plural, *([f"{kind.plural}/status"] if hook.and_status else [])],
+        "scope": "Namespaced" if kind.namespaced else "Cluster",
+    }
+
+
+def selector_of(hook: Webhook[Any], own_namespace: str) -> Json | None:
+    """The namespaces: all for a kind of our own; for a built-in one not those that we need ourselves to come up."""
+    kind = hook.kind.definition
+    if hook.namespace_selector is not None or not kind.namespaced or not is_built_in(kind):
+        return hook.namespace_selector
+    kept_out = ["kube-system", *([own_namespace] if own_namespace else [])]
+    return {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": kept_out}]}
+
+
+def is_built_in(kind: Kind) -> bool:
+    """Whether the kind is Kubernetes' own: those groups have no dot, or end in k8s.io."""
+    return "." not in kind.group or kind.group.endswith(".k8s.io")
+
+
+def conversion(reach: Reach) -> Json:
+    """The `spec.conversion` of a CRD whose versions we convert."""
+    return {"strategy": "Webhook", "webhook": {"clientConfig": reach.config(PATH), "conversionReviewVersions": ["v1"]}}
+
+
+def with_conversions(crds: Iterable[Json], conversions: Iterable[Conversion[Any, Any]], reach: Reach) -> list[Json]:
+    """The CRDs, those of kinds that we convert with their `spec.conversion`."""
+    converted = {each.hub.definition.resource for each in conversions}
+    return [
+        crd | {"spec": crd["spec"] | {"conversion": conversion(reach)}} if crd["metadata"]["name"] in converted else crd for crd in crds
+    ]

@@ -23,7 +23,7 @@ LONGEST_REVIEW_BYTES = 7 * 1024 * 1024
 # Of the time that the API server waits: the rest is for words to arrive instead of a cut connection.
 SHARE_OF_TIMEOUT = 0.9
 LONGEST_WARNING = 256
-PATH_IN_ERROR = re.compile(r"`\$\.?([^`]*)`")
+PATH_IN_ERROR = re.compile(r" - at `\$\.?([^`]*)`")
 
 
 class BadReview(KubewrightError):
@@ -239,7 +239,7 @@ def decoded_or_refused(kind: type[Object], raw: Raw) -> Object:
         return kind.decode(raw)
     except Undecodable as error:
         where = PATH_IN_ERROR.search(str(error))
-        raise Refused(str(error), field=where[1] if where else "") from error
+        raise Refused(PATH_IN_ERROR.sub("", str(error)), field=where[1] if where else "") from error
 
 
 def old_of(kind: type[Object], request: AdmissionRequest) -> Object | None:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Times:
-    """How long things of our own CA last, in seconds."""
+    """How long things last, in seconds; all but the last are about our own CA."""
 
     authority_seconds: float = 365 * 24 * 3600.0
     serving_seconds: float = 30 * 24 * 3600.0
     settle_seconds: float = 60.0
     """How long a new CA has to be in every caBundle before it signs: the API servers' own watches take a moment."""
     look_seconds: float = 10.0
-    """How often the Secret and every caBundle are looked at."""
+    """How often the files, or the Secret and every caBundle, are looked at."""
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,6 @@ from .target import targets_of
 if TYPE_CHECKING:
     from .rotation import Rotation
 
-RELOAD_SECONDS = 10.0
-
 
 class Webhooks:
     """The webhooks of one manager, started and stopped with it."""
@@ -79,7 +77,7 @@ class Webhooks:
             await self.rotation.run()
         elif isinstance(self.certificate, CertificateFiles):
             await self.certificate.reload()
-            await self.certificate.keep_current(RELOAD_SECONDS)
+            await self.certificate.keep_current(self.options.times.look_seconds)
 
     def problem(self) -> str | None:
         """What keeps us from answering, None where nothing does; for /readyz."""

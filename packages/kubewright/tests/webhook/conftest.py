@@ -1,0 +1,71 @@
+"""A manager with webhooks that the real API server calls."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kubewright import Manager
+from kubewright.client import Client
+from kubewright.kubeconfig import Connection, load
+from kubewright.testing import eventually
+from kubewright.testing.controlplane import ControlPlane
+from kubewright.transport import Transport
+
+from .rig import BoxConversion, BoxWebhook, answering, kubectl, manifests, options, port_of, trusted
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Everything that a test of boxes uses."""
+
+    plane: ControlPlane
+    connection: Connection
+    client: Client
+    namespace: str
+    name: str
+    manager: Manager
+    webhook: BoxWebhook
+
+    async def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        return await kubectl(self.plane, "-n", self.namespace, *arguments, stdin=stdin)
+
+    async def apply(self, name: str, spec: str = "", version: str = "v2", extra: str = "") -> str:
+        """kubectl apply of one box."""
+        head = f"apiVersion: hooks.kubewright.test/{version}\nkind: Box\nmetadata: {{name: {name}}}\n"
+        return await self.kubectl("apply", "-f", "-", stdin=head + (f"spec: {{{spec}}}\n" if spec else "") + extra)
+
+
+@pytest.fixture
+async def connection(control_plane: ControlPlane) -> Connection:
+    return await asyncio.to_thread(load, str(control_plane.admin_kubeconfig), environ={}, home=Path("/"))
+
+
+@pytest.fixture
+async def client(connection: Connection) -> AsyncIterator[Client]:
+    transport = Transport(connection)
+    yield Client(transport)
+    await transport.close()
+
+
+@pytest.fixture
+async def boxes(control_plane: ControlPlane, connection: Connection, client: Client, namespace: str) -> AsyncIterator[Boxes]:
+    """Boxes installed, with webhooks that a manager with a CA of its own answers; all gone afterwards."""
+    webhook, name = BoxWebhook(), f"boxes-{uuid.uuid4().hex[:6]}"
+    async with answering(connection, options(name, namespace), webhook, BoxConversion()) as manager:
+        text = manifests(port_of(manager), [webhook], name)
+        await asyncio.to_thread(control_plane.apply, text)
+        try:
+            await kubectl(control_plane, "wait", "--for=condition=Established", "crd/boxes.hooks.kubewright.test", "--timeout=20s")
+            await trusted(manager)
+            made = Boxes(control_plane, connection, client, namespace, name, manager, webhook)
+            await eventually(lambda: made.apply("first", "width: 1"), within=20, every=0.2)
+            webhook.asked.clear()
+            yield made
+        finally:
+            await kubectl(control_plane, "delete", "-f", "-", "--ignore-not-found", "--timeout=20s", stdin=text)

@@ -1,0 +1,145 @@
+"""A kind in two versions, its webhook and its conversion, and a manager that answers the API server from inside the test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+from msgspec.structs import replace
+
+from kubewright import Admission, Conversion, Doc, Manager, Options, Refused, Resource, Spec, Status, Webhook, kind
+from kubewright.crd import crds, to_yaml
+from kubewright.kubeconfig import Connection
+from kubewright.meta import Key
+from kubewright.testing import eventually
+from kubewright.testing.controlplane import ControlPlane
+from kubewright.webhook.configuration import Reach, configurations, with_conversions
+from kubewright.webhook.options import Times, WebhookOptions
+
+HERE = "127.0.0.1"
+
+
+class BoxSpec(Spec):
+    """What a box should be."""
+
+    width: Annotated[int, Doc("How wide.")] = 0
+    height: Annotated[int, Doc("How high; as wide by default.")] = 0
+    colour: Annotated[str, Doc("Its colour.")] = ""
+
+
+class BoxStatus(Status):
+    """What a box is."""
+
+    area: Annotated[int | None, Doc("Width by height.")] = None
+
+
+@kind("hooks.kubewright.test/v2")
+class Box(Resource[BoxSpec, BoxStatus]):
+    """A thing with two sides."""
+
+
+class OldBoxSpec(Spec):
+    """What a box should have been."""
+
+    size: Annotated[int, Doc("Its one side.")] = 0
+    note: Annotated[str, Doc("What v2 has no place for.")] = ""
+
+
+@kind("hooks.kubewright.test/v1", name="Box", storage=False)
+class OldBox(Resource[OldBoxSpec, BoxStatus]):
+    """A thing with one side."""
+
+
+class BoxConversion(Conversion[OldBox, Box]):
+    def to_hub(self, old: OldBox) -> Box:
+        return Box(spec=BoxSpec(width=old.spec.size, height=old.spec.size), status=old.status)
+
+    def from_hub(self, hub: Box) -> OldBox:
+        return OldBox(spec=OldBoxSpec(size=hub.spec.width), status=hub.status)
+
+
+class BoxWebhook(Webhook[Box]):
+    """Squares by default; knows what is too large; fails when told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Admission]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def default(self, box: Box, request: Admission) -> None:
+        self.asked.append(("default", request))
+        if not box.spec.height:
+            box.spec = replace(box.spec, height=box.spec.width)
+
+    async def validate(self, box: Box, old: Box | None, request: Admission) -> None:
+        self.asked.append(("validate", request))
+        if box.spec.colour == "broken":
+            raise KeyError("no such colour, password=hunter22")
+        if box.spec.colour == "slow":
+            await self.gate.wait()
+        if box.spec.colour == "plaid":
+            raise Refused("plaid is out of fashion; choose a plain colour")
+        if box.spec.width > 100:
+            request.refuse("must not be above 100", field="spec.width")
+        if box.spec.height > 100:
+            request.refuse("must not be above 100", field="spec.height")
+        if old is not None and box.spec.width < old.spec.width:
+            raise Refused("a box does not shrink", field="spec.width")
+        if box.spec.colour == "grey":
+            request.warn("grey boxes are hard to find")
+
+
+def manifests(port: int, webhooks: Sequence[Webhook[Any]], name: str, ca_bundle: bytes = b"") -> str:
+    """The CRD and the configurations that lead to this port."""
+    reach = Reach(url=f"https://{HERE}:{port}", ca_bundle=ca_bundle)
+    schemas = with_conversions(crds([Box, OldBox]), [BoxConversion()], reach)
+    for version in (version for crd in schemas for version in crd["spec"]["versions"]):
+        # As a newer release of the CRD would have it: a field that our classes do not know.
+        properties = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        properties["future"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return to_yaml(*schemas, *configurations(webhooks, reach, name=name))
+
+
+def options(name: str, namespace: str, times: Times | None = None, **more: Any) -> Options:
+    """A manager that serves on a free port, with a CA of its own in this namespace."""
+    served = WebhookOptions(host=HERE, port=0, hosts=(HERE,), times=times or Times(look_seconds=0.5), drain_seconds=0, **more)
+    return Options(name=name, metrics_address="0", lease_namespace=namespace, stop_seconds=5, webhooks=served)
+
+
+@asynccontextmanager
+async def answering(connection: Connection, chosen: Options, *parts: Webhook[Any] | Conversion[Any, Any]) -> AsyncIterator[Manager]:
+    """A manager that runs these, once it listens."""
+    manager = Manager(connection, chosen)
+    for part in parts:
+        manager.add(part)
+    stop = asyncio.Event()
+    task = asyncio.create_task(manager.run(stop))
+    try:
+        await eventually(lambda: port_of(manager) or task.done())
+        yield manager
+    finally:
+        stop.set()
+        await task
+
+
+def port_of(manager: Manager) -> int:
+    return manager.answering.endpoint.port if manager.answering is not None else 0
+
+
+async def trusted(manager: Manager) -> None:
+    """Wait until every caBundle there is holds our CA."""
+    assert manager.answering is not None
+    rotation = manager.answering.rotation
+    assert rotation is not None
+    await eventually(lambda: rotation.everywhere_since is not None and len(rotation.checked) == len(rotation.targets))
+
+
+async def kubectl(plane: ControlPlane, *arguments: str, stdin: str | None = None) -> str:
+    """kubectl in a thread: the API server needs our loop for its answer."""
+    return await asyncio.to_thread(plane.kubectl, *arguments, stdin=stdin)
+
+
+def key(namespace: str, name: str) -> Key:
+    return Key(namespace, name)

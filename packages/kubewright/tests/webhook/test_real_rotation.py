@@ -1,0 +1,222 @@
+"""A CA of our own on the real API server: rotated under load, shared by replicas, put back, with no more rights than it has to have."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import ssl
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+
+from kubewright import rbac
+from kubewright.builtin import Secret
+from kubewright.client import Client
+from kubewright.crd import to_yaml
+from kubewright.errors import KubewrightError
+from kubewright.kubeconfig import Connection, load
+from kubewright.meta import Key, ObjectMeta
+from kubewright.testing import eventually
+from kubewright.testing.controlplane import ControlPlane
+from kubewright.webhook.options import Times
+from kubewright.webhook.right import cluster_rights, namespace_rights
+from kubewright.webhook.target import CustomResourceDefinition, MutatingWebhookConfiguration, ValidatingWebhookConfiguration
+
+from .conftest import Boxes
+from .rig import HERE, Box, BoxConversion, BoxSpec, BoxWebhook, OldBox, answering, kubectl, manifests, options, port_of, trusted
+
+ROTATIONS = 3
+SHORT = Times(authority_seconds=15, serving_seconds=15, settle_seconds=2, look_seconds=0.5)
+
+
+class Service:
+    """What a Service does: one address, and each new connection to the next of several ports."""
+
+    def __init__(self) -> None:
+        self.ports: list[int] = []
+        self.turns: dict[int, int] = {}
+
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        port = min(self.ports, key=lambda each: self.turns.get(each, 0))
+        self.turns[port] = self.turns.get(port, 0) + 1
+        try:
+            there, back = await asyncio.open_connection(HERE, port)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.pump(reader, back))
+                group.create_task(self.pump(there, writer))
+        finally:
+            writer.close()
+
+    async def pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                writer.write(data)
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def service() -> AsyncIterator[tuple[Service, int]]:
+    made = Service()
+    server = await asyncio.start_server(made.connected, HERE, 0)
+    try:
+        yield made, server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+@dataclass
+class Stream:
+    """Creates and conversions, one after the other, and each new TLS connection checked against the caBundle of that moment."""
+
+    client: Client
+    namespace: str
+    name: str
+    ports: list[int]
+    created: int = 0
+    handshakes: int = 0
+    bundles: set[str] = field(default_factory=set)
+    authorities: set[int] = field(default_factory=set)
+    failures: list[str] = field(default_factory=list)
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self.once()
+            except (KubewrightError, ssl.SSLError) as error:
+                self.failures.append(str(error))
+            await asyncio.sleep(0.02)
+
+    async def once(self) -> bool:
+        name = ObjectMeta(name=f"box-{self.created}", namespace=self.namespace)
+        await self.client.create(Box(metadata=name, spec=BoxSpec(width=1)))
+        converted = await self.client.get(OldBox, name.key)
+        assert converted.spec.size == 1
+        self.created += 1
+        for bundle in await bundles(self.client, self.name):
+            self.bundles.add(bundle)
+            for port in self.ports:
+                self.authorities.add(await handshake(port, bundle))
+                self.handshakes += 1
+        return True
+
+
+async def bundles(client: Client, name: str) -> list[str]:
+    """Every caBundle there is, PEM."""
+    mutating = await client.get(MutatingWebhookConfiguration, Key("", f"{name}-mutating-webhook-configuration"))
+    validating = await client.get(ValidatingWebhookConfiguration, Key("", f"{name}-validating-webhook-configuration"))
+    crd = await client.get(CustomResourceDefinition, Key("", "boxes.hooks.kubewright.test"))
+    found = [hook["clientConfig"] for config in (mutating, validating) for hook in config.webhooks]
+    found.append(crd.spec.conversion["webhook"]["clientConfig"])
+    return [base64.b64decode(each.get("caBundle", "")).decode() for each in found]
+
+
+async def handshake(port: int, bundle: str) -> int:
+    """Connect as the API server would, and return the key id of the CA that signed what was shown."""
+    context = ssl.create_default_context(cadata=bundle)
+    _, writer = await asyncio.open_connection(HERE, port, ssl=context)
+    shown = x509.load_der_x509_certificate(writer.get_extra_info("ssl_object").getpeercert(binary_form=True))
+    writer.close()
+    issuer = shown.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value.key_identifier
+    return int.from_bytes(issuer or b"")
+
+
+async def as_service_account(plane: ControlPlane, namespace: str, name: str, path: Path, webhook: BoxWebhook) -> Connection:
+    """A connection with the generated rights and no others."""
+    parts = ([webhook], [BoxConversion()], options(name, namespace).webhooks)
+    cluster, own = rbac.rules_of(cluster_rights(*parts, name=name)), rbac.rules_of(namespace_rights(*parts, name=name))
+    group, who = "rbac.authorization.k8s.io", [{"kind": "ServiceAccount", "name": name, "namespace": namespace}]
+
+    def role(kind: str, rules: list[Any]) -> dict[str, Any]:
+        return {"apiVersion": f"{group}/v1", "kind": kind, "metadata": {"name": name, "namespace": namespace}, "rules": rules}
+
+    def binding(kind: str) -> dict[str, Any]:
+        reference = {"apiGroup": group, "kind": kind, "name": name}
+        metadata = {"name": name, "namespace": namespace}
+        return {"apiVersion": f"{group}/v1", "kind": f"{kind}Binding", "metadata": metadata, "roleRef": reference, "subjects": who}
+
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}
+    documents = [account, role("ClusterRole", cluster), role("Role", own), binding("ClusterRole"), binding("Role")]
+    await asyncio.to_thread(plane.apply, to_yaml(*documents))
+    file = await asyncio.to_thread(plane.service_account_kubeconfig, namespace, name, path)
+    return await asyncio.to_thread(load, str(file), environ={}, home=Path("/"))
+
+
+async def test_three_rotations_under_a_steady_stream_of_creates_with_two_replicas(
+    control_plane: ControlPlane, client: Client, namespace: str, tmp_path: Path
+) -> None:
+    """Each CA lives for 15 s. The truth is read from the API server's answers, and by connecting to each replica as it would."""
+    webhook, name = BoxWebhook(), f"boxes-{uuid.uuid4().hex[:6]}"
+    connection = await as_service_account(control_plane, namespace, name, tmp_path / "kubeconfig", webhook)
+    chosen = options(name, namespace, SHORT)
+    parts = (webhook, BoxConversion())
+    async with service() as (front, port), answering(connection, chosen, *parts) as one, answering(connection, chosen, *parts) as two:
+        front.ports = [port_of(one), port_of(two)]
+        text = manifests(port, [webhook], name)
+        await asyncio.to_thread(control_plane.apply, text)
+        try:
+            await kubectl(control_plane, "wait", "--for=condition=Established", "crd/boxes.hooks.kubewright.test", "--timeout=20s")
+            await asyncio.gather(trusted(one), trusted(two))
+            stream = Stream(client, namespace, name, front.ports)
+            await eventually(stream.once, within=10)
+            stream.authorities.clear()
+            task = asyncio.create_task(stream.run())
+            await eventually(lambda: len(stream.authorities) > ROTATIONS or task.done(), within=90, every=0.2)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        finally:
+            await kubectl(control_plane, "delete", "-f", "-", "--ignore-not-found", "--timeout=30s", stdin=text)
+            await kubectl(control_plane, "delete", f"clusterrole/{name}", f"clusterrolebinding/{name}")
+    print(f"{stream.created} created, {stream.handshakes} handshakes, {len(stream.authorities)} CAs, turns {front.turns}")
+    assert stream.failures == []
+    assert len(stream.authorities) == ROTATIONS + 1
+    assert stream.created > 100
+    assert min(front.turns.values()) > 0
+    assert any(bundle.count("BEGIN CERTIFICATE") > 1 for bundle in stream.bundles)
+
+
+async def test_what_somebody_removes_is_put_back(boxes: Boxes) -> None:
+    [before, *_] = await bundles(boxes.client, boxes.name)
+    assert before.startswith("-----BEGIN CERTIFICATE-----")
+    for kind, path in (
+        ("mutatingwebhookconfiguration", f"{boxes.name}-mutating-webhook-configuration"),
+        ("validatingwebhookconfiguration", f"{boxes.name}-validating-webhook-configuration"),
+    ):
+        removal = json.dumps([{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}])
+        await boxes.kubectl("patch", kind, path, "--type=json", "-p", removal)
+    removal = json.dumps([{"op": "remove", "path": "/spec/conversion/webhook/clientConfig/caBundle"}])
+    await boxes.kubectl("patch", "crd", "boxes.hooks.kubewright.test", "--type=json", "-p", removal)
+
+    async def back() -> bool:
+        return await bundles(boxes.client, boxes.name) == [before] * 3
+
+    await eventually(back, within=10)
+    await boxes.client.delete(Secret, Key(boxes.namespace, f"{boxes.name}-webhook-ca"))
+    made_again = await eventually(lambda: boxes.client.get(Secret, Key(boxes.namespace, f"{boxes.name}-webhook-ca")), within=10)
+    assert made_again.data["current.crt"].decode() == before
+    assert await bundles(boxes.client, boxes.name) == [before] * 3
+
+
+async def test_a_manager_that_comes_later_uses_the_same_authority(boxes: Boxes) -> None:
+    async with answering(boxes.connection, options(boxes.name, boxes.namespace), BoxWebhook(), BoxConversion()) as later:
+        [bundle, *_] = await bundles(boxes.client, boxes.name)
+        one = await handshake(port_of(boxes.manager), bundle)
+        assert await eventually(lambda: handshake(port_of(later), bundle)) == one
+
+
+async def test_of_many_at_once_one_makes_the_authority(connection: Connection, client: Client, namespace: str) -> None:
+    async with AsyncExitStack() as stack:
+        managers = [await stack.enter_async_context(answering(connection, options("many", namespace), BoxWebhook())) for _ in range(6)]
+        rotations = [each.answering.rotation for each in managers if each.answering is not None]
+        await eventually(lambda: all(each is not None and each.serving is not None for each in rotations))
+        secret = await client.get(Secret, Key(namespace, "many-webhook-ca"))
+        assert {each.signed_by for each in rotations if each is not None} == {secret.data["current.crt"]}
+        assert set(secret.data) == {"current.crt", "current.key"}

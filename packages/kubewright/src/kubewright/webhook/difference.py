@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple, get_type_hints
+from typing import Any, Final, NamedTuple
 
-import msgspec
 from msgspec import Struct
 
 from ..diff import Json
-from ..overlay import resolved
+from ..overlay import known_fields
 from ..schema import without_none
 
 ABSENT: Final = None
@@ -58,14 +57,13 @@ def put(obj: Json, path: list[str], value: Any) -> Json:
 
 def without_known(obj: Json, struct: type[Struct]) -> Json:
     """What the class does not know; inside of lists it knows everything, since those change as a whole."""
-    hints = get_type_hints(struct, include_extras=True)
-    known = {info.encode_name: resolved(hints[info.name], struct) for info in msgspec.structs.fields(struct)}
+    known = known_fields(struct)
     left: Json = {}
     for name, value in obj.items():
         if name not in known:
             left[name] = value
         elif isinstance(value, dict):
-            bare, _ = without_none(known[name], name)
+            bare, _ = without_none(known[name][0], name)
             inner = without_known(value, bare) if isinstance(bare, type) and issubclass(bare, Struct) else {}
             left |= {name: inner} if inner else {}
     return left

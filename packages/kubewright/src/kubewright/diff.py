@@ -47,7 +47,7 @@ def json_patch(old: Any, new: Any, path: str = "") -> Iterator[Json]:
 
 def dict_patch(old: Json, new: Json, path: str) -> Iterator[Json]:
     """What goes, what changes, what comes."""
-    for name in old.keys() - new.keys():
+    for name in (each for each in old if each not in new):
         yield {"op": "remove", "path": f"{path}/{escaped(name)}"}
     for name, value in new.items():
         if name in old:

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubewright.diff import json_patch, merge, merge_patch
+
+Names = st.text(alphabet="ab/~", min_size=0, max_size=2)
+Leaves = st.none() | st.booleans() | st.integers(0, 2) | st.text(alphabet="xy", max_size=1)
+Values = st.recursive(Leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(Names, inner, max_size=3), max_leaves=8)
+Objects = st.dictionaries(Names, Values, max_size=4)
+# Merge patches cannot say null.
+Solid = st.recursive(
+    st.booleans() | st.integers(0, 2), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(Names, inner, max_size=3), max_leaves=8
+)
+
+
+def applied(document: Any, operations: list[dict[str, Any]]) -> Any:
+    """RFC 6902 as naively as possible, for add, remove and replace."""
+    root = {"": copy.deepcopy(document)}
+    for operation in operations:
+        parts = ["", *(part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:])]
+        spot: Any = root
+        for part in parts[:-1]:
+            spot = spot[int(part)] if isinstance(spot, list) else spot[part]
+        last: Any = parts[-1]
+        if isinstance(spot, list):
+            last = len(spot) if last == "-" else int(last)
+        match operation["op"]:
+            case "remove":
+                del spot[last]
+            case "add" if isinstance(spot, list):
+                spot.insert(last, operation["value"])
+            case "add" | "replace":
+                assert operation["op"] == "add" or isinstance(spot, list) or last in spot
+                spot[last] = operation["value"]
+    return root[""]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal as JSON, where true is not 1."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return type(one) is type(other) and bool(one == other)
+
+
+@given(Objects, Objects)
+def test_a_json_patch_leads_from_one_to_the_other(old: dict[str, Any], new: dict[str, Any]) -> None:
+    assert same(applied(old, list(json_patch(old, new))), new)
+
+
+@given(Objects)
+def test_nothing_to_do_is_nothing(old: dict[str, Any]) -> None:
+    assert list(json_patch(old, copy.deepcopy(old))) == []
+
+
+@given(st.dictionaries(Names, Solid, max_size=4), st.dictionaries(Names, Solid, max_size=4))
+def test_a_merge_patch_leads_from_one_to_the_other(old: dict[str, Any], new: dict[str, Any]) -> None:
+    assert merge(old, merge_patch(old, new)) == new
+
+
+def test_a_json_patch_touches_only_what_changed() -> None:
+    old = {"spec": {"a/b": 1, "list": [{"x": 1, "y": 2}, {"x": 3}], "gone": 1}, "other": {"deep": [1, 2, 3]}}
+    new = {"spec": {"a/b": 2, "list": [{"x": 1, "y": 3}], "new": {}}, "other": {"deep": [1, 2, 3, 4]}}
+    assert list(json_patch(old, new)) == [
+        {"op": "remove", "path": "/spec/gone"},
+        {"op": "replace", "path": "/spec/a~1b", "value": 2},
+        {"op": "replace", "path": "/spec/list/0/y", "value": 3},
+        {"op": "remove", "path": "/spec/list/1"},
+        {"op": "add", "path": "/spec/new", "value": {}},
+        {"op": "add", "path": "/other/deep/-", "value": 4},
+    ]

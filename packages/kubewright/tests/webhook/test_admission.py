@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kubewright import Admission, Refused, Webhook
+from kubewright.builtin import Pod
+from kubewright.errors import ConfigError
+from kubewright.webhook.admission import BadReview, Defaulting, Failed, Validating, handlers_of
+
+from .rig import Box, BoxWebhook, OldBox
+
+V2 = {"group": "hooks.kubewright.test", "version": "v2", "kind": "Box"}
+
+
+def box(spec: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
+    obj = {"apiVersion": "hooks.kubewright.test/v2", "kind": "Box", "metadata": {"name": "a", **metadata}}
+    return obj | ({"spec": spec} if spec is not None else {})
+
+
+def review(obj: Any, old: Any = None, **request: Any) -> bytes:
+    asked = {"uid": "u-1", "kind": V2, "operation": "CREATE", "name": "a", "object": obj, "oldObject": old} | request
+    return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}).encode()
+
+
+async def response(webhook: Webhook[Any], body: bytes, *, mutate: bool = False) -> dict[str, Any]:
+    handler = Defaulting(webhook) if mutate else Validating(webhook)
+    answer = json.loads(await handler.answer(body))
+    assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    assert answer["response"].pop("uid") == "u-1"
+    return dict(answer["response"])
+
+
+def patch_in(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    assert answer["allowed"] is True
+    assert answer.get("patchType", "JSONPatch") == "JSONPatch"
+    return list(json.loads(base64.b64decode(answer["patch"]))) if "patch" in answer else []
+
+
+async def test_the_patch_is_what_default_changed_and_no_more() -> None:
+    sent = box({"width": 3, "unknown": {"x": [1]}}, creationTimestamp=None, managedFields=[{"manager": "m"}])
+    assert patch_in(await response(BoxWebhook(), review(sent), mutate=True)) == [{"op": "add", "path": "/spec/height", "value": 3}]
+    assert patch_in(await response(BoxWebhook(), review(box({"width": 3, "height": 2})), mutate=True)) == []
+    assert patch_in(await response(BoxWebhook(), review(box()), mutate=True)) == []
+
+
+class Filling(Webhook[Box]):
+    async def default(self, box: Box, request: Admission) -> None:
+        box.spec = replace(box.spec, width=1, colour="")
+        box.metadata = replace(box.metadata, labels={**box.metadata.labels, "a/b": "c"})
+
+
+async def test_parts_that_are_missing_are_made_and_what_goes_goes() -> None:
+    assert patch_in(await response(Filling(), review(box()), mutate=True)) == [
+        {"op": "add", "path": "/metadata/labels", "value": {"a/b": "c"}},
+        {"op": "add", "path": "/spec", "value": {"width": 1}},
+    ]
+    sent = box({"width": 1, "colour": "red", "unknown": 1}, labels={"x": "y"})
+    assert patch_in(await response(Filling(), review(sent), mutate=True)) == [
+        {"op": "add", "path": "/metadata/labels/a~1b", "value": "c"},
+        {"op": "remove", "path": "/spec/colour"},
+    ]
+
+
+async def test_refusals_with_fields_are_invalid_and_all_are_told() -> None:
+    answer = await response(BoxWebhook(), review(box({"width": 101, "height": 102})))
+    causes = [
+        {"reason": "FieldValueInvalid", "message": "must not be above 100", "field": "spec.width"},
+        {"reason": "FieldValueInvalid", "message": "must not be above 100", "field": "spec.height"},
+    ]
+    details = {"name": "a", "group": "hooks.kubewright.test", "kind": "Box", "causes": causes}
+    message = "spec.width: must not be above 100; spec.height: must not be above 100"
+    status = {"status": "Failure", "message": message, "reason": "Invalid", "code": 422, "details": details}
+    assert answer == {"allowed": False, "status": status}
+
+
+async def test_a_refusal_without_a_field_is_forbidden() -> None:
+    answer = await response(BoxWebhook(), review(box({"colour": "plaid"})))
+    assert (answer["allowed"], answer["status"]["code"], answer["status"]["reason"]) == (False, 403, "Forbidden")
+    assert "details" not in answer["status"]
+
+
+async def test_warnings_are_one_line_and_bounded() -> None:
+    class Warning(Webhook[Box]):
+        async def validate(self, box: Box, old: Box | None, request: Admission) -> None:
+            request.warn("two\nlines")
+            request.warn("x" * 1000)
+
+    answer = await response(Warning(), review(box()))
+    assert answer == {"allowed": True, "warnings": ["two lines", "x" * 253 + "..."]}
+
+
+async def test_old_is_the_stored_object_unless_it_does_not_fit() -> None:
+    shrinking = review(box({"width": 1}), box({"width": 2}), operation="UPDATE")
+    assert (await response(BoxWebhook(), shrinking))["status"]["message"] == "spec.width: a box does not shrink"
+    damaged = review(box({"width": 1}), box({"width": "two"}), operation="UPDATE")
+    assert (await response(BoxWebhook(), damaged))["allowed"] is True
+
+
+async def test_what_does_not_fit_the_class_is_refused_with_its_field() -> None:
+    answer = await response(BoxWebhook(), review(box({"width": "two"})), mutate=True)
+    assert answer["status"]["details"]["causes"][0]["field"] == "spec.width"
+
+
+class Everything(Webhook[Box]):
+    and_status = True
+    while_deleting = True
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    async def validate(self, box: Box, old: Box | None, request: Admission) -> None:
+        self.heard.append(f"{request.operation} {request.subresource}".strip())
+
+    async def validate_deletion(self, box: Box, request: Admission) -> None:
+        self.heard.append(f"{request.operation} {box.metadata.name}")
+        raise Refused("not this one")
+
+
+async def test_what_was_not_asked_for_is_allowed_and_what_was_is_heard() -> None:
+    going = box({"width": 999}, deletionTimestamp="2026-01-01T00:00:00Z")
+    bodies = [
+        review(going, going, operation="UPDATE"),
+        review(box({"width": 999}), operation="UPDATE", subResource="status"),
+        review(None, box(), operation="DELETE"),
+        review(box(), operation="CONNECT"),
+    ]
+    quiet, loud = BoxWebhook(), Everything()
+    assert [(await response(quiet, body))["allowed"] for body in bodies] == [True] * 4
+    assert quiet.asked == []
+    assert [(await response(loud, body))["allowed"] for body in bodies] == [True, True, False, True]
+    assert loud.heard == ["UPDATE", "UPDATE status", "DELETE a"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"not json",
+        b"\xff\xfe",
+        b"[]",
+        b"{}",
+        b'{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","request":{}}',
+        b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}',
+        b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":1}}',
+        b"[" * 100_000,
+        review(box(), kind={"group": "", "version": "v1", "kind": "Pod"}),
+        review(box(), kind=V2 | {"version": "v1"}),
+        review(None),
+    ],
+)
+async def test_what_is_no_review_of_ours(body: bytes) -> None:
+    with pytest.raises(BadReview):
+        await Validating(BoxWebhook()).answer(body)
+
+
+async def test_an_exception_is_a_failure_in_words_without_secrets() -> None:
+    with pytest.raises(Failed) as failed:
+        await response(BoxWebhook(), review(box({"colour": "broken"})))
+    assert str(failed.value) == "BoxWebhook.validate failed: KeyError: 'no such colour, password=***'"
+    assert failed.value.unexpected
+
+
+@pytest.mark.looptime
+async def test_what_takes_too_long_is_stopped() -> None:
+    webhook = BoxWebhook()
+    webhook.gate.clear()
+    began_at = asyncio.get_running_loop().time()
+    with pytest.raises(Failed, match=r"took longer than 4\.5 s"):
+        await response(webhook, review(box({"colour": "slow"})))
+    assert asyncio.get_running_loop().time() - began_at == pytest.approx(4.5)
+
+
+async def test_default_must_return_nothing() -> None:
+    class Returning(Webhook[Box]):
+        async def default(self, box: Box, request: Admission) -> Box:  # type: ignore[override]
+            return box
+
+    with pytest.raises(Failed, match=r"Returning\.default returned a Box; it has to return nothing"):
+        await response(Returning(), review(box()), mutate=True)
+
+
+def test_paths_are_controller_runtimes() -> None:
+    class OfPods(Webhook[Pod]):
+        async def validate_deletion(self, pod: Pod, request: Admission) -> None: ...
+
+    assert [each.path for each in handlers_of(BoxWebhook())] == [
+        "/mutate-hooks-kubewright-test-v2-box",
+        "/validate-hooks-kubewright-test-v2-box",
+    ]
+    assert [each.path for each in handlers_of(OfPods())] == ["/validate--v1-pod"]
+
+
+def test_declarations_that_make_no_sense() -> None:
+    class Nothing(Webhook[Box]): ...
+
+    class Kindless(Webhook):  # type: ignore[type-arg]
+        async def validate(self, obj: Any, old: Any, request: Admission) -> None: ...
+
+    class Patient(Webhook[OldBox]):
+        timeout_seconds = 31
+
+        async def validate(self, obj: OldBox, old: OldBox | None, request: Admission) -> None: ...
+
+    for declaration, words in ((Nothing, "nothing to do"), (Kindless, "does not say its kind"), (Patient, "takes 1 to 30")):
+        with pytest.raises(ConfigError, match=words):
+            declaration()

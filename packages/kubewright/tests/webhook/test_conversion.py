@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from kubewright import Conversion, Resource, Spec, Status, kind
+from kubewright.errors import ConfigError
+from kubewright.webhook.admission import BadReview
+from kubewright.webhook.conversion import Converting
+
+from .rig import Box, BoxConversion, OldBox
+
+V1, V2, V3 = (f"hooks.kubewright.test/{version}" for version in ("v1", "v2", "v3"))
+
+
+class FlatSpec(Spec):
+    """The sides as one text."""
+
+    sides: str = ""
+
+
+@kind(V3, name="Box", storage=False)
+class FlatBox(Resource[FlatSpec, Status]):
+    """A third version."""
+
+
+class FlatConversion(Conversion[FlatBox, Box]):
+    def to_hub(self, old: FlatBox) -> Box:
+        width, _, height = old.spec.sides.partition("x")
+        return Box(spec=Box.spec_type(width=int(width or 0), height=int(height or 0)))  # type: ignore[call-arg]
+
+    def from_hub(self, hub: Box) -> FlatBox:
+        return FlatBox(spec=FlatSpec(sides=f"{hub.spec.width}x{hub.spec.height}" if hub.spec.width else ""))
+
+
+def review(wanted: str, *objects: Any) -> bytes:
+    asked = {"uid": "u-1", "desiredAPIVersion": wanted, "objects": objects}
+    return json.dumps({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": asked}).encode()
+
+
+async def response(wanted: str, *objects: Any, converting: Converting | None = None) -> dict[str, Any]:
+    answer = json.loads(await (converting or Converting([BoxConversion(), FlatConversion()])).answer(review(wanted, *objects)))
+    assert answer["response"]["uid"] == "u-1"
+    return dict(answer["response"])
+
+
+async def converted(obj: Any, wanted: str) -> dict[str, Any]:
+    answer = await response(wanted, obj)
+    assert answer["result"] == {"status": "Success"}
+    [made] = answer["convertedObjects"]
+    assert made["apiVersion"] == wanted
+    return dict(made)
+
+
+def box(version: str, spec: Any = None, **more: Any) -> dict[str, Any]:
+    metadata = {"name": "a", "uid": "u", "managedFields": [{"x": 1}], "labels": {"l": "1"}}
+    return {"apiVersion": version, "kind": "Box", "metadata": metadata} | ({} if spec is None else {"spec": spec}) | more
+
+
+async def test_metadata_and_unknown_fields_stay() -> None:
+    old = box(V1, {"size": 3, "unknown": {"x": 1}}, status={"area": 9, "conditions": [], "more": True})
+    made = await converted(old, V2)
+    assert made == box(V2, {"width": 3, "height": 3, "unknown": {"x": 1}}, status={"area": 9, "conditions": [], "more": True})
+    assert await converted(box(V1), V2) == box(V2)
+    assert await converted(box(V2), V2) == box(V2)
+
+
+async def test_through_the_hub_and_back() -> None:
+    first = box(V3, {"sides": "2x5", "unknown": 1})
+    second = await converted(first, V1)
+    assert second["spec"] == {"size": 2, "unknown": 1}
+    assert await converted(second, V3) == first
+    second["spec"]["note"] = "edited"
+    third = await converted(second, V3)
+    assert third["spec"] == first["spec"]
+    assert (await converted(third, V1))["spec"] == second["spec"]
+
+
+Sides = st.integers(0, 3)
+Specs = st.fixed_dictionaries(
+    {},
+    optional={
+        "width": Sides,
+        "height": Sides,
+        "colour": st.sampled_from(["", "red"]),
+        "unknown": st.recursive(st.integers(0, 1), lambda inner: st.dictionaries(st.sampled_from("ab"), inner, min_size=1), max_leaves=3),
+    },
+)
+
+
+@given(Specs, st.sampled_from([V1, V3]))
+async def test_nothing_is_lost_there_and_back(spec: dict[str, Any], there: str) -> None:
+    original = box(V2, spec)
+    before = copy.deepcopy(original)
+    assert without_defaults(await converted(await converted(original, there), V2)) == without_defaults(original)
+    assert original == before
+
+
+def without_defaults(obj: dict[str, Any]) -> dict[str, Any]:
+    """A zero that is written and one that is not are the same to the class, and may change places."""
+    return obj | {"spec": {name: value for name, value in obj.get("spec", {}).items() if value not in ("", 0)}}
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "no json",
+        "{}",
+        '[[["metadata","uid"],"u","stolen"]]',
+        '[[["spec","width"],3,"text"]]',
+        "[[[],null,1]]",
+        '[[["spec","width","deeper"],null,1]]',
+    ],
+)
+async def test_an_annotation_written_by_somebody_else_breaks_nothing(kept: str) -> None:
+    old = box(V1, {"size": 3})
+    old["metadata"]["annotations"] = {"hooks.kubewright.test/kept-from-v2": kept}
+    made = await converted(old, V2)
+    assert (made["spec"], made["metadata"]["uid"]) == ({"width": 3, "height": 3}, "u")
+
+
+async def test_labels_may_change_but_nothing_else_of_metadata() -> None:
+    class Marking(BoxConversion):
+        def to_hub(self, old: OldBox) -> Box:
+            made = super().to_hub(old)
+            made.metadata = replace(old.metadata, labels={"l": "2"}, uid="another")
+            return made
+
+    answer = await response(V2, box(V1, {"size": 1}), converting=Converting([Marking()]))
+    [made] = answer["convertedObjects"]
+    assert made["metadata"] == box(V1)["metadata"] | {"labels": {"l": "2"}}
+
+
+async def test_a_failure_is_told_for_all() -> None:
+    class Failing(BoxConversion):
+        def to_hub(self, old: OldBox) -> Box:
+            raise ValueError(f"cannot read {old.metadata.name}")
+
+    class Wrong(BoxConversion):
+        def to_hub(self, old: OldBox) -> Any:
+            return old
+
+    for conversion, words in ((Failing(), "ValueError: cannot read a"), (Wrong(), "gave a OldBox, not a Box")):
+        answer = await response(V2, box(V1), box(V1), converting=Converting([conversion]))
+        assert (answer["result"]["status"], answer["convertedObjects"]) == ("Failure", [])
+        assert words in answer["result"]["message"]
+    assert (
+        "nobody declared how Box is converted from or to hooks.kubewright.test/v9"
+        in (await response(V1, box(V2), box("hooks.kubewright.test/v9")))["result"]["message"]
+    )
+    assert "does not decode" in (await response(V2, box(V1, {"size": "x"})))["result"]["message"]
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{}", b'{"apiVersion":"v1","kind":"Pod","request":{"uid":"","desiredAPIVersion":"","objects":[]}}']
+)
+async def test_what_is_no_review(body: bytes) -> None:
+    with pytest.raises(BadReview):
+        await Converting([BoxConversion()]).answer(body)
+
+
+def test_declarations_that_make_no_sense() -> None:
+    class Twice(BoxConversion): ...
+
+    class Same(Conversion[Box, Box]): ...
+
+    class Nothing(Conversion): ...  # type: ignore[type-arg]
+
+    with pytest.raises(ConfigError, match="two conversions"):
+        Converting([BoxConversion(), Twice()])
+    with pytest.raises(ConfigError, match="no two versions of one kind"):
+        Same()
+    with pytest.raises(ConfigError, match="does not say its versions"):
+        Nothing()

@@ -14,7 +14,7 @@ from kubewright.errors import ConfigError
 from kubewright.webhook.admission import BadReview
 from kubewright.webhook.conversion import Converting
 
-from .rig import Box, BoxConversion, OldBox
+from .rig import Box, BoxConversion, BoxSpec, OldBox
 
 V1, V2, V3 = (f"hooks.kubewright.test/{version}" for version in ("v1", "v2", "v3"))
 
@@ -33,7 +33,7 @@ class FlatBox(Resource[FlatSpec, Status]):
 class FlatConversion(Conversion[FlatBox, Box]):
     def to_hub(self, old: FlatBox) -> Box:
         width, _, height = old.spec.sides.partition("x")
-        return Box(spec=Box.spec_type(width=int(width or 0), height=int(height or 0)))  # type: ignore[call-arg]
+        return Box(spec=BoxSpec(width=int(width or 0), height=int(height or 0)))
 
     def from_hub(self, hub: Box) -> FlatBox:
         return FlatBox(spec=FlatSpec(sides=f"{hub.spec.width}x{hub.spec.height}" if hub.spec.width else ""))

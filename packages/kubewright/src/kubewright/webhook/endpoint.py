@@ -20,6 +20,8 @@ HEAD_SECONDS = 10.0
 BODY_SECONDS = 10.0
 # Go's client keeps idle connections for 90 s: it has to be the one who closes, or a request would meet a closed door.
 KEEP_ALIVE_SECONDS = 120.0
+# Whoever was refused may still be sending, and reads the words only afterwards.
+LINGER_SECONDS = 2.0
 MOST_AT_ONCE = 128
 MOST_SILENT = 256
 MOST_HELD_BYTES = 256 * 1024 * 1024
@@ -66,7 +68,12 @@ class Endpoint:
         for path in self.answering:
             application.router.add_post(path, self.handle)
         self.runner = web.AppRunner(
-            application, access_log=None, keepalive_timeout=KEEP_ALIVE_SECONDS, shutdown_timeout=self.stop_seconds, max_headers=64
+            application,
+            access_log=None,
+            keepalive_timeout=KEEP_ALIVE_SECONDS,
+            lingering_time=LINGER_SECONDS,
+            shutdown_timeout=self.stop_seconds,
+            max_headers=64,
         )
         await self.runner.setup()
         bound = await listen(self.address, self.where, "webhooks")

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubewright import Admission, Webhook, rbac
+from kubewright.builtin import ConfigMap, Pod
+from kubewright.controller import Controller
+from kubewright.crd import crds
+from kubewright.errors import ConfigError
+from kubewright.webhook import Reach, configurations, with_conversions
+from kubewright.webhook.options import WebhookOptions
+from kubewright.webhook.right import cluster_rights, namespace_rights
+
+from ..kinds import Widget
+from .rig import Box, BoxConversion, BoxWebhook, OldBox
+
+REACH = Reach(namespace="sys", service="op-webhook-service")
+
+
+class PodWebhook(Webhook[Pod]):
+    failure_policy = "Ignore"
+    timeout_seconds = 2
+    while_deleting = True
+    side_effects = "NoneOnDryRun"
+    object_selector = {"matchLabels": {"a": "b"}}
+
+    async def validate_deletion(self, pod: Pod, request: Admission) -> None: ...
+
+
+def test_what_the_api_server_is_told() -> None:
+    [mutating, validating] = configurations([BoxWebhook()], REACH, name="op")
+    rule = {
+        "apiGroups": ["hooks.kubewright.test"],
+        "apiVersions": ["v2"],
+        "operations": ["CREATE", "UPDATE"],
+        "resources": ["boxes"],
+        "scope": "Namespaced",
+    }
+    condition = {
+        "name": "not-while-deleting",
+        "expression": "request.operation == 'DELETE' || !has(object.metadata.deletionTimestamp)",
+    }
+    service = {"namespace": "sys", "name": "op-webhook-service", "path": "/validate-hooks-kubewright-test-v2-box", "port": 443}
+    assert validating == {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "op-validating-webhook-configuration"},
+        "webhooks": [
+            {
+                "name": "validate.boxes.hooks.kubewright.test",
+                "admissionReviewVersions": ["v1"],
+                "clientConfig": {"service": service},
+                "failurePolicy": "Fail",
+                "matchPolicy": "Equivalent",
+                "sideEffects": "None",
+                "timeoutSeconds": 5,
+                "rules": [rule],
+                "matchConditions": [condition],
+            }
+        ],
+    }
+    assert mutating["metadata"] == {"name": "op-mutating-webhook-configuration"}
+    [entry] = mutating["webhooks"]
+    assert (entry["name"], entry["reinvocationPolicy"]) == ("mutate.boxes.hooks.kubewright.test", "IfNeeded")
+    assert entry["rules"] == [rule]
+
+
+def test_what_a_webhook_asks_for_itself() -> None:
+    [validating] = configurations([PodWebhook()], REACH, name="op", annotations={"cert-manager.io/inject-ca-from": "sys/cert"})
+    assert validating["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "sys/cert"}
+    [entry] = validating["webhooks"]
+    assert entry["rules"][0]["operations"] == ["DELETE"]
+    assert (entry["failurePolicy"], entry["timeoutSeconds"], entry["sideEffects"]) == ("Ignore", 2, "NoneOnDryRun")
+    assert "matchConditions" not in entry
+    kept_out = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "sys"]}
+    assert entry["namespaceSelector"] == {"matchExpressions": [kept_out]}
+    assert entry["objectSelector"] == {"matchLabels": {"a": "b"}}
+    assert entry["name"] == "validate.pods.core"
+
+
+def test_conversion_goes_into_the_crds_that_need_it() -> None:
+    found = with_conversions(crds([Box, OldBox, Widget]), [BoxConversion()], Reach(url="https://here:1", ca_bundle=b"ca"))
+    by_name = {crd["metadata"]["name"]: crd["spec"].get("conversion") for crd in found}
+    assert by_name == {
+        "boxes.hooks.kubewright.test": {
+            "strategy": "Webhook",
+            "webhook": {"clientConfig": {"url": "https://here:1/convert", "caBundle": "Y2E="}, "conversionReviewVersions": ["v1"]},
+        },
+        "widgets.kubewright.test": None,
+    }
+
+
+def test_one_kind_has_one_webhook() -> None:
+    class Other(Webhook[OldBox]):
+        async def validate(self, box: OldBox, old: OldBox | None, request: Admission) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"two webhooks for boxes.hooks.kubewright.test, BoxWebhook and Other"):
+        configurations([BoxWebhook(), Other()], REACH, name="op")
+
+
+def rules(*rights: Any) -> list[dict[str, Any]]:
+    return rbac.rules_of(*rights)
+
+
+def test_rights_of_our_own_authority_are_by_name() -> None:
+    parts: Any = ([BoxWebhook()], [BoxConversion()], WebhookOptions())
+    configured = {"apiGroups": ["admissionregistration.k8s.io"], "verbs": ["get", "patch"]}
+    assert rules(cluster_rights(*parts, name="op")) == [
+        configured | {"resources": ["mutatingwebhookconfigurations"], "resourceNames": ["op-mutating-webhook-configuration"]},
+        configured | {"resources": ["validatingwebhookconfigurations"], "resourceNames": ["op-validating-webhook-configuration"]},
+        {
+            "apiGroups": ["apiextensions.k8s.io"],
+            "resources": ["customresourcedefinitions"],
+            "resourceNames": ["boxes.hooks.kubewright.test"],
+            "verbs": ["get", "patch"],
+        },
+    ]
+    assert rules(namespace_rights(*parts, name="op")) == [
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["op-webhook-ca"], "verbs": ["get", "patch"]},
+    ]
+
+
+def test_no_rights_without_webhooks_or_with_certificates_from_files() -> None:
+    files: Any = ([BoxWebhook()], [BoxConversion()], WebhookOptions(certificates="/certs"))
+    nothing: Any = ([], [], WebhookOptions())
+    for parts in (files, nothing):
+        assert cluster_rights(*parts, name="op") == namespace_rights(*parts, name="op") == []
+
+
+def test_what_a_webhook_needs_is_in_the_role_of_the_manager() -> None:
+    class Looking(BoxWebhook):
+        def __init__(self) -> None:
+            super().__init__()
+            self.needs(ConfigMap, "get", names=("limits",))
+
+    class WidgetController(Controller[Widget]): ...
+
+    found = rbac.manager_rules([WidgetController()], [Looking()])
+    assert {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["limits"], "verbs": ["get"]} in found
+    assert {"apiGroups": ["kubewright.test"], "resources": ["widgets/status"], "verbs": ["patch"]} in found

@@ -1,0 +1,240 @@
+"""The CA's Secret and the caBundles, on an API server in memory and with a clock of our own."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from kubewright.builtin import Secret
+from kubewright.client import Client
+from kubewright.crd import crds
+from kubewright.errors import Conflict, Forbidden
+from kubewright.meta import Key
+from kubewright.testing.fake import FakeApi
+from kubewright.tls import Certificate
+from kubewright.transport import Request
+from kubewright.webhook.configuration import Reach, configurations, with_conversions
+from kubewright.webhook.options import Times
+from kubewright.webhook.rotation import Raced, Rotation
+from kubewright.webhook.target import targets_of
+
+from .rig import Box, BoxConversion, BoxWebhook, OldBox
+
+SECRET = Key("sys", "op-webhook-ca")
+DAY = timedelta(days=1)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+class Cluster:
+    """An API server with the configurations, and replicas that look after them."""
+
+    def __init__(self) -> None:
+        self.api, self.clock = FakeApi(), Clock()
+        self.client = Client(self.api)
+
+    def install(self) -> None:
+        reach = Reach(namespace="sys", service="op-webhook-service")
+        for each in configurations([BoxWebhook()], reach, name="op"):
+            self.api.create(f"/apis/admissionregistration.k8s.io/v1/{each['kind'].lower()}s", each)
+        for each in with_conversions(crds([Box, OldBox]), [BoxConversion()], reach):
+            self.api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", each)
+
+    def replica(self) -> Rotation:
+        targets = targets_of([BoxWebhook()], [BoxConversion()], "op")
+        times = Times(settle_seconds=0)
+        return Rotation(
+            Client(self.api), Certificate(), name="op", secret=SECRET, hosts=["a.svc"], targets=targets, times=times, clock=self.clock
+        )
+
+    def bundles(self) -> list[bytes]:
+        found: list[dict[str, Any]] = []
+        for obj in self.api.objects.values():
+            found += [hook["clientConfig"] for hook in obj.get("webhooks", ())]
+            if "conversion" in obj.get("spec", {}):
+                found.append(obj["spec"]["conversion"]["webhook"]["clientConfig"])
+        return [base64.b64decode(each.get("caBundle", "")) for each in found]
+
+    def remove_bundles(self) -> None:
+        for key, obj in list(self.api.objects.items()):
+            if "webhooks" in obj:
+                hooks = [hook | {"clientConfig": {"service": hook["clientConfig"]["service"]}} for hook in obj["webhooks"]]
+                self.api.store("MODIFIED", key, obj | {"webhooks": hooks})
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    made = Cluster()
+    made.install()
+    return made
+
+
+async def authorities(cluster: Cluster) -> dict[str, bytes]:
+    return (await cluster.client.get(Secret, SECRET)).data
+
+
+async def test_the_first_look_makes_all_and_the_next_writes_nothing(cluster: Cluster) -> None:
+    replica = cluster.replica()
+    assert replica.problem == "there is no certificate yet"
+    await replica.look()
+    data = await authorities(cluster)
+    assert cluster.bundles() == [data["current.crt"]] * 3
+    assert replica.certificate.loaded.startswith(b"-----BEGIN CERTIFICATE-----")
+    assert replica.problem == ""
+    written = len(cluster.api.writes())
+    await replica.look()
+    assert len(cluster.api.writes()) == written
+    assert all(hook["failurePolicy"] == "Fail" for obj in cluster.api.objects.values() for hook in obj.get("webhooks", ()))
+
+
+async def test_a_year_goes_by(cluster: Cluster) -> None:
+    one, two = cluster.replica(), cluster.replica()
+    seen = []
+    for _ in range(75):
+        for replica in (one, two):
+            await replica.look()
+            assert replica.signed_by in cluster.bundles()[0]
+            assert len(set(cluster.bundles())) == 1
+        seen.append(one.signed_by)
+        cluster.clock.now += 5 * DAY
+    assert len(dict.fromkeys(seen)) == 2
+    assert one.signed_by == two.signed_by
+
+
+async def test_a_serving_certificate_is_made_anew_without_a_write(cluster: Cluster) -> None:
+    replica = cluster.replica()
+    await replica.look()
+    before, written = replica.certificate.loaded, len(cluster.api.writes())
+    cluster.clock.now += 21 * DAY
+    await replica.look()
+    assert replica.certificate.loaded != before
+    assert len(cluster.api.writes()) == written
+
+
+async def test_what_somebody_removes_is_put_back(cluster: Cluster) -> None:
+    replica = cluster.replica()
+    await replica.look()
+    [before, *_] = cluster.bundles()
+    cluster.remove_bundles()
+    assert cluster.bundles() != [before] * 3
+    await replica.look()
+    assert cluster.bundles() == [before] * 3
+    await cluster.client.delete(Secret, SECRET)
+    await replica.look()
+    assert (await authorities(cluster))["current.crt"] == before
+
+
+async def test_a_damaged_secret_is_filled_with_what_we_know(cluster: Cluster) -> None:
+    replica = cluster.replica()
+    await replica.look()
+    [before, *_] = cluster.bundles()
+    await cluster.client.patch(Secret, SECRET, {"data": {"current.key": b"nonsense"}})
+    await replica.look()
+    assert (await authorities(cluster))["current.crt"] == before
+    await cluster.client.patch(Secret, SECRET, {"data": {"current.crt": None}})
+    newcomer = cluster.replica()
+    await newcomer.look()
+    assert newcomer.signed_by != before
+    assert cluster.bundles() == [newcomer.signed_by] * 3
+
+
+async def test_who_comes_second_reads_what_the_first_made(cluster: Cluster) -> None:
+    late = cluster.replica()
+    created = late.client.create
+
+    async def beaten(obj: Any) -> Any:
+        await cluster.replica().look()
+        return await created(obj)
+
+    late.client.create = beaten  # type: ignore[method-assign]
+    with pytest.raises(Raced):
+        await late.look()
+    await late.look()
+    assert late.signed_by == (await authorities(cluster))["current.crt"]
+
+
+async def test_a_replica_that_was_stopped_does_not_put_an_old_bundle_over_a_new_one(cluster: Cluster) -> None:
+    """It has read the Secret; then the other one moves the CA on and spreads the bundle; then it goes on."""
+    stopped, other = cluster.replica(), cluster.replica()
+    await stopped.look()
+    await other.look()
+    cluster.clock.now += 250 * DAY
+    read = stopped.read
+
+    async def slow() -> Any:
+        known = await read()
+        await other.look()
+        return known
+
+    stopped.read = slow  # type: ignore[method-assign]
+    with pytest.raises((Raced, Conflict)):
+        await stopped.look()
+    data = await authorities(cluster)
+    assert set(cluster.bundles()) == {data["next.crt"] + data["current.crt"]}
+
+
+async def test_a_configuration_that_comes_later_gets_its_bundle() -> None:
+    cluster = Cluster()
+    replica = cluster.replica()
+    await replica.look()
+    assert replica.problem == ""
+    cluster.install()
+    await replica.look()
+    assert cluster.bundles() == [(await authorities(cluster))["current.crt"]] * 3
+
+
+async def test_a_target_that_cannot_be_written_holds_up_no_other_and_no_new_authority_signs(cluster: Cluster) -> None:
+    replica = cluster.replica()
+    await replica.look()
+    first = replica.signed_by
+
+    def no_mutating(request: Request) -> Exception | None:
+        patching = request.method == "PATCH" and "mutatingwebhook" in request.path
+        return Forbidden("patch mutatingwebhookconfigurations is forbidden") if patching else None
+
+    cluster.api.faults.append(no_mutating)
+    cluster.clock.now += 250 * DAY
+    for _ in range(3):
+        with pytest.raises(Forbidden):
+            await replica.look()
+    data = await authorities(cluster)
+    assert replica.signed_by == first == data["current.crt"]
+    assert sorted(cluster.bundles(), key=len) == [first, *[data["next.crt"] + first] * 2]
+    replica.explain(Forbidden("patch is forbidden"))
+    assert replica.said.endswith("Grant the generated roles: kubectl apply -k config/rbac")
+    cluster.api.faults.clear()
+    await replica.look()
+    await replica.look()
+    assert replica.signed_by == data["next.crt"]
+
+
+async def test_a_crd_without_a_conversion_webhook_is_left_alone() -> None:
+    cluster = Cluster()
+    [crd] = crds([Box, OldBox])
+    cluster.api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
+    replica = cluster.replica()
+    await replica.look()
+    assert [request for request in cluster.api.writes() if "customresource" in request.path] == []
+
+
+@pytest.mark.looptime
+async def test_trouble_is_told_once_and_tried_again(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    replica = cluster.replica()
+    cluster.api.fail_next("GET", "/secrets/", Forbidden("get secrets is forbidden"), times=3)
+    task = asyncio.create_task(replica.run())
+    await asyncio.sleep(1)
+    assert replica.problem.startswith("the certificates of the webhooks cannot be looked after: get secrets is forbidden")
+    await asyncio.sleep(60)
+    task.cancel()
+    assert replica.problem == ""
+    assert [record.levelname for record in caplog.records].count("ERROR") == 1

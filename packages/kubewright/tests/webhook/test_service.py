@@ -1,0 +1,186 @@
+"""Webhooks as part of a manager: readiness, certificates from files, flags, and the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from kubewright import Manager, Options
+from kubewright.command import ManagerFlags
+from kubewright.errors import ConfigError
+from kubewright.flags import parse
+from kubewright.testing import eventually
+from kubewright.testing.certificates import Authority
+from kubewright.testing.fake import FakeApi
+from kubewright.webhook import service
+from kubewright.webhook.options import Times, WebhookOptions
+
+from ..rig import NOWHERE
+from .rig import HERE, BoxWebhook, port_of
+from .test_admission import box, review
+
+VALIDATE = "/validate-hooks-kubewright-test-v2-box"
+
+
+class Running:
+    """A manager on an API server in memory."""
+
+    def __init__(self, webhooks: WebhookOptions, **options: Any) -> None:
+        self.api, self.webhook = FakeApi(), BoxWebhook()
+        self.api.objects["/version"] = {"gitVersion": "v1"}
+        chosen = Options(
+            name="op", metrics_address="0", health_address=f"{HERE}:0", lease_namespace="sys", stop_seconds=5, webhooks=webhooks, **options
+        )
+        self.manager = Manager(NOWHERE, chosen, transport=self.api)
+        self.stop = asyncio.Event()
+        self.health_port = 0
+
+    async def __aenter__(self) -> Running:
+        self.manager.add(self.webhook)
+        original = self.manager.server
+
+        def watched() -> Any:
+            self.server = original()
+            return self.server
+
+        self.manager.server = watched  # type: ignore[method-assign]
+        self.task = asyncio.create_task(self.manager.run(self.stop))
+        await eventually(lambda: port_of(self.manager) or self.task.done())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.stop.set()
+        await self.task
+
+    async def ready(self) -> tuple[int, str]:
+        async with aiohttp.ClientSession() as session, session.get(f"http://{HERE}:{self.server.health_port}/readyz/webhooks") as answer:
+            return answer.status, await answer.text()
+
+    async def post(self, tls: ssl.SSLContext | bool, spec: dict[str, Any] | None = None) -> bool:
+        address = f"https://{HERE}:{port_of(self.manager)}{VALIDATE}"
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(address, data=review(box(spec)), ssl=tls, headers={"Content-Type": "application/json"}) as answer,
+        ):
+            return bool(json.loads(await answer.text())["response"]["allowed"])
+
+
+def trusting(*authorities: Authority) -> ssl.SSLContext:
+    return ssl.create_default_context(cadata="".join(each.certificate.decode() for each in authorities))
+
+
+def write(authority: Authority, folder: Path) -> None:
+    authority.serving(HERE).write(folder / "tls.crt", folder / "tls.key")
+
+
+async def test_certificates_from_files_that_come_late_and_change(tmp_path: Path) -> None:
+    options = WebhookOptions(host=HERE, port=0, certificates=str(tmp_path), times=Times(look_seconds=0.05), drain_seconds=0)
+    first, second = Authority("first"), Authority("second")
+    async with Running(options) as running:
+        status, words = await running.ready()
+        assert (status, words) == (500, f"internal server error: there is no certificate in {tmp_path} yet")
+        await asyncio.to_thread(write, first, tmp_path)
+
+        async def ready() -> bool:
+            return (await running.ready())[0] == 200
+
+        await eventually(ready)
+        assert await running.post(trusting(first))
+        await asyncio.to_thread((tmp_path / "tls.crt").write_bytes, b"half writ")
+        assert await running.post(trusting(first))
+        await asyncio.to_thread(write, second, tmp_path)
+        await eventually(lambda: running.post(trusting(second)))
+        assert [request for request in running.api.writes() if "secrets" in request.path] == []
+
+
+async def test_our_own_authority_without_anybody_else() -> None:
+    options = WebhookOptions(host=HERE, port=0, hosts=(HERE,), times=Times(look_seconds=0.05), drain_seconds=0)
+    async with Running(options) as running:
+        secret = await eventually(lambda: running.api.objects.get("/api/v1/namespaces/sys/secrets/op-webhook-ca"))
+        assert secret is not None
+        assert set(secret["data"]) == {"current.crt", "current.key"}
+        assert running.manager.answering is not None
+        rotation = running.manager.answering.rotation
+        assert rotation is not None
+        await eventually(lambda: rotation.problem == "")
+        assert rotation.hosts == ("op-webhook-service.sys.svc", "op-webhook-service.sys.svc.cluster.local", HERE)
+        assert await running.ready() == (200, "ok")
+        assert await running.post(ssl.create_default_context(cadata=rotation.signed_by.decode()))
+        assert any(
+            line.startswith("kubewright_webhook_certificate_expiry_seconds 1.")
+            for line in running.manager.metrics.exposition()[0].decode().splitlines()
+        )
+
+
+async def test_readiness_goes_first_and_answers_go_on(tmp_path: Path) -> None:
+    authority = Authority("test")
+    await asyncio.to_thread(write, authority, tmp_path)
+    options = WebhookOptions(host=HERE, port=0, certificates=str(tmp_path), drain_seconds=1)
+    async with Running(options) as running:
+        await eventually(lambda: running.post(trusting(authority)))
+        running.webhook.gate.clear()
+        waiting = asyncio.create_task(running.post(trusting(authority), {"colour": "slow"}))
+        await eventually(lambda: running.webhook.asked[-1:] and running.manager.answering and running.manager.answering.endpoint.busy)
+        running.stop.set()
+        await eventually(lambda: running.manager.answering and running.manager.answering.stopping)
+        assert await running.ready() == (500, "internal server error: stopping")
+        assert await running.post(trusting(authority))
+        running.webhook.gate.set()
+        assert await waiting
+        await running.task
+    assert port_of(running.manager) == 0
+
+
+async def test_without_webhooks_nothing_listens() -> None:
+    api = FakeApi()
+    api.objects["/version"] = {"gitVersion": "v1"}
+    manager = Manager(NOWHERE, Options(metrics_address="0"), transport=api)
+    stop = asyncio.Event()
+    stop.set()
+    await manager.run(stop)
+    assert manager.answering is None
+    assert b"webhook" not in manager.metrics.exposition()[0]
+
+
+async def test_a_standby_answers_too(tmp_path: Path) -> None:
+    authority = Authority("test")
+    await asyncio.to_thread(write, authority, tmp_path)
+    options = WebhookOptions(host=HERE, port=0, certificates=str(tmp_path), drain_seconds=0)
+    standby = Running(options, leader_election=True)
+    spec = {"holderIdentity": "another", "leaseDurationSeconds": 3600}
+    standby.api.create("/apis/coordination.k8s.io/v1/namespaces/sys/leases", {"metadata": {"name": "op-leader"}, "spec": spec})
+    async with standby:
+        assert await eventually(lambda: standby.post(trusting(authority)))
+        assert not standby.manager.leader.is_leader_now()
+
+
+def test_flags() -> None:
+    flags = parse(ManagerFlags, ["-webhook-port=8443", "--webhook-cert-path", "/certs", "-webhook-hosts=a, b", "-webhook-service=s"], {})
+    assert flags.options("op").webhooks == WebhookOptions(port=8443, certificates="/certs", hosts=("a", "b"), service="s")
+    assert parse(ManagerFlags, [], {}).options("op").webhooks == WebhookOptions(port=9443)
+    assert replace(WebhookOptions(), secret="x").secret_name("op") == "x"
+
+
+def test_our_own_authority_needs_cryptography(monkeypatch: pytest.MonkeyPatch) -> None:
+    import builtins
+    import sys
+
+    original = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name.startswith("cryptography"):
+            raise ImportError(name)
+        return original(name, *rest)
+
+    for module in [name for name in sys.modules if name.startswith(("kubewright.webhook.rotation", "kubewright.webhook.authority"))]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ConfigError, match=r"install kubewright\[tls\]"):
+        service.own_authority(None, None)  # type: ignore[arg-type]

@@ -29,8 +29,8 @@ def address_of(text: str) -> Address | None:
     return Address(found[1] or found[2] or "", int(found[3]))
 
 
-async def listen(text: str, address: Address, purpose: str) -> socket.socket:
-    """A listening socket, or in plain words why there is none."""
+async def listen(text: str, address: Address, purpose: str, advice: str = "") -> socket.socket:
+    """A listening socket, or in plain words why there is none and what to do."""
     try:
         return await bound(address)
     except OSError as error:
@@ -40,9 +40,8 @@ async def listen(text: str, address: Address, purpose: str) -> socket.socket:
             errno.EADDRNOTAVAIL: "this machine does not have that address",
         }
         why = reasons.get(error.errno or 0) or error.strerror or str(error)
-        raise ConfigError(
-            f'cannot listen on "{text}" for {purpose}: {why}. Choose another address, or 0 to do without {purpose}'
-        ) from error
+        advice = advice or f"Choose another address, or 0 to do without {purpose}"
+        raise ConfigError(f'cannot listen on "{text}" for {purpose}: {why}. {advice}') from error
 
 
 async def bound(address: Address) -> socket.socket:

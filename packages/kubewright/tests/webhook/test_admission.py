@@ -107,6 +107,12 @@ async def test_what_does_not_fit_the_class_is_refused_with_its_field() -> None:
     assert answer["status"]["details"]["causes"][0]["field"] == "spec.width"
 
 
+async def test_an_object_that_does_not_fit_can_still_go() -> None:
+    going = box({"width": "two"}, deletionTimestamp="2026-01-01T00:00:00Z")
+    for mutate in (True, False):
+        assert await response(BoxWebhook(), review(going, going, operation="UPDATE"), mutate=mutate) == {"allowed": True}
+
+
 class Everything(Webhook[Box]):
     and_status = True
     while_deleting = True

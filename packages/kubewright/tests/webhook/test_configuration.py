@@ -9,7 +9,7 @@ from kubewright.builtin import ConfigMap, Pod
 from kubewright.controller import Controller
 from kubewright.crd import crds
 from kubewright.errors import ConfigError
-from kubewright.webhook import Reach, configurations, with_conversions
+from kubewright.webhook import Reach, configurations, service, with_conversions
 from kubewright.webhook.options import WebhookOptions
 from kubewright.webhook.right import cluster_rights, namespace_rights
 
@@ -89,6 +89,15 @@ def test_conversion_goes_into_the_crds_that_need_it() -> None:
             "webhook": {"clientConfig": {"url": "https://here:1/convert", "caBundle": "Y2E="}, "conversionReviewVersions": ["v1"]},
         },
         "widgets.kubewright.test": None,
+    }
+
+
+def test_the_service_in_front() -> None:
+    assert service(REACH, target_port=9443, selector={"app": "op"}) == {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "op-webhook-service", "namespace": "sys"},
+        "spec": {"ports": [{"name": "webhook", "port": 443, "protocol": "TCP", "targetPort": 9443}], "selector": {"app": "op"}},
     }
 
 

@@ -126,6 +126,11 @@ async def test_two_versions(boxes: Boxes) -> None:
     old = await stored(boxes, "old", "v1")
     assert old["spec"] == {"size": 3, "note": "hello", "future": {"depth": 1}}
     assert old["metadata"]["uid"] == hub["metadata"]["uid"]
+    by_server = box("old", "size: 4").replace("/v2", "/v1")
+    await boxes.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=by_server)
+    # What kubectl applied before, in either way, and does not name any more, it takes away: also what v2 only kept.
+    assert (await stored(boxes, "old"))["spec"] == {"width": 4, "height": 4}
+    assert (await stored(boxes, "old", "v1"))["spec"] == {"size": 4}
 
 
 async def test_what_the_other_version_cannot_say_survives_an_edit_there(boxes: Boxes) -> None:

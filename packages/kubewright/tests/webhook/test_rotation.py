@@ -218,13 +218,15 @@ async def test_a_target_that_cannot_be_written_holds_up_no_other_and_no_new_auth
     assert replica.signed_by == data["next.crt"]
 
 
-async def test_a_crd_without_a_conversion_webhook_is_left_alone() -> None:
+async def test_a_crd_without_a_conversion_webhook_is_left_alone_and_told(caplog: pytest.LogCaptureFixture) -> None:
     cluster = Cluster()
     [crd] = crds([Box, OldBox])
     cluster.api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
     replica = cluster.replica()
     await replica.look()
+    await replica.look()
     assert [request for request in cluster.api.writes() if "customresource" in request.path] == []
+    assert [record.levelname for record in caplog.records].count("WARNING") == 1
 
 
 @pytest.mark.looptime
@@ -238,3 +240,14 @@ async def test_trouble_is_told_once_and_tried_again(cluster: Cluster, caplog: py
     task.cancel()
     assert replica.problem == ""
     assert [record.levelname for record in caplog.records].count("ERROR") == 1
+
+
+@pytest.mark.looptime
+async def test_what_nobody_foresaw_ends_nothing(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = cluster.replica()
+    cluster.api.fail_next("GET", "/secrets/", ZeroDivisionError("odd"))
+    task = asyncio.create_task(replica.run())
+    await asyncio.sleep(5)
+    assert not task.done()
+    task.cancel()
+    assert replica.problem == ""

@@ -94,6 +94,18 @@ class AdmissionReview(Struct):
     request: AdmissionRequest
 
 
+class GoingMetadata(Struct):
+    """Since when."""
+
+    deletionTimestamp: Any = None
+
+
+class Going(Struct):
+    """An object of which only matters whether it is on its way out."""
+
+    metadata: GoingMetadata
+
+
 REVIEW = msgspec.json.Decoder(AdmissionReview)
 
 
@@ -124,7 +136,9 @@ class Admitting:
         except Refused as refused:
             admission.refusals.append(refused)
         if admission.refusals:
-            response = {"uid": request.uid, "allowed": False, "status": refusal(self.kind.definition, admission)}
+            status = refusal(self.kind.definition, admission)
+            response = {"uid": request.uid, "allowed": False, "status": status}
+            self.webhook.log.debug("refused", object=f"{request.namespace}/{request.name}", user=admission.username, why=status["message"])
         if admission.warnings:
             response["warnings"] = [readable(text) for text in admission.warnings]
         return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
@@ -152,9 +166,10 @@ class Admitting:
         raise NotImplementedError
 
     def sent(self, request: AdmissionRequest) -> Object | None:
-        """The object that is to be stored; None where it is on its way out and the webhook does not care."""
-        obj = decoded_or_refused(self.kind, request.object)
-        return obj if obj.metadata.deletionTimestamp is None or self.webhook.while_deleting else None
+        """The object that is to be stored; None where it is on its way out and the webhook does not care, whatever it looks like."""
+        if is_going(request.object) and not self.webhook.while_deleting:
+            return None
+        return decoded_or_refused(self.kind, request.object)
 
     async def run(self, work: Callable[[], Awaitable[object]], name: str) -> None:
         """User code, within its time; whatever it raises other than Refused is a failure of its own."""
@@ -248,6 +263,13 @@ def old_of(kind: type[Object], request: AdmissionRequest) -> Object | None:
         with suppress(Undecodable):
             return kind.decode(request.oldObject)
     return None
+
+
+def is_going(raw: Raw) -> bool:
+    """Whether the object is being deleted; read by itself, since one that does not fit its class must be able to go."""
+    with suppress(msgspec.DecodeError):
+        return msgspec.json.decode(raw, type=Going).metadata.deletionTimestamp is not None
+    return False
 
 
 def is_absent(raw: Raw) -> bool:

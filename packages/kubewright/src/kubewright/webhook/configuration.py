@@ -44,6 +44,13 @@ class Reach:
         return where | ({"caBundle": base64.b64encode(self.ca_bundle).decode()} if self.ca_bundle else {})
 
 
+def service(reach: Reach, *, target_port: int = 9443, selector: dict[str, str]) -> Json:
+    """The Service in front of the manager's Pods."""
+    port = {"name": "webhook", "port": reach.port, "protocol": "TCP", "targetPort": target_port}
+    metadata = {"name": reach.service, "namespace": reach.namespace}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": [port], "selector": selector}}
+
+
 def configuration_name(name: str, kind: str) -> str:
     """`<operator>-mutating-webhook-configuration`, as kubebuilder's default kustomization names it."""
     return f"{name}-{kind.removesuffix('WebhookConfiguration').lower()}-webhook-configuration"

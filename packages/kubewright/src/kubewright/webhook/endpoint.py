@@ -76,7 +76,7 @@ class Endpoint:
             max_headers=64,
         )
         await self.runner.setup()
-        bound = await listen(self.address, self.where, "webhooks")
+        bound = await listen(self.address, self.where, "webhooks", "Choose another port with -webhook-port")
         loop = asyncio.get_running_loop()
         self.listener = await loop.create_server(
             self.connected, sock=bound, ssl=self.certificate.context, ssl_handshake_timeout=HEAD_SECONDS
@@ -146,16 +146,16 @@ class Endpoint:
         """The whole body, within its size and time, counted while it is held."""
         body = bytearray()
         try:
-            async with asyncio.timeout(BODY_SECONDS) as limit:
-                async for chunk in chunks(request, most_bytes):
-                    self.held_bytes += len(chunk)
-                    body += chunk
-                    if self.held_bytes > MOST_HELD_BYTES:
-                        raise Refusal(503, "too much to review at once; try again in a second")
-                limit.reschedule(None)
-                yield bytes(body)
-        except TimeoutError:
-            raise Refusal(408, f"the body did not arrive within {BODY_SECONDS:g} s") from None
+            try:
+                async with asyncio.timeout(BODY_SECONDS):
+                    async for chunk in chunks(request, most_bytes):
+                        self.held_bytes += len(chunk)
+                        body += chunk
+                        if self.held_bytes > MOST_HELD_BYTES:
+                            raise Refusal(503, "too much to review at once; try again in a second")
+            except TimeoutError:
+                raise Refusal(408, f"the body did not arrive within {BODY_SECONDS:g} s") from None
+            yield bytes(body)
         finally:
             self.held_bytes -= len(body)
 

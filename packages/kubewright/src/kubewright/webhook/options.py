@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..errors import ConfigError
+
 
 @dataclass(frozen=True)
 class Times:
@@ -34,6 +36,10 @@ class WebhookOptions:
     times: Times = field(default_factory=Times)
     drain_seconds: float = 3.0
     """How long to answer on after readiness went: kubelet's probe, the endpoints and the API server's own watch follow with a delay."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise ConfigError(f"{self.port} is no port for webhooks: it has to be from 1 to 65535, or 0 for any that is free")
 
     @property
     def own_authority(self) -> bool:

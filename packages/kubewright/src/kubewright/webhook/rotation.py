@@ -21,13 +21,13 @@ from datetime import UTC, datetime
 
 from ..builtin import Secret
 from ..client import Client
-from ..errors import AlreadyExists, Conflict, Forbidden, KubewrightError, NotFound
+from ..errors import AlreadyExists, Conflict, Forbidden, KubewrightError, NotFound, cut
 from ..log import Log
 from ..meta import Key, ObjectMeta
 from ..tls import Certificate
 from .authority import Authorities, Pair, advanced, new_serving
 from .options import Times
-from .target import Target, patch_for
+from .target import Target, can_carry, patch_for
 
 FIRST_PAUSE_SECONDS = 0.5
 
@@ -87,7 +87,7 @@ class Rotation:
                 await asyncio.sleep(self.times.look_seconds * random.uniform(0.8, 1.0))
             except (Raced, Conflict):
                 await asyncio.sleep(random.uniform(0.01, 0.1))
-            except KubewrightError as error:
+            except Exception as error:
                 self.explain(error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, self.times.look_seconds)
@@ -191,6 +191,10 @@ class Rotation:
         except NotFound:
             self.checked.pop(target, None)
             return
+        if not can_carry(found):
+            self.log.warning(
+                "nothing in it leads to a webhook, so nothing is converted or asked: apply the generated manifests", at=str(target)
+            )
         patch = patch_for(found, known.authorities.bundle)
         if patch is not None:
             if (await self.client.get(Secret, self.secret)).metadata.resourceVersion != known.revision:
@@ -205,13 +209,13 @@ class Rotation:
         now = asyncio.get_running_loop().time()
         return self.everywhere_since is not None and now - self.everywhere_since >= self.times.settle_seconds
 
-    def explain(self, error: KubewrightError) -> None:
-        """Say once what is wrong."""
-        words = f"the certificates of the webhooks cannot be looked after: {error}"
+    def explain(self, error: Exception) -> None:
+        """Say once what is wrong; what nobody foresaw comes with its trace."""
+        words = f"the certificates of the webhooks cannot be looked after: {cut(str(error))}"
         if isinstance(error, Forbidden):
             words += ". Grant the generated roles: kubectl apply -k config/rbac"
         if words != self.said:
-            self.log.error(words)
+            self.log.error(words, error=None if isinstance(error, KubewrightError) else error)
         self.said = words
 
     @property

@@ -91,6 +91,11 @@ def targets_of(webhooks: Iterable[Webhook[Any]], conversions: Iterable[Conversio
     return found + [Target(CustomResourceDefinition, DefinitionMetadata, resource) for resource in converted]
 
 
+def can_carry(obj: Configuration | CustomResourceDefinition) -> bool:
+    """Whether there is a place for a caBundle."""
+    return bool(obj.webhooks) if isinstance(obj, Configuration) else obj.spec.conversion.get("strategy") == "Webhook"
+
+
 def patch_for(obj: Configuration | CustomResourceDefinition, bundle: bytes) -> Json | None:
     """The patch that puts the bundle in, if nobody wrote since; None where it is in already, or nothing can carry it."""
     encoded = base64.b64encode(bundle).decode()
@@ -99,7 +104,7 @@ def patch_for(obj: Configuration | CustomResourceDefinition, bundle: bytes) -> J
         hooks = [with_bundle(hook, encoded) for hook in obj.webhooks]
         return None if hooks == obj.webhooks else revision | {"webhooks": hooks}
     webhook = obj.spec.conversion.get("webhook") or {}
-    if obj.spec.conversion.get("strategy") != "Webhook" or (webhook.get("clientConfig") or {}).get("caBundle") == encoded:
+    if not can_carry(obj) or (webhook.get("clientConfig") or {}).get("caBundle") == encoded:
         return None
     return revision | {"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": encoded}}}}}
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import json
+import socket
 import ssl
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,7 @@ from kubewright.flags import parse
 from kubewright.testing import eventually
 from kubewright.testing.certificates import Authority
 from kubewright.testing.fake import FakeApi
-from kubewright.webhook import service
+from kubewright.webhook.answering import own_authority
 from kubewright.webhook.options import Times, WebhookOptions
 
 from ..rig import NOWHERE
@@ -168,10 +171,20 @@ def test_flags() -> None:
     assert replace(WebhookOptions(), secret="x").secret_name("op") == "x"
 
 
-def test_our_own_authority_needs_cryptography(monkeypatch: pytest.MonkeyPatch) -> None:
-    import builtins
-    import sys
+def test_what_is_no_port() -> None:
+    with pytest.raises(ConfigError, match="70000 is no port for webhooks"):
+        parse(ManagerFlags, ["-webhook-port=70000"], {}).options("op")
 
+
+async def test_a_port_that_is_taken_is_told_in_words() -> None:
+    with socket.create_server((HERE, 0)) as taken:
+        running = Running(WebhookOptions(host=HERE, port=taken.getsockname()[1], certificates="/none"))
+        running.manager.add(running.webhook)
+        with pytest.raises(ConfigError, match=r"for webhooks: another process.*Choose another port with -webhook-port"):
+            await running.manager.run(running.stop)
+
+
+def test_our_own_authority_needs_cryptography(monkeypatch: pytest.MonkeyPatch) -> None:
     original = builtins.__import__
 
     def without(name: str, *rest: Any) -> Any:
@@ -183,4 +196,4 @@ def test_our_own_authority_needs_cryptography(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ConfigError, match=r"install kubewright\[tls\]"):
-        service.own_authority(None, None)  # type: ignore[arg-type]
+        own_authority(None, None)  # type: ignore[arg-type]

@@ -82,6 +82,14 @@ async def test_through_the_hub_and_back() -> None:
     assert (await converted(third, V1))["spec"] == second["spec"]
 
 
+async def test_nothing_is_kept_where_that_is_not_wanted() -> None:
+    class Forgetting(BoxConversion):
+        keep = False
+
+    answer = await response(V1, box(V2, {"width": 1, "height": 2}), converting=Converting([Forgetting()]))
+    assert answer["convertedObjects"] == [box(V1, {"size": 1})]
+
+
 Sides = st.integers(0, 3)
 Specs = st.fixed_dictionaries(
     {},

@@ -12,7 +12,7 @@ import pytest
 from kubewright.builtin import Secret
 from kubewright.client import Client
 from kubewright.crd import crds
-from kubewright.errors import Conflict, Forbidden
+from kubewright.errors import Conflict, Forbidden, Unreachable
 from kubewright.meta import Key
 from kubewright.testing.fake import FakeApi
 from kubewright.tls import Certificate
@@ -50,9 +50,9 @@ class Cluster:
         for each in with_conversions(crds([Box, OldBox]), [BoxConversion()], reach):
             self.api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", each)
 
-    def replica(self) -> Rotation:
+    def replica(self, settle_seconds: float = 0) -> Rotation:
         targets = targets_of([BoxWebhook()], [BoxConversion()], "op")
-        times = Times(settle_seconds=0)
+        times = Times(settle_seconds=settle_seconds)
         return Rotation(
             Client(self.api), Certificate(), name="op", secret=SECRET, hosts=["a.svc"], targets=targets, times=times, clock=self.clock
         )
@@ -109,6 +109,38 @@ async def test_a_year_goes_by(cluster: Cluster) -> None:
         cluster.clock.now += 5 * DAY
     assert len(dict.fromkeys(seen)) == 2
     assert one.signed_by == two.signed_by
+
+
+@pytest.mark.looptime
+async def test_a_new_authority_signs_only_when_it_was_everywhere_for_long_enough(cluster: Cluster) -> None:
+    replica = cluster.replica(settle_seconds=60)
+    await replica.look()
+    first = replica.signed_by
+    cluster.clock.now += 250 * DAY
+    await replica.look()
+    following = (await authorities(cluster))["next.crt"]
+    assert cluster.bundles() == [following + first] * 3
+    await asyncio.sleep(50)
+    cluster.remove_bundles()
+    await replica.look()
+    await asyncio.sleep(50)
+    await replica.look()
+    assert replica.signed_by == first
+    await asyncio.sleep(11)
+    await replica.look()
+    assert replica.signed_by == following
+
+
+async def test_while_the_api_server_is_out_of_reach_certificates_are_renewed(cluster: Cluster) -> None:
+    replica = cluster.replica()
+    await replica.look()
+    before = replica.certificate.loaded
+    cluster.api.fail_next("GET", "", Unreachable("nobody there"), times=1)
+    cluster.clock.now += 21 * DAY
+    with pytest.raises(Unreachable):
+        await replica.look()
+    assert replica.certificate.loaded != before
+    assert replica.problem == ""
 
 
 async def test_a_serving_certificate_is_made_anew_without_a_write(cluster: Cluster) -> None:

@@ -112,7 +112,9 @@ class Endpoint:
             return web.Response(body=body, content_type="application/json")
         except Refusal as refusal:
             code = refusal.code
-            return web.Response(status=code, text=str(refusal), headers={"X-Content-Type-Options": "nosniff", "Connection": "close"})
+            response = web.Response(status=code, text=str(refusal), headers={"X-Content-Type-Options": "nosniff"})
+            response.force_close()
+            return response
         finally:
             self.metrics.ended(path, code, time.perf_counter() - began_at)
 

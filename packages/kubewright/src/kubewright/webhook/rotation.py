@@ -94,6 +94,9 @@ class Rotation:
 
     async def look(self) -> None:
         """One look at everything: bundles first, so that a CA signs only when what was just read says that it is trusted."""
+        if self.known is not None:
+            # The API server may be out of our reach for long; it may still reach us.
+            await self.present(self.known.authorities.current)
         known = await self.read() or await self.create()
         await self.present(known.authorities.current)
         problem = await self.spread(known)

@@ -16,13 +16,14 @@ import aiohttp
 import pytest
 
 from kubewright import Manager, Options
+from kubewright.client import Client
 from kubewright.command import ManagerFlags
 from kubewright.errors import ConfigError
 from kubewright.flags import parse
 from kubewright.testing import eventually
 from kubewright.testing.certificates import Authority
 from kubewright.testing.fake import FakeApi
-from kubewright.webhook.answering import own_authority
+from kubewright.webhook.answering import certificate_for
 from kubewright.webhook.options import Times, WebhookOptions
 
 from ..rig import NOWHERE
@@ -196,4 +197,4 @@ def test_our_own_authority_needs_cryptography(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ConfigError, match=r"install kubewright\[tls\]"):
-        own_authority(None, None)  # type: ignore[arg-type]
+        certificate_for(WebhookOptions(), Client(FakeApi()), "op", "sys", [])

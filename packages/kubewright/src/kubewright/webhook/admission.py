@@ -181,6 +181,7 @@ class Admitting:
             raise
         except (Exception, SystemExit) as error:
             if isinstance(error, TimeoutError) and limit.expired():
+                self.webhook.log.warning(f"{who} took too long and was stopped", seconds=seconds)
                 raise Failed(f"{who} took longer than {seconds:g} s and was stopped; try again") from error
             self.webhook.log.error(f"{who} failed", error=error)
             raise Failed(f"{who} failed: {type(error).__name__}: {error}", unexpected=True) from error

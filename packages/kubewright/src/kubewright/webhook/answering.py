@@ -21,7 +21,7 @@ from .declaration import Conversion, Webhook
 from .endpoint import Endpoint
 from .gauge import WebhookMetrics
 from .options import WebhookOptions
-from .target import targets_of
+from .target import Target, targets_of
 
 if TYPE_CHECKING:
     from .rotation import Rotation
@@ -42,30 +42,16 @@ class Webhooks:
         metrics: Metrics,
     ) -> None:
         """`client` is one whose writes need no lease."""
-        self.options = options
+        self.options, self.stopping = options, False
         answering: list[Answering] = [handler for hook in checked(webhooks) for handler in handlers_of(hook)]
         if conversions:
             answering.append(Converting(conversions))
         self.metrics = WebhookMetrics(metrics, [each.path for each in answering])
-        self.rotation: Rotation | None = None
-        self.certificate: Certificate
-        if options.own_authority:
-            self.certificate = Certificate()
-            self.rotation = own_authority(
-                client,
-                self.certificate,
-                name=name,
-                secret=Key(namespace, options.secret_name(name)),
-                hosts=options.all_hosts(name, namespace),
-                targets=targets_of(webhooks, conversions, name),
-                times=options.times,
-            )
-            self.metrics.expires(lambda: self.rotation.expires_at_seconds if self.rotation is not None else 0.0)
-        else:
-            self.certificate = CertificateFiles(Path(options.certificates), Log("webhook"))
+        self.certificate, self.rotation = certificate_for(options, client, name, namespace, targets_of(webhooks, conversions, name))
+        if self.rotation is not None:
+            self.metrics.expires(self.rotation.expires_at_seconds)
         where = Address(options.host, options.port)
         self.endpoint = Endpoint(f"{options.host}:{options.port}", where, answering, self.certificate, self.metrics)
-        self.stopping = False
 
     async def start(self) -> None:
         """Listen."""
@@ -97,13 +83,20 @@ class Webhooks:
         await self.endpoint.stop()
 
 
-def own_authority(client: Client, certificate: Certificate, **about: Any) -> Rotation:
-    """A CA of our own, where what signs is installed: Python's own library cannot."""
+def certificate_for(
+    options: WebhookOptions, client: Client, name: str, namespace: str, targets: Sequence[Target]
+) -> tuple[Certificate, Rotation | None]:
+    """What is shown to the API server, and what looks after it where the CA is ours."""
+    if not options.own_authority:
+        return CertificateFiles(Path(options.certificates), Log("webhook")), None
     try:
         from .rotation import Rotation
     except ImportError as error:
+        # Python's own library cannot sign.
         raise ConfigError(
             "a CA of our own for webhooks needs the package cryptography: install kubewright[tls], "
             "or give a directory with tls.crt and tls.key (-webhook-cert-dir)"
         ) from error
-    return Rotation(client, certificate, **about)
+    certificate, secret = Certificate(), Key(namespace, options.secret_name(name))
+    hosts = options.all_hosts(name, namespace)
+    return certificate, Rotation(client, certificate, name=name, secret=secret, hosts=hosts, targets=targets, times=options.times)

@@ -90,9 +90,15 @@ class Endpoint:
         assert self.runner.server is not None
         handler = self.runner.server()
         if len(self.silent) >= MOST_SILENT:
-            self.hang_up(next(iter(self.silent)))
+            self.make_room()
         self.silent[handler] = asyncio.get_running_loop().call_later(HEAD_SECONDS, self.hang_up, handler)
         return handler
+
+    def make_room(self) -> None:
+        """End the oldest connection that says nothing; one without a transport is still shaking hands, which has its own limit."""
+        oldest = next((handler for handler in self.silent if handler.transport is not None), None)
+        if oldest is not None:
+            self.hang_up(oldest)
 
     def hang_up(self, handler: RequestHandler) -> None:
         """End a connection that says nothing."""

@@ -29,7 +29,9 @@ from .authority import Authorities, Pair, advanced, new_serving
 from .options import Times
 from .target import Target, can_carry, patch_for
 
-FIRST_PAUSE_SECONDS = 0.5
+# The first pause after somebody else was faster, and after a failure; each doubles until a look succeeds.
+RACE_SECONDS = 0.05
+FAILURE_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -79,18 +81,17 @@ class Rotation:
 
     async def run(self) -> None:
         """Look every few seconds, until cancelled."""
-        pause = FIRST_PAUSE_SECONDS
+        failures = 0
         while True:
             try:
                 await self.look()
-                pause = FIRST_PAUSE_SECONDS
-                await asyncio.sleep(self.times.look_seconds * random.uniform(0.8, 1.0))
+                failures, pause = 0, self.times.look_seconds
             except (Raced, Conflict):
-                await asyncio.sleep(random.uniform(0.01, 0.1))
+                failures, pause = failures + 1, RACE_SECONDS * 2 ** min(failures, 16)
             except Exception as error:
                 self.explain(error)
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, self.times.look_seconds)
+                failures, pause = failures + 1, FAILURE_SECONDS * 2 ** min(failures, 16)
+            await asyncio.sleep(min(pause, self.times.look_seconds) * random.uniform(0.5, 1.0))
 
     async def look(self) -> None:
         """One look at everything: bundles first, so that a CA signs only when what was just read says that it is trusted."""
@@ -221,7 +222,6 @@ class Rotation:
             self.log.error(words, error=None if isinstance(error, KubewrightError) else error)
         self.said = words
 
-    @property
     def expires_at_seconds(self) -> float:
         """When the serving certificate expires, in seconds since 1970; 0 where there is none."""
         return self.serving.expires_at.timestamp() if self.serving is not None else 0.0

@@ -3,7 +3,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubewright.diff import json_patch, merge, merge_patch
@@ -49,16 +49,19 @@ def same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
+@settings(deadline=None)
 @given(Objects, Objects)
 def test_a_json_patch_leads_from_one_to_the_other(old: dict[str, Any], new: dict[str, Any]) -> None:
     assert same(applied(old, list(json_patch(old, new))), new)
 
 
+@settings(deadline=None)
 @given(Objects)
 def test_nothing_to_do_is_nothing(old: dict[str, Any]) -> None:
     assert list(json_patch(old, copy.deepcopy(old))) == []
 
 
+@settings(deadline=None)
 @given(st.dictionaries(Names, Solid, max_size=4), st.dictionaries(Names, Solid, max_size=4))
 def test_a_merge_patch_leads_from_one_to_the_other(old: dict[str, Any], new: dict[str, Any]) -> None:
     assert merge(old, merge_patch(old, new)) == new

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -102,6 +102,7 @@ Specs = st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(Specs, st.sampled_from([V1, V3]))
 async def test_nothing_is_lost_there_and_back(spec: dict[str, Any], there: str) -> None:
     original = box(V2, spec)

@@ -230,6 +230,8 @@ class Steward:
     def patience(self, scene: Scene, made: Plan, sight: Sight) -> float | None:
         """When to look again by ourselves; what vCenter does wakes us anyway."""
         memory = sight.memory
+        if memory.troubles().keys() - scene.seen.troubles.keys():
+            return 0.0  # what was refused in this step is told by the next
         if made.phase == "RUNNING":
             return None
         doubtful = any(each in (Flight.UNKNOWN, Flight.RUNNING) for each in scene.seen.flights.values())

@@ -8,7 +8,7 @@ TESTS ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup testenv test crash-sweep test-vcsim check format manifests verify install uninstall run manager bench bench-vcenter lock clean
+.PHONY: help setup testenv test crash-sweep test-vcsim check format manifests verify install uninstall run manager bench bench-vcenter bench-vmgroup lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ bench-vcenter: testenv ## Measure the vCenter side on a large simulated one: loa
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
 	$(BIN)/python -m bench.vcenter_load
 	$(BIN)/python -m bench.vcenter_scale $(ARGS)
+
+bench-vmgroup: testenv ## Measure a VmGroup of 50 beside small ones: how near the ideal, and who waits
+	$(BIN)/python -m bench.vmgroup_scale $(ARGS)
 
 lock: ## Pin the dependencies anew after a change of requirements/*.in
 	$(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip install --quiet uv

@@ -90,7 +90,7 @@ class Groups:
         try:
             return await eventually(there, within=within, every=0.05) or {}
         except AssertionError:
-            raise AssertionError(f"the VmGroup {name} did not become {phase}: {await self.get(name)}") from None
+            raise AssertionError(f"the VmGroup {name} did not become {phase}: {(await self.get(name)).get('status')}") from None
 
 
 def has_phase(group: Mapping[str, Any], phase: str) -> bool:

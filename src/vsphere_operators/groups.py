@@ -56,6 +56,8 @@ class Groups:
                         self.stream.publish(name)
             case Datacenter() | Compute() | ResourcePool() | Datastore() if structural(change):
                 self.stream.publish_all()
+            case Datastore(accessible=True) if isinstance(old, Datastore) and not old.accessible:
+                self.stream.publish_all()
             case Task():
                 self.hear_task(workshop, change)
 
@@ -73,7 +75,8 @@ class Groups:
         mark = workshop.owners.marks.get(known[0].ref)
         if mark is not None:
             self.wake(mark.group.uid)
-        if not (old and new) or (old.name, old.parent, old.is_template) != (new.name, new.parent, new.is_template):
+        moved = not (old and new) or (old.name, old.parent, old.is_template) != (new.name, new.parent, new.is_template)
+        if moved or (change.around and known[-1].is_template):
             for each in known:
                 self.stream.publish(f"template:{each.name}")
                 self.stream.publish(f"folder:{each.parent}")

@@ -95,6 +95,13 @@ class VCenters:
             raise NotYet(f'the inventory of vCenter "{vcenter.name}" is being loaded', after=NOT_LOADED_SECONDS)
         return Served(vcenter, self.pacers[vcenter.name].pace)
 
+    def serving(self, namespace: str) -> VCenterConfig | None:
+        """The configuration of the vCenter of a namespace; None where none serves it, or nobody can tell."""
+        try:
+            return choose(self.configs, namespace, self.labels_of(namespace))
+        except (ConfigError, NotYet):
+            return None
+
     def config(self, name: str) -> VCenterConfig:
         """The configuration of the vCenter of that name."""
         return next(each for each in self.configs if each.name == name)

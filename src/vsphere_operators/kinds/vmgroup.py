@@ -24,7 +24,7 @@ from kubewright import (
     spec_changed,
 )
 from kubewright.builtin import Namespace, Secret
-from kubewright.errors import Forbidden, NotFound, NotLeader
+from kubewright.errors import Forbidden, NotFound, NotLeader, cut
 from kubewright.recorder import Recorder
 
 from ..groups import Groups
@@ -35,10 +35,10 @@ from ..vcenters import LOOK_AGAIN_SECONDS
 from ..vmgroup.folder import Claim
 from ..vmgroup.limits import Amount, Limits
 from ..vmgroup.marks import Group, fingerprint
-from ..vmgroup.model import GroupFolder, Plan, Record, Rollout, Wish
+from ..vmgroup.model import GroupFolder, Obstacle, Plan, Record, Rollout, Wish
 from ..vmgroup.names import folder_name
 from ..vmgroup.shape import FolderStatus, ReplicaStatus, RolloutSpec, VmGroupSpec, VmGroupStatus
-from ..vmgroup.site import Obstacle
+from ..vmgroup.site import Ground
 from ..vmgroup.steward import Case, Means, Report, Steward
 from ..vmgroup.words import line_of_request
 
@@ -120,7 +120,7 @@ def status_of(group: VmGroup, plan: Plan, around: Around) -> VmGroupStatus:
         desiredReplicas=group.spec.replicas,
         readyReplicas=counts.ready,
         updatedReplicas=counts.updated,
-        lastMessage=plan.message,
+        lastMessage=cut(plan.message),
         selector=f"{GROUP}/vmgroup-uid={group.metadata.uid}",
         replicas=[replica_of(each, around) for each in plan.records],
         folder=FolderStatus(ref=around.folder.ref, path=around.folder.path) if around.folder else None,
@@ -157,7 +157,7 @@ def conditions_of(group: VmGroup, plan: Plan) -> list[Condition]:
     short = plan.counts.ready < group.spec.replicas
     return [
         condition(group, "Progressing", working, "Working" if working else "Paused" if group.spec.paused else "Idle"),
-        condition(group, "Degraded", short and plan.phase == "ERROR", "TooFewReady" if short else "EnoughReady"),
+        condition(group, "Degraded", short and plan.phase == "ERROR", "TooFewReady" if short and plan.phase == "ERROR" else "NotInError"),
     ]
 
 
@@ -233,6 +233,8 @@ class Guard:
             return False
         if fresh.metadata.uid != group.metadata.uid:
             return False
+        if fresh.spec.paused or (fresh.deleting and fresh.spec.deletionPolicy == "Orphan"):
+            return False
         return any(each.name == name and each.leaving for each in fresh.status.replicas) if name else fresh.deleting
 
     async def options(self, group: VmGroup) -> dict[str, str]:
@@ -277,19 +279,23 @@ class VmGroupController(Controller[VmGroup]):
 
     async def finalize(self, group: VmGroup) -> None:
         """One step towards the end."""
-        if is_untouched(group):
+        if is_untouched(group) and not any(each.owners.by_uid.of(group.metadata.uid) for each in self.groups.workshops.values()):
             return
         report = await self.step(group)
         if not report.finished:
             raise unready(report)
-        self.stewards[group.status.vcenter].workshop.forget(group.metadata.uid)
+        self.stewards[group.status.vcenter].workshop.forget(await self.guard.owner(group))
 
     async def step(self, group: VmGroup) -> Report:
         """Look, plan, do; the status has all of it."""
         self.log.info(line_of_request(group.metadata.namespace, group.metadata.name))
         steward, config = self.steward_for(group)
         owner = await self.guard.owner(group)
-        report = await steward.step(self.case(group, owner, config), self.guard.means(group, self.log.info))
+        try:
+            report = await steward.step(self.case(group, owner, config), self.guard.means(group, self.log.info))
+        except Obstacle as error:
+            group.status.phase, group.status.lastMessage = "ERROR", str(error)
+            raise Retry(str(error), after=LOOK_AGAIN_SECONDS, reason=error.reason) from error
         around = Around(
             vcenter=steward.vcenter.name,
             machines=report.machines,
@@ -332,32 +338,52 @@ class VmGroupController(Controller[VmGroup]):
             asked=spec.asked,
             defaults=to_builtins(config.defaults),
             limits=self.limits(here),
-            claim=claim_of(group, owner.cluster),
-            claims=[claim_of(each, owner.cluster) for each in self.cache.by(VmGroup, BY_FOLDER, folder_name_of(group))],
-            others=lambda: [amount_of(each) for each in self.cache.all(VmGroup, here) if each.metadata.uid != group.metadata.uid],
+            claim=self.claim_of(group, owner.cluster),
+            claims=[self.claim_of(each, owner.cluster) for each in self.cache.by(VmGroup, BY_FOLDER, folder_name_of(group))],
+            others=lambda: [
+                amount_beside(group, each) for each in self.cache.all(VmGroup, here) if each.metadata.uid != group.metadata.uid
+            ],
+            refs={each.name: each.moRef for each in group.status.replicas if each.moRef},
             accounted=lambda: {each.task for other in self.cache.all(VmGroup) for each in other.status.replicas if each.task},
             linked=spec.linkedClone,
             storage_policy=spec.storagePolicy,
         )
 
+    def claim_of(self, group: VmGroup, cluster: str) -> Claim:
+        """Which folder a group has or would make: by vCenter and reference of what it is in, since a folder can be named in many ways."""
+        meta = group.metadata
+        owner = Group(cluster=cluster, namespace=meta.namespace, name=meta.name, uid=meta.uid)
+        return Claim(group=owner, folder=f"{self.parent_of(group)}/{folder_name_of(group)}", created=created_at(group))
 
-def claim_of(group: VmGroup, cluster: str) -> Claim:
-    """Which folder a group has or would make."""
-    meta, asked = group.metadata, group.spec.asked
-    owner = Group(cluster=cluster, namespace=meta.namespace, name=meta.name, uid=meta.uid)
-    created = f"{meta.creationTimestamp:%Y-%m-%dT%H:%M:%SZ}" if meta.creationTimestamp else ""
-    return Claim(group=owner, folder=f"{asked['datacenter']}/{asked['folder']}/{folder_name_of(group)}", created=created)
+    def parent_of(self, group: VmGroup) -> str:
+        """The vCenter and the folder that a group's folder is in; "" of what cannot be told."""
+        config = self.groups.vcenters.serving(group.metadata.namespace)
+        if config is None:
+            return ""
+        ground = Ground(self.groups.vcenters.opened[config.name].inventory, group.spec.asked, to_builtins(config.defaults), Limits())
+        try:
+            return f"{config.name}/{ground.parent(ground.datacenter()).ref}"
+        except Obstacle:
+            return f"{config.name}/"
 
 
-def amount_of(group: VmGroup) -> Amount:
-    """What a group asks for."""
-    spec = group.spec
-    return Amount(vms=spec.replicas, cpus=spec.replicas * spec.cpu, memory_mb=spec.replicas * spec.memory * MB_OF_GB)
+def created_at(group: VmGroup) -> str:
+    """When it was made, so that the first comes first."""
+    moment = group.metadata.creationTimestamp
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}" if moment else ""
+
+
+def amount_beside(group: VmGroup, other: VmGroup) -> Amount:
+    """What another group takes of the quota: all that it asks for if it is older, else what it has."""
+    spec, older = other.spec, (created_at(other), other.metadata.uid) < (created_at(group), group.metadata.uid)
+    vms = spec.replicas if older else len(other.status.replicas)
+    return Amount(vms=vms, cpus=vms * spec.cpu, memory_mb=vms * spec.memory * MB_OF_GB)
 
 
 def is_untouched(group: VmGroup) -> bool:
-    """Whether nothing was ever made for it, so that it may go wherever vCenter is."""
-    return not group.status.replicas and group.status.folder is None
+    """Whether nothing was ever made for it, so that it may go whether or not vCenter answers. A status that was wiped says nothing."""
+    status = group.status
+    return not status.replicas and status.folder is None and status.observedGeneration is not None
 
 
 def unready(report: Report) -> Retry:

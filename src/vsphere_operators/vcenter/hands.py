@@ -17,7 +17,7 @@ from .properties import many, text
 from .reading import retrieved
 from .session import Session
 from .transport import Soap
-from .updates import Ref, Value
+from .updates import DISK, TYPE, Ref, Value
 
 LINKED = "createNewChildDiskBacking"
 BELONGINGS = ("config.extraConfig", "config.hardware.device")
@@ -50,13 +50,26 @@ class Belongings(Struct, frozen=True):
     """extraConfig."""
     disks: tuple[str, ...] = ()
     """Ids of the First Class Disks that are attached."""
+    files: tuple[str, ...] = ()
+    """Files of all other disks: `[datastore] folder/name.vmdk`."""
+
+    def foreign_files(self, vmx: str) -> tuple[str, ...]:
+        """Those that do not lie with the VM's own files, whatever datastore: somebody attached them."""
+        own = folder_in(vmx)
+        return tuple(each for each in self.files if own and not folder_in(each).startswith(own))
 
 
 class Closeup(Struct, frozen=True):
     """A VM as vCenter has it at this very moment."""
 
     instance_uuid: str
+    vmx: str
     belongings: Belongings
+
+    @property
+    def has_foreign_disks(self) -> bool:
+        """Whether it carries somebody's data."""
+        return bool(self.belongings.disks or self.belongings.foreign_files(self.vmx))
 
 
 class Hands:
@@ -65,8 +78,8 @@ class Hands:
     def __init__(self, soap: Soap, session: Session) -> None:
         self.soap, self.session = soap, session
 
-    async def clone(self, order: CloneOrder) -> Any:
-        """Start a clone; its VM has mark, size and identity from its first moment."""
+    async def clone(self, order: CloneOrder, snapshot: Any = None) -> Any:
+        """Start a clone; its VM has mark, size and identity from its first moment. A linked one stands on the snapshot."""
         location = vim.vm.RelocateSpec(pool=vim.ResourcePool(order.pool, self.soap.stub))
         if order.datastore:
             location.datastore = vim.Datastore(order.datastore, self.soap.stub)
@@ -79,9 +92,8 @@ class Hands:
             extraConfig=[vim.option.OptionValue(key=key, value=value) for key, value in order.options.items()],
         )
         spec = vim.vm.CloneSpec(location=location, template=False, config=config, powerOn=order.power_on)
-        if order.linked:
-            location.diskMoveType = LINKED
-            spec.snapshot = await self.snapshot_of(order.template)
+        if snapshot is not None:
+            location.diskMoveType, spec.snapshot = LINKED, snapshot
         return await self.machine(order.template).CloneVM_Task(vim.Folder(order.folder, self.soap.stub), escaped(order.name), spec)
 
     async def power_on(self, ref: str) -> Any:
@@ -111,8 +123,8 @@ class Hands:
 
     async def closeup(self, ref: str) -> Closeup:
         """The VM as it is now; raises NotFound for one that is gone."""
-        found = await self.read("VirtualMachine", ref, ["config.instanceUuid", *BELONGINGS])
-        return Closeup(text(found.get("config.instanceUuid")), belongings_of(found))
+        found = await self.read("VirtualMachine", ref, ["config.instanceUuid", "config.files.vmPathName", *BELONGINGS])
+        return Closeup(text(found.get("config.instanceUuid")), text(found.get("config.files.vmPathName")), belongings_of(found))
 
     async def is_empty(self, folder: str) -> bool:
         """Whether nothing is in the folder at this moment."""
@@ -145,11 +157,19 @@ class Hands:
 def belongings_of(found: Mapping[str, Value]) -> Belongings:
     """What the properties of BELONGINGS say."""
     options, devices = (many(found.get(path)) for path in BELONGINGS)
-    ids = [each.get("vDiskId") for each in devices if isinstance(each, dict)]
+    disks = [each for each in devices if isinstance(each, dict) and each.get(TYPE) == DISK]
+    ids = [each.get("vDiskId") for each in disks]
+    backings = [each.get("backing") for each in disks if not each.get("vDiskId")]
     return Belongings(
         {text(each.get("key")): text(each.get("value")) for each in options if isinstance(each, dict)},
         tuple(disk for each in ids if isinstance(each, dict) and (disk := text(each.get("id")))),
+        tuple(file for each in backings if isinstance(each, dict) and (file := text(each.get("fileName")))),
     )
+
+
+def folder_in(path: str) -> str:
+    """The folder in `[datastore] folder/name.vmdk`, without the datastore."""
+    return path.partition("] ")[2].rpartition("/")[0]
 
 
 def escaped(name: str) -> str:

@@ -29,6 +29,8 @@ from .transport import Log
 AT_ONCE = 3
 # Who asked for room and did not come again has changed his mind, or is gone.
 PATIENCE_SECONDS = 60.0
+# A task is shown a moment after it was named. One that is not, vCenter forgot in a restart.
+LOST_SECONDS = 60.0
 ENDED = ("success", "error")
 
 
@@ -39,6 +41,7 @@ class Operation(Struct, frozen=True):
     doing: str
     task: str
     """MoRef of the task."""
+    started_at: float = 0.0
 
 
 Listener = Callable[[Operation, Task | None], None]
@@ -78,7 +81,7 @@ class Operations:
             self.offer_room()
             raise
         self.starting -= 1
-        operation = Operation(owner, doing, str(task._moId))
+        operation = Operation(owner, doing, str(task._moId), self.clock())
         self.running[operation.task] = operation
         self.log.debug("operation started", operation=doing, owner=owner, task=operation.task)
         self.look_at(self.inventory.tasks.get(operation.task))
@@ -87,6 +90,10 @@ class Operations:
     def admit(self, owner: str) -> None:
         """Raise Busy, and write the owner down, unless there is room that nobody has waited for longer."""
         now = self.clock()
+        for lost in [
+            each for each in self.running.values() if now - each.started_at >= LOST_SECONDS and each.task not in self.inventory.tasks
+        ]:
+            self.end(lost, None)
         self.waiting = {each: asked for each, asked in self.waiting.items() if now - asked < PATIENCE_SECONDS}
         ahead = 0
         for each in self.waiting:
@@ -98,6 +105,11 @@ class Operations:
             return
         self.waiting[owner] = now
         raise Busy(f"{self.at_once} operations are running in this vCenter, which is the limit; this one waits for its turn")
+
+    def withdraw(self, owner: str) -> None:
+        """The owner wants nothing any more; whoever waits behind is let through."""
+        if self.waiting.pop(owner, None) is not None:
+            self.offer_room()
 
     @property
     def room(self) -> int:

@@ -38,7 +38,12 @@ def order(claim: Claim) -> tuple[str, str]:
     return claim.created, claim.group.uid
 
 
-def refusal(folder_path: str, owner: Group) -> str:
-    """The words for a folder that is somebody else's."""
+def refusal(folder_path: str, owner: Group, *, lives: bool = True) -> str:
+    """The words for a folder that is somebody else's; also of a group that is gone and left its VMs."""
+    if not lives:
+        return (
+            f"the folder {folder_path} has VMs of a group that is gone ({owner}, uid {owner.uid}), so nothing is created in it; "
+            "move them elsewhere in vCenter, or give this group another name or spec.placement.folder"
+        )
     cure = "delete that group, or give this one another name or spec.placement.folder"
     return f"the folder {folder_path} belongs to {owner}, so nothing is created in it; {cure}"

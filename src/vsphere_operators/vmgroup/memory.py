@@ -8,13 +8,14 @@ from typing import Literal
 from msgspec import Struct
 
 from .flight import Sent
-from .model import Record, Trouble
+from .model import Obstacle, Record, Trouble
 
 FIRST_PAUSE_SECONDS = 20.0
 LONGEST_PAUSE_SECONDS = 300.0
 GLOW_SECONDS = 10.0
 """How long an effect that a task has reported may take to be seen in the inventory."""
 
+MOST_LOSSES = 5
 NO_FOLDER = ("", 0.0)
 Effect = Literal["poweredOn", "poweredOff", "resized", "destroyed"]
 Clock = Callable[[], float]
@@ -43,6 +44,10 @@ class Memory:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.generation = 0
+        self.expected: set[str] = set()
+        """Names of the records that were to be stored last."""
+        self.losses = 0
+        """How often in a row none of them was there afterwards."""
         self.sent: dict[str, Sent] = {}
         self.failures: dict[str, Failure] = {}
         self.glows: dict[str, Glow] = {}
@@ -54,9 +59,21 @@ class Memory:
     def stored(self, before: Iterable[Record], after: Iterable[Record]) -> None:
         """These records are about to be stored: what is new in them is unsent, if and when it is seen stored."""
         attempts = {each.name: each.attempt for each in before}
+        self.expected = {each.name for each in after}
         for each in after:
             if each.state == "Planned" and attempts.get(each.name) != each.attempt:
                 self.sent[each.name] = Sent(attempt=each.attempt, outcome="unsent", at_seconds=self.clock())
+
+    def check(self, records: Iterable[Record]) -> None:
+        """Raise when what we store does not stay, again and again: the API server drops what its CRD does not know."""
+        stays = not self.expected or any(each.name in self.expected for each in records)
+        self.losses, self.expected = 0 if stays else self.losses + 1, set()
+        if self.losses >= MOST_LOSSES:
+            raise Obstacle(
+                "CRDOutdated",
+                "the API server does not keep status.replicas, so nothing is created: the CRD of VmGroup is older than this manager; "
+                "apply the new one (make install, or kubectl apply -k config/crd)",
+            )
 
     def keep_only(self, names: Iterable[str]) -> None:
         """Forget replicas that are no more, and effects that must have been seen by now."""

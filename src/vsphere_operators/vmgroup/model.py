@@ -102,6 +102,14 @@ class Trouble(Struct, frozen=True):
     """One word for programs."""
 
 
+class Obstacle(Exception):
+    """Why nothing can be cloned, and what to do about it: a reason for programs and words for people."""
+
+    def __init__(self, reason: str, words: str) -> None:
+        super().__init__(words)
+        self.reason = reason
+
+
 class GroupFolder(Struct, frozen=True, kw_only=True):
     """The folder of the group, as it is now."""
 

@@ -34,14 +34,15 @@ class Owners:
     @property
     def ready(self) -> bool:
         """Whether every VM that was there in the beginning is known; those that come later follow from records."""
-        self.complete = self.complete or not self.unread
+        self.complete = self.complete or self.unread <= self.belongings.hidden
         return self.complete
 
     def hear(self, change: Change) -> None:
         """A VM came, changed or went."""
         old, new = change.old, change.new
         if isinstance(new, Machine):
-            if isinstance(old, Machine) and old.instance_uuid == new.instance_uuid:
+            # Without its files vCenter tells no configuration; whose it is has not changed by that.
+            if not new.instance_uuid or (isinstance(old, Machine) and old.instance_uuid == new.instance_uuid):
                 return
             if UUID5.fullmatch(new.instance_uuid):
                 if self.belongings.of(new.ref) is None:
@@ -55,7 +56,11 @@ class Owners:
     def learn(self, ref: str) -> None:
         """What belongs to a VM is known, or is otherwise."""
         found, machine = self.belongings.known.get(ref), self.inventory.machines.get(ref)
-        if found is None or machine is None:
+        if found is None or machine is None or not machine.instance_uuid:
+            return
+        if ref in self.belongings.hidden:
+            # What cannot be read is not unmarked; it may be anybody's.
+            self.unread.add(ref)
             return
         self.unread.discard(ref)
         mark = mark_of(found.options)

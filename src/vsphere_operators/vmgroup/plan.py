@@ -36,7 +36,8 @@ from .words import Verdict, changes, in_step, verdict
 def plan(wish: Wish, seen: Seen, new_name: Callable[[], str]) -> Plan:
     """What to do now; `new_name` gives a name that no VM of the group ever had."""
     members = members_of(seen)
-    stored = tuple(observed(each) for each in members if each.record in seen.records)
+    known = {each.name for each in seen.records}
+    stored = tuple(observed(each) for each in members if each.name in known)
     if wish.paused:
         return made(wish, members, stored, ())
     records = intended(wish, members, new_name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import cast
 
 from msgspec import Struct
@@ -31,6 +31,8 @@ class Sight(Struct, frozen=True, kw_only=True):
     group: Group
     accounted: Callable[[], Collection[str]]
     """Clone tasks that the records of any group name, or our memory of them."""
+    refs: Mapping[str, str] = {}
+    """References of the VMs as they were last told, by name of the replica."""
 
 
 def seen_by(sight: Sight, records: Sequence[Record], folder: GroupFolder | None) -> Seen:
@@ -108,19 +110,24 @@ def is_awaited(glow: Glow, machine: Machine, now: float) -> bool:
 
 
 def disk_names(vcenter: VCenter, ref: str) -> tuple[str, ...]:
-    """The First Class Disks of a VM, by name where it is known."""
-    found = vcenter.belongings.known.get(ref)
-    disks = vcenter.disks.disks
-    return tuple(disks[each].name if each in disks else each for each in found.disks) if found else ()
+    """Disks of a VM that are somebody else's: First Class Disks, by name where it is known, and files that lie elsewhere."""
+    found, machine, disks = vcenter.belongings.known.get(ref), vcenter.inventory.machines.get(ref), vcenter.disks.disks
+    if found is None or machine is None:
+        return ()
+    named = (disks[each].name if each in disks else each for each in found.disks)
+    return (*named, *found.foreign_files(machine.path))
 
 
 def flight(sight: Sight, record: Record, accounted: Collection[str]) -> Flight:
     """What may be under way; a VM with the right identity whose mark is not read yet may be it."""
-    inventory = sight.vcenter.inventory
-    if any(ref in sight.owners.unread for ref in inventory.relations.instance_uuids.of(record.instance_uuid)):
+    inventory, known = sight.vcenter.inventory, sight.clones.known
+    last = inventory.machines.get(sight.refs.get(record.name, ""))
+    silent = last is not None and not last.instance_uuid
+    if silent or any(ref in sight.owners.unread for ref in inventory.relations.instance_uuids.of(record.instance_uuid)):
         return Flight.UNKNOWN
     sent = sight.memory.sent.get(record.name)
-    tasks = sight.clones.known.values()
+    task = (sent.task if sent and sent.attempt == record.attempt else "") or record.task
+    tasks = [known[task]] if task in known else [] if task else list(known.values())
     return flight_of(record, tasks, accounted, sent, sight.vcenter.watching_since, sight.memory.clock())
 
 

@@ -14,18 +14,11 @@ from msgspec import Struct
 from ..vcenter.inventory import Inventory
 from ..vcenter.model import Compute, Datacenter, Datastore, Entity, Folder, Machine, ResourcePool
 from .limits import Found, Limits, placement_problem, template_for
+from .model import Obstacle
 
 PARENT = "vm-operator"
 A = TypeVar("A", Compute, Datacenter, Datastore, Folder, ResourcePool)
 FIELDS = ("datacenter", "cluster", "resourcePool", "folder", "datastore")
-
-
-class Obstacle(Exception):
-    """Why nothing can be cloned, and what to do about it: a reason for programs and words for people."""
-
-    def __init__(self, reason: str, words: str) -> None:
-        super().__init__(words)
-        self.reason = reason
 
 
 class Site(Struct, frozen=True, kw_only=True):
@@ -50,6 +43,23 @@ class Ground:
         """Refuse what the administrator does not allow this namespace."""
         if words := placement_problem(dict(self.asked), self.limits):
             raise Obstacle("PlacementNotAllowed", words)
+
+    def check_resolved(self, datacenter: Datacenter, site: Site, template: Machine) -> None:
+        """Refuse also what nobody asked for by name, but what it comes to."""
+        inventory = self.inventory
+        pool = inventory.pools.get(site.pool)
+        stores = [site.datastore] if site.datastore else list(template.datastores)
+        found = {
+            "datacenter": [datacenter.name],
+            "cluster": [inventory.name_of(pool.owner)] if pool else [],
+            "resourcePool": [pool.name] if pool else [],
+            "folder": [inventory.name_of(site.parent), inventory.path(site.parent), self.asked.get("folder", "")],
+            "datastore": [inventory.name_of(each) for each in stores],
+        }
+        for field, names in found.items():
+            allowed = self.limits.places.get(field)
+            if allowed is not None and not any(name in allowed for name in names):
+                raise Obstacle("PlacementNotAllowed", placement_problem({field: names[0] if names else "(none)"}, self.limits))
 
     def datacenter(self) -> Datacenter:
         """The one that is named, or the only one."""

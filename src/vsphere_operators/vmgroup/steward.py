@@ -17,16 +17,18 @@ from .folder import Claim, refusal, rival
 from .limits import Amount, Limits, Quota, quota_problem
 from .marks import Group
 from .memory import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, NO_FOLDER
-from .model import Action, Clone, CreateFolder, DestroyFolder, Finish, Flight, GroupFolder, Plan, Record, Seen, Wish
+from .model import Action, Clone, CreateFolder, DestroyFolder, Finish, Flight, GroupFolder, Obstacle, Plan, Record, Seen, Wish
 from .names import folder_name, new_replica_name
 from .plan import plan
 from .sight import Sight, folder_of, seen_by, with_task
-from .site import Ground, Obstacle, Site
+from .site import Ground, Site
 from .workshop import FOLDER, Job, Workshop
 
 MOST_REPLICAS = 1000
 """More records do not fit into one object: etcd takes 1.5 MB, and a record is half a KB."""
 SOON_SECONDS = 1.0
+UNHEARD = ("SecretNotFound", "SecretForbidden", "SecretIncomplete")
+"""Obstacles whose end nobody tells us: nobody watches Secrets, since that would need a right to all of them."""
 
 
 class Case(Struct, frozen=True, kw_only=True):
@@ -49,6 +51,8 @@ class Case(Struct, frozen=True, kw_only=True):
     """Of the other groups of the namespace."""
     accounted: Callable[[], set[str]]
     """Clone tasks that stored records of any group name."""
+    refs: Mapping[str, str] = {}
+    """References of the VMs as they were last told, by name of the replica."""
     linked: bool = False
     storage_policy: str = ""
 
@@ -98,13 +102,16 @@ class Steward:
             memory=memory,
             group=case.group,
             accounted=lambda: case.accounted() | self.workshop.sent_tasks(),
+            refs=case.refs,
         )
+        memory.check(case.records)
         scene = self.look(case, sight)
         made = plan(scene.wish, scene.seen, self.namer(case))
         for line in made.lines:
             means.say(line)
         if made.write_ahead:
             memory.stored(scene.seen.records, made.records)
+            self.vcenter.operations.withdraw(owner_of(case.group))
             return self.report(scene, made, again_seconds=0.0)
         job = Job(
             group=case.group,
@@ -141,13 +148,19 @@ class Steward:
             if not case.wish.deleting:
                 source = ground.template(case.wish.template_name, datacenter)
                 template, site = source.ref, ground.site(datacenter, source)
+                ground.check_resolved(datacenter, site, source)
         except Obstacle as error:
             obstacle = error
         folder = folder_of(sight, case.folder, parent, name)
+        taken = rival(case.claim, self.owners_in(folder), case.claims)
+        if taken is not None:
+            where = folder.path if folder else f"{self.inventory.path(parent)}/{name}"
+            lives = any(each.group.uid == taken.uid for each in case.claims) or taken.cluster != case.group.cluster
+            obstacle, folder = obstacle or Obstacle("FolderTaken", refusal(where, taken, lives=lives)), None
         if folder is not None and folder.ref in self.inventory.folders:
             sight.memory.folder = NO_FOLDER
-        obstacle = obstacle or self.refused(case, sight, folder, parent, name)
-        wish = replace(case.wish, template=template, obstacle=str(obstacle) if obstacle and not case.wish.deleting else "")
+        obstacle = obstacle or self.refused(case, sight)
+        wish = replace(self.within_quota(case), template=template, obstacle=str(obstacle) if obstacle and not case.wish.deleting else "")
         return Scene(
             wish=wish,
             seen=seen_by(sight, case.records, folder),
@@ -164,17 +177,24 @@ class Steward:
         owners, machines = self.workshop.owners, self.inventory.machines
         return {owners.marks[ref].replica: machines[ref] for ref in owners.by_uid.of(uid) if ref in machines}
 
-    def refused(self, case: Case, sight: Sight, folder: GroupFolder | None, parent: str, name: str) -> Obstacle | None:
-        """What is in the way beside the places: too many, the quota, somebody else's folder, a folder that cannot be made."""
+    def within_quota(self, case: Case) -> Wish:
+        """The wish with as much surge as the quota leaves."""
+        wish, quota = case.wish, case.limits.quota
+        if quota == Quota() or not wish.rollout.max_surge:
+            return wish
+        others, surge = case.others(), wish.rollout.max_surge
+        while surge and quota_problem(amount(wish, wish.replicas + surge), others, quota):
+            surge -= 1
+        return replace(wish, rollout=replace(wish.rollout, max_surge=surge))
+
+    def refused(self, case: Case, sight: Sight) -> Obstacle | None:
+        """What is in the way beside the places: too many, the quota, a folder that cannot be made."""
         if case.wish.replicas > MOST_REPLICAS:
             words = f"{case.wish.replicas} replicas are more than one object can keep account of; ask for {MOST_REPLICAS} at the most"
             return Obstacle("TooManyReplicas", words)
-        size, quota = case.wish, case.limits.quota
-        wanted = Amount(vms=size.replicas, cpus=size.replicas * size.cpus, memory_mb=size.replicas * size.memory_mb)
-        if quota != Quota() and (words := quota_problem(wanted, case.others(), quota)):
+        quota = case.limits.quota
+        if quota != Quota() and (words := quota_problem(amount(case.wish, case.wish.replicas), case.others(), quota)):
             return Obstacle("QuotaExceeded", words)
-        if owner := rival(case.claim, self.owners_in(folder), case.claims):
-            return Obstacle("FolderTaken", refusal(folder.path if folder else f"{self.inventory.path(parent)}/{name}", owner))
         trouble = sight.memory.troubles().get(FOLDER)
         return Obstacle(trouble.reason, trouble.words) if trouble and trouble.lasting else None
 
@@ -199,6 +219,8 @@ class Steward:
     async def act(self, job: Job, scene: Scene, actions: Sequence[Action]) -> bool:
         """Start what the plan says, until there is no room; whether the group may go."""
         resting = FOLDER in job.memory.troubles()
+        if not actions:
+            self.vcenter.operations.withdraw(job.owner)
         for action in actions:
             if isinstance(action, Finish):
                 return True
@@ -234,23 +256,35 @@ class Steward:
             return 0.0  # what was refused in this step is told by the next
         if made.phase == "RUNNING":
             return None
+        if any(isinstance(each, CreateFolder) for each in made.actions) and memory.folder != NO_FOLDER:
+            return 0.0  # it is there: go on
         doubtful = any(each in (Flight.UNKNOWN, Flight.RUNNING) for each in scene.seen.flights.values())
         settling = any(glow.until > memory.clock() for glow in memory.glows.values()) or memory.folder[1] > memory.clock()
         if doubtful or settling or any(isinstance(each, CreateFolder) for each in made.actions):
             return SOON_SECONDS
-        pause = FIRST_PAUSE_SECONDS if made.phase == "PENDING" else LONGEST_PAUSE_SECONDS
+        pause = FIRST_PAUSE_SECONDS if made.phase == "PENDING" or scene.reason in UNHEARD else LONGEST_PAUSE_SECONDS
         return min(pause, (memory.next_try_seconds() or pause) + 0.05)
 
     def report(self, scene: Scene, made: Plan, *, again_seconds: float | None, finished: bool = False) -> Report:
         """What the object is told."""
         trouble = scene.seen.troubles.get(FOLDER)
-        if trouble is not None and scene.wish.deleting:
-            made = replace(made, phase="ERROR" if trouble.lasting else "PENDING", message=trouble.words)
+        if trouble is not None and (scene.wish.deleting or not trouble.lasting):
+            made = replace(made, phase="ERROR" if trouble.lasting else "PENDING", message=f"{made.message}; {trouble.words}")
         lasting = [each.reason for each in scene.seen.troubles.values() if each.lasting and each.reason]
         reason = "Progressing" if made.phase != "ERROR" else scene.reason or (lasting[0] if lasting else "NeedsAttention")
         return Report(
             plan=made, reason=reason, folder=scene.folder, machines=scene.machines, again_seconds=again_seconds, finished=finished
         )
+
+
+def owner_of(group: Group) -> str:
+    """Who asks for room."""
+    return f"{group.namespace}/{group.name}"
+
+
+def amount(wish: Wish, vms: int) -> Amount:
+    """So many VMs of the wished size."""
+    return Amount(vms=vms, cpus=vms * wish.cpus, memory_mb=vms * wish.memory_mb)
 
 
 def without_clones(actions: Sequence[Action]) -> tuple[Action, ...]:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from ..vcenter.faults import Busy, NotFound, Unreachable, VCenterError, meaning_of_name
 from ..vcenter.hands import CloneOrder
-from ..vcenter.model import Task
+from ..vcenter.model import Folder, Task
 from ..vcenter.operations import Operation
 from ..vcenter.vcenter import VCenter
 from .clonetasks import CloneTasks
@@ -92,9 +92,10 @@ class Workshop:
         """What is remembered of a group."""
         return self.memories.setdefault(uid, Memory(self.clock))
 
-    def forget(self, uid: str) -> None:
+    def forget(self, group: Group) -> None:
         """The group is gone."""
-        self.memories.pop(uid, None)
+        self.memories.pop(group.uid, None)
+        self.vcenter.operations.withdraw(f"{group.namespace}/{group.name}")
 
     def sent_tasks(self) -> set[str]:
         """The clone tasks that this process knows to be a record's."""
@@ -120,10 +121,11 @@ class Workshop:
         )
 
         async def call() -> Any:
+            snapshot = await hands.snapshot_of(order.template) if order.linked else None
             job.may_act()
             job.say(line_of(action))
             memory.sent[record.name] = self.unanswered(record)
-            return await hands.clone(order)
+            return await hands.clone(order, snapshot)
 
         started = Started(job.group, record.name, f'cloning "{record.name}" from template "{action.template_name}"')
         try:
@@ -189,7 +191,7 @@ class Workshop:
     async def look_closely(self, job: Job, vm: Vm) -> None:
         """Raise Held unless vCenter and the API server, both asked now, say that this VM is ours, is to go, and carries no one's disk."""
         closeup = await self.vcenter.hands.closeup(vm.ref)
-        if not owned_by(mark_of(closeup.belongings.options), closeup.instance_uuid, job.group) or closeup.belongings.disks:
+        if not owned_by(mark_of(closeup.belongings.options), closeup.instance_uuid, job.group) or closeup.has_foreign_disks:
             raise Held
         if not await job.confirm(vm.name):
             raise Held
@@ -205,12 +207,22 @@ class Workshop:
         try:
             made = await self.vcenter.session.call(call)
         except VCenterError as error:
-            if error.fault == "DuplicateName":
-                return
-            self.failed(job, Started(job.group, FOLDER, f'creating the folder "{name}"'), error)
+            self.folder_refused(job, parent, name, error)
             raise
         job.memory.worked(FOLDER)
         job.memory.folder = (made, self.clock() + GLOW_SECONDS)
+
+    def folder_refused(self, job: Job, parent: str, name: str, error: VCenterError) -> None:
+        """A folder of that name that is not seen yet will be; anything else of that name is in the way."""
+        inventory = self.vcenter.inventory
+        same = [each for each in inventory.children(parent) if each.name == name]
+        if error.fault == "DuplicateName" and any(isinstance(each, Folder) for each in same):
+            return
+        if error.fault == "DuplicateName" and same:
+            words = f"{inventory.path(same[0].ref)} has the name of the group's folder and is none; rename or move it"
+            job.memory.failed(FOLDER, Trouble(words, True, "FolderNameTaken"))
+            return
+        self.failed(job, Started(job.group, FOLDER, f'creating the folder "{name}"'), error)
 
     async def destroy_folder(self, job: Job, action: DestroyFolder) -> None:
         """Start destroying the group's folder, if it is empty at this moment."""

@@ -8,7 +8,7 @@ TESTS ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup testenv test crash-sweep test-vcsim check format manifests verify install uninstall run manager bench bench-vcenter bench-vmgroup lock clean
+.PHONY: help setup testenv test crash-sweep test-vcsim check format manifests verify install uninstall run manager demo bench bench-vcenter bench-vmgroup lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +31,7 @@ test: testenv ## Run all tests, those on the real API server too; one of them: m
 	$(BIN)/python -m pytest $(TESTS) $(ARGS)
 
 crash-sweep: testenv ## Kill the manager at every call of a VmGroup's life, in three ways each; about half an hour
-	cd tests && ../$(BIN)/python -m real.crashsweep $(ARGS)
+	cd tests && PYTHONPATH=../testenv ../$(BIN)/python -m real.crashsweep $(ARGS)
 
 test-vcsim: ## Vet and test the simulated vCenter itself; needs go
 	cd testenv/vcsim && test -z "$$(gofmt -l .)" && go vet ./... && go test ./...
@@ -63,6 +63,9 @@ run: setup ## Run the manager here against your current kubeconfig; flags: make 
 
 manager: setup ## Install the manager command; it is then .venv/bin/manager
 	@$(BIN)/manager -help > /dev/null && echo "$(BIN)/manager is ready"
+
+demo: testenv ## See all kinds at work, without a cluster and a vCenter of your own; ONCE=1 prints the answers and ends
+	@$(BIN)/python -m demo $(if $(ONCE),--once)
 
 bench: testenv ## Measure the runtime beside a bare loop and kopf; one size: make bench ARGS="-n 1000"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt

@@ -36,7 +36,7 @@ from kubewright.testing.process import Process
 from kubewright.transport import Transport
 from vsphere_operators.kinds.gpuinfo import GPUInfo, GPUInfoSpec
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "testenv"))
 from simulator import VCenter
 
 NAMESPACE = "gpus"

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT / "tests"))  # for the simulator
+sys.path.append(str(ROOT / "testenv"))  # for the simulator
 
 from kubewright.testing import eventually  # noqa: E402
 from simulator import VCenter  # noqa: E402

@@ -37,7 +37,7 @@ from kubewright.transport import Request, Transport
 from vsphere_operators.kinds.hostinfo import HostInfo
 from vsphere_operators.kinds.vminfo import VMInfo
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "testenv"))
 from simulator import VCenter
 
 NAMESPACE = "scale"

@@ -25,6 +25,7 @@ from kubewright.testing.assets import find
 from kubewright.testing.controlplane import ControlPlane
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "testenv"))
 from real.crashsweep import install
 from real.groups import Groups, is_running
 from real.managing import EVERYWHERE, SERVICE_ACCOUNT, SYSTEM, ready_of, started

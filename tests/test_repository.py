@@ -34,7 +34,7 @@ def test_every_pin_has_a_hash() -> None:
 
 def test_make_help_lists_every_target_in_words() -> None:
     shown = subprocess.run(["make", "help"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    for target in ("setup", "testenv", "test", "check", "manifests", "verify", "install", "uninstall", "run", "manager", "bench"):
+    for target in ("setup", "testenv", "test", "check", "manifests", "verify", "install", "uninstall", "run", "manager", "demo", "bench"):
         assert re.search(rf"make {target} +\S+ \S+", shown), target
 
 

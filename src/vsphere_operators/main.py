@@ -1,6 +1,9 @@
-"""The `manager` command: Settings -> Manager -> run."""
+"""The `manager` command: Settings -> Manager -> run; and `manager doctor`, which looks why that would not work."""
 
 from __future__ import annotations
+
+import os
+import sys
 
 from kubewright import Manager, command
 
@@ -26,7 +29,12 @@ def build(manager: Manager, settings: Settings) -> None:
 
 
 def main() -> int:
-    """Run the manager until a signal."""
+    """Run the manager until a signal, or the doctor."""
+    if sys.argv[1:2] == ["doctor"]:
+        # Here, since a manager that runs for months should not hold what only the doctor needs.
+        from .doctor.command import run
+
+        return run(sys.argv[2:], os.environ, build)
     return command.run(Settings, build, name="vsphere-operators")
 
 

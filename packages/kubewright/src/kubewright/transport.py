@@ -9,6 +9,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any, Protocol
@@ -133,6 +134,19 @@ class Transport:
                     raise
                 await asyncio.sleep(error.retry_after)
         raise AssertionError("the last attempt returns or raises")
+
+    async def clock(self) -> datetime | None:
+        """The time at the server, to the second; None where it does not tell."""
+        request = Request("GET", "/version", doing="ask for the time", timeout_seconds=10)
+        try:
+            response = await self.open(request, await self.credentials.headers(), limits(request.timeout_seconds, None))
+            await bounded_body(response, request)
+        except FAILURES as error:
+            raise self.failed(error, request) from error
+        try:
+            return parsedate_to_datetime(response.headers.get("Date", ""))
+        except ValueError:
+            return None
 
     async def send_once(self, request: Request, identity: dict[str, str]) -> bytes:
         """One exchange."""

@@ -48,9 +48,12 @@ class ControlPlane:
         audit_level: AuditLevel = "Metadata",
         controllers: Sequence[str] = (),
         extra_args: Sequence[str] = (),
+        folder: Path | None = None,
     ) -> None:
+        """`folder` is for all its files, and goes at the end; a temporary one by default."""
         self.binaries = binaries
-        self.folder = Path(tempfile.mkdtemp(prefix="kubewright-"))
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="kubewright-"))
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.authority = Authority("kubewright-test")
         self.audit_log = self.folder / "audit.jsonl"
         self.write_files(audit_level)

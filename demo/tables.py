@@ -1,0 +1,99 @@
+"""The objects of each kind as a table: what a person wants to see, in few columns. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from vsphere_operators.plugin.table import Cell, Table, Tone
+
+from .expected import ready_of
+from .snapshot import KINDS, Object, Snapshot
+
+PHASES: Mapping[str, Tone] = {"RUNNING": "good", "ERROR": "bad", "PENDING": "busy"}
+
+
+def tables(snapshot: Snapshot) -> dict[str, Table]:
+    """One for each kind that has objects."""
+    made = {kind: table(kind, [obj for (each, _), obj in sorted(snapshot.objects.items()) if each == kind]) for kind in KINDS}
+    return {kind: each for kind, each in made.items() if each.rows}
+
+
+def table(kind: str, objects: Iterable[Object]) -> Table:
+    """The table of one kind, which is the title of its first column."""
+    columns, cells = SHAPES[kind]
+    rows = tuple((Cell(obj["metadata"]["name"]), *cells(obj, obj.get("status", {}))) for obj in objects)
+    return Table(columns=(kind.upper(), *columns), rows=rows)
+
+
+def host(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
+    """HostInfo."""
+    return (Cell(obj["spec"]["hostname"]), part(status, "freeCPU", "totalCPU"), part(status, "freeMemoryMB", "totalMemoryMB"), ready(obj))
+
+
+def machine(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
+    """VMInfo."""
+    power = str(status.get("powerState", ""))
+    return (
+        Cell(obj["spec"]["nodename"]),
+        Cell(power, "good" if power == "poweredOn" else "bad"),
+        value(status, "ipAddress"),
+        value(status, "host"),
+    )
+
+
+def disk(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
+    """FCDInfo."""
+    return (Cell(obj["spec"]["pvId"]), value(status, "sizeMB"), value(status, "datastore"), value(status, "provisioningType"))
+
+
+def place(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
+    """GPUInfo."""
+    hours, host_name = value(status, "availableAcceleratorTime"), str(status.get("suitableHostName", ""))
+    return (
+        value(obj["spec"], "desAccTime"),
+        hours,
+        value(status, "nodeCPUUsage"),
+        Cell(host_name.partition(".")[0]),
+        value(status, "suitableNodeName"),
+    )
+
+
+def group(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
+    """VmGroup."""
+    phase = str(status.get("phase", ""))
+    count = f"{status.get('readyReplicas', 0)}/{obj['spec']['replicas']}"
+    return (Cell(phase, PHASES.get(phase, "")), Cell(count), Cell(obj["spec"]["template"]), value(status, "lastMessage"))
+
+
+def friend(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
+    """MyCustomResource."""
+    healthy = status.get("Healthy")
+    return (Cell(obj["spec"]["name"]), Cell(str(healthy).lower() if healthy is not None else "", "good" if healthy else "bad"))
+
+
+def value(of: Mapping[str, Any], field: str) -> Cell:
+    """A field as it is."""
+    return Cell(str(of.get(field, "")))
+
+
+def part(status: Mapping[str, Any], some: str, all_of_it: str) -> Cell:
+    """So much of so much."""
+    return Cell(f"{status[some]}/{status[all_of_it]}" if some in status and all_of_it in status else "")
+
+
+def ready(obj: Object) -> Cell:
+    """Why it is ready, or why not."""
+    condition = ready_of(obj)
+    return Cell(str(condition.get("reason", "")), "good" if condition.get("status") == "True" else "bad")
+
+
+Shape = tuple[tuple[str, ...], Callable[[Object, Mapping[str, Any]], tuple[Cell, ...]]]
+SHAPES: Mapping[str, Shape] = {
+    "HostInfo": (("HOST", "FREE MHZ", "FREE MB", "READY"), host),
+    "VMInfo": (("VM", "POWER", "ADDRESS", "HOST"), machine),
+    "FCDInfo": (("DISK", "MB", "DATASTORE", "TYPE"), disk),
+    "GPUInfo": (("WANTS H", "HAS H", "MHZ", "HOST", "NODE"), place),
+    "VmGroup": (("PHASE", "READY", "TEMPLATE", "LAST MESSAGE"), group),
+    "MyCustomResource": (("FRIEND", "HEALTHY"), friend),
+}

@@ -1,0 +1,123 @@
+"""The Kubernetes side: where it is, whether it answers, and what is there of ours."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from kubewright import Client, Controller, Key, Object
+from kubewright.errors import KubewrightError, Unauthorized
+from kubewright.kubeconfig import Connection, load
+from kubewright.manager import version_in
+from kubewright.rbac import LEADER_RULES, REVIEW_RULES, manager_rules
+from kubewright.transport import Request, Transport
+
+from ..kinds.vmgroup import VmGroup
+from ..limitsfile import limits_in
+from ..settings import Settings
+from . import installed, lease, rights
+from .clock import skew
+from .finding import Finding, guarded, ok, problem, warning
+from .places import Wanted
+from .rights import Grant
+
+NAME = "vsphere-operators"
+SYSTEM = f"{NAME}-system"
+REACH_SECONDS = 10.0
+
+
+class Cluster(Struct, frozen=True, kw_only=True):
+    """One API server, connected."""
+
+    connection: Connection
+    transport: Transport
+
+    @property
+    def client(self) -> Client:
+        """Reads and asks; it writes nothing."""
+        return Client(self.transport, field_manager="doctor")
+
+
+def find(settings: Settings, environ: Mapping[str, str]) -> Connection | Finding:
+    """Where the manager would connect to, or why nowhere. It reads files, and so blocks."""
+    try:
+        return load(settings.kubeconfig, settings.master, settings.context, environ=environ, home=Path(environ.get("HOME", "/")))
+    except KubewrightError as error:
+        return problem("kubeconfig", str(error), "export KUBECONFIG=$HOME/.kube/config   # or: manager doctor -kubeconfig=FILE")
+
+
+async def reach(cluster: Cluster) -> AsyncIterator[Finding]:
+    """Whether it answers, as whom it knows us, and what time it is there. Without a problem the rest can be asked."""
+    connection = cluster.connection
+    yield ok("kubeconfig", f"{connection.server}, from {connection.source}")
+    request = Request("GET", "/version", doing="reach the API server", timeout_seconds=REACH_SECONDS)
+    try:
+        version = version_in(await cluster.transport.send(request))
+        user = await rights.whoami(cluster.client)
+    except Unauthorized as error:
+        words = f"{error}. The credential of this kubeconfig is missing, wrong or expired."
+        yield problem("API server", words, "kubectl auth whoami   # with the same kubeconfig; then log in to the cluster again")
+        return
+    except KubewrightError as error:
+        yield problem("API server", str(error), "kubectl cluster-info")
+        return
+    yield ok("API server", f'{version} answers, and knows us as "{user}"')
+    if (theirs := await cluster.transport.clock()) is not None:
+        yield skew(theirs, datetime.now(UTC), "the API server")
+
+
+async def look(cluster: Cluster, settings: Settings, controllers: Sequence[Controller[Any]]) -> AsyncIterator[Finding]:
+    """All that needs an API server which answers."""
+    client = cluster.client
+    kinds: list[type[Object]] = [each.kind for each in controllers]
+    user = await rights.whoami(client)
+    key = Key(settings.lease_namespace or cluster.connection.namespace, settings.lease_name or f"{NAME}-leader")
+    places = list(dict.fromkeys((key, Key(SYSTEM, key.name))))
+    for subject, check in (
+        ("CRDs", installed.check(client, kinds)),
+        ("rights", rights.check(client, user, grants(settings, controllers, key.namespace))),
+        ("leader", lease.check(client, places, wanted=settings.leader_election)),
+    ):
+        async for finding in guarded(subject, check):
+            yield finding
+
+
+def grants(settings: Settings, controllers: Sequence[Controller[Any]], lease_namespace: str) -> list[Grant]:
+    """The generated roles that these settings need."""
+    found = [Grant(role=f"{NAME}-manager-role", rules=manager_rules(controllers))]
+    if settings.leader_election:
+        role = f"{NAME}-leader-election-role"
+        found.append(Grant(role=role, rules=LEADER_RULES, namespace=lease_namespace, of_namespace=True))
+    if settings.metrics_secure:
+        found.append(Grant(role=f"{NAME}-metrics-auth-role", rules=REVIEW_RULES))
+    return found
+
+
+async def groups(cluster: Cluster, settings: Settings) -> list[Wanted]:
+    """What the VmGroups ask for; none where they cannot be read, which other lines tell."""
+    try:
+        every = await cluster.client.list(VmGroup)
+    except KubewrightError:
+        return []
+    limits = await asyncio.to_thread(limits_in, settings.limits_file)
+    return [
+        Wanted(
+            namespace=each.metadata.namespace,
+            name=each.metadata.name,
+            template=each.spec.template,
+            asked=each.spec.asked,
+            limits=limits(each.metadata.namespace),
+        )
+        for each in every
+        if not each.deleting
+    ]
+
+
+def unasked() -> Finding:
+    """In place of all that an API server would have told."""
+    return warning("cluster", "CRDs, rights and the leader were not looked at: first the API server has to answer")

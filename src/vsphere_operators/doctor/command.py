@@ -1,0 +1,57 @@
+"""`manager doctor`: flags in, report out, and the exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TextIO
+
+from kubewright.errors import ConfigError
+from kubewright.flags import FlagError, HelpWanted, flag, parse
+from kubewright.log import configure
+
+from ..settings import Settings
+from .examination import Build, Examination, Line
+from .report import Text, as_json, summary
+
+PROGRAM = "manager doctor"
+
+
+@dataclass(frozen=True)
+class DoctorSettings(Settings):
+    """The manager's own flags, so that what is found is what the manager would meet."""
+
+    json: bool = flag("json", False, "Write the findings as JSON.")
+
+
+def run(argv: Sequence[str], environ: Mapping[str, str], build: Build, out: TextIO | None = None) -> int:
+    """Examine everything. 0: no problems, 1: some, 2: a wrong flag."""
+    out = out or sys.stdout
+    try:
+        settings = parse(DoctorSettings, argv, environ, program=PROGRAM)
+        # What the manager would log is in the findings; somebody who wants both says so.
+        configure(replace(settings.logs, level=settings.logs.level or "panic"))
+    except HelpWanted as wanted:
+        print(wanted.usage, file=out)
+        return 0
+    except ConfigError as error:
+        hint = f"\nRun `{PROGRAM} -help` for the flags." if isinstance(error, FlagError) else ""
+        print(f"{PROGRAM}: {error}{hint}", file=sys.stderr)
+        return 2
+    lines = asyncio.run(told(Examination(settings, environ, build), settings, out, colour=out.isatty() and "NO_COLOR" not in environ))
+    return int(any(finding.level == "problem" for _, finding in lines))
+
+
+async def told(examination: Examination, settings: DoctorSettings, out: TextIO, *, colour: bool) -> list[Line]:
+    """All findings, written as they come, or all at once as JSON."""
+    text = Text(columns=shutil.get_terminal_size().columns if out.isatty() else 0, colour=colour)
+    lines = list[Line]()
+    async for line in examination.lines():
+        lines.append(line)
+        if not settings.json:
+            print(*text.of(line), sep="\n", file=out, flush=True)
+    print(as_json(lines) if settings.json else f"\n{summary([finding for _, finding in lines])}", file=out)
+    return lines

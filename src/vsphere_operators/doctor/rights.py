@@ -1,0 +1,127 @@
+"""What this identity may do in the cluster, beside what the generated roles give; asked for each verb of each rule."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+from msgspec import Struct
+
+from kubewright import Client
+from kubewright.rbac import Rule
+
+from .finding import Finding, ok, problem
+
+GRANT = "kubectl apply -k config/rbac"
+SERVICE_ACCOUNT = "system:serviceaccount:"
+AT_ONCE = 8
+
+
+class Grant(Struct, frozen=True, kw_only=True):
+    """A generated role: its name, what it allows, and where; namespace "" is everywhere."""
+
+    role: str
+    rules: Sequence[Rule]
+    namespace: str = ""
+    of_namespace: bool = False
+    """Whether it is a Role, which is bound in its namespace alone."""
+
+
+class Question(Struct, frozen=True):
+    """May we do this?"""
+
+    verb: str
+    group: str
+    resource: str
+    namespace: str
+    name: str = ""
+    """"" is whatever it is called."""
+
+    @property
+    def title(self) -> str:
+        """The resource as kubectl writes it."""
+        resource = f"{self.resource}.{self.group}" if self.group else self.resource
+        return f'{resource} "{self.name}"' if self.name else resource
+
+
+async def whoami(client: Client) -> str:
+    """The name that the API server knows us by."""
+    path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    answer = await client.review(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
+    return str(answer.get("status", {}).get("userInfo", {}).get("username", ""))
+
+
+async def check(client: Client, user: str, grants: Sequence[Grant]) -> AsyncIterator[Finding]:
+    """One line for all that is allowed, one for each resource that is not."""
+    asked, refused = 0, False
+    for grant in grants:
+        questions = questions_of(grant)
+        answers = await ask_all(client, questions)
+        asked += len(questions)
+        denied = [question for question, allowed in zip(questions, answers, strict=True) if not allowed]
+        for finding in told(denied, user, grant):
+            refused = True
+            yield finding
+    if not refused:
+        yield ok("rights", f'"{user}" has all {asked} rights that the manager needs')
+
+
+def questions_of(grant: Grant) -> list[Question]:
+    """Every verb on every resource of the rules."""
+    return [
+        Question(verb, group, resource, grant.namespace, name)
+        for rule in grant.rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for name in rule.get("resourceNames", ("",))
+        for verb in rule["verbs"]
+    ]
+
+
+async def ask_all(client: Client, questions: Sequence[Question]) -> list[bool]:
+    """The answers, some at once."""
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def one(question: Question) -> bool:
+        async with room:
+            return await may(client, question)
+
+    return list(await asyncio.gather(*(one(each) for each in questions)))
+
+
+async def may(client: Client, question: Question) -> bool:
+    """SelfSubjectAccessReview."""
+    resource, _, subresource = question.resource.partition("/")
+    wish = {"verb": question.verb, "group": question.group, "resource": resource, "subresource": subresource}
+    wish |= {"namespace": question.namespace, "name": question.name}
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {key: value for key, value in wish.items() if value}},
+    }
+    answer = await client.review("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
+    return bool(answer.get("status", {}).get("allowed"))
+
+
+def told(denied: Iterable[Question], user: str, grant: Grant) -> list[Finding]:
+    """One line a resource, with what binds the generated role and no more."""
+    verbs: dict[str, list[str]] = {}
+    for question in denied:
+        verbs.setdefault(question.title, []).append(question.verb)
+    where = f" in namespace {grant.namespace}" if grant.namespace else ""
+    return [
+        problem("rights", f'{title} is forbidden: "{user}" may not {" or ".join(names)} them{where}', binding(user, grant))
+        for title, names in verbs.items()
+    ]
+
+
+def binding(user: str, grant: Grant) -> str:
+    """The command that gives the generated role to this identity. Never a wider one."""
+    if user == f"{SERVICE_ACCOUNT}vsphere-operators-system:controller-manager":
+        return GRANT
+    whom = f"--serviceaccount={user.removeprefix(SERVICE_ACCOUNT)}" if user.startswith(SERVICE_ACCOUNT) else f"--user={shlex.quote(user)}"
+    name = shlex.quote(f"{grant.role}-{''.join(letter if letter.isalnum() else '-' for letter in user).strip('-').lower()}")
+    if grant.of_namespace:
+        return f"{GRANT} && kubectl -n {grant.namespace} create rolebinding {name} --role={grant.role} {whom}"
+    return f"{GRANT} && kubectl create clusterrolebinding {name} --clusterrole={grant.role} {whom}"

@@ -1,0 +1,99 @@
+"""One vCenter from its address to its inventory: each step needs the one before it, and the last one reached is where the problem is."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from ..glance import load, visiting
+from ..settings import VCenterConfig
+from ..vcenter.address import Address
+from ..vcenter.faults import CertificateRefused, VCenterError, WrongLogin
+from ..vcenter.vcenter import VCenter
+from ..vmgroup.site import PARENT
+from . import places, privileges
+from .clock import skew
+from .finding import Finding, guarded, ok, problem, warning
+from .places import Wanted
+
+OLDEST_API = (7, 0)
+
+
+async def check(config: VCenterConfig, groups: Sequence[Wanted]) -> AsyncIterator[Finding]:
+    """All of one vCenter; one login, and it is ended."""
+    async with visiting(config) as vcenter:
+        async for finding in guarded("vCenter", steps(vcenter, config, groups)):
+            yield finding
+
+
+async def steps(vcenter: VCenter, config: VCenterConfig, groups: Sequence[Wanted]) -> AsyncIterator[Finding]:
+    """Reach it, log in, read the inventory, look into it."""
+    for step in (reach, login):
+        finding = await step(vcenter, config)
+        yield finding
+        if finding.level == "problem":
+            yield warning("vCenter", "what comes after this was not looked at")
+            return
+    if config.address.insecure:
+        words = "its certificate is not verified (-insecure): whoever is between here and there can read the password"
+        yield warning("TLS", words, trust(config.address))
+    # The call through the session: what it asks is the same for everybody.
+    theirs = await vcenter.session.call(lambda: vcenter.session.instance.CurrentTime())
+    yield skew(theirs, datetime.now(UTC), f"vCenter {config.name}")
+    await load(vcenter)
+    defaults: Mapping[str, str] = msgspec.structs.asdict(config.defaults)
+    for finding in places.check(vcenter.inventory, defaults, groups):
+        yield finding
+    parent = (config.defaults.folder or PARENT).rpartition("/")[2]
+    async for finding in guarded("privileges", privileges.check(vcenter.hands, vcenter.inventory, parent)):
+        yield finding
+
+
+async def reach(vcenter: VCenter, config: VCenterConfig) -> Finding:
+    """Connection, TLS, and whether it is a vCenter at all."""
+    address = config.address
+    try:
+        about = (await vcenter.soap.content()).about
+    except CertificateRefused as error:
+        return problem("TLS", str(error), trust(address))
+    except VCenterError as error:
+        return problem("reach", str(error), f"curl -vk {address.root}{address.path}/vimServiceVersions.xml")
+    if about.apiType != "VirtualCenter":
+        return problem("reach", f"{address.root} is {about.fullName}, and no vCenter: name the vCenter that manages it")
+    number = tuple(int(part) for part in about.apiVersion.split(".")[:2] if part.isdigit())
+    if number < OLDEST_API:
+        return warning("reach", f"{address.root} is {about.fullName}; older than vSphere 7.0, with which this was never tried")
+    return ok("reach", f"{address.root} is {about.fullName}" + ("" if address.insecure else ", with a certificate that is trusted"))
+
+
+async def login(vcenter: VCenter, config: VCenterConfig) -> Finding:
+    """One try: a second with the same password could only help to lock the account."""
+    try:
+        await vcenter.session.login()
+    except WrongLogin as error:
+        return problem("login", str(error), renew(config))
+    tried = vcenter.session.tried
+    return ok("login", f"{tried.who if tried else 'the account'} is accepted")
+
+
+def trust(address: Address) -> str:
+    """Fetch the CA certificates of the vCenter itself, and name them; whoever does so should compare the fingerprint."""
+    zip_url = shlex.quote(f"{address.root}/certs/download.zip")
+    return (
+        f"curl -ko vc-ca.zip {zip_url} && unzip -oj vc-ca.zip 'certs/lin/*.0' -d vc-ca && cat vc-ca/*.0 > vc-ca.pem"
+        "   # compare it with your vCenter's, then: manager -vcenter-ca-file=vc-ca.pem"
+    )
+
+
+def renew(config: VCenterConfig) -> str:
+    """Where the password is set."""
+    if config.credentials_directory:
+        return (
+            "kubectl -n vsphere-operators-system create secret generic vc-creds --dry-run=client -o yaml "
+            f"--from-literal=GOVMOMI_URL={shlex.quote(config.address.host)} --from-literal=GOVMOMI_USERNAME=USER "
+            "--from-file=GOVMOMI_PASSWORD=/dev/stdin | kubectl apply -f -"
+        )
+    return "read -rsp 'password: ' GOVMOMI_PASSWORD && export GOVMOMI_PASSWORD"

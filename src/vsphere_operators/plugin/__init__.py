@@ -1,0 +1,1 @@
+"""`kubectl vsphere`: looks around in what the manager wrote, and where asked in vCenter itself."""

@@ -1,0 +1,181 @@
+"""What the doctor's checks make of what was read: plain calls."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubewright import ObjectMeta
+from kubewright.builtin import Lease, LeaseSpec
+from kubewright.crd import crds
+from kubewright.rbac import rule
+from vsphere_operators.doctor.clock import skew
+from vsphere_operators.doctor.drift import differences
+from vsphere_operators.doctor.finding import Finding, guarded, ok, problem, warning
+from vsphere_operators.doctor.lease import holder
+from vsphere_operators.doctor.privileges import Need, judged
+from vsphere_operators.doctor.report import Text, as_json, summary
+from vsphere_operators.doctor.rights import Grant, Question, binding, questions_of, told
+from vsphere_operators.kinds.hostinfo import HostInfo
+from vsphere_operators.vcenter.faults import Unreachable
+from vsphere_operators.vcenter.privileges import Account, Place
+
+NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "level", "words"),
+    [
+        (0, "ok", "agree to 0.0 s"),
+        (-4, "ok", "agree to 4.0 s"),
+        (6, "warning", "is 6 s ahead of this machine's"),
+        (-200, "warning", "is 3 min behind this machine's"),
+        (7200, "problem", "is 2 h ahead of"),
+    ],
+)
+def test_clocks(seconds: int, level: str, words: str) -> None:
+    found = skew(NOW + timedelta(seconds=seconds), NOW, "the API server")
+    assert found.level == level
+    assert words in found.words
+    assert bool(found.fix) == (level != "ok")
+
+
+def installed() -> dict[str, Any]:
+    (crd,) = crds([HostInfo])
+    return {**crd["spec"], "conversion": {"strategy": "None"}}
+
+
+def test_a_crd_is_the_same_whatever_the_server_adds() -> None:
+    (crd,) = crds([HostInfo])
+    assert differences(crd["spec"], installed()) == []
+
+
+def test_a_crd_that_lacks_a_field_and_has_another_names_both() -> None:
+    (crd,) = crds([HostInfo])
+    there = installed()
+    fields = there["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    fields["host"] = fields.pop("hostname")
+    path = "versions.v1.schema.openAPIV3Schema.properties.spec.properties"
+    assert differences(crd["spec"], there) == [f"{path}.hostname (missing there)", f"{path}.host (only there)"]
+
+
+JSON = st.recursive(st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=10)
+
+
+@given(st.dictionaries(st.text(), JSON), st.dictionaries(st.text(), JSON))
+def test_values_differ_somewhere_exactly_if_they_are_not_equal(one: dict[str, Any], other: dict[str, Any]) -> None:
+    other = {key: value for key, value in other.items() if key not in ("conversion", "preserveUnknownFields")}
+    assert bool(differences(one, other)) == (one != other)
+
+
+def lease(**spec: Any) -> Lease:
+    return Lease(metadata=ObjectMeta(namespace="a", name="b"), spec=LeaseSpec(**spec))
+
+
+def test_the_leader() -> None:
+    renewed = {"holderIdentity": "pod-1", "leaseDurationSeconds": 15, "renewTime": "2026-11-16T11:59:50.000000Z"}
+    assert holder(lease(), NOW) == ok("leader", "the lease a/b is free: the last leader gave it back")
+    assert holder(lease(**renewed), NOW) == ok("leader", '"pod-1" leads, by the lease a/b')
+    late = holder(lease(**renewed), NOW + timedelta(minutes=3))
+    assert (late.level, late.words) == ("warning", '"pod-1" held the lease a/b and last renewed it 3 min ago: nobody leads now')
+    assert holder(lease(**{**renewed, "renewTime": "soon"}), NOW).level == "warning"
+
+
+ROLE = Grant(role="vsphere-operators-manager-role", rules=[])
+BINDINGS = {
+    "system:serviceaccount:vsphere-operators-system:controller-manager": "kubectl apply -k config/rbac",
+    "system:serviceaccount:a:b": "--clusterrole=vsphere-operators-manager-role --serviceaccount=a:b",
+    "ann@example.com": "--clusterrole=vsphere-operators-manager-role --user=ann@example.com",
+    "o'hara": """--user='o'"'"'hara'""",
+}
+
+
+@pytest.mark.parametrize(("user", "fix"), BINDINGS.items())
+def test_a_fix_binds_the_generated_role_and_never_a_wider_one(user: str, fix: str) -> None:
+    command = binding(user, ROLE)
+    assert command.endswith(fix)
+    assert "cluster-admin" not in command
+    made = re.search(r"create clusterrolebinding (\S+) ", command)
+    assert made is None or re.fullmatch(r"[a-z0-9-]+", made[1])
+
+
+def test_every_verb_of_every_rule_is_asked_for_and_names_count() -> None:
+    rules = [rule([""], ["nodes"], ["list", "watch"]), rule(["g.io"], ["things"], ["get"], ("a", "b"))]
+    asked = questions_of(Grant(role="r", rules=rules, namespace="ns"))
+    assert asked == [
+        Question("list", "", "nodes", "ns"),
+        Question("watch", "", "nodes", "ns"),
+        Question("get", "g.io", "things", "ns", "a"),
+        Question("get", "g.io", "things", "ns", "b"),
+    ]
+    assert asked[2].title == 'things.g.io "a"'
+
+
+def test_denied_verbs_of_a_resource_are_one_line() -> None:
+    denied = [Question("list", "", "nodes", ""), Question("watch", "", "nodes", ""), Question("patch", "g.io", "things/status", "")]
+    assert [each.words for each in told(denied, "me", ROLE)] == [
+        'nodes is forbidden: "me" may not list or watch them',
+        'things/status.g.io is forbidden: "me" may not patch them',
+    ]
+
+
+def test_a_privilege_is_a_problem_where_it_is_missing_everywhere_and_a_warning_where_somewhere() -> None:
+    places = [Place("Datastore", "ds-1", "/DC0/datastore/a"), Place("Datastore", "ds-2", "/DC0/datastore/b c")]
+    need = Need(kinds="VmGroup", what="datastores", privileges=("Datastore.AllocateSpace",), places=places)
+    who = Account("key", "EXAMPLE\\ann")
+    (fine,) = judged("VmGroup", [(need, {"ds-1": (), "ds-2": ()})], who)
+    assert fine == ok("privileges", 'VmGroup: "EXAMPLE\\ann" has what is needed on datastores')
+    (some,) = judged("VmGroup", [(need, {"ds-1": (), "ds-2": need.privileges})], who)
+    assert (some.level, "on /DC0/datastore/b c, which VmGroup needs" in some.words) == ("warning", True)
+    (none,) = judged("VmGroup", [(need, dict.fromkeys(("ds-1", "ds-2"), need.privileges))], who)
+    assert (none.level, "on datastores, which VmGroup needs" in none.words) == ("problem", True)
+    assert none.fix == (
+        "govc role.create vsphere-operators Datastore.AllocateSpace; "
+        "govc permissions.set -principal 'EXAMPLE\\ann' -role vsphere-operators -propagate=true /DC0/datastore/a '/DC0/datastore/b c'"
+    )
+
+
+async def breaking(error: Exception) -> AsyncIterator[Finding]:
+    yield ok("first", "well")
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "words"), [(Unreachable("gone"), "gone"), (ZeroDivisionError("oh"), "this check itself failed: ZeroDivisionError: oh")]
+)
+async def test_a_check_that_fails_is_a_finding(error: Exception, words: str) -> None:
+    found = [each async for each in guarded("second", breaking(error))]
+    assert found[0] == ok("first", "well")
+    assert (found[1].level, found[1].subject) == ("problem", "second")
+    assert words in found[1].words
+
+
+WORDS = st.text(st.sampled_from("abc -/:é"), min_size=1, max_size=300).map(str.strip).filter(bool)
+
+
+@given(WORDS, st.integers(60, 200))
+def test_words_fit_the_terminal_and_none_is_lost(words: str, columns: int) -> None:
+    lines = list(Text(columns=columns).of(("Kubernetes", warning("rights", words, "a fix " * 40))))
+    assert lines[0] == "Kubernetes"
+    assert lines[-1].endswith("a fix " * 40)
+    longest = max(map(len, words.split()))
+    assert all(len(line) <= max(columns, 24 + longest) for line in lines[1:-1])
+    assert "".join(lines[1:-1]).replace(" ", "").endswith(words.replace(" ", ""))
+
+
+def test_colours_are_for_terminals() -> None:
+    line = ("Kubernetes", problem("rights", "no", "yes"))
+    assert "\x1b" not in "".join(Text().of(line))
+    assert "\x1b[1;31mproblem" in "".join(Text(colour=True).of(line))
+
+
+def test_the_summary_counts() -> None:
+    assert summary([ok("a", "b")]) == "No problems, 0 warnings."
+    assert summary([problem("a", "b"), warning("a", "b")]).startswith("1 problem, 1 warning. Mend them from the top")
+    assert '"healthy": false' in as_json([("x", problem("a", "b"))])

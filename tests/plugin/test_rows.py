@@ -1,0 +1,132 @@
+"""Rows, tree and reasons from objects: plain calls."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from kubewright import Condition, ObjectMeta
+from kubewright.builtin import Node, NodeSpec, NodeStatus, StatusCondition
+from vsphere_operators.choosing import Load, NodeFacts, Rules
+from vsphere_operators.kinds.fcdinfo import FCDInfo, FCDInfoSpec, FCDInfoStatus
+from vsphere_operators.kinds.gpuinfo import Candidate, GPUInfo, GPUInfoSpec, GPUInfoStatus
+from vsphere_operators.kinds.hostinfo import HostInfo, HostInfoSpec, HostInfoStatus
+from vsphere_operators.kinds.vmgroup import VmGroup
+from vsphere_operators.kinds.vminfo import VMInfo, VMInfoSpec, VMInfoStatus
+from vsphere_operators.maintenance import without_end
+from vsphere_operators.plugin import top, tree
+from vsphere_operators.plugin.group import description
+from vsphere_operators.plugin.rows import HostRow, Objects, VmRow, rows_of
+from vsphere_operators.plugin.why import answer_of, lines
+from vsphere_operators.vmgroup.shape import ReplicaStatus, VmGroupSpec, VmGroupStatus
+
+NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
+UUID = "42030000-0000-4000-8000-000000000001"
+
+
+def node(name: str, *, ready: bool = True, uuid: str = "", cordoned: bool = False) -> Node:
+    return Node(
+        metadata=ObjectMeta(name=name),
+        spec=NodeSpec(providerID=f"vsphere://{uuid}" if uuid else "", unschedulable=cordoned),
+        status=NodeStatus(conditions=[StatusCondition(type="Ready", status="True" if ready else "False")]),
+    )
+
+
+HOST = HostInfo(
+    spec=HostInfoSpec(hostname="esxi-1"),
+    status=HostInfoStatus(
+        totalCPU=1000, freeCPU=100, totalMemoryMB=4096, freeMemoryMB=1024, connectionState="connected", cluster="C", datacenter="D"
+    ),
+)
+LOST = HostInfo(spec=HostInfoSpec(hostname="esxi-9"), status=HostInfoStatus())
+VM = VMInfo(spec=VMInfoSpec(nodename="vm-1"), status=VMInfoStatus(powerState="poweredOn", host="esxi-1", biosUUID=UUID.upper(), totalCPU=2))
+DISK = FCDInfo(spec=FCDInfoSpec(pvId="pvc-1"), status=FCDInfoStatus(sizeMB=10, datastore="ds", attachedTo="vm-1"))
+GPU = GPUInfo(
+    metadata=ObjectMeta(name="gpu1", namespace="a"),
+    spec=GPUInfoSpec(desAccTime=100, gpuRequired=True),
+    status=GPUInfoStatus(
+        suitableNodeName="vm-2",
+        candidates=[Candidate(node="vm-2", vm="vm-2", host="esxi-1", cpuDemandMHz=300, availableHours=8760)],
+        refused={"Unschedulable": 1, "GPUMissing": 1},
+        conditions=[Condition(type="Ready", status="True", reason="NodeChosen", message="the best of 1")],
+    ),
+)
+GROUP = VmGroup(
+    metadata=ObjectMeta(name="vg-1", namespace="a"),
+    spec=VmGroupSpec(cpu=1, memory=2, replicas=2, template="t"),
+    status=VmGroupStatus(
+        phase="PENDING",
+        replicas=[
+            ReplicaStatus(name="vg-1-replica-b", slot=1, instanceUUID="u", state="Cloning", progress=40),
+            ReplicaStatus(
+                name="vg-1-replica-a", slot=0, instanceUUID="v", state="Present", moRef="vm-7", power="poweredOff", host="esxi-1"
+            ),
+        ],
+    ),
+)
+
+
+def test_what_objects_know_of_one_vm_is_put_together() -> None:
+    rows = rows_of(
+        Objects(hosts=[HOST, LOST], vms=[VM], gpus=[GPU], groups=[GROUP], disks=[DISK], nodes=[node("n-1", uuid=UUID), node("n-9")])
+    )
+    assert [row.name for row in rows.hosts] == ["esxi-1"]
+    assert (rows.hosts[0].cpuUsedMHz, rows.hosts[0].memoryUsedMB) == (900, 3072)
+    by_name = {row.name: row for row in rows.vms}
+    assert set(by_name) == {"vm-1", "vm-2", "vg-1-replica-a"}
+    assert (by_name["vm-1"].node, by_name["vm-1"].nodeReady, by_name["vm-1"].cluster) == ("n-1", True, "C")
+    assert by_name["vm-2"].cpuDemandMHz == 300
+    assert (by_name["vg-1-replica-a"].group, by_name["vg-1-replica-a"].memoryMB) == ("a/vg-1", 2048)
+    assert rows.unmatched == ["n-9"]
+
+
+def test_the_tree_has_everything_once() -> None:
+    rows = rows_of(Objects(hosts=[HOST], vms=[VM], gpus=[GPU], disks=[DISK], nodes=[node("n-1", uuid=UUID), node("n-9")]))
+    assert list(tree.drawn(tree.tree(rows))) == [
+        "datacenter D",
+        "└─ cluster C",
+        "   └─ host esxi-1  (100 of 1000 MHz free)",
+        "      ├─ VM vm-1  (node n-1 Ready)",
+        "      │  └─ disk pvc-1  (10 MB, ds)",
+        "      └─ VM vm-2  (node)",
+        "nodes whose VM nothing here tells",
+        "└─ node n-9",
+    ]
+    assert all(len(line) <= 30 for line in tree.drawn(tree.tree(rows), width=30))
+
+
+def test_the_busiest_come_first_and_what_is_not_known_last() -> None:
+    hosts = [HostRow(name="idle", cpuUsedMHz=1, cpuTotalMHz=100), HostRow(name="new"), HostRow(name="hot", cpuUsedMHz=95, cpuTotalMHz=100)]
+    shown = top.hosts(hosts, wide=False)
+    assert [row[0].text for row in shown.rows] == ["hot", "idle", "new"]
+    assert [(row[1].text, row[1].tone) for row in shown.rows] == [("95%", "bad"), ("1%", "good"), ("-", "")]
+    vms = top.vms([VmRow(name="b"), VmRow(name="a", cpuDemandMHz=0), VmRow(name="c", cpuDemandMHz=5)], wide=True)
+    assert [row[0].text for row in vms.rows] == ["c", "a", "b"]
+    assert len(vms.columns) == len(vms.rows[0]) == 13
+
+
+def test_a_group_is_described_with_its_vms_in_their_order() -> None:
+    text = "\n".join(description(GROUP, [], wide=False, width=0, colour=False))
+    assert "Phase:      PENDING" in text
+    assert text.index("vg-1-replica-a") < text.index("vg-1-replica-b  Cloning 40 %")
+    assert "esxi-1" in text
+
+
+NODES = [node("vm-2"), node("vm-3", cordoned=True), node("vm-4")]
+
+
+def test_why_without_a_vcenter_names_whom_kubernetes_refuses_and_counts_the_rest() -> None:
+    answer = answer_of(GPU, NODES, None, Rules(), NOW)
+    assert [(each.node, each.result) for each in answer.verdicts] == [("vm-2", "chosen"), ("vm-3", "Unschedulable")]
+    assert answer.uncounted == {"GPUMissing": 1}
+    text = "\n".join(lines(answer, width=0, colour=False))
+    assert "Asked for:  a node with a GPU, for 100 h" in text
+    assert "1 more refused: GPUMissing, it has no GPU. Which ones, --vcenter tells." in text
+
+
+def test_why_with_facts_names_everybody() -> None:
+    soon = NodeFacts(name="vm-4", gpus=("vGPU",), load=Load(1), maintenance=without_end(NOW + timedelta(hours=5), "Node annotation"))
+    facts = {"vm-2": NodeFacts(name="vm-2"), "vm-3": NodeFacts(name="vm-3"), "vm-4": soon}
+    answer = answer_of(GPU, NODES, facts, Rules(), NOW)
+    assert [(each.node, each.result) for each in answer.verdicts] == [("vm-2", "chosen"), ("vm-3", "GPUMissing"), ("vm-4", "TooLittleTime")]
+    assert answer.verdicts[2].why == "its next maintenance comes too soon: in 5 h, and 100 h are wanted, says Node annotation"
+    assert answer.uncounted == {}

@@ -1,0 +1,62 @@
+"""Tables that fit: against what must hold of any of them."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vsphere_operators.plugin.table import NARROWEST, Cell, Table, cut, drawn, field, fitting, short_host
+
+TEXT = st.text(st.characters(categories=("L", "N", "P"), include_characters=" "), max_size=40)
+ROWS = st.integers(1, 5).flatmap(lambda n: st.lists(st.tuples(*[TEXT] * n), min_size=1, max_size=6))
+
+
+@given(ROWS, st.integers(30, 200))
+def test_every_line_fits_and_columns_are_aligned(rows: list[tuple[str, ...]], width: int) -> None:
+    count = len(rows[0])
+    table = Table(columns=tuple(f"C{n}" for n in range(count)), rows=tuple(tuple(map(Cell, row)) for row in rows))
+    lines = table.lines(width)
+    assert all(len(line.rstrip()) <= width for line in drawn(table, width=width).splitlines())
+    for column in range(count):
+        assert len({len(line[column].text) for line in lines}) == 1
+
+
+@given(ROWS)
+def test_without_a_width_nothing_is_cut(rows: list[tuple[str, ...]]) -> None:
+    table = Table(columns=("C",) * len(rows[0]), rows=tuple(tuple(map(Cell, row)) for row in rows))
+    shown = [[cell.text.rstrip() for cell in line] for line in table.lines()[1:]]
+    assert shown == [[text.rstrip() for text in row] for row in rows]
+
+
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=6), st.integers(0, 200))
+def test_the_widest_gives_way_first(widths: list[int], width: int) -> None:
+    made = fitting(widths, width)
+    assert all(0 <= new <= old for new, old in zip(made, widths, strict=True))
+    cut_ones = [new for new, old in zip(made, widths, strict=True) if new < old]
+    if cut_ones:
+        assert min(cut_ones) >= min(NARROWEST, max(widths))
+        assert max(made) - min(cut_ones) <= 1 or min(cut_ones) == NARROWEST
+
+
+def test_a_name_loses_its_middle_and_a_sentence_its_end() -> None:
+    assert cut("tkg-cluster-1-workers-5v298", 15) == "tkg-clu…s-5v298"
+    assert cut("no template of that name", 12) == "no template…"
+    assert cut("short", 8) == "short   "
+
+
+def test_colours_do_not_move_columns() -> None:
+    table = Table(columns=("A", "B"), rows=((Cell("x", "good"), Cell("y", "bad")),))
+    assert drawn(table) == "A  B\nx  y"
+    assert drawn(table, colour=True) == "\x1b[1mA\x1b[0m  \x1b[1mB\x1b[0m\n\x1b[32mx\x1b[0m  \x1b[31my\x1b[0m"
+
+
+def test_fields_go_on_under_their_value_and_hosts_lose_their_domain() -> None:
+    assert field("Message", "one two three", width=21) == "Message:    one two\n            three"
+    assert field("Message", "one two three", width=0) == "Message:    one two three"
+    assert [short_host(name) for name in ("esxi-1.example.com", "10.0.0.1", "fe80::1", "bare", "")] == [
+        "esxi-1",
+        "10.0.0.1",
+        "fe80::1",
+        "bare",
+        "",
+    ]

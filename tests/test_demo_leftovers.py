@@ -1,0 +1,68 @@
+"""What a killed demo leaves: only that is ended, and only by who is sure."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from demo.leftovers import LEDGER, Birth, Folder, birth, clean
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    yield child
+    child.kill()
+    child.wait()
+
+
+def abandoned(root: Path, *children: Birth) -> Path:
+    """The folder of a demo that is gone."""
+    folder = root / "123"
+    folder.mkdir(parents=True)
+    owner = {"pid": os.getpid(), "started": "1"}
+    (folder / LEDGER).write_text(json.dumps([owner, *({"pid": each.pid, "started": each.started} for each in children)]))
+    return folder
+
+
+def test_a_process_is_known_by_its_start_too(sleeper: subprocess.Popen[bytes]) -> None:
+    assert birth(sleeper.pid).lives
+    assert not Birth(sleeper.pid, "1").lives
+    assert not Birth(sleeper.pid, "").lives
+
+
+def test_what_a_killed_demo_left_is_ended_and_removed(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    folder = abandoned(tmp_path, birth(sleeper.pid))
+    (said,) = clean(tmp_path)
+    assert sleeper.wait(10) == -9
+    assert not folder.exists()
+    assert str(sleeper.pid) in said
+
+
+def test_another_process_with_an_old_id_is_left_alone(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    folder = abandoned(tmp_path, Birth(sleeper.pid, "1"))
+    clean(tmp_path)
+    assert sleeper.poll() is None
+    assert not folder.exists()
+
+
+def test_a_demo_that_runs_is_left_alone(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    mine = Folder(tmp_path)
+    mine.note([sleeper.pid])
+    assert clean(tmp_path) == []
+    assert mine.path.is_dir()
+    assert sleeper.poll() is None
+    mine.remove()
+    assert not mine.path.exists()
+
+
+def test_a_folder_without_a_ledger_is_nobodys(tmp_path: Path) -> None:
+    (tmp_path / "9").mkdir()
+    assert len(clean(tmp_path)) == 1
+    assert clean(tmp_path / "nowhere") == []

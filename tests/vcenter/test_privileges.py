@@ -1,0 +1,65 @@
+"""Which privileges an account has: asked of the simulator, which grants all; and a refusal as vCenter writes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kubewright.log import Log
+from simulator import VCenter
+from vsphere_operators.vcenter import privileges
+from vsphere_operators.vcenter.credentials import Credentials, FixedCredentials
+from vsphere_operators.vcenter.faults import Denied
+from vsphere_operators.vcenter.hands import Hands
+from vsphere_operators.vcenter.privileges import Account, Place
+from vsphere_operators.vcenter.session import Session
+from vsphere_operators.vcenter.transport import Soap
+
+from .rig import CONTENT, LOGGED_IN, Request, Tally, answering, envelope, http
+
+ROOT = Place("Folder", "group-d1", "/")
+ANSWER = envelope(
+    '<HasPrivilegeOnEntitiesResponse xmlns="urn:vim25"><returnval><entity type="Folder">group-d1</entity>'
+    "<privAvailability><privId>System.Read</privId><isGranted>true</isGranted></privAvailability>"
+    "<privAvailability><privId>Folder.Delete</privId><isGranted>false</isGranted></privAvailability>"
+    "<privAvailability><privId>Folder.Create</privId><isGranted>false</isGranted></privAvailability>"
+    "</returnval></HasPrivilegeOnEntitiesResponse>"
+)
+MANAGER = '<authorizationManager type="AuthorizationManager">AuthorizationManager</authorizationManager>'
+
+
+async def test_the_simulator_knows_us_and_grants_everything(simulator: VCenter, soap: Soap, session: Session) -> None:
+    hands = Hands(soap, session)
+    who = await privileges.account(hands)
+    assert who.name == simulator.user
+    assert who.session in {each["key"] for each in await simulator.sessions()}
+    wanted = (*privileges.READ, *privileges.IN_FOLDER)
+    assert await privileges.missing(hands, who, [ROOT], wanted) == {"group-d1": ()}
+
+
+async def test_the_session_is_shown_and_what_is_not_granted_comes_back(tmp_path: Path, meter: Tally, log: Log) -> None:
+    asked: list[str] = []
+
+    async def reply(request: Request) -> bytes:
+        if "HasPrivilegeOnEntities" in request.body:
+            asked.append(request.body)
+            return http(200, ANSWER)
+        return http(200, LOGGED_IN if "<Login" in request.body else CONTENT.replace("<about>", f"{MANAGER}<about>"))
+
+    async with answering(tmp_path, reply) as address:
+        soap = Soap(address, meter)
+        session = Session(soap, FixedCredentials(Credentials("u", "p")), log)
+        found = await privileges.missing(Hands(soap, session), Account("the-key", "u"), [ROOT], ("Folder.Create",))
+        await soap.close()
+    assert found == {"group-d1": ("Folder.Create", "Folder.Delete")}
+    assert ">the-key</sessionId>" in asked[0]
+    assert "<privId>Folder.Create</privId>" in asked[0]
+
+
+async def test_who_may_not_ask_hears_so(simulator: VCenter, soap: Soap, session: Session) -> None:
+    await simulator.fail("HasPrivilegeOnEntities", "NoPermission")
+    hands = Hands(soap, session)
+    who = await privileges.account(hands)
+    with pytest.raises(Denied):
+        await privileges.missing(hands, who, [ROOT], privileges.READ)

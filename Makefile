@@ -4,14 +4,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 TESTENV := .testenv/bin
 KUBECTL := $(TESTENV)/kubectl
+KUBEWRIGHT := $(BIN)/python -m kubewright
+CONTAINER_TOOL ?= docker
+IMG ?= controller:latest
+AGAINST ?= HEAD
 TESTS ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup testenv test crash-sweep test-vcsim check format manifests verify install uninstall run manager demo bench bench-vcenter bench-vmgroup lock clean
+.PHONY: help setup testenv test crash-sweep test-vcsim check format manifests docs golden verify install uninstall run manager demo docker-build docker-push \
+  deploy undeploy build-installer helm bench bench-vcenter bench-vmgroup lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/ready ## Make the virtual environment: pinned and hashed dependencies, both packages editable
 
@@ -23,9 +28,10 @@ $(VENV)/ready: requirements/dev.txt pyproject.toml packages/kubewright/pyproject
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e packages/kubewright -e .
 	@touch $@
 
-testenv: $(VENV)/ready ## Find or build etcd, kube-apiserver, kubectl and vcsim into .testenv/bin (the first build takes minutes)
+testenv: $(VENV)/ready ## Find or build etcd, kube-apiserver, kubectl, vcsim and helmtemplate into .testenv/bin (the first build takes minutes)
 	@$(BIN)/python -m kubewright.testing.assets --into $(TESTENV)
 	@$(BIN)/python -m kubewright.testing.module testenv/vcsim --into $(TESTENV)
+	@$(BIN)/python -m kubewright.testing.module testenv/helmtemplate --into $(TESTENV)
 
 test: testenv ## Run all tests, those on the real API server too; one of them: make test TESTS=path
 	$(BIN)/python -m pytest $(TESTS) $(ARGS)
@@ -46,11 +52,18 @@ format: setup ## Format the code and mend what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-manifests: setup ## Generate config/crd and config/rbac from the types and controllers
-	$(BIN)/kubewright manifests
+manifests: setup ## Generate config/ from the types, the controllers and pyproject.toml
+	$(KUBEWRIGHT) manifests
 
-verify: setup ## Fail when a generated file is stale
-	$(BIN)/kubewright manifests --check
+docs: setup ## Write docs/reference/api.md from the types
+	$(KUBEWRIGHT) docs --output docs/reference/api.md
+
+verify: setup ## Fail when a generated file is stale, or a CRD breaks what people have; since another commit: make verify AGAINST=main
+	$(KUBEWRIGHT) manifests --check --against $(AGAINST)
+	$(KUBEWRIGHT) docs --check --output docs/reference/api.md
+
+golden: setup ## Write the golden projects of tests/golden anew: what the builder makes
+	$(BIN)/python tests/goldens.py > /dev/null
 
 install: testenv ## Install the CRDs into the cluster of your current kubeconfig
 	$(KUBECTL) apply -k config/crd
@@ -66,6 +79,24 @@ manager: setup ## Install the manager command; it is then .venv/bin/manager
 
 demo: testenv ## See all kinds at work, without a cluster and a vCenter of your own; ONCE=1 prints the answers and ends
 	@$(BIN)/python -m demo $(if $(ONCE),--once)
+
+docker-build: ## Build the image: make docker-build IMG=example.com/vsphere-operators:v1
+	$(CONTAINER_TOOL) build -t $(IMG) .
+
+docker-push: ## Push the image
+	$(CONTAINER_TOOL) push $(IMG)
+
+deploy: testenv ## Deploy to the cluster of your current kubeconfig: make deploy IMG=example.com/vsphere-operators:v1
+	$(KUBEWRIGHT) build-installer --image $(IMG) --kubectl $(KUBECTL) --output - | $(KUBECTL) apply -f -
+
+undeploy: testenv ## Remove it all from the cluster, the CRDs and their objects too
+	$(KUBEWRIGHT) build-installer --kubectl $(KUBECTL) --output - | $(KUBECTL) delete --ignore-not-found -f -
+
+build-installer: testenv ## Write dist/install.yaml: all that make deploy applies
+	$(KUBEWRIGHT) build-installer --image $(IMG) --kubectl $(KUBECTL)
+
+helm: setup ## Write a Helm chart to dist/chart
+	$(KUBEWRIGHT) helm
 
 bench: testenv ## Measure the runtime beside a bare loop and kopf; one size: make bench ARGS="-n 1000"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt

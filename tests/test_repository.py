@@ -32,9 +32,17 @@ def test_every_pin_has_a_hash() -> None:
         assert all(pin.endswith("\\") for pin in pins), lock
 
 
+HABITS = (
+    *("setup", "testenv", "test", "check", "manifests", "verify", "install", "uninstall", "run", "manager", "demo", "bench"),
+    *("docker-build", "docker-push", "deploy", "undeploy", "build-installer", "helm", "docs", "golden"),
+)
+
+
 def test_make_help_lists_every_target_in_words() -> None:
     shown = subprocess.run(["make", "help"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    for target in ("setup", "testenv", "test", "check", "manifests", "verify", "install", "uninstall", "run", "manager", "demo", "bench"):
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert len(targets) == len(set(targets))
+    for target in (*HABITS, *targets):
         assert re.search(rf"make {target} +\S+ \S+", shown), target
 
 

@@ -9,7 +9,8 @@ import pytest
 from vsphere_operators.vcenter.inventory import Inventory
 from vsphere_operators.vcenter.updates import ObjectUpdate
 from vsphere_operators.vmgroup.limits import Limits
-from vsphere_operators.vmgroup.site import Ground, Obstacle, Site
+from vsphere_operators.vmgroup.model import Obstacle
+from vsphere_operators.vmgroup.site import Ground, Site
 
 from .ground import Row, enter, inventory
 

@@ -11,7 +11,8 @@ from msgspec import Struct
 from ..vcenter.inventory import Inventory
 from ..vcenter.model import Datacenter
 from ..vmgroup.limits import Limits
-from ..vmgroup.site import PARENT, Ground, Obstacle
+from ..vmgroup.model import Obstacle
+from ..vmgroup.site import PARENT, Ground
 from .finding import Finding, ok, warning
 
 SHOWN = 5

@@ -13,7 +13,7 @@
 - `status` writes what changed, once, or nothing. The answer enters the cache, so the next read sees it and its echo wakes nobody.
 - The `manager` runs it all in one process; `leader` makes sure that only one of several acts; `server` has /metrics, /healthz, /readyz.
 - `webhook` answers the API server in the middle of somebody's request, before anything of this: defaults, checks, conversion.
-- `schema` and `crd` turn the same classes into CRDs, `rbac` turns what controllers declare into roles, `tool` writes them as files.
+- `schema` and `crd` turn the same classes into CRDs, `rbac` turns what controllers declare into roles, `builder` writes them as files.
 """
 
 from __future__ import annotations

@@ -1,0 +1,43 @@
+"""The CRDs that people have: those of a commit, or the files on disk where there is no git."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ..errors import ConfigError
+
+BASES = "config/crd/bases"
+
+
+def committed(root: Path, commit: str) -> list[dict[str, Any]] | None:
+    """The CRDs in that commit; None where the project is in no repository, or nothing is committed yet."""
+    if git(root, "rev-parse", "--git-dir") is None or (commit == "HEAD" and git(root, "rev-parse", "--verify", "HEAD") is None):
+        return None
+    if git(root, "rev-parse", "--verify", f"{commit}^{{commit}}") is None:
+        raise ConfigError(f'"{commit}" is no commit of this repository; fetch it, or name another with --against')
+    names = (git(root, "ls-tree", "--name-only", "-z", commit, f"./{BASES}/") or "").split("\0")
+    return crds_in([git(root, "show", f"{commit}:./{name}") or "" for name in names if name.endswith(".yaml")])
+
+
+def on_disk(root: Path) -> list[dict[str, Any]]:
+    """The CRDs as they are in the folder."""
+    return crds_in([path.read_text() for path in sorted((root / BASES).glob("*.yaml"))])
+
+
+def crds_in(texts: list[str]) -> list[dict[str, Any]]:
+    """The CRDs in these files."""
+    documents = (document for text in texts for document in yaml.safe_load_all(text))
+    return [each for each in documents if isinstance(each, dict) and each.get("kind") == "CustomResourceDefinition"]
+
+
+def git(root: Path, *arguments: str) -> str | None:
+    """What git prints, None where it fails or is not installed."""
+    try:
+        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    except FileNotFoundError:
+        return None
+    return done.stdout if done.returncode == 0 else None

@@ -1,0 +1,130 @@
+"""Names: which are allowed, what follows from them, and plain words for those that are not."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from dataclasses import dataclass
+
+from ..errors import ConfigError
+from ..kind import plural_of
+
+LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
+VERSION = re.compile(r"v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?")
+# What the kind's module imports or defines under these names would hide the kind's own class.
+TAKEN_KINDS = frozenset({"Annotated", "Column", "Controller", "Doc", "Done", "Resource", "Spec", "Status", "None", "True", "False"})
+RESERVED_GROUPS = ("k8s.io", "kubernetes.io")
+LONGEST_DOMAIN = 253
+
+
+@dataclass(frozen=True)
+class Resource:
+    """One version of one kind, and the names that follow."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    short: tuple[str, ...] = ()
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """As a manifest has it."""
+        return f"{self.group}/{self.version}"
+
+    @property
+    def module(self) -> str:
+        """The kind's module among the kinds."""
+        return self.kind.lower()
+
+    @property
+    def sample(self) -> str:
+        """The sample's file, as kubebuilder names it: by the first part of the group."""
+        return f"{self.group.split('.')[0]}_{self.version}_{self.module}.yaml"
+
+
+def resource(
+    group: str, domain: str, version: str, kind: str, *, plural: str = "", short: tuple[str, ...] = (), namespaced: bool = True
+) -> Resource:
+    """The names of a kind, all of them checked."""
+    checked_kind(kind)
+    checked_version(version)
+    whole = checked_group(group, domain)
+    return Resource(whole, version, kind, checked_plural(plural or plural_of(kind), kind), checked_short(short), namespaced)
+
+
+def checked_kind(kind: str) -> str:
+    """A kind, or in plain words why not."""
+    if not KIND.fullmatch(kind):
+        better = re.sub(r"[^A-Za-z0-9]+(.)?", lambda found: (found[1] or "").upper(), kind)
+        better = better[:1].upper() + better[1:]
+        hint = f", such as {better}" if KIND.fullmatch(better) else ""
+        raise ConfigError(f'the kind "{kind}" has to be letters and digits that begin with a capital{hint}')
+    if keyword.iskeyword(kind.lower()) or kind in TAKEN_KINDS:
+        raise ConfigError(f'the kind "{kind}" cannot be a module or a class of Python: the word is reserved; take another, as My{kind}')
+    return kind
+
+
+def checked_version(version: str) -> str:
+    """A version, or in plain words why not."""
+    if not VERSION.fullmatch(version):
+        raise ConfigError(f'the version "{version}" has to be like v1, v1alpha1 or v2beta3')
+    return version
+
+
+def checked_group(group: str, domain: str) -> str:
+    """The whole group: `topology` with the project's domain behind it; one with a dot is whole already."""
+    whole = group if "." in group else f"{group}.{domain}" if domain else group
+    if not is_domain(whole) or "." not in whole:
+        raise ConfigError(f'the group "{whole}" has to be a DNS name such as topology.example.com, all lower-case')
+    if whole.endswith(RESERVED_GROUPS):
+        raise ConfigError(f'the group "{whole}" belongs to Kubernetes, which takes no CRD in it unapproved; use your own domain')
+    return whole
+
+
+def checked_domain(domain: str) -> str:
+    """A domain, or in plain words why not."""
+    if not is_domain(domain) or "." not in domain:
+        raise ConfigError(f'the domain "{domain}" has to be a DNS name such as example.com')
+    return domain
+
+
+def checked_project(name: str) -> str:
+    """A project's name: it begins the names of cluster-wide objects and names the namespace."""
+    if not re.fullmatch(LABEL, name) or not name[0].isalpha() or len(name) > 40:
+        raise ConfigError(
+            f'the project\'s name "{name}" has to be at most 40 lower-case letters, digits and dashes, and to begin with a letter; '
+            "give another with --project-name"
+        )
+    package_of(name)
+    return name
+
+
+def package_of(project: str) -> str:
+    """The Python package of a project."""
+    package = project.replace("-", "_")
+    if keyword.iskeyword(package) or package in ("kubewright", "tests"):
+        raise ConfigError(f'the project\'s name "{project}" cannot be a package of Python; give another with --project-name')
+    return package
+
+
+def checked_plural(plural: str, kind: str) -> str:
+    """A plural, or in plain words why not."""
+    if not re.fullmatch(LABEL, plural) or not plural[0].isalpha():
+        raise ConfigError(f'the plural "{plural}" of {kind} has to be lower-case letters, digits and dashes')
+    return plural
+
+
+def checked_short(short: tuple[str, ...]) -> tuple[str, ...]:
+    """Short names, or in plain words why not."""
+    for each in short:
+        if not re.fullmatch(LABEL, each):
+            raise ConfigError(f'the short name "{each}" has to be lower-case letters, digits and dashes')
+    return short
+
+
+def is_domain(text: str) -> bool:
+    """Whether it is a DNS name."""
+    return len(text) <= LONGEST_DOMAIN and re.fullmatch(rf"{LABEL}(\.{LABEL})*", text) is not None

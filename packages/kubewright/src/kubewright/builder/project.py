@@ -1,0 +1,149 @@
+"""What pyproject.toml says of an operator under [tool.kubewright], and the operator itself, loaded but not running."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from ..controller import Controller
+from ..errors import ConfigError
+from ..kind import Object
+from ..kubeconfig import Connection, Identity
+from ..manager import Manager
+from ..webhook import Conversion, Webhook
+
+COMPONENTS = ("cert-manager", "ha", "namespaced", "network-policy", "prometheus", "without-webhooks")
+
+
+class Listed(Struct, frozen=True, forbid_unknown_fields=True):
+    """A version of a kind, as kubebuilder's PROJECT lists it."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    path: str
+    """Where its class is, as `package.module:Class`."""
+    controller: bool = True
+    conversion: bool = False
+    """A version that is converted to the one that the controller knows."""
+    webhooks: tuple[str, ...] = ()
+
+
+class Secret(Struct, frozen=True, forbid_unknown_fields=True):
+    """A Secret that is mounted into the manager, if it is there."""
+
+    name: str
+    mount: str
+
+
+class ManagerTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the Deployment has beside the rest."""
+
+    args: tuple[str, ...] = ()
+    secrets: tuple[Secret, ...] = ()
+    resources: dict[str, dict[str, str]] = field(
+        default_factory=lambda: {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"cpu": "500m", "memory": "256Mi"}}
+    )
+
+
+class Table(Struct, frozen=True, forbid_unknown_fields=True):
+    """[tool.kubewright]."""
+
+    name: str
+    build: str
+    settings: str
+    domain: str = ""
+    namespace: str = ""
+    image: str = "controller:latest"
+    components: tuple[str, ...] = ()
+    manager: ManagerTable = ManagerTable()
+    resources: tuple[Listed, ...] = ()
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What an operator's code declares."""
+
+    controllers: tuple[Controller[Any], ...] = ()
+    webhooks: tuple[Webhook[Any], ...] = ()
+    conversions: tuple[Conversion[Any, Any], ...] = ()
+    kinds: tuple[type[Object], ...] = ()
+    """Every version of every kind, those too that another operator's controllers serve."""
+
+    @property
+    def asked(self) -> bool:
+        """Whether the API server has anything to ask."""
+        return bool(self.webhooks or self.conversions)
+
+
+class Project:
+    """Where the operator's parts are."""
+
+    def __init__(self, root: Path, table: Table) -> None:
+        self.root = root
+        self.table = table
+        self.name = table.name
+        self.namespace = table.namespace or f"{table.name}-system"
+
+    @classmethod
+    def read(cls, root: Path) -> Project:
+        """From the pyproject.toml of this folder."""
+        file = root / "pyproject.toml"
+        try:
+            table = tomllib.loads(file.read_text())["tool"]["kubewright"]
+        except FileNotFoundError:
+            raise ConfigError(f"there is no {file}; run this in a kubewright project, or make one with `kubewright init`") from None
+        except KeyError:
+            raise ConfigError(f"{file} has no [tool.kubewright] table; a kubewright project says there what it is") from None
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"{file}: {error}") from None
+        missing = [key for key in ("name", "build", "settings") if not table.get(key)]
+        if missing:
+            raise ConfigError(f"{file}: [tool.kubewright] lacks {', '.join(missing)}")
+        return cls(root, checked(table, file))
+
+    @property
+    def package(self) -> str:
+        """The package that has `build`."""
+        return self.table.build.partition(":")[0].partition(".")[0]
+
+    def declared(self) -> Declared:
+        """What `build` adds to a manager, which is then thrown away unstarted, and the kinds that only pyproject.toml lists."""
+        manager = Manager(Connection(server="https://unused.invalid", identity=Identity(), source="manifests"))
+        self.load(self.table.build)(manager, self.load(self.table.settings)())
+        served = [kind for controller in manager.controllers for kind in (controller.kind, *controller.versions)]
+        listed = [self.load(each.path) for each in self.table.resources if not each.controller]
+        converted = [kind for each in manager.conversions for kind in (each.old, each.hub)]
+        kinds = tuple(dict.fromkeys([*served, *converted, *listed]))
+        return Declared(tuple(manager.controllers), tuple(manager.webhooks), tuple(manager.conversions), kinds)
+
+    def load(self, reference: str) -> Any:
+        """The object that `package.module:name` names."""
+        module, _, name = reference.partition(":")
+        sys.path.insert(0, str(self.root / "src"))
+        try:
+            return getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(f'[tool.kubewright] names "{reference}", which cannot be loaded: {error}') from error
+        finally:
+            sys.path.pop(0)
+
+
+def checked(table: dict[str, Any], file: Path) -> Table:
+    """The table with its types checked."""
+    try:
+        made = msgspec.convert(table, Table)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{file}: [tool.kubewright]: {error}") from None
+    unknown = sorted(set(made.components) - set(COMPONENTS))
+    if unknown:
+        raise ConfigError(f"{file}: [tool.kubewright] has no component {', '.join(unknown)}; there are {', '.join(COMPONENTS)}")
+    return made

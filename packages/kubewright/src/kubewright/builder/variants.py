@@ -1,0 +1,133 @@
+"""config/components: variants of the deployment, as kustomize components that config/default or an overlay picks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .deployment import anti_affinity, disruption_budget, network_policy, service_monitor
+from .project import Declared, Project
+from .roles import RBAC, authority_documents, binding, cluster_rules, role
+from .webhooks import (
+    CERTIFICATES,
+    carrying,
+    certificate_documents,
+    certificate_of,
+    certificate_patch,
+    webhook_configurations,
+    webhook_documents,
+)
+
+Document = dict[str, Any]
+Files = dict[str, list[Document]]
+KUSTOMIZE = "kustomize.config.k8s.io"
+
+
+def kustomization(resources: Sequence[str], components: Sequence[str] = ()) -> Document:
+    """The list of files that kustomize reads."""
+    made: Document = {"apiVersion": f"{KUSTOMIZE}/v1beta1", "kind": "Kustomization", "resources": sorted(resources)}
+    return made | ({"components": list(components)} if components else {})
+
+
+def component(resources: Sequence[str] = (), patches: Sequence[str] = ()) -> Document:
+    """A component: what it adds, and what it changes."""
+    made: Document = {"apiVersion": f"{KUSTOMIZE}/v1alpha1", "kind": "Component"}
+    if resources:
+        made["resources"] = sorted(resources)
+    if patches:
+        made["patches"] = [{"path": each} for each in patches]
+    return made
+
+
+def extra_folders(project: Project, declared: Declared) -> dict[str, Files]:
+    """Folders that an overlay can also take as resources."""
+    webhooks = {"webhook": webhook_documents(project, declared), "certmanager": certificate_documents(project)} if declared.asked else {}
+    return webhooks | {
+        "prometheus": {"monitor.yaml": [service_monitor(project)]},
+        "network-policy": {"network_policy.yaml": [network_policy(project, declared)]},
+    }
+
+
+def component_folders(project: Project, declared: Declared) -> dict[str, Files]:
+    """Every component by its name."""
+    always = {
+        "ha": component_of({"pod_disruption_budget.yaml": [disruption_budget(project)]}, {"replicas_patch.yaml": [two_replicas(project)]}),
+        "namespaced": namespaced(project, declared),
+        "network-policy": {"kustomization.yaml": [component(["../../network-policy"])]},
+        "prometheus": {"kustomization.yaml": [component(["../../prometheus"])]},
+    }
+    if not declared.asked:
+        return always
+    return always | {"cert-manager": cert_manager(project, declared), "without-webhooks": without_webhooks(project, declared)}
+
+
+def component_of(resources: Mapping[str, list[Document]], patches: Mapping[str, list[Document]]) -> Files:
+    """The files of a component."""
+    return {**resources, **patches, "kustomization.yaml": [component(list(resources), list(patches))]}
+
+
+def two_replicas(project: Project) -> Document:
+    """The patch for two managers, of which one leads."""
+    return deployment_patch(project, {"replicas": 2, "template": {"spec": {"affinity": anti_affinity(project)}}})
+
+
+def namespaced(project: Project, declared: Declared) -> Files:
+    """A manager that serves its own namespace only, with rights there only; for cluster-wide kinds it keeps their rules alone."""
+    resources = {
+        "manager_role_binding.yaml": [
+            binding(project, "manager-namespaced-rolebinding", "manager-role", namespace=project.namespace, role_kind="ClusterRole")
+        ]
+    }
+    if wide := cluster_rules(declared):
+        resources["cluster_role.yaml"] = [role(project, "manager-cluster-role", wide)]
+        resources["cluster_role_binding.yaml"] = [binding(project, "manager-cluster-rolebinding", "manager-cluster-role")]
+    watched = {"name": "WATCH_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}
+    patches = {
+        "watch_patch.yaml": [deployment_patch(project, {"template": {"spec": {"containers": [{"name": "manager", "env": [watched]}]}}})],
+        "no_cluster_role_binding_patch.yaml": [
+            {
+                "apiVersion": f"{RBAC}/v1",
+                "kind": "ClusterRoleBinding",
+                "metadata": {"name": f"{project.name}-manager-rolebinding"},
+                "$patch": "delete",
+            }
+        ],
+    }
+    return component_of(resources, patches)
+
+
+def cert_manager(project: Project, declared: Declared) -> Files:
+    """The certificate from cert-manager, and nothing of our own CA."""
+    injected = {"metadata": {"annotations": {"cert-manager.io/inject-ca-from": certificate_of(project)}}}
+    carriers = [{key: each[key] for key in ("apiVersion", "kind")} | named(each, injected) for each in carrying(project, declared)]
+    unused = [deleted(each) for each in authority_documents(project, declared)]
+    patches = {"inject_patch.yaml": carriers, "no_own_ca_patch.yaml": unused, "certificate_patch.yaml": [certificate_patch(project)]}
+    files: Files = {**{name: parts for name, parts in patches.items() if parts}}
+    made = component(["../../certmanager"], list(files))
+    # A strategic merge would replace the flags; this adds one.
+    flag = f'[{{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "-webhook-cert-dir={CERTIFICATES}"}}]'
+    made["patches"].append({"target": {"kind": "Deployment", "name": f"{project.name}-controller-manager"}, "patch": flag})
+    return files | {"kustomization.yaml": [made]}
+
+
+def without_webhooks(project: Project, declared: Declared) -> Files:
+    """Nothing is asked before an object is stored; conversion stays, since without it a version could not be read."""
+    patches = {"no_webhooks_patch.yaml": [deleted(each) for each in webhook_configurations(project, declared)]}
+    return component_of({}, patches if patches["no_webhooks_patch.yaml"] else {})
+
+
+def named(document: Document, rest: Document) -> Document:
+    """A patch for the document of that name."""
+    return {"metadata": {"name": document["metadata"]["name"]} | rest["metadata"]}
+
+
+def deleted(document: Document) -> Document:
+    """A patch that removes the document."""
+    metadata = {key: document["metadata"][key] for key in ("name", "namespace") if key in document["metadata"]}
+    return {"apiVersion": document["apiVersion"], "kind": document["kind"], "metadata": metadata, "$patch": "delete"}
+
+
+def deployment_patch(project: Project, spec: Document) -> Document:
+    """A strategic merge patch of the Deployment."""
+    name = {"name": f"{project.name}-controller-manager", "namespace": project.namespace}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": name, "spec": spec}

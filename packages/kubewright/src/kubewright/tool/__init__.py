@@ -1,1 +1,0 @@
-"""The builder: what turns declarations into files."""

@@ -1,0 +1,144 @@
+"""The chart, rendered by Helm's own engine: the same objects as kustomize renders, with each value and without."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kubewright.builder.installer import kustomized
+from kubewright.builder.main import main
+from kubewright.builder.marks import filled_text
+from kubewright.testing.controlplane import ControlPlane
+from kubewright.testing.module import build_module
+
+from .projects import ROOT
+
+Json = dict[str, Any]
+Objects = dict[tuple[str, str, str], Json]
+NAMED = ("volumes", "volumeMounts")
+
+
+@pytest.fixture(scope="module")
+def helm() -> Path:
+    return build_module(ROOT / "testenv/helmtemplate", "helmtemplate", ROOT / ".testenv/bin")
+
+
+@pytest.fixture(scope="module")
+def project(made_greeter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = Path(shutil.copytree(made_greeter, tmp_path_factory.mktemp("chart") / "greeter"))
+    assert main(["helm", "--project", str(root)]) == 0
+    return root
+
+
+def objects_in(text: str) -> Objects:
+    documents = [normal(each) for each in yaml.safe_load_all(text) if each]
+    found = {(each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): each for each in documents}
+    assert len(found) == len(documents)
+    return found
+
+
+def normal(value: Any) -> Any:
+    """Without what is empty, which is null in the chart and absent in kustomize; volumes and mounts by name."""
+    if isinstance(value, dict):
+        return {key: by_name(normal(each)) if key in NAMED else normal(each) for key, each in value.items() if each is not None}
+    return [normal(each) for each in value] if isinstance(value, list) else value
+
+
+def by_name(items: list[Json]) -> list[Json]:
+    return sorted(items, key=lambda each: str(each["name"]))
+
+
+def rendered(helm: Path, chart: Path, namespace: str, tmp_path: Path, **values: Any) -> Objects:
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    done = subprocess.run([helm, chart, "release", namespace, file], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return objects_in(done.stdout)
+
+
+def by_kustomize(project: Path, binaries: dict[str, Path], *components: str) -> Objects:
+    overlay = project / "config/overlays/test"
+    overlay.mkdir(parents=True, exist_ok=True)
+    picked = {"resources": ["../../default"], "components": [f"../../components/{name}" for name in components]}
+    (overlay / "kustomization.yaml").write_text(yaml.safe_dump(picked))
+    return objects_in(kustomized(project, overlay, str(binaries["kubectl"])))
+
+
+ALL = {"createNamespace": True, "crds": {"keep": False}}
+VARIANTS: list[tuple[list[str], Json]] = [
+    ([], {}),
+    (["ha"], {"replicas": 2}),
+    (["network-policy"], {"networkPolicy": {"enabled": True}}),
+    (["prometheus"], {"metrics": {"serviceMonitor": True}}),
+    (["without-webhooks"], {"webhooks": {"enabled": False}}),
+    (["cert-manager"], {"webhooks": {"certManager": True}}),
+    (
+        ["cert-manager", "ha", "network-policy", "prometheus"],
+        {"webhooks": {"certManager": True}, "replicas": 2, "networkPolicy": {"enabled": True}, "metrics": {"serviceMonitor": True}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("components", "values"), VARIANTS, ids=lambda value: "+".join(value) if isinstance(value, list) else "")
+def test_helm_and_kustomize_render_the_same(
+    helm: Path, project: Path, binaries: dict[str, Path], tmp_path: Path, components: list[str], values: Json
+) -> None:
+    ours = rendered(helm, project / "dist/chart", "greeter-system", tmp_path, **ALL, **values)
+    theirs = by_kustomize(project, binaries, *components)
+    assert ours.keys() == theirs.keys()
+    for key, document in theirs.items():
+        assert ours[key] == document, key
+
+
+def test_this_repositorys_chart_renders_the_same_too(helm: Path, binaries: dict[str, Path], tmp_path: Path) -> None:
+    chart = tmp_path / "chart"
+    assert main(["helm", "--project", str(ROOT), "--output", str(chart)]) == 0
+    ours = rendered(helm, chart, "vsphere-operators-system", tmp_path, **ALL)
+    assert ours == objects_in(kustomized(ROOT, ROOT / "config/default", str(binaries["kubectl"])))
+
+
+def test_values_reach_their_places(helm: Path, tmp_path: Path) -> None:
+    chart = tmp_path / "chart"
+    assert main(["helm", "--project", str(ROOT), "--output", str(chart)]) == 0
+    asked = {
+        "image": "example.com/x:v2",
+        "flags": ["-zap-devel", "-stats-interval=30s"],
+        "resources": {"limits": {"memory": "1Gi"}},
+        "secrets": {"vc-creds": "other"},
+        "metrics": {"enabled": False},
+        "crds": {"install": False},
+    }
+    objects = rendered(helm, chart, "elsewhere", tmp_path, **asked)
+    pod = objects["Deployment", "elsewhere", "vsphere-operators-controller-manager"]["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    assert container["image"] == "example.com/x:v2"
+    assert container["args"][-2:] == ["-zap-devel", "-stats-interval=30s"]
+    assert "-metrics-bind-address=0" in container["args"]
+    assert container["resources"]["limits"]["memory"] == "1Gi"
+    assert pod["volumes"][-1]["secret"]["secretName"] == "other"
+    kinds = {kind for kind, _, _ in objects}
+    assert not kinds & {"CustomResourceDefinition", "Service", "Namespace"}
+    assert {each["namespace"] for found in objects.values() for each in found.get("subjects", [])} == {"elsewhere"}
+
+
+def test_crds_stay_when_the_release_goes(helm: Path, project: Path, tmp_path: Path) -> None:
+    objects = rendered(helm, project / "dist/chart", "greeter-system", tmp_path)
+    kept = [each for (kind, _, _), each in objects.items() if kind == "CustomResourceDefinition"]
+    assert len(kept) == 3
+    assert all(each["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep" for each in kept)
+
+
+def test_what_the_chart_renders_is_admitted(helm: Path, project: Path, control_plane: ControlPlane, tmp_path: Path) -> None:
+    objects = rendered(helm, project / "dist/chart", "greeter-system", tmp_path, **ALL)
+    control_plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(objects.pop(("Namespace", "", "greeter-system"))))
+    shown = control_plane.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump_all(objects.values()))
+    assert len(shown.splitlines()) == len(objects)
+
+
+def test_braces_in_a_description_stay_braces() -> None:
+    assert filled_text("description: as {{ x }}\n") == "description: as {{ `{{` }} x }}\n"

@@ -1,0 +1,34 @@
+"""The `manager` command: flags -> Manager -> run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kubewright import Manager, command
+
+from .kinds.greeting import GreetingController
+from .kinds.greeting_v2 import GreetingV2Conversion
+from .kinds.greeting_webhook import GreetingWebhook
+from .kinds.house import HouseController
+
+
+@dataclass(frozen=True)
+class Settings(command.ManagerFlags):
+    """The flags of every manager; add your own with `kubewright.flags.flag`."""
+
+
+def build(manager: Manager, settings: Settings) -> None:
+    """Every kind that this manager serves: one line each."""
+    manager.add(GreetingController())
+    manager.add(GreetingV2Conversion())
+    manager.add(GreetingWebhook())
+    manager.add(HouseController())
+
+
+def main() -> int:
+    """Run the manager until a signal."""
+    return command.run(Settings, build, name="greeter")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,174 @@
+"""config/default and its variants: what they yield, and that a real API server takes it where only restricted Pods may run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kubewright.builder.installer import kustomized
+from kubewright.flags import parse
+from kubewright.testing.controlplane import ControlPlane, KubectlFailed
+from vsphere_operators.settings import Settings
+
+from .managing import SYSTEM, USER
+
+NAME = "vsphere-operators"
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def binary(binaries: dict[str, Path]) -> str:
+    return str(binaries["kubectl"])
+
+
+@pytest.fixture
+def overlay(config: Path, tmp_path: Path) -> Iterator[Path]:
+    """An overlay below the repository's config, where kustomize lets it reach the components; gone afterwards."""
+    folder = config / "overlays" / tmp_path.name
+    folder.mkdir(parents=True)
+    yield folder
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+    if not list((config / "overlays").iterdir()):
+        (config / "overlays").rmdir()
+
+
+def rendered(folder: Path, binary: str) -> dict[tuple[str, str], Json]:
+    documents = list(yaml.safe_load_all(kustomized(folder, folder, binary)))
+    found = {(each["kind"], each["metadata"]["name"]): each for each in documents}
+    assert len(found) == len(documents)
+    return found
+
+
+def varied(overlay: Path, binary: str, *components: str) -> dict[tuple[str, str], Json]:
+    picked = [f"../../components/{name}" for name in components]
+    (overlay / "kustomization.yaml").write_text(yaml.safe_dump({"resources": ["../../default"], "components": picked}))
+    return rendered(overlay, binary)
+
+
+def pod_of(objects: dict[tuple[str, str], Json]) -> Json:
+    spec: Json = objects["Deployment", f"{NAME}-controller-manager"]["spec"]["template"]["spec"]
+    return spec
+
+
+def test_the_default_yields_what_the_contract_lists(config: Path, binary: str) -> None:
+    objects = rendered(config / "default", binary)
+    kinds = {plural for kind, plural in objects if kind == "CustomResourceDefinition"}
+    assert {"hostinfoes.topology.corinternal.com", "vminfoes.topology.corinternal.com", "mycustomresources.poc.test.domain"} <= kinds
+    assert {
+        ("Namespace", SYSTEM),
+        ("ServiceAccount", "controller-manager"),
+        ("Role", f"{NAME}-leader-election-role"),
+        ("RoleBinding", f"{NAME}-leader-election-rolebinding"),
+        ("ClusterRole", f"{NAME}-manager-role"),
+        ("ClusterRoleBinding", f"{NAME}-manager-rolebinding"),
+        ("ClusterRole", f"{NAME}-metrics-reader"),
+        ("ClusterRole", f"{NAME}-metrics-auth-role"),
+        ("Service", f"{NAME}-controller-manager-metrics-service"),
+        ("Deployment", f"{NAME}-controller-manager"),
+    } <= objects.keys()
+    service = objects["Service", f"{NAME}-controller-manager-metrics-service"]
+    assert service["spec"]["ports"][0]["port"] == 8443
+    container = pod_of(objects)["containers"][0]
+    assert {"-leader-elect", "-metrics-secure", "-metrics-bind-address=:8443"} <= set(container["args"])
+
+
+def test_all_of_it_is_admitted_and_the_pod_is_a_restricted_one(installed: ControlPlane, config: Path, binary: str) -> None:
+    text = kustomized(config / "default", config / "default", binary)
+    applied = installed.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
+    assert f"deployment.apps/{NAME}-controller-manager" in applied
+    labels = json.loads(installed.kubectl("get", "namespace", SYSTEM, "-o", "json"))["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    spec = pod_of(rendered(config / "default", binary))
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "trial", "namespace": SYSTEM}, "spec": spec}
+    installed.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
+    rooted = pod | {"spec": spec | {"securityContext": {}, "containers": [spec["containers"][0] | {"securityContext": {}}]}}
+    with pytest.raises(KubectlFailed, match='violates PodSecurity "restricted'):
+        installed.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(rooted))
+
+
+def test_the_manager_takes_the_flags_that_the_deployment_gives_it(config: Path, binary: str) -> None:
+    settings = parse(Settings, pod_of(rendered(config / "default", binary))["containers"][0]["args"], {})
+    assert settings.leader_election
+    assert settings.metrics_secure
+    assert settings.credentials_directory == "/etc/vc-creds"
+    assert settings.health_address == ":8081"
+
+
+SETS = [("GOVMOMI_URL", "GOVMOMI_USERNAME", "GOVMOMI_PASSWORD"), ("VC_HOST", "VC_USER", "VC_PASS")]
+
+
+@pytest.mark.parametrize("keys", SETS)
+def test_either_set_of_keys_in_the_secret_will_do(keys: tuple[str, str, str], config: Path, binary: str, tmp_path: Path) -> None:
+    volumes = {volume["name"]: volume for volume in pod_of(rendered(config / "default", binary))["volumes"]}
+    assert volumes["vc-creds"]["secret"] == {"secretName": "vc-creds", "optional": True}
+    for key, value in zip(keys, ("vc.example.com", "somebody", "secret\n"), strict=True):
+        (tmp_path / key).write_text(value)
+    (found,) = Settings(credentials_directory=str(tmp_path)).vcenters(lambda words: None)
+    assert found.address.host == "vc.example.com"
+    credentials = found.credentials().read()
+    assert (credentials.username, credentials.password) == ("somebody", "secret")
+
+
+def test_no_secret_at_all_keeps_nobody_from_starting(tmp_path: Path) -> None:
+    assert Settings(credentials_directory=str(tmp_path)).vcenters(lambda words: None) == ()
+
+
+def test_two_replicas(overlay: Path, binary: str) -> None:
+    objects = varied(overlay, binary, "ha")
+    assert objects["Deployment", f"{NAME}-controller-manager"]["spec"]["replicas"] == 2
+    assert "podAntiAffinity" in pod_of(objects)["affinity"]
+    assert ("PodDisruptionBudget", f"{NAME}-controller-manager") in objects
+
+
+def test_a_network_policy_and_a_monitor(overlay: Path, binary: str) -> None:
+    objects = varied(overlay, binary, "network-policy", "prometheus")
+    policy = objects["NetworkPolicy", f"{NAME}-controller-manager"]["spec"]
+    service = objects["Service", f"{NAME}-controller-manager-metrics-service"]
+    assert policy["podSelector"]["matchLabels"] == service["spec"]["selector"]
+    monitor = objects["ServiceMonitor", f"{NAME}-controller-manager-metrics-monitor"]["spec"]
+    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert monitor["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
+
+
+def test_several_vcenters(overlay: Path, binary: str) -> None:
+    objects = varied(overlay, binary, "several-vcenters")
+    spec = pod_of(objects)
+    assert "-vcenters=/etc/vcenters/vcenters.yaml" in spec["containers"][0]["args"]
+    (projected,) = (volume["projected"] for volume in spec["volumes"] if volume["name"] == "vcenters")
+    assert ("ConfigMap", projected["sources"][0]["configMap"]["name"]) in objects
+
+
+def test_a_manager_of_one_namespace_has_rights_there_only(installed: ControlPlane, overlay: Path, binary: str) -> None:
+    objects = varied(overlay, binary, "namespaced")
+    assert ("ClusterRoleBinding", f"{NAME}-manager-rolebinding") not in objects
+    env = {each["name"]: each for each in pod_of(objects)["containers"][0]["env"]}
+    assert env["WATCH_NAMESPACE"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.namespace"
+    text = yaml.safe_dump_all([each for each in objects.values() if "Role" in each["kind"]])
+    installed.kubectl("delete", "clusterrolebinding", f"{NAME}-manager-rolebinding")
+    try:
+        installed.kubectl("apply", "-f", "-", stdin=text)
+        assert can(installed, "list", "hostinfoes.topology.corinternal.com", SYSTEM)
+        assert not can(installed, "list", "hostinfoes.topology.corinternal.com", "default")
+        assert can(installed, "list", "nodes", "")
+        assert not can(installed, "list", "pods", "default")
+    finally:
+        for kind, name in objects:
+            if name.startswith((f"{NAME}-manager-cluster", f"{NAME}-manager-namespaced")):
+                where = ("-n", SYSTEM) if kind == "RoleBinding" else ()
+                installed.kubectl(*where, "delete", kind, name)
+        installed.kubectl("apply", "-k", str(overlay.parents[1] / "rbac"))
+
+
+def can(plane: ControlPlane, verb: str, what: str, namespace: str) -> bool:
+    where = ("-n", namespace) if namespace else ()
+    try:
+        return plane.kubectl(*where, "auth", "can-i", verb, what, f"--as={USER}").strip() == "yes"
+    except KubectlFailed:
+        return False

@@ -1,0 +1,85 @@
+"""The tutorials, walked: a real API server, a simulated vCenter, and every command and file that a reader would type."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from kubewright.testing.controlplane import ControlPlane
+from simulator import VCenter
+from walk import Walk
+
+DOCS = Path(__file__).parents[2] / "docs/tutorial"
+
+
+@pytest.fixture
+async def vcenter(binaries: dict[str, Path], pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[VCenter]:
+    binary = Path(os.environ.get("KUBEWRIGHT_TESTENV") or pytestconfig.rootpath / ".testenv/bin") / "vcsim"
+    flags = ("--host-name=esxi-dell-e.rainpole.com", "--template=vm-operator-template", "--folder=vm-operator")
+    started = await VCenter(binary, tmp_path / "vcsim", *flags).start()
+    yield started
+    await started.stop()
+
+
+@pytest.fixture
+def plane(binaries: dict[str, Path]) -> Iterator[ControlPlane]:
+    """A control plane of the reader's own."""
+    made = ControlPlane(binaries)
+    made.start_sync()
+    yield made
+    made.stop_sync()
+
+
+@pytest.fixture
+def walk(plane: ControlPlane, vcenter: VCenter, binaries: dict[str, Path], tmp_path: Path) -> Iterator[Walk]:
+    (tmp_path / "work").mkdir()
+    made = Walk(tmp_path / "work", environ_of(plane, vcenter, binaries, tmp_path))
+    yield made
+    made.end()
+
+
+def environ_of(plane: ControlPlane, vcenter: VCenter, binaries: dict[str, Path], folder: Path) -> dict[str, str]:
+    """A reader's environment: the commands on PATH, and this Python in the place of one that `make` would have to download into."""
+    bin_folder, venv = folder / "bin", Path(sys.prefix)
+    bin_folder.mkdir()
+    sources = os.pathsep.join(["src", *(entry for entry in sys.path if entry.endswith("src"))])
+    script(bin_folder / "kubewright", f'exec {sys.executable} -m kubewright "$@"')
+    script(bin_folder / "kubectl", f'exec {binaries["kubectl"]} "$@"')
+    script(bin_folder / "make", f'exec {shutil.which("make")} VENV={venv} -o {venv}/ready "$@"')
+    host, port = vcenter.address
+    return {
+        "PATH": f"{bin_folder}:{os.environ['PATH']}",
+        "HOME": str(folder),
+        "PYTHONPATH": sources,
+        "KUBECONFIG": str(plane.admin_kubeconfig),
+        "KUBEBUILDER_ASSETS": str(binaries["etcd"].parent),
+        "METRICS_ADDR": "127.0.0.1:0",
+        "WALK_PLACE": str(folder / "place"),
+        "GOVMOMI_URL": f"{host}:{port}",
+        "GOVMOMI_USERNAME": vcenter.user,
+        "GOVMOMI_PASSWORD": vcenter.password,
+        "GOVMOMI_INSECURE": "true",
+        "VC_HOST": f"{host}:{port}",
+        "VC_USER": vcenter.user,
+        "VC_PASS": vcenter.password,
+        "VC_INSECURE": "true",
+    }
+
+
+def script(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def test_hostinfo_does_what_it_says(walk: Walk) -> None:
+    walk.follow(DOCS / "hostinfo.md")
+
+
+def test_vmgroup_does_what_it_says_and_leaves_no_vm(walk: Walk, vcenter: VCenter) -> None:
+    walk.follow(DOCS / "vmgroup.md")
+    assert [each for each in vcenter.call("GET", "/entities") if "-replica-" in each["name"]] == []

@@ -80,6 +80,7 @@ class Groups:
             for each in known:
                 self.stream.publish(f"template:{each.name}")
                 self.stream.publish(f"folder:{each.parent}")
+                self.stream.publish(f"folder:{workshop.vcenter.inventory.name_of(each.parent)}")
 
     def hear_task(self, workshop: Workshop, change: Change) -> None:
         """A clone: of a group that shows its progress, or one that somebody may have been waiting for."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct, to_builtins
 
@@ -106,6 +106,8 @@ class Around(Struct, frozen=True, kw_only=True):
     vcenter: str
     machines: dict[str, Machine]
     """By name of the replica."""
+    refs: Mapping[str, str]
+    """What was last told of the VMs that are not seen: one that tells no configuration now is still known by it after a restart."""
     tasks: dict[str, Task]
     host_name: Callable[[str], str]
     folder: GroupFolder | None
@@ -144,7 +146,7 @@ def replica_of(record: Record, around: Around) -> ReplicaStatus:
         progress=task.progress_percent if task is not None and running else None,
         attempt=record.attempt,
         leaving=record.leaving,
-        moRef=vm.ref if vm else "",
+        moRef=vm.ref if vm else around.refs.get(record.name, "") if record.state == "Present" else "",
         power=vm.power if vm else "",
         ipAddress=vm.ip_address if vm else "",
         host=around.host_name(vm.host) if vm else "",
@@ -171,8 +173,8 @@ def depends_on(group: VmGroup) -> Iterable[str]:
     status, spec = group.status, group.spec
     parent = spec.asked["folder"] or "vm-operator"
     yield from (f"uid:{group.metadata.uid}", f"owner:{group.key}", f"template:{last(spec.template)}", f"folder:{last(parent)}")
-    if status.folder is not None:
-        yield f"folder:{status.folder.ref}"
+    # Its own folder, and where it was refused that one, what happens in it.
+    yield f"folder:{status.folder.ref}" if status.folder is not None else f"folder:{folder_name_of(group)}"
     # Whose clone may be any of those that run, waits for each of them.
     yield from {f"source:{each.template}" for each in status.replicas if each.template and each.state == "Planned"}
 
@@ -299,6 +301,7 @@ class VmGroupController(Controller[VmGroup]):
         around = Around(
             vcenter=steward.vcenter.name,
             machines=report.machines,
+            refs=refs_of(group),
             tasks=steward.inventory.tasks,
             host_name=steward.inventory.name_of,
             folder=report.folder,
@@ -343,7 +346,7 @@ class VmGroupController(Controller[VmGroup]):
             others=lambda: [
                 amount_beside(group, each) for each in self.cache.all(VmGroup, here) if each.metadata.uid != group.metadata.uid
             ],
-            refs={each.name: each.moRef for each in group.status.replicas if each.moRef},
+            refs=refs_of(group),
             accounted=lambda: {each.task for other in self.cache.all(VmGroup) for each in other.status.replicas if each.task},
             linked=spec.linkedClone,
             storage_policy=spec.storagePolicy,
@@ -365,6 +368,11 @@ class VmGroupController(Controller[VmGroup]):
             return f"{config.name}/{ground.parent(ground.datacenter()).ref}"
         except Obstacle:
             return f"{config.name}/"
+
+
+def refs_of(group: VmGroup) -> dict[str, str]:
+    """References of its VMs as they were last told, by name of the replica."""
+    return {each.name: each.moRef for each in group.status.replicas if each.moRef}
 
 
 def created_at(group: VmGroup) -> str:

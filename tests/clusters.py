@@ -197,7 +197,7 @@ class Fed:
         self.cache = Cache(Log("test"))
         account = FixedCredentials(Credentials("user", "secret"))
         self.vcenters = {name: VCenter(name, ADDRESS, account, Mock(), Deaf()) for name in cluster.vcenters}
-        self.nodes = Nodes(self.cache, self.vcenters, lambda: NOW, lambda *_: None, resources=resources)
+        self.nodes = Nodes(self.cache, self.vcenters, lambda: NOW, lambda *_: None, log=Log("nodes"), resources=resources)
         # Half of it comes before, and half after what it depends on; and everything is otherwise at first.
         self.tell_nodes(cluster.nodes[::2], ready="False")
         self.tell_vms(cluster.vms, kind="enter", power="poweredOff", host="")

@@ -29,6 +29,7 @@ class Refusal(StrEnum):
     HOST_DISCONNECTED = "HostDisconnected"
     HOST_IN_MAINTENANCE = "HostInMaintenance"
     DEVICES_HIDDEN = "DevicesHidden"
+    FACTS_UNREADABLE = "FactsUnreadable"
     TOO_LITTLE_TIME = "TooLittleTime"
     GPU_MISSING = "GPUMissing"
     GPU_PRESENT = "GPUPresent"

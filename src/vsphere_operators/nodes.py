@@ -6,6 +6,7 @@ Who hears of it?  Every listener, with the facts before and after, when they dif
 How is the Node of a change found?  By indexes: a VM leads to Nodes by its uuid and its name, a host by the VMs that Nodes are on.
 What does time do?  The end of a window makes another one the next, so one alarm rings at the earliest end. Hours that only grow less are
     counted by whoever shows them.
+And if the facts of one cannot be made?  The log has the error, that Node is refused as FactsUnreadable, and all others go on.
 What is `pending`?  VMs whose devices are being read. Until then nobody knows whether they have a GPU.
 """
 
@@ -21,6 +22,7 @@ from kubewright import Cache, Key, Object
 from kubewright.answer import Undecoded
 from kubewright.builtin import Node
 from kubewright.cache import Via
+from kubewright.log import Log
 
 from .choosing import Clock, NodeFacts, Refusal
 from .facts import Simulation, Surroundings, complaints, facts_of
@@ -49,10 +51,11 @@ class Nodes:
         clock: Clock,
         complain: Complain,
         *,
+        log: Log,
         resources: tuple[str, ...],
         simulation: Simulation | None = None,
     ) -> None:
-        self.cache, self.vcenters, self.clock, self.complain = cache, vcenters, clock, complain
+        self.cache, self.vcenters, self.clock, self.complain, self.log = cache, vcenters, clock, complain, log
         self.resources, self.simulation = resources, simulation
         self.calendar = Calendar()
         self.ranking = Ranking()
@@ -114,16 +117,28 @@ class Nodes:
         now = self.clock()
         for name in names:
             old = self.ranking.facts.get(name)
-            new = self.facts(name, now)
-            if old == new:
-                continue
-            self.version += 1
-            self.ranking.put(name, new)
-            if new is not None and new.maintenance is not None and (old is None or old.maintenance != new.maintenance):
-                heapq.heappush(self.ends, (new.maintenance.end, name))
-                self.set_alarm(now)
-            for listener in self.listeners:
-                listener(old, new)
+            try:
+                new = self.facts(name, now)
+            except Exception as error:
+                new = self.unreadable(name, old, error)
+            if old != new:
+                self.take(name, old, new, now)
+
+    def take(self, name: str, old: NodeFacts | None, new: NodeFacts | None, now: datetime) -> None:
+        """Other facts of one Node."""
+        self.version += 1
+        self.ranking.put(name, new)
+        if new is not None and new.maintenance is not None and (old is None or old.maintenance != new.maintenance):
+            heapq.heappush(self.ends, (new.maintenance.end, name))
+            self.set_alarm(now)
+        for listener in self.listeners:
+            listener(old, new)
+
+    def unreadable(self, name: str, old: NodeFacts | None, error: Exception) -> NodeFacts:
+        """What stands for facts that cannot be made; said once, and not with every change of load."""
+        if old is None or old.obstacle is not Refusal.FACTS_UNREADABLE:
+            self.log.error("unexpected error, no job is sent to this node until it is mended", node=name, error=error)
+        return NodeFacts(name=name, obstacle=Refusal.FACTS_UNREADABLE)
 
     def facts(self, name: str, now: datetime) -> NodeFacts | None:
         """How a Node is now; None for one that is not there."""

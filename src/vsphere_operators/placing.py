@@ -27,7 +27,8 @@ def placing(manager: Manager, vcenters: VCenters, settings: Settings) -> GPUInfo
     def complain(obj: Object, reason: str, words: str) -> None:
         manager.recorder.event(obj, obj.definition, "Warning", reason, words)
 
-    nodes = Nodes(manager.cache, vcenters.opened, now, complain, resources=flags.resource_names, simulation=flags.simulation())
+    told, simulation = flags.resource_names, flags.simulation()
+    nodes = Nodes(manager.cache, vcenters.opened, now, complain, log=Log("nodes"), resources=told, simulation=simulation)
     calendar = None
     if flags.calendar_key is not None:
         calendar = Almanac(flags.calendar_key, manager.client, manager.metrics, nodes.plan, complain, Log("calendar"))

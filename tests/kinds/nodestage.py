@@ -132,7 +132,8 @@ async def choosing(
     """A manager with the controller of GPUInfo, until the block ends."""
     manager = Manager(NOWHERE, Options(metrics_address="0"), transport=stage.api)
     vcenters = {"vc-1": stage.vcenter}
-    nodes = Nodes(manager.cache, vcenters, stage.clock, stage.complain, resources=RESOURCES, simulation=simulation)
+    log = Log("nodes")
+    nodes = Nodes(manager.cache, vcenters, stage.clock, stage.complain, log=log, resources=RESOURCES, simulation=simulation)
     make: Callable[..., GPUInfoController] = LabellingGPUInfoController if labels else GPUInfoController
     almanac = None
     if calendar is not None:

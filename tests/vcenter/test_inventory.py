@@ -340,3 +340,15 @@ def test_only_what_changed_is_looked_at(inventory: Inventory) -> None:
     held: dict[str, Entity] = dict(inventory.machines)
     inventory.apply([modify("h1", usage(5))])
     assert all(inventory.machines[ref] is value for ref, value in held.items())
+
+
+def test_a_listener_that_fails_keeps_no_other_from_hearing() -> None:
+    errors = list[Exception]()
+    inventory = Inventory("lab", errors.append)
+    inventory.apply(SMALL)
+    inventory.listeners.append(lambda change: 1 // 0)
+    changes = heard(inventory)
+    inventory.apply([modify("h1", {"name": "esxi-9"}), modify("vm2", {"name": "shop"})])
+    assert {"h1", "vm2"} <= set(refs(changes))
+    assert {type(error) for error in errors} == {ZeroDivisionError}
+    assert len(errors) == len(changes)

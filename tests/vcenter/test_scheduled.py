@@ -8,11 +8,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import Mock
 
+import pytest
+
 from kubewright.log import Log
 from kubewright.testing import eventually
 from simulator import VCenter as Simulator
 from vsphere_operators.vcenter.rhythm import Rhythm
-from vsphere_operators.vcenter.scheduled import Planned, Scheduled, planned
+from vsphere_operators.vcenter.scheduled import Planned, Scheduled, moment, planned
 from vsphere_operators.vcenter.session import Session
 from vsphere_operators.vcenter.transport import Soap
 from vsphere_operators.vcenter.updates import decode_objects
@@ -55,6 +57,14 @@ def test_one_that_is_off_over_or_does_something_else_is_none() -> None:
     for change in changes:
         assert planned({**info(), **change}) is None
     assert planned(None) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "year"), [("9999-12-31T12:00:00Z", 0), ("1999-12-31T12:00:00Z", 0), ("2000-01-01T00:00:00", 2000), ("", 0)]
+)
+def test_a_year_that_nobody_can_mean_is_no_time(text: str, year: int) -> None:
+    found = moment(text)
+    assert (found.year if found else 0) == year
 
 
 async def test_hosts_hear_of_what_differs() -> None:

@@ -4,6 +4,7 @@ Questions and answers:
 
 What is in it?  Frozen values of model.py by reference. An update replaces a value; whoever holds the old one holds a moment.
 Who hears of a change?  Every listener, once for each object that an `apply` touched, with the value before and the value after.
+What if one of them fails?  `failed` gets the error, and all others still hear: the inventory is as true as before.
 And of an object that did not change itself?  Also, if its answer did. A host's answer holds the number of its VMs and the names above it; a
     VM's holds its host's, its datastores' and those above. When one of those changes, or a second object of the same name comes or goes,
     listeners hear of all that depend on it, with `old` and `new` the same value (`change.derived`).
@@ -56,13 +57,19 @@ class Place(Struct, frozen=True):
 
 
 Listener: TypeAlias = Callable[[Change], None]
+Failed: TypeAlias = Callable[[Exception], None]
+
+
+def raised(error: Exception) -> None:
+    """Where nobody else takes the errors of listeners, whoever feeds the inventory gets them."""
+    raise error
 
 
 class Inventory:
-    """What one vCenter has. `name` is the vCenter's own, for messages."""
+    """What one vCenter has. `name` is the vCenter's own, for messages; `failed` gets what a listener raises."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, failed: Failed = raised) -> None:
+        self.name, self.failed = name, failed
         self.listeners: list[Listener] = []
         self.hosts: dict[str, Host] = {}
         self.machines: dict[str, Machine] = {}
@@ -160,7 +167,10 @@ class Inventory:
         derived = [Change(item, item, True) for ref in sorted(dependants - changes.keys()) if (item := self.items.get(ref)) is not None]
         for change in (*changes.values(), *derived):
             for listener in self.listeners:
-                listener(change)
+                try:
+                    listener(change)
+                except Exception as error:
+                    self.failed(error)
 
     @contextmanager
     def heard_by(self, listener: Listener) -> Iterator[None]:

@@ -28,6 +28,7 @@ Query = vmodl.query.PropertyCollector
 INTERVAL_SECONDS = 300.0
 ENTER_MAINTENANCE = "EnterMaintenanceMode_Task"
 INFO = "info"
+EARLIEST_YEAR, LATEST_YEAR = 2000, 9000
 Listener = Callable[[str], None]
 
 
@@ -132,9 +133,11 @@ def enabled(info: dict[str, Any]) -> bool:
 
 
 def moment(value: Value) -> datetime | None:
-    """A time, also as text; without an offset it is UTC."""
+    """A time, also as text; without an offset it is UTC. A year that nobody can mean, such as 9999 for never, is no time."""
     try:
         found = value if isinstance(value, datetime) else datetime.fromisoformat(text(value))
     except ValueError:
+        return None
+    if not EARLIEST_YEAR <= found.year <= LATEST_YEAR:
         return None
     return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -66,7 +66,7 @@ class VCenter:
         self.name, self.log, self.clock = name, log, clock
         self.soap = Soap(replace(address, name=name), meter)
         self.session = Session(self.soap, credentials, log)
-        self.inventory = Inventory(name)
+        self.inventory = Inventory(name, self.listener_failed)
         self.collector = Collector(self.soap, self.session, self.inventory, log, meter, loaded=self.read_anew, answered=self.heard)
         self.disks = Disks(self.soap, self.session, self.inventory, log, interval_seconds=disk_interval_seconds)
         self.tags = Tags(self.soap, self.session, credentials, self.inventory, log, interval_seconds=tag_interval_seconds)
@@ -168,6 +168,10 @@ class VCenter:
                     await self.session.credentials_changed()
             return
         await asyncio.sleep(min(FIRST_PAUSE_SECONDS * 2.0 ** min(self.failures - 1, 10), LONGEST_PAUSE_SECONDS))
+
+    def listener_failed(self, error: Exception) -> None:
+        """A fault of ours in one who hears of changes; it must not look like one of vCenter, nor have everything read anew."""
+        self.log.error("unexpected error of one who follows the inventory; the others go on", vCenter=self.name, error=error)
 
     def read_anew(self) -> None:
         """Everything was read."""

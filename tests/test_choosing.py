@@ -195,3 +195,21 @@ def test_a_ranking_that_was_changed_is_the_one_that_was_made_anew(changes: list[
     assert (moved.facts, +moved.obstacles, moved.unmatched) == (fresh.facts, +fresh.obstacles, fresh.unmatched)
     for gpu in (True, False):
         assert vars(moved.sides[gpu]) == vars(fresh.sides[gpu])
+
+
+def test_the_first_with_time_is_found_without_a_look_at_all_that_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    idle = [node(f"idle-{number}", number, maintenance=in_hours(72)) for number in range(300)]
+    ranking, looked = ranked(*idle, node("busy", 4000)), list[str]()
+    has_time = Rules.has_time
+
+    def counted(rules: Rules, facts: NodeFacts, question: Question, now: datetime) -> bool:
+        looked.append(facts.name)
+        return has_time(rules, facts, question, now)
+
+    monkeypatch.setattr(Rules, "has_time", counted)
+    assert [chosen(ranking, hours, present="busy") for hours in (73, 200, 1000)] == ["busy"] * 3
+    assert looked == ["busy"] * 3
+    ranking.put("idle-7", node("idle-7", 7, maintenance=in_hours(300)))
+    assert [chosen(ranking, hours) for hours in (72, 73, 300, 301, 1001)] == ["idle-0", "idle-7", "idle-7", "busy", None]
+    ranking.put("idle-7", None)
+    assert chosen(ranking, 73) == "busy"

@@ -2,21 +2,25 @@
 
 How are refusals counted without a look at every node?  Those that no question can lift are counted as they come and go. Time is lacking
     where maintenance starts before now plus the hours that are asked for: the starts are kept in order, so that is one bisection.
+And the best that has time enough, where hundreds of better ones have not?  Only who has more time than all that are better can be it. Those
+    few, in order, are a `Front`: it is made at most once after a change, and asked by a bisection however many ask.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from itertools import islice
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from .choosing import NodeFacts, Question, Refusal, Rules
 from .maintenance import HOUR
 
 Rank = tuple[float, int, str]
+Time = TypeVar("Time", datetime, int)
+FAR = datetime.max.replace(tzinfo=UTC)
 
 
 def rank(facts: NodeFacts) -> Rank:
@@ -25,11 +29,35 @@ def rank(facts: NodeFacts) -> Rank:
     return (float("inf") if demand is None else demand, -(facts.free_memory_mb or 0), facts.name)
 
 
+class Front(Generic[Time]):
+    """Those that have more time than all that are better, the best first."""
+
+    def __init__(self, ranks: Iterable[Rank], times: Mapping[str, Time]) -> None:
+        self.times: list[Time] = []
+        self.ranks: list[Rank] = []
+        for each in ranks:
+            time = times.get(each[2])
+            if time is not None and (not self.times or time > self.times[-1]):
+                self.times.append(time)
+                self.ranks.append(each)
+
+    def first(self, needed: Time) -> list[Rank]:
+        """The best of all that have so much; none if nobody has."""
+        place = bisect_left(self.times, needed)
+        return self.ranks[place : place + 1]
+
+
 class Side:
     """The nodes with a GPU, or those without, that no obstacle keeps out."""
 
     def __init__(self) -> None:
         self.ranks: list[Rank] = []
+        self.until: dict[str, datetime] = {}
+        """When maintenance begins, by node; FAR for none that is known. Those whose hours are simulated are not in it."""
+        self.hours: dict[str, int] = {}
+        """Simulated hours, by node."""
+        self.fronts: tuple[Front[datetime], Front[int]] | None = None
+        """Of both; None when a node has changed since."""
         self.starts: list[datetime] = []
         """When maintenance begins, of those that have one ahead."""
         self.simulated: list[int] = []
@@ -37,19 +65,38 @@ class Side:
 
     def add(self, facts: NodeFacts) -> None:
         """One more."""
+        self.fronts = None
         insort(self.ranks, rank(facts))
         if facts.simulated_hours is not None:
+            self.hours[facts.name] = facts.simulated_hours
             insort(self.simulated, facts.simulated_hours)
-        elif facts.maintenance is not None:
+            return
+        self.until[facts.name] = facts.maintenance.start if facts.maintenance else FAR
+        if facts.maintenance is not None:
             insort(self.starts, facts.maintenance.start)
 
     def drop(self, facts: NodeFacts) -> None:
         """One less."""
+        self.fronts = None
+        self.hours.pop(facts.name, None)
+        self.until.pop(facts.name, None)
         take_out(self.ranks, rank(facts))
         if facts.simulated_hours is not None:
             take_out(self.simulated, facts.simulated_hours)
         elif facts.maintenance is not None:
             take_out(self.starts, facts.maintenance.start)
+
+    def best(self, question: Question, rules: Rules, now: datetime) -> str:
+        """The name of the best that has time enough, "" for none."""
+        if question.hours <= 0:
+            return self.ranks[0][2] if self.ranks else ""
+        if self.fronts is None:
+            self.fronts = Front(self.ranks, self.until), Front(self.ranks, self.hours)
+        real, simulated = self.fronts
+        found = simulated.first(question.hours)
+        if question.hours <= rules.horizon_hours:
+            found = [*found, *real.first(now + question.hours * HOUR)]
+        return min(found)[2] if found else ""
 
     def without_time(self, question: Question, rules: Rules, now: datetime) -> int:
         """How many have too little time."""
@@ -119,7 +166,7 @@ class Ranking:
 
     def choose(self, question: Question, present: str, rules: Rules, now: datetime) -> NodeFacts | None:
         """The answer; `present` is the node that was named before, "" for none."""
-        best = next(self.suitable(question, rules, now), None)
+        best = self.facts.get(self.sides[question.gpu_required].best(question, rules, now))
         held = self.facts.get(present)
         if best is None or held is None or rules.refusal(held, question, now) is not None:
             return best

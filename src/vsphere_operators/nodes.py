@@ -7,7 +7,8 @@ How is the Node of a change found?  By indexes: a VM leads to Nodes by its uuid 
 What does time do?  The end of a window makes another one the next, so one alarm rings at the earliest end. Hours that only grow less are
     counted by whoever shows them.
 And if the facts of one cannot be made?  The log has the error, that Node is refused as FactsUnreadable, and all others go on.
-What is `pending`?  VMs whose devices are being read. Until then nobody knows whether they have a GPU.
+What is `pending`?  Nodes whose VM's devices are being read, and since when. Until then nobody knows whether they have a GPU, so they are
+    refused. Who has had no answer yet waits for them, but only while that is new: one that is never read keeps nobody from an answer.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 from kubewright import Cache, Key, Object
@@ -36,6 +37,8 @@ from .vcenter.vcenter import VCenter
 
 LONGEST_ALARM_SECONDS = 3600.0
 """A timer goes by a clock that stops while the machine sleeps; so it looks at the wall clock every hour."""
+PENDING_PATIENCE = timedelta(seconds=10)
+"""A look takes some tenths of a second for 100 VMs, also after a start."""
 Listener = Callable[[NodeFacts | None, NodeFacts | None], None]
 Complain = Callable[[Object, str, str], None]
 """Says something about an object: reason and words."""
@@ -65,7 +68,7 @@ class Nodes:
         self.uuids, self.on_machine, self.on_host = Index(), Index(), Index()
         """Names of Nodes by uuid, by VM, by host."""
         self.places: dict[str, tuple[str, str]] = {}
-        self.pending: set[str] = set()
+        self.pending: dict[str, datetime] = {}
         self.said: dict[str, tuple[tuple[str, str], ...]] = {}
         self.ends: list[tuple[datetime, str]] = []
         self.alarm: asyncio.TimerHandle | None = None
@@ -146,12 +149,17 @@ class Nodes:
         around = self.around(node) if node is not None else Surroundings()
         if node is None:
             self.settle(name, "", "")
-            self.pending.discard(name)
+            self.pending.pop(name, None)
             self.said.pop(name, None)
             self.calendar.forget(name)
             return None
         self.tell_complaints(node, tuple(complaints(node, around.host, self.resources)))
         return facts_of(node, around, self.resources, self.simulation, now)
+
+    def read_soon(self) -> int:
+        """How many Nodes' devices are being read, without those that have been for so long that nobody should wait for them."""
+        now = self.clock()
+        return sum(now - since < PENDING_PATIENCE for since in self.pending.values())
 
     def tell_complaints(self, node: Node, found: tuple[tuple[str, str], ...]) -> None:
         """Say what is wrong with what people wrote, once, and not with every change of load."""
@@ -165,7 +173,7 @@ class Nodes:
         """Its VM and all that comes with it."""
         name, found = node.metadata.name, match(node, self.vcenters.values())
         vcenter, vm = found.vcenter, found.machine
-        self.pending.discard(name)
+        since = self.pending.pop(name, None) or self.clock()
         if vcenter is None or vm is None:
             self.settle(name, "", "")
             entries = self.calendar.about(host="", node=name)
@@ -176,7 +184,7 @@ class Nodes:
         unread = devices is None and self.simulation is None
         # A vCenter that is away keeps nobody waiting: its Nodes are refused, and others may be chosen.
         if unread and not away:
-            self.pending.add(name)
+            self.pending[name] = since
         unheard, host = unread or away, vcenter.inventory.hosts.get(vm.host)
         return Surroundings(
             vcenter=vcenter.name,

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
+
+import pytest
 
 from kubewright.testing import eventually
 from vsphere_operators.kinds.gpuinfo import GPUInfo
+from vsphere_operators.vcenter.inventory import Change
 from vsphere_operators.vcenter.scheduled import Planned
 
 from .nodestage import NodeStage, choosing, chosen, three_nodes
+
+
+def fails(change: Change) -> None:
+    raise ArithmeticError(str(change))
 
 
 async def test_a_node_whose_facts_cannot_be_made_is_refused_and_all_others_go_on() -> None:
@@ -21,8 +29,27 @@ async def test_a_node_whose_facts_cannot_be_made_is_refused_and_all_others_go_on
         stage.vcenter.scheduled.learn([Planned("host-1", datetime.max.replace(tzinfo=UTC), "never")])
         status = await chosen(stage, "plain", "node-2")
         assert status.refused == {"FactsUnreadable": 1, "GPUPresent": 1}
-        stage.vcenter.inventory.listeners.insert(0, lambda change: 1 // 0)
+        stage.vcenter.inventory.listeners.insert(0, fails)
         stage.demand(2, 950)
         await eventually(lambda: controller.nodes.ranking.facts["node-2"].load.cpu_demand_mhz == 950)
         stage.vcenter.scheduled.learn([])
         await chosen(stage, "plain", "node-1")
+
+
+@pytest.mark.looptime
+async def test_a_vm_whose_devices_are_never_read_keeps_only_its_own_node_out() -> None:
+    stage = NodeStage()
+    three_nodes(stage)
+    stage.create(GPUInfo, "plain", desAccTime=1, gpuRequired=False)
+    async with choosing(stage):
+        await chosen(stage, "plain", "node-1")
+        stage.vm(9, 1, 100, devices=None)
+        stage.node(9)
+        await stage.patch_node(1, {"spec": {"unschedulable": True}})
+        status = await chosen(stage, "plain", "node-2")
+        assert status.refused == {"Unschedulable": 1, "VCenterUnreachable": 1, "GPUPresent": 1}
+        stage.create(GPUInfo, "late", desAccTime=1, gpuRequired=False)
+        await asyncio.sleep(5)
+        assert (await stage.get(GPUInfo, "late")).status.suitableNodeName is None
+        await asyncio.sleep(10)
+        await chosen(stage, "late", "node-2")

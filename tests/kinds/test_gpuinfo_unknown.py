@@ -31,7 +31,7 @@ async def test_no_answer_is_given_before_everything_is_known() -> None:
         await eventually(lambda: controller.nodes.ranking.facts)
         assert (await stage.get(GPUInfo, "plain")).status == GPUInfoStatus()
         stage.vcenter.heard()
-        await eventually(lambda: controller.nodes.pending == {"node-1"})
+        await eventually(lambda: set(controller.nodes.pending) == {"node-1"})
         await asyncio.sleep(60)
         assert (await stage.get(GPUInfo, "plain")).status == GPUInfoStatus()
         stage.vcenter.devices.known["vm-1"] = ()

@@ -257,17 +257,24 @@ class GPUInfoController(Controller[GPUInfo]):
         self.nodes, self.vcenters, self.cache, self.rules, self.recorder = nodes, vcenters, cache, rules, recorder
         self.interval_seconds, self.calendar = interval_seconds, calendar
         self.simulated = nodes.simulation is not None
+        self.told: set[Key] = set()
+        """Who has had an answer of this process."""
         self.stream = Stream()
         wake = lambda key: self.stream.publish(str(key))  # noqa: E731
         self.questions = Questions(nodes, rules, wake, interval_seconds=interval_seconds, share=share)
         self.wake_on(self.stream, by=lambda info: str(info.key))
         self.wake_on(Node, by=lambda info: None, when=never)
-        cache.store(GPUInfo).listeners.append(lambda key, old, new, via: self.questions.forget(key) if new is None else None)
+        cache.store(GPUInfo).listeners.append(lambda key, old, new, via: self.forget(key) if new is None else None)
         for vcenter in vcenters.values():
             vcenter.listeners.append(self.stream.publish_all)
             vcenter.scheduled.turned.append(self.stream.publish_all)
         if calendar is not None:
             calendar.turned.append(self.stream.publish_all)
+
+    def forget(self, key: Key) -> None:
+        """An object is gone."""
+        self.questions.forget(key)
+        self.told.discard(key)
 
     async def reconcile(self, info: GPUInfo) -> Done:
         """Choose, and tell why."""
@@ -279,6 +286,7 @@ class GPUInfoController(Controller[GPUInfo]):
         info.status = status_of(answer, self.rules, now, simulated=self.simulated)
         info.status.conditions = [self.plans_known(info.metadata.generation)]
         self.questions.answered(info.key, question, answer.chosen)
+        self.told.add(info.key)
         reason, message = words_for(info.spec, answer, simulated=self.simulated)
         if info.status.suitableNodeName != before:
             self.recorder.event(info, GPUInfo.definition, "Normal", reason, f"{message} Before: {before or 'no answer'}.")
@@ -324,8 +332,8 @@ class GPUInfoController(Controller[GPUInfo]):
         loading = [each.name for each in self.vcenters.values() if not each.loaded and each.problem is None]
         if loading:
             raise NotYet(f"the inventory of vCenter {', '.join(loading)} is being loaded", after=NOT_LOADED_SECONDS)
-        if self.nodes.pending:
-            raise NotYet(f"the devices of {len(self.nodes.pending)} VMs are being read", after=PENDING_SECONDS)
+        if info.key not in self.told and (unread := self.nodes.read_soon()):
+            raise NotYet(f"the devices of {unread} VMs are being read", after=PENDING_SECONDS)
         if not self.simulated:
             self.refuse_without_plans(info)
 

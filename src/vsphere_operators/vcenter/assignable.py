@@ -17,11 +17,12 @@ from .crowd import at_once
 from .faults import Busy, NotAuthenticated, Unreachable, VCenterError, WrongLogin
 from .inventory import Change, Inventory
 from .model import AssignableDevice, AssignableHardware, Host
+from .pages import all_selected
 from .properties import pci_id_in, ref
 from .rhythm import Rhythm
 from .session import Session
 from .transport import Log, Soap, SoapStub
-from .updates import ObjectUpdate, decode_objects
+from .updates import ObjectUpdate
 from .watch import on, properties_of, reference
 
 Query = vmodl.query.PropertyCollector
@@ -92,13 +93,11 @@ class Assignable:
             self.said = str(error)
 
     async def read(self, hosts: list[str]) -> list[ObjectUpdate]:
-        """Who knows the devices of each host, in one call; what is gone meanwhile is left out."""
-        content = await self.soap.content()
+        """Who knows the devices of each host; what is gone meanwhile is left out."""
         objects = [on(reference("HostSystem", host)) for host in hosts]
         wanted = [properties_of("HostSystem", [MANAGER])]
         spec = Query.FilterSpec(objectSet=objects, propSet=wanted, reportMissingObjectsInResults=True)
-        body = self.soap.envelope(content.propertyCollector, "RetrievePropertiesEx", [spec], Query.RetrieveOptions())
-        return list(decode_objects(await self.soap.post(body, method="RetrievePropertiesEx")).updates)
+        return await all_selected(self.soap, spec)
 
     async def hardware_of(self, update: ObjectUpdate) -> AssignableHardware:
         """One host's lists of devices; none where it has nobody who knows them."""

@@ -16,10 +16,11 @@ from pyVmomi import vmodl
 from .faults import Busy, NotAuthenticated, Unreachable, VCenterError, WrongLogin
 from .inventory import Change, Inventory
 from .model import Machine
+from .pages import all_selected
 from .rhythm import Rhythm
 from .session import Session
 from .transport import Log, Soap
-from .updates import Objects, ObjectUpdate, Value, decode_objects
+from .updates import ObjectUpdate, Value
 from .watch import on, properties_of, reference
 
 Query = vmodl.query.PropertyCollector
@@ -123,13 +124,7 @@ class Reading(Generic[Found]):
 
 
 async def retrieved(soap: Soap, session: Session, kind: str, refs: Sequence[str], paths: Sequence[str]) -> list[ObjectUpdate]:
-    """Properties of objects of one type as vCenter has them now, in one call; what is gone is left out."""
+    """Properties of objects of one type as vCenter has them now; what is gone is left out."""
     objects = [on(reference(kind, ref)) for ref in refs]
     spec = Query.FilterSpec(objectSet=objects, propSet=[properties_of(kind, paths)], reportMissingObjectsInResults=True)
-
-    async def call() -> Objects:
-        content = await soap.content()
-        body = soap.envelope(content.propertyCollector, "RetrievePropertiesEx", [spec], Query.RetrieveOptions())
-        return decode_objects(await soap.post(body, method="RetrievePropertiesEx"))
-
-    return (await session.call(call)).updates
+    return await session.call(lambda: all_selected(soap, spec))

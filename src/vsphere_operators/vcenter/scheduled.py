@@ -17,11 +17,12 @@ from msgspec import Struct
 from pyVmomi import vmodl
 
 from .faults import VCenterError
+from .pages import all_selected
 from .properties import flag, name, ref, text
 from .rhythm import Rhythm
 from .session import Session
 from .transport import Log, Soap
-from .updates import Value, decode_objects
+from .updates import Value
 from .watch import on
 
 Query = vmodl.query.PropertyCollector
@@ -102,9 +103,8 @@ class Scheduled:
             return []
         paths = Query.PropertySpec(type=type(tasks[0]), all=False, pathSet=[INFO])
         spec = Query.FilterSpec(objectSet=[on(task) for task in tasks], propSet=[paths], reportMissingObjectsInResults=True)
-        body = self.soap.envelope(content.propertyCollector, "RetrievePropertiesEx", [spec], Query.RetrieveOptions())
-        answer = decode_objects(await self.soap.post(body, method="RetrievePropertiesEx"))
-        return [found for update in answer.updates if (found := planned(update.changes.get(INFO))) is not None]
+        updates = await all_selected(self.soap, spec)
+        return [found for update in updates if (found := planned(update.changes.get(INFO))) is not None]
 
     def learn(self, found: list[Planned]) -> None:
         """Take what was read, and tell for which hosts it differs."""

@@ -16,9 +16,10 @@ from msgspec import structs
 from pyVmomi import vim, vmodl
 
 from .faults import VCenterError
+from .pages import all_pages
 from .properties import ATTRIBUTES, ENTITIES, TASK
 from .transport import Log, Soap
-from .updates import ObjectUpdate, UpdateSet, decode, decode_objects
+from .updates import ObjectUpdate, UpdateSet, decode
 
 Query = vmodl.query.PropertyCollector
 
@@ -77,11 +78,7 @@ class Watch:
             Query.FilterSpec(objectSet=[on(reference(kind, ref))], propSet=[properties_of(kind, paths)], reportMissingObjectsInResults=True)
             for (kind, ref), paths in wanted.items()
         ]
-        answer = decode_objects(await self.call("RetrievePropertiesEx", specs, Query.RetrieveOptions(maxObjects=self.limits.objects)))
-        found = answer.updates
-        while answer.token:
-            answer = decode_objects(await self.call("ContinueRetrievePropertiesEx", answer.token))
-            found += answer.updates
+        found = await all_pages(self.call, specs, Query.RetrieveOptions(maxObjects=self.limits.objects))
         return [complete(update, wanted.get((update.type, update.ref), ())) for update in found]
 
     async def call(self, method: str, *arguments: Any) -> bytes:

@@ -99,15 +99,23 @@ class Almanac:
         what = f"the calendar of maintenance, ConfigMap {self.where}, cannot be read any more"
         return f"{what}; what it said last counts: {self.reflector.problem}"
 
+    def say_again(self) -> None:
+        """Say anew which lines cannot be used: what was said before this process led has reached nobody."""
+        if isinstance(found := self.reflector.store.objects.get(self.where), ConfigMap):
+            self.say_of(found)
+
+    def say_of(self, found: ConfigMap) -> None:
+        """Say which lines cannot be used."""
+        for problem in entries_of(found.data)[1]:
+            self.complain(found, "CalendarLineUnreadable", str(problem))
+
     def hear(self, key: Key, old: ConfigMap | Undecoded | None, new: ConfigMap | Undecoded | None, via: Via) -> None:
         """A ConfigMap came, changed or went; others in the namespace are nobody's business here."""
         if key != self.where:
             return
         if isinstance(new, ConfigMap):
-            entries, problems = entries_of(new.data)
-            for problem in problems:
-                self.complain(new, "CalendarLineUnreadable", str(problem))
-            self.plan(entries)
+            self.say_of(new)
+            self.plan(entries_of(new.data)[0])
         elif self.there:
             self.log.warning("the calendar of maintenance is gone; no node is named until it is back", configMap=str(key))
         before, self.there = self.there, isinstance(new, ConfigMap)

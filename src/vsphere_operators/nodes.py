@@ -115,6 +115,11 @@ class Nodes:
         """Anything may be otherwise: a vCenter was loaded, was lost or is back, or there is another calendar."""
         self.rebuild({*self.ranking.facts, *(node.metadata.name for node in self.cache.all(Node))})
 
+    def say_again(self) -> None:
+        """Say anew what is wrong: what was said before this process led has reached nobody."""
+        self.said.clear()
+        self.rebuild_all()
+
     def rebuild(self, names: Iterable[str]) -> None:
         """The facts of these Nodes anew, and a word to the listeners where they differ."""
         now = self.clock()

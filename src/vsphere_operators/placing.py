@@ -29,10 +29,12 @@ def placing(manager: Manager, vcenters: VCenters, settings: Settings) -> GPUInfo
 
     told, simulation = flags.resource_names, flags.simulation()
     nodes = Nodes(manager.cache, vcenters.opened, now, complain, log=Log("nodes"), resources=told, simulation=simulation)
+    manager.on_lead.append(nodes.say_again)
     calendar = None
     if flags.calendar_key is not None:
         calendar = Almanac(flags.calendar_key, manager.client, manager.metrics, nodes.plan, complain, Log("calendar"))
         manager.add_service(calendar)
+        manager.on_lead.append(calendar.say_again)
     made = (LabellingGPUInfoController if flags.label else GPUInfoController)(
         nodes,
         vcenters.opened,

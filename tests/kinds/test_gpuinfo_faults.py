@@ -7,12 +7,17 @@ from datetime import UTC, datetime
 
 import pytest
 
+from kubewright import Key
+from kubewright.builtin import ConfigMap
 from kubewright.testing import eventually
+from vsphere_operators.facts import NEXT_MAINTENANCE
 from vsphere_operators.kinds.gpuinfo import GPUInfo
 from vsphere_operators.vcenter.inventory import Change
 from vsphere_operators.vcenter.scheduled import Planned
 
 from .nodestage import NodeStage, choosing, chosen, three_nodes
+
+CALENDAR = Key("ops", "maintenance")
 
 
 def fails(change: Change) -> None:
@@ -53,3 +58,20 @@ async def test_a_vm_whose_devices_are_never_read_keeps_only_its_own_node_out() -
         assert (await stage.get(GPUInfo, "late")).status.suitableNodeName is None
         await asyncio.sleep(10)
         await chosen(stage, "late", "node-2")
+
+
+async def test_what_is_wrong_is_said_again_when_this_process_begins_to_lead() -> None:
+    stage = NodeStage()
+    three_nodes(stage)
+    stage.node(4, annotations={NEXT_MAINTENANCE: "next tuesday"})
+    lines = {"w": "host=esxi-1 start=tomorrow length=4h"}
+    stage.api.create(ConfigMap.definition.path("ops"), {"metadata": {"name": "maintenance", "namespace": "ops"}, "data": lines})
+    async with choosing(stage, calendar=CALENDAR) as controller:
+        both = {("node-4", "MaintenanceUnreadable"), ("maintenance", "CalendarLineUnreadable")}
+        await eventually(lambda: {each[:2] for each in stage.complaints} == both)
+        controller.nodes.rebuild_all()
+        assert len(stage.complaints) == 2
+        controller.nodes.say_again()
+        assert controller.calendar is not None
+        controller.calendar.say_again()
+        assert stage.complaints[2:] == sorted(stage.complaints[:2], key=lambda each: each[0], reverse=True)

@@ -9,10 +9,13 @@ import pytest
 from kubewright.builtin import Lease
 from kubewright.client import Client
 from kubewright.errors import Conflict, LeaseLost, ServerError, Unreachable
+from kubewright.kubeconfig import Connection, Identity
 from kubewright.leader import DURATION_SECONDS, RENEW_DEADLINE_SECONDS, Leader
 from kubewright.log import Log
+from kubewright.manager import Manager, Options
 from kubewright.meta import Key
 from kubewright.metrics import Metrics
+from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
 
 KEY = Key("system", "manager-leader")
@@ -190,3 +193,18 @@ async def test_a_release_bears_a_renewal_that_was_cut_short() -> None:
     await Client(api).patch(Lease, KEY, {"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}})
     await one.release()
     assert await holder(api) == ""
+
+
+async def test_a_manager_tells_when_it_begins_to_lead() -> None:
+    api, stop, led = FakeApi(), asyncio.Event(), list[bool]()
+    api.objects["/version"] = {"gitVersion": "v1"}
+    spec = {"holderIdentity": "another", "leaseDurationSeconds": 1}
+    api.create("/apis/coordination.k8s.io/v1/namespaces/sys/leases", {"metadata": {"name": "op-leader"}, "spec": spec})
+    options = Options(name="op", metrics_address="0", leader_election=True, lease_namespace="sys")
+    manager = Manager(Connection(server="https://fake.invalid", identity=Identity(), source="a test"), options, transport=api)
+    manager.on_lead.append(lambda: led.append(manager.leader.is_leader_now()))
+    life = asyncio.create_task(manager.run(stop))
+    await eventually(lambda: led, within=10)
+    stop.set()
+    await life
+    assert led == [True]

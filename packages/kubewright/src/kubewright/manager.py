@@ -101,6 +101,8 @@ class Manager:
         self.client_aside = Client(self.aside, field_manager=self.options.name)
         self.leader = Leader(self.client_aside, lease, self.options.identity, metrics=self.metrics, log=self.log)
         self.reviewer = ApiReviewer(self.client_aside)
+        self.on_lead: list[Callable[[], object]] = []
+        """Called when the lease has become ours, before any controller starts: what was said before that has reached nobody."""
         self.on_loss: Callable[[], object] = lambda: None
         """Called when the lease is lost: from then on the process has to end, whatever still hangs."""
         self.controllers: list[Controller[Any]] = []
@@ -205,6 +207,8 @@ class Manager:
             await asyncio.gather(*(self.start(engine) for engine in engines))
             return
         await self.leader.acquire()
+        for listener in self.on_lead:
+            listener()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.leader.hold())

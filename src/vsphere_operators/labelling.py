@@ -11,7 +11,8 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from kubewright import Cache, Client, Done, Key, Terminal
+from kubewright import Cache, Client, Done, Key, Retry, Stream, Terminal
+from kubewright.answer import Undecoded
 from kubewright.builtin import Node
 from kubewright.errors import Conflict, Forbidden, KubewrightError, NotFound
 from kubewright.log import Log
@@ -37,19 +38,26 @@ class LabellingGPUInfoController(GPUInfoController):
         self.client = client
         self.needs(Node, "patch")
         self.cache.store(Node).add_index(BY_LABEL, labels_of)
+        self.stands: dict[str, str] = {}
+        """The Node on which each label stands by our will, "" for none."""
+        self.moved = Stream()
+        self.wake_on(self.moved, by=lambda info: label_of(info.key))
+        self.cache.store(Node).listeners.append(lambda key, old, new, via: self.hear_labels(old, new))
         return self
 
     async def reconcile(self, info: GPUInfo) -> Done:
         """The same; an object without an answer has no label either."""
         try:
             return await super().reconcile(info)
-        except Terminal:
-            await self.label(info.key, "")
+        except (Terminal, Retry):
+            if not info.status.suitableNodeName:
+                await self.label(info.key, "")
             raise
 
     async def label(self, key: Key, node: str) -> None:
         """The label stands on this Node and on no other; "" is on none."""
         name = label_of(key)
+        self.stands[name] = node
         labelled = {each.metadata.name for each in self.cache.by(Node, BY_LABEL, name)}
         for other in sorted(labelled - {node}):
             await self.client.patch(Node, Key("", other), {"metadata": {"labels": {name: None}}})
@@ -59,6 +67,15 @@ class LabellingGPUInfoController(GPUInfoController):
     async def finalize(self, info: GPUInfo) -> None:
         """The label goes with the object."""
         await self.label(info.key, "")
+        self.stands.pop(label_of(info.key), None)
+
+    def hear_labels(self, old: Node | Undecoded | None, new: Node | Undecoded | None) -> None:
+        """Wake those whose label somebody else has put on a Node or taken off."""
+        before, after = (set(labels_of(node)) if isinstance(node, Node) else set() for node in (old, new))
+        name = next(node.metadata.name for node in (new, old) if node is not None)
+        for label in before ^ after:
+            if (label in after) != (self.stands.get(label) == name):
+                self.moved.publish(label)
 
 
 def labels_of(node: Node) -> Iterable[str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from kubewright import Key
-from kubewright.builtin import Event, Node
+from kubewright.builtin import ConfigMap, Event, Node
 from kubewright.errors import Forbidden
 from kubewright.rbac import manager_rules
 from kubewright.testing import eventually
@@ -37,6 +39,47 @@ async def test_the_chosen_node_carries_a_label_while_it_is_the_answer() -> None:
         await eventually(lambda: only("node-2"))
         await stage.client.delete(GPUInfo, Key("default", "plain"))
         await eventually(only)
+
+
+async def labelled(stage: NodeStage) -> list[str]:
+    label = label_of(Key("default", "plain"))
+    return [node.metadata.name for node in await stage.client.list(Node) if label in node.metadata.labels]
+
+
+async def only_on(stage: NodeStage, *names: str) -> bool:
+    return await labelled(stage) == list(names)
+
+
+@pytest.mark.looptime
+async def test_the_label_goes_with_an_answer_that_is_taken_back() -> None:
+    stage = NodeStage()
+    three_nodes(stage)
+    stage.create(GPUInfo, "plain", desAccTime=100, gpuRequired=False)
+    calendar = Key("ops", "maintenance")
+    stage.api.create(ConfigMap.definition.path("ops"), {"metadata": {"name": "maintenance", "namespace": "ops"}, "data": {}})
+    async with choosing(stage, calendar=calendar, labels=True):
+        await eventually(lambda: only_on(stage, "node-1"), within=5)
+        await asyncio.sleep(20)
+        await stage.client.delete(ConfigMap, calendar)
+        await stage.ready(GPUInfo, "plain", "CalendarUnreadable", lambda status: status.suitableNodeName == "node-1")
+        assert await only_on(stage, "node-1")
+        await stage.client.patch(GPUInfo, Key("default", "plain"), {"spec": {"gpuRequired": True}})
+        await stage.ready(GPUInfo, "plain", "CalendarUnreadable", lambda status: status.suitableNodeName is None)
+        assert await only_on(stage)
+
+
+@pytest.mark.looptime
+async def test_a_label_that_a_person_moves_is_moved_back() -> None:
+    stage = NodeStage()
+    three_nodes(stage)
+    stage.create(GPUInfo, "plain", desAccTime=100, gpuRequired=False)
+    label = label_of(Key("default", "plain"))
+    async with choosing(stage, labels=True):
+        await eventually(lambda: only_on(stage, "node-1"), within=5)
+        await stage.patch_node(1, {"metadata": {"labels": {label: None}}})
+        await eventually(lambda: only_on(stage, "node-1"), within=5)
+        await stage.patch_node(2, {"metadata": {"labels": {label: "true"}}})
+        await eventually(lambda: only_on(stage, "node-1"), within=5)
 
 
 @pytest.mark.looptime

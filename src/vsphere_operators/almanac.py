@@ -64,7 +64,8 @@ class Almanac:
         self.began_at: float | None = None
         self.there = False
         self.turned: list[Callable[[], None]] = []
-        """Called when it came, or went."""
+        """Called when it came, or went, or became stale, or is so no more."""
+        self.reflector.turned.append(self.tell)
 
     async def run(self) -> None:
         """Follow it until cancelled."""
@@ -120,5 +121,9 @@ class Almanac:
             self.log.warning("the calendar of maintenance is gone; no node is named until it is back", configMap=str(key))
         before, self.there = self.there, isinstance(new, ConfigMap)
         if before != self.there:
-            for listener in self.turned:
-                listener()
+            self.tell()
+
+    def tell(self) -> None:
+        """Every answer may be another one now."""
+        for listener in self.turned:
+            listener()

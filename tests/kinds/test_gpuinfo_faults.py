@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -10,10 +11,13 @@ import pytest
 from kubewright import Key
 from kubewright.builtin import ConfigMap
 from kubewright.testing import eventually
-from vsphere_operators.facts import NEXT_MAINTENANCE
+from vsphere_operators.facts import NEXT_MAINTENANCE, Simulation
 from vsphere_operators.kinds.gpuinfo import GPUInfo
+from vsphere_operators.vcenter.devices import DEVICES
+from vsphere_operators.vcenter.faults import Denied
 from vsphere_operators.vcenter.inventory import Change
 from vsphere_operators.vcenter.scheduled import Planned
+from vsphere_operators.vcenter.updates import ObjectUpdate
 
 from .nodestage import NodeStage, choosing, chosen, three_nodes
 
@@ -75,3 +79,61 @@ async def test_what_is_wrong_is_said_again_when_this_process_begins_to_lead() ->
         assert controller.calendar is not None
         controller.calendar.say_again()
         assert stage.complaints[2:] == sorted(stage.complaints[:2], key=lambda each: each[0], reverse=True)
+
+
+async def test_devices_that_vcenter_refuses_to_show_again_are_no_proof_any_more() -> None:
+    stage = NodeStage()
+    three_nodes(stage)
+    devices, refused = stage.vcenter.devices, True
+
+    async def read(refs: list[str]) -> list[ObjectUpdate]:
+        if refused:
+            raise Denied("no right")
+        return [ObjectUpdate("modify", "VirtualMachine", ref, {DEVICES: ()}) for ref in refs]
+
+    devices.read = read  # type: ignore[method-assign]
+    stage.create(GPUInfo, "plain", desAccTime=1, gpuRequired=False)
+    async with choosing(stage):
+        await chosen(stage, "plain", "node-1")
+        with stage.vcenter.inventory.heard_by(devices.heard):
+            stage.modify("VirtualMachine", "vm-1", config__changeVersion="2")
+        await devices.look()
+        assert (await chosen(stage, "plain", "node-2")).refused == {"DevicesHidden": 1, "GPUPresent": 1}
+        refused = False
+        devices.want("vm-1")
+        await devices.look()
+        await chosen(stage, "plain", "node-1")
+
+
+@pytest.mark.looptime
+async def test_a_calendar_that_becomes_stale_is_said_at_once() -> None:
+    stage = NodeStage()
+    three_nodes(stage)
+    stage.create(GPUInfo, "plain", desAccTime=100, gpuRequired=False)
+    stage.api.create(ConfigMap.definition.path("ops"), {"metadata": {"name": "maintenance", "namespace": "ops"}, "data": {}})
+    async with choosing(stage, calendar=CALENDAR) as controller:
+        await chosen(stage, "plain", "node-1")
+        assert controller.calendar is not None
+        reflector = controller.calendar.reflector
+
+        async def plans() -> str | None:
+            found = (await stage.get(GPUInfo, "plain")).status.condition("PlansKnown")
+            return found.reason if found else None
+
+        reflector.turn("configmaps is forbidden")
+        await eventually(lambda: said(plans, "CalendarStale"), within=5)
+        reflector.lives()
+        await eventually(lambda: said(plans, "AllRead"), within=5)
+
+
+async def said(plans: Callable[[], Awaitable[str | None]], reason: str) -> bool:
+    return await plans() == reason
+
+
+async def test_a_refusal_also_says_that_all_is_simulated() -> None:
+    stage = NodeStage()
+    three_nodes(stage)
+    stage.create(GPUInfo, "wrong", desAccTime=-1, gpuRequired=False)
+    async with choosing(stage, simulation=Simulation("a")):
+        info, _ = await stage.ready(GPUInfo, "wrong", "NegativeTime")
+        assert (info.status.simulated, info.status.suitableNodeName) == (True, None)

@@ -58,6 +58,8 @@ FORBIDDEN = [
     ("list", "secrets"),
     ("get", "configmaps"),
     ("patch", "nodes"),
+    ("update", "nodes"),
+    ("patch", "nodes/status"),
     ("delete", "nodes"),
     ("create", "pods"),
     ("delete", "pods"),

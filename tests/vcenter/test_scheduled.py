@@ -13,6 +13,7 @@ import pytest
 from kubewright.log import Log
 from kubewright.testing import eventually
 from simulator import VCenter as Simulator
+from vsphere_operators.vcenter.faults import Busy, Denied, NotAuthenticated, Unreachable, VCenterError
 from vsphere_operators.vcenter.rhythm import Rhythm
 from vsphere_operators.vcenter.scheduled import Planned, Scheduled, moment, planned
 from vsphere_operators.vcenter.session import Session
@@ -88,6 +89,39 @@ async def test_the_end_of_a_look_is_told_once() -> None:
     for problem in ("", "", "no", "no", ""):
         scheduled.end(problem)
     assert turned == [(True, ""), (True, "no"), (True, "")]
+
+
+async def test_only_an_answer_ends_the_first_look() -> None:
+    scheduled, errors = Scheduled(Mock(), Mock(), Mock()), list[VCenterError]()
+
+    async def call(read: object) -> None:
+        raise errors[-1]
+
+    scheduled.session.call = call  # type: ignore[method-assign, assignment]
+    for error in (Unreachable("cut off"), Busy("later"), NotAuthenticated("gone")):
+        errors.append(error)
+        await scheduled.look()
+        assert (scheduled.looked, scheduled.problem) == (False, str(error))
+    errors.append(Denied("no right"))
+    await scheduled.look()
+    assert (scheduled.looked, scheduled.problem) == (True, "no right")
+    errors.append(Unreachable("cut off"))
+    await scheduled.look()
+    assert (scheduled.looked, scheduled.problem) == (True, "cut off")
+
+
+async def test_a_vcenter_that_is_busy_for_ever_keeps_nobody_waiting_for_ever() -> None:
+    scheduled = Scheduled(Mock(), Mock(), Mock())
+
+    async def call(read: object) -> None:
+        raise Busy("later")
+
+    scheduled.session.call = call  # type: ignore[method-assign, assignment]
+    looked = list[bool]()
+    for _ in range(5):
+        await scheduled.look()
+        looked.append(scheduled.looked)
+    assert looked == [False, False, False, False, True]
 
 
 async def test_the_real_calls(simulator: Simulator, log: Log, meter: Tally) -> None:

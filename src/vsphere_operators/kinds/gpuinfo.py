@@ -279,8 +279,12 @@ class GPUInfoController(Controller[GPUInfo]):
     async def reconcile(self, info: GPUInfo) -> Done:
         """Choose, and tell why."""
         self.questions.forget(info.key)
-        question = question_of(info.spec)
-        self.refuse_without_facts(info)
+        try:
+            question = question_of(info.spec)
+            self.refuse_without_facts(info)
+        except Terminal:
+            info.status = GPUInfoStatus(simulated=self.simulated or None)
+            raise
         now, before = self.nodes.clock(), info.status.suitableNodeName or ""
         answer = self.answer(question, before, now)
         info.status = status_of(answer, self.rules, now, simulated=self.simulated)
@@ -348,7 +352,8 @@ class GPUInfoController(Controller[GPUInfo]):
             raise
         for vcenter in self.vcenters.values():
             if vcenter.scheduled.wanted.is_set() and not vcenter.scheduled.looked and vcenter.problem is None:
-                raise NotYet(f"the scheduled tasks of vCenter {vcenter.name} are being read", after=NOT_LOADED_SECONDS)
+                words = f"the scheduled tasks of vCenter {vcenter.name} are being read"
+                raise NotYet(f"{words}: {vcenter.scheduled.problem}".removesuffix(": "), after=NOT_LOADED_SECONDS)
 
     async def label(self, key: Key, node: str) -> None:
         """Nothing, unless asked for."""

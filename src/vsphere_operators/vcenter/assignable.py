@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from pyVmomi import vim, vmodl
 
 from .crowd import at_once
-from .faults import Busy, NotAuthenticated, Unreachable, VCenterError, WrongLogin
+from .faults import PASSING, VCenterError
 from .inventory import Change, Inventory
 from .model import AssignableDevice, AssignableHardware, Host
 from .pages import all_selected
@@ -31,7 +31,6 @@ GROUPS_VERSION = "vim.version.v8_0_0_1"
 """The first that has RetrieveVendorDeviceGroupInfo; an older vCenter refuses the call, and then there are no groups."""
 INTERVAL_SECONDS = 300.0
 NOTHING = AssignableHardware()
-PASSING = (Unreachable, NotAuthenticated, WrongLogin, Busy)
 
 
 class Assignable:

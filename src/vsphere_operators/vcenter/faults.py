@@ -87,6 +87,12 @@ class Rejected(VCenterError):
     """What was asked cannot be done as it is."""
 
 
+AWAY = (Unreachable, NotAuthenticated, WrongLogin)
+"""No word about what was asked: the vCenter or our session with it is away."""
+PASSING = (*AWAY, Busy)
+"""What the same question may get past later."""
+
+
 class Meaning:
     """Which faults mean what, by the name on the wire; a fault that is not listed is judged by its base types."""
 

@@ -8,12 +8,12 @@ And what vCenter does not show, since the account may not see it, or the VM has 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, NoReturn, TypeVar
 
 from pyVmomi import vmodl
 
-from .faults import Busy, NotAuthenticated, Unreachable, VCenterError, WrongLogin
+from .faults import PASSING, VCenterError
 from .inventory import Change, Inventory
 from .model import Machine
 from .pages import all_selected
@@ -90,11 +90,13 @@ class Reading(Generic[Found]):
             self.asked_hidden_at = self.rhythm.clock()
             self.wanted |= self.hidden
         wanted, self.wanted = [ref for ref in self.wanted if ref in self.inventory.machines], set()
+        unread = list(wanted)
         try:
             with self.rhythm.looking():
-                for start in range(0, len(wanted), AT_ONCE):
-                    self.learn(await self.read(wanted[start : start + AT_ONCE]))
-        except (Unreachable, NotAuthenticated, WrongLogin, Busy) as error:
+                while unread:
+                    self.learn(await self.read(unread[:AT_ONCE]))
+                    del unread[:AT_ONCE]
+        except PASSING as error:
             self.wanted |= set(wanted)
             self.log.debug("properties of VMs cannot be read, trying again", properties=self.paths, error=error)
         except VCenterError as error:
@@ -102,9 +104,17 @@ class Reading(Generic[Found]):
             if not self.hidden.issuperset(wanted):
                 self.log.warning("vCenter does not show properties of some VMs", properties=self.paths, error=error, vms=len(wanted))
             self.learn([ObjectUpdate("modify", "VirtualMachine", ref) for ref in wanted if ref not in self.known])
+            self.hide(unread)
         finally:
             # Those that the answer left out, or that an error of ours cut off.
             self.wanted |= {ref for ref in wanted if ref not in self.known and ref in self.inventory.machines}
+
+    def hide(self, refs: Iterable[str]) -> None:
+        """What is known of these may not be true any more, and vCenter does not show what is."""
+        for ref in sorted((self.known.keys() & set(refs)) - self.hidden):
+            self.hidden.add(ref)
+            for listener in self.listeners:
+                listener(ref)
 
     async def read(self, refs: list[str]) -> list[ObjectUpdate]:
         """One call for some VMs."""

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from msgspec import Struct
 from pyVmomi import vmodl
 
-from .faults import VCenterError
+from .faults import AWAY, Busy, VCenterError
 from .pages import all_selected
 from .properties import flag, name, ref, text
 from .rhythm import Rhythm
@@ -29,6 +29,8 @@ Query = vmodl.query.PropertyCollector
 INTERVAL_SECONDS = 300.0
 ENTER_MAINTENANCE = "EnterMaintenanceMode_Task"
 INFO = "info"
+PATIENT_LOOKS = 4
+"""Over 5, 10 and 20 seconds."""
 EARLIEST_YEAR, LATEST_YEAR = 2000, 9000
 Listener = Callable[[str], None]
 
@@ -55,7 +57,7 @@ class Scheduled:
         self.known: dict[str, tuple[Planned, ...]] = {}
         self.listeners: list[Listener] = []
         self.looked = False
-        """Whether a look has ended, well or not: before that nobody can tell whether anything is planned."""
+        """Whether a look has ended, well or with a no: before that nobody can tell whether anything is planned."""
         self.problem = ""
         """Why the last look failed, "" if it did not."""
         self.turned: list[Callable[[], None]] = []
@@ -81,15 +83,19 @@ class Scheduled:
             words = str(error)
             if words != self.problem:
                 self.log.warning("scheduled tasks cannot be read, the last known ones stay", error=error)
-            self.end(words)
+            self.end(words, looked=not self.will_pass(error))
         except Exception:
             self.end("an answer of vCenter could not be understood; the manager's log has more")
             raise
 
-    def end(self, problem: str) -> None:
-        """A look has ended."""
-        before, self.looked, self.problem = (self.looked, self.problem), True, problem
-        if before != (True, problem):
+    def will_pass(self, error: VCenterError) -> bool:
+        """Whether the next looks may tell more; a vCenter that is here and busy with nothing else for minutes has said no."""
+        return isinstance(error, AWAY) or (isinstance(error, Busy) and self.rhythm.failures <= PATIENT_LOOKS)
+
+    def end(self, problem: str, *, looked: bool = True) -> None:
+        """A look has ended; one that could not tell anything leaves `looked` as it was."""
+        before, self.looked, self.problem = (self.looked, self.problem), self.looked or looked, problem
+        if before != (self.looked, problem):
             for listener in self.turned:
                 listener()
 

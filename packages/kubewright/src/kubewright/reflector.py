@@ -56,6 +56,8 @@ class Reflector(Generic[T]):
         self.synced = asyncio.Event()
         self.alive_at = self.began_at = clock()
         self.problem = ""
+        self.turned: list[Callable[[], object]] = []
+        """Called when `problem` has changed."""
         self.revision = ""
         self.pause = FIRST_PAUSE_SECONDS
 
@@ -137,7 +139,13 @@ class Reflector(Generic[T]):
         self.alive_at = self.clock()
         if self.problem:
             self.log.info("the watch works again")
-            self.problem = ""
+            self.turn("")
+
+    def turn(self, problem: str) -> None:
+        """Something else is wrong from now on, or nothing any more."""
+        self.problem = problem
+        for listener in self.turned:
+            listener()
 
     @property
     def age_seconds(self) -> float:
@@ -167,7 +175,7 @@ class Reflector(Generic[T]):
         words = self.words_for(error)
         if words != self.problem:
             self.log.error(words, error=None if isinstance(error, ApiError) else error)
-        self.problem = words
+            self.turn(words)
         asked = error.retry_after if isinstance(error, ApiError) else None
         await self.breathe(asked or 0.0)
 

@@ -46,5 +46,6 @@ def check(cluster: Cluster) -> None:
 def test_500_generated_clusters_are_answered_as_brute_force_does_and_every_refusal_occurs() -> None:
     SEEN.clear()
     check()
-    assert {reason.value for reason in Refusal} <= set(SEEN)
+    # FactsUnreadable is a fault of ours: no cluster leads to it.
+    assert {reason.value for reason in Refusal} - {"FactsUnreadable"} <= set(SEEN)
     assert SEEN["chosen"] > 50

@@ -108,7 +108,8 @@ async def test_410_lists_again_and_finds_what_was_deleted_meanwhile() -> None:
 async def test_an_outage_backs_off_to_a_bound_and_ends_without_loss() -> None:
     async with reflecting("a") as rig:
         await eventually(rig.watches)
-        before = len(rig.api.requests)
+        before, told = len(rig.api.requests), list[bool]()
+        rig.reflector.turned.append(lambda: told.append(bool(rig.reflector.problem)))
         rig.api.fail_next("GET", "widgets", Unreachable("down"), times=12)
         rig.api.end_watches()
         rig.add("b")
@@ -120,6 +121,7 @@ async def test_an_outage_backs_off_to_a_bound_and_ends_without_loss() -> None:
         assert len(rig.api.requests) - before == 13
         assert 40 < took < 12 * LONGEST_PAUSE_SECONDS * 1.2
         assert rig.reflector.problem == ""
+        assert told == [True, False]
 
 
 @pytest.mark.parametrize(

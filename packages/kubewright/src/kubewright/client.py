@@ -19,7 +19,7 @@ from .errors import KindMissing, NotFound, TooMuch, Undecodable
 from .kind import Kind, Object, plain
 from .meta import Key
 from .overlay import overlay
-from .transport import Request, Sender
+from .transport import Request, Sender, nothing
 
 T = TypeVar("T", bound=Object)
 PatchKind = Literal["merge", "json", "apply"]
@@ -131,16 +131,27 @@ class Client:
             rest = page.rest
 
     async def watch(
-        self, kind: type[T], revision: str, namespace: str = "", *, timeout_seconds: int = 300, labels: str = "", fields: str = ""
+        self,
+        kind: type[T],
+        revision: str,
+        namespace: str = "",
+        *,
+        timeout_seconds: int = 300,
+        labels: str = "",
+        fields: str = "",
+        opened: Callable[[], None] = nothing,
     ) -> AsyncIterator[Change[T]]:
-        """Changes since the revision, until the server ends the watch; silence, 410 and every error line raise."""
+        """Changes since the revision, until the server ends the watch; silence, 410 and every error line raise.
+
+        `opened` is called when the server has taken the watch, which may be a minute before the first line.
+        """
         query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": revision, "timeoutSeconds": str(timeout_seconds)}
         query |= {"labelSelector": labels, "fieldSelector": fields}
         # The server ends a watch after timeoutSeconds; one that goes on past that and a bookmark's time is not to be trusted.
         request = replace(
             request_for("GET", kind.definition, Key(namespace, ""), query=query), timeout_seconds=timeout_seconds + SILENCE_SECONDS
         )
-        async for line in self.sender.lines(request, silence_seconds=SILENCE_SECONDS):
+        async for line in self.sender.lines(request, silence_seconds=SILENCE_SECONDS, opened=opened):
             yield change_of(kind, line, request.doing)
 
     async def create(self, obj: T) -> T:

@@ -106,7 +106,7 @@ class Reflector(Generic[T]):
         """Follow the changes since the last revision until the server ends the watch."""
         self.began_at = self.clock()
         limit = random.randint(SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS)
-        async for change in self.client.watch(self.kind, self.revision, self.namespace, timeout_seconds=limit):
+        async for change in self.client.watch(self.kind, self.revision, self.namespace, timeout_seconds=limit, opened=self.lives):
             revision = self.checked(change)
             self.lives()
             self.pause = FIRST_PAUSE_SECONDS

@@ -48,6 +48,10 @@ class Request:
     timeout_seconds: float = 30.0
 
 
+def nothing() -> None:
+    """What nobody waits for."""
+
+
 class Sender(Protocol):
     """What a client needs of a transport."""
 
@@ -55,8 +59,8 @@ class Sender(Protocol):
         """The body of a successful answer; anything else raises."""
         ...
 
-    def lines(self, request: Request, *, silence_seconds: float) -> AsyncIterator[bytes]:
-        """The lines of a streamed answer, as they come."""
+    def lines(self, request: Request, *, silence_seconds: float, opened: Callable[[], None] = nothing) -> AsyncIterator[bytes]:
+        """The lines of a streamed answer, as they come; `opened` is called when the server has taken the request."""
         ...
 
 
@@ -159,7 +163,7 @@ class Transport:
             raise self.refused(response, body, request)
         return body
 
-    async def lines(self, request: Request, *, silence_seconds: float) -> AsyncIterator[bytes]:
+    async def lines(self, request: Request, *, silence_seconds: float, opened: Callable[[], None] = nothing) -> AsyncIterator[bytes]:
         """The lines of a streamed answer. Silence, or going on past the request's own time, is TimedOut; a line over the bound TooMuch."""
         identity = await self.credentials.headers()
         limit = limits(request.timeout_seconds, silence_seconds)
@@ -173,6 +177,7 @@ class Transport:
             try:
                 if response.status >= 300:
                     raise self.refused(response, await bounded_body(response, request), request)
+                opened()
                 async for chunk in response.content.iter_any():
                     parts.append(chunk)
                     size += len(chunk)

@@ -20,7 +20,7 @@ from ..diff import merge
 from ..errors import AlreadyExists, Conflict, Gone, NotFound
 from ..kind import Object
 from ..meta import now
-from ..transport import Request
+from ..transport import Request, nothing
 
 Json = dict[str, Any]
 Fault = Callable[[Request], Exception | None]
@@ -150,7 +150,7 @@ class FakeApi:
                 queue.put_nowait(event)
         return obj
 
-    async def lines(self, request: Request, *, silence_seconds: float) -> AsyncIterator[bytes]:
+    async def lines(self, request: Request, *, silence_seconds: float, opened: Callable[[], None] = nothing) -> AsyncIterator[bytes]:
         """A watch from the given revision on."""
         self.requests.append(request)
         for fault in self.faults:
@@ -165,6 +165,7 @@ class FakeApi:
                 queue.put_nowait(event)
         watcher = (request.path, queue)
         self.watchers.append(watcher)
+        opened()
         try:
             while (told := await queue.get()) is not None:
                 yield msgspec.json.encode(told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from datetime import datetime
 from pathlib import Path
 
@@ -44,7 +45,7 @@ async def test_the_samples_and_everything_that_moves_an_answer(
     hosts = [each["name"] for each in await gpu_vcenter.entities() if each["type"] == "HostSystem"]
     other = next(host for host in hosts if host != first["suitableHostName"])
     await gpu_vcenter.move("worker-1", other)
-    await eventually(lambda: on_host(cluster, other), within=1)
+    await eventually(lambda: on_host(cluster, other), within=20)
     await gpu_vcenter.maintenance(other)
     assert (await cluster.follows("plain", "worker-2"))["suitableHostName"] != other
     await gpu_vcenter.maintenance(other, on=False)
@@ -56,7 +57,9 @@ async def test_the_samples_and_everything_that_moves_an_answer(
     assert (await cluster.follows("plain", "worker-2"))["refused"]["TooLittleTime"] == 1
     await gpu_vcenter.give_gpu("worker-2")
     assert (await cluster.answers("plain", NONE))["refused"] == {"TooLittleTime": 1, "GPUPresent": 3}
-    assert "events" in cluster.plane.kubectl("describe", "gpu", "plain", "-n", cluster.namespace).lower()
+    assert "NodeChosen" in cluster.plane.kubectl("describe", "gpu", "plain", "-n", cluster.namespace).partition("Events:")[2]
+    assert statistics.median(cluster.took) < 1.0, "an answer follows within a second"
+    print(f"{len(cluster.took)} answers followed, the slowest after {max(cluster.took):.2f} s")
 
 
 async def on_host(cluster: Cluster, host: str) -> bool:

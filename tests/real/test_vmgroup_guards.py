@@ -217,3 +217,36 @@ async def test_user_data_comes_from_a_secret_that_may_come_later(
         assert options["guestinfo.userdata"] == "I2Nsb3VkLWNvbmZpZyBjYW5hcnktNzc="
         assert options["guestinfo.userdata.encoding"] == "base64"
         assert "canary-77" not in (tmp_path / "m/manager.log").read_text()
+
+
+async def test_a_linked_clone_needs_a_snapshot_and_waits_for_one(
+    installed: ControlPlane, vcenter: VCenter, namespace: str, tmp_path: Path
+) -> None:
+    async with watched(installed, vcenter, namespace, tmp_path / "m") as (_, reaper):
+        groups = Groups(installed, namespace)
+        await groups.create("web", replicas=1, linkedClone=True)
+        told = await groups.becomes("web", "ERROR")
+        assert "a linked clone needs a snapshot of the template" in told["lastMessage"]
+        assert "CloneVM_Task" not in changes(reaper)
+        template = next(each for each in await vcenter.entities() if each["name"] == "vm-operator-template")
+        await Hands(vcenter).do(lambda vm: vm.CreateSnapshot_Task("base", "", False, False), template["ref"])
+        await groups.becomes("web", "RUNNING")
+
+
+async def test_placement_power_and_pause(installed: ControlPlane, vcenter: VCenter, namespace: str, tmp_path: Path) -> None:
+    async with watched(installed, vcenter, namespace, tmp_path / "m") as (_, reaper):
+        groups = Groups(installed, namespace)
+        place = {"datacenter": "DC0", "cluster": "DC0_C0", "datastore": "LocalDS_0", "folder": "/DC0/vm/vm-operator"}
+        uid = (await groups.create("web", replicas=1, placement=place, powerState="poweredOff"))["metadata"]["uid"]
+        await groups.becomes("web", "RUNNING")
+        (vm,) = await vms_of(vcenter, uid)
+        assert (vm.power, vm.folder) == ("poweredOff", folder_of(namespace, "web"))
+        before = changes(reaper)
+        await groups.change("web", paused=True, replicas=3)
+        assert "unset spec.paused to go on" in (await groups.becomes("web", "PENDING"))["lastMessage"]
+        assert changes(reaper) == before
+        await groups.change("web", paused=False, powerState="poweredOn")
+        await groups.becomes("web", "RUNNING")
+        assert {each.power for each in await vms_of(vcenter, uid)} == {"poweredOn"}
+        await groups.create("lost", replicas=1, placement={"cluster": "nowhere"})
+        assert 'no cluster named "nowhere"' in (await groups.becomes("lost", "ERROR"))["lastMessage"]

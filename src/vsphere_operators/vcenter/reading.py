@@ -116,6 +116,10 @@ class Reading(Generic[Found]):
             for listener in self.listeners:
                 listener(ref)
 
+    async def refresh(self, refs: list[str]) -> None:
+        """Read these now: what was pushed a moment ago may not have been read yet."""
+        self.learn(await self.read(refs))
+
     async def read(self, refs: list[str]) -> list[ObjectUpdate]:
         """One call for some VMs."""
         return await retrieved(self.soap, self.session, "VirtualMachine", refs, self.paths)

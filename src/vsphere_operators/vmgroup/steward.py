@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -107,6 +108,12 @@ class Steward:
         memory.check(case.records)
         scene = self.look(case, sight)
         made = plan(scene.wish, scene.seen, self.namer(case))
+        if chosen := leaving_now(scene.seen, made):
+            # Who is chosen to go is not taken back, so it is chosen by what is true now: a volume may just have been attached.
+            with suppress(VCenterError):
+                await self.vcenter.belongings.refresh(chosen)
+            scene = self.look(case, sight)
+            made = plan(scene.wish, scene.seen, self.namer(case))
         for line in made.lines:
             means.say(line)
         if made.write_ahead:
@@ -275,6 +282,13 @@ class Steward:
         return Report(
             plan=made, reason=reason, folder=scene.folder, machines=scene.machines, again_seconds=again_seconds, finished=finished
         )
+
+
+def leaving_now(seen: Seen, made: Plan) -> list[str]:
+    """References of the VMs that a plan newly lets go."""
+    before = {each.name for each in seen.records if each.leaving}
+    going = {each.name for each in made.records if each.leaving} - before
+    return [vm.ref for vm in seen.vms if vm.name in going]
 
 
 def owner_of(group: Group) -> str:

@@ -85,6 +85,8 @@ def test_of_two_groups_of_one_folder_the_second_is_told_of_the_first() -> None:
 def test_of_the_same_second_exactly_one_owns() -> None:
     twin = replace(SECOND, created=FIRST.created)
     assert [rival(each, (), (FIRST, twin)) for each in (FIRST, twin)] == [None, GROUP]
+    began = replace(twin, holds=True)
+    assert [rival(each, (), (FIRST, began)) for each in (FIRST, began)] == [OTHER, None], "who has begun goes first"
 
 
 def test_vms_inside_prove_more_than_age() -> None:

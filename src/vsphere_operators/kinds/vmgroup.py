@@ -171,17 +171,12 @@ def condition(group: VmGroup, type: str, holds: bool, reason: str) -> Condition:
 def depends_on(group: VmGroup) -> Iterable[str]:
     """What wakes a group; see groups.py."""
     status, spec = group.status, group.spec
-    parent = spec.asked["folder"] or "vm-operator"
-    yield from (f"uid:{group.metadata.uid}", f"owner:{group.key}", f"template:{last(spec.template)}", f"folder:{last(parent)}")
+    template, parent = (each.rpartition("/")[2] for each in (spec.template, spec.asked["folder"] or "vm-operator"))
+    yield from (f"uid:{group.metadata.uid}", f"owner:{group.key}", f"template:{template}", f"folder:{parent}")
     # Its own folder, and where it was refused that one, what happens in it.
     yield f"folder:{status.folder.ref}" if status.folder is not None else f"folder:{folder_name_of(group)}"
     # Whose clone may be any of those that run, waits for each of them.
     yield from {f"source:{each.template}" for each in status.replicas if each.template and each.state == "Planned"}
-
-
-def last(path: str) -> str:
-    """The last part of a path."""
-    return path.rpartition("/")[2]
 
 
 def folder_name_of(group: VmGroup) -> str:
@@ -356,7 +351,8 @@ class VmGroupController(Controller[VmGroup]):
         """Which folder a group has or would make: by vCenter and reference of what it is in, since a folder can be named in many ways."""
         meta = group.metadata
         owner = Group(cluster=cluster, namespace=meta.namespace, name=meta.name, uid=meta.uid)
-        return Claim(group=owner, folder=f"{self.parent_of(group)}/{folder_name_of(group)}", created=created_at(group))
+        where, holds = f"{self.parent_of(group)}/{folder_name_of(group)}", bool(group.status.replicas)
+        return Claim(group=owner, folder=where, created=created_at(group), holds=holds)
 
     def parent_of(self, group: VmGroup) -> str:
         """The vCenter and the folder that a group's folder is in; "" of what cannot be told."""

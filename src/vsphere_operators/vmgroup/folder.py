@@ -16,7 +16,9 @@ class Claim(Struct, frozen=True, kw_only=True):
     folder: str
     """Parent and name, the same text for the same folder."""
     created: str
-    """creationTimestamp."""
+    """creationTimestamp, in whole seconds: two may have the same."""
+    holds: bool = False
+    """Whether it has begun to use it."""
 
 
 def rival(claim: Claim, owners_inside: Collection[Group], claims: Collection[Claim]) -> Group | None:
@@ -33,9 +35,9 @@ def rival(claim: Claim, owners_inside: Collection[Group], claims: Collection[Cla
     return older[0].group if older else None
 
 
-def order(claim: Claim) -> tuple[str, str]:
-    """The first comes first."""
-    return claim.created, claim.group.uid
+def order(claim: Claim) -> tuple[bool, str, str]:
+    """Who has begun comes first, then who was made first."""
+    return not claim.holds, claim.created, claim.group.uid
 
 
 def refusal(folder_path: str, owner: Group, *, lives: bool = True) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from aiohttp import web
@@ -84,7 +84,7 @@ class Endpoint:
         self.port = int(bound.getsockname()[1])
         self.log.info("serving webhooks", address=self.address, port=self.port, paths=sorted(self.answering))
 
-    def connected(self) -> RequestHandler:
+    def connected(self) -> asyncio.Protocol:
         """A connection, which has to send the head of a request soon; aiohttp by itself would wait for ever."""
         assert self.runner is not None
         assert self.runner.server is not None
@@ -92,7 +92,12 @@ class Endpoint:
         if len(self.silent) >= MOST_SILENT:
             self.make_room()
         self.silent[handler] = asyncio.get_running_loop().call_later(HEAD_SECONDS, self.hang_up, handler)
-        return handler
+        return Line(handler, self.ended)
+
+    def ended(self, handler: RequestHandler) -> None:
+        """A connection has ended, or has begun to talk: it is not silent any more."""
+        if (timer := self.silent.pop(handler, None)) is not None:
+            timer.cancel()
 
     def make_room(self) -> None:
         """End the oldest connection that says nothing; one without a transport is still shaking hands, which has its own limit."""
@@ -102,13 +107,12 @@ class Endpoint:
 
     def hang_up(self, handler: RequestHandler) -> None:
         """End a connection that says nothing."""
-        self.silent.pop(handler).cancel()
+        self.ended(handler)
         handler.force_close()
 
     async def handle(self, request: web.Request) -> web.Response:
         """One review, counted, answered or refused in words."""
-        if (timer := self.silent.pop(request.protocol, None)) is not None:
-            timer.cancel()
+        self.ended(request.protocol)
         path, began_at = request.path, time.perf_counter()
         code = 500
         self.metrics.began(path)
@@ -192,3 +196,35 @@ async def chunks(request: web.Request, most_bytes: int) -> AsyncIterator[bytes]:
             yield chunk
     if size > most_bytes:
         raise Refusal(413, f"a review here has at most {most_bytes} bytes")
+
+
+class Line(asyncio.Protocol):
+    """One connection: aiohttp's own handler, and a word to us when it ends."""
+
+    def __init__(self, handler: RequestHandler, ended: Callable[[RequestHandler], None]) -> None:
+        self.handler, self.ended = handler, ended
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The handshake is over."""
+        self.handler.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came."""
+        self.handler.data_received(data)
+
+    def eof_received(self) -> None:
+        """The other side has said all."""
+        self.handler.eof_received()
+
+    def pause_writing(self) -> None:
+        """The other side reads too slowly."""
+        self.handler.pause_writing()
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        self.handler.resume_writing()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """It is over."""
+        self.ended(self.handler)
+        self.handler.connection_lost(exc)

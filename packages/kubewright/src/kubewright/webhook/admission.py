@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Literal, Protocol
@@ -114,7 +115,7 @@ def path_of(verb: str, kind: Kind) -> str:
     return f"/{verb}-{kind.group.replace('.', '-')}-{kind.version}-{kind.name.lower()}"
 
 
-class Admitting:
+class Admitting(ABC):
     """What defaulting and validating have in common: the envelope, the time limit, and what becomes of a refusal or a failure."""
 
     verb = ""
@@ -161,9 +162,9 @@ class Admitting:
         """Whether the webhook wants to hear of this; what it did not ask for is allowed, however the configuration reads."""
         return request.subResource == "" or (request.subResource == "status" and self.webhook.and_status)
 
+    @abstractmethod
     async def respond(self, request: AdmissionRequest, admission: Admission) -> Json:
         """What the answer says besides yes."""
-        raise NotImplementedError
 
     def sent(self, request: AdmissionRequest) -> Object | None:
         """The object that is to be stored; None where it is on its way out and the webhook does not care, whatever it looks like."""

@@ -107,8 +107,8 @@ async def test_a_wait_that_hangs_is_noticed(vcenter: VCenter, infos: Infos, cred
     async with managing(log, service_account, credentials, vcenter.certificate):
         await infos.status("HostInfo", "host")
         await vcenter.outage("hang")
-        # The wait that is open is answered within 15 s; the next one hangs, and is given up after 45.
-        await infos.status("HostInfo", "host", "VCenterUnreachable", within=65)
+        # The wait that is open is answered within 15 s; the next one hangs, and is given up after 40.
+        await infos.status("HostInfo", "host", "VCenterUnreachable", within=60)
         await vcenter.outage("")
         await infos.status("HostInfo", "host", within=60)
 

@@ -30,8 +30,8 @@ class Limits:
 
     wait_seconds: int = 15
     """How long the server waits for a change before it says that there was none."""
-    answer_seconds: float = 45.0
-    """When an answer has been so long in coming, something hangs: noticed within a minute."""
+    answer_seconds: float = 40.0
+    """When an answer has been so long in coming, something hangs. With the wait before it, which may be answered still: within a minute."""
     objects: int = 100
     """In one answer: some milliseconds of work, then the loop serves others."""
     close_seconds: float = 3.0

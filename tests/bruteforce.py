@@ -105,8 +105,10 @@ def judged(cluster: Cluster, node: NodeCase, vm: VMCase | None, why: str) -> tup
         return "Unschedulable", None
     if vm is None:
         return why, None
-    if cluster.vcenters[vm.vcenter] != "well" or vm.devices == "unread":
+    if cluster.vcenters[vm.vcenter] != "well":
         return "VCenterUnreachable", None
+    if vm.devices == "unread":
+        return "DevicesUnread", None
     host = next((each for each in cluster.hosts if (each.vcenter, each.ref) == (vm.vcenter, vm.host)), None)
     there = host is not None and host.connection == "connected"
     if vm.connection != "connected":

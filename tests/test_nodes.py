@@ -226,3 +226,13 @@ async def test_a_line_is_matched_once_for_a_node_and_its_host_and_no_timer_is_lo
         assert nodes.ranking.facts["node-1"].maintenance is not None
         await stage.client.delete(Node, Key("", "node-1"))
         await eventually(lambda: not nodes.calendar.found)
+
+
+async def test_a_line_that_is_over_costs_nobody_a_look() -> None:
+    stage = NodeStage()
+    stage.load()
+    async with choosing(stage) as controller:
+        over = "host=esxi-* start=2001-01-01T00:00:00Z length=4h"
+        controller.nodes.plan(entries_of({"w": f"{over}\n{over} repeats=weekly\nnode=node-1 start=2001-01-01T00:00:00Z length=4h"})[0])
+        assert [entry.repeats for entry, _ in controller.nodes.calendar.globs] == ["weekly"]
+        assert controller.nodes.calendar.named == {}

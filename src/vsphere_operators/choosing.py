@@ -22,6 +22,7 @@ class Refusal(StrEnum):
     NOT_READY = "NotReady"
     UNSCHEDULABLE = "Unschedulable"
     VCENTER_UNREACHABLE = "VCenterUnreachable"
+    DEVICES_UNREAD = "DevicesUnread"
     VM_NOT_FOUND = "VMNotFound"
     VM_AMBIGUOUS = "VMAmbiguous"
     VM_UNAVAILABLE = "VMUnavailable"

@@ -107,8 +107,9 @@ class Nodes:
         self.rebuild(list(self.on_host.of(place_of(vcenter, ref))))
 
     def plan(self, entries: Iterable[Entry]) -> None:
-        """The calendar has these entries from now on."""
-        self.calendar = Calendar(entries)
+        """The calendar has these entries from now on; those that are over, which people leave standing, cost nobody a look."""
+        now = self.clock()
+        self.calendar = Calendar(entry for entry in entries if entry.next(now) is not None)
         self.rebuild_all()
 
     def rebuild_all(self) -> None:
@@ -190,11 +191,11 @@ class Nodes:
         # A vCenter that is away keeps nobody waiting: its Nodes are refused, and others may be chosen.
         if unread and not away:
             self.pending[name] = since
-        unheard, host = unread or away, vcenter.inventory.hosts.get(vm.host)
+        host = vcenter.inventory.hosts.get(vm.host)
         return Surroundings(
             vcenter=vcenter.name,
             machine=vm,
-            obstacle=Refusal.VCENTER_UNREACHABLE if unheard else None,
+            obstacle=Refusal.VCENTER_UNREACHABLE if away else Refusal.DEVICES_UNREAD if unread else None,
             matched_by=found.by,
             host=host,
             devices=devices or (),

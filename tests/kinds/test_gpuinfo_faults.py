@@ -56,7 +56,7 @@ async def test_a_vm_whose_devices_are_never_read_keeps_only_its_own_node_out() -
         stage.node(9)
         await stage.patch_node(1, {"spec": {"unschedulable": True}})
         status = await chosen(stage, "plain", "node-2")
-        assert status.refused == {"Unschedulable": 1, "VCenterUnreachable": 1, "GPUPresent": 1}
+        assert status.refused == {"Unschedulable": 1, "DevicesUnread": 1, "GPUPresent": 1}
         stage.create(GPUInfo, "late", desAccTime=1, gpuRequired=False)
         await asyncio.sleep(5)
         assert (await stage.get(GPUInfo, "late")).status.suitableNodeName is None

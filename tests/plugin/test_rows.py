@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from kubewright import Condition, ObjectMeta
 from kubewright.builtin import Node, NodeSpec, NodeStatus, StatusCondition
-from vsphere_operators.choosing import Load, NodeFacts, Rules
+from vsphere_operators.choosing import Load, NodeFacts, Refusal, Rules
 from vsphere_operators.kinds.fcdinfo import FCDInfo, FCDInfoSpec, FCDInfoStatus
 from vsphere_operators.kinds.gpuinfo import Candidate, GPUInfo, GPUInfoSpec, GPUInfoStatus
 from vsphere_operators.kinds.hostinfo import HostInfo, HostInfoSpec, HostInfoStatus
@@ -16,7 +16,7 @@ from vsphere_operators.maintenance import without_end
 from vsphere_operators.plugin import top, tree
 from vsphere_operators.plugin.group import description
 from vsphere_operators.plugin.rows import HostRow, Objects, VmRow, rows_of
-from vsphere_operators.plugin.why import answer_of, lines
+from vsphere_operators.plugin.why import MEANINGS, answer_of, lines, meaning_of
 from vsphere_operators.vmgroup.shape import ReplicaStatus, VmGroupSpec, VmGroupStatus
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
@@ -130,3 +130,9 @@ def test_why_with_facts_names_everybody() -> None:
     assert [(each.node, each.result) for each in answer.verdicts] == [("vm-2", "chosen"), ("vm-3", "GPUMissing"), ("vm-4", "TooLittleTime")]
     assert answer.verdicts[2].why == "its next maintenance comes too soon: in 5 h, and 100 h are wanted, says Node annotation"
     assert answer.uncounted == {}
+
+
+def test_every_reason_of_a_refusal_has_words_and_one_of_a_newer_manager_does_no_harm() -> None:
+    assert set(MEANINGS) == set(Refusal)
+    assert meaning_of("PoweredOff") == ", its VM does not run"
+    assert meaning_of("OnFire") == ""

@@ -18,16 +18,19 @@ from ..facts import is_ready, is_schedulable
 from ..kinds.gpuinfo import Candidate, GPUInfo, question_of
 from .table import Cell, Table, drawn, field, short_host
 
-MEANINGS: Mapping[Refusal, str] = {
+MEANINGS: Mapping[str, str] = {
     Refusal.NOT_READY: "its kubelet does not say that it is ready",
     Refusal.UNSCHEDULABLE: "it is cordoned, of the control plane, or tainted by Kubernetes",
     Refusal.VCENTER_UNREACHABLE: "its vCenter cannot be asked",
+    Refusal.DEVICES_UNREAD: "vCenter has not told yet which devices its VM has",
     Refusal.VM_NOT_FOUND: "no VM has its uuid or its name",
     Refusal.VM_AMBIGUOUS: "several VMs have its uuid or its name",
     Refusal.VM_UNAVAILABLE: "vCenter has lost its VM",
     Refusal.POWERED_OFF: "its VM does not run",
     Refusal.HOST_DISCONNECTED: "vCenter does not hear from its host",
     Refusal.HOST_IN_MAINTENANCE: "its host is in maintenance mode",
+    Refusal.DEVICES_HIDDEN: "vCenter does not show the devices of its VM to the manager's account",
+    Refusal.FACTS_UNREADABLE: "its facts cannot be understood; the manager's log has more",
     Refusal.TOO_LITTLE_TIME: "its next maintenance comes too soon",
     Refusal.GPU_MISSING: "it has no GPU",
     Refusal.GPU_PRESENT: "it has a GPU, and none is wanted",
@@ -102,6 +105,11 @@ def explained(refusal: Refusal, facts: NodeFacts | None, info: GPUInfo, rules: R
     return f"{words}: in {rules.hours(facts, now)} h, and {info.spec.desAccTime} h are wanted{source}"
 
 
+def meaning_of(reason: str) -> str:
+    """A reason as a status has it, in words; "" for one that only a newer manager knows."""
+    return f", {MEANINGS[reason]}" if reason in MEANINGS else ""
+
+
 def lines(answer: Answer, *, width: int, colour: bool) -> Iterator[str]:
     """For people."""
     yield field("Asked for", answer.question, width=width)
@@ -115,7 +123,7 @@ def lines(answer: Answer, *, width: int, colour: bool) -> Iterator[str]:
     )
     yield drawn(Table(columns=("NODE", "RESULT", "WHY"), rows=rows), width=width, colour=colour)
     for reason, count in answer.uncounted.items():
-        yield f"{count} more refused: {reason}, {MEANINGS.get(Refusal(reason), '')}. Which ones, --vcenter tells."
+        yield f"{count} more refused: {reason}{meaning_of(reason)}. Which ones, --vcenter tells."
     if answer.candidates:
         yield ""
         yield drawn(candidates(answer.candidates), width=width, colour=colour)

@@ -4,7 +4,8 @@
     make crash-sweep ARGS="--jobs 3 --only CloneVM_Task,Destroy_Task --mode sent"
 
 One life without a death lists the calls. A point that a later life does not come to is tried again and then told: it proves nothing. The
-exit code is 0 when every life ended as it should.
+exit code is 0 when every life ended as it should and every point was reached, but for the last status writes: how many of them a life has
+depends on how many changes fall into one.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from .stage import CLONE_SECONDS, Result, lived, simulated
 ROOT = Path(__file__).parents[2]
 BINARIES = ROOT / ".testenv" / "bin"
 TRIES = 3
+OF_ANY_NUMBER = "PATCH vmgroups/status"
 
 
 def points_of(calls: Sequence[Call], only: Sequence[str], modes: Sequence[str]) -> list[Point]:
@@ -87,7 +89,8 @@ class Sweep:
         print(f"{len(self.results)} lives, {len(reached)} points reached, {len(unreached)} not reached, {len(failed)} lives failed")
         for point in sorted(map(str, unreached)):
             print(f"not reached: {point}")
-        return not failed and bool(self.results)
+        missed = [point for point in unreached if point is not None and point.sort != OF_ANY_NUMBER]
+        return bool(reached) and not failed and not missed
 
 
 def install(plane: ControlPlane) -> None:

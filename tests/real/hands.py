@@ -49,6 +49,10 @@ class Hands:
         """Move a VM into the folder above its own."""
         await self.do(lambda vm: vm.parent.parent.MoveIntoFolder_Task([vm]), ref)
 
+    async def move_into(self, ref: str, folder: str) -> None:
+        """Move a VM into a folder."""
+        await self.do(lambda vm: vim.Folder(folder, vm._stub).MoveIntoFolder_Task([vm]), ref)
+
     async def migrate(self, ref: str, host: str) -> None:
         """Move a running VM to another host."""
         await self.do(lambda vm: vm.RelocateVM_Task(vim.vm.RelocateSpec(host=vim.HostSystem(host, vm._stub))), ref)

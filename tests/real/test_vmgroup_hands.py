@@ -13,7 +13,7 @@ from kubewright.testing.controlplane import ControlPlane
 from simulator import VCenter
 
 from .crashing import Reaper
-from .groups import Groups, folder_of, is_running, vms_of
+from .groups import PARENT, Groups, folder_of, is_running, vms_of
 from .hands import Hands
 from .snapshot import Machine, snapshot
 from .stage import simulated, watched
@@ -158,6 +158,18 @@ async def test_the_folder_is_made_again_with_what_was_in_it(scene: Scene) -> Non
     now = await scene.until(lambda vms: len(vms) == 2)
     assert [each.name for each in now] == [each.name for each in before]
     assert {each.folder for each in now} == {scene.folder}
+
+
+async def test_a_folder_that_is_renamed_is_known_and_goes_with_its_group(scene: Scene) -> None:
+    await scene.begin(1)
+    await scene.vcenter.rename(scene.folder, "my-own-folder")
+    await scene.groups.change(NAME, replicas=2)
+    now = await scene.until(lambda vms: len(vms) == 2)
+    assert {each.folder for each in now} == {f"{PARENT}/my-own-folder"}
+    await scene.groups.delete(NAME)
+    await scene.groups.gone(NAME)
+    assert scene.sent().count("CreateFolder") == 1
+    assert f"{PARENT}/my-own-folder" not in {each["path"] for each in await scene.vcenter.entities()}
 
 
 async def test_one_whose_mark_is_taken_away_is_nobodys_and_replaced(scene: Scene) -> None:

@@ -14,7 +14,10 @@ from kubewright.testing.controlplane import ControlPlane
 from simulator import VCenter
 
 from .crashing import Reaper
-from .groups import Groups, folder_of
+from .groups import PARENT, TEMPLATE, Groups, folder_of
+from .hands import Hands
+from .life import OTHER_TEMPLATE
+from .managing import ready_of
 from .snapshot import snapshot
 from .stage import simulated, watched
 
@@ -121,6 +124,27 @@ async def test_names_that_are_too_long_for_vcenter_are_cut_and_stay_apart(scene:
         await scene.groups.delete(name)
         await scene.groups.gone(name)
     assert (await snapshot(scene.vcenter)).marked == ()
+
+
+async def test_what_is_missing_or_there_twice_is_named_and_its_end_is_noticed(scene: Scene) -> None:
+    hands = Hands(scene.vcenter)
+    entities = {each["path"]: each["ref"] for each in await scene.vcenter.entities()}
+    folder, other = entities[PARENT], entities[f"/DC0/vm/{OTHER_TEMPLATE}"]
+    await scene.vcenter.rename(folder, "elsewhere")
+    await scene.groups.create("web", replicas=1)
+    status = await scene.groups.becomes("web", "ERROR", where=lambda status: PARENT in status["lastMessage"])
+    assert "create it" in status["lastMessage"]
+    assert ready_of({"status": status})["reason"] == "FolderNotFound"
+    # Two templates of one name, in two folders: both paths are told, and either may be named.
+    await hands.move_into(other, folder)
+    await hands.rename(other, TEMPLATE)
+    await scene.vcenter.rename(folder, "vm-operator")
+    status = await scene.groups.becomes("web", "ERROR", where=lambda status: TEMPLATE in status["lastMessage"])
+    assert f"/DC0/vm/{TEMPLATE}, {PARENT}/{TEMPLATE}" in status["lastMessage"]
+    assert ready_of({"status": status})["reason"] == "TemplateAmbiguous"
+    assert (await snapshot(scene.vcenter)).marked == ()
+    await hands.rename(other, OTHER_TEMPLATE)
+    await scene.groups.becomes("web", "RUNNING")
 
 
 async def test_two_groups_that_share_a_folder_name_are_told_apart(

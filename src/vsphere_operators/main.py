@@ -16,6 +16,11 @@ from .kinds.vminfo import VMInfoController
 from .placing import placing
 from .settings import Settings
 
+SEE_ALSO = """\
+If something does not work, `manager doctor` looks why, with the same flags: cluster, CRDs, rights, vCenter, certificates, login, privileges.
+Each problem comes with the command that mends it. `manager doctor -help` has more.
+"""
+
 
 def build(manager: Manager, settings: Settings) -> None:
     """Every kind that this manager serves: one line each."""
@@ -35,7 +40,7 @@ def main() -> int:
         from .doctor.command import run
 
         return run(sys.argv[2:], os.environ, build)
-    return command.run(Settings, build, name="vsphere-operators")
+    return command.run(Settings, build, name="vsphere-operators", see_also=SEE_ALSO)
 
 
 if __name__ == "__main__":

@@ -100,10 +100,11 @@ def run(
     *,
     name: str,
     program: str = "manager",
+    see_also: str = "",
     argv: Sequence[str] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> int:
-    """Run a manager until a signal. `name` is the operator's, in events and the lease; `program` is what people type.
+    """Run a manager until a signal. `name` is the operator's, in events and the lease; `program` is what people type; `see_also` ends its help.
 
     The exit code says how it went: 0 a signal, 1 it could not go on, 2 a wrong flag.
     """
@@ -112,7 +113,7 @@ def run(
         settings = parse(flags, sys.argv[1:] if argv is None else argv, environ, program=program)
         configure(settings.logs)
     except HelpWanted as wanted:
-        print(wanted.usage)
+        print("\n".join(filter(None, [wanted.usage, see_also])))
         return 0
     except FlagError as error:
         print(f"{program}: {error}\nRun `{program} -help` for the flags.", file=sys.stderr)

@@ -17,7 +17,7 @@ from .placing import placing
 from .settings import Settings
 
 SEE_ALSO = """\
-If something does not work, `manager doctor` looks why, with the same flags: cluster, CRDs, rights, vCenter, certificates, login, privileges.
+If something does not work, `manager doctor` looks why, by the same flags: cluster, CRDs, rights, vCenter, certificates, login, privileges.
 Each problem comes with the command that mends it. `manager doctor -help` has more.
 """
 

@@ -104,7 +104,7 @@ def run(
     argv: Sequence[str] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> int:
-    """Run a manager until a signal. `name` is the operator's, in events and the lease; `program` is what people type; `see_also` ends its help.
+    """Run a manager until a signal. `name` is the operator's, in events and lease; `program` what people type; `see_also` ends its help.
 
     The exit code says how it went: 0 a signal, 1 it could not go on, 2 a wrong flag.
     """

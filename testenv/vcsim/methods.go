@@ -27,7 +27,7 @@ func reads(method string) bool {
 		return true
 	}
 	for _, prefix := range readingPrefixes {
-		if strings.HasPrefix(method, prefix) {
+		if strings.HasPrefix(strings.TrimPrefix(method, "Vslm"), prefix) {
 			return true
 		}
 	}

@@ -1,0 +1,113 @@
+"""Whose VM is which, from the inventory and from what was read: no vCenter, no network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import uuid4
+
+from vsphere_operators.vcenter.hands import Belongings
+from vsphere_operators.vcenter.inventory import Inventory
+from vsphere_operators.vcenter.updates import ObjectUpdate
+from vsphere_operators.vmgroup.marks import Group, Mark, instance_uuid_of, options_of
+from vsphere_operators.vmgroup.owners import Owners
+
+from .ground import enter, inventory
+
+GROUP = Group(cluster="c1", namespace="a", name="web", uid="uid-1")
+MARK = Mark(group=GROUP, replica="web-replica-a", slot=0, fingerprint="f1")
+OURS = instance_uuid_of("uid-1", "web-replica-a")
+
+
+@dataclass
+class Read:
+    """What was read of VMs; who asks is noted."""
+
+    known: dict[str, Any] = field(default_factory=dict)
+    hidden: set[str] = field(default_factory=set)
+    asked: list[str] = field(default_factory=list)
+    listeners: list[Any] = field(default_factory=list)
+
+    def of(self, ref: str) -> Any:
+        self.asked.append(ref)
+        return self.known.get(ref)
+
+    def tell(self, ref: str, mark: Mark | None, *, hidden: bool = False) -> None:
+        """Something was read, or vCenter does not show it."""
+        self.known[ref] = Belongings(options_of(mark) if mark else {}, (), ())
+        (self.hidden.add if hidden else self.hidden.discard)(ref)
+        for listener in self.listeners:
+            listener(ref)
+
+
+@dataclass
+class World:
+    """One vCenter and whom it concerns."""
+
+    inventory: Inventory = field(default_factory=inventory)
+    belongings: Read = field(default_factory=Read)
+    told: list[str] = field(default_factory=list)
+
+    def owners(self) -> Owners:
+        return Owners(cast("Any", SimpleNamespace(inventory=self.inventory, belongings=self.belongings)), self.told.append)
+
+    def vm(self, ref: str, instance_uuid: str) -> None:
+        """A VM comes."""
+        self.inventory.apply([enter("VirtualMachine", ref, ref, "group-v2", config__instanceUuid=instance_uuid)])
+
+
+def test_only_vms_that_can_be_replicas_are_read_and_until_then_nothing_is_complete() -> None:
+    world = World()
+    owners = world.owners()
+    world.vm("vm-7", str(uuid4()))
+    world.vm("vm-8", OURS)
+    assert world.belongings.asked == ["vm-8"]
+    before = owners.ready
+    world.belongings.tell("vm-8", MARK)
+    assert (before, owners.ready) == (False, True)
+    assert owners.by_uid.of("uid-1") == {"vm-8"}
+    assert world.told == ["uid-1"]
+
+
+def test_a_copied_mark_is_nobodys() -> None:
+    world = World()
+    owners = world.owners()
+    world.vm("vm-8", instance_uuid_of("uid-1", "another"))
+    world.belongings.tell("vm-8", MARK)
+    assert owners.ready
+    assert (owners.marks, world.told) == ({}, [])
+
+
+def test_one_that_vcenter_does_not_show_keeps_nobody_waiting_and_is_not_unmarked() -> None:
+    world = World()
+    owners = world.owners()
+    world.vm("vm-8", OURS)
+    world.belongings.tell("vm-8", MARK)
+    world.belongings.tell("vm-8", None, hidden=True)
+    assert owners.marks == {"vm-8": MARK}
+    assert owners.ready
+    world.belongings.tell("vm-8", None)
+    assert owners.marks == {}
+    assert world.told == ["uid-1", "uid-1"]
+
+
+def test_one_without_a_configuration_stays_its_groups_and_one_that_leaves_does_not() -> None:
+    world = World()
+    owners = world.owners()
+    world.vm("vm-8", OURS)
+    world.belongings.tell("vm-8", MARK)
+    world.inventory.apply([ObjectUpdate("modify", "VirtualMachine", "vm-8", {"config.instanceUuid": None})])
+    assert owners.by_uid.of("uid-1") == {"vm-8"}
+    world.inventory.apply([ObjectUpdate("leave", "VirtualMachine", "vm-8")])
+    assert not owners.by_uid.of("uid-1")
+    assert world.told == ["uid-1", "uid-1"]
+
+
+def test_another_instance_uuid_makes_it_another_vm() -> None:
+    world = World()
+    owners = world.owners()
+    world.vm("vm-8", OURS)
+    world.belongings.tell("vm-8", MARK)
+    world.inventory.apply([ObjectUpdate("modify", "VirtualMachine", "vm-8", {"config.instanceUuid": str(uuid4())})])
+    assert owners.marks == {}

@@ -9,6 +9,8 @@ CONTAINER_TOOL ?= docker
 IMG ?= controller:latest
 AGAINST ?= HEAD
 TESTS ?=
+# Test files at the same time; each process has a control plane of its own, and most of a test's time is waiting.
+JOBS ?= $(if $(TESTS),0,2)
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -33,8 +35,8 @@ testenv: $(VENV)/ready ## Find or build etcd, kube-apiserver, kubectl, vcsim and
 	@$(BIN)/python -m kubewright.testing.module testenv/vcsim --into $(TESTENV)
 	@$(BIN)/python -m kubewright.testing.module testenv/helmtemplate --into $(TESTENV)
 
-test: testenv ## Run all tests, those on the real API server too; one of them: make test TESTS=path
-	$(BIN)/python -m pytest $(TESTS) $(ARGS)
+test: testenv ## Run all tests, those on the real API server too, two files at a time; one of them: make test TESTS=path
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
 
 crash-sweep: testenv ## Kill the manager at every call of a VmGroup's life, in three ways each; about half an hour
 	cd tests && PYTHONPATH=../testenv ../$(BIN)/python -m real.crashsweep $(ARGS)

@@ -188,3 +188,10 @@ def mutations(plane: ControlPlane, manager: ManagerProcess) -> list[dict[str, An
         and event["verb"] not in ("get", "list", "watch")
         and event["objectRef"]["resource"] not in ("leases", "tokenreviews", "subjectaccessreviews")
     ]
+
+
+def in_short(event: dict[str, Any]) -> str:
+    """An entry of the audit log as a line."""
+    about, code = event["objectRef"], event.get("responseStatus", {}).get("code", "")
+    what = "/".join(filter(None, (about["resource"], about.get("subresource"), about.get("namespace"), about.get("name"))))
+    return f"{event['requestReceivedTimestamp']} {event['verb']} {what} {code}"

@@ -68,4 +68,4 @@ async def boxes(control_plane: ControlPlane, connection: Connection, client: Cli
             webhook.asked.clear()
             yield made
         finally:
-            await kubectl(control_plane, "delete", "-f", "-", "--ignore-not-found", "--timeout=20s", stdin=text)
+            await kubectl(control_plane, "delete", "-f", "-", "--ignore-not-found", "--timeout=90s", stdin=text)

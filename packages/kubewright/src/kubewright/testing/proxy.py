@@ -96,6 +96,10 @@ class HttpProxy:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.cut_watches()
+        # TLS is ended politely else, with a peer that may be dead, and after our loop is.
+        for connection in list(self.server.connections):
+            if connection.transport:
+                connection.transport.abort()
         await self.exit.aclose()
 
     def serving_tls(self) -> ssl.SSLContext:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -163,6 +163,7 @@ SEEN: Counter[str] = Counter()
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases())
+@example(Case([node(f"n{number}", obstacle=each) for number, each in enumerate(OBSTACLES)], Question(0, gpu_required=False), ""))
 def check_against_brute_force(case: Case) -> None:
     ranking = ranked(*case.nodes)
     answer, refused = brute(case)

@@ -1,17 +1,37 @@
-# The manager in two stages: what builds it stays behind. make docker-build IMG=...
-FROM python:3.13-slim AS build
+# The manager on an empty image: an interpreter, its libraries and our packages; no shell, no package manager. make docker-build IMG=...
+# What is in it is the work of image/install.py, which tests run without a container engine.
+
+# The base is named by digest, so that a build tomorrow is the build of today. The newest one of the tag:
+#   docker buildx imagetools inspect python:3.13-slim --format '{{.Manifest.Digest}}'
+ARG BASE=python:3.13-slim
+ARG BASE_DIGEST=sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b
+
+FROM ${BASE}@${BASE_DIGEST} AS build
 WORKDIR /build
-RUN python -m venv /venv
-COPY requirements/runtime.txt requirements/
-RUN /venv/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements/runtime.txt
+ENV PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
+COPY image/install.py image/
+COPY requirements/runtime.txt requirements/build.txt requirements/
+RUN ["python", "image/install.py", "dependencies", "/image"]
 COPY pyproject.toml README.md LICENSE ./
 COPY src/ src/
 COPY packages/kubewright/ packages/kubewright/
-RUN /venv/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps ./packages/kubewright . \
-    && rm -rf /venv/lib/python3*/site-packages/pip*
+RUN ["python", "image/install.py", "application", "/image"]
 
-FROM python:3.13-slim
-COPY --from=build /venv /venv
-ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+FROM scratch
+ARG BASE
+ARG BASE_DIGEST
+ARG VERSION=unknown
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="vsphere-operators" \
+      org.opencontainers.image.description="Kubernetes operators that answer, live, what runs under a cluster on VMware vSphere." \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.base.name="${BASE}" \
+      org.opencontainers.image.base.digest="${BASE_DIGEST}"
+COPY --from=build /image/ /
+COPY image/sbom.cdx.json /usr/share/sbom/vsphere-operators.cdx.json
 USER 65532:65532
-ENTRYPOINT ["/venv/bin/manager"]
+# It starts as it will in a Pod, or the build fails here. Health is kubelet's to ask: /healthz and /readyz.
+RUN ["/manager", "-help"]
+ENTRYPOINT ["/manager"]

@@ -7,6 +7,11 @@ KUBECTL := $(TESTENV)/kubectl
 KUBEWRIGHT := $(BIN)/python -m kubewright
 CONTAINER_TOOL ?= docker
 IMG ?= controller:latest
+VERSION = $(shell awk -F '"' '/^version = /{print $$2; exit}' pyproject.toml)
+REVISION = $(shell git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null || echo unknown)
+BASE_DIGEST ?=
+KIND ?= kind
+KIND_CLUSTER ?= custom-operator-cluster
 AGAINST ?= HEAD
 TESTS ?=
 # Test files at the same time; each process has a control plane of its own, and most of a test's time is waiting.
@@ -15,7 +20,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup testenv test crash-sweep test-vcsim check format manifests docs golden verify install uninstall run manager demo docker-build docker-push \
-  deploy undeploy build-installer helm bench bench-vcenter bench-vmgroup lock clean
+  deploy undeploy build-installer helm sbom kind-up kind-load kind-down bench bench-vcenter bench-vmgroup lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +68,7 @@ docs: setup ## Write docs/reference/api.md from the types
 verify: setup ## Fail when a generated file is stale, or a CRD breaks what people have; since another commit: make verify AGAINST=main
 	$(KUBEWRIGHT) manifests --check --against $(AGAINST)
 	$(KUBEWRIGHT) docs --check --output docs/reference/api.md
+	$(BIN)/python image/sbom.py --check
 
 golden: setup ## Write the golden projects of tests/golden anew: what the builder makes
 	$(BIN)/python tests/goldens.py > /dev/null
@@ -82,8 +88,9 @@ manager: setup ## Install the manager command; it is then .venv/bin/manager
 demo: testenv ## See all kinds at work, without a cluster and a vCenter of your own; ONCE=1 prints the answers and ends
 	@$(BIN)/python -m demo $(if $(ONCE),--once)
 
-docker-build: ## Build the image: make docker-build IMG=example.com/vsphere-operators:v1
-	$(CONTAINER_TOOL) build -t $(IMG) .
+docker-build: ## Build the image: make docker-build IMG=example.com/vsphere-operators:v1; with podman: CONTAINER_TOOL=podman
+	$(CONTAINER_TOOL) build --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) \
+	  $(if $(BASE_DIGEST),--build-arg BASE_DIGEST=$(BASE_DIGEST) )-t $(IMG) .
 
 docker-push: ## Push the image
 	$(CONTAINER_TOOL) push $(IMG)
@@ -100,6 +107,22 @@ build-installer: testenv ## Write dist/install.yaml: all that make deploy applie
 helm: setup ## Write a Helm chart to dist/chart
 	$(KUBEWRIGHT) helm
 
+sbom: ## Write image/sbom.cdx.json: the image's packages with their hashes, from the lock
+	$(PYTHON) image/sbom.py
+
+kind-up: ## Make a local cluster in containers: three nodes, as local-dev-cluster/kind-config.yml says
+	$(KIND) get clusters | grep -qx $(KIND_CLUSTER) || $(KIND) create cluster --name $(KIND_CLUSTER) --config local-dev-cluster/kind-config.yml
+
+kind-load: ## Bring the image to its nodes: make docker-build kind-load deploy IMG=vsphere-operators:dev
+	@case "$(notdir $(IMG))" in *:latest) ;; *:*) exit 0 ;; esac; \
+	  echo "$(IMG) has the tag latest, so the nodes would ask a registry for it and not take what is loaded. Give it another: IMG=vsphere-operators:dev"; exit 1
+	@mkdir -p dist
+	$(CONTAINER_TOOL) save --output dist/image.tar $(IMG)
+	$(KIND) load image-archive dist/image.tar --name $(KIND_CLUSTER)
+
+kind-down: ## Remove the local cluster and all that is in it
+	$(KIND) delete cluster --name $(KIND_CLUSTER)
+
 bench: testenv ## Measure the runtime beside a bare loop and kopf; one size: make bench ARGS="-n 1000"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
 	$(BIN)/python -m bench $(ARGS)
@@ -114,11 +137,12 @@ bench-vmgroup: testenv ## Measure a VmGroup of 50 beside small ones: how near th
 
 lock: ## Pin the dependencies anew after a change of requirements/*.in
 	$(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip install --quiet uv
-	for part in runtime dev bench; do \
+	for part in runtime build dev bench; do \
 	  (cd requirements && ../.venv-lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	    --no-emit-index-url --no-emit-find-links --no-header $$part.in -o $$part.txt) || exit 1; \
 	done
 	rm -rf .venv-lock
+	$(PYTHON) image/sbom.py
 
 clean: ## Remove the virtual environment and what tests and builds left here (the cache of binaries stays)
 	rm -rf $(VENV) .testenv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache bench/results

@@ -1,0 +1,234 @@
+"""The image without a container engine: the Dockerfile's own steps fill an empty root, and the manager runs in it as it would in a Pod.
+
+What no test here can show is that an engine builds the Dockerfile; `tests/test_image_files.py` reads it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kubewright.testing.controlplane import ControlPlane
+from kubewright.testing.process import Process
+from simulator import VCenter
+
+from .confined import REFUSED, Confinement
+from .managing import SERVICE_ACCOUNT, SYSTEM, ManagerProcess
+from .vsphere import Infos, credentials_in
+
+NONROOT = 65532
+MEBI = 1024 * 1024
+TOKENS = "/var/run/secrets/kubernetes.io/serviceaccount"
+AUTHORITY = "/etc/vc-ca.crt"
+HOST = "esxi-dell-e.rainpole.com"
+FLAGS = ("--clusters=1", "--hosts=2", "--vms=2", f"--host-name={HOST}")
+LOOK = "import json, os, ssl, socket, sys; print(json.dumps([{}]))"
+
+
+@pytest.fixture(scope="module")
+def root(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A root that the two steps of the Dockerfile have filled, in the Dockerfile's order."""
+    folder = tmp_path_factory.mktemp("image") / "root"
+    for step in steps(pytestconfig.rootpath):
+        done = subprocess.run([sys.executable, *step, str(folder)], cwd=pytestconfig.rootpath, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stdout + done.stderr
+    yield folder
+    shutil.rmtree(folder)
+
+
+def steps(repository: Path) -> list[list[str]]:
+    """What the Dockerfile has Python do, without the folder that it does it in."""
+    lines = re.findall(r'^RUN (\["python", .*\])$', (repository / "Dockerfile").read_text(), re.MULTILINE)
+    return [json.loads(line)[1:-1] for line in lines]
+
+
+@pytest.fixture(scope="module")
+def container(pytestconfig: pytest.Config) -> dict[str, Any]:
+    """The manager's container, as the manifest has it."""
+    manifest = yaml.safe_load((pytestconfig.rootpath / "config/manager/manager.yaml").read_text())
+    spec: dict[str, Any] = manifest["spec"]["template"]["spec"]
+    return spec["containers"][0] | {"volumes": {each["name"]: each for each in spec["volumes"]}}
+
+
+@pytest.fixture
+def confinement(root: Path, container: dict[str, Any]) -> Confinement:
+    """The root as the manifest confines it: read-only, with its /tmp and its limit of memory."""
+    allowed, limits = container["securityContext"], container["resources"]["limits"]
+    assert allowed["readOnlyRootFilesystem"]
+    assert allowed["capabilities"]["drop"] == ["ALL"]
+    tmp = mebibytes(container["volumes"]["tmp"]["emptyDir"]["sizeLimit"])
+    plain = Confinement(str(root), NONROOT, [], {}, {}, tmp * MEBI, mebibytes(limits["memory"]) * MEBI)
+    tried = run(replace(plain, command=["/manager", "-help"]))
+    if tried.returncode == REFUSED:
+        pytest.skip(f"no container can be imitated here: {tried.stderr.strip()}")
+    assert tried.returncode == 0, tried.stderr
+    return plain
+
+
+def mebibytes(quantity: str) -> int:
+    """`256Mi` as a number."""
+    assert quantity.endswith("Mi")
+    return int(quantity.removesuffix("Mi"))
+
+
+def run(confinement: Confinement) -> subprocess.CompletedProcess[str]:
+    """Run something that ends by itself."""
+    return subprocess.run(confinement.arguments(), capture_output=True, text=True, timeout=60)
+
+
+def seen(confinement: Confinement, *expressions: str) -> list[Any]:
+    """What expressions are worth to the image's own interpreter, started by the head of its own launcher."""
+    interpreter = Path(confinement.root, "manager").read_text().splitlines()[0].removeprefix("#!").split()
+    done = run(replace(confinement, command=[*interpreter, "-c", LOOK.format(", ".join(expressions))]))
+    assert done.returncode == 0, done.stderr
+    found: list[Any] = json.loads(done.stdout)
+    return found
+
+
+def test_it_holds_no_shell_and_no_package_manager(root: Path) -> None:
+    programs = {path.name for path in root.rglob("*") if path.is_file() and path.stat().st_mode & 0o111 and ".so" not in path.name}
+    assert "manager" in programs
+    assert not programs & {"sh", "bash", "dash", "busybox", "pip", "pip3", "apt", "dpkg", "perl", "env"}
+    assert not list(root.rglob("pip")), "an installer is in the image"
+
+
+def test_nothing_in_it_is_writable_by_its_user_or_runs_as_another(root: Path) -> None:
+    found = [path for path in root.rglob("*") if not path.is_symlink()]
+    assert len(found) > 1000
+    assert [path for path in found if path.stat().st_mode & 0o002] == [root / "tmp"]
+    assert not [path for path in found if path.is_file() and path.stat().st_mode & 0o6000]
+
+
+def test_it_holds_what_the_sbom_lists(root: Path, pytestconfig: pytest.Config) -> None:
+    bom = json.loads((pytestconfig.rootpath / "image/sbom.cdx.json").read_text())
+    listed = {(each["name"], each["version"]) for each in (bom["metadata"]["component"], *bom["components"])}
+    metadata = [path.read_text() for path in root.glob("app/*.dist-info/METADATA")]
+    held = {(field("Name", text).lower().replace("_", "-"), field("Version", text)) for text in metadata}
+    assert held <= listed
+    here = {(each["name"], each["version"]) for each in bom["components"] if "properties" not in each}
+    assert here <= held
+
+
+def field(name: str, metadata: str) -> str:
+    """One field of a package's metadata."""
+    found = re.search(rf"^{name}: (.*)$", metadata, re.MULTILINE)
+    assert found
+    return found[1]
+
+
+def test_its_interpreter_trusts_authorities_and_resolves_names(confinement: Confinement, tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("127.0.0.7 vcenter.example.com\n")
+    authorities, address, path = seen(
+        replace(confinement, mounts={"/etc/hosts": str(hosts)}),
+        "ssl.create_default_context().cert_store_stats()['x509_ca']",
+        "socket.gethostbyname('vcenter.example.com')",
+        "sys.path",
+    )
+    assert authorities > 50
+    assert address == "127.0.0.7"
+    assert all(Path(each).name not in ("site-packages", "dist-packages") for each in path)
+
+
+def test_the_root_is_read_only_and_tmp_is_not(confinement: Confinement) -> None:
+    expressions = ("os.getuid()", "os.statvfs('/').f_flag & os.ST_RDONLY", "os.statvfs('/tmp').f_flag & os.ST_RDONLY")
+    assert seen(confinement, *expressions) == [NONROOT, 1, 0]
+
+
+def test_the_limit_of_memory_is_enforced(confinement: Confinement) -> None:
+    assert seen(confinement, "len(bytearray(100 << 20))") == [100 << 20]
+    with pytest.raises(AssertionError, match="MemoryError"):
+        seen(confinement, f"len(bytearray({confinement.data_bytes}))")
+
+
+@pytest.fixture
+async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[VCenter]:
+    vcenter = VCenter(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim", *FLAGS)
+    try:
+        await vcenter.start()
+        yield vcenter
+    finally:
+        await vcenter.stop()
+
+
+@pytest.fixture
+def pod(confinement: Confinement, container: dict[str, Any], installed: ControlPlane, vcenter: VCenter, tmp_path: Path) -> Confinement:
+    """The Pod of the manifest: its flags, with free ports; its service account's files; its Secret."""
+    tokens = tmp_path / "serviceaccount"
+    tokens.mkdir()
+    (tokens / "token").write_text(installed.service_account_token(SYSTEM, SERVICE_ACCOUNT))
+    (tokens / "namespace").write_text(SYSTEM)
+    (tokens / "ca.crt").write_bytes(installed.authority.certificate)
+    flags = [re.sub(r"-bind-address=:\d+$", "-bind-address=127.0.0.1:0", flag) for flag in container["args"]]
+    host, _, port = installed.url.removeprefix("https://").partition(":")
+    assert [each["name"] for each in container["env"]] == ["POD_NAMESPACE"]
+    return replace(
+        confinement,
+        command=["/manager", *flags, f"-vcenter-ca-file={AUTHORITY}"],
+        environ={"POD_NAMESPACE": SYSTEM, "KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port},
+        mounts={
+            TOKENS: str(tokens),
+            "/etc/vc-creds": str(credentials_in(tmp_path / "vc-creds", vcenter)),
+            AUTHORITY: str(vcenter.certificate),
+        },
+    )
+
+
+class ImageProcess(ManagerProcess):
+    """The manager of the image, in its confinement."""
+
+    def __init__(self, log: Path, confinement: Confinement) -> None:
+        Process.__init__(self, "manager", confinement.arguments(), log)
+
+    @property
+    def status(self) -> dict[str, str]:
+        """What the kernel knows of it."""
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+async def test_it_works_as_its_pod_would(
+    pod: Confinement, container: dict[str, Any], installed: ControlPlane, namespace: str, log: Path
+) -> None:
+    infos = Infos(installed, namespace)
+    await infos.create("HostInfo", "host", HOST)
+    manager = ImageProcess(log, pod)
+    manager.start()
+    try:
+        await manager.says("serving health probes", within=30)
+        await manager.becomes_ready()
+        answer = await infos.status("HostInfo", "host", within=40)
+        assert answer["totalCPU"] > 0
+        kernel = manager.status
+        assert (await manager.get("/metrics"))[0] == 401
+        assert manager.url("/metrics").startswith("https://")
+        await manager.stop(grace_seconds=30)
+    finally:
+        await manager.kill()
+    assert manager.child
+    assert manager.child.returncode == 0, manager.text
+    expect_confined(kernel)
+    expect_small(kernel, container["resources"])
+
+
+def expect_confined(kernel: dict[str, str]) -> None:
+    """The kernel's word that it could do nothing beyond what any user may."""
+    assert {kernel[each] for each in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
+    assert kernel["NoNewPrivs"] == "1"
+
+
+def expect_small(kernel: dict[str, str], resources: dict[str, Any]) -> None:
+    """At its peak it kept to what it asks for, which is far below its limit."""
+    print({name: kernel[name] for name in ("VmHWM", "VmRSS", "VmData", "Threads")})
+    peak_mebibytes = int(kernel["VmHWM"].removesuffix(" kB")) / 1024
+    assert peak_mebibytes < mebibytes(resources["requests"]["memory"]) < mebibytes(resources["limits"]["memory"])

@@ -32,9 +32,11 @@ from vsphere_operators.main import main
 sys.exit(main())
 """
 # Parts of the standard library that no manager needs, and that would bring libraries of their own or a second pip.
-LEFT_OUT = ("__pycache__", "site-packages", "dist-packages", "config-*", "test", "tests", "idlelib", "tkinter", "turtle*", "lib2to3")
-LEFT_OUT += ("ensurepip", "pydoc_data", "curses", "_curses*", "readline.*", "sqlite3", "_sqlite3*", "dbm", "_dbm*", "_gdbm*", "_tkinter*")
-LEFT_OUT += ("_test*", "xxlimited*", "nis.*", "ossaudiodev*")
+LEFT_OUT = (
+    *("__pycache__", "site-packages", "dist-packages", "config-*", "ensurepip", "pydoc_data", "lib2to3"),
+    *("test", "tests", "_test*", "xxlimited*", "idlelib", "tkinter", "_tkinter*", "turtle*"),
+    *("curses", "_curses*", "readline.*", "sqlite3", "_sqlite3*", "dbm", "_dbm*", "_gdbm*", "nis.*", "ossaudiodev*"),
+)
 # glibc before 2.34 loads these by name when it looks up a host, so no linker tells of them.
 RESOLVERS = ("libnss_dns.so.2", "libnss_files.so.2", "libresolv.so.2")
 BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem")

@@ -35,6 +35,7 @@ def test_every_pin_has_a_hash() -> None:
 HABITS = (
     *("setup", "testenv", "test", "check", "manifests", "verify", "install", "uninstall", "run", "manager", "demo", "bench"),
     *("docker-build", "docker-push", "deploy", "undeploy", "build-installer", "helm", "docs", "golden"),
+    *("sbom", "kind-up", "kind-load", "kind-down"),
 )
 
 

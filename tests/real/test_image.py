@@ -9,7 +9,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from kubewright.testing.process import Process
 from simulator import VCenter
 
 from .confined import REFUSED, Confinement
+from .imageroot import fill
 from .managing import SERVICE_ACCOUNT, SYSTEM, ManagerProcess
 from .vsphere import Infos, credentials_in
 
@@ -39,17 +39,9 @@ LOOK = "import json, os, ssl, socket, sys; print(json.dumps([{}]))"
 def root(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A root that the two steps of the Dockerfile have filled, in the Dockerfile's order."""
     folder = tmp_path_factory.mktemp("image") / "root"
-    for step in steps(pytestconfig.rootpath):
-        done = subprocess.run([sys.executable, *step, str(folder)], cwd=pytestconfig.rootpath, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stdout + done.stderr
+    fill(pytestconfig.rootpath, folder)
     yield folder
     shutil.rmtree(folder)
-
-
-def steps(repository: Path) -> list[list[str]]:
-    """What the Dockerfile has Python do, without the folder that it does it in."""
-    lines = re.findall(r'^RUN (\["python", .*\])$', (repository / "Dockerfile").read_text(), re.MULTILINE)
-    return [json.loads(line)[1:-1] for line in lines]
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +49,7 @@ def container(pytestconfig: pytest.Config) -> dict[str, Any]:
     """The manager's container, as the manifest has it."""
     manifest = yaml.safe_load((pytestconfig.rootpath / "config/manager/manager.yaml").read_text())
     spec: dict[str, Any] = manifest["spec"]["template"]["spec"]
-    return spec["containers"][0] | {"volumes": {each["name"]: each for each in spec["volumes"]}}
+    return {**spec["containers"][0], "volumes": {each["name"]: each for each in spec["volumes"]}}
 
 
 @pytest.fixture
@@ -229,6 +221,5 @@ def expect_confined(kernel: dict[str, str]) -> None:
 
 def expect_small(kernel: dict[str, str], resources: dict[str, Any]) -> None:
     """At its peak it kept to what it asks for, which is far below its limit."""
-    print({name: kernel[name] for name in ("VmHWM", "VmRSS", "VmData", "Threads")})
     peak_mebibytes = int(kernel["VmHWM"].removesuffix(" kB")) / 1024
     assert peak_mebibytes < mebibytes(resources["requests"]["memory"]) < mebibytes(resources["limits"]["memory"])

@@ -1,0 +1,264 @@
+"""What the files say that no container engine and no kind reads here: the Dockerfile, its ignore file, the SBOM, the local cluster."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from image.sbom import bom, pins, text
+
+ROOT = Path(__file__).parents[1]
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+NONROOT = "65532:65532"
+
+
+def instructions() -> list[tuple[str, str]]:
+    """The Dockerfile's instructions with what follows each, comments gone and continued lines joined."""
+    lines = re.sub(r"^#.*\n", "", DOCKERFILE, flags=re.MULTILINE).replace("\\\n", " ").splitlines()
+    return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in lines if line)]
+
+
+def stages() -> list[list[tuple[str, str]]]:
+    """The instructions of each stage, from its FROM on."""
+    found: list[list[tuple[str, str]]] = []
+    for word, rest in instructions():
+        if word == "FROM":
+            found.append([])
+        if found:
+            found[-1].append((word, rest))
+    return found
+
+
+def values(stage: list[tuple[str, str]], wanted: str) -> list[str]:
+    return [rest for word, rest in stage if word == wanted]
+
+
+# The Dockerfile
+
+
+def test_what_builds_is_pinned_by_a_digest_that_an_argument_can_replace() -> None:
+    build, final = stages()
+    assert values(build, "FROM") == ["${BASE}@${BASE_DIGEST} AS build"]
+    assert values(final, "FROM") == ["scratch"]
+    arguments = dict(rest.split("=", 1) for word, rest in instructions() if word == "ARG" and "=" in rest)
+    assert re.fullmatch(r"sha256:[0-9a-f]{64}", arguments["BASE_DIGEST"])
+    assert arguments["BASE"] == "python:3.13-slim"
+
+
+def test_it_runs_as_nobody_without_a_shell_and_leaves_health_to_kubelet() -> None:
+    _, final = stages()
+    assert values(final, "USER") == [NONROOT]
+    assert values(final, "ENTRYPOINT") == ['["/manager"]']
+    assert not values(final, "HEALTHCHECK")
+    assert not values(final, "CMD")
+    assert all(json.loads(each) for stage in stages() for each in values(stage, "RUN")), "the shell form needs a shell"
+    assert final.index(("USER", NONROOT)) < final.index(("RUN", '["/manager", "-help"]')), "the trial start is not the user's"
+
+
+def test_its_labels_name_what_it_is_and_what_it_was_made_from() -> None:
+    _, final = stages()
+    (labels,) = values(final, "LABEL")
+    told = {key.rpartition("image.")[2]: value for key, value in re.findall(r'(\S+)="([^"]*)"', labels)}
+    project = (ROOT / "pyproject.toml").read_text()
+    assert f'description = "{told["description"]}"' in project
+    assert f'license = "{told["licenses"]}"' in project
+    assert told["title"] == "vsphere-operators"
+    assert {told[each] for each in ("version", "revision", "base.name", "base.digest")} == {
+        "${VERSION}",
+        "${REVISION}",
+        "${BASE}",
+        "${BASE_DIGEST}",
+    }
+    declared = {rest.partition("=")[0] for rest in values(final, "ARG")}
+    assert declared == {"VERSION", "REVISION", "BASE", "BASE_DIGEST"}
+
+
+def sources() -> list[str]:
+    """What it copies from the repository."""
+    copies = [rest.split() for word, rest in instructions() if word == "COPY"]
+    return [source.rstrip("/") for words in copies if not words[0].startswith("--from") for source in words[:-1]]
+
+
+def sent(path: str) -> bool:
+    """Whether the engine gets to see a file: the last rule of .dockerignore that names it or a folder above it decides."""
+    parents = [path, *(parent.as_posix() for parent in Path(path).parents)]
+    seen = True
+    for rule in (ROOT / ".dockerignore").read_text().split():
+        pattern = rule.removeprefix("!")
+        if any(fnmatch.fnmatchcase(each, pattern) or fnmatch.fnmatchcase(f"/{each}", pattern.replace("**", "*")) for each in parents):
+            seen = rule.startswith("!")
+    return seen
+
+
+def test_what_it_copies_is_there_and_is_sent() -> None:
+    assert len(sources()) > 7
+    for source in sources():
+        assert (ROOT / source).exists(), source
+        assert sent(source), source
+
+
+@pytest.mark.parametrize(
+    "path",
+    [".git/config", ".venv/bin/python", "tests/test_image_files.py", "packages/kubewright/tests/rig.py", "src/a/__pycache__/b.pyc", ".env"],
+)
+def test_what_it_does_not_need_is_not_sent(path: str) -> None:
+    assert not sent(path)
+
+
+def test_what_the_script_reads_is_copied_before_it_runs() -> None:
+    build, _ = stages()
+    read = set(re.findall(r'"-r", "(\S+)"', (ROOT / "image/install.py").read_text()))
+    assert read == {"requirements/runtime.txt", "requirements/build.txt"}
+    first = next(number for number, (word, _) in enumerate(build) if word == "RUN")
+    copied = " ".join(rest for word, rest in build[:first] if word == "COPY").split()
+    assert read | {"image/install.py"} <= set(copied)
+
+
+def test_what_builds_our_packages_is_what_builds_them_here() -> None:
+    dev = {(pin.name, pin.version, pin.sha256) for pin in pins((ROOT / "requirements/dev.txt").read_text())}
+    build = {(pin.name, pin.version, pin.sha256) for pin in pins((ROOT / "requirements/build.txt").read_text())}
+    assert any(name == "hatchling" for name, _, _ in build)
+    assert build <= dev
+
+
+# The SBOM
+
+
+def test_the_sbom_is_current() -> None:
+    assert (ROOT / "image/sbom.cdx.json").read_text() == text(), "run `make sbom`"
+
+
+def test_the_sbom_has_every_pin_with_every_hash() -> None:
+    told = json.loads((ROOT / "image/sbom.cdx.json").read_text())
+    assert (told["bomFormat"], told["specVersion"]) == ("CycloneDX", "1.6")
+    lock = (ROOT / "requirements/runtime.txt").read_text()
+    packages = [each for each in told["components"] if each["name"] != "kubewright"]
+    assert [f"{each['name']}=={each['version']}" for each in packages] == re.findall(r"^([a-z0-9-]+==[^ ]+)", lock, re.MULTILINE)
+    assert [each["content"] for package in packages for each in package["hashes"]] == re.findall(r"sha256:(\w+)", lock)
+    assert all(package["hashes"] for package in packages)
+
+
+def test_the_sbom_tells_who_needs_whom() -> None:
+    told = json.loads((ROOT / "image/sbom.cdx.json").read_text())
+    known = {told["metadata"]["component"]["bom-ref"], *(each["bom-ref"] for each in told["components"])}
+    edges = {each["ref"]: set(each["dependsOn"]) for each in told["dependencies"]}
+    assert edges.keys() == known
+    needed = set().union(*edges.values())
+    assert needed == known - {told["metadata"]["component"]["bom-ref"]}, "something is listed that nobody needs"
+
+
+PROJECT = {"name": "ours", "version": "1", "license": "MIT"}
+LIBRARY = {"name": "lib", "version": "2", "license": "MIT", "dependencies": ["B_c>=1"], "optional-dependencies": {"tls": []}}
+
+
+A = f"a==1.0 ; python_version < '3.12' \\\n    --hash=sha256:{'0' * 64}\n    # via\n    #   b-c\n    #   d\n"
+B = f"b-c==2.0 \\\n    --hash=sha256:{'1' * 64} \\\n    --hash=sha256:{'2' * 64}\n    # via -r runtime.in\n"
+D = f"d==3.0 \\\n    --hash=sha256:{'3' * 64}\n    # via b-c\n"
+
+
+def test_a_lock_becomes_components_and_their_graph() -> None:
+    told = bom(A + B + D, PROJECT, LIBRARY)
+    assert [each["purl"] for each in told["components"]] == ["pkg:pypi/lib@2", "pkg:pypi/a@1.0", "pkg:pypi/b-c@2.0", "pkg:pypi/d@3.0"]
+    assert told["components"][1]["properties"] == [{"name": "python:marker", "value": "python_version < '3.12'"}]
+    assert [each["content"] for each in told["components"][2]["hashes"]] == ["1" * 64, "2" * 64]
+    assert {each["ref"]: each["dependsOn"] for each in told["dependencies"]} == {
+        "pkg:pypi/ours@1": ["pkg:pypi/lib@2"],
+        "pkg:pypi/lib@2": ["pkg:pypi/b-c@2.0"],
+        "pkg:pypi/a@1.0": [],
+        "pkg:pypi/b-c@2.0": ["pkg:pypi/a@1.0", "pkg:pypi/d@3.0"],
+        "pkg:pypi/d@3.0": ["pkg:pypi/a@1.0"],
+    }
+
+
+def test_the_serial_number_follows_from_the_content() -> None:
+    assert bom(A, PROJECT, LIBRARY) == bom(A, PROJECT, LIBRARY)
+    assert bom(A, PROJECT, LIBRARY)["serialNumber"] != bom(B, PROJECT, LIBRARY)["serialNumber"]
+
+
+def test_a_pin_without_a_hash_is_refused() -> None:
+    with pytest.raises(SystemExit, match=r"no pin with a hash; make it with `make lock`:\na==1\.0"):
+        pins("a==1.0\n    # via -r runtime.in\n")
+
+
+# make
+
+
+def make(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run make as from a shell, whatever make runs the tests."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    return subprocess.run(["make", *words], cwd=ROOT, env=environ, capture_output=True, text=True)
+
+
+def printed(*words: str) -> list[str]:
+    """What make would run; the shell would join what a backslash continues."""
+    done = make("-n", *words)
+    assert done.returncode == 0, done.stderr
+    return [re.sub(r"\s+", " ", line).strip() for line in done.stdout.replace("\\\n", " ").splitlines()]
+
+
+def test_make_builds_and_pushes_with_the_tool_that_is_named() -> None:
+    build, push = printed("docker-build", "docker-push", "IMG=example.com/a:v1", "CONTAINER_TOOL=podman")
+    assert re.fullmatch(r"podman build --build-arg VERSION=\d+\.\d+\.\d+ --build-arg REVISION=\S+ -t example.com/a:v1 \.", build)
+    assert push == "podman push example.com/a:v1"
+    digest = f"sha256:{'a' * 64}"
+    (build,) = printed("docker-build", f"BASE_DIGEST={digest}")
+    assert f" --build-arg BASE_DIGEST={digest} -t controller:latest ." in build
+    assert build.startswith("docker build ")
+
+
+def test_make_installs_and_deploys_with_kubectl() -> None:
+    kubectl, python = ".testenv/bin/kubectl", "python -m kubewright build-installer"
+    said = {target: printed(target, "IMG=example.com/a:v1")[-1] for target in ("install", "uninstall", "deploy", "undeploy")}
+    assert said["install"] == f"{kubectl} apply -k config/crd"
+    assert said["uninstall"] == f"{kubectl} delete --ignore-not-found -k config/crd"
+    assert said["deploy"].endswith(f"{python} --image example.com/a:v1 --kubectl {kubectl} --output - | {kubectl} apply -f -")
+    assert said["undeploy"].endswith(f"{python} --kubectl {kubectl} --output - | {kubectl} delete --ignore-not-found -f -")
+
+
+# The local cluster
+
+
+def test_make_makes_fills_and_removes_the_local_cluster() -> None:
+    name = kind_config()["name"]
+    *_, up = printed("kind-up")
+    assert up == f"kind get clusters | grep -qx {name} || kind create cluster --name {name} --config local-dev-cluster/kind-config.yml"
+    *_, folder, save, load = printed("kind-load", "IMG=ours:dev", "KIND=/opt/kind", "CONTAINER_TOOL=podman")
+    assert folder == "mkdir -p dist"
+    assert save == "podman save --output dist/image.tar ours:dev"
+    assert load == f"/opt/kind load image-archive dist/image.tar --name {name}"
+    assert printed("kind-down", "KIND_CLUSTER=other") == ["kind delete cluster --name other"]
+
+
+@pytest.mark.parametrize("image", ["controller:latest", "controller", "registry.example.com:5000/a", "example.com/a:latest"])
+def test_an_image_that_the_nodes_would_pull_again_is_not_loaded(image: str) -> None:
+    done = subprocess.run(
+        ["make", "kind-load", f"IMG={image}", "KIND=false", "CONTAINER_TOOL=false"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode
+    assert f"{image} has the tag latest" in done.stdout
+    assert "IMG=vsphere-operators:dev" in done.stdout
+
+
+def kind_config() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((ROOT / "local-dev-cluster/kind-config.yml").read_text())
+    return found
+
+
+def test_the_local_cluster_is_one_that_kind_can_make() -> None:
+    config = kind_config()
+    assert (config["kind"], config["apiVersion"]) == ("Cluster", "kind.x-k8s.io/v1alpha4")
+    assert config.keys() <= {"kind", "apiVersion", "name", "nodes", "networking", "featureGates", "runtimeConfig"}, (
+        "kind refuses other fields"
+    )
+    assert re.fullmatch(r"[a-z0-9.-]+", config["name"])
+    roles = [node["role"] for node in config["nodes"]]
+    assert roles.count("control-plane") == 1
+    assert roles.count("worker") == 2

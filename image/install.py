@@ -92,7 +92,8 @@ def copy_interpreter(root: Path) -> None:
 
 def copy_libraries(root: Path) -> list[Path]:
     """Every shared library that something below the root asks for, by the linker's own word."""
-    programs = [inside(root, interpreter()), *root.rglob("*.so"), *root.rglob("*.so.*")]
+    # The interpreter where it is, not its copy: it may look for its own library beside itself.
+    programs = [interpreter(), *root.rglob("*.so"), *root.rglob("*.so.*")]
     wanted = {path for program in programs for path in linked(program) if root not in path.parents}
     libc = next(path for path in wanted if path.name == "libc.so.6")
     wanted |= {path for name in RESOLVERS if (path := libc.with_name(name)).exists()}
@@ -106,7 +107,7 @@ def linked(program: Path) -> list[Path]:
     said = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
     if missing := re.findall(r"^\s*(\S+) => not found", said, re.MULTILINE):
         raise SystemExit(f"{program} needs {', '.join(missing)}, which is not installed here. Install it, or build on another base.")
-    return [Path(path) for path in re.findall(r"^\s*(?:\S+ => )?(/\S+) \(0x", said, re.MULTILINE)]
+    return [Path(os.path.normpath(path)) for path in re.findall(r"^\s*(?:\S+ => )?(/\S+) \(0x", said, re.MULTILINE)]
 
 
 def tell_packages(root: Path, libraries: Iterable[Path]) -> None:
@@ -138,7 +139,7 @@ def write_system_files(root: Path) -> None:
     if not bundle:
         raise SystemExit("There is no bundle of CA certificates here, so no vCenter could be trusted. Install ca-certificates.")
     write(inside(root, Path(paths.openssl_cafile)), Path(bundle).read_text())
-    (root / "tmp").mkdir(mode=0o1777)
+    (root / "tmp").mkdir(exist_ok=True)
     (root / "tmp").chmod(0o1777)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import json
 import os
 import re
@@ -13,31 +12,14 @@ from typing import Any
 import pytest
 import yaml
 
+from dockerfile import Instruction, instructions, sent, stages
 from image.sbom import bom, pins, text
 
 ROOT = Path(__file__).parents[1]
-DOCKERFILE = (ROOT / "Dockerfile").read_text()
 NONROOT = "65532:65532"
 
 
-def instructions() -> list[tuple[str, str]]:
-    """The Dockerfile's instructions with what follows each, comments gone and continued lines joined."""
-    lines = re.sub(r"^#.*\n", "", DOCKERFILE, flags=re.MULTILINE).replace("\\\n", " ").splitlines()
-    return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in lines if line)]
-
-
-def stages() -> list[list[tuple[str, str]]]:
-    """The instructions of each stage, from its FROM on."""
-    found: list[list[tuple[str, str]]] = []
-    for word, rest in instructions():
-        if word == "FROM":
-            found.append([])
-        if found:
-            found[-1].append((word, rest))
-    return found
-
-
-def values(stage: list[tuple[str, str]], wanted: str) -> list[str]:
+def values(stage: list[Instruction], wanted: str) -> list[str]:
     return [rest for word, rest in stage if word == wanted]
 
 
@@ -87,17 +69,6 @@ def sources() -> list[str]:
     return [source.rstrip("/") for words in copies if not words[0].startswith("--from") for source in words[:-1]]
 
 
-def sent(path: str) -> bool:
-    """Whether the engine gets to see a file: the last rule of .dockerignore that names it or a folder above it decides."""
-    parents = [path, *(parent.as_posix() for parent in Path(path).parents)]
-    seen = True
-    for rule in (ROOT / ".dockerignore").read_text().split():
-        pattern = rule.removeprefix("!")
-        if any(fnmatch.fnmatchcase(each, pattern) or fnmatch.fnmatchcase(f"/{each}", pattern.replace("**", "*")) for each in parents):
-            seen = rule.startswith("!")
-    return seen
-
-
 def test_what_it_copies_is_there_and_is_sent() -> None:
     assert len(sources()) > 7
     for source in sources():
@@ -111,15 +82,6 @@ def test_what_it_copies_is_there_and_is_sent() -> None:
 )
 def test_what_it_does_not_need_is_not_sent(path: str) -> None:
     assert not sent(path)
-
-
-def test_what_the_script_reads_is_copied_before_it_runs() -> None:
-    build, _ = stages()
-    read = set(re.findall(r'"-r", "(\S+)"', (ROOT / "image/install.py").read_text()))
-    assert read == {"requirements/runtime.txt", "requirements/build.txt"}
-    first = next(number for number, (word, _) in enumerate(build) if word == "RUN")
-    copied = " ".join(rest for word, rest in build[:first] if word == "COPY").split()
-    assert read | {"image/install.py"} <= set(copied)
 
 
 def test_what_builds_our_packages_is_what_builds_them_here() -> None:

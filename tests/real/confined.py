@@ -1,7 +1,7 @@
 """Run a command as a container runtime would: in a root of its own that is read-only, as a user with no capabilities at all.
 
-`python confined.py JSON`, with the fields of Confinement. A root user gets there by changing to the container's user, any other by a
-user namespace in which he is it. Where the kernel allows neither, it ends with code 77 and says which step was refused.
+`python confined.py JSON`, with the fields of Confinement. Whoever may mount gets there by changing to the container's user, anybody else by
+a user namespace in which he is it. Where the kernel allows neither, it ends with code 77 and says which step was refused.
 Run as a file: it needs nothing but the standard library.
 """
 
@@ -45,8 +45,7 @@ class Confinement:
 def main(wanted: Confinement) -> NoReturn:
     """Become it; never returns."""
     capabilities = range(int(Path("/proc/sys/kernel/cap_last_cap").read_text()) + 1)
-    ruling = os.geteuid() == 0
-    leave(wanted.user, ruling)
+    ruling = leave(wanted.user)
     furnish(wanted)
     os.chroot(wanted.root)
     os.chdir("/")
@@ -63,15 +62,25 @@ def main(wanted: Confinement) -> NoReturn:
     os.execve(wanted.command[0], list(wanted.command), dict(wanted.environ))
 
 
-def leave(user: int, ruling: bool) -> None:
-    """Have mounts of our own, and, where we are not root, users too."""
-    outside_user, outside_group = os.getuid(), os.getgid()
-    asked("have mounts of its own", LIBC.unshare(NEW_MOUNTS if ruling else NEW_MOUNTS | NEW_USERS))
+def leave(user: int) -> bool:
+    """Have mounts of our own; True where that is a right of ours, and False where it took users of our own, among whom we are this one."""
+    ruling = os.geteuid() == 0 and LIBC.unshare(NEW_MOUNTS) == 0
     if not ruling:
-        Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"{user} {outside_user} 1")
-        Path("/proc/self/gid_map").write_text(f"{user} {outside_group} 1")
+        outside = os.geteuid(), os.getegid()
+        asked("have mounts and users of its own", LIBC.unshare(NEW_MOUNTS | NEW_USERS))
+        become(user, *outside)
     mount("none", "/", PRIVATE | RECURSIVE)
+    return ruling
+
+
+def become(user: int, outside_user: int, outside_group: int) -> None:
+    """Be that user among the users of our own."""
+    texts = {"setgroups": "deny", "uid_map": f"{user} {outside_user} 1", "gid_map": f"{user} {outside_group} 1"}
+    try:
+        for name, text in texts.items():
+            Path("/proc/self", name).write_text(text)
+    except OSError as error:
+        refused(f"be user {user} among users of its own", error.errno or 0)
 
 
 def furnish(wanted: Confinement) -> None:
@@ -105,8 +114,13 @@ def mount(source: str, target: str, flags: int, kind: str = "", options: str = "
 def asked(what: str, answer: int) -> None:
     """End where the kernel says no."""
     if answer:
-        print(f"the kernel refuses to {what}: {os.strerror(ctypes.get_errno())}", file=sys.stderr)
-        sys.exit(REFUSED)
+        refused(what, ctypes.get_errno())
+
+
+def refused(what: str, error: int) -> NoReturn:
+    """End, and say what the kernel did not allow."""
+    print(f"the kernel refuses to {what}: {os.strerror(error)}", file=sys.stderr)
+    sys.exit(REFUSED)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
-"""The image's root, filled here: the steps of the Dockerfile, with wheels that are fetched once for each lock and interpreter."""
+"""The image's root, filled here: the first stage of the Dockerfile, with wheels that are fetched once for each lock and interpreter."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -13,22 +12,27 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from dockerfile import copy, stages
 from kubewright.testing.assets import cache_folder
 
 LOCKS = ("requirements/runtime.txt", "requirements/build.txt")
 
 
-def fill(repository: Path, root: Path) -> None:
-    """Do what the Dockerfile has Python do, in its order. pip checks the wheels by their hashes, wherever they come from."""
+def fill(repository: Path, folder: Path) -> Path:
+    """The root that the Dockerfile's first stage makes: each COPY and RUN in its order, and nothing there but what was copied.
+
+    pip checks the wheels by their hashes, wherever they come from.
+    """
+    context, root = folder / "context", folder / "root"
     environ = {**os.environ, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels(repository))}
-    for step in steps(repository):
-        run([sys.executable, *step, str(root)], repository, environ)
-
-
-def steps(repository: Path) -> list[list[str]]:
-    """The Dockerfile's calls of Python, without the folder that each ends with."""
-    lines = re.findall(r'^RUN (\["python", .*\])$', (repository / "Dockerfile").read_text(), re.MULTILINE)
-    return [json.loads(line)[1:-1] for line in lines]
+    for word, rest in stages()[0]:
+        if word == "COPY":
+            copy(rest, context)
+        elif word == "RUN":
+            python, *words, target = json.loads(rest)
+            assert (python, target) == ("python", "/image")
+            run([sys.executable, *words, str(root)], context, environ)
+    return root
 
 
 def wheels(repository: Path) -> Path:

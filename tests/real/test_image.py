@@ -37,10 +37,9 @@ LOOK = "import json, os, ssl, socket, sys; print(json.dumps([{}]))"
 
 @pytest.fixture(scope="module")
 def root(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A root that the two steps of the Dockerfile have filled, in the Dockerfile's order."""
-    folder = tmp_path_factory.mktemp("image") / "root"
-    fill(pytestconfig.rootpath, folder)
-    yield folder
+    """A root that the first stage of the Dockerfile has filled."""
+    folder = tmp_path_factory.mktemp("image")
+    yield fill(pytestconfig.rootpath, folder)
     shutil.rmtree(folder)
 
 

@@ -98,7 +98,8 @@ docker-push: ## Push the image
 deploy: testenv ## Deploy to the cluster of your current kubeconfig: make deploy IMG=example.com/vsphere-operators:v1
 	$(KUBEWRIGHT) build-installer --image $(IMG) --kubectl $(KUBECTL) --output - | $(KUBECTL) apply -f -
 
-undeploy: testenv ## Remove it all from the cluster, the CRDs and their objects too
+# CRDs first, while the manager still runs: only it takes finalizers off, and without it their objects would stay for ever.
+undeploy: uninstall ## Remove it all from the cluster, the CRDs and their objects too
 	$(KUBEWRIGHT) build-installer --kubectl $(KUBECTL) --output - | $(KUBECTL) delete --ignore-not-found -f -
 
 build-installer: testenv ## Write dist/install.yaml: all that make deploy applies

@@ -182,6 +182,7 @@ def test_make_installs_and_deploys_with_kubectl() -> None:
     assert said["install"] == f"{kubectl} apply -k config/crd"
     assert said["uninstall"] == f"{kubectl} delete --ignore-not-found -k config/crd"
     assert said["deploy"].endswith(f"{python} --image example.com/a:v1 --kubectl {kubectl} --output - | {kubectl} apply -f -")
+    assert said["uninstall"] in printed("undeploy"), "without the manager, nobody takes finalizers off"
     assert said["undeploy"].endswith(f"{python} --kubectl {kubectl} --output - | {kubectl} delete --ignore-not-found -f -")
 
 

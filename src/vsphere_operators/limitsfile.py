@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
+from typing import Annotated
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from .vcenterfile import GLOB
 from .vmgroup.limits import Limits, Quota
@@ -29,18 +30,24 @@ MB_OF_GB = 1024
 class QuotaEntry(Struct, frozen=True, forbid_unknown_fields=True):
     """The most that the groups of one namespace may have together."""
 
-    vms: int | UnsetType = UNSET
-    cpus: int | UnsetType = UNSET
-    memoryGB: int | UnsetType = UNSET
+    vms: Annotated[int | UnsetType, Meta(description="VMs.")] = UNSET
+    cpus: Annotated[int | UnsetType, Meta(description="vCPUs of all VMs.")] = UNSET
+    memoryGB: Annotated[int | UnsetType, Meta(description="Memory of all VMs, in GB.")] = UNSET
 
 
 class LimitsEntry(Struct, frozen=True, forbid_unknown_fields=True):
     """One entry of the file."""
 
-    namespaces: tuple[str, ...]
-    templateFolders: tuple[str, ...] | UnsetType = UNSET
-    places: dict[str, tuple[str, ...]] = {}
-    quota: QuotaEntry = QuotaEntry()
+    namespaces: Annotated[tuple[str, ...], Meta(description="Names or globs of namespaces.")]
+    templateFolders: Annotated[
+        tuple[str, ...] | UnsetType,
+        Meta(description="Full inventory paths; templates are found in these alone. Without it: a bare name in the whole datacenter."),
+    ] = UNSET
+    places: Annotated[
+        dict[str, tuple[str, ...]],
+        Meta(description="By field of `spec.placement`, the names that may be asked for. A field that is not named is free."),
+    ] = {}
+    quota: Annotated[QuotaEntry, Meta(description="The most that all groups of one namespace may have together.")] = QuotaEntry()
 
     def limits(self) -> Limits:
         """What it means for a group."""
@@ -56,7 +63,7 @@ class LimitsEntry(Struct, frozen=True, forbid_unknown_fields=True):
 class LimitsFile(Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file."""
 
-    limits: tuple[LimitsEntry, ...]
+    limits: Annotated[tuple[LimitsEntry, ...], Meta(description="The entries; the first that fits a namespace counts.")]
 
 
 def limit(given: int | UnsetType) -> int | None:

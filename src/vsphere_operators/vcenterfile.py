@@ -20,8 +20,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from ipaddress import ip_address
+from typing import Annotated
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from .vcenter.address import Address, address_of
 from .yamlfile import Form
@@ -35,36 +36,39 @@ LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 class Defaults(Struct, frozen=True, forbid_unknown_fields=True):
     """Where things go when an object does not say; names as vCenter shows them, "" for no default."""
 
-    datacenter: str = ""
-    cluster: str = ""
-    resourcePool: str = ""
-    folder: str = ""
-    datastore: str = ""
+    datacenter: Annotated[str, Meta(description="The datacenter for new VMs; without it the only one there is.")] = ""
+    cluster: Annotated[str, Meta(description="The cluster for new VMs; without it the template's own.")] = ""
+    resourcePool: Annotated[str, Meta(description="The resource pool for new VMs; without it the cluster's own.")] = ""
+    folder: Annotated[str, Meta(description="The folder that holds the groups' folders, by name or path; without it `vm-operator`.")] = ""
+    datastore: Annotated[str, Meta(description="The datastore for new VMs; without it the template's own.")] = ""
 
 
 class Namespaces(Struct, frozen=True, forbid_unknown_fields=True):
     """Which namespaces a vCenter serves: those that one of the globs names, and those that carry all of the labels."""
 
-    names: tuple[str, ...] = ()
-    labels: dict[str, str] = {}
+    names: Annotated[tuple[str, ...], Meta(description="Names or globs of namespaces.")] = ()
+    labels: Annotated[dict[str, str], Meta(description="All of these labels, on the Namespace.")] = {}
 
 
 class Entry(Struct, frozen=True, forbid_unknown_fields=True):
     """One vCenter as it stands in the file. UNSET, where None would let a key without a value pass for one that is absent."""
 
-    name: str
-    server: str
-    credentials: str
-    ca: str = ""
-    insecure: bool | UnsetType = UNSET
-    defaults: Defaults = Defaults()
-    namespaces: Namespaces | UnsetType = UNSET
+    name: Annotated[str, Meta(description="A DNS label; messages and metrics call the vCenter so.")]
+    server: Annotated[str, Meta(description="A host, host:port, an IP address or an https URL.")]
+    credentials: Annotated[str, Meta(description="A directory with what to log in with, see below.")]
+    ca: Annotated[str, Meta(description="CA bundle to verify it with; without it that of `-vcenter-ca-file`.")] = ""
+    insecure: Annotated[bool | UnsetType, Meta(description="Do not verify its certificate; without it `-insecure` counts.")] = UNSET
+    defaults: Annotated[Defaults, Meta(description="Where VMs go when an object does not say: names as vCenter shows them.")] = Defaults()
+    namespaces: Annotated[
+        Namespaces | UnsetType,
+        Meta(description="Whom it serves: those that one of the names fits, and those with all of the labels. Without it: all the rest."),
+    ] = UNSET
 
 
 class File(Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file."""
 
-    vcenters: tuple[Entry, ...]
+    vcenters: Annotated[tuple[Entry, ...], Meta(description="The vCenters.")]
 
 
 def address(server: str, *, insecure: bool, ca_file: str) -> Address:

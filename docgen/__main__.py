@@ -1,0 +1,46 @@
+"""Write what is made from the code, or say what of it is stale."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import conditions, errors, flags, metrics, picture, settings
+
+ROOT = Path(__file__).parents[1]
+
+
+def files() -> dict[str, str]:
+    """Every file that is made here, by its path in the repository."""
+    return {
+        "docs/reference/flags.md": flags.made(),
+        "docs/reference/settings.md": settings.made(),
+        "docs/reference/metrics.md": metrics.made(),
+        "docs/reference/conditions.md": conditions.made(),
+        "docs/reference/errors.md": errors.made(),
+        **{f"docs/pictures/{name}.svg": svg for name, svg in picture.made().items()},
+    }
+
+
+def stale() -> dict[str, str]:
+    """The files that are not what they would be now, with what they should be."""
+    return {path: text for path, text in files().items() if not (ROOT / path).is_file() or (ROOT / path).read_text() != text}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Write, or with --check only look."""
+    found = stale()
+    if "--check" in argv:
+        for path in found:
+            print(f"{path} is stale; run `make docs` and commit the result", file=sys.stderr)
+        return 1 if found else 0
+    for path, text in found.items():
+        (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
+        (ROOT / path).write_text(text)
+        print(f"wrote {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,61 @@
+"""The page of flags and variables, from the declaration of Settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
+
+from kubewright.command import ManagerFlags
+from kubewright.flags import Option, options_of, written_default, written_type
+from vsphere_operators.settings import Settings
+
+from .page import code, page, table
+
+INTRODUCTION = """
+Go's syntax: `-x`, `--x`, `-x=true` and `-x value` all work. The command line goes before the environment, and that before the default.
+An empty variable counts as not set. `manager -help` prints the same list, and `manager doctor` takes the same flags.
+"""
+EXIT_CODES = """
+The exit code is 0 after a signal, 1 if the manager could not go on or did not end in time, 2 for a wrong flag. A second signal ends it at
+once. [Errors](errors.md) has what it says then.
+"""
+VARIABLES = """
+These have no flag: every user of a machine can read the arguments of its processes. [Settings](settings.md) says which go together.
+"""
+GROUPS = {
+    "every": "Every manager that is made with kubewright",
+    "logs": "Logs",
+    "vsphere": "vCenter and VmGroup",
+    "gpu": "GPUInfo",
+}
+
+
+def group_of(option: Option) -> str:
+    """Under which heading a flag stands: by where it is declared."""
+    first = option.path[0]
+    if first in ("logs", "gpu"):
+        return first
+    return "every" if first in {each.name for each in fields(ManagerFlags)} else "vsphere"
+
+
+def row(option: Option) -> tuple[str, ...]:
+    """One flag."""
+    names = ", ".join(code(f"-{name}") for name in option.names)
+    default = "" if option.default in (None, "", ()) else written_default(option)
+    return names, written_type(option).strip() or "bool", code(option.flag.env), code(default), option.flag.help
+
+
+def flags(options: Iterable[Option]) -> str:
+    """The table of some flags."""
+    return table(("flag", "type", "environment", "default", "what"), map(row, options))
+
+
+def made() -> str:
+    """The page."""
+    options = list(options_of(Settings))
+    parts = [INTRODUCTION]
+    for name, title in GROUPS.items():
+        parts += [f"## {title}", flags(each for each in options if each.flag.name and group_of(each) == name)]
+    alone = [(code(each.flag.env), each.flag.help) for each in options if not each.flag.name]
+    parts += ["## Variables without a flag", VARIABLES, table(("variable", "what"), alone), "## Exit codes", EXIT_CODES]
+    return page("Flags and variables of the manager", *parts)

@@ -1,0 +1,70 @@
+"""The page of metrics, from the instruments as they register themselves."""
+
+from __future__ import annotations
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+
+from kubewright.metrics import Child, Family, Metrics
+from kubewright.webhook.gauge import WebhookMetrics
+from vsphere_operators.vcentermetrics import VCenterMetrics
+
+from .page import code, page, table
+
+INTRODUCTION = """
+`/metrics`, in Prometheus' text format. Names, labels and buckets of the first table are controller-runtime's own, so its dashboards and
+alerts work unchanged. How to read it over TLS: [TLS](../howto/tls.md). What to watch:
+[debug](../howto/debug.md#metrics-that-tell-most).
+"""
+TITLES = {
+    "controller_runtime_": "As controller-runtime has them",
+    "workqueue_": "As controller-runtime has them",
+    "rest_client_": "As controller-runtime has them",
+    "leader_election_": "As controller-runtime has them",
+    "kubewright_": "The runtime's own",
+    "vsphere_": "vCenter",
+}
+WEBHOOKS = "`controller_runtime_webhook_` and `kubewright_webhook_` exist only in operators with webhooks; this manager has none."
+
+
+class Listed(Metrics):
+    """The same instruments, and a list of them."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, str, str, str]] = []
+        super().__init__()
+
+    def registered(self, family: Family[Child]) -> Family[Child]:
+        """Note it down as well."""
+        sort = {CounterMetricFamily: "counter", GaugeMetricFamily: "gauge"}.get(family.form, "histogram")  # type: ignore[call-overload]
+        self.rows.append((family.name, sort, ", ".join(family.label_names), family.help))
+        return super().registered(family)
+
+
+def process_rows(metrics: Metrics) -> list[tuple[str, str, str, str]]:
+    """What prometheus_client tells of the process and of Python."""
+    found = [*metrics.process_registry.collect(), *metrics.registry.collect()]
+    alone = [each for each in found if each.name.startswith(("process_", "python_"))]
+    ends = {"counter": "_total"}
+    return [
+        (each.name + ends.get(each.type, ""), each.type, ", ".join(each.samples[0].labels) if each.samples else "", each.documentation)
+        for each in alone
+    ]
+
+
+def title_of(name: str) -> str:
+    """Under which heading a metric stands."""
+    return next(title for start, title in TITLES.items() if name.startswith(start))
+
+
+def made() -> str:
+    """The page."""
+    metrics = Listed()
+    VCenterMetrics(metrics)
+    WebhookMetrics(metrics, ())
+    head = ("metric", "type", "labels", "what")
+    parts = [INTRODUCTION]
+    for title in dict.fromkeys(TITLES.values()):
+        chosen = [each for each in metrics.rows if title_of(each[0]) == title]
+        parts += [f"## {title}", table(head, ((code(name), *rest) for name, *rest in chosen))]
+    parts += ["## The process and Python", table(head, ((code(name), *rest) for name, *rest in process_rows(metrics))), WEBHOOKS]
+    return page("Metrics", *parts)

@@ -1,0 +1,194 @@
+"""What the code says to people: reasons and words, read from its syntax trees.
+
+    for each in said("src/vsphere_operators", Terminal=Words(0, 1)): ...      # every call of Terminal, with its reason and its words
+
+A text is shown as it stands in the code. What is filled in when it is said is shown in braces: `host "{host.name}" is in
+maintenance mode`. A name of the same function or module that holds a text is followed, so that it does not matter whether a
+sentence stands in the call or a line above it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib import import_module
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Assignment = ast.Assign | ast.AnnAssign | ast.NamedExpr
+DEEPEST = 6
+
+
+@dataclass(frozen=True)
+class Words:
+    """Which arguments of a call have the reason and the words: a position, or the name of a keyword."""
+
+    reason: int | str
+    words: int | str | None = None
+    more: int | str | None = None
+
+
+@dataclass(frozen=True)
+class Saying:
+    """One call that says something."""
+
+    where: str
+    """The module, as people know it: kinds/hostinfo."""
+    callee: str
+    reason: str
+    words: str
+    more: str = ""
+
+
+@dataclass(frozen=True)
+class Module:
+    """One file of source."""
+
+    path: Path
+    package: Path
+    """The folder that names are relative to."""
+
+    @property
+    def name(self) -> str:
+        """The path below its package."""
+        return self.path.relative_to(self.package).with_suffix("").as_posix()
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """What stands in it."""
+        return ast.parse(self.path.read_text())
+
+    @cached_property
+    def imported(self) -> object:
+        """The module as it runs, for the names that it has from others."""
+        source = next(each for each in self.path.parents if each.name == "src")
+        return import_module(".".join(self.path.relative_to(source).with_suffix("").parts))
+
+    @cached_property
+    def calls(self) -> list[ast.Call]:
+        """Every call, in order."""
+        return sorted((each for each in ast.walk(self.tree) if isinstance(each, ast.Call)), key=lambda each: each.lineno)
+
+    @cached_property
+    def functions(self) -> list[Function]:
+        """Every function, the outer before the inner."""
+        return [each for each in ast.walk(self.tree) if isinstance(each, Function)]
+
+    def around(self, node: ast.expr) -> Function | None:
+        """The innermost function that a node is in."""
+        inside = [each for each in self.functions if each.lineno <= node.lineno <= (each.end_lineno or each.lineno)]
+        return max(inside, key=lambda each: each.lineno, default=None)
+
+    def value_of(self, name: str, at: ast.expr) -> ast.expr | None:
+        """What a name was last set to before a place, in the same function or at the top of the module."""
+        function = self.around(at)
+        inner = [] if function is None else [each for each in assignments(function) if each.lineno <= at.lineno]
+        outer: list[ast.stmt | Assignment] = [each for each in self.tree.body if target_of(each) == name]
+        found = [each for each in inner if target_of(each) == name] or outer
+        value = getattr(found[-1], "value", None) if found else None
+        return value if isinstance(value, ast.expr) else None
+
+    def text(self, node: ast.expr | None, depth: int = 0) -> str:
+        """A text as it stands in the code, with braces for what is filled in."""
+        match node:
+            case ast.Constant(value=str() as text):
+                return text
+            case ast.JoinedStr(values=parts):
+                return "".join(self.text(each, depth) for each in parts)
+            case ast.FormattedValue(value=value):
+                return self.text(value, depth)
+            case ast.BinOp(op=ast.Add(), left=left, right=right):
+                return self.text(left, depth) + self.text(right, depth)
+            case ast.Name(id=name) if depth < DEEPEST and (set_to := self.value_of(name, node)) is not None and is_text(set_to):
+                return self.text(set_to, depth + 1)
+            case ast.Name(id=name) if isinstance(known := getattr(self.imported, name, None), str | int) and not isinstance(known, bool):
+                return str(known)
+            case ast.IfExp(body=body, orelse=other) if is_text(body) or is_text(other):
+                return " or ".join(filter(None, (self.text(body, depth), self.text(other, depth))))
+            case ast.Call(func=ast.Name(id="str"), args=[inner]):
+                return self.text(inner, depth)
+            case ast.Name() | ast.Attribute():
+                return f"{{{ast.unparse(node).removeprefix('self.')}}}"
+            case None:
+                return ""
+            case _:
+                return "{...}"
+
+
+def assignments(function: Function) -> list[Assignment]:
+    """Everything in a function that sets a name, in order."""
+    found = [each for each in ast.walk(function) if isinstance(each, Assignment)]
+    return sorted(found, key=lambda each: each.lineno)
+
+
+def target_of(node: ast.AST) -> str:
+    """The one name that a node sets, "" for none or several."""
+    match node:
+        case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)) | ast.NamedExpr(target=ast.Name(id=name)):
+            return name
+        case _:
+            return ""
+
+
+def is_text(node: ast.expr) -> bool:
+    """Whether a node is a text that can be shown."""
+    match node:
+        case ast.Constant(value=value):
+            return isinstance(value, str)
+        case ast.BinOp(left=left, right=right):
+            return is_text(left) or is_text(right)
+        case _:
+            return isinstance(node, ast.JoinedStr)
+
+
+@cache
+def modules(package: str) -> tuple[Module, ...]:
+    """The files of a package, in order; each is parsed once, however often it is asked."""
+    folder = ROOT / package
+    return tuple(Module(path, folder) for path in sorted(folder.rglob("*.py")))
+
+
+def said(package: str, forms: Mapping[str, Words]) -> Iterator[Saying]:
+    """Every call of these names that gives a reason, in the order of files and lines."""
+    for module in modules(package):
+        for call in (each for each in module.calls if called(each) in forms):
+            form = forms[called(call)]
+            reason = argument(call, form.reason)
+            if reason is not None:
+                texts = [module.text(argument(call, each)) for each in (form.words, form.more)]
+                yield Saying(module.name, called(call), module.text(reason), texts[0], texts[1])
+
+
+def returned(package: str, path: str, functions: Sequence[str]) -> Iterator[Saying]:
+    """Every pair of reason and words that these functions of a module return or yield."""
+    module = Module(ROOT / package / path, ROOT / package)
+    for function in (each for each in module.functions if each.name in functions):
+        for node in sorted(ast.walk(function), key=lambda each: getattr(each, "lineno", 0)):
+            if isinstance(node, ast.Return | ast.Yield) and isinstance(node.value, ast.Tuple):
+                reason, words = node.value.elts[:2]
+                for each in reason_texts(module, reason):
+                    yield Saying(module.name, function.name, each, module.text(words))
+
+
+def reason_texts(module: Module, node: ast.expr) -> list[str]:
+    """The reasons in a node: two where it chooses."""
+    return [module.text(each) for each in (node.body, node.orelse)] if isinstance(node, ast.IfExp) else [module.text(node)]
+
+
+def called(call: ast.Call) -> str:
+    """The last part of what is called."""
+    match call.func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case _:
+            return ""
+
+
+def argument(call: ast.Call, which: int | str | None) -> ast.expr | None:
+    """One argument of a call, None where it is not given."""
+    if isinstance(which, int):
+        return call.args[which] if which < len(call.args) and not isinstance(call.args[which], ast.Starred) else None
+    return next((each.value for each in call.keywords if each.arg == which), None) if which else None

@@ -19,7 +19,7 @@ JOBS ?= $(if $(TESTS),0,2)
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup testenv test crash-sweep test-vcsim check format manifests docs golden verify install uninstall run manager demo docker-build docker-push \
+.PHONY: help setup testenv test crash-sweep test-vcsim check format manifests docs site golden verify install uninstall run manager demo docker-build docker-push \
   deploy undeploy build-installer helm sbom kind-up kind-load kind-down bench bench-vcenter bench-vmgroup lock clean
 
 help: ## Show this list
@@ -62,13 +62,20 @@ format: setup ## Format the code and mend what the linter can
 manifests: setup ## Generate config/ from the types, the controllers and pyproject.toml
 	$(KUBEWRIGHT) manifests
 
-docs: setup ## Write docs/reference/api.md from the types
+docs: setup ## Write docs/reference and docs/pictures from the code
 	$(KUBEWRIGHT) docs --output docs/reference/api.md
+	$(BIN)/python -m docgen
+
+site: setup ## Build the documentation as a site into dist/site, and fail for a link that leads nowhere
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
+	$(BIN)/python -m docgen.site dist/docs
+	$(BIN)/python -m mkdocs --quiet build --strict
 
 verify: setup ## Fail when a generated file is stale, or a CRD breaks what people have; since another commit: make verify AGAINST=main
 	$(KUBEWRIGHT) manifests --check --against $(AGAINST)
 	$(KUBEWRIGHT) docs --check --output docs/reference/api.md
 	$(BIN)/python image/sbom.py --check
+	$(BIN)/python -m docgen --check
 
 golden: setup ## Write the golden projects of tests/golden anew: what the builder makes
 	$(BIN)/python tests/goldens.py > /dev/null
@@ -138,7 +145,7 @@ bench-vmgroup: testenv ## Measure a VmGroup of 50 beside small ones: how near th
 
 lock: ## Pin the dependencies anew after a change of requirements/*.in
 	$(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip install --quiet uv
-	for part in runtime build dev bench; do \
+	for part in runtime build dev bench docs; do \
 	  (cd requirements && ../.venv-lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	    --no-emit-index-url --no-emit-find-links --no-header $$part.in -o $$part.txt) || exit 1; \
 	done

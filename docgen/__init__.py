@@ -3,6 +3,6 @@
     python -m docgen            # writes docs/reference/*.md but api.md, and docs/pictures/*.svg
     python -m docgen --check    # writes nothing; fails and names what is stale
 
-Each module makes one page: `flags`, `settings`, `metrics`, `conditions`, `errors`. `said` reads what the code says from its
-syntax trees, `drawing` and `picture` make the SVG, `markdown` finds headings and links, `site` prepares what mkdocs builds.
+Each module makes one page: `flags`, `settings`, `metrics`, `conditions`, `errors`, `makefile`. `said` reads what the code says
+from its syntax trees, `drawing` and `picture` make the SVG, `markdown` finds headings and links, `site` prepares what mkdocs builds.
 """

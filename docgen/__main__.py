@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import conditions, errors, flags, metrics, picture, settings
+from . import conditions, errors, flags, makefile, metrics, picture, settings
 
 ROOT = Path(__file__).parents[1]
 
@@ -19,6 +19,7 @@ def files() -> dict[str, str]:
         "docs/reference/metrics.md": metrics.made(),
         "docs/reference/conditions.md": conditions.made(),
         "docs/reference/errors.md": errors.made(),
+        "docs/reference/make.md": makefile.made(),
         **{f"docs/pictures/{name}.svg": svg for name, svg in picture.made().items()},
     }
 

@@ -69,7 +69,7 @@ docs: setup ## Write docs/reference and docs/pictures from the code
 site: setup ## Build the documentation as a site into dist/site, and fail for a link that leads nowhere
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
 	$(BIN)/python -m docgen.site dist/docs
-	$(BIN)/python -m mkdocs --quiet build --strict
+	$(BIN)/python -m mkdocs build --strict
 
 verify: setup ## Fail when a generated file is stale, or a CRD breaks what people have; since another commit: make verify AGAINST=main
 	$(KUBEWRIGHT) manifests --check --against $(AGAINST)

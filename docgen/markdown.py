@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from textwrap import dedent
 
 FENCE = re.compile(
-    r"^(?P<mark>(?:<!-- not run: (?P<reason>[^>]+?) -->\n)?)```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+    r"^(?P<indent> *)(?:<!-- not run: (?P<reason>[^>]+?) -->\n(?P=indent))?```(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```$",
+    re.MULTILINE | re.DOTALL,
 )
 HEADING = re.compile(r"^(#{1,6}) +(.+?) *$", re.MULTILINE)
 LINK = re.compile(r"!?\[[^\]\n]*\]\(<?([^)\s>]+)>?(?: \"[^\"]*\")?\)")
@@ -34,7 +36,7 @@ def blocks(page: str) -> list[Block]:
 def block_of(found: re.Match[str], line: int) -> Block:
     """What a fence holds."""
     language, _, word = found["info"].strip().partition(" ")
-    return Block(language, word, found["text"], line, found["reason"] or "")
+    return Block(language, word, dedent(found["text"]), line, found["reason"] or "")
 
 
 def without_code(page: str) -> str:

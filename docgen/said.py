@@ -68,6 +68,12 @@ class Module:
         return import_module(".".join(self.path.relative_to(source).with_suffix("").parts))
 
     @cached_property
+    def borrowed(self) -> set[str]:
+        """The names that it has from other modules, or sets itself."""
+        imports = [each for each in self.tree.body if isinstance(each, ast.ImportFrom)]
+        return {alias.asname or alias.name for each in imports for alias in each.names} | set(map(target_of, self.tree.body))
+
+    @cached_property
     def calls(self) -> list[ast.Call]:
         """Every call, in order."""
         return sorted((each for each in ast.walk(self.tree) if isinstance(each, ast.Call)), key=lambda each: each.lineno)
@@ -100,11 +106,11 @@ class Module:
                 return "".join(self.text(each, depth) for each in parts)
             case ast.FormattedValue(value=value):
                 return self.text(value, depth)
-            case ast.BinOp(op=ast.Add(), left=left, right=right):
+            case ast.BinOp(op=ast.Add(), left=left, right=right) if is_text(node):
                 return self.text(left, depth) + self.text(right, depth)
             case ast.Name(id=name) if depth < DEEPEST and (set_to := self.value_of(name, node)) is not None and is_text(set_to):
                 return self.text(set_to, depth + 1)
-            case ast.Name(id=name) if isinstance(known := getattr(self.imported, name, None), str | int) and not isinstance(known, bool):
+            case ast.Name(id=name) if name in self.borrowed and isinstance(known := getattr(self.imported, name), str | int):
                 return str(known)
             case ast.IfExp(body=body, orelse=other) if is_text(body) or is_text(other):
                 return " or ".join(filter(None, (self.text(body, depth), self.text(other, depth))))

@@ -2,8 +2,8 @@
 
     python -m docgen.site dist/docs
 
-Files that pages link to and that are no pages (a manifest, a module) are copied too. Of a fence's words only the language is kept: the others are for
-our tests, and the site's Markdown does not know them.
+Files that pages link to and that are no pages (a manifest, a module) are copied too. Of a fence's words only the language is kept:
+the others are for our tests, and the site's Markdown does not know them.
 """
 
 from __future__ import annotations

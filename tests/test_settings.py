@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubewright.errors import ConfigError
-from kubewright.flags import FlagError, HelpWanted, options_of, parse
+from kubewright.flags import FlagError, HelpWanted, parse
 from vsphere_operators.main import main
 from vsphere_operators.settings import Settings, VCenterConfig, choose
 from vsphere_operators.vcenter.address import Address
@@ -117,13 +117,6 @@ def test_help_names_every_variable_and_flag() -> None:
     names = [*GOVMOMI, *VC, "GOVMOMI_HOSTNAME", "GOVMOMI_INSECURE", "VC_INSECURE", "VC_CA_FILE", "-vcenters", "-vcenter-credentials"]
     assert [name for name in names if name not in caught.value.usage] == []
     assert CANARY not in caught.value.usage
-
-
-def test_the_readme_lists_every_flag_and_variable() -> None:
-    readme = (Path(__file__).parents[1] / "README.md").read_text()
-    flags = [f"`-{name}`" for option in options_of(Settings) for name in option.names]
-    variables = [f"`{option.flag.env}`" for option in options_of(Settings) if option.flag.env]
-    assert [each for each in flags + variables if each not in readme] == []
 
 
 class Told:

@@ -67,9 +67,9 @@ def test_the_whole_of_it() -> None:
     assert rest == Entry("rest", "192.0.2.7", "rest", "", UNSET, Defaults(), UNSET)
 
 
-def test_the_example_of_the_readme_is_one() -> None:
-    readme = (Path(__file__).parents[1] / "README.md").read_text()
-    example = readme.split("```yaml\nvcenters:", 1)[1].split("```", 1)[0]
+def test_the_example_of_the_documentation_is_one() -> None:
+    page = (Path(__file__).parents[1] / "docs/howto/several-vcenters.md").read_text()
+    example = page.split("```yaml vcenters.yaml\nvcenters:", 1)[1].split("```", 1)[0]
     west, east, central = entries(f"vcenters:{example}")
     assert (west.name, west.defaults.datacenter, east.server) == ("west", "DC0", "https://vc-east.example.com:8443/sdk")
     assert central.namespaces is UNSET

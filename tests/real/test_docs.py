@@ -1,0 +1,122 @@
+"""Every block of every page, run: shell and Python in order, YAML judged by a real API server or by the code that reads such files.
+
+A block that cannot be run says so in the line above it (`<!-- not run: why -->`). There is no manager and no vCenter here: what a page
+shows of those is marked, and the mark names the test that has it. The words of a fence are those of the tutorials, see tests/walk.py.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from docgen.markdown import Block, blocks
+from docgen.site import pages
+from kubewright.testing.controlplane import ControlPlane
+from vsphere_operators import limitsfile, vcenterfile
+from walk import Walk
+
+ROOT = Path(__file__).parents[2]
+TUTORIALS = "docs/tutorial/"  # walked by test_tutorial.py
+
+
+def todo(page: Path) -> list[Block]:
+    """What is to be run of a page; a block without a language is a drawing."""
+    return [block for block in blocks((ROOT / page).read_text()) if block.language and not block.reason]
+
+
+TO_RUN = [page for page in pages() if not str(page).startswith(TUTORIALS) and todo(page)]
+
+
+@pytest.fixture(scope="module")
+def plane(binaries: dict[str, Path]) -> Iterator[ControlPlane]:
+    """A control plane of the reader's own, with config/default in it and no manager."""
+    made = ControlPlane(binaries)
+    made.start_sync()
+    made.kubectl("apply", "--server-side", "-k", str(ROOT / "config/default"))
+    made.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    yield made
+    made.stop_sync()
+
+
+@pytest.fixture
+def walk(plane: ControlPlane, binaries: dict[str, Path], tmp_path: Path) -> Iterator[Walk]:
+    """A reader in a clone of which only config/ is there."""
+    clone = tmp_path / "clone"
+    shutil.copytree(ROOT / "config", clone / "config")
+    made = Walk(clone, environ_of(plane, binaries, tmp_path))
+    yield made
+    made.end()
+
+
+def environ_of(plane: ControlPlane, binaries: dict[str, Path], folder: Path) -> dict[str, str]:
+    programs = {"kubectl": str(binaries["kubectl"]), "python": sys.executable, "manager": f"{sys.executable} -m vsphere_operators.main"}
+    (folder / "bin").mkdir()
+    for name, program in programs.items():
+        script = folder / "bin" / name
+        script.write_text(f'#!/bin/sh\nexec {program} "$@"\n')
+        script.chmod(0o755)
+    return {
+        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+        "HOME": str(plane.folder),  # one for all pages: kubectl keeps there what the API server serves
+        "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry.endswith("src")),
+        "KUBECONFIG": str(plane.admin_kubeconfig),
+        "WALK_PLACE": str(folder / "place"),
+    }
+
+
+@pytest.mark.parametrize("page", TO_RUN, ids=str)
+def test_what_a_page_shows_works(page: Path, walk: Walk, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType(f"page_{page.stem}".replace("-", "_"))
+    # Types are looked up by the name of the module that they are declared in.
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    for block in todo(page):
+        try:
+            take(block, walk, plane, module)
+        except Exception as error:
+            raise AssertionError(f"{page}, line {block.line}: {error}") from error
+
+
+def take(block: Block, walk: Walk, plane: ControlPlane, module: types.ModuleType) -> None:
+    """Do what a block says."""
+    if block.word and block.language != "sh":
+        (walk.folder / block.word).parent.mkdir(parents=True, exist_ok=True)
+        (walk.folder / block.word).write_text(block.text)
+    match block.language, block.word:
+        case "sh", "background":
+            walk.leave_running(block.text)
+        case "sh", "":
+            walk.run(block.text)
+        case "text", _:
+            assert [line for line in block.text.splitlines() if line not in walk.said()] == [], walk.said()
+        case "python", _:
+            exec(compile(block.text, f"line {block.line}", "exec"), vars(module))
+        case "yaml", _:
+            judge(block, walk, plane)
+        case _:
+            raise AssertionError(f"nobody knows how to run ```{block.language} {block.word}")
+
+
+def judge(block: Block, walk: Walk, plane: ControlPlane) -> None:
+    """Let whoever reads such a file say whether it is one."""
+    file = walk.folder / (block.word or "block.yaml")
+    file.write_text(block.text)
+    for document in yaml.safe_load_all(block.text):
+        match document:
+            case {"vcenters": _}:
+                assert vcenterfile.read(str(file))
+            case {"limits": _}:
+                assert limitsfile.FORM.read(str(file)).limits
+            case {"apiVersion": _, "kind": _}:
+                plane.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(document))
+            case {"resources": [*resources]} if file.name == "kustomization.yaml":
+                # It may need files that come later on the page; a command there renders it, see tests/test_docs.py.
+                assert all((file.parent / each).is_dir() for each in (*resources, *document.get("components", ())))
+            case _:
+                raise AssertionError(f"nobody reads such a file: {block.text}")

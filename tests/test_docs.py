@@ -1,0 +1,158 @@
+"""What must hold of every Markdown page: links and anchors lead somewhere, blocks are run or say why not, and generated pages say all."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from docgen.conditions import all_of
+from docgen.markdown import anchors, blocks, links, slug
+from docgen.said import ROOT, Saying, Words, said
+from docgen.site import pages, stage
+from kubewright.flags import options_of
+from vsphere_operators.settings import Settings
+from vsphere_operators.vcenter import privileges
+
+PAGES = pages()
+OUTSIDE = re.compile(r"[a-z]+://|mailto:")
+# Tutorials are walked by tests/real/test_tutorial.py, with marks of their own.
+RUN_HERE = [page for page in PAGES if not str(page).startswith("docs/tutorial/")]
+LANGUAGES = {"", "text", "sh", "python", "yaml"}
+
+
+def text(page: Path) -> str:
+    return (ROOT / page).read_text()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    assert [f"line {line}: {target}: {why}" for line, target in links(text(page)) if (why := wrong_with(page, target))] == []
+
+
+def wrong_with(page: Path, target: str) -> str:
+    """Why a link leads nowhere, "" if it does not."""
+    if OUTSIDE.match(target):
+        return ""
+    path, _, anchor = target.partition("#")
+    there = (ROOT / page.parent / path).resolve() if path else ROOT / page
+    if not there.is_relative_to(ROOT) or not there.exists():
+        return "there is no such file"
+    if there.is_dir():
+        return "a folder: link to a file in it, so that it works on the site too"
+    if anchor and (there.suffix != ".md" or anchor not in anchors(there.read_text())):
+        return f"no such heading in {there.relative_to(ROOT)}"
+    return ""
+
+
+def test_a_link_that_leads_nowhere_is_found() -> None:
+    here = Path("docs/README.md")
+    assert wrong_with(here, "nowhere.md") == "there is no such file"
+    assert wrong_with(here, "../../etc/passwd") == "there is no such file"
+    assert wrong_with(here, "howto") == "a folder: link to a file in it, so that it works on the site too"
+    assert wrong_with(here, "../README.md#no-such-thing") == "no such heading in README.md"
+    assert wrong_with(here, "#tutorials") == wrong_with(here, "https://example.com/x") == ""
+
+
+@pytest.mark.parametrize("page", RUN_HERE, ids=str)
+def test_every_block_is_of_a_sort_that_is_run_or_says_why_not(page: Path) -> None:
+    unknown = [f"line {block.line}: {block.language}" for block in blocks(text(page)) if block.language not in LANGUAGES]
+    assert unknown == []
+    marks = re.findall(r"^ *<!-- not run:", text(page), re.MULTILINE)
+    assert len(marks) == sum(bool(block.reason) for block in blocks(text(page))), "a mark has to stand directly above its block"
+
+
+@pytest.mark.parametrize("page", RUN_HERE, ids=str)
+def test_every_overlay_that_a_page_shows_is_rendered_by_it(page: Path) -> None:
+    found = blocks(text(page))
+    folders = [str(Path(block.word).parent) for block in found if block.word.endswith("kustomization.yaml")]
+    commands = "".join(block.text for block in found if block.language == "sh" and not block.reason)
+    assert [folder for folder in folders if not re.search(rf"(kustomize|-k) {folder}\b", commands)] == []
+
+
+@pytest.mark.parametrize(
+    ("heading", "anchor"),
+    [
+        ("From clone to a merged kind", "from-clone-to-a-merged-kind"),
+        ("/metrics", "metrics"),
+        ("`manager doctor`", "manager-doctor"),
+        ("How fast it is, and why", "how-fast-it-is-and-why"),
+        ("spec of HostInfo v1", "spec-of-hostinfo-v1"),
+        ("Why a node is refused, in `status.refused` of GPUInfo", "why-a-node-is-refused-in-statusrefused-of-gpuinfo"),
+        ("See [the bench](bench.md) too", "see-the-bench-too"),
+    ],
+)
+def test_anchors_are_githubs(heading: str, anchor: str) -> None:
+    assert slug(heading) == anchor
+    assert anchors(f"# {heading}\n\n```sh\n# no heading\n```\n\n## {heading}\n") == {anchor, f"{anchor}-1"}
+
+
+def test_links_in_code_are_none() -> None:
+    page = "[a](a.md) `[b](b.md)` ![c](c.svg)\n```text\n[d](d.md)\n```\n<!-- [e](e.md) -->\n[f](<f.md>)\n"
+    assert list(links(page)) == [(1, "a.md"), (1, "c.svg"), (6, "f.md")]
+
+
+def test_a_block_knows_its_line_its_word_and_why_it_is_not_run() -> None:
+    first, second = blocks(
+        "one\n\n```yaml a/b.yaml\nx: 1\n```\n1. two\n\n   <!-- not run: it needs a cluster -->\n   ```sh\n   ls\n   ```\n"
+    )
+    assert (first.language, first.word, first.text, first.line, first.reason) == ("yaml", "a/b.yaml", "x: 1\n", 3, "")
+    assert (second.language, second.text, second.reason) == ("sh", "ls\n", "it needs a cluster")
+
+
+def test_the_reference_lists_every_flag_and_variable() -> None:
+    page = text(Path("docs/reference/flags.md"))
+    flags = [f"`-{name}`" for option in options_of(Settings) for name in option.names]
+    variables = [f"`{option.flag.env}`" for option in options_of(Settings) if option.flag.env]
+    assert [each for each in flags + variables if each not in page] == []
+
+
+def test_every_reason_that_a_test_asserts_is_in_the_reference() -> None:
+    """The tests see reasons as they come out of the manager; the page reads them from the source."""
+    asserted = {
+        reason
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for reason in re.findall(r"""(?:reason|\["reason"\]) == "([A-Z]\w+)\"""", path.read_text())
+    }
+    page = text(Path("docs/reference/conditions.md")) + text(Path("docs/reference/errors.md"))
+    assert len(asserted) > 10
+    assert {each for each in asserted if f"`{each}`" not in page} == set()
+
+
+def test_the_page_of_installing_has_every_privilege() -> None:
+    wanted = (*privileges.READ, *privileges.IN_FOLDER, *privileges.ON_TEMPLATE, *privileges.ON_POOL, *privileges.ON_DATASTORE)
+    page = text(Path("docs/howto/install.md"))
+    assert [each for each in wanted if f"`{each}`" not in page] == []
+    assert set(re.findall(r"`((?:Virtual|Folder|Resource|Datastore|System)\w*\.[\w.]+)`", page)) == set(wanted)
+
+
+def test_words_are_followed_to_where_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/kind.py").write_text(
+        'HOW = "do this"\n'
+        "def a(host):\n"
+        '    words = f"{host.name} is gone"\n'
+        '    raise Terminal("Gone", f"{words}; {HOW}")\n'
+        "def b(left):\n"
+        '    raise Retry("later" + f", {left + 1} more", after=1, reason="Busy")\n'
+        '    raise Retry("no reason", after=1)\n'
+    )
+    monkeypatch.setattr("docgen.said.ROOT", tmp_path)
+    found = list(said("src", {"Terminal": Words(0, 1), "Retry": Words("reason", 0)}))
+    assert found == [
+        Saying("kind", "Terminal", "Gone", "{host.name} is gone; do this"),
+        Saying("kind", "Retry", "Busy", "later, {...} more"),
+    ]
+
+
+def test_a_reason_whose_words_come_from_elsewhere_has_to_be_explained() -> None:
+    with pytest.raises(ValueError, match="kind says Odd with words from elsewhere"):
+        list(all_of([Saying("kind", "Terminal", "Odd", "{error}")]))
+
+
+def test_the_site_has_every_page_at_its_place(tmp_path: Path) -> None:
+    assert stage(tmp_path) > len(PAGES)
+    assert [page for page in PAGES if not (tmp_path / page).is_file()] == []
+    assert (tmp_path / "docs/pictures/architecture.svg").read_bytes() == (ROOT / "docs/pictures/architecture.svg").read_bytes()
+    assert not re.search(r"^```\w+ ", (tmp_path / "docs/howto/several-vcenters.md").read_text(), re.MULTILINE)

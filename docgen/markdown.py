@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from textwrap import dedent
 
 FENCE = re.compile(
-    r"^(?P<indent> *)(?:<!-- not run: (?P<reason>[^>]+?) -->\n(?P=indent))?```(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```$",
+    r"^(?:<!-- not run: (?P<reason>[^>]+?) -->\n)?```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 HEADING = re.compile(r"^(#{1,6}) +(.+?) *$", re.MULTILINE)
@@ -36,7 +35,7 @@ def blocks(page: str) -> list[Block]:
 def block_of(found: re.Match[str], line: int) -> Block:
     """What a fence holds."""
     language, _, word = found["info"].strip().partition(" ")
-    return Block(language, word, dedent(found["text"]), line, found["reason"] or "")
+    return Block(language, word, found["text"], line, found["reason"] or "")
 
 
 def without_code(page: str) -> str:

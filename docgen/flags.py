@@ -41,7 +41,7 @@ def group_of(option: Option) -> str:
 def row(option: Option) -> tuple[str, ...]:
     """One flag."""
     names = ", ".join(code(f"-{name}") for name in option.names)
-    default = "" if option.default in (None, "", ()) else written_default(option)
+    default = "" if option.default in (None, "", ()) else written_default(option).strip('"').removesuffix(".0")
     return names, written_type(option).strip() or "bool", code(option.flag.env), code(default), option.flag.help
 
 

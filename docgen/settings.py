@@ -1,4 +1,4 @@
-"""The page of what files tell the manager: the two YAML files and the directory of credentials, from the classes that read them."""
+"""The page of what variables and files tell the manager, from the classes that read them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ from msgspec import NODEFAULT, UNSET, Meta, Struct, UnsetType
 from msgspec.structs import FieldInfo, fields
 
 from vsphere_operators.limitsfile import LimitsFile
-from vsphere_operators.settings import SERVER_KEYS
+from vsphere_operators.settings import SERVER_KEYS, Environment
 from vsphere_operators.vcenter.credentials import CERTIFICATE, EXTENSION, KEY, LOOK_SECONDS, PAIRS, TOKEN
 from vsphere_operators.vcenterfile import File
 
 from .page import code, page, table
 
 WORDS = {str: "string", int: "integer", bool: "bool"}
+ENVIRONMENT = """
+One vCenter can be named by variables: either set of them. If both are complete and differ, the first is used and the log says so. If one is
+not complete, the other is used; what neither has, the manager names and ends. With nothing set at all it runs, and objects that need
+a vCenter say what to set.
+"""
 INTRODUCTION = """
-What the manager is told by files. [Flags](flags.md) names them. What is wrong with a YAML file, the manager says with its line, and
+What the manager is told by variables and files. [Flags](flags.md) names them. What is wrong with a YAML file, the manager says with its line, and
 ends. A change of a YAML file needs a restart; a change of credentials does not.
 """
 VCENTERS = """
@@ -79,6 +84,13 @@ def described(meta: Meta | None, kind: type[Struct], declared: FieldInfo) -> str
     return f"{meta.description} ({code(str(default))} by default)" if shown else meta.description
 
 
+def environment() -> Iterator[tuple[str, ...]]:
+    """The two sets of variables beside each other."""
+    variables = Environment()
+    for what, first, second in zip(("the vCenter", "the user", "the password"), variables.govmomi.keys, variables.vc.keys, strict=True):
+        yield what, code(first), code(second)
+
+
 def credentials() -> str:
     """The table of the files in a directory of credentials, the one that counts first at the top."""
     ways = [
@@ -96,8 +108,11 @@ def made() -> str:
     """The page."""
     head = ("key", "type", "what")
     return page(
-        "Settings in files",
+        "Settings in variables and files",
         INTRODUCTION,
+        "## One vCenter from the environment",
+        ENVIRONMENT,
+        table(("", "set", "or"), environment()),
         "## The list of vCenters",
         VCENTERS,
         table(head, rows(File, "")),

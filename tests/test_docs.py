@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from docgen.conditions import all_of
+from docgen.drawing import Arrow, Box, Drawing
 from docgen.markdown import anchors, blocks, links, slug
+from docgen.picture import ARCHITECTURE
 from docgen.said import ROOT, Saying, Words, said
 from docgen.site import pages, stage
 from kubewright.flags import options_of
@@ -148,6 +151,24 @@ def test_words_are_followed_to_where_they_stand(tmp_path: Path, monkeypatch: pyt
 def test_a_reason_whose_words_come_from_elsewhere_has_to_be_explained() -> None:
     with pytest.raises(ValueError, match="kind says Odd with words from elsewhere"):
         list(all_of([Saying("kind", "Terminal", "Odd", "{error}")]))
+
+
+def test_the_parts_in_the_picture_are_modules() -> None:
+    parts = [box.title for box in ARCHITECTURE.boxes.values() if box.look == "part"]
+    folders = ("packages/kubewright/src/kubewright", "src/vsphere_operators/vcenter")
+    assert len(parts) > 8
+    assert [part for part in parts if not any((ROOT / folder / f"{part}.py").is_file() for folder in folders)] == []
+
+
+def test_a_picture_is_well_formed_and_holds_all_its_words() -> None:
+    drawing = Drawing(
+        "a < b", 100, 50, {"a": Box(0, 0, 20, 20, "A & B", ("x",)), "b": Box(60, 30, 20, 20, "C")}, [Arrow("a", "right", "b", "top", "to")]
+    )
+    root = ElementTree.fromstring(drawing.svg())
+    name = "{http://www.w3.org/2000/svg}"
+    assert [each.text for each in root.iter(f"{name}text")] == ["A & B", "x", "C", "to"]
+    # Out to the right, round one corner, and in from above.
+    assert [each.get("points") for each in root.iter(f"{name}polyline")] == ["20,10 70,10 70,30"]
 
 
 def test_the_site_has_every_page_at_its_place(tmp_path: Path) -> None:

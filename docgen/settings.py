@@ -22,8 +22,8 @@ not complete, the other is used; what neither has, the manager names and ends. W
 a vCenter say what to set.
 """
 INTRODUCTION = """
-What the manager is told by variables and files. [Flags](flags.md) names them. What is wrong with a YAML file, the manager says with its line, and
-ends. A change of a YAML file needs a restart; a change of credentials does not.
+What the manager is told by variables and files. [Flags](flags.md) names them. What is wrong with a YAML file, the manager says with its
+line, and ends. A change of a YAML file needs a restart; a change of credentials does not.
 """
 VCENTERS = """
 `-vcenters=FILE`. How to use it: [several vCenters](../howto/several-vcenters.md). Relative paths are relative to the file.

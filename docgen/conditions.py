@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -17,18 +18,13 @@ from vsphere_operators.vmgroup.failures import CURES
 from vsphere_operators.vmgroup.site import FIELDS
 
 from .page import code, page, table
-from .said import Saying, Words, returned, said
+from .said import ROOT, Saying, Words, returned, said
 
 APPLICATION, RUNTIME = "src/vsphere_operators", "packages/kubewright/src/kubewright"
-TITLES = {
-    "kinds/hostinfo": "HostInfo",
-    "kinds/vminfo": "VMInfo",
-    "kinds/fcdinfo": "FCDInfo",
-    "kinds/gpuinfo": "GPUInfo",
-    "almanac": "GPUInfo",
-    "kinds/mycustomresource": "MyCustomResource",
-    "vcenters": "All kinds that need a vCenter",
-}
+GROUPS = ("vmgroup/", "kinds/vmgroup")
+SHARED = "All kinds that need a vCenter"
+ELSEWHERE = {"almanac": "GPUInfo", "vcenters": SHARED}
+"""Modules beside those of the kinds that say something, and whose reasons these are."""
 FORMS = {"Terminal": Words(0, 1), "Retry": Words("reason", 0), "Done": Words(0, 1)}
 READY_IS = {"Terminal": "False", "Retry": "False", "Done": "True"}
 AGAIN = {"Terminal": "when something changes", "Retry": "by itself, after a while", "Done": ""}
@@ -74,6 +70,21 @@ Any other error of Kubernetes has its own name as the reason, such as `Forbidden
 """
 
 
+def titles() -> dict[str, str]:
+    """Whose reasons a module says; each kind of the project has a module of its own."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["kubewright"]
+    paths = [each["path"].removeprefix("vsphere_operators.").replace(".", "/").partition(":") for each in project["resources"]]
+    return {module: kind for module, _, kind in paths if module not in GROUPS} | ELSEWHERE
+
+
+def check_places() -> None:
+    """Refuse a reason that no table would show."""
+    places = titles()
+    for each in said(APPLICATION, FORMS):
+        if SIMPLE.fullmatch(each.reason) and each.where not in places and not each.where.startswith(GROUPS):
+            raise ValueError(f"{each.where} says {each.reason}, and no table shows it: name its kind in ELSEWHERE")
+
+
 def expanded(each: Saying) -> list[Saying]:
     """A reason that is put together when it is said, as all that it can be."""
     if each.reason.startswith("{what}"):
@@ -109,12 +120,13 @@ def all_of(found: Iterable[Saying]) -> Iterator[Saying]:
 
 def ready_rows(title: str) -> Iterator[tuple[str, ...]]:
     """The reasons of one kind."""
-    found = [each for each in said(APPLICATION, FORMS) if TITLES.get(each.where) == title]
+    places = titles()
+    found = [each for each in said(APPLICATION, FORMS) if places.get(each.where) == title]
     if title == "GPUInfo":
         found += [replace(each, callee="Done") for each in returned(APPLICATION, "kinds/gpuinfo.py", ["words_for"])]
     for each in all_of(found):
         yield code(each.reason), READY_IS[each.callee], each.words, AGAIN[each.callee]
-    if title == TITLES["vcenters"]:
+    if title == SHARED:
         for reason in (*REASONS.values(), "VCenterUnreachable"):
             yield code(reason), "False", "the words of the error, and until when what is shown was true", AGAIN["Retry"]
 
@@ -130,7 +142,7 @@ def runtime_rows() -> Iterator[tuple[str, ...]]:
 
 def group_rows() -> Iterator[tuple[str, ...]]:
     """The reasons of a VmGroup in phase ERROR."""
-    own = [each for each in said(APPLICATION, {"Obstacle": Words(0, 1), **FORMS}) if each.where.startswith(("vmgroup/", "kinds/vmgroup"))]
+    own = [each for each in said(APPLICATION, {"Obstacle": Words(0, 1), **FORMS}) if each.where.startswith(GROUPS)]
     for each in all_of(own):
         yield code(each.reason), each.words
     cures = dict[str, list[str]]()
@@ -170,6 +182,7 @@ def event_rows() -> Iterator[tuple[str, ...]]:
 
 def made() -> str:
     """The page."""
+    check_places()
     head = ("reason", "Ready", "message", "tried again")
     parts = [
         INTRODUCTION,
@@ -177,7 +190,7 @@ def made() -> str:
         table(("type", "kinds", "True means that"), ((code(name), *rest) for name, *rest in CONDITIONS)),
     ]
     parts += ["## Reasons of Ready that every kind has", table(head, runtime_rows()), DYNAMIC]
-    for title in dict.fromkeys(TITLES.values()):
+    for title in dict.fromkeys(titles().values()):
         parts += [f"## {title}", table(head, ready_rows(title))]
     parts += [
         "## VmGroup",

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from docgen.conditions import all_of
+from docgen.conditions import APPLICATION, RUNTIME, all_of, check_places
 from docgen.drawing import Arrow, Box, Drawing
 from docgen.markdown import anchors, blocks, links, slug
 from docgen.picture import ARCHITECTURE
@@ -110,6 +110,14 @@ def test_the_reference_lists_every_flag_and_variable() -> None:
     assert [each for each in flags + variables if each not in page] == []
 
 
+def test_the_reference_lists_every_metric_that_any_module_declares() -> None:
+    sources = (path.read_text() for package in (APPLICATION, RUNTIME) for path in (ROOT / package).rglob("*.py"))
+    declared = {name for source in sources for name in re.findall(r'\.(?:counters|gauges|histograms)\(\s*"(\w+)"', source)}
+    page = text(Path("docs/reference/metrics.md"))
+    assert len(declared) > 30
+    assert {each for each in declared if f"`{each}`" not in page} == set()
+
+
 def test_every_reason_that_a_test_asserts_is_in_the_reference() -> None:
     """The tests see reasons as they come out of the manager; the page reads them from the source."""
     asserted = {
@@ -151,6 +159,13 @@ def test_words_are_followed_to_where_they_stand(tmp_path: Path, monkeypatch: pyt
 def test_a_reason_whose_words_come_from_elsewhere_has_to_be_explained() -> None:
     with pytest.raises(ValueError, match="kind says Odd with words from elsewhere"):
         list(all_of([Saying("kind", "Terminal", "Odd", "{error}")]))
+
+
+def test_a_reason_that_no_table_would_show_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_places()
+    monkeypatch.setattr("docgen.conditions.ELSEWHERE", {"vcenters": "All kinds that need a vCenter"})
+    with pytest.raises(ValueError, match="almanac says CalendarUnreadable, and no table shows it"):
+        check_places()
 
 
 def test_the_parts_in_the_picture_are_modules() -> None:

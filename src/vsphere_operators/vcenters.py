@@ -77,7 +77,7 @@ class VCenters:
             controller.wake_on(Namespace, by=lambda obj: obj.metadata.namespace, when=labels_moved)
         else:
             # The role is generated without a file of vCenters; whoever writes one with labels later needs the right all the same.
-            controller.needs(Namespace, "get", "list", "watch")
+            controller.needs(Namespace, "list", "watch")
 
     def of(self, obj: Object) -> Served:
         """The vCenter that serves the object's namespace; raises where none does, or where its answers cannot be given now."""

@@ -46,6 +46,7 @@ MB_OF_GB = 1024
 GROUP = "vm.codeconnect.vmworld.com"
 BY_FOLDER = "vmgroup-by-folder"
 NOT_READ_SECONDS = 0.5
+CLUSTER_NAMESPACE = "kube-system"
 
 
 @kind(
@@ -201,9 +202,9 @@ class Guard:
         self.client, self.recorder, self.may_write, self.cluster = client, recorder, may_write, cluster
 
     async def owner(self, group: VmGroup) -> Group:
-        """Whose VMs they are. The cluster is known by the uid of its namespace kube-system, which no other has."""
+        """Whose VMs they are. The cluster is known by the uid of one of its namespaces, which no other has."""
         if not self.cluster:
-            self.cluster = (await self.client.get(Namespace, Key("", "kube-system"))).metadata.uid
+            self.cluster = (await self.client.get(Namespace, Key("", CLUSTER_NAMESPACE))).metadata.uid
         meta = group.metadata
         return Group(cluster=self.cluster, namespace=meta.namespace, name=meta.name, uid=meta.uid)
 
@@ -266,6 +267,7 @@ class VmGroupController(Controller[VmGroup]):
         self.wake_on(groups.stream, by=depends_on)
         self.wake_on(VmGroup, by=interests, of=neighbourhood, when=spec_changed)
         self.needs(VmGroup, "get")
+        self.needs(Namespace, "get", names=(CLUSTER_NAMESPACE,))
 
     async def reconcile(self, group: VmGroup) -> Done:
         """One step towards the wish."""

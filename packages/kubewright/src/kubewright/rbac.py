@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from .builtin import Event
 from .controller import Controller, Right
@@ -64,13 +64,25 @@ REVIEW_RULES: list[Rule] = [
 METRICS_READER_RULES: list[Rule] = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
 
 
-def user_rules(kind: Kind, verbs: list[str], status_verbs: list[str]) -> list[Rule]:
-    """What a person may do with a kind."""
-    return [rule([kind.group], [kind.plural], verbs), rule([kind.group], [f"{kind.plural}/status"], status_verbs)]
+class UserRole(NamedTuple):
+    """The verbs of a role for people, on the objects and on their scale."""
+
+    verbs: list[str]
+    scale: list[str]
 
 
-USER_ROLES: dict[str, tuple[list[str], list[str]]] = {
-    "admin": (["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"], ["get"]),
-    "editor": (["create", "delete", "get", "list", "patch", "update", "watch"], ["get"]),
-    "viewer": (["get", "list", "watch"], ["get"]),
+def user_rules(kind: Kind, who: UserRole) -> list[Rule]:
+    """What a person may do with a kind; to scale it is a right of its own, which Kubernetes' own roles have for Deployments too."""
+    subresources = {"status": ["get"]} | ({"scale": who.scale} if kind.scale else {})
+    return [
+        rule([kind.group], [kind.plural], who.verbs),
+        *(rule([kind.group], [f"{kind.plural}/{name}"], verbs) for name, verbs in subresources.items()),
+    ]
+
+
+WRITE = ["create", "delete", "get", "list", "patch", "update", "watch"]
+USER_ROLES = {
+    "admin": UserRole(sorted([*WRITE, "deletecollection"]), ["get", "patch", "update"]),
+    "editor": UserRole(WRITE, ["get", "patch", "update"]),
+    "viewer": UserRole(["get", "list", "watch"], ["get"]),
 }

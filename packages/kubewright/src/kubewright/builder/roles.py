@@ -79,10 +79,10 @@ def user_roles(project: Project, kind: Kind) -> list[Document]:
         role(
             project,
             f"{kind.name.lower()}-{who}-role",
-            rbac.user_rules(kind, verbs, status_verbs),
+            rbac.user_rules(kind, allowed),
             labels={f"{RBAC}/aggregate-to-{AGGREGATE[who]}": "true"},
         )
-        for who, (verbs, status_verbs) in rbac.USER_ROLES.items()
+        for who, allowed in rbac.USER_ROLES.items()
     ]
 
 

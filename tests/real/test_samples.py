@@ -1,36 +1,85 @@
-"""What people type: every sample, and every kind by its names, at a real API server."""
+"""What people type: every sample, every manifest that they have, and every kind by its names, at a real API server."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kubewright.builder.project import Project
-from kubewright.testing.controlplane import ControlPlane
+from kubewright.testing.controlplane import ControlPlane, KubectlFailed
 
 ROOT = Path(__file__).parents[2]
-SAMPLES = sorted((ROOT / "config/samples").glob("*.yaml"))
-NAMES = ["hostinfo", "ch", "hi", "vminfo", "vi", "fcdinfo", "fcd", "gpuinfo", "gpu", "vmgroup", "vg", "mycustomresource"]
+SAMPLES = ROOT / "config/samples"
+SEEDS = ROOT / "tests/seeds"
+STRICT = ("--dry-run=server", "--validate=strict")
+NAMES = {
+    "HostInfo": ["hostinfo", "hostinfoes", "ch", "hi"],
+    "VMInfo": ["vminfo", "vminfoes", "vi"],
+    "FCDInfo": ["fcdinfo", "fcdinfoes", "fcd"],
+    "GPUInfo": ["gpuinfo", "gpuinfoes", "gpu"],
+    "VmGroup": ["vmgroup", "vmgroups", "vg"],
+    "MyCustomResource": ["mycustomresource", "mycustomresources"],
+}
+COLUMNS = {
+    "HostInfo": ["NAME", "HOSTNAME"],
+    "VMInfo": ["NAME", "NODENAME"],
+    "FCDInfo": ["NAME", "PVID"],
+    "GPUInfo": ["NAME", "DESIRED ACCESS TIME (HRS)", "GPU REQUIRED"],
+    "VmGroup": ["NAME", "PHASE", "CURRENT", "DESIRED", "CPU", "MEMORY", "TEMPLATE", "LAST_MESSAGE"],
+    "MyCustomResource": ["NAME"],
+}
+"""As the originals print them; what is ours comes after."""
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
-def test_a_sample_is_admitted_field_by_field(installed: ControlPlane, namespace: str, sample: Path) -> None:
-    installed.kubectl("-n", namespace, "apply", "--dry-run=server", "--validate=strict", "-f", str(sample))
+@pytest.fixture(scope="module")
+def place(installed: ControlPlane) -> Iterator[str]:
+    """The namespace that one of the manifests names."""
+    installed.create_namespace("myoperator-vms")
+    yield "myoperator-vms"
+    installed.remove_namespace("myoperator-vms")
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_name_of_a_kind_works(installed: ControlPlane, namespace: str, name: str) -> None:
-    assert installed.kubectl("-n", namespace, "get", name, "-o", "wide") == ""
-    assert "FIELDS" in installed.kubectl("explain", name)
+@pytest.mark.parametrize("folder", [SAMPLES, SEEDS], ids=["samples", "seeds"])
+def test_every_manifest_is_admitted_field_by_field(installed: ControlPlane, place: str, folder: Path) -> None:
+    admitted = installed.kubectl("-n", place, "create", *STRICT, "-f", str(folder)).splitlines()
+    assert len(admitted) == len(list(folder.glob("*.yaml"))) >= 5
+    applied = installed.kubectl("-n", place, "apply", *STRICT, "-f", str(folder)).splitlines()
+    assert len(applied) == len(admitted)
 
 
-def test_the_folder_of_samples_is_applied_as_a_whole_and_a_group_scales(installed: ControlPlane, namespace: str) -> None:
-    installed.kubectl("-n", namespace, "apply", "-f", str(ROOT / "config/samples"))
-    installed.kubectl("-n", namespace, "scale", "vg", "vg-1", "--replicas=2")
-    group: dict[str, Any] = json.loads(installed.kubectl("-n", namespace, "get", "vg", "vg-1", "-o", "json"))
+def test_every_kind_goes_by_all_its_names_and_explains_itself(installed: ControlPlane) -> None:
+    rows = [line.split() for line in installed.kubectl("api-resources", "--no-headers").splitlines()]
+    found = {row[-1]: {row[0], *(row[1].split(",") if len(row) == 5 else ()), row[-1].lower()} for row in rows if row[-1] in NAMES}
+    assert found == {kind: set(names) for kind, names in NAMES.items()}
+    for kind in NAMES:
+        assert "FIELDS" in installed.kubectl("explain", f"{kind.lower()}.spec")
+
+
+def test_get_prints_the_columns_that_people_know_first(installed: ControlPlane, place: str) -> None:
+    installed.kubectl("-n", place, "apply", "-f", str(SAMPLES))
+    for kind, columns in COLUMNS.items():
+        short, wide = (header(installed.kubectl("-n", place, "get", NAMES[kind][-1], *how)) for how in ((), ("-o", "wide")))
+        assert short[: len(columns)] == wide[: len(columns)] == columns
+        assert {"READY", "AGE"} <= set(short) <= set(wide), kind
+
+
+def header(table: str) -> list[str]:
+    """The titles of a table's columns, which are at least three spaces apart."""
+    return [title.strip() for title in table.splitlines()[0].split("   ") if title.strip()]
+
+
+def test_an_editor_scales_a_group_and_a_viewer_only_sees_it(installed: ControlPlane, place: str) -> None:
+    installed.kubectl("-n", place, "apply", "-f", str(SAMPLES / "vm_v1alpha1_vmgroup_vg1.yaml"))
+    for who in ("editor", "viewer"):
+        role = f"--clusterrole=vsphere-operators-vmgroup-{who}-role"
+        installed.kubectl("-n", place, "create", "rolebinding", who, role, f"--user={who}")
+    with pytest.raises(KubectlFailed, match='cannot patch resource "vmgroups/scale"'):
+        installed.kubectl("-n", place, "scale", "vg", "vg-1", "--replicas=1", "--as=viewer")
+    installed.kubectl("-n", place, "scale", "vg", "vg-1", "--replicas=2", "--as=editor")
+    group = json.loads(installed.kubectl("-n", place, "get", "vg", "vg-1", "-o", "json", "--as=viewer"))
     assert group["spec"]["replicas"] == 2
 
 

@@ -1,4 +1,4 @@
-"""A project with everything, made once and copied for each test."""
+"""A project with everything: the golden one, which tests/test_golden.py holds against what the commands make."""
 
 from __future__ import annotations
 
@@ -7,14 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from .projects import make_greeter
-
-
-@pytest.fixture(scope="session")
-def made_greeter(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_greeter(tmp_path_factory.mktemp("made"))
+from goldens import GOLDEN
 
 
 @pytest.fixture
-def greeter(made_greeter: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made_greeter, tmp_path / "greeter"))
+def greeter(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(GOLDEN / "greeter", tmp_path / "greeter"))

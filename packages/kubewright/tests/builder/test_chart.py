@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import yaml
 
+from goldens import GOLDEN
 from kubewright.builder.installer import kustomized
 from kubewright.builder.main import main
 from kubewright.builder.marks import filled_text
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.module import build_module
 
-from .projects import ROOT
-
+ROOT = Path(__file__).parents[4]
 Json = dict[str, Any]
 Objects = dict[tuple[str, str, str], Json]
 NAMED = ("volumes", "volumeMounts")
@@ -29,8 +29,8 @@ def helm() -> Path:
 
 
 @pytest.fixture(scope="module")
-def project(made_greeter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = Path(shutil.copytree(made_greeter, tmp_path_factory.mktemp("chart") / "greeter"))
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = Path(shutil.copytree(GOLDEN / "greeter", tmp_path_factory.mktemp("chart") / "greeter"))
     assert main(["helm", "--project", str(root)]) == 0
     return root
 

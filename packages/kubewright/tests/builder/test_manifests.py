@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from goldens import files_of
 from kubewright.builder.main import main
 from kubewright.builder.project import Project
 from kubewright.builtin import ConfigMap, Node
@@ -18,7 +19,6 @@ from kubewright.errors import ConfigError
 from kubewright.rbac import LEADER_RULES, manager_rules
 
 from ..kinds import Friend, Widget
-from .projects import files_of
 
 ROOT = Path(__file__).parents[4]
 

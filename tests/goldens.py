@@ -28,7 +28,7 @@ def hostinfo(folder: Path) -> Path:
 
 
 def greeter(folder: Path) -> Path:
-    """Two versions, the second one stored, a webhook, a cluster-wide kind, and a kind without a controller."""
+    """Two versions, the second one stored, webhooks, a cluster-wide kind with a required field, and a kind without a controller."""
     root = folder / "greeter"
     done("init", str(root), "--domain", "example.com", "--license", "MIT", "--owner", "Ann Example", "--year", YEAR)
     api = ("create", "api", "--project", str(root), "--group", "demo")
@@ -37,6 +37,7 @@ def greeter(folder: Path) -> Path:
     done("create", "webhook", "--project", str(root), "--kind", "Greeting", "--defaulting", "--validation")
     house = ("--cluster-wide", "--spec", "rooms:int!", "--spec", "doors:strings", "--status", "full:bool")
     done(*api, "--version", "v1alpha1", "--kind", "House", *house)
+    done("create", "webhook", "--project", str(root), "--kind", "House", "--validation")
     done(*api, "--version", "v1", "--kind", "Street", "--controller=false", "--plural", "roads")
     return root
 

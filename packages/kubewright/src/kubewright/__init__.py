@@ -22,7 +22,7 @@ from .cache import Cache
 from .client import Client
 from .controller import Controller, Done, controller
 from .errors import KubewrightError, NotYet, Refused, Retry, Terminal
-from .kind import Column, Object, Resource, Scale, Spec, Status, kind
+from .kind import Column, Object, Resource, Scale, Spec, Status, kind, version_of
 from .manager import Manager, Options
 from .meta import Condition, Key, ObjectMeta, OwnerReference
 from .schema import Doc, EmbeddedResource, Int32, Int64, IntOrString, ListType, PreserveUnknown, Rule, Schema
@@ -69,4 +69,5 @@ __all__ = [
     "created_or_deleted",
     "kind",
     "spec_changed",
+    "version_of",
 ]

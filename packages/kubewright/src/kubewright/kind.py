@@ -16,7 +16,7 @@ All else (decoding, the CRD, its columns, rights and watches) follows from these
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Self, TypeVar, get_args
 
 import msgspec
@@ -50,6 +50,7 @@ class Scale:
 READY = Column("Ready", '.status.conditions[?(@.type=="Ready")].status', "string", description="Whether the answer is current.")
 REASON = Column("Reason", '.status.conditions[?(@.type=="Ready")].reason', "string", priority=1, description="Why, in one word.")
 AGE = Column("Age", ".metadata.creationTimestamp", "date")
+DEFAULT_COLUMNS = (READY, REASON, AGE)
 
 
 @dataclass(frozen=True)
@@ -218,7 +219,6 @@ def kind(
 
     def declare(cls: type[ObjectT]) -> type[ObjectT]:
         own = name or cls.__name__
-        ours = issubclass(getattr(cls, "status_type", type(None)), Status)
         cls.definition = Kind(
             type=cls,
             group=group,
@@ -228,12 +228,45 @@ def kind(
             short=tuple(short),
             categories=tuple(categories),
             namespaced=namespaced,
-            columns=(*columns, READY, REASON, AGE) if ours else tuple(columns),
+            columns=shown(cls, columns),
             scale=scale,
             served=served,
             storage=storage,
             deprecated=deprecated,
             metadata_only=metadata_only,
+            decoder=msgspec.json.Decoder(cls),
+        )
+        return cls
+
+    return declare
+
+
+def shown(cls: type[Object], columns: Sequence[Column]) -> tuple[Column, ...]:
+    """The columns of `kubectl get`: the declared ones, and where the status is a `Status` what every one has."""
+    ours = issubclass(getattr(cls, "status_type", type(None)), Status)
+    return (*columns, *DEFAULT_COLUMNS) if ours else tuple(columns)
+
+
+def version_of(
+    main: type[Object],
+    version: str,
+    *,
+    columns: Sequence[Column] | None = None,
+    served: bool = True,
+    storage: bool = False,
+    deprecated: str = "",
+) -> Callable[[type[ObjectT]], type[ObjectT]]:
+    """Make the class another version of a kind: names, scope and scale are the kind's, and so are its columns unless others are given."""
+
+    def declare(cls: type[ObjectT]) -> type[ObjectT]:
+        cls.definition = replace(
+            main.definition,
+            type=cls,
+            version=version,
+            columns=main.definition.columns if columns is None else shown(cls, columns),
+            served=served,
+            storage=storage,
+            deprecated=deprecated,
             decoder=msgspec.json.Decoder(cls),
         )
         return cls

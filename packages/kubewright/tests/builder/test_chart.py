@@ -77,6 +77,7 @@ VARIANTS: list[tuple[list[str], Json]] = [
     (["prometheus"], {"metrics": {"serviceMonitor": True}}),
     (["without-webhooks"], {"webhooks": {"enabled": False}}),
     (["cert-manager"], {"webhooks": {"certManager": True}}),
+    (["without-webhooks", "cert-manager"], {"webhooks": {"enabled": False, "certManager": True}}),
     (
         ["cert-manager", "ha", "network-policy", "prometheus"],
         {"webhooks": {"certManager": True}, "replicas": 2, "networkPolicy": {"enabled": True}, "metrics": {"serviceMonitor": True}},
@@ -138,6 +139,16 @@ def test_what_the_chart_renders_is_admitted(helm: Path, project: Path, control_p
     control_plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(objects.pop(("Namespace", "", "greeter-system"))))
     shown = control_plane.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump_all(objects.values()))
     assert len(shown.splitlines()) == len(objects)
+
+
+def test_what_is_not_part_of_the_chart_any_more_goes(project: Path, tmp_path: Path) -> None:
+    templates = project / "dist/chart/templates"
+    (templates / "old.yaml").write_text((templates / "manager.yaml").read_text())
+    (templates / "mine.yaml").write_text("# mine\n")
+    assert main(["helm", "--project", str(project)]) == 0
+    assert not (templates / "old.yaml").exists()
+    assert (templates / "mine.yaml").read_text() == "# mine\n"
+    (templates / "mine.yaml").unlink()
 
 
 def test_braces_in_a_description_stay_braces() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import errno
 import keyword
 import os
 import shutil
+import signal
 import sys
 import tomllib
 from pathlib import Path
@@ -15,6 +18,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from goldens import GOLDEN
 from kubewright.builder import commands
 from kubewright.builder.change import Change
 from kubewright.builder.edit import with_argument, with_attribute, with_import, with_statement
@@ -116,6 +120,9 @@ REFUSED = [
     (["--kind", "Class"], "reserved"),
     (["--kind", "None"], "reserved"),
     (["--kind", "Controller"], "reserved"),
+    (["--kind", "Path"], "reserved"),
+    (["--kind", "Request"], "reserved"),
+    (["--kind", "A" * 60], "letters and digits"),
     (["--kind", "Gr\u00fc\u00dfe"], "letters and digits"),
     (["--version", "1"], "v1alpha1"),
     (["--version", "v1gamma1"], "v1alpha1"),
@@ -125,11 +132,14 @@ REFUSED = [
     (["--group", "apps.k8s.io"], "belongs to Kubernetes"),
     (["--plural", "Greetings"], "plural"),
     (["--short-name", "GR"], "short name"),
+    (["--short-name", "1x"], "begin with a letter"),
     (["--resource", "false"], "wake_on"),
     (["--spec", "class:str"], "reserved word"),
     (["--spec", "cpu:quantity"], "there are str, int"),
     (["--spec", "a:str", "--spec", "a:int"], "twice"),
     (["--status", "conditions:str"], "every status has"),
+    (["--status", "condition:str"], "every status has"),
+    (["--spec", "str:str", "--spec", "name:str"], "as a type is"),
     (["--status", "phase:str!"], "cannot be required"),
 ]
 
@@ -201,6 +211,53 @@ def test_interrupted_half_way_leaves_all_as_it_was(project: Path, monkeypatch: p
     assert not list(project.glob(".kubewright-*"))
 
 
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP], ids=["terminated", "hung up"])
+def test_ended_half_way_leaves_all_as_it_was(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], sent: signal.Signals
+) -> None:
+    before = state(project)
+    real = os.replace
+    moves = 0
+
+    def impatient(source: Path, target: Path) -> None:
+        nonlocal moves
+        moves += 1
+        real(source, target)
+        if moves >= 5:
+            os.kill(os.getpid(), sent)  # once half way, and again for each file on the way back
+
+    monkeypatch.setattr(os, "replace", impatient)
+    assert api(project) == 130
+    assert moves > 5
+    assert "nothing was written" in capsys.readouterr().err
+    assert state(project) == before
+
+
+def test_a_file_that_cannot_be_written_is_named_and_all_is_as_it_was(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = state(project)
+    real = os.replace
+
+    def refusing(source: Path, target: Path) -> None:
+        if target.name == "main.py" and "new" in source.parts:
+            raise PermissionError(errno.EACCES, "Permission denied", str(target))
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", refusing)
+    assert api(project) == 1
+    assert "main.py: Permission denied" in capsys.readouterr().err
+    assert state(project) == before
+
+
+def test_what_a_person_keeps_below_config_is_left_alone(project: Path) -> None:
+    kept = project / "config/overlays/picture.png"
+    kept.parent.mkdir()
+    kept.write_bytes(b"\xff\xfe")
+    assert main(["create", "api", "--project", str(project), "--group", "demo", "--version", "v1", "--kind", "Greeting"]) == 0
+    assert kept.read_bytes() == b"\xff\xfe"
+
+
 def test_an_interrupted_init_leaves_an_empty_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -219,7 +276,9 @@ INIT_REFUSED = [
     (["--domain", "Example"], "DNS name"),
     (["--domain", "example.com", "--project-name", "9lives"], "begin with a letter"),
     (["--domain", "example.com", "--project-name", "class"], "package of Python"),
-    (["--domain", "example.com", "--project-name", "x" * 41], "at most 40"),
+    (["--domain", "example.com", "--project-name", "json"], "it is taken"),
+    (["--domain", "example.com", "--project-name", "yaml"], "it is taken"),
+    (["--domain", "example.com", "--project-name", "x" * 29], "at most 28"),
 ]
 
 
@@ -281,11 +340,24 @@ def test_shells_are_completed(shell: str, monkeypatch: pytest.MonkeyPatch, capsy
     assert "_KUBEWRIGHT_COMPLETE" in capsys.readouterr().out
 
 
+def test_no_kind_may_hide_what_generated_code_imports_or_be_hidden_by_it() -> None:
+    trees = [ast.parse(path.read_text()) for path in (GOLDEN / "greeter").rglob("kinds/*.py")]
+    imports = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level]
+    outside = [node for node in imports if not (node.module or "").startswith("greeter")]
+    imported = {each.name for node in outside for each in node.names if each.name[0].isupper()}
+    assert len(imported) > 15
+    arguments = {each.arg.capitalize() for tree in trees for each in ast.walk(tree) if isinstance(each, ast.arg)}
+    for name in imported | arguments - {"Greeting", "House", "Hub", "Installed", "Client", "Namespace"}:
+        with pytest.raises(ConfigError, match="reserved"):
+            checked_kind(name)
+
+
 def test_names_that_will_do() -> None:
     assert [checked_kind(each) for each in ("HostInfo", "VM", "A1")] == ["HostInfo", "VM", "A1"]
     assert [checked_version(each) for each in ("v1", "v2beta3", "v10alpha1")] == ["v1", "v2beta3", "v10alpha1"]
     assert checked_group("topology", "corinternal.com") == "topology.corinternal.com"
     assert checked_group("vm.codeconnect.vmworld.com", "example.com") == "vm.codeconnect.vmworld.com"
+    assert checked_group("demo", "myk8s.io") == "demo.myk8s.io"
     assert resource("a", "b.c", "v1", "Box").plural == "boxes"
 
 
@@ -335,9 +407,18 @@ def test_imports_stay_sorted_and_lines_go_to_the_end() -> None:
     assert '    """Doc."""\n\n    versions = ()\n\n    x = 1\n' in with_attribute(text, "C", "versions = ()", "m")
 
 
+def test_a_line_stays_before_a_return() -> None:
+    assert (
+        with_statement("def build(m):\n    return None\n", "build", "{0}.add(A())", "m")
+        == "def build(m):\n    m.add(A())\n    return None\n"
+    )
+
+
 def test_an_argument_goes_to_the_end_of_a_call_of_several_lines() -> None:
     text = '@kind(\n    "\u00e4/v1",\n    columns=[1],\n)\nclass C:\n    pass\n'
-    assert with_argument(text, "C", "kind", "storage=False", "m") == text.replace("columns=[1],", "columns=[1], storage=False,")
+    added = with_argument(text, "C", "storage", "False", "m")
+    assert added == text.replace("columns=[1],", "columns=[1], storage=False,")
+    assert with_argument(added, "C", "storage", "True", "m") == added.replace("storage=False", "storage=True")
 
 
 @pytest.mark.parametrize(

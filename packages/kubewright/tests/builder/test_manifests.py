@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,33 @@ def test_a_breaking_change_is_named_even_after_the_files_were_written(greeter: P
     assert "is no commit" in capsys.readouterr().err
 
 
+BROKEN = [
+    ("config/samples/mine.yaml", "a: [", "mine.yaml is no YAML"),
+    ("src/greeter/kinds/house.py", "x = (", "house.py line 1: '(' was never closed"),
+    ("src/greeter/kinds/house.py", "x = 1 / 0", "ZeroDivisionError: division by zero"),
+]
+
+
+@pytest.mark.parametrize(("path", "text", "words"), BROKEN, ids=["sample", "syntax", "import"])
+def test_what_cannot_be_read_is_named_with_its_place(greeter: Path, path: str, text: str, words: str) -> None:
+    (greeter / path).write_text(text)
+    done = subprocess.run([sys.executable, "-m", "kubewright", "manifests", "--project", str(greeter)], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_component_that_is_not_there_is_named(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pyproject = copy / "pyproject.toml"
+    pyproject.write_text(
+        pyproject.read_text().replace(
+            'name = "vsphere-operators"\nbuild', 'name = "vsphere-operators"\ncomponents = ["cert-manager"]\nbuild'
+        )
+    )
+    assert main(["manifests", "--project", str(copy)]) == 1
+    assert "cert-manager, which needs a webhook" in capsys.readouterr().err
+
+
 def test_without_git_the_files_on_disk_are_what_people_have(greeter: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = greeter
     crd = root / "config/crd/bases/demo.example.com_houses.yaml"
@@ -176,11 +204,10 @@ def test_a_second_version_or_webhook_that_makes_no_sense_is_refused(greeter: Pat
     refused = {
         ("create", "webhook", "--kind", "Greeting", "--defaulting"): "has a webhook already",
         ("create", "webhook", "--kind", "Nobody", "--defaulting"): "there is no kind",
-        ("create", "webhook", "--kind", "House"): "--defaulting, --validation or both",
+        ("create", "webhook", "--kind", "Street"): "--defaulting, --validation or both",
         ("create", "webhook", "--kind", "House", "--conversion"): "create api",
         ("create", "api", "--group", "demo", "--version", "v2", "--kind", "Greeting"): "already",
         ("create", "api", "--group", "demo", "--version", "v2", "--kind", "House", "--spec", "a:str"): "leave --spec",
-        ("create", "api", "--group", "demo", "--version", "v2", "--kind", "House", "--plural", "homes"): "share the plural",
     }
     for words, said in refused.items():
         assert main([*words, *project]) == 1, words

@@ -108,6 +108,9 @@ def column_changes(old: Sequence[Crd], new: Sequence[Crd]) -> Iterator[tuple[str
             yield f' column "{name}"', "is gone", True
         elif before[name]["jsonPath"] != after[name]["jsonPath"]:
             yield f' column "{name}"', f"showed {before[name]['jsonPath']}, shows {after[name]['jsonPath']}", True
+        elif bool(before[name].get("priority")) != bool(after[name].get("priority")):
+            hidden = bool(after[name].get("priority"))
+            yield f' column "{name}"', "is shown by `-o wide` alone now" if hidden else "is always shown now", hidden
     for name in after:
         if name not in before:
             yield f' column "{name}"', "is new", False

@@ -9,8 +9,10 @@ from __future__ import annotations
 import difflib
 import os
 import shutil
+import signal
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -93,11 +95,22 @@ def exchange(root: Path, changed: Sequence[str], removed: Sequence[str], fresh: 
             if path in changed:
                 os.replace(fresh / path, root / path)
     except BaseException:
-        for path in reversed(moved):
-            undo(root / path, old / path, came=path in changed and not (fresh / path).exists())
-        for folder in reversed(made):
-            folder.rmdir()
+        with undisturbed():
+            for path in reversed(moved):
+                undo(root / path, old / path, came=path in changed and not (fresh / path).exists())
+            for folder in reversed(made):
+                folder.rmdir()
         raise
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Signals wait: whoever is impatient presses Ctrl-C twice."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def make_folder(folder: Path, made: list[Path]) -> None:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import copy
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
 from ..crd import crds
 from ..webhook import with_conversions
+from .change import text_of
 from .deployment import anti_affinity, deployment, disruption_budget, metrics_service, network_policy, service_monitor
 from .marks import IMAGE, NAMESPACE, Mark, filled, guarded, marked, plain
 from .project import Declared, Project
@@ -30,6 +32,13 @@ def chart(project: Project, declared: Declared) -> dict[str, str]:
     moved = Project(project.root, replace(project.table, namespace=NAMESPACE, image=IMAGE))
     texts = {f"templates/{name}.yaml": text for name, text in templates(moved, declared).items()}
     return {"Chart.yaml": about(project), "values.yaml": HEADER + values(project, declared), **texts}
+
+
+def left_in_chart(root: Path, folder: str, files: Iterable[str]) -> tuple[str, ...]:
+    """Templates that were written once and are not part of the chart any more: of a webhook that has gone, say."""
+    known = {root / path for path in files}
+    there = [path for path in sorted((root / folder / "templates").glob("*.yaml")) if path not in known]
+    return tuple(f"{folder}/templates/{path.name}" for path in there if (text_of(path) or "").startswith(HEADER))
 
 
 def about(project: Project) -> str:

@@ -16,7 +16,7 @@ from .api import Wish, new_api, refuse_existing
 from .baseline import BASES, committed, crds_in, on_disk
 from .breaking import compare
 from .change import Change, text_of
-from .chart import chart
+from .chart import chart, left_in_chart
 from .field import fields_of
 from .hook import Asking, new_webhook
 from .installer import installer
@@ -163,8 +163,14 @@ def wish_of(project: Project, told: Options) -> Wish:
     group = asked("--group", told["group"], "Group, such as topology", lambda text: text)
     version = asked("--version", told["version_"], "Version", checked_version, suggestion="v1")
     kind = asked("--kind", told["kind_"], "Kind, such as HostInfo", checked_kind)
-    new = resource(group, project.table.domain, version, kind, plural=told["plural"], short=told["short"], namespaced=told["namespaced"])
+    plural = told["plural"] or plural_there(project, checked_group(group, project.table.domain), kind)
+    new = resource(group, project.table.domain, version, kind, plural=plural, short=told["short"], namespaced=told["namespaced"])
     return Wish(new, fields_of(told["spec"]), fields_of(told["status"], status=True), told["controller"], told["storage"])
+
+
+def plural_there(project: Project, group: str, kind: str) -> str:
+    """The plural of a kind of which a version is there already, else ""."""
+    return next((each.plural for each in project.table.resources if (each.group, each.kind) == (group, kind)), "")
 
 
 @kubewright.command(name="manifests")
@@ -267,7 +273,7 @@ def helm(root: Path, output: str) -> None:
     """
     project = Project.read(root.resolve())
     files = {f"{output}/{name}": text for name, text in chart(project, project.declared()).items()}
-    written = Change(project.root, files, frozenset(files)).write()
+    written = Change(project.root, files, frozenset(files), left_in_chart(project.root, output, files)).write()
     click.echo(f"wrote {output} ({len(written)} files)" if written else f"{output} is current")
 
 

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 from ..errors import ConfigError
 
+KIND, VERSION = "kind", "version_of"
+
 
 def parsed(text: str, path: str) -> ast.Module:
     """The syntax tree of a file."""
@@ -40,8 +42,9 @@ def with_statement(text: str, function: str, statement: str, path: str) -> str:
     """The file with a statement at the end of a function; `{0}` in it stands for the function's first parameter."""
     for node in parsed(text, path).body:
         if isinstance(node, ast.FunctionDef) and node.name == function and node.args.args:
-            line = statement.format(node.args.args[0].arg)
-            return inserted(text, end(node.body[-1]), [" " * node.body[0].col_offset + line])
+            line = " " * node.body[0].col_offset + statement.format(node.args.args[0].arg)
+            last = node.body[-1]
+            return inserted(text, last.lineno - 1 if isinstance(last, ast.Return) else end(last), [line])
     raise ConfigError(
         f"{path} has no function {function}(manager, settings) to add the controller to; add it by hand: {statement.format('manager')}"
     )
@@ -57,21 +60,43 @@ def with_attribute(text: str, class_name: str, line: str, path: str) -> str:
     return inserted(text, place, added)
 
 
-def with_argument(text: str, class_name: str, decorator: str, argument: str, path: str) -> str:
-    """The file with one more argument in the call of a class's decorator."""
-    found = class_in(text, class_name, path)
-    for call in found.decorator_list:
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == decorator:
-            last = max(
-                (*call.args, *(word.value for word in call.keywords)), key=lambda node: (node.end_lineno or 0, node.end_col_offset or 0)
-            )
-            lines = text.splitlines(True)
-            row, column = (last.end_lineno or 1) - 1, last.end_col_offset or 0
-            # Columns of the syntax tree count bytes.
-            line = lines[row].encode()
-            lines[row] = (line[:column] + f", {argument}".encode() + line[column:]).decode()
-            return "".join(lines)
-    raise ConfigError(f"{path}: class {class_name} has no @{decorator}(...)")
+def with_argument(text: str, class_name: str, name: str, value: str, path: str) -> str:
+    """The file with `name=value` in the declaration of a kind, in the place of what it had for the name."""
+    call = declaration_in(text, class_name, path)
+    given = [word.value for word in call.keywords if word.arg == name]
+    last = max((*call.args, *(word.value for word in call.keywords)), key=end_of)
+    return replaced(text, given[0], value) if given else replaced(text, last, f", {name}={value}", behind=True)
+
+
+def says_not(text: str, class_name: str, name: str, path: str) -> bool:
+    """Whether the declaration of a kind has `name=False`; another version is not stored unless it says so."""
+    call = declaration_in(text, class_name, path)
+    given = [word.value for word in call.keywords if word.arg == name]
+    if not given:
+        return name == "storage" and getattr(call.func, "id", "") == VERSION
+    return isinstance(given[0], ast.Constant) and given[0].value is False
+
+
+def declaration_in(text: str, class_name: str, path: str) -> ast.Call:
+    """The call of `@kind` or `@version_of` above a class."""
+    for call in class_in(text, class_name, path).decorator_list:
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in (KIND, VERSION):
+            return call
+    raise ConfigError(f"{path}: class {class_name} has no @{KIND}(...)")
+
+
+def end_of(node: ast.expr) -> tuple[int, int]:
+    """Where an expression ends."""
+    return node.end_lineno or node.lineno, node.end_col_offset or 0
+
+
+def replaced(text: str, node: ast.expr, new: str, *, behind: bool = False) -> str:
+    """The text with something new in the place of an expression, or right behind it."""
+    lines = [line.encode() for line in text.splitlines(True)]  # columns of the syntax tree count bytes
+    last, until = end_of(node)
+    first, begin = (last, until) if behind else (node.lineno, node.col_offset)
+    before, after = lines[first - 1][:begin], lines[last - 1][until:]
+    return b"".join([*lines[: first - 1], before, new.encode(), after, *lines[last:]]).decode()
 
 
 def class_in(text: str, class_name: str, path: str) -> ast.ClassDef:

@@ -7,11 +7,13 @@ import re
 from dataclasses import dataclass
 
 from ..errors import ConfigError
+from ..kind import Status
 
 TYPES = {"str": '""', "int": "0", "float": "0.0", "bool": "False", "list[str]": "[]"}
 EXAMPLES = {"str": "example", "int": 1, "float": 1.5, "bool": True, "list[str]": ["example"]}
 ALIASES = {"string": "str", "int32": "int", "int64": "int", "integer": "int", "number": "float", "boolean": "bool", "strings": "list[str]"}
-OF_STATUS = frozenset({"conditions", "observedGeneration"})
+# A field of this name would hide the type from the fields below it.
+TYPE_NAMES = frozenset({"str", "int", "float", "bool", "list", "Annotated", "Doc"})
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,9 @@ def field_of(text: str, *, status: bool = False) -> Field:
         raise ConfigError(f'the field "{name}" has to be letters and digits, as in freeCPU, and no reserved word of Python')
     if type_ not in TYPES:
         raise ConfigError(f'the field "{text}" has to be like {name}:str; there are {", ".join(TYPES)}, and any other in the file')
-    if status and name in OF_STATUS:
+    if name in TYPE_NAMES:
+        raise ConfigError(f'the field "{name}" cannot be called as a type is; take another name, as my{name.capitalize()}')
+    if status and hasattr(Status, name):
         raise ConfigError(f'every status has "{name}" already')
     if status and required:
         raise ConfigError(f'the status field "{text}" cannot be required: the API server would refuse what is not known yet')

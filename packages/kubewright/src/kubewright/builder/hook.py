@@ -10,6 +10,7 @@ from ..errors import ConfigError
 from .api import list_of_controllers
 from .change import Change
 from .edit import with_import, with_statement
+from .names import Resource
 from .project import Listed, Project
 from .template import tree
 
@@ -25,15 +26,15 @@ VALIDATE = '''
 '''
 TEST_DEFAULT = """
 async def test_defaults_do_not_touch_what_is_set() -> None:
-    {argument} = {kind}(spec={kind}Spec({example}))
+    {argument} = {kind}(spec=SPEC)
     await {kind}Webhook().default({argument}, Admission())
-    assert {argument}.spec == {kind}Spec({example})
+    assert {argument}.spec == SPEC
 """
 TEST_VALIDATE = """
 async def test_what_is_right_is_let_through_and_what_is_wrong_is_refused() -> None:
-    webhook, {argument} = {kind}Webhook(), {kind}(metadata=ObjectMeta(name="a"), spec={kind}Spec({example}))
+    webhook, {argument} = {kind}Webhook(), {kind}(metadata=ObjectMeta(name="a"), spec=SPEC)
     await webhook.validate({argument}, None, Admission())
-    other = {kind}(metadata=ObjectMeta(name="b"), spec={argument}.spec)
+    other = {kind}(metadata=ObjectMeta(name="b"), spec=SPEC)
     with pytest.raises(Refused):
         await webhook.validate({argument}, other, Admission(operation="UPDATE"))
 """
@@ -52,7 +53,7 @@ class Asking:
 def new_webhook(project: Project, asking: Asking) -> Change:
     """The webhook's file and test, its line in the list, and its mark in pyproject.toml."""
     found = kind_of(project, asking)
-    files = tree("webhook", values_of(project, asking))
+    files = tree("webhook", values_of(project, asking, found))
     path, text = list_of_controllers(project)
     text = with_import(text, f".kinds.{asking.kind.lower()}_webhook", f"{asking.kind}Webhook", path)
     text = with_statement(text, project.table.build.partition(":")[2], f"{{0}}.add({asking.kind}Webhook())", path)
@@ -73,9 +74,9 @@ def kind_of(project: Project, asking: Asking) -> Listed:
     return found
 
 
-def values_of(project: Project, asking: Asking) -> dict[str, str]:
+def values_of(project: Project, asking: Asking, found: Listed) -> dict[str, str]:
     """What the places in the templates are filled with."""
-    words = {"kind": asking.kind, "argument": asking.kind.lower(), "example": ""}
+    words = {"kind": asking.kind, "argument": asking.kind.lower()}
     methods = [DEFAULT] * asking.defaulting + [VALIDATE] * asking.validation
     tests = [TEST_DEFAULT] * asking.defaulting + [TEST_VALIDATE] * asking.validation
     ours = ["Admission"] + ["ObjectMeta", "Refused"] * asking.validation
@@ -85,7 +86,9 @@ def values_of(project: Project, asking: Asking) -> dict[str, str]:
         "module": asking.kind.lower(),
         "refused": "Refused, " if asking.validation else "",
         "methods": "".join(methods).format(**words).rstrip("\n"),
-        "test_imports": ("import pytest\n" if asking.validation else "") + f"from kubewright import {', '.join(ours)}\n",
+        "sample": Resource(found.group, found.version, found.kind, found.plural).sample,
+        "pytest": "import pytest\n" if asking.validation else "",
+        "imports": ", ".join(ours),
         "tests": "\n".join(tests).format(**words).rstrip("\n"),
     }
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from ..errors import ConfigError, KubewrightError
+from ..errors import KubewrightError
 
 MISSING = "the builder needs a package that is not installed ({}): pip install 'kubewright[builder]'"
 
@@ -27,7 +31,8 @@ def invoke(command: object, argv: list[str] | None) -> int:
 
     assert isinstance(command, click.Command)
     try:
-        found = command.main(argv, prog_name="kubewright", standalone_mode=False)
+        with interruptible():
+            found = command.main(argv, prog_name="kubewright", standalone_mode=False)
         return found if isinstance(found, int) else 0
     except click.Abort:
         print("\nkubewright: interrupted; nothing was written", file=sys.stderr)
@@ -35,9 +40,26 @@ def invoke(command: object, argv: list[str] | None) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (ConfigError, KubewrightError) as error:
+    except KubewrightError as error:
         print(f"kubewright: {error}", file=sys.stderr)
         return 1
+    except OSError as error:
+        print(f"kubewright: {error.filename or 'a file'}: {error.strerror}; what this command had changed is as it was", file=sys.stderr)
+        return 1
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGTERM, and SIGHUP of a terminal that goes away, are interruptions as Ctrl-C is: what was moved is moved back."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {each: signal.signal(each, signal.default_int_handler) for each in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 if __name__ == "__main__":

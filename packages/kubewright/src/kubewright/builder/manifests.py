@@ -8,6 +8,7 @@ from pathlib import Path
 import yaml
 
 from ..crd import crds, to_yaml
+from ..errors import ConfigError
 from ..webhook import with_conversions
 from .change import Change, text_of
 from .deployment import deployment, metrics_service
@@ -48,6 +49,9 @@ def crd_documents(project: Project, declared: Declared) -> Files:
 
 def default(project: Project, declared: Declared) -> Document:
     """All that is deployed."""
+    made = component_folders(project, declared)
+    if missing := sorted(set(project.table.components) - set(made)):
+        raise ConfigError(f"[tool.kubewright] components has {', '.join(missing)}, which needs a webhook; there are {', '.join(made)}")
     folders = ["../rbac", "../manager", *(["../crd"] if declared.kinds else []), *(["../webhook"] if declared.asked else [])]
     return kustomization(folders, [f"../components/{name}" for name in project.table.components])
 
@@ -72,9 +76,14 @@ def samples_index(project: Project) -> dict[str, str]:
 
 def rows_of(path: Path) -> Iterator[tuple[str, str, str]]:
     """File, kind and name of each object in a file."""
-    for document in yaml.safe_load_all(path.read_text()):
+    try:
+        documents = list(yaml.safe_load_all(path.read_text()))
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{SAMPLES}/{path.name} is no YAML: {error}. Mend it, or move it out of the folder") from None
+    for document in documents:
         if isinstance(document, dict) and "kind" in document:
-            yield path.name, f"{document['kind']} {document['apiVersion']}", document.get("metadata", {}).get("name", "")
+            about = document.get("metadata") or {}
+            yield path.name, f"{document['kind']} {document.get('apiVersion', '')}".rstrip(), about.get("name", "")
 
 
 def left_over(project: Project, files: Iterable[str]) -> list[str]:

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import keyword
 import re
+import sys
 from dataclasses import dataclass
 
 from ..errors import ConfigError
 from ..kind import plural_of
 
 LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
-KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
+KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,58}")  # 63 with "List" behind it
 VERSION = re.compile(r"v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?")
-# What the kind's module imports or defines under these names would hide the kind's own class.
-TAKEN_KINDS = frozenset({"Annotated", "Column", "Controller", "Doc", "Done", "Resource", "Spec", "Status", "None", "True", "False"})
+# What the modules of a kind, of its tests and of its webhook import under these names would hide the kind's own class, or be hidden by it.
+TAKEN_KINDS = frozenset(
+    {
+        *("Annotated", "Column", "Controller", "Doc", "Done", "Resource", "Spec", "Status", "None", "True", "False"),
+        *("Client", "ControlPlane", "Conversion", "Key", "Path", "Admission", "ObjectMeta", "Refused", "Webhook"),
+    }
+)
+# Objects are arguments by the name of their kind; these are arguments already.
+TAKEN_ARGUMENTS = frozenset({"self", "old", "request"})
 RESERVED_GROUPS = ("k8s.io", "kubernetes.io")
+# Packages that a project stands on: one of the same name would hide them.
+TAKEN_PACKAGES = frozenset({"kubewright", "tests", "aiohttp", "click", "msgspec", "pytest", "tomlkit", "yaml"}) | sys.stdlib_module_names
 LONGEST_DOMAIN = 253
+# A Service's name has at most 63 characters, and the longest of ours is "<name>-controller-manager-metrics-service".
+LONGEST_PROJECT = 63 - len("-controller-manager-metrics-service")
 
 
 @dataclass(frozen=True)
@@ -62,7 +74,7 @@ def checked_kind(kind: str) -> str:
         better = better[:1].upper() + better[1:]
         hint = f", such as {better}" if KIND.fullmatch(better) else ""
         raise ConfigError(f'the kind "{kind}" has to be letters and digits that begin with a capital{hint}')
-    if keyword.iskeyword(kind.lower()) or kind in TAKEN_KINDS:
+    if keyword.iskeyword(kind.lower()) or kind in TAKEN_KINDS or kind.lower() in TAKEN_ARGUMENTS:
         raise ConfigError(f'the kind "{kind}" cannot be a module or a class of Python: the word is reserved; take another, as My{kind}')
     return kind
 
@@ -79,7 +91,7 @@ def checked_group(group: str, domain: str) -> str:
     whole = group if "." in group else f"{group}.{domain}" if domain else group
     if not is_domain(whole) or "." not in whole:
         raise ConfigError(f'the group "{whole}" has to be a DNS name such as topology.example.com, all lower-case')
-    if whole.endswith(RESERVED_GROUPS):
+    if any(f".{whole}".endswith(f".{reserved}") for reserved in RESERVED_GROUPS):
         raise ConfigError(f'the group "{whole}" belongs to Kubernetes, which takes no CRD in it unapproved; use your own domain')
     return whole
 
@@ -93,10 +105,10 @@ def checked_domain(domain: str) -> str:
 
 def checked_project(name: str) -> str:
     """A project's name: it begins the names of cluster-wide objects and names the namespace."""
-    if not re.fullmatch(LABEL, name) or not name[0].isalpha() or len(name) > 40:
+    if not re.fullmatch(LABEL, name) or not name[0].isalpha() or len(name) > LONGEST_PROJECT:
         raise ConfigError(
-            f'the project\'s name "{name}" has to be at most 40 lower-case letters, digits and dashes, and to begin with a letter; '
-            "give another with --project-name"
+            f'the project\'s name "{name}" has to be at most {LONGEST_PROJECT} lower-case letters, digits and dashes, '
+            "and to begin with a letter; give another with --project-name"
         )
     package_of(name)
     return name
@@ -105,8 +117,10 @@ def checked_project(name: str) -> str:
 def package_of(project: str) -> str:
     """The Python package of a project."""
     package = project.replace("-", "_")
-    if keyword.iskeyword(package) or package in ("kubewright", "tests"):
-        raise ConfigError(f'the project\'s name "{project}" cannot be a package of Python; give another with --project-name')
+    if keyword.iskeyword(package) or package in TAKEN_PACKAGES:
+        raise ConfigError(
+            f'the project\'s name "{project}" cannot be a package of Python, where it is taken; give another with --project-name'
+        )
     return package
 
 
@@ -120,8 +134,8 @@ def checked_plural(plural: str, kind: str) -> str:
 def checked_short(short: tuple[str, ...]) -> tuple[str, ...]:
     """Short names, or in plain words why not."""
     for each in short:
-        if not re.fullmatch(LABEL, each):
-            raise ConfigError(f'the short name "{each}" has to be lower-case letters, digits and dashes')
+        if not re.fullmatch(LABEL, each) or not each[0].isalpha():
+            raise ConfigError(f'the short name "{each}" has to be lower-case letters, digits and dashes, and to begin with a letter')
     return short
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 import tomllib
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import msgspec
 from msgspec import Struct, field
 
 from ..controller import Controller
-from ..errors import ConfigError
+from ..errors import ConfigError, KubewrightError
 from ..kind import Object
 from ..kubeconfig import Connection, Identity
 from ..manager import Manager
@@ -118,7 +119,11 @@ class Project:
     def declared(self) -> Declared:
         """What `build` adds to a manager, which is then thrown away unstarted, and the kinds that only pyproject.toml lists."""
         manager = Manager(Connection(server="https://unused.invalid", identity=Identity(), source="manifests"))
-        self.load(self.table.build)(manager, self.load(self.table.settings)())
+        build, settings = self.load(self.table.build), self.load(self.table.settings)
+        try:
+            build(manager, settings())
+        except Exception as error:
+            raise ConfigError(f"{self.table.build} cannot be asked for its controllers: {told(error)}") from error
         served = [kind for controller in manager.controllers for kind in (controller.kind, *controller.versions)]
         listed = [self.load(each.path) for each in self.table.resources if not each.controller]
         converted = [kind for each in manager.conversions for kind in (each.old, each.hub)]
@@ -131,10 +136,21 @@ class Project:
         sys.path.insert(0, str(self.root / "src"))
         try:
             return getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError) as error:
-            raise ConfigError(f'[tool.kubewright] names "{reference}", which cannot be loaded: {error}') from error
+        except Exception as error:
+            raise ConfigError(f'[tool.kubewright] names "{reference}", which cannot be loaded: {told(error)}') from error
         finally:
             sys.path.pop(0)
+
+
+def told(error: Exception) -> str:
+    """What went wrong in a person's code, and in which line of it."""
+    if isinstance(error, KubewrightError):
+        return str(error)
+    if isinstance(error, SyntaxError):
+        return f"{error.filename} line {error.lineno}: {error.msg}"
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if "/importlib/" not in frame.filename and not frame.filename.startswith("<frozen ")]
+    return f"{type(error).__name__}: {error} ({theirs[-1].filename} line {theirs[-1].lineno})"
 
 
 def checked(table: dict[str, Any], file: Path) -> Table:

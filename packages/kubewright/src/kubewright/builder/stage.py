@@ -18,6 +18,7 @@ from .change import Change, text_of
 
 COPIED = ("pyproject.toml", "src", "config")
 WITHIN_SECONDS = 120
+LAST_LINES = 8
 
 
 def with_config(change: Change) -> Change:
@@ -27,10 +28,12 @@ def with_config(change: Change) -> Change:
         copied(change.root, copy)
         replace(change, root=copy).write()
         generate(copy)
-        files = {path.relative_to(copy).as_posix(): path for path in (copy / "config").rglob("*") if path.is_file()}
-        texts = {path: text_of(file) or "" for path, file in files.items()}
-    generated = {path: text for path, text in texts.items() if path not in change.files and text_of(change.root / path) != text}
-    return replace(change, files={**change.files, **generated}, edits=change.edits | frozenset(generated), removed=gone(change.root, texts))
+        there = files_in(copy)
+        # What is the same is not read as text: a person may keep anything below config/.
+        fresh = [path for path in there if path not in change.files and not same(copy / path, change.root / path)]
+        generated = {path: text_of(copy / path) or "" for path in fresh}
+    removed = tuple(path for path in files_in(change.root) if path not in there)
+    return replace(change, files={**change.files, **generated}, edits=change.edits | frozenset(generated), removed=removed)
 
 
 def copied(root: Path, copy: Path) -> None:
@@ -43,17 +46,25 @@ def copied(root: Path, copy: Path) -> None:
             shutil.copy(source, copy / name)
 
 
-def gone(root: Path, texts: dict[str, str]) -> tuple[str, ...]:
-    """Files of config/ that generating removed."""
-    there = (path.relative_to(root).as_posix() for path in (root / "config").rglob("*") if path.is_file())
-    return tuple(sorted(path for path in there if path not in texts))
+def files_in(root: Path) -> list[str]:
+    """The files of config/, by their path in the project."""
+    return sorted(path.relative_to(root).as_posix() for path in (root / "config").rglob("*") if path.is_file())
+
+
+def same(one: Path, other: Path) -> bool:
+    """Whether two files are there and have the same bytes."""
+    return other.is_file() and one.read_bytes() == other.read_bytes()
 
 
 def generate(copy: Path) -> None:
     """Run `kubewright manifests` on the copy."""
     command = [sys.executable, "-m", "kubewright", "manifests", "--project", str(copy)]
     environ = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=WITHIN_SECONDS, stdin=subprocess.DEVNULL)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=WITHIN_SECONDS, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"nothing was written, since the project's code was not imported within {WITHIN_SECONDS} s") from None
     if done.returncode:
-        words = (done.stderr or done.stdout).strip().replace(f"{copy}/", "")
+        # The end says what happened; a traceback's beginning is ours.
+        words = "\n".join((done.stderr or done.stdout).strip().replace(f"{copy}/", "").splitlines()[-LAST_LINES:])
         raise ConfigError(f"nothing was written, since config/ cannot be generated from the project's code:\n{words}")

@@ -98,27 +98,28 @@ def namespaced(project: Project, declared: Declared) -> Files:
 
 def cert_manager(project: Project, declared: Declared) -> Files:
     """The certificate from cert-manager, and nothing of our own CA."""
-    injected = {"metadata": {"annotations": {"cert-manager.io/inject-ca-from": certificate_of(project)}}}
-    carriers = [{key: each[key] for key in ("apiVersion", "kind")} | named(each, injected) for each in carrying(project, declared)]
     unused = [deleted(each) for each in authority_documents(project, declared)]
-    patches = {"inject_patch.yaml": carriers, "no_own_ca_patch.yaml": unused, "certificate_patch.yaml": [certificate_patch(project)]}
-    files: Files = {**{name: parts for name, parts in patches.items() if parts}}
-    made = component(["../../certmanager"], list(files))
+    patches: Files = {"no_own_ca_patch.yaml": unused, "certificate_patch.yaml": [certificate_patch(project)]}
+    made = component(["../../certmanager"], list(patches))
     # A strategic merge would replace the flags; this adds one.
     flag = f'[{{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "-webhook-cert-dir={CERTIFICATES}"}}]'
     made["patches"].append({"target": {"kind": "Deployment", "name": f"{project.name}-controller-manager"}, "patch": flag})
-    return files | {"kustomization.yaml": [made]}
+    # A patch with a target does nothing where that is gone, as with `without-webhooks`.
+    carriers = [{"kind": each["kind"], "name": each["metadata"]["name"]} for each in carrying(project, declared)]
+    made["patches"] += [{"target": each, "path": "inject_patch.yaml"} for each in carriers]
+    return patches | {"inject_patch.yaml": [injection(project)], "kustomization.yaml": [made]}
+
+
+def injection(project: Project) -> Document:
+    """The annotation by which cert-manager writes a caBundle; what it goes to, the target says."""
+    annotations = {"cert-manager.io/inject-ca-from": certificate_of(project)}
+    return {"apiVersion": "any", "kind": "Any", "metadata": {"name": "any", "annotations": annotations}}
 
 
 def without_webhooks(project: Project, declared: Declared) -> Files:
     """Nothing is asked before an object is stored; conversion stays, since without it a version could not be read."""
     patches = {"no_webhooks_patch.yaml": [deleted(each) for each in webhook_configurations(project, declared)]}
     return component_of({}, patches if patches["no_webhooks_patch.yaml"] else {})
-
-
-def named(document: Document, rest: Document) -> Document:
-    """A patch for the document of that name."""
-    return {"metadata": {"name": document["metadata"]["name"]} | rest["metadata"]}
 
 
 def deleted(document: Document) -> Document:

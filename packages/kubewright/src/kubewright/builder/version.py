@@ -7,7 +7,7 @@ import yaml
 from ..errors import ConfigError
 from .api import Wish, list_of_controllers, listed, with_resource
 from .change import Change
-from .edit import with_argument, with_import, with_statement
+from .edit import says_not, with_argument, with_import, with_statement
 from .names import Resource
 from .project import Listed, Project
 from .template import filled, tree
@@ -15,19 +15,26 @@ from .template import filled, tree
 
 def hub_of(project: Project, new: Resource) -> Listed | None:
     """The version of the same kind that is there already, and that a controller knows; None for a kind that is new."""
-    same = [each for each in project.table.resources if (each.group, each.kind) == (new.group, new.kind)]
-    return next((each for each in same if each.controller and not each.conversion), None) if same else None
+    same = versions_of(project, new)
+    hub = next((each for each in same if each.controller and not each.conversion), None)
+    if same and hub is None:
+        raise ConfigError(f"{new.kind} is there as {same[0].path}, and no controller of ours knows it; who serves it adds versions")
+    return hub
+
+
+def versions_of(project: Project, new: Resource) -> list[Listed]:
+    """The versions of the same kind that are there already."""
+    return [each for each in project.table.resources if (each.group, each.kind) == (new.group, new.kind)]
 
 
 def new_version(project: Project, wish: Wish, hub: Listed) -> Change:
     """The files of another version, and the edits of main.py, pyproject.toml and, for another stored version, the old one."""
     new = wish.resource
+    refuse_other_names(wish, hub)
     if wish.spec or wish.status:
         raise ConfigError(
             f"another version of {new.kind} begins with the fields of {hub.version}: leave --spec and --status out, and edit its file"
         )
-    if new.plural != hub.plural:
-        raise ConfigError(f'all versions of {new.kind} share the plural "{hub.plural}"')
     module = f"{new.module}_{new.version}"
     files = tree("version", values_of(project, wish, hub)) | sample(project, wish, hub)
     entry = listed(project, wish, module)
@@ -37,8 +44,16 @@ def new_version(project: Project, wish: Wish, hub: Listed) -> Change:
     path, text = list_of_controllers(project)
     text = with_import(text, f".kinds.{module}", f"{class_of(new)}Conversion", path)
     text = with_statement(text, project.table.build.partition(":")[2], f"{{0}}.add({class_of(new)}Conversion())", path)
-    edits = {"pyproject.toml": with_resource(project, entry), path: text} | (not_stored(project, hub) if wish.storage else {})
+    edits = {"pyproject.toml": with_resource(project, entry), path: text} | (not_stored(project, new) if wish.storage else {})
     return Change(project.root, files | edits, frozenset(edits))
+
+
+def refuse_other_names(wish: Wish, hub: Listed) -> None:
+    """Raise where a version is to be called otherwise than the kind."""
+    if wish.resource.plural != hub.plural:
+        raise ConfigError(f'all versions of {wish.resource.kind} share the plural "{hub.plural}"')
+    if wish.resource.short:
+        raise ConfigError(f"all versions of {wish.resource.kind} share their short names: add one in {hub.path.partition(':')[0]}")
 
 
 def class_of(new: Resource) -> str:
@@ -49,14 +64,8 @@ def class_of(new: Resource) -> str:
 def values_of(project: Project, wish: Wish, hub: Listed) -> dict[str, str]:
     """What the places in the templates are filled with."""
     new = wish.resource
-    scope = [] if new.namespaced else ["namespaced=False"]
-    arguments = [
-        f'"{new.api_version}"',
-        f'name="{new.kind}"',
-        f'plural="{new.plural}"',
-        *scope,
-        *([] if wish.storage else ["storage=False"]),
-    ]
+    path, text, name = source_of(project, hub)
+    namespaced = not says_not(text, name, "namespaced", path)
     return {
         "package": project.package,
         "kind": new.kind,
@@ -65,9 +74,9 @@ def values_of(project: Project, wish: Wish, hub: Listed) -> dict[str, str]:
         "version": new.version,
         "hub_version": hub.version,
         "sample": new.sample,
-        "declaration": ", ".join(arguments),
-        "namespace_flag": '"-n", namespace, ' if new.namespaced else "",
-        "key_namespace": "namespace" if new.namespaced else '""',
+        "stored": ", storage=True" if wish.storage else "",
+        "namespace_flag": '"-n", namespace, ' if namespaced else "",
+        "key_namespace": "namespace" if namespaced else '""',
     }
 
 
@@ -83,8 +92,18 @@ def sample(project: Project, wish: Wish, hub: Listed) -> dict[str, str]:
     return {f"config/samples/{new.sample}": head + yaml.safe_dump({"spec": found.get("spec") or {}}, sort_keys=False)}
 
 
-def not_stored(project: Project, hub: Listed) -> dict[str, str]:
-    """The old version's file with `storage=False`."""
-    module, _, name = hub.path.partition(":")
+def source_of(project: Project, listed: Listed) -> tuple[str, str, str]:
+    """Path, text and class of a version that is there."""
+    module, _, name = listed.path.partition(":")
     path = f"src/{module.replace('.', '/')}.py"
-    return {path: with_argument((project.root / path).read_text(), name, "kind", "storage=False", path)}
+    return path, (project.root / path).read_text(), name
+
+
+def not_stored(project: Project, new: Resource) -> dict[str, str]:
+    """The file of the version that is stored until now, with `storage=False`."""
+    sources = [source_of(project, each) for each in versions_of(project, new)]
+    return {
+        path: with_argument(text, name, "storage", "False", path)
+        for path, text, name in sources
+        if not says_not(text, name, "storage", path)
+    }

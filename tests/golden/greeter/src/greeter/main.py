@@ -10,6 +10,7 @@ from .kinds.greeting import GreetingController
 from .kinds.greeting_v2 import GreetingV2Conversion
 from .kinds.greeting_webhook import GreetingWebhook
 from .kinds.house import HouseController
+from .kinds.house_webhook import HouseWebhook
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ def build(manager: Manager, settings: Settings) -> None:
     manager.add(GreetingV2Conversion())
     manager.add(GreetingWebhook())
     manager.add(HouseController())
+    manager.add(HouseWebhook())
 
 
 def main() -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubewright import Conversion, Resource, kind
+from kubewright import Conversion, Resource, version_of
 from msgspec import convert
 
 from .greeting import Greeting, GreetingSpec, GreetingStatus
@@ -16,7 +16,7 @@ class GreetingV2Status(GreetingStatus):
     """What was found; all fields of v1 until you change them."""
 
 
-@kind("demo.example.com/v2", name="Greeting", plural="greetings")
+@version_of(Greeting, "v2", storage=True)
 class GreetingV2(Resource[GreetingV2Spec, GreetingV2Status]):
     """What a Greeting is, in a sentence: `kubectl explain greeting` shows it."""
 

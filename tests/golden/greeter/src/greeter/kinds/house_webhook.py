@@ -1,0 +1,16 @@
+"""House: what is filled in and what is refused before one is stored. What a CEL `Rule` can say needs no webhook."""
+
+from __future__ import annotations
+
+from kubewright import Admission, Refused, Webhook
+
+from .house import House
+
+
+class HouseWebhook(Webhook[House]):
+    """Asked on every create and update; answers on every replica."""
+
+    async def validate(self, house: House, old: House | None, request: Admission) -> None:
+        """Raise Refused("why, and what to do", field="spec.x") for what may not be stored; `old` is None on create."""
+        if old is not None and old.metadata.name != house.metadata.name:
+            raise Refused("an object cannot be renamed", field="metadata.name")

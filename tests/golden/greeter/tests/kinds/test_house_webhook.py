@@ -1,0 +1,24 @@
+"""House: defaults and refusals as plain calls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from kubewright import Admission, ObjectMeta, Refused
+from msgspec import convert
+
+from greeter.kinds.house import House, HouseSpec
+from greeter.kinds.house_webhook import HouseWebhook
+
+SAMPLE = Path(__file__).parents[2] / "config/samples/demo_v1alpha1_house.yaml"
+SPEC = convert(yaml.safe_load(SAMPLE.read_text())["spec"], HouseSpec)
+
+
+async def test_what_is_right_is_let_through_and_what_is_wrong_is_refused() -> None:
+    webhook, house = HouseWebhook(), House(metadata=ObjectMeta(name="a"), spec=SPEC)
+    await webhook.validate(house, None, Admission())
+    other = House(metadata=ObjectMeta(name="b"), spec=SPEC)
+    with pytest.raises(Refused):
+        await webhook.validate(house, other, Admission(operation="UPDATE"))

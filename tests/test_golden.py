@@ -70,5 +70,5 @@ def environment(root: Path, binaries: dict[str, Path]) -> dict[str, str]:
         **os.environ,
         "PYTHONPATH": os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")]),
         "KUBEBUILDER_ASSETS": str(binaries["etcd"].parent),
-        "MYPY_CACHE_DIR": str(root / ".mypy_cache"),
+        "MYPY_CACHE_DIR": str(ROOT / ".mypy_cache/golden"),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,13 +13,18 @@ import yaml
 
 from kubewright.builder.installer import kustomized
 from kubewright.flags import parse
+from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane, KubectlFailed
 from vsphere_operators.settings import Settings
 
-from .managing import SYSTEM, USER
+from .auditing import refusals
+from .gpunodes import NEXT
+from .managing import EVERYWHERE, SYSTEM, USER, started, status_of, write_resource
 
 NAME = "vsphere-operators"
 Json = dict[str, Any]
+# What cannot be read is told by an Event about the Node, which is in no namespace.
+ANNOTATED = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "annotated", "annotations": {NEXT: "soon"}}}
 
 
 @pytest.fixture(scope="module")
@@ -145,8 +151,10 @@ def test_several_vcenters(overlay: Path, binary: str) -> None:
     assert ("ConfigMap", projected["sources"][0]["configMap"]["name"]) in objects
 
 
-def test_a_manager_of_one_namespace_has_rights_there_only(installed: ControlPlane, overlay: Path, binary: str) -> None:
-    objects = varied(overlay, binary, "namespaced")
+async def test_a_manager_of_one_namespace_has_rights_there_only_and_needs_no_others(
+    installed: ControlPlane, service_account: Path, log: Path, overlay: Path, binary: str
+) -> None:
+    objects = await asyncio.to_thread(varied, overlay, binary, "namespaced")
     assert ("ClusterRoleBinding", f"{NAME}-manager-rolebinding") not in objects
     env = {each["name"]: each for each in pod_of(objects)["containers"][0]["env"]}
     assert env["WATCH_NAMESPACE"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.namespace"
@@ -158,10 +166,21 @@ def test_a_manager_of_one_namespace_has_rights_there_only(installed: ControlPlan
         assert not can(installed, "list", "hostinfoes.topology.corinternal.com", "default")
         assert can(installed, "list", "nodes", "")
         assert not can(installed, "list", "pods", "default")
+        flags = (f"--kubeconfig={service_account}", *EVERYWHERE, "--leader-elect", f"--leader-election-namespace={SYSTEM}")
+        async with started(log, *flags, environ={"WATCH_NAMESPACE": SYSTEM}) as manager:
+            write_resource(installed, SYSTEM, "nameless")
+            await status_of(installed, SYSTEM, "nameless", "NameMissing", within=30)
+            await eventually(lambda: "NameMissing" in installed.kubectl("-n", SYSTEM, "get", "events"))
+            installed.kubectl("apply", "-f", "-", stdin=json.dumps(ANNOTATED))
+            await eventually(lambda: "node/annotated" in installed.kubectl("-n", "default", "get", "events"))
+            await manager.becomes_ready()
+        assert refusals(event for event in installed.audit_events() if event.get("userAgent") == manager.agent) == []
     finally:
+        installed.kubectl("-n", SYSTEM, "delete", "mycustomresource", "--all")
+        installed.kubectl("delete", "--ignore-not-found", "node", "annotated")
         for kind, name in objects:
             if name.startswith((f"{NAME}-manager-cluster", f"{NAME}-manager-namespaced")):
-                where = ("-n", SYSTEM) if kind == "RoleBinding" else ()
+                where = ("-n", objects[kind, name]["metadata"].get("namespace", "default"))
                 installed.kubectl(*where, "delete", kind, name)
         installed.kubectl("apply", "-k", str(overlay.parents[1] / "rbac"))
 

@@ -12,6 +12,7 @@ from .source import OnKind, OnOwned
 
 Rule = dict[str, Any]
 READ = ("list", "watch")
+EVENTS = Right(Event, ("create", "patch"))
 
 
 class Declaring(Protocol):
@@ -22,9 +23,8 @@ class Declaring(Protocol):
 
 def manager_rules(controllers: Iterable[Controller[Any]], others: Iterable[Declaring] = ()) -> list[Rule]:
     """The rules of the manager's ClusterRole: watch what is watched, patch statuses, write events, and what `needs` declares."""
-    events = Right(Event, ("create", "patch"))
     own = (right for controller in controllers for right in rights_of(controller))
-    return rules_of([events, *own, *(right for other in others for right in other.rights)])
+    return rules_of([EVENTS, *own, *(right for other in others for right in other.rights)])
 
 
 def rights_of(controller: Controller[Any]) -> list[Right]:

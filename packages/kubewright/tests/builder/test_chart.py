@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from goldens import GOLDEN
+from kubewright.builder.chart import semantic
 from kubewright.builder.installer import kustomized
 from kubewright.builder.main import main
 from kubewright.builder.marks import filled_text
@@ -149,6 +150,13 @@ def test_what_is_not_part_of_the_chart_any_more_goes(project: Path, tmp_path: Pa
     assert not (templates / "old.yaml").exists()
     assert (templates / "mine.yaml").read_text() == "# mine\n"
     (templates / "mine.yaml").unlink()
+
+
+@pytest.mark.parametrize(
+    ("python", "helm"), [("0.1.0", "0.1.0"), ("1.2", "1.2.0"), ("1.2rc1", "1.2.0-rc1"), ("2.0.1.dev3+g12", "2.0.1-dev3.g12")]
+)
+def test_a_version_of_python_is_one_of_helm(python: str, helm: str) -> None:
+    assert semantic(python) == helm
 
 
 def test_braces_in_a_description_stay_braces() -> None:

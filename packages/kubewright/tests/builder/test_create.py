@@ -1,13 +1,9 @@
-"""init and create api: what is written, what is refused, and that nothing is ever half written."""
+"""init and create api: what is written, and what is refused."""
 
 from __future__ import annotations
 
 import ast
-import errno
 import keyword
-import os
-import shutil
-import signal
 import sys
 import tomllib
 from pathlib import Path
@@ -18,44 +14,21 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goldens import GOLDEN
+from goldens import GOLDEN, files_of
 from kubewright.builder import commands
-from kubewright.builder.change import Change
 from kubewright.builder.edit import with_argument, with_attribute, with_import, with_statement
 from kubewright.builder.field import field_of
 from kubewright.builder.main import main
 from kubewright.builder.names import checked_group, checked_kind, checked_version, resource
 from kubewright.errors import ConfigError
 
-
-@pytest.fixture(scope="module")
-def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("fresh") / "greeter"
-    assert main(["init", str(root), "--domain", "example.com"]) == 0
-    return root
-
-
-@pytest.fixture
-def project(fresh: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(fresh, tmp_path / "greeter"))
-
-
-def api(project: Path, *options: str, kind: str = "Greeting", version: str = "v1", group: str = "demo") -> int:
-    return main(["create", "api", "--project", str(project), "--group", group, "--version", version, "--kind", kind, *options])
-
-
-def state(root: Path) -> dict[str, str]:
-    return {
-        path.relative_to(root).as_posix(): path.read_text()
-        for path in root.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
+from .typed import api, state
 
 
 def test_a_kind_is_one_file_its_test_its_sample_and_one_line(project: Path) -> None:
-    before = state(project)
+    before = files_of(project)
     assert api(project, "--short-name", "gr") == 0
-    after = state(project)
+    after = files_of(project)
     assert {path for path in after if path not in before and not path.startswith("config/rbac")} == {
         "src/greeter/kinds/greeting.py",
         "tests/kinds/test_greeting.py",
@@ -186,90 +159,6 @@ def test_code_that_does_not_import_is_told_and_nothing_is_written(project: Path,
     assert "nothing was written" in said
     assert "Mangler" in said
     assert state(project) == before
-
-
-@pytest.mark.parametrize("at", range(0, 14, 3))
-def test_interrupted_half_way_leaves_all_as_it_was(project: Path, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
-    before = state(project)
-    moves = 0
-    real = os.replace
-
-    def interrupted(source: Path, target: Path) -> None:
-        nonlocal moves
-        moves += 1
-        if moves == at + 1:
-            raise KeyboardInterrupt
-        real(source, target)
-
-    monkeypatch.setattr(os, "replace", interrupted)
-    with pytest.raises((KeyboardInterrupt, click.Abort)):
-        commands.kubewright.main(
-            ["create", "api", "--project", str(project), "--group", "demo", "--version", "v1", "--kind", "Greeting"], standalone_mode=False
-        )
-    assert moves > at
-    assert state(project) == before
-    assert not list(project.glob(".kubewright-*"))
-
-
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP], ids=["terminated", "hung up"])
-def test_ended_half_way_leaves_all_as_it_was(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], sent: signal.Signals
-) -> None:
-    before = state(project)
-    real = os.replace
-    moves = 0
-
-    def impatient(source: Path, target: Path) -> None:
-        nonlocal moves
-        moves += 1
-        real(source, target)
-        if moves >= 5:
-            os.kill(os.getpid(), sent)  # once half way, and again for each file on the way back
-
-    monkeypatch.setattr(os, "replace", impatient)
-    assert api(project) == 130
-    assert moves > 5
-    assert "nothing was written" in capsys.readouterr().err
-    assert state(project) == before
-
-
-def test_a_file_that_cannot_be_written_is_named_and_all_is_as_it_was(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = state(project)
-    real = os.replace
-
-    def refusing(source: Path, target: Path) -> None:
-        if target.name == "main.py" and "new" in source.parts:
-            raise PermissionError(errno.EACCES, "Permission denied", str(target))
-        real(source, target)
-
-    monkeypatch.setattr(os, "replace", refusing)
-    assert api(project) == 1
-    assert "main.py: Permission denied" in capsys.readouterr().err
-    assert state(project) == before
-
-
-def test_what_a_person_keeps_below_config_is_left_alone(project: Path) -> None:
-    kept = project / "config/overlays/picture.png"
-    kept.parent.mkdir()
-    kept.write_bytes(b"\xff\xfe")
-    assert main(["create", "api", "--project", str(project), "--group", "demo", "--version", "v1", "--kind", "Greeting"]) == 0
-    assert kept.read_bytes() == b"\xff\xfe"
-
-
-def test_an_interrupted_init_leaves_an_empty_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(source: Path, target: Path) -> None:
-        if target.name == "Makefile":
-            raise KeyboardInterrupt
-        Path(source).rename(target)
-
-    monkeypatch.setattr(os, "replace", interrupted)
-    assert main(["init", str(tmp_path / "new"), "--domain", "example.com"]) == 130
-    assert "nothing was written" in capsys.readouterr().err
-    assert list((tmp_path / "new").rglob("*")) == []
 
 
 INIT_REFUSED = [
@@ -428,14 +317,6 @@ def test_an_argument_goes_to_the_end_of_a_call_of_several_lines() -> None:
 def test_a_main_without_a_list_is_told_what_to_add(text: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         with_statement(text, "build", "{0}.add(A())", "main.py")
-
-
-def test_a_file_keeps_its_rights(tmp_path: Path) -> None:
-    script = tmp_path / "run"
-    script.write_text("#!/bin/sh\n")
-    script.chmod(0o700)
-    Change(tmp_path, {"run": "#!/bin/sh\nexit\n"}).write()
-    assert script.stat().st_mode & 0o777 == 0o700
 
 
 def test_without_its_packages_the_builder_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

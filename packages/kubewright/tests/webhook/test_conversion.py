@@ -159,6 +159,7 @@ async def test_a_failure_is_told_for_all() -> None:
         answer = await response(V2, box(V1), box(V1), converting=Converting([conversion]))
         assert (answer["result"]["status"], answer["convertedObjects"]) == ("Failure", [])
         assert words in answer["result"]["message"]
+        assert answer["result"]["message"].startswith("a: "), "one of a page stops all of them, and has to be found"
     assert (
         "nobody declared how Box is converted from or to hooks.kubewright.test/v9"
         in (await response(V1, box(V2), box("hooks.kubewright.test/v9")))["result"]["message"]

@@ -6,6 +6,7 @@ The documents are made for a project whose namespace and image are marks, and wr
 from __future__ import annotations
 
 import copy
+import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..crd import crds
+from ..errors import ConfigError
 from ..webhook import with_conversions
 from .change import text_of
 from .deployment import anti_affinity, deployment, disruption_budget, metrics_service, network_policy, service_monitor
@@ -44,9 +46,18 @@ def left_in_chart(root: Path, folder: str, files: Iterable[str]) -> tuple[str, .
 def about(project: Project) -> str:
     """Chart.yaml, with the version of pyproject.toml."""
     told = tomllib.loads((project.root / "pyproject.toml").read_text()).get("project", {})
-    version = str(told.get("version", "0.1.0"))
+    version = semantic(str(told.get("version", "0.1.0")))
     description = told.get("description") or f"The operator {project.name}."
     return plain({"apiVersion": "v2", "name": project.name, "description": description, "version": version, "appVersion": version})
+
+
+def semantic(version: str) -> str:
+    """A version as Helm takes it, with three numbers: 1.2rc1 of Python is 1.2.0-rc1."""
+    found = re.match(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?[.-]?(.*)", version)
+    if found is None:
+        raise ConfigError(f'pyproject.toml has the version "{version}", which does not begin with a number: Helm takes none such')
+    first, second, third, rest = found.groups()
+    return f"{first}.{second or 0}.{third or 0}" + (f"-{re.sub(r'[^0-9A-Za-z.-]', '.', rest)}" if rest else "")
 
 
 def values(project: Project, declared: Declared) -> str:

@@ -44,7 +44,8 @@ def invoke(command: object, argv: list[str] | None) -> int:
         print(f"kubewright: {error}", file=sys.stderr)
         return 1
     except OSError as error:
-        print(f"kubewright: {error.filename or 'a file'}: {error.strerror}; what this command had changed is as it was", file=sys.stderr)
+        words = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+        print(f"kubewright: {words}; what this command had changed is as it was", file=sys.stderr)
         return 1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .. import rbac
 from .deployment import anti_affinity, disruption_budget, network_policy, service_monitor
 from .project import Declared, Project
 from .roles import RBAC, authority_documents, binding, cluster_rules, role
@@ -81,6 +82,7 @@ def namespaced(project: Project, declared: Declared) -> Files:
     if wide := cluster_rules(declared):
         resources["cluster_role.yaml"] = [role(project, "manager-cluster-role", wide)]
         resources["cluster_role_binding.yaml"] = [binding(project, "manager-cluster-rolebinding", "manager-cluster-role")]
+        resources["cluster_events.yaml"] = cluster_events(project)
     watched = {"name": "WATCH_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}
     patches = {
         "watch_patch.yaml": [deployment_patch(project, {"template": {"spec": {"containers": [{"name": "manager", "env": [watched]}]}}})],
@@ -94,6 +96,15 @@ def namespaced(project: Project, declared: Declared) -> Files:
         ],
     }
     return component_of(resources, patches)
+
+
+def cluster_events(project: Project) -> list[Document]:
+    """The right to Events about objects of no namespace, which live in `default`."""
+    rules = rbac.rules_of([rbac.EVENTS])
+    return [
+        role(project, "manager-cluster-events", rules, namespace="default"),
+        binding(project, "manager-cluster-events", "manager-cluster-events", namespace="default"),
+    ]
 
 
 def cert_manager(project: Project, declared: Declared) -> Files:

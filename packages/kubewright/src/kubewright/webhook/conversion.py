@@ -59,6 +59,19 @@ class Head(Struct):
     kind: str
 
 
+class NamedMetadata(Struct):
+    """Which one."""
+
+    name: str = ""
+    namespace: str = ""
+
+
+class Named(Struct):
+    """An object of which only matters how it is called."""
+
+    metadata: NamedMetadata
+
+
 class Versions:
     """All versions of one kind: the hub, and a conversion for each other one."""
 
@@ -116,8 +129,9 @@ class Converting:
                 response["convertedObjects"].append(self.converted(raw, request.desiredAPIVersion))
         except (Exception, SystemExit) as error:
             words = str(error) if isinstance(error, KubewrightError) else f"{type(error).__name__}: {error}"
-            self.log.error("a conversion failed", error=error, wanted=request.desiredAPIVersion)
-            response = {"uid": request.uid, "result": {"status": "Failure", "message": cut(words)}, "convertedObjects": []}
+            which = called(request.objects[len(response["convertedObjects"])])
+            self.log.error("a conversion failed", error=error, object=which, wanted=request.desiredAPIVersion)
+            response = {"uid": request.uid, "result": {"status": "Failure", "message": cut(f"{which}: {words}")}, "convertedObjects": []}
         return msgspec.json.encode({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "response": response})
 
     def converted(self, raw: Raw, wanted: str) -> Json:
@@ -128,6 +142,15 @@ class Converting:
         if (group, head.kind) not in self.kinds:
             raise BadReview(f"nobody declared a conversion of {head.apiVersion} {head.kind}: add a Conversion")
         return self.kinds[group, head.kind].converted(obj, wanted)
+
+
+def called(raw: Raw) -> str:
+    """Namespace and name of an object, whatever else is wrong with it: one of a page stops all of them, and has to be found."""
+    try:
+        key = msgspec.json.decode(raw, type=Named).metadata
+    except (msgspec.DecodeError, RecursionError):
+        return "an object without a name"
+    return f"{key.namespace}/{key.name}" if key.namespace else key.name
 
 
 def decoded(body: bytes) -> ConversionRequest:

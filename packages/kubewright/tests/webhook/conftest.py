@@ -41,6 +41,16 @@ class Boxes:
         return await self.kubectl("apply", "-f", "-", stdin=head + (f"spec: {{{spec}}}\n" if spec else "") + extra)
 
 
+def ask_nobody(plane: ControlPlane, name: str) -> None:
+    """Take the webhooks away again, and the conversion from the CRD: to make that one anew takes the API server seconds."""
+    with plane.apiserver.https() as https:
+        for verb in ("mutating", "validating"):
+            https.call("DELETE", f"/apis/admissionregistration.k8s.io/v1/{verb}webhookconfigurations/{name}-{verb}-webhook-configuration")
+        nobody = {"spec": {"conversion": {"strategy": "None", "webhook": None}}}
+        merge = {"Content-Type": "application/merge-patch+json"}
+        https.call("PATCH", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/boxes.hooks.kubewright.test", nobody, merge)
+
+
 @pytest.fixture
 async def connection(control_plane: ControlPlane) -> Connection:
     return await asyncio.to_thread(load, str(control_plane.admin_kubeconfig), environ={}, home=Path("/"))
@@ -55,11 +65,10 @@ async def client(connection: Connection) -> AsyncIterator[Client]:
 
 @pytest.fixture
 async def boxes(control_plane: ControlPlane, connection: Connection, client: Client, namespace: str) -> AsyncIterator[Boxes]:
-    """Boxes installed, with webhooks that a manager with a CA of its own answers; all gone afterwards."""
+    """Boxes, with webhooks that a manager with a CA of its own answers; afterwards nobody is asked. The CRD stays for the next test."""
     webhook, name = BoxWebhook(), f"boxes-{uuid.uuid4().hex[:6]}"
     async with answering(connection, options(name, namespace), webhook, BoxConversion()) as manager:
-        text = manifests(port_of(manager), [webhook], name)
-        await asyncio.to_thread(control_plane.apply, text)
+        await asyncio.to_thread(control_plane.apply, manifests(port_of(manager), [webhook], name))
         try:
             await kubectl(control_plane, "wait", "--for=condition=Established", "crd/boxes.hooks.kubewright.test", "--timeout=20s")
             await trusted(manager)
@@ -68,4 +77,4 @@ async def boxes(control_plane: ControlPlane, connection: Connection, client: Cli
             webhook.asked.clear()
             yield made
         finally:
-            await kubectl(control_plane, "delete", "-f", "-", "--ignore-not-found", "--timeout=90s", stdin=text)
+            await asyncio.to_thread(ask_nobody, control_plane, name)

@@ -33,7 +33,7 @@ from kubewright.webhook.options import Times
 from kubewright.webhook.right import cluster_rights, namespace_rights
 from kubewright.webhook.target import CustomResourceDefinition, MutatingWebhookConfiguration, ValidatingWebhookConfiguration
 
-from .conftest import Boxes
+from .conftest import Boxes, ask_nobody
 from .rig import HERE, Box, BoxConversion, BoxSpec, BoxWebhook, OldBox, answering, kubectl, manifests, options, port_of, trusted
 
 ROTATIONS = 3
@@ -161,8 +161,7 @@ async def test_three_rotations_under_a_steady_stream_of_creates_with_two_replica
     parts = (webhook, BoxConversion())
     async with Service() as front, answering(connection, chosen, *parts) as one, answering(connection, chosen, *parts) as two:
         front.ports = [port_of(one), port_of(two)]
-        text = manifests(front.port, [webhook], name)
-        await asyncio.to_thread(control_plane.apply, text)
+        await asyncio.to_thread(control_plane.apply, manifests(front.port, [webhook], name))
         try:
             await kubectl(control_plane, "wait", "--for=condition=Established", "crd/boxes.hooks.kubewright.test", "--timeout=20s")
             await asyncio.gather(trusted(one), trusted(two))
@@ -173,7 +172,7 @@ async def test_three_rotations_under_a_steady_stream_of_creates_with_two_replica
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         finally:
-            await kubectl(control_plane, "delete", "-f", "-", "--ignore-not-found", "--timeout=30s", stdin=text)
+            await asyncio.to_thread(ask_nobody, control_plane, name)
             await kubectl(control_plane, "delete", f"clusterrole/{name}", f"clusterrolebinding/{name}")
     seen = f"{stream.created} created, {front.accepted} connections of the API server, {stream.handshakes} of ours"
     print(f"{seen}, {len(stream.authorities)} CAs of {LIFE_SECONDS:g} s, {len(stream.failures)} refused")

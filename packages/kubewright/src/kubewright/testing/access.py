@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from .certificates import Pair, write_private
 
 TOO_MANY_REQUESTS = 429
-MOST_PATIENT_TRIES = 20
+PATIENCE_SECONDS, TRY_AGAIN_SECONDS = 20.0, 0.1
 
 
 class Refused(Exception):
@@ -49,14 +49,15 @@ class Https:
     def call(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
         """One call with a JSON body; returns the decoded answer, or the text where it is not JSON."""
         told = {"Content-Type": "application/json", "Accept": "application/json", **(headers or {})}
-        for _ in range(MOST_PATIENT_TRIES):
+        until = time.monotonic() + PATIENCE_SECONDS
+        while True:
             self.connection.request(method, path, None if body is None else json.dumps(body), told)
             response = self.connection.getresponse()
             text = response.read().decode()
-            if response.status != TOO_MANY_REQUESTS:
+            if response.status != TOO_MANY_REQUESTS or time.monotonic() > until:
                 break
-            # Just after its start the API server asks for patience while it fills its caches.
-            time.sleep(1)
+            # Just after its start, and after a change of a CRD, the API server asks for patience while it fills its caches.
+            time.sleep(TRY_AGAIN_SECONDS)
         if response.status >= 400:
             raise Refused(response.status, text)
         return json.loads(text) if "json" in response.headers.get("Content-Type", "") else text

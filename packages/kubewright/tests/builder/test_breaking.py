@@ -118,6 +118,7 @@ BREAKING: dict[str, tuple[Edit, str]] = {
     "scale path changed": (lambda c: version(c)["subresources"]["scale"].update(statusReplicasPath=".status.n"), "statusReplicasPath was"),
     "column removed": (lambda c: version(c)["additionalPrinterColumns"].pop(0), 'column "Mode": is gone'),
     "column shows another field": (lambda c: version(c)["additionalPrinterColumns"][0].update(jsonPath=".x"), "shows .x"),
+    "column for -o wide alone": (lambda c: version(c)["additionalPrinterColumns"][0].update(priority=1), "is shown by `-o wide` alone now"),
     "field removed": (lambda c: fields(c).pop("free"), "v1.spec.free: the field is gone"),
     "field of an item removed": (
         lambda c: fields(c)["ports"]["items"]["properties"].pop("proto"),

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from kubewright.crd import crd, crds, to_yaml
 from kubewright.errors import SchemaError, Undecodable
-from kubewright.kind import Column, Resource, Scale, Status, kind, plural_of
+from kubewright.kind import Column, Resource, Scale, Spec, Status, kind, plural_of, version_of
 from kubewright.meta import ObjectMeta
 from kubewright.schema import Doc, Int32, ListType, PreserveUnknown, Rule, schema_of
 from kubewright.testing.controlplane import ControlPlane, KubectlFailed
@@ -187,6 +187,28 @@ def test_a_column_or_scale_path_that_leads_nowhere_is_refused() -> None:
         crds([A])
     with pytest.raises(SchemaError, match=r"B scale: statusReplicasPath \.status\.replicas must name a field of type integer"):
         crds([B])
+
+
+def test_another_version_is_called_and_shown_as_its_kind_unless_it_says_otherwise() -> None:
+    @kind("x.test/v1", plural="thinges", short=("th",), categories=("all",), namespaced=False, columns=[Column("Host", ".spec.host")])
+    class Main(Resource[Spec, Status]):
+        """One."""
+
+    @version_of(Main, "v2")
+    class Same(Resource[Spec, Status]):
+        """Two."""
+
+    @version_of(Main, "v3", columns=[Column("Other", ".spec.other")], storage=True, deprecated="old")
+    class Other(Resource[Spec, Status]):
+        """Three."""
+
+    same, other, main = Same.definition, Other.definition, Main.definition
+    called = [(each.name, each.plural, each.short, each.categories, each.namespaced) for each in (main, same, other)]
+    assert called == [("Main", "thinges", ("th",), ("all",), False)] * 3
+    assert [each.api_version for each in (same, other)] == ["x.test/v2", "x.test/v3"]
+    assert (same.storage, same.columns, same.deprecated) == (False, main.columns, "")
+    assert (other.storage, [each.name for each in other.columns], other.deprecated) == (True, ["Other", "Ready", "Reason", "Age"], "old")
+    assert type(Same.decode(b'{"metadata": {"name": "a"}}')) is Same
 
 
 def test_versions_must_agree_and_one_is_stored() -> None:

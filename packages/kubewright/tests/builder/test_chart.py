@@ -21,7 +21,7 @@ from kubewright.testing.module import build_module
 ROOT = Path(__file__).parents[4]
 Json = dict[str, Any]
 Objects = dict[tuple[str, str, str], Json]
-NAMED = ("volumes", "volumeMounts")
+NAMED = ("volumes", "volumeMounts", "env")
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def objects_in(text: str) -> Objects:
 
 
 def normal(value: Any) -> Any:
-    """Without what is empty, which is null in the chart and absent in kustomize; volumes and mounts by name."""
+    """Without what is empty, which is null in the chart and absent in kustomize; what a patch adds to is sorted by name."""
     if isinstance(value, dict):
         return {key: by_name(normal(each)) if key in NAMED else normal(each) for key, each in value.items() if each is not None}
     return [normal(each) for each in value] if isinstance(value, list) else value
@@ -74,6 +74,7 @@ ALL = {"createNamespace": True, "crds": {"keep": False}}
 VARIANTS: list[tuple[list[str], Json]] = [
     ([], {}),
     (["ha"], {"replicas": 2}),
+    (["namespaced"], {"namespaced": True}),
     (["network-policy"], {"networkPolicy": {"enabled": True}}),
     (["prometheus"], {"metrics": {"serviceMonitor": True}}),
     (["without-webhooks"], {"webhooks": {"enabled": False}}),
@@ -95,6 +96,16 @@ def test_helm_and_kustomize_render_the_same(
     assert ours.keys() == theirs.keys()
     for key, document in theirs.items():
         assert ours[key] == document, key
+
+
+def test_the_variants_of_pyproject_are_the_charts_own_values(helm: Path, greeter: Path, binaries: dict[str, Path], tmp_path: Path) -> None:
+    pyproject = greeter / "pyproject.toml"
+    picked = '["ha", "namespaced", "network-policy", "prometheus", "cert-manager", "without-webhooks"]'
+    pyproject.write_text(pyproject.read_text().replace("components = []", f"components = {picked}"))
+    assert main(["manifests", "--project", str(greeter)]) == 0
+    assert main(["helm", "--project", str(greeter)]) == 0
+    ours = rendered(helm, greeter / "dist/chart", "greeter-system", tmp_path, **ALL)
+    assert ours == objects_in(kustomized(greeter, greeter / "config/default", str(binaries["kubectl"])))
 
 
 def test_this_repositorys_chart_renders_the_same_too(helm: Path, binaries: dict[str, Path], tmp_path: Path) -> None:

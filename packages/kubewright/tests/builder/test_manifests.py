@@ -14,6 +14,7 @@ import yaml
 from goldens import files_of
 from kubewright.builder.main import main
 from kubewright.builder.project import Project
+from kubewright.builder.reference import rows
 from kubewright.builtin import ConfigMap, Node
 from kubewright.controller import Controller
 from kubewright.errors import ConfigError
@@ -226,6 +227,15 @@ def test_the_page_about_the_api_tells_every_field(greeter: Path, capsys: pytest.
     (root / "docs/api.md").write_text("old")
     assert main(["docs", "--check", "--project", str(root)]) == 1
     assert "make docs" in capsys.readouterr().err
+
+
+def test_the_page_goes_into_lists_and_maps() -> None:
+    port = {"type": "object", "properties": {"port": {"type": "integer", "description": "Which."}}}
+    field = {"type": "object", "additionalProperties": {"type": "array", "items": port}}
+    assert list(rows({"properties": {"open": field}}, "")) == [
+        "| `open` | map of list of object |  |\n",
+        "| `open{}[].port` | integer | Which. |\n",
+    ]
 
 
 def test_one_file_to_install_has_the_image_that_was_asked_for(greeter: Path, binaries: dict[str, Path]) -> None:

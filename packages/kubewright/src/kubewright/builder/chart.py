@@ -22,6 +22,7 @@ from .deployment import anti_affinity, deployment, disruption_budget, metrics_se
 from .marks import IMAGE, NAMESPACE, Mark, filled, guarded, marked, plain
 from .project import Declared, Project
 from .roles import namespace, role_documents
+from .variants import namespaced_roles
 from .webhooks import CERTIFICATES, certificate_documents, certificate_of, reach, service, webhook_configurations
 
 Document = dict[str, Any]
@@ -61,26 +62,28 @@ def semantic(version: str) -> str:
 
 
 def values(project: Project, declared: Declared) -> str:
-    """values.yaml: what people may want otherwise."""
-    manager = project.table.manager
+    """values.yaml: what people may want otherwise; they begin as the variants that pyproject.toml picks for config/default."""
+    manager, picked = project.table.manager, project.table.components
     told: Document = {
         "image": project.table.image,
-        "replicas": 1,
+        "replicas": 2 if "ha" in picked else 1,
         "resources": manager.resources,
         "flags": [],
         "secrets": {each.name: each.name for each in manager.secrets},
         "createNamespace": False,
+        "namespaced": "namespaced" in picked,
         "crds": {"install": True, "keep": True},
-        "metrics": {"enabled": True, "serviceMonitor": False},
-        "networkPolicy": {"enabled": False},
+        "metrics": {"enabled": True, "serviceMonitor": "prometheus" in picked},
+        "networkPolicy": {"enabled": "network-policy" in picked},
     }
     if declared.asked:
-        told["webhooks"] = {"enabled": True, "certManager": False}
+        told["webhooks"] = {"enabled": "without-webhooks" not in picked, "certManager": "cert-manager" in picked}
     words = {
         "replicas": "more than one: one of them leads, and one stays while nodes are drained",
         "flags": "more flags of the manager, such as -zap-log-level=debug",
         "secrets": "which Secret is mounted for which; none has to exist",
         "createNamespace": "make the release's namespace, where only restricted Pods may run",
+        "namespaced": "serve the release's namespace alone, with rights there alone",
         "crds": "keep: `helm uninstall` leaves the CRDs, and with them everybody's objects",
         "metrics": "serviceMonitor needs the Prometheus operator",
         "webhooks": "certManager: certificates by cert-manager, not by our own CA",
@@ -97,9 +100,12 @@ def templates(project: Project, declared: Declared) -> dict[str, str]:
     roles = role_documents(project, declared)
     authority = roles.pop("webhook_ca_roles.yaml", [])
     roles.pop("namespace.yaml")
+    everywhere = roles.pop("role_binding.yaml")
+    here = [each for documents in namespaced_roles(project, declared).values() for each in documents]
     made = {
         "namespace": guarded(".Values.createNamespace", filled([namespace(project)])),
         "rbac": filled([each for documents in roles.values() for each in documents]),
+        "scope": guarded("not .Values.namespaced", filled(everywhere)) + guarded(".Values.namespaced", filled(here)),
         "manager": filled([varied_deployment(project, declared)]),
         "disruption": guarded("gt (int .Values.replicas) 1", filled([disruption_budget(project)])),
         "metrics": guarded(".Values.metrics.enabled", filled([metrics_service(project)])),
@@ -153,6 +159,7 @@ def varied_deployment(project: Project, declared: Declared) -> Document:
     pod = made["spec"]["template"]["spec"]
     container = pod["containers"][0]
     container["args"] = [*varied_flags(container["args"]), marked(Mark.FLAGS)]
+    container["env"].append(marked(Mark.WATCH))
     container["resources"] = marked(Mark.RESOURCES)
     for volume in pod["volumes"]:
         if "secret" in volume:

@@ -33,6 +33,7 @@ class Mark(StrEnum):
     REPLICAS = "replicas"
     RESOURCES = "resources"
     SECRET = "secret"
+    WATCH = "watch"
 
 
 def marked(mark: Mark, told: str = "") -> str:
@@ -99,6 +100,12 @@ def certificate_mount(key: str, told: str, width: int) -> list[str]:
     return when(".Values.webhooks.certManager", "- name: webhook-certificates", f"  mountPath: {told}", "  readOnly: true")
 
 
+def watch(key: str, told: str, width: int) -> list[str]:
+    """Where the manager looks."""
+    field = ("  valueFrom:", "    fieldRef:", "      fieldPath: metadata.namespace")
+    return when(".Values.namespaced", "- name: WATCH_NAMESPACE", *field)
+
+
 PLACES: dict[Mark, Place] = {
     Mark.AFFINITY: affinity,
     Mark.CERTIFICATE_FLAG: lambda key, told, width: when(".Values.webhooks.certManager", f"- -webhook-cert-dir={told}"),
@@ -112,5 +119,6 @@ PLACES: dict[Mark, Place] = {
     Mark.METRICS: metrics,
     Mark.REPLICAS: lambda key, told, width: [f"{key} {{{{ .Values.replicas }}}}"],
     Mark.RESOURCES: lambda key, told, width: [key, f"  {{{{- toYaml .Values.resources | nindent {width + 2} }}}}"],
+    Mark.WATCH: watch,
     Mark.SECRET: lambda key, told, width: [f"{key} {{{{ index .Values.secrets {json.dumps(told)} | quote }}}}"],
 }

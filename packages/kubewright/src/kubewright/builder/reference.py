@@ -73,9 +73,18 @@ def rows(schema: Schema, prefix: str) -> Iterator[str]:
     for name, field in schema.get("properties", {}).items():
         needed = "**required**. " if name in required else ""
         yield f"| `{prefix}{name}` | {type_of(field)} | {needed}{what(field)} |\n"
-        inner, suffix = (field.get("items"), "[]") if field.get("type") == "array" else (field, "")
-        if isinstance(inner, Mapping) and inner.get("properties"):
+        inner, suffix = inside(field)
+        if inner.get("properties"):
             yield from rows(inner, f"{prefix}{name}{suffix}.")
+
+
+def inside(field: Schema) -> tuple[Schema, str]:
+    """What a list or a map has in it, however deep, and how its place is written; anything else is itself."""
+    for key, suffix in (("items", "[]"), ("additionalProperties", "{}")):
+        if isinstance(field.get(key), Mapping):
+            inner, deeper = inside(field[key])
+            return inner, suffix + deeper
+    return field, ""
 
 
 def type_of(field: Schema) -> str:

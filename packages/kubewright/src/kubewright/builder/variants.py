@@ -74,15 +74,7 @@ def two_replicas(project: Project) -> Document:
 
 def namespaced(project: Project, declared: Declared) -> Files:
     """A manager that serves its own namespace only, with rights there only; for cluster-wide kinds it keeps their rules alone."""
-    resources = {
-        "manager_role_binding.yaml": [
-            binding(project, "manager-namespaced-rolebinding", "manager-role", namespace=project.namespace, role_kind="ClusterRole")
-        ]
-    }
-    if wide := cluster_rules(declared):
-        resources["cluster_role.yaml"] = [role(project, "manager-cluster-role", wide)]
-        resources["cluster_role_binding.yaml"] = [binding(project, "manager-cluster-rolebinding", "manager-cluster-role")]
-        resources["cluster_events.yaml"] = cluster_events(project)
+    resources = namespaced_roles(project, declared)
     watched = {"name": "WATCH_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}
     patches = {
         "watch_patch.yaml": [deployment_patch(project, {"template": {"spec": {"containers": [{"name": "manager", "env": [watched]}]}}})],
@@ -96,6 +88,20 @@ def namespaced(project: Project, declared: Declared) -> Files:
         ],
     }
     return component_of(resources, patches)
+
+
+def namespaced_roles(project: Project, declared: Declared) -> dict[str, list[Document]]:
+    """What such a manager may do, in place of the binding in the whole cluster."""
+    resources = {
+        "manager_role_binding.yaml": [
+            binding(project, "manager-namespaced-rolebinding", "manager-role", namespace=project.namespace, role_kind="ClusterRole")
+        ]
+    }
+    if wide := cluster_rules(declared):
+        resources["cluster_role.yaml"] = [role(project, "manager-cluster-role", wide)]
+        resources["cluster_role_binding.yaml"] = [binding(project, "manager-cluster-rolebinding", "manager-cluster-role")]
+        resources["cluster_events.yaml"] = cluster_events(project)
+    return resources
 
 
 def cluster_events(project: Project) -> list[Document]:

@@ -172,7 +172,7 @@ class Transport:
         try:
             response = await self.open(request, identity, limit)
             if response.status == Unauthorized.code and await self.credentials.refresh(identity):
-                response.close()
+                hang_up(response)
                 response = await self.open(request, await self.credentials.headers(), limit)
             try:
                 if response.status >= 300:
@@ -189,7 +189,7 @@ class Transport:
                     if size > LONGEST_LINE_BYTES:
                         raise TooMuch(f"{request.doing}: one line of the answer is longer than {LONGEST_LINE_BYTES} bytes; it was not read")
             finally:
-                response.close()
+                hang_up(response)
         except FAILURES as error:
             raise self.failed(error, request) from error
         if rest := b"".join(parts).strip():
@@ -252,6 +252,8 @@ class Transport:
         if self.session is not None:
             session, self.session = self.session, None
             await session.close()
+            # What was hung up on ends in the loop's next turn.
+            await asyncio.sleep(0)
         await self.credentials.close()
 
     def unguarded(self) -> Transport:
@@ -265,6 +267,14 @@ def limits(total_seconds: float | None, silence_seconds: float | None) -> aiohtt
     return aiohttp.ClientTimeout(total=total_seconds, sock_connect=10, sock_read=silence_seconds)
 
 
+def hang_up(response: aiohttp.ClientResponse) -> None:
+    """End an answer that may not be over. TLS's polite end would take up to 30 s with a peer that is dead, and outlive the loop."""
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+    response.close()
+
+
 async def bounded_body(response: aiohttp.ClientResponse, request: Request) -> bytes:
     """The whole body, unless it is larger than we are willing to hold."""
     if response.content_length is not None and response.content_length <= LONGEST_ANSWER_BYTES:
@@ -273,7 +283,7 @@ async def bounded_body(response: aiohttp.ClientResponse, request: Request) -> by
     async for chunk in response.content.iter_any():
         size += len(chunk)
         if size > LONGEST_ANSWER_BYTES:
-            response.close()
+            hang_up(response)
             raise TooMuch(f"{request.doing}: the answer is larger than {LONGEST_ANSWER_BYTES} bytes; it was not read")
         chunks.append(chunk)
     return b"".join(chunks)

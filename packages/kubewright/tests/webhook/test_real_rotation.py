@@ -37,9 +37,9 @@ from .conftest import Boxes, ask_nobody
 from .rig import HERE, Box, BoxConversion, BoxSpec, BoxWebhook, OldBox, answering, kubectl, manifests, options, port_of, trusted
 
 ROTATIONS = 3
-LIFE_SECONDS = float(os.environ.get("KUBEWRIGHT_CA_SECONDS") or 14)
-"""Of a CA; `make rotation` has 60. Of the third that is left when the next one is made, half is for a machine that is busy."""
-SHORT = Times(authority_seconds=LIFE_SECONDS, serving_seconds=LIFE_SECONDS, settle_seconds=LIFE_SECONDS / 9, look_seconds=0.5)
+LIFE_SECONDS = float(os.environ.get("KUBEWRIGHT_CA_SECONDS") or 16)
+"""Of a CA; `make rotation` has 60. Of the third that is left when the next one is made, most is for a machine that is busy."""
+SHORT = Times(authority_seconds=LIFE_SECONDS, serving_seconds=LIFE_SECONDS, settle_seconds=LIFE_SECONDS / 12, look_seconds=0.5)
 
 
 class Service(TcpProxy):

@@ -113,6 +113,13 @@ async def test_an_object_that_does_not_fit_can_still_go() -> None:
         assert await response(BoxWebhook(), review(going, going, operation="UPDATE"), mutate=mutate) == {"allowed": True}
 
 
+async def test_an_object_that_only_says_it_is_going_is_looked_at_as_any_other() -> None:
+    liar = box({"width": 200}, deletionTimestamp="2026-01-01T00:00:00Z")
+    for body in (review(liar), review(liar, box({"width": 1}), operation="UPDATE")):
+        assert (await response(BoxWebhook(), body))["allowed"] is False
+        assert "patch" in await response(BoxWebhook(), body, mutate=True)
+
+
 class Everything(Webhook[Box]):
     and_status = True
     while_deleting = True

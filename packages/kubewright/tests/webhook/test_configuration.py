@@ -40,7 +40,7 @@ def test_what_the_api_server_is_told() -> None:
     }
     condition = {
         "name": "not-while-deleting",
-        "expression": "request.operation == 'DELETE' || !has(object.metadata.deletionTimestamp)",
+        "expression": "request.operation != 'UPDATE' || !has(oldObject.metadata.deletionTimestamp)",
     }
     service = {"namespace": "sys", "name": "op-webhook-service", "path": "/validate-hooks-kubewright-test-v2-box", "port": 443}
     assert validating == {

@@ -105,6 +105,13 @@ async def test_never_asked_about_status_deletion_or_finalizers(boxes: Boxes) -> 
     assert boxes.webhook.asked == []
 
 
+async def test_an_object_that_comes_as_if_it_were_going_is_asked_about(boxes: Boxes) -> None:
+    """A POST loses such a mark before anybody is asked; what server-side apply creates does not."""
+    liar = box("liar", "width: 200").replace("name: liar", "name: liar, deletionTimestamp: '2020-01-01T00:00:00Z'")
+    with pytest.raises(KubectlFailed, match=r"spec\.width: must not be above 100"):
+        await boxes.kubectl("apply", "--server-side", "--validate=false", "-f", "-", stdin=liar)
+
+
 async def test_while_nobody_answers(boxes: Boxes) -> None:
     """failurePolicy is the API server's; what it must not stop is an object on its way out."""
     await boxes.kubectl("apply", "-f", "-", stdin=box("held", "width: 2").replace("name: held", "name: held, finalizers: [a.test/b]"))

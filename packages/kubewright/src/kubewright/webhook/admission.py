@@ -167,8 +167,11 @@ class Admitting(ABC):
         """What the answer says besides yes."""
 
     def sent(self, request: AdmissionRequest) -> Object | None:
-        """The object that is to be stored; None where it is on its way out and the webhook does not care, whatever it looks like."""
-        if is_going(request.object) and not self.webhook.while_deleting:
+        """The object that is to be stored; None where it is on its way out and the webhook does not care, whatever it looks like.
+
+        The stored object says whether it is; the sent one may lie.
+        """
+        if is_going(request.oldObject) and not self.webhook.while_deleting:
             return None
         return decoded_or_refused(self.kind, request.object)
 

@@ -16,10 +16,11 @@ from .conversion import PATH
 from .declaration import Conversion, Webhook
 
 MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
-# has() on a deletion's object, which is null, would be an error, and an error goes by failurePolicy.
+# What is stored says whether an object is going. What is sent may lie: an object that server-side apply creates brings its own
+# deletionTimestamp as far as here. Only an update has both, and has() on null would be an error, which goes by failurePolicy.
 NOT_WHILE_DELETING = {
     "name": "not-while-deleting",
-    "expression": "request.operation == 'DELETE' || !has(object.metadata.deletionTimestamp)",
+    "expression": "request.operation != 'UPDATE' || !has(oldObject.metadata.deletionTimestamp)",
 }
 
 

@@ -125,13 +125,63 @@ def without_defaults(obj: dict[str, Any]) -> dict[str, Any]:
         '[[["spec","width"],3,"text"]]',
         "[[[],null,1]]",
         '[[["spec","width","deeper"],null,1]]',
+        '[[["spec","width"],3,77]]',
+        json.dumps([[["spec", *"x" * 9999], None, 1]]),
     ],
 )
 async def test_an_annotation_written_by_somebody_else_breaks_nothing(kept: str) -> None:
-    old = box(V1, {"size": 3})
-    old["metadata"]["annotations"] = {"hooks.kubewright.test/kept-from-v2": kept}
+    old = kept_with(box(V1, {"size": 3}), "v2", kept)
     made = await converted(old, V2)
     assert (made["spec"], made["metadata"]["uid"]) == ({"width": 3, "height": 3}, "u")
+
+
+def kept_with(obj: dict[str, Any], version: str, kept: str) -> dict[str, Any]:
+    return obj | {"metadata": obj["metadata"] | {"annotations": {f"hooks.kubewright.test/kept-from-{version}": kept}}}
+
+
+async def test_what_somebody_else_wrote_and_no_conversion_understands_is_left_aside() -> None:
+    strange = kept_with(box(V2, {"width": 3, "height": 3}), "v3", '[[["spec","sides"],"3x3","wide"],[["spec","unknown"],null,1]]')
+    assert (await converted(strange, V3))["spec"] == {"sides": "3x3", "unknown": 1}
+
+
+class WeightSpec(Spec):
+    value: int = 0
+    unit: str = "kg"
+    note: str = ""
+
+
+@kind("hooks.kubewright.test/v2")
+class Weight(Resource[WeightSpec, Status]):
+    """In any unit."""
+
+
+class OldWeightSpec(Spec):
+    kilos: int = 0
+
+
+@kind("hooks.kubewright.test/v1", name="Weight", storage=False)
+class OldWeight(Resource[OldWeightSpec, Status]):
+    """In kilos."""
+
+
+class WeightConversion(Conversion[OldWeight, Weight]):
+    def to_hub(self, old: OldWeight) -> Weight:
+        return Weight(spec=WeightSpec(value=old.spec.kilos))
+
+    def from_hub(self, hub: Weight) -> OldWeight:
+        return OldWeight(spec=OldWeightSpec(kilos=hub.spec.value // (1000 if hub.spec.unit == "g" else 1)))
+
+
+async def test_what_was_kept_never_turns_an_edit_into_something_else() -> None:
+    """The unit was kept beside the value: with another value it means something else, while the note still holds."""
+    converting = Converting([WeightConversion()])
+    grams = box(V2, {"value": 1500, "unit": "g", "note": "fragile"}) | {"kind": "Weight"}
+    [old] = (await response(V1, grams, converting=converting))["convertedObjects"]
+    assert old["spec"] == {"kilos": 1}
+    assert (await response(V2, old, converting=converting))["convertedObjects"] == [grams]
+    old["spec"]["kilos"] = 2
+    [edited] = (await response(V2, old, converting=converting))["convertedObjects"]
+    assert edited["spec"] == {"value": 2, "note": "fragile"}
 
 
 async def test_labels_may_change_but_nothing_else_of_metadata() -> None:
@@ -144,6 +194,11 @@ async def test_labels_may_change_but_nothing_else_of_metadata() -> None:
     answer = await response(V2, box(V1, {"size": 1}), converting=Converting([Marking()]))
     [made] = answer["convertedObjects"]
     assert made["metadata"] == box(V1)["metadata"] | {"labels": {"l": "2"}}
+
+
+async def test_labels_of_an_object_without_a_name_yet_stay() -> None:
+    nameless = box(V1, {"size": 1}) | {"metadata": {"generateName": "a-", "labels": {"l": "1"}}}
+    assert (await converted(nameless, V2))["metadata"] == nameless["metadata"]
 
 
 async def test_a_failure_is_told_for_all() -> None:

@@ -7,31 +7,36 @@ What of fields that the class does not know?  They stay where they are.
 What of a field that the other version cannot say?  After each conversion we convert back, and compare. What is not the same goes into
     the annotation `<group>/kept-from-<version>`: its path, the value that the round trip gives, the value that it was.
 And if somebody changes the object meanwhile, in the version that does not know the field?  What is kept is put back only where the
-    value is still what the round trip gave; where it is not, the edit wins.
+    value is still what the round trip gave, and where the object then still says the same in the version that it came in; where not, the
+    edit wins.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
 
 from ..diff import Json
-from ..errors import ConfigError, KubewrightError, Undecodable, cut
+from ..errors import ConfigError, KubewrightError, cut
 from ..kind import Kind, Object
 from ..log import Log
+from ..meta import ObjectMeta
 from .admission import BadReview
 from .declaration import Conversion
-from .difference import ABSENT, differences, looked_up, put, without_known
+from .difference import ABSENT, Difference, differences, looked_up, put, without_known
 
 PATH = "/convert"
 # A page of a list is converted in one review; the API server's own answer may be as large.
 LONGEST_REVIEW_BYTES = 64 * 1024 * 1024
 # Converting blocks the loop; a list gives way to others this often.
 OBJECTS_IN_A_ROW = 50
+# Of an annotation whose pieces do not fit together any more; each costs a conversion.
+MOST_PIECES = 32
 OURS = ("apiVersion", "kind", "metadata")
 Step = Callable[[Any], Object]
 
@@ -169,7 +174,7 @@ def there_and_kept(obj: Json, source: type[Object], target: type[Object], there:
     made = stepped(obj, source, target, there)
     if not keep:
         return made
-    made = with_kept(made, target)
+    made = with_kept(made, target, back)
     again = stepped(made, target, source, back)
     lost = differences(body_of(again), body_of(obj))
     if not lost:
@@ -196,32 +201,56 @@ def stepped(obj: Json, source: type[Object], target: type[Object], step: Step) -
 def with_metadata_of(made: Object, typed: Object, obj: Json) -> Json:
     """Labels and annotations as the conversion wants them; one that says nothing of metadata keeps them."""
     metadata = dict(obj["metadata"])
-    if made.metadata.key == typed.metadata.key:
+    if made.metadata.key == typed.metadata.key and made.metadata != ObjectMeta():
         for name in ("labels", "annotations"):
             if getattr(made.metadata, name) != getattr(typed.metadata, name):
                 metadata[name] = getattr(made.metadata, name)
     return obj | {"metadata": metadata}
 
 
-def with_kept(obj: Json, target: type[Object]) -> Json:
+def with_kept(obj: Json, target: type[Object], back: Step) -> Json:
     """What was kept for this version, put back where nobody changed it since; the annotation has done its work then.
 
-    Anybody may write annotations. One that does not lead to an object of this version is left aside, or it would break every list.
+    Anybody may write annotations, and one that leads to no object of this version would break every list. So what is put back must not
+    change what the object says in the version that it came in; all of it at once, else piece by piece.
     """
     annotations = annotations_of(obj)
-    kept = annotations.pop(kept_from(target.definition), "")
-    if not kept:
+    if kept_from(target.definition) not in annotations:
         return obj
-    plain = with_annotations(obj, annotations)
-    filled = plain
-    try:
-        for path, given, value in msgspec.json.decode(kept, type=list[tuple[list[str], Any, Any]]):
-            if path and path[0] not in OURS and looked_up(filled, path) == given:
-                filled = put(filled, path, value)
-        target.decode(msgspec.json.encode(filled))
-    except (msgspec.DecodeError, Undecodable, RecursionError):
-        return plain
+    kept = kept_in(annotations.pop(kept_from(target.definition)))
+    filled = with_annotations(obj, annotations)
+    meant = back(target.decode(msgspec.json.encode(filled)))
+    for some in (kept, *([each] for each in kept[:MOST_PIECES])):
+        with suppress(RecursionError):
+            tried = with_pieces(filled, some)
+            if tried != filled and said(tried, target, back) == meant:
+                filled = tried
     return filled
+
+
+def kept_in(text: str) -> list[Difference]:
+    """The pieces in an annotation, none of them about what is ours; none at all where it is not one of our own."""
+    try:
+        found = msgspec.json.decode(text, type=list[tuple[list[str], Any, Any]])
+    except (msgspec.DecodeError, RecursionError):
+        return []
+    return [Difference(*each) for each in found if each[0] and each[0][0] not in OURS]
+
+
+def with_pieces(obj: Json, pieces: Iterable[Difference]) -> Json:
+    """The object with these, wherever it has what the round trip gave."""
+    for path, given, value in pieces:
+        if looked_up(obj, path) == given:
+            obj = put(obj, path, value)
+    return obj
+
+
+def said(obj: Json, target: type[Object], back: Step) -> Object | None:
+    """The object in the version that it came in; None where there is no way back from what somebody wrote."""
+    try:
+        return back(target.decode(msgspec.json.encode(obj)))
+    except Exception:
+        return None
 
 
 def kept_from(kind: Kind) -> str:

@@ -150,14 +150,20 @@ def test_a_breaking_change_is_named_even_after_the_files_were_written(greeter: P
 
 BROKEN = [
     ("config/samples/mine.yaml", "a: [", "mine.yaml is no YAML"),
+    ("config/samples/mine.yaml", "a: \udce9", "mine.yaml is no YAML"),
+    ("config/overlays/mine.yaml", "a: \udce9", "mine.yaml is no text in UTF-8"),
+    ("pyproject.toml", "a = '\udce9'", "pyproject.toml: 'utf-8' codec can't decode"),
     ("src/greeter/kinds/house.py", "x = (", "house.py line 1: '(' was never closed"),
     ("src/greeter/kinds/house.py", "x = 1 / 0", "ZeroDivisionError: division by zero"),
 ]
 
 
-@pytest.mark.parametrize(("path", "text", "words"), BROKEN, ids=["sample", "syntax", "import"])
+@pytest.mark.parametrize(
+    ("path", "text", "words"), BROKEN, ids=["sample", "sample-bytes", "overlay-bytes", "project-bytes", "syntax", "import"]
+)
 def test_what_cannot_be_read_is_named_with_its_place(greeter: Path, path: str, text: str, words: str) -> None:
-    (greeter / path).write_text(text)
+    (greeter / path).parent.mkdir(exist_ok=True)
+    (greeter / path).write_bytes(text.encode(errors="surrogateescape"))
     done = subprocess.run([sys.executable, "-m", "kubewright", "manifests", "--project", str(greeter)], capture_output=True, text=True)
     assert done.returncode == 1
     assert words in done.stderr
@@ -183,6 +189,8 @@ def test_without_git_the_files_on_disk_are_what_people_have(greeter: Path, capsy
     assert "the field is gone" in capsys.readouterr().err
     assert main(["manifests", "--project", str(root)]) == 0
     assert "breaking" not in capsys.readouterr().err
+    assert main(["manifests", "--check", "--against", "origin/main", "--project", str(root)]) == 1
+    assert '"origin/main" is no commit that git finds' in capsys.readouterr().err
 
 
 def test_webhooks_conversion_and_their_rights_are_generated(greeter: Path) -> None:

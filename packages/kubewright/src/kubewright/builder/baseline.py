@@ -14,11 +14,11 @@ BASES = "config/crd/bases"
 
 
 def committed(root: Path, commit: str) -> list[dict[str, Any]] | None:
-    """The CRDs in that commit; None where the project is in no repository, or nothing is committed yet."""
-    if git(root, "rev-parse", "--git-dir") is None or (commit == "HEAD" and git(root, "rev-parse", "--verify", "HEAD") is None):
-        return None
+    """The CRDs in that commit; None for HEAD where the project is in no repository, or nothing is committed yet."""
     if git(root, "rev-parse", "--verify", f"{commit}^{{commit}}") is None:
-        raise ConfigError(f'"{commit}" is no commit of this repository; fetch it, or name another with --against')
+        if commit == "HEAD":
+            return None
+        raise ConfigError(f'"{commit}" is no commit that git finds in {root}; fetch it, or name another with --against')
     names = (git(root, "ls-tree", "--name-only", "-z", commit, f"./{BASES}/") or "").split("\0")
     return crds_in([git(root, "show", f"{commit}:./{name}") or "" for name in names if name.endswith(".yaml")])
 

@@ -143,4 +143,7 @@ def ended(line: str) -> str:
 
 def text_of(path: Path) -> str | None:
     """What is in the file, None where there is none."""
-    return path.read_text(encoding="utf-8") if path.is_file() else None
+    try:
+        return path.read_text(encoding="utf-8") if path.is_file() else None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is no text in UTF-8 (byte {error.start}); save it as UTF-8") from None

@@ -77,7 +77,7 @@ def samples_index(project: Project) -> dict[str, str]:
 def rows_of(path: Path) -> Iterator[tuple[str, str, str]]:
     """File, kind and name of each object in a file."""
     try:
-        documents = list(yaml.safe_load_all(path.read_text()))
+        documents = list(yaml.safe_load_all(path.read_bytes()))
     except yaml.YAMLError as error:
         raise ConfigError(f"{SAMPLES}/{path.name} is no YAML: {error}. Mend it, or move it out of the folder") from None
     for document in documents:

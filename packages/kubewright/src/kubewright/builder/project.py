@@ -99,12 +99,12 @@ class Project:
         """From the pyproject.toml of this folder."""
         file = root / "pyproject.toml"
         try:
-            table = tomllib.loads(file.read_text())["tool"]["kubewright"]
+            table = tomllib.loads(file.read_text(encoding="utf-8"))["tool"]["kubewright"]
         except FileNotFoundError:
             raise ConfigError(f"there is no {file}; run this in a kubewright project, or make one with `kubewright init`") from None
         except KeyError:
             raise ConfigError(f"{file} has no [tool.kubewright] table; a kubewright project says there what it is") from None
-        except tomllib.TOMLDecodeError as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{file}: {error}") from None
         missing = [key for key in ("name", "build", "settings") if not table.get(key)]
         if missing:

@@ -162,6 +162,7 @@ SAFE: dict[str, Edit] = {
         spec(c)["required"].append("new"),
     ),
     "new status field": lambda c: status(c).update(new={"type": "string"}),
+    "newly required, with a default": lambda c: spec(c)["required"].append("count"),
     "not required any more": lambda c: spec(c).pop("required"),
     "enum widened": lambda c: fields(c)["mode"].update(enum=["on", "off", "auto"]),
     "enum removed": lambda c: fields(c)["mode"].pop("enum"),

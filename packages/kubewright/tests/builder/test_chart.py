@@ -164,7 +164,8 @@ def test_what_is_not_part_of_the_chart_any_more_goes(project: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("python", "helm"), [("0.1.0", "0.1.0"), ("1.2", "1.2.0"), ("1.2rc1", "1.2.0-rc1"), ("2.0.1.dev3+g12", "2.0.1-dev3.g12")]
+    ("python", "helm"),
+    [("0.1.0", "0.1.0"), ("1.2", "1.2.0"), ("1.2rc1", "1.2.0-rc1"), ("2.0.1.dev3+g12", "2.0.1-dev3.g12"), ("1.0.0+g12", "1.0.0-g12")],
 )
 def test_a_version_of_python_is_one_of_helm(python: str, helm: str) -> None:
     assert semantic(python) == helm

@@ -58,7 +58,7 @@ def semantic(version: str) -> str:
     if found is None:
         raise ConfigError(f'pyproject.toml has the version "{version}", which does not begin with a number: Helm takes none such')
     first, second, third, rest = found.groups()
-    return f"{first}.{second or 0}.{third or 0}" + (f"-{re.sub(r'[^0-9A-Za-z.-]', '.', rest)}" if rest else "")
+    return f"{first}.{second or 0}.{third or 0}" + (f"-{'.'.join(re.findall(r'[0-9A-Za-z-]+', rest))}" if rest else "")
 
 
 def values(project: Project, declared: Declared) -> str:

@@ -59,7 +59,9 @@ def property_changes(old: Schema, new: Schema, where: str, *, read_only: bool) -
         else:
             yield from schema_changes(before[name], after[name], spot, read_only=below_status)
             if (name in needed) != (name in needs):
-                yield spot, "is required now" if name in needs else "is not required any more", name in needs and not read_only
+                # Where there is a default, the API server fills it in before it asks what is required.
+                refuses = name in needs and "default" not in after[name] and not read_only
+                yield spot, "is required now" if name in needs else "is not required any more", refuses
 
 
 def bound_changes(old: Schema, new: Schema) -> Iterator[tuple[str, bool]]:

@@ -47,6 +47,8 @@ class Right:
 class Controller(Generic[T]):
     """Subclass it with your kind and write `reconcile`; declare in `__init__` what else wakes your objects."""
 
+    # By its name pytest would take the one of a kind TestRun for tests.
+    __test__: ClassVar[bool] = False
     kind: ClassVar[type[Resource[Any, Any]]]
     versions: ClassVar[tuple[type[Object], ...]] = ()
     """Other versions of the kind that the CRD serves."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import keyword
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -239,6 +240,14 @@ def test_no_kind_may_hide_what_generated_code_imports_or_be_hidden_by_it() -> No
     for name in imported | arguments - {"Greeting", "House", "Hub", "Installed", "Client", "Namespace"}:
         with pytest.raises(ConfigError, match="reserved"):
             checked_kind(name)
+
+
+def test_a_kind_that_pytest_would_take_for_a_test_has_tests_that_are_found(project: Path) -> None:
+    assert api(project, kind="TestRun") == 0
+    assert main(["create", "webhook", "--project", str(project), "--kind", "TestRun", "--defaulting", "--validation"]) == 0
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests/kinds"]
+    found = subprocess.run(command, cwd=project, capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout
 
 
 def test_names_that_will_do() -> None:

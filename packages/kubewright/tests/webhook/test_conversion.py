@@ -144,6 +144,11 @@ async def test_what_somebody_else_wrote_and_no_conversion_understands_is_left_as
     assert (await converted(strange, V3))["spec"] == {"sides": "3x3", "unknown": 1}
 
 
+async def test_more_than_annotations_hold_is_told_with_the_object() -> None:
+    answer = await response(V1, box(V2, {"width": 1, "height": 1, "colour": "x" * 262_144}))
+    assert answer["result"]["message"].startswith("a: it has more that v1 cannot say than annotations hold (262144 bytes)")
+
+
 class WeightSpec(Spec):
     value: int = 0
     unit: str = "kg"

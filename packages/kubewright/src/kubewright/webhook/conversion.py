@@ -35,6 +35,8 @@ PATH = "/convert"
 LONGEST_REVIEW_BYTES = 64 * 1024 * 1024
 # Converting blocks the loop; a list gives way to others this often.
 OBJECTS_IN_A_ROW = 50
+# The API server's own limit, names and values together.
+MOST_ANNOTATIONS_BYTES = 256 * 1024
 # Of an annotation whose pieces do not fit together any more; each costs a conversion.
 MOST_PIECES = 32
 OURS = ("apiVersion", "kind", "metadata")
@@ -180,7 +182,19 @@ def there_and_kept(obj: Json, source: type[Object], target: type[Object], there:
     if not lost:
         return made
     kept = msgspec.json.encode([list(each) for each in lost]).decode()
-    return with_annotations(made, {**annotations_of(made), kept_from(source.definition): kept})
+    annotations = {**annotations_of(made), kept_from(source.definition): kept}
+    refuse_too_much(annotations, source, target)
+    return with_annotations(made, annotations)
+
+
+def refuse_too_much(annotations: dict[str, str], source: type[Object], target: type[Object]) -> None:
+    """Raise for more than the API server takes; its own words would not say which object it is."""
+    if sum(len(text.encode()) for pair in annotations.items() for text in pair) > MOST_ANNOTATIONS_BYTES:
+        old, new = source.definition.version, target.definition.version
+        raise BadReview(
+            f"it has more that {new} cannot say than annotations hold ({MOST_ANNOTATIONS_BYTES} bytes): make it smaller in {old}, "
+            f"or bound those fields in the schema of {old}"
+        )
 
 
 def stepped(obj: Json, source: type[Object], target: type[Object], step: Step) -> Json:

@@ -65,13 +65,15 @@ def line_of_event(event: Object) -> str:
 
 
 def log_lines(log: Path) -> list[str]:
-    """The last lines of the manager's log for people."""
+    """The last whole lines of the manager's log for people."""
     if not log.exists():
         return []
+    start = max(log.stat().st_size - TAIL_BYTES, 0)
     with log.open("rb") as file:
-        file.seek(max(log.stat().st_size - TAIL_BYTES, 0))
-        lines = file.read().decode(errors="replace").splitlines()
-    return [line_of_log(each) for each in lines if each.startswith("{") and each.endswith("}")]
+        file.seek(start)
+        lines = file.read().decode(errors="replace").split("\n")
+    # The tail may begin inside a line, at a brace even, and the last line may still be in writing.
+    return [line_of_log(each) for each in lines[1 if start else 0 : -1] if each.startswith("{") and each.endswith("}")]
 
 
 def line_of_log(line: str) -> str:

@@ -28,14 +28,14 @@ def table(kind: str, objects: Iterable[Object]) -> Table:
 
 def host(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
     """HostInfo."""
-    return (Cell(obj["spec"]["hostname"]), part(status, "freeCPU", "totalCPU"), part(status, "freeMemoryMB", "totalMemoryMB"), ready(obj))
+    return (value(asked(obj), "hostname"), part(status, "freeCPU", "totalCPU"), part(status, "freeMemoryMB", "totalMemoryMB"), ready(obj))
 
 
 def machine(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
     """VMInfo."""
     power = str(status.get("powerState", ""))
     return (
-        Cell(obj["spec"]["nodename"]),
+        value(asked(obj), "nodename"),
         Cell(power, "good" if power == "poweredOn" else "bad"),
         value(status, "ipAddress"),
         value(status, "host"),
@@ -44,14 +44,14 @@ def machine(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
 
 def disk(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
     """FCDInfo."""
-    return (Cell(obj["spec"]["pvId"]), value(status, "sizeMB"), value(status, "datastore"), value(status, "provisioningType"))
+    return (value(asked(obj), "pvId"), value(status, "sizeMB"), value(status, "datastore"), value(status, "provisioningType"))
 
 
 def place(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
     """GPUInfo."""
     hours, host_name = value(status, "availableAcceleratorTime"), str(status.get("suitableHostName", ""))
     return (
-        value(obj["spec"], "desAccTime"),
+        value(asked(obj), "desAccTime"),
         hours,
         value(status, "nodeCPUUsage"),
         Cell(host_name.partition(".")[0]),
@@ -62,14 +62,20 @@ def place(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
 def group(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
     """VmGroup."""
     phase = str(status.get("phase", ""))
-    count = f"{status.get('readyReplicas', 0)}/{obj['spec']['replicas']}"
-    return (Cell(phase, PHASES.get(phase, "")), Cell(count), Cell(obj["spec"]["template"]), value(status, "lastMessage"))
+    count = f"{status.get('readyReplicas', 0)}/{asked(obj).get('replicas', 0)}"
+    return (Cell(phase, PHASES.get(phase, "")), Cell(count), value(asked(obj), "template"), value(status, "lastMessage"))
 
 
 def friend(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
     """MyCustomResource."""
     healthy = status.get("Healthy")
-    return (Cell(obj["spec"]["name"]), Cell(str(healthy).lower() if healthy is not None else "", "good" if healthy else "bad"))
+    return (value(asked(obj), "name"), Cell(str(healthy).lower() if healthy is not None else "", "good" if healthy else "bad"))
+
+
+def asked(obj: Object) -> Mapping[str, Any]:
+    """Its spec; somebody who tries things may apply an object without one."""
+    spec: Mapping[str, Any] = obj.get("spec") or {}
+    return spec
 
 
 def value(of: Mapping[str, Any], field: str) -> Cell:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from demo.expected import SAMPLES, shortfalls
-from demo.snapshot import Snapshot, line_of_event, line_of_log
+from demo.snapshot import TAIL_BYTES, Snapshot, line_of_event, line_of_log, log_lines
+from demo.tables import SHAPES, tables
 from demo.view import Screen, changes, final
 
 READY = [{"type": "Ready", "status": "True", "reason": "Reconciled", "message": "", "observedGeneration": 1}]
@@ -96,3 +99,29 @@ def test_lines_of_events_and_logs() -> None:
     event = {"lastTimestamp": "2026-11-16T04:29:37Z", "involvedObject": {"kind": "VmGroup", "name": "vg-2"}, "reason": "R", "message": "m"}
     assert line_of_event(event) == "04:29:37 VmGroup/vg-2 R: m"
     assert line_of_log('{"level":"info","ts":"2026-11-16T04:29:37Z","msg":"well","object":{"name":"vg-1"}}') == "04:29:37 info  well vg-1"
+
+
+LINE = json.dumps({"level": "info", "ts": "2026-11-16T04:29:37Z", "msg": "well", "object": {"namespace": "default", "name": "vg-1"}})
+
+
+@pytest.mark.parametrize("cut", range(len(LINE) + 1))
+def test_the_tail_of_a_log_may_begin_anywhere_and_end_in_the_middle(cut: int, tmp_path: Path) -> None:
+    log = tmp_path / "manager.log"
+    count = TAIL_BYTES // len(LINE) + 2
+    log.write_text(f"{LINE}\n" * count + LINE[:cut])
+    lines = log_lines(log)
+    assert set(lines) == {"04:29:37 info  well vg-1"}
+    assert count - 4 <= len(lines) < count
+
+
+def test_a_short_log_is_shown_from_its_first_line(tmp_path: Path) -> None:
+    (tmp_path / "manager.log").write_text(f"{LINE}\n")
+    assert len(log_lines(tmp_path / "manager.log")) == 1
+    assert log_lines(tmp_path / "nowhere") == []
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("obj", [{"metadata": {"name": "x"}}, {"metadata": {"name": "x"}, "spec": {}}], ids=["no spec", "empty spec"])
+def test_an_object_without_a_spec_has_a_row_too(kind: str, obj: dict[str, object]) -> None:
+    (table,) = tables(Snapshot({(kind, "x"): obj})).values()
+    assert [row[0].text for row in table.rows] == ["x"]

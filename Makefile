@@ -96,7 +96,7 @@ manager: setup ## Install the manager command; it is then .venv/bin/manager
 	@$(BIN)/manager -help > /dev/null && echo "$(BIN)/manager is ready"
 
 demo: testenv ## See all kinds at work, without a cluster and a vCenter of your own; ONCE=1 prints the answers and ends
-	@$(BIN)/python -m demo $(if $(ONCE),--once)
+	@$(BIN)/python -m demo --with-parent $(if $(ONCE),--once)
 
 docker-build: ## Build the image: make docker-build IMG=example.com/vsphere-operators:v1; with podman: CONTAINER_TOOL=podman
 	$(CONTAINER_TOOL) build --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) \

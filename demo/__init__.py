@@ -6,4 +6,5 @@ expected    which answer each sample should get
 snapshot    what the API server says now -> tables -> view (a live terminal, or plain lines)
 play        what happens while somebody watches
 leftovers   folders and processes of demos that were killed
+parent      a make that is killed takes its demo with it
 """

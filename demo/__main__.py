@@ -15,6 +15,7 @@ from rich.live import Live
 
 from .expected import SAMPLES, shortfalls
 from .leftovers import Folder, clean
+from .parent import end_with_parent
 from .play import Play
 from .snapshot import Snapshot
 from .stage import FOLDERS, ROOT, Stage
@@ -113,7 +114,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m demo", description="All kinds at work on a real API server and a simulated vCenter.")
     parser.add_argument("--once", action="store_true", help="print the tables and end: 0 if every sample got the answer it should")
     parser.add_argument("--calm", action="store_true", help="let nothing happen by itself: no drifting loads, nobody who does things")
+    parser.add_argument("--with-parent", action="store_true", help="end when the program that started this one ends, as make wants it")
     options = parser.parse_args(arguments)
+    if options.with_parent:
+        end_with_parent()
     console = Console()
     for words in clean(FOLDERS):
         console.print(words, markup=False, highlight=False)

@@ -6,15 +6,17 @@ A process is known by its id and the time at which it was started: an id alone m
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 LEDGER = "processes.json"
+LOCK = ".lock"
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,9 @@ class Folder:
 
     def __init__(self, root: Path) -> None:
         self.path = root / str(os.getpid())
-        self.path.mkdir(parents=True, mode=0o700)
-        self.note(())
+        with alone(root):
+            self.path.mkdir(mode=0o700)
+            self.note(())
 
     def note(self, pids: Iterable[int]) -> None:
         """Write down what runs now; the first is the demo itself."""
@@ -60,17 +63,27 @@ class Folder:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def alone(root: Path) -> Iterator[None]:
+    """One demo at a time: between a folder and its ledger, another demo that starts would take it for a killed one's."""
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / LOCK).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def clean(root: Path) -> list[str]:
     """End and remove what demos left that are not there any more; returns what was done, in words."""
-    done = []
-    for folder in sorted(root.iterdir()) if root.is_dir() else ():
-        owner, *children = births_in(folder)
-        if owner.lives:
-            continue
-        ended = [each.pid for each in children if each.lives and end(each)]
-        shutil.rmtree(folder, ignore_errors=True)
-        done.append(f"cleaned up after a demo that was killed: {folder.name}" + (f", ended {ended}" if ended else ""))
-    return done
+    with alone(root):
+        abandoned = [folder for folder in sorted(root.iterdir()) if folder.is_dir() and not births_in(folder)[0].lives]
+        return [removed(folder) for folder in abandoned]
+
+
+def removed(folder: Path) -> str:
+    """One killed demo's processes and folder, gone; and the words for it."""
+    ended = [each.pid for each in births_in(folder)[1:] if each.lives and end(each)]
+    shutil.rmtree(folder, ignore_errors=True)
+    return f"cleaned up after a demo that was killed: {folder.name}" + (f", ended {ended}" if ended else "")
 
 
 def births_in(folder: Path) -> list[Birth]:

@@ -8,7 +8,7 @@ from itertools import cycle
 from typing import Any
 
 from . import scene
-from .stage import Stage
+from .stage import Stage, attempt
 
 DRIFT = 0.04
 DRIFT_SECONDS = 3.0
@@ -45,7 +45,7 @@ class Play:
         )
         for deed in cycle(deeds):
             await asyncio.sleep(ACT_SECONDS)
-            await deed()
+            await attempt(deed)
 
     async def power_off_a_replica(self) -> None:
         """Somebody switches a VM of vg-1 off; the manager switches it on again."""

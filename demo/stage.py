@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import shlex
 import shutil
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from http.client import HTTPException
 from pathlib import Path
 
 from kubewright.testing import eventually
-from kubewright.testing.access import write_kubeconfig
+from kubewright.testing.access import Refused, write_kubeconfig
 from kubewright.testing.assets import find
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.process import Process
@@ -23,7 +25,7 @@ from .snapshot import Snapshot, read
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "testenv"))
-from simulator import VCenter  # noqa: E402
+import simulator  # noqa: E402
 
 BINARIES = ROOT / ".testenv/bin"
 FOLDERS = ROOT / ".testenv/demo"
@@ -42,7 +44,7 @@ class Stage:
     def __init__(self, folder: Folder, say: Say) -> None:
         self.folder, self.say = folder, say
         self.plane = ControlPlane(find(folders=[BINARIES]), folder=folder.path / "cluster")
-        self.vcenter = VCenter(BINARIES / "vcsim", folder.path / "vcsim", *scene.vcenter_flags(), user=USER, password=PASSWORD)
+        self.vcenter = simulator.VCenter(BINARIES / "vcsim", folder.path / "vcsim", *scene.vcenter_flags(), user=USER, password=PASSWORD)
         self.log = folder.path / "manager.log"
         self.manager: Process | None = None
 
@@ -149,7 +151,10 @@ class Stage:
     async def look(self) -> Snapshot:
         """What the cluster says now."""
         self.refuse_without_manager()
-        return await asyncio.to_thread(read, self.plane, self.log)
+        try:
+            return await asyncio.to_thread(read, self.plane, self.log)
+        except (OSError, HTTPException) as error:
+            raise SystemExit(f"the API server of the demo does not answer any more: {error or type(error).__name__}") from None
 
     async def stop(self) -> None:
         """End what was started, and nothing else; the folder goes last."""
@@ -158,3 +163,9 @@ class Stage:
         await self.vcenter.stop()
         await self.plane.stop()
         self.folder.remove()
+
+
+async def attempt(deed: Callable[[], Awaitable[object]]) -> None:
+    """Do it if it can be done: who uses the demo from another shell may have been first, or removed what it is done to."""
+    with contextlib.suppress(Refused, simulator.Refused):
+        await deed()

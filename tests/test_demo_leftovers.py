@@ -1,4 +1,4 @@
-"""What a killed demo leaves: only that is ended, and only by who is sure."""
+"""What a killed demo leaves: only that is ended, and only by who is sure. And what must not end it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from demo.leftovers import LEDGER, Birth, Folder, birth, clean
+from demo.leftovers import LEDGER, Birth, Folder, alone, birth, clean
+from demo.stage import attempt
+from kubewright.testing import eventually
+from kubewright.testing.access import Refused
 
 
 @pytest.fixture
@@ -66,3 +70,48 @@ def test_a_folder_without_a_ledger_is_nobodys(tmp_path: Path) -> None:
     (tmp_path / "9").mkdir()
     assert len(clean(tmp_path)) == 1
     assert clean(tmp_path / "nowhere") == []
+
+
+def test_a_demo_that_is_being_started_is_not_taken_for_a_killed_one(tmp_path: Path) -> None:
+    with alone(tmp_path):
+        starting = tmp_path / "9"
+        starting.mkdir()
+        cleaner = threading.Thread(target=clean, args=(tmp_path,))
+        cleaner.start()
+        cleaner.join(0.2)
+        assert starting.is_dir()
+        (starting / LEDGER).write_text(json.dumps([{"pid": os.getpid(), "started": birth(os.getpid()).started}]))
+    cleaner.join(10)
+    assert not cleaner.is_alive()
+    assert starting.is_dir()
+
+
+CHILD = "import os, signal; from demo.parent import end_with_parent; end_with_parent(); print(os.getpid(), flush=True); signal.pause()"
+MAKE = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {CHILD!r}])"
+
+
+@pytest.fixture
+def orphan(pytestconfig: pytest.Config) -> Birth:
+    """A demo whose make was killed just now."""
+    with subprocess.Popen([sys.executable, "-c", MAKE], cwd=pytestconfig.rootpath, stdout=subprocess.PIPE) as make:
+        assert make.stdout
+        demo = birth(int(make.stdout.readline()))
+        assert demo.lives
+        make.kill()
+    return demo
+
+
+async def test_a_make_that_is_killed_takes_the_demo_with_it(orphan: Birth) -> None:
+    await eventually(lambda: not orphan.lives)
+
+
+async def test_what_somebody_else_has_done_already_does_not_end_the_play() -> None:
+    async def refused() -> None:
+        raise Refused(409, "it is there already")
+
+    async def broken() -> None:
+        raise ZeroDivisionError
+
+    await attempt(refused)
+    with pytest.raises(ZeroDivisionError):
+        await attempt(broken)

@@ -99,8 +99,8 @@ def test_the_busiest_come_first_and_what_is_not_known_last() -> None:
     shown = top.hosts(hosts, wide=False)
     assert [row[0].text for row in shown.rows] == ["hot", "idle", "new"]
     assert [(row[1].text, row[1].tone) for row in shown.rows] == [("95%", "bad"), ("1%", "good"), ("-", "")]
-    vms = top.vms([VmRow(name="b"), VmRow(name="a", cpuDemandMHz=0), VmRow(name="c", cpuDemandMHz=5)], wide=True)
-    assert [row[0].text for row in vms.rows] == ["c", "a", "b"]
+    vms = top.vms([VmRow(name="a"), VmRow(name="b", cpuDemandMHz=0), VmRow(name="c", cpuDemandMHz=5)], wide=True)
+    assert [row[0].text for row in vms.rows] == ["c", "b", "a"]
     assert len(vms.columns) == len(vms.rows[0]) == 13
 
 

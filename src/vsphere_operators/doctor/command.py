@@ -13,6 +13,7 @@ from kubewright.errors import ConfigError
 from kubewright.flags import FlagError, HelpWanted, flag, parse
 from kubewright.log import configure
 
+from ..pipe import let_go
 from ..settings import Settings
 from .examination import Build, Examination, Line
 from .report import Text, as_json, summary
@@ -28,7 +29,7 @@ class DoctorSettings(Settings):
 
 
 def run(argv: Sequence[str], environ: Mapping[str, str], build: Build, out: TextIO | None = None) -> int:
-    """Examine everything. 0: no problems, 1: some, 2: a wrong flag."""
+    """Examine everything. 0: no problems, 1: some, 2: a wrong flag, 130: Ctrl-C."""
     out = out or sys.stdout
     try:
         settings = parse(DoctorSettings, argv, environ, program=PROGRAM)
@@ -41,7 +42,13 @@ def run(argv: Sequence[str], environ: Mapping[str, str], build: Build, out: Text
         hint = f"\nRun `{PROGRAM} -help` for the flags." if isinstance(error, FlagError) else ""
         print(f"{PROGRAM}: {error}{hint}", file=sys.stderr)
         return 2
-    lines = asyncio.run(told(Examination(settings, environ, build), settings, out, colour=out.isatty() and "NO_COLOR" not in environ))
+    colour = out.isatty() and "NO_COLOR" not in environ
+    try:
+        lines = asyncio.run(told(Examination(settings, environ, build), settings, out, colour=colour))
+    except BrokenPipeError:
+        return let_go()
+    except KeyboardInterrupt:
+        return 130
     return int(any(finding.level == "problem" for _, finding in lines))
 
 
@@ -53,5 +60,5 @@ async def told(examination: Examination, settings: DoctorSettings, out: TextIO, 
         lines.append(line)
         if not settings.json:
             print(*text.of(line), sep="\n", file=out, flush=True)
-    print(as_json(lines) if settings.json else f"\n{summary([finding for _, finding in lines])}", file=out)
+    print(as_json(lines) if settings.json else f"\n{summary([finding for _, finding in lines])}", file=out, flush=True)
     return lines

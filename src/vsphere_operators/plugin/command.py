@@ -23,6 +23,7 @@ from kubewright.log import LogOptions, configure
 from ..choosing import Rules
 from ..kinds.gpuinfo import GPUInfo
 from ..kinds.vmgroup import VmGroup
+from ..pipe import let_go
 from ..vcenter.faults import VCenterError
 from . import group, top, tree, why
 from .rows import Rows, rows_of
@@ -173,14 +174,16 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
     terminal = sys.stdout.isatty()
     page = Page(options.output, shutil.get_terminal_size().columns if terminal else 0, terminal and "NO_COLOR" not in environ)
     try:
-        print(asyncio.run(answer(options, environ, page)))
+        print(asyncio.run(answer(options, environ, page)), flush=True)
     except NotFound as error:
         print(f"{PROGRAM}: {error}. Is the namespace right? -n NAMESPACE names another.", file=sys.stderr)
         return 1
     except (KubewrightError, VCenterError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 1
-    except (KeyboardInterrupt, BrokenPipeError):
+    except BrokenPipeError:
+        return let_go()
+    except KeyboardInterrupt:
         return 130
     return 0
 

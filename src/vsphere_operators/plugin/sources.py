@@ -29,6 +29,7 @@ from ..kinds.vmgroup import VmGroup
 from ..kinds.vminfo import VMInfo
 from ..matching import Match, match
 from ..settings import Settings
+from ..vcenter.faults import Unreachable
 from ..vcenter.vcenter import VCenter
 from ..vcenters import HOW_TO_CONFIGURE
 from .inside import rows_in
@@ -103,9 +104,20 @@ async def facts_inside(opened: Sequence[VCenter], nodes: Sequence[Node], now: da
         refs = [each.machine.ref for each in matches.values() if each.vcenter is vcenter and each.machine is not None]
         for ref in refs:
             vcenter.devices.want(ref)
-        await asyncio.wait_for(asyncio.gather(vcenter.devices.look(), vcenter.scheduled.look()), DETAILS_SECONDS)
+        await details(vcenter)
     resources = GPUFlags().resource_names
     return {node.metadata.name: facts_of(node, surroundings(matches[node.metadata.name]), resources, None, now) for node in nodes}
+
+
+async def details(vcenter: VCenter) -> None:
+    """Read the devices that are wanted, and what is planned."""
+    try:
+        await asyncio.wait_for(asyncio.gather(vcenter.devices.look(), vcenter.scheduled.look()), DETAILS_SECONDS)
+    except TimeoutError:
+        words = (
+            f"vCenter {vcenter.name} did not tell the devices of its VMs within {DETAILS_SECONDS:.0f} s; try again when it has less to do"
+        )
+        raise Unreachable(words) from None
 
 
 def surroundings(found: Match) -> Surroundings:

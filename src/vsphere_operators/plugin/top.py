@@ -36,7 +36,7 @@ def host_cells(row: HostRow, *, wide: bool) -> tuple[Cell, ...]:
 
 def vms(rows: Iterable[VmRow], *, wide: bool) -> Table:
     """By CPU demand; those of which it is not known come last."""
-    ordered = sorted(rows, key=lambda row: (-(row.cpuDemandMHz or -1), row.name))
+    ordered = sorted(rows, key=lambda row: (row.cpuDemandMHz is None, -(row.cpuDemandMHz or 0), row.name))
     columns = ("VM", "CPU MHZ", "CPUS", "GUEST MB", "MB", "POWER", "ADDRESS", "HOST")
     more = ("NODE", "GROUP", "CLUSTER", "DATACENTER", "VCENTER")
     return Table(columns=columns + more if wide else columns, rows=tuple(vm_cells(row, wide=wide) for row in ordered))

@@ -11,18 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubewright import ObjectMeta
-from kubewright.builtin import Lease, LeaseSpec
+from kubewright import Controller, ObjectMeta
+from kubewright.builtin import Lease, LeaseSpec, Node
 from kubewright.crd import crds
 from kubewright.rbac import rule
 from vsphere_operators.doctor.clock import skew
+from vsphere_operators.doctor.cluster import manager_grants
 from vsphere_operators.doctor.drift import differences
 from vsphere_operators.doctor.finding import Finding, guarded, ok, problem, warning
 from vsphere_operators.doctor.lease import holder
 from vsphere_operators.doctor.privileges import Need, judged
 from vsphere_operators.doctor.report import Text, as_json, summary
 from vsphere_operators.doctor.rights import Grant, Question, binding, questions_of, told
+from vsphere_operators.doctor.vcenter import renew
 from vsphere_operators.kinds.hostinfo import HostInfo
+from vsphere_operators.settings import VCenterConfig
+from vsphere_operators.vcenter.address import Address
 from vsphere_operators.vcenter.faults import Unreachable
 from vsphere_operators.vcenter.privileges import Account, Place
 
@@ -125,6 +129,44 @@ def test_denied_verbs_of_a_resource_are_one_line() -> None:
     ]
 
 
+class Placing(Controller[HostInfo]):
+    """Reads something that is in no namespace."""
+
+    def __init__(self) -> None:
+        self.wake_on(Node, by=lambda node: node.metadata.name)
+
+
+def test_a_manager_of_some_namespaces_needs_rights_in_these_alone() -> None:
+    (everywhere,) = manager_grants((), [Placing()])
+    assert {each.namespace for each in questions_of(everywhere)} == {""}
+    *inside, outside = manager_grants(("a", "b"), [Placing()])
+    assert [each.namespace for each in inside] == ["a", "b"]
+    assert {each.resource for each in questions_of(inside[0])} == {"events", "hostinfoes", "hostinfoes/status"}
+    assert {(each.resource, each.namespace) for each in questions_of(outside)} == {("nodes", "")}
+    assert sum(len(questions_of(each)) for each in (inside[0], outside)) == len(questions_of(everywhere))
+
+
+def test_its_fix_does_not_grant_what_it_gave_up() -> None:
+    inside, outside = manager_grants(("a",), [Placing()])
+    for user in BINDINGS:
+        assert " create rolebinding " in binding(user, inside)
+        assert " -n a " in binding(user, inside)
+        assert "config/components/namespaced/cluster_role.yaml" in binding(user, outside)
+        assert "apply -k config/rbac" not in binding(user, inside) + binding(user, outside)
+
+
+@pytest.mark.parametrize(
+    ("directory", "words"),
+    [
+        ("/etc/vc-creds", "generic vc-creds --dry-run=client -o yaml --from-literal=GOVMOMI_URL=https://vc.example.com:8443 "),
+        ("/etc/vcenters/west", "generic vc-creds-west --dry-run=client -o yaml --from-literal=GOVMOMI_USERNAME=USER "),
+        ("", "export GOVMOMI_PASSWORD"),
+    ],
+)
+def test_a_password_is_renewed_where_it_is_read(directory: str, words: str) -> None:
+    assert words in renew(VCenterConfig("west", Address("vc.example.com", 8443), credentials_directory=directory))
+
+
 def test_a_privilege_is_a_problem_where_it_is_missing_everywhere_and_a_warning_where_somewhere() -> None:
     places = [Place("Datastore", "ds-1", "/DC0/datastore/a"), Place("Datastore", "ds-2", "/DC0/datastore/b c")]
     need = Need(kinds="VmGroup", what="datastores", privileges=("Datastore.AllocateSpace",), places=places)
@@ -136,7 +178,7 @@ def test_a_privilege_is_a_problem_where_it_is_missing_everywhere_and_a_warning_w
     (none,) = judged("VmGroup", [(need, dict.fromkeys(("ds-1", "ds-2"), need.privileges))], who)
     assert (none.level, "on datastores, which VmGroup needs" in none.words) == ("problem", True)
     assert none.fix == (
-        "govc role.create vsphere-operators Datastore.AllocateSpace; "
+        "govc role.create vsphere-operators; govc role.update -a vsphere-operators Datastore.AllocateSpace && "
         "govc permissions.set -principal 'EXAMPLE\\ann' -role vsphere-operators -propagate=true /DC0/datastore/a '/DC0/datastore/b c'"
     )
 

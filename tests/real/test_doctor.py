@@ -236,7 +236,9 @@ async def test_an_account_without_rights_hears_that_nodes_is_forbidden(installed
     installed.kubectl("-n", namespace, "create", "serviceaccount", "guest")
     config = installed.service_account_kubeconfig(namespace, "guest", tmp_path / "config")
     user = f"system:serviceaccount:{namespace}:guest"
-    denied = (await doctor(f"-kubeconfig={config}", OFF)).about("rights")
+    report = await doctor(f"-kubeconfig={config}", OFF)
+    assert "whether one leads cannot be told" in report.one("leader").words
+    denied = report.about("rights")
     nodes = next(each for each in denied if each.words.startswith("nodes is forbidden"))
     assert nodes.level == "problem"
     assert nodes.words == f'nodes is forbidden: "{user}" may not list or watch them'
@@ -357,7 +359,7 @@ async def test_each_of_several_vcenters_is_looked_at(vcenter: VCenter, tmp_path:
     report = await doctor(OFF, f"-vcenters={tmp_path / 'vcenters.yaml'}")
     refused, accepted = report.about("login")
     assert (refused.chapter, refused.level) == ("vCenter east", "problem")
-    assert "create secret generic vc-creds" in refused.fix
+    assert "create secret generic vc-creds-east --dry-run" in refused.fix
     assert (accepted.chapter, accepted.level) == ("vCenter west", "ok")
     (tmp_path / "vcenters.yaml").write_text("vcenters: [{name: west}]\n")
     broken = (await doctor(OFF, f"-vcenters={tmp_path / 'vcenters.yaml'}")).one("settings")

@@ -14,7 +14,7 @@ from kubewright import Client, Controller, Key, Object
 from kubewright.errors import KubewrightError, Unauthorized
 from kubewright.kubeconfig import Connection, load
 from kubewright.manager import version_in
-from kubewright.rbac import LEADER_RULES, REVIEW_RULES, manager_rules
+from kubewright.rbac import EVENTS, LEADER_RULES, REVIEW_RULES, manager_rules, rights_of, rules_of
 from kubewright.transport import Request, Transport
 
 from ..kinds.vmgroup import VmGroup
@@ -89,7 +89,7 @@ async def look(cluster: Cluster, settings: Settings, controllers: Sequence[Contr
 
 def grants(settings: Settings, controllers: Sequence[Controller[Any]], lease_namespace: str) -> list[Grant]:
     """The generated roles that these settings need."""
-    found = [Grant(role=f"{NAME}-manager-role", rules=manager_rules(controllers))]
+    found = manager_grants(watched(settings), controllers)
     if settings.leader_election:
         role = f"{NAME}-leader-election-role"
         found.append(Grant(role=role, rules=LEADER_RULES, namespace=lease_namespace, of_namespace=True))
@@ -98,10 +98,30 @@ def grants(settings: Settings, controllers: Sequence[Controller[Any]], lease_nam
     return found
 
 
+def manager_grants(namespaces: Sequence[str], controllers: Sequence[Controller[Any]]) -> list[Grant]:
+    """The manager's own role; with -watch-namespaces it has to hold in these alone, and everywhere only for what is in no namespace."""
+    role = f"{NAME}-manager-role"
+    if not namespaces:
+        return [Grant(role=role, rules=manager_rules(controllers))]
+    rights_needed = [EVENTS, *(right for each in controllers for right in rights_of(each))]
+    inside = rules_of(right for right in rights_needed if right.kind.definition.namespaced)
+    outside = rules_of(right for right in rights_needed if not right.kind.definition.namespaced)
+    made_by = "kubectl apply -f config/components/namespaced/cluster_role.yaml"
+    return [
+        *(Grant(role=role, rules=inside, namespace=each, made_by="kubectl apply -f config/rbac/role.yaml") for each in namespaces),
+        Grant(role=f"{NAME}-manager-cluster-role", rules=outside, made_by=made_by),
+    ]
+
+
+def watched(settings: Settings) -> Sequence[str]:
+    """The namespaces that the manager is confined to; none of them is all."""
+    return settings.options(NAME).namespaces
+
+
 async def groups(cluster: Cluster, settings: Settings) -> list[Wanted]:
     """What the VmGroups ask for; none where they cannot be read, which other lines tell."""
     try:
-        every = await cluster.client.list(VmGroup)
+        every = [each for namespace in watched(settings) or ("",) for each in await cluster.client.list(VmGroup, namespace)]
     except KubewrightError:
         return []
     limits = await asyncio.to_thread(limits_in, settings.limits_file)

@@ -27,6 +27,11 @@ async def check(client: Client, places: Sequence[Key], *, wanted: bool) -> Async
     if refused and wanted:
         names = ", ".join(map(str, refused))
         yield warning("leader", f"who leads cannot be told: this identity may not read the lease {names}", "kubectl apply -k config/rbac")
+    elif refused:
+        yield ok(
+            "leader",
+            "leader election is off, so run one manager; whether one leads cannot be told, since this identity may not read leases",
+        )
     else:
         yield ok(
             "leader",

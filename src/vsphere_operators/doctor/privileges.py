@@ -87,9 +87,12 @@ def judged(kinds: str, answers: Sequence[tuple[Need, Mapping[str, tuple[str, ...
 
 
 def grant(user: str, wanted: Sequence[str], paths: Sequence[str]) -> str:
-    """The commands that make a role and give it; govc is VMware's own tool for the command line."""
+    """The commands that make a role and give it; govc is VMware's own tool for the command line.
+
+    All lines have the same role: it may be there from the line before, and then gets these privileges beside those that it has.
+    """
     given = " ".join(shlex.quote(path) for path in paths)
     return (
-        f"govc role.create {ROLE} {' '.join(wanted)}; "
+        f"govc role.create {ROLE}; govc role.update -a {ROLE} {' '.join(wanted)} && "
         f"govc permissions.set -principal {shlex.quote(user)} -role {ROLE} -propagate=true {given}"
     )

@@ -26,6 +26,8 @@ class Grant(Struct, frozen=True, kw_only=True):
     namespace: str = ""
     of_namespace: bool = False
     """Whether it is a Role, which is bound in its namespace alone."""
+    made_by: str = GRANT
+    """The command that makes it; config/rbac also binds it to the manager's own account."""
 
 
 class Question(Struct, frozen=True):
@@ -118,10 +120,11 @@ def told(denied: Iterable[Question], user: str, grant: Grant) -> list[Finding]:
 
 def binding(user: str, grant: Grant) -> str:
     """The command that gives the generated role to this identity. Never a wider one."""
-    if user == f"{SERVICE_ACCOUNT}vsphere-operators-system:controller-manager":
+    if user == f"{SERVICE_ACCOUNT}vsphere-operators-system:controller-manager" and grant.made_by == GRANT:
         return GRANT
     whom = f"--serviceaccount={user.removeprefix(SERVICE_ACCOUNT)}" if user.startswith(SERVICE_ACCOUNT) else f"--user={shlex.quote(user)}"
     name = shlex.quote(f"{grant.role}-{''.join(letter if letter.isalnum() else '-' for letter in user).strip('-').lower()}")
-    if grant.of_namespace:
-        return f"{GRANT} && kubectl -n {grant.namespace} create rolebinding {name} --role={grant.role} {whom}"
-    return f"{GRANT} && kubectl create clusterrolebinding {name} --clusterrole={grant.role} {whom}"
+    role = f"--{'role' if grant.of_namespace else 'clusterrole'}={grant.role}"
+    if grant.namespace:
+        return f"{grant.made_by} && kubectl -n {grant.namespace} create rolebinding {name} {role} {whom}"
+    return f"{grant.made_by} && kubectl create clusterrolebinding {name} {role} {whom}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 import msgspec
 
@@ -20,6 +21,7 @@ from .finding import Finding, guarded, ok, problem, warning
 from .places import Wanted
 
 OLDEST_API = (7, 0)
+SECRET = "vc-creds"
 
 
 async def check(config: VCenterConfig, groups: Sequence[Wanted]) -> AsyncIterator[Finding]:
@@ -91,9 +93,13 @@ def trust(address: Address) -> str:
 def renew(config: VCenterConfig) -> str:
     """Where the password is set."""
     if config.credentials_directory:
+        name = Path(config.credentials_directory).name
+        # One of several vCenters has its address from the list, and its Secret is named after its directory.
+        own = name == SECRET
+        server = f"--from-literal=GOVMOMI_URL={shlex.quote(config.address.root)} " if own else ""
         return (
-            "kubectl -n vsphere-operators-system create secret generic vc-creds --dry-run=client -o yaml "
-            f"--from-literal=GOVMOMI_URL={shlex.quote(config.address.host)} --from-literal=GOVMOMI_USERNAME=USER "
+            f"kubectl -n vsphere-operators-system create secret generic {SECRET if own else shlex.quote(f'{SECRET}-{name}')} "
+            f"--dry-run=client -o yaml {server}--from-literal=GOVMOMI_USERNAME=USER "
             "--from-file=GOVMOMI_PASSWORD=/dev/stdin | kubectl apply -f -"
         )
     return "read -rsp 'password: ' GOVMOMI_PASSWORD && export GOVMOMI_PASSWORD"

@@ -43,7 +43,7 @@ testenv: $(VENV)/ready ## Find or build etcd, kube-apiserver, kubectl, vcsim and
 test: testenv ## Run all tests, those on the real API server too, two files at a time; one of them: make test TESTS=path
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
 
-crash-sweep: testenv ## Kill the manager at every call of a VmGroup's life, in three ways each; about half an hour
+crash-sweep: testenv ## Kill the manager at every call of a VmGroup's life, in three ways each; the better part of an hour
 	cd tests && PYTHONPATH=../testenv ../$(BIN)/python -m real.crashsweep $(ARGS)
 
 rotation: testenv ## Let a webhook's own CA live for 60 s, and rotate it three times under a stream of creates; takes 3 minutes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 
 from kubewright.errors import ConfigError
 from kubewright.testing import assets
-from kubewright.testing.build import Builder, BuildFailed, Pins, Progress, duration, numbers, pins
+from kubewright.testing.build import Builder, BuildFailed, Pins, Progress, duration, numbers, outlook, pins
 
 MOD = b"""module test
 
@@ -137,7 +138,7 @@ def test_missing_binaries_are_built_together_and_once(
     found = find("etcd", "kubectl")
     assert found == {name: tmp_path / "cache" / "kubewright" / PINNED.digest / name for name in ("etcd", "kubectl")}
     assert "-X k8s.io/component-base/version.gitMinor=36" in found["etcd"].read_text()
-    assert "built etcd, kubectl in 0s" in said.getvalue()
+    assert re.search(r"^built etcd, kubectl in \d+s$", said.getvalue(), re.MULTILINE)
     assert find("etcd", "kubectl") == found
     assert [call.split()[0] for call in calls(environ)] == ["env", "list", "build"]
     assert {each.name for each in found["etcd"].parent.iterdir()} == {"etcd", "kubectl", "lock"}
@@ -159,6 +160,29 @@ def test_a_failed_build_says_why_and_leaves_nothing(find: Callable[..., dict[str
     assert "undefined: nonsense" in str(failed.value)
     assert "KUBEBUILDER_ASSETS" in str(failed.value)
     assert [each.name for each in (tmp_path / "cache" / "kubewright" / PINNED.digest).iterdir()] == ["lock"]
+
+
+def test_what_a_killed_build_left_is_removed_by_the_next(find: Callable[..., dict[str, Path]], tmp_path: Path) -> None:
+    left = tmp_path / "cache" / "kubewright" / PINNED.digest / "build-killed"
+    (left / "out").mkdir(parents=True)
+    find("etcd")
+    assert not left.exists()
+
+
+@pytest.mark.parametrize(
+    ("done", "seconds", "words"),
+    [
+        (0, 5, "[....................] "),
+        (99, 30, "[#...................] "),
+        (250, 60, "[#####...............] about 3 min left; "),
+        (500, 100, "[##########..........] about 2 min left; "),
+        (900, 90, "[##################..] a minute left or less; "),
+        (1200, 90, "[####################] a minute left or less; "),
+    ],
+)
+def test_the_outlook_follows_the_pace(done: int, seconds: float, words: str) -> None:
+    assert outlook(done, 1000, seconds) == words
+    assert outlook(done, 0, seconds) == ""
 
 
 @pytest.mark.parametrize(

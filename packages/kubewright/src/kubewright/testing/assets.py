@@ -1,7 +1,7 @@
 """The real binaries for tests: found where they fit, else built once from the pinned Go module.
 
 `python -m kubewright.testing.assets --into .testenv/bin` looks, for each binary, in $KUBEBUILDER_ASSETS, on PATH and in the user's
-cache, builds what is missing (5 to 7 minutes on 2 cores, once), and links all of them into the folder.
+cache, builds what is missing (6 to 11 minutes on 2 cores, once), and links all of them into the folder.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import math
 import os
 import platform
 import re
@@ -22,6 +23,8 @@ from typing import TextIO
 
 from kubewright.errors import ConfigError
 
+from .process import LAUNCHER
+
 PACKAGES = {
     "etcd": "go.etcd.io/etcd/server/v3",
     "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
@@ -32,6 +35,10 @@ PACKAGES = {
 BUILT_AS = {"etcd": "server"}
 PLAIN_LINE_EVERY_SECONDS = 15.0
 TAIL_CHARACTERS = 1100
+SCRATCH = "build-"
+BAR_CELLS = 20
+# The first packages are small, and tell nothing of the pace.
+ESTIMATE_FROM = 0.1
 ADVICE = """\
 Go needs its module proxy (see `go env GOPROXY`) and about 4 GB of disk. Or bring your own: put etcd,
 kube-apiserver and kubectl of the pinned versions into a folder and name it in KUBEBUILDER_ASSETS."""
@@ -104,7 +111,9 @@ class Progress:
         if not self.moving and self.clock() - self.last < PLAIN_LINE_EVERY_SECONDS:
             return
         self.last = self.clock()
-        self.stream.write(f"\r\033[K{text}" if self.moving else f"{text}\n")
+        # A line that wraps could not be rewritten.
+        fitting = text[: shutil.get_terminal_size().columns - 1]
+        self.stream.write(f"\r\033[K{fitting}" if self.moving else f"{text}\n")
         self.stream.flush()
 
 
@@ -119,6 +128,9 @@ class Builder:
         """Build those of `names` that are not there yet, in one `go build`, so that they share the work."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with locked(self.folder / "lock", self.progress):
+            for left in self.folder.glob(f"{SCRATCH}*"):
+                # Of a build that was killed: nobody else builds while we hold the lock.
+                shutil.rmtree(left, ignore_errors=True)
             missing = [name for name in names if not (self.folder / name).exists()]
             if missing:
                 self.compile(missing, self.toolchain())
@@ -127,7 +139,7 @@ class Builder:
         """Compile in a copy of go.mod (the package's own folder may be read-only), and move each result into place."""
         began, what = time.monotonic(), ", ".join(names)
         packages = [PACKAGES[name] for name in names]
-        with tempfile.TemporaryDirectory(dir=self.folder, prefix="build-") as scratch:
+        with tempfile.TemporaryDirectory(dir=self.folder, prefix=SCRATCH) as scratch:
             source, out = Path(scratch) / "source", Path(scratch) / "out"
             source.mkdir()
             out.mkdir()
@@ -137,24 +149,25 @@ class Builder:
             listed = self.run([go, "list", "-deps", *common, *packages], source, lambda _: f"fetching the sources of {what}")
             total = packages_in(listed)
             flags = ["-v", "-buildvcs=false", "-ldflags", self.pinned.linker_flags, "-o", f"{out}{os.sep}"]
-            self.run([go, "build", *common, *flags, *packages], source, lambda done: f"building {what}: {done} of {total} packages")
+            command: list[str | Path] = [go, "build", *common, *flags, *packages]
+            self.run(command, source, lambda done: f"building {what}: {done} of {total} packages", total)
             for name in names:
                 (out / BUILT_AS.get(name, name)).replace(self.folder / name)
         self.progress.say(f"built {what} in {duration(time.monotonic() - began)}")
 
-    def run(self, command: Sequence[str | Path], folder: Path, text: Callable[[int], str]) -> list[str]:
-        """Run one step, show how far it is by the lines it has written, and return them."""
+    def run(self, command: Sequence[str | Path], folder: Path, text: Callable[[int], str], total: int = 0) -> list[str]:
+        """Run one step, which ends if we are killed; show how far it is by the lines it has written, and return them."""
         began = time.monotonic()
-        child = subprocess.Popen(
-            [str(part) for part in command], cwd=folder, env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
+        words = [sys.executable, "-I", "-S", "-c", LAUNCHER, str(os.getpid()), *map(str, command)]
+        child = subprocess.Popen(words, cwd=folder, env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         lines: list[str] = []
         assert child.stdout
         reader = threading.Thread(target=lines.extend, args=(child.stdout,), daemon=True)
         try:
             reader.start()
             while reader.is_alive():
-                self.progress.show(f"{text(packages_in(lines))}, {duration(time.monotonic() - began)}")
+                done, seconds = packages_in(lines), time.monotonic() - began
+                self.progress.show(f"{outlook(done, total, seconds)}{text(done)}, {duration(seconds)}")
                 reader.join(1.0)
             code = child.wait()
         finally:
@@ -209,6 +222,19 @@ class Builder:
 def packages_in(lines: Sequence[str]) -> int:
     """How many packages Go has named; "go: downloading ..." is not one."""
     return sum(not line.startswith(("go: ", "#")) for line in list(lines))
+
+
+def outlook(done: int, total: int, seconds: float) -> str:
+    """A bar, and how long it will still take if it goes on at its pace: rounded up, since large packages and the linker come last."""
+    if not total:
+        return ""
+    share = min(done / total, 1.0)
+    cells = int(share * BAR_CELLS)
+    bar = f"[{'#' * cells}{'.' * (BAR_CELLS - cells)}] "
+    if share < ESTIMATE_FROM:
+        return bar
+    left = seconds * (1 - share) / share
+    return f"{bar}{f'about {math.ceil(left / 60)} min left' if left > 60 else 'a minute left or less'}; "
 
 
 def numbers(version: str) -> tuple[int, ...]:

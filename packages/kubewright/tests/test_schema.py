@@ -229,6 +229,14 @@ def test_versions_must_agree_and_one_is_stored() -> None:
         ("Gateway", "gateways"),
         ("Class", "classes"),
         ("Mesh", "meshes"),
+        ("SearchIndex", "searchindices"),
+        ("Analysis", "analyses"),
+        ("AppSettings", "appsettings"),
+        ("UserData", "userdata"),
+        ("Person", "people"),
+        ("Status", "statuses"),
+        ("Studio", "studios"),
+        ("Proto", "protos"),
     ],
 )
 def test_plurals_follow_kubebuilder(name: str, plural: str) -> None:

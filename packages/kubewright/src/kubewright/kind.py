@@ -183,11 +183,25 @@ class Resource(Object, Generic[SpecT, StatusT], kw_only=True):
             self.status = self.status_type()  # type: ignore[assignment]
 
 
+# By their endings, the first that fits, as kubebuilder's library has them; rare words are left out: `plural=` says another.
+PLURALS = (
+    *(("index", "indices"), ("vertex", "vertices"), ("matrix", "matrices"), ("criterion", "criteria"), ("medium", "media")),
+    *(("person", "people"), ("child", "children"), ("human", "humans"), ("man", "men"), ("mouse", "mice"), ("quiz", "quizzes")),
+    *(("leaf", "leaves"), ("shelf", "shelves"), ("life", "lives"), ("half", "halves"), ("radius", "radii"), ("focus", "foci")),
+    *((word, word) for word in ("data", "series", "information", "equipment")),
+    *(("potato", "potatoes"), ("tomato", "tomatoes"), ("piano", "pianos"), ("datum", "data"), ("alias", "aliases")),
+    *(("sis", "ses"), ("ss", "sses"), ("us", "uses"), ("s", "s")),
+    *(("x", "xes"), ("z", "zes"), ("ch", "ches"), ("sh", "shes")),
+    *(("io", "ios"), ("oo", "oos"), ("to", "tos"), ("o", "oes")),
+)
+
+
 def plural_of(kind: str) -> str:
-    """The plural that kubebuilder would give: HostInfo -> hostinfoes, Policy -> policies, VmGroup -> vmgroups."""
+    """The plural that kubebuilder would give: HostInfo -> hostinfoes, Policy -> policies, AppSettings -> appsettings, Index -> indices."""
     word = kind.lower()
-    if word.endswith(("s", "x", "z", "ch", "sh", "o")) and not word.endswith(("photo", "piano")):
-        return word + "es"
+    for ending, plural in PLURALS:
+        if word.endswith(ending):
+            return word.removesuffix(ending) + plural
     if word.endswith("y") and word[-2:-1] not in "aeiou":
         return word[:-1] + "ies"
     return word + "s"

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from goldens import files_of
+from kubewright.builder.installer import with_image
 from kubewright.builder.main import main
 from kubewright.builder.project import Project
 from kubewright.builder.reference import rows
@@ -244,6 +245,12 @@ def test_the_page_goes_into_lists_and_maps() -> None:
         "| `open` | map of list of object |  |\n",
         "| `open{}[].port` | integer | Which. |\n",
     ]
+
+
+def test_an_image_that_nobody_has_is_not_exchanged_in_silence() -> None:
+    text = "kind: Deployment\nspec: {template: {spec: {containers: [{name: manager, image: other:v1}]}}}\n"
+    with pytest.raises(ConfigError, match="no container has the image controller:latest, so there is none to put mine:v2 into"):
+        with_image(text, "controller:latest", "mine:v2")
 
 
 def test_one_file_to_install_has_the_image_that_was_asked_for(greeter: Path, binaries: dict[str, Path]) -> None:

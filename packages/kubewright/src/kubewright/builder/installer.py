@@ -44,10 +44,11 @@ def found(root: Path, kubectl: str) -> str:
 def with_image(text: str, old: str, new: str) -> str:
     """The documents with another image in every container that had the project's own."""
     documents = [document for document in yaml.safe_load_all(text) if document]
-    for document in documents:
-        for container in containers_in(document):
-            if container.get("image") == old:
-                container["image"] = new
+    ours = [each for document in documents for each in containers_in(document) if each.get("image") == old]
+    if not ours:
+        raise ConfigError(f"no container has the image {old}, so there is none to put {new} into: is another one set in config/?")
+    for container in ours:
+        container["image"] = new
     return yaml.safe_dump_all(documents, sort_keys=False, width=160)
 
 

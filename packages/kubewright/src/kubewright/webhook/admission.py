@@ -188,7 +188,7 @@ class Admitting(ABC):
                 self.webhook.log.warning(f"{who} took too long and was stopped", seconds=seconds)
                 raise Failed(f"{who} took longer than {seconds:g} s and was stopped; try again") from error
             self.webhook.log.error(f"{who} failed", error=error)
-            raise Failed(f"{who} failed: {type(error).__name__}: {error}", unexpected=True) from error
+            raise Failed(cut(f"{who} failed: {type(error).__name__}: {error}"), unexpected=True) from error
         if returned is not None:
             raise Failed(f"{who} returned a {type(returned).__name__}; it has to return nothing", unexpected=True)
 

@@ -19,7 +19,7 @@ JOBS ?= $(if $(TESTS),0,2)
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup testenv test crash-sweep rotation test-vcsim check format manifests docs site golden verify install uninstall run manager demo docker-build docker-push \
+.PHONY: help setup testenv binaries simulator test crash-sweep rotation test-vcsim check format manifests docs site golden verify install uninstall run manager demo docker-build docker-push \
   deploy undeploy build-installer helm sbom kind-up kind-load kind-down bench bench-vcenter bench-vmgroup lock clean
 
 help: ## Show this list
@@ -35,10 +35,14 @@ $(VENV)/ready: requirements/dev.txt pyproject.toml packages/kubewright/pyproject
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e packages/kubewright -e .
 	@touch $@
 
-testenv: $(VENV)/ready ## Find or build etcd, kube-apiserver, kubectl, vcsim and helmtemplate into .testenv/bin (the first build takes minutes)
-	@$(BIN)/python -m kubewright.testing.assets --into $(TESTENV)
-	@$(BIN)/python -m kubewright.testing.module testenv/vcsim --into $(TESTENV)
+testenv: simulator ## Find or build etcd, kube-apiserver, kubectl, vcsim and helmtemplate into .testenv/bin (the first build takes minutes)
 	@$(BIN)/python -m kubewright.testing.module testenv/helmtemplate --into $(TESTENV)
+
+binaries: $(VENV)/ready ## Find or build etcd, kube-apiserver and kubectl alone
+	@$(BIN)/python -m kubewright.testing.assets --into $(TESTENV)
+
+simulator: binaries ## The same, and vcsim, the simulated vCenter
+	@$(BIN)/python -m kubewright.testing.module testenv/vcsim --into $(TESTENV)
 
 test: testenv ## Run all tests, those on the real API server too, two files at a time; one of them: make test TESTS=path
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
@@ -83,10 +87,10 @@ verify: setup ## Fail when a generated file is stale, or a CRD breaks what peopl
 golden: setup ## Write the golden projects of tests/golden anew: what the builder makes
 	$(BIN)/python tests/goldens.py > /dev/null
 
-install: testenv ## Install the CRDs into the cluster of your current kubeconfig
+install: binaries ## Install the CRDs into the cluster of your current kubeconfig
 	$(KUBECTL) apply -k config/crd
 
-uninstall: testenv ## Remove the CRDs, and with them all their objects, from the cluster
+uninstall: binaries ## Remove the CRDs, and with them all their objects, from the cluster
 	$(KUBECTL) delete --ignore-not-found -k config/crd
 
 run: setup ## Run the manager here against your current kubeconfig; flags: make run ARGS="--zap-devel"
@@ -95,7 +99,7 @@ run: setup ## Run the manager here against your current kubeconfig; flags: make 
 manager: setup ## Install the manager command; it is then .venv/bin/manager
 	@$(BIN)/manager -help > /dev/null && echo "$(BIN)/manager is ready"
 
-demo: testenv ## See all kinds at work, without a cluster and a vCenter of your own; ONCE=1 prints the answers and ends
+demo: simulator ## See all kinds at work, without a cluster and a vCenter of your own; ONCE=1 prints the answers and ends
 	@$(BIN)/python -m demo --with-parent $(if $(ONCE),--once)
 
 docker-build: ## Build the image: make docker-build IMG=example.com/vsphere-operators:v1; with podman: CONTAINER_TOOL=podman
@@ -105,14 +109,14 @@ docker-build: ## Build the image: make docker-build IMG=example.com/vsphere-oper
 docker-push: ## Push the image
 	$(CONTAINER_TOOL) push $(IMG)
 
-deploy: testenv ## Deploy to the cluster of your current kubeconfig: make deploy IMG=example.com/vsphere-operators:v1
+deploy: binaries ## Deploy to the cluster of your current kubeconfig: make deploy IMG=example.com/vsphere-operators:v1
 	$(KUBEWRIGHT) build-installer --image $(IMG) --kubectl $(KUBECTL) --output - | $(KUBECTL) apply -f -
 
 # CRDs first, while the manager still runs: only it takes finalizers off, and without it their objects would stay for ever.
 undeploy: uninstall ## Remove it all from the cluster, the CRDs and their objects too
 	$(KUBEWRIGHT) build-installer --kubectl $(KUBECTL) --output - | $(KUBECTL) delete --ignore-not-found -f -
 
-build-installer: testenv ## Write dist/install.yaml: all that make deploy applies
+build-installer: binaries ## Write dist/install.yaml: all that make deploy applies
 	$(KUBEWRIGHT) build-installer --image $(IMG) --kubectl $(KUBECTL)
 
 helm: setup ## Write a Helm chart to dist/chart
@@ -134,7 +138,8 @@ kind-load: ## Bring the image to its nodes: make docker-build kind-load deploy I
 kind-down: ## Remove the local cluster and all that is in it
 	$(KIND) delete cluster --name $(KIND_CLUSTER)
 
-bench: testenv ## Measure the runtime beside a bare loop and kopf; one size: make bench ARGS="-n 1000"
+bench: testenv ## Measure the runtime beside a bare loop, controller-runtime and kopf; one size: make bench ARGS="-n 1000"
+	@$(BIN)/python -m kubewright.testing.module bench/contenders/controllerruntime --into $(TESTENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
 	$(BIN)/python -m bench $(ARGS)
 

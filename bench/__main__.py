@@ -15,7 +15,7 @@ from bench.arena import Arena, BenchFailed, opened
 from bench.report import json_of, medians_of, promises_of, text_of
 from bench.sameness import check
 from bench.settled import Settled, start_again
-from bench.turn import BARE, KOPF, KOPF_TUNED, RUNTIME, Contender, Result, take_turn
+from bench.turn import CONTENDERS, KOPF_TUNED, RUNTIME, Contender, Result, take_turn
 from kubewright import KubewrightError
 
 RESULTS = Path(__file__).parent / "results"
@@ -70,9 +70,9 @@ class Run:
         await self.arena.quiet()
         result = await take_turn(self.arena, contender, ground)
         self.results.append(result)
-        say(f"{name:<16} {contender.name:<11} {result.statuses_per_second:6.0f} statuses/s  {result.cpu_working_ms:.3f} CPU ms/object")
+        say(f"{name:<16} {contender.name:<24} {result.statuses_per_second:6.0f} statuses/s  {result.cpu_working_ms:.3f} CPU ms/object")
         if last and contender is RUNTIME:
-            say(f"{'':<16} {contender.name:<11} second start, then {self.plan.rest_seconds:g} s at rest")
+            say(f"{'':<16} {contender.name:<24} second start, then {self.plan.rest_seconds:g} s at rest")
             self.settled.append(await start_again(self.arena, ground, self.plan.rest_seconds))
         await self.arena.clear(ground)
 
@@ -83,11 +83,19 @@ def say(line: str) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure the runtime beside a bare aiohttp loop and kopf.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description="Measure the runtime beside a bare aiohttp loop, controller-runtime and kopf."
+    )
     parser.add_argument("-n", type=int, action="append", metavar="N", help="how many objects; more than one is fine (1000 and 10000)")
     parser.add_argument("--turns", type=int, default=3, help=f"turns of each contender at N up to {MANY_OBJECTS:,} (3)")
     parser.add_argument("--large-turns", type=int, default=1, help="turns at larger N (1)")
-    parser.add_argument("--skip", action="append", default=[], choices=["bare", "kopf", "kopf-tuned"], help="leave a contender out")
+    parser.add_argument(
+        "--skip",
+        action="append",
+        default=[],
+        choices=[each.slug for each in CONTENDERS if each is not RUNTIME],
+        help="leave a contender out",
+    )
     parser.add_argument("--rest-seconds", type=float, default=20.0, help="how long to look at the runtime at rest (20)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the JSON goes (bench/results/<time>.json)")
     options = parser.parse_args()
@@ -112,7 +120,7 @@ def main() -> int:
         print("bench reads CPU and memory of other processes as only Linux tells them; run it on Linux or in a container.", file=sys.stderr)
         return 2
     options = arguments()
-    contenders = [contender for contender in (BARE, RUNTIME, KOPF, KOPF_TUNED) if contender.slug not in options.skip]
+    contenders = [contender for contender in CONTENDERS if contender.slug not in options.skip]
     plan = Plan(options.n or [1_000, 10_000], options.turns, options.large_turns, contenders, options.rest_seconds)
     started = datetime.now(UTC)
     try:

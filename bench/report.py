@@ -14,7 +14,7 @@ import msgspec
 import psutil
 
 from bench.settled import Settled
-from bench.turn import BARE, KOPF, KOPF_TUNED, RUNTIME, Result
+from bench.turn import BARE, CONTENDERS, GO, KOPF, RUNTIME, Result
 
 SMALL, LARGE = 1_000, 10_000
 NOISY_SHARE = 0.10
@@ -122,7 +122,7 @@ def text_of(results: Sequence[Result], settled: Sequence[Settled]) -> str:
 def table(count: int, medians: dict[tuple[str, int], Median]) -> str:
     """One table a number of objects."""
     here = {name: each for (name, objects), each in medians.items() if objects == count}
-    order = [each for contender in (BARE, RUNTIME, KOPF, KOPF_TUNED) if (each := here.get(contender.name))]
+    order = [each for contender in CONTENDERS if (each := here.get(contender.name))]
     turns = order[0].turns
     rows = [HEADS, *(row(each, here.get(BARE.name), here.get(KOPF.name)) for each in order)]
     title = f"N = {count:,}" + (f", medians of {turns} turns" if turns > 1 else ", one turn")
@@ -157,7 +157,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def growth_lines(medians: dict[tuple[str, int], Median]) -> str:
     """How the time an object takes grows with N, for each; no promise, since most of it is the API server's."""
-    pairs = [(c.name, medians.get((c.name, SMALL)), medians.get((c.name, LARGE))) for c in (BARE, RUNTIME, KOPF)]
+    pairs = [(c.name, medians.get((c.name, SMALL)), medians.get((c.name, LARGE))) for c in (BARE, RUNTIME, GO, KOPF)]
     told = [f"{name} {small.statuses_per_second / large.statuses_per_second:.2f}x" for name, small, large in pairs if small and large]
     return f"time per object at N = {LARGE:,}, of that at {SMALL:,}: {', '.join(told)}" if told else ""
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.arena import Arena, BenchFailed, Ground
+from bench.arena import BINARIES, Arena, BenchFailed, Ground
 from bench.gauge import cpu_seconds, machine_cpu_seconds, peak_rss_bytes
 from bench.sample import Sample
 from kubewright import Controller
@@ -40,13 +40,19 @@ class Contender:
     name: str
     slug: str
     module: str
+    """Of Python; "" for a program."""
     arguments: tuple[str, ...] = ()
+    program: str = ""
+    """In .testenv/bin."""
 
 
 BARE = Contender("bare loop", "bare", "bench.contenders.bare", (str(Controller.concurrency),))
 RUNTIME = Contender("kubewright", "runtime", "bench.contenders.runtime")
 KOPF = Contender("kopf", "kopf", "bench.contenders.kopf_operator")
 KOPF_TUNED = Contender("kopf tuned", "kopf-tuned", "bench.contenders.kopf_operator", ("tuned",))
+GO = Contender("controller-runtime", "go", "", program="controllerruntime")
+GO_TUNED = Contender("controller-runtime tuned", "go-tuned", "", ("tuned",), program="controllerruntime")
+CONTENDERS = (BARE, RUNTIME, GO, GO_TUNED, KOPF, KOPF_TUNED)
 
 
 @dataclass(frozen=True)
@@ -172,10 +178,11 @@ class Observer:
 
 
 def process_of(contender: Contender, arena: Arena, ground: Ground, kubeconfig: Path | None = None) -> Process:
-    """The contender's process, not yet started; it runs with the interpreter and in the folder that we run in."""
+    """The contender's process, not yet started; one in Python runs with the interpreter and in the folder that we run in."""
     arguments = [str(kubeconfig or arena.contender_kubeconfig), ground.namespace, *contender.arguments]
     log = arena.plane.folder / f"{ground.namespace}-{time.monotonic_ns()}.log"
-    return Process(contender.name, [sys.executable, "-m", contender.module, *arguments], log)
+    command = [str(BINARIES / contender.program)] if contender.program else [sys.executable, "-m", contender.module]
+    return Process(contender.name, [*command, *arguments], log)
 
 
 @asynccontextmanager

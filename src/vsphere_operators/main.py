@@ -40,6 +40,9 @@ def main() -> int:
         from .doctor.command import run
 
         return run(sys.argv[2:], os.environ, build)
+    if sys.argv[1:] and not sys.argv[1].startswith("-"):
+        print(f'manager: there is no command "{sys.argv[1]}". It is `manager` with flags, or `manager doctor` with flags.', file=sys.stderr)
+        return 2
     return command.run(Settings, build, name="vsphere-operators", see_also=SEE_ALSO)
 
 

@@ -48,7 +48,7 @@ def find(settings: Settings, environ: Mapping[str, str]) -> Connection | Finding
     try:
         return load(settings.kubeconfig, settings.master, settings.context, environ=environ, home=Path(environ.get("HOME", "/")))
     except KubewrightError as error:
-        return problem("kubeconfig", str(error), "export KUBECONFIG=$HOME/.kube/config   # or: manager doctor -kubeconfig=FILE")
+        return problem("kubeconfig", str(error), "export KUBECONFIG=FILE   # as kubectl has it; or: manager doctor -kubeconfig=FILE")
 
 
 async def reach(cluster: Cluster) -> AsyncIterator[Finding]:

@@ -19,7 +19,7 @@ JOBS ?= $(if $(TESTS),0,2)
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup testenv binaries simulator test crash-sweep rotation test-vcsim check format manifests docs site golden verify install uninstall run manager demo docker-build docker-push \
+.PHONY: help setup testenv binaries simulator test crash-sweep gpu-walk rotation test-vcsim check format manifests docs site golden verify install uninstall run manager demo docker-build docker-push \
   deploy undeploy build-installer helm sbom kind-up kind-load kind-down bench bench-vcenter bench-vmgroup lock clean
 
 help: ## Show this list
@@ -49,6 +49,9 @@ test: testenv ## Run all tests, those on the real API server too, two files at a
 
 crash-sweep: testenv ## Kill the manager at every call of a VmGroup's life, in three ways each; the better part of an hour
 	cd tests && PYTHONPATH=../testenv ../$(BIN)/python -m real.crashsweep $(ARGS)
+
+gpu-walk: testenv ## Change a cluster on the real parts 500 times, and compare GPUInfo's answers with brute force each time; takes minutes
+	cd tests && PYTHONPATH=../testenv:. ../$(BIN)/python -m real.gpuwalk $(ARGS)
 
 rotation: testenv ## Let a webhook's own CA live for 60 s, and rotate it three times under a stream of creates; takes 3 minutes
 	KUBEWRIGHT_CA_SECONDS=60 $(BIN)/python -m pytest packages/kubewright/tests/webhook/test_real_rotation.py -k three_rotations -s $(ARGS)

@@ -124,7 +124,7 @@ def run(
     try:
         asyncio.run(serve(settings, build, name, environ))
     except KubewrightError as error:
-        Log("setup").error(f"{program} cannot go on: {in_plain_words(error)}")
+        tell_the_end(f"{program} cannot go on: {in_plain_words(error)}")
         return 1
     return 0
 
@@ -167,6 +167,14 @@ async def serve(settings: F, build: Callable[[Manager, F], None], name: str, env
         await manager.run(stop)
     finally:
         bound_the_end()
+
+
+def tell_the_end(words: str) -> None:
+    """The last thing said: a line of the log, or plain words where a person reads them."""
+    if sys.stderr.isatty():
+        print(words, file=sys.stderr)
+    else:
+        Log("setup").error(words)
 
 
 def in_plain_words(error: KubewrightError) -> str:

@@ -115,7 +115,7 @@ def three_nodes(stage: NodeStage) -> None:
 async def chosen(stage: NodeStage, name: str, node: str) -> GPUInfoStatus:
     """The status, once it names this node."""
     reason = "NoneAvailable" if node == NONE_AVAILABLE else "NodeChosen"
-    info, _ = await stage.ready(GPUInfo, name, reason, lambda status: status.suitableNodeName == node, within=5)
+    info, _ = await stage.ready(GPUInfo, name, reason, lambda status: status.suitableNodeName == node, within=20)
     return info.status
 
 

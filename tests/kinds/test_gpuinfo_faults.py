@@ -121,9 +121,9 @@ async def test_a_calendar_that_becomes_stale_is_said_at_once() -> None:
             return found.reason if found else None
 
         reflector.turn("configmaps is forbidden")
-        await eventually(lambda: said(plans, "CalendarStale"), within=5)
+        await eventually(lambda: said(plans, "CalendarStale"), within=20)
         reflector.lives()
-        await eventually(lambda: said(plans, "AllRead"), within=5)
+        await eventually(lambda: said(plans, "AllRead"), within=20)
 
 
 async def said(plans: Callable[[], Awaitable[str | None]], reason: str) -> bool:

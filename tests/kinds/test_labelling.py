@@ -58,7 +58,7 @@ async def test_the_label_goes_with_an_answer_that_is_taken_back() -> None:
     calendar = Key("ops", "maintenance")
     stage.api.create(ConfigMap.definition.path("ops"), {"metadata": {"name": "maintenance", "namespace": "ops"}, "data": {}})
     async with choosing(stage, calendar=calendar, labels=True):
-        await eventually(lambda: only_on(stage, "node-1"), within=5)
+        await eventually(lambda: only_on(stage, "node-1"), within=20)
         await asyncio.sleep(20)
         await stage.client.delete(ConfigMap, calendar)
         await stage.ready(GPUInfo, "plain", "CalendarUnreadable", lambda status: status.suitableNodeName == "node-1")
@@ -75,11 +75,11 @@ async def test_a_label_that_a_person_moves_is_moved_back() -> None:
     stage.create(GPUInfo, "plain", desAccTime=100, gpuRequired=False)
     label = label_of(Key("default", "plain"))
     async with choosing(stage, labels=True):
-        await eventually(lambda: only_on(stage, "node-1"), within=5)
+        await eventually(lambda: only_on(stage, "node-1"), within=20)
         await stage.patch_node(1, {"metadata": {"labels": {label: None}}})
-        await eventually(lambda: only_on(stage, "node-1"), within=5)
+        await eventually(lambda: only_on(stage, "node-1"), within=20)
         await stage.patch_node(2, {"metadata": {"labels": {label: "true"}}})
-        await eventually(lambda: only_on(stage, "node-1"), within=5)
+        await eventually(lambda: only_on(stage, "node-1"), within=20)
 
 
 @pytest.mark.looptime
@@ -88,10 +88,10 @@ async def test_what_labelling_left_is_taken_off_or_told() -> None:
     three_nodes(stage)
     stage.create(GPUInfo, "plain", desAccTime=1, gpuRequired=False)
     async with choosing(stage, labels=True):
-        await eventually(lambda: left(stage), within=5)
+        await eventually(lambda: left(stage), within=20)
     stage.api.fail_next("PATCH", Node.definition.path("", "node-1"), Forbidden("no"), times=1)
     async with choosing(stage):
-        await eventually(lambda: told_of(stage, "node-1", "LabelLeft"), within=5)
+        await eventually(lambda: told_of(stage, "node-1", "LabelLeft"), within=20)
         assert (await stage.get(GPUInfo, "plain")).metadata.finalizers == []
         await eventually(lambda: gone(stage), within=60)
 

@@ -331,9 +331,9 @@ async def test_by_interval_what_nobody_told_is_seen(room: Room) -> None:
     disks = Disks(room.soap, room.session, room.inventory, room.log, rhythm=Rhythm(0.2, settle_seconds=0, pause_seconds=0))
     task = await running(disks, room)
     await room.simulator.attach_disk(NAMED, "DC0_H0_VM0")
-    await eventually(lambda: disks.by_name(NAMED).consumers, within=3)
+    await eventually(lambda: disks.by_name(NAMED).consumers, within=20)
     await room.simulator.attach_disk(NAMED, "")
-    await eventually(lambda: not disks.by_name(NAMED).consumers, within=3)
+    await eventually(lambda: not disks.by_name(NAMED).consumers, within=20)
     await ended(task)
     assert room.inventory.listeners == []
 
@@ -343,7 +343,7 @@ async def test_refresh_soon(room: Room) -> None:
     await room.simulator.create_disk("pvc-late")
     await room.retrieves()
     room.disks.refresh_soon()
-    await eventually(lambda: room.disks.by_name("pvc-late"), within=3)
+    await eventually(lambda: room.disks.by_name("pvc-late"), within=20)
     assert await room.retrieves() == 1
     await ended(task)
 
@@ -355,7 +355,7 @@ async def test_the_first_look_waits_for_datastores(room: Room) -> None:
     await eventually(lambda: inventory.listeners)
     assert (await room.simulator.calls()).get("VslmListVStorageObjectForSpec", 0) == 0
     inventory.apply([ObjectUpdate("enter", "Datastore", "datastore-1", {"name": "a", "summary.accessible": True})])
-    await eventually(lambda: disks.loaded, within=3)
+    await eventually(lambda: disks.loaded, within=20)
     await ended(task)
 
 

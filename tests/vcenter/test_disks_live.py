@@ -79,41 +79,41 @@ def disk_id(disks: Disks) -> Any:
 
 async def test_a_new_disk_and_its_end(simulator: VCenter, disks: Disks) -> None:
     await simulator.create_disk("pvc-b", sizeMB=7)
-    made = await eventually(lambda: disks.by_name("pvc-b"), within=5)
+    made = await eventually(lambda: disks.by_name("pvc-b"), within=20)
     assert made.size_mb == 7
     store = vim.Datastore(made.datastore)
     await by_task(simulator, lambda content: content.vStorageObjectManager.DeleteVStorageObject(vim.vslm.ID(id=made.id), store))
-    await eventually(lambda: "pvc-b" not in disks.names, within=5)
+    await eventually(lambda: "pvc-b" not in disks.names, within=20)
     assert disks.by_name("pvc-a")
 
 
 async def test_attached_and_detached(simulator: VCenter, disks: Disks) -> None:
     id, store = disk_id(disks), vim.Datastore(disks.by_name("pvc-a").datastore)
     await by_task(simulator, lambda content: machine(content).AttachDisk(id, store))
-    user = (await eventually(lambda: disks.by_name("pvc-a").consumers, within=5))[0]
+    user = (await eventually(lambda: disks.by_name("pvc-a").consumers, within=20))[0]
     assert [vm.bios_uuid for vm in disks.inventory.machines.values() if vm.name == VM] == [user]
     await by_task(simulator, lambda content: machine(content).DetachDisk(id))
-    await eventually(lambda: not disks.by_name("pvc-a").consumers, within=5)
+    await eventually(lambda: not disks.by_name("pvc-a").consumers, within=20)
 
 
 async def test_a_vm_that_is_destroyed_uses_no_disk(simulator: VCenter, disks: Disks) -> None:
     await simulator.attach_disk("pvc-a", VM)
     disks.want(Depth.USES)
-    await eventually(lambda: disks.by_name("pvc-a").consumers, within=5)
+    await eventually(lambda: disks.by_name("pvc-a").consumers, within=20)
     await simulator.attach_disk("pvc-a", "")
     await simulator.delete(VM)
-    await eventually(lambda: not disks.by_name("pvc-a").consumers, within=5)
+    await eventually(lambda: not disks.by_name("pvc-a").consumers, within=20)
 
 
 async def test_a_renamed_datastore(simulator: VCenter, disks: Disks) -> None:
     await simulator.reset_calls()
     await simulator.set_property("LocalDS_0", "name", "vsan")
-    await eventually(lambda: disks.inventory.datastores[disks.by_name("pvc-a").datastore].name == "vsan", within=5)
+    await eventually(lambda: disks.inventory.datastores[disks.by_name("pvc-a").datastore].name == "vsan", within=20)
 
     async def looked() -> bool:
         return (await simulator.calls()).get("VslmRetrieveVStorageObject", 0) == 1
 
-    await eventually(looked, within=5)
+    await eventually(looked, within=20)
 
 
 async def test_at_rest_there_are_no_calls(simulator: VCenter, disks: Disks) -> None:

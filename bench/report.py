@@ -14,7 +14,7 @@ import msgspec
 import psutil
 
 from bench.settled import Settled
-from bench.turn import BARE, CONTENDERS, GO, KOPF, RUNTIME, Result
+from bench.turn import BARE, CONTENDERS, KOPF, RUNTIME, Result
 
 SMALL, LARGE = 1_000, 10_000
 NOISY_SHARE = 0.10
@@ -157,7 +157,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def growth_lines(medians: dict[tuple[str, int], Median]) -> str:
     """How the time an object takes grows with N, for each; no promise, since most of it is the API server's."""
-    pairs = [(c.name, medians.get((c.name, SMALL)), medians.get((c.name, LARGE))) for c in (BARE, RUNTIME, GO, KOPF)]
+    pairs = [(c.name, medians.get((c.name, SMALL)), medians.get((c.name, LARGE))) for c in (BARE, RUNTIME, KOPF)]
     told = [f"{name} {small.statuses_per_second / large.statuses_per_second:.2f}x" for name, small, large in pairs if small and large]
     return f"time per object at N = {LARGE:,}, of that at {SMALL:,}: {', '.join(told)}" if told else ""
 

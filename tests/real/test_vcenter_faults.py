@@ -107,7 +107,7 @@ async def test_a_wait_that_hangs_is_noticed(vcenter: VCenter, infos: Infos, cred
     async with managing(log, service_account, credentials, vcenter.certificate):
         await infos.status("HostInfo", "host")
         await vcenter.outage("hang")
-        # The wait that is open is answered within 15 s; the next one hangs, and is given up after 40.
+        # The wait that is open is answered within 15 s; the next one hangs, and is given up after 35, and its end takes 3 more.
         await infos.status("HostInfo", "host", "VCenterUnreachable", within=60)
         await vcenter.outage("")
         await infos.status("HostInfo", "host", within=60)

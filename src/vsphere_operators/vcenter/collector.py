@@ -6,7 +6,7 @@
 
 What ends it?  Being cancelled, or an error that is somebody else's to mend: the session is gone, or there is no answer. Whoever
     calls `follow` again has everything read anew, and hears only of what differs.
-How is a call that hangs noticed?  The server promises to answer within 15 s, changes or not. After 40 s it is Unreachable.
+How is a call that hangs noticed?  The server promises to answer within 15 s, changes or not. After 35 s it is Unreachable.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Limits:
 
     wait_seconds: int = 15
     """How long the server waits for a change before it says that there was none."""
-    answer_seconds: float = 40.0
+    answer_seconds: float = 35.0
     """When an answer has been so long in coming, something hangs. With the wait before it, which may be answered still: within a minute."""
     objects: int = 100
     """In one answer: some milliseconds of work, then the loop serves others."""

@@ -129,6 +129,8 @@ async def test_a_vm_that_tells_no_configuration_keeps_its_place(
         await vcenter.rename(vm.ref, "%2fvmfs%2fvolumes%2fx%2fweb.vmx")
         await vcenter.set_property(vm.ref, "runtime.connectionState", "inaccessible")
         await vcenter.set_property(vm.ref, "config.instanceUuid", "")
+        # Until it is seen, a change of size is carried out, and rightly.
+        await groups.becomes("web", "PENDING")
         for _ in range(2):
             await groups.change("web", memory=2)
             await groups.becomes("web", "PENDING")

@@ -67,8 +67,8 @@ class Rhythm:
             await self.sleep_until(self.ended + self.patience_seconds())
             return
         try:
-            async with asyncio.timeout(max(0.0, self.started + self.interval_seconds - self.clock())):
-                await self.asked.wait()
+            # Not asyncio.timeout: before Python 3.11.3 it takes an older cancellation of this task for ours, and the loop would end.
+            await asyncio.wait_for(self.asked.wait(), max(0.001, self.started + self.interval_seconds - self.clock()))
         except TimeoutError:
             return
         rested_at = max(self.started + self.pause_seconds, self.ended + REST_PER_LOOK * (self.ended - self.started))

@@ -26,6 +26,11 @@ class Widget(Resource[WidgetSpec, WidgetStatus]):
     """A thing to test with."""
 
 
+async def double(widget: Widget) -> None:
+    """The plainest reconcile."""
+    widget.status = WidgetStatus(doubled=widget.spec.size * 2)
+
+
 @kind("kubewright.test/v1")
 class Friend(Resource[WidgetSpec, WidgetStatus]):
     """A thing that widgets depend on."""

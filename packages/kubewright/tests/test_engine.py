@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from kubewright.client import Client
 from kubewright.controller import Controller, Done, controller
 from kubewright.errors import ConfigError, NotLeader, NotYet, Retry, Terminal
-from kubewright.kind import Status
 from kubewright.manager import Manager
 from kubewright.meta import Condition, Key, ObjectMeta
 from kubewright.source import Stream, created_or_deleted
@@ -18,12 +16,8 @@ from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
 from kubewright.transport import Request
 
-from .kinds import Friend, Widget, WidgetSpec, WidgetStatus
+from .kinds import Friend, Widget, WidgetSpec, WidgetStatus, double
 from .rig import Api, running
-
-
-async def double(widget: Widget) -> None:
-    widget.status = WidgetStatus(doubled=widget.spec.size * 2)
 
 
 async def test_a_status_is_written_once_with_condition_and_generation(api: Api) -> None:
@@ -173,108 +167,6 @@ async def test_not_yet_leaves_the_status_as_it_is(api: Api) -> None:
         assert now.status == before.status
         loaded = True
         await eventually(lambda: seen[-1])
-
-
-@pytest.mark.parametrize("nonsense", [42, "done", {"requeue": True}])
-async def test_a_reconcile_that_returns_nonsense_is_told_so(api: Api, nonsense: Any) -> None:
-    async def odd(widget: Widget) -> Any:
-        return nonsense if widget.metadata.name == "a" else None
-
-    async with running(api, controller(Widget, odd)):
-        await api.widget("a")
-        await api.widget("b")
-        assert "return None or Done" in (await api.ready("a")).message
-        assert (await api.ready("b")).status == "True"
-
-
-async def test_a_status_of_another_type_is_refused_in_words(api: Api) -> None:
-    async def odd(widget: Widget) -> None:
-        widget.status = Status()  # type: ignore[assignment]
-
-    async with running(api, controller(Widget, odd)):
-        await api.widget()
-        assert "not WidgetStatus" in (await api.ready()).message
-
-
-async def test_a_reconcile_that_hangs_is_cancelled_or_stops_the_process_hurts_nobody_else(api: Api) -> None:
-    async def awful(widget: Widget) -> None:
-        match widget.metadata.name:
-            case "hangs":
-                await asyncio.Event().wait()
-            case "cancels":
-                raise asyncio.CancelledError
-            case "exits":
-                raise SystemExit(3)
-        await double(widget)
-
-    async with running(api, controller(Widget, awful, timeout_seconds=0.2, concurrency=1)):
-        for name in ("hangs", "cancels", "exits", "good"):
-            await api.widget(name, size=2)
-        assert (await api.ready("good")).status == "True"
-        assert (await api.ready("hangs")).reason == "TimedOut"
-        assert "CancelledError" in (await api.ready("cancels")).message
-        assert "SystemExit" in (await api.ready("exits")).message
-
-
-async def test_a_reconcile_that_will_not_even_stop_loses_its_worker_and_nobody_elses(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kubewright.engine.GRACE_SECONDS", 0.1)
-    release = asyncio.Event()
-    running_now: list[str] = []
-
-    async def stubborn(widget: Widget) -> None:
-        running_now.append(widget.metadata.name)
-        while widget.metadata.name == "a" and not release.is_set():
-            try:
-                await release.wait()
-            except asyncio.CancelledError:
-                continue
-
-    async with running(api, controller(Widget, stubborn, timeout_seconds=0.1, concurrency=1)):
-        await api.widget("a")
-        await eventually(lambda: running_now)
-        await api.widget("b")
-        assert (await api.ready("b")).status == "True"
-        await api.client.patch(Widget, Key(api.namespace, "a"), {"spec": {"size": 1}})
-        await api.widget("c")
-        await api.ready("c")
-        assert running_now.count("a") == 1
-        release.set()
-        await eventually(lambda: running_now.count("a") == 2)
-
-
-@pytest.mark.parametrize("delay", ["soon", float("nan"), float("inf"), -1, True])
-async def test_a_delay_that_is_none_hurts_its_own_key_only(api: Api, delay: Any) -> None:
-    async def odd(widget: Widget) -> Done | None:
-        match widget.metadata.name:
-            case "returns":
-                return Done(again_after_seconds=delay)
-            case "raises":
-                raise Retry("later", after=delay)
-        return None
-
-    async with running(api, controller(Widget, odd, concurrency=1)):
-        for name in ("returns", "raises", "good"):
-            await api.widget(name)
-        assert (await api.ready("good")).status == "True"
-        assert "number of seconds" in (await api.ready("returns", reason="Error")).message
-        assert "number of seconds" in (await api.ready("raises", reason="Error")).message
-
-
-async def test_a_reconcile_that_cancels_its_own_task_keeps_its_worker(api: Api) -> None:
-    async def suicidal(widget: Widget) -> None:
-        task = asyncio.current_task()
-        if widget.metadata.name in ("now", "later") and task is not None:
-            task.cancel()
-            if widget.metadata.name == "now":
-                await asyncio.sleep(0)
-
-    async with running(api, controller(Widget, suicidal, concurrency=1)):
-        for name in ("now", "later", "good"):
-            await api.widget(name)
-        assert (await api.ready("good")).status == "True"
-        assert "CancelledError" in (await api.ready("now")).message
-        await api.widget("another")
-        await api.ready("another")
 
 
 async def test_a_write_stopped_for_want_of_the_lease_is_made_when_it_is_back() -> None:

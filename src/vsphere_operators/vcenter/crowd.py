@@ -22,10 +22,13 @@ async def at_once(items: Sequence[T], work: Callable[[T], Awaitable[R]]) -> list
         for number, item in queue:
             results[number] = await work(item)
 
+    # Not a TaskGroup: one that fails while it waits leaves its own cancellation on the task until Python 3.13, and before 3.11.3
+    # asyncio.timeout takes such a one for somebody else's and ends whoever goes on.
+    workers = [asyncio.ensure_future(worker()) for _ in items[:CALLS_AT_ONCE]]
     try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(CALLS_AT_ONCE, len(items))):
-                group.create_task(worker())
-    except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from None
+        await asyncio.gather(*workers)
+    finally:
+        for task in workers:
+            task.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
     return [results[number] for number in range(len(items))]

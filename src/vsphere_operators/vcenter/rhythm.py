@@ -67,7 +67,6 @@ class Rhythm:
             await self.sleep_until(self.ended + self.patience_seconds())
             return
         try:
-            # Not asyncio.timeout: before Python 3.11.3 it takes an older cancellation of this task for ours, and the loop would end.
             await asyncio.wait_for(self.asked.wait(), max(0.001, self.started + self.interval_seconds - self.clock()))
         except TimeoutError:
             return

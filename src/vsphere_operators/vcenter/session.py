@@ -233,8 +233,8 @@ class Session:
         """End the session on the server, with its filters and views; a vCenter that does not answer in time ends it by itself later."""
         self.ended = True
         try:
-            async with asyncio.timeout(timeout_seconds):
-                await self.leave()
+            # Not asyncio.timeout: whoever leaves has mostly been cancelled, and before Python 3.11.3 that would hide the TimeoutError.
+            await asyncio.wait_for(self.leave(), timeout_seconds)
         except NotAuthenticated:
             pass
         except (VCenterError, TimeoutError) as error:

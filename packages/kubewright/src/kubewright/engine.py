@@ -140,11 +140,9 @@ class Engine(Generic[T]):
 
     def go_on_after(self, error: BaseException) -> None:
         """A cancellation that is not the engine's own end came from inside the reconcile, and is that key's failure alone."""
-        task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and self.queue.closed:
             raise error
-        while task is not None and task.cancelling():
-            task.uncancel()
+        forget_cancellations()
 
     def settle(self, key: Key, priority: int, outcome: Outcome) -> None:
         """Queue, metric and log line of an outcome."""
@@ -212,6 +210,7 @@ class Engine(Generic[T]):
             return outcome_of_error(error, generation)
         finally:
             del self.stepping[obj.key]
+        forget_cancellations()
         if not isinstance(obj.status, self.kind.status_type):
             wrong = TypeError(f"the reconcile set status to {type(obj.status).__name__}, not {self.kind.status_type.__name__}")
             obj.status = self.kind.status_type()
@@ -236,3 +235,10 @@ class Engine(Generic[T]):
             written = await self.client.patch(self.kind, seen.key, {"metadata": metadata})
             ours.append(written.metadata.revision)
         return written
+
+
+def forget_cancellations() -> None:
+    """Take back what user code left on its worker, such as a TaskGroup that failed: the next timeout would take it for the engine's end."""
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():
+        task.uncancel()

@@ -196,8 +196,8 @@ class Leader:
             return
         self.sure_until = 0.0
         try:
-            async with asyncio.timeout(RETRY_SECONDS):
-                await self.give_back()
+            # Not asyncio.timeout: whoever ends may have been cancelled, and before Python 3.11.3 that would hide the TimeoutError.
+            await asyncio.wait_for(self.give_back(), RETRY_SECONDS)
             self.log.info("released the leader lease")
         except (KubewrightError, TimeoutError) as error:
             self.log.error("the leader lease could not be released; a standby takes over when it runs out", error=error)

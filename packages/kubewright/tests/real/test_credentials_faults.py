@@ -15,9 +15,9 @@ from kubewright.testing.access import Https, Refused
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.proxy import HttpProxy
 
-from ..kinds import Widget
+from ..kinds import Widget, double
 from ..rig import Api, running
-from .wire import WIDGETS, double, settled, through
+from .wire import WIDGETS, settled, through
 
 RIGHTS = """
 apiVersion: rbac.authorization.k8s.io/v1

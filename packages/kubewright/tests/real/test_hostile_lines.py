@@ -11,9 +11,9 @@ from kubewright.controller import controller
 from kubewright.testing import eventually
 from kubewright.testing.proxy import HttpProxy
 
-from ..kinds import Widget
+from ..kinds import Widget, double
 from ..rig import Api, running
-from .wire import WIDGETS, change_three, double, settled, three, through
+from .wire import WIDGETS, change_three, settled, three, through
 
 MIB = 1024 * 1024
 OFFERED_BYTES = 256 * MIB

@@ -16,9 +16,9 @@ from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.proxy import HttpProxy, Seen, TcpProxy
 
-from ..kinds import Widget, WidgetStatus
+from ..kinds import Widget, WidgetStatus, double
 from ..rig import Api, running
-from .wire import WIDGET_STATUSES, WIDGETS, change_three, double, settled, three, through
+from .wire import WIDGET_STATUSES, WIDGETS, change_three, settled, three, through
 
 OUTAGE_SECONDS = 60.0
 EXPIRED = {"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old resource version: 1 (2)"}

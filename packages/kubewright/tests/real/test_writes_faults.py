@@ -12,9 +12,9 @@ from kubewright.meta import Key
 from kubewright.testing import eventually
 from kubewright.testing.proxy import HttpProxy
 
-from ..kinds import Widget
+from ..kinds import Widget, double
 from ..rig import Api, running
-from .wire import WIDGET_STATUSES, WIDGETS, double, settled, through
+from .wire import WIDGET_STATUSES, WIDGETS, settled, through
 
 PATIENCE_SECONDS = 2
 

@@ -41,10 +41,6 @@ async def through(api: Api, kubeconfig: Path) -> Api:
     return replace(api, connection=await asyncio.to_thread(load, str(kubeconfig), environ={}, home=Path("/")))
 
 
-async def double(widget: Widget) -> None:
-    widget.status = WidgetStatus(doubled=widget.spec.size * 2)
-
-
 async def settled(api: Api, manager: Manager, *, within: float = 15) -> None:
     """Wait until every widget has its answer, and the manager's memory holds exactly the widgets that there are."""
 

@@ -1,0 +1,70 @@
+"""Many calls, a few at a time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from vsphere_operators.vcenter.crowd import CALLS_AT_ONCE, at_once
+
+
+async def test_results_come_in_the_order_of_the_items_and_no_more_than_a_few_run_at_once() -> None:
+    running = most = 0
+
+    async def work(item: int) -> int:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        for _ in range(30 - item):
+            await asyncio.sleep(0)
+        running -= 1
+        return item * item
+
+    assert await at_once(range(30), work) == [item * item for item in range(30)]
+    assert most == CALLS_AT_ONCE
+    assert await at_once([], work) == []
+
+
+async def test_the_first_failure_ends_all_and_leaves_nothing_behind() -> None:
+    """A cancellation that stays on the task would end, before Python 3.11.3, the next loop that waits with a timeout."""
+    ended: list[int] = []
+
+    async def work(item: int) -> None:
+        if item == 2:
+            raise ValueError("two")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.append(item)
+
+    with pytest.raises(ValueError, match="two"):
+        await at_once(range(5), work)
+    assert sorted(ended) == [0, 1, 3, 4]
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.001):
+            await asyncio.Event().wait()
+
+
+async def test_who_is_cancelled_while_it_waits_leaves_nothing_running() -> None:
+    ended: list[int] = []
+    begun = asyncio.Event()
+
+    async def work(item: int) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.append(item)
+
+    task = asyncio.ensure_future(at_once(range(3), work))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert sorted(ended) == [0, 1, 2]

@@ -1,7 +1,7 @@
 """What VmGroups stand on: a workshop for each vCenter, and one stream that wakes the groups which a change concerns.
 
 A name on the stream says what changed: `uid:` a group's own VMs or operations, `template:` and `folder:` something of that name or
-reference, `source:` a clone of that template, `owner:` whose turn it is. Changes of load wake nobody.
+reference, `source:` the end of a stranger's clone of that template, `owner:` whose turn it is. Changes of load wake nobody.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from kubewright import Stream
 
 from .vcenter.inventory import Change
 from .vcenter.model import Compute, Datacenter, Datastore, Folder, Machine, MachineStats, ResourcePool, Task
+from .vcenter.operations import ENDED
 from .vcenter.vcenter import VCenter
 from .vcenters import VCenters
 from .vmgroup.workshop import Workshop
@@ -83,20 +84,22 @@ class Groups:
                 self.stream.publish(f"folder:{workshop.vcenter.inventory.name_of(each.parent)}")
 
     def hear_task(self, workshop: Workshop, change: Change) -> None:
-        """A clone: of a group that shows its progress, or one that somebody may have been waiting for."""
+        """A clone: of a group that shows its progress, or a stranger's, whose end somebody may have been waiting for."""
         old, new = (each if isinstance(each, Task) else None for each in (change.old, change.new))
         known = new or old
         if known is None or known.ref not in workshop.clones.known:
             return
         started, now, moved = workshop.started.get(known.ref), workshop.clock(), old is None or new is None or old.state != new.state
-        if moved and started is None:
+        ended = new is None or new.state in ENDED
+        # Ours wakes its own group, through its operation: with many groups of one template, each end would wake them all.
+        if moved and ended and known.ref not in workshop.clones.ours:
             self.stream.publish(f"source:{known.entity}")
         if moved:
             self.told_at[known.ref] = now
         elif started is not None and now - self.told_at.get(known.ref, now) >= PROGRESS_SECONDS:
             self.told_at[known.ref] = now
             self.wake(started.group.uid)
-        if new is None or new.state in ("success", "error"):
+        if ended:
             self.told_at.pop(known.ref, None)
 
 

@@ -20,6 +20,8 @@ class CloneTasks:
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
         self.known: dict[str, CloneTask] = {}
+        self.ours: set[str] = set()
+        """Tasks that this process started and vCenter has not forgotten."""
 
     def hear(self, change: Change) -> None:
         """A task came, changed or went."""
@@ -29,6 +31,7 @@ class CloneTasks:
                 self.note(new)
         elif isinstance(old, Task):
             self.known.pop(old.ref, None)
+            self.ours.discard(old.ref)
 
     def note(self, task: Task) -> None:
         """How a clone is now."""

@@ -138,6 +138,7 @@ class Workshop:
                 memory.sent[record.name] = self.unanswered(record)
             raise
         memory.sent[record.name] = Sent(attempt=record.attempt, outcome="answered", task=task, at_seconds=self.clock())
+        self.clones.ours.add(task)
 
     def unanswered(self, record: Record) -> Sent:
         """It may be under way from now on."""

@@ -9,7 +9,7 @@ import yaml
 
 from ..errors import ConfigError
 from ..kind import plural_of
-from .change import Change
+from .change import Change, text_in, text_of
 from .edit import with_import, with_statement
 from .field import SPEC_EXAMPLE, STATUS_EXAMPLE, Field
 from .names import Resource
@@ -132,7 +132,7 @@ def listed(project: Project, wish: Wish, module: str) -> Listed:
 
 def with_resource(project: Project, new: Listed) -> str:
     """pyproject.toml with one more kind; all else in it stays as it is."""
-    document = tomlkit.parse((project.root / "pyproject.toml").read_text())
+    document = tomlkit.parse(text_in(project.root / "pyproject.toml"))
     entry = tomlkit.table()
     for key in ("group", "version", "kind", "plural", "path"):
         entry.add(key, getattr(new, key))
@@ -155,10 +155,10 @@ def list_of_controllers(project: Project) -> tuple[str, str]:
     """The file that has `build`, and its text."""
     module = project.table.build.partition(":")[0]
     path = f"src/{module.replace('.', '/')}.py"
-    file = project.root / path
-    if not file.is_file():
+    text = text_of(project.root / path)
+    if text is None:
         raise ConfigError(f'[tool.kubewright] build = "{project.table.build}" leads to {path}, which is not there')
-    return path, file.read_text()
+    return path, text
 
 
 def without_controller(files: dict[str, str], project: Project, new: Resource) -> dict[str, str]:

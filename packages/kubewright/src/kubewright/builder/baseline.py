@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from ..errors import ConfigError
+from .change import text_in
 
 BASES = "config/crd/bases"
 
@@ -20,18 +22,27 @@ def committed(root: Path, commit: str) -> list[dict[str, Any]] | None:
             return None
         raise ConfigError(f'"{commit}" is no commit that git finds in {root}; fetch it, or name another with --against')
     names = (git(root, "ls-tree", "--name-only", "-z", commit, f"./{BASES}/") or "").split("\0")
-    return crds_in([git(root, "show", f"{commit}:./{name}") or "" for name in names if name.endswith(".yaml")])
+    texts = {name: git(root, "show", f"{commit}:./{name}") or "" for name in names if name.endswith(".yaml")}
+    return crds_in({f"{name} of {commit}": text for name, text in texts.items()})
 
 
 def on_disk(root: Path) -> list[dict[str, Any]]:
     """The CRDs as they are in the folder."""
-    return crds_in([path.read_text() for path in sorted((root / BASES).glob("*.yaml"))])
+    return crds_in({str(path): text_in(path) for path in sorted((root / BASES).glob("*.yaml"))})
 
 
-def crds_in(texts: list[str]) -> list[dict[str, Any]]:
+def crds_in(texts: Mapping[str, str]) -> list[dict[str, Any]]:
     """The CRDs in these files."""
-    documents = (document for text in texts for document in yaml.safe_load_all(text))
+    documents = [document for path, text in texts.items() for document in documents_in(text, path)]
     return [each for each in documents if isinstance(each, dict) and each.get("kind") == "CustomResourceDefinition"]
+
+
+def documents_in(text: str, path: str) -> list[Any]:
+    """The documents of a file of YAML."""
+    try:
+        return list(yaml.safe_load_all(text))
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is no YAML: {error}. Mend it first") from None
 
 
 def git(root: Path, *arguments: str) -> str | None:

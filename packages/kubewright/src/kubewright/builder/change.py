@@ -1,22 +1,19 @@
 """What a command changes, as a whole: shown as a diff, refused where it would overwrite, and written all or not at all.
 
-Writing puts every file into a folder beside its project first, then moves each to its place. Whatever goes wrong in between, an
-interruption too, moves the old files back.
+Writing puts every file into a folder in the project first, then moves each to its place (`exchange`).
 """
 
 from __future__ import annotations
 
 import difflib
-import os
 import shutil
-import signal
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import ConfigError
+from .exchange import NEW, PREFIX, alone_in, exchange, planned
 
 
 @dataclass(frozen=True)
@@ -63,11 +60,11 @@ class Change:
         if not changed and not self.removed:
             return []
         self.root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".kubewright-", dir=self.root) as beside:
-            fresh, old = Path(beside) / "new", Path(beside) / "old"
+        with alone_in(self.root), tempfile.TemporaryDirectory(prefix=PREFIX, dir=self.root) as folder:
+            beside = Path(folder)
             for path, text in changed.items():
-                put(fresh / path, text, like=self.root / path)
-            exchange(self.root, sorted(changed), self.removed, fresh, old)
+                put(beside / NEW / path, text, like=self.root / path)
+            exchange(self.root, beside, planned(self.root, beside, sorted(changed), self.removed))
         return [*sorted(changed), *self.removed]
 
 
@@ -79,54 +76,6 @@ def put(path: Path, text: str, like: Path) -> None:
         shutil.copymode(like, path)
     elif text.startswith("#!"):
         path.chmod(0o755)
-
-
-def exchange(root: Path, changed: Sequence[str], removed: Sequence[str], fresh: Path, old: Path) -> None:
-    """Move new files to their places and old ones aside; back again if anything stops it."""
-    moved: list[str] = []
-    made: list[Path] = []
-    try:
-        for path in (*changed, *removed):
-            moved.append(path)
-            make_folder((root / path).parent, made)
-            if (root / path).exists():
-                (old / path).parent.mkdir(parents=True, exist_ok=True)
-                os.replace(root / path, old / path)
-            if path in changed:
-                os.replace(fresh / path, root / path)
-    except BaseException:
-        with undisturbed():
-            for path in reversed(moved):
-                undo(root / path, old / path, came=path in changed and not (fresh / path).exists())
-            for folder in reversed(made):
-                folder.rmdir()
-        raise
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Signals wait: whoever is impatient presses Ctrl-C twice."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def make_folder(folder: Path, made: list[Path]) -> None:
-    """Make a folder and those above it, and note which were made."""
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
-    for each in reversed(missing):
-        each.mkdir()
-        made.append(each)
-
-
-def undo(place: Path, old: Path, *, came: bool) -> None:
-    """Bring back what was at a place, which may have been nothing; `came` says that the new file is there already."""
-    if old.exists():
-        os.replace(old, place)
-    elif came:
-        place.unlink(missing_ok=True)
 
 
 def unified(path: str, old: str, new: str) -> list[str]:
@@ -142,8 +91,26 @@ def ended(line: str) -> str:
 
 
 def text_of(path: Path) -> str | None:
-    """What is in the file, None where there is none."""
+    """What is in a person's file, None where there is none; all else that keeps it from being read is told in words."""
     try:
-        return path.read_text(encoding="utf-8") if path.is_file() else None
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is no text in UTF-8 (byte {error.start}); save it as UTF-8") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path} is a folder where a file has to be; move it away") from None
+    except NotADirectoryError:
+        raise ConfigError(f"{path} cannot be there, since what should be a folder above it is a file; move that away") from None
+    except PermissionError:
+        raise ConfigError(f"{path} cannot be read: you have not the right to; give it to yourself with `chmod u+r`") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def text_in(path: Path) -> str:
+    """What is in a person's file that has to be there."""
+    text = text_of(path)
+    if text is None:
+        raise ConfigError(f"{path} is not there; bring it back, from version control say, or take out of pyproject.toml what names it")
+    return text

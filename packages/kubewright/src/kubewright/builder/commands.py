@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from .baseline import BASES, committed, crds_in, on_disk
 from .breaking import compare
 from .change import Change, text_of
 from .chart import chart, left_in_chart
+from .exchange import recovered
 from .field import fields_of
 from .hook import Asking, new_webhook
 from .installer import installer
@@ -30,11 +32,22 @@ from .version import hub_of, new_version
 
 Options = dict[str, Any]
 MANY = 20
+
+
+def whole(context: click.Context, parameter: click.Parameter, folder: Path) -> Path:
+    """The folder of a project, where nothing is half written any more."""
+    root = folder.resolve()
+    for words in recovered(root):
+        click.echo(f"kubewright: {words}", err=True)
+    return root
+
+
 PROJECT = click.option(
     "--project",
     "root",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(),
+    callback=whole,
     help="The folder of the project.",
 )
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Write nothing; show what would change as a diff.")
@@ -60,14 +73,14 @@ def kubewright() -> None:
 
 
 @kubewright.command()
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path())
+@click.argument("root", metavar="[FOLDER]", type=click.Path(path_type=Path, file_okay=False), default=Path(), callback=whole)
 @click.option("--domain", help="The domain of your API groups, such as example.com.")
 @click.option("--project-name", help="Begins the names of cluster-wide objects; the folder's name by default.")
 @click.option("--owner", default="", help="Whose it is; stands in LICENSE and pyproject.toml.")
 @click.option("--license", "license_", type=click.Choice(LICENSES, case_sensitive=False), default="Apache-2.0", show_default=True)
 @click.option("--year", type=int, hidden=True)
 @DRY_RUN
-def init(folder: Path, domain: str | None, project_name: str | None, owner: str, license_: str, year: int | None, dry_run: bool) -> None:
+def init(root: Path, domain: str | None, project_name: str | None, owner: str, license_: str, year: int | None, dry_run: bool) -> None:
     r"""Make a new project in an empty folder.
 
     \b
@@ -76,7 +89,6 @@ def init(folder: Path, domain: str | None, project_name: str | None, owner: str,
       kubewright init hostinfo --domain corinternal.com --owner "Ann Example" --license MIT
       kubewright init --domain example.com --dry-run
     """
-    root = folder.resolve()
     domain = asked("--domain", domain, "Domain of your API groups, such as example.com", checked_domain)
     told = Beginning(checked_project(project_name or root.name.lower().replace("_", "-")), domain, owner, license_)
     if year is not None:
@@ -116,7 +128,7 @@ def api(root: Path, dry_run: bool, force: bool, **told: Any) -> None:
       kubewright create api --group demo --version v1 --kind Greeting --dry-run
       kubewright create api --group demo --version v2 --kind Greeting        (another version, with its conversion)
     """
-    project = Project.read(root.resolve())
+    project = Project.read(root)
     wish = wish_of(project, told)
     hub = hub_of(project, wish.resource)
     refuse_existing(project, wish.resource)
@@ -147,7 +159,7 @@ def webhook(root: Path, dry_run: bool, force: bool, **told: Any) -> None:
       kubewright create webhook --kind Greeting --defaulting
       kubewright create webhook --kind Greeting --defaulting --validation --dry-run
     """
-    project = Project.read(root.resolve())
+    project = Project.read(root)
     if told["conversion"]:
         raise ConfigError("a conversion is made with the other version: kubewright create api --kind ... --version v2")
     kind = asked("--kind", told["kind_"], "Kind", checked_kind)
@@ -187,7 +199,7 @@ def manifests_(root: Path, check: bool, against: str, allow_breaking: bool) -> i
       kubewright manifests --check
       kubewright manifests --check --against origin/main
     """
-    change = manifests(Project.read(root.resolve()))
+    change = manifests(Project.read(root))
     broken = breaks(change, against, on_disk_too=check)
     if not check:
         for path in change.write():
@@ -202,7 +214,7 @@ def manifests_(root: Path, check: bool, against: str, allow_breaking: bool) -> i
 
 def breaks(change: Change, against: str, *, on_disk_too: bool) -> bool:
     """Say what the generated CRDs break, compared with those of a commit, or on disk where there is none; whether that is anything."""
-    new = crds_in([text for path, text in change.files.items() if path.startswith(BASES)])
+    new = crds_in({path: text for path, text in change.files.items() if path.startswith(BASES)})
     old, where = committed(change.root, against), against
     if old is None:
         old, where = (on_disk(change.root) if on_disk_too else []), "the files on disk"
@@ -233,7 +245,7 @@ def build_installer(root: Path, image: str, overlay: str, kubectl: str, output: 
       kubewright build-installer --image example.com/greeter:v1 --output - | kubectl apply -f -
       kubewright build-installer --overlay config/overlays/production
     """
-    project = Project.read(root.resolve())
+    project = Project.read(root)
     deliver(project, installer(project, image, overlay, kubectl), output)
 
 
@@ -249,7 +261,7 @@ def docs(root: Path, output: str, check: bool) -> int:
       kubewright docs
       kubewright docs --output docs/reference/api.md --check
     """
-    project = Project.read(root.resolve())
+    project = Project.read(root)
     text = page(project.name, crds(project.declared().kinds))
     if check and text_of(project.root / output) != text:
         click.echo(f"{output} is stale; run `make docs` and commit the result", err=True)
@@ -271,19 +283,27 @@ def helm(root: Path, output: str) -> None:
       kubewright helm --output charts/greeter
       helm install greeter dist/chart --namespace greeter-system --create-namespace --set image=example.com/greeter:v1
     """
-    project = Project.read(root.resolve())
-    files = {f"{output}/{name}": text for name, text in chart(project, project.declared()).items()}
-    written = Change(project.root, files, frozenset(files), left_in_chart(project.root, output, files)).write()
+    project = Project.read(root)
+    place, folder = anchored(project.root, output)
+    files = {f"{folder}/{name}": text for name, text in chart(project, project.declared()).items()}
+    written = Change(place, files, frozenset(files), left_in_chart(place, folder, files)).write()
     click.echo(f"wrote {output} ({len(written)} files)" if written else f"{output} is current")
 
 
 def deliver(project: Project, text: str, output: str) -> None:
-    """Print a text, or write it to a file of the project."""
+    """Print a text, or write it to a file."""
     if output == "-":
         click.echo(text, nl=False)
         return
-    written = Change(project.root, {output: text}).write()
+    root, path = anchored(project.root, output)
+    written = Change(root, {path: text}).write()
     click.echo(f"wrote {output}" if written else f"{output} is current")
+
+
+def anchored(root: Path, output: str) -> tuple[Path, str]:
+    """Where to write, and under which path from there: in the project, or beside what is outside of it."""
+    place = Path(os.path.normpath(root / output))
+    return (root, place.relative_to(root).as_posix()) if place.is_relative_to(root) else (place.parent, place.name)
 
 
 def asked(option: str, value: str | None, words: str, check: Any, suggestion: str | None = None) -> str:

@@ -8,7 +8,7 @@ import tomlkit
 
 from ..errors import ConfigError
 from .api import list_of_controllers
-from .change import Change
+from .change import Change, text_in
 from .edit import with_import, with_statement
 from .names import Resource
 from .project import Listed, Project
@@ -95,7 +95,7 @@ def values_of(project: Project, asking: Asking, found: Listed) -> dict[str, str]
 
 def with_mark(project: Project, found: Listed, asking: Asking) -> str:
     """pyproject.toml, where the kind says which webhooks it has."""
-    document = tomlkit.parse((project.root / "pyproject.toml").read_text())
+    document = tomlkit.parse(text_in(project.root / "pyproject.toml"))
     names = ["defaulting"] * asking.defaulting + ["validation"] * asking.validation
     for entry in document["tool"]["kubewright"]["resources"]:
         if (entry["kind"], entry["version"]) == (found.kind, found.version):

@@ -41,7 +41,8 @@ def copied(root: Path, copy: Path) -> None:
     for name in COPIED:
         source = root / name
         if source.is_dir():
-            shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+            # An editor's lock is a link that leads nowhere.
+            shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"), ignore_dangling_symlinks=True)
         elif source.is_file():
             shutil.copy(source, copy / name)
 

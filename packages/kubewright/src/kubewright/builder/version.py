@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import yaml
 
 from ..errors import ConfigError
 from .api import Wish, list_of_controllers, listed, with_resource
-from .change import Change
+from .baseline import documents_in
+from .change import Change, text_in, text_of
 from .edit import says_not, with_argument, with_import, with_statement
 from .names import Resource
 from .project import Listed, Project
@@ -83,20 +86,27 @@ def values_of(project: Project, wish: Wish, hub: Listed) -> dict[str, str]:
 def sample(project: Project, wish: Wish, hub: Listed) -> dict[str, str]:
     """The hub's sample in the new version; where there is none, one without fields."""
     new = wish.resource
-    old = project.root / "config/samples" / f"{hub.group.split('.')[0]}_{hub.version}_{hub.kind.lower()}.yaml"
-    found = yaml.safe_load(old.read_text()) if old.is_file() else {"spec": {}}
     head = filled(
         "apiVersion: <<api>>\nkind: <<kind>>\nmetadata:\n  name: <<name>>\n",
         {"api": new.api_version, "kind": new.kind, "name": f"{new.module}-{new.version}-sample"},
     )
-    return {f"config/samples/{new.sample}": head + yaml.safe_dump({"spec": found.get("spec") or {}}, sort_keys=False)}
+    spec = spec_in(project, Resource(hub.group, hub.version, hub.kind, hub.plural).sample)
+    return {f"config/samples/{new.sample}": head + yaml.safe_dump({"spec": spec}, sort_keys=False)}
+
+
+def spec_in(project: Project, name: str) -> Any:
+    """The spec in a sample, empty where there is none."""
+    path = f"config/samples/{name}"
+    documents = documents_in(text_of(project.root / path) or "", path)
+    first = next((each for each in documents if isinstance(each, dict)), {})
+    return first.get("spec") or {}
 
 
 def source_of(project: Project, listed: Listed) -> tuple[str, str, str]:
     """Path, text and class of a version that is there."""
     module, _, name = listed.path.partition(":")
     path = f"src/{module.replace('.', '/')}.py"
-    return path, (project.root / path).read_text(), name
+    return path, text_in(project.root / path), name
 
 
 def not_stored(project: Project, new: Resource) -> dict[str, str]:

@@ -1,0 +1,188 @@
+"""Moving files to their places, all of them or none: also when the process is killed half way.
+
+How is it undone?      Files to come wait in `new`, those that were there go to `old`, in a folder beside. What stops it moves all back.
+And after a SIGKILL?   Nobody is left to do so. A plan in that folder says what was to happen; the next command in the project reads it, and
+                       moves all back. Without a plan nothing is half done: it is written before the first move, and removed after the last.
+Who is still at work?  Whoever writes holds a lock on the project's folder, which the kernel takes from the dead. A process's number
+                       would tell nothing in another container.
+And what was changed   That is somebody's: nothing is touched, and they are told where the old files are.
+since?
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from ..errors import ConfigError
+
+PREFIX = ".kubewright-"
+PLAN, NEW, OLD = "plan.json", "new", "old"
+WAIT_SECONDS = 30.0
+LOOK_SECONDS = 0.1
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What is to be moved, and what there was before."""
+
+    changed: dict[str, str]
+    """Files to come, each with the hash of its bytes."""
+    removed: tuple[str, ...]
+    fresh: tuple[str, ...]
+    """Those of `changed` that were not there."""
+    folders: tuple[str, ...]
+    """Folders that were not there, those above first."""
+
+    @property
+    def moves(self) -> tuple[str, ...]:
+        """What is moved, in this order."""
+        return (*sorted(self.changed), *self.removed)
+
+
+def planned(root: Path, beside: Path, changed: Sequence[str], removed: Sequence[str]) -> Plan:
+    """The plan for the files that wait beside."""
+    hashes = {path: hash_of(beside / NEW / path) for path in changed}
+    folders = {folder for path in changed for folder in (root / path).parents if not folder.exists()}
+    return Plan(
+        hashes,
+        tuple(removed),
+        tuple(path for path in changed if not (root / path).exists()),
+        tuple(sorted(folder.relative_to(root).as_posix() for folder in folders)),
+    )
+
+
+def exchange(root: Path, beside: Path, plan: Plan) -> None:
+    """Move new files to their places and old ones aside; back again if anything stops it."""
+    (beside / PLAN).write_bytes(msgspec.json.encode(plan))
+    try:
+        for folder in plan.folders:
+            (root / folder).mkdir(exist_ok=True)
+        for path in plan.moves:
+            move(root / path, beside / NEW / path, beside / OLD / path)
+        (beside / PLAN).unlink()
+    except BaseException:
+        with undisturbed():
+            undo(root, beside, plan)
+            (beside / PLAN).unlink(missing_ok=True)
+        raise
+
+
+def move(place: Path, new: Path, old: Path) -> None:
+    """Put what is at a place aside, and what is to come there, if anything is."""
+    if place.exists():
+        old.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(place, old)
+    if new.exists():
+        os.replace(new, place)
+
+
+def undo(root: Path, beside: Path, plan: Plan) -> None:
+    """Bring back all that was there; what has been brought back already stays, so it may be done twice."""
+    for path in reversed(plan.moves):
+        if (beside / OLD / path).exists():
+            os.replace(beside / OLD / path, root / path)
+        elif came(path, beside, plan):
+            (root / path).unlink(missing_ok=True)
+    for folder in reversed(plan.folders):
+        if (root / folder).is_dir() and not any((root / folder).iterdir()):
+            (root / folder).rmdir()
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Signals wait: whoever is impatient presses Ctrl-C twice."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def alone_in(root: Path, wait_seconds: float = WAIT_SECONDS, *, unsure: bool = True) -> Iterator[None]:
+    """Be the only one that writes into a folder, or raise; on a file system without locks, go on if `unsure` says so."""
+    folder = os.open(root, os.O_RDONLY)
+    try:
+        deadline = time.monotonic() + wait_seconds
+        while not locked(folder, unsure=unsure):
+            if time.monotonic() >= deadline:
+                raise ConfigError(f"another kubewright command is writing into {root}; run this again when it has ended")
+            time.sleep(LOOK_SECONDS)
+        yield
+    finally:
+        os.close(folder)
+
+
+def locked(folder: int, *, unsure: bool) -> bool:
+    """Whether the lock is ours now; `unsure` on a file system that has no locks."""
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return unsure
+    return True
+
+
+def leftovers(root: Path) -> list[Path]:
+    """Folders of commands that write here, or did."""
+    return sorted(path for path in root.glob(f"{PREFIX}*") if path.is_dir() and not path.is_symlink()) if root.is_dir() else []
+
+
+def recovered(root: Path) -> list[str]:
+    """Undo what a command that was killed left half done; what was found, in words."""
+    if not leftovers(root):
+        return []
+    try:
+        with alone_in(root, wait_seconds=0, unsure=False):
+            return [words for beside in leftovers(root) if (words := recover(root, beside))]
+    except ConfigError:
+        return []  # somebody is at work, and not dead
+
+
+def recover(root: Path, beside: Path) -> str:
+    """Undo one, and remove its folder."""
+    plan = plan_in(beside)
+    theirs = changed_since(root, beside, plan) if plan else []
+    if theirs:
+        return (
+            f"a kubewright command was killed half way here, and somebody has changed {', '.join(theirs)} since. Nothing was moved back: "
+            f"{beside}/{OLD} has the files as they were before. Take from it what you need, then remove {beside}"
+        )
+    if plan:
+        undo(root, beside, plan)
+    shutil.rmtree(beside)
+    return "a kubewright command was killed half way here; what it had changed is as it was before" if plan else ""
+
+
+def plan_in(beside: Path) -> Plan | None:
+    """What was to happen; None where nothing is half done."""
+    try:
+        return msgspec.json.decode((beside / PLAN).read_bytes(), type=Plan)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None  # killed before the plan was written, which comes before the first move, or after the last
+
+
+def changed_since(root: Path, beside: Path, plan: Plan) -> list[str]:
+    """Files that would be replaced or removed, and that are not as we wrote them."""
+    at_stake = [path for path in plan.moves if (beside / OLD / path).exists() or came(path, beside, plan)]
+    return [path for path in at_stake if (root / path).exists() and hash_of(root / path) != plan.changed.get(path)]
+
+
+def came(path: str, beside: Path, plan: Plan) -> bool:
+    """Whether a file that was not there has been moved to its place."""
+    return path in plan.fresh and not (beside / NEW / path).exists()
+
+
+def hash_of(path: Path) -> str:
+    """What tells a file's bytes from others; of a folder, nothing."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""

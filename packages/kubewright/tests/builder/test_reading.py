@@ -1,0 +1,116 @@
+"""A person's file that cannot be read: which it is, what is wrong with it, and what to do; never a traceback, and nothing written."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kubewright.builder.baseline import on_disk
+from kubewright.builder.change import text_in, text_of
+from kubewright.builder.main import main
+from kubewright.errors import ConfigError
+
+from .typed import api, state
+
+
+def latin(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + "# Gr\u00fc\u00dfe\n".encode("latin-1"))
+
+
+def folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def vanished(path: Path) -> None:
+    path.unlink()
+
+
+def no_yaml(path: Path) -> None:
+    path.write_text("spec: [")
+
+
+MAIN, HUB, SAMPLE = "src/greeter/main.py", "src/greeter/kinds/greeting.py", "config/samples/demo_v1_greeting.yaml"
+BROKEN: list[tuple[str, Callable[[Path], None], str]] = [
+    (MAIN, latin, "save it as UTF-8"),
+    (MAIN, folder, "is a folder where a file has to be; move it away"),
+    (MAIN, vanished, "which is not there"),
+    (HUB, latin, "save it as UTF-8"),
+    (HUB, folder, "is a folder where a file has to be; move it away"),
+    (HUB, vanished, "is not there; bring it back"),
+    (SAMPLE, latin, "save it as UTF-8"),
+    (SAMPLE, folder, "is a folder where a file has to be; move it away"),
+    (SAMPLE, no_yaml, "is no YAML"),
+    ("pyproject.toml", latin, "can't decode"),
+    ("pyproject.toml", folder, "Is a directory"),
+    ("pyproject.toml", vanished, "kubewright init"),
+]
+
+
+@pytest.mark.parametrize(("path", "spoil", "words"), BROKEN, ids=lambda value: getattr(value, "__name__", value))
+def test_another_version_names_the_file_that_it_cannot_read(
+    greeter: Path, capsys: pytest.CaptureFixture[str], path: str, spoil: Callable[[Path], None], words: str
+) -> None:
+    spoil(greeter / path)
+    before = state(greeter)
+    assert api(greeter, version="v3") == 1
+    said = capsys.readouterr().err
+    assert path in said
+    assert words in said
+    assert "Traceback" not in said
+    assert state(greeter) == before
+
+
+def test_a_sample_that_is_no_object_gives_an_empty_spec(greeter: Path) -> None:
+    (greeter / SAMPLE).write_text("- a list\n")
+    assert api(greeter, "--dry-run", version="v3") == 0
+
+
+@pytest.mark.parametrize(("spoil", "words"), [(latin, "save it as UTF-8"), (folder, "is a folder"), (no_yaml, "is no YAML")])
+def test_a_committed_crd_that_cannot_be_read_is_named(greeter: Path, spoil: Callable[[Path], None], words: str) -> None:
+    spoil(greeter / "config/crd/bases/demo.example.com_houses.yaml")
+    with pytest.raises(ConfigError, match=rf"demo\.example\.com_houses\.yaml {words}|{words}"):
+        on_disk(greeter)
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(errno.EACCES, r"cannot be read: you have not the right.*chmod u\+r"), (errno.EIO, "cannot be read: Input/output")],
+)
+def test_a_file_that_the_system_does_not_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: str) -> None:
+    def refused(path: Path, encoding: str) -> str:
+        raise OSError(number, "Input/output error" if number == errno.EIO else "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_text", refused)
+    with pytest.raises(ConfigError, match=words):
+        text_of(tmp_path / "main.py")
+
+
+def test_a_file_below_a_file_and_one_that_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "kinds").write_text("")
+    with pytest.raises(ConfigError, match="above it is a file; move that away"):
+        text_of(tmp_path / "kinds/greeting.py")
+    assert text_of(tmp_path / "none.py") is None
+    with pytest.raises(ConfigError, match=r"none\.py is not there; bring it back"):
+        text_in(tmp_path / "none.py")
+
+
+def test_an_editors_lock_in_the_sources_stops_nothing(project: Path) -> None:
+    (project / "src/greeter/.#main.py").symlink_to("ann@host.4711:1700000000")
+    assert api(project, "--dry-run") == 0
+
+
+@pytest.mark.parametrize("output", ["../../out.md", "../fresh/folder/out.md"])
+def test_a_page_may_go_outside_of_the_project(tmp_path: Path, greeter: Path, output: str) -> None:
+    inner = greeter.rename(tmp_path / "inner")
+    deep = tmp_path / "deep"
+    deep.mkdir()
+    root = inner.rename(deep / "greeter")
+    for _ in range(2):
+        assert main(["docs", "--project", str(root), "--output", output]) == 0
+        assert "Greeting" in (root / output).resolve().read_text()
+        (root / output).resolve().write_text("stale")
+    assert not (root / "out.md").exists()

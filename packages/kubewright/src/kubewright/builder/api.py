@@ -12,11 +12,11 @@ from ..kind import plural_of
 from .change import Change, text_in, text_of
 from .edit import with_import, with_statement
 from .field import SPEC_EXAMPLE, STATUS_EXAMPLE, Field
+from .layout import LONGEST_LINE
 from .names import Resource
 from .project import Listed, Project
 from .template import tree
 
-LONGEST_LINE = 140
 MOST_COLUMNS = 3
 
 

@@ -13,10 +13,14 @@ from .edit import with_import, with_statement
 from .names import Resource
 from .project import Listed, Project
 from .template import tree
+from .version import path_of
 
 DEFAULT = '''
     async def default(self, {argument}: {kind}, request: Admission) -> None:
-        """Fill in what the sender left out; a spec is frozen, so: {argument}.spec = msgspec.structs.replace({argument}.spec, ...)."""
+        """Fill in what the sender left out.
+
+        A spec is frozen: {argument}.spec = msgspec.structs.replace({argument}.spec, ...)
+        """
 '''
 VALIDATE = '''
     async def validate(self, {argument}: {kind}, old: {kind} | None, request: Admission) -> None:
@@ -53,6 +57,7 @@ class Asking:
 def new_webhook(project: Project, asking: Asking) -> Change:
     """The webhook's file and test, its line in the list, and its mark in pyproject.toml."""
     found = kind_of(project, asking)
+    refuse_second(found)
     files = tree("webhook", values_of(project, asking, found))
     path, text = list_of_controllers(project)
     text = with_import(text, f".kinds.{asking.kind.lower()}_webhook", f"{asking.kind}Webhook", path)
@@ -63,15 +68,20 @@ def new_webhook(project: Project, asking: Asking) -> Change:
 
 def kind_of(project: Project, asking: Asking) -> Listed:
     """The kind, in the version that its controller knows: a webhook hears of every version in that one."""
-    if not (asking.defaulting or asking.validation):
-        raise ConfigError("say what the webhook does: --defaulting, --validation or both")
     found = next((each for each in project.table.resources if each.kind == asking.kind and not each.conversion), None)
     if found is None or (asking.group and found.group != asking.group):
         known = ", ".join(sorted({each.kind for each in project.table.resources})) or "none yet"
         raise ConfigError(f'there is no kind "{asking.kind}" here; there are: {known}. Make it first with `kubewright create api`')
-    if found.webhooks:
-        raise ConfigError(f"{asking.kind} has a webhook already; one kind has one. Write the other method into its file")
     return found
+
+
+def refuse_second(found: Listed) -> None:
+    """Raise for a kind that has a webhook."""
+    if found.webhooks:
+        raise ConfigError(
+            f"{found.kind} has a webhook already, for {' and '.join(found.webhooks)}; one kind has one. "
+            f"Write the other method into {path_of(found).removesuffix('.py')}_webhook.py"
+        )
 
 
 def values_of(project: Project, asking: Asking, found: Listed) -> dict[str, str]:

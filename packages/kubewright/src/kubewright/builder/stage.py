@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +35,16 @@ def with_config(change: Change) -> Change:
         generated = {path: text_of(copy / path) or "" for path in fresh}
     removed = tuple(path for path in files_in(change.root) if path not in there)
     return replace(change, files={**change.files, **generated}, edits=change.edits | frozenset(generated), removed=removed)
+
+
+def also(first: Change, second: Callable[[Path], Change]) -> Change:
+    """Two changes as one; the second is worked out on a copy that has the first, since both edit the same files."""
+    with tempfile.TemporaryDirectory(prefix="kubewright-") as folder:
+        copy = Path(folder)
+        copied(first.root, copy)
+        replace(first, root=copy).write()
+        then = second(copy)
+    return replace(first, files={**first.files, **then.files}, edits=first.edits | then.edits)
 
 
 def copied(root: Path, copy: Path) -> None:

@@ -38,7 +38,7 @@ def new_version(project: Project, wish: Wish, hub: Listed) -> Change:
         raise ConfigError(
             f"another version of {new.kind} begins with the fields of {hub.version}: leave --spec and --status out, and edit its file"
         )
-    module = f"{new.module}_{new.version}"
+    module = module_of(new)
     files = tree("version", values_of(project, wish, hub)) | sample(project, wish, hub)
     entry = listed(project, wish, module)
     entry = Listed(
@@ -57,6 +57,11 @@ def refuse_other_names(wish: Wish, hub: Listed) -> None:
         raise ConfigError(f'all versions of {wish.resource.kind} share the plural "{hub.plural}"')
     if wish.resource.short:
         raise ConfigError(f"all versions of {wish.resource.kind} share their short names: add one in {hub.path.partition(':')[0]}")
+
+
+def module_of(new: Resource) -> str:
+    """The module of another version."""
+    return f"{new.module}_{new.version}"
 
 
 def class_of(new: Resource) -> str:
@@ -104,9 +109,13 @@ def spec_in(project: Project, name: str) -> Any:
 
 def source_of(project: Project, listed: Listed) -> tuple[str, str, str]:
     """Path, text and class of a version that is there."""
-    module, _, name = listed.path.partition(":")
-    path = f"src/{module.replace('.', '/')}.py"
-    return path, text_in(project.root / path), name
+    path = path_of(listed)
+    return path, text_in(project.root / path), listed.path.partition(":")[2]
+
+
+def path_of(listed: Listed) -> str:
+    """The file of a version that is there."""
+    return f"src/{listed.path.partition(':')[0].replace('.', '/')}.py"
 
 
 def not_stored(project: Project, new: Resource) -> dict[str, str]:

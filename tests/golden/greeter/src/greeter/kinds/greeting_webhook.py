@@ -1,4 +1,4 @@
-"""Greeting: what is filled in and what is refused before one is stored. What a CEL `Rule` can say needs no webhook."""
+"""Greeting: what is filled in and what is refused before one is stored. What CEL (`Rule`) can say needs none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ class GreetingWebhook(Webhook[Greeting]):
     """Asked on every create and update; answers on every replica."""
 
     async def default(self, greeting: Greeting, request: Admission) -> None:
-        """Fill in what the sender left out; a spec is frozen, so: greeting.spec = msgspec.structs.replace(greeting.spec, ...)."""
+        """Fill in what the sender left out.
+
+        A spec is frozen: greeting.spec = msgspec.structs.replace(greeting.spec, ...)
+        """
 
     async def validate(self, greeting: Greeting, old: Greeting | None, request: Admission) -> None:
         """Raise Refused("why, and what to do", field="spec.x") for what may not be stored; `old` is None on create."""

@@ -1,4 +1,4 @@
-"""House: what is filled in and what is refused before one is stored. What a CEL `Rule` can say needs no webhook."""
+"""House: what is filled in and what is refused before one is stored. What CEL (`Rule`) can say needs none."""
 
 from __future__ import annotations
 

@@ -1,0 +1,82 @@
+"""What commands share at the terminal: options, questions, what was written, what is next."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import ConfigError
+from .change import Change
+from .exchange import recovered
+from .layout import format_is_next
+
+MANY = 20
+
+
+def whole(context: click.Context, parameter: click.Parameter, folder: Path) -> Path:
+    """The folder of a project, where nothing is half written any more."""
+    if context.resilient_parsing:
+        return folder  # a shell completes a command line
+    root = folder.resolve()
+    for words in recovered(root):
+        click.echo(f"kubewright: {words}", err=True)
+    return root
+
+
+PROJECT = click.option(
+    "--project",
+    "root",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(),
+    callback=whole,
+    help="The folder of the project.",
+)
+DRY_RUN = click.option("--dry-run", is_flag=True, help="Write nothing; show what would change as a diff.")
+FORCE = click.option("--force", is_flag=True, help="Overwrite files that are there.")
+
+
+def asked(option: str, value: str | None, words: str, check: Any, suggestion: str | None = None) -> str:
+    """The value, checked; where it is missing a person at the terminal is asked, again until it is right."""
+    if value is not None:
+        return str(check(value))
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{option} is missing, and there is no terminal to ask at")
+
+    def checked(text: str) -> str:
+        try:
+            return str(check(text))
+        except ConfigError as error:
+            raise click.UsageError(str(error)) from None
+
+    return str(click.prompt(words, value_proc=checked, default=suggestion))
+
+
+def finish(change: Change, *, dry_run: bool, force: bool) -> None:
+    """Show the change, or write it and say what was written."""
+    if dry_run:
+        click.echo(change.diff() or "nothing would change")
+        return
+    if not force:
+        change.refuse_conflicts()
+    click.echo("\n".join(told_in_short(change.write(), change.removed)))
+
+
+def told_in_short(paths: Sequence[str], removed: Sequence[str]) -> list[str]:
+    """Which files were written or removed; of many, those of config/ by their number alone."""
+    generated = [path for path in paths if path.startswith("config/")] if len(paths) > MANY else []
+    rest = [f"removed {path}" if path in removed else f"wrote {path}" for path in paths if path not in generated]
+    return [*rest, f"wrote config/ ({len(generated)} files)"] if generated else rest
+
+
+def said_next(change: Change, words: str, files: Sequence[str]) -> None:
+    """Say what a person does next: the files to edit, then the checks."""
+    click.echo(f"\n{words} Next:")
+    for path in files:
+        click.echo(f"  edit {path}")
+    if format_is_next(change):
+        click.echo("  make format")
+    click.echo("  make test")

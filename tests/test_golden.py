@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,28 @@ def test_a_golden_project_with_everything_passes_its_own_checks(tmp_path: Path, 
     root = Path(shutil.copytree(GOLDEN / "greeter", tmp_path / "greeter"))
     done = make(root, "check", binaries)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("license_", ["MIT", "none"])
+def test_a_generated_image_has_the_projects_licence(tmp_path: Path, license_: str) -> None:
+    root, context = tmp_path / "greeter", tmp_path / "context"
+    assert main(["init", str(root), "--domain", "example.com", "--license", license_]) == 0
+    context.mkdir()
+    sent(root, context)
+    wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(tmp_path), "."]
+    subprocess.run(wheel, cwd=context, check=True, timeout=300)
+    names = zipfile.ZipFile(tmp_path / "greeter-0.1.0-py3-none-any.whl").namelist()
+    assert ("greeter-0.1.0.dist-info/licenses/LICENSE" in names) == (license_ == "MIT")
+    assert ('image.licenses="MIT"' in (root / "Dockerfile").read_text()) == (license_ == "MIT")
+
+
+def sent(root: Path, context: Path) -> None:
+    """What the Dockerfile's first stage has of the project, as its .dockerignore lets it through: names at the top."""
+    allowed = {line.removeprefix("!") for line in (root / ".dockerignore").read_text().split() if line.startswith("!")}
+    copies = re.findall(r"^COPY ((?!--).*) \S+$", (root / "Dockerfile").read_text(), re.MULTILINE)
+    for source in (each.rstrip("/") for words in copies for each in words.split()):
+        for path in (path for path in root.glob(source) if path.name in allowed):
+            (shutil.copytree if path.is_dir() else shutil.copy)(path, context / path.name)
 
 
 def make(root: Path, target: str, binaries: dict[str, Path]) -> subprocess.CompletedProcess[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -101,6 +102,14 @@ def test_a_file_below_a_file_and_one_that_is_not_there(tmp_path: Path) -> None:
 def test_an_editors_lock_in_the_sources_stops_nothing(project: Path) -> None:
     (project / "src/greeter/.#main.py").symlink_to("ann@host.4711:1700000000")
     assert api(project, "--dry-run") == 0
+
+
+def test_what_cannot_be_copied_is_named(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(project / "src/greeter/pipe")
+    assert api(project, "--dry-run") == 1
+    said = capsys.readouterr().err
+    assert f"{project}/src/greeter/pipe cannot be read: " in said
+    assert "nothing was written" in said
 
 
 @pytest.mark.parametrize("output", ["../../out.md", "../fresh/folder/out.md"])

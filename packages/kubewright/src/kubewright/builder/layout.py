@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from .change import Change, text_of
+from .stage import copy_folder
 
 LONGEST_LINE = 140
 SOURCES = ["src"]
@@ -46,7 +47,7 @@ def linked(root: Path, copy: Path) -> Path:
     """A folder that looks like the project: what may be changed is copied, the rest linked."""
     for entry in root.iterdir():
         if entry.name in COPIED and entry.is_dir():
-            shutil.copytree(entry, copy / entry.name, ignore=shutil.ignore_patterns("__pycache__"), ignore_dangling_symlinks=True)
+            copy_folder(entry, copy / entry.name)
         else:
             (copy / entry.name).symlink_to(entry)
     return copy

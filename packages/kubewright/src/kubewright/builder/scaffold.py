@@ -53,6 +53,7 @@ def values_of(told: Beginning) -> dict[str, str]:
         "year": str(told.year),
         "kubewright_version": importlib.metadata.version("kubewright"),
         "license_lines": license_lines(told, owner),
+        "license_label": f' org.opencontainers.image.licenses="{told.license}"' if told.license != "none" else "",
         "license_words": f"Licence: {told.license}, see [LICENSE](LICENSE)."
         if told.license != "none"
         else "No licence: all rights reserved.",

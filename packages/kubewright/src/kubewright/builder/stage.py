@@ -52,10 +52,20 @@ def copied(root: Path, copy: Path) -> None:
     for name in COPIED:
         source = root / name
         if source.is_dir():
-            # An editor's lock is a link that leads nowhere.
-            shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"), ignore_dangling_symlinks=True)
+            copy_folder(source, copy / name)
         elif source.is_file():
             shutil.copy(source, copy / name)
+
+
+def copy_folder(source: Path, target: Path) -> None:
+    """Copy a person's folder, but for what Python leaves and for links that lead nowhere, as an editor's locks are."""
+    try:
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"), ignore_dangling_symlinks=True)
+    except shutil.Error as error:
+        file, _, why = error.args[0][0]
+        raise ConfigError(
+            f"{file} cannot be read: {why}. The change is tried on a copy of the project first; nothing was written"
+        ) from None
 
 
 def files_in(root: Path) -> list[str]:

@@ -214,8 +214,7 @@ def test_a_second_version_or_webhook_that_makes_no_sense_is_refused(greeter: Pat
     refused = {
         ("create", "webhook", "--kind", "Greeting", "--defaulting"): "has a webhook already",
         ("create", "webhook", "--kind", "Nobody", "--defaulting"): "there is no kind",
-        ("create", "webhook", "--kind", "Street"): "--defaulting, --validation or both",
-        ("create", "webhook", "--kind", "House", "--conversion"): "create api",
+        ("create", "webhook", "--kind", "Street"): "say what the webhook does",
         ("create", "api", "--group", "demo", "--version", "v2", "--kind", "Greeting"): "already",
         ("create", "api", "--group", "demo", "--version", "v2", "--kind", "House", "--spec", "a:str"): "leave --spec",
     }

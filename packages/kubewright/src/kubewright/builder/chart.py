@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from ..crd import crds
 from ..errors import ConfigError
 from ..webhook import with_conversions
-from .change import text_in, text_of
+from .change import text_of
 from .deployment import anti_affinity, deployment, disruption_budget, metrics_service, network_policy, service_monitor
 from .marks import IMAGE, NAMESPACE, Mark, filled, guarded, marked, plain
 from .project import Declared, Project
@@ -46,7 +46,7 @@ def left_in_chart(root: Path, folder: str, files: Iterable[str]) -> tuple[str, .
 
 def about(project: Project) -> str:
     """Chart.yaml, with the version of pyproject.toml."""
-    told = tomllib.loads(text_in(project.root / "pyproject.toml")).get("project", {})
+    told = tomllib.loads(text_of(project.root / "pyproject.toml") or "").get("project", {})
     version = semantic(str(told.get("version", "0.1.0")))
     description = told.get("description") or f"The operator {project.name}."
     return plain({"apiVersion": "v2", "name": project.name, "description": description, "version": version, "appVersion": version})

@@ -72,10 +72,21 @@ def test_this_repositorys_own_configuration_is_followed(tmp_path: Path) -> None:
     shutil.copy(REPOSITORY / "pyproject.toml", root)
     for part in ("packages", "testenv"):
         (root / part).symlink_to(REPOSITORY / part)
-    make_everything(root)
+    assert api(root) == 0
     assert complaints(root, "src", "tests") == ""
     test = (root / "tests/kinds/test_greeting.py").read_text()
     assert "import yaml\n\nfrom kubewright import Client, Key\n" in test, "kubewright is this repository's own"
+
+
+def test_whose_an_import_is_the_configuration_says(project: Path) -> None:
+    file = project / "pyproject.toml"
+    file.write_text(file.read_text().replace('src = ["src"]', 'src = ["src", "own"]'))
+    (project / "own/kubewright/testing").mkdir(parents=True)
+    (project / "own/kubewright/__init__.py").touch()
+    (project / "own/kubewright/testing/controlplane.py").touch()
+    make_everything(project)
+    assert complaints(project, "src/greeter/kinds", "tests/kinds") == ""
+    assert "from msgspec import convert\n\nfrom kubewright import" in (project / "tests/kinds/test_greeting_v2beta1.py").read_text()
 
 
 def test_a_persons_file_gets_its_lines_and_no_other_layout(project: Path) -> None:

@@ -86,7 +86,9 @@ def test_whose_an_import_is_the_configuration_says(project: Path) -> None:
     (project / "own/kubewright/testing/controlplane.py").touch()
     make_everything(project)
     assert complaints(project, "src/greeter/kinds", "tests/kinds") == ""
-    assert "from msgspec import convert\n\nfrom kubewright import" in (project / "tests/kinds/test_greeting_v2beta1.py").read_text()
+    test = (project / "tests/kinds/test_greeting_v2beta1.py").read_text()
+    assert "from msgspec import convert\n\nfrom greeter.kinds.greeting import Greeting\n" in test
+    assert "import GreetingV2beta1, GreetingV2beta1Conversion, GreetingV2beta1Spec\nfrom kubewright import Client, Key\n" in test
 
 
 def test_a_persons_file_gets_its_lines_and_no_other_layout(project: Path) -> None:

@@ -1,19 +1,21 @@
-"""One API, twice: every test that takes `api` runs on the fake and on the real API server."""
+"""One API, twice: every test that takes `api` runs on the fake and on the real API server. And a kubeconfig, loaded."""
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from kubewright.client import Client
 from kubewright.crd import crds, to_yaml
 from kubewright.errors import NotFound
-from kubewright.kubeconfig import load
+from kubewright.kubeconfig import Connection, load
 from kubewright.meta import Key
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.fake import FakeApi
@@ -62,3 +64,15 @@ def api(request: pytest.FixtureRequest) -> Api:
 def key(api: Api) -> Key:
     """The key of an object called `a`."""
     return Key(api.namespace, "a")
+
+
+@pytest.fixture
+def loaded(tmp_path: Path) -> Callable[..., Connection]:
+    """Loads a kubeconfig, given as text or as a document."""
+
+    def loaded(document: Any, **options: Any) -> Connection:
+        file = tmp_path / "config"
+        file.write_text(document if isinstance(document, str) else yaml.safe_dump(document))
+        return load(str(file), environ={}, home=tmp_path / "home", **options)
+
+    return loaded

@@ -1,0 +1,56 @@
+"""Credentials as a kubeconfig gives them, a clock that obeys, and plugins that print what a test says."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from kubewright.auth import Credentials
+from kubewright.kubeconfig import Connection, ExecPlugin, Identity
+from kubewright.kubefile import Place
+from kubewright.testing.certificates import Authority
+
+SECRET = "s3cr3t-never-shown"
+AUTHORITY = Authority("test")
+PLACE = Place("/etc/config", "users[name=me].user")
+V1 = "client.authentication.k8s.io/v1"
+
+
+class Clock:
+    """Time that passes when told to."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def credentials(
+    clock: Clock | None = None, *, server: str = "https://host", ca_pem: bytes | None = AUTHORITY.certificate, **who: Any
+) -> Credentials:
+    identity = Identity(place=PLACE, **who)
+    return Credentials(Connection(server=server, ca_pem=ca_pem, identity=identity), clock or Clock())
+
+
+async def token_of(live: Credentials) -> str:
+    return (await live.headers())["Authorization"].removeprefix("Bearer ")
+
+
+def plugin_in(folder: Path, body: str) -> str:
+    """A plugin that counts its runs in the file `runs`."""
+    script = folder / "plugin"
+    head = "import json, os, sys, time, pathlib\n" + f"folder = pathlib.Path({str(folder)!r})\n"
+    count = "runs = folder / 'runs'\nwith runs.open('a') as file: file.write('x')\nrun = len(runs.read_text())\n"
+    script.write_text(f"#!{sys.executable}\n{head}{count}{body}\n")
+    script.chmod(0o700)
+    return str(script)
+
+
+def printing(status: str, version: str = V1, kind: str = "ExecCredential") -> str:
+    return f"print(json.dumps({{'apiVersion': {version!r}, 'kind': {kind!r}, 'status': {status}}}))"
+
+
+def with_plugin(folder: Path, body: str, clock: Clock | None = None, **options: Any) -> Credentials:
+    return credentials(clock, exec_plugin=ExecPlugin(command=plugin_in(folder, body), **options))

@@ -1,0 +1,182 @@
+"""The TLS context of live credentials: always verifying, with our certificate, new when that is."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import stat
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+
+from kubewright import auth
+from kubewright.errors import ConfigError, KubeconfigError
+from kubewright.kubeconfig import ExecPlugin
+from kubewright.testing.certificates import Authority, Pair
+
+from .credentialrig import AUTHORITY, PLACE, SECRET, Clock, credentials, plugin_in, printing, token_of, with_plugin
+
+
+async def presented(context: ssl.SSLContext | None, serving: Pair, folder: Path, name: str = "host") -> str:
+    """The common name that a server sees when a client with this context connects."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.write(folder / "serving.crt", folder / "serving.key")
+    server.load_cert_chain(folder / "serving.crt", folder / "serving.key")
+    server.load_verify_locations(cadata=AUTHORITY.certificate.decode())
+    server.verify_mode = ssl.CERT_OPTIONAL
+    seen: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = writer.get_extra_info("peercert") or {}
+        seen.set_result("".join(value for part in peer.get("subject", ()) for _, value in part))
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=server) as listening:
+        reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname(), ssl=context, server_hostname=name)
+        await reader.read()
+        writer.close()
+        return await seen
+
+
+def inline(pair: Pair) -> dict[str, Any]:
+    return {"client_cert_pem": pair.certificate, "client_key_pem": pair.key}
+
+
+def filed(pair: Pair, folder: Path) -> dict[str, Any]:
+    pair.write(folder / "my.crt", folder / "my.key")
+    return {"client_cert_file": str(folder / "my.crt"), "client_key_file": str(folder / "my.key")}
+
+
+class TestTls:
+    """The context: always verifying, with our certificate, new when that is."""
+
+    async def test_none_for_http(self) -> None:
+        assert await credentials(server="http://host").ssl_context() is None
+
+    async def test_always_verifies(self) -> None:
+        for ca_pem in (AUTHORITY.certificate, None):
+            context = await credentials(ca_pem=ca_pem).ssl_context()
+            assert context is not None
+            assert (context.check_hostname, context.verify_mode) == (True, ssl.CERT_REQUIRED)
+            assert context.minimum_version == ssl.TLSVersion.TLSv1_2
+
+    async def test_only_the_given_authority_counts(self, tmp_path: Path) -> None:
+        context = await credentials(ca_pem=Authority("test").certificate).ssl_context()
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await presented(context, AUTHORITY.serving("host"), tmp_path)
+
+    async def test_another_name_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await presented(await credentials().ssl_context(), AUTHORITY.serving("other"), tmp_path)
+
+    async def test_a_server_certificate_may_be_the_authority(self, tmp_path: Path) -> None:
+        serving = AUTHORITY.serving("host")
+        assert await presented(await credentials(ca_pem=serving.certificate).ssl_context(), serving, tmp_path) == ""
+
+    async def test_certificate_from_data_files_or_plugin(self, tmp_path: Path) -> None:
+        pair = AUTHORITY.client("me")
+        status = repr({"clientCertificateData": pair.certificate.decode(), "clientKeyData": pair.key.decode()})
+        for live in (
+            credentials(**inline(pair)),
+            credentials(**filed(pair, tmp_path)),
+            credentials(client_cert_pem=pair.certificate, client_key_file=str(tmp_path / "my.key")),
+            with_plugin(tmp_path, printing(status)),
+        ):
+            assert await presented(await live.ssl_context(), AUTHORITY.serving("host"), tmp_path) == "me"
+            assert await live.headers() == {}
+
+    async def test_plugin_with_a_token_only_leaves_the_certificate(self, tmp_path: Path) -> None:
+        plugin = ExecPlugin(plugin_in(tmp_path, printing("{'token': 'x'}")))
+        live = credentials(exec_plugin=plugin, **inline(AUTHORITY.client("me")))
+        assert await token_of(live) == "x"
+        assert await presented(await live.ssl_context(), AUTHORITY.serving("host"), tmp_path) == "me"
+
+    @pytest.mark.parametrize("memory", [auth.MEMORY_FOLDER, "/nonexistent"])
+    async def test_key_is_private_on_disk_and_gone_at_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: str) -> None:
+        seen: list[Path] = []
+        original = ssl.SSLContext.load_cert_chain
+
+        def spy(context: ssl.SSLContext, certificate: Path, key: Path, password: bytes) -> None:
+            assert stat.S_IMODE(key.stat().st_mode) == 0o600
+            assert stat.S_IMODE(key.parent.stat().st_mode) == 0o700
+            seen.append(key)
+            original(context, certificate, key, password)
+
+        monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", spy)
+        monkeypatch.setattr(auth, "MEMORY_FOLDER", memory)
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        assert await credentials(**inline(AUTHORITY.client("me"))).ssl_context()
+        with pytest.raises(KubeconfigError):
+            await credentials(client_cert_pem=AUTHORITY.certificate, client_key_pem=b"").ssl_context()
+        assert len(seen) == 2
+        assert not any(path.parent.exists() for path in seen)
+
+    async def test_same_context_until_files_rotate(self, tmp_path: Path) -> None:
+        clock = Clock()
+        live = credentials(clock, **filed(AUTHORITY.client("old"), tmp_path))
+        first = await live.ssl_context()
+        clock.seconds += 60
+        assert await live.ssl_context() is first
+        filed(AUTHORITY.client("new"), tmp_path)
+        assert await live.ssl_context() is first
+        clock.seconds += 60
+        second = await live.ssl_context()
+        assert second is not first
+        assert await presented(second, AUTHORITY.serving("host"), tmp_path) == "new"
+
+    async def test_refresh_sees_rotated_files_at_once(self, tmp_path: Path) -> None:
+        live = credentials(**filed(AUTHORITY.client("old"), tmp_path))
+        await live.ssl_context()
+        assert not await live.refresh()
+        filed(AUTHORITY.client("new"), tmp_path)
+        assert await live.refresh()
+        assert await presented(await live.ssl_context(), AUTHORITY.serving("host"), tmp_path) == "new"
+
+    async def test_half_rotated_pair_keeps_the_old_one(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        clock = Clock()
+        live = credentials(clock, **filed(AUTHORITY.client("old"), tmp_path))
+        first = await live.ssl_context()
+        new = AUTHORITY.client("new")
+        (tmp_path / "my.crt").write_bytes(new.certificate)
+        clock.seconds += 60
+        assert await live.ssl_context() is first
+        assert "does not belong to the certificate" in caplog.text
+        (tmp_path / "my.key").write_bytes(new.key)
+        clock.seconds += 60
+        assert await live.ssl_context() is not first
+
+    async def test_new_token_leaves_the_context(self, tmp_path: Path) -> None:
+        live = with_plugin(tmp_path, printing("{'token': f'token-{run}'}"))
+        context = await live.ssl_context()
+        assert await live.refresh()
+        assert await live.ssl_context() is context
+
+    async def test_malformed_pem_names_file_and_key(self, tmp_path: Path) -> None:
+        good = AUTHORITY.client("me")
+        locked = serialization.load_pem_private_key(good.key, None).private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(SECRET.encode())
+        )
+        junk = SECRET.encode()
+        for who, key in (
+            (inline(Pair(junk, good.key)), "client-certificate-data"),
+            (inline(Pair(good.certificate, junk)), "client-key-data"),
+            (inline(Pair(good.certificate, AUTHORITY.client("other").key)), "client-key-data"),
+            (inline(Pair(good.certificate, locked)), "client-key-data"),
+            (filed(Pair(junk, good.key), tmp_path), "client-certificate"),
+        ):
+            with pytest.raises(KubeconfigError) as caught:
+                await credentials(**who).ssl_context()
+            assert (caught.value.file, caught.value.key) == (PLACE.file, f"{PLACE.key}.{key}")
+            assert "PEM" in str(caught.value)
+            assert SECRET not in str(caught.value)
+
+    async def test_missing_certificate_file(self, tmp_path: Path) -> None:
+        with pytest.raises(KubeconfigError, match=r"none cannot be read: .*client-certificate\)"):
+            await credentials(client_cert_file=str(tmp_path / "none"), client_key_file=str(tmp_path / "none")).headers()
+
+    async def test_malformed_authority(self) -> None:
+        with pytest.raises(ConfigError, match="is not a PEM certificate"):
+            await credentials(ca_pem=b"junk").ssl_context()

@@ -1,84 +1,21 @@
-"""`manager doctor` on a real API server and a simulated vCenter: each error that people hit, provoked, and its line."""
+"""`manager doctor` in front of a simulated vCenter: all is well, then each error that people hit with vCenter, and its line."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import shutil
 import socket
-import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-from kubewright.testing.access import write_kubeconfig
-from kubewright.testing.certificates import Authority
 from kubewright.testing.controlplane import ControlPlane, run_apart
 from simulator import VCenter
 
+from .doctoring import OFF, PASSWORD, account, doctor, run
 from .managing import LEASE, SYSTEM, USER, working
 
-OFF = "-metrics-addr=0"
-PASSWORD = "canary-4711"
 TEMPLATE = "vm-operator-template"
-GRANT = "kubectl apply -k config/rbac"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One line of the report."""
-
-    chapter: str
-    level: str
-    subject: str
-    words: str
-    fix: str = ""
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a run said."""
-
-    code: int
-    findings: list[Finding]
-
-    def about(self, subject: str) -> list[Finding]:
-        return [each for each in self.findings if each.subject == subject]
-
-    def one(self, subject: str) -> Finding:
-        (found,) = self.about(subject)
-        return found
-
-    @property
-    def problems(self) -> list[Finding]:
-        return [each for each in self.findings if each.level == "problem"]
-
-
-async def run(*arguments: str, environ: Mapping[str, str] | None = None) -> tuple[int, str]:
-    """Exit code and output of the command, which sees nothing of the environment of the tests."""
-    variables = [f"{name}={value}" for name, value in {"HOME": "/nonexistent", **(environ or {})}.items()]
-    program = [shutil.which("env") or "env", "-i", *variables, sys.executable, "-m", "vsphere_operators.main", "doctor"]
-    child = await asyncio.create_subprocess_exec(*program, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT)
-    try:
-        output, _ = await asyncio.wait_for(child.communicate(), 60)
-    finally:
-        if child.returncode is None:
-            child.kill()
-    text = output.decode()
-    assert PASSWORD not in text
-    assert "Traceback" not in text
-    return child.returncode or 0, text
-
-
-async def doctor(*arguments: str, environ: Mapping[str, str] | None = None) -> Report:
-    """The report of a run."""
-    code, text = await run("-json", *arguments, environ=environ)
-    answer = json.loads(text)
-    report = Report(code, [Finding(**each) for each in answer["findings"]])
-    assert answer["healthy"] == (not report.problems) == (code == 0)
-    return report
 
 
 @pytest.fixture(scope="module")
@@ -105,12 +42,6 @@ async def simulators(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterat
 
 def binary(pytestconfig: pytest.Config) -> Path:
     return pytestconfig.rootpath / ".testenv/bin/vcsim"
-
-
-def account(vcenter: VCenter, **other: str) -> dict[str, str]:
-    """The variables that name it."""
-    given = {"GOVMOMI_URL": vcenter.url, "GOVMOMI_USERNAME": vcenter.user, "GOVMOMI_PASSWORD": vcenter.password}
-    return given | {"VC_CA_FILE": str(vcenter.certificate)} | other
 
 
 # All is well
@@ -163,103 +94,6 @@ async def test_a_wrong_flag_is_2_and_help_is_0() -> None:
     code, text = await run("-help")
     assert code == 0
     assert "-json" in text
-
-
-# Kubernetes
-
-
-async def test_no_kubeconfig() -> None:
-    report = await doctor(OFF)
-    found = report.one("kubeconfig")
-    assert found.level == "problem"
-    assert "No Kubernetes cluster is configured" in found.words
-    assert "KUBECONFIG" in found.fix
-    assert report.one("cluster").level == "warning"
-
-
-async def test_a_cluster_that_is_down(control_plane: ControlPlane, tmp_path: Path) -> None:
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        server = f"https://127.0.0.1:{nobody.getsockname()[1]}"
-        config = control_plane.kubeconfig(tmp_path / "config", server=server)
-        report = await doctor(f"-kubeconfig={config}", OFF)
-    found = report.one("API server")
-    assert found.level == "problem"
-    assert f"the API server at {server}" in found.words
-    assert "cannot be reached" in found.words
-    assert found.fix == "kubectl cluster-info"
-
-
-async def test_a_cluster_whose_certificate_is_not_trusted(installed: ControlPlane, tmp_path: Path) -> None:
-    config = write_kubeconfig(tmp_path / "config", installed.url, Authority("somebody-else").certificate, "admin", "token")
-    found = (await doctor(f"-kubeconfig={config}", OFF)).one("API server")
-    assert found.level == "problem"
-    assert "certificate verify failed" in found.words
-
-
-async def test_a_token_that_nobody_knows(installed: ControlPlane, tmp_path: Path) -> None:
-    config = write_kubeconfig(tmp_path / "config", installed.url, installed.authority.certificate, "admin", "garbage")
-    found = (await doctor(f"-kubeconfig={config}", OFF)).one("API server")
-    assert found.level == "problem"
-    assert "missing, wrong or expired" in found.words
-    assert "garbage" not in found.words
-
-
-async def test_crds_that_are_not_installed(control_plane: ControlPlane, installed: ControlPlane, config: Path) -> None:
-    crd = config / "crd/bases/topology.corinternal.com_hostinfoes.yaml"
-    installed.kubectl("delete", "-f", str(crd), "--timeout=20s")
-    try:
-        report = await doctor(f"-kubeconfig={installed.admin_kubeconfig}", OFF)
-    finally:
-        installed.apply(crd)
-        installed.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
-    missing, rest = report.about("CRDs")
-    assert missing.level == "problem"
-    assert "1 of 6 are not installed: hostinfoes.topology.corinternal.com" in missing.words
-    assert missing.fix == "kubectl apply -k config/crd"
-    assert (rest.level, rest.words[:15]) == ("ok", "5 are installed")
-
-
-async def test_a_crd_of_another_version(installed: ControlPlane, config: Path) -> None:
-    crd = config / "crd/bases/topology.corinternal.com_hostinfoes.yaml"
-    installed.apply(crd.read_text().replace("name: FreeCPU", "name: FreeProcessor"))
-    try:
-        found = (await doctor(f"-kubeconfig={installed.admin_kubeconfig}", OFF)).one("CRDs")
-    finally:
-        installed.apply(crd)
-    assert found.level == "problem"
-    assert "hostinfoes.topology.corinternal.com is of another version" in found.words
-    assert "additionalPrinterColumns.FreeCPU" in found.words
-
-
-async def test_an_account_without_rights_hears_that_nodes_is_forbidden(installed: ControlPlane, namespace: str, tmp_path: Path) -> None:
-    installed.kubectl("-n", namespace, "create", "serviceaccount", "guest")
-    config = installed.service_account_kubeconfig(namespace, "guest", tmp_path / "config")
-    user = f"system:serviceaccount:{namespace}:guest"
-    report = await doctor(f"-kubeconfig={config}", OFF)
-    assert "whether one leads cannot be told" in report.one("leader").words
-    denied = report.about("rights")
-    nodes = next(each for each in denied if each.words.startswith("nodes is forbidden"))
-    assert nodes.level == "problem"
-    assert nodes.words == f'nodes is forbidden: "{user}" may not list or watch them'
-    assert "cluster-admin" not in nodes.fix
-    assert f"--clusterrole=vsphere-operators-manager-role --serviceaccount={namespace}:guest" in nodes.fix
-    try:
-        installed.kubectl(*nodes.fix.partition("&& kubectl ")[2].split())
-        (allowed,) = (await doctor(f"-kubeconfig={config}", OFF)).about("rights")
-    finally:
-        installed.kubectl("delete", "clusterrolebinding", nodes.fix.split("clusterrolebinding ")[1].split()[0])
-    assert allowed.level == "ok"
-
-
-async def test_the_managers_own_account_without_its_binding(installed: ControlPlane, config: Path, service_account: Path) -> None:
-    installed.kubectl("delete", "clusterrolebinding", "vsphere-operators-manager-rolebinding")
-    try:
-        denied = (await doctor(f"-kubeconfig={service_account}", OFF)).about("rights")
-    finally:
-        installed.kubectl("apply", "-k", str(config / "rbac"))
-    assert {each.fix for each in denied} == {GRANT}
-    assert {each.words.split()[0] for each in denied} >= {"nodes", "pods", "events", "vmgroups/status.vm.codeconnect.vmworld.com"}
 
 
 # vCenter
@@ -375,30 +209,3 @@ async def test_privileges_that_cannot_be_asked_for_are_said_to_be_so(vcenter: VC
         await vcenter.clear_rules()
     assert found.level == "warning"
     assert "they cannot be asked for" in found.words
-
-
-# The manager itself
-
-
-async def test_the_metrics_endpoint(installed: ControlPlane, service_account: Path, log: Path) -> None:
-    async with working(log, service_account) as manager:
-        port = manager.url("/metrics").split(":")[2].partition("/")[0]
-        assert "a manager answers at" in (await doctor(f"-metrics-addr=:{port}")).one("metrics").words
-    assert "nothing listens at" in (await doctor(f"-metrics-addr=:{port}")).one("metrics").words
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        found = (await doctor(f"-metrics-addr=127.0.0.1:{port}")).one("metrics")
-    assert found.level == "problem"
-    assert "something that is no manager" in found.words
-    assert "-metrics-addr=:8081" in found.fix
-
-
-async def test_a_leader_that_is_gone(installed: ControlPlane, namespace: str) -> None:
-    spec = {"holderIdentity": "pod-1", "leaseDurationSeconds": 15, "renewTime": "2020-01-01T00:00:00.000000Z"}
-    manifest = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": LEASE, "namespace": namespace}, "spec": spec}
-    installed.apply(json.dumps(manifest))
-    flags = ("-leader-elect", f"-leader-election-namespace={namespace}", OFF)
-    found = (await doctor(f"-kubeconfig={installed.admin_kubeconfig}", *flags)).one("leader")
-    assert found.level == "warning"
-    assert '"pod-1" held the lease' in found.words
-    assert "nobody leads now" in found.words

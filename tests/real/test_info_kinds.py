@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import UTC
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyVmomi import vim
@@ -15,50 +13,13 @@ from kubewright.testing.controlplane import ControlPlane
 from simulator import VCenter
 from truth import Truth
 
+from .infotruth import disk_truth, host_truth, vm_truth
 from .managing import ManagerProcess, ready_of
 from .vsphere import Infos, credentials_in, managing, without_conditions
 
 HOST = "esxi-dell-e.rainpole.com"
 NODE = "tkg-cluster-1-18-5b-workers-kc5xn-dd68c4685-5v298"
 DISK = "pvc-e3f6dd59-cbc0-49a7-97c8-d92a26732c43"
-
-HOST_PATHS = (
-    "summary.hardware.cpuMhz",
-    "summary.hardware.numCpuCores",
-    "summary.hardware.memorySize",
-    "summary.hardware.vendor",
-    "summary.hardware.model",
-    "summary.config.product.version",
-    "summary.config.product.build",
-    "summary.quickStats.overallCpuUsage",
-    "summary.quickStats.overallMemoryUsage",
-    "runtime.connectionState",
-    "runtime.inMaintenanceMode",
-    "runtime.bootTime",
-    "vm",
-)
-VM_PATHS = (
-    "summary.config.numCpu",
-    "summary.config.memorySizeMB",
-    "summary.config.cpuReservation",
-    "summary.config.memoryReservation",
-    "summary.config.vmPathName",
-    "summary.guest.guestId",
-    "summary.guest.hwVersion",
-    "summary.guest.ipAddress",
-    "summary.guest.toolsRunningStatus",
-    "summary.guest.toolsVersionStatus2",
-    "config.guestId",
-    "config.version",
-    "config.uuid",
-    "config.instanceUuid",
-    "config.template",
-    "runtime.powerState",
-    "runtime.connectionState",
-    "runtime.host",
-    "guest.net",
-    "datastore",
-)
 
 
 @pytest.fixture
@@ -82,91 +43,6 @@ async def manager(vcenter: VCenter, log: Path, service_account: Path, tmp_path: 
 @pytest.fixture
 def infos(installed: ControlPlane, namespace: str) -> Infos:
     return Infos(installed, namespace)
-
-
-def known(values: dict[str, Any]) -> dict[str, Any]:
-    """Without what is not known: that is absent in a status."""
-    return {name: value for name, value in values.items() if value not in (None, "", [], {})}
-
-
-def written(moment: Any) -> str | None:
-    """A time as a status has it."""
-    return None if moment is None else moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-async def host_truth(truth: Truth, name: str, vcenter: str) -> dict[str, Any]:
-    """What HostInfo has to say of a host."""
-    host = await truth.one(vim.HostSystem, name, HOST_PATHS)
-    total = host["summary.hardware.cpuMhz"] * host["summary.hardware.numCpuCores"]
-    memory = host["summary.hardware.memorySize"] // 2**20
-    return known(
-        {
-            "totalCPU": total,
-            "freeCPU": total - host["summary.quickStats.overallCpuUsage"],
-            "totalMemoryMB": memory,
-            "freeMemoryMB": memory - host["summary.quickStats.overallMemoryUsage"],
-            "vendor": host["summary.hardware.vendor"],
-            "model": host["summary.hardware.model"],
-            "esxiVersion": host["summary.config.product.version"],
-            "esxiBuild": host["summary.config.product.build"],
-            "connectionState": host["runtime.connectionState"],
-            "maintenanceMode": host["runtime.inMaintenanceMode"],
-            "bootTime": written(host["runtime.bootTime"]),
-            "vms": len(host["vm"] or ()),
-            "cluster": await truth.above(host["obj"], vim.ClusterComputeResource),
-            "datacenter": await truth.above(host["obj"], vim.Datacenter),
-            "inventoryPath": await truth.path(host["obj"]),
-            "vcenter": vcenter,
-        }
-    )
-
-
-async def vm_truth(truth: Truth, name: str, vcenter: str) -> dict[str, Any]:
-    """What VMInfo has to say of a VM."""
-    vm = await truth.one(vim.VirtualMachine, name, VM_PATHS)
-    host = next(each for each in await truth.all(vim.HostSystem, ["name"]) if each["obj"]._moId == vm["runtime.host"]._moId)
-    stores = {each["obj"]._moId: each["name"] for each in await truth.all(vim.Datastore, ["name"])}
-    return known(
-        {
-            "guestId": vm["summary.guest.guestId"] or vm["config.guestId"],
-            "totalCPU": vm["summary.config.numCpu"],
-            "resvdCPU": vm["summary.config.cpuReservation"],
-            "totalMem": vm["summary.config.memorySizeMB"],
-            "resvdMem": vm["summary.config.memoryReservation"],
-            "powerState": vm["runtime.powerState"],
-            "hwVersion": vm["summary.guest.hwVersion"] or vm["config.version"],
-            "ipAddress": vm["summary.guest.ipAddress"],
-            "pathToVM": vm["summary.config.vmPathName"],
-            "host": host["name"],
-            "connectionState": vm["runtime.connectionState"],
-            "toolsRunningStatus": vm["summary.guest.toolsRunningStatus"],
-            "toolsVersionStatus": vm["summary.guest.toolsVersionStatus2"],
-            "ipAddresses": [address for nic in vm["guest.net"] or () for address in nic.ipAddress],
-            "datastores": sorted(stores[each._moId] for each in vm["datastore"]),
-            "biosUUID": vm["config.uuid"],
-            "instanceUUID": vm["config.instanceUuid"],
-            "template": vm["config.template"],
-            "cluster": await truth.above(host["obj"], vim.ClusterComputeResource),
-            "datacenter": await truth.above(vm["obj"], vim.Datacenter),
-            "inventoryPath": await truth.path(vm["obj"]),
-            "vcenter": vcenter,
-        }
-    )
-
-
-async def disk_truth(truth: Truth, name: str, vcenter: str) -> dict[str, Any]:
-    """The status that a disk which nobody uses should have."""
-    disk, datastore = await truth.disk(name)
-    made = disk.config.createTime
-    return {
-        "id": disk.config.id.id,
-        "sizeMB": disk.config.capacityInMB,
-        "filePath": disk.config.backing.filePath,
-        "provisioningType": disk.config.backing.provisioningType,
-        "creationTime": made.astimezone(UTC).replace(microsecond=0, tzinfo=UTC).isoformat().replace("+00:00", "Z"),
-        "datastore": datastore,
-        "vcenter": vcenter,
-    }
 
 
 async def test_the_samples_answer_what_vcenter_says(manager: ManagerProcess, vcenter: VCenter, infos: Infos, config: Path) -> None:

@@ -1,0 +1,140 @@
+"""`manager doctor` on a real API server: each error that people hit with Kubernetes and with the manager itself, and its line."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+from kubewright.testing.access import write_kubeconfig
+from kubewright.testing.certificates import Authority
+from kubewright.testing.controlplane import ControlPlane
+
+from .doctoring import OFF, doctor
+from .managing import LEASE, working
+
+GRANT = "kubectl apply -k config/rbac"
+
+
+# Kubernetes
+
+
+async def test_no_kubeconfig() -> None:
+    report = await doctor(OFF)
+    found = report.one("kubeconfig")
+    assert found.level == "problem"
+    assert "No Kubernetes cluster is configured" in found.words
+    assert "KUBECONFIG" in found.fix
+    assert report.one("cluster").level == "warning"
+
+
+async def test_a_cluster_that_is_down(control_plane: ControlPlane, tmp_path: Path) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        server = f"https://127.0.0.1:{nobody.getsockname()[1]}"
+        config = control_plane.kubeconfig(tmp_path / "config", server=server)
+        report = await doctor(f"-kubeconfig={config}", OFF)
+    found = report.one("API server")
+    assert found.level == "problem"
+    assert f"the API server at {server}" in found.words
+    assert "cannot be reached" in found.words
+    assert found.fix == "kubectl cluster-info"
+
+
+async def test_a_cluster_whose_certificate_is_not_trusted(installed: ControlPlane, tmp_path: Path) -> None:
+    config = write_kubeconfig(tmp_path / "config", installed.url, Authority("somebody-else").certificate, "admin", "token")
+    found = (await doctor(f"-kubeconfig={config}", OFF)).one("API server")
+    assert found.level == "problem"
+    assert "certificate verify failed" in found.words
+
+
+async def test_a_token_that_nobody_knows(installed: ControlPlane, tmp_path: Path) -> None:
+    config = write_kubeconfig(tmp_path / "config", installed.url, installed.authority.certificate, "admin", "garbage")
+    found = (await doctor(f"-kubeconfig={config}", OFF)).one("API server")
+    assert found.level == "problem"
+    assert "missing, wrong or expired" in found.words
+    assert "garbage" not in found.words
+
+
+async def test_crds_that_are_not_installed(control_plane: ControlPlane, installed: ControlPlane, config: Path) -> None:
+    crd = config / "crd/bases/topology.corinternal.com_hostinfoes.yaml"
+    installed.kubectl("delete", "-f", str(crd), "--timeout=20s")
+    try:
+        report = await doctor(f"-kubeconfig={installed.admin_kubeconfig}", OFF)
+    finally:
+        installed.apply(crd)
+        installed.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    missing, rest = report.about("CRDs")
+    assert missing.level == "problem"
+    assert "1 of 6 are not installed: hostinfoes.topology.corinternal.com" in missing.words
+    assert missing.fix == "kubectl apply -k config/crd"
+    assert (rest.level, rest.words[:15]) == ("ok", "5 are installed")
+
+
+async def test_a_crd_of_another_version(installed: ControlPlane, config: Path) -> None:
+    crd = config / "crd/bases/topology.corinternal.com_hostinfoes.yaml"
+    installed.apply(crd.read_text().replace("name: FreeCPU", "name: FreeProcessor"))
+    try:
+        found = (await doctor(f"-kubeconfig={installed.admin_kubeconfig}", OFF)).one("CRDs")
+    finally:
+        installed.apply(crd)
+    assert found.level == "problem"
+    assert "hostinfoes.topology.corinternal.com is of another version" in found.words
+    assert "additionalPrinterColumns.FreeCPU" in found.words
+
+
+async def test_an_account_without_rights_hears_that_nodes_is_forbidden(installed: ControlPlane, namespace: str, tmp_path: Path) -> None:
+    installed.kubectl("-n", namespace, "create", "serviceaccount", "guest")
+    config = installed.service_account_kubeconfig(namespace, "guest", tmp_path / "config")
+    user = f"system:serviceaccount:{namespace}:guest"
+    report = await doctor(f"-kubeconfig={config}", OFF)
+    assert "whether one leads cannot be told" in report.one("leader").words
+    denied = report.about("rights")
+    nodes = next(each for each in denied if each.words.startswith("nodes is forbidden"))
+    assert nodes.level == "problem"
+    assert nodes.words == f'nodes is forbidden: "{user}" may not list or watch them'
+    assert "cluster-admin" not in nodes.fix
+    assert f"--clusterrole=vsphere-operators-manager-role --serviceaccount={namespace}:guest" in nodes.fix
+    try:
+        installed.kubectl(*nodes.fix.partition("&& kubectl ")[2].split())
+        (allowed,) = (await doctor(f"-kubeconfig={config}", OFF)).about("rights")
+    finally:
+        installed.kubectl("delete", "clusterrolebinding", nodes.fix.split("clusterrolebinding ")[1].split()[0])
+    assert allowed.level == "ok"
+
+
+async def test_the_managers_own_account_without_its_binding(installed: ControlPlane, config: Path, service_account: Path) -> None:
+    installed.kubectl("delete", "clusterrolebinding", "vsphere-operators-manager-rolebinding")
+    try:
+        denied = (await doctor(f"-kubeconfig={service_account}", OFF)).about("rights")
+    finally:
+        installed.kubectl("apply", "-k", str(config / "rbac"))
+    assert {each.fix for each in denied} == {GRANT}
+    assert {each.words.split()[0] for each in denied} >= {"nodes", "pods", "events", "vmgroups/status.vm.codeconnect.vmworld.com"}
+
+
+# The manager itself
+
+
+async def test_the_metrics_endpoint(installed: ControlPlane, service_account: Path, log: Path) -> None:
+    async with working(log, service_account) as manager:
+        port = manager.url("/metrics").split(":")[2].partition("/")[0]
+        assert "a manager answers at" in (await doctor(f"-metrics-addr=:{port}")).one("metrics").words
+    assert "nothing listens at" in (await doctor(f"-metrics-addr=:{port}")).one("metrics").words
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        found = (await doctor(f"-metrics-addr=127.0.0.1:{port}")).one("metrics")
+    assert found.level == "problem"
+    assert "something that is no manager" in found.words
+    assert "-metrics-addr=:8081" in found.fix
+
+
+async def test_a_leader_that_is_gone(installed: ControlPlane, namespace: str) -> None:
+    spec = {"holderIdentity": "pod-1", "leaseDurationSeconds": 15, "renewTime": "2020-01-01T00:00:00.000000Z"}
+    manifest = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": LEASE, "namespace": namespace}, "spec": spec}
+    installed.apply(json.dumps(manifest))
+    flags = ("-leader-elect", f"-leader-election-namespace={namespace}", OFF)
+    found = (await doctor(f"-kubeconfig={installed.admin_kubeconfig}", *flags)).one("leader")
+    assert found.level == "warning"
+    assert '"pod-1" held the lease' in found.words
+    assert "nobody leads now" in found.words

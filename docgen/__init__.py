@@ -6,3 +6,10 @@
 Each module makes one page: `flags`, `settings`, `metrics`, `conditions`, `errors`, `makefile`. `said` reads what the code says
 from its syntax trees, `drawing` and `picture` make the SVG, `markdown` finds headings and links, `site` prepares what mkdocs builds.
 """
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+"""The repository."""

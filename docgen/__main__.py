@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from . import conditions, errors, flags, makefile, metrics, picture, settings
-
-ROOT = Path(__file__).parents[1]
+from . import ROOT, conditions, errors, flags, makefile, metrics, picture, settings
 
 
 def files() -> dict[str, str]:

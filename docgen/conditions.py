@@ -17,8 +17,9 @@ from vsphere_operators.vcenters import REASONS
 from vsphere_operators.vmgroup.failures import CURES
 from vsphere_operators.vmgroup.site import FIELDS
 
+from . import ROOT
 from .page import code, page, table
-from .said import ROOT, Saying, Words, returned, said
+from .said import Saying, Words, returned, said
 
 APPLICATION, RUNTIME = "src/vsphere_operators", "packages/kubewright/src/kubewright"
 GROUPS = ("vmgroup/", "kinds/vmgroup")
@@ -123,7 +124,7 @@ def ready_rows(title: str) -> Iterator[tuple[str, ...]]:
     places = titles()
     found = [each for each in said(APPLICATION, FORMS) if places.get(each.where) == title]
     if title == "GPUInfo":
-        found += [replace(each, callee="Done") for each in returned(APPLICATION, "kinds/gpuinfo.py", ["words_for"])]
+        found += [replace(each, callee="Done") for each in returned(APPLICATION, "kinds/gpuinfo.py", "words_for")]
     for each in all_of(found):
         yield code(each.reason), READY_IS[each.callee], each.words, AGAIN[each.callee]
     if title == SHARED:
@@ -156,13 +157,9 @@ def group_rows() -> Iterator[tuple[str, ...]]:
 def plan_rows() -> Iterator[tuple[str, ...]]:
     """The reasons of PlansKnown."""
     yield code("Simulated"), "True", "hours are simulated, nothing planned is read"
-    words = {"AllRead": "True"}
-    for each in returned(APPLICATION, "kinds/gpuinfo.py", ["unread_plans"]):
-        yield (
-            code(each.reason),
-            words.get(each.reason, "False"),
-            "" if each.reason == "AllRead" else "the words say what cannot be read, and why",
-        )
+    for each in returned(APPLICATION, "kinds/gpuinfo.py", "unread_plans"):
+        holds, words = ("True", "") if each.reason == "AllRead" else ("False", "the words say what cannot be read, and why")
+        yield code(each.reason), holds, words
 
 
 def event_rows() -> Iterator[tuple[str, ...]]:
@@ -174,9 +171,9 @@ def event_rows() -> Iterator[tuple[str, ...]]:
     for each in said(APPLICATION, {"complain": Words(1, 2)}):
         if SIMPLE.fullmatch(each.reason):
             yield code(each.reason), "Warning", "ConfigMap", "a line of the calendar cannot be used; the words name it. The others count"
-    for each in all_of(returned(APPLICATION, "facts.py", ["complaints"])):
+    for each in all_of(returned(APPLICATION, "facts.py", "complaints")):
         yield code(each.reason), "Warning", "Node", each.words
-    for each in all_of(returned(APPLICATION, "labelling.py", ["words_for"])):
+    for each in all_of(returned(APPLICATION, "labelling.py", "words_for")):
         yield code(each.reason), "Warning", "Node" if each.reason == "LabelLeft" else "GPUInfo", each.words
 
 

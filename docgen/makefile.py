@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
+from . import ROOT
 from .page import code, page, table
 
 TARGET = re.compile(r"^([a-z-]+):.*?## (.+)$", re.MULTILINE)
@@ -19,7 +19,7 @@ Given behind the target, as in `make test TESTS=tests/test_settings.py ARGS=-x`.
 
 def made() -> str:
     """The page."""
-    text = (Path(__file__).parents[1] / "Makefile").read_text()
+    text = (ROOT / "Makefile").read_text()
     targets = [(code(f"make {name}"), words) for name, words in TARGET.findall(text)]
     variables = [(code(name), code(default)) for name, default in VARIABLE.findall(text)]
     head = ("variable", "default")

@@ -27,7 +27,7 @@ ARCHITECTURE = Drawing(
         "recorder": Box(240, 490, 130, 36, "recorder", ()),
     },
     arrows=[
-        Arrow("people", "right", "server", "left", label_dy=-6, end_shift=-8),
+        Arrow("people", "right", "server", "left", end_shift=-8),
         Arrow("people", "bottom", "api", "top"),
         Arrow("api", "right", "reflector", "left", "watch", start_shift=-160),
         Arrow("reflector", "bottom", "cache", "top"),

@@ -1,6 +1,6 @@
 """What the code says to people: reasons and words, read from its syntax trees.
 
-    for each in said("src/vsphere_operators", Terminal=Words(0, 1)): ...      # every call of Terminal, with its reason and its words
+    for each in said("src/vsphere_operators", {"Terminal": Words(0, 1)}): ...   # every call of Terminal, with its reason and its words
 
 A text is shown as it stands in the code. What is filled in when it is said is shown in braces: `host "{host.name}" is in
 maintenance mode`. A name of the same function or module that holds a text is followed, so that it does not matter whether a
@@ -10,13 +10,14 @@ sentence stands in the call or a line above it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from . import ROOT
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Assignment = ast.Assign | ast.AnnAssign | ast.NamedExpr
 DEEPEST = 6
@@ -27,7 +28,7 @@ class Words:
     """Which arguments of a call have the reason and the words: a position, or the name of a keyword."""
 
     reason: int | str
-    words: int | str | None = None
+    words: int | str
     more: int | str | None = None
 
 
@@ -168,10 +169,10 @@ def said(package: str, forms: Mapping[str, Words]) -> Iterator[Saying]:
                 yield Saying(module.name, called(call), module.text(reason), texts[0], texts[1])
 
 
-def returned(package: str, path: str, functions: Sequence[str]) -> Iterator[Saying]:
-    """Every pair of reason and words that these functions of a module return or yield."""
+def returned(package: str, path: str, name: str) -> Iterator[Saying]:
+    """Every pair of reason and words that the functions of this name in a module return or yield."""
     module = Module(ROOT / package / path, ROOT / package)
-    for function in (each for each in module.functions if each.name in functions):
+    for function in (each for each in module.functions if each.name == name):
         for node in sorted(ast.walk(function), key=lambda each: getattr(each, "lineno", 0)):
             if isinstance(node, ast.Return | ast.Yield) and isinstance(node.value, ast.Tuple):
                 reason, words = node.value.elts[:2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, get_args, get_origin
 
-from msgspec import NODEFAULT, UNSET, Meta, Struct, UnsetType
+from msgspec import Meta, Struct, UnsetType
 from msgspec.structs import FieldInfo, fields
 
 from vsphere_operators.limitsfile import LimitsFile
@@ -47,7 +47,7 @@ def rows(kind: type[Struct], prefix: str) -> Iterator[tuple[str, ...]]:
         bare, meta = unwrapped(each.type)
         inner, suffix = item_of(bare)
         needed = "**required**. " if each.required else ""
-        yield f"{code(f'{prefix}{each.encode_name}')}", named(bare), f"{needed}{described(meta, kind, each)}"
+        yield code(f"{prefix}{each.encode_name}"), named(bare), f"{needed}{described(meta, kind, each)}"
         if isinstance(inner, type) and issubclass(inner, Struct):
             yield from rows(inner, f"{prefix}{each.encode_name}{suffix}.")
 
@@ -79,9 +79,7 @@ def described(meta: Meta | None, kind: type[Struct], declared: FieldInfo) -> str
     """What the key means; every one has to say so."""
     if meta is None or not meta.description:
         raise ValueError(f"{kind.__name__}.{declared.name} has no description: Annotated[..., Meta(description=...)]")
-    default = declared.default if declared.default is not NODEFAULT else None
-    shown = default not in (None, "", UNSET, (), False) and isinstance(default, str | int)
-    return f"{meta.description} ({code(str(default))} by default)" if shown else meta.description
+    return meta.description
 
 
 def environment() -> Iterator[tuple[str, ...]]:

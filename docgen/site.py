@@ -14,9 +14,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from . import ROOT
 from .markdown import links
 
-ROOT = Path(__file__).parents[1]
 NOT_OURS = ("tests/golden/", "packages/kubewright/src/")
 WORDS = re.compile(r"^```(\w+) [^\n]*$", re.MULTILINE)
 

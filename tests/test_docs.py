@@ -8,11 +8,12 @@ from xml.etree import ElementTree
 
 import pytest
 
+from docgen import ROOT
 from docgen.conditions import APPLICATION, RUNTIME, all_of, check_places
 from docgen.drawing import Arrow, Box, Drawing
 from docgen.markdown import anchors, blocks, links, slug
 from docgen.picture import ARCHITECTURE
-from docgen.said import ROOT, Saying, Words, said
+from docgen.said import Saying, Words, said
 from docgen.site import pages, stage
 from kubewright.flags import options_of
 from vsphere_operators.settings import Settings

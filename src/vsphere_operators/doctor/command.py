@@ -29,7 +29,7 @@ class DoctorSettings(Settings):
 
 
 def run(argv: Sequence[str], environ: Mapping[str, str], build: Build, out: TextIO | None = None) -> int:
-    """Examine everything. 0: no problems, 1: some, 2: a wrong flag, 130: Ctrl-C."""
+    """Examine everything. 0: no problems, 1: some, 2: a wrong flag, 130: Ctrl-C, 141: nobody reads on."""
     out = out or sys.stdout
     try:
         settings = parse(DoctorSettings, argv, environ, program=PROGRAM)

@@ -139,20 +139,26 @@ class Placing(Controller[HostInfo]):
 def test_a_manager_of_some_namespaces_needs_rights_in_these_alone() -> None:
     (everywhere,) = manager_grants((), [Placing()])
     assert {each.namespace for each in questions_of(everywhere)} == {""}
-    *inside, outside = manager_grants(("a", "b"), [Placing()])
+    *inside, outside, about_nodes = manager_grants(("a", "b"), [Placing()])
     assert [each.namespace for each in inside] == ["a", "b"]
     assert {each.resource for each in questions_of(inside[0])} == {"events", "hostinfoes", "hostinfoes/status"}
     assert {(each.resource, each.namespace) for each in questions_of(outside)} == {("nodes", "")}
     assert sum(len(questions_of(each)) for each in (inside[0], outside)) == len(questions_of(everywhere))
+    assert {(each.verb, each.resource, each.namespace) for each in questions_of(about_nodes)} == {
+        ("create", "events", "default"),
+        ("patch", "events", "default"),
+    }
 
 
 def test_its_fix_does_not_grant_what_it_gave_up() -> None:
-    inside, outside = manager_grants(("a",), [Placing()])
+    inside, outside, about_nodes = manager_grants(("a",), [Placing()])
     for user in BINDINGS:
         assert " create rolebinding " in binding(user, inside)
         assert " -n a " in binding(user, inside)
         assert "config/components/namespaced/cluster_role.yaml" in binding(user, outside)
-        assert "apply -k config/rbac" not in binding(user, inside) + binding(user, outside)
+        assert " -n default create rolebinding " in binding(user, about_nodes)
+        assert "config/components/namespaced/cluster_events.yaml" in binding(user, about_nodes)
+        assert "apply -k config/rbac" not in binding(user, inside) + binding(user, outside) + binding(user, about_nodes)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from kubewright import Client, Controller, Key, Object
 from kubewright.errors import KubewrightError, Unauthorized
 from kubewright.kubeconfig import Connection, load
 from kubewright.manager import version_in
-from kubewright.rbac import EVENTS, LEADER_RULES, REVIEW_RULES, manager_rules, rights_of, rules_of
+from kubewright.rbac import EVENTS, LEADER_RULES, REVIEW_RULES, manager_rights, manager_rules, rules_of
 from kubewright.transport import Request, Transport
 
 from ..kinds.vmgroup import VmGroup
@@ -103,13 +103,21 @@ def manager_grants(namespaces: Sequence[str], controllers: Sequence[Controller[A
     role = f"{NAME}-manager-role"
     if not namespaces:
         return [Grant(role=role, rules=manager_rules(controllers))]
-    rights_needed = [EVENTS, *(right for each in controllers for right in rights_of(each))]
-    inside = rules_of(right for right in rights_needed if right.kind.definition.namespaced)
-    outside = rules_of(right for right in rights_needed if not right.kind.definition.namespaced)
-    made_by = "kubectl apply -f config/components/namespaced/cluster_role.yaml"
+    needed = manager_rights(controllers)
+    inside = rules_of(right for right in needed if right.kind.definition.namespaced)
+    outside = rules_of(right for right in needed if not right.kind.definition.namespaced)
+    made_by = "kubectl apply -f config/components/namespaced"
     return [
         *(Grant(role=role, rules=inside, namespace=each, made_by="kubectl apply -f config/rbac/role.yaml") for each in namespaces),
-        Grant(role=f"{NAME}-manager-cluster-role", rules=outside, made_by=made_by),
+        Grant(role=f"{NAME}-manager-cluster-role", rules=outside, made_by=f"{made_by}/cluster_role.yaml"),
+        # Events about what is in no namespace live in this one.
+        Grant(
+            role=f"{NAME}-manager-cluster-events",
+            rules=rules_of([EVENTS]),
+            namespace="default",
+            of_namespace=True,
+            made_by=f"{made_by}/cluster_events.yaml",
+        ),
     ]
 
 

@@ -22,9 +22,14 @@ class Declaring(Protocol):
 
 
 def manager_rules(controllers: Iterable[Controller[Any]], others: Iterable[Declaring] = ()) -> list[Rule]:
-    """The rules of the manager's ClusterRole: watch what is watched, patch statuses, write events, and what `needs` declares."""
+    """The rules of the manager's ClusterRole."""
+    return rules_of(manager_rights(controllers, others))
+
+
+def manager_rights(controllers: Iterable[Controller[Any]], others: Iterable[Declaring] = ()) -> list[Right]:
+    """What a manager needs: watch what is watched, patch statuses, write events, and what `needs` declares."""
     own = (right for controller in controllers for right in rights_of(controller))
-    return rules_of([EVENTS, *own, *(right for other in others for right in other.rights)])
+    return [EVENTS, *own, *(right for other in others for right in other.rights)]
 
 
 def rights_of(controller: Controller[Any]) -> list[Right]:

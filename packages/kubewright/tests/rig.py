@@ -55,7 +55,7 @@ class Api:
 
 @asynccontextmanager
 async def running(
-    api: Api, make: Callable[[Manager], Controller[Any]] | Controller[Any], *, options: Options | None = None, real_transport: bool = False
+    api: Api, make: Callable[[Manager], Controller[Any]] | Controller[Any], *, options: Options | None = None
 ) -> AsyncIterator[Manager]:
     """A manager with one controller, confined to the test's namespace."""
     options = options or Options(metrics_address="0", namespaces=(api.namespace,), stop_seconds=5)

@@ -156,7 +156,7 @@ def test_a_pin_without_a_hash_is_refused() -> None:
 def make(*words: str) -> subprocess.CompletedProcess[str]:
     """Run make as from a shell, whatever make runs the tests."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-    return subprocess.run(["make", *words], cwd=ROOT, env=environ, capture_output=True, text=True)
+    return subprocess.run(["make", *words], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60)
 
 
 def printed(*words: str) -> list[str]:
@@ -202,9 +202,7 @@ def test_make_makes_fills_and_removes_the_local_cluster() -> None:
 
 @pytest.mark.parametrize("image", ["controller:latest", "controller", "registry.example.com:5000/a", "example.com/a:latest"])
 def test_an_image_that_the_nodes_would_pull_again_is_not_loaded(image: str) -> None:
-    done = subprocess.run(
-        ["make", "kind-load", f"IMG={image}", "KIND=false", "CONTAINER_TOOL=false"], cwd=ROOT, capture_output=True, text=True
-    )
+    done = make("kind-load", f"IMG={image}", "KIND=false", "CONTAINER_TOOL=false")
     assert done.returncode
     assert f"{image} has the tag latest" in done.stdout
     assert "IMG=vsphere-operators:dev" in done.stdout

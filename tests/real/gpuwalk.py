@@ -16,7 +16,7 @@ import random
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -69,6 +69,8 @@ class Walk:
     vcenter: VCenter
     chance: random.Random
     model: clusters.Cluster
+    refs: Mapping[int, str]
+    """Of the VMs by their numbers; the simulator gave them."""
     before: dict[str, str] = field(default_factory=dict)
     seen: Counter[str] = field(default_factory=Counter)
 
@@ -144,32 +146,32 @@ class Walk:
     async def power(self) -> str:
         vm = self.chance.choice(self.model.vms)
         vm.power = self.mostly("poweredOn", "poweredOff", "suspended")
-        await self.vcenter.set_property(ref_of(vm), "runtime.powerState", vm.power)
+        await self.vcenter.set_property(self.refs[vm.number], "runtime.powerState", vm.power)
         return f"{vm.name} {vm.power}"
 
     async def lose(self) -> str:
         vm = self.chance.choice(self.model.vms)
         vm.connection = self.mostly("connected", "inaccessible", "orphaned")
-        await self.vcenter.set_property(ref_of(vm), "runtime.connectionState", vm.connection)
+        await self.vcenter.set_property(self.refs[vm.number], "runtime.connectionState", vm.connection)
         return f"{vm.name} {vm.connection}"
 
     async def migrate(self) -> str:
         vm, host = self.chance.choice(self.model.vms), self.chance.choice(self.model.hosts)
         vm.host = host.ref
-        await self.vcenter.move(ref_of(vm), host.ref)
+        await self.vcenter.move(self.refs[vm.number], host.ref)
         return f"{vm.name} to {host.name}"
 
     async def rename(self) -> str:
         vm = self.chance.choice(self.model.vms)
         vm.name = f"node-{self.chance.choice([vm.number, vm.number, 0, 1])}"
         # Not by a call: vCenter lets no two VMs of one folder have one name, and these are in one.
-        await self.vcenter.set_property(ref_of(vm), "name", vm.name)
+        await self.vcenter.set_property(self.refs[vm.number], "name", vm.name)
         return f"vm {vm.number} is called {vm.name}"
 
     async def load(self) -> str:
         vm = self.chance.choice(self.model.vms)
         vm.demand, vm.guest_mb = self.chance.randrange(13) * 100, self.chance.choice([0, 512, 4096, 9000])
-        await self.vcenter.stats(ref_of(vm), overallCpuDemand=vm.demand, guestMemoryUsage=vm.guest_mb)
+        await self.vcenter.stats(self.refs[vm.number], overallCpuDemand=vm.demand, guestMemoryUsage=vm.guest_mb)
         return f"{vm.name} load {vm.demand} {vm.guest_mb}"
 
     async def plan(self) -> str:
@@ -252,26 +254,23 @@ def agree(status: dict[str, Any], right: bruteforce.Expected) -> bool:
     return node == (right.node or NONE) and status.get("refused", {}) == dict(right.refused)
 
 
-def ref_of(vm: VMCase) -> str:
-    return REFS[vm.number]
-
-
-REFS: dict[int, str] = {}
-"""By the number of the VM; the simulator gave them."""
-
-
 def node_case(number: int, provider_id: str) -> NodeCase:
     return NodeCase(f"node-{number}", provider_id, "True", False, "", "", {})
 
 
-async def model_of(vcenter: VCenter) -> clusters.Cluster:
+async def refs_in(vcenter: VCenter) -> dict[int, str]:
+    """The references of the VMs, by their numbers."""
+    refs = {each["name"]: each["ref"] for each in await vcenter.entities()}
+    return {number: refs[f"node-{number}"] for number in range(MACHINES)}
+
+
+async def model_of(vcenter: VCenter, refs: Mapping[int, str]) -> clusters.Cluster:
     """What the simulator has, with a load for each VM that is known."""
     entities = await vcenter.entities()
     found = [(each["ref"], each["name"]) for each in entities if each["type"] == "HostSystem"]
     hosts: list[HostCase] = [RealHost("vc", number, "connected", False, "", None, ref, name) for number, (ref, name) in enumerate(found)]
     vms = list[VMCase]()
-    for number in range(MACHINES):
-        ref = REFS[number] = next(each["ref"] for each in entities if each["name"] == f"node-{number}")
+    for number, ref in refs.items():
         kind = DEVICES.get(GPU_VMS.get(number, ""), "none")
         vms.append(VMCase("vc", number, f"node-{number}", uuid(number), hosts[number % len(hosts)].ref, *RUNNING, number * 100, 512, kind))
         await vcenter.move(ref, vms[-1].host)
@@ -294,7 +293,9 @@ async def walk(plane: ControlPlane, folder: Path, cases: int, seed: int) -> Walk
     vcenter = VCenter(BINARIES / "vcsim", folder / "vcsim", "--clusters=1", "--hosts=3", "--vms=0", *nodes, *gpus)
     cluster = Cluster(plane, NAMESPACE)
     try:
-        made = Walk(cluster, await vcenter.start(), random.Random(seed), await model_of(vcenter))
+        await vcenter.start()
+        refs = await refs_in(vcenter)
+        made = Walk(cluster, vcenter, random.Random(seed), await model_of(vcenter, refs), refs)
         for node in made.model.nodes:
             await cluster.add_node(node.name, node.provider_id)
         await cluster.call("POST", f"/api/v1/namespaces/{NAMESPACE}/configmaps", {"metadata": {"name": "calendar"}, "data": {"w": ""}})
@@ -325,6 +326,7 @@ async def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same changes (1)")
     options = parser.parse_args(arguments)
     folder = Path(tempfile.mkdtemp(prefix="gpu-walk-"))
+    print(f"the manager's log is in {folder}")
     async with ControlPlane(find(folders=[BINARIES])) as plane:
         install(plane)
         plane.create_namespace(NAMESPACE)

@@ -247,10 +247,6 @@ class Inventory:
         above = [self.computes[each] for each in self.tree.upwards(machine.host if machine else ref) if each in self.computes]
         return next((compute for compute in above if compute.is_cluster), None)
 
-    def compute_of(self, host: Host) -> Compute | None:
-        """The cluster of a host, or what holds a host outside any."""
-        return self.computes.get(host.parent)
-
     def machines_on(self, ref: str) -> list[Machine]:
         """The VMs and templates of a host."""
         return [self.machines[each] for each in self.relations.on_host.of(ref)]

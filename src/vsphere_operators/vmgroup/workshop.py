@@ -131,7 +131,7 @@ class Workshop:
         try:
             task = await self.start(job, started, call)
         except VCenterError as error:
-            self.clone_refused(job, record, started, error)
+            self.clone_refused(job, record, error)
             raise
         except BaseException:
             if memory.sent[record.name].outcome == "unanswered":
@@ -144,7 +144,7 @@ class Workshop:
         """It may be under way from now on."""
         return Sent(attempt=record.attempt, outcome="unanswered", at_seconds=self.clock())
 
-    def clone_refused(self, job: Job, record: Record, started: Started, error: VCenterError) -> None:
+    def clone_refused(self, job: Job, record: Record, error: VCenterError) -> None:
         """Whether vCenter said no, said nothing, or was not asked at all."""
         sent = job.memory.sent[record.name]
         if sent.outcome != "unanswered":

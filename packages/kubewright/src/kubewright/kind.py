@@ -83,11 +83,6 @@ class Kind:
         """`plural.group`, the name that RBAC, kubectl and the CRD go by."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
-    @property
-    def collection_path(self) -> str:
-        """Where the API server serves all objects of the kind."""
-        return f"/apis/{self.group}/{self.version}/{self.plural}" if self.group else f"/api/{self.version}/{self.plural}"
-
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """The API server's path of a collection, an object or a subresource."""
         prefix = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"

@@ -225,6 +225,9 @@ async def test_a_huge_answer_is_not_held(tmp_path: Path, meter: Tally, monkeypat
     async with Canned(tmp_path, meter, http(200, "x" * 5_000_000)) as soap:
         with pytest.raises(Rejected, match="is larger than 1000000 bytes"):
             await now(soap)
+        with pytest.raises(Rejected, match="is larger than 1000000 bytes"):
+            await soap.json("GET", "/rest/x")
+        assert meter.calls == [("CurrentTime", "Rejected"), ("GET /rest/x", "Rejected")]
         assert in_use(soap) == 0
         assert pool(soap) == []
 
@@ -315,7 +318,7 @@ async def test_rest_that_hangs_is_given_up_in_time(simulator: VCenter, soap: Soa
     await simulator.outage("hang")
     with pytest.raises(Unreachable, match="did not answer GET /rest/x in time"):
         await soap.json("GET", "/rest/x", timeout_seconds=0.3)
-    assert meter.calls == [("GET /rest/x", "Unreachable")]
+    assert meter.calls == [("GET /rest/x", "TimedOut")]
 
 
 def test_the_simulator_is_trusted_by_its_certificate(simulator: VCenter) -> None:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Mapping
 from dataclasses import replace
 from types import NoneType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from xml.parsers.expat import ExpatError
 
 import aiohttp
@@ -54,6 +54,14 @@ class Meter(Protocol):
     def called(self, method: str, outcome: str, seconds: float) -> None:
         """A call ended: with `ok`, or with the name of our error for it."""
         ...
+
+
+class Answer(NamedTuple):
+    """What came back for one request."""
+
+    status: int
+    cookies: list[str]
+    body: bytes
 
 
 class Soap:
@@ -111,19 +119,26 @@ class Soap:
         headers = {"Content-Type": "text/xml; charset=utf-8", "SOAPAction": action}
         if sent:
             headers["Cookie"] = f"{COOKIE}={sent}"
+        answer = await self.answer("POST", path, body, headers, timeout_seconds, method)
+        # To whoever comes without a live session vCenter gives a new key: an answer that was late must not replace that of a login.
+        if path == self.address.path and (method.startswith("Login") or self.cookie == sent):
+            self.keep_cookie(answer.cookies)
+        return answer.status, answer.body
+
+    async def answer(
+        self, verb: str, path: str, body: bytes | None, headers: Mapping[str, str], timeout_seconds: float, method: str
+    ) -> Answer:
+        """What the vCenter answers to one request, whatever its status; a failure is told as what it means."""
         try:
-            async with (await self.session()).post(
+            async with (await self.session()).request(
+                verb,
                 URL(self.address.root + path, encoded=True),
                 data=body,
                 headers=headers,
                 timeout=limit(timeout_seconds),
                 allow_redirects=False,
             ) as response:
-                answer = await self.whole(response, method)
-                # To whoever comes without a live session vCenter gives a new key: an answer that was late must not replace that of a login.
-                if path == self.address.path and (method.startswith("Login") or self.cookie == sent):
-                    self.keep_cookie(response.headers.getall("Set-Cookie", []))
-                return response.status, answer
+                return Answer(response.status, response.headers.getall("Set-Cookie", []), await self.whole(response, method))
         except FAILURES as error:
             raise await self.failure(error, method) from error
 
@@ -173,20 +188,12 @@ class Soap:
         given = {"Accept": "application/json", **({"Content-Type": "application/json"} if data is not None else {}), **(headers or {})}
         method, started, outcome = f"{verb} {path.partition('?')[0]}", time.monotonic(), "cancelled"
         try:
-            async with (await self.session()).request(
-                verb,
-                URL(self.address.root + path, encoded=True),
-                data=data,
-                headers=given,
-                timeout=limit(timeout_seconds),
-                allow_redirects=False,
-            ) as response:
-                answer = await self.whole(response, method)
-                outcome = "ok" if response.status < 400 else f"HTTP {response.status}"
-                return response.status, decoded(answer)
-        except FAILURES as error:
-            outcome = "Unreachable"
-            raise await self.failure(error, method) from error
+            answer = await self.answer(verb, path, data, given, timeout_seconds, method)
+            outcome = "ok" if answer.status < 400 else f"HTTP {answer.status}"
+            return answer.status, decoded(answer.body)
+        except VCenterError as error:
+            outcome = type(error).__name__
+            raise
         finally:
             self.meter.called(method, outcome, time.monotonic() - started)
 

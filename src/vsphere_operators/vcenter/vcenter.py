@@ -37,7 +37,7 @@ from .tags import Tags
 from .transport import Log, Meter, Soap
 
 GRACE_SECONDS = 10.0
-# An open wait is answered every 15 s, so this is a silence that has an end already known to be late.
+# An open wait is answered every 15 s: once two answers are due, what is shown has to be called out of date.
 SILENCE_SECONDS = 30.0
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 15.0

@@ -59,6 +59,12 @@ def test_the_plane_is_a_cluster(kubectl: Kubectl, namespace: str) -> None:
     assert client == server != "v0.0.0"
 
 
+def test_a_kubectl_that_does_not_end_is_given_up(control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kubewright.testing.controlplane.KUBECTL_SECONDS", 1.0)
+    with pytest.raises(KubectlFailed, match=r"^kubectl get --raw /api/v1/namespaces\?watch=true: it had not ended after 1 s$"):
+        control_plane.kubectl("get", "--raw", "/api/v1/namespaces?watch=true")
+
+
 def test_a_pod_can_be_created_without_a_service_account(kubectl: Kubectl, namespace: str) -> None:
     kubectl("-n", namespace, "run", "funny-joe", "--image=none", "--restart=Never")
     assert kubectl("-n", namespace, "get", "pods", "-o", "name") == "pod/funny-joe\n"

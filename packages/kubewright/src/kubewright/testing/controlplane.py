@@ -30,11 +30,13 @@ from .etcd import Etcd
 from .process import Process
 
 ADMIN_GROUP = "system:masters"
+# Longer than any wait that a test asks kubectl for.
+KUBECTL_SECONDS = 120.0
 AuditLevel = Literal["Metadata", "Request", "RequestResponse"]
 
 
 class KubectlFailed(Exception):
-    """kubectl ended with an error: the command and its own words."""
+    """kubectl ended with an error, or not at all: the command and its own words."""
 
 
 class ControlPlane:
@@ -191,7 +193,10 @@ class ControlPlane:
             f"--cache-dir={self.folder / 'kubectl'}",
             *arguments,
         ]
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True)
+        try:
+            done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=KUBECTL_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise KubectlFailed(f"kubectl {' '.join(arguments)}: it had not ended after {KUBECTL_SECONDS:g} s") from None
         if done.returncode:
             raise KubectlFailed(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout

@@ -1,3 +1,5 @@
+"""First Class Disks as they are kept in memory, beside what the simulator has."""
+
 from __future__ import annotations
 
 import asyncio
@@ -10,10 +12,10 @@ import pytest
 from kubewright.testing import eventually
 from simulator import VCenter
 from vsphere_operators.vcenter.diskcatalog import Depth, GlobalCatalog
-from vsphere_operators.vcenter.disks import ALL_SECONDS, Disks, concern
+from vsphere_operators.vcenter.disks import ALL_SECONDS, Disks
 from vsphere_operators.vcenter.faults import Ambiguous, Busy, NotFound, Unreachable, VCenterError
-from vsphere_operators.vcenter.inventory import Change, Inventory
-from vsphere_operators.vcenter.model import Datastore, Disk, Host, Machine, Task
+from vsphere_operators.vcenter.inventory import Inventory
+from vsphere_operators.vcenter.model import Disk
 from vsphere_operators.vcenter.rhythm import Rhythm
 from vsphere_operators.vcenter.session import Session
 from vsphere_operators.vcenter.updates import ObjectUpdate
@@ -357,45 +359,3 @@ async def test_the_first_look_waits_for_datastores(room: Room) -> None:
     inventory.apply([ObjectUpdate("enter", "Datastore", "datastore-1", {"name": "a", "summary.accessible": True})])
     await eventually(lambda: disks.loaded, within=20)
     await ended(task)
-
-
-STORE = Datastore(ref="datastore-1", name="a", accessible=True, free_bytes=7)
-
-
-def finished(description: str, state: str = "success") -> Change:
-    return Change(
-        Task(ref="task-1", state="running", description=description),
-        Task(ref="task-1", state=state, description=description),  # type: ignore[arg-type]
-    )
-
-
-@pytest.mark.parametrize(
-    ("change", "depth"),
-    [
-        (finished("vslm.vcenter.VStorageObjectManager.createDisk"), Depth.NEW),
-        (finished("VcenterVStorageObjectManager.deleteDisk"), Depth.NEW),
-        (finished("com.vmware.cns.tasks.createvolume"), Depth.NEW),
-        (finished("com.vmware.cns.tasks.attachvolume"), Depth.USES),
-        (finished("VirtualMachine.attachDisk"), Depth.USES),
-        (finished("VirtualMachine.detachDisk", "error"), Depth.USES),
-        (finished("VirtualMachine.reconfigure"), Depth.USES),
-        (finished("VirtualMachine.destroy"), Depth.USES),
-        (finished("VirtualMachine.clone"), Depth.USES),
-        (finished("vslm.vcenter.VStorageObjectManager.extendDisk"), Depth.ALL),
-        (finished("vslm.vcenter.VStorageObjectManager.relocateVStorageObject"), Depth.ALL),
-        (finished("VirtualMachine.powerOn"), None),
-        (Change(None, Task(ref="task-1", state="success", description="VirtualMachine.destroy")), Depth.USES),
-        (Change(None, Task(ref="task-1", state="running", description="VirtualMachine.destroy")), None),
-        (Change(Task(ref="task-1", state="success", description="VirtualMachine.destroy"), None), None),
-        (Change(None, STORE), Depth.NEW),
-        (Change(STORE, None), Depth.NEW),
-        (Change(STORE, Datastore(ref="datastore-1", name="b", accessible=True)), Depth.ALL),
-        (Change(STORE, Datastore(ref="datastore-1", name="a")), Depth.ALL),
-        (Change(STORE, Datastore(ref="datastore-1", name="a", accessible=True, free_bytes=6)), None),
-        (Change(Machine(ref="vm-1"), None), Depth.USES),
-        (Change(Machine(ref="vm-1"), Machine(ref="vm-1", name="x")), None),
-        (Change(Host(ref="host-1"), None), None),
-    ],
-)
-def test_what_concerns_disks(change: Change, depth: Depth | None) -> None:
-    assert concern(change) == depth

@@ -9,7 +9,7 @@ from vsphere_operators.vcenter.disks import concern
 from vsphere_operators.vcenter.inventory import Change
 from vsphere_operators.vcenter.model import Datastore, Host, Machine, Task
 
-STORE = Datastore(ref="datastore-1", name="a", accessible=True, free_bytes=7)
+STORE = Datastore(ref="datastore-1", name="a", accessible=True, url="ds:///a/")
 
 
 def finished(description: str, state: str = "success") -> Change:
@@ -41,7 +41,7 @@ def finished(description: str, state: str = "success") -> Change:
         (Change(STORE, None), Depth.NEW),
         (Change(STORE, Datastore(ref="datastore-1", name="b", accessible=True)), Depth.ALL),
         (Change(STORE, Datastore(ref="datastore-1", name="a")), Depth.ALL),
-        (Change(STORE, Datastore(ref="datastore-1", name="a", accessible=True, free_bytes=6)), None),
+        (Change(STORE, Datastore(ref="datastore-1", name="a", accessible=True, url="ds:///b/")), None),
         (Change(Machine(ref="vm-1"), None), Depth.USES),
         (Change(Machine(ref="vm-1"), Machine(ref="vm-1", name="x")), None),
         (Change(Host(ref="host-1"), None), None),

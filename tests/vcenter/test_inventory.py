@@ -308,17 +308,16 @@ def test_tasks_are_followed() -> None:
                     "info.state": "running",
                     "info.progress": 5,
                     "info.entity": Ref("VirtualMachine", "vm1"),
-                    "info.entityName": "a%2fb",
                     "info.reason": {"@type": "TaskReasonUser", "userName": "me"},
                 },
             )
         ]
     )
-    assert inventory.tasks["task1"] == Task(ref="task1", state="running", progress_percent=5, entity="vm1", entity_name="a/b", user="me")
+    assert inventory.tasks["task1"] == Task(ref="task1", state="running", progress_percent=5, entity="vm1", user="me")
     fault = {"@type": "LocalizedMethodFault", "fault": {"@type": "InvalidPowerState"}, "localizedMessage": "it is on"}
     inventory.apply([modify("task1", {"info.state": "error", "info.error": fault, "info.progress": None})])
     assert inventory.tasks["task1"] == Task(
-        ref="task1", state="error", entity="vm1", entity_name="a/b", user="me", fault="InvalidPowerState", message="it is on"
+        ref="task1", state="error", entity="vm1", user="me", fault="InvalidPowerState", message="it is on"
     )
     inventory.apply([modify("task1", {"info.result": Ref("VirtualMachine", "vm7")})])
     assert inventory.tasks["task1"].result == "vm7"

@@ -49,11 +49,8 @@ class ResourcePool(Entity, frozen=True, kw_only=True):
 class Datastore(Entity, frozen=True, kw_only=True):
     """A datastore."""
 
-    type: str = ""
     url: str = ""
     accessible: bool = False
-    capacity_bytes: int | None = None
-    free_bytes: int | None = None
 
 
 class HostStats(Struct, frozen=True, kw_only=True):
@@ -174,7 +171,6 @@ class Machine(Entity, frozen=True, kw_only=True):
     guest_id: str = ""
     """summary.guest.guestId: what Tools report."""
     guest_hardware_version: str = ""
-    guest_host_name: str = ""
     ip_address: str = ""
     ip_addresses: tuple[str, ...] = ()
     """All of guest.net, in the order that Tools report."""
@@ -193,15 +189,12 @@ class Task(Struct, frozen=True, kw_only=True):
     description: str = ""
     """descriptionId, such as VirtualMachine.clone."""
     entity: str = ""
-    entity_name: str = ""
     user: str = ""
     result: str = ""
     """The MoRef that the task made, if it made one."""
     fault: str = ""
     """The name of the fault's type, such as InsufficientResourcesFault."""
     message: str = ""
-    queued_at: datetime | None = None
-    completed_at: datetime | None = None
 
 
 class Disk(Struct, frozen=True, kw_only=True):

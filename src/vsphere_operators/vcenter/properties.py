@@ -255,7 +255,6 @@ MACHINE = sort(
         ("summary.guest.toolsVersionStatus2", "tools_version", word),
         ("summary.guest.guestId", "guest_id", word),
         ("summary.guest.hwVersion", "guest_hardware_version", word),
-        ("summary.guest.hostName", "guest_host_name", text),
         ("summary.guest.ipAddress", "ip_address", text),
         ("guest.net", "ip_addresses", addresses),
         ("customValue", "attributes", attributes),
@@ -271,11 +270,8 @@ DATASTORE = sort(
     Datastore,
     (
         *PLACE,
-        ("summary.type", "type", word),
         ("summary.url", "url", text),
         ("summary.accessible", "accessible", flag),
-        ("summary.capacity", "capacity_bytes", number),
-        ("summary.freeSpace", "free_bytes", number),
     ),
 )
 TASK = sort(
@@ -285,13 +281,10 @@ TASK = sort(
         ("info.progress", "progress_percent", number),
         ("info.descriptionId", "description", word),
         ("info.entity", "entity", ref),
-        ("info.entityName", "entity_name", name),
         ("info.reason", "user", user),
         ("info.result", "result", ref),
         ("info.error", "fault", fault_type),
         ("info.error", "message", fault_message),
-        ("info.queueTime", "queued_at", moment),
-        ("info.completeTime", "completed_at", moment),
     ),
 )
 ENTITIES: Mapping[str, Sort] = {

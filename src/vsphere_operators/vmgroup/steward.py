@@ -106,14 +106,7 @@ class Steward:
             refs=case.refs,
         )
         memory.check(case.records)
-        scene = self.look(case, sight)
-        made = plan(scene.wish, scene.seen, self.namer(case))
-        if chosen := leaving_now(scene.seen, made):
-            # Who is chosen to go is not taken back, so it is chosen by what is true now: a volume may just have been attached.
-            with suppress(VCenterError):
-                await self.vcenter.belongings.refresh(chosen)
-            scene = self.look(case, sight)
-            made = plan(scene.wish, scene.seen, self.namer(case))
+        scene, made = await self.planned(case, sight)
         for line in made.lines:
             means.say(line)
         if made.write_ahead:
@@ -142,6 +135,22 @@ class Steward:
         told = tuple(with_task(each, memory) for each in made.records)
         memory.keep_only({*(each.name for each in told), FOLDER})
         return self.report(scene, replace(made, records=told), again_seconds=self.patience(scene, made, sight), finished=finished)
+
+    async def planned(self, case: Case, sight: Sight) -> tuple[Scene, Plan]:
+        """What is there, and what to do.
+
+        Who is chosen to go is not taken back, so everybody who is chosen has been read just now: a volume may have been attached.
+        """
+        read: set[str] = set()
+        while True:
+            scene = self.look(case, sight)
+            made = plan(scene.wish, scene.seen, self.namer(case))
+            chosen = [ref for ref in leaving_now(scene.seen, made) if ref not in read]
+            if not chosen:
+                return scene, made
+            with suppress(VCenterError):
+                await self.vcenter.belongings.refresh(chosen)
+            read.update(chosen)
 
     def look(self, case: Case, sight: Sight) -> Scene:
         """Where things go, what is in the way, what is there."""

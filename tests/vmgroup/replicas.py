@@ -1,0 +1,35 @@
+"""A wish, and records and VMs of replicas as they are seen, in a line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from vsphere_operators.vmgroup.marks import instance_uuid_of
+from vsphere_operators.vmgroup.model import GroupFolder, Record, Seen, Vm, Wish
+
+WISH = Wish(cpus=1, memory_mb=1024, replicas=3, uid="uid-1", template="vm-t1", template_name="t", fingerprint="f1")
+FOLDER = GroupFolder(ref="group-v1", name="team-a-web", path="/DC0/vm/vm-operator/team-a-web", is_empty=False)
+
+
+def record(slot: int, **changes: Any) -> Record:
+    name = f"r{slot}"
+    return replace(
+        Record(slot=slot, name=name, instance_uuid=instance_uuid_of("uid-1", name), template="vm-t1", fingerprint="f1", state="Present"),
+        **changes,
+    )
+
+
+def vm(slot: int, **changes: Any) -> Vm:
+    name = f"r{slot}"
+    uuid = instance_uuid_of("uid-1", name)
+    made = Vm(name=name, ref=f"vm-{slot}", slot=slot, instance_uuid=uuid, fingerprint="f1", power="poweredOn", cpus=1, memory_mb=1024)
+    return replace(made, **changes)
+
+
+def seen(vms: Iterable[Vm] = (), records: Iterable[Record] | None = None, **changes: Any) -> Seen:
+    vms = tuple(vms)
+    kept = tuple(record(each.slot, fingerprint=each.fingerprint) for each in vms) if records is None else tuple(records)
+    return replace(Seen(records=kept, vms=vms, folder=FOLDER, free=10), **changes)

@@ -1,0 +1,57 @@
+"""Who is chosen to go, when what is known of VMs may be older than the choice."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from msgspec.structs import replace
+
+from vsphere_operators.vcenter.faults import Unreachable
+from vsphere_operators.vmgroup.model import Plan
+from vsphere_operators.vmgroup.steward import Case, Scene, Steward
+
+from .replicas import WISH, seen, vm
+
+
+class Looking(Steward):
+    """Sees four replicas where three are wanted; that a volume is attached to one is seen when it has been read again."""
+
+    def __init__(self, volumes: dict[str, str], *, answers: bool = True) -> None:
+        self.volumes, self.answers = volumes, answers
+        self.calls: list[list[str]] = []
+        vcenter = SimpleNamespace(inventory=None, belongings=SimpleNamespace(refresh=self.refresh))
+        super().__init__(cast("Any", SimpleNamespace(vcenter=vcenter)))
+
+    async def refresh(self, refs: list[str]) -> None:
+        self.calls.append(refs)
+        if not self.answers:
+            raise Unreachable("gone")
+
+    def look(self, case: Any, sight: Any) -> Scene:
+        read = {ref for refs in self.calls for ref in refs} if self.answers else set()
+        vms = [replace(each, foreign_disks=(self.volumes[each.ref],)) if each.ref in read & self.volumes.keys() else each for each in VMS]
+        return Scene(wish=WISH, seen=seen(vms), folder=None, site=None, parent="", name="", reason="", machines={})
+
+    def namer(self, case: Case) -> Any:
+        return None
+
+    async def chosen(self) -> set[str]:
+        """The names of those that are let go."""
+        made: Plan = (await self.planned(cast("Any", None), cast("Any", None)))[1]
+        return {each.name for each in made.records if each.leaving}
+
+
+VMS = [vm(slot) for slot in range(4)]
+
+
+async def test_who_is_chosen_has_been_read_just_now_whoever_it_becomes() -> None:
+    looking = Looking({"vm-3": "pvc-a", "vm-2": "pvc-b"})
+    assert await looking.chosen() == {"r1"}
+    assert looking.calls == [["vm-3"], ["vm-2"], ["vm-1"]]
+
+
+async def test_a_vcenter_that_does_not_answer_is_asked_once_for_each() -> None:
+    looking = Looking({"vm-3": "pvc-a"}, answers=False)
+    assert await looking.chosen() == {"r3"}
+    assert looking.calls == [["vm-3"]]

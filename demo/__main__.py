@@ -11,8 +11,8 @@ import time
 from collections.abc import AsyncIterator, Sequence
 
 from rich.console import Console
-from rich.live import Live
 
+from .canvas import Canvas
 from .expected import SAMPLES, shortfalls
 from .leftovers import Folder, clean
 from .parent import end_with_parent
@@ -23,6 +23,8 @@ from .view import Screen, changes, final
 
 ANSWERS_WITHIN_SECONDS = 120.0
 LOOK_SECONDS = 1.0
+TURN_SECONDS = 4.0
+"""How long a message is to be read before the next one has its turn, where there is no room for all."""
 
 
 async def once(stage: Stage, console: Console) -> int:
@@ -46,28 +48,33 @@ async def once(stage: Stage, console: Console) -> int:
 async def live(stage: Stage, console: Console, *, calm: bool) -> int:
     """Show what happens until Ctrl-C."""
     play = asyncio.create_task(asyncio.Event().wait() if calm else Play(stage).run())
+    watch = watch_screen if console.is_terminal and not console.is_dumb_terminal else watch_lines
     try:
-        await (watch_screen if console.is_terminal else watch_lines)(stage, console)
+        await watch(looks(stage), hints_for(stage), console)
     finally:
         play.cancel()
         await asyncio.gather(play, return_exceptions=True)
     return 0
 
 
-async def watch_screen(stage: Stage, console: Console) -> None:
-    """The whole screen, drawn anew every second."""
-    hints = hints_for(stage)
-    with Live(Screen(await stage.look(), hints), console=console, screen=True, auto_refresh=False) as shown:
-        async for snapshot in looks(stage):
-            shown.update(Screen(snapshot, hints), refresh=True)
+async def watch_screen(moments: AsyncIterator[Snapshot], hints: Sequence[str], console: Console) -> None:
+    """The whole screen, looked at anew every second, and drawn anew where it changed."""
+    loop, canvas = asyncio.get_running_loop(), Canvas(console)
+    with console.screen():
+        loop.add_signal_handler(signal.SIGWINCH, canvas.redraw)
+        try:
+            async for snapshot in moments:
+                canvas.show(Screen(snapshot, hints, turn=int(loop.time() / TURN_SECONDS)))
+        finally:
+            loop.remove_signal_handler(signal.SIGWINCH)
 
 
-async def watch_lines(stage: Stage, console: Console) -> None:
+async def watch_lines(moments: AsyncIterator[Snapshot], hints: Sequence[str], console: Console) -> None:
     """A line for each change."""
-    for hint in hints_for(stage):
+    for hint in hints:
         console.print(hint, soft_wrap=True, markup=False, highlight=False)
     before: Snapshot | None = None
-    async for snapshot in looks(stage):
+    async for snapshot in moments:
         for text in changes(before, snapshot):
             console.print(f"{time.strftime('%H:%M:%S')} {text}", soft_wrap=True, markup=False, highlight=False)
         before = snapshot
@@ -105,7 +112,9 @@ async def run(options: argparse.Namespace, console: Console) -> int:
     finally:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, lambda: None)
-        console.print("ending what was started...", highlight=False)
+        # The terminal may have been closed; what was started is ended all the same.
+        with contextlib.suppress(OSError):
+            console.print("ending what was started...", highlight=False)
         await stage.stop() if stage else folder.remove()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import Any
 
 from kubewright.testing.access import Refused
 from kubewright.testing.controlplane import ControlPlane
+
+from .log import LogLine, log_lines
 
 Object = Mapping[str, Any]
 NAMESPACE = "default"
@@ -21,7 +22,6 @@ KINDS = {
     "VmGroup": "vm.codeconnect.vmworld.com/v1alpha1/vmgroups",
     "MyCustomResource": "poc.test.domain/v1/mycustomresources",
 }
-TAIL_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Snapshot:
 
     objects: Mapping[tuple[str, str], Object]
     events: Sequence[str] = ()
-    log: Sequence[str] = ()
+    log: Sequence[LogLine] = ()
 
 
 def read(plane: ControlPlane, log: Path) -> Snapshot:
@@ -62,23 +62,3 @@ def line_of_event(event: Object) -> str:
     """One event for people."""
     about = event["involvedObject"]
     return f"{when(event)[11:19]} {about['kind']}/{about['name']} {event['reason']}: {event['message']}"
-
-
-def log_lines(log: Path) -> list[str]:
-    """The last whole lines of the manager's log for people."""
-    if not log.exists():
-        return []
-    start = max(log.stat().st_size - TAIL_BYTES, 0)
-    with log.open("rb") as file:
-        file.seek(start)
-        lines = file.read().decode(errors="replace").split("\n")
-    # The tail may begin inside a line, at a brace even, and the last line may still be in writing.
-    return [line_of_log(each) for each in lines[1 if start else 0 : -1] if each.startswith("{") and each.endswith("}")]
-
-
-def line_of_log(line: str) -> str:
-    """Time, level, words and the object of one line."""
-    said = json.loads(line)
-    about: Object = next((said[each] for each in ("object", "resource", "key") if isinstance(said.get(each), dict)), {})
-    name = f" {about['name']}" if about.get("name") else ""
-    return f"{str(said['ts'])[11:19]} {said['level']:<5} {said['msg']}{name}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
-from vsphere_operators.plugin.table import Cell, Table, Tone
+from vsphere_operators.plugin.table import GAP, Cell, Table, Tone
 
 from .expected import ready_of
 from .snapshot import KINDS, Object, Snapshot
@@ -24,6 +25,28 @@ def table(kind: str, objects: Iterable[Object]) -> Table:
     columns, cells = SHAPES[kind]
     rows = tuple((Cell(obj["metadata"]["name"]), *cells(obj, obj.get("status", {}))) for obj in objects)
     return Table(columns=(kind.upper(), *columns), rows=rows)
+
+
+def beside(left: Table, right: Table) -> Table:
+    """Two tables as one, the second to the right of the first."""
+    pairs = zip_longest(left.rows, right.rows)
+    rows = ((*(one or blank(left)), *(other or blank(right))) for one, other in pairs)
+    return Table(columns=(*left.columns, *right.columns), rows=tuple(rows))
+
+
+def blank(table: Table) -> tuple[Cell, ...]:
+    """A row of nothing."""
+    return (Cell(""),) * len(table.columns)
+
+
+def narrowed(table: Table, width: int, spare: Sequence[str]) -> Table:
+    """Without the columns that can be spared, as far as the width asks for it, in the order given."""
+    for title in spare:
+        if sum(len(cell.text) + GAP for cell in table.lines()[0]) - GAP > width and title in table.columns:
+            kept = [index for index, each in enumerate(table.columns) if each != title]
+            picked = tuple(tuple(row[index] for index in kept) for row in table.rows)
+            table = Table(columns=tuple(table.columns[index] for index in kept), rows=picked)
+    return table
 
 
 def host(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:

@@ -2,47 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
 from vsphere_operators.plugin.table import GAP, Table
 
+from .notes import fitted, notes, tallest
 from .snapshot import Snapshot
-from .tables import tables
+from .tables import beside, narrowed, tables
 
 TITLE = "vsphere-operators demo: real API server, simulated vCenter. Ctrl-C ends it."
+SPARE_LINES = 5
+"""What should be left for messages, events and log."""
+MESSAGES = ("LAST MESSAGE",)
 STYLES = {"": "", "good": "green", "bad": "red", "busy": "yellow", "head": "bold"}
 
 
 class Screen:
-    """Everything, drawn anew for each moment."""
+    """Everything, for one moment: tables, what is not Ready, events and log, and the hints at the bottom."""
 
-    def __init__(self, snapshot: Snapshot, hints: Sequence[str]) -> None:
-        self.snapshot, self.hints = snapshot, hints
+    def __init__(self, snapshot: Snapshot, hints: Sequence[str], *, turn: int = 0) -> None:
+        self.snapshot, self.hints, self.turn = snapshot, hints, turn
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The tables come first, then the hints; events and log share what is left."""
-        shown = list(tables(self.snapshot).values())
-        room = options.max_height - 1 - sum(len(each.rows) + 1 for each in shown) - len(self.hints)
+        """The tables come first; what is left below them is shared, and always filled, so that nothing jumps."""
+        width = options.max_width
+        left = options.max_height - 1 - len(self.hints)
+        shown = arranged(tables(self.snapshot), width, left - SPARE_LINES)
+        room = left - height_of(shown)
         # With plenty of room a blank line goes between the tables.
-        airy = room >= len(shown) + 8
+        airy = room >= len(shown) + 2 * SPARE_LINES
         if airy:
             room -= len(shown)
         parts: list[RenderableType] = [line(TITLE, "bold reverse")]
         for each in shown:
-            parts += [Text(""), drawn(each, options.max_width)] if airy else [drawn(each, options.max_width)]
-        yield Group(*parts, *self.tails(room), *(line(each, "bold cyan") for each in self.hints))
+            parts += [Text(""), drawn(each, width)] if airy else [drawn(each, width)]
+        yield Group(*parts, *self.below(width, room), *(line(each, "bold cyan") for each in self.hints))
 
-    def tails(self, room: int) -> list[RenderableType]:
+    def below(self, width: int, room: int) -> list[RenderableType]:
+        """What is not Ready, then events and log; a message may take a third of it, or more if it is that long."""
+        texts = notes(self.snapshot)
+        head = [line("NOT READY", "bold")] if texts and room >= SPARE_LINES else []
+        most = min(max(room // 3, tallest(texts, width), min(room - 1, 3)), room - len(head))
+        told = [line(each, "red") for each in fitted(texts, width, most, self.turn)] if most > 0 else []
+        return [*head, *told, *self.tails(width, room - len(head) - len(told))]
+
+    def tails(self, width: int, room: int) -> list[RenderableType]:
         """The newest events and log lines; with little room the log alone."""
         events = (room - 2) // 2 if room >= 6 else 0
         parts = [line("EVENTS", "bold"), *padded(self.snapshot.events, events)] if events else []
         left = room - len(parts)
+        log = [each.within(width) for each in self.snapshot.log[-left:]] if left > 0 else []
         if left >= 3:
-            return [*parts, line("MANAGER'S LOG", "bold"), *padded(self.snapshot.log, left - 1)]
-        return [*parts, *padded(self.snapshot.log, left)]
+            return [*parts, line("MANAGER'S LOG", "bold"), *padded(log, left - 1)]
+        return [*parts, *padded(log, left)]
+
+
+def arranged(made: Mapping[str, Table], width: int, height: int) -> list[Table]:
+    """One below the other; if that is too high, the two with short rows side by side. Messages that do not fit are left to the notes."""
+    shown = dict(made)
+    if "VmGroup" in shown:
+        shown["VmGroup"] = narrowed(shown["VmGroup"], width, MESSAGES)
+    if height_of(shown.values()) > height and "VmGroup" in shown and "MyCustomResource" in shown:
+        both = beside(shown.pop("VmGroup"), shown.pop("MyCustomResource"))
+        shown["both"] = narrowed(both, width, (*MESSAGES, "TEMPLATE"))
+    return list(shown.values())
+
+
+def height_of(shown: Iterable[Table]) -> int:
+    """All their lines, titles too."""
+    return sum(len(each.rows) + 1 for each in shown)
 
 
 def padded(lines: Sequence[str], count: int) -> list[Text]:

@@ -10,7 +10,9 @@ import pytest
 from rich.console import Console
 
 from demo.expected import SAMPLES, shortfalls
-from demo.snapshot import TAIL_BYTES, Snapshot, line_of_event, line_of_log, log_lines
+from demo.log import TAIL_BYTES, LogLine, line_of_log, log_lines
+from demo.notes import fitted, notes
+from demo.snapshot import Snapshot, line_of_event
 from demo.tables import SHAPES, tables
 from demo.view import Screen, changes, final
 
@@ -26,6 +28,18 @@ SPECS = {
 MESSAGE = 'no template "doesNotExist" in /DC0; create it there, or change spec.template'
 
 
+NOT_READY: dict[str, object] = {
+    "metadata": {"name": "vg-2", "generation": 1},
+    "spec": {"replicas": 2, "template": "doesNotExist"},
+    "status": {
+        "conditions": [{"type": "Ready", "status": "False", "reason": "TemplateNotFound", "message": MESSAGE, "observedGeneration": 1}],
+        "phase": "ERROR",
+        "lastMessage": MESSAGE,
+    },
+}
+TOLD = f"VmGroup/vg-2 TemplateNotFound: {MESSAGE}"
+
+
 def objects(**status: object) -> dict[tuple[str, str], dict[str, object]]:
     return {
         (kind, name): {
@@ -37,7 +51,8 @@ def objects(**status: object) -> dict[tuple[str, str], dict[str, object]]:
     }
 
 
-FULL = Snapshot(objects(), [f"event {n} " + "x" * 200 for n in range(50)], [f"line {n} " + "y" * 200 for n in range(50)])
+LOG = [LogLine("08:00:00 info ", f"line {n} " + "y" * 200, "object=VmGroup/vg-1") for n in range(50)]
+FULL = Snapshot(objects(), [f"event {n} " + "x" * 200 for n in range(50)], LOG)
 HINTS = ("export this", "kubectl that")
 
 
@@ -55,7 +70,39 @@ def test_a_screen_is_filled_exactly_and_nothing_wraps(width: int, height: int) -
     assert all(len(line) <= width for line in lines)
     assert lines[-2:] == list(HINTS)
     for kind, name in SAMPLES:
-        assert any(line.startswith(name) for line in lines), (kind, name)
+        assert any(name in line.split() for line in lines), (kind, name)
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 30), (160, 50), (240, 80)])
+def test_the_message_of_what_is_not_ready_is_whole_and_below_the_tables(width: int, height: int) -> None:
+    lines = screen(Snapshot({**objects(), ("VmGroup", "vg-2"): NOT_READY}, FULL.events, LOG), width, height)
+    assert len(lines) == height
+    assert all(len(line) <= width for line in lines)
+    assert lines[-2:] == list(HINTS)
+    start = next(number for number, line in enumerate(lines) if line.startswith("VmGroup/vg-2"))
+    assert " ".join(" ".join(lines[start : start + 2]).split()).startswith(TOLD)
+    assert start > max(number for number, line in enumerate(lines) if line.startswith("vmgroup-sample"))
+    assert any(line.startswith("08:00:00 info  line 49 yyy") and line.endswith("… object=VmGroup/vg-1") for line in lines)
+    for kind, name in SAMPLES:
+        assert any(name in line.split() for line in lines), (kind, name)
+
+
+def test_where_not_all_messages_fit_each_has_its_turn_whole() -> None:
+    texts = [f"GPUInfo/gpu{n} NoNode: " + "no node suits " * 9 for n in range(4)]
+    seen = set[str]()
+    for turn in range(4):
+        lines = fitted(texts, 80, 3, turn)
+        assert len(lines) <= 3
+        assert all(len(line) <= 80 for line in lines)
+        seen.add(" ".join(" ".join(lines).split()))
+    assert seen == {f"[{n + 1}/4] {text.strip()}" for n, text in enumerate(texts)}
+    assert fitted(texts, 80, 99, 0) == [line for text in texts for line in fitted([text], 80, 2, 0)]
+
+
+def test_only_what_has_an_answer_and_is_not_ready_is_noted() -> None:
+    new: dict[str, object] = {"metadata": {"name": "new"}}
+    given = {**objects(), ("VmGroup", "vg-2"): NOT_READY, ("VmGroup", "new"): new}
+    assert notes(Snapshot(given)) == [TOLD]
 
 
 def test_hints_stay_where_they_are_while_events_and_log_grow() -> None:
@@ -67,7 +114,7 @@ def test_hints_stay_where_they_are_while_events_and_log_grow() -> None:
 def test_the_newest_lines_are_shown() -> None:
     lines = screen(FULL, 160, 50)
     assert any(line.startswith("event 49 ") for line in lines)
-    assert any(line.startswith("line 49 ") for line in lines)
+    assert any(line.startswith("08:00:00 info  line 49 ") for line in lines)
     assert not any(line.startswith("event 0 ") for line in lines)
 
 
@@ -95,13 +142,38 @@ def test_a_sample_without_its_answer_is_named() -> None:
     assert pending.startswith("RUNNING: 2 of 3 ready")
 
 
-def test_lines_of_events_and_logs() -> None:
+def test_a_line_of_an_event() -> None:
     event = {"lastTimestamp": "2026-11-16T04:29:37Z", "involvedObject": {"kind": "VmGroup", "name": "vg-2"}, "reason": "R", "message": "m"}
     assert line_of_event(event) == "04:29:37 VmGroup/vg-2 R: m"
-    assert line_of_log('{"level":"info","ts":"2026-11-16T04:29:37Z","msg":"well","object":{"name":"vg-1"}}') == "04:29:37 info  well vg-1"
 
 
-LINE = json.dumps({"level": "info", "ts": "2026-11-16T04:29:37Z", "msg": "well", "object": {"namespace": "default", "name": "vg-1"}})
+@pytest.mark.parametrize(
+    ("fields", "about"),
+    [
+        ({"controllerKind": "VmGroup", "VmGroup": {"name": "vg-1", "namespace": "default"}, "name": "vg-1"}, " object=VmGroup/vg-1"),
+        ({"controllerKind": "VmGroup", "object": "default/vg-1", "reason": "Paused"}, " object=VmGroup/vg-1 reason=Paused"),
+        ({"controllerKind": "VmGroup", "name": "vg-1", "error": "it broke"}, " object=VmGroup/vg-1 reason=it broke"),
+        ({"controller": "vmgroup", "controllerKind": "VmGroup", "workers": 16}, " controller=vmgroup"),
+        ({"vCenter": "default", "error": "no route"}, " vCenter=default reason=no route"),
+        ({}, ""),
+    ],
+)
+def test_a_line_of_the_log_names_what_it_is_about(fields: dict[str, object], about: str) -> None:
+    line = line_of_log(json.dumps({"level": "info", "ts": "2026-11-16T04:29:37Z", "msg": "well", **fields}))
+    assert line.within(80) == f"04:29:37 info  well{about}"
+
+
+def test_the_words_of_a_log_line_give_way_to_what_it_is_about() -> None:
+    line = LogLine("04:29:37 info ", "word " * 30, "object=VmGroup/vg-1")
+    assert len(line.within(80)) == 80
+    assert line.within(80).endswith("… object=VmGroup/vg-1")
+    endless = LogLine("04:29:37 info ", "word " * 30, "object=VmGroup/vg-1 reason=" + "why " * 50)
+    assert endless.within(80)[:41] == "04:29:37 info  word word word word word… "[:41]
+
+
+LINE = json.dumps(
+    {"level": "info", "ts": "2026-11-16T04:29:37Z", "msg": "well", "controllerKind": "VmGroup", "name": "vg-1", "namespace": "default"}
+)
 
 
 @pytest.mark.parametrize("cut", range(len(LINE) + 1))
@@ -110,7 +182,7 @@ def test_the_tail_of_a_log_may_begin_anywhere_and_end_in_the_middle(cut: int, tm
     count = TAIL_BYTES // len(LINE) + 2
     log.write_text(f"{LINE}\n" * count + LINE[:cut])
     lines = log_lines(log)
-    assert set(lines) == {"04:29:37 info  well vg-1"}
+    assert {each.within(80) for each in lines} == {"04:29:37 info  well object=VmGroup/vg-1"}
     assert count - 4 <= len(lines) < count
 
 

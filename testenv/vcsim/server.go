@@ -69,6 +69,7 @@ func (v *Server) start(s *Settings) error {
 		return err
 	}
 	v.model = simulator.VPX()
+	appearAs(&v.model.ServiceContent.About, s.Release)
 	gate, inventory, err := v.populate(s)
 	if err != nil {
 		return err

@@ -43,6 +43,8 @@ type Settings struct {
 	Churn  time.Duration
 	State  string
 
+	Release string
+
 	TasksKept time.Duration // after their end
 }
 
@@ -57,6 +59,7 @@ func parse(name string, arguments []string) (*Settings, error) {
 	flags.Var((*list)(&s.Delays), "delay", "`method=duration`: delay the task of a method that ends in _Task, or the answer of another")
 	flags.DurationVar(&s.Churn, "churn", 0, "give all hosts and running VMs new quickStats this often; 0 is never")
 	flags.DurationVar(&s.TasksKept, "tasks-kept", 10*time.Minute, "time for which a task that has ended is still known")
+	flags.StringVar(&s.Release, "release", "8.0.3", "`version` that it calls itself: 8.0.3 or 6.5.0")
 	flags.StringVar(&s.State, "state", "", "folder for datastores and generated files; a temporary one by default")
 	if err := flags.Parse(arguments); err != nil {
 		return nil, err
@@ -106,6 +109,9 @@ func (s *Settings) declareAccess(flags *flag.FlagSet) {
 }
 
 func (s *Settings) check() error {
+	if err := checkRelease(s.Release); err != nil {
+		return err
+	}
 	if (s.Certificate == "") != (s.Key == "") {
 		return fmt.Errorf("--cert and --key belong together; one of them is missing")
 	}

@@ -287,11 +287,12 @@ class VmGroupController(Controller[VmGroup]):
 
     async def step(self, group: VmGroup) -> Report:
         """Look, plan, do; the status has all of it."""
-        self.log.info(line_of_request(group.metadata.namespace, group.metadata.name))
+        log = self.log_of(group.key)
+        log.info(line_of_request(group.metadata.namespace, group.metadata.name))
         steward, config = self.steward_for(group)
         owner = await self.guard.owner(group)
         try:
-            report = await steward.step(self.case(group, owner, config), self.guard.means(group, self.log.info))
+            report = await steward.step(self.case(group, owner, config), self.guard.means(group, log.info))
         except Obstacle as error:
             group.status.phase, group.status.lastMessage = "ERROR", str(error)
             raise Retry(str(error), after=LOOK_AGAIN_SECONDS, reason=error.reason) from error

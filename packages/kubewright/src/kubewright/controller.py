@@ -19,6 +19,7 @@ from .cache import IndexFunction
 from .errors import ConfigError
 from .kind import Object, Resource
 from .log import Log
+from .meta import Key
 from .source import OnKind, OnOwned, OnStream, OnTimer, Stream, When, any_change, name_of
 
 T = TypeVar("T", bound=Resource[Any, Any])
@@ -104,6 +105,10 @@ class Controller(Generic[T]):
     def needs(self, kind: type[Object], *verbs: str, subresource: str = "", names: tuple[str, ...] = ()) -> None:
         """Declare what the reconcile does through the client, for the generated role; `create` cannot be limited to names."""
         self.rights.append(Right(kind, verbs, subresource, names))
+
+    def log_of(self, key: Key) -> Log:
+        """The log for lines about one object, with the fields by which controller-runtime names it."""
+        return self.log.bind(**{self.kind.definition.name: key}, namespace=key.namespace, name=key.name)
 
     @property
     def name(self) -> str:

@@ -160,7 +160,7 @@ class Engine(Generic[T]):
 
     def explain(self, key: Key, outcome: Outcome, error: BaseException) -> None:
         """The log line of a failure; what will pass is no error."""
-        log = self.log.bind(**{self.about.name: {"name": key.name, "namespace": key.namespace}}, namespace=key.namespace, name=key.name)
+        log = self.controller.log_of(key)
         if outcome.result == "error":
             log.error("Reconciler error", error=error)
         else:

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// releases are those that the simulator can call itself. What it does is the same for all; a client sees only the names.
+var releases = map[string]struct{ build, api string }{
+	"8.0.3": {"24022515", "8.0.3.0"},
+	"6.5.0": {"5973321", "6.5"}, // what the library says by itself: older than what is in support
+}
+
+// checkRelease refuses a release that is not known.
+func checkRelease(version string) error {
+	if _, known := releases[version]; !known {
+		return fmt.Errorf("--release %s is not known; there are %s", version, strings.Join(slices.Sorted(maps.Keys(releases)), ", "))
+	}
+	return nil
+}
+
+// appearAs sets what the vCenter says of itself, and with it what /sdk/vimServiceVersions.xml offers as the newest version.
+func appearAs(about *types.AboutInfo, version string) {
+	release := releases[version]
+	about.Version, about.Build, about.ApiVersion = version, release.build, release.api
+	about.FullName = fmt.Sprintf("%s %s build-%s", about.Name, version, release.build)
+}

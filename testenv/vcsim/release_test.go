@@ -1,0 +1,37 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/soap"
+)
+
+func TestItCallsItselfACurrentRelease(t *testing.T) {
+	about := start(t).client().ServiceContent.About
+	if about.FullName != "VMware vCenter Server 8.0.3 build-24022515" || about.Version != "8.0.3" || about.ApiVersion != "8.0.3.0" {
+		t.Errorf("it calls itself %s, version %s, API %s", about.FullName, about.Version, about.ApiVersion)
+	}
+}
+
+func TestAClientThatAsksGetsTheVersionOfTheRelease(t *testing.T) {
+	for release, wanted := range map[string]string{"8.0.3": "8.0.3.0", "6.5.0": "6.5"} {
+		r := start(t, "--release", release)
+		client, err := vim25.NewClient(context.Background(), soap.NewClient(r.server.URL, true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := client.UseServiceVersion(); err != nil || client.Version != wanted {
+			t.Errorf("of %s a client uses %s, %v", release, client.Version, err)
+		}
+	}
+}
+
+func TestAReleaseThatIsNotKnownIsRefused(t *testing.T) {
+	_, err := parse("vcsim", []string{"--release", "9.9.9"})
+	if err == nil || !strings.Contains(err.Error(), "there are 6.5.0, 8.0.3") {
+		t.Errorf("said %v", err)
+	}
+}

@@ -1,0 +1,188 @@
+"""The live view on a real pseudo terminal does not flicker: nothing is erased, a frame is one write, only changes are written."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import pty
+import signal
+import tty
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from demo.__main__ import watch_screen
+from demo.canvas import Canvas
+from demo.log import LogLine
+from demo.snapshot import Snapshot
+from demo.view import Screen
+from terminal import FRAME_BEGINS, FRAME_ENDS, Flicker, Reader, Terminal, resize
+from test_demo_view import HINTS, MESSAGE, NOT_READY, objects
+
+REAL_SIZE = os.get_terminal_size
+SIZES = [(80, 24), (160, 50)]
+
+
+class Counted(io.FileIO):
+    """A file that knows what each write to it was."""
+
+    def __init__(self, fd: int) -> None:
+        super().__init__(fd, "w")
+        self.writes: list[str] = []
+
+    def write(self, data: Any, /) -> int:
+        self.writes.append(bytes(data).decode())
+        count = super().write(data)
+        assert count == len(data)
+        return count
+
+
+@dataclass
+class Rig:
+    """A console at one end of a pseudo terminal, and we at the other."""
+
+    reader: Reader
+    console: Console
+    file: Counted
+
+    def writes(self) -> list[str]:
+        """What was written since the last call, write by write."""
+        made, self.file.writes = self.file.writes, []
+        return made
+
+
+@pytest.fixture(params=SIZES, ids=["80x24", "160x50"])
+def size(request: pytest.FixtureRequest) -> tuple[int, int]:
+    chosen: tuple[int, int] = request.param
+    return chosen
+
+
+@pytest.fixture
+def rig(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+    near, far = pty.openpty()
+    tty.setraw(far)
+    reader = Reader(near)
+    resize(near, *size)
+    file = Counted(far)
+    text = io.TextIOWrapper(io.BufferedWriter(file), encoding="utf-8", line_buffering=True)
+    for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    # rich asks the standard streams for the size, and not the file that it is given; pytest has taken those.
+    monkeypatch.setattr("os.get_terminal_size", lambda *_: REAL_SIZE(near))
+    yield Rig(reader, Console(file=text), file)
+    text.close()
+    reader.close()
+
+
+def moment(number: int) -> Snapshot:
+    """Loads drift at each; the log grows at every third; something becomes Ready and is not any more."""
+    given = objects(freeCPU=1000 + number * 7, totalCPU=4588, nodeCPUUsage=number * 111)
+    if number % 4 < 2:
+        given["VmGroup", "vg-2"] = NOT_READY
+    lines = [LogLine("10:00:00 info ", f"line {each}", "object=VmGroup/vg-1") for each in range(number // 3)]
+    return Snapshot(given, [f"event {each}" for each in range(number // 5)], lines)
+
+
+def shown(terminal: Terminal, writes: list[str]) -> None:
+    """Each write is one whole frame, and flickers nowhere."""
+    for each in writes:
+        assert each.startswith(FRAME_BEGINS)
+        assert each.endswith(FRAME_ENDS)
+        assert each.count(FRAME_BEGINS) == each.count(FRAME_ENDS) == 1
+        terminal.feed(each)
+
+
+def test_frames_come_in_one_write_each_and_do_not_flicker(rig: Rig, size: tuple[int, int]) -> None:
+    canvas, terminal = Canvas(rig.console), Terminal(*size)
+    received = ""
+    for number in range(40):
+        canvas.show(Screen(moment(number), HINTS))
+        writes = rig.writes()
+        assert len(writes) == 1
+        received += writes[0]
+        shown(terminal, writes)
+        with rig.console.capture() as plain:
+            rig.console.print(Screen(moment(number), HINTS), height=size[1])
+        assert terminal.lines == [Text.from_ansi(line).plain.rstrip() for line in plain.get().splitlines()]
+    rig.console.file.close()
+    rig.reader.thread.join(10)
+    assert rig.reader.data.decode() == received
+
+
+def test_what_did_not_change_is_not_written(rig: Rig, size: tuple[int, int]) -> None:
+    canvas = Canvas(rig.console)
+    canvas.show(Screen(moment(1), HINTS))
+    (first,) = rig.writes()
+    canvas.show(Screen(moment(1), HINTS))
+    assert rig.writes() == []
+    other = {
+        **moment(1).objects,
+        ("MyCustomResource", "my-custom-resource-01"): objects(Healthy=True)["MyCustomResource", "my-custom-resource-01"],
+    }
+    canvas.show(Screen(Snapshot(other), HINTS))
+    (second,) = rig.writes()
+    assert second.count(";1H") == 1
+    assert "my-custom-resource-01" in second
+    assert len(second) < len(first) / 10
+
+
+async def test_the_watch_draws_frames_alone_and_all_of_it_after_a_resize(rig: Rig, size: tuple[int, int]) -> None:
+    async def moments() -> AsyncIterator[Snapshot]:
+        for number in range(5):
+            yield moment(number)
+        resize(rig.reader.fd, 100, 30)
+        os.kill(os.getpid(), signal.SIGWINCH)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
+
+    await watch_screen(moments(), HINTS, rig.console)
+    writes = rig.writes()
+    frames = [number for number, each in enumerate(writes) if each.startswith(FRAME_BEGINS)]
+    first, last = frames[0], frames[-1]
+    assert "".join(writes[:first]) == "\x1b[?1049h\x1b[H\x1b[?25l"
+    assert frames == list(range(first, first + 6))
+    assert "".join(writes[last + 1 :]) == "\x1b[?1049l\x1b[?25h"
+    shown(Terminal(*size), writes[first:last])
+    resized = Terminal(100, 30)
+    shown(resized, writes[last : last + 1])
+    assert resized.lines[-2:] == list(HINTS)
+    assert all(resized.lines[row] for row in (0, 1, 29))
+
+
+@pytest.mark.parametrize("spoilt", ["\x1b[2J", "\x1b[J", "\x1b[K", "\x1b[2K", "\n", "\x1b[H\x1b[J"])
+def test_this_terminal_finds_what_flickers(spoilt: str) -> None:
+    for text, words in [
+        (f"{FRAME_BEGINS}{spoilt}\x1b[1;1Hone{FRAME_ENDS}", "erases"),
+        (f"{FRAME_BEGINS}\x1b[1;1H   \x1b[1;1Hone{FRAME_ENDS}", "shows"),
+        ("\x1b[1;1Hone", "outside a frame"),
+        (f"{FRAME_BEGINS}\x1b[1;9Hone{FRAME_ENDS}", "outside the screen"),
+    ]:
+        terminal = Terminal(10, 2)
+        terminal.feed(f"{FRAME_BEGINS}\x1b[1;1Hone{FRAME_ENDS}")
+        with pytest.raises(Flicker, match=words):
+            terminal.feed(text)
+
+
+def test_and_the_view_that_was_here_before_does_not_pass(rig: Rig, size: tuple[int, int]) -> None:
+    terminal = Terminal(*size)
+    with Live(Screen(moment(0), HINTS), console=rig.console, screen=True, auto_refresh=False) as live:
+        rig.writes()
+        live.update(Screen(moment(0), HINTS), refresh=True)
+        again = "".join(rig.writes())
+    assert len(again) > size[0] * size[1]
+    with pytest.raises(Flicker):
+        terminal.feed(again)
+
+
+def test_the_message_of_what_is_not_ready_can_be_read(rig: Rig, size: tuple[int, int]) -> None:
+    terminal = Terminal(*size)
+    Canvas(rig.console).show(Screen(moment(0), HINTS))
+    shown(terminal, rig.writes())
+    assert MESSAGE in " ".join(" ".join(terminal.lines).split())

@@ -19,7 +19,7 @@ JOBS ?= $(if $(TESTS),0,2)
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup testenv binaries simulator test crash-sweep gpu-walk rotation test-vcsim check format manifests docs site golden verify install uninstall run manager demo docker-build docker-push \
+.PHONY: help setup testenv binaries simulator test crash-sweep gpu-walk rotation test-vcsim check format manifests docs site golden verify cluster install uninstall run manager demo docker-build docker-push \
   deploy undeploy build-installer helm sbom kind-up kind-load kind-down bench bench-vcenter bench-vmgroup lock clean
 
 help: ## Show this list
@@ -90,10 +90,15 @@ verify: setup ## Fail when a generated file is stale, or a CRD breaks what peopl
 golden: setup ## Write the golden projects of tests/golden anew: what the builder makes
 	$(BIN)/python tests/goldens.py > /dev/null
 
-install: binaries ## Install the CRDs into the cluster of your current kubeconfig
+# Without a kubeconfig kubectl asks localhost:8080, and says only that nobody answers there.
+cluster: binaries
+	@test -n "$$KUBERNETES_SERVICE_HOST" || $(KUBECTL) config current-context > /dev/null 2>&1 || \
+	  { echo "No Kubernetes cluster is configured: set KUBECONFIG to the file that names yours, or make a local one with: make kind-up" >&2; exit 1; }
+
+install: cluster ## Install the CRDs into the cluster of your current kubeconfig
 	$(KUBECTL) apply -k config/crd
 
-uninstall: binaries ## Remove the CRDs, and with them all their objects, from the cluster
+uninstall: cluster ## Remove the CRDs, and with them all their objects, from the cluster
 	$(KUBECTL) delete --ignore-not-found -k config/crd
 
 run: setup ## Run the manager here against your current kubeconfig; flags: make run ARGS="--zap-devel"
@@ -112,7 +117,7 @@ docker-build: ## Build the image: make docker-build IMG=example.com/vsphere-oper
 docker-push: ## Push the image
 	$(CONTAINER_TOOL) push $(IMG)
 
-deploy: binaries ## Deploy to the cluster of your current kubeconfig: make deploy IMG=example.com/vsphere-operators:v1
+deploy: cluster ## Deploy to the cluster of your current kubeconfig: make deploy IMG=example.com/vsphere-operators:v1
 	$(KUBEWRIGHT) build-installer --image $(IMG) --kubectl $(KUBECTL) --output - | $(KUBECTL) apply -f -
 
 # CRDs first, while the manager still runs: only it takes finalizers off, and without it their objects would stay for ever.

@@ -153,10 +153,10 @@ def test_a_pin_without_a_hash_is_refused() -> None:
 # make
 
 
-def make(*words: str) -> subprocess.CompletedProcess[str]:
+def make(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
     """Run make as from a shell, whatever make runs the tests."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-    return subprocess.run(["make", *words], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60)
+    return subprocess.run(["make", *words], cwd=ROOT, env=environ | more, capture_output=True, text=True, timeout=60)
 
 
 def printed(*words: str) -> list[str]:
@@ -184,6 +184,24 @@ def test_make_installs_and_deploys_with_kubectl() -> None:
     assert said["deploy"].endswith(f"{python} --image example.com/a:v1 --kubectl {kubectl} --output - | {kubectl} apply -f -")
     assert said["uninstall"] in printed("undeploy"), "without the manager, nobody takes finalizers off"
     assert said["undeploy"].endswith(f"{python} --kubectl {kubectl} --output - | {kubectl} delete --ignore-not-found -f -")
+
+
+def test_make_says_in_words_that_no_cluster_is_configured(tmp_path: Path) -> None:
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text('#!/bin/sh\ntest -e "$KUBECONFIG" && echo ours || { echo current-context is not set >&2; exit 1; }\n')
+    kubectl.chmod(0o755)
+    words = ("cluster", "-o", "binaries", f"KUBECTL={kubectl}")
+    refused = make(*words, KUBECONFIG=str(tmp_path / "none"))
+    assert refused.returncode
+    assert refused.stdout == ""
+    assert refused.stderr.splitlines()[0] == (
+        "No Kubernetes cluster is configured: set KUBECONFIG to the file that names yours, or make a local one with: make kind-up"
+    )
+    (tmp_path / "config").touch()
+    assert make(*words, KUBECONFIG=str(tmp_path / "config")).returncode == 0
+    assert make(*words, KUBECONFIG="", KUBERNETES_SERVICE_HOST="10.0.0.1").returncode == 0
+    for target in ("install", "uninstall", "deploy", "undeploy"):
+        assert any("config current-context" in line for line in printed(target)), target
 
 
 # The local cluster

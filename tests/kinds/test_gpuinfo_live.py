@@ -61,7 +61,7 @@ async def test_everything_that_can_happen_to_a_node_moves_the_answer() -> None:
         stage.leave("VirtualMachine", "vm-1")
         await stage.ready(GPUInfo, "plain", "NoneAvailable", lambda status: status.refused.get("VMNotFound") == 1, within=90)
         events = [event.message for event in await stage.client.list(Event) if event.involvedObject.name == "plain"]
-        assert any('"node-2" is the best of 1 nodes that suit, of 3. Before: node-1.' in message for message in events)
+        assert any('"node-2" is the only node that suits, of 3. Before: node-1.' in message for message in events)
 
 
 async def test_small_moves_of_load_neither_move_nor_write_the_answer() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from msgspec.structs import replace
+
 from kubewright import Condition, ObjectMeta
 from kubewright.builtin import Node, NodeSpec, NodeStatus, StatusCondition
 from vsphere_operators.choosing import Load, NodeFacts, Refusal, Rules
@@ -77,6 +79,21 @@ def test_what_objects_know_of_one_vm_is_put_together() -> None:
     assert by_name["vm-2"].cpuDemandMHz == 300
     assert (by_name["vg-1-replica-a"].group, by_name["vg-1-replica-a"].memoryMB) == ("a/vg-1", 2048)
     assert rows.unmatched == ["n-9"]
+
+
+def vm_in(vcenter: str, uuid: str) -> VMInfo:
+    status = VMInfoStatus(powerState="poweredOn", host="esxi-1", vcenter=vcenter, biosUUID=uuid)
+    return VMInfo(spec=VMInfoSpec(nodename="twin"), status=status)
+
+
+def test_two_vms_of_one_name_are_two_rows() -> None:
+    other = UUID[:-1] + "2"
+    hosts = [replace(HOST, status=replace(HOST.status, vcenter=name, cluster=f"C of {name}")) for name in ("east", "west")]
+    infos = [vm_in("east", UUID), vm_in("west", other), vm_in("west", other)]
+    rows = rows_of(Objects(hosts=hosts, vms=infos, nodes=[node("n-2", uuid=other), node("twin")]))
+    assert [(row.vcenter, row.cluster, row.node) for row in rows.vms] == [("east", "C of east", ""), ("west", "C of west", "n-2")]
+    assert [row.vcenter for row in rows.hosts] == ["east", "west"]
+    assert rows.unmatched == ["twin"], "a name that two have tells nothing"
 
 
 def test_the_tree_has_everything_once() -> None:

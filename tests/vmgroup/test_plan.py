@@ -227,6 +227,13 @@ def test_paused_only_looks() -> None:
         assert made.message.startswith("paused: ")
 
 
+def test_paused_hides_no_error() -> None:
+    made = decided(replace(WISH, paused=True, obstacle='no template "t"; create it'), seen())
+    assert (made.write_ahead, made.actions, made.phase) == (False, (), "ERROR")
+    assert made.message.startswith("paused: ")
+    assert made.message.endswith('; no template "t"; create it; unset spec.paused to go on')
+
+
 def test_deletion_takes_vms_then_the_folder_then_the_finalizer() -> None:
     wish = replace(WISH, deleting=True)
     what = seen([vm(0)], [record(0), record(1, state="Planned"), record(2, state="Planned")], flights={"r1": Flight.UNSENT})

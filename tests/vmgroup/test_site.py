@@ -117,3 +117,13 @@ def test_what_a_namespace_may_not_use_is_refused() -> None:
     ground(inventory(), limits).check()
     with pytest.raises(Obstacle, match='may not use the datastore "fast"'):
         Ground(inventory(), {"datastore": "fast"}, {}, limits).check()
+
+
+def test_names_near_to_one_that_does_not_exist_are_told() -> None:
+    where = inventory(*SECOND, ("ComputeResource", "domain-s1", "C1.example.com", "group-h1"))
+    for asked, near in (({"cluster": "c1"}, '"C1"'), ({"resourcePool": "smal"}, '"small"'), ({"datastore": "fats"}, '"fast"')):
+        ((field, name),) = asked.items()
+        with pytest.raises(Obstacle) as caught:
+            site(where, **asked)
+        words = f'vCenter "vc" has no {field} named "{name}" there (near to it: {near}); correct spec.placement.{field}, letter case counts'
+        assert str(caught.value) == words

@@ -155,10 +155,19 @@ def parser() -> argparse.ArgumentParser:
     return main
 
 
+def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+    """What is asked. One object has one namespace: who asks for it in all of them is told so."""
+    made = parser()
+    options = made.parse_args(argv)
+    if options.all_namespaces and hasattr(options, "name"):
+        made.error(f"-A is for top and tree; {options.command} shows one object. Name its namespace: -n NAMESPACE")
+    return options
+
+
 async def answer(options: argparse.Namespace, environ: Mapping[str, str], page: Page) -> str:
     """One command."""
     connection = await asyncio.to_thread(connection_of, options.kubeconfig, options.context, environ)
-    namespace = "" if options.all_namespaces and not hasattr(options, "name") else options.namespace or connection.namespace
+    namespace = "" if options.all_namespaces else options.namespace or connection.namespace
     cluster = Cluster(connection, namespace, lambda words: print(words, file=sys.stderr))
     try:
         return str(await getattr(Commands(options, cluster, environ, page), options.command)())
@@ -169,7 +178,7 @@ async def answer(options: argparse.Namespace, environ: Mapping[str, str], page: 
 def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
     """0 with an answer, 1 without, 2 for a wrong command line."""
     environ = os.environ if environ is None else environ
-    options = parser().parse_args(argv)
+    options = parsed(argv)
     configure(LogOptions(level="panic"))
     terminal = sys.stdout.isatty()
     page = Page(options.output, shutil.get_terminal_size().columns if terminal else 0, terminal and "NO_COLOR" not in environ)

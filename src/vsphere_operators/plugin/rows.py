@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -89,11 +90,9 @@ class Rows(Struct, frozen=True, kw_only=True):
 def rows_of(objects: Objects) -> Rows:
     """What the objects tell together: each of them may know a part."""
     candidates = [each for gpu in objects.gpus for each in gpu.status.candidates or ()]
-    vms = dict[str, VmRow]()
-    for row in (*map(vm_of, objects.vms), *replicas_of(objects.groups), *map(vm_of_candidate, candidates)):
-        vms[row.name] = completed(vms[row.name], row) if row.name in vms else row
-    hosts = {each.name: each for each in map(host_of, objects.hosts) if each is not None}
-    known = [in_place(row, hosts.get(row.host)) for row in vms.values()]
+    vms = merged((*map(vm_of, objects.vms), *replicas_of(objects.groups), *map(vm_of_candidate, candidates)))
+    hosts = {(each.vcenter, each.name): each for each in map(host_of, objects.hosts) if each is not None}
+    known = [in_place(row, hosts.get((row.vcenter, row.host))) for row in vms]
     matched, unmatched = with_nodes(known, objects.nodes)
     disks = {each.name: each for each in map(disk_of, objects.disks)}
     return Rows(hosts=list(hosts.values()), vms=matched, disks=list(disks.values()), unmatched=unmatched)
@@ -179,6 +178,25 @@ def disk_of(info: FCDInfo) -> DiskRow:
     )
 
 
+def merged(rows: Iterable[VmRow]) -> list[VmRow]:
+    """Each VM once, with all that is told of it. One name may be that of several VMs: in two vCenters, or in two datacenters of one."""
+    found = dict[str, list[VmRow]]()
+    for row in rows:
+        same = found.setdefault(row.name, [])
+        place = next((index for index, each in enumerate(same) if may_be_one(each, row)), None)
+        if place is None:
+            same.append(row)
+        else:
+            same[place] = completed(same[place], row)
+    return [row for same in found.values() for row in same]
+
+
+def may_be_one(one: VmRow, other: VmRow) -> bool:
+    """Whether nothing that both know tells two VMs of one name apart; where it runs may just have changed."""
+    pairs = ((getattr(one, field), getattr(other, field)) for field in ("vcenter", "datacenter", "uuid", "group"))
+    return all(mine == theirs or not mine or not theirs for mine, theirs in pairs)
+
+
 def completed(first: VmRow, other: VmRow) -> VmRow:
     """What the first does not know, from the other."""
     missing: dict[str, Any] = {
@@ -195,19 +213,21 @@ def in_place(row: VmRow, host: HostRow | None) -> VmRow:
 
 
 def with_nodes(vms: Sequence[VmRow], nodes: Iterable[Node]) -> tuple[list[VmRow], list[str]]:
-    """The VMs with the Nodes that run in them, by uuid, else by name; and Nodes whose VM is not among them."""
-    found, unmatched = {row.name: row for row in vms}, list[str]()
-    by_uuid = {row.uuid: row.name for row in vms if row.uuid}
-    by_node = {row.node: row.name for row in vms if row.node}
+    """The VMs with the Nodes that run in them, by uuid, else by a name that only one has; and Nodes whose VM is not among them."""
+    found, unmatched = list(vms), list[str]()
+    by_uuid = {row.uuid: index for index, row in enumerate(vms) if row.uuid}
+    by_node = {row.node: index for index, row in enumerate(vms) if row.node}
+    names = Counter(row.name for row in vms)
+    by_name = {row.name: index for index, row in enumerate(vms) if names[row.name] == 1}
     for node in nodes:
         name = node.metadata.name
-        ways = (*(by_uuid.get(uuid) for uuid in uuids_of(node.spec.providerID)), by_node.get(name), name if name in found else None)
-        vm = next(filter(None, ways), None)
-        if vm is None:
+        ways = (*(by_uuid.get(uuid) for uuid in uuids_of(node.spec.providerID)), by_node.get(name), by_name.get(name))
+        place = next((each for each in ways if each is not None), None)
+        if place is None:
             unmatched.append(name)
         else:
-            found[vm] = replace(found[vm], node=name, nodeReady=is_ready(node))
-    return list(found.values()), unmatched
+            found[place] = replace(found[place], node=name, nodeReady=is_ready(node))
+    return found, unmatched
 
 
 def less(total: int | None, free: int | None) -> int | None:

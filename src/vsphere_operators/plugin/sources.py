@@ -88,10 +88,11 @@ async def rows_inside(opened: Sequence[VCenter], nodes: Sequence[Node], told: Ro
     for vcenter in opened:
         await vcenter.disks.look()
         parts.append(rows_in(vcenter.inventory, list(vcenter.disks.disks.values()), nodes))
-    groups, claims = {row.name: row.group for row in told.vms}, {row.name: row.claim for row in told.disks}
+    groups = {(row.vcenter, row.name): row.group for row in told.vms if row.group}
+    claims = {row.name: row.claim for row in told.disks}
     return Rows(
         hosts=[row for part in parts for row in part.hosts],
-        vms=[replace(row, group=groups.get(row.name, "")) for part in parts for row in part.vms],
+        vms=[replace(row, group=groups.get((row.vcenter, row.name), "")) for part in parts for row in part.vms],
         disks=[replace(row, claim=claims.get(row.name, "")) for part in parts for row in part.disks],
         unmatched=[name for name in parts[0].unmatched if all(name in part.unmatched for part in parts)] if parts else [],
     )

@@ -13,11 +13,13 @@ from msgspec import Struct
 
 from ..vcenter.inventory import Inventory
 from ..vcenter.model import Compute, Datacenter, Datastore, Entity, Folder, Machine, ResourcePool
+from ..vcenter.near import Near
 from .limits import Found, Limits, placement_problem, template_for
 from .model import Obstacle
 
 PARENT = "vm-operator"
 A = TypeVar("A", Compute, Datacenter, Datastore, Folder, ResourcePool)
+SORTS: Mapping[str, type[Entity]] = {"datacenter": Datacenter, "cluster": Compute, "resourcePool": ResourcePool, "datastore": Datastore}
 FIELDS = ("datacenter", "cluster", "resourcePool", "folder", "datastore")
 
 
@@ -161,8 +163,15 @@ class Ground:
         if found:
             words = f'several are named "{name}": {self.paths(found)}; name another in spec.placement.{field}'
             raise Obstacle(f"{title}Ambiguous", words)
-        words = f'vCenter "{self.inventory.name}" has no {field} named "{name}" there; correct spec.placement.{field}, letter case counts'
-        raise Obstacle(f"{title}NotFound", words)
+        near = ", ".join(f'"{each}"' for each in self.near(field, name))
+        words = f'vCenter "{self.inventory.name}" has no {field} named "{name}" there{f" (near to it: {near})" if near else ""}'
+        raise Obstacle(f"{title}NotFound", f"{words}; correct spec.placement.{field}, letter case counts")
+
+    def near(self, field: str, name: str) -> list[str]:
+        """Names near to one that does not exist. A host outside clusters has a compute resource of its own, which is no cluster."""
+        index, table = self.inventory.relations.names[SORTS[field]], self.inventory.tables[SORTS[field]]
+        refs = ((each, [table[ref] for ref in index.of(each)]) for each in Near(index).to(name))
+        return [each for each, found in refs if any(not isinstance(one, Compute) or one.is_cluster for one in found)]
 
     def path(self, entity: Entity) -> str:
         """Where it is."""

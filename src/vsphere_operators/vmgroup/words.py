@@ -21,11 +21,11 @@ class Verdict(Struct, frozen=True):
 
 def verdict(wish: Wish, members: Sequence[Member]) -> Verdict:
     """Phase and message."""
+    errors = list(lasting(wish, members))
     if wish.paused:
-        return Verdict(
-            "RUNNING" if is_right(wish, members) else "PENDING", f"paused: {progress(wish, members)}; unset spec.paused to go on"
-        )
-    if errors := list(lasting(wish, members)):
+        phase: Phase = "ERROR" if errors else "RUNNING" if is_right(wish, members) else "PENDING"
+        return Verdict(phase, "; ".join([f"paused: {progress(wish, members)}", *errors, "unset spec.paused to go on"]))
+    if errors:
         return Verdict("ERROR", "; ".join(errors))
     if is_right(wish, members):
         return Verdict("RUNNING", SUCCESS)

@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import os
 import re
+import select
 import struct
 import termios
 import threading
@@ -89,17 +90,19 @@ class Reader:
     """Reads one end of a terminal all the time: nobody who writes to the other end ever waits."""
 
     def __init__(self, fd: int) -> None:
-        self.fd, self.data = fd, bytearray()
+        self.fd, self.data, self.ended = fd, bytearray(), False
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
 
     def run(self) -> None:
-        """Until the other end is closed, which a terminal tells as an error."""
+        """Until we close our end, or the other one is closed, which a terminal tells as an error."""
         with contextlib.suppress(OSError):
-            while part := os.read(self.fd, 65536):
-                self.data += part
+            while not self.ended:
+                if select.select([self.fd], [], [], 0.05)[0]:
+                    self.data += os.read(self.fd, 65536)
 
     def close(self) -> None:
-        """After the other end."""
+        """Hang up."""
+        self.ended = True
         self.thread.join(10)
         os.close(self.fd)

@@ -71,6 +71,15 @@ async def test_with_everything_in_place_there_are_no_problems(
     assert len(report.about("clock")) == 2
 
 
+async def test_a_vcenter_that_is_older_than_what_was_tried(
+    installed: ControlPlane, config: Path, pytestconfig: pytest.Config, tmp_path: Path, simulators: list[VCenter]
+) -> None:
+    simulators.append(VCenter(binary(pytestconfig), tmp_path / "old", "--release=6.5.0", password=PASSWORD))
+    report = await doctor(f"-kubeconfig={config}", OFF, environ=account(await simulators[0].start()))
+    assert report.one("reach").level == "warning"
+    assert "VMware vCenter Server 6.5.0 build-5973321; older than vSphere 7.0" in report.one("reach").words
+
+
 async def test_it_leaves_no_session_and_changes_nothing(installed: ControlPlane, vcenter: VCenter) -> None:
     await vcenter.reset_ledger()
     before = len(await vcenter.sessions())

@@ -100,36 +100,38 @@ def test_without_a_terminal_it_is_plain_lines(demo: Demo) -> None:
     assert re.search(r"\d\d:\d\d:\d\d HostInfo hostinfo-host-e: host esxi-dell-e.rainpole.com, free mhz \d+/\d+", demo.text)
 
 
-async def test_on_a_terminal_it_does_not_flicker_and_ends_when_that_is_closed(pytestconfig: pytest.Config, demo: Demo) -> None:
+def on_terminal(root: Path, width: int, height: int) -> tuple[subprocess.Popen[bytes], Reader]:
+    """A demo on a terminal of its own, and who reads it."""
     near, far = pty.openpty()
     tty.setraw(far)
-    resize(near, 80, 24)
+    resize(near, width, height)
     environ = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")} | {"TERM": "xterm-256color"}
-    program = [sys.executable, "-m", "demo"]
-    child = subprocess.Popen(program, cwd=pytestconfig.rootpath, env=environ, stdin=far, stdout=far, stderr=far, start_new_session=True)
+    child = subprocess.Popen([sys.executable, "-m", "demo"], cwd=root, env=environ, stdin=far, stdout=far, stderr=far)
     os.close(far)
-    reader, folder = Reader(near), pytestconfig.rootpath / FOLDERS / str(child.pid)
+    return child, Reader(near)
+
+
+async def test_on_a_terminal_it_does_not_flicker_and_ends_when_that_is_closed(pytestconfig: pytest.Config, demo: Demo) -> None:
+    child, reader = on_terminal(pytestconfig.rootpath, 80, 24)
+    folder, screen = pytestconfig.rootpath / FOLDERS / str(child.pid), Terminal(80, 24)
     try:
         await eventually(lambda: reader.data.count(FRAME_ENDS.encode()) >= 10 or child.poll() is not None, within=STARTS_WITHIN_SECONDS)
-        text = reader.data.decode()
-        text = text[text.index(FRAME_BEGINS) : text.rindex(FRAME_ENDS)]
-        screen = Terminal(80, 24)
-        for frame in text.split(FRAME_ENDS):
+        text = reader.data.decode(errors="replace")
+        for frame in text[text.index(FRAME_BEGINS) : text.rindex(FRAME_ENDS)].split(FRAME_ENDS):
             screen.feed(frame + FRAME_ENDS)
-        assert any(line.startswith("kubectl get hi,vi,fcd,gpu,vg -o wide") for line in screen.lines)
+        assert screen.lines[-1].startswith("kubectl get hi,vi,fcd,gpu,vg -o wide")
         assert 'no template "doesNotExist" in /DC0; create it there, or change spec.template' in " ".join(" ".join(screen.lines).split())
         children = births_in(folder)[1:]
         assert len(children) == 4
-        # As a terminal does that is closed: nobody is at its other end, and its programs get SIGHUP.
+        # As a terminal does that is closed: nobody is at its other end any more, and its programs get SIGHUP.
+        reader.close()
         child.send_signal(signal.SIGHUP)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), near)
         await eventually(lambda: child.poll() is not None, within=60)
         assert not any(each.lives for each in children)
         assert not folder.exists()
     finally:
         child.kill()
         child.wait()
-        reader.close()
 
 
 async def test_once_beside_it_gives_every_sample_its_answer(demo: Demo, pytestconfig: pytest.Config) -> None:

@@ -119,11 +119,14 @@ def test_what_a_namespace_may_not_use_is_refused() -> None:
         Ground(inventory(), {"datastore": "fast"}, {}, limits).check()
 
 
-def test_names_near_to_one_that_does_not_exist_are_told() -> None:
+@pytest.mark.parametrize(
+    ("field", "name", "near"),
+    [("cluster", "c1", "C1"), ("resourcePool", "smal", "small"), ("datastore", "fats", "fast"), ("datacenter", "DC", "DC0")],
+)
+def test_names_near_to_one_that_does_not_exist_are_told(field: str, name: str, near: str) -> None:
     where = inventory(*SECOND, ("ComputeResource", "domain-s1", "C1.example.com", "group-h1"))
-    for asked, near in (({"cluster": "c1"}, '"C1"'), ({"resourcePool": "smal"}, '"small"'), ({"datastore": "fats"}, '"fast"')):
-        ((field, name),) = asked.items()
-        with pytest.raises(Obstacle) as caught:
-            site(where, **asked)
-        words = f'vCenter "vc" has no {field} named "{name}" there (near to it: {near}); correct spec.placement.{field}, letter case counts'
-        assert str(caught.value) == words
+    with pytest.raises(Obstacle) as caught:
+        site(where, "t", {field: name})
+    assert str(caught.value) == (
+        f'vCenter "vc" has no {field} named "{name}" there (near to it: "{near}"); correct spec.placement.{field}, letter case counts'
+    )

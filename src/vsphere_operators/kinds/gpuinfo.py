@@ -213,8 +213,9 @@ def words_for(spec: GPUInfoSpec, answer: Answer, *, simulated: bool) -> tuple[st
     if simulated:
         notes += " Hours and GPUs are simulated (-accelerator-source=simulated): place no real job by them."
     if answer.chosen is not None:
-        best = "the only node that suits" if answer.suiting == 1 else f"the best of {answer.suiting} nodes that suit"
-        return "NodeChosen", f'"{answer.chosen.name}" is {best}, of {total}.{notes}'
+        if answer.suiting == 1:
+            return "NodeChosen", f'"{answer.chosen.name}" is the only node that suits, of {total}.{notes}'
+        return "NodeChosen", f'"{answer.chosen.name}" is the best of {answer.suiting} nodes that suit, of {total}.{notes}'
     counts = ", ".join(f"{count} {reason}" for reason, count in answer.refused.items())
     few = "the cluster has no nodes." if not total else f"the only node does not suit: {counts}."
     words = f"none of {total} nodes suits: {counts}." if total > 1 else few

@@ -19,7 +19,8 @@ from .model import Obstacle
 
 PARENT = "vm-operator"
 A = TypeVar("A", Compute, Datacenter, Datastore, Folder, ResourcePool)
-SORTS: Mapping[str, type[Entity]] = {"datacenter": Datacenter, "cluster": Compute, "resourcePool": ResourcePool, "datastore": Datastore}
+Sort = type[Datacenter] | type[Compute] | type[ResourcePool] | type[Datastore]
+SORTS: Mapping[str, Sort] = {"datacenter": Datacenter, "cluster": Compute, "resourcePool": ResourcePool, "datastore": Datastore}
 FIELDS = ("datacenter", "cluster", "resourcePool", "folder", "datastore")
 
 

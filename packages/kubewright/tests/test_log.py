@@ -10,10 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from kubewright.controller import Controller
 from kubewright.errors import ConfigError, Terminal
 from kubewright.flags import parse
 from kubewright.log import ConsoleFormatter, JsonFormatter, Log, LogOptions, configure, formatter_for, threshold
 from kubewright.meta import Key
+
+from .kinds import Widget
 
 MOMENT = 1767366245.123456  # 2026-01-02T15:04:05.123456Z
 
@@ -122,6 +125,16 @@ def test_bound_fields_travel_and_stay_apart() -> None:
     base.bind(name="a", reconcileID="1").info("one", name="b")
     assert line(stream).items() >= {"controller": "x", "name": "b", "reconcileID": "1"}.items()
     assert base.fields == {"controller": "x"}
+
+
+def test_lines_about_one_object_name_it_as_controller_runtime_does() -> None:
+    class Quiet(Controller[Widget]):
+        """Does nothing."""
+
+    stream = written(LogOptions())
+    Quiet().log_of(Key("ns", "a")).info("hello")
+    said = line(stream)
+    assert (said["Widget"], said["namespace"], said["name"]) == ({"name": "a", "namespace": "ns"}, "ns", "a")
 
 
 def test_levels_that_are_off_cost_nothing() -> None:

@@ -94,7 +94,7 @@ async def test_text_is_aligned_and_without_colour_where_there_is_no_terminal(ins
     assert "\x1b" not in text
     assert "\n  ok       CRDs         6 are installed, each as this version of the manager generates it\n" in text
     assert text.splitlines()[0] == "Kubernetes"
-    assert text.splitlines()[-1] == "No problems, 1 warning."
+    assert text.splitlines()[-1] == "No problems, 0 warnings."
 
 
 async def test_a_wrong_flag_is_2_and_help_is_0() -> None:

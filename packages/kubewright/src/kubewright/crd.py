@@ -154,7 +154,7 @@ class Dumper(yaml.SafeDumper):
 Dumper.add_representer(str, Dumper.represent_text)
 
 
-def to_yaml(*documents: dict[str, Any]) -> str:
+def to_yaml(*documents: dict[str, Any] | list[object]) -> str:
     """Documents as YAML text, the same bytes every time."""
     texts = (yaml.dump(d, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=160) for d in documents)
     return HEADER + "---\n" + "---\n".join(texts)

@@ -77,7 +77,7 @@ def container(project: Project, declared: Declared) -> Document:
         "ports": [
             {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
             {"name": "health", "containerPort": HEALTH_PORT, "protocol": "TCP"},
-            *([{"name": "webhook", "containerPort": WEBHOOK_PORT, "protocol": "TCP"}] if declared.asked else []),
+            *([webhook_port()] if declared.asked else []),
         ],
         "livenessProbe": probe("/healthz", 15, 20),
         "readinessProbe": probe("/readyz", 5, 10),
@@ -90,6 +90,11 @@ def container(project: Project, declared: Declared) -> Document:
         },
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *mounts],
     }
+
+
+def webhook_port() -> Document:
+    """Where the container is asked; the Service finds it by its name."""
+    return {"name": "webhook", "containerPort": WEBHOOK_PORT, "protocol": "TCP"}
 
 
 def probe(path: str, delay_seconds: int, period_seconds: int) -> Document:
@@ -137,8 +142,6 @@ def network_policy(project: Project, declared: Declared) -> Document:
         "from": [{"namespaceSelector": {"matchLabels": {"metrics": "enabled"}}}],
         "ports": [{"port": METRICS_PORT, "protocol": "TCP"}],
     }
-    # The API server is in no namespace, so no selector names it.
-    webhooks = [{"ports": [{"port": WEBHOOK_PORT, "protocol": "TCP"}]}] if declared.asked else []
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -146,9 +149,14 @@ def network_policy(project: Project, declared: Declared) -> Document:
         "spec": {
             "podSelector": {"matchLabels": labels(project)},
             "policyTypes": ["Ingress"],
-            "ingress": [metrics, *webhooks],
+            "ingress": [metrics, *([webhook_ingress()] if declared.asked else [])],
         },
     }
+
+
+def webhook_ingress() -> Document:
+    """Webhooks from anywhere: the API server is in no namespace, so no selector names it."""
+    return {"ports": [{"port": WEBHOOK_PORT, "protocol": "TCP"}]}
 
 
 def disruption_budget(project: Project) -> Document:

@@ -12,7 +12,7 @@ from ..errors import ConfigError
 from ..webhook import with_conversions
 from .change import Change, text_of
 from .deployment import deployment, metrics_service
-from .project import Declared, Project
+from .project import COMPONENTS, Declared, Project
 from .roles import role_documents
 from .variants import Document, Files, component_folders, extra_folders, kustomization
 from .webhooks import reach
@@ -49,11 +49,14 @@ def crd_documents(project: Project, declared: Declared) -> Files:
 
 def default(project: Project, declared: Declared) -> Document:
     """All that is deployed."""
-    made = component_folders(project, declared)
-    if missing := sorted(set(project.table.components) - set(made)):
-        raise ConfigError(f"[tool.kubewright] components has {', '.join(missing)}, which needs a webhook; there are {', '.join(made)}")
+    made, picked = component_folders(project, declared), project.table.components
+    if missing := sorted(set(picked) - set(made)):
+        words = "which goes with webhooks that are always on" if declared.optional else "which needs a webhook"
+        raise ConfigError(f"[tool.kubewright] components has {', '.join(missing)}, {words}; there are {', '.join(made)}")
+    if declared.optional and "cert-manager" in picked and "webhooks" not in picked:
+        raise ConfigError("[tool.kubewright] components has cert-manager, whose certificate is for webhooks; add webhooks, too")
     folders = ["../rbac", "../manager", *(["../crd"] if declared.kinds else []), *(["../webhook"] if declared.asked else [])]
-    return kustomization(folders, [f"../components/{name}" for name in project.table.components])
+    return kustomization(folders, [f"../components/{name}" for name in sorted(picked, key=COMPONENTS.index)])
 
 
 def listed(files: Mapping[str, list[Document]]) -> Files:

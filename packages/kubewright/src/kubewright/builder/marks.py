@@ -23,11 +23,9 @@ class Mark(StrEnum):
     """What a mark stands for."""
 
     AFFINITY = "affinity"
-    CERTIFICATE_FLAG = "certificate-flag"
-    CERTIFICATE_MOUNT = "certificate-mount"
-    CERTIFICATE_VOLUME = "certificate-volume"
     FLAGS = "flags"
     INJECT = "inject"
+    ITEM = "item"
     KEEP = "keep"
     METRICS = "metrics"
     REPLICAS = "replicas"
@@ -41,13 +39,18 @@ def marked(mark: Mark, told: str = "") -> str:
     return f"HELM-{mark.value}-{told.encode().hex()}-HELM"
 
 
+def marked_item(condition: str, item: object) -> str:
+    """An item of a list that is there only if the values say so."""
+    return marked(Mark.ITEM, f"{condition}\n{plain([item])}")
+
+
 def filled(documents: Sequence[dict[str, Any]]) -> str:
     """The documents as a template."""
     return "".join(f"---\n{filled_text(plain(document))}" for document in documents)
 
 
-def plain(document: dict[str, Any]) -> str:
-    """A document as YAML, without a head."""
+def plain(document: dict[str, Any] | list[object]) -> str:
+    """A document, or a part of one, as YAML without a head."""
     return to_yaml(document).partition("---\n")[2]
 
 
@@ -90,14 +93,10 @@ def metrics(key: str, told: str, width: int) -> list[str]:
     return when(".Values.metrics.enabled", "- -metrics-bind-address=:8443", "- -metrics-secure", otherwise=['- "-metrics-bind-address=0"'])
 
 
-def certificate_volume(key: str, told: str, width: int) -> list[str]:
-    """The Secret that cert-manager writes."""
-    return when(".Values.webhooks.certManager", "- name: webhook-certificates", "  secret:", f"    secretName: {told}")
-
-
-def certificate_mount(key: str, told: str, width: int) -> list[str]:
-    """Where it is mounted."""
-    return when(".Values.webhooks.certManager", "- name: webhook-certificates", f"  mountPath: {told}", "  readOnly: true")
+def item(key: str, told: str, width: int) -> list[str]:
+    """An item of a list that is there only if; the mark knows the condition, and below it the item as YAML."""
+    condition, *lines = told.rstrip("\n").split("\n")
+    return when(condition, *lines)
 
 
 def watch(key: str, told: str, width: int) -> list[str]:
@@ -108,13 +107,11 @@ def watch(key: str, told: str, width: int) -> list[str]:
 
 PLACES: dict[Mark, Place] = {
     Mark.AFFINITY: affinity,
-    Mark.CERTIFICATE_FLAG: lambda key, told, width: when(".Values.webhooks.certManager", f"- -webhook-cert-dir={told}"),
-    Mark.CERTIFICATE_MOUNT: certificate_mount,
-    Mark.CERTIFICATE_VOLUME: certificate_volume,
     Mark.FLAGS: lambda key, told, width: ["{{- range .Values.flags }}", "- {{ . | quote }}", "{{- end }}"],
     Mark.INJECT: lambda key, told, width: when(
         ".Values.webhooks.certManager", f"  cert-manager.io/inject-ca-from: {told.replace(NAMESPACE, '{{ .Release.Namespace }}')}"
     ),
+    Mark.ITEM: item,
     Mark.KEEP: lambda key, told, width: when(".Values.crds.keep", "  helm.sh/resource-policy: keep"),
     Mark.METRICS: metrics,
     Mark.REPLICAS: lambda key, told, width: [f"{key} {{{{ .Values.replicas }}}}"],

@@ -6,7 +6,7 @@ import importlib
 import sys
 import tomllib
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,14 @@ from msgspec import Struct, field
 
 from ..controller import Controller
 from ..errors import ConfigError, KubewrightError
+from ..flags import parse
 from ..kind import Object
 from ..kubeconfig import Connection, Identity
 from ..manager import Manager
 from ..webhook import Conversion, Webhook
 
-COMPONENTS = ("cert-manager", "ha", "namespaced", "network-policy", "prometheus", "without-webhooks")
+COMPONENTS = ("ha", "namespaced", "network-policy", "prometheus", "webhooks", "cert-manager", "without-webhooks")
+"""In the order in which they go on top of each other: one may change what those before it have added."""
 
 
 class Listed(Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,6 +67,8 @@ class Table(Struct, frozen=True, forbid_unknown_fields=True):
     namespace: str = ""
     image: str = "controller:latest"
     components: tuple[str, ...] = ()
+    optional_webhooks: str = ""
+    """The manager's flag that adds its webhooks; without one they are always on."""
     manager: ManagerTable = ManagerTable()
     resources: tuple[Listed, ...] = ()
 
@@ -78,11 +82,18 @@ class Declared:
     conversions: tuple[Conversion[Any, Any], ...] = ()
     kinds: tuple[type[Object], ...] = ()
     """Every version of every kind, those too that another operator's controllers serve."""
+    optional: tuple[Webhook[Any], ...] = ()
+    """Webhooks that are there only with the flag for them."""
 
     @property
     def asked(self) -> bool:
         """Whether the API server has anything to ask."""
         return bool(self.webhooks or self.conversions)
+
+    @property
+    def switched_on(self) -> Declared:
+        """The same with the webhooks that are optional."""
+        return replace(self, webhooks=(*self.webhooks, *self.optional), optional=())
 
 
 class Project:
@@ -118,17 +129,34 @@ class Project:
 
     def declared(self) -> Declared:
         """What `build` adds to a manager, which is then thrown away unstarted, and the kinds that only pyproject.toml lists."""
-        manager = Manager(Connection(server="https://unused.invalid", identity=Identity(), source="manifests"))
-        build, settings = self.load(self.table.build), self.load(self.table.settings)
-        try:
-            build(manager, settings())
-        except Exception as error:
-            raise ConfigError(f"{self.table.build} cannot be asked for its controllers: {told(error)}") from error
+        manager = self.built()
         served = [kind for controller in manager.controllers for kind in (controller.kind, *controller.versions)]
         listed = [self.load(each.path) for each in self.table.resources if not each.controller]
         converted = [kind for each in manager.conversions for kind in (each.old, each.hub)]
         kinds = tuple(dict.fromkeys([*served, *converted, *listed]))
-        return Declared(tuple(manager.controllers), tuple(manager.webhooks), tuple(manager.conversions), kinds)
+        found = Declared(tuple(manager.controllers), tuple(manager.webhooks), tuple(manager.conversions), kinds)
+        return replace(found, optional=self.optional(found)) if self.table.optional_webhooks else found
+
+    def optional(self, plain: Declared) -> tuple[Webhook[Any], ...]:
+        """The webhooks that the flag for them adds."""
+        flag = self.table.optional_webhooks
+        manager = self.built(flag)
+        if plain.asked or manager.conversions or not manager.webhooks:
+            raise ConfigError(
+                f"[tool.kubewright] optional_webhooks is {flag}, so {self.table.build} has to add webhooks with that flag and none without, "
+                "and no conversion, since without one a version could not be read"
+            )
+        return tuple(manager.webhooks)
+
+    def built(self, *flags: str) -> Manager:
+        """A manager as `build` fills it for these flags."""
+        manager = Manager(Connection(server="https://unused.invalid", identity=Identity(), source="manifests"))
+        build, settings = self.load(self.table.build), self.load(self.table.settings)
+        try:
+            build(manager, parse(settings, flags, {}) if flags else settings())
+        except Exception as error:
+            raise ConfigError(f"{self.table.build} cannot be asked for its controllers: {told(error)}") from error
+        return manager
 
     def load(self, reference: str) -> Any:
         """The object that `package.module:name` names."""

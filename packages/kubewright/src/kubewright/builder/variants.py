@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import rbac
-from .deployment import anti_affinity, disruption_budget, network_policy, service_monitor
+from .deployment import anti_affinity, disruption_budget, network_policy, service_monitor, webhook_ingress, webhook_port
 from .project import Declared, Project
 from .roles import RBAC, authority_documents, binding, cluster_rules, role
 from .webhooks import (
@@ -42,7 +43,8 @@ def component(resources: Sequence[str] = (), patches: Sequence[str] = ()) -> Doc
 
 def extra_folders(project: Project, declared: Declared) -> dict[str, Files]:
     """Folders that an overlay can also take as resources."""
-    webhooks = {"webhook": webhook_documents(project, declared), "certmanager": certificate_documents(project)} if declared.asked else {}
+    on = declared.switched_on
+    webhooks = {"webhook": webhook_documents(project, on), "certmanager": certificate_documents(project)} if on.asked else {}
     return webhooks | {
         "prometheus": {"monitor.yaml": [service_monitor(project)]},
         "network-policy": {"network_policy.yaml": [network_policy(project, declared)]},
@@ -57,6 +59,9 @@ def component_folders(project: Project, declared: Declared) -> dict[str, Files]:
         "network-policy": {"kustomization.yaml": [component(["../../network-policy"])]},
         "prometheus": {"kustomization.yaml": [component(["../../prometheus"])]},
     }
+    if declared.optional:
+        on = declared.switched_on
+        return always | {"webhooks": with_webhooks(project, on), "cert-manager": cert_manager(project, on)}
     if not declared.asked:
         return always
     return always | {"cert-manager": cert_manager(project, declared), "without-webhooks": without_webhooks(project, declared)}
@@ -113,14 +118,36 @@ def cluster_events(project: Project) -> list[Document]:
     ]
 
 
+def with_webhooks(project: Project, on: Declared) -> Files:
+    """Webhooks that are off without it: whom the API server asks, the manager's flag and port for it, and its rights."""
+    resources: Files = {"webhook_ca_roles.yaml": authority_documents(project, on)}
+    if rules := rbac.rules_of(right for webhook in on.webhooks for right in webhook.rights):
+        name = "webhook-role"
+        resources["webhook_role.yaml"] = [role(project, name, rules), binding(project, f"{name}binding", name)]
+    made = component(["../../webhook", *resources])
+    container = "/spec/template/spec/containers/0"
+    additions = {f"{container}/args/-": project.table.optional_webhooks, f"{container}/ports/-": webhook_port()}
+    made["patches"] = [
+        added(project, "Deployment", additions),
+        # Where there is no NetworkPolicy, a patch with a target does nothing.
+        added(project, "NetworkPolicy", {"/spec/ingress/-": webhook_ingress()}),
+    ]
+    return resources | {"kustomization.yaml": [made]}
+
+
+def added(project: Project, kind: str, values: Mapping[str, object]) -> Document:
+    """A patch of something of the manager's that adds to lists; a strategic merge would replace them."""
+    operations = [json.dumps({"op": "add", "path": path, "value": value}) for path, value in values.items()]
+    target = {"kind": kind, "name": f"{project.name}-controller-manager"}
+    return {"target": target, "patch": f"[{', '.join(operations)}]"}
+
+
 def cert_manager(project: Project, declared: Declared) -> Files:
     """The certificate from cert-manager, and nothing of our own CA."""
     unused = [deleted(each) for each in authority_documents(project, declared)]
     patches: Files = {"no_own_ca_patch.yaml": unused, "certificate_patch.yaml": [certificate_patch(project)]}
     made = component(["../../certmanager"], list(patches))
-    # A strategic merge would replace the flags; this adds one.
-    flag = f'[{{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "-webhook-cert-dir={CERTIFICATES}"}}]'
-    made["patches"].append({"target": {"kind": "Deployment", "name": f"{project.name}-controller-manager"}, "patch": flag})
+    made["patches"].append(added(project, "Deployment", {"/spec/template/spec/containers/0/args/-": f"-webhook-cert-dir={CERTIFICATES}"}))
     # A patch with a target does nothing where that is gone, as with `without-webhooks`.
     carriers = [{"kind": each["kind"], "name": each["metadata"]["name"]} for each in carrying(project, declared)]
     made["patches"] += [{"target": each, "path": "inject_patch.yaml"} for each in carriers]

@@ -7,6 +7,7 @@ import sys
 
 from kubewright import Manager, command
 
+from .admission import name_warnings
 from .connecting import connect
 from .grouping import grouping
 from .kinds.fcdinfo import FCDInfoController
@@ -29,8 +30,11 @@ def build(manager: Manager, settings: Settings) -> None:
     manager.add(VMInfoController(vcenters))
     manager.add(FCDInfoController(vcenters, manager.cache))
     manager.add(placing(manager, vcenters, settings))
-    manager.add(grouping(manager, vcenters, settings))
+    manager.add(groups := grouping(manager, vcenters, settings))
     manager.add(MyCustomResourceController(manager.cache))
+    if settings.webhooks:
+        for webhook in name_warnings(vcenters, manager.cache, groups.limits, manager.options.namespaces):
+            manager.add(webhook)
 
 
 def main() -> int:

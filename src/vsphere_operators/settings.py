@@ -227,6 +227,7 @@ class Settings(ManagerFlags):
         "vmgroup-limits", "", "YAML file with the templates, places and amounts that each namespace's VmGroups may use."
     )
     cluster_id: str = flag("cluster-id", "", "What VMs of this cluster are marked with; by default the uid of namespace kube-system.")
+    webhooks: bool = flag("webhooks", False, "Warn, at `kubectl apply`, of names that vCenter does not have; nothing is refused.")
     gpu: GPUFlags = field(default_factory=GPUFlags)
     environment: Environment = field(default_factory=Environment)
 

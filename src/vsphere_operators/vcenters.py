@@ -186,7 +186,7 @@ class Served:
         return self.disk_where(lambda: self.vcenter.disks.by_id(id))
 
     def disk_where(self, find: Callable[[], Disk]) -> Disk:
-        """The disk, or words why not; one that is missing may be so new that no look has seen it."""
+        """The disk, or words why not."""
         disks = self.vcenter.disks
         if disks.problem is not None and (disks.outdated or not disks.loaded):
             words = f'the First Class Disks of vCenter "{self.name}" cannot be read: {disks.problem}'
@@ -194,11 +194,11 @@ class Served:
         if not disks.loaded:
             raise NotYet(f'the disks of vCenter "{self.name}" are being listed', after=NOT_LOADED_SECONDS)
         with refusals("Disk"):
-            try:
-                return find()
-            except NotFound:
-                disks.refresh_soon()
-                raise
+            return find()
+
+    def look_for_disks(self) -> None:
+        """Have the disks listed anew soon: one that is missing may be so new that no look has seen it."""
+        self.vcenter.disks.refresh_soon()
 
     def place(self, ref: str) -> Place:
         """Where it is: path, datacenter, cluster."""

@@ -86,9 +86,7 @@ def about_group(inventory: Inventory, defaults: Mapping[str, str], group: Wanted
     """A line for a group that cannot be served as it is."""
     ground = Ground(inventory, group.asked, defaults, group.limits)
     try:
-        ground.check()
-        datacenter = ground.datacenter()
-        ground.site(datacenter, ground.template(group.template, datacenter))
+        ground.settle(group.template)
     except Obstacle as obstacle:
         yield warning("VmGroup", f"{group.namespace}/{group.name}: {obstacle}", cure(inventory, group, obstacle))
 

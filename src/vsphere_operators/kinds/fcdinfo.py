@@ -90,6 +90,17 @@ def claim_of(volume: PersistentVolume | None) -> str | None:
     return f"{claim.namespace}/{claim.name}" if claim is not None else None
 
 
+def volume_of(name: str, cache: Cache) -> PersistentVolume | None:
+    """The PersistentVolume of that name, if there is one with a disk of vSphere behind it."""
+    volume = cache.get(PersistentVolume, Key("", name))
+    return volume if volume is not None and handle_of(volume) else None
+
+
+def disk_for(name: str, volume: PersistentVolume | None, served: Served) -> Disk:
+    """The disk behind the volume of that name, where there is one; else the disk that is named so itself."""
+    return served.disk_by_id(handle_of(volume) or "") if volume else served.disk(name)
+
+
 def disks_of(info: FCDInfo) -> tuple[str, ...]:
     """By what names and ids the disk may be published that this answer depends on."""
     return tuple(filter(None, {info.spec.pvId, info.status.id}))
@@ -128,18 +139,14 @@ class FCDInfoController(Controller[FCDInfo]):
         if not name:
             raise Terminal("PVIdMissing", "spec.pvId is empty; set it to the name of a PersistentVolume that the vSphere CSI driver made")
         served = self.vcenters.of(info)
-        named = self.named(name)
+        named = volume_of(name, self.cache)
         try:
-            disk = served.disk_by_id(handle_of(named) or "") if named else served.disk(name)
+            disk = disk_for(name, named, served)
         except Terminal:
+            served.look_for_disks()
             info.status = status_without(named)
             raise
         info.status = self.answer(served, disk, named)
-
-    def named(self, name: str) -> PersistentVolume | None:
-        """The PersistentVolume of that name, if there is one with a disk of vSphere behind it."""
-        volume = self.cache.get(PersistentVolume, Key("", name))
-        return volume if volume is not None and handle_of(volume) else None
 
     def answer(self, served: Served, disk: Disk, named: PersistentVolume | None) -> FCDInfoStatus:
         """The status of a disk that was found, with the names of all that belongs to it."""

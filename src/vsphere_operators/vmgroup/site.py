@@ -64,6 +64,16 @@ class Ground:
             if allowed is not None and not any(name in allowed for name in names):
                 raise Obstacle("PlacementNotAllowed", placement_problem({field: names[0] if names else "(none)"}, self.limits))
 
+    def settle(self, template: str) -> tuple[Machine, Site]:
+        """What is cloned, and where to; the first thing that is in the way is raised."""
+        self.check()
+        datacenter = self.datacenter()
+        self.parent(datacenter)
+        source = self.template(template, datacenter)
+        site = self.site(datacenter, source)
+        self.check_resolved(datacenter, site, source)
+        return source, site
+
     def datacenter(self) -> Datacenter:
         """The one that is named, or the only one."""
         name, all_of_them = self.wanted["datacenter"], self.inventory.datacenters

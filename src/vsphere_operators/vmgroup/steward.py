@@ -159,12 +159,10 @@ class Steward:
         name = folder_name(case.group.namespace, case.group.name)
         try:
             ground.check()
-            datacenter = ground.datacenter()
-            parent = ground.parent(datacenter).ref
+            parent = ground.parent(ground.datacenter()).ref
             if not case.wish.deleting:
-                source = ground.template(case.wish.template_name, datacenter)
-                template, site = source.ref, ground.site(datacenter, source)
-                ground.check_resolved(datacenter, site, source)
+                source, site = ground.settle(case.wish.template_name)
+                template = source.ref
         except Obstacle as error:
             obstacle = error
         folder = folder_of(sight, case.folder, parent, name)

@@ -143,7 +143,7 @@ class Project:
         manager = self.built(flag)
         if plain.asked or manager.conversions or not manager.webhooks:
             raise ConfigError(
-                f"[tool.kubewright] optional_webhooks is {flag}, so {self.table.build} has to add webhooks with that flag and none without, "
+                f"[tool.kubewright] optional_webhooks is {flag}, so {self.table.build} has to add webhooks with it and none without it, "
                 "and no conversion, since without one a version could not be read"
             )
         return tuple(manager.webhooks)

@@ -23,7 +23,8 @@ from .declaration import Admission, Operation, Webhook
 LONGEST_REVIEW_BYTES = 7 * 1024 * 1024
 # Of the time that the API server waits: the rest is for words to arrive instead of a cut connection.
 SHARE_OF_TIMEOUT = 0.9
-LONGEST_WARNING = 256
+# The API server takes 4,096 characters of warnings, all webhooks' together; beyond that it cuts each of them to 256.
+LONGEST_WARNING = 1024
 PATH_IN_ERROR = re.compile(r" - at `\$\.?([^`]*)`")
 
 
@@ -136,7 +137,7 @@ class Admitting(ABC):
                 response |= await self.respond(request, admission)
         except Refused as refused:
             admission.refusals.append(refused)
-        if admission.refusals:
+        if admission.refusals and not self.webhook.only_warns:
             status = refusal(self.kind.definition, admission)
             response = {"uid": request.uid, "allowed": False, "status": status}
             self.webhook.log.debug("refused", object=f"{request.namespace}/{request.name}", user=admission.username, why=status["message"])

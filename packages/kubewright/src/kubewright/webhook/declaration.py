@@ -63,6 +63,8 @@ class Webhook(Generic[T]):
     """How long the API server waits, 1 to 30; whoever writes the object waits too."""
     failure_policy: ClassVar[Literal["Fail", "Ignore"]] = "Fail"
     """What the API server does when nobody answers, or the answer is an error."""
+    only_warns: ClassVar[bool] = False
+    """Never refuse, not even an object that does not fit the class; `failure_policy` is then best Ignore."""
     side_effects: ClassVar[Literal["None", "NoneOnDryRun"]] = "None"
     and_status: ClassVar[bool] = False
     """Be asked about writes of the status, too."""

@@ -1,6 +1,6 @@
 """Warnings at `kubectl apply`: what the status would say of a name, at once. From memory alone, and never a refusal.
 
-    Warning: vCenter "vc-1" has no ESXi host named "esxi-del-e". Near to it: "esxi-dell-e". ...
+    Warning: vCenter "vc-1" has no host named "esxi-del-e". Near to it: "esxi-dell-e". ...
 
 Where nothing is known (no inventory yet, no vCenter for the namespace) nothing is said: that is no typing mistake, and the status tells it.
 """
@@ -108,8 +108,7 @@ class VmGroupWarning(NameWarning[VmGroup]):
     def look(self, obj: VmGroup, served: Served) -> None:
         """The first thing that is in the way of a clone."""
         defaults = to_builtins(self.vcenters.config(served.name).defaults)
-        if obj.spec.template:
-            Ground(served.inventory, obj.spec.asked, defaults, self.limits(obj.metadata.namespace)).settle(obj.spec.template)
+        Ground(served.inventory, obj.spec.asked, defaults, self.limits(obj.metadata.namespace)).settle(obj.spec.template)
 
 
 def name_warnings(

@@ -31,7 +31,11 @@ def enter(type: str, ref: str, name: str, parent: str, **more: Value) -> ObjectU
 
 def inventory(*rows: Row) -> Inventory:
     """The small vCenter and what is beside it."""
-    made = Inventory("vc")
+    return furnished(Inventory("vc"), *rows)
+
+
+def furnished(made: Inventory, *rows: Row) -> Inventory:
+    """The same in an inventory that is there."""
     made.apply([enter(*row) for row in (*ROWS, *rows)])
     for ref in ("resgroup-1", "resgroup-2"):
         made.apply([ObjectUpdate("modify", "ResourcePool", ref, {"owner": Ref("ComputeResource", "domain-c1")})])

@@ -10,10 +10,46 @@ import pytest
 from goldens import GOLDEN
 from kubewright.builder.main import main
 
+CHOOSY = '''
+from dataclasses import dataclass
+from kubewright import Manager, command
+from kubewright.builtin import ConfigMap
+from kubewright.flags import flag
+from .kinds.house import HouseController
+from .kinds.house_webhook import HouseWebhook
+
+@dataclass(frozen=True)
+class Settings(command.ManagerFlags):
+    """The flags."""
+    hooks: bool = flag("hooks", False, "Check houses.")
+
+def build(manager: Manager, settings: Settings) -> None:
+    """A kind, and its webhook if it is wanted."""
+    manager.add(HouseController())
+    if settings.hooks:
+        webhook = HouseWebhook()
+        webhook.needs(ConfigMap, "get")
+        manager.add(webhook)
+'''
+
 
 @pytest.fixture
 def greeter(tmp_path: Path) -> Path:
     return Path(shutil.copytree(GOLDEN / "greeter", tmp_path / "greeter"))
+
+
+@pytest.fixture(scope="session")
+def choosy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose webhook is there only with -hooks."""
+    root = Path(shutil.copytree(GOLDEN / "greeter", tmp_path_factory.mktemp("choosy") / "greeter"))
+    (root / "src/greeter").rename(root / "src/choosy")
+    (root / "src/choosy/main.py").write_text(CHOOSY)
+    pyproject = root / "pyproject.toml"
+    head, _, _ = pyproject.read_text().partition("[[tool.kubewright.resources]]")
+    pyproject.write_text(head.replace('"greeter.', '"choosy.').replace("components = []", 'components = []\noptional_webhooks = "-hooks"'))
+    shutil.rmtree(root / "config")
+    assert main(["manifests", "--project", str(root)]) == 0
+    return root
 
 
 @pytest.fixture(scope="session")

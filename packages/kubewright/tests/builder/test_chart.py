@@ -98,6 +98,39 @@ def test_helm_and_kustomize_render_the_same(
         assert ours[key] == document, key
 
 
+ON: Json = {"webhooks": {"enabled": True}}
+OPTIONAL: list[tuple[list[str], Json]] = [
+    ([], {}),
+    ([], {"webhooks": {"certManager": True}}),
+    (["network-policy"], {"networkPolicy": {"enabled": True}}),
+    (["webhooks"], ON),
+    (["namespaced", "webhooks"], ON | {"namespaced": True}),
+    (["network-policy", "webhooks"], ON | {"networkPolicy": {"enabled": True}}),
+    (["webhooks", "cert-manager"], {"webhooks": {"enabled": True, "certManager": True}}),
+    (
+        ["ha", "network-policy", "prometheus", "webhooks", "cert-manager"],
+        {
+            "webhooks": {"enabled": True, "certManager": True},
+            "replicas": 2,
+            "networkPolicy": {"enabled": True},
+            "metrics": {"serviceMonitor": True},
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("components", "values"), OPTIONAL, ids=lambda value: "+".join(value) if isinstance(value, list) else "")
+def test_webhooks_that_are_optional_render_the_same_too(
+    helm: Path, choosy: Path, binaries: dict[str, Path], tmp_path: Path, components: list[str], values: Json
+) -> None:
+    assert main(["helm", "--project", str(choosy)]) == 0
+    ours = rendered(helm, choosy / "dist/chart", "greeter-system", tmp_path, **ALL, **values)
+    theirs = by_kustomize(choosy, binaries, *components)
+    assert ours.keys() == theirs.keys()
+    for key, document in theirs.items():
+        assert ours[key] == document, key
+
+
 def test_the_variants_of_pyproject_are_the_charts_own_values(helm: Path, greeter: Path, binaries: dict[str, Path], tmp_path: Path) -> None:
     pyproject = greeter / "pyproject.toml"
     picked = '["ha", "namespaced", "network-policy", "prometheus", "cert-manager", "without-webhooks"]'
@@ -113,6 +146,10 @@ def test_this_repositorys_chart_renders_the_same_too(helm: Path, binaries: dict[
     assert main(["helm", "--project", str(ROOT), "--output", str(chart)]) == 0
     ours = rendered(helm, chart, "vsphere-operators-system", tmp_path, **ALL)
     assert ours == objects_in(kustomized(ROOT, ROOT / "config/default", str(binaries["kubectl"])))
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    for components, values in OPTIONAL:
+        ours = rendered(helm, chart, "vsphere-operators-system", tmp_path, **ALL, **values)
+        assert ours == by_kustomize(tmp_path, binaries, *components), components
 
 
 def test_values_reach_their_places(helm: Path, tmp_path: Path) -> None:

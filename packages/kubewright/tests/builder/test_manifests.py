@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from goldens import files_of
-from kubewright.builder.installer import with_image
+from kubewright.builder.installer import kustomized, with_image
 from kubewright.builder.main import main
 from kubewright.builder.project import Project
 from kubewright.builder.reference import rows
@@ -171,15 +171,92 @@ def test_what_cannot_be_read_is_named_with_its_place(greeter: Path, path: str, t
     assert "Traceback" not in done.stderr
 
 
-def test_a_component_that_is_not_there_is_named(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("picked", "words"),
+    [
+        ("without-webhooks", "without-webhooks, which goes with webhooks that are always on; there are "),
+        ("cert-manager", "cert-manager, whose certificate is for webhooks; add webhooks, too"),
+    ],
+)
+def test_a_component_that_does_not_fit_is_named(copy: Path, capsys: pytest.CaptureFixture[str], picked: str, words: str) -> None:
     pyproject = copy / "pyproject.toml"
-    pyproject.write_text(
-        pyproject.read_text().replace(
-            'name = "vsphere-operators"\nbuild', 'name = "vsphere-operators"\ncomponents = ["cert-manager"]\nbuild'
-        )
-    )
+    line = f'name = "vsphere-operators"\ncomponents = ["{picked}"]\nbuild'
+    pyproject.write_text(pyproject.read_text().replace('name = "vsphere-operators"\nbuild', line))
     assert main(["manifests", "--project", str(copy)]) == 1
-    assert "cert-manager, which needs a webhook" in capsys.readouterr().err
+    assert words in capsys.readouterr().err
+
+
+def test_a_component_that_needs_a_webhook_is_named(project: Path) -> None:
+    pyproject = project / "pyproject.toml"
+    pyproject.write_text(pyproject.read_text().replace("components = []", 'components = ["cert-manager"]'))
+    done = subprocess.run([sys.executable, "-m", "kubewright", "manifests", "--project", str(project)], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "cert-manager, which needs a webhook" in done.stderr
+
+
+def read(path: Path) -> Any:
+    return list(yaml.safe_load_all(path.read_text()))
+
+
+def test_webhooks_that_are_optional_are_a_component(choosy: Path) -> None:
+    config = choosy / "config"
+    (default,) = read(config / "default/kustomization.yaml")
+    assert default["resources"] == ["../crd", "../manager", "../rbac"]
+    assert sorted(path.name for path in (config / "components").iterdir()) == [
+        "cert-manager",
+        "ha",
+        "namespaced",
+        "network-policy",
+        "prometheus",
+        "webhooks",
+    ]
+    assert not (config / "rbac/webhook_ca_roles.yaml").exists()
+    (role,) = read(config / "rbac/role.yaml")
+    assert "configmaps" not in rights(role["rules"])
+    (only, _) = read(config / "components/webhooks/webhook_role.yaml")
+    assert rights(only["rules"]) == {"configmaps": ["get"]}
+    (deployed,) = read(config / "manager/manager.yaml")
+    (container,) = deployed["spec"]["template"]["spec"]["containers"]
+    assert "-hooks" not in container["args"]
+    assert [port["name"] for port in container["ports"]] == ["metrics", "health"]
+    assert [each["kind"] for each in read(config / "webhook/manifests.yaml")] == ["ValidatingWebhookConfiguration"]
+
+
+def test_components_go_on_top_of_each_other_in_an_order_that_works(copy: Path, binaries: dict[str, Path]) -> None:
+    pyproject = copy / "pyproject.toml"
+    line = 'name = "vsphere-operators"\ncomponents = ["cert-manager", "webhooks", "network-policy"]\nbuild'
+    pyproject.write_text(pyproject.read_text().replace('name = "vsphere-operators"\nbuild', line))
+    assert main(["manifests", "--project", str(copy)]) == 0
+    made = list(yaml.safe_load_all(kustomized(copy, copy / "config/default", str(binaries["kubectl"]))))
+    (policy,) = (each for each in made if each["kind"] == "NetworkPolicy")
+    assert policy["spec"]["ingress"][-1] == {"ports": [{"port": 9443, "protocol": "TCP"}]}
+    assert not any("webhook-ca" in each["metadata"]["name"] for each in made)
+
+
+UNFIT = {
+    "always on": ("if settings.hooks:", "if True:"),
+    "none at all": ("if settings.hooks:", "if False:"),
+}
+
+
+@pytest.mark.parametrize("change", UNFIT.values(), ids=UNFIT)
+def test_a_flag_that_does_not_add_the_webhooks_is_refused(
+    choosy: Path, tmp_path: Path, change: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, package = Path(shutil.copytree(choosy, tmp_path / "greeter")), f"choosy{list(UNFIT.values()).index(change)}"
+    (root / "src/choosy").rename(root / "src" / package)
+    file, pyproject = root / "src" / package / "main.py", root / "pyproject.toml"
+    file.write_text(file.read_text().replace(*change))
+    pyproject.write_text(pyproject.read_text().replace('"choosy.', f'"{package}.'))
+    assert main(["manifests", "--check", "--project", str(root)]) == 1
+    assert "has to add webhooks with it and none without it, and no conversion" in capsys.readouterr().err
+
+
+def test_a_flag_that_the_manager_does_not_have_is_named(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pyproject = copy / "pyproject.toml"
+    pyproject.write_text(pyproject.read_text().replace('optional_webhooks = "-webhooks"', 'optional_webhooks = "-webhoks"'))
+    assert main(["manifests", "--check", "--project", str(copy)]) == 1
+    assert "webhoks" in capsys.readouterr().err
 
 
 def test_without_git_the_files_on_disk_are_what_people_have(greeter: Path, capsys: pytest.CaptureFixture[str]) -> None:

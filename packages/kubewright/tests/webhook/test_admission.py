@@ -85,14 +85,25 @@ async def test_a_refusal_without_a_field_is_forbidden() -> None:
     assert "details" not in answer["status"]
 
 
+class Soft(BoxWebhook):
+    only_warns = True
+
+
+async def test_one_that_only_warns_refuses_nothing_whatever_it_looks_like() -> None:
+    for spec in ({"width": 101}, {"colour": "plaid"}, {"width": "wide"}):
+        assert (await response(BoxWebhook(), review(box(spec))))["allowed"] is False
+        assert await response(Soft(), review(box(spec))) == {"allowed": True}
+    assert await response(Soft(), review(box({"colour": "grey"}))) == {"allowed": True, "warnings": ["grey boxes are hard to find"]}
+
+
 async def test_warnings_are_one_line_and_bounded() -> None:
     class Warning(Webhook[Box]):
         async def validate(self, box: Box, old: Box | None, request: Admission) -> None:
             request.warn("two\nlines")
-            request.warn("x" * 1000)
+            request.warn("x" * 2000)
 
     answer = await response(Warning(), review(box()))
-    assert answer == {"allowed": True, "warnings": ["two lines", "x" * 253 + "..."]}
+    assert answer == {"allowed": True, "warnings": ["two lines", "x" * 1021 + "..."]}
 
 
 async def test_old_is_the_stored_object_unless_it_does_not_fit() -> None:

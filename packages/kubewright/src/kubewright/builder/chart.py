@@ -30,7 +30,7 @@ from .deployment import (
 )
 from .marks import IMAGE, NAMESPACE, Mark, filled, guarded, marked, marked_item, plain
 from .project import Declared, Project
-from .roles import authority_documents, namespace, role_documents
+from .roles import authority_documents, namespace, role_documents, webhook_role
 from .variants import namespaced_roles
 from .webhooks import CERTIFICATES, certificate_documents, certificate_of, certificate_patch, reach, service, webhook_configurations
 
@@ -155,7 +155,10 @@ def webhook_templates(project: Project, declared: Declared) -> dict[str, str]:
         "webhook-ca": guarded(f"not {CERTIFIED}", filled(authority_documents(project, on))),
         "cert-manager": guarded(CERTIFIED, filled(certificates)),
     }
-    return {name: guarded(ENABLED, text) for name, text in made.items()} if declared.optional else made
+    if not declared.optional:
+        return made
+    made["webhook"] += filled(webhook_role(project, on))
+    return {name: guarded(ENABLED, text) for name, text in made.items()}
 
 
 def varied_flags(flags: Sequence[str]) -> list[str]:

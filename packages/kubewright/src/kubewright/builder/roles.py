@@ -93,6 +93,12 @@ def cluster_rules(declared: Declared) -> list[rbac.Rule]:
     return rbac.rules_of(right for right in rights if not right.kind.definition.namespaced)
 
 
+def webhook_role(project: Project, on: Declared) -> list[Document]:
+    """What webhooks that are optional need for themselves, apart from the manager's role; none where they need nothing."""
+    rules = rbac.rules_of(right for webhook in on.webhooks for right in webhook.rights)
+    return [role(project, "webhook-role", rules), binding(project, "webhook-rolebinding", "webhook-role")] if rules else []
+
+
 def authority_documents(project: Project, declared: Declared) -> list[Document]:
     """The rights that our own CA needs: its Secret, and each caBundle by name."""
     told = (declared.webhooks, declared.conversions, OPTIONS)

@@ -9,7 +9,7 @@ from typing import Any
 from .. import rbac
 from .deployment import anti_affinity, disruption_budget, network_policy, service_monitor, webhook_ingress, webhook_port
 from .project import Declared, Project
-from .roles import RBAC, authority_documents, binding, cluster_rules, role
+from .roles import RBAC, authority_documents, binding, cluster_rules, role, webhook_role
 from .webhooks import (
     CERTIFICATES,
     carrying,
@@ -121,9 +121,8 @@ def cluster_events(project: Project) -> list[Document]:
 def with_webhooks(project: Project, on: Declared) -> Files:
     """Webhooks that are off without it: whom the API server asks, the manager's flag and port for it, and its rights."""
     resources: Files = {"webhook_ca_roles.yaml": authority_documents(project, on)}
-    if rules := rbac.rules_of(right for webhook in on.webhooks for right in webhook.rights):
-        name = "webhook-role"
-        resources["webhook_role.yaml"] = [role(project, name, rules), binding(project, f"{name}binding", name)]
+    if needed := webhook_role(project, on):
+        resources["webhook_role.yaml"] = needed
     made = component(["../../webhook", *resources])
     container = "/spec/template/spec/containers/0"
     additions = {f"{container}/args/-": project.table.optional_webhooks, f"{container}/ports/-": webhook_port()}

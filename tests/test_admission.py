@@ -1,0 +1,225 @@
+"""Warnings at `kubectl apply`: the words of the status, for new specs alone, and silence wherever nothing is known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kinds.rig import ADDRESS, Stage
+from kubewright import Admission, Cache, ObjectMeta, Resource
+from kubewright.builtin import CsiSource, PersistentVolume, PersistentVolumeSpec
+from kubewright.log import Log
+from kubewright.webhook.admission import Validating
+from vmgroup.ground import Row, furnished
+from vsphere_operators.admission import NameWarning, name_warnings
+from vsphere_operators.kinds.fcdinfo import DRIVER, FCDInfo
+from vsphere_operators.kinds.hostinfo import HostInfo
+from vsphere_operators.kinds.vmgroup import VmGroup
+from vsphere_operators.kinds.vminfo import VMInfo
+from vsphere_operators.settings import VCenterConfig
+from vsphere_operators.vcenter.faults import WrongLogin
+from vsphere_operators.vcenter.model import Disk
+from vsphere_operators.vcenter.pace import Pace
+from vsphere_operators.vcenterfile import Namespaces
+from vsphere_operators.vcenters import VCenters
+from vsphere_operators.vmgroup.limits import Limits
+
+MORE: tuple[Row, ...] = (
+    ("HostSystem", "host-2", "esxi-dell-e.rainpole.com", "domain-c1"),
+    ("HostSystem", "host-3", "twin", "domain-c1"),
+    ("HostSystem", "host-4", "twin", "domain-c1"),
+    ("VirtualMachine", "vm-2", "worker-1", "group-v1"),
+    ("Folder", "group-v3", "x", "group-v2"),
+    ("Folder", "group-v4", "y", "group-v1"),
+    ("Folder", "group-v5", "x", "group-v4"),
+)
+DISK = Disk(id="d-1", name="pvc-1", datastore="datastore-1")
+GROUP = {"cpu": 1, "memory": 1, "replicas": 1, "template": "t"}
+
+
+class Desk:
+    """Where manifests are looked at: a loaded vCenter, and what the API server has."""
+
+    def __init__(self, *configs: VCenterConfig, limits: Limits | None = None, confined: tuple[str, ...] = ()) -> None:
+        self.stage, self.cache = Stage(), Cache(Log("cache"))
+        furnished(self.stage.vcenter.inventory, *MORE)
+        vcenters = VCenters({"vc-1": self.stage.vcenter}, configs or [VCenterConfig("vc-1", ADDRESS)], self.cache, lambda: Pace(60.0, 0.05))
+        self.volumes = self.cache.store(PersistentVolume)
+        self.webhooks = {each.kind: each for each in name_warnings(vcenters, self.cache, lambda namespace: limits or Limits(), confined)}
+
+    def load(self, *disks: Disk) -> Desk:
+        """From now on everything is known."""
+        self.list_volumes()
+        self.stage.load()
+        self.stage.show_disks(*disks)
+        return self
+
+    def list_volumes(self) -> Desk:
+        """All volumes are known: there are none."""
+        self.volumes.settle(set(), 7, "", force=False)
+        return self
+
+    def webhook(self, kind: type[Resource[Any, Any]]) -> NameWarning[Any]:
+        return self.webhooks[kind]
+
+    async def warnings(self, kind: type[Resource[Any, Any]], spec: dict[str, Any], old: dict[str, Any] | None = None) -> list[str]:
+        """What is said to whoever applies this, in place of that."""
+        request = Admission(operation="UPDATE" if old else "CREATE")
+        await self.webhook(kind).validate(made(kind, spec), None if old is None else made(kind, old), request)
+        assert request.refusals == []
+        return request.warnings
+
+
+def made(kind: type[Resource[Any, Any]], spec: dict[str, Any]) -> Any:
+    metadata = {"name": "a", "namespace": "default"}
+    return kind.decode(
+        json.dumps({"apiVersion": kind.definition.api_version, "kind": kind.__name__, "metadata": metadata, "spec": spec}).encode()
+    )
+
+
+def volume(name: str, handle: str) -> PersistentVolume:
+    spec = PersistentVolumeSpec(csi=CsiSource(driver=DRIVER, volumeHandle=handle))
+    return PersistentVolume(metadata=ObjectMeta(name=name, resourceVersion="9"), spec=spec)
+
+
+async def test_a_name_that_is_not_there_is_told_with_those_that_are_near() -> None:
+    desk = Desk().load(DISK)
+    assert await desk.warnings(HostInfo, {"hostname": "esxi-del-e.rainpole.com"}) == [
+        'vCenter "vc-1" has no host named "esxi-del-e.rainpole.com". Near to it: "esxi-dell-e.rainpole.com". '
+        "Correct it, letter case counts; or give this account a role in vCenter that sees the host. It is found by itself then."
+    ]
+    (said,) = await desk.warnings(VMInfo, {"nodename": "Worker-1"})
+    assert said.startswith('vCenter "vc-1" has no VM named "Worker-1". Near to it: "worker-1". ')
+    (said,) = await desk.warnings(FCDInfo, {"pvId": "pvc-2"})
+    assert '"pvc-2"' in said
+    assert await desk.warnings(VmGroup, GROUP | {"template": "doesNotExist"}) == [
+        'no template "doesNotExist" in /DC0; create it there, or change spec.template'
+    ]
+
+
+async def test_a_name_that_is_there_twice_is_told_with_both_paths() -> None:
+    desk = Desk().load()
+    (said,) = await desk.warnings(HostInfo, {"hostname": "twin"})
+    assert "/DC0/host/C0/twin, /DC0/host/C0/twin" in said
+    (said,) = await desk.warnings(VmGroup, GROUP | {"placement": {"folder": "x"}})
+    assert said == 'several folders are named "x": /DC0/vm/vm-operator/x, /DC0/vm/y/x; give a path in spec.placement.folder'
+
+
+@pytest.mark.parametrize(
+    ("placement", "words"),
+    [
+        ({"datacenter": "DC9"}, 'no datacenter named "DC9"'),
+        ({"cluster": "C9"}, 'no cluster named "C9"'),
+        ({"resourcePool": "smal"}, 'no resourcePool named "smal"'),
+        ({"datastore": "fats"}, 'no datastore named "fats"'),
+        ({"folder": "nope"}, "the folder /DC0/vm/nope does not exist"),
+    ],
+)
+async def test_every_place_of_a_group_is_looked_for(placement: dict[str, str], words: str) -> None:
+    (said,) = await Desk().load().warnings(VmGroup, GROUP | {"placement": placement})
+    assert words in said
+
+
+async def test_a_place_that_the_namespace_may_not_use_is_told() -> None:
+    desk = Desk(limits=Limits(places={"cluster": ("C1",)})).load()
+    (said,) = await desk.warnings(VmGroup, GROUP | {"placement": {"cluster": "C0"}})
+    assert said.startswith('this namespace may not use the cluster "C0" (allowed: C1)')
+
+
+FOUND: list[tuple[type[Resource[Any, Any]], dict[str, Any]]] = [
+    (HostInfo, {"hostname": "esxi-dell-e.rainpole.com"}),
+    (VMInfo, {"nodename": "worker-1"}),
+    (FCDInfo, {"pvId": "pvc-1"}),
+    (VmGroup, GROUP),
+]
+WRONG: list[tuple[type[Resource[Any, Any]], dict[str, Any]]] = [
+    (HostInfo, {"hostname": "nobody"}),
+    (VMInfo, {"nodename": "nobody"}),
+    (FCDInfo, {"pvId": "nobody"}),
+    (VmGroup, GROUP | {"template": "nobody"}),
+]
+
+
+@pytest.mark.parametrize(("kind", "spec"), FOUND)
+async def test_nothing_is_said_of_what_is_there_or_not_named(kind: type[Resource[Any, Any]], spec: dict[str, Any]) -> None:
+    desk = Desk().load(DISK)
+    assert await desk.warnings(kind, spec) == []
+    if kind is not VmGroup:
+        assert await desk.warnings(kind, {}) == []
+
+
+@pytest.mark.parametrize(("kind", "spec"), WRONG)
+async def test_only_a_spec_that_is_new_is_looked_at(kind: type[Resource[Any, Any]], spec: dict[str, Any]) -> None:
+    desk = Desk().load()
+    assert len(await desk.warnings(kind, spec)) == 1
+    assert await desk.warnings(kind, spec, old=spec) == []
+    assert len(await desk.warnings(kind, spec, old=dict(FOUND)[kind])) == 1
+
+
+def with_labels() -> Desk:
+    return Desk(VCenterConfig("vc-1", ADDRESS, namespaces=Namespaces(labels={"tier": "gold"}))).load()
+
+
+def lost() -> Desk:
+    desk = Desk().load()
+    desk.stage.vcenter.problem = WrongLogin("the password is wrong")
+    return desk
+
+
+SILENT: dict[str, Callable[[], Desk]] = {
+    "not loaded": lambda: Desk().list_volumes(),
+    "does not answer": lost,
+    "serves another namespace": lambda: Desk(VCenterConfig("vc-1", ADDRESS, namespaces=Namespaces(names=("other",)))).load(),
+    "two claim it": lambda: Desk(VCenterConfig("vc-1", ADDRESS), VCenterConfig("vc-2", ADDRESS)).load(),
+    "labels not known": with_labels,
+    "confined to others": lambda: Desk(confined=("other",)).load(),
+}
+
+
+@pytest.mark.parametrize("desk", SILENT.values(), ids=SILENT)
+@pytest.mark.parametrize(("kind", "spec"), WRONG)
+async def test_nothing_is_said_where_nothing_is_known(
+    desk: Callable[[], Desk], kind: type[Resource[Any, Any]], spec: dict[str, Any]
+) -> None:
+    assert await desk().warnings(kind, spec) == []
+
+
+async def test_a_disk_is_looked_for_through_its_volume_once_all_volumes_are_known() -> None:
+    desk = Desk()
+    desk.stage.load()
+    desk.stage.show_disks(replace(DISK, name="other"))
+    assert await desk.warnings(FCDInfo, {"pvId": "pvc-1"}) == []
+    desk.volumes.put(volume("pvc-1", "d-1"))
+    desk.volumes.settle({volume("pvc-1", "d-1").metadata.key}, 9, "", force=False)
+    assert await desk.warnings(FCDInfo, {"pvId": "pvc-1"}) == []
+    desk.stage.show_disks()
+    assert len(await desk.warnings(FCDInfo, {"pvId": "pvc-1"})) == 1
+
+
+async def test_nobody_can_make_vcenter_list_its_disks_by_sending_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk().load()
+    asked: list[str] = []
+    monkeypatch.setattr(desk.stage.vcenter.disks, "refresh_soon", lambda: asked.append("listed"))
+    assert len(await desk.warnings(FCDInfo, {"pvId": "nobody"})) == 1
+    assert asked == []
+
+
+@pytest.mark.parametrize("kind", [HostInfo, VMInfo, FCDInfo, VmGroup])
+async def test_it_never_stands_in_the_way(kind: type[Resource[Any, Any]]) -> None:
+    webhook = Desk().load().webhook(kind)
+    assert (webhook.failure_policy, webhook.and_status, webhook.while_deleting, webhook.validates_deletion) == (
+        "Ignore",
+        False,
+        False,
+        False,
+    )
+    assert webhook.rights == []
+    asked = {"group": kind.definition.group, "version": kind.definition.version, "kind": kind.__name__}
+    nonsense = {"metadata": {"name": "a", "namespace": "default"}, "spec": {"hostname": 7, "nodename": 7, "pvId": 7, "template": 7}}
+    request = {"uid": "u", "kind": asked, "operation": "CREATE", "object": nonsense}
+    body = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
+    assert json.loads(await Validating(webhook).answer(body))["response"] == {"uid": "u", "allowed": True}

@@ -23,7 +23,7 @@ TITLES = {
     "kubewright_": "The runtime's own",
     "vsphere_": "vCenter",
 }
-WEBHOOKS = "`controller_runtime_webhook_` and `kubewright_webhook_` exist only in operators with webhooks; this manager has none."
+WEBHOOKS = "`controller_runtime_webhook_` and `kubewright_webhook_` exist only where there are webhooks: here with `-webhooks`."
 
 
 class Listed(Metrics):

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubewright import Controller, ObjectMeta
+from kubewright import Controller, Manager, ObjectMeta
 from kubewright.builtin import Lease, LeaseSpec, Node
 from kubewright.crd import crds
+from kubewright.flags import parse
+from kubewright.kubeconfig import Connection, Identity
 from kubewright.rbac import rule
 from vsphere_operators.doctor.clock import skew
-from vsphere_operators.doctor.cluster import manager_grants
+from vsphere_operators.doctor.cluster import NAME, authority_grants, manager_grants
 from vsphere_operators.doctor.drift import differences
 from vsphere_operators.doctor.finding import Finding, guarded, ok, problem, warning
 from vsphere_operators.doctor.lease import holder
@@ -25,11 +29,13 @@ from vsphere_operators.doctor.report import Text, as_json, summary
 from vsphere_operators.doctor.rights import Grant, Question, binding, questions_of, told
 from vsphere_operators.doctor.vcenter import renew
 from vsphere_operators.kinds.hostinfo import HostInfo
-from vsphere_operators.settings import VCenterConfig
+from vsphere_operators.main import build
+from vsphere_operators.settings import Settings, VCenterConfig
 from vsphere_operators.vcenter.address import Address
 from vsphere_operators.vcenter.faults import Unreachable
 from vsphere_operators.vcenter.privileges import Account, Place
 
+ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 
 
@@ -148,6 +154,21 @@ def test_a_manager_of_some_namespaces_needs_rights_in_these_alone() -> None:
         ("create", "events", "default"),
         ("patch", "events", "default"),
     }
+
+
+@pytest.mark.parametrize(
+    ("flags", "roles"), [((), []), (("-webhooks",), ["ClusterRole", "Role"]), (("-webhooks", "-webhook-cert-dir=x"), [])]
+)
+def test_webhooks_need_what_their_component_gives(flags: Sequence[str], roles: list[str]) -> None:
+    settings = parse(Settings, flags, {})
+    manager = Manager(Connection(server="https://none.invalid", identity=Identity(), source="a test"), settings.options(NAME))
+    build(manager, settings)
+    file = ROOT / "config/components/webhooks/webhook_ca_roles.yaml"
+    given = {each["kind"]: each["rules"] for each in yaml.safe_load_all(file.read_text()) if "rules" in each}
+    needed = authority_grants(manager, "here")
+    assert [each.rules for each in needed] == [given[kind] for kind in roles]
+    assert [each.namespace for each in needed] == ["", "here"][: len(roles)]
+    assert {binding(next(iter(BINDINGS)), each) for each in needed} <= {f"kubectl apply -f {file.relative_to(ROOT)}"}
 
 
 def test_its_fix_does_not_grant_what_it_gave_up() -> None:

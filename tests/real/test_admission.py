@@ -75,6 +75,11 @@ def test_the_component_adds_this_and_no_more(component: list[Json]) -> None:
     assert {"name": "webhook", "containerPort": 9443, "protocol": "TCP"} in container["ports"]
 
 
+def test_all_of_it_is_admitted(installed: ControlPlane, component: list[Json]) -> None:
+    shown = installed.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump_all(component))
+    assert len(shown.splitlines()) == len(component)
+
+
 def test_cert_manager_takes_the_place_of_the_own_authority(config: Path, tmp_path: Path, binaries: dict[str, Path]) -> None:
     made = {identity(each): each for each in rendered(config, tmp_path, binaries, "webhooks", "cert-manager")}
     assert ("Certificate", "vsphere-operators-serving-cert") in made

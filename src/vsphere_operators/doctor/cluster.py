@@ -10,12 +10,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from kubewright import Client, Controller, Key, Object
+from kubewright import Client, Controller, Key, Manager, Object
 from kubewright.errors import KubewrightError, Unauthorized
 from kubewright.kubeconfig import Connection, load
 from kubewright.manager import version_in
 from kubewright.rbac import EVENTS, LEADER_RULES, REVIEW_RULES, manager_rights, manager_rules, rules_of
 from kubewright.transport import Request, Transport
+from kubewright.webhook.right import cluster_rights, namespace_rights
 
 from ..kinds.vmgroup import VmGroup
 from ..limitsfile import limits_in
@@ -71,31 +72,43 @@ async def reach(cluster: Cluster) -> AsyncIterator[Finding]:
         yield skew(theirs, datetime.now(UTC), "the API server")
 
 
-async def look(cluster: Cluster, settings: Settings, controllers: Sequence[Controller[Any]]) -> AsyncIterator[Finding]:
-    """All that needs an API server which answers."""
+async def look(cluster: Cluster, settings: Settings, manager: Manager) -> AsyncIterator[Finding]:
+    """All that needs an API server which answers; the manager is one that these settings make."""
     client = cluster.client
-    kinds: list[type[Object]] = [each.kind for each in controllers]
+    kinds: list[type[Object]] = [each.kind for each in manager.controllers]
     user = await rights.whoami(client)
     key = Key(settings.lease_namespace or cluster.connection.namespace, settings.lease_name or f"{NAME}-leader")
     places = list(dict.fromkeys((key, Key(SYSTEM, key.name))))
     for subject, check in (
         ("CRDs", installed.check(client, kinds)),
-        ("rights", rights.check(client, user, grants(settings, controllers, key.namespace))),
+        ("rights", rights.check(client, user, grants(settings, manager, key.namespace))),
         ("leader", lease.check(client, places, wanted=settings.leader_election)),
     ):
         async for finding in guarded(subject, check):
             yield finding
 
 
-def grants(settings: Settings, controllers: Sequence[Controller[Any]], lease_namespace: str) -> list[Grant]:
+def grants(settings: Settings, manager: Manager, lease_namespace: str) -> list[Grant]:
     """The generated roles that these settings need."""
-    found = manager_grants(watched(settings), controllers)
+    found = manager_grants(watched(settings), manager.controllers) + authority_grants(manager, lease_namespace)
     if settings.leader_election:
         role = f"{NAME}-leader-election-role"
         found.append(Grant(role=role, rules=LEADER_RULES, namespace=lease_namespace, of_namespace=True))
     if settings.metrics_secure:
         found.append(Grant(role=f"{NAME}-metrics-auth-role", rules=REVIEW_RULES))
     return found
+
+
+def authority_grants(manager: Manager, namespace: str) -> list[Grant]:
+    """What the webhooks' own CA needs; nothing where there are none, or where the certificate comes from files."""
+    told = (manager.webhooks, manager.conversions, manager.options.webhooks)
+    wide, narrow = rules_of(cluster_rights(*told, name=NAME)), rules_of(namespace_rights(*told, name=NAME))
+    role, made_by = f"{NAME}-webhook-ca-role", "kubectl apply -f config/components/webhooks/webhook_ca_roles.yaml"
+    found = [
+        Grant(role=role, rules=wide, made_by=made_by),
+        Grant(role=role, rules=narrow, namespace=namespace, of_namespace=True, made_by=made_by),
+    ]
+    return [each for each in found if each.rules]
 
 
 def manager_grants(namespaces: Sequence[str], controllers: Sequence[Controller[Any]]) -> list[Grant]:
@@ -106,10 +119,10 @@ def manager_grants(namespaces: Sequence[str], controllers: Sequence[Controller[A
     needed = manager_rights(controllers)
     inside = rules_of(right for right in needed if right.kind.definition.namespaced)
     outside = rules_of(right for right in needed if not right.kind.definition.namespaced)
-    made_by = "kubectl apply -f config/components/namespaced"
+    here, made_by = "kubectl apply -f config/rbac/role.yaml", "kubectl apply -f config/components/namespaced"
     return [
-        *(Grant(role=role, rules=inside, namespace=each, made_by="kubectl apply -f config/rbac/role.yaml") for each in namespaces),
-        Grant(role=f"{NAME}-manager-cluster-role", rules=outside, made_by=f"{made_by}/cluster_role.yaml"),
+        *(Grant(role=role, rules=inside, namespace=each, made_by=here, binds=False) for each in namespaces),
+        Grant(role=f"{NAME}-manager-cluster-role", rules=outside, made_by=f"{made_by}/cluster_role.yaml", binds=False),
         # Events about what is in no namespace live in this one.
         Grant(
             role=f"{NAME}-manager-cluster-events",
@@ -117,6 +130,7 @@ def manager_grants(namespaces: Sequence[str], controllers: Sequence[Controller[A
             namespace="default",
             of_namespace=True,
             made_by=f"{made_by}/cluster_events.yaml",
+            binds=False,
         ),
     ]
 

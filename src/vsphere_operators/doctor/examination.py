@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from kubewright import Controller, Manager
+from kubewright import Manager
 from kubewright.errors import ConfigError
 from kubewright.kubeconfig import Connection
 from kubewright.transport import Transport
@@ -71,17 +70,17 @@ class Examination:
         if not reached:
             yield cluster.unasked()
             return
-        controllers = await asyncio.to_thread(self.controllers, there.connection)
-        async for finding in guarded("cluster", cluster.look(there, self.settings, controllers)):
+        manager = await asyncio.to_thread(self.built, there.connection)
+        async for finding in guarded("cluster", cluster.look(there, self.settings, manager)):
             yield finding
         self.groups = await cluster.groups(there, self.settings)
 
-    def controllers(self, connection: Connection) -> Sequence[Controller[Any]]:
-        """The controllers as these settings make them, never started. Rights do not depend on which vCenters there are."""
+    def built(self, connection: Connection) -> Manager:
+        """The manager as these settings make it, never started. Rights do not depend on which vCenters there are."""
         alone = replace(self.settings, environment=Environment(), credentials_directory="", vcenters_file="", limits_file="")
         manager = Manager(connection, self.settings.options(cluster.NAME))
         self.build(manager, alone)
-        return manager.controllers
+        return manager
 
     async def manager(self) -> AsyncIterator[Finding]:
         """What the manager itself would be."""

@@ -27,7 +27,9 @@ class Grant(Struct, frozen=True, kw_only=True):
     of_namespace: bool = False
     """Whether it is a Role, which is bound in its namespace alone."""
     made_by: str = GRANT
-    """The command that makes it; config/rbac also binds it to the manager's own account."""
+    """The command that makes it."""
+    binds: bool = True
+    """Whether that also binds it to the manager's own account."""
 
 
 class Question(Struct, frozen=True):
@@ -120,8 +122,8 @@ def told(denied: Iterable[Question], user: str, grant: Grant) -> list[Finding]:
 
 def binding(user: str, grant: Grant) -> str:
     """The command that gives the generated role to this identity. Never a wider one."""
-    if user == f"{SERVICE_ACCOUNT}vsphere-operators-system:controller-manager" and grant.made_by == GRANT:
-        return GRANT
+    if user == f"{SERVICE_ACCOUNT}vsphere-operators-system:controller-manager" and grant.binds:
+        return grant.made_by
     whom = f"--serviceaccount={user.removeprefix(SERVICE_ACCOUNT)}" if user.startswith(SERVICE_ACCOUNT) else f"--user={shlex.quote(user)}"
     name = shlex.quote(f"{grant.role}-{''.join(letter if letter.isalnum() else '-' for letter in user).strip('-').lower()}")
     role = f"--{'role' if grant.of_namespace else 'clusterrole'}={grant.role}"

@@ -113,14 +113,13 @@ async def manager(
 
 
 def flags(vcenter: VCenter, kubeconfig: Path, folder: Path) -> tuple[str, ...]:
-    """As the component has it, but on a free port of this machine."""
+    """As the component has it, but on a free port of this machine, and without a lease to wait for: webhooks need none."""
     return (
         f"--kubeconfig={kubeconfig}",
         *EVERYWHERE,
         f"--vcenter-credentials={credentials_in(folder / 'vc-creds', vcenter)}",
         f"--vcenter-ca-file={vcenter.certificate}",
         "--zap-log-level=debug",
-        "--leader-elect",
         f"--leader-election-namespace={SYSTEM}",
         "-webhooks",
         "-webhook-port=0",

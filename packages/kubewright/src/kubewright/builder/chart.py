@@ -109,7 +109,7 @@ def values(project: Project, declared: Declared) -> str:
 def templates(project: Project, declared: Declared) -> dict[str, str]:
     """Each template by its name."""
     roles = role_documents(project, declared)
-    roles.pop("webhook_ca_roles.yaml", [])
+    roles.pop("webhook_ca_roles.yaml", None)
     roles.pop("namespace.yaml")
     everywhere = roles.pop("role_binding.yaml")
     here = [each for documents in namespaced_roles(project, declared).values() for each in documents]

@@ -145,7 +145,7 @@ def answers(plane: ControlPlane, namespace: str) -> bool:
 def applied(plane: ControlPlane, namespace: str, document: Json, *more: str) -> tuple[str, list[str]]:
     """What kubectl prints for whoever applies this, and its warnings."""
     command = [str(plane.binaries["kubectl"]), f"--kubeconfig={plane.admin_kubeconfig}", "-n", namespace, "apply", *more, "-f", "-"]
-    done = subprocess.run(command, input=json.dumps(document), capture_output=True, text=True)
+    done = subprocess.run(command, input=json.dumps(document), capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip(), re.findall(r"^Warning: (.*)$", done.stderr, re.MULTILINE)
 

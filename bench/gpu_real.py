@@ -83,6 +83,7 @@ class Trial:
             await asyncio.sleep(SAMPLE_SECONDS)
             if (cpu_seconds(self.pid) - used) / SAMPLE_SECONDS <= self.idle_share + 0.02:
                 return
+        raise TimeoutError(f"the manager was still at work after {SETTLED_WITHIN_SECONDS:g} s; no figure can be had of it")
 
     async def cost(self, change: Callable[[], Awaitable[Any]]) -> Cost:
         """What a change costs in all."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -33,16 +35,14 @@ def binary(binaries: dict[str, Path]) -> str:
 
 
 @pytest.fixture
-def overlay(config: Path, tmp_path: Path) -> Iterator[Path]:
+def overlay(config: Path) -> Iterator[Path]:
     """An overlay below the repository's config, where kustomize lets it reach the components; gone afterwards."""
-    folder = config / "overlays" / tmp_path.name
-    folder.mkdir(parents=True)
-    yield folder
-    for path in folder.iterdir():
-        path.unlink()
-    folder.rmdir()
-    if not list((config / "overlays").iterdir()):
-        (config / "overlays").rmdir()
+    overlays = config / "overlays"
+    overlays.mkdir(exist_ok=True)
+    with TemporaryDirectory(dir=overlays, prefix="test-") as folder:
+        yield Path(folder)
+    with suppress(OSError):  # somebody else's are there
+        overlays.rmdir()
 
 
 def rendered(folder: Path, binary: str) -> dict[tuple[str, str], Json]:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from goldens import GOLDEN, files_of
 from kubewright.builder import commands
-from kubewright.builder.edit import with_argument, with_attribute, with_import, with_statement
+from kubewright.builder.edit import with_argument, with_import, with_statement
 from kubewright.builder.field import field_of
 from kubewright.builder.main import main
 from kubewright.builder.names import checked_group, checked_kind, checked_version, resource
@@ -305,7 +305,6 @@ def test_imports_stay_sorted_and_lines_go_to_the_end() -> None:
     assert lines == [f"from .kinds.{x.lower()} import {x}Controller" for x in "ABC"]
     assert with_import(text, ".kinds.a", "AController", "m") == text
     assert "    )\n    mgr.add(A())\n" in with_statement(text, "build", "{0}.add(A())", "m")
-    assert '    """Doc."""\n\n    versions = ()\n\n    x = 1\n' in with_attribute(text, "C", "versions = ()", "m")
 
 
 def test_a_line_stays_before_a_return() -> None:

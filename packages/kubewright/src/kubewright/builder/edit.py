@@ -50,16 +50,6 @@ def with_statement(text: str, function: str, statement: str, path: str) -> str:
     )
 
 
-def with_attribute(text: str, class_name: str, line: str, path: str) -> str:
-    """The file with a line at the beginning of a class, below its docstring."""
-    found = class_in(text, class_name, path)
-    first = found.body[0]
-    documented = ast.get_docstring(found) is not None
-    place = end(first) if documented else first.lineno - 1
-    added = ["", " " * first.col_offset + line] if documented else [" " * first.col_offset + line, ""]
-    return inserted(text, place, added)
-
-
 def with_argument(text: str, class_name: str, name: str, value: str, path: str) -> str:
     """The file with `name=value` in the declaration of a kind, in the place of what it had for the name."""
     call = declaration_in(text, class_name, path)

@@ -130,3 +130,15 @@ def test_names_near_to_one_that_does_not_exist_are_told(field: str, name: str, n
     assert str(caught.value) == (
         f'vCenter "vc" has no {field} named "{name}" there (near to it: "{near}"); correct spec.placement.{field}, letter case counts'
     )
+
+
+def test_near_templates_are_told_where_the_namespace_may_use_them() -> None:
+    where = inventory()
+    where.apply([enter("VirtualMachine", "vm-4", "golden-image", "group-v1", config__template=True)])
+    free, bound = ground(where), ground(where, Limits(template_folders=("/DC0/vm/vm-operator",)))
+    with pytest.raises(Obstacle) as caught:
+        free.template("golden-imag", free.datacenter())
+    assert str(caught.value).endswith('or change spec.template. Near to it: "golden-image"')
+    with pytest.raises(Obstacle) as caught:
+        bound.template("golden-imag", bound.datacenter())
+    assert "golden-image" not in str(caught.value)

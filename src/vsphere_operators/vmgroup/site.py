@@ -7,6 +7,7 @@ an Obstacle, whose words say what to do.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import TypeVar
 
 from msgspec import Struct
@@ -14,7 +15,7 @@ from msgspec import Struct
 from ..vcenter.inventory import Inventory
 from ..vcenter.model import Compute, Datacenter, Datastore, Entity, Folder, Machine, ResourcePool
 from ..vcenter.near import Near
-from .limits import Found, Limits, placement_problem, template_for
+from .limits import Found, Limits, is_within, placement_problem, template_for, template_roots
 from .model import Obstacle
 
 PARENT = "vm-operator"
@@ -115,7 +116,18 @@ class Ground:
             raise Obstacle(
                 "TemplateNotFound", f"{choice.problem}. There is a VM of that name, but it is no template: convert it in vCenter"
             )
-        raise Obstacle("TemplateAmbiguous" if choice.problem.startswith("several") else "TemplateNotFound", choice.problem)
+        if choice.problem.startswith("several"):
+            raise Obstacle("TemplateAmbiguous", choice.problem)
+        near = ", ".join(f'"{each}"' for each in self.near_templates(wanted, datacenter))
+        raise Obstacle("TemplateNotFound", f"{choice.problem}. Near to it: {near}" if near else choice.problem)
+
+    def near_templates(self, wanted: str, datacenter: Datacenter) -> list[str]:
+        """Names near to that of a template that does not exist; only of those that the namespace may use."""
+        inventory, by_path = self.inventory, "/" in wanted
+        roots = template_roots(by_path, inventory.path(datacenter.ref), self.limits)
+        paths = [inventory.path(each.ref) for each in inventory.machines.values() if each.is_template]
+        usable = {path for path in paths if any(is_within(path, root) for root in roots)}
+        return get_close_matches(wanted, usable if by_path else {path.rpartition("/")[2] for path in usable})
 
     def site(self, datacenter: Datacenter, template: Machine) -> Site:
         """All of it."""

@@ -92,7 +92,7 @@ golden: setup ## Write the golden projects of tests/golden anew: what the builde
 
 # Without a kubeconfig kubectl asks localhost:8080, and says only that nobody answers there.
 cluster: binaries ## Say in words if no cluster is configured; install, uninstall and deploy begin with it
-	@test -n "$$KUBERNETES_SERVICE_HOST" || $(KUBECTL) config current-context > /dev/null 2>&1 || \
+	@test -n "$$KUBERNETES_SERVICE_HOST" || $(KUBECTL) config view --minify > /dev/null 2>&1 || \
 	  { echo "No Kubernetes cluster is configured: set KUBECONFIG to the file that names yours, or make a local one with: make kind-up" >&2; exit 1; }
 
 install: cluster ## Install the CRDs into the cluster of your current kubeconfig

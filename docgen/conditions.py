@@ -42,7 +42,7 @@ PASSED_ON = {
     "VCenterChanged": "the VMs of the group are in another vCenter than the one that serves its namespace now; nothing is done in either",
     "PlacementNotAllowed": "the namespace may not use what spec.placement names, or what follows from it; the message has what is allowed",
     "TemplateAmbiguous": "several templates have that name; the message has all their paths",
-    "TemplateNotFound": "there is no such template where the namespace may use one; the message says where that is",
+    "TemplateNotFound": "there is no such template that the namespace may use; the message says where it looked, and which names are near",
     "FolderTaken": "the folder of that name belongs to another group; the message names it",
     "QuotaExceeded": "the groups of the namespace together ask for more than its quota; the message has the numbers",
     "NoneAvailable": "none of the nodes suits; the message counts them by why not",

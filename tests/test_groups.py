@@ -32,7 +32,7 @@ class Heard:
         mark = SimpleNamespace(group=SimpleNamespace(uid="uid-1"))
         self.workshop = SimpleNamespace(
             owners=SimpleNamespace(marks={"vm-8": mark}),
-            clones=SimpleNamespace(known={"task-1", "task-2"}, ours={"task-1"}),
+            clones=SimpleNamespace(ours={"task-1"}),
             started={"task-1": mark},
             vcenter=SimpleNamespace(inventory=self.inventory),
             clock=lambda: self.now,
@@ -97,4 +97,9 @@ def test_a_clone_of_a_group_tells_its_progress_now_and_then_and_one_of_a_strange
     assert heard.groups.told_at == {}
     assert heard.apply(running("task-2")) == set()
     assert heard.modify("Task", "task-2", info__state="success") == {"source:vm-1"}
-    assert heard.apply(running("task-3")) == set()
+    assert heard.apply(ObjectUpdate("leave", "Task", "task-2")) == set()
+    heard.apply(running("task-3"))
+    assert heard.apply(ObjectUpdate("leave", "Task", "task-3")) == {"source:vm-1"}, "vCenter forgot it before it ended"
+    heard.apply(running("task-4", **{"info.descriptionId": "VirtualMachine.powerOn"}))
+    assert heard.modify("Task", "task-4", info__state="success") == set()
+    assert heard.groups.told_at == {}

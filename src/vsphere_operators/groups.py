@@ -17,6 +17,7 @@ from .vcenter.model import Compute, Datacenter, Datastore, Folder, Machine, Mach
 from .vcenter.operations import ENDED
 from .vcenter.vcenter import VCenter
 from .vcenters import VCenters
+from .vmgroup.clonetasks import CLONE
 from .vmgroup.workshop import Workshop
 
 PROGRESS_SECONDS = 5.0
@@ -87,19 +88,19 @@ class Groups:
         """A clone: of a group that shows its progress, or a stranger's, whose end somebody may have been waiting for."""
         old, new = (each if isinstance(each, Task) else None for each in (change.old, change.new))
         known = new or old
-        if known is None or known.ref not in workshop.clones.known:
+        if known is None or known.description != CLONE:
             return
         started, now, moved = workshop.started.get(known.ref), workshop.clock(), old is None or new is None or old.state != new.state
-        ended = new is None or new.state in ENDED
+        over, was_over = new is None or new.state in ENDED, old is not None and old.state in ENDED
         # Ours wakes its own group, through its operation: with many groups of one template, each end would wake them all.
-        if moved and ended and known.ref not in workshop.clones.ours:
+        if over and not was_over and known.ref not in workshop.clones.ours:
             self.stream.publish(f"source:{known.entity}")
         if moved:
             self.told_at[known.ref] = now
         elif started is not None and now - self.told_at.get(known.ref, now) >= PROGRESS_SECONDS:
             self.told_at[known.ref] = now
             self.wake(started.group.uid)
-        if ended:
+        if over:
             self.told_at.pop(known.ref, None)
 
 

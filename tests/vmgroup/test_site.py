@@ -137,8 +137,21 @@ def test_near_templates_are_told_where_the_namespace_may_use_them() -> None:
     where.apply([enter("VirtualMachine", "vm-4", "golden-image", "group-v1", config__template=True)])
     free, bound = ground(where), ground(where, Limits(template_folders=("/DC0/vm/vm-operator",)))
     with pytest.raises(Obstacle) as caught:
-        free.template("golden-imag", free.datacenter())
+        free.template("Golden-Imag", free.datacenter())
     assert str(caught.value).endswith('or change spec.template. Near to it: "golden-image"')
     with pytest.raises(Obstacle) as caught:
         bound.template("golden-imag", bound.datacenter())
     assert "golden-image" not in str(caught.value)
+
+
+def test_near_places_are_those_that_would_do() -> None:
+    """A name of another datacenter helps nobody, and one that the namespace may not use is none of its business."""
+    elsewhere = ("Datastore", "datastore-9", "fast-9", "group-s9")
+    where = inventory(*TWO_DATACENTERS, ("Folder", "group-s9", "datastore", "datacenter-2"), elsewhere)
+    assert near(where, "fast-8", {}) == ["fast"]
+    assert near(where, "fast-8", {"datastore": ("slow",)}) == []
+
+
+def near(where: Inventory, name: str, places: Mapping[str, tuple[str, ...]]) -> list[str]:
+    found = Ground(where, {"datacenter": "DC0"}, {}, Limits(places=dict(places)))
+    return found.near("datastore", name, found.datacenter())

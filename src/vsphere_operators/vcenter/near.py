@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 from .index import Index
@@ -26,22 +26,31 @@ class Near:
 
     def to(self, name: str) -> list[str]:
         """Up to three names, the nearest first; before all others those that are longer or shorter by the end, such as a domain."""
-        if not name:
-            return []
-        self.sort()
-        plain = name.casefold()
-        by_key = dict(neighbours(self.forwards, plain))
-        by_key |= {key[::-1]: shown for key, shown in neighbours(self.backwards, plain[::-1])}
-        alike = [key for key in by_key if key.startswith(plain) or plain.startswith(key)]
-        found = dict.fromkeys([*sorted(alike, key=len), *get_close_matches(plain, by_key, ANSWERS)])
-        return [by_key[key] for key in found][:ANSWERS]
-
-    def sort(self) -> None:
-        """Follow the index."""
         if self.seen != self.index.generation:
             self.seen = self.index.generation
-            self.forwards = sorted((name.casefold(), name) for name in self.index)
-            self.backwards = sorted((name.casefold()[::-1], name) for name in self.index)
+            self.forwards, self.backwards = both_ways(self.index)
+        return nearest(name, self.forwards, self.backwards)
+
+
+def near_to(name: str, names: Iterable[str]) -> list[str]:
+    """The same out of names that are looked through once."""
+    return nearest(name, *both_ways(names))
+
+
+def both_ways(names: Iterable[str]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Names sorted from before and from behind, each with what they are compared by."""
+    forwards = sorted((name.casefold(), name) for name in names)
+    return forwards, sorted((key[::-1], name) for key, name in forwards)
+
+
+def nearest(name: str, forwards: Sequence[tuple[str, str]], backwards: Sequence[tuple[str, str]]) -> list[str]:
+    """Up to three of the neighbours on either side."""
+    plain = name.casefold()
+    by_key = dict(neighbours(forwards, plain))
+    by_key |= {key[::-1]: shown for key, shown in neighbours(backwards, plain[::-1])}
+    alike = [key for key in by_key if key.startswith(plain) or plain.startswith(key)]
+    found = dict.fromkeys([*sorted(alike, key=len), *get_close_matches(plain, by_key, ANSWERS)])
+    return [by_key[key] for key in found][:ANSWERS] if plain else []
 
 
 def neighbours(ordered: Sequence[tuple[str, str]], key: str) -> Sequence[tuple[str, str]]:

@@ -7,14 +7,13 @@ an Obstacle, whose words say what to do.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import TypeVar
 
 from msgspec import Struct
 
 from ..vcenter.inventory import Inventory
 from ..vcenter.model import Compute, Datacenter, Datastore, Entity, Folder, Machine, ResourcePool
-from ..vcenter.near import Near
+from ..vcenter.near import near_to
 from .limits import Found, Limits, is_within, placement_problem, template_for, template_roots
 from .model import Obstacle
 
@@ -119,7 +118,7 @@ class Ground:
         if choice.problem.startswith("several"):
             raise Obstacle("TemplateAmbiguous", choice.problem)
         near = ", ".join(f'"{each}"' for each in self.near_templates(wanted, datacenter))
-        raise Obstacle("TemplateNotFound", f"{choice.problem}. Near to it: {near}" if near else choice.problem)
+        raise Obstacle("TemplateNotFound", ". Near to it: ".join(filter(None, (choice.problem, near))))
 
     def near_templates(self, wanted: str, datacenter: Datacenter) -> list[str]:
         """Names near to that of a template that does not exist; only of those that the namespace may use."""
@@ -127,7 +126,7 @@ class Ground:
         roots = template_roots(by_path, inventory.path(datacenter.ref), self.limits)
         paths = [inventory.path(each.ref) for each in inventory.machines.values() if each.is_template]
         usable = {path for path in paths if any(is_within(path, root) for root in roots)}
-        return get_close_matches(wanted, usable if by_path else {path.rpartition("/")[2] for path in usable})
+        return near_to(wanted, usable if by_path else {path.rpartition("/")[2] for path in usable})
 
     def site(self, datacenter: Datacenter, template: Machine) -> Site:
         """All of it."""
@@ -139,7 +138,7 @@ class Ground:
         owner = self.cluster(datacenter, cluster) if cluster else ""
         if name:
             pools = [each for each in self.inside(ResourcePool, name, datacenter) if not owner or each.owner == owner]
-            return self.only(pools, "resourcePool", name).ref
+            return self.only(pools, "resourcePool", name, datacenter).ref
         roots = {each.parent: each.ref for each in self.inventory.pools.values() if each.parent in self.inventory.computes}
         if owner:
             return roots.get(owner, "") or self.no_pool(datacenter)
@@ -151,7 +150,8 @@ class Ground:
 
     def cluster(self, datacenter: Datacenter, name: str) -> str:
         """The cluster of that name."""
-        return self.only([each for each in self.inside(Compute, name, datacenter) if each.is_cluster], "cluster", name).ref
+        clusters = [each for each in self.inside(Compute, name, datacenter) if each.is_cluster]
+        return self.only(clusters, "cluster", name, datacenter).ref
 
     def no_pool(self, datacenter: Datacenter) -> str:
         """Nothing says which pool is meant."""
@@ -163,7 +163,7 @@ class Ground:
         name = self.wanted["datastore"]
         if not name:
             return ""
-        found = self.only(self.inside(Datastore, name, datacenter), "datastore", name)
+        found = self.only(self.inside(Datastore, name, datacenter), "datastore", name, datacenter)
         if not found.accessible:
             raise Obstacle("DatastoreInaccessible", f'the datastore "{name}" is not accessible; mend it, or name another in spec.placement')
         return found.ref
@@ -178,23 +178,25 @@ class Ground:
         found = self.inventory.datacenter_of(ref)
         return found is not None and found.ref == datacenter.ref
 
-    def only(self, found: Sequence[A], field: str, name: str) -> A:
-        """The only one of a name."""
+    def only(self, found: Sequence[A], field: str, name: str, datacenter: Datacenter | None = None) -> A:
+        """The only one of a name; `datacenter` is where it was looked for."""
         if len(found) == 1:
             return found[0]
         title = f"{field[0].upper()}{field[1:]}"
         if found:
             words = f'several are named "{name}": {self.paths(found)}; name another in spec.placement.{field}'
             raise Obstacle(f"{title}Ambiguous", words)
-        near = ", ".join(f'"{each}"' for each in self.near(field, name))
+        near = ", ".join(f'"{each}"' for each in self.near(field, name, datacenter))
         words = f'vCenter "{self.inventory.name}" has no {field} named "{name}" there{f" (near to it: {near})" if near else ""}'
         raise Obstacle(f"{title}NotFound", f"{words}; correct spec.placement.{field}, letter case counts")
 
-    def near(self, field: str, name: str) -> list[str]:
-        """Names near to one that does not exist. A host outside clusters has a compute resource of its own, which is no cluster."""
-        index, table = self.inventory.relations.names[SORTS[field]], self.inventory.tables[SORTS[field]]
-        refs = ((each, [table[ref] for ref in index.of(each)]) for each in Near(index).to(name))
-        return [each for each, found in refs if any(not isinstance(one, Compute) or one.is_cluster for one in found)]
+    def near(self, field: str, name: str, datacenter: Datacenter | None) -> list[str]:
+        """Names near to one that does not exist, of those that would do: in the datacenter, and what the namespace may use."""
+        allowed, table = self.limits.places.get(field), self.inventory.tables[SORTS[field]].values()
+        there = [each for each in table if datacenter is None or self.is_in(each.ref, datacenter)]
+        # A host outside clusters has a compute resource of its own, which is no cluster.
+        names = {each.name for each in there if not isinstance(each, Compute) or each.is_cluster}
+        return near_to(name, names if allowed is None else names.intersection(allowed))
 
     def path(self, entity: Entity) -> str:
         """Where it is."""

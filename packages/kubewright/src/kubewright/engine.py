@@ -210,7 +210,7 @@ class Engine(Generic[T]):
             return outcome_of_error(error, generation)
         finally:
             del self.stepping[obj.key]
-        forget_cancellations()
+            forget_cancellations()
         if not isinstance(obj.status, self.kind.status_type):
             wrong = TypeError(f"the reconcile set status to {type(obj.status).__name__}, not {self.kind.status_type.__name__}")
             obj.status = self.kind.status_type()

@@ -45,10 +45,10 @@ def without_code(page: str) -> str:
     return page
 
 
-def slug(heading: str) -> str:
-    """The anchor of a heading, by GitHub's rule."""
+def slug(heading: str, separator: str = "-") -> str:
+    """The anchor of a heading, by GitHub's rule; mkdocs.yml names this function, and Markdown calls it with a separator."""
     words = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
-    return re.sub(r"[^\w\- ]", "", words).strip().replace(" ", "-")
+    return re.sub(r"[^\w\- ]", "", words).strip().replace(" ", separator)
 
 
 def anchors(page: str) -> set[str]:

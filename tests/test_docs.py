@@ -89,7 +89,7 @@ def test_every_overlay_that_a_page_shows_is_rendered_by_it(page: Path) -> None:
     ],
 )
 def test_anchors_are_githubs(heading: str, anchor: str) -> None:
-    assert slug(heading) == anchor
+    assert slug(heading) == slug(heading, "-") == anchor
     assert anchors(f"# {heading}\n\n```sh\n# no heading\n```\n\n## {heading}\n") == {anchor, f"{anchor}-1"}
 
 

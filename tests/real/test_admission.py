@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import subprocess
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def component(config: Path, tmp_path: Path, binaries: dict[str, Path]) -> list[J
 
 def rendered(config: Path, tmp_path: Path, binaries: dict[str, Path], *components: str) -> list[Json]:
     folder = tmp_path / "-".join(["overlay", *components])
-    subprocess.run(["cp", "-r", str(config), str(folder)], check=True)
+    shutil.copytree(config, folder)
     overlay = folder / "overlays/here"
     overlay.mkdir(parents=True)
     picked = [f"../../components/{name}" for name in components]
@@ -144,9 +144,7 @@ def answers(plane: ControlPlane, namespace: str) -> bool:
 
 def applied(plane: ControlPlane, namespace: str, document: Json, *more: str) -> tuple[str, list[str]]:
     """What kubectl prints for whoever applies this, and its warnings."""
-    command = [str(plane.binaries["kubectl"]), f"--kubeconfig={plane.admin_kubeconfig}", "-n", namespace, "apply", *more, "-f", "-"]
-    done = subprocess.run(command, input=json.dumps(document), capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+    done = plane.kubectl_run("-n", namespace, "apply", *more, "-f", "-", stdin=json.dumps(document))
     return done.stdout.strip(), re.findall(r"^Warning: (.*)$", done.stderr, re.MULTILINE)
 
 

@@ -187,6 +187,10 @@ class ControlPlane:
 
         It blocks the thread: where the API server needs the test's own loop for the answer, as for a webhook, use asyncio.to_thread.
         """
+        return self.kubectl_run(*arguments, stdin=stdin).stdout
+
+    def kubectl_run(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        """The same, with what it prints besides, such as warnings; nothing is left in the home of whoever runs the tests."""
         command = [
             str(self.binaries["kubectl"]),
             f"--kubeconfig={self.admin_kubeconfig}",
@@ -199,7 +203,7 @@ class ControlPlane:
             raise KubectlFailed(f"kubectl {' '.join(arguments)}: it had not ended after {KUBECTL_SECONDS:g} s") from None
         if done.returncode:
             raise KubectlFailed(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
-        return done.stdout
+        return done
 
     def apply(self, *manifests: Path | str) -> str:
         """Apply files, folders (a Path) or YAML text (a str), in this order."""

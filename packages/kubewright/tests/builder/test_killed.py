@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kubewright.builder import exchange
 from kubewright.builder.change import Change
 from kubewright.builder.exchange import alone_in
 from kubewright.builder.main import main
@@ -22,6 +23,7 @@ from .typed import state
 SIGNALLED = """
 import os, sys
 from kubewright.builder.change import Change
+from kubewright.builder.exchange import alone_in
 from pathlib import Path
 root, number, at = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 moves, real = 0, os.replace
@@ -32,7 +34,8 @@ def counted(source, target):
         os.kill(os.getpid(), number)
     real(source, target)
 os.replace = counted
-Change(root, {"a.txt": "new a", "deep/er/b.txt": "new b", "c.txt": "new c"}, removed=("gone.txt",)).write()
+with alone_in(root):
+    Change(root, {"a.txt": "new a", "deep/er/b.txt": "new b", "c.txt": "new c"}, removed=("gone.txt",)).write()
 """
 MOVES = 6  # a.txt aside, a.txt, c.txt aside, c.txt, deep/er/b.txt, gone.txt aside
 
@@ -53,9 +56,9 @@ def killed(folder: Path, at: int) -> None:
     assert len(list(folder.glob(".kubewright-*"))) == 1
 
 
-def any_command(folder: Path) -> None:
+def any_command(folder: Path, *options: str) -> None:
     """This is no project, so it ends with a word about that; what was left is looked at before."""
-    assert main(["manifests", "--project", str(folder)]) == 1
+    assert main(["manifests", "--project", str(folder), *options]) == 1
 
 
 @pytest.mark.parametrize("at", range(1, MOVES + 1))
@@ -73,10 +76,10 @@ def test_a_killed_command_is_undone_by_the_next(folder: Path, at: int, capsys: p
 
 def test_an_init_that_was_killed_can_be_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     killed(tmp_path, at=2)
-    assert [path.name for path in tmp_path.iterdir()] != []
-    assert main(["init", str(tmp_path), "--domain", "example.com", "--project-name", "again", "--dry-run"]) == 0
+    assert (tmp_path / "a.txt").exists()
+    assert main(["init", str(tmp_path), "--domain", "example.com", "--project-name", "again"]) == 0
     assert "as it was before" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
+    assert not (tmp_path / "a.txt").exists()
 
 
 @pytest.mark.parametrize("name", ["a.txt", "deep/er/b.txt"])
@@ -93,7 +96,7 @@ def test_what_somebody_has_changed_since_is_theirs(folder: Path, name: str, caps
 
 
 def test_what_a_killed_command_had_finished_stays(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    left = folder / ".kubewright-done"
+    left = folder / ".kubewright-d_ne1234"
     (left / "old").mkdir(parents=True)
     (left / "old/a.txt").write_text("older")
     any_command(folder)
@@ -103,12 +106,12 @@ def test_what_a_killed_command_had_finished_stays(folder: Path, capsys: pytest.C
 
 
 def test_a_plan_that_was_cut_off_means_that_nothing_was_moved(folder: Path) -> None:
-    left = folder / ".kubewright-cut"
+    left = folder / ".kubewright-cut_off1"
     left.mkdir()
     (left / "plan.json").write_text('{"chan')
     before = state(folder)
     any_command(folder)
-    assert {".kubewright-cut/plan.json", *state(folder)} == set(before)
+    assert {".kubewright-cut_off1/plan.json", *state(folder)} == set(before)
 
 
 def test_a_command_that_is_still_at_work_is_left_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,10 +119,10 @@ def test_a_command_that_is_still_at_work_is_left_alone(folder: Path, capsys: pyt
     try:
         assert os.WIFSTOPPED(os.waitpid(writer.pid, os.WUNTRACED)[1])
         before = state(folder)
-        any_command(folder)
+        any_command(folder, "--check")
         assert "half way" not in capsys.readouterr().err
         assert state(folder) == before
-        with pytest.raises(ConfigError, match="another kubewright command is writing"), alone_in(folder, wait_seconds=0):
+        with pytest.raises(ConfigError, match="another kubewright command is at work"), alone_in(folder, wait_seconds=0):
             pass
     finally:
         os.kill(writer.pid, signal.SIGCONT)
@@ -143,6 +146,80 @@ def test_a_folder_that_cannot_be_locked_is_written_to_but_not_cleaned(folder: Pa
 def test_a_link_of_a_persons_is_not_followed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     theirs = tmp_path_factory.mktemp("theirs")
     (theirs / "thesis.txt").write_text("years of work")
-    (folder / ".kubewright-link").symlink_to(theirs)
+    (folder / ".kubewright-link_abc").symlink_to(theirs)
     any_command(folder)
     assert (theirs / "thesis.txt").read_text() == "years of work"
+
+
+@pytest.mark.parametrize(
+    "file",
+    [".kubewright-notes/new/f", ".kubewright-notebook/f", ".kubewright-notebook/older/f"],
+    ids=["another name", "a file of theirs in it", "a folder of theirs in it"],
+)
+def test_a_folder_of_a_persons_stays_whatever_its_name_begins_with(folder: Path, file: str) -> None:
+    (folder / file).parent.mkdir(parents=True)
+    (folder / file).write_text("years of work")
+    before = state(folder)
+    any_command(folder)
+    any_command(folder, "--check")
+    assert state(folder) == before
+
+
+def test_a_strangers_plan_is_not_followed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed(folder, at=3)
+    before = state(folder)
+    (left,) = folder.glob(".kubewright-*")
+    assert exchange.leftovers(folder) == [left]
+    real = Path.stat
+
+    def of_a_stranger(path: Path, **options: bool) -> os.stat_result:
+        found = real(path, **options)
+        return os.stat_result((*found[:4], found.st_uid + 1, *found[5:])) if path == left else found
+
+    monkeypatch.setattr(Path, "stat", of_a_stranger)
+    any_command(folder)
+    assert state(folder) == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["manifests", "--check"], ["docs", "--check"], ["create", "api", "--dry-run"], ["create", "webhook", "--dry-run"]],
+    ids=" ".join,
+)
+def test_what_writes_nothing_only_says_what_is_half_done(folder: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    killed(folder, at=3)
+    before = state(folder)
+    assert main([*words, "--project", str(folder)]) == 1
+    said = capsys.readouterr().err
+    (left,) = folder.glob(".kubewright-*")
+    assert f"killed half way here, and left {left}. This command writes nothing" in said
+    assert "the next command that writes here moves them back" in said
+    assert state(folder) == before
+
+
+def test_an_init_that_is_only_shown_touches_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    killed(folder, at=3)
+    before = state(folder)
+    assert main(["init", str(folder), "--domain", "example.com", "--project-name", "again", "--dry-run"]) == 1
+    assert "the next command that writes here" in capsys.readouterr().err
+    assert state(folder) == before
+    assert main(["init", str(folder / "not/there"), "--domain", "example.com", "--dry-run"]) == 0
+    assert not (folder / "not").exists()
+
+
+@pytest.mark.parametrize("at", range(1, MOVES + 1))
+def test_links_are_brought_back_as_they_were(folder: Path, at: int) -> None:
+    for name in ("a.txt", "gone.txt"):
+        (folder / name).rename(folder / f"real-{name}")
+        (folder / name).symlink_to(f"real-{name}")
+    before = state(folder)
+    killed(folder, at)
+    any_command(folder)
+    assert os.readlink(folder / "a.txt") == "real-a.txt"
+    assert os.readlink(folder / "gone.txt") == "real-gone.txt"
+    assert state(folder) == before
+
+
+def test_a_link_that_leads_nowhere_is_somebodys_file(folder: Path) -> None:
+    (folder / "b.txt").symlink_to("nowhere")
+    assert Change(folder, {"b.txt": "b"}).conflicts == ["b.txt"]

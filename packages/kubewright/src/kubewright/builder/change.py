@@ -6,6 +6,7 @@ Writing puts every file into a folder in the project first, then moves each to i
 from __future__ import annotations
 
 import difflib
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import ConfigError
-from .exchange import NEW, PREFIX, alone_in, exchange, planned
+from .exchange import NEW, PREFIX, exchange, planned
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Change:
     @property
     def conflicts(self) -> list[str]:
         """Files that are there, differ, and are not ours to change."""
-        return sorted(path for path in self.effective if path not in self.edits and (self.root / path).exists())
+        return sorted(path for path in self.effective if path not in self.edits and os.path.lexists(self.root / path))
 
     def diff(self) -> str:
         """What would change, as `diff -u` shows it."""
@@ -55,12 +56,12 @@ class Change:
             )
 
     def write(self) -> list[str]:
-        """Write all of it, or nothing; returns the paths that changed."""
+        """Write all of it, or nothing; returns the paths that changed. Whoever read the project for it is still `alone_in` it."""
         changed = self.effective
         if not changed and not self.removed:
             return []
         self.root.mkdir(parents=True, exist_ok=True)
-        with alone_in(self.root), tempfile.TemporaryDirectory(prefix=PREFIX, dir=self.root) as folder:
+        with tempfile.TemporaryDirectory(prefix=PREFIX, dir=self.root) as folder:
             beside = Path(folder)
             for path, text in changed.items():
                 put(beside / NEW / path, text, like=self.root / path)

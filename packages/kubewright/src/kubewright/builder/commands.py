@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -21,7 +24,7 @@ from .project import Project
 from .reference import page
 from .scaffold import LICENSES, Beginning, new_project
 from .stage import with_config
-from .terminal import DRY_RUN, PROJECT, asked, finish, whole
+from .terminal import DRY_RUN, PROJECT, asked, finish, opened, resolved, settled
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -46,7 +49,7 @@ kubewright.add_command(create)
 
 
 @kubewright.command()
-@click.argument("root", metavar="[FOLDER]", type=click.Path(path_type=Path, file_okay=False), default=Path(), callback=whole)
+@click.argument("root", metavar="[FOLDER]", type=click.Path(path_type=Path, file_okay=False), default=Path(), callback=resolved)
 @click.option("--domain", help="The domain of your API groups, such as example.com.")
 @click.option("--project-name", help="Begins the names of cluster-wide objects; the folder's name by default.")
 @click.option("--owner", default="", help="Whose it is; stands in LICENSE and pyproject.toml.")
@@ -66,7 +69,10 @@ def init(root: Path, domain: str | None, project_name: str | None, owner: str, l
     told = Beginning(checked_project(project_name or root.name.lower().replace("_", "-")), domain, owner, license_)
     if year is not None:
         told = Beginning(told.name, told.domain, told.owner, told.license, year)
-    finish(with_config(new_project(root, told)), dry_run=dry_run, force=False)
+    if not dry_run:
+        root.mkdir(parents=True, exist_ok=True)
+    with settled(root, writes=not dry_run):
+        finish(with_config(new_project(root, told)), dry_run=dry_run, force=False)
     if not dry_run:
         click.echo(f"\n{told.name} is ready. Next, add a kind:\n  kubewright create api --group demo --version v1 --kind Greeting")
 
@@ -85,17 +91,23 @@ def manifests_(root: Path, check: bool, against: str, allow_breaking: bool) -> i
       kubewright manifests --check
       kubewright manifests --check --against origin/main
     """
-    change = manifests(Project.read(root))
-    broken = breaks(change, against, on_disk_too=check)
-    if not check:
-        for path in change.write():
-            click.echo(f"removed {path}" if path in change.removed else f"wrote {path}")
-        return 0
+    with opened(root, writes=not check) as project:
+        change = manifests(project)
+        broken = breaks(change, against, on_disk_too=check)
+        if not check:
+            for path in change.write():
+                click.echo(f"removed {path}" if path in change.removed else f"wrote {path}")
+            return 0
+    return checked(change, broken=broken and not allow_breaking)
+
+
+def checked(change: Change, *, broken: bool) -> int:
+    """Say whether the files are as they would be generated; what `manifests --check` ends with."""
     if difference := change.diff():
         click.echo(f"{difference}\nThese generated files are stale; run `make manifests` and commit the result.", err=True)
         return 1
     click.echo(f"{len(change.files)} generated files are current")
-    return 1 if broken and not allow_breaking else 0
+    return 1 if broken else 0
 
 
 def breaks(change: Change, against: str, *, on_disk_too: bool) -> bool:
@@ -131,8 +143,8 @@ def build_installer(root: Path, image: str, overlay: str, kubectl: str, output: 
       kubewright build-installer --image example.com/greeter:v1 --output - | kubectl apply -f -
       kubewright build-installer --overlay config/overlays/production
     """
-    project = Project.read(root)
-    deliver(project, installer(project, image, overlay, kubectl), output)
+    with opened(root) as project:
+        deliver(project, installer(project, image, overlay, kubectl), output)
 
 
 @kubewright.command()
@@ -147,13 +159,13 @@ def docs(root: Path, output: str, check: bool) -> int:
       kubewright docs
       kubewright docs --output docs/reference/api.md --check
     """
-    project = Project.read(root)
-    text = page(project.name, crds(project.declared().kinds))
-    if check and text_of(project.root / output) != text:
-        click.echo(f"{output} is stale; run `make docs` and commit the result", err=True)
-        return 1
-    if not check:
-        deliver(project, text, output)
+    with opened(root, writes=not check) as project:
+        text = page(project.name, crds(project.declared().kinds))
+        if check and text_of(project.root / output) != text:
+            click.echo(f"{output} is stale; run `make docs` and commit the result", err=True)
+            return 1
+        if not check:
+            deliver(project, text, output)
     return 0
 
 
@@ -169,10 +181,9 @@ def helm(root: Path, output: str) -> None:
       kubewright helm --output charts/greeter
       helm install greeter dist/chart --namespace greeter-system --create-namespace --set image=example.com/greeter:v1
     """
-    project = Project.read(root)
-    place, folder = anchored(project.root, output)
-    files = {f"{folder}/{name}": text for name, text in chart(project, project.declared()).items()}
-    written = Change(place, files, frozenset(files), left_in_chart(place, folder, files)).write()
+    with opened(root) as project, anchored(project.root, output) as (place, folder):
+        files = {f"{folder}/{name}": text for name, text in chart(project, project.declared()).items()}
+        written = Change(place, files, frozenset(files), left_in_chart(place, folder, files)).write()
     click.echo(f"wrote {output} ({len(written)} files)" if written else f"{output} is current")
 
 
@@ -181,12 +192,29 @@ def deliver(project: Project, text: str, output: str) -> None:
     if output == "-":
         click.echo(text, nl=False)
         return
-    root, path = anchored(project.root, output)
-    written = Change(root, {path: text}).write()
+    place = project.root / output
+    if is_special(place):
+        place.write_text(text, encoding="utf-8")
+        click.echo(f"wrote {output}", err=True)  # standard output may be that very place
+        return
+    with anchored(project.root, output) as (root, path):
+        written = Change(root, {path: text}).write()
     click.echo(f"wrote {output}" if written else f"{output} is current")
 
 
-def anchored(root: Path, output: str) -> tuple[Path, str]:
-    """Where to write, and under which path from there: in the project, or beside what is outside of it."""
+def is_special(place: Path) -> bool:
+    """Whether something is there that is written into and not replaced: a device, a pipe, a link such as /dev/stdout."""
+    return os.path.lexists(place) and not place.is_dir() and not stat.S_ISREG(place.lstat().st_mode)
+
+
+@contextmanager
+def anchored(root: Path, output: str) -> Iterator[tuple[Path, str]]:
+    """Where to write, and under which path from there: in the project, or beside what is outside of it, which is then settled too."""
     place = Path(os.path.normpath(root / output))
-    return (root, place.relative_to(root).as_posix()) if place.is_relative_to(root) else (place.parent, place.name)
+    place = place.parent.resolve() / place.name
+    if place.is_relative_to(root):
+        yield root, place.relative_to(root).as_posix()
+        return
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with settled(place.parent):
+        yield place.parent, place.name

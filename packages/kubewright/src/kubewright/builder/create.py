@@ -18,7 +18,7 @@ from .names import checked_group, checked_kind, checked_version, resource
 from .project import Listed, Project
 from .spoke import refuse_other_version, spokes_said, with_versions
 from .stage import with_config
-from .terminal import DRY_RUN, FORCE, PROJECT, asked, finish, said_next
+from .terminal import DRY_RUN, FORCE, PROJECT, asked, finish, opened, said_next
 from .version import hub_of, module_of, new_version
 
 Options = dict[str, Any]
@@ -54,13 +54,14 @@ def api(root: Path, dry_run: bool, force: bool, **told: Any) -> None:
       kubewright create api --group demo --version v1 --kind Greeting --dry-run
       kubewright create api --group demo --version v2 --kind Greeting        (another version, with its conversion)
     """
-    project = Project.read(root)
-    wish = wish_of(project, told)
-    hub = hub_of(project, wish.resource)
-    refuse_existing(project, wish.resource)
-    change = new_api(project, wish) if hub is None else new_version(project, wish, hub)
-    file = f"src/{project.package}/kinds/{wish.resource.module if hub is None else module_of(wish.resource)}.py"
-    conclude(change, f"{wish.resource.kind} ({wish.resource.plural}.{wish.resource.group}) is ready.", [file], dry_run=dry_run, force=force)
+    with opened(root, writes=not dry_run) as project:
+        wish = wish_of(project, told)
+        new = wish.resource
+        hub = hub_of(project, new)
+        refuse_existing(project, new)
+        change = new_api(project, wish) if hub is None else new_version(project, wish, hub)
+        file = f"src/{project.package}/kinds/{new.module if hub is None else module_of(new)}.py"
+        conclude(change, f"{new.kind} ({new.plural}.{new.group}) is ready.", [file], dry_run=dry_run, force=force)
 
 
 @create.command()
@@ -85,10 +86,10 @@ def webhook(root: Path, dry_run: bool, force: bool, **told: Any) -> None:
       kubewright create webhook --kind Greeting --defaulting --validation --dry-run
       kubewright create webhook --kind Greeting --conversion --spoke v2
     """
-    project = Project.read(root)
-    change = asked_webhook(project, told)
-    files = [path for path in change.files if path.startswith("src/") and path not in change.edits]
-    conclude(change, "It is ready.", files, dry_run=dry_run, force=force)
+    with opened(root, writes=not dry_run) as project:
+        change = asked_webhook(project, told)
+        files = [path for path in change.files if path.startswith("src/") and path not in change.edits]
+        conclude(change, "It is ready.", files, dry_run=dry_run, force=force)
 
 
 def conclude(change: Change, words: str, files: Sequence[str], *, dry_run: bool, force: bool) -> None:

@@ -3,8 +3,10 @@
 How is it undone?      Files to come wait in `new`, those that were there go to `old`, in a folder beside. What stops it moves all back.
 And after a SIGKILL?   Nobody is left to do so. A plan in that folder says what was to happen; the next command in the project reads it, and
                        moves all back. Without a plan nothing is half done: it is written before the first move, and removed after the last.
-Who is still at work?  Whoever writes holds a lock on the project's folder, which the kernel takes from the dead. A process's number
-                       would tell nothing in another container.
+Who is still at work?  Whoever writes holds a lock on the project's folder, from reading the project to the end, which the kernel takes
+                       from the dead. A process's number would tell nothing in another container.
+Whose folder is it?    Ours has a name as `tempfile` makes it, nothing in it that we do not put there, and belongs to whoever runs this or
+                       has the project. Any other is somebody's, whatever its name begins with.
 And what was changed   That is somebody's: nothing is touched, and they are told where the old files are.
 since?
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import signal
 import time
@@ -26,9 +29,11 @@ import msgspec
 from ..errors import ConfigError
 
 PREFIX = ".kubewright-"
+NAME = re.compile(re.escape(PREFIX) + "[a-z0-9_]{8}")
 PLAN, NEW, OLD = "plan.json", "new", "old"
 WAIT_SECONDS = 30.0
 LOOK_SECONDS = 0.1
+UNTOUCHED = "This command writes nothing, so the files are as that one left them: the next command that writes here moves them back"
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -55,7 +60,7 @@ def planned(root: Path, beside: Path, changed: Sequence[str], removed: Sequence[
     return Plan(
         hashes,
         tuple(removed),
-        tuple(path for path in changed if not (root / path).exists()),
+        tuple(path for path in changed if not os.path.lexists(root / path)),
         tuple(sorted(folder.relative_to(root).as_posix() for folder in folders)),
     )
 
@@ -78,7 +83,7 @@ def exchange(root: Path, beside: Path, plan: Plan) -> None:
 
 def move(place: Path, new: Path, old: Path) -> None:
     """Put what is at a place aside, and what is to come there, if anything is."""
-    if place.exists():
+    if os.path.lexists(place):  # a link leads nowhere once it is aside, and is brought back all the same
         old.parent.mkdir(parents=True, exist_ok=True)
         os.replace(place, old)
     if new.exists():
@@ -88,7 +93,7 @@ def move(place: Path, new: Path, old: Path) -> None:
 def undo(root: Path, beside: Path, plan: Plan) -> None:
     """Bring back all that was there; what has been brought back already stays, so it may be done twice."""
     for path in reversed(plan.moves):
-        if (beside / OLD / path).exists():
+        if os.path.lexists(beside / OLD / path):
             os.replace(beside / OLD / path, root / path)
         elif came(path, beside, plan):
             (root / path).unlink(missing_ok=True)
@@ -108,45 +113,59 @@ def undisturbed() -> Iterator[None]:
 
 
 @contextmanager
-def alone_in(root: Path, wait_seconds: float = WAIT_SECONDS, *, unsure: bool = True) -> Iterator[None]:
-    """Be the only one that writes into a folder, or raise; on a file system without locks, go on if `unsure` says so."""
+def alone_in(root: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[bool]:
+    """Be the only one that writes into a folder, or raise; yields whether that is sure, as it is not on a file system without locks."""
     folder = os.open(root, os.O_RDONLY)
     try:
         deadline = time.monotonic() + wait_seconds
-        while not locked(folder, unsure=unsure):
+        while (sure := locked(folder)) is None:
             if time.monotonic() >= deadline:
-                raise ConfigError(f"another kubewright command is writing into {root}; run this again when it has ended")
+                raise ConfigError(f"another kubewright command is at work in {root}; run this again when it has ended")
             time.sleep(LOOK_SECONDS)
-        yield
+        yield sure
     finally:
         os.close(folder)
 
 
-def locked(folder: int, *, unsure: bool) -> bool:
-    """Whether the lock is ours now; `unsure` on a file system that has no locks."""
+def locked(folder: int) -> bool | None:
+    """Whether the lock is ours now: None while another has it, False on a file system that has no locks."""
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
+        return None
     except OSError:
-        return unsure
+        return False
     return True
 
 
 def leftovers(root: Path) -> list[Path]:
     """Folders of commands that write here, or did."""
-    return sorted(path for path in root.glob(f"{PREFIX}*") if path.is_dir() and not path.is_symlink()) if root.is_dir() else []
+    return sorted(path for path in root.glob(f"{PREFIX}*") if is_ours(path, root))
+
+
+def is_ours(path: Path, root: Path) -> bool:
+    """Whether a folder is certainly one that a command made to write from."""
+    if not NAME.fullmatch(path.name) or path.is_symlink() or not path.is_dir():
+        return False
+    owners = (os.geteuid(), root.stat().st_uid)  # in a folder that all may write to, such as /tmp, a stranger's plan is not followed
+    return path.stat().st_uid in owners and {each.name for each in path.iterdir()} <= {PLAN, NEW, OLD}
 
 
 def recovered(root: Path) -> list[str]:
-    """Undo what a command that was killed left half done; what was found, in words."""
+    """Undo what commands that were killed left half done, in words; only for one that is `alone_in` the folder."""
+    return [words for beside in leftovers(root) if (words := recover(root, beside))]
+
+
+def half_done(root: Path) -> list[str]:
+    """What `recovered` would undo, in words; nothing is touched."""
     if not leftovers(root):
         return []
     try:
-        with alone_in(root, wait_seconds=0, unsure=False):
-            return [words for beside in leftovers(root) if (words := recover(root, beside))]
+        with alone_in(root, wait_seconds=0) as sure:
+            left = [beside for beside in leftovers(root) if plan_in(beside)] if sure else []
     except ConfigError:
         return []  # somebody is at work, and not dead
+    return [f"a kubewright command was killed half way here, and left {beside}. {UNTOUCHED}" for beside in left]
 
 
 def recover(root: Path, beside: Path) -> str:
@@ -174,8 +193,8 @@ def plan_in(beside: Path) -> Plan | None:
 
 def changed_since(root: Path, beside: Path, plan: Plan) -> list[str]:
     """Files that would be replaced or removed, and that are not as we wrote them."""
-    at_stake = [path for path in plan.moves if (beside / OLD / path).exists() or came(path, beside, plan)]
-    return [path for path in at_stake if (root / path).exists() and hash_of(root / path) != plan.changed.get(path)]
+    at_stake = [path for path in plan.moves if os.path.lexists(beside / OLD / path) or came(path, beside, plan)]
+    return [path for path in at_stake if os.path.lexists(root / path) and hash_of(root / path) != plan.changed.get(path)]
 
 
 def came(path: str, beside: Path, plan: Plan) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +12,43 @@ import click
 
 from ..errors import ConfigError
 from .change import Change
-from .exchange import recovered
+from .exchange import alone_in, half_done, recovered
 from .layout import format_is_next
+from .project import Project
 
 MANY = 20
 
 
-def whole(context: click.Context, parameter: click.Parameter, folder: Path) -> Path:
-    """The folder of a project, where nothing is half written any more."""
-    if context.resilient_parsing:
-        return folder  # a shell completes a command line
-    root = folder.resolve()
-    for words in recovered(root):
+def resolved(context: click.Context, parameter: click.Parameter, folder: Path) -> Path:
+    """The folder of a project, without links on the way to it."""
+    return folder.resolve()
+
+
+@contextmanager
+def opened(root: Path, *, writes: bool = True) -> Iterator[Project]:
+    """The project in a folder: what a command reads of it is still so when it writes."""
+    with settled(root, writes=writes):
+        yield Project.read(root)
+
+
+@contextmanager
+def settled(root: Path, *, writes: bool = True) -> Iterator[None]:
+    """A folder for this command alone, with nothing half written in it; one that writes nothing only says what is half written."""
+    if not root.is_dir():
+        yield
+    elif not writes:
+        warn(half_done(root))
+        yield
+    else:
+        with alone_in(root) as sure:
+            warn(recovered(root) if sure else [])
+            yield
+
+
+def warn(found: Sequence[str]) -> None:
+    """Say what has to be known beside what was asked for."""
+    for words in found:
         click.echo(f"kubewright: {words}", err=True)
-    return root
 
 
 PROJECT = click.option(
@@ -32,7 +56,7 @@ PROJECT = click.option(
     "root",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(),
-    callback=whole,
+    callback=resolved,
     help="The folder of the project.",
 )
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Write nothing; show what would change as a diff.")

@@ -1,0 +1,28 @@
+"""Commands beside each other: each works on what the one before it has left, so that no change is lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from kubewright.builder.exchange import alone_in
+
+WITHIN_SECONDS = 120
+
+
+def started(project: Path, kind: str) -> subprocess.Popen[bytes]:
+    words = ["create", "api", "--project", str(project), "--group", "demo", "--version", "v1", "--kind", kind]
+    return subprocess.Popen([sys.executable, "-m", "kubewright", *words], stdout=subprocess.DEVNULL)
+
+
+def test_two_kinds_that_are_made_at_once_are_both_there(project: Path) -> None:
+    with alone_in(project):  # both have begun before either may read
+        writers = [started(project, kind) for kind in ("Alpha", "Beta")]
+    assert [writer.wait(WITHIN_SECONDS) for writer in writers] == [0, 0]
+    for file in ("pyproject.toml", "src/greeter/main.py"):
+        text = (project / file).read_text()
+        assert "Alpha" in text, file
+        assert "Beta" in text, file
+    made = sorted(path.name for path in (project / "config/crd/bases").iterdir())
+    assert made == ["demo.example.com_alphas.yaml", "demo.example.com_betas.yaml"]

@@ -120,5 +120,44 @@ def test_a_project_that_does_not_say_how_ruff_is_used_is_left_as_the_templates_h
     assert layout.ruff_of(tmp_path) == str(RUFF)
 
 
-def test_what_ruff_cannot_read_stays(project: Path) -> None:
-    assert layout.tidied(str(RUFF), project, "src/greeter/x.py", "def (:\n") == "def (:\n"
+def broken_ruff(project: Path, script: str) -> None:
+    file = project / ".venv/bin/ruff"
+    file.parent.mkdir(parents=True)
+    file.write_text(script)
+    file.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "#!/not/there\n",
+        "no program",
+        "#!/bin/sh\nexec sleep 60\n",
+        "#!/bin/sh\nexit 2\n",
+        "#!/bin/sh\nexit 0\n",
+        "#!/bin/sh\nprintf '\\377'\n",
+    ],
+    ids=["no interpreter", "no program", "hangs", "fails", "prints nothing", "prints no text"],
+)
+def test_where_ruff_fails_the_templates_stay_and_a_person_is_told(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], script: str
+) -> None:
+    monkeypatch.setattr(layout, "WITHIN_SECONDS", 0.2)
+    broken_ruff(project, script)
+    assert api(project) == 0
+    assert "\n  make format\n  make test\n" in capsys.readouterr().out
+    assert complaints(project, "src", "tests") == ""
+
+
+def test_a_configuration_above_the_project_is_left_to_make_format(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project.parent / "ruff.toml").write_text("line-length = 100\n")
+    file = project / "pyproject.toml"
+    file.write_text(file.read_text().replace("line-length = 140", 'extend = "../ruff.toml"'))
+    assert api(project) == 0
+    assert "\n  make format\n  make test\n" in capsys.readouterr().out
+    assert complaints(project, "src", "tests") != ""
+
+
+def test_what_ruff_cannot_read_is_no_layout(project: Path) -> None:
+    with pytest.raises(layout.Failed):
+        layout.tidied(str(RUFF), project, "src/greeter/x.py", "def (:\n")

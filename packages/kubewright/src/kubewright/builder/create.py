@@ -94,10 +94,10 @@ def webhook(root: Path, dry_run: bool, force: bool, **told: Any) -> None:
 
 def conclude(change: Change, words: str, files: Sequence[str], *, dry_run: bool, force: bool) -> None:
     """Show the change with all that follows from it, or write it and say what is next."""
-    whole = laid_out(with_config(change))
+    whole, format_too = laid_out(with_config(change))
     finish(whole, dry_run=dry_run, force=force)
     if not dry_run:
-        said_next(whole, words, files)
+        said_next(words, files, format_too=format_too)
 
 
 def asked_webhook(project: Project, told: Options) -> Change:

@@ -1,7 +1,8 @@
 """Laying new Python out as the project's own ruff would: how long a line may be and whose an import is, only its configuration says.
 
 The templates are laid out for a project as `init` makes it. Where the configuration is another, or a long name makes a line too long, ruff
-does the rest. It is no dependency: where there is none, and it would have something to do, `make format` is the next step.
+does the rest. It is no dependency: where there is none, and it would have something to do, `make format` is the next step. So it is where
+ruff fails, whatever the reason: the files are then as the templates have them.
 
 It is asked in a copy that has the change, since it looks among the files for what is the project's own. What is neither source nor test is
 there as a link.
@@ -29,11 +30,23 @@ WITHIN_SECONDS = 60
 STEPS = (("check", "--fix-only", "--exit-zero"), ("format",))
 
 
-def laid_out(change: Change) -> Change:
-    """The change with its Python laid out; a person's file only where it was before."""
+class Failed(Exception):
+    """Ruff did not do what it was asked."""
+
+
+def laid_out(change: Change) -> tuple[Change, bool]:
+    """The change with its Python laid out, and whether `make format` has still to do so."""
     ruff = ruff_of(change.root)
     if ruff is None:
-        return change
+        return change, configured_otherwise(change.root) or bool(too_long(change))
+    try:
+        return laid_out_by(ruff, change), False
+    except Failed:
+        return change, True
+
+
+def laid_out_by(ruff: str, change: Change) -> Change:
+    """The change as this ruff has it; a person's file only where it was so before."""
     with tempfile.TemporaryDirectory(prefix="kubewright-") as folder:
         copy = linked(change.root, Path(folder))
         python = [path for path in change.files if path.endswith(".py")]
@@ -60,14 +73,23 @@ def is_laid_out(ruff: str, root: Path, path: str) -> bool:
 
 
 def tidied(ruff: str, root: Path, path: str, text: str) -> str:
-    """A file's text as ruff lays it out; as it is where ruff cannot."""
+    """A file's text as ruff lays it out."""
     for step in STEPS:
         command = [ruff, *step, "--quiet", "--no-cache", "--stdin-filename", str(root / path), "-"]
-        done = subprocess.run(command, input=text.encode(), capture_output=True, cwd=root, timeout=WITHIN_SECONDS)
-        if done.returncode:
-            return text
-        text = done.stdout.decode()
+        tidy = printed(command, text, root)
+        if text and not tidy:
+            raise Failed  # nothing that is laid out becomes nothing
+        text = tidy
     return text
+
+
+def printed(command: list[str], text: str, root: Path) -> str:
+    """What ruff prints for a text."""
+    try:
+        done = subprocess.run(command, input=text.encode(), capture_output=True, cwd=root, timeout=WITHIN_SECONDS, check=True)
+        return done.stdout.decode()
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError) as error:
+        raise Failed from error
 
 
 def ruff_of(root: Path) -> str | None:
@@ -76,11 +98,6 @@ def ruff_of(root: Path) -> str | None:
         return None
     places = [str(root / ".venv/bin"), str(Path(sys.executable).parent)]
     return next((found for place in places if (found := shutil.which("ruff", path=place))), None) or shutil.which("ruff")
-
-
-def format_is_next(change: Change) -> bool:
-    """Whether nobody has laid out what may have to be."""
-    return ruff_of(change.root) is None and (configured_otherwise(change.root) or any(too_long(change)))
 
 
 def configured_otherwise(root: Path) -> bool:

@@ -13,7 +13,6 @@ import click
 from ..errors import ConfigError
 from .change import Change
 from .exchange import alone_in, half_done, recovered
-from .layout import format_is_next
 from .project import Project
 
 MANY = 20
@@ -96,11 +95,11 @@ def told_in_short(paths: Sequence[str], removed: Sequence[str]) -> list[str]:
     return [*rest, f"wrote config/ ({len(generated)} files)"] if generated else rest
 
 
-def said_next(change: Change, words: str, files: Sequence[str]) -> None:
+def said_next(words: str, files: Sequence[str], *, format_too: bool) -> None:
     """Say what a person does next: the files to edit, then the checks."""
     click.echo(f"\n{words} Next:")
     for path in files:
         click.echo(f"  edit {path}")
-    if format_is_next(change):
+    if format_too:
         click.echo("  make format")
     click.echo("  make test")

@@ -13,6 +13,7 @@ from ..errors import ConfigError
 from .change import text_in
 
 BASES = "config/crd/bases"
+WITHIN_SECONDS = 60
 
 
 def committed(root: Path, commit: str) -> list[dict[str, Any]] | None:
@@ -47,8 +48,14 @@ def documents_in(text: str, path: str) -> list[Any]:
 
 def git(root: Path, *arguments: str) -> str | None:
     """What git prints, None where it fails or is not installed."""
+    command = ["git", "-C", str(root), *arguments]
     try:
-        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=WITHIN_SECONDS)
     except FileNotFoundError:
         return None
+    except subprocess.TimeoutExpired:
+        raise ConfigError(
+            f"`{' '.join(command)}` had not ended after {WITHIN_SECONDS} s, and was stopped. It may wait for an answer, or for a "
+            "server, as in a clone that has not all commits. Run it by hand to see, then run this again"
+        ) from None
     return done.stdout if done.returncode == 0 else None

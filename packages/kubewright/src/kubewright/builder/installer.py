@@ -13,6 +13,7 @@ from ..errors import ConfigError
 from .project import Project
 
 Document = dict[str, Any]
+WITHIN_SECONDS = 120
 NEAR = Path(".testenv/bin/kubectl")
 
 
@@ -26,7 +27,14 @@ def kustomized(root: Path, folder: Path, kubectl: str = "") -> str:
     """What `kubectl kustomize` makes of a folder."""
     if not (folder / "kustomization.yaml").is_file():
         raise ConfigError(f"{folder} has no kustomization.yaml; run `make manifests`, or name another folder with --overlay")
-    done = subprocess.run([found(root, kubectl), "kustomize", str(folder)], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    command = [found(root, kubectl), "kustomize", str(folder)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=WITHIN_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise ConfigError(
+            f"`{' '.join(command)}` had not ended after {WITHIN_SECONDS} s, and was stopped. It may wait for a server that a kustomization "
+            "names. Run it by hand to see, or name another kubectl with --kubectl"
+        ) from None
     if done.returncode:
         raise ConfigError(f"kustomize cannot render {folder}: {done.stderr.strip()}")
     return done.stdout

@@ -1,0 +1,82 @@
+"""Where a page or an installer goes: into what is there and is no file, beside a project, and what was half written there."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from kubewright.builder.main import main
+
+from .test_killed import killed
+from .typed import state
+
+WITHIN_SECONDS = 60
+
+
+def docs(project: Path, output: Path | str) -> list[str]:
+    return [sys.executable, "-m", "kubewright", "docs", "--project", str(project), "--output", str(output)]
+
+
+def test_standard_output_by_its_name(tmp_path: Path, greeter: Path) -> None:
+    page = printed(greeter)
+    piped = subprocess.run(docs(greeter, "/dev/stdout"), capture_output=True, timeout=WITHIN_SECONDS, check=True)
+    assert piped.stdout == page
+    assert piped.stderr == b"wrote /dev/stdout\n"
+    link = tmp_path / "stdout"
+    link.symlink_to("/proc/self/fd/1")
+    with (tmp_path / "page.md").open("wb") as file:
+        subprocess.run(docs(greeter, link), stdout=file, timeout=WITHIN_SECONDS, check=True)
+    assert (tmp_path / "page.md").read_bytes() == page
+    assert link.is_symlink()
+
+
+def printed(project: Path) -> bytes:
+    return subprocess.run(docs(project, "-"), stdout=subprocess.PIPE, timeout=WITHIN_SECONDS, check=True).stdout
+
+
+def test_a_pipe_is_written_into(tmp_path: Path, greeter: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    subprocess.run(docs(greeter, pipe), timeout=WITHIN_SECONDS, check=True)
+    reader.join(WITHIN_SECONDS)
+    assert read == [printed(greeter)]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_a_link_stays_and_its_file_is_written(tmp_path: Path, greeter: Path) -> None:
+    (tmp_path / "page.md").write_text("stale")
+    (greeter / "page.md").symlink_to("../page.md")
+    assert main(["docs", "--project", str(greeter), "--output", "page.md"]) == 0
+    assert (greeter / "page.md").is_symlink()
+    assert (tmp_path / "page.md").read_bytes() == printed(greeter)
+
+
+def test_the_project_by_another_name_is_the_project(tmp_path: Path, greeter: Path) -> None:
+    (tmp_path / "other").symlink_to(greeter)
+    assert main(["docs", "--project", str(greeter), "--output", str(tmp_path / "other/page.md")]) == 0
+    assert (greeter / "page.md").read_bytes() == printed(greeter)
+
+
+@pytest.mark.parametrize(("command", "output"), [("helm", "chart"), ("docs", "page.md")])
+def test_what_was_killed_outside_of_the_project_is_undone(
+    tmp_path: Path, greeter: Path, command: str, output: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for name in ("a.txt", "c.txt", "gone.txt"):
+        (elsewhere / name).write_text(f"old {name}")
+    before = state(elsewhere)
+    killed(elsewhere, at=3)
+    assert main([command, "--project", str(greeter), "--output", str(elsewhere / output)]) == 0
+    assert "what it had changed is as it was before" in capsys.readouterr().err
+    assert {path: text for path, text in state(elsewhere).items() if not path.startswith(output)} == before
+    assert not list(elsewhere.glob(".kubewright-*"))

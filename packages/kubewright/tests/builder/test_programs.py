@@ -1,7 +1,9 @@
-"""Programs that commands start and that do not end: they are stopped, and it is said what hung and what to do."""
+"""Programs beside the builder: those that do not end are stopped, and make says in words what is missing."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -34,3 +36,24 @@ def test_a_git_that_hangs(tmp_path: Path, greeter: Path, monkeypatch: pytest.Mon
     assert f"`git -C {greeter} rev-parse" in said
     assert "had not ended after 0.2 s" in said
     assert "Run it by hand to see" in said
+
+
+def make(project: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run make as in a shell without a cluster, with what it would install taken as there."""
+    clean = {name: value for name, value in os.environ.items() if name not in ("KUBERNETES_SERVICE_HOST", "MAKEFLAGS", "MAKELEVEL")}
+    command = ["make", "--no-print-directory", "-o", "testenv", "-o", "manifests", *words]
+    return subprocess.run(command, cwd=project, env={**clean, **environ}, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("target", ["install", "uninstall", "deploy", "undeploy"])
+def test_make_says_in_words_that_no_cluster_is_configured(tmp_path: Path, greeter: Path, target: str) -> None:
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text('#!/bin/sh\ntest -e "$KUBECONFIG" || { echo current-context is not set >&2; exit 1; }\n')
+    kubectl.chmod(0o755)
+    refused = make(greeter, target, f"KUBECTL={kubectl}", KUBECONFIG=str(tmp_path / "none"))
+    assert refused.returncode
+    assert refused.stdout == ""
+    assert refused.stderr.splitlines()[0] == "No Kubernetes cluster is configured: set KUBECONFIG to the file that names yours"
+    (tmp_path / "config").touch()
+    assert make(greeter, "cluster", f"KUBECTL={kubectl}", KUBECONFIG=str(tmp_path / "config")).returncode == 0
+    assert make(greeter, "cluster", f"KUBECTL={kubectl}", KUBECONFIG="", KUBERNETES_SERVICE_HOST="10.0.0.1").returncode == 0

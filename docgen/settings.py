@@ -23,7 +23,8 @@ a vCenter say what to set.
 """
 INTRODUCTION = """
 What the manager is told by variables and files. [Flags](flags.md) names them. What is wrong with a YAML file, the manager says with its
-line, and ends. A change of a YAML file needs a restart; a change of credentials does not.
+line, and ends. A file that is changed later takes effect by itself: with other vCenters or limits the manager starts anew, in the same
+process; what cannot be used is told in the log, and changes nothing.
 """
 VCENTERS = """
 `-vcenters=FILE`. How to use it: [several vCenters](../howto/several-vcenters.md). Relative paths are relative to the file.
@@ -37,7 +38,7 @@ there counts. The files are looked at every {seconds:g} s while somebody waits f
 """
 ADDRESS = """
 With `-vcenter-credentials`, the address of the vCenter is the first of these files that is there: {files}; else it comes from the
-variables of the same names. It is read once, at the start.
+variables of the same names. Another one, or one that comes after the manager, is seen within seconds, and the manager starts anew with it.
 """
 
 

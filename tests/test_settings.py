@@ -250,7 +250,7 @@ def test_no_server_is_no_vcenter_and_is_told_where_one_was_meant(tmp_path: Path)
     assert (Told().vcenters, Told().warnings) == ((), [])
     told = Told(f"-vcenter-credentials={tmp_path}")
     assert told.vcenters == ()
-    assert "Put its address into GOVMOMI_URL or VC_HOST, and start the manager anew." in told.warnings[0]
+    assert "Put its address into GOVMOMI_URL or VC_HOST; it is seen by itself." in told.warnings[0]
 
 
 def test_a_server_file_that_is_wrong_is_named_and_not_quoted(tmp_path: Path) -> None:

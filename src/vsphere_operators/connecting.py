@@ -6,6 +6,7 @@ from kubewright import Manager
 from kubewright.log import Log
 from kubewright.manager import Service
 
+from .following import Following, said_by
 from .settings import Settings, VCenterConfig
 from .vcenter.pace import Pace
 from .vcenter.vcenter import VCenter
@@ -36,6 +37,8 @@ def connect(manager: Manager, settings: Settings) -> VCenters:
     services: list[Service] = [*opened.values(), *vcenters.pacers.values()]
     for service in services or [NoVCenter()]:
         manager.add_service(service)
+    if settings.credentials_directory or settings.vcenters_file or settings.limits_file:
+        manager.add_service(Following(settings, said_by(settings)))
     return vcenters
 
 

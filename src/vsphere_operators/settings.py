@@ -284,14 +284,14 @@ class Settings(ManagerFlags):
         return VCenterConfig(where.host, where, username=login.username, password=login.password)
 
     def from_directory(self, warn: Warn) -> VCenterConfig | None:
-        """The vCenter of -vcenter-credentials. Its address is read once: another one needs a restart, another password does not."""
+        """The vCenter of -vcenter-credentials."""
         key, server = server_in(self.credentials_directory)
         if not server:
             key, server = self.environment.server(warn)
         if not server:
             warn(
                 f"-vcenter-credentials {self.credentials_directory}: nothing there or in the environment names a vCenter, so none is used. "
-                f"Put its address into {SERVER_KEYS[0]} or {SERVER_KEYS[-1]}, and start the manager anew."
+                f"Put its address into {SERVER_KEYS[0]} or {SERVER_KEYS[-1]}; it is seen by itself."
             )
             return None
         where = self.address_in(key, server)

@@ -85,6 +85,24 @@ async def test_a_wrong_password_is_said_once_and_recovers_with_the_file(
         assert not await vcenter.locked(vcenter.user)
 
 
+async def test_a_secret_that_comes_after_the_manager_takes_effect_without_a_restart(
+    vcenter: VCenter, infos: Infos, tmp_path: Path, log: Path, service_account: Path
+) -> None:
+    later = tmp_path / "later"
+    later.mkdir()
+    await infos.create("HostInfo", "host", HOST)
+    given = (f"--vcenter-credentials={later}", f"--vcenter-ca-file={vcenter.certificate}")
+    async with started(log, f"--kubeconfig={service_account}", *EVERYWHERE, *given) as manager:
+        await infos.status("HostInfo", "host", "NoVCenter", within=40)
+        began = manager.pid
+        credentials_in(later, vcenter)
+        await infos.status("HostInfo", "host", within=40)
+        assert manager.pid == began
+        assert len(await vcenter.sessions()) == 1
+        await manager.stop(10)
+    assert await vcenter.sessions() == []
+
+
 async def test_a_vcenter_that_is_gone_for_a_while_is_followed_again(
     vcenter: VCenter, infos: Infos, credentials: Path, log: Path, service_account: Path
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from kubewright import Manager
 from kubewright.command import ManagerFlags, run
+from kubewright.errors import StartAnew
 
 
 def add_nothing(manager: Manager, flags: ManagerFlags) -> None:
@@ -27,3 +28,19 @@ def test_why_it_cannot_start_is_plain_at_a_terminal_and_a_line_of_the_log_elsewh
     words = said.strip() if at_a_terminal else json.loads(said)["msg"]
     assert words.startswith(f"manager cannot go on: kubeconfig {missing}")
     assert "Traceback" not in said
+
+
+def test_a_manager_that_starts_anew_is_built_again_in_the_same_process(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[str] = []
+
+    async def serve(settings: ManagerFlags, build: object, name: str, environ: object) -> None:
+        served.append(name)
+        if len(served) < 3:
+            raise StartAnew("another Secret")
+
+    monkeypatch.setattr("kubewright.command.serve", serve)
+    assert run(ManagerFlags, add_nothing, name="greeter", argv=[], environ={}) == 0
+    assert served == ["greeter"] * 3
+    assert [json.loads(line)["msg"] for line in capsys.readouterr().err.splitlines()] == ["starting anew: another Secret"] * 2

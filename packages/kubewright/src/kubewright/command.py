@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from .errors import ConfigError, Forbidden, KubewrightError, Unauthorized
+from .errors import ConfigError, Forbidden, KubewrightError, StartAnew, Unauthorized
 from .flags import Duration, FlagError, HelpWanted, flag, parse
 from .kubeconfig import load
 from .log import Log, LogOptions, configure
@@ -122,11 +122,15 @@ def run(
         print(f"{program}: {error}", file=sys.stderr)
         return 2
     try:
-        asyncio.run(serve(settings, build, name, environ))
+        while True:
+            try:
+                asyncio.run(serve(settings, build, name, environ))
+                return 0
+            except StartAnew as change:
+                Log("setup").info(f"starting anew: {change}")
     except KubewrightError as error:
         tell_the_end(f"{program} cannot go on: {in_plain_words(error)}")
         return 1
-    return 0
 
 
 async def serve(settings: F, build: Callable[[Manager, F], None], name: str, environ: Mapping[str, str]) -> None:

@@ -206,6 +206,10 @@ class LeaseLost(KubewrightError):
     """The lease could not be renewed in time, or is somebody else's: this process may not act any more."""
 
 
+class StartAnew(KubewrightError):
+    """Raise it in a service when what the manager was built from has changed: it ends, and is built and run again in the same process."""
+
+
 class NotYet(KubewrightError):
     """Raise it in a reconcile while what it depends on is still being loaded: the status stays as it is, again in `after` seconds.
 

@@ -1,0 +1,87 @@
+"""The files that the settings name, followed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+from kubewright.errors import StartAnew
+from vsphere_operators.following import Following, said_by
+from vsphere_operators.settings import Settings
+
+TEAM = """\
+vcenters:
+  - name: one
+    server: vc.example.com
+    credentials: creds
+    namespaces: {names: ["%s"]}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "creds").mkdir()
+    return tmp_path
+
+
+async def follow(settings: Settings) -> Following:
+    return Following(settings, await asyncio.to_thread(said_by, settings), look_seconds=0.01)
+
+
+async def change_of(following: Following) -> str:
+    """What it starts anew for."""
+    with pytest.raises(StartAnew) as caught:
+        async with asyncio.timeout(10):
+            await following.run()
+    return str(caught.value)
+
+
+async def looks_on(following: Following) -> bool:
+    """Whether it sees no reason to start anew in some looks."""
+    try:
+        async with asyncio.timeout(0.2):
+            await following.run()
+    except TimeoutError:
+        return True
+
+
+async def test_an_address_that_comes_after_the_manager_is_seen(folder: Path) -> None:
+    following = await follow(Settings(credentials_directory=str(folder / "creds")))
+    assert await looks_on(following)
+    (folder / "creds" / "VC_USER").write_text("a")
+    assert await looks_on(following), "credentials are the session's business"
+    (folder / "creds" / "GOVMOMI_URL").write_text("vc.example.com")
+    assert "the vCenters are: vc.example.com" in await change_of(following)
+
+
+async def test_another_address_is_seen_and_none_or_a_wrong_one_changes_nothing(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    address = folder / "creds" / "GOVMOMI_URL"
+    address.write_text("old.example.com")
+    following = await follow(Settings(credentials_directory=str(folder / "creds")))
+    address.unlink()
+    assert await looks_on(following)
+    address.write_text("ftp://old.example.com")
+    with caplog.at_level(logging.ERROR):
+        assert await looks_on(following)
+    assert [record.getMessage()[:40] for record in caplog.records] == ["the files of the settings have changed, "]
+    address.write_text("old.example.com\n")
+    assert await looks_on(following)
+    address.write_text("new.example.com")
+    assert "new.example.com" in await change_of(following)
+
+
+async def test_the_lists_of_vcenters_and_of_limits_are_followed(folder: Path) -> None:
+    vcenters, limits = folder / "vcenters.yaml", folder / "limits.yaml"
+    vcenters.write_text(TEAM % "a")
+    limits.write_text("limits:\n- namespaces: ['*']\n  quota: {vms: 5}\n")
+    settings = Settings(vcenters_file=str(vcenters), limits_file=str(limits))
+    following = await follow(settings)
+    assert await looks_on(following)
+    limits.write_text("limits:\n- namespaces: ['*']\n  quota: {vms: 6}\n")
+    assert "one" in await change_of(following)
+    following = await follow(settings)
+    vcenters.write_text(TEAM % "b")
+    assert "one" in await change_of(following)

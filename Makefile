@@ -3,7 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 TESTENV := .testenv/bin
-KUBECTL := $(TESTENV)/kubectl
+KUBECTL ?= $(or $(shell command -v kubectl 2> /dev/null),$(TESTENV)/kubectl)
+# That of the test environment is made first, if it is the one to use; yours is there.
+KUBECTL_MADE = $(filter $(TESTENV)/kubectl,$(KUBECTL))
 KUBEWRIGHT := $(BIN)/python -m kubewright
 CONTAINER_TOOL ?= docker
 IMG ?= controller:latest
@@ -40,6 +42,9 @@ testenv: simulator ## Find or build etcd, kube-apiserver, kubectl, vcsim and hel
 
 binaries: $(VENV)/ready ## Find or build etcd, kube-apiserver and kubectl alone
 	@$(BIN)/python -m kubewright.testing.assets --into $(TESTENV)
+
+$(TESTENV)/kubectl: | $(VENV)/ready
+	@$(BIN)/python -m kubewright.testing.assets --only kubectl --into $(TESTENV)
 
 simulator: binaries ## The same, and vcsim, the simulated vCenter
 	@$(BIN)/python -m kubewright.testing.module testenv/vcsim --into $(TESTENV)
@@ -90,15 +95,16 @@ verify: setup ## Fail when a generated file is stale, or a CRD breaks what peopl
 golden: setup ## Write the golden projects of tests/golden anew: what the builder makes
 	$(BIN)/python tests/goldens.py > /dev/null
 
-# Without a kubeconfig kubectl asks localhost:8080, and says only that nobody answers there.
-cluster: binaries ## Say in words if no cluster is configured; install, uninstall and deploy begin with it
-	@test -n "$$KUBERNETES_SERVICE_HOST" || $(KUBECTL) config view --minify > /dev/null 2>&1 || \
+# Without a kubeconfig kubectl asks localhost:8080, and says only that nobody answers there. No kubectl is asked: it may have to be built first.
+cluster: ## Say in words if no cluster is configured; install, uninstall and deploy begin with it
+	@test -n "$$KUBERNETES_SERVICE_HOST" || \
+	  (IFS=:; grep -Eqs "current-context[\"']?: *[\"']?[^\"' ]" $${KUBECONFIG:-$$HOME/.kube/config}) || \
 	  { echo "No Kubernetes cluster is configured: set KUBECONFIG to the file that names yours, or make a local one with: make kind-up" >&2; exit 1; }
 
-install: cluster ## Install the CRDs into the cluster of your current kubeconfig
+install: cluster $(KUBECTL_MADE) ## Install the CRDs into the cluster of your current kubeconfig
 	$(KUBECTL) apply -k config/crd
 
-uninstall: cluster ## Remove the CRDs, and with them all their objects, from the cluster
+uninstall: cluster $(KUBECTL_MADE) ## Remove the CRDs, and with them all their objects, from the cluster
 	$(KUBECTL) delete --ignore-not-found -k config/crd
 
 run: setup ## Run the manager here against your current kubeconfig; flags: make run ARGS="--zap-devel"
@@ -117,14 +123,14 @@ docker-build: ## Build the image: make docker-build IMG=example.com/vsphere-oper
 docker-push: ## Push the image
 	$(CONTAINER_TOOL) push $(IMG)
 
-deploy: cluster ## Deploy to the cluster of your current kubeconfig: make deploy IMG=example.com/vsphere-operators:v1
+deploy: cluster $(VENV)/ready $(KUBECTL_MADE) ## Deploy to the cluster of your current kubeconfig: make deploy IMG=example.com/vsphere-operators:v1
 	$(KUBEWRIGHT) build-installer --image $(IMG) --kubectl $(KUBECTL) --output - | $(KUBECTL) apply -f -
 
 # CRDs first, while the manager still runs: only it takes finalizers off, and without it their objects would stay for ever.
-undeploy: uninstall ## Remove it all from the cluster, the CRDs and their objects too
+undeploy: uninstall $(VENV)/ready ## Remove it all from the cluster, the CRDs and their objects too
 	$(KUBEWRIGHT) build-installer --kubectl $(KUBECTL) --output - | $(KUBECTL) delete --ignore-not-found -f -
 
-build-installer: binaries ## Write dist/install.yaml: all that make deploy applies
+build-installer: $(VENV)/ready $(KUBECTL_MADE) ## Write dist/install.yaml: all that make deploy applies
 	$(KUBEWRIGHT) build-installer --image $(IMG) --kubectl $(KUBECTL)
 
 helm: setup ## Write a Helm chart to dist/chart
@@ -134,6 +140,8 @@ sbom: ## Write image/sbom.cdx.json: the image's packages with their hashes, from
 	$(PYTHON) image/sbom.py
 
 kind-up: ## Make a local cluster in containers: three nodes, as local-dev-cluster/kind-config.yml says
+	@{ command -v $(KIND) && { command -v docker || command -v podman || command -v nerdctl; }; } > /dev/null || \
+	  { echo "Install kind (https://kind.sigs.k8s.io), and docker or podman under it; make demo needs neither. A kind that is not on PATH: make kind-up KIND=path/to/kind" >&2; exit 1; }
 	$(KIND) get clusters | grep -qx $(KIND_CLUSTER) || $(KIND) create cluster --name $(KIND_CLUSTER) --config local-dev-cluster/kind-config.yml
 
 kind-load: ## Bring the image to its nodes: make docker-build kind-load deploy IMG=vsphere-operators:dev

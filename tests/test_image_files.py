@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -176,32 +177,64 @@ def test_make_builds_and_pushes_with_the_tool_that_is_named() -> None:
     assert build.startswith("docker build ")
 
 
+CLUSTER_TARGETS = ("install", "uninstall", "deploy", "undeploy")
+
+
 def test_make_installs_and_deploys_with_kubectl() -> None:
-    kubectl, python = ".testenv/bin/kubectl", "python -m kubewright build-installer"
-    said = {target: printed(target, "IMG=example.com/a:v1")[-1] for target in ("install", "uninstall", "deploy", "undeploy")}
+    kubectl, python = "/opt/kubectl", "python -m kubewright build-installer"
+    said = {target: printed(target, "IMG=example.com/a:v1", f"KUBECTL={kubectl}")[-1] for target in CLUSTER_TARGETS}
     assert said["install"] == f"{kubectl} apply -k config/crd"
     assert said["uninstall"] == f"{kubectl} delete --ignore-not-found -k config/crd"
     assert said["deploy"].endswith(f"{python} --image example.com/a:v1 --kubectl {kubectl} --output - | {kubectl} apply -f -")
-    assert said["uninstall"] in printed("undeploy"), "without the manager, nobody takes finalizers off"
+    assert said["uninstall"] in printed("undeploy", f"KUBECTL={kubectl}"), "without the manager, nobody takes finalizers off"
     assert said["undeploy"].endswith(f"{python} --kubectl {kubectl} --output - | {kubectl} delete --ignore-not-found -f -")
 
 
-def test_make_says_in_words_that_no_cluster_is_configured(tmp_path: Path) -> None:
-    kubectl = tmp_path / "kubectl"
-    kubectl.write_text('#!/bin/sh\ntest -e "$KUBECONFIG" && echo ours || { echo current-context is not set >&2; exit 1; }\n')
-    kubectl.chmod(0o755)
-    words = ("cluster", "-o", "binaries", f"KUBECTL={kubectl}")
-    refused = make(*words, KUBECONFIG=str(tmp_path / "none"))
-    assert refused.returncode
-    assert refused.stdout == ""
-    assert refused.stderr.splitlines()[0] == (
-        "No Kubernetes cluster is configured: set KUBECONFIG to the file that names yours, or make a local one with: make kind-up"
-    )
-    (tmp_path / "config").touch()
-    assert make(*words, KUBECONFIG=str(tmp_path / "config")).returncode == 0
-    assert make(*words, KUBECONFIG="", KUBERNETES_SERVICE_HOST="10.0.0.1").returncode == 0
-    for target in ("install", "uninstall", "deploy", "undeploy"):
-        assert any("config current-context" in line for line in printed(target)), target
+def program(path: Path) -> Path:
+    """A program that does nothing."""
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_make_takes_the_kubectl_that_is_there_and_builds_no_more_than_one(tmp_path: Path) -> None:
+    (tmp_path / "make").symlink_to(shutil.which("make") or "")
+    words = ("-n", "install", f"TESTENV={tmp_path}/testenv")
+    without = make(*words, PATH=str(tmp_path)).stdout
+    assert f"kubewright.testing.assets --only kubectl --into {tmp_path}/testenv\n" in without
+    assert without.splitlines()[-1] == f"{tmp_path}/testenv/kubectl apply -k config/crd"
+    ours = program(tmp_path / "kubectl")
+    found = make(*words, PATH=str(tmp_path)).stdout
+    assert "kubewright.testing.assets" not in found
+    assert "pip install" not in found
+    assert found.splitlines()[-1] == f"{ours} apply -k config/crd"
+
+
+@pytest.mark.parametrize(
+    ("text", "configured"),
+    [
+        ("apiVersion: v1\ncurrent-context: kind-ours\n", True),
+        ('current-context: "ours"\n', True),
+        ('{"kind": "Config", "current-context": "ours"}', True),
+        ('current-context: ""\n', False),
+        ('{"kind": "Config", "current-context": ""}', False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_make_says_in_words_that_no_cluster_is_configured(tmp_path: Path, text: str | None, configured: bool) -> None:
+    (tmp_path / "empty").touch()
+    if text is not None:
+        (tmp_path / "config").write_text(text)
+    done = make("cluster", KUBECONFIG=f"{tmp_path}/empty:{tmp_path}/config", KUBERNETES_SERVICE_HOST="")
+    words = "No Kubernetes cluster is configured: set KUBECONFIG to the file that names yours, or make a local one with: make kind-up"
+    assert (done.returncode == 0, done.stdout, done.stderr.splitlines()[:1]) == (configured, "", [] if configured else [words])
+
+
+def test_make_looks_for_a_cluster_before_all_else(tmp_path: Path) -> None:
+    assert make("cluster", KUBECONFIG="", HOME=str(tmp_path), KUBERNETES_SERVICE_HOST="10.0.0.1").returncode == 0
+    for target in CLUSTER_TARGETS:
+        assert "No Kubernetes cluster is configured" in printed(target)[0], target
 
 
 # The local cluster
@@ -216,6 +249,15 @@ def test_make_makes_fills_and_removes_the_local_cluster() -> None:
     assert save == "podman save --output dist/image.tar ours:dev"
     assert load == f"/opt/kind load image-archive dist/image.tar --name {name}"
     assert printed("kind-down", "KIND_CLUSTER=other") == ["kind delete cluster --name other"]
+
+
+def test_make_says_what_to_install_where_there_is_no_kind_or_no_engine(tmp_path: Path) -> None:
+    (tmp_path / "make").symlink_to(shutil.which("make") or "")
+    for name in ("none", "kind"):
+        program(tmp_path / name)
+        done = make("kind-up", PATH=str(tmp_path))
+        assert done.returncode
+        assert done.stderr.startswith("Install kind (https://kind.sigs.k8s.io), and docker or podman under it; ")
 
 
 @pytest.mark.parametrize("image", ["controller:latest", "controller", "registry.example.com:5000/a", "example.com/a:latest"])

@@ -7,6 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import yaml
 
 from docgen import ROOT
 from docgen.conditions import APPLICATION, RUNTIME, all_of, check_places
@@ -74,6 +75,43 @@ def test_every_overlay_that_a_page_shows_is_rendered_by_it(page: Path) -> None:
     folders = [str(Path(block.word).parent) for block in found if block.word.endswith("kustomization.yaml")]
     commands = "".join(block.text for block in found if block.language == "sh" and not block.reason)
     assert [folder for folder in folders if not re.search(rf"(kustomize|-k) {folder}\b", commands)] == []
+
+
+@pytest.mark.parametrize("page", RUN_HERE, ids=str)
+def test_every_overlay_that_a_page_shows_is_deployed_by_it_with_an_image(page: Path) -> None:
+    found = blocks(text(page))
+    folders = [str(Path(block.word).parent) for block in found if block.word.endswith("kustomization.yaml")]
+    commands = "".join(block.text for block in found if block.language == "sh")
+    line = "kubewright build-installer --overlay {} --image example.com/vsphere-operators:v1 --output - | kubectl apply --server-side -f -"
+    assert [folder for folder in folders if f".venv/bin/{line.format(folder)}\n" not in commands] == []
+
+
+@pytest.mark.parametrize("page", RUN_HERE, ids=str)
+def test_no_command_sets_the_image_back_or_takes_it_from_the_next_apply(page: Path) -> None:
+    commands = "".join(block.text for block in blocks(text(page)) if block.language == "sh")
+    assert re.findall(r"^.*(?:apply .*-k config/(?:default|overlays)|kubectl .*set image).*$", commands, re.MULTILINE) == []
+
+
+@pytest.mark.parametrize("page", ["docs/howto/install.md", "docs/howto/local-cluster.md"])
+def test_credentials_are_there_before_the_manager_is(page: str) -> None:
+    assert re.findall(r"namespace\.yaml|create secret|^make .*deploy ", text(Path(page)), re.MULTILINE)[:3] == [
+        "namespace.yaml",
+        "create secret",
+        *re.findall(r"^make .*deploy ", text(Path(page)), re.MULTILINE),
+    ]
+
+
+@pytest.mark.parametrize("page", ["docs/howto/install.md", "docs/howto/deploy.md"])
+def test_the_doctor_in_the_pod_is_told_what_the_deployment_tells_the_manager(page: str) -> None:
+    deployment = yaml.safe_load((ROOT / "config/manager/manager.yaml").read_text())
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    (flags,) = re.findall(r"/manager doctor ([^`\n]+)", text(Path(page)))
+    assert flags.split() == container["args"]
+
+
+def test_the_readme_shows_the_demo_as_it_is() -> None:
+    shown = [block.text for block in blocks(text(Path("README.md"))) if "docs/screens/demo-80x24.txt" in block.reason]
+    assert shown == [text(Path("docs/screens/demo-80x24.txt"))], "copy the screen into README.md"
 
 
 @pytest.mark.parametrize(

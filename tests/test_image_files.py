@@ -156,7 +156,7 @@ def test_a_pin_without_a_hash_is_refused() -> None:
 
 def make(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
     """Run make as from a shell, whatever make runs the tests."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "KUBECTL"))}
     return subprocess.run(["make", *words], cwd=ROOT, env=environ | more, capture_output=True, text=True, timeout=60)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .. import rbac
@@ -143,8 +143,7 @@ def added(project: Project, kind: str, values: Mapping[str, object]) -> Document
 
 def cert_manager(project: Project, declared: Declared) -> Files:
     """The certificate from cert-manager, and nothing of our own CA."""
-    unused = [deleted(each) for each in authority_documents(project, declared)]
-    patches: Files = {"no_own_ca_patch.yaml": unused, "certificate_patch.yaml": [certificate_patch(project)]}
+    patches = without(authority_documents(project, declared)) | {"certificate_patch.yaml": [certificate_patch(project)]}
     made = component(["../../certmanager"], list(patches))
     made["patches"].append(added(project, "Deployment", {"/spec/template/spec/containers/0/args/-": f"-webhook-cert-dir={CERTIFICATES}"}))
     # A patch with a target does nothing where that is gone, as with `without-webhooks`.
@@ -161,8 +160,12 @@ def injection(project: Project) -> Document:
 
 def without_webhooks(project: Project, declared: Declared) -> Files:
     """Nothing is asked before an object is stored; conversion stays, since without it a version could not be read."""
-    patches = {"no_webhooks_patch.yaml": [deleted(each) for each in webhook_configurations(project, declared)]}
-    return component_of({}, patches if patches["no_webhooks_patch.yaml"] else {})
+    return component_of({}, without(webhook_configurations(project, declared)))
+
+
+def without(documents: Iterable[Document]) -> Files:
+    """Patches that remove documents, each in a file of its own: with several in one, the kustomize in kubectl 1.32 crashes."""
+    return {f"no_{each['kind'].lower()}_{number}_patch.yaml": [deleted(each)] for number, each in enumerate(documents, 1)}
 
 
 def deleted(document: Document) -> Document:

@@ -17,7 +17,14 @@ from .vcenter.model import AssignableHardware, GraphicsDevice, Host, Machine, Pa
 from .vcenter.scheduled import Planned
 
 NEXT_MAINTENANCE = "topology.corinternal.com/next-maintenance"
-NEVER_TOLERATED = ("ToBeDeletedByClusterAutoscaler", "node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+NEVER_TOLERATED = {
+    "ToBeDeletedByClusterAutoscaler": "the cluster autoscaler is about to remove it",
+    "node-role.kubernetes.io/control-plane": "it is of the control plane",
+    "node-role.kubernetes.io/master": "it is of the control plane",
+}
+"""Taints that no Pod of anybody tolerates, and what they tell."""
+CORDON = "node.kubernetes.io/unschedulable"
+"""The taint with which Kubernetes repeats that a Node is cordoned."""
 KUBERNETES_OWN = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 GPU_VENDORS = (0x10DE, 0x1002)
 """NVIDIA and AMD. Intel's is no sign: its network cards are passed through too."""
@@ -112,10 +119,22 @@ def is_ready(node: Node) -> bool:
 
 def is_schedulable(node: Node) -> bool:
     """Not cordoned, not of the control plane, not tainted by Kubernetes itself; other taints, as on GPU nodes, are to be tolerated."""
-    if node.spec.unschedulable or node.metadata.deletionTimestamp is not None:
-        return False
-    hard = [taint.key for taint in node.spec.taints if taint.effect in ("NoSchedule", "NoExecute")]
-    return not any(key in NEVER_TOLERATED or key.startswith(KUBERNETES_OWN) for key in hard)
+    return next(closures(node), None) is None
+
+
+def closures(node: Node) -> Iterator[str]:
+    """Each reason for which it takes no Pods, in words."""
+    if node.spec.unschedulable:
+        yield "it is cordoned"
+    if node.metadata.deletionTimestamp is not None:
+        yield "it is being deleted"
+    for taint in node.spec.taints:
+        if taint.effect not in ("NoSchedule", "NoExecute") or (node.spec.unschedulable and taint.key == CORDON):
+            continue
+        if taint.key in NEVER_TOLERATED:
+            yield NEVER_TOLERATED[taint.key]
+        elif taint.key.startswith(KUBERNETES_OWN):
+            yield f"Kubernetes has tainted it {taint.key}:{taint.effect}"
 
 
 def gpus_of_vm(devices: Iterable[PassedDevice], host: Host | None) -> Iterator[str]:

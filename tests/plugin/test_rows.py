@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from msgspec.structs import replace
 
 from kubewright import Condition, ObjectMeta
-from kubewright.builtin import Node, NodeSpec, NodeStatus, StatusCondition
+from kubewright.builtin import Event, Node, NodeSpec, NodeStatus, StatusCondition, Taint
 from vsphere_operators.choosing import Load, NodeFacts, Refusal, Rules
 from vsphere_operators.kinds.fcdinfo import FCDInfo, FCDInfoSpec, FCDInfoStatus
 from vsphere_operators.kinds.gpuinfo import Candidate, GPUInfo, GPUInfoSpec, GPUInfoStatus
@@ -18,6 +19,7 @@ from vsphere_operators.maintenance import without_end
 from vsphere_operators.plugin import top, tree
 from vsphere_operators.plugin.group import description
 from vsphere_operators.plugin.rows import HostRow, Objects, VmRow, rows_of
+from vsphere_operators.plugin.table import drawn
 from vsphere_operators.plugin.why import MEANINGS, answer_of, lines, meaning_of
 from vsphere_operators.vmgroup.shape import ReplicaStatus, VmGroupSpec, VmGroupStatus
 
@@ -121,11 +123,34 @@ def test_the_busiest_come_first_and_what_is_not_known_last() -> None:
     assert len(vms.columns) == len(vms.rows[0]) == 13
 
 
+@pytest.mark.parametrize("names", [("e.rainpole", "f.rainpole", "g.rainpole"), ("e.east.rainpole", "e.west.rainpole", "f.rainpole")])
+def test_hosts_are_told_apart_at_80_columns(names: tuple[str, ...]) -> None:
+    rows = [
+        HostRow(name=f"esxi-dell-{name}.com", cpuUsedMHz=1, cpuTotalMHz=4588, memoryUsedMB=100, memoryTotalMB=16384, vms=3)
+        for name in names
+    ]
+    placed = [replace(row, state="connected", cluster="/DC0/host/DC0_C0") for row in rows]
+    head, *lines_shown = drawn(top.hosts(placed, wide=False, short=True), width=80).splitlines()
+    assert all(len(line) <= 80 for line in (head, *lines_shown))
+    assert len({line.split()[0] for line in lines_shown}) == 3
+    assert [cells[0].text for cells in top.hosts(rows, wide=False).rows] == sorted(row.name for row in rows)
+
+
 def test_a_group_is_described_with_its_vms_in_their_order() -> None:
     text = "\n".join(description(GROUP, [], wide=False, width=0, colour=False))
     assert "Phase:      PENDING" in text
     assert text.index("vg-1-replica-a") < text.index("vg-1-replica-b  Cloning 40 %")
     assert "esxi-1" in text
+
+
+def test_messages_of_a_group_are_whole_at_80_columns() -> None:
+    message = "no template doesNotExist in /DC0 or any folder of it; create it there, or change spec.template to one that is there"
+    status = replace(GROUP.status, conditions=[Condition(type="Ready", status="False", reason="TemplateNotFound", message=message)])
+    event = Event(metadata=ObjectMeta(name="e"), type="Warning", reason="TemplateNotFound", message=message)
+    text = "\n".join(description(replace(GROUP, status=status), [event], wide=False, width=80, colour=False))
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert "…" not in text
+    assert all(text.count(word) >= 2 for word in message.split())
 
 
 NODES = [node("vm-2"), node("vm-3", cordoned=True), node("vm-4")]
@@ -138,6 +163,40 @@ def test_why_without_a_vcenter_names_whom_kubernetes_refuses_and_counts_the_rest
     text = "\n".join(lines(answer, width=0, colour=False))
     assert "Asked for:  a node with a GPU, for 100 h" in text
     assert "1 more refused: GPUMissing, it has no GPU. Which ones, --vcenter tells." in text
+
+
+def test_reasons_are_whole_at_80_columns() -> None:
+    soon = NodeFacts(name="vm-4", gpus=("vGPU",), load=Load(1), maintenance=without_end(NOW + timedelta(hours=5), "Node annotation"))
+    facts = {"vm-2": NodeFacts(name="vm-2"), "vm-3": NodeFacts(name="vm-3"), "vm-4": soon}
+    text = "\n".join(lines(answer_of(GPU, NODES, facts, Rules(), NOW), width=80, colour=False))
+    assert all(len(line) <= 80 for line in text.splitlines())
+    whole = "its next maintenance comes too soon: in 5 h, and 100 h are wanted, says Node annotation"
+    assert whole in " ".join(text.split())
+
+
+def tainted(*keys: str, cordoned: bool = False) -> Node:
+    taints = [Taint(key=key, effect="NoSchedule") for key in keys]
+    return replace(node("vm-3"), spec=NodeSpec(unschedulable=cordoned, taints=taints))
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (tainted(cordoned=True), "it is cordoned"),
+        (tainted("node.kubernetes.io/unschedulable", cordoned=True), "it is cordoned"),
+        (tainted("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"), "it is of the control plane"),
+        (tainted("node.kubernetes.io/disk-pressure"), "Kubernetes has tainted it node.kubernetes.io/disk-pressure:NoSchedule"),
+        (
+            tainted("ToBeDeletedByClusterAutoscaler", "nvidia.com/gpu", cordoned=True),
+            "it is cordoned, and the cluster autoscaler is about to remove it",
+        ),
+    ],
+)
+def test_why_says_what_keeps_pods_off_a_node(given: Node, why: str) -> None:
+    refused = {"vm-3": NodeFacts(name="vm-3", obstacle=Refusal.UNSCHEDULABLE)}
+    for facts in (None, refused):
+        (verdict,) = answer_of(GPU, [given], facts, Rules(), NOW).verdicts
+        assert (verdict.result, verdict.why) == ("Unschedulable", why)
 
 
 def test_why_with_facts_names_everybody() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vsphere_operators.plugin.table import NARROWEST, Cell, Table, cut, drawn, field, fitting, short_host
+from vsphere_operators.plugin.table import NARROWEST, Cell, Table, cut, drawn, field, fitting, short_host, short_hosts
 
 TEXT = st.text(st.characters(categories=("L", "N", "P"), include_characters=" "), max_size=40)
 ROWS = st.integers(1, 5).flatmap(lambda n: st.lists(st.tuples(*[TEXT] * n), min_size=1, max_size=6))
@@ -60,3 +60,30 @@ def test_fields_go_on_under_their_value_and_hosts_lose_their_domain() -> None:
         "bare",
         "",
     ]
+
+
+@given(ROWS, st.integers(60, 200))
+def test_sentences_in_the_last_column_are_whole_whatever_the_width(rows: list[tuple[str, ...]], width: int) -> None:
+    table = Table(columns=("C",) * len(rows[0]), rows=tuple(tuple(map(Cell, row)) for row in rows), wraps=True)
+    lines = table.lines(width)[1:]
+    assert " ".join(" ".join(line[-1].text for line in lines).split()) == " ".join(" ".join(row[-1] for row in rows).split())
+    for line in drawn(table, width=width).splitlines():
+        assert len(line) <= width or max(len(word) for row in rows for word in row[-1].split()) > 24
+
+
+def test_a_sentence_goes_on_below_its_beginning() -> None:
+    table = Table(columns=("NODE", "WHY"), rows=((Cell("n"), Cell("one two three four five six")), (Cell("m"), Cell(""))), wraps=True)
+    assert drawn(table, width=30) == "NODE  WHY\nn     one two three four five\n      six\nm"
+    assert drawn(table) == "NODE  WHY\nn     one two three four five six\nm"
+
+
+@given(st.lists(st.text("ab-.", min_size=1, max_size=40), min_size=1, max_size=6, unique=True), st.integers(60, 100))
+def test_rows_with_different_names_stay_different(names: list[str], width: int) -> None:
+    table = Table(columns=("A", "B"), rows=tuple((Cell(name), Cell("x" * 60)) for name in names))
+    assert len({line[0].text for line in table.lines(width)[1:]}) == len(names)
+    assert all(len(line) <= width for line in drawn(table, width=width).splitlines())
+
+
+def test_hosts_lose_their_domain_only_where_they_stay_different() -> None:
+    assert short_hosts(["a.x.com", "b.x.com"]) == {"a.x.com": "a", "b.x.com": "b"}
+    assert short_hosts(["a.x.com", "a.y.com", "b.x.com"]) == {"a.x.com": "a.x.com", "a.y.com": "a.y.com", "b.x.com": "b"}

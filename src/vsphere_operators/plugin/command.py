@@ -76,7 +76,7 @@ class Commands:
         """Hosts or VMs."""
         rows, page = await self.rows(), self.page
         if self.options.what == "hosts":
-            return page.written(rows.hosts, lambda: page.table(top.hosts(rows.hosts, wide=page.wide)))
+            return page.written(rows.hosts, lambda: page.table(top.hosts(rows.hosts, wide=page.wide, short=page.width > 0)))
         return page.written(rows.vms, lambda: page.table(top.vms(rows.vms, wide=page.wide)))
 
     async def tree(self) -> str:

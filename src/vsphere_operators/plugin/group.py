@@ -27,7 +27,7 @@ def description(group: VmGroup, events: Sequence[Event], *, wide: bool, width: i
     if conditions := group.status.conditions:
         yield ""
         rows = tuple((Cell(each.type), Cell(each.status), Cell(each.reason), Cell(each.message)) for each in conditions)
-        yield drawn(Table(columns=("CONDITION", "STATUS", "REASON", "MESSAGE"), rows=rows), width=width, colour=colour)
+        yield drawn(Table(columns=("CONDITION", "STATUS", "REASON", "MESSAGE"), rows=rows, wraps=True), width=width, colour=colour)
     if events:
         yield ""
         yield drawn(history(events), width=width, colour=colour)
@@ -74,7 +74,7 @@ def history(events: Sequence[Event]) -> Table:
     rows = tuple(
         (Cell(f"{moment(each):%H:%M:%S}"), Cell(each.type, tone_of(each)), Cell(each.reason), Cell(each.message)) for each in newest
     )
-    return Table(columns=("WHEN", "TYPE", "REASON", "MESSAGE"), rows=rows)
+    return Table(columns=("WHEN", "TYPE", "REASON", "MESSAGE"), rows=rows, wraps=True)
 
 
 def moment(event: Event) -> datetime:

@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from .rows import HostRow, VmRow
-from .table import Cell, Table, Tone, short_host
+from .table import Cell, Table, Tone, short_host, short_hosts
 
 HOT, WARM = 0.9, 0.7
 
 
-def hosts(rows: Iterable[HostRow], *, wide: bool) -> Table:
-    """By share of CPU in use."""
+def hosts(rows: Iterable[HostRow], *, wide: bool, short: bool = False) -> Table:
+    """By share of CPU in use; with short names where columns are scarce."""
     ordered = sorted(rows, key=lambda row: (-(share(row.cpuUsedMHz, row.cpuTotalMHz) or 0.0), row.name))
     columns = ("HOST", "CPU", "MHZ", "MEMORY", "MB", "VMS", "STATE", "CLUSTER")
     more = ("DATACENTER", "VCENTER", "MODEL", "VERSION")
-    return Table(columns=columns + more if wide else columns, rows=tuple(host_cells(row, wide=wide) for row in ordered))
+    shown = short_hosts(row.name for row in ordered)
+    cells = (host_cells(row, shown[row.name] if short and not wide else row.name, wide=wide) for row in ordered)
+    return Table(columns=columns + more if wide else columns, rows=tuple(cells))
 
 
-def host_cells(row: HostRow, *, wide: bool) -> tuple[Cell, ...]:
-    """One host."""
+def host_cells(row: HostRow, name: str, *, wide: bool) -> tuple[Cell, ...]:
+    """One host under a name."""
     cells = (
-        Cell(row.name),
+        Cell(name),
         percent(row.cpuUsedMHz, row.cpuTotalMHz),
         part(row.cpuUsedMHz, row.cpuTotalMHz),
         percent(row.memoryUsedMB, row.memoryTotalMB),

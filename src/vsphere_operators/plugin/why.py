@@ -14,7 +14,7 @@ from msgspec import Struct
 from kubewright.builtin import Node
 
 from ..choosing import NodeFacts, Refusal, Rules
-from ..facts import is_ready, is_schedulable
+from ..facts import closures, is_ready, is_schedulable
 from ..kinds.gpuinfo import Candidate, GPUInfo, question_of
 from .table import Cell, Table, drawn, field, short_host
 
@@ -83,7 +83,9 @@ def verdict_of(node: Node, info: GPUInfo, facts: Mapping[str, NodeFacts] | None,
         return Verdict(node=name, result="chosen", why="the least CPU demand, or not so much more that it pays to move")
     refusal = obstacle(node) if facts is None else rules.refusal(facts[name], question_of(info.spec), now)
     if refusal is not None:
-        return Verdict(node=name, result=refusal.value, why=explained(refusal, facts.get(name) if facts else None, info, rules, now))
+        known = facts.get(name) if facts else None
+        why = closed(node) if refusal is Refusal.UNSCHEDULABLE else explained(refusal, known, info, rules, now)
+        return Verdict(node=name, result=refusal.value, why=why)
     if name in suitable or facts is not None:
         return Verdict(node=name, result="suits", why="but has more CPU demand")
     return None
@@ -94,6 +96,11 @@ def obstacle(node: Node) -> Refusal | None:
     if not is_ready(node):
         return Refusal.NOT_READY
     return None if is_schedulable(node) else Refusal.UNSCHEDULABLE
+
+
+def closed(node: Node) -> str:
+    """What keeps Pods off a Node, by its own words."""
+    return ", and ".join(dict.fromkeys(closures(node))) or MEANINGS[Refusal.UNSCHEDULABLE]
 
 
 def explained(refusal: Refusal, facts: NodeFacts | None, info: GPUInfo, rules: Rules, now: datetime) -> str:
@@ -121,7 +128,7 @@ def lines(answer: Answer, *, width: int, colour: bool) -> Iterator[str]:
         (Cell(each.node), Cell(each.result, "good" if each.result in ("chosen", "suits") else "bad"), Cell(each.why))
         for each in answer.verdicts
     )
-    yield drawn(Table(columns=("NODE", "RESULT", "WHY"), rows=rows), width=width, colour=colour)
+    yield drawn(Table(columns=("NODE", "RESULT", "WHY"), rows=rows, wraps=True), width=width, colour=colour)
     for reason, count in answer.uncounted.items():
         yield f"{count} more refused: {reason}{meaning_of(reason)}. Which ones, --vcenter tells."
     if answer.candidates:
@@ -142,7 +149,7 @@ def candidates(found: Sequence[Candidate]) -> Table:
         )
         for each in found
     )
-    return Table(columns=("SUITS", "HOURS", "CPU MHZ", "FREE MB", "HOST", "GPU"), rows=rows)
+    return Table(columns=("SUITS", "HOURS", "CPU MHZ", "FREE MB", "HOST", "GPU"), rows=rows, wraps=True)
 
 
 def text(number: int | None) -> str:

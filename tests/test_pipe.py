@@ -1,14 +1,15 @@
-"""Commands whose output nobody reads to its end."""
+"""Commands whose output nobody reads to its end, or cannot show."""
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 
 import pytest
 
-from vsphere_operators.pipe import CLOSED
+from vsphere_operators.pipe import CLOSED, show_what_can_be_shown
 
 COMMANDS = {
     "doctor": ["vsphere_operators.main", "doctor", "-metrics-addr=0"],
@@ -32,3 +33,21 @@ def test_a_reader_that_has_seen_enough_is_no_error(words: list[str]) -> None:
     finally:
         child.kill()
     assert (child.returncode, complaints) == (CLOSED, "")
+
+
+@pytest.mark.parametrize(("encoding", "shown"), [("latin-1", b"?? n\xe4me?"), ("ascii", b"?? n?me?"), ("utf-8", "└─ näme…".encode())])
+def test_what_cannot_be_shown_is_a_question_mark(encoding: str, shown: bytes) -> None:
+    taken = io.BytesIO()
+    stream = io.TextIOWrapper(taken, encoding=encoding, write_through=True)
+    show_what_can_be_shown(stream)
+    stream.write("└─ näme…")
+    assert taken.getvalue() == shown
+
+
+def test_programs_read_utf_8() -> None:
+    taken = io.BytesIO()
+    stream = io.TextIOWrapper(taken, encoding="latin-1", write_through=True)
+    show_what_can_be_shown(stream, program=True)
+    stream.write("└─ näme…")
+    assert taken.getvalue() == "└─ näme…".encode()
+    show_what_can_be_shown(io.StringIO())

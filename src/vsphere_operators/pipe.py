@@ -1,9 +1,14 @@
-"""Output into a pipe whose reader has seen enough, as `| head` does: that is no error, and no reason for a traceback."""
+"""Output that nobody takes, or not as it is: no error, and no reason for a traceback.
+
+A pipe's reader may have seen enough, as `| head` has; and a terminal that is not UTF-8 has no signs for some of what is to be shown.
+"""
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+from typing import TextIO
 
 CLOSED = 141
 """The exit code, as the shell gives it to whoever is ended by SIGPIPE."""
@@ -15,3 +20,9 @@ def let_go() -> int:
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
     return CLOSED
+
+
+def show_what_can_be_shown(stream: TextIO, *, program: bool = False) -> None:
+    """Let a question mark stand for what the stream's encoding does not have; a program that reads gets UTF-8, as JSON and YAML are."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(encoding="utf-8" if program else None, errors="replace")

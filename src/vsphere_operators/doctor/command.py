@@ -13,7 +13,7 @@ from kubewright.errors import ConfigError
 from kubewright.flags import FlagError, HelpWanted, flag, parse
 from kubewright.log import configure
 
-from ..pipe import let_go
+from ..pipe import let_go, show_what_can_be_shown
 from ..settings import Settings
 from .examination import Build, Examination, Line
 from .report import Text, as_json, summary
@@ -42,6 +42,7 @@ def run(argv: Sequence[str], environ: Mapping[str, str], build: Build, out: Text
         hint = f"\nRun `{PROGRAM} -help` for the flags." if isinstance(error, FlagError) else ""
         print(f"{PROGRAM}: {error}{hint}", file=sys.stderr)
         return 2
+    show_what_can_be_shown(out, program=settings.json)
     colour = out.isatty() and "NO_COLOR" not in environ
     try:
         lines = asyncio.run(told(Examination(settings, environ, build), settings, out, colour=colour))

@@ -23,7 +23,7 @@ from kubewright.log import LogOptions, configure
 from ..choosing import Rules
 from ..kinds.gpuinfo import GPUInfo
 from ..kinds.vmgroup import VmGroup
-from ..pipe import let_go
+from ..pipe import let_go, show_what_can_be_shown
 from ..vcenter.faults import VCenterError
 from . import group, top, tree, why
 from .rows import Rows, rows_of
@@ -127,21 +127,40 @@ class Commands:
         return Key(self.cluster.namespace, self.options.name)
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument("-n", "--namespace", default="", help="the namespace of the objects; the kubeconfig's by default")
+DEFAULTS: Mapping[str, str | bool] = {
+    "namespace": "",
+    "all_namespaces": False,
+    "output": "",
+    "kubeconfig": "",
+    "context": "",
+    "vcenter": False,
+    "vcenters": "",
+    "vcenter_ca_file": "",
+    "insecure": False,
+}
+
+
+def flags() -> argparse.ArgumentParser:
+    """Those of every command. They have no defaults here: a command's would undo what was given before it."""
+    shared = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    shared.add_argument("-n", "--namespace", help="the namespace of the objects; the kubeconfig's by default")
     shared.add_argument("-A", "--all-namespaces", action="store_true", help="the objects of all namespaces")
-    shared.add_argument("-o", "--output", choices=("wide", "json", "yaml"), default="", help="how to write the answer")
-    shared.add_argument("--kubeconfig", default="", help="path of a kubeconfig")
-    shared.add_argument("--context", default="", help="context of the kubeconfig")
+    shared.add_argument("-o", "--output", choices=("wide", "json", "yaml"), help="how to write the answer")
+    shared.add_argument("--kubeconfig", help="path of a kubeconfig")
+    shared.add_argument("--context", help="context of the kubeconfig")
     shared.add_argument(
         "--vcenter", action="store_true", help="look into vCenter itself, named by the manager's variables (GOVMOMI_URL...)"
     )
-    shared.add_argument("--vcenters", default="", metavar="FILE", help="with --vcenter: the manager's file of several vCenters")
-    shared.add_argument("--vcenter-ca-file", default="", metavar="FILE", help="with --vcenter: CA bundle to verify it with")
+    shared.add_argument("--vcenters", metavar="FILE", help="with --vcenter: the manager's file of several vCenters")
+    shared.add_argument("--vcenter-ca-file", metavar="FILE", help="with --vcenter: CA bundle to verify it with")
     shared.add_argument("--insecure", action="store_true", help="with --vcenter: do not verify its certificate")
-    main = argparse.ArgumentParser(prog=PROGRAM, description="Looks around in what the vSphere operators wrote.")
+    return shared
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line; flags may stand before the command and after it."""
+    shared = flags()
+    main = argparse.ArgumentParser(prog=PROGRAM, parents=[shared], description="Looks around in what the vSphere operators wrote.")
     commands = main.add_subparsers(dest="command", required=True, metavar="COMMAND")
     each = commands.add_parser("top", parents=[shared], help="hosts or vms, the busiest first")
     each.add_argument("what", choices=("hosts", "vms"))
@@ -158,7 +177,7 @@ def parser() -> argparse.ArgumentParser:
 def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     """What is asked. One object has one namespace: who asks for it in all of them is told so."""
     made = parser()
-    options = made.parse_args(argv)
+    options = made.parse_args(argv, argparse.Namespace(**DEFAULTS))
     if options.all_namespaces and hasattr(options, "name"):
         made.error(f"-A is for top and tree; {options.command} shows one object. Name its namespace: -n NAMESPACE")
     return options
@@ -179,6 +198,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
     """0 with an answer, 1 without, 2 for a wrong command line."""
     environ = os.environ if environ is None else environ
     options = parsed(argv)
+    show_what_can_be_shown(sys.stdout, program=options.output in ("json", "yaml"))
     configure(LogOptions(level="panic"))
     terminal = sys.stdout.isatty()
     page = Page(options.output, shutil.get_terminal_size().columns if terminal else 0, terminal and "NO_COLOR" not in environ)

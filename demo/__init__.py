@@ -4,6 +4,7 @@ stage       starts and ends everything: etcd, kube-apiserver, vcsim, the manager
 scene       what is in the vCenter and in the cluster, so that every sample has an answer
 expected    which answer each sample should get
 snapshot    what the API server says now -> tables -> view (a live terminal, or plain lines)
+notes       what is not Ready, and what to do about it
 log         the manager's log, for people
 canvas      draws on the terminal without flicker
 play        what happens while somebody watches

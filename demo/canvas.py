@@ -26,7 +26,7 @@ class Canvas:
         changed = [f"\x1b[{row};1H{line}" for row, (line, old) in enumerate(zip(lines, before, strict=True), 1) if line != old]
         self.frame, self.shown = frame, lines
         if changed:
-            self.console.file.write(f"{FRAME_BEGINS}{''.join(changed)}{FRAME_ENDS}")
+            self.console.file.write(self.showable(f"{FRAME_BEGINS}{''.join(changed)}{FRAME_ENDS}"))
             self.console.file.flush()
 
     def redraw(self) -> None:
@@ -39,3 +39,7 @@ class Canvas:
         with self.console.capture() as text:
             self.console.print(Screen(frame), end="")
         return text.get().split("\n")
+
+    def showable(self, text: str) -> str:
+        """With a question mark, as wide as what it stands for, where the terminal's encoding has no sign."""
+        return text.encode(self.console.encoding, "replace").decode(self.console.encoding)

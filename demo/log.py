@@ -11,6 +11,7 @@ from typing import Any
 from vsphere_operators.plugin.table import cut
 
 TAIL_BYTES = 16 * 1024
+SERVING = '"serving metrics"'
 
 
 @dataclass(frozen=True)
@@ -23,9 +24,9 @@ class LogLine:
 
     def within(self, width: int) -> str:
         """In so many columns: the words give way first, down to half of the line, since what they are about stands at the end."""
-        room = max(width // 2, width - len(self.about) - 1) - len(self.head) - 1
+        room = max(width // 2, width - len(self.about) - bool(self.about)) - len(self.head) - bool(self.head)
         words = self.words if len(self.words) <= room else cut(self.words, room)
-        return f"{self.head} {words} {self.about}".rstrip()
+        return " ".join(filter(None, (self.head, words, self.about)))
 
 
 def log_lines(log: Path) -> list[LogLine]:
@@ -41,10 +42,13 @@ def log_lines(log: Path) -> list[LogLine]:
 
 
 def line_of_log(line: str) -> LogLine:
-    """One line of JSON."""
-    said = json.loads(line)
-    about = " ".join(f"{name}={text}" for name, text in fields_of(said))
-    return LogLine(f"{str(said['ts'])[11:19]} {said['level']:<5}", said["msg"], about)
+    """One line of JSON; one that is no record of the manager's as it is, since whatever the process prints goes there too."""
+    try:
+        said = json.loads(line)
+        head, words = f"{str(said['ts'])[11:19]} {said['level']!s:<5}", str(said["msg"])
+    except (ValueError, KeyError, RecursionError):
+        return LogLine("", line)
+    return LogLine(head, words, " ".join(f"{name}={text}" for name, text in fields_of(said)))
 
 
 def fields_of(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -56,3 +60,11 @@ def fields_of(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield from ((each, str(said[each])) for each in ("controller", "vCenter", "node") if said.get(each))
     if why := said.get("reason") or said.get("error"):
         yield "reason", str(why)
+
+
+def metrics_address(log: Path) -> str:
+    """Where the manager of this log serves its metrics; 0, which is nowhere, where it does not tell."""
+    for line in log.read_text(errors="replace").splitlines():
+        if SERVING in line:
+            return f"127.0.0.1:{json.loads(line)['port']}"
+    return "0"

@@ -21,6 +21,7 @@ from kubewright.testing.process import Process
 
 from . import scene
 from .leftovers import Folder
+from .log import metrics_address
 from .snapshot import Snapshot, read
 
 ROOT = Path(__file__).parents[1]
@@ -135,13 +136,14 @@ class Stage:
             raise SystemExit(f"the manager has ended by itself. The end of its log:\n{self.manager.tail() if self.manager else ''}")
 
     def shell(self) -> Path:
-        """What another shell reads to use this demo: the cluster for kubectl, and the vCenter for `kubectl vsphere --vcenter`."""
+        """What another shell reads: the cluster for kubectl, the vCenter for `kubectl vsphere --vcenter`, the metrics for the doctor."""
         given = {
             "KUBECONFIG": self.plane.admin_kubeconfig,
             "GOVMOMI_URL": self.vcenter.url,
             "GOVMOMI_USERNAME": USER,
             "GOVMOMI_PASSWORD": PASSWORD,
             "VC_CA_FILE": self.vcenter.certificate,
+            "METRICS_ADDR": metrics_address(self.log),
         }
         lines = [f"export {name}={shlex.quote(str(value))}" for name, value in given.items()]
         file = self.folder.path / "env"

@@ -85,8 +85,8 @@ def padded(lines: Sequence[str], count: int) -> list[Text]:
 
 
 def line(text: str, style: str) -> Text:
-    """One line, cut at the edge."""
-    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+    """One line, cut at the edge, however many it was."""
+    return Text(" ".join(text.splitlines()), style=style, no_wrap=True, overflow="ellipsis")
 
 
 def drawn(table: Table, width: int) -> Text:

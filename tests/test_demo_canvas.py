@@ -186,3 +186,15 @@ def test_the_message_of_what_is_not_ready_can_be_read(rig: Rig, size: tuple[int,
     Canvas(rig.console).show(Screen(moment(0), HINTS))
     shown(terminal, rig.writes())
     assert MESSAGE in " ".join(" ".join(terminal.lines).split())
+
+
+def test_a_terminal_that_is_not_utf_8_shows_what_it_can() -> None:
+    taken = io.BytesIO()
+    file = io.TextIOWrapper(taken, encoding="latin-1")
+    console = Console(file=file, width=80, height=24, force_terminal=True)
+    long = LogLine("10:00:00 info ", "an änswer → " * 20, "object=VmGroup/vg-1")
+    Canvas(console).show(Screen(Snapshot(objects(), [], [long] * 30), HINTS))
+    terminal = Terminal(80, 24)
+    terminal.feed(taken.getvalue().decode("latin-1"))
+    assert any("an änswer ? an" in line and "? object=VmGroup/vg-1" in line for line in terminal.lines)
+    assert terminal.lines[-2:] == list(HINTS)

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from demo.expected import SAMPLES, shortfalls
-from demo.log import TAIL_BYTES, LogLine, line_of_log, log_lines
+from demo.log import TAIL_BYTES, LogLine, line_of_log, log_lines, metrics_address
 from demo.notes import fitted, notes
 from demo.snapshot import Snapshot, line_of_event
 from demo.tables import SHAPES, tables
@@ -169,6 +169,40 @@ def test_the_words_of_a_log_line_give_way_to_what_it_is_about() -> None:
     assert line.within(80).endswith("… object=VmGroup/vg-1")
     endless = LogLine("04:29:37 info ", "word " * 30, "object=VmGroup/vg-1 reason=" + "why " * 50)
     assert endless.within(80)[:41] == "04:29:37 info  word word word word word… "[:41]
+
+
+@pytest.mark.parametrize(
+    "line", ["{}", "{not json}", '{"level": "info"}', "{'a': 1}", '{"ts": 1, "msg": "x"}', '{"a":' * 5000 + "1" + "}" * 5000], ids=len
+)
+def test_a_line_that_is_no_record_is_shown_as_it_is(line: str, tmp_path: Path) -> None:
+    assert line_of_log(line).within(len(line)) == line
+    assert len(line_of_log(line * 50).within(80)) == 80
+    (tmp_path / "manager.log").write_text(f"{line[: TAIL_BYTES // 2]}}}\n{LINE}\n")
+    assert log_lines(tmp_path / "manager.log")[-1] == line_of_log(LINE)
+
+
+@pytest.mark.parametrize("odd", [None, 7, {"a": 1}, "two\nlines"])
+def test_a_record_of_odd_values_is_one_line(odd: object) -> None:
+    shown = line_of_log(json.dumps({"level": odd, "ts": odd, "msg": odd}))
+    lines = screen(Snapshot(objects(), ["an event\nof two lines"], [shown] * 50), 160, 50)
+    assert len(lines) == 50
+    assert lines[-2:] == list(HINTS)
+
+
+def test_the_log_tells_where_the_metrics_are(tmp_path: Path) -> None:
+    log = tmp_path / "manager.log"
+    log.write_text(f"{LINE}\n")
+    assert metrics_address(log) == "0"
+    serving = {
+        "level": "info",
+        "ts": "2026-11-16T04:29:37Z",
+        "msg": "serving metrics",
+        "address": "127.0.0.1:0",
+        "port": 4711,
+        "tls": False,
+    }
+    log.write_text(f"{LINE}\n{json.dumps(serving)}\n{LINE}\n")
+    assert metrics_address(log) == "127.0.0.1:4711"
 
 
 LINE = json.dumps(

@@ -22,6 +22,7 @@ from kubewright.rbac import rule
 from vsphere_operators.doctor.clock import skew
 from vsphere_operators.doctor.cluster import NAME, authority_grants, manager_grants
 from vsphere_operators.doctor.drift import differences
+from vsphere_operators.doctor.endpoint import taken
 from vsphere_operators.doctor.finding import Finding, guarded, ok, problem, warning
 from vsphere_operators.doctor.lease import holder
 from vsphere_operators.doctor.privileges import Need, judged
@@ -248,3 +249,9 @@ def test_the_summary_counts() -> None:
     assert summary([ok("a", "b")]) == "No problems, 0 warnings."
     assert summary([problem("a", "b"), warning("a", "b")]).startswith("1 problem, 1 warning. Mend them from the top")
     assert '"healthy": false' in as_json([("x", problem("a", "b"))])
+
+
+def test_a_metrics_address_that_is_taken_can_be_exchanged_for_a_free_one() -> None:
+    found = taken("http://127.0.0.1:8080/metrics", "it answers with status 404")
+    assert found.level == "problem"
+    assert found.fix.startswith("manager -metrics-addr=:0 ")

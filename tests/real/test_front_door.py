@@ -165,7 +165,8 @@ async def test_a_demo_that_was_killed_is_cleaned_by_the_next(pytestconfig: pytes
 
 
 def test_the_doctor_is_content_with_it(shell: dict[str, str]) -> None:
-    text = run(f"{sys.executable} -m vsphere_operators.main doctor -metrics-addr=0", shell)
+    text = run(f"{sys.executable} -m vsphere_operators.main doctor", shell)
+    assert "a manager answers at http://127.0.0.1:" in text
     assert 'VmGroup      default/vg-2: no template "doesNotExist" in /DC0' in text
     assert "No problems, 1 warning." in text
 

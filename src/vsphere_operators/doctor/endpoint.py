@@ -64,4 +64,4 @@ def fetch(url: str) -> tuple[int, str]:
 def taken(url: str, why: str) -> Finding:
     """Somebody else is there."""
     words = f"something that is no manager is at {url} ({why}): on this machine the manager could not listen there"
-    return problem("metrics", words, "manager -metrics-addr=:8081   # or stop what listens there")
+    return problem("metrics", words, "manager -metrics-addr=:0   # a free port, which its log tells; or stop what listens there")

@@ -34,6 +34,15 @@ def beside(left: Table, right: Table) -> Table:
     return Table(columns=(*left.columns, *right.columns), rows=tuple(rows))
 
 
+def capped(table: Table, count: int) -> Table:
+    """At most so many rows, the last of which tells how many more there are."""
+    if len(table.rows) <= count:
+        return table
+    kept = table.rows[: max(count - 1, 0)]
+    more = (Cell(f"... {len(table.rows) - len(kept)} more"), *blank(table)[1:])
+    return Table(columns=table.columns, rows=(*kept, more))
+
+
 def blank(table: Table) -> tuple[Cell, ...]:
     """A row of nothing."""
     return (Cell(""),) * len(table.columns)

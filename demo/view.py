@@ -11,11 +11,13 @@ from vsphere_operators.plugin.table import GAP, Table
 
 from .notes import fitted, notes, tallest
 from .snapshot import Snapshot
-from .tables import beside, narrowed, tables
+from .tables import beside, capped, narrowed, tables
 
 TITLE = "vsphere-operators demo: real API server, simulated vCenter. Ctrl-C ends it."
 SPARE_LINES = 5
 """What should be left for messages, events and log."""
+SHARE_BELOW = 6
+"""With many objects, which part of the screen stays for those all the same: a sixth is what the samples leave of 24 lines."""
 MESSAGES = ("LAST MESSAGE",)
 STYLES = {"": "", "good": "green", "bad": "red", "busy": "yellow", "head": "bold"}
 
@@ -30,7 +32,8 @@ class Screen:
         """The tables come first; what is left below them is shared, and always filled, so that nothing jumps."""
         width = options.max_width
         left = options.max_height - 1 - len(self.hints)
-        shown = arranged(tables(self.snapshot), width, left - SPARE_LINES)
+        made = arranged(tables(self.snapshot), width, left - SPARE_LINES)
+        shown = [joined(each, width) for each in shortened(made, left - self.reserve(width, left))]
         room = left - height_of(shown)
         # With plenty of room a blank line goes between the tables.
         airy = room >= len(shown) + 2 * SPARE_LINES
@@ -40,6 +43,10 @@ class Screen:
         for each in shown:
             parts += [Text(""), drawn(each, width)] if airy else [drawn(each, width)]
         yield Group(*parts, *self.below(width, room), *(line(each, "bold cyan") for each in self.hints))
+
+    def reserve(self, width: int, left: int) -> int:
+        """What the tables leave: a line of the log and the longest message whole, unless that takes half of the screen."""
+        return min(max(tallest(notes(self.snapshot), width) + 1, left // SHARE_BELOW), left // 2)
 
     def below(self, width: int, room: int) -> list[RenderableType]:
         """What is not Ready, then events and log; a message may take a third of it, or more if it is that long."""
@@ -60,15 +67,28 @@ class Screen:
         return [*parts, *padded(log, left)]
 
 
-def arranged(made: Mapping[str, Table], width: int, height: int) -> list[Table]:
+def arranged(made: Mapping[str, Table], width: int, height: int) -> list[list[Table]]:
     """One below the other; if that is too high, the two with short rows side by side. Messages that do not fit are left to the notes."""
-    shown = dict(made)
-    if "VmGroup" in shown:
-        shown["VmGroup"] = narrowed(shown["VmGroup"], width, MESSAGES)
-    if height_of(shown.values()) > height and "VmGroup" in shown and "MyCustomResource" in shown:
-        both = beside(shown.pop("VmGroup"), shown.pop("MyCustomResource"))
-        shown["both"] = narrowed(both, width, (*MESSAGES, "TEMPLATE"))
+    shown = {kind: [each] for kind, each in made.items()}
+    if "VmGroup" in made:
+        shown["VmGroup"] = [narrowed(made["VmGroup"], width, MESSAGES)]
+    if height_of(made.values()) > height and "VmGroup" in shown and "MyCustomResource" in shown:
+        shown["both"] = shown.pop("VmGroup") + shown.pop("MyCustomResource")
     return list(shown.values())
+
+
+def joined(tables: Sequence[Table], width: int) -> Table:
+    """Those side by side as one."""
+    return tables[0] if len(tables) == 1 else narrowed(beside(*tables), width, (*MESSAGES, "TEMPLATE"))
+
+
+def shortened(made: Sequence[Sequence[Table]], height: int) -> list[list[Table]]:
+    """Tables that fit: always the highest gives way; on a screen that has no room for all titles, the last are left out."""
+    counts = [max(len(each.rows) for each in tables) for tables in made]
+    while sum(counts) + len(counts) > height and max(counts, default=0) > 1:
+        counts[counts.index(max(counts))] -= 1
+    fitting = min(len(counts), max(height, 0) // 2) if sum(counts) + len(counts) > height else len(counts)
+    return [[capped(each, count) for each in tables] for tables, count in zip(made[:fitting], counts[:fitting], strict=True)]
 
 
 def height_of(shown: Iterable[Table]) -> int:

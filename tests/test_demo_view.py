@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -85,6 +87,51 @@ def test_the_message_of_what_is_not_ready_is_whole_and_below_the_tables(width: i
     assert any(line.startswith("08:00:00 info  line 49 yyy") and line.endswith("… object=VmGroup/vg-1") for line in lines)
     for kind, name in SAMPLES:
         assert any(name in line.split() for line in lines), (kind, name)
+
+
+def crowd(count: int, kinds: Sequence[str] = tuple(SPECS)) -> dict[tuple[str, str], dict[str, object]]:
+    """The samples, one of which is not Ready, and so many more of each kind."""
+    more = {(kind, f"{kind.lower()}-{n:04}"): SPECS[kind] for n in range(count) for kind in kinds}
+    status: dict[str, object] = {"conditions": READY, "lastMessage": MESSAGE}
+    made = {
+        (kind, name): {"metadata": {"name": name, "generation": 1}, "spec": spec, "status": status} for (kind, name), spec in more.items()
+    }
+    return {**objects(), **made, ("VmGroup", "vg-2"): NOT_READY}
+
+
+@pytest.mark.parametrize("kinds", [tuple(SPECS), *((kind,) for kind in SPECS)], ids="+".join)
+@pytest.mark.parametrize("count", [1, 6, 40, 1000])
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (160, 50)])
+def test_many_objects_leave_room_for_hints_and_a_whole_message(width: int, height: int, count: int, kinds: tuple[str, ...]) -> None:
+    given = crowd(count, kinds)
+    lines = screen(Snapshot(given, FULL.events, LOG), width, height)
+    assert len(lines) == height
+    assert all(len(line) <= width for line in lines)
+    assert lines[-2:] == list(HINTS)
+    assert TOLD in " ".join(" ".join(lines).split())
+    assert any("object=VmGroup/vg-1" in line for line in lines)
+    assert all(any(kind.upper() in line.split() for line in lines) for kind in SPECS)
+    left_out = sum(int(number) for number in re.findall(r"\.\.\. (\d+) more", "\n".join(lines)))
+    tables_shown = lines[: next(number for number, line in enumerate(lines) if line.startswith(("NOT READY", "VmGroup/vg-2")))]
+    words = {word for line in tables_shown for word in line.split()}
+    assert left_out == sum(name not in words for _, name in given)
+
+
+@pytest.mark.parametrize("height", range(4, 24))
+def test_on_a_low_screen_the_hints_stay(height: int) -> None:
+    lines = screen(Snapshot(crowd(5), FULL.events, LOG), 80, height)
+    assert len(lines) == height
+    assert lines[-2:] == list(HINTS)
+
+
+def test_a_long_message_is_whole_too() -> None:
+    long = "no node suits; " * 30 + "end"
+    condition = {"type": "Ready", "status": "False", "reason": "NoNode", "message": long, "observedGeneration": 1}
+    given = {**objects(), ("GPUInfo", "gpu1"): {**NOT_READY, "metadata": {"name": "gpu1"}, "status": {"conditions": [condition]}}}
+    lines = screen(Snapshot(given, FULL.events, LOG), 80, 24)
+    assert len(lines) == 24
+    assert lines[-2:] == list(HINTS)
+    assert f"GPUInfo/gpu1 NoNode: {long}" in " ".join(" ".join(lines).split())
 
 
 def test_where_not_all_messages_fit_each_has_its_turn_whole() -> None:

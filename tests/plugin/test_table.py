@@ -84,6 +84,14 @@ def test_rows_with_different_names_stay_different(names: list[str], width: int) 
     assert all(len(line) <= width for line in drawn(table, width=width).splitlines())
 
 
+def test_names_beside_sentences_stay_different() -> None:
+    names = ["a" * 12 + middle + "z" * 12 for middle in ("east", "west")]
+    table = Table(columns=("A", "B", "C"), rows=tuple((Cell(name), Cell("b" * 40), Cell("why not " * 9)) for name in names), wraps=True)
+    shown = drawn(table, width=64)
+    assert len({line.split()[0] for line in shown.splitlines() if line.startswith("aaa")}) == 2
+    assert all(len(line) <= 64 for line in shown.splitlines())
+
+
 def test_hosts_lose_their_domain_only_where_they_stay_different() -> None:
     assert short_hosts(["a.x.com", "b.x.com"]) == {"a.x.com": "a", "b.x.com": "b"}
     assert short_hosts(["a.x.com", "a.y.com", "b.x.com"]) == {"a.x.com": "a.x.com", "a.y.com": "a.y.com", "b.x.com": "b"}

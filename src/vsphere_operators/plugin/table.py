@@ -39,10 +39,11 @@ class Table(Struct, frozen=True, kw_only=True):
         """The titles and all rows, each cell cut and filled to its column; a width of 0 cuts nothing."""
         every = [tuple(Cell(title, "head") for title in self.columns), *self.rows]
         natural = [max(len(row[index].text) for row in every) for index in range(len(self.columns))]
+        names = [row[0].text for row in self.rows]
         if self.wraps and width:
-            widths = leaving_room(natural, width)
+            widths = leaving_room(names, natural, width)
             return [line for row in every for line in folded(row, widths)]
-        widths = telling_apart([row[0].text for row in self.rows], natural, width)
+        widths = telling_apart(names, natural, width)
         return [filled(row, widths) for row in every]
 
 
@@ -67,10 +68,10 @@ def telling_apart(names: Sequence[str], widths: Sequence[int], width: int) -> li
     return made
 
 
-def leaving_room(widths: Sequence[int], width: int) -> list[int]:
+def leaving_room(names: Sequence[str], widths: Sequence[int], width: int) -> list[int]:
     """Widths that fit, of which the last gives way first, down to what sentences need."""
     *front, last = widths
-    made = fitting(front, max(width - GAP - min(last, NARROWEST_SENTENCES), 1)) if front else []
+    made = telling_apart(names, front, max(width - GAP - min(last, NARROWEST_SENTENCES), 1)) if front else []
     return [*made, max(min(last, width - sum(made) - GAP * len(made)), NARROWEST)]
 
 

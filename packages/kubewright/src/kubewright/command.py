@@ -151,11 +151,12 @@ async def serve(settings: F, build: Callable[[Manager, F], None], name: str, env
         loop.call_later(settings.stop_seconds, give_up)
 
     def on_signal(number: signal.Signals) -> None:
-        Log("setup").info("received a signal, stopping; a second one ends at once", signal=number.name)
         for each in SIGNALS:
             # Not through the loop any more: it may be what hangs.
             loop.remove_signal_handler(each)
             signal.signal(each, lambda signalled, _: os._exit(128 + signalled))
+        # Not before: whoever reads it may send the second one at that very moment.
+        Log("setup").info("received a signal, stopping; a second one ends at once", signal=number.name)
         stop.set()
         bound_the_end()
 

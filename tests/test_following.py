@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 async def follow(settings: Settings) -> Following:
-    return Following(settings, await asyncio.to_thread(said_by, settings), look_seconds=0.01)
+    return Following(settings, await asyncio.to_thread(said_by, settings, lambda warning: None), look_seconds=0.01)
 
 
 async def change_of(following: Following) -> str:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from kubewright.errors import ConfigError
 from kubewright.flags import FlagError, HelpWanted, parse
-from vsphere_operators.main import main
 from vsphere_operators.settings import Settings, VCenterConfig, choose
 from vsphere_operators.vcenter.address import Address
 from vsphere_operators.vcenter.credentials import Credentials, DirectoryCredentials
@@ -388,15 +387,3 @@ def test_choose_finds_the_one_that_the_rules_mean(rules: list[Namespaces | None]
     else:
         assert choose(configs, namespace, labels) is (first[0] if first else None)
     assert {each.name for tier in tiers for each in tier} == {each.name for each in configs if each.serves(namespace, labels)}
-
-
-def test_help_says_that_there_is_a_doctor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["manager", "-help"])
-    assert main() == 0
-    assert "`manager doctor`" in capsys.readouterr().out.splitlines()[-3]
-
-
-def test_another_word_is_told_where_the_doctor_is(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["manager", "docter"])
-    assert main() == 2
-    assert 'there is no command "docter"' in capsys.readouterr().err

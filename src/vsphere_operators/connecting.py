@@ -24,7 +24,8 @@ class NoVCenter:
 
 def connect(manager: Manager, settings: Settings) -> VCenters:
     """All vCenters that the settings name, as services of the manager."""
-    configs = settings.vcenters(Log("setup").warning)
+    said = said_by(settings, Log("setup").warning)
+    configs = said.vcenters
     metrics = VCenterMetrics(manager.metrics)
     opened = {config.name: opened_with(config, settings, metrics) for config in configs}
     vcenters = VCenters(opened, configs, manager.cache, lambda: Pace(settings.stats_interval_seconds, settings.stats_change_percent / 100))
@@ -38,7 +39,7 @@ def connect(manager: Manager, settings: Settings) -> VCenters:
     for service in services or [NoVCenter()]:
         manager.add_service(service)
     if settings.credentials_directory or settings.vcenters_file or settings.limits_file:
-        manager.add_service(Following(settings, said_by(settings)))
+        manager.add_service(Following(settings, said))
     return vcenters
 
 

@@ -16,7 +16,7 @@ from kubewright.errors import ConfigError, StartAnew
 from kubewright.log import Log
 
 from .limitsfile import limits_in
-from .settings import Settings, VCenterConfig
+from .settings import Settings, VCenterConfig, Warn
 
 LOOK_SECONDS = 2.0
 """As often as credentials are looked at."""
@@ -29,10 +29,10 @@ class Said(Struct, frozen=True):
     limits: bytes
 
 
-def said_by(settings: Settings) -> Said:
-    """What they say now; raises ConfigError for what cannot be used."""
+def said_by(settings: Settings, warn: Warn) -> Said:
+    """What they say now, `warn` gets what is odd but works; raises ConfigError for what cannot be used."""
     limits_in(settings.limits_file)
-    return Said(settings.vcenters(lambda warning: None), Path(settings.limits_file).read_bytes() if settings.limits_file else b"")
+    return Said(settings.vcenters(warn), Path(settings.limits_file).read_bytes() if settings.limits_file else b"")
 
 
 class Following:
@@ -57,7 +57,7 @@ class Following:
         """What the files say; None where that cannot be used, which is told once."""
         now, words = None, ""
         try:
-            now = said_by(self.settings)
+            now = said_by(self.settings, lambda warning: None)
         except (ConfigError, OSError) as error:
             words = f"the files of the settings have changed, and cannot be used; so nothing changes here: {error}"
         if words and words != self.told:

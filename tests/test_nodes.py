@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -212,7 +212,8 @@ async def test_a_line_is_matched_once_for_a_node_and_its_host_and_no_timer_is_lo
     async with choosing(stage) as controller:
         nodes = controller.nodes
         await eventually(lambda: nodes.ranking.facts)
-        nodes.plan(entries_of({"w": "host=esxi-? start=2027-11-20T00:00:00Z length=4h"})[0])
+        next_year = (stage.clock() + timedelta(days=360)).isoformat()
+        nodes.plan(entries_of({"w": f"host=esxi-? start={next_year} length=4h"})[0])
         searched = list[tuple[str, str]]()
         search = nodes.calendar.search
         nodes.calendar.search = lambda host, node: searched.append((host, node)) or search(host, node)  # type: ignore[method-assign, func-returns-value]

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from kubewright import Key, Manager, Object, Options
@@ -41,9 +42,14 @@ class NodeStage(Stage):
         self.complaints: list[tuple[str, str, str]] = []
         self.shift = timedelta()
 
+    @cached_property
+    def began(self) -> float:
+        """The first look at the clock: loops count from the start of the machine, which may be longer ago than a plan lasts."""
+        return asyncio.get_running_loop().time()
+
     def clock(self) -> datetime:
-        """The time of the loop, so that looptime moves it."""
-        return NOW + timedelta(seconds=asyncio.get_running_loop().time()) + self.shift
+        """NOW, and what the loop's time has gone since, so that looptime moves it."""
+        return NOW + timedelta(seconds=asyncio.get_running_loop().time() - self.began) + self.shift
 
     def seconds(self) -> float:
         """The same, for what only measures how long."""

@@ -52,7 +52,8 @@ async def test_everything_that_can_happen_to_a_node_moves_the_answer() -> None:
         assert (none.suitableHostName, none.nodeCPUUsage, none.availableAcceleratorTime, none.candidates) == (NONE_AVAILABLE, 0, 0, None)
         stage.modify("HostSystem", "host-2", runtime__inMaintenanceMode=False)
         await chosen(stage, "plain", "node-2")
-        controller.nodes.plan(entries_of({"w": "host=esxi-2 start=2026-11-17T00:00:00Z length=4h"})[0])
+        soon = (stage.clock() + timedelta(hours=12)).isoformat()
+        controller.nodes.plan(entries_of({"w": f"host=esxi-2 start={soon} length=4h"})[0])
         assert (await chosen(stage, "plain", NONE_AVAILABLE)).refused == {"PoweredOff": 1, "TooLittleTime": 2}
         controller.nodes.plan([])
         await chosen(stage, "plain", "node-2")

@@ -36,7 +36,7 @@ async def test_an_outage_is_written_once_and_keeps_the_answer_to_the_same_questi
         stage.create(HostInfo, "h", hostname="esxi-a")
         await stage.ready(HostInfo, "h", "Reconciled")
         for _ in range(2):
-            stage.vcenter.clock = lambda: 1e9
+            stage.vcenter.clock = lambda: stage.vcenter.collector.heard_at + 1e6
             stage.vcenter.failed(Unreachable("no answer."))
         found, condition = await stage.ready(HostInfo, "h", "VCenterUnreachable")
         assert found.status.totalCPU == 2000

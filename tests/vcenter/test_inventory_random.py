@@ -63,7 +63,8 @@ class Naive:
         elif update.kind == "enter":
             self.held[update.ref] = dict(update.changes)
         elif update.ref in self.held:
-            self.held[update.ref] |= update.changes
+            # A new one: answers that were given before keep theirs.
+            self.held[update.ref] = self.held[update.ref] | update.changes
 
     def text(self, ref: str, path: str) -> str:
         value = self.held.get(ref, {}).get(path)

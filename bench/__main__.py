@@ -71,7 +71,7 @@ class Run:
     async def turn(self, contender: Contender, size: int, name: str, *, last: bool = False) -> None:
         """One contender on fresh objects; after the runtime's last turn, its second start on the same ones."""
         ground = await self.arena.ground(f"{name}-{contender.slug}", size)
-        await self.arena.quiet()
+        await self.arena.collect()
         result = await take_turn(self.arena, contender, ground)
         self.results.append(result)
         say(f"{name:<16} {contender.name:<24} {result.statuses_per_second:6.0f} statuses/s  {result.cpu_working_ms:.3f} CPU ms/object")
@@ -91,7 +91,7 @@ def arguments() -> argparse.Namespace:
         prog="python -m bench", description="Measure the runtime beside a bare aiohttp loop, controller-runtime and kopf."
     )
     parser.add_argument("-n", type=int, action="append", metavar="N", help="how many objects; more than one is fine (1000 and 10000)")
-    parser.add_argument("--turns", type=int, default=3, help=f"turns of each contender at N up to {MANY_OBJECTS:,} (3)")
+    parser.add_argument("--turns", type=int, default=7, help=f"turns of each contender at N up to {MANY_OBJECTS:,} (7)")
     parser.add_argument("--large-turns", type=int, default=1, help="turns at larger N (1)")
     parser.add_argument(
         "--skip",

@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/scheme"
 )
 
-const workers = 16
+const workers = 64
 
 // SampleSpec is what to double.
 type SampleSpec struct {

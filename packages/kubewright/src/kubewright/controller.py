@@ -53,8 +53,8 @@ class Controller(Generic[T]):
     kind: ClassVar[type[Resource[Any, Any]]]
     versions: ClassVar[tuple[type[Object], ...]] = ()
     """Other versions of the kind that the CRD serves."""
-    concurrency: ClassVar[int] = 16
-    """How many objects at once; each at most once at a time."""
+    concurrency: ClassVar[int] = 64
+    """How many objects at once; each at most once at a time. Fewer, if what `reconcile` talks to bears less."""
     timeout_seconds: ClassVar[float] = 120.0
     resync_seconds: ClassVar[float] = 10 * 3600.0
     """How often every object is looked at although nothing seems to have happened; 0 for never."""

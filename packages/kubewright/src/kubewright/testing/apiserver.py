@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -29,13 +29,21 @@ class StartFailed(Exception):
 class ApiServer:
     """One kube-apiserver; `folder` holds the keys and certificates that the control plane wrote, and gets the log."""
 
-    def __init__(self, binary: Path, folder: Path, etcd_url: str, admin_tls: ssl.SSLContext, flags: Sequence[str]) -> None:
+    def __init__(
+        self,
+        binary: Path,
+        folder: Path,
+        etcd_url: str,
+        admin_tls: ssl.SSLContext,
+        flags: Sequence[str],
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
         self.admin_tls = admin_tls
         self.port = Port()
         self.url = f"https://127.0.0.1:{self.port.number}"
         arguments = [str(binary), *standard_flags(folder, self.port.number, etcd_url), *flags]
         log = folder / f"kube-apiserver-{self.port.number}.log"
-        self.process = Process("kube-apiserver", arguments, log, {"GOGC": GARBAGE_PERCENT, **os.environ})
+        self.process = Process("kube-apiserver", arguments, log, {"GOGC": GARBAGE_PERCENT, **os.environ, **(environ or {})})
 
     async def __aenter__(self) -> Self:
         await self.start()

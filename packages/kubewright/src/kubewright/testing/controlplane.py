@@ -50,9 +50,10 @@ class ControlPlane:
         audit_level: AuditLevel = "Metadata",
         controllers: Sequence[str] = (),
         extra_args: Sequence[str] = (),
+        environ: Mapping[str, str] | None = None,
         folder: Path | None = None,
     ) -> None:
-        """`folder` is for all its files, and goes at the end; a temporary one by default."""
+        """`extra_args` and `environ` are for the API server, beside what it has anyway; `folder` is for all files, and goes at the end."""
         self.binaries = binaries
         self.folder = folder or Path(tempfile.mkdtemp(prefix="kubewright-"))
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -62,7 +63,7 @@ class ControlPlane:
         self.admin_tls = trusting(self.authority.certificate, self.folder / "admin.crt", self.folder / "admin.key")
         self.bearer_tls = trusting(self.authority.certificate)
         self.etcd = Etcd(binaries["etcd"], self.folder)
-        self.apiserver = self.another_apiserver(self.etcd.url, [*self.audit_flags(audit), *extra_args])
+        self.apiserver = self.another_apiserver(self.etcd.url, [*self.audit_flags(audit), *extra_args], environ)
         self.admin_kubeconfig = self.kubeconfig(self.folder / "admin.kubeconfig")
         self.controller_manager = self.controller_manager_for(controllers) if controllers else None
 
@@ -151,9 +152,9 @@ class ControlPlane:
         """Forget all revisions before the newest. Alone it gives no 410: the watch cache still answers, so restart the API server too."""
         return await self.etcd.compact()
 
-    def another_apiserver(self, etcd_url: str, extra_args: Sequence[str] = ()) -> ApiServer:
+    def another_apiserver(self, etcd_url: str, extra_args: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> ApiServer:
         """One more API server with the same authority and keys; `etcd_url` may lead through a TcpProxy, which makes it stale on demand."""
-        return ApiServer(self.binaries["kube-apiserver"], self.folder, etcd_url, self.admin_tls, extra_args)
+        return ApiServer(self.binaries["kube-apiserver"], self.folder, etcd_url, self.admin_tls, extra_args, environ)
 
     # Access
 

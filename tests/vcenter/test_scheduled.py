@@ -125,7 +125,7 @@ async def test_a_vcenter_that_is_busy_for_ever_keeps_nobody_waiting_for_ever() -
 
 
 async def test_the_real_calls(simulator: Simulator, log: Log, meter: Tally) -> None:
-    at = datetime(2031, 1, 1, 22, tzinfo=UTC)
+    at = datetime.now(UTC).replace(microsecond=0) + timedelta(days=30)
     host = next(each for each in await simulator.entities() if each["type"] == "HostSystem")
     vcenter = VCenter("vc", address_of_simulator(simulator), account(simulator), log, meter)
     scheduled = vcenter.scheduled = Scheduled(

@@ -257,6 +257,7 @@ class VmGroupController(Controller[VmGroup]):
     """Takes one step of a group at a time: look, plan, store or do. Nothing waits for vCenter's tasks: their ends wake the group."""
 
     finalizer = "vm-operator"
+    concurrency = 16  # It alone calls vCenter, whose threads and our few connections to it are everybody's.
     resync_seconds = 300.0
 
     def __init__(self, groups: Groups, cache: Cache, guard: Guard, limits: Callable[[str], Limits]) -> None:

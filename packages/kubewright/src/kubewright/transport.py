@@ -29,7 +29,8 @@ from .metrics import Metrics
 LONGEST_LINE_BYTES = 8 * 1024 * 1024
 LONGEST_ANSWER_BYTES = 64 * 1024 * 1024
 MOST_PATIENT_RETRIES = 5
-CONNECTIONS = 128
+# Of all controllers together. Watches do not count, so that no number of slow writes keeps one from beginning.
+ANSWERS_AT_ONCE = 128
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
 FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
 
@@ -121,6 +122,7 @@ class Transport:
         self.host = urlsplit(connection.server).netloc
         self.root = connection.server.rstrip("/")
         self.session: aiohttp.ClientSession | None = None
+        self.turns = asyncio.Semaphore(ANSWERS_AT_ONCE)
 
     async def send(self, request: Request) -> bytes:
         """The body of a successful answer. Retry-After of a 429 or 503 is obeyed, a 401 tried once more if the credential changed."""
@@ -153,10 +155,11 @@ class Transport:
             return None
 
     async def send_once(self, request: Request, identity: dict[str, str]) -> bytes:
-        """One exchange."""
+        """One exchange, when it is its turn; the wait for that is none of the server's time."""
         try:
-            response = await self.open(request, identity, limits(request.timeout_seconds, None))
-            body = await bounded_body(response, request)
+            async with self.turns:
+                response = await self.open(request, identity, limits(request.timeout_seconds, None))
+                body = await bounded_body(response, request)
         except FAILURES as error:
             raise self.failed(error, request) from error
         if response.status >= 300:
@@ -234,7 +237,7 @@ class Transport:
         if self.may_write is not None:
             request_class = guarded_by(self.may_write)
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=60),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": self.user_agent, "Accept-Encoding": "identity"},
             request_class=request_class,

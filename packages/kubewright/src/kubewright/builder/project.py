@@ -53,7 +53,7 @@ class ManagerTable(Struct, frozen=True, forbid_unknown_fields=True):
     args: tuple[str, ...] = ()
     secrets: tuple[Secret, ...] = ()
     resources: dict[str, dict[str, str]] = field(
-        default_factory=lambda: {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"cpu": "500m", "memory": "256Mi"}}
+        default_factory=lambda: {"requests": {"cpu": "10m", "memory": "128Mi"}, "limits": {"cpu": "500m", "memory": "256Mi"}}
     )
 
 

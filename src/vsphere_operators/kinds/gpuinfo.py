@@ -245,6 +245,8 @@ def never(old: Any, new: Any) -> bool:
 class GPUInfoController(Controller[GPUInfo]):
     """Answers from the facts in memory; a change of a node wakes the resources whose answer it changes."""
 
+    concurrency = 16  # Its answers are work for the one loop; more at once make nobody faster, and the loop stall for longer.
+
     def __init__(
         self,
         nodes: Nodes,

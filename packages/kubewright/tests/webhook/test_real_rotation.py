@@ -150,7 +150,7 @@ async def as_service_account(plane: ControlPlane, namespace: str, name: str, pat
     return await asyncio.to_thread(load, str(file), environ={}, home=Path("/"))
 
 
-# Python 3.11 drops a connection that it accepts in the same turn of the loop in which the server closes; here are thousands of them.
+# asyncio (3.11 to 3.13) drops a connection that it accepts in the turn of the loop before its server closes; here are thousands of them.
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 async def test_three_rotations_under_a_steady_stream_of_creates_with_two_replicas(
     control_plane: ControlPlane, client: Client, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -18,7 +18,7 @@ from typing import Literal, Protocol
 
 from aiohttp import web
 
-from .address import address_of, listen
+from .address import accept_no_more, address_of, listen
 from .errors import ConfigError, cut
 from .log import Log
 from .metrics import Metrics
@@ -149,6 +149,7 @@ class Server:
         self.healthz, self.readyz = Health("healthz"), Health("readyz")
         self.in_flight = 0
         self.runners: list[web.AppRunner] = []
+        self.listeners: list[socket.socket] = []
         self.reloading: asyncio.Task[None] | None = None
         self.metrics_port = self.health_port = 0
         """The ports that are really listened on, once started; 0 where nothing is."""
@@ -201,6 +202,7 @@ class Server:
         self.runners.append(runner)
         await runner.setup()
         await web.SockSite(runner, listener, ssl_context=tls).start()
+        self.listeners.append(listener)
         port = int(listener.getsockname()[1])
         self.log.info(f"serving {purpose}", address=text, port=port, tls=tls is not None)
         return port
@@ -246,6 +248,8 @@ class Server:
             self.reloading.cancel()
             await asyncio.gather(self.reloading, return_exceptions=True)
             self.reloading = None
+        await accept_no_more(self.listeners)
+        self.listeners.clear()
         while self.runners:
             await self.runners.pop().cleanup()
         self.metrics_port = self.health_port = 0

@@ -150,8 +150,6 @@ async def as_service_account(plane: ControlPlane, namespace: str, name: str, pat
     return await asyncio.to_thread(load, str(file), environ={}, home=Path("/"))
 
 
-# asyncio (3.11 to 3.13) drops a connection that it accepts in the turn of the loop before its server closes; here are thousands of them.
-@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 async def test_three_rotations_under_a_steady_stream_of_creates_with_two_replicas(
     control_plane: ControlPlane, client: Client, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 import tempfile
 import time
@@ -29,6 +30,7 @@ from aiohttp import web
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
+from ..address import accept_no_more
 from .access import write_kubeconfig
 from .certificates import Authority
 from .rules import UNANSWERED, Answer, Change, Rule, Seen, Wanted, encoded_line, status_body
@@ -89,12 +91,13 @@ class HttpProxy:
         runner = web.ServerRunner(self.server, shutdown_timeout=0.0)
         await runner.setup()
         self.exit.push_async_callback(runner.cleanup)
-        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=self.serving_tls())
-        await site.start()
-        self.port = runner.addresses[0][1]
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        await web.SockSite(runner, self.listener, ssl_context=self.serving_tls()).start()
+        self.port = self.listener.getsockname()[1]
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await accept_no_more([self.listener])
         self.cut_watches()
         # TLS is ended politely else, with a peer that may be dead, and after our loop is.
         for connection in list(self.server.connections):

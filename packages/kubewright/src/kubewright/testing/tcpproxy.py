@@ -7,6 +7,8 @@ import contextlib
 from types import TracebackType
 from typing import Self
 
+from ..address import accept_no_more
+
 CHUNK_BYTES = 65536
 
 
@@ -30,6 +32,7 @@ class TcpProxy:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self.server:
+            await accept_no_more(self.server.sockets)
             self.server.close()
         self.cut()
         await asyncio.gather(*self.open, return_exceptions=True)

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from ..address import Address, listen
+from ..address import Address, accept_no_more, listen
 from ..log import Log
 from ..tls import Certificate
 from .admission import Answering, BadReview, Failed
@@ -174,6 +174,7 @@ class Endpoint:
     async def stop(self) -> None:
         """Listen no more, and let answers under way end."""
         if self.listener is not None:
+            await accept_no_more(self.listener.sockets)
             self.listener.close()
             self.listener = None
         for handler in list(self.silent):

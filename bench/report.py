@@ -21,6 +21,7 @@ NOISY_SHARE = 0.10
 FIGURES = ("statuses_per_second", "start_to_done_seconds", "cpu_working_ms", "cpu_whole_ms", "peak_rss_mib", "writes_per_object")
 HEADS = (
     "contender",
+    "turns",
     "statuses/s",
     "of bare",
     "of kopf",
@@ -115,7 +116,7 @@ def text_of(results: Sequence[Result], settled: Sequence[Settled]) -> str:
     medians = medians_of(results)
     promises = promises_of(medians, settled)
     parts = [table(count, medians) for count in sorted({result.objects for result in results})]
-    parts += [growth_lines(medians), noise_lines(results), promise_lines(promises)]
+    parts += [growth_lines(medians), spread_lines(results), noise_lines(results), promise_lines(promises)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -123,16 +124,15 @@ def table(count: int, medians: dict[tuple[str, int], Median]) -> str:
     """One table a number of objects."""
     here = {name: each for (name, objects), each in medians.items() if objects == count}
     order = [each for contender in CONTENDERS if (each := here.get(contender.name))]
-    turns = order[0].turns
     rows = [HEADS, *(row(each, here.get(BARE.name), here.get(KOPF.name)) for each in order)]
-    title = f"N = {count:,}" + (f", medians of {turns} turns" if turns > 1 else ", one turn")
-    return "\n".join([title, *aligned(rows)])
+    return "\n".join([f"N = {count:,}, medians of the turns", *aligned(rows)])
 
 
 def row(each: Median, bare: Median | None, kopf: Median | None) -> tuple[str, ...]:
     """One contender's line."""
     return (
         each.contender,
+        str(each.turns),
         f"{each.statuses_per_second:.0f}",
         ratio(each, bare, lambda m: m.statuses_per_second),
         ratio(each, kopf, lambda m: m.statuses_per_second),
@@ -160,6 +160,23 @@ def growth_lines(medians: dict[tuple[str, int], Median]) -> str:
     pairs = [(c.name, medians.get((c.name, SMALL)), medians.get((c.name, LARGE))) for c in (BARE, RUNTIME, KOPF)]
     told = [f"{name} {small.statuses_per_second / large.statuses_per_second:.2f}x" for name, small, large in pairs if small and large]
     return f"time per object at N = {LARGE:,}, of that at {SMALL:,}: {', '.join(told)}" if told else ""
+
+
+def spread_lines(results: Sequence[Result]) -> str:
+    """What runs of three turns would have said: how far to trust one."""
+    ours = by_threes(results, RUNTIME.name)
+    lines = []
+    for name in (BARE.name, KOPF.name):
+        ratios = [f"{mine / other:.2f}x" for mine, other in zip(ours, by_threes(results, name), strict=False)]
+        if len(ratios) > 1:
+            lines.append(f"statuses/s of {name}, by each three turns at N = {SMALL:,}: {', '.join(ratios)}")
+    return "\n".join(lines)
+
+
+def by_threes(results: Sequence[Result], contender: str) -> list[float]:
+    """The median statuses/s of the first three turns, of the next three, and so on."""
+    paces = [result.statuses_per_second for result in results if result.objects == SMALL and result.contender == contender]
+    return [median(paces[at : at + 3]) for at in range(0, len(paces) - 2, 3)]
 
 
 def noise_lines(results: Sequence[Result]) -> str:

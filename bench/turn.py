@@ -30,6 +30,7 @@ from kubewright.testing.process import Process
 from kubewright.transport import Request
 
 SILENCE_SECONDS = 120.0
+WATCH_SECONDS = 3600
 STOP_SECONDS = 20.0
 
 
@@ -156,8 +157,9 @@ class Observer:
         """
         while True:
             self.watches += 1
-            query = f"watch=1&resourceVersion={self.revision}&timeoutSeconds=3600&allowWatchBookmarks=true"
-            request = Request("GET", Sample.definition.path(self.ground.namespace), query=query, doing="watch the contender's work")
+            query = f"watch=1&resourceVersion={self.revision}&timeoutSeconds={WATCH_SECONDS}&allowWatchBookmarks=true"
+            path = Sample.definition.path(self.ground.namespace)
+            request = Request("GET", path, query=query, doing="watch the contender's work", timeout_seconds=WATCH_SECONDS + 60)
             async for line in self.arena.transport.lines(request, silence_seconds=SILENCE_SECONDS):
                 self.take(LINE.decode(line))
                 if len(self.right) == self.ground.count:

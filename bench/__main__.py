@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -131,8 +132,9 @@ def main() -> int:
     run, started, whole = Run(plan), datetime.now(UTC), True
     try:
         asyncio.run(measure(run))
-    except (BenchFailed, KubewrightError) as failed:
-        say(str(failed))
+    except Exception as failed:
+        expected = isinstance(failed, BenchFailed | KubewrightError)
+        say(str(failed) if expected else "".join(traceback.format_exception(failed)))
         if not run.results:
             return 2
         say("the run ends here; what it had measured by then:")
@@ -142,7 +144,7 @@ def main() -> int:
         return 130
     file = options.json or RESULTS / f"{started:%Y-%m-%dT%H-%M-%SZ}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(json_of(run.results, run.settled, started.isoformat(timespec="seconds")))
+    file.write_bytes(json_of(run.results, run.settled, started.isoformat(timespec="seconds"), whole=whole))
     print(text_of(run.results, run.settled))
     say(f"\nevery turn is in {file}")
     if not whole:

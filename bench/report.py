@@ -198,11 +198,12 @@ def promise_lines(promises: Sequence[Promise]) -> str:
 # JSON
 
 
-def json_of(results: Sequence[Result], settled: Sequence[Settled], started: str) -> bytes:
-    """Everything measured, turn by turn, and what it was measured on."""
+def json_of(results: Sequence[Result], settled: Sequence[Settled], started: str, *, whole: bool) -> bytes:
+    """Everything measured, turn by turn, and what it was measured on; `whole` is False where the run broke off."""
     medians = medians_of(results)
     document = {
         "started": started,
+        "whole": whole,
         "machine": machine(),
         "versions": versions("kubewright", "aiohttp", "msgspec", "kopf"),
         "turns": list(results),

@@ -143,7 +143,9 @@ def test_a_long_message_is_cut_short() -> None:
     assert len(cut("x" * 100_000)) < 2100
 
 
-@pytest.mark.parametrize(("header", "seconds"), [("7", 7.0), ("", None), ("soon", None), ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0)])
+@pytest.mark.parametrize(
+    ("header", "seconds"), [("7", 7.0), ("", None), ("soon", None), ("²", None), ("٣", None), ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0)]
+)
 def test_retry_after_in_both_forms(header: str, seconds: float | None) -> None:
     assert patience(header) == seconds
 

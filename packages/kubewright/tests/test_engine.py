@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import pytest
 
 from kubewright.client import Client
 from kubewright.controller import Controller, Done, controller
-from kubewright.errors import ConfigError, NotLeader, NotYet, Retry, Terminal
+from kubewright.errors import ConfigError, KindMissing, NotFound, NotLeader, NotYet, Retry, Terminal
 from kubewright.manager import Manager
 from kubewright.meta import Condition, Key, ObjectMeta
 from kubewright.source import Stream, created_or_deleted
@@ -262,6 +263,27 @@ async def test_a_finalizer_is_set_before_and_removed_after(api: Api) -> None:
     assert log[-1] == "finalize"
 
 
+@pytest.mark.parametrize("error", [NotFound("it is gone"), KindMissing("so is its kind")])
+async def test_an_object_that_went_before_its_finalizer_came_is_no_failure(error: NotFound) -> None:
+    fake = FakeApi()
+    api = Api(fake, Client(fake), "here")
+    fake.fail_next("PATCH", "widgets/a", error)
+    seen: list[str] = []
+
+    async def note(widget: Widget) -> None:
+        seen.append(widget.metadata.name)
+
+    async with running(api, controller(Widget, note, finalize=note, finalizer="kubewright.test/hold")) as manager:
+        await api.widget()
+        results = manager.metrics.controller("widget").results
+        if isinstance(error, KindMissing):
+            await eventually(lambda: seen)
+            assert (results["error"].value, results["success"].value) == (1, 1)
+        else:
+            await eventually(lambda: results["success"].value)
+            assert (results["error"].value, seen) == (0, [])
+
+
 async def gone(api: Api) -> bool:
     return not await api.client.list(Widget, api.namespace)
 
@@ -318,6 +340,35 @@ async def test_an_outside_stream_wakes_by_index(api: Api) -> None:
         assert seen == ["b"]
         stream.publish_all()
         await eventually(lambda: sorted(seen) == ["a", "b", "b"])
+
+
+async def test_reconciles_that_wait_for_nothing_leave_turns_to_everybody_else(api: Api) -> None:
+    """A watch that brings an edit, the lease and probes all need the loop, also while a backlog of settled objects is gone through."""
+    count, workers = 60, 4
+    stream, turn, turns = Stream(), 0, Counter[int]()
+
+    async def note(widget: Widget) -> None:
+        turns[turn] += 1
+
+    async def tick() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    made = controller(Widget, note, concurrency=workers)
+    made.wake_on(stream, by=lambda widget: widget.spec.friend)
+    for number in range(count):
+        await api.widget(f"w{number:02}")
+    async with running(api, made) as manager:
+        await eventually(lambda: manager.metrics.controller("widget").status_writes.value == count, within=30)
+        turns.clear()
+        ticking = asyncio.create_task(tick())
+        stream.publish_all()
+        await eventually(lambda: turns.total() == count)
+        ticking.cancel()
+        assert manager.metrics.controller("widget").status_writes.value == count
+    assert max(turns.values()) <= workers
 
 
 async def test_a_timer_and_done_look_again(api: Api) -> None:

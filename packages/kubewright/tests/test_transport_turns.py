@@ -1,4 +1,4 @@
-"""Many calls at once: how many are on their way, and that a watch does not wait for them."""
+"""Many calls at once: how many are on their way, and that neither a read nor a watch waits for writes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CALLS = ANSWERS_AT_ONCE + 60
 
 
 class Slow:
-    """An API server that answers writes when it is told to, and watches at once."""
+    """An API server that answers writes when it is told to, reads and watches at once."""
 
     def __init__(self) -> None:
         self.held = 0
@@ -60,6 +60,18 @@ async def test_writes_take_turns_and_a_watch_begins_at_once(slow: tuple[Slow, Tr
     server.go_on.set()
     assert await asyncio.gather(*calls) == [b"{}"] * CALLS
     assert server.most == ANSWERS_AT_ONCE
+
+
+async def test_a_read_does_not_wait_for_writes(slow: tuple[Slow, Transport]) -> None:
+    """They may be waiting for it: the API server asks a webhook of ours about them, and that looks at another object."""
+    server, transport = slow
+    write = Request("PATCH", "/write", body=b"{}", doing="write", timeout_seconds=60)
+    calls = [asyncio.create_task(transport.send(write)) for _ in range(CALLS)]
+    await eventually(lambda: server.held == ANSWERS_AT_ONCE)
+    assert await asyncio.wait_for(transport.send(Request("GET", "/watch", doing="read", timeout_seconds=5)), 5) == b"a line\n"
+    assert server.held == ANSWERS_AT_ONCE
+    server.go_on.set()
+    assert await asyncio.gather(*calls) == [b"{}"] * CALLS
 
 
 async def test_a_call_that_is_given_up_gives_its_turn_back(slow: tuple[Slow, Transport]) -> None:

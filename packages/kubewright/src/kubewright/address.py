@@ -49,7 +49,7 @@ async def accept_no_more(listeners: Iterable[socket.socket]) -> None:
     """What has to come before a server's close.
 
     asyncio (3.11 to 3.13) accepts in one turn of the loop and makes the connection in the next; a server that closes in between forgets
-    the one that it accepted, and its socket stays open without an owner.
+    the one that it accepted, and its socket stays open without an owner. A TLS handshake that has begun is not waited for.
     """
     loop = asyncio.get_running_loop()
     for listener in listeners:

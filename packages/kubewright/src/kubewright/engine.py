@@ -14,6 +14,7 @@ from .answer import Undecoded
 from .cache import Cache
 from .client import Client
 from .controller import Controller
+from .errors import KindMissing, NotFound
 from .kind import Resource
 from .log import Log
 from .meta import Condition, Key
@@ -108,6 +109,8 @@ class Engine(Generic[T]):
         """The next key; a cancellation that a reconcile has left behind for its worker comes out here, and is none of ours."""
         while True:
             try:
+                # A reconcile that waits for nothing gives nobody a turn: not the watch that brings an edit, the lease, nor a probe.
+                await asyncio.sleep(0)
                 return await self.queue.get()
             except asyncio.CancelledError as error:
                 self.go_on_after(error)
@@ -173,7 +176,10 @@ class Engine(Generic[T]):
         if seen.metadata.deletionTimestamp is not None:
             return await self.say_goodbye(seen) if ours else Outcome("success", None)
         if finalizer and not ours:
-            seen = await self.set_finalizers(seen, [*seen.metadata.finalizers, finalizer])
+            held = await self.set_finalizers(seen, [*seen.metadata.finalizers, finalizer])
+            if held is None:
+                return Outcome("success", None)
+            seen = held
         before = msgspec.json.encode(seen.status)
         obj: T = replace(seen, status=msgspec.json.decode(before, type=self.kind.status_type))
         given = obj.status
@@ -228,11 +234,16 @@ class Engine(Generic[T]):
             await self.write_status(seen, before, obj.status, outcome.condition, warns=outcome.warns)
         return outcome
 
-    async def set_finalizers(self, seen: T, finalizers: list[str]) -> T:
-        """Write the list of finalizers, if nobody wrote since: a merge patch replaces it as a whole."""
+    async def set_finalizers(self, seen: T, finalizers: list[str]) -> T | None:
+        """Write the list of finalizers, if nobody wrote since: a merge patch replaces it as a whole. None where the object is gone."""
         metadata = {"resourceVersion": seen.metadata.resourceVersion, "finalizers": finalizers or None}
         with self.own.writing(seen.key) as ours:
-            written = await self.client.patch(self.kind, seen.key, {"metadata": metadata})
+            try:
+                written = await self.client.patch(self.kind, seen.key, {"metadata": metadata})
+            except KindMissing:
+                raise
+            except NotFound:
+                return None
             ours.append(written.metadata.revision)
         return written
 

@@ -29,7 +29,8 @@ from .metrics import Metrics
 LONGEST_LINE_BYTES = 8 * 1024 * 1024
 LONGEST_ANSWER_BYTES = 64 * 1024 * 1024
 MOST_PATIENT_RETRIES = 5
-# Of all controllers together. Watches do not count, so that no number of slow writes keeps one from beginning.
+# Of all controllers together, and as many for reads: a write may wait for a webhook of ours that reads, a watch for a list. Watches do not
+# count, so that no number of slow writes keeps one from beginning.
 ANSWERS_AT_ONCE = 128
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
 FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
@@ -122,7 +123,7 @@ class Transport:
         self.host = urlsplit(connection.server).netloc
         self.root = connection.server.rstrip("/")
         self.session: aiohttp.ClientSession | None = None
-        self.turns = asyncio.Semaphore(ANSWERS_AT_ONCE)
+        self.turns_to_read, self.turns_to_write = asyncio.Semaphore(ANSWERS_AT_ONCE), asyncio.Semaphore(ANSWERS_AT_ONCE)
 
     async def send(self, request: Request) -> bytes:
         """The body of a successful answer. Retry-After of a 429 or 503 is obeyed, a 401 tried once more if the credential changed."""
@@ -157,7 +158,7 @@ class Transport:
     async def send_once(self, request: Request, identity: dict[str, str]) -> bytes:
         """One exchange, when it is its turn; the wait for that is none of the server's time."""
         try:
-            async with self.turns:
+            async with self.turns_to_read if request.method in READS else self.turns_to_write:
                 response = await self.open(request, identity, limits(request.timeout_seconds, None))
                 body = await bounded_body(response, request)
         except FAILURES as error:
@@ -305,7 +306,7 @@ def refusal(response: aiohttp.ClientResponse, body: bytes, doing: str) -> Kubewr
 
 def patience(header: str) -> float | None:
     """Retry-After in seconds, from either of its two forms."""
-    if header.isdigit():
+    if header.isascii() and header.isdigit():
         return float(header)
     try:
         return max(0.0, (parsedate_to_datetime(header) - now()).total_seconds())

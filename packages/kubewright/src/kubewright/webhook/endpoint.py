@@ -174,9 +174,9 @@ class Endpoint:
     async def stop(self) -> None:
         """Listen no more, and let answers under way end."""
         if self.listener is not None:
-            await accept_no_more(self.listener.sockets)
-            self.listener.close()
-            self.listener = None
+            listener, self.listener = self.listener, None
+            await accept_no_more(listener.sockets)
+            listener.close()
         for handler in list(self.silent):
             self.hang_up(handler)
         if self.runner is not None:

@@ -42,7 +42,7 @@ def read(plane: ControlPlane, log: Path) -> Snapshot:
             for item in listed(https.call, f"/apis/{version}/namespaces/{NAMESPACE}/{plural}"):
                 objects[kind, item["metadata"]["name"]] = item
         events = listed(https.call, f"/api/v1/namespaces/{NAMESPACE}/events")
-    return Snapshot(objects, [line_of_event(each) for each in sorted(events, key=when)], log_lines(log))
+    return Snapshot(objects, [line_of_event(each) for each in sorted(events, key=when) if "name" in each["involvedObject"]], log_lines(log))
 
 
 def listed(call: Any, path: str) -> list[Any]:
@@ -59,6 +59,6 @@ def when(event: Object) -> str:
 
 
 def line_of_event(event: Object) -> str:
-    """One event for people."""
+    """One event for people; the API server's own may lack everything but its time."""
     about = event["involvedObject"]
-    return f"{when(event)[11:19]} {about['kind']}/{about['name']} {event['reason']}: {event['message']}"
+    return f"{when(event)[11:19]} {about.get('kind', '')}/{about.get('name', '')} {event.get('reason', '')}: {event.get('message', '')}"

@@ -194,6 +194,11 @@ def test_a_line_of_an_event() -> None:
     assert line_of_event(event) == "04:29:37 VmGroup/vg-2 R: m"
 
 
+def test_an_event_about_nothing_in_particular_does_not_end_the_demo() -> None:
+    """The API server posts such ones about itself."""
+    assert line_of_event({"eventTime": "2026-11-16T04:29:37Z", "involvedObject": {}}) == "04:29:37 / : "
+
+
 @pytest.mark.parametrize(
     ("fields", "about"),
     [

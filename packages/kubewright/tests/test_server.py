@@ -145,11 +145,14 @@ async def test_a_check_that_fails_or_hangs_is_a_failed_check(monkeypatch: pytest
     assert "[-]raising failed: KeyError: 'x'\n[-]slow failed: no answer in 0.01 s\nhealthz check failed\n" in text
 
 
-@pytest.mark.parametrize("which", ["metrics_address", "health_address"])
-async def test_an_address_in_use_is_said_plainly(which: str) -> None:
+@pytest.mark.parametrize(
+    ("which", "advice"),
+    [("metrics_address", r"-metrics-addr \(environment METRICS_ADDR\)"), ("health_address", r"-health-probe-bind-address \(environment")],
+)
+async def test_an_address_in_use_is_said_plainly(which: str, advice: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         server = local(**{which: f"127.0.0.1:{taken.getsockname()[1]}"})
-        with pytest.raises(ConfigError, match="another process, perhaps another manager, listens there already"):
+        with pytest.raises(ConfigError, match=f"another process, perhaps another manager, listens there already.*{advice}"):
             await server.start()
         assert server.runners == []
 

@@ -30,7 +30,7 @@ def address_of(text: str) -> Address | None:
     return Address(found[1] or found[2] or "", int(found[3]))
 
 
-async def listen(text: str, address: Address, purpose: str, advice: str = "") -> socket.socket:
+async def listen(text: str, address: Address, purpose: str, advice: str) -> socket.socket:
     """A listening socket, or in plain words why there is none and what to do."""
     try:
         return await bound(address)
@@ -41,7 +41,6 @@ async def listen(text: str, address: Address, purpose: str, advice: str = "") ->
             errno.EADDRNOTAVAIL: "this machine does not have that address",
         }
         why = reasons.get(error.errno or 0) or error.strerror or str(error)
-        advice = advice or f"Choose another address, or 0 to do without {purpose}"
         raise ConfigError(f'cannot listen on "{text}" for {purpose}: {why}. {advice}') from error
 
 

@@ -29,6 +29,8 @@ REVIEW_SECONDS = 10.0
 RELOAD_SECONDS = 10.0
 STOP_SECONDS = 5.0
 MOST_IN_FLIGHT = 64
+METRICS_ADVICE = "Choose another with -metrics-addr (environment METRICS_ADDR), or 0 to do without metrics"
+HEALTH_ADVICE = "Choose another with -health-probe-bind-address (environment HEALTH_PROBE_ADDR), or 0 to do without health probes"
 MOST_VERDICTS = 1024
 # controller-runtime keeps a token for 1 min, a yes for 5 min and a no for 30 s; ours are shorter: a changed role works sooner.
 ALLOWED_SECONDS, REFUSED_SECONDS = 60.0, 10.0
@@ -168,8 +170,8 @@ class Server:
             if self.certificate is not None and address_of(self.metrics_address) is not None:
                 await self.load(self.certificate)
             tls = self.certificate.context if self.certificate is not None else None
-            self.metrics_port = await self.serve("metrics", self.metrics_address, {"/metrics": self.answer_metrics}, tls)
-            self.health_port = await self.serve("health probes", self.health_address, self.health_routes(), None)
+            self.metrics_port = await self.serve("metrics", self.metrics_address, {"/metrics": self.answer_metrics}, tls, METRICS_ADVICE)
+            self.health_port = await self.serve("health probes", self.health_address, self.health_routes(), None, HEALTH_ADVICE)
         except BaseException:
             await self.stop()
             raise
@@ -189,12 +191,12 @@ class Server:
             routes |= {f"/{health.name}": health.answer, f"/{health.name}/": health.answer, f"/{health.name}/{{check}}": health.answer_one}
         return routes
 
-    async def serve(self, purpose: str, text: str, routes: Mapping[str, Handler], tls: ssl.SSLContext | None) -> int:
-        """Answer these paths at this address; returns the port, 0 where the address says not to."""
+    async def serve(self, purpose: str, text: str, routes: Mapping[str, Handler], tls: ssl.SSLContext | None, advice: str) -> int:
+        """Answer these paths at this address; returns the port, 0 where the address says not to. `advice` is for one that is taken."""
         address = address_of(text)
         if address is None:
             return 0
-        listener = await listen(text, address, purpose)
+        listener = await listen(text, address, purpose, advice)
         application = web.Application(middlewares=[self.bounded], client_max_size=64 * 1024)
         for path, handler in routes.items():
             application.router.add_get(path, handler)

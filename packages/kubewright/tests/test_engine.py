@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 
 import pytest
 
 from kubewright.client import Client
-from kubewright.controller import Controller, Done, controller
+from kubewright.controller import Controller, controller
 from kubewright.errors import ConfigError, KindMissing, NotFound, NotLeader, NotYet, Retry, Terminal
 from kubewright.manager import Manager
-from kubewright.meta import Condition, Key, ObjectMeta
-from kubewright.source import Stream, created_or_deleted
+from kubewright.meta import Condition, Key
 from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
 from kubewright.transport import Request
 
-from .kinds import Friend, Widget, WidgetSpec, WidgetStatus, double
+from .kinds import Widget, WidgetSpec, WidgetStatus, double
 from .rig import Api, running
 
 
@@ -203,25 +201,6 @@ async def test_slow_status_writes_bring_no_more_workers(monkeypatch: pytest.Monk
     assert most == 1
 
 
-async def test_two_wakes_on_one_kind_both_count(api: Api) -> None:
-    seen: list[str] = []
-
-    async def note(widget: Widget) -> None:
-        seen.append(widget.metadata.name)
-
-    made = controller(Widget, note)
-    made.wake_on(Friend, by=lambda widget: widget.spec.friend)
-    made.wake_on(Friend, by=lambda widget: f"twin-of-{widget.spec.friend}")
-    async with running(api, made):
-        await api.widget("a", friend="joe")
-        await api.ready("a")
-        seen.clear()
-        await api.client.create(Friend(metadata=ObjectMeta(name="joe", namespace=api.namespace)))
-        await eventually(lambda: len(seen) == 1)
-        await api.client.create(Friend(metadata=ObjectMeta(name="twin-of-joe", namespace=api.namespace)))
-        await eventually(lambda: len(seen) == 2)
-
-
 async def test_conditions_and_fields_of_other_writers_survive(api: Api) -> None:
     await api.widget(size=1)
     key = Key(api.namespace, "a")
@@ -286,123 +265,6 @@ async def test_an_object_that_went_before_its_finalizer_came_is_no_failure(error
 
 async def gone(api: Api) -> bool:
     return not await api.client.list(Widget, api.namespace)
-
-
-class FriendlyController(Controller[Widget]):
-    def __init__(self, manager: Manager) -> None:
-        self.cache = manager.cache
-        self.seen: list[str] = []
-        self.wake_on(Friend, by=lambda widget: widget.spec.friend, when=created_or_deleted)
-
-    async def reconcile(self, widget: Widget) -> Done:
-        self.seen.append(widget.metadata.name)
-        friend = self.cache.get(Friend, Key(widget.metadata.namespace, widget.spec.friend))
-        return Done("Found" if friend else "Alone")
-
-
-async def test_another_kind_wakes_exactly_the_objects_that_depend_on_it(api: Api) -> None:
-    made: list[FriendlyController] = []
-    async with running(api, lambda manager: made.append(FriendlyController(manager)) or made[0]):  # type: ignore[func-returns-value]
-        await api.widget("a", friend="joe")
-        await api.widget("b", friend="joe")
-        await api.widget("c", friend="bob")
-        for name in "abc":
-            await api.ready(name, reason="Alone")
-        made[0].seen.clear()
-        joe = Friend(metadata=ObjectMeta(name="joe", namespace=api.namespace))
-        await api.client.create(joe)
-        for name in "ab":
-            await api.ready(name, reason="Found")
-        await api.client.delete(Friend, joe.key)
-        for name in "ab":
-            await api.ready(name, reason="Alone")
-        assert sorted(made[0].seen) == ["a", "a", "b", "b"]
-
-
-async def test_an_outside_stream_wakes_by_index(api: Api) -> None:
-    stream = Stream()
-    seen: list[str] = []
-
-    async def note(widget: Widget) -> None:
-        seen.append(widget.metadata.name)
-
-    made = controller(Widget, note)
-    made.wake_on(stream, by=lambda widget: widget.spec.friend)
-    async with running(api, made):
-        await api.widget("a", friend="esx-1")
-        await api.widget("b", friend="esx-2")
-        await api.ready("a")
-        await api.ready("b")
-        seen.clear()
-        stream.publish("esx-2")
-        stream.publish("esx-3")
-        await eventually(lambda: seen)
-        assert seen == ["b"]
-        stream.publish_all()
-        await eventually(lambda: sorted(seen) == ["a", "b", "b"])
-
-
-async def test_reconciles_that_wait_for_nothing_leave_turns_to_everybody_else(api: Api) -> None:
-    """A watch that brings an edit, the lease and probes all need the loop, also while a backlog of settled objects is gone through."""
-    count, workers = 60, 4
-    stream, turn, turns = Stream(), 0, Counter[int]()
-
-    async def note(widget: Widget) -> None:
-        turns[turn] += 1
-
-    async def tick() -> None:
-        nonlocal turn
-        while True:
-            turn += 1
-            await asyncio.sleep(0)
-
-    made = controller(Widget, note, concurrency=workers)
-    made.wake_on(stream, by=lambda widget: widget.spec.friend)
-    for number in range(count):
-        await api.widget(f"w{number:02}")
-    async with running(api, made) as manager:
-        await eventually(lambda: manager.metrics.controller("widget").status_writes.value == count, within=30)
-        turns.clear()
-        ticking = asyncio.create_task(tick())
-        stream.publish_all()
-        await eventually(lambda: turns.total() == count)
-        ticking.cancel()
-        assert manager.metrics.controller("widget").status_writes.value == count
-    assert max(turns.values()) <= workers
-
-
-async def test_a_timer_and_done_look_again(api: Api) -> None:
-    seen: list[str] = []
-
-    async def note(widget: Widget) -> Done:
-        seen.append(widget.metadata.name)
-        return Done(again_after_seconds=0.02 if widget.metadata.name == "a" else None)
-
-    made = controller(Widget, note)
-    made.wake_every(0.05)
-    async with running(api, made):
-        await api.widget("a")
-        await api.widget("b")
-        await eventually(lambda: seen.count("a") >= 4 and seen.count("b") >= 3)
-
-
-async def test_the_initial_list_waits_behind_a_persons_edit(api: Api) -> None:
-    for number in range(30):
-        await api.widget(f"w{number:02}")
-    order: list[str] = []
-    gate = asyncio.Event()
-
-    async def slow(widget: Widget) -> None:
-        order.append(f"{widget.metadata.name}:{widget.spec.size}")
-        await gate.wait()
-
-    async with running(api, controller(Widget, slow, concurrency=1)) as manager:
-        await eventually(lambda: order)
-        await api.client.patch(Widget, Key(api.namespace, "w29"), {"spec": {"size": 7}})
-        await eventually(lambda: [w.spec.size for w in manager.cache.all(Widget) if w.metadata.name == "w29"] == [7])
-        gate.set()
-        await eventually(lambda: len(order) >= 30)
-        assert order[1] == "w29:7"
 
 
 async def test_two_controllers_for_one_kind_are_refused() -> None:

@@ -16,13 +16,12 @@ from bench.arena import Arena, BenchFailed, opened
 from bench.report import json_of, medians_of, promises_of, text_of
 from bench.sameness import check
 from bench.settled import Settled, start_again
-from bench.turn import BARE, CONTENDERS, GO, GO_TUNED, KOPF, KOPF_TUNED, RUNTIME, Contender, Result, take_turn
+from bench.turn import BARE, CONTENDERS, KOPF, RUNTIME, Contender, Result, take_turn
 from kubewright import KubewrightError
 
 RESULTS = Path(__file__).parent / "results"
 WARM_UP_OBJECTS = 100
 MANY_OBJECTS = 2_000
-NOT_WITH_MANY = (KOPF_TUNED, GO, GO_TUNED)
 JUDGED = (BARE, RUNTIME, KOPF)
 OTHERS_EVERY = 3
 
@@ -46,9 +45,8 @@ class Plan:
         With many objects one kopf is enough: it takes minutes. Nor is Go among them there: in the one try it wrote nothing for two
         minutes, and why was not found out.
         """
-        here = [contender for contender in self.contenders if contender in JUDGED or turn % OTHERS_EVERY == 0]
-        if size > MANY_OBJECTS:
-            here = [contender for contender in here if contender not in NOT_WITH_MANY]
+        others = size <= MANY_OBJECTS and turn % OTHERS_EVERY == 0
+        here = [contender for contender in self.contenders if others or contender in JUDGED]
         first = turn % len(here)
         return [*here[first:], *here[:first]]
 

@@ -42,7 +42,7 @@ def read(plane: ControlPlane, log: Path) -> Snapshot:
             for item in listed(https.call, f"/apis/{version}/namespaces/{NAMESPACE}/{plural}"):
                 objects[kind, item["metadata"]["name"]] = item
         events = listed(https.call, f"/api/v1/namespaces/{NAMESPACE}/events")
-    return Snapshot(objects, [line_of_event(each) for each in sorted(events, key=when) if "name" in each["involvedObject"]], log_lines(log))
+    return Snapshot(objects, [line_of_event(each) for each in sorted(events, key=when)], log_lines(log))
 
 
 def listed(call: Any, path: str) -> list[Any]:

@@ -38,16 +38,16 @@ $(VENV)/ready: requirements/dev.txt pyproject.toml packages/kubewright/pyproject
 	@touch $@
 
 testenv: simulator ## Find or build etcd, kube-apiserver, kubectl, vcsim and helmtemplate into .testenv/bin (the first build takes minutes)
-	@$(BIN)/python -m kubewright.testing.module testenv/helmtemplate --into $(TESTENV)
+	@$(BIN)/python -m kubewright.testing.go_module testenv/helmtemplate --into $(TESTENV)
 
 binaries: $(VENV)/ready ## Find or build etcd, kube-apiserver and kubectl alone
-	@$(BIN)/python -m kubewright.testing.assets --into $(TESTENV)
+	@$(BIN)/python -m kubewright.testing.binaries --into $(TESTENV)
 
 $(TESTENV)/kubectl: | $(VENV)/ready
-	@$(BIN)/python -m kubewright.testing.assets --only kubectl --into $(TESTENV)
+	@$(BIN)/python -m kubewright.testing.binaries --only kubectl --into $(TESTENV)
 
 simulator: binaries ## The same, and vcsim, the simulated vCenter
-	@$(BIN)/python -m kubewright.testing.module testenv/vcsim --into $(TESTENV)
+	@$(BIN)/python -m kubewright.testing.go_module testenv/vcsim --into $(TESTENV)
 
 test: testenv ## Run all tests, those on the real API server too, two files at a time; one of them: make test TESTS=path
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
@@ -155,7 +155,7 @@ kind-down: ## Remove the local cluster and all that is in it
 	$(KIND) delete cluster --name $(KIND_CLUSTER)
 
 bench: testenv ## Measure the runtime beside a bare loop, controller-runtime and kopf; one size: make bench ARGS="-n 1000"
-	@$(BIN)/python -m kubewright.testing.module bench/contenders/controllerruntime --into $(TESTENV)
+	@$(BIN)/python -m kubewright.testing.go_module bench/contenders/controllerruntime --into $(TESTENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
 	$(BIN)/python -m bench $(ARGS)
 

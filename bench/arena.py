@@ -16,7 +16,7 @@ from kubewright import Client, ObjectMeta
 from kubewright.crd import crds, to_yaml
 from kubewright.kubeconfig import load
 from kubewright.testing import eventually
-from kubewright.testing.assets import find
+from kubewright.testing.binaries import find
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.transport import Request, Transport
 

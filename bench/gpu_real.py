@@ -30,11 +30,11 @@ from kubewright import Client, Key, ObjectMeta
 from kubewright.builtin import Node
 from kubewright.kubeconfig import load
 from kubewright.testing import eventually
-from kubewright.testing.assets import find
+from kubewright.testing.binaries import find
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.process import Process
 from kubewright.transport import Transport
-from vsphere_operators.kinds.gpuinfo import GPUInfo, GPUInfoSpec
+from vsphere_operators.kinds.gpuinfo.controller import GPUInfo, GPUInfoSpec
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "testenv"))
 from simulator import VCenter

@@ -28,10 +28,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from kinds.nodestage import VGPU, NodeStage, choosing
 from kubewright.command import calm_collector
 from kubewright.testing import eventually
-from vsphere_operators.kinds.gpuinfo import GPUInfo, GPUInfoController
-from vsphere_operators.maintenance import entries_of
-from vsphere_operators.vcenter.updates import ObjectUpdate
-from vsphere_operators.vcenter.watch import Limits
+from vsphere_operators.kinds.gpuinfo.controller import GPUInfo, GPUInfoController
+from vsphere_operators.kinds.gpuinfo.maintenance import entries_of
+from vsphere_operators.vsphere.server_view import Limits
+from vsphere_operators.vsphere.updates import ObjectUpdate
 
 BUSY_MHZ = 4000
 

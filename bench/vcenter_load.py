@@ -78,8 +78,8 @@ def pages(content: Any) -> Iterator[Any]:
     """The objects and properties of our own watch, the tasks too."""
     from pyVmomi import vim, vmodl
 
-    from vsphere_operators.vcenter.properties import ATTRIBUTES, ENTITIES, TASK
-    from vsphere_operators.vcenter.watch import on, properties_of, through
+    from vsphere_operators.vsphere.properties import ATTRIBUTES, ENTITIES, TASK
+    from vsphere_operators.vsphere.server_view import on, properties_of, through
 
     view = content.viewManager.CreateContainerView(content.rootFolder, [getattr(vim, kind) for kind in ENTITIES], True)
     roots = [through(view, vim.view.ContainerView, "view"), through(content.taskManager, vim.TaskManager, "recentTask")]
@@ -99,12 +99,12 @@ def pages(content: Any) -> Iterator[Any]:
 async def read_by_us(server: Server, control: str) -> dict[str, Any]:
     """Load, then follow some rounds of new load for all."""
     from kubewright.log import Log
-    from vsphere_operators.vcenter.address import Address
-    from vsphere_operators.vcenter.collector import Collector
-    from vsphere_operators.vcenter.credentials import Credentials, FixedCredentials
-    from vsphere_operators.vcenter.inventory import Inventory
-    from vsphere_operators.vcenter.session import Session
-    from vsphere_operators.vcenter.transport import Soap
+    from vsphere_operators.vsphere.address import Address
+    from vsphere_operators.vsphere.credentials import Credentials, FixedCredentials
+    from vsphere_operators.vsphere.inventory import Inventory
+    from vsphere_operators.vsphere.property_collector import Collector
+    from vsphere_operators.vsphere.session import Session
+    from vsphere_operators.vsphere.transport import Soap
 
     soap = Soap(Address(server.host, server.port, ca_file=server.certificate), Meter())
     session = Session(soap, FixedCredentials(Credentials(username=server.user, password=server.password)), Log("bench"))

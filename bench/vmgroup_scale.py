@@ -21,7 +21,7 @@ from typing import Any
 
 from bench.arena import BINARIES
 from kubewright.testing import eventually
-from kubewright.testing.assets import find
+from kubewright.testing.binaries import find
 from kubewright.testing.controlplane import ControlPlane
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from rich.console import Console
 
-from vsphere_operators.pipe import show_what_can_be_shown
+from vsphere_operators.terminal import show_what_can_be_shown
 
 from .canvas import Canvas
 from .expected import SAMPLES, shortfalls

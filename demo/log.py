@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vsphere_operators.plugin.table import cut
+from vsphere_operators.kubectl.table import cut
 
 TAIL_BYTES = 16 * 1024
 SERVING = '"serving metrics"'

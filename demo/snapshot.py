@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kubewright.testing.access import Refused
 from kubewright.testing.controlplane import ControlPlane
+from kubewright.testing.http import Refused
 
 from .log import LogLine, log_lines
 

@@ -14,9 +14,9 @@ from http.client import HTTPException
 from pathlib import Path
 
 from kubewright.testing import eventually
-from kubewright.testing.access import Refused, write_kubeconfig
-from kubewright.testing.assets import find
+from kubewright.testing.binaries import find
 from kubewright.testing.controlplane import ControlPlane
+from kubewright.testing.http import Refused, write_kubeconfig
 from kubewright.testing.process import Process
 
 from . import scene

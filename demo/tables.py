@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from vsphere_operators.plugin.table import GAP, Cell, Table, Tone
+from vsphere_operators.kubectl.table import GAP, Cell, Table, Tone
 
 from .expected import ready_of
 from .snapshot import KINDS, Object, Snapshot

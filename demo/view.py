@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from vsphere_operators.plugin.table import GAP, Table
+from vsphere_operators.kubectl.table import GAP, Table
 
 from .notes import fitted, notes, tallest
 from .snapshot import Snapshot

@@ -10,12 +10,12 @@ from dataclasses import replace
 from kubewright.controller import Done
 from kubewright.errors import Retry
 from kubewright.outcome import READY
-from vsphere_operators.choosing import Refusal
-from vsphere_operators.kinds.gpuinfo import PLANS_KNOWN
+from vsphere_operators.kinds.gpuinfo.controller import PLANS_KNOWN
+from vsphere_operators.kinds.gpuinfo.rules import Refusal
+from vsphere_operators.kinds.vmgroup.failures import CURES
+from vsphere_operators.kinds.vmgroup.placement import FIELDS
 from vsphere_operators.kinds.vminfo import LOST
-from vsphere_operators.vcenters import REASONS
-from vsphere_operators.vmgroup.failures import CURES
-from vsphere_operators.vmgroup.site import FIELDS
+from vsphere_operators.vcenters.registry import REASONS
 
 from . import ROOT
 from .page import code, page, table

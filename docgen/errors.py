@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 from kubewright.errors import ApiError, KubewrightError
 from kubewright.flags import FlagError
-from vsphere_operators.pipe import CLOSED
-from vsphere_operators.vcenter.faults import VCenterError
+from vsphere_operators.terminal import CLOSED
+from vsphere_operators.vsphere.faults import VCenterError
 
 from .page import code, page, table
 from .said import Words, said
 
 DOCTOR = "src/vsphere_operators/doctor"
-MODULES = ("kubewright.errors", "kubewright.flags", "vsphere_operators.vcenter.faults")
+MODULES = ("kubewright.errors", "kubewright.flags", "vsphere_operators.vsphere.faults")
 INTRODUCTION = """
 Each error keeps the words of whoever refused, with what looks like a credential cut out, and says what to do where those words do not.
 In a status its name is the reason of Ready; [conditions](conditions.md) has those that kinds give themselves.

@@ -7,7 +7,7 @@ from dataclasses import fields
 
 from kubewright.command import ManagerFlags
 from kubewright.flags import Option, options_of, written_default, written_type
-from vsphere_operators.settings import Settings
+from vsphere_operators.settings.flags import Settings
 
 from .page import code, page, table
 

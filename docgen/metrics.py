@@ -5,8 +5,8 @@ from __future__ import annotations
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
 from kubewright.metrics import Child, Family, Metrics
-from kubewright.webhook.gauge import WebhookMetrics
-from vsphere_operators.vcentermetrics import VCenterMetrics
+from kubewright.webhook.metrics import WebhookMetrics
+from vsphere_operators.vcenters.metrics import VCenterMetrics
 
 from .page import code, page, table
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any, get_args, get_origin
 from msgspec import Meta, Struct, UnsetType
 from msgspec.structs import FieldInfo, fields
 
-from vsphere_operators.limitsfile import LimitsFile
-from vsphere_operators.settings import SERVER_KEYS, Environment
-from vsphere_operators.vcenter.credentials import CERTIFICATE, EXTENSION, KEY, LOOK_SECONDS, PAIRS, TOKEN
-from vsphere_operators.vcenterfile import File
+from vsphere_operators.kinds.vmgroup.limits_file import LimitsFile
+from vsphere_operators.settings.flags import SERVER_KEYS, Environment
+from vsphere_operators.vcenters.config import File
+from vsphere_operators.vsphere.credentials import CERTIFICATE, EXTENSION, KEY, LOOK_SECONDS, PAIRS, TOKEN
 
 from .page import code, page, table
 

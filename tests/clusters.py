@@ -15,15 +15,15 @@ from kinds.rig import ADDRESS, Deaf
 from kubewright import Cache
 from kubewright.builtin import Node
 from kubewright.log import Log
-from vsphere_operators.facts import NEXT_MAINTENANCE
-from vsphere_operators.maintenance import entries_of
-from vsphere_operators.nodes import Nodes
-from vsphere_operators.vcenter.credentials import Credentials, FixedCredentials
-from vsphere_operators.vcenter.faults import Unreachable
-from vsphere_operators.vcenter.model import PassedDevice
-from vsphere_operators.vcenter.scheduled import Planned
-from vsphere_operators.vcenter.updates import ObjectUpdate, Ref, Value
-from vsphere_operators.vcenter.vcenter import VCenter
+from vsphere_operators.kinds.gpuinfo.maintenance import entries_of
+from vsphere_operators.kinds.gpuinfo.node import NEXT_MAINTENANCE
+from vsphere_operators.kinds.gpuinfo.tracker import Nodes
+from vsphere_operators.vsphere.credentials import Credentials, FixedCredentials
+from vsphere_operators.vsphere.faults import Unreachable
+from vsphere_operators.vsphere.model import PassedDevice
+from vsphere_operators.vsphere.scheduled_tasks import Planned
+from vsphere_operators.vsphere.updates import ObjectUpdate, Ref, Value
+from vsphere_operators.vsphere.vcenter import VCenter
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 HOURS = [0, 1, 24, 300, 900, 1000, 1001]

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from kubewright.builder.main import main
+from kubewright.builder.cli import main
 
 GOLDEN = Path(__file__).parent / "golden"
 YEAR = "2026"

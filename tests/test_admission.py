@@ -15,18 +15,18 @@ from kubewright.builtin import CsiSource, PersistentVolume, PersistentVolumeSpec
 from kubewright.log import Log
 from kubewright.webhook.admission import Validating
 from vmgroup.ground import Row, furnished
-from vsphere_operators.admission import NameWarning, name_warnings
 from vsphere_operators.kinds.fcdinfo import DRIVER, FCDInfo
 from vsphere_operators.kinds.hostinfo import HostInfo
-from vsphere_operators.kinds.vmgroup import VmGroup
+from vsphere_operators.kinds.vmgroup.controller import VmGroup
+from vsphere_operators.kinds.vmgroup.limits import Limits
 from vsphere_operators.kinds.vminfo import VMInfo
-from vsphere_operators.settings import VCenterConfig
-from vsphere_operators.vcenter.faults import WrongLogin
-from vsphere_operators.vcenter.model import Disk
-from vsphere_operators.vcenter.pace import Pace
-from vsphere_operators.vcenterfile import Namespaces
-from vsphere_operators.vcenters import VCenters
-from vsphere_operators.vmgroup.limits import Limits
+from vsphere_operators.settings.flags import VCenterConfig
+from vsphere_operators.vcenters.config import Namespaces
+from vsphere_operators.vcenters.registry import VCenters
+from vsphere_operators.vsphere.faults import WrongLogin
+from vsphere_operators.vsphere.model import Disk
+from vsphere_operators.vsphere.stats_throttle import Pace
+from vsphere_operators.webhooks import NameWarning, name_warnings
 
 MORE: tuple[Row, ...] = (
     ("HostSystem", "host-2", "esxi-dell-e.rainpole.com", "domain-c1"),

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from vsphere_operators.choosing import Load, NodeFacts, Question, Refusal, Rules
-from vsphere_operators.maintenance import Window
-from vsphere_operators.ranking import Ranking
+from vsphere_operators.kinds.gpuinfo.maintenance import Window
+from vsphere_operators.kinds.gpuinfo.ranking import Ranking
+from vsphere_operators.kinds.gpuinfo.rules import Load, NodeFacts, Question, Refusal, Rules
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 RULES = Rules(horizon_hours=1000, margin=0.1)

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from bruteforce import HORIZON, expected
 from clusters import NOW, Cluster, Fed, clusters
 from kinds.nodestage import RESOURCES
-from vsphere_operators.choosing import Question, Refusal, Rules
-from vsphere_operators.kinds.gpuinfo import MOST_CANDIDATES, MOST_UNMATCHED, NONE_AVAILABLE, GPUInfoController, status_of
+from vsphere_operators.kinds.gpuinfo.controller import MOST_CANDIDATES, MOST_UNMATCHED, NONE_AVAILABLE, GPUInfoController, status_of
+from vsphere_operators.kinds.gpuinfo.rules import Question, Refusal, Rules
 
 RULES = Rules(horizon_hours=HORIZON, margin=0.1, margin_mhz=100)
 SEEN: Counter[str] = Counter()

@@ -15,7 +15,7 @@ import pytest
 from demo.leftovers import LEDGER, Birth, Folder, alone, birth, clean
 from demo.stage import attempt
 from kubewright.testing import eventually
-from kubewright.testing.access import Refused
+from kubewright.testing.http import Refused
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from docgen.picture import ARCHITECTURE
 from docgen.said import Saying, Words, said
 from docgen.site import pages, stage
 from kubewright.flags import options_of
-from vsphere_operators.settings import Settings
-from vsphere_operators.vcenter import privileges
+from vsphere_operators.settings.flags import Settings
+from vsphere_operators.vsphere import privileges
 
 PAGES = pages()
 OUTSIDE = re.compile(r"[a-z]+://|mailto:")

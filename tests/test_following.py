@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kubewright.errors import StartAnew
-from vsphere_operators.following import Following, said_by
-from vsphere_operators.settings import Settings
+from vsphere_operators.settings.flags import Settings
+from vsphere_operators.settings.reload import Following, said_by
 
 TEAM = """\
 vcenters:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from goldens import GOLDEN, MAKERS, files_of
-from kubewright.builder.main import main
+from kubewright.builder.cli import main
 
 ROOT = Path(__file__).parents[1]
 

@@ -6,8 +6,8 @@ import pytest
 
 from kubewright import Key
 from kubewright.flags import FlagError, parse
-from vsphere_operators.choosing import Rules
-from vsphere_operators.gpusettings import GPUFlags
+from vsphere_operators.kinds.gpuinfo.options import GPUFlags
+from vsphere_operators.kinds.gpuinfo.rules import Rules
 
 
 def flags(*arguments: str) -> GPUFlags:

@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 from vmgroup.ground import enter, inventory
-from vsphere_operators.groups import PROGRESS_SECONDS, Groups
-from vsphere_operators.vcenter.inventory import Inventory
-from vsphere_operators.vcenter.updates import ObjectUpdate, Ref, Value
+from vsphere_operators.kinds.vmgroup.triggers import PROGRESS_SECONDS, Groups
+from vsphere_operators.vsphere.inventory import Inventory
+from vsphere_operators.vsphere.updates import ObjectUpdate, Ref, Value
 
 EVERYBODY = "*"
 

@@ -201,11 +201,11 @@ def test_make_takes_the_kubectl_that_is_there_and_builds_no_more_than_one(tmp_pa
     (tmp_path / "make").symlink_to(shutil.which("make") or "")
     words = ("-n", "install", f"TESTENV={tmp_path}/testenv")
     without = make(*words, PATH=str(tmp_path)).stdout
-    assert f"kubewright.testing.assets --only kubectl --into {tmp_path}/testenv\n" in without
+    assert f"kubewright.testing.binaries --only kubectl --into {tmp_path}/testenv\n" in without
     assert without.splitlines()[-1] == f"{tmp_path}/testenv/kubectl apply -k config/crd"
     ours = program(tmp_path / "kubectl")
     found = make(*words, PATH=str(tmp_path)).stdout
-    assert "kubewright.testing.assets" not in found
+    assert "kubewright.testing.binaries" not in found
     assert "pip install" not in found
     assert found.splitlines()[-1] == f"{ours} apply -k config/crd"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from goldens import files_of
-from kubewright.builder.main import main
+from kubewright.builder.cli import main
 from kubewright.testing.controlplane import ControlPlane
 from walk import Counts, Walk, blocks, counted
 

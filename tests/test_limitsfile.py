@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kubewright.errors import ConfigError
-from vsphere_operators.limitsfile import limits_in
-from vsphere_operators.vmgroup.limits import Limits, Quota
+from vsphere_operators.kinds.vmgroup.limits import Limits, Quota
+from vsphere_operators.kinds.vmgroup.limits_file import limits_in
 
 FILE = """\
 limits:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vsphere_operators.maintenance import Calendar, Entry, Repeats, Window, earliest, entries_of, moment_of, without_end
+from vsphere_operators.kinds.gpuinfo.maintenance import Calendar, Entry, Repeats, Window, earliest, entries_of, moment_of, without_end
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 

@@ -15,15 +15,15 @@ from kinds.nodestage import NOW, RESOURCES, VGPU, NodeStage, choosing, node_body
 from kubewright import Key
 from kubewright.builtin import Node
 from kubewright.testing import eventually
-from vsphere_operators.choosing import NodeFacts, Question, Refusal, Rules
-from vsphere_operators.facts import NEXT_MAINTENANCE, Surroundings, facts_of
-from vsphere_operators.kinds.gpuinfo import GPUInfo
-from vsphere_operators.maintenance import entries_of
-from vsphere_operators.matching import match, uuids_of
-from vsphere_operators.ranking import Ranking
-from vsphere_operators.vcenter.model import AssignableDevice, AssignableHardware, Assigned, GraphicsDevice, Host, Machine, PassedDevice
-from vsphere_operators.vcenter.scheduled import Planned
-from vsphere_operators.vcenter.updates import Ref
+from vsphere_operators.kinds.gpuinfo.controller import GPUInfo
+from vsphere_operators.kinds.gpuinfo.maintenance import entries_of
+from vsphere_operators.kinds.gpuinfo.matching import match, uuids_of
+from vsphere_operators.kinds.gpuinfo.node import NEXT_MAINTENANCE, Surroundings, facts_of
+from vsphere_operators.kinds.gpuinfo.ranking import Ranking
+from vsphere_operators.kinds.gpuinfo.rules import NodeFacts, Question, Refusal, Rules
+from vsphere_operators.vsphere.model import AssignableDevice, AssignableHardware, Assigned, GraphicsDevice, Host, Machine, PassedDevice
+from vsphere_operators.vsphere.scheduled_tasks import Planned
+from vsphere_operators.vsphere.updates import Ref
 
 HOST = Host(ref="host-1", name="esxi-1", connection="connected")
 VM = Machine(ref="vm-1", name="node-1", host="host-1", connection="connected", power="poweredOn", cpus=4, memory_mb=8192)

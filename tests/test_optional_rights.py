@@ -11,9 +11,9 @@ import yaml
 
 from kinds.nodestage import NodeStage, choosing
 from kubewright.rbac import manager_rules
-from vsphere_operators.almanac import RIGHT
-from vsphere_operators.almanac import ROLE as CALENDAR_ROLE
-from vsphere_operators.labelling import ROLE as LABEL_ROLE
+from vsphere_operators.kinds.gpuinfo.calendar import RIGHT
+from vsphere_operators.kinds.gpuinfo.calendar import ROLE as CALENDAR_ROLE
+from vsphere_operators.kinds.gpuinfo.labels import ROLE as LABEL_ROLE
 
 ROOT = Path(__file__).parents[1]
 NAMESPACE = "vsphere-operators-system"

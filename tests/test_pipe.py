@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from vsphere_operators.pipe import CLOSED, show_what_can_be_shown
+from vsphere_operators.terminal import CLOSED, show_what_can_be_shown
 
 COMMANDS = {
     "doctor": ["vsphere_operators.main", "doctor", "-metrics-addr=0"],

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from kubewright.errors import ConfigError
 from kubewright.flags import FlagError, HelpWanted, parse
-from vsphere_operators.settings import Settings, VCenterConfig, choose
-from vsphere_operators.vcenter.address import Address
-from vsphere_operators.vcenter.credentials import Credentials, DirectoryCredentials
-from vsphere_operators.vcenter.faults import Denied
-from vsphere_operators.vcenterfile import Defaults, Namespaces
+from vsphere_operators.settings.flags import Settings, VCenterConfig, choose
+from vsphere_operators.vcenters.config import Defaults, Namespaces
+from vsphere_operators.vsphere.address import Address
+from vsphere_operators.vsphere.credentials import Credentials, DirectoryCredentials
+from vsphere_operators.vsphere.faults import Denied
 
 CANARY = "hunter2-canary"
 GOVMOMI = {"GOVMOMI_URL": "vc.example.com", "GOVMOMI_USERNAME": "ann", "GOVMOMI_PASSWORD": CANARY}

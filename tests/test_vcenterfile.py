@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from kubewright.errors import ConfigError
-from vsphere_operators.vcenterfile import FORM, Defaults, Entry, Namespaces, address, read
+from vsphere_operators.vcenters.config import FORM, Defaults, Entry, Namespaces, address, read
 from vsphere_operators.yamlfile import LARGEST_BYTES, Reader
 
 CANARY = "hunter2-canary"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kubewright import Manager, command
 from vsphere_operators.main import build
-from vsphere_operators.settings import Settings
+from vsphere_operators.settings.flags import Settings
 
 TICK_SECONDS = 0.005
 START_SECONDS = 60.0

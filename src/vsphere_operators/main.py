@@ -7,15 +7,15 @@ import sys
 
 from kubewright import Manager, command
 
-from .admission import name_warnings
-from .connecting import connect
-from .grouping import grouping
+from .build import connect
+from .build_gpuinfo import placing
+from .build_vmgroup import grouping
 from .kinds.fcdinfo import FCDInfoController
 from .kinds.hostinfo import HostInfoController
 from .kinds.mycustomresource import MyCustomResourceController
 from .kinds.vminfo import VMInfoController
-from .placing import placing
-from .settings import Settings
+from .settings.flags import Settings
+from .webhooks import name_warnings
 
 SEE_ALSO = """\
 If something does not work, `manager doctor` looks why, by the same flags: cluster, CRDs, rights, vCenter, certificates, login, privileges.

@@ -21,20 +21,20 @@ from kubewright.kubeconfig import Connection, Identity
 from kubewright.rbac import rule
 from vsphere_operators.doctor.clock import skew
 from vsphere_operators.doctor.cluster import NAME, authority_grants, manager_grants
-from vsphere_operators.doctor.drift import differences
-from vsphere_operators.doctor.endpoint import taken
+from vsphere_operators.doctor.crd_drift import differences
 from vsphere_operators.doctor.finding import Finding, guarded, ok, problem, warning
 from vsphere_operators.doctor.lease import holder
+from vsphere_operators.doctor.metrics_endpoint import taken
 from vsphere_operators.doctor.privileges import Need, judged
+from vsphere_operators.doctor.rbac import Grant, Question, binding, questions_of, told
 from vsphere_operators.doctor.report import Text, as_json, summary
-from vsphere_operators.doctor.rights import Grant, Question, binding, questions_of, told
 from vsphere_operators.doctor.vcenter import renew
 from vsphere_operators.kinds.hostinfo import HostInfo
 from vsphere_operators.main import build
-from vsphere_operators.settings import Settings, VCenterConfig
-from vsphere_operators.vcenter.address import Address
-from vsphere_operators.vcenter.faults import Unreachable
-from vsphere_operators.vcenter.privileges import Account, Place
+from vsphere_operators.settings.flags import Settings, VCenterConfig
+from vsphere_operators.vsphere.address import Address
+from vsphere_operators.vsphere.faults import Unreachable
+from vsphere_operators.vsphere.privileges import Account, Place
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)

@@ -9,9 +9,9 @@ import pytest
 
 from kubewright import Client
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.running import install, running
+from kubewright.testing.operator import install, running
 from vsphere_operators.main import build
-from vsphere_operators.settings import Settings
+from vsphere_operators.settings.flags import Settings
 
 CONFIG = Path(__file__).parents[2] / "config"
 

@@ -12,14 +12,14 @@ from typing import Any
 from kubewright import Key, Manager, Object, Options
 from kubewright.builtin import Node
 from kubewright.log import Log
-from vsphere_operators.almanac import Almanac
-from vsphere_operators.choosing import Rules
-from vsphere_operators.facts import Simulation
-from vsphere_operators.kinds.gpuinfo import NONE_AVAILABLE, GPUInfo, GPUInfoController, GPUInfoStatus
-from vsphere_operators.labelling import LabellingGPUInfoController, Leftovers
-from vsphere_operators.nodes import Nodes
-from vsphere_operators.vcenter.model import PassedDevice
-from vsphere_operators.vcenter.updates import Ref, Value
+from vsphere_operators.kinds.gpuinfo.calendar import Almanac
+from vsphere_operators.kinds.gpuinfo.controller import NONE_AVAILABLE, GPUInfo, GPUInfoController, GPUInfoStatus
+from vsphere_operators.kinds.gpuinfo.labels import LabellingGPUInfoController, Leftovers
+from vsphere_operators.kinds.gpuinfo.node import Simulation
+from vsphere_operators.kinds.gpuinfo.rules import Rules
+from vsphere_operators.kinds.gpuinfo.tracker import Nodes
+from vsphere_operators.vsphere.model import PassedDevice
+from vsphere_operators.vsphere.updates import Ref, Value
 
 from .rig import NOWHERE, Stage
 

@@ -12,15 +12,15 @@ from kubewright.kubeconfig import Connection, Identity
 from kubewright.log import Log
 from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
-from vsphere_operators.settings import VCenterConfig
-from vsphere_operators.vcenter.address import Address
-from vsphere_operators.vcenter.credentials import Credentials, FixedCredentials
-from vsphere_operators.vcenter.diskcatalog import Look
-from vsphere_operators.vcenter.model import Disk
-from vsphere_operators.vcenter.pace import Pace
-from vsphere_operators.vcenter.updates import ObjectUpdate, Ref, Value
-from vsphere_operators.vcenter.vcenter import VCenter
-from vsphere_operators.vcenters import VCenters
+from vsphere_operators.settings.flags import VCenterConfig
+from vsphere_operators.vcenters.registry import VCenters
+from vsphere_operators.vsphere.address import Address
+from vsphere_operators.vsphere.credentials import Credentials, FixedCredentials
+from vsphere_operators.vsphere.disk_catalog import Look
+from vsphere_operators.vsphere.model import Disk
+from vsphere_operators.vsphere.stats_throttle import Pace
+from vsphere_operators.vsphere.updates import ObjectUpdate, Ref, Value
+from vsphere_operators.vsphere.vcenter import VCenter
 
 R = TypeVar("R", bound=Resource[Any, Any])
 NOWHERE = Connection(server="https://fake.invalid", identity=Identity(), source="a test")

@@ -24,8 +24,8 @@ from vsphere_operators.kinds.fcdinfo import (
     status_of,
     status_without,
 )
-from vsphere_operators.vcenter.model import Disk
-from vsphere_operators.vcenters import VCenters
+from vsphere_operators.vcenters.registry import VCenters
+from vsphere_operators.vsphere.model import Disk
 
 from .rig import Stage, managed
 

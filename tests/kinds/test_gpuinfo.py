@@ -11,9 +11,7 @@ import yaml
 
 from kubewright import Key, Terminal
 from kubewright.crd import crds
-from vsphere_operators.choosing import Load, NodeFacts, Question, Refusal, Rules
-from vsphere_operators.choosing import Unmatched as Why
-from vsphere_operators.kinds.gpuinfo import (
+from vsphere_operators.kinds.gpuinfo.controller import (
     NONE_AVAILABLE,
     Answer,
     Candidate,
@@ -26,8 +24,10 @@ from vsphere_operators.kinds.gpuinfo import (
     status_of,
     words_for,
 )
-from vsphere_operators.labelling import label_of
-from vsphere_operators.maintenance import Window
+from vsphere_operators.kinds.gpuinfo.labels import label_of
+from vsphere_operators.kinds.gpuinfo.maintenance import Window
+from vsphere_operators.kinds.gpuinfo.rules import Load, NodeFacts, Question, Refusal, Rules
+from vsphere_operators.kinds.gpuinfo.rules import Unmatched as Why
 
 from .nodestage import NOW
 

@@ -11,13 +11,13 @@ import pytest
 from kubewright import Key
 from kubewright.builtin import ConfigMap
 from kubewright.testing import eventually
-from vsphere_operators.facts import NEXT_MAINTENANCE, Simulation
-from vsphere_operators.kinds.gpuinfo import GPUInfo
-from vsphere_operators.vcenter.devices import DEVICES
-from vsphere_operators.vcenter.faults import Denied
-from vsphere_operators.vcenter.inventory import Change
-from vsphere_operators.vcenter.scheduled import Planned
-from vsphere_operators.vcenter.updates import ObjectUpdate
+from vsphere_operators.kinds.gpuinfo.controller import GPUInfo
+from vsphere_operators.kinds.gpuinfo.node import NEXT_MAINTENANCE, Simulation
+from vsphere_operators.vsphere.devices import DEVICES
+from vsphere_operators.vsphere.faults import Denied
+from vsphere_operators.vsphere.inventory import Change
+from vsphere_operators.vsphere.scheduled_tasks import Planned
+from vsphere_operators.vsphere.updates import ObjectUpdate
 
 from .nodestage import NodeStage, choosing, chosen, three_nodes
 

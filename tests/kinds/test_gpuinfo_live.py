@@ -10,14 +10,11 @@ import pytest
 from kubewright import Key
 from kubewright.builtin import Event
 from kubewright.testing import eventually
-from vsphere_operators.facts import NEXT_MAINTENANCE, Simulation
-from vsphere_operators.kinds.gpuinfo import (
-    NONE_AVAILABLE,
-    GPUInfo,
-)
-from vsphere_operators.maintenance import entries_of
-from vsphere_operators.vcenter.faults import Unreachable
-from vsphere_operators.vcenter.updates import Ref
+from vsphere_operators.kinds.gpuinfo.controller import NONE_AVAILABLE, GPUInfo
+from vsphere_operators.kinds.gpuinfo.maintenance import entries_of
+from vsphere_operators.kinds.gpuinfo.node import NEXT_MAINTENANCE, Simulation
+from vsphere_operators.vsphere.faults import Unreachable
+from vsphere_operators.vsphere.updates import Ref
 
 from .nodestage import NodeStage, choosing, chosen, three_nodes
 

@@ -11,11 +11,7 @@ from kubewright import Condition, Key
 from kubewright.builtin import ConfigMap
 from kubewright.errors import Forbidden
 from kubewright.testing import eventually
-from vsphere_operators.kinds.gpuinfo import (
-    NONE_AVAILABLE,
-    GPUInfo,
-    GPUInfoStatus,
-)
+from vsphere_operators.kinds.gpuinfo.controller import NONE_AVAILABLE, GPUInfo, GPUInfoStatus
 
 from .nodestage import NodeStage, choosing, chosen, three_nodes, uuid_of
 

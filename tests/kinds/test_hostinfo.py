@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from kubewright import Cache, Terminal
 from kubewright.crd import crds
 from vsphere_operators.kinds.hostinfo import HostInfo, HostInfoController, HostInfoStatus, status_of, words_for
-from vsphere_operators.vcenter.inventory import Place
-from vsphere_operators.vcenter.model import Host, HostStats
-from vsphere_operators.vcenter.updates import Ref
-from vsphere_operators.vcenters import VCenters
+from vsphere_operators.vcenters.registry import VCenters
+from vsphere_operators.vsphere.inventory import Place
+from vsphere_operators.vsphere.model import Host, HostStats
+from vsphere_operators.vsphere.updates import Ref
 
 from .rig import Stage, managed, update
 

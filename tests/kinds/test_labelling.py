@@ -11,10 +11,8 @@ from kubewright.builtin import ConfigMap, Event, Node
 from kubewright.errors import Forbidden
 from kubewright.rbac import manager_rules
 from kubewright.testing import eventually
-from vsphere_operators.kinds.gpuinfo import (
-    GPUInfo,
-)
-from vsphere_operators.labelling import FINALIZER, label_of, labels_of
+from vsphere_operators.kinds.gpuinfo.controller import GPUInfo
+from vsphere_operators.kinds.gpuinfo.labels import FINALIZER, label_of, labels_of
 
 from .nodestage import NodeStage, choosing, three_nodes
 

@@ -17,7 +17,7 @@ from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
 from vsphere_operators.kinds.mycustomresource import MyCustomResource, MyCustomResourceSpec, answer
 from vsphere_operators.main import build
-from vsphere_operators.settings import Settings
+from vsphere_operators.settings.flags import Settings
 
 SAMPLES = Path(__file__).parents[2] / "config/samples"
 

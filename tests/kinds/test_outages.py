@@ -9,12 +9,12 @@ from kubewright.builtin import Namespace
 from kubewright.errors import NotYet
 from vsphere_operators.kinds.fcdinfo import FCDInfo, FCDInfoController
 from vsphere_operators.kinds.hostinfo import HostInfo, HostInfoController
-from vsphere_operators.settings import VCenterConfig
-from vsphere_operators.vcenter.faults import CertificateRefused, TimedOut, Unreachable
-from vsphere_operators.vcenter.model import Disk
-from vsphere_operators.vcenter.pace import Pace
-from vsphere_operators.vcenterfile import Namespaces
-from vsphere_operators.vcenters import VCenters
+from vsphere_operators.settings.flags import VCenterConfig
+from vsphere_operators.vcenters.config import Namespaces
+from vsphere_operators.vcenters.registry import VCenters
+from vsphere_operators.vsphere.faults import CertificateRefused, TimedOut, Unreachable
+from vsphere_operators.vsphere.model import Disk
+from vsphere_operators.vsphere.stats_throttle import Pace
 
 from .rig import ADDRESS, Stage, managed
 

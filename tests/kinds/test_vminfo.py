@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from kubewright import Cache, Terminal
 from kubewright.crd import crds
 from vsphere_operators.kinds.vminfo import VMInfo, VMInfoController, VMInfoStatus, status_of, words_for
-from vsphere_operators.vcenter.inventory import Place
-from vsphere_operators.vcenter.model import Machine, MachineStats
-from vsphere_operators.vcenter.updates import Ref
-from vsphere_operators.vcenters import VCenters
+from vsphere_operators.vcenters.registry import VCenters
+from vsphere_operators.vsphere.inventory import Place
+from vsphere_operators.vsphere.model import Machine, MachineStats
+from vsphere_operators.vsphere.updates import Ref
 
 from .rig import Stage, managed, refs
 

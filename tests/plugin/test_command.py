@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from vsphere_operators.plugin import command
-from vsphere_operators.plugin.command import DEFAULTS, main, parsed
+from vsphere_operators.kubectl import command
+from vsphere_operators.kubectl.command import DEFAULTS, main, parsed
 
 
 @pytest.mark.parametrize(

@@ -9,19 +9,19 @@ from msgspec.structs import replace
 
 from kubewright import Condition, ObjectMeta
 from kubewright.builtin import Event, Node, NodeSpec, NodeStatus, StatusCondition, Taint
-from vsphere_operators.choosing import Load, NodeFacts, Refusal, Rules
 from vsphere_operators.kinds.fcdinfo import FCDInfo, FCDInfoSpec, FCDInfoStatus
-from vsphere_operators.kinds.gpuinfo import Candidate, GPUInfo, GPUInfoSpec, GPUInfoStatus
+from vsphere_operators.kinds.gpuinfo.controller import Candidate, GPUInfo, GPUInfoSpec, GPUInfoStatus
+from vsphere_operators.kinds.gpuinfo.maintenance import without_end
+from vsphere_operators.kinds.gpuinfo.rules import Load, NodeFacts, Refusal, Rules
 from vsphere_operators.kinds.hostinfo import HostInfo, HostInfoSpec, HostInfoStatus
-from vsphere_operators.kinds.vmgroup import VmGroup
+from vsphere_operators.kinds.vmgroup.controller import VmGroup
+from vsphere_operators.kinds.vmgroup.types import ReplicaStatus, VmGroupSpec, VmGroupStatus
 from vsphere_operators.kinds.vminfo import VMInfo, VMInfoSpec, VMInfoStatus
-from vsphere_operators.maintenance import without_end
-from vsphere_operators.plugin import top, tree
-from vsphere_operators.plugin.group import description
-from vsphere_operators.plugin.rows import HostRow, Objects, VmRow, rows_of
-from vsphere_operators.plugin.table import drawn
-from vsphere_operators.plugin.why import MEANINGS, answer_of, lines, meaning_of
-from vsphere_operators.vmgroup.shape import ReplicaStatus, VmGroupSpec, VmGroupStatus
+from vsphere_operators.kubectl import top, tree
+from vsphere_operators.kubectl.rows import HostRow, Objects, VmRow, rows_of
+from vsphere_operators.kubectl.table import drawn
+from vsphere_operators.kubectl.vmgroup import description
+from vsphere_operators.kubectl.why import MEANINGS, answer_of, lines, meaning_of
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 UUID = "42030000-0000-4000-8000-000000000001"

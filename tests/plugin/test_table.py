@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vsphere_operators.plugin.table import NARROWEST, Cell, Table, cut, drawn, field, fitting, short_host, short_hosts
+from vsphere_operators.kubectl.table import NARROWEST, Cell, Table, cut, drawn, field, fitting, short_host, short_hosts
 
 TEXT = st.text(st.characters(categories=("L", "N", "P"), include_characters=" "), max_size=40)
 ROWS = st.integers(1, 5).flatmap(lambda n: st.lists(st.tuples(*[TEXT] * n), min_size=1, max_size=6))

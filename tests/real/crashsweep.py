@@ -19,7 +19,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kubewright.testing.assets import find
+from kubewright.testing.binaries import find
 from kubewright.testing.controlplane import ControlPlane
 from simulator import VCenter
 

@@ -26,7 +26,7 @@ import bruteforce
 import clusters
 from clusters import HOURS, HostCase, Line, NodeCase, VMCase, uuid
 from kubewright.testing import eventually
-from kubewright.testing.assets import find
+from kubewright.testing.binaries import find
 from kubewright.testing.controlplane import ControlPlane
 from simulator import VCenter
 

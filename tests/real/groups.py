@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubewright.testing import eventually
-from kubewright.testing.access import Refused
 from kubewright.testing.controlplane import ControlPlane
+from kubewright.testing.http import Refused
 from simulator import VCenter
 
 from .managing import ready_of

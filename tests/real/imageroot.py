@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dockerfile import copy, stages
-from kubewright.testing.assets import cache_folder
+from kubewright.testing.binaries import cache_folder
 
 LOCKS = ("requirements/runtime.txt", "requirements/build.txt")
 

@@ -16,8 +16,8 @@ from typing import Any
 from urllib.error import HTTPError
 
 from kubewright.testing import eventually
-from kubewright.testing.access import Refused
 from kubewright.testing.controlplane import ControlPlane
+from kubewright.testing.http import Refused
 from kubewright.testing.process import Process
 
 SYSTEM = "vsphere-operators-system"

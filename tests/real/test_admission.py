@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kubewright.builder.installer import kustomized
+from kubewright.builder.manifests.installer import kustomized
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 from simulator import VCenter

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from kubewright.builder.installer import kustomized
+from kubewright.builder.manifests.installer import kustomized
 from kubewright.flags import parse
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane, KubectlFailed
-from vsphere_operators.settings import Settings
+from vsphere_operators.settings.flags import Settings
 
 from .auditing import refusals
 from .gpunodes import NEXT

@@ -19,7 +19,8 @@ import yaml
 from docgen.markdown import Block, blocks
 from docgen.site import pages
 from kubewright.testing.controlplane import ControlPlane
-from vsphere_operators import limitsfile, vcenterfile
+from vsphere_operators.kinds.vmgroup import limits_file as limitsfile
+from vsphere_operators.vcenters import config as vcenterfile
 from walk import Walk
 
 ROOT = Path(__file__).parents[2]

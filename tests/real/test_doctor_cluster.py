@@ -6,9 +6,9 @@ import json
 import socket
 from pathlib import Path
 
-from kubewright.testing.access import write_kubeconfig
-from kubewright.testing.certificates import Authority
+from kubewright.testing.ca import Authority
 from kubewright.testing.controlplane import ControlPlane
+from kubewright.testing.http import write_kubeconfig
 
 from .doctoring import OFF, doctor
 from .managing import LEASE, working

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kubewright.testing import eventually
-from kubewright.testing.access import Refused
+from kubewright.testing.http import Refused
 from simulator import VCenter
 
 from .gpunodes import NEXT, Cluster

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from kubewright.testing import eventually
-from kubewright.testing.access import write_kubeconfig
-from kubewright.testing.certificates import Authority
+from kubewright.testing.ca import Authority
 from kubewright.testing.controlplane import ControlPlane
+from kubewright.testing.http import write_kubeconfig
 from kubewright.testing.proxy import HttpProxy
 
 from .managing import EVERYWHERE, SERVICE_ACCOUNT, SYSTEM, ManagerProcess, lease, resource, started, status_of, working, write_resource

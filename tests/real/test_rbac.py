@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kubewright.testing import eventually
-from kubewright.testing.access import Https
 from kubewright.testing.controlplane import ControlPlane
+from kubewright.testing.http import Https
 from simulator import VCenter
 
 from .auditing import Act, did, granted, refusals

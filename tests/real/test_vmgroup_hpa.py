@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kubewright.testing import eventually
-from kubewright.testing.assets import find
+from kubewright.testing.binaries import find
 from kubewright.testing.controlplane import ControlPlane
 
 from .groups import API, Groups

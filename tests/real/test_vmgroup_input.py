@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kubewright.testing.access import Refused
 from kubewright.testing.controlplane import ControlPlane
+from kubewright.testing.http import Refused
 from simulator import VCenter
 
 from .crashing import Reaper

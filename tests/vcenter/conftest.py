@@ -18,8 +18,8 @@ import pytest
 
 from kubewright.log import Log
 from simulator import VCenter
-from vsphere_operators.vcenter.session import Session
-from vsphere_operators.vcenter.transport import Soap
+from vsphere_operators.vsphere.session import Session
+from vsphere_operators.vsphere.transport import Soap
 
 from .rig import Tally, account, address_of_simulator
 

@@ -12,10 +12,10 @@ from pyVim.connect import SmartConnect
 from pyVmomi import vim
 
 from simulator import VCenter
-from vsphere_operators.vcenter.inventory import Inventory
-from vsphere_operators.vcenter.model import Disk
-from vsphere_operators.vcenter.transport import CALL_SECONDS, Soap
-from vsphere_operators.vcenter.updates import ObjectUpdate, Ref
+from vsphere_operators.vsphere.inventory import Inventory
+from vsphere_operators.vsphere.model import Disk
+from vsphere_operators.vsphere.transport import CALL_SECONDS, Soap
+from vsphere_operators.vsphere.updates import ObjectUpdate, Ref
 
 
 class Lines:

@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager, suppress
 from kubewright.log import Log
 from kubewright.testing import eventually
 from simulator import VCenter
-from vsphere_operators.vcenter.collector import Collector
-from vsphere_operators.vcenter.inventory import Change, Inventory
-from vsphere_operators.vcenter.session import Session
-from vsphere_operators.vcenter.transport import Soap
-from vsphere_operators.vcenter.watch import Limits
+from vsphere_operators.vsphere.inventory import Change, Inventory
+from vsphere_operators.vsphere.property_collector import Collector
+from vsphere_operators.vsphere.server_view import Limits
+from vsphere_operators.vsphere.session import Session
+from vsphere_operators.vsphere.transport import Soap
 
 from .rig import Tally, account, address_of_simulator
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from kubewright.testing.certificates import Authority
+from kubewright.testing.ca import Authority
 from simulator import VCenter
-from vsphere_operators.vcenter.address import Address
-from vsphere_operators.vcenter.credentials import Credentials, FixedCredentials
+from vsphere_operators.vsphere.address import Address
+from vsphere_operators.vsphere.credentials import Credentials, FixedCredentials
 
 
 class Tally:

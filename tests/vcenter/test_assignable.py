@@ -12,13 +12,13 @@ import pytest
 
 from kubewright.testing import eventually
 from simulator import VCenter as Simulator
-from vsphere_operators.vcenter.assignable import Assignable, device_of
-from vsphere_operators.vcenter.inventory import Change, Inventory
-from vsphere_operators.vcenter.model import AssignableDevice, AssignableHardware, Assigned, GraphicsDevice, Host
-from vsphere_operators.vcenter.properties import assigned
-from vsphere_operators.vcenter.rhythm import Rhythm
-from vsphere_operators.vcenter.updates import Ref, Value
-from vsphere_operators.vcenter.vcenter import VCenter
+from vsphere_operators.vsphere.assignable import Assignable, device_of
+from vsphere_operators.vsphere.inventory import Change, Inventory
+from vsphere_operators.vsphere.model import AssignableDevice, AssignableHardware, Assigned, GraphicsDevice, Host
+from vsphere_operators.vsphere.polling import Rhythm
+from vsphere_operators.vsphere.properties import assigned
+from vsphere_operators.vsphere.updates import Ref, Value
+from vsphere_operators.vsphere.vcenter import VCenter
 
 from .rig import Tally, account, address_of_simulator
 

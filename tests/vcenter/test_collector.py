@@ -14,11 +14,11 @@ from kubewright.log import Log
 from kubewright.testing import eventually
 from simulator import VCenter
 from truth import Truth
-from vsphere_operators.vcenter.faults import Denied, NotAuthenticated, NotFound, Unreachable
-from vsphere_operators.vcenter.inventory import Change, Inventory
-from vsphere_operators.vcenter.model import Assigned, Entity, GraphicsDevice, Host, HostStats, Machine
-from vsphere_operators.vcenter.updates import ObjectUpdate, UpdateSet
-from vsphere_operators.vcenter.watch import Limits, Watch
+from vsphere_operators.vsphere.faults import Denied, NotAuthenticated, NotFound, Unreachable
+from vsphere_operators.vsphere.inventory import Change, Inventory
+from vsphere_operators.vsphere.model import Assigned, Entity, GraphicsDevice, Host, HostStats, Machine
+from vsphere_operators.vsphere.server_view import Limits, Watch
+from vsphere_operators.vsphere.updates import ObjectUpdate, UpdateSet
 
 from .conftest import Simulators
 from .following import SHORT, Follower, following
@@ -325,7 +325,7 @@ class Partial(Watch):
 
 async def test_what_comes_in_parts_is_read_again(follower: Follower, monkeypatch: pytest.MonkeyPatch) -> None:
     await follower.stop()
-    monkeypatch.setattr("vsphere_operators.vcenter.collector.Watch", Partial)
+    monkeypatch.setattr("vsphere_operators.vsphere.property_collector.Watch", Partial)
     follower.task = asyncio.create_task(follower.collector.follow())
     await follower.load(2)
     machine = follower.inventory.machine("DC0_H0_VM0")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from kubewright.testing import eventually
-from vsphere_operators.vcenter.credentials import Credentials, DirectoryCredentials, FixedCredentials
-from vsphere_operators.vcenter.faults import Denied
+from vsphere_operators.vsphere.credentials import Credentials, DirectoryCredentials, FixedCredentials
+from vsphere_operators.vsphere.faults import Denied
 
 from .rig import all_of
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from vsphere_operators.vcenter.crowd import CALLS_AT_ONCE, at_once
+from vsphere_operators.vsphere.concurrency import CALLS_AT_ONCE, at_once
 
 
 async def test_results_come_in_the_order_of_the_items_and_no_more_than_a_few_run_at_once() -> None:

@@ -11,10 +11,10 @@ import pytest
 from kubewright.log import Log
 from kubewright.testing import eventually
 from simulator import VCenter as Simulator
-from vsphere_operators.vcenter.devices import passed_devices
-from vsphere_operators.vcenter.model import PassedDevice
-from vsphere_operators.vcenter.updates import Value
-from vsphere_operators.vcenter.vcenter import VCenter
+from vsphere_operators.vsphere.devices import passed_devices
+from vsphere_operators.vsphere.model import PassedDevice
+from vsphere_operators.vsphere.updates import Value
+from vsphere_operators.vsphere.vcenter import VCenter
 
 from .rig import Tally, account, address_of_simulator
 

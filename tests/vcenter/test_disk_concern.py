@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from vsphere_operators.vcenter.diskcatalog import Depth
-from vsphere_operators.vcenter.disks import concern
-from vsphere_operators.vcenter.inventory import Change
-from vsphere_operators.vcenter.model import Datastore, Host, Machine, Task
+from vsphere_operators.vsphere.disk_catalog import Depth
+from vsphere_operators.vsphere.disks import concern
+from vsphere_operators.vsphere.inventory import Change
+from vsphere_operators.vsphere.model import Datastore, Host, Machine, Task
 
 STORE = Datastore(ref="datastore-1", name="a", accessible=True, url="ds:///a/")
 

@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from vsphere_operators.vcenter.diskanswer import disk_in, ids_in, page_in, uses_in
-from vsphere_operators.vcenter.faults import Rejected, Unreachable
-from vsphere_operators.vcenter.model import Disk
+from vsphere_operators.vsphere.disk_sources import disk_in, ids_in, page_in, uses_in
+from vsphere_operators.vsphere.faults import Rejected, Unreachable
+from vsphere_operators.vsphere.model import Disk
 
 
 def envelope(method: str, inside: str, namespace: str = "urn:vslm") -> bytes:

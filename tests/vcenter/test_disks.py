@@ -11,14 +11,14 @@ import pytest
 
 from kubewright.testing import eventually
 from simulator import VCenter
-from vsphere_operators.vcenter.diskcatalog import Depth, GlobalCatalog
-from vsphere_operators.vcenter.disks import ALL_SECONDS, Disks
-from vsphere_operators.vcenter.faults import Ambiguous, Busy, NotFound, Unreachable, VCenterError
-from vsphere_operators.vcenter.inventory import Inventory
-from vsphere_operators.vcenter.model import Disk
-from vsphere_operators.vcenter.rhythm import Rhythm
-from vsphere_operators.vcenter.session import Session
-from vsphere_operators.vcenter.updates import ObjectUpdate
+from vsphere_operators.vsphere.disk_catalog import Depth, GlobalCatalog
+from vsphere_operators.vsphere.disks import ALL_SECONDS, Disks
+from vsphere_operators.vsphere.faults import Ambiguous, Busy, NotFound, Unreachable, VCenterError
+from vsphere_operators.vsphere.inventory import Inventory
+from vsphere_operators.vsphere.model import Disk
+from vsphere_operators.vsphere.polling import Rhythm
+from vsphere_operators.vsphere.session import Session
+from vsphere_operators.vsphere.updates import ObjectUpdate
 
 from .diskrig import Lines, Meddling, apart, disks_by_pyvmomi, inventory_of
 from .rig import Clock, Tally, account, address_of_simulator, envelope

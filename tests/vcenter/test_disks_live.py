@@ -12,13 +12,13 @@ from pyVmomi import vim
 
 from kubewright.testing import eventually
 from simulator import VCenter
-from vsphere_operators.vcenter.collector import Collector
-from vsphere_operators.vcenter.diskcatalog import Depth
-from vsphere_operators.vcenter.disks import Disks
-from vsphere_operators.vcenter.inventory import Inventory
-from vsphere_operators.vcenter.rhythm import Rhythm
-from vsphere_operators.vcenter.session import Session
-from vsphere_operators.vcenter.transport import Soap
+from vsphere_operators.vsphere.disk_catalog import Depth
+from vsphere_operators.vsphere.disks import Disks
+from vsphere_operators.vsphere.inventory import Inventory
+from vsphere_operators.vsphere.polling import Rhythm
+from vsphere_operators.vsphere.property_collector import Collector
+from vsphere_operators.vsphere.session import Session
+from vsphere_operators.vsphere.transport import Soap
 
 from .diskrig import Lines, apart, pyvmomi
 from .rig import Tally, account, address_of_simulator

@@ -9,7 +9,7 @@ import pytest
 from pyVmomi import vim, vmodl
 from pyVmomi.VmomiSupport import GetVmodlType, _dataDefMap
 
-from vsphere_operators.vcenter.faults import (
+from vsphere_operators.vsphere.faults import (
     LONGEST_MESSAGE,
     Ambiguous,
     Busy,

@@ -8,8 +8,8 @@ from unittest.mock import Mock
 
 from pyVmomi import vim
 
-from vsphere_operators.vcenter.hands import Belongings, CloneOrder, Hands, belongings_of, escaped, guestinfo
-from vsphere_operators.vcenter.transport import SoapStub
+from vsphere_operators.vsphere.transport import SoapStub
+from vsphere_operators.vsphere.vm_calls import Belongings, CloneOrder, Hands, belongings_of, escaped, guestinfo
 
 ORDER = CloneOrder(
     template="vm-1",

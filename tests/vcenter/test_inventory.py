@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from vsphere_operators.vcenter.faults import Ambiguous, NotFound
-from vsphere_operators.vcenter.inventory import Change, Inventory, Place, Reload
-from vsphere_operators.vcenter.model import Entity, HostStats, MachineStats, Task
-from vsphere_operators.vcenter.updates import ObjectUpdate, Ref
+from vsphere_operators.vsphere.faults import Ambiguous, NotFound
+from vsphere_operators.vsphere.inventory import Change, Inventory, Place, Reload
+from vsphere_operators.vsphere.model import Entity, HostStats, MachineStats, Task
+from vsphere_operators.vsphere.updates import ObjectUpdate, Ref
 
 TYPES = {
     "dc": "Datacenter",

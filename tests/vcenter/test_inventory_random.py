@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vsphere_operators.vcenter.inventory import Inventory, Place, Reload
-from vsphere_operators.vcenter.model import Host, Machine
-from vsphere_operators.vcenter.updates import ObjectUpdate, Ref
+from vsphere_operators.vsphere.inventory import Inventory, Place, Reload
+from vsphere_operators.vsphere.model import Host, Machine
+from vsphere_operators.vsphere.updates import ObjectUpdate, Ref
 
 from .test_inventory import heard, refs, type_of
 

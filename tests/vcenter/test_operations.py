@@ -13,11 +13,11 @@ from pyVmomi import vim
 from kubewright.log import Log
 from kubewright.testing import eventually
 from simulator import VCenter as Simulator
-from vsphere_operators.vcenter.faults import Busy, Rejected
-from vsphere_operators.vcenter.model import Task
-from vsphere_operators.vcenter.operations import PATIENCE_SECONDS, Operation, Operations
-from vsphere_operators.vcenter.updates import ObjectUpdate
-from vsphere_operators.vcenter.vcenter import VCenter
+from vsphere_operators.vsphere.faults import Busy, Rejected
+from vsphere_operators.vsphere.model import Task
+from vsphere_operators.vsphere.task_limiter import PATIENCE_SECONDS, Operation, Operations
+from vsphere_operators.vsphere.updates import ObjectUpdate
+from vsphere_operators.vsphere.vcenter import VCenter
 
 from .rig import Tally, account, address_of_simulator
 

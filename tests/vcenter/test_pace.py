@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kubewright.testing import eventually
-from vsphere_operators.vcenter.model import Host, HostStats, Machine, MachineStats
-from vsphere_operators.vcenter.pace import SLOTS, Pace, slot_of
+from vsphere_operators.vsphere.model import Host, HostStats, Machine, MachineStats
+from vsphere_operators.vsphere.stats_throttle import SLOTS, Pace, slot_of
 
 INTERVAL_SECONDS = 60.0
 SHARE = 0.05

@@ -9,10 +9,10 @@ import pytest
 from pyVmomi import vim
 
 from kubewright.log import Log
-from vsphere_operators.vcenter.assignable import Assignable
-from vsphere_operators.vcenter.inventory import Inventory
-from vsphere_operators.vcenter.reading import retrieved
-from vsphere_operators.vcenter.scheduled import Scheduled
+from vsphere_operators.vsphere.assignable import Assignable
+from vsphere_operators.vsphere.inventory import Inventory
+from vsphere_operators.vsphere.scheduled_tasks import Scheduled
+from vsphere_operators.vsphere.vm_details import retrieved
 
 PAGE = """<?xml version="1.0"?><Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance">
 <Body><{method}Response xmlns="urn:vim25"><returnval>{token}<objects><obj type="ScheduledTask">schedule-{number}</obj>

@@ -8,13 +8,13 @@ import pytest
 
 from kubewright.log import Log
 from simulator import VCenter
-from vsphere_operators.vcenter import privileges
-from vsphere_operators.vcenter.credentials import Credentials, FixedCredentials
-from vsphere_operators.vcenter.faults import Denied
-from vsphere_operators.vcenter.hands import Hands
-from vsphere_operators.vcenter.privileges import Account, Place
-from vsphere_operators.vcenter.session import Session
-from vsphere_operators.vcenter.transport import Soap
+from vsphere_operators.vsphere import privileges
+from vsphere_operators.vsphere.credentials import Credentials, FixedCredentials
+from vsphere_operators.vsphere.faults import Denied
+from vsphere_operators.vsphere.privileges import Account, Place
+from vsphere_operators.vsphere.session import Session
+from vsphere_operators.vsphere.transport import Soap
+from vsphere_operators.vsphere.vm_calls import Hands
 
 from .rig import CONTENT, LOGGED_IN, Request, Tally, answering, envelope, http
 

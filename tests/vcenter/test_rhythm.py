@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from vsphere_operators.vcenter.rhythm import Rhythm
+from vsphere_operators.vsphere.polling import Rhythm
 
 
 class Times:

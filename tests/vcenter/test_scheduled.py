@@ -13,13 +13,13 @@ import pytest
 from kubewright.log import Log
 from kubewright.testing import eventually
 from simulator import VCenter as Simulator
-from vsphere_operators.vcenter.faults import Busy, Denied, NotAuthenticated, Unreachable, VCenterError
-from vsphere_operators.vcenter.rhythm import Rhythm
-from vsphere_operators.vcenter.scheduled import Planned, Scheduled, moment, planned
-from vsphere_operators.vcenter.session import Session
-from vsphere_operators.vcenter.transport import Soap
-from vsphere_operators.vcenter.updates import decode_objects
-from vsphere_operators.vcenter.vcenter import VCenter
+from vsphere_operators.vsphere.faults import Busy, Denied, NotAuthenticated, Unreachable, VCenterError
+from vsphere_operators.vsphere.polling import Rhythm
+from vsphere_operators.vsphere.scheduled_tasks import Planned, Scheduled, moment, planned
+from vsphere_operators.vsphere.session import Session
+from vsphere_operators.vsphere.transport import Soap
+from vsphere_operators.vsphere.updates import decode_objects
+from vsphere_operators.vsphere.vcenter import VCenter
 
 from .rig import Tally, account, address_of_simulator
 

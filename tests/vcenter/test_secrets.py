@@ -14,11 +14,11 @@ import pytest
 
 from kubewright.log import Log
 from simulator import VCenter
-from vsphere_operators.vcenter.address import Address
-from vsphere_operators.vcenter.credentials import Credentials, FixedCredentials
-from vsphere_operators.vcenter.faults import VCenterError, WrongLogin
-from vsphere_operators.vcenter.session import Session
-from vsphere_operators.vcenter.transport import Soap
+from vsphere_operators.vsphere.address import Address
+from vsphere_operators.vsphere.credentials import Credentials, FixedCredentials
+from vsphere_operators.vsphere.faults import VCenterError, WrongLogin
+from vsphere_operators.vsphere.session import Session
+from vsphere_operators.vsphere.transport import Soap
 
 from .rig import CONTENT, Request, Tally, address_of_simulator, all_of, answering, fault, http
 

@@ -12,12 +12,12 @@ from pyVmomi import vim, vmodl
 
 from kubewright.log import Log
 from kubewright.testing import eventually
-from kubewright.testing.certificates import Authority
+from kubewright.testing.ca import Authority
 from simulator import VCenter
-from vsphere_operators.vcenter.credentials import Credentials, DirectoryCredentials, FixedCredentials
-from vsphere_operators.vcenter.faults import NotAuthenticated, VCenterError
-from vsphere_operators.vcenter.session import Session
-from vsphere_operators.vcenter.transport import Soap
+from vsphere_operators.vsphere.credentials import Credentials, DirectoryCredentials, FixedCredentials
+from vsphere_operators.vsphere.faults import NotAuthenticated, VCenterError
+from vsphere_operators.vsphere.session import Session
+from vsphere_operators.vsphere.transport import Soap
 
 from .conftest import Simulators
 from .rig import CONTENT, LOGGED_IN, NOW, Request, Tally, account, address_of_simulator, answering, fault, http

@@ -10,15 +10,15 @@ import pytest
 
 from kubewright.testing import eventually
 from simulator import VCenter
-from vsphere_operators.vcenter.credentials import Credentials, FixedCredentials
-from vsphere_operators.vcenter.faults import Unreachable, VCenterError, WrongLogin
-from vsphere_operators.vcenter.inventory import Inventory
-from vsphere_operators.vcenter.rest import SESSION, TAGGING, Rest
-from vsphere_operators.vcenter.rhythm import Rhythm
-from vsphere_operators.vcenter.session import MOST_FAILURES, Session
-from vsphere_operators.vcenter.tags import SAME_AGAIN_SECONDS, Tags
-from vsphere_operators.vcenter.transport import CALL_SECONDS, Soap
-from vsphere_operators.vcenter.updates import ObjectUpdate
+from vsphere_operators.vsphere.credentials import Credentials, FixedCredentials
+from vsphere_operators.vsphere.faults import Unreachable, VCenterError, WrongLogin
+from vsphere_operators.vsphere.inventory import Inventory
+from vsphere_operators.vsphere.polling import Rhythm
+from vsphere_operators.vsphere.rest import SESSION, TAGGING, Rest
+from vsphere_operators.vsphere.session import MOST_FAILURES, Session
+from vsphere_operators.vsphere.tags import SAME_AGAIN_SECONDS, Tags
+from vsphere_operators.vsphere.transport import CALL_SECONDS, Soap
+from vsphere_operators.vsphere.updates import ObjectUpdate
 
 from .conftest import Simulators
 from .diskrig import Lines, inventory_of

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kubewright.testing.certificates import Authority
+from kubewright.testing.ca import Authority
 from simulator import VCenter
-from vsphere_operators.vcenter.address import Address
-from vsphere_operators.vcenter.faults import CertificateRefused
-from vsphere_operators.vcenter.transport import Soap
+from vsphere_operators.vsphere.address import Address
+from vsphere_operators.vsphere.faults import CertificateRefused
+from vsphere_operators.vsphere.transport import Soap
 
 from .conftest import Simulators
 from .rig import Tally

@@ -13,11 +13,11 @@ from pyVmomi import vim
 
 from kubewright.testing import eventually
 from simulator import VCenter
-from vsphere_operators.vcenter import transport
-from vsphere_operators.vcenter.address import Address, address_of
-from vsphere_operators.vcenter.faults import Busy, Denied, NotAuthenticated, NotFound, Rejected, Unreachable, VCenterError
-from vsphere_operators.vcenter.session import Session
-from vsphere_operators.vcenter.transport import Soap
+from vsphere_operators.vsphere import transport
+from vsphere_operators.vsphere.address import Address, address_of
+from vsphere_operators.vsphere.faults import Busy, Denied, NotAuthenticated, NotFound, Rejected, Unreachable, VCenterError
+from vsphere_operators.vsphere.session import Session
+from vsphere_operators.vsphere.transport import Soap
 
 from .rig import NOW, Request, Tally, address_of_simulator, answering, envelope, fault, http
 

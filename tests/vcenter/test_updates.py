@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vsphere_operators.vcenter.faults import Unreachable
-from vsphere_operators.vcenter.properties import HOST, MACHINE, TASK, to_read_again
-from vsphere_operators.vcenter.updates import ObjectUpdate, Ref, UpdateSet, decode, decode_objects
+from vsphere_operators.vsphere.faults import Unreachable
+from vsphere_operators.vsphere.properties import HOST, MACHINE, TASK, to_read_again
+from vsphere_operators.vsphere.updates import ObjectUpdate, Ref, UpdateSet, decode, decode_objects
 
 ENVELOPE = (
     '<?xml version="1.0" encoding="UTF-8"?>'

@@ -13,11 +13,11 @@ import pytest
 from kubewright.log import Log
 from kubewright.testing import eventually
 from simulator import VCenter as Simulator
-from vsphere_operators.vcenter import vcenter as module
-from vsphere_operators.vcenter.address import Address
-from vsphere_operators.vcenter.credentials import DirectoryCredentials
-from vsphere_operators.vcenter.faults import CertificateRefused, NotAuthenticated, Unreachable
-from vsphere_operators.vcenter.vcenter import VCenter
+from vsphere_operators.vsphere import vcenter as module
+from vsphere_operators.vsphere.address import Address
+from vsphere_operators.vsphere.credentials import DirectoryCredentials
+from vsphere_operators.vsphere.faults import CertificateRefused, NotAuthenticated, Unreachable
+from vsphere_operators.vsphere.vcenter import VCenter
 
 from .rig import Tally, account, address_of_simulator
 

@@ -13,10 +13,10 @@ from pyVmomi import vim
 
 from kubewright.log import Log
 from simulator import VCenter
-from vsphere_operators.vcenter.credentials import Credentials, DirectoryCredentials, FixedCredentials
-from vsphere_operators.vcenter.faults import Denied, Unreachable, WrongLogin
-from vsphere_operators.vcenter.session import MOST_FAILURES, SAME_AGAIN_SECONDS, WINDOW_SECONDS, Budget, Session
-from vsphere_operators.vcenter.transport import Soap
+from vsphere_operators.vsphere.credentials import Credentials, DirectoryCredentials, FixedCredentials
+from vsphere_operators.vsphere.faults import Denied, Unreachable, WrongLogin
+from vsphere_operators.vsphere.session import MOST_FAILURES, SAME_AGAIN_SECONDS, WINDOW_SECONDS, Budget, Session
+from vsphere_operators.vsphere.transport import Soap
 
 from .rig import Clock, account
 

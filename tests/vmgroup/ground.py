@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vsphere_operators.vcenter.inventory import Inventory
-from vsphere_operators.vcenter.updates import ObjectUpdate, Ref, Value
+from vsphere_operators.vsphere.inventory import Inventory
+from vsphere_operators.vsphere.updates import ObjectUpdate, Ref, Value
 
 Row = tuple[str, str, str, str]
 """Type, reference, name, reference of the parent."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from vsphere_operators.vmgroup.flight import Sent
-from vsphere_operators.vmgroup.marks import Group, Mark, mark_of, owned_by
-from vsphere_operators.vmgroup.model import Power, Record, Trouble, Wish
+from vsphere_operators.kinds.vmgroup.clone_state import Sent
+from vsphere_operators.kinds.vmgroup.model import Power, Record, Trouble, Wish
+from vsphere_operators.kinds.vmgroup.ownership import Group, Mark, mark_of, owned_by
 
 GROUP = Group(cluster="c1", namespace="team-a", name="web", uid="uid-1")
 

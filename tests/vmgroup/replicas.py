@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from vsphere_operators.vmgroup.marks import instance_uuid_of
-from vsphere_operators.vmgroup.model import GroupFolder, Record, Seen, Vm, Wish
+from vsphere_operators.kinds.vmgroup.model import GroupFolder, Record, Seen, Vm, Wish
+from vsphere_operators.kinds.vmgroup.ownership import instance_uuid_of
 
 WISH = Wish(cpus=1, memory_mb=1024, replicas=3, uid="uid-1", template="vm-t1", template_name="t", fingerprint="f1")
 FOLDER = GroupFolder(ref="group-v1", name="team-a-web", path="/DC0/vm/vm-operator/team-a-web", is_empty=False)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from vsphere_operators.vmgroup.model import Wish
+from vsphere_operators.kinds.vmgroup.model import Wish
 
 from .parts import Chance
 from .world import World

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from vsphere_operators.vmgroup.flight import CloneTask, Sent, flight_of
-from vsphere_operators.vmgroup.model import Flight, Record
+from vsphere_operators.kinds.vmgroup.clone_state import CloneTask, Sent, flight_of
+from vsphere_operators.kinds.vmgroup.model import Flight, Record
 
 RECORD = Record(slot=0, name="r0", instance_uuid="u", template="vm-t1", fingerprint="f1")
 STORED = Sent(attempt=1, outcome="unsent", at_seconds=100.0)

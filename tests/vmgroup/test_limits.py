@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vsphere_operators.vmgroup.limits import Amount, Found, Limits, Quota, placement_problem, quota_problem, template_for
+from vsphere_operators.kinds.vmgroup.limits import Amount, Found, Limits, Quota, placement_problem, quota_problem, template_for
 
 TEMPLATES = [
     Found("vm-1", "/DC0/vm/vm-operator/t"),

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
-from vsphere_operators.vmgroup.choice import has_right_size
-from vsphere_operators.vmgroup.model import Rollout, Wish
+from vsphere_operators.kinds.vmgroup.model import Rollout, Wish
+from vsphere_operators.kinds.vmgroup.replica import has_right_size
 
 from .parts import Chance, Machine
 from .world import LATEST_BEGIN_SECONDS, LATEST_SIGHT_SECONDS, World

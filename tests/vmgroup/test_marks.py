@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from vsphere_operators.vmgroup.folder import Claim, refusal, rival
-from vsphere_operators.vmgroup.marks import Group, Mark, fingerprint, instance_uuid_of, is_genuine, mark_of, options_of, owned_by
+from vsphere_operators.kinds.vmgroup.folder import Claim, refusal, rival
+from vsphere_operators.kinds.vmgroup.ownership import Group, Mark, fingerprint, instance_uuid_of, is_genuine, mark_of, options_of, owned_by
 
 GROUP = Group(cluster="c1", namespace="a", name="b-c", uid="uid-1")
 OTHER = Group(cluster="c1", namespace="a-b", name="c", uid="uid-2")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from vsphere_operators.vmgroup.failures import verdict_on
-from vsphere_operators.vmgroup.memory import GLOW_SECONDS, LONGEST_PAUSE_SECONDS, Glow, Memory
-from vsphere_operators.vmgroup.model import Record, Trouble
+from vsphere_operators.kinds.vmgroup.expectations import GLOW_SECONDS, LONGEST_PAUSE_SECONDS, Glow, Memory
+from vsphere_operators.kinds.vmgroup.failures import verdict_on
+from vsphere_operators.kinds.vmgroup.model import Record, Trouble
 
 
 class Clock:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vsphere_operators.vmgroup.names import folder_name, length, new_replica_name, replica_name
+from vsphere_operators.kinds.vmgroup.names import folder_name, length, new_replica_name, replica_name
 
 ANY = st.text(max_size=320)
 

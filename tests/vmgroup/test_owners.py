@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import uuid4
 
-from vsphere_operators.vcenter.hands import Belongings
-from vsphere_operators.vcenter.inventory import Inventory
-from vsphere_operators.vcenter.updates import ObjectUpdate
-from vsphere_operators.vmgroup.marks import Group, Mark, instance_uuid_of, options_of
-from vsphere_operators.vmgroup.owners import Owners
+from vsphere_operators.kinds.vmgroup.ownership import Group, Mark, instance_uuid_of, options_of
+from vsphere_operators.kinds.vmgroup.ownership_index import Owners
+from vsphere_operators.vsphere.inventory import Inventory
+from vsphere_operators.vsphere.updates import ObjectUpdate
+from vsphere_operators.vsphere.vm_calls import Belongings
 
 from .ground import enter, inventory
 

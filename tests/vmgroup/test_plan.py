@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from vsphere_operators.vmgroup.choice import going, members_of
-from vsphere_operators.vmgroup.marks import instance_uuid_of
-from vsphere_operators.vmgroup.model import (
+from vsphere_operators.kinds.vmgroup.messages import line_of, line_of_request
+from vsphere_operators.kinds.vmgroup.model import (
     Clone,
     CreateFolder,
     Destroy,
@@ -29,8 +28,9 @@ from vsphere_operators.vmgroup.model import (
     Vm,
     Wish,
 )
-from vsphere_operators.vmgroup.plan import plan
-from vsphere_operators.vmgroup.words import line_of, line_of_request
+from vsphere_operators.kinds.vmgroup.ownership import instance_uuid_of
+from vsphere_operators.kinds.vmgroup.plan import plan
+from vsphere_operators.kinds.vmgroup.replica import going, members_of
 
 from .replicas import FOLDER, WISH, record, seen, vm
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from vsphere_operators.vcenter.inventory import Inventory
-from vsphere_operators.vcenter.updates import ObjectUpdate
-from vsphere_operators.vmgroup.limits import Limits
-from vsphere_operators.vmgroup.model import Obstacle
-from vsphere_operators.vmgroup.site import Ground, Site
+from vsphere_operators.kinds.vmgroup.limits import Limits
+from vsphere_operators.kinds.vmgroup.model import Obstacle
+from vsphere_operators.kinds.vmgroup.placement import Ground, Site
+from vsphere_operators.vsphere.inventory import Inventory
+from vsphere_operators.vsphere.updates import ObjectUpdate
 
 from .ground import Row, enter, inventory
 

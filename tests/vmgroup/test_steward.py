@@ -7,9 +7,9 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from vsphere_operators.vcenter.faults import Unreachable
-from vsphere_operators.vmgroup.model import Plan
-from vsphere_operators.vmgroup.steward import Case, Scene, Steward
+from vsphere_operators.kinds.vmgroup.model import Plan
+from vsphere_operators.kinds.vmgroup.reconciler import Case, Scene, Steward
+from vsphere_operators.vsphere.faults import Unreachable
 
 from .replicas import WISH, seen, vm
 

@@ -12,9 +12,8 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-from vsphere_operators.vmgroup.flight import CloneTask, Sent, flight_of
-from vsphere_operators.vmgroup.marks import Mark, instance_uuid_of, options_of
-from vsphere_operators.vmgroup.model import (
+from vsphere_operators.kinds.vmgroup.clone_state import CloneTask, Sent, flight_of
+from vsphere_operators.kinds.vmgroup.model import (
     Action,
     Clone,
     CreateFolder,
@@ -32,7 +31,8 @@ from vsphere_operators.vmgroup.model import (
     Vm,
     Wish,
 )
-from vsphere_operators.vmgroup.plan import plan
+from vsphere_operators.kinds.vmgroup.ownership import Mark, instance_uuid_of, options_of
+from vsphere_operators.kinds.vmgroup.plan import plan
 
 from .parts import GROUP, Call, Chance, Job, Machine, Manager, Stored
 

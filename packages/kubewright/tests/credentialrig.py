@@ -8,8 +8,8 @@ from typing import Any
 
 from kubewright.auth import Credentials
 from kubewright.kubeconfig import Connection, ExecPlugin, Identity
-from kubewright.kubefile import Place
-from kubewright.testing.certificates import Authority
+from kubewright.kubeconfig_file import Place
+from kubewright.testing.ca import Authority
 
 SECRET = "s3cr3t-never-shown"
 AUTHORITY = Authority("test")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from kubewright.testing.certificates import Authority
+from kubewright.testing.ca import Authority
 
 SECRET = "s3cr3t-never-shown"
 CA = Authority("test").certificate

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from kubewright.address import accept_no_more
+from kubewright.listen import accept_no_more
 
 
 @pytest.mark.parametrize("turns", range(2, 6))

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from kubewright.errors import ConfigError
-from kubewright.testing import assets
-from kubewright.testing.build import Builder, BuildFailed, Pins, Progress, duration, kept_in, numbers, outlook, pins
+from kubewright.testing import binaries as assets
+from kubewright.testing.go_build import Builder, BuildFailed, Pins, Progress, duration, kept_in, numbers, outlook, pins
 
 MOD = b"""module test
 

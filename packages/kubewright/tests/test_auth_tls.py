@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import serialization
 from kubewright import auth
 from kubewright.errors import ConfigError, KubeconfigError
 from kubewright.kubeconfig import ExecPlugin
-from kubewright.testing.certificates import Authority, Pair
+from kubewright.testing.ca import Authority, Pair
 
 from .credentialrig import AUTHORITY, PLACE, SECRET, Clock, credentials, plugin_in, printing, token_of, with_plugin
 

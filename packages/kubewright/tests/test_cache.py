@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubewright.answer import Undecoded
 from kubewright.cache import Cache, Store, Via
 from kubewright.errors import ConfigError
 from kubewright.log import Log
 from kubewright.meta import Key, ObjectMeta
+from kubewright.responses import Undecoded
 
 from .kinds import Friend, Widget, WidgetSpec
 

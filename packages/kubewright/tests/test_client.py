@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubewright.answer import Undecoded, change_of, page_of
 from kubewright.builtin import ConfigMap, Node, Pod, PodMetadata, Secret, owner_of
 from kubewright.client import Client, request_for
 from kubewright.errors import (
@@ -32,6 +31,7 @@ from kubewright.errors import (
 )
 from kubewright.kind import Resource, Spec, kind
 from kubewright.meta import Key, ObjectMeta
+from kubewright.responses import Undecoded, change_of, page_of
 from kubewright.testing.fake import FakeApi
 from kubewright.transport import Request, patience
 

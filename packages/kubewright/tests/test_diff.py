@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubewright.diff import json_patch, merge, merge_patch
+from kubewright.patch import json_patch, merge, merge_patch
 
 Names = st.text(alphabet="ab/~", min_size=0, max_size=2)
 Leaves = st.none() | st.booleans() | st.integers(0, 2) | st.text(alphabet="xy", max_size=1)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from kubewright.kubeconfig import Connection, ExecPlugin, Identity, load
-from kubewright.testing.certificates import Authority
+from kubewright.testing.ca import Authority
 
 from .kubeconfigs import CA, SECRET, config, encoded
 

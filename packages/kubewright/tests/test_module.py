@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kubewright.errors import ConfigError
-from kubewright.testing.build import BuildFailed, Progress
-from kubewright.testing.module import build_module, main
+from kubewright.testing.go_build import BuildFailed, Progress
+from kubewright.testing.go_module import build_module, main
 
 GO = """
 import os, sys

@@ -15,8 +15,8 @@ import pytest
 from aiohttp import web
 
 from kubewright.testing import eventually
-from kubewright.testing.access import trusting
-from kubewright.testing.certificates import Authority
+from kubewright.testing.ca import Authority
+from kubewright.testing.http import trusting
 from kubewright.testing.proxy import HttpProxy, TcpProxy
 
 

@@ -14,8 +14,8 @@ import pytest
 from cryptography import x509
 
 from kubewright import server as module
-from kubewright.address import Address, address_of
 from kubewright.errors import ConfigError
+from kubewright.listen import Address, address_of
 from kubewright.metrics import Metrics
 from kubewright.server import Reviews, Server, Verdict
 from kubewright.tls import self_signed_pem

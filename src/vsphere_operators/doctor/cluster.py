@@ -16,16 +16,16 @@ from kubewright.kubeconfig import Connection, load
 from kubewright.manager import version_in
 from kubewright.rbac import EVENTS, LEADER_RULES, REVIEW_RULES, manager_rights, manager_rules, rules_of
 from kubewright.transport import Request, Transport
-from kubewright.webhook.right import cluster_rights, namespace_rights
+from kubewright.webhook.rbac import cluster_rights, namespace_rights
 
-from ..kinds.vmgroup import VmGroup
-from ..limitsfile import limits_in
-from ..settings import Settings
-from . import installed, lease, rights
+from ..kinds.vmgroup.controller import VmGroup
+from ..kinds.vmgroup.limits_file import limits_in
+from ..settings.flags import Settings
+from . import crds, lease, rbac
 from .clock import skew
 from .finding import Finding, guarded, ok, problem, warning
-from .places import Wanted
-from .rights import Grant
+from .placement import Wanted
+from .rbac import Grant
 
 NAME = "vsphere-operators"
 SYSTEM = f"{NAME}-system"
@@ -59,7 +59,7 @@ async def reach(cluster: Cluster) -> AsyncIterator[Finding]:
     request = Request("GET", "/version", doing="reach the API server", timeout_seconds=REACH_SECONDS)
     try:
         version = version_in(await cluster.transport.send(request))
-        user = await rights.whoami(cluster.client)
+        user = await rbac.whoami(cluster.client)
     except Unauthorized as error:
         words = f"{error}. The credential of this kubeconfig is missing, wrong or expired."
         yield problem("API server", words, "kubectl auth whoami   # with the same kubeconfig; then log in to the cluster again")
@@ -76,12 +76,12 @@ async def look(cluster: Cluster, settings: Settings, manager: Manager) -> AsyncI
     """All that needs an API server which answers; the manager is one that these settings make."""
     client = cluster.client
     kinds: list[type[Object]] = [each.kind for each in manager.controllers]
-    user = await rights.whoami(client)
+    user = await rbac.whoami(client)
     key = Key(settings.lease_namespace or cluster.connection.namespace, settings.lease_name or f"{NAME}-leader")
     places = list(dict.fromkeys((key, Key(SYSTEM, key.name))))
     for subject, check in (
-        ("CRDs", installed.check(client, kinds)),
-        ("rights", rights.check(client, user, grants(settings, manager, key.namespace))),
+        ("CRDs", crds.check(client, kinds)),
+        ("rights", rbac.check(client, user, grants(settings, manager, key.namespace))),
         ("leader", lease.check(client, places, wanted=settings.leader_election)),
     ):
         async for finding in guarded(subject, check):

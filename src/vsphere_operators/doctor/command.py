@@ -13,9 +13,9 @@ from kubewright.errors import ConfigError
 from kubewright.flags import FlagError, HelpWanted, flag, parse
 from kubewright.log import configure
 
-from ..pipe import let_go, show_what_can_be_shown
-from ..settings import Settings
-from .examination import Build, Examination, Line
+from ..settings.flags import Settings
+from ..terminal import let_go, show_what_can_be_shown
+from .checks import Build, Examination, Line
 from .report import Text, as_json, summary
 
 PROGRAM = "manager doctor"

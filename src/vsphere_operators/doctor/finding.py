@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from kubewright.errors import KubewrightError
 
-from ..vcenter.faults import VCenterError
+from ..vsphere.faults import VCenterError
 
 Level = Literal["ok", "warning", "problem"]
 

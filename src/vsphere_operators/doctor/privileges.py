@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from ..vcenter import privileges
-from ..vcenter.faults import VCenterError
-from ..vcenter.hands import Hands
-from ..vcenter.inventory import Inventory
-from ..vcenter.model import Datastore, Folder, Machine, ResourcePool
-from ..vcenter.privileges import Account, Place
+from ..vsphere import privileges
+from ..vsphere.faults import VCenterError
+from ..vsphere.inventory import Inventory
+from ..vsphere.model import Datastore, Folder, Machine, ResourcePool
+from ..vsphere.privileges import Account, Place
+from ..vsphere.vm_calls import Hands
 from .finding import Finding, ok, problem, warning
 
 ROLE = "vsphere-operators"

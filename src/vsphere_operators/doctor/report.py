@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from .examination import Line
+from .checks import Line
 from .finding import Finding, Level
 
 LEVEL_WIDTH = 9

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import msgspec
 
-from ..glance import load, visiting
-from ..settings import VCenterConfig
-from ..vcenter.address import Address
-from ..vcenter.faults import CertificateRefused, VCenterError, WrongLogin
-from ..vcenter.vcenter import VCenter
-from ..vmgroup.site import PARENT
-from . import places, privileges
+from ..kinds.vmgroup.placement import PARENT
+from ..settings.flags import VCenterConfig
+from ..vcenters.oneshot import load, visiting
+from ..vsphere.address import Address
+from ..vsphere.faults import CertificateRefused, VCenterError, WrongLogin
+from ..vsphere.vcenter import VCenter
+from . import placement, privileges
 from .clock import skew
 from .finding import Finding, guarded, ok, problem, warning
-from .places import Wanted
+from .placement import Wanted
 
 OLDEST_API = (7, 0)
 SECRET = "vc-creds"
@@ -47,7 +47,7 @@ async def steps(vcenter: VCenter, config: VCenterConfig, groups: Sequence[Wanted
     yield skew(theirs, datetime.now(UTC), f"vCenter {config.name}")
     await load(vcenter)
     defaults: Mapping[str, str] = msgspec.structs.asdict(config.defaults)
-    for finding in places.check(vcenter.inventory, defaults, groups):
+    for finding in placement.check(vcenter.inventory, defaults, groups):
         yield finding
     parent = (config.defaults.folder or PARENT).rpartition("/")[2]
     async for finding in guarded("privileges", privileges.check(vcenter.hands, vcenter.inventory, parent)):

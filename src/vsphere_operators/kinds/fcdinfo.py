@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from kubewright import Cache, Column, Controller, Doc, Int64, Key, Resource, Spec, Status, Terminal, kind
 from kubewright.builtin import PersistentVolume
 
-from ..vcenter.model import Disk
-from ..vcenters import Served, VCenters
+from ..vcenters.registry import Served, VCenters
+from ..vsphere.model import Disk
 
 DRIVER = "csi.vsphere.vmware.com"
 BY_DISK = "disk"

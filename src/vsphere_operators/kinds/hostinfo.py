@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from kubewright import Column, Controller, Doc, Done, Int64, ListType, Resource, Spec, Status, Terminal, kind
 
-from ..vcenter.inventory import Place
-from ..vcenter.model import Host, HostStats
-from ..vcenters import VCenters
+from ..vcenters.registry import VCenters
+from ..vsphere.inventory import Place
+from ..vsphere.model import Host, HostStats
 
 LOST = {"disconnected": "is disconnected from", "notResponding": "does not respond to"}
 ASLEEP = ("standBy", "poweredOff")

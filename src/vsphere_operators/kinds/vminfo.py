@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from kubewright import Column, Controller, Doc, Done, Int64, ListType, Resource, Spec, Status, Terminal, kind
 
-from ..vcenter.inventory import Place
-from ..vcenter.model import Machine
-from ..vcenters import VCenters
+from ..vcenters.registry import VCenters
+from ..vsphere.inventory import Place
+from ..vsphere.model import Machine
 
 LOST = {
     "disconnected": "vCenter does not hear from the host that it is on; reconnect that host in vCenter",

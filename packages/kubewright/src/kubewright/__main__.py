@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .builder.main import main
+from .builder.cli import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -28,7 +28,7 @@ from msgspec import Meta, Struct
 
 from .errors import ConfigError, cut
 from .kubeconfig import Connection, ExecPlugin, Identity, is_certificate, is_encrypted
-from .kubefile import Place, contents
+from .kubeconfig_file import Place, contents
 
 REREAD_SECONDS = 60.0  # client-go's figure for token files; the kubelet renews a token with a fifth of its life left
 LEEWAY_SECONDS = 10.0  # a token has to outlive the request that carries it

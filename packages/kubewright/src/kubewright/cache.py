@@ -19,11 +19,11 @@ import enum
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar, cast
 
-from .answer import Undecoded
 from .errors import ConfigError
 from .kind import Kind, Object
 from .log import Log
 from .meta import Key
+from .responses import Undecoded
 
 T = TypeVar("T", bound=Object)
 IndexFunction = Callable[[Any], "str | Iterable[str] | None"]

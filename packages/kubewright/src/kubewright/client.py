@@ -14,11 +14,11 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from .answer import Change, Page, Undecoded, change_of, page_of
 from .errors import KindMissing, NotFound, TooMuch, Undecodable
 from .kind import Kind, Object, plain
 from .meta import Key
 from .overlay import overlay
+from .responses import Change, Page, Undecoded, change_of, page_of
 from .transport import Request, Sender, nothing
 
 T = TypeVar("T", bound=Object)

@@ -10,7 +10,6 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from .answer import Undecoded
 from .cache import Cache
 from .client import Client
 from .controller import Controller
@@ -20,6 +19,7 @@ from .log import Log
 from .meta import Condition, Key
 from .metrics import Metrics
 from .outcome import Outcome, outcome_of_error, outcome_of_return
+from .responses import Undecoded
 from .source import OnOwn, OnTimer
 from .status import StatusWriter
 from .workqueue import LOW, WorkQueue

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from .errors import ConfigError
-from .kubefile import Cluster, Entry, Exec, Place, User, contents, decoded, merge
+from .kubeconfig_file import Cluster, Entry, Exec, Place, User, contents, decoded, merge
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 EXEC_API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")

@@ -38,9 +38,9 @@ from .server import Server
 from .source import OnKind, OnOwned
 from .status import StatusWriter
 from .transport import Pool, Request, Transport
-from .webhook.answering import Webhooks
-from .webhook.declaration import Conversion, Webhook
 from .webhook.options import WebhookOptions
+from .webhook.runner import Webhooks
+from .webhook.types import Conversion, Webhook
 
 # A bookmark shows life once a minute and a dead watch is noticed after 70 s; beyond this, something is really wrong.
 OLDEST_WATCH_SECONDS = 100.0

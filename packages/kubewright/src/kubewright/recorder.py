@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from .answer import Undecoded
 from .builtin import Event, EventSource, ObjectReference
 from .client import Client
 from .errors import NotFound
@@ -22,6 +21,7 @@ from .kind import Kind, Object
 from .log import Log
 from .meta import Key, ObjectMeta, now
 from .metrics import Metrics
+from .responses import Undecoded
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from .answer import Change, Undecoded
 from .cache import Store, Via
 from .client import Client
 from .errors import ApiError, BadRequest, Forbidden, Gone, KindMissing, TimedOut, TooMuch, Undecodable
@@ -24,6 +23,7 @@ from .kind import Object
 from .log import Log
 from .meta import Key
 from .metrics import Metrics
+from .responses import Change, Undecoded
 
 T = TypeVar("T", bound=Object)
 

@@ -18,8 +18,8 @@ from typing import Literal, Protocol
 
 from aiohttp import web
 
-from .address import accept_no_more, address_of, listen
 from .errors import ConfigError, cut
+from .listen import accept_no_more, address_of, listen
 from .log import Log
 from .metrics import Metrics
 from .tls import Certificate, CertificateFiles, self_signed_pem

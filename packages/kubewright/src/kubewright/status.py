@@ -8,15 +8,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from .answer import Undecoded
 from .client import Client
-from .diff import merge_patch
 from .errors import Invalid, NotFound, Undecodable
 from .kind import Resource, Status, plain
 from .meta import Condition, with_condition
 from .metrics import ControllerMetrics
 from .outcome import READY, Outcome, ready
+from .patch import merge_patch
 from .recorder import Recorder
+from .responses import Undecoded
 
 T = TypeVar("T", bound=Resource[Any, Any])
 

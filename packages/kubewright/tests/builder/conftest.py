@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from goldens import GOLDEN
-from kubewright.builder.main import main
+from kubewright.builder.cli import main
 
 CHOOSY = '''
 from dataclasses import dataclass

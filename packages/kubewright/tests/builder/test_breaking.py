@@ -12,8 +12,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubewright.builder.breaking import compare
-from kubewright.builder.schemadiff import schema_changes
+from kubewright.builder.compat.crd_diff import compare
+from kubewright.builder.compat.schema_diff import schema_changes
 
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[4]

@@ -11,12 +11,12 @@ import pytest
 import yaml
 
 from goldens import GOLDEN
-from kubewright.builder.chart import semantic
-from kubewright.builder.installer import kustomized
-from kubewright.builder.main import main
-from kubewright.builder.marks import filled_text
+from kubewright.builder.cli import main
+from kubewright.builder.manifests.helm import semantic
+from kubewright.builder.manifests.helm_markers import filled_text
+from kubewright.builder.manifests.installer import kustomized
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.module import build_module
+from kubewright.testing.go_module import build_module
 
 ROOT = Path(__file__).parents[4]
 Json = dict[str, Any]

@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from goldens import GOLDEN, files_of
-from kubewright.builder import commands
-from kubewright.builder.edit import with_argument, with_import, with_statement
-from kubewright.builder.field import field_of
-from kubewright.builder.main import main
+from kubewright.builder import cli_commands as commands
+from kubewright.builder.cli import main
 from kubewright.builder.names import checked_group, checked_kind, checked_version, resource
+from kubewright.builder.scaffold.fields import field_of
+from kubewright.builder.scaffold.python_edit import with_argument, with_import, with_statement
 from kubewright.errors import ConfigError
 
 from .typed import api, state
@@ -331,7 +331,7 @@ def test_a_main_without_a_list_is_told_what_to_add(text: str, words: str) -> Non
 
 
 def test_without_its_packages_the_builder_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.delitem(sys.modules, "kubewright.builder.commands")
+    monkeypatch.delitem(sys.modules, "kubewright.builder.cli_commands")
     monkeypatch.setitem(sys.modules, "click", None)
     assert main(["init"]) == 1
     assert "pip install 'kubewright[builder]'" in capsys.readouterr().err

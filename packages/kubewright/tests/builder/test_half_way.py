@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 import pytest
 
-from kubewright.builder import commands
-from kubewright.builder.change import Change
-from kubewright.builder.main import main
+from kubewright.builder import cli_commands as commands
+from kubewright.builder.changeset import Change
+from kubewright.builder.cli import main
 
 from .typed import api, state
 

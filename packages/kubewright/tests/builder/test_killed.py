@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from kubewright.builder import exchange
-from kubewright.builder.change import Change
+from kubewright.builder.changeset import Change
+from kubewright.builder.cli import main
 from kubewright.builder.exchange import alone_in
-from kubewright.builder.main import main
 from kubewright.errors import ConfigError
 
 from .typed import state

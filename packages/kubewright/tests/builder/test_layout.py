@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kubewright.builder import layout
-from kubewright.builder.main import main
+from kubewright.builder.cli import main
+from kubewright.builder.scaffold import format as layout
 
 from .typed import api
 

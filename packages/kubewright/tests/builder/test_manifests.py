@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from goldens import files_of
-from kubewright.builder.installer import kustomized, with_image
-from kubewright.builder.main import main
+from kubewright.builder.api_docs import rows
+from kubewright.builder.cli import main
+from kubewright.builder.manifests.installer import kustomized, with_image
 from kubewright.builder.project import Project
-from kubewright.builder.reference import rows
 from kubewright.builtin import ConfigMap, Node
 from kubewright.controller import Controller
 from kubewright.errors import ConfigError

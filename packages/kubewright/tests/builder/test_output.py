@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kubewright.builder.main import main
+from kubewright.builder.cli import main
 
 from .test_killed import killed
 from .typed import state

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kubewright.builder import baseline, installer
-from kubewright.builder.main import main
+from kubewright.builder.cli import main
+from kubewright.builder.compat import baseline
+from kubewright.builder.manifests import installer
 
 
 def hanging(folder: Path, name: str) -> Path:

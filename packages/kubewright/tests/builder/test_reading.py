@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kubewright.builder.baseline import on_disk
-from kubewright.builder.change import text_in, text_of
-from kubewright.builder.main import main
+from kubewright.builder.changeset import text_in, text_of
+from kubewright.builder.cli import main
+from kubewright.builder.compat.baseline import on_disk
 from kubewright.errors import ConfigError
 
 from .typed import api, state

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from goldens import files_of
-from kubewright.builder.main import main
+from kubewright.builder.cli import main
 
 from .typed import api, state
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from goldens import GOLDEN, files_of
-from kubewright.builder.main import main
+from kubewright.builder.cli import main
 
 
 def create(root: Path, *words: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kubewright.builder.main import main
+from kubewright.builder.cli import main
 
 
 def api(project: Path, *options: str, kind: str = "Greeting", version: str = "v1", group: str = "demo") -> int:

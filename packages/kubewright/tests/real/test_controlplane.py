@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from kubewright.testing import eventually
-from kubewright.testing.access import Https, Refused, trusting
 from kubewright.testing.apiserver import StartFailed
 from kubewright.testing.controlplane import ControlPlane, KubectlFailed
+from kubewright.testing.http import Https, Refused, trusting
 from kubewright.testing.proxy import HttpProxy, TcpProxy
 
 Kubectl = Callable[..., str]

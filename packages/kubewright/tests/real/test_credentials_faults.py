@@ -11,8 +11,8 @@ import pytest
 
 from kubewright.controller import controller
 from kubewright.testing import eventually
-from kubewright.testing.access import Https, Refused
 from kubewright.testing.controlplane import ControlPlane
+from kubewright.testing.http import Https, Refused
 from kubewright.testing.proxy import HttpProxy
 
 from ..kinds import Widget, double

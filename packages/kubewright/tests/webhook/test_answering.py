@@ -21,10 +21,10 @@ from kubewright.command import ManagerFlags
 from kubewright.errors import ConfigError
 from kubewright.flags import parse
 from kubewright.testing import eventually
-from kubewright.testing.certificates import Authority
+from kubewright.testing.ca import Authority
 from kubewright.testing.fake import FakeApi
-from kubewright.webhook.answering import certificate_for
 from kubewright.webhook.options import Times, WebhookOptions
+from kubewright.webhook.runner import certificate_for
 
 from ..rig import NOWHERE
 from .rig import HERE, BoxWebhook, port_of
@@ -193,7 +193,7 @@ def test_our_own_authority_needs_cryptography(monkeypatch: pytest.MonkeyPatch) -
             raise ImportError(name)
         return original(name, *rest)
 
-    for module in [name for name in sys.modules if name.startswith(("kubewright.webhook.rotation", "kubewright.webhook.authority"))]:
+    for module in [name for name in sys.modules if name.startswith(("kubewright.webhook.cert_rotation", "kubewright.webhook.ca"))]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ConfigError, match=r"install kubewright\[tls\]"):

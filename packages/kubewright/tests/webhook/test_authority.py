@@ -8,7 +8,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509 import verification
 
-from kubewright.webhook.authority import Authorities, Pair, advanced, new_authority, new_serving, pair_of
+from kubewright.webhook.ca import Authorities, Pair, advanced, new_authority, new_serving, pair_of
 from kubewright.webhook.options import Times
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,7 +11,7 @@ from kubewright.crd import crds
 from kubewright.errors import ConfigError
 from kubewright.webhook import Reach, configurations, service, with_conversions
 from kubewright.webhook.options import WebhookOptions
-from kubewright.webhook.right import cluster_rights, namespace_rights
+from kubewright.webhook.rbac import cluster_rights, namespace_rights
 
 from ..kinds import Widget
 from .rig import Box, BoxConversion, BoxWebhook, OldBox

@@ -12,16 +12,16 @@ from typing import Any
 import aiohttp
 import pytest
 
-from kubewright.address import Address
+from kubewright.listen import Address
 from kubewright.metrics import Metrics
 from kubewright.testing import eventually
-from kubewright.testing.certificates import Authority
+from kubewright.testing.ca import Authority
 from kubewright.tls import Certificate
-from kubewright.webhook import endpoint as module
+from kubewright.webhook import server as module
 from kubewright.webhook.admission import Answering, handlers_of
 from kubewright.webhook.conversion import Converting
-from kubewright.webhook.endpoint import Endpoint
-from kubewright.webhook.gauge import WebhookMetrics
+from kubewright.webhook.metrics import WebhookMetrics
+from kubewright.webhook.server import Endpoint
 
 from .rig import HERE, BoxConversion, BoxWebhook
 from .test_admission import box, review

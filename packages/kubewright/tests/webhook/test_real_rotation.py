@@ -28,10 +28,10 @@ from kubewright.meta import Key, ObjectMeta
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.tcpproxy import TcpProxy
-from kubewright.webhook.endpoint import Endpoint
+from kubewright.webhook.ca_bundle import CustomResourceDefinition, MutatingWebhookConfiguration, ValidatingWebhookConfiguration
 from kubewright.webhook.options import Times
-from kubewright.webhook.right import cluster_rights, namespace_rights
-from kubewright.webhook.target import CustomResourceDefinition, MutatingWebhookConfiguration, ValidatingWebhookConfiguration
+from kubewright.webhook.rbac import cluster_rights, namespace_rights
+from kubewright.webhook.server import Endpoint
 
 from .conftest import Boxes, ask_nobody
 from .rig import HERE, Box, BoxConversion, BoxSpec, BoxWebhook, OldBox, answering, kubectl, manifests, options, port_of, trusted

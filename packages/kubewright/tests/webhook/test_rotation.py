@@ -17,10 +17,10 @@ from kubewright.meta import Key
 from kubewright.testing.fake import FakeApi
 from kubewright.tls import Certificate
 from kubewright.transport import Request
+from kubewright.webhook.ca_bundle import targets_of
+from kubewright.webhook.cert_rotation import Raced, Rotation
 from kubewright.webhook.configuration import Reach, configurations, with_conversions
 from kubewright.webhook.options import Times
-from kubewright.webhook.rotation import Raced, Rotation
-from kubewright.webhook.target import targets_of
 
 from .rig import Box, BoxConversion, BoxWebhook, OldBox
 

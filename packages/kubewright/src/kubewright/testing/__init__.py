@@ -13,6 +13,6 @@ plain HTTPS calls) and `emptying` (what is left in a namespace).
 
 from __future__ import annotations
 
-from .waiting import eventually
+from .wait import eventually
 
 __all__ = ["eventually"]

@@ -10,10 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from .access import Https
+from .http import Https
 from .port import Port
 from .process import Process
-from .waiting import eventually
+from .wait import eventually
 
 READY_WITHIN_SECONDS = 60.0
 GRACE_SECONDS = 5.0

@@ -22,11 +22,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from .access import trusting, write_kubeconfig
 from .apiserver import GRACE_SECONDS, ApiServer
-from .certificates import Authority, signing_keys, write_private
-from .emptying import remove_namespace
+from .ca import Authority, signing_keys, write_private
 from .etcd import Etcd
+from .http import trusting, write_kubeconfig
+from .namespaces import remove_namespace
 from .process import Process
 
 ADMIN_GROUP = "system:masters"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from .access import Https, encoded
+from .http import Https, encoded
 from .port import Port
 from .process import Process
 

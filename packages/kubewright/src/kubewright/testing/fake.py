@@ -16,10 +16,10 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from ..diff import merge
 from ..errors import AlreadyExists, Conflict, Gone, NotFound
 from ..kind import Object
 from ..meta import now
+from ..patch import merge
 from ..transport import Request, nothing
 
 Json = dict[str, Any]

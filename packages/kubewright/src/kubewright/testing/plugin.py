@@ -7,7 +7,7 @@
     unblocked       a blocking call in the event loop, made from the modules named in `blockbuster_modules`, fails the test
 
 Binaries are looked for in the folder that $KUBEWRIGHT_TESTENV names (`.testenv/bin` below pytest's rootdir unless set), then where
-`kubewright.testing.assets` looks; what is nowhere is built.
+`kubewright.testing.binaries` looks; what is nowhere is built.
 Setting `blockbuster_modules` in pytest's configuration puts `unblocked` on every test. For time that costs nothing, install
 `looptime` and mark the test with `@pytest.mark.looptime`: `asyncio.sleep(3600)` then takes no time at all.
 """
@@ -50,7 +50,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 @pytest.fixture(scope="session")
 def binaries(pytestconfig: pytest.Config) -> dict[str, Path]:
     """The paths of etcd, kube-apiserver and kubectl."""
-    from . import assets
+    from . import binaries as assets
 
     folder = Path(os.environ.get(TESTENV) or pytestconfig.rootpath / ".testenv" / "bin")
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")

@@ -30,10 +30,10 @@ from aiohttp import web
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from ..address import accept_no_more
-from .access import write_kubeconfig
-from .certificates import Authority
-from .rules import UNANSWERED, Answer, Change, Rule, Seen, Wanted, encoded_line, status_body
+from ..listen import accept_no_more
+from .ca import Authority
+from .http import write_kubeconfig
+from .proxy_rules import UNANSWERED, Answer, Change, Rule, Seen, Wanted, encoded_line, status_body
 from .tcpproxy import TcpProxy
 
 __all__ = ["Answer", "HttpProxy", "Rule", "Seen", "TcpProxy"]

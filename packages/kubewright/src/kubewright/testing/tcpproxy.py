@@ -7,7 +7,7 @@ import contextlib
 from types import TracebackType
 from typing import Self
 
-from ..address import accept_no_more
+from ..listen import accept_no_more
 
 CHUNK_BYTES = 65536
 

@@ -14,6 +14,6 @@ rotation        keeps that CA in a Secret, and its certificate in every caBundle
 from __future__ import annotations
 
 from .configuration import Reach, configurations, service, with_conversions
-from .declaration import Admission, Conversion, Webhook
+from .types import Admission, Conversion, Webhook
 
 __all__ = ["Admission", "Conversion", "Reach", "Webhook", "configurations", "service", "with_conversions"]

@@ -13,11 +13,11 @@ from typing import Any, Literal, Protocol
 import msgspec
 from msgspec import Raw, Struct
 
-from ..diff import Json, json_patch, merge, merge_patch
 from ..errors import KubewrightError, Refused, Undecodable, cut
 from ..kind import Kind, Object
 from ..overlay import overlay
-from .declaration import Admission, Operation, Webhook
+from ..patch import Json, json_patch, merge, merge_patch
+from .types import Admission, Operation, Webhook
 
 # Object and old object, each below the 3 MiB that the API server takes, and what surrounds them; controller-runtime has the same number.
 LONGEST_REVIEW_BYTES = 7 * 1024 * 1024

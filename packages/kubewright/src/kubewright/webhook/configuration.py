@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from ..diff import Json
 from ..errors import ConfigError
 from ..kind import Kind
+from ..patch import Json
 from .admission import Admitting, Defaulting, Validating
 from .conversion import PATH
-from .declaration import Conversion, Webhook
+from .types import Conversion, Webhook
 
 MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
 # What is stored says whether an object is going. What is sent may lie: an object that server-side apply creates brings its own

@@ -21,14 +21,14 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from ..diff import Json
 from ..errors import ConfigError, KubewrightError, cut
 from ..kind import Kind, Object
 from ..log import Log
 from ..meta import ObjectMeta
+from ..patch import Json
 from .admission import BadReview
-from .declaration import Conversion
-from .difference import ABSENT, Difference, differences, looked_up, put, without_known
+from .conversion_check import ABSENT, Difference, differences, looked_up, put, without_known
+from .types import Conversion
 
 PATH = "/convert"
 # A page of a list is converted in one review; the API server's own answer may be as large.

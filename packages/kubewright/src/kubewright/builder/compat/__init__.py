@@ -1,0 +1,1 @@
+"""Compares CRDs with those of an earlier commit."""

@@ -1,0 +1,1 @@
+"""Generates config/, the installer and the Helm chart."""

@@ -1,0 +1,105 @@
+"""What commands share at the terminal: options, questions, what was written, what is next."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import ConfigError
+from .changeset import Change
+from .exchange import alone_in, half_done, recovered
+from .project import Project
+
+MANY = 20
+
+
+def resolved(context: click.Context, parameter: click.Parameter, folder: Path) -> Path:
+    """The folder of a project, without links on the way to it."""
+    return folder.resolve()
+
+
+@contextmanager
+def opened(root: Path, *, writes: bool = True) -> Iterator[Project]:
+    """The project in a folder: what a command reads of it is still so when it writes."""
+    with settled(root, writes=writes):
+        yield Project.read(root)
+
+
+@contextmanager
+def settled(root: Path, *, writes: bool = True) -> Iterator[None]:
+    """A folder for this command alone, with nothing half written in it; one that writes nothing only says what is half written."""
+    if not root.is_dir():
+        yield
+    elif not writes:
+        warn(half_done(root))
+        yield
+    else:
+        with alone_in(root) as sure:
+            warn(recovered(root) if sure else [])
+            yield
+
+
+def warn(found: Sequence[str]) -> None:
+    """Say what has to be known beside what was asked for."""
+    for words in found:
+        click.echo(f"kubewright: {words}", err=True)
+
+
+PROJECT = click.option(
+    "--project",
+    "root",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(),
+    callback=resolved,
+    help="The folder of the project.",
+)
+DRY_RUN = click.option("--dry-run", is_flag=True, help="Write nothing; show what would change as a diff.")
+FORCE = click.option("--force", is_flag=True, help="Overwrite files that are there.")
+
+
+def asked(option: str, value: str | None, words: str, check: Any, suggestion: str | None = None) -> str:
+    """The value, checked; where it is missing a person at the terminal is asked, again until it is right."""
+    if value is not None:
+        return str(check(value))
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{option} is missing, and there is no terminal to ask at")
+
+    def checked(text: str) -> str:
+        try:
+            return str(check(text))
+        except ConfigError as error:
+            raise click.UsageError(str(error)) from None
+
+    return str(click.prompt(words, value_proc=checked, default=suggestion))
+
+
+def finish(change: Change, *, dry_run: bool, force: bool) -> None:
+    """Show the change, or write it and say what was written."""
+    if dry_run:
+        click.echo(change.diff() or "nothing would change")
+        return
+    if not force:
+        change.refuse_conflicts()
+    click.echo("\n".join(told_in_short(change.write(), change.removed)))
+
+
+def told_in_short(paths: Sequence[str], removed: Sequence[str]) -> list[str]:
+    """Which files were written or removed; of many, those of config/ by their number alone."""
+    generated = [path for path in paths if path.startswith("config/")] if len(paths) > MANY else []
+    rest = [f"removed {path}" if path in removed else f"wrote {path}" for path in paths if path not in generated]
+    return [*rest, f"wrote config/ ({len(generated)} files)"] if generated else rest
+
+
+def said_next(words: str, files: Sequence[str], *, format_too: bool) -> None:
+    """Say what a person does next: the files to edit, then the checks."""
+    click.echo(f"\n{words} Next:")
+    for path in files:
+        click.echo(f"  edit {path}")
+    if format_too:
+        click.echo("  make format")
+    click.echo("  make test")

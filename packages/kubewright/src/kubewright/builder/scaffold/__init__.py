@@ -1,0 +1,1 @@
+"""Writes new projects, kinds, versions and webhooks from templates."""

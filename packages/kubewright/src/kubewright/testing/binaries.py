@@ -1,0 +1,124 @@
+"""The real binaries for tests: found where they fit, else built once from the pinned Go module.
+
+`python -m kubewright.testing.binaries --into .testenv/bin` looks, for each binary, in $KUBEBUILDER_ASSETS, on PATH and in the user's
+cache, builds what is missing (6 to 11 minutes on 2 cores, once), and links all of them into the folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from kubewright.errors import ConfigError
+
+from .go_build import PACKAGES, Builder, Pins, Progress, numbers, pins
+
+DEFAULT = ("etcd", "kube-apiserver", "kubectl")
+ASKED_BY = {"etcd": ["--version"], "kubectl": ["version", "--client"]}
+ANSWERS_WITHIN_SECONDS = 30
+
+
+def find(
+    names: Sequence[str] = DEFAULT,
+    environ: Mapping[str, str] | None = None,
+    *,
+    folders: Sequence[Path] = (),
+    progress: Progress | None = None,
+    pinned: Pins | None = None,
+) -> dict[str, Path]:
+    """The path of each binary; builds what is nowhere. `folders` are looked at before all else."""
+    environ = os.environ if environ is None else environ
+    progress, pinned = progress or Progress(sys.stderr), pinned or pins()
+    if unknown := set(names) - set(PACKAGES):
+        raise ConfigError(f"no binary is called {', '.join(sorted(unknown))}. There are: {', '.join(PACKAGES)}.")
+    if (named := environ.get("KUBEBUILDER_ASSETS")) and not Path(named).is_dir():
+        progress.say(f"KUBEBUILDER_ASSETS names {named}, which is no folder; looking elsewhere")
+    cache = cache_folder(environ) / pinned.digest
+    found = {name: fitting(name, environ, folders, progress, pinned) or cache / name for name in names}
+    missing = [name for name, path in found.items() if not path.exists()]
+    if missing:
+        Builder(cache, pinned, environ, progress).build(missing)
+    return found
+
+
+def fitting(name: str, environ: Mapping[str, str], folders: Sequence[Path], progress: Progress, pinned: Pins) -> Path | None:
+    """The first binary of that name outside the cache whose version fits; says why another was passed over."""
+    wanted = pinned.version_of(name)
+    for where, path in candidates(name, environ, folders):
+        has = version(name, path)
+        if numbers(has)[:2] == numbers(wanted)[:2]:
+            return path
+        minor = ".".join(wanted.split(".")[:2])
+        progress.say(f"passed over {path} ({where}): {f'it is {has}' if has else 'it does not tell its version'}, and {minor} is pinned")
+    return None
+
+
+def candidates(name: str, environ: Mapping[str, str], folders: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+    """Where a binary is outside the cache, and what led there."""
+    places = [(str(folder), str(folder)) for folder in folders]
+    places += [(variable, environ[variable]) for variable in ("KUBEBUILDER_ASSETS", "PATH") if environ.get(variable)]
+    for where, path in places:
+        if found := shutil.which(name, path=path):
+            yield where, Path(found).absolute()
+
+
+def version(name: str, binary: Path) -> str:
+    """What the binary says its version is, without the `v`; "" where it does not say."""
+    try:
+        asked = subprocess.run(
+            [binary, *ASKED_BY.get(name, ["--version"])],
+            capture_output=True,
+            text=True,
+            timeout=ANSWERS_WITHIN_SECONDS,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    words = asked.stdout.split()
+    return next((word.removeprefix("v") for word in words if numbers(word)[1:] and word.removeprefix("v")[:1].isdigit()), "")
+
+
+def cache_folder(environ: Mapping[str, str]) -> Path:
+    """Kubewright's folder in the user's cache; a relative XDG_CACHE_HOME does not count, as its specification says."""
+    named = Path(environ.get("XDG_CACHE_HOME", ""))
+    home = Path(environ["HOME"]) if environ.get("HOME") else Path.home()
+    return (named if named.is_absolute() else home / ".cache") / "kubewright"
+
+
+def link(found: Mapping[str, Path], into: Path) -> None:
+    """Link each binary into the folder; what is there already and is the same stays."""
+    into.mkdir(parents=True, exist_ok=True)
+    for name, path in found.items():
+        target = into / name
+        if target.exists() and target.samefile(path):
+            continue
+        beside = into / f".{name}.{os.getpid()}"
+        beside.symlink_to(path.resolve())
+        beside.replace(target)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m kubewright.testing.binaries", description="Find or build the real binaries for tests.")
+    parser.add_argument("--into", type=Path, metavar="DIR", help="link the binaries into this folder")
+    parser.add_argument("--only", default=",".join(DEFAULT), metavar="NAMES", help=f"which, with commas between; of {', '.join(PACKAGES)}")
+    options = parser.parse_args(arguments)
+    try:
+        found = find([name.strip() for name in options.only.split(",") if name.strip()])
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 1
+    if options.into:
+        link(found, options.into)
+    for name, path in found.items():
+        print(f"{name:<24} {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

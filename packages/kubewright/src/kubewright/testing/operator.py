@@ -1,0 +1,123 @@
+"""An operator on the control plane: its manifests installed, its manager running for as long as a test needs it.
+
+    install(plane, config / "crd", config / "rbac")
+    async with running(plane, build, Settings(), namespace, name="greeter") as client:
+        await client.create(...)
+
+The manager runs as its own service account, so with no more rights than its roles have. Its webhooks are asked while it runs, at an
+address of this machine; before and after, the API server asks nobody, so that whoever cleans up need not wait for an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from ..client import Client
+from ..kubeconfig import Connection, load
+from ..manager import Manager, Options
+from ..transport import Transport
+from ..webhook import Reach, configurations
+from ..webhook.configuration import conversion
+from ..webhook.options import Times, WebhookOptions
+from .controlplane import ControlPlane
+from .wait import eventually
+
+S = TypeVar("S")
+STOP_SECONDS = 5.0
+HERE = "127.0.0.1"
+ACCOUNT = "controller-manager"
+ASK_NOBODY: dict[str, Any] = {"strategy": "None", "webhook": None}
+
+
+def install(plane: ControlPlane, *folders: Path) -> None:
+    """Apply kustomizations, and wait until their CRDs are served; one that lists nothing is passed over, since kubectl refuses it."""
+    for folder in folders:
+        if yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]:
+            plane.kubectl("apply", "-k", str(folder))
+    listed = json.loads(plane.kubectl("get", "crd", "-o", "json"))["items"]
+    for crd in listed:
+        if crd["spec"].get("conversion", {}).get("strategy") == "Webhook":
+            convert_by(plane, crd["metadata"]["name"], ASK_NOBODY)
+    if listed:
+        plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+
+
+def convert_by(plane: ControlPlane, crd: str, conversion: dict[str, Any]) -> None:
+    """Say who converts between the versions of a kind."""
+    plane.kubectl("patch", "crd", crd, "--type=merge", "-p", json.dumps({"spec": {"conversion": conversion}}))
+
+
+@asynccontextmanager
+async def running(
+    plane: ControlPlane, build: Callable[[Manager, S], None], settings: S, *namespaces: str, name: str, system: str = ""
+) -> AsyncIterator[Client]:
+    """An administrator's client, beside the manager that `build` fills; it serves these namespaces, or all."""
+    system = system or f"{name}-system"
+    manager = Manager(await as_account(plane, system), options(name, system, namespaces))
+    build(manager, settings)
+    stop = asyncio.Event()
+    work = asyncio.create_task(manager.run(stop))
+    try:
+        async with asked(plane, manager, work), connected(plane.admin_kubeconfig) as client:
+            yield client
+    finally:
+        stop.set()
+        await work
+
+
+async def as_account(plane: ControlPlane, system: str) -> Connection:
+    """The connection of the manager's own service account."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = plane.service_account_kubeconfig(system, ACCOUNT, Path(folder) / "kubeconfig")
+        return await asyncio.to_thread(load, str(file), environ={}, home=Path("/"))
+
+
+def options(name: str, system: str, namespaces: tuple[str, ...]) -> Options:
+    """As deployed, but on free ports and in a hurry."""
+    webhooks = WebhookOptions(host=HERE, port=0, hosts=(HERE,), times=Times(look_seconds=0.5), drain_seconds=0)
+    return Options(
+        name=name, metrics_address="0", lease_namespace=system, namespaces=namespaces, stop_seconds=STOP_SECONDS, webhooks=webhooks
+    )
+
+
+@asynccontextmanager
+async def asked(plane: ControlPlane, manager: Manager, work: asyncio.Task[None]) -> AsyncIterator[None]:
+    """The API server asks this manager, until the end; kubectl runs in threads, since the answers come from this loop."""
+    await eventually(lambda: work.done() or manager.answering is None or manager.answering.endpoint.port)
+    if manager.answering is None or work.done():
+        yield
+        return
+    reach = Reach(url=f"https://{HERE}:{manager.answering.endpoint.port}")
+    documents = configurations(manager.webhooks, reach, name=manager.options.name)
+    converted = {each.hub.definition.resource for each in manager.conversions}
+    for document in documents:
+        await asyncio.to_thread(plane.apply, json.dumps(document))
+    for crd in converted:
+        await asyncio.to_thread(convert_by, plane, crd, conversion(reach))
+    rotation = manager.answering.rotation
+    await eventually(lambda: rotation is None or (rotation.everywhere_since is not None and len(rotation.checked) == len(rotation.targets)))
+    try:
+        yield
+    finally:
+        for document in documents:
+            await asyncio.to_thread(plane.kubectl, "delete", document["kind"], document["metadata"]["name"])
+        for crd in converted:
+            await asyncio.to_thread(convert_by, plane, crd, ASK_NOBODY)
+
+
+@asynccontextmanager
+async def connected(kubeconfig: Path) -> AsyncIterator[Client]:
+    """A client with this kubeconfig's rights."""
+    transport = Transport(await asyncio.to_thread(load, str(kubeconfig), environ={}, home=Path("/")))
+    try:
+        yield Client(transport)
+    finally:
+        await transport.close()

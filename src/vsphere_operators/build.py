@@ -1,0 +1,59 @@
+"""Settings -> the vCenters of this manager, each with its services and metrics; nothing is asked of them before the manager runs."""
+
+from __future__ import annotations
+
+from kubewright import Manager
+from kubewright.log import Log
+from kubewright.manager import Service
+
+from .settings.flags import Settings, VCenterConfig
+from .settings.reload import Following, said_by
+from .vcenters.metrics import VCenterMetrics
+from .vcenters.registry import HOW_TO_CONFIGURE, VCenters
+from .vsphere.stats_throttle import Pace
+from .vsphere.vcenter import VCenter
+
+
+class NoVCenter:
+    """Says at the start that there is none: the manager runs all the same, for the kinds that need none."""
+
+    async def run(self) -> None:
+        """One line, when the manager runs and not when somebody only asks what it would need."""
+        Log("setup").warning(f"no vCenter is configured; objects that need one will say so. {HOW_TO_CONFIGURE}")
+
+
+def connect(manager: Manager, settings: Settings) -> VCenters:
+    """All vCenters that the settings name, as services of the manager."""
+    said = said_by(settings, Log("setup").warning)
+    configs = said.vcenters
+    metrics = VCenterMetrics(manager.metrics)
+    opened = {config.name: opened_with(config, settings, metrics) for config in configs}
+    vcenters = VCenters(opened, configs, manager.cache, lambda: Pace(settings.stats_interval_seconds, settings.stats_change_percent / 100))
+    for config in configs:
+        if config.address.insecure:
+            Log("setup").warning(
+                "the certificate of this vCenter is not verified: whoever is between here and there can read the password",
+                vCenter=config.name,
+            )
+    services: list[Service] = [*opened.values(), *vcenters.pacers.values()]
+    for service in services or [NoVCenter()]:
+        manager.add_service(service)
+    if settings.credentials_directory or settings.vcenters_file or settings.limits_file:
+        manager.add_service(Following(settings, said))
+    return vcenters
+
+
+def opened_with(config: VCenterConfig, settings: Settings, metrics: VCenterMetrics) -> VCenter:
+    """One vCenter, watched by the metrics."""
+    vcenter = VCenter(
+        config.name,
+        config.address,
+        config.credentials(),
+        Log("vcenter", vCenter=config.name),
+        metrics.of(config.name),
+        disk_interval_seconds=settings.disk_refresh_seconds,
+        tag_interval_seconds=settings.tag_refresh_seconds,
+        operations_at_once=settings.operations_at_once,
+    )
+    metrics.watch(vcenter)
+    return vcenter

@@ -1,0 +1,1 @@
+"""GPUInfo: which node suits a workload that needs an accelerator for a time."""

@@ -1,0 +1,221 @@
+"""`kubectl vsphere`: the command line, and each command from its sources to its lines."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import msgspec
+import yaml
+
+from kubewright import Key
+from kubewright.builtin import Event, Node
+from kubewright.errors import KubewrightError, NotFound
+from kubewright.log import LogOptions, configure
+
+from ..kinds.gpuinfo.controller import GPUInfo
+from ..kinds.gpuinfo.rules import Rules
+from ..kinds.vmgroup.controller import VmGroup
+from ..terminal import let_go, show_what_can_be_shown
+from ..vsphere.faults import VCenterError
+from . import top, tree, vmgroup, why
+from .rows import Rows, rows_of
+from .sources import Cluster, connection_of, facts_inside, rows_inside, vcenters
+from .table import Table, drawn
+
+PROGRAM = "kubectl vsphere"
+Output = Literal["", "wide", "json", "yaml"]
+
+
+@dataclass(frozen=True)
+class Page:
+    """How an answer is written."""
+
+    output: Output
+    width: int
+    """0 where there is no terminal to fit into."""
+    colour: bool
+
+    @property
+    def wide(self) -> bool:
+        """Whether more columns are wanted; they are not cut then."""
+        return self.output == "wide"
+
+    def written(self, value: Any, lines: Callable[[], str]) -> str:
+        """For programs, or the lines for people."""
+        if self.output not in ("json", "yaml"):
+            return lines()
+        plain = msgspec.to_builtins(value, enc_hook=str)
+        if self.output == "json":
+            return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode()
+        return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip()
+
+    def table(self, made: Table) -> str:
+        """A table; a wide one runs over the edge, as kubectl's do."""
+        if not made.rows:
+            return (
+                "Nothing found. The manager answers what objects ask: see `kubectl get hi,vi,vg -A`; or look into vCenter with --vcenter."
+            )
+        return drawn(made, width=0 if self.wide else self.width, colour=self.colour)
+
+
+class Commands:
+    """What can be asked."""
+
+    def __init__(self, options: argparse.Namespace, cluster: Cluster, environ: Mapping[str, str], page: Page) -> None:
+        self.options, self.cluster, self.environ, self.page = options, cluster, environ, page
+
+    async def top(self) -> str:
+        """Hosts or VMs."""
+        rows, page = await self.rows(), self.page
+        if self.options.what == "hosts":
+            return page.written(rows.hosts, lambda: page.table(top.hosts(rows.hosts, wide=page.wide, short=page.width > 0)))
+        return page.written(rows.vms, lambda: page.table(top.vms(rows.vms, wide=page.wide)))
+
+    async def tree(self) -> str:
+        """Where everything is."""
+        branches, page = tree.tree(await self.rows()), self.page
+        width = 0 if page.wide else page.width
+        return page.written(
+            branches, lambda: "\n".join(tree.drawn(branches, width=width, colour=page.colour)) or page.table(Table(columns=()))
+        )
+
+    async def describe(self) -> str:
+        """One group."""
+        key, page = self.key(), self.page
+        found = await self.cluster.client.get(VmGroup, key)
+        events = await self.cluster.client.list(Event, key.namespace, fields=f"involvedObject.kind=VmGroup,involvedObject.name={key.name}")
+        width = 0 if page.wide else page.width
+        return page.written(found, lambda: "\n".join(vmgroup.description(found, events, wide=page.wide, width=width, colour=page.colour)))
+
+    async def why(self) -> str:
+        """One choice."""
+        info = await self.cluster.client.get(GPUInfo, self.key())
+        nodes, now, page = await self.cluster.every(Node), datetime.now(UTC), self.page
+        facts = None
+        if self.options.vcenter:
+            async with vcenters(self.vcenter_flags, self.environ, self.cluster.note) as opened:
+                facts = await facts_inside(opened, nodes, now)
+        answer = why.answer_of(info, nodes, facts, Rules(), now)
+        width = 0 if page.wide else page.width
+        return page.written(answer, lambda: "\n".join(why.lines(answer, width=width, colour=page.colour)))
+
+    async def rows(self) -> Rows:
+        """From the objects, or from the vCenters themselves."""
+        objects = await self.cluster.objects()
+        told = rows_of(objects)
+        if not self.options.vcenter:
+            return told
+        async with vcenters(self.vcenter_flags, self.environ, self.cluster.note) as opened:
+            return await rows_inside(opened, objects.nodes, told)
+
+    @property
+    def vcenter_flags(self) -> list[str]:
+        """Those of the manager's flags that say how to reach a vCenter."""
+        given = {"vcenter-ca-file": self.options.vcenter_ca_file, "vcenters": self.options.vcenters}
+        return [f"-{name}={value}" for name, value in given.items() if value] + (["-insecure"] if self.options.insecure else [])
+
+    def key(self) -> Key:
+        """The object that is meant."""
+        return Key(self.cluster.namespace, self.options.name)
+
+
+DEFAULTS: Mapping[str, str | bool] = {
+    "namespace": "",
+    "all_namespaces": False,
+    "output": "",
+    "kubeconfig": "",
+    "context": "",
+    "vcenter": False,
+    "vcenters": "",
+    "vcenter_ca_file": "",
+    "insecure": False,
+}
+
+
+def flags() -> argparse.ArgumentParser:
+    """Those of every command. They have no defaults here: a command's would undo what was given before it."""
+    shared = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    shared.add_argument("-n", "--namespace", help="the namespace of the objects; the kubeconfig's by default")
+    shared.add_argument("-A", "--all-namespaces", action="store_true", help="the objects of all namespaces")
+    shared.add_argument("-o", "--output", choices=("wide", "json", "yaml"), help="how to write the answer")
+    shared.add_argument("--kubeconfig", help="path of a kubeconfig")
+    shared.add_argument("--context", help="context of the kubeconfig")
+    shared.add_argument(
+        "--vcenter", action="store_true", help="look into vCenter itself, named by the manager's variables (GOVMOMI_URL...)"
+    )
+    shared.add_argument("--vcenters", metavar="FILE", help="with --vcenter: the manager's file of several vCenters")
+    shared.add_argument("--vcenter-ca-file", metavar="FILE", help="with --vcenter: CA bundle to verify it with")
+    shared.add_argument("--insecure", action="store_true", help="with --vcenter: do not verify its certificate")
+    return shared
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line; flags may stand before the command and after it."""
+    shared = flags()
+    main = argparse.ArgumentParser(prog=PROGRAM, parents=[shared], description="Looks around in what the vSphere operators wrote.")
+    commands = main.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    each = commands.add_parser("top", parents=[shared], help="hosts or vms, the busiest first")
+    each.add_argument("what", choices=("hosts", "vms"))
+    commands.add_parser("tree", parents=[shared], help="datacenter, cluster, host, VM and node, with the disks beside")
+    each = commands.add_parser("describe", parents=[shared], help="a VmGroup with its VMs and events")
+    each.add_argument("what", choices=("group",))
+    each.add_argument("name")
+    each = commands.add_parser("why", parents=[shared], help="why a GPUInfo chose its node, and who was refused")
+    each.add_argument("what", choices=("gpu",))
+    each.add_argument("name")
+    return main
+
+
+def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+    """What is asked. One object has one namespace: who asks for it in all of them is told so."""
+    made = parser()
+    options = made.parse_args(argv, argparse.Namespace(**DEFAULTS))
+    if options.all_namespaces and hasattr(options, "name"):
+        made.error(f"-A is for top and tree; {options.command} shows one object. Name its namespace: -n NAMESPACE")
+    return options
+
+
+async def answer(options: argparse.Namespace, environ: Mapping[str, str], page: Page) -> str:
+    """One command."""
+    connection = await asyncio.to_thread(connection_of, options.kubeconfig, options.context, environ)
+    namespace = "" if options.all_namespaces else options.namespace or connection.namespace
+    cluster = Cluster(connection, namespace, lambda words: print(words, file=sys.stderr))
+    try:
+        return str(await getattr(Commands(options, cluster, environ, page), options.command)())
+    finally:
+        await cluster.transport.close()
+
+
+def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
+    """0 with an answer, 1 without, 2 for a wrong command line."""
+    environ = os.environ if environ is None else environ
+    options = parsed(argv)
+    show_what_can_be_shown(sys.stdout, program=options.output in ("json", "yaml"))
+    configure(LogOptions(level="panic"))
+    terminal = sys.stdout.isatty()
+    page = Page(options.output, shutil.get_terminal_size().columns if terminal else 0, terminal and "NO_COLOR" not in environ)
+    try:
+        print(asyncio.run(answer(options, environ, page)), flush=True)
+    except NotFound as error:
+        print(f"{PROGRAM}: {error}. Is the namespace right? -n NAMESPACE names another.", file=sys.stderr)
+        return 1
+    except (KubewrightError, VCenterError) as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        return let_go()
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

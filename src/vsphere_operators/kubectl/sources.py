@@ -1,0 +1,130 @@
+"""Where the commands' answers come from: the cluster's objects, and with --vcenter the vCenters that the manager's variables name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from kubewright import Client, Object
+from kubewright.builtin import Node
+from kubewright.errors import ConfigError, Forbidden, KindMissing
+from kubewright.flags import parse
+from kubewright.kubeconfig import Connection, load
+from kubewright.transport import Transport
+
+from ..kinds.fcdinfo import FCDInfo
+from ..kinds.gpuinfo.controller import GPUInfo
+from ..kinds.gpuinfo.matching import Match, match
+from ..kinds.gpuinfo.node import Surroundings, facts_of
+from ..kinds.gpuinfo.options import GPUFlags
+from ..kinds.gpuinfo.rules import NodeFacts
+from ..kinds.hostinfo import HostInfo
+from ..kinds.vmgroup.controller import VmGroup
+from ..kinds.vminfo import VMInfo
+from ..settings.flags import Settings
+from ..vcenters import oneshot
+from ..vcenters.registry import HOW_TO_CONFIGURE
+from ..vsphere.faults import Unreachable
+from ..vsphere.vcenter import VCenter
+from .live import rows_in
+from .rows import Objects, Rows
+
+T = TypeVar("T", bound=Object)
+DETAILS_SECONDS = 20.0
+
+
+class Cluster:
+    """The cluster of a kubeconfig."""
+
+    def __init__(self, connection: Connection, namespace: str, note: Callable[[str], None]) -> None:
+        """An empty namespace is all of them; `note` gets what could not be read."""
+        self.transport = Transport(connection, user_agent="kubectl-vsphere")
+        self.client, self.namespace, self.note = Client(self.transport, field_manager="kubectl-vsphere"), namespace, note
+
+    async def every(self, kind: type[T]) -> list[T]:
+        """All of a kind; what may not be read, or is not installed, is left out and said."""
+        try:
+            return await self.client.list(kind, self.namespace if kind.definition.namespaced else "")
+        except (Forbidden, KindMissing) as error:
+            self.note(f"left out: {error}")
+            return []
+
+    async def objects(self) -> Objects:
+        """All that rows are made of."""
+        hosts, vms, disks, gpus, groups, nodes = await asyncio.gather(
+            self.every(HostInfo), self.every(VMInfo), self.every(FCDInfo), self.every(GPUInfo), self.every(VmGroup), self.every(Node)
+        )
+        return Objects(hosts=hosts, vms=vms, disks=disks, gpus=gpus, groups=groups, nodes=nodes)
+
+
+def connection_of(kubeconfig: str, context: str, environ: Mapping[str, str]) -> Connection:
+    """As kubectl finds it; it reads files."""
+    return load(kubeconfig, "", context, environ=environ, home=Path(environ.get("HOME", "/")))
+
+
+@asynccontextmanager
+async def vcenters(flags: Sequence[str], environ: Mapping[str, str], warn: Callable[[str], None]) -> AsyncIterator[list[VCenter]]:
+    """All vCenters that the manager's variables and these of its flags name, loaded."""
+    configs = await asyncio.to_thread(parse(Settings, flags, environ, program="kubectl vsphere").vcenters, warn)
+    if not configs:
+        raise ConfigError(f"--vcenter: no vCenter is named. {HOW_TO_CONFIGURE.replace(' for the manager', '')}.")
+    async with AsyncExitStack() as stack:
+        opened = [await stack.enter_async_context(oneshot.visiting(config)) for config in configs]
+        for vcenter in opened:
+            await vcenter.session.login()
+            await oneshot.load(vcenter)
+        yield opened
+
+
+async def rows_inside(opened: Sequence[VCenter], nodes: Sequence[Node], told: Rows) -> Rows:
+    """What the vCenters have, together, with the groups and claims that only objects tell. A Node is unmatched if none has its VM."""
+    parts = []
+    for vcenter in opened:
+        await vcenter.disks.look()
+        parts.append(rows_in(vcenter.inventory, list(vcenter.disks.disks.values()), nodes))
+    groups = {(row.vcenter, row.name): row.group for row in told.vms if row.group}
+    claims = {row.name: row.claim for row in told.disks}
+    return Rows(
+        hosts=[row for part in parts for row in part.hosts],
+        vms=[replace(row, group=groups.get((row.vcenter, row.name), "")) for part in parts for row in part.vms],
+        disks=[replace(row, claim=claims.get(row.name, "")) for part in parts for row in part.disks],
+        unmatched=[name for name in parts[0].unmatched if all(name in part.unmatched for part in parts)] if parts else [],
+    )
+
+
+async def facts_inside(opened: Sequence[VCenter], nodes: Sequence[Node], now: datetime) -> dict[str, NodeFacts]:
+    """The facts of each Node as the manager finds them, its calendar apart."""
+    matches = {node.metadata.name: match(node, opened) for node in nodes}
+    for vcenter in opened:
+        refs = [each.machine.ref for each in matches.values() if each.vcenter is vcenter and each.machine is not None]
+        for ref in refs:
+            vcenter.devices.want(ref)
+        await details(vcenter)
+    resources = GPUFlags().resource_names
+    return {node.metadata.name: facts_of(node, surroundings(matches[node.metadata.name]), resources, None, now) for node in nodes}
+
+
+async def details(vcenter: VCenter) -> None:
+    """Read the devices that are wanted, and what is planned."""
+    try:
+        await asyncio.wait_for(asyncio.gather(vcenter.devices.look(), vcenter.scheduled.look()), DETAILS_SECONDS)
+    except TimeoutError:
+        words = (
+            f"vCenter {vcenter.name} did not tell the devices of its VMs within {DETAILS_SECONDS:.0f} s; try again when it has less to do"
+        )
+        raise Unreachable(words) from None
+
+
+def surroundings(found: Match) -> Surroundings:
+    """A Node's VM and all that comes with it."""
+    vcenter, vm = found.vcenter, found.machine
+    if vcenter is None or vm is None:
+        return Surroundings(obstacle=found.obstacle)
+    host, planned = vcenter.inventory.hosts.get(vm.host), vcenter.scheduled.of(vm.host) if vm.host else ()
+    return Surroundings(vcenter=vcenter.name, machine=vm, host=host, devices=vcenter.devices.of(vm.ref) or (), planned=planned)

@@ -1,0 +1,157 @@
+"""`why gpu NAME`: who was chosen, who could have been, and who was refused for what. Pure.
+
+The object itself has the numbers of those refused, and no names. What Kubernetes alone tells (a Node that is not ready, or takes no Pods)
+is told by name always; the rest with the vCenter's facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+from kubewright.builtin import Node
+
+from ..kinds.gpuinfo.controller import Candidate, GPUInfo, question_of
+from ..kinds.gpuinfo.node import closures, is_ready, is_schedulable
+from ..kinds.gpuinfo.rules import NodeFacts, Refusal, Rules
+from .table import Cell, Table, drawn, field, short_host
+
+MEANINGS: Mapping[str, str] = {
+    Refusal.NOT_READY: "its kubelet does not say that it is ready",
+    Refusal.UNSCHEDULABLE: "it is cordoned, of the control plane, or tainted by Kubernetes",
+    Refusal.VCENTER_UNREACHABLE: "its vCenter cannot be asked",
+    Refusal.DEVICES_UNREAD: "vCenter has not told yet which devices its VM has",
+    Refusal.VM_NOT_FOUND: "no VM has its uuid or its name",
+    Refusal.VM_AMBIGUOUS: "several VMs have its uuid or its name",
+    Refusal.VM_UNAVAILABLE: "vCenter has lost its VM",
+    Refusal.POWERED_OFF: "its VM does not run",
+    Refusal.HOST_DISCONNECTED: "vCenter does not hear from its host",
+    Refusal.HOST_IN_MAINTENANCE: "its host is in maintenance mode",
+    Refusal.DEVICES_HIDDEN: "vCenter does not show the devices of its VM to the manager's account",
+    Refusal.FACTS_UNREADABLE: "its facts cannot be understood; the manager's log has more",
+    Refusal.TOO_LITTLE_TIME: "its next maintenance comes too soon",
+    Refusal.GPU_MISSING: "it has no GPU",
+    Refusal.GPU_PRESENT: "it has a GPU, and none is wanted",
+}
+
+
+class Verdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One Node and what became of it."""
+
+    node: str
+    result: str
+    """chosen, suits, or the reason of its refusal."""
+    why: str = ""
+
+
+class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All of it."""
+
+    question: str
+    answer: str
+    message: str = ""
+    verdicts: list[Verdict] = []
+    uncounted: dict[str, int] = {}
+    """How many more were refused, of whom the names are not known here."""
+    candidates: list[Candidate] = []
+
+
+def answer_of(info: GPUInfo, nodes: Sequence[Node], facts: Mapping[str, NodeFacts] | None, rules: Rules, now: datetime) -> Answer:
+    """Who was refused and why; `facts` of the Nodes make it complete."""
+    found = [verdict_of(node, info, facts, rules, now) for node in sorted(nodes, key=lambda each: each.metadata.name)]
+    verdicts = [each for each in found if each is not None]
+    named = [each.result for each in verdicts]
+    left = {reason: count - named.count(reason) for reason, count in (info.status.refused or {}).items()}
+    ready = next((each for each in info.status.conditions or () if each.type == "Ready"), None)
+    hours, gpu = info.spec.desAccTime or 0, "with a GPU" if info.spec.gpuRequired else "without a GPU"
+    return Answer(
+        question=f"a node {gpu}, for {hours} h",
+        answer=info.status.suitableNodeName or "no answer yet",
+        message=ready.message if ready else "",
+        verdicts=verdicts,
+        uncounted={reason: count for reason, count in left.items() if count > 0} if facts is None else {},
+        candidates=info.status.candidates or [],
+    )
+
+
+def verdict_of(node: Node, info: GPUInfo, facts: Mapping[str, NodeFacts] | None, rules: Rules, now: datetime) -> Verdict | None:
+    """What became of one Node; None where nothing here tells."""
+    name, suitable = node.metadata.name, [each.node for each in info.status.candidates or ()]
+    if name == info.status.suitableNodeName:
+        return Verdict(node=name, result="chosen", why="the least CPU demand, or not so much more that it pays to move")
+    refusal = obstacle(node) if facts is None else rules.refusal(facts[name], question_of(info.spec), now)
+    if refusal is not None:
+        known = facts.get(name) if facts else None
+        why = closed(node) if refusal is Refusal.UNSCHEDULABLE else explained(refusal, known, info, rules, now)
+        return Verdict(node=name, result=refusal.value, why=why)
+    if name in suitable or facts is not None:
+        return Verdict(node=name, result="suits", why="but has more CPU demand")
+    return None
+
+
+def obstacle(node: Node) -> Refusal | None:
+    """What Kubernetes alone tells."""
+    if not is_ready(node):
+        return Refusal.NOT_READY
+    return None if is_schedulable(node) else Refusal.UNSCHEDULABLE
+
+
+def closed(node: Node) -> str:
+    """What keeps Pods off a Node, by its own words."""
+    return ", and ".join(dict.fromkeys(closures(node))) or MEANINGS[Refusal.UNSCHEDULABLE]
+
+
+def explained(refusal: Refusal, facts: NodeFacts | None, info: GPUInfo, rules: Rules, now: datetime) -> str:
+    """The reason in words, with the numbers where they are known."""
+    words = MEANINGS[refusal]
+    if facts is None or refusal is not Refusal.TOO_LITTLE_TIME:
+        return words + (f" ({facts.host})" if facts and facts.host and "host" in words else "")
+    source = f", says {facts.maintenance.source}" if facts.maintenance else ""
+    return f"{words}: in {rules.hours(facts, now)} h, and {info.spec.desAccTime} h are wanted{source}"
+
+
+def meaning_of(reason: str) -> str:
+    """A reason as a status has it, in words; "" for one that only a newer manager knows."""
+    return f", {MEANINGS[reason]}" if reason in MEANINGS else ""
+
+
+def lines(answer: Answer, *, width: int, colour: bool) -> Iterator[str]:
+    """For people."""
+    yield field("Asked for", answer.question, width=width)
+    yield field("Answer", answer.answer, width=width)
+    if answer.message:
+        yield field("Because", answer.message, width=width)
+    yield ""
+    rows = tuple(
+        (Cell(each.node), Cell(each.result, "good" if each.result in ("chosen", "suits") else "bad"), Cell(each.why))
+        for each in answer.verdicts
+    )
+    yield drawn(Table(columns=("NODE", "RESULT", "WHY"), rows=rows, wraps=True), width=width, colour=colour)
+    for reason, count in answer.uncounted.items():
+        yield f"{count} more refused: {reason}{meaning_of(reason)}. Which ones, --vcenter tells."
+    if answer.candidates:
+        yield ""
+        yield drawn(candidates(answer.candidates), width=width, colour=colour)
+
+
+def candidates(found: Sequence[Candidate]) -> Table:
+    """Those that suit, as the manager saw them."""
+    rows = tuple(
+        (
+            Cell(each.node),
+            Cell(text(each.availableHours)),
+            Cell(text(each.cpuDemandMHz)),
+            Cell(text(each.freeMemoryMB)),
+            Cell(short_host(each.host or "")),
+            Cell("; ".join(each.gpus or ())),
+        )
+        for each in found
+    )
+    return Table(columns=("SUITS", "HOURS", "CPU MHZ", "FREE MB", "HOST", "GPU"), rows=rows, wraps=True)
+
+
+def text(number: int | None) -> str:
+    """A number, or that nobody knows."""
+    return "-" if number is None else str(number)

@@ -1,0 +1,1 @@
+"""Which vCenter serves a namespace."""

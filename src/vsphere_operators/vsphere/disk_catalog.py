@@ -1,0 +1,242 @@
+"""Two roads to the First Class Disks of a vCenter, and what a look along either of them finds.
+
+    GlobalCatalog      the vslm endpoint: all disks of all datastores, 1,000 to a page, straight from vCenter's database
+    DatastoreCatalog   the vim API: one list for each datastore; slower, but every vCenter from 6.5 on has it
+
+Both lists leave out how a disk is provisioned and who uses it; only RetrieveVStorageObject tells, one disk to a call. So a look has a
+depth: it reads the disks that are new to us (NEW), those whose users may have changed too (USES), or all of them (ALL).
+
+How does GlobalCatalog know whose users changed?  VslmRetrieveVStorageObjectAssociations answers for many disks at once. What it says of a
+    disk is only compared with what it said before: the disk itself is then read again. A server without that method: all are read.
+What if a disk is deleted between the list and its turn?  It is not there. The rest is kept.
+What if one datastore cannot be read?  Its disks are not there, and `unread` says why. Others are not concerned.
+What if the server is gone, or the session?  The look fails as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, Protocol
+
+from msgspec import Struct, field
+from pyVmomi import vim, vslm
+
+from .concurrency import at_once
+from .disk_sources import Row, disk_in, ids_in, page_in, uses_in
+from .faults import Denied, NotAuthenticated, NotFound, Rejected, TimedOut, Unreachable, VCenterError, WrongLogin
+from .inventory import Inventory
+from .model import Datastore, Disk
+from .session import Session
+from .transport import Soap, SoapStub
+
+VSLM_PATH = "/vslm/sdk"
+VSLM_VERSION = "vslm.version.v7_0"
+# The most that VslmListVStorageObjectForSpec gives at once.
+DISKS_PER_PAGE = 1000
+USERS_PER_CALL = 100
+THE_WHOLE_LOOK_FAILS = (Unreachable, NotAuthenticated, WrongLogin)
+"""But for TimedOut: a datastore that hangs takes only its own disks down."""
+
+
+class Depth(IntEnum):
+    """How much a look reads beyond the list."""
+
+    NEW = 1
+    USES = 2
+    ALL = 3
+
+
+class Look(Struct):
+    """What a look found."""
+
+    disks: dict[str, Disk] = field(default_factory=dict)
+    """By id."""
+    unread: dict[str, str] = field(default_factory=dict)
+    """Why a datastore's disks, or some of them, could not be read; by MoRef."""
+
+
+class Catalog(Protocol):
+    """A road to the disks."""
+
+    async def look(self, known: Mapping[str, Disk], depth: Depth) -> Look:
+        """All disks that there are now; those in `known` may be taken from there, as far as the depth allows."""
+        ...
+
+
+class GlobalCatalog:
+    """The vslm endpoint."""
+
+    def __init__(self, soap: Soap, session: Session, inventory: Inventory, *, page_size: int = DISKS_PER_PAGE) -> None:
+        self.soap, self.session, self.inventory, self.page_size = soap, session, inventory, page_size
+        self.marks: dict[str, object] = {}
+        self.users: dict[str, tuple[str, ...]] = {}
+        self.tells_users = True
+
+    async def look(self, known: Mapping[str, Disk], depth: Depth) -> Look:
+        """List all, then read those that are new or differ."""
+        self.tells_users = self.tells_users or depth is Depth.ALL
+        rows = await self.rows()
+        users = {**self.users, **(await self.users_of([row.id for row in rows]) if depth >= Depth.USES else {})}
+        marks = {row.id: (row.mark, users.get(row.id)) for row in rows}
+        all_of_them = depth is Depth.ALL or (depth is Depth.USES and not self.tells_users)
+        stale = [id for id in marks if all_of_them or id not in known or self.marks.get(id) != marks[id]]
+        result = Look(disks={id: known[id] for id in marks.keys() - set(stale)})
+        await read_into(result, stale, self.retrieve, self.homes(rows, known))
+        self.marks = {id: mark for id, mark in marks.items() if id in result.disks}
+        self.users = {id: users[id] for id in marks if id in users}
+        return without_unreachable(result, self.inventory.datastores)
+
+    async def rows(self) -> list[Row]:
+        """The whole list, page by page in the order of ids."""
+        rows: list[Row] = []
+        while True:
+            query = [after(rows[-1].id)] if rows else []
+            page = page_in(await self.call("ListVStorageObjectsForSpec", query, self.page_size))
+            last = rows[-1].id if rows else ""
+            rows += page.rows
+            # A server that does not go on would be asked for ever.
+            if page.is_last or not page.rows or page.rows[-1].id <= last:
+                return rows
+
+    async def users_of(self, ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """A mark of who uses each disk; empty on a server that does not tell."""
+        if not self.tells_users:
+            return {}
+        batches = [ids[start : start + USERS_PER_CALL] for start in range(0, len(ids), USERS_PER_CALL)]
+        try:
+            answers = await at_once(batches, lambda batch: self.call("RetrieveVStorageObjectAssociations", [ID(id) for id in batch]))
+        except THE_WHOLE_LOOK_FAILS:
+            raise
+        except VCenterError:
+            self.tells_users = False
+            return {}
+        return {id: use for answer in answers for id, use in uses_in(answer).items()}
+
+    async def retrieve(self, id: str) -> bytes:
+        """One disk."""
+        return await self.call("RetrieveVStorageObject", ID(id))
+
+    async def call(self, method: str, *arguments: Any) -> bytes:
+        """One call to the manager of all disks. Its endpoint may refuse a session that lives: that is no reason to log in anew."""
+        await self.session.login()
+        try:
+            return await self.send(method, arguments)
+        except NotAuthenticated:
+            await self.session.check()
+        try:
+            return await self.send(method, arguments)
+        except NotAuthenticated as error:
+            raise Denied(f"{error}: the catalog of disks does not accept this session, which lives") from error
+
+    async def send(self, method: str, arguments: Sequence[Any]) -> bytes:
+        """The same with the session's key as it is now: this endpoint wants it in the SOAP header."""
+        stub = SoapStub(self.soap, VSLM_VERSION, VSLM_PATH)
+        stub.requestContext = {"vcSessionCookie": self.soap.cookie}
+        return await answer_to(stub, vslm.vso.VStorageObjectManager("VStorageObjectManager", stub), method, arguments)
+
+    def homes(self, rows: Iterable[Row], known: Mapping[str, Disk]) -> dict[str, str]:
+        """The MoRef of each disk's datastore, by the URL in its row, else as last known; "" where neither tells."""
+        by_url = {store.url.rstrip("/"): store.ref for store in self.inventory.datastores.values() if store.url}
+        before = {id: disk.datastore for id, disk in known.items()}
+        return {row.id: by_url.get(row.datastore_url.rstrip("/")) or before.get(row.id, "") for row in rows}
+
+
+class DatastoreCatalog:
+    """The vim API, datastore by datastore."""
+
+    def __init__(self, soap: Soap, session: Session, inventory: Inventory) -> None:
+        self.soap, self.session, self.inventory = soap, session, inventory
+
+    async def look(self, known: Mapping[str, Disk], depth: Depth) -> Look:
+        """List each datastore, then read what is new; who uses a disk, only reading it tells."""
+        stores = [store for store in self.inventory.datastores.values() if store.accessible]
+        result = Look()
+        homes: dict[str, str] = {}
+        for store, ids in zip(stores, await at_once(stores, self.ids_on), strict=True):
+            if isinstance(ids, VCenterError):
+                result.unread[store.ref] = str(ids)
+            else:
+                homes |= dict.fromkeys(ids, store.ref)
+        fresh = {id for id, home in homes.items() if depth is Depth.NEW and id in known and known[id].datastore == home}
+        result.disks = {id: known[id] for id in fresh}
+        await read_into(result, [id for id in homes if id not in fresh], lambda id: self.retrieve(id, homes[id]), homes)
+        return without_unreachable(result, self.inventory.datastores)
+
+    async def ids_on(self, store: Datastore) -> Sequence[str] | VCenterError:
+        """The disks of one datastore, or why they cannot be read."""
+        try:
+            return ids_in(await self.call("ListVStorageObject", vim.Datastore(store.ref)))
+        except TimedOut as error:
+            return error
+        except THE_WHOLE_LOOK_FAILS:
+            raise
+        except NotFound:
+            return ()
+        except VCenterError as error:
+            return error
+
+    async def retrieve(self, id: str, home: str) -> bytes:
+        """One disk."""
+        return await self.call("RetrieveVStorageObject", ID(id), vim.Datastore(home))
+
+    async def call(self, method: str, *arguments: Any) -> bytes:
+        """One call to the vim manager of disks, within the session."""
+        return await self.session.call(lambda: self.send(method, arguments))
+
+    async def send(self, method: str, arguments: Sequence[Any]) -> bytes:
+        """The same; which manager there is may be another after a new login."""
+        manager = (await self.soap.content()).vStorageObjectManager
+        if manager is None:
+            raise Rejected(f"vCenter {self.soap.address.title} does not know First Class Disks; they need vSphere 6.5 or newer")
+        return await answer_to(self.soap.stub, manager, method, arguments)
+
+
+def ID(text: str) -> Any:  # noqa: N802
+    """An id as the API wants it."""
+    return vim.vslm.ID(id=text)
+
+
+def after(id: str) -> Any:
+    """The query for the next page."""
+    return vslm.vso.VStorageObjectQuerySpec(queryField="id", queryOperator="greaterThan", queryValue=[id])
+
+
+async def answer_to(stub: SoapStub, target: Any, method: str, arguments: Sequence[Any]) -> bytes:
+    """Call a method by pyVmomi's name for it, and leave the answer as it is."""
+    info = target._GetMethodInfo(method)
+    body = stub.SerializeRequest(target, info, arguments)
+    return await stub.soap.post(body, method=info.wsdlName, path=stub.path, action=stub.versionId)
+
+
+async def read_into(result: Look, ids: Iterable[str], retrieve: Callable[[str], Awaitable[bytes]], homes: Mapping[str, str]) -> None:
+    """Read disks one by one; one that is gone is left out, one that cannot be read names its datastore."""
+    hanging: set[str] = set()
+
+    async def read(id: str) -> None:
+        try:
+            if homes[id] not in hanging:
+                result.disks[id] = disk_in(await retrieve(id))
+        except TimedOut as error:
+            hanging.add(homes[id])
+            result.unread.setdefault(homes[id], str(error))
+        except THE_WHOLE_LOOK_FAILS:
+            raise
+        except VCenterError as error:
+            if not is_gone(error):
+                result.unread.setdefault(homes[id], str(error))
+
+    await at_once(list(ids), read)
+
+
+def is_gone(error: VCenterError) -> bool:
+    """Whether there is no such disk any more; vslm says InvalidArgument for an id that it does not know."""
+    return isinstance(error, NotFound) or error.fault == "InvalidArgument"
+
+
+def without_unreachable(look: Look, stores: Mapping[str, Datastore]) -> Look:
+    """Without the disks of datastores that no host can reach: nobody can use them, and what is known of them may be wrong."""
+    lost = {ref for ref, store in stores.items() if not store.accessible}
+    look.unread |= {ref: "no host can reach it" for ref in lost if ref not in look.unread}
+    look.disks = {id: disk for id, disk in look.disks.items() if disk.datastore not in lost}
+    return look

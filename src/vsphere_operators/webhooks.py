@@ -1,0 +1,123 @@
+"""Warnings at `kubectl apply`: what the status would say of a name, at once. From memory alone, and never a refusal.
+
+    Warning: vCenter "vc-1" has no host named "esxi-del-e". Near to it: "esxi-dell-e". ...
+
+Where nothing is known (no inventory yet, no vCenter for the namespace) nothing is said: that is no typing mistake, and the status tells it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal, TypeVar
+
+from msgspec import to_builtins
+
+from kubewright import Admission, Cache, NotYet, Resource, Retry, Terminal, Webhook
+from kubewright.builtin import PersistentVolume
+
+from .kinds.fcdinfo import FCDInfo, disk_for, volume_of
+from .kinds.hostinfo import HostInfo
+from .kinds.vmgroup.controller import VmGroup
+from .kinds.vmgroup.limits import Limits
+from .kinds.vmgroup.model import Obstacle
+from .kinds.vmgroup.placement import Ground
+from .kinds.vminfo import VMInfo
+from .vcenters.registry import Served, VCenters
+
+T = TypeVar("T", bound=Resource[Any, Any])
+
+
+class NameWarning(Webhook[T], ABC):
+    """Looks for what a new spec names, in the way that its kind does, and passes on what that says."""
+
+    failure_policy: ClassVar[Literal["Fail", "Ignore"]] = "Ignore"
+    only_warns: ClassVar[bool] = True
+    timeout_seconds: ClassVar[int] = 2
+
+    def __init__(self, vcenters: VCenters, namespaces: Sequence[str]) -> None:
+        """`namespaces` are those that the manager is confined to; none of them is all."""
+        self.vcenters, self.namespaces = vcenters, namespaces
+
+    async def validate(self, obj: T, old: T | None, request: Admission) -> None:
+        """Warn, if the spec is new and names what cannot be found."""
+        if old is not None and old.spec == obj.spec:
+            return
+        served = self.serving(obj)
+        if served is None:
+            return
+        try:
+            self.look(obj, served)
+        except (Terminal, Obstacle) as error:
+            request.warn(str(error))
+        except (Retry, NotYet):
+            return
+
+    def serving(self, obj: T) -> Served | None:
+        """The vCenter of its namespace, None where none can be asked."""
+        if self.namespaces and obj.metadata.namespace not in self.namespaces:
+            return None
+        try:
+            return self.vcenters.of(obj)
+        except (Terminal, Retry, NotYet):
+            return None
+
+    @abstractmethod
+    def look(self, obj: T, served: Served) -> None:
+        """Raise Terminal or Obstacle, in words, for what cannot be found; an empty name is not looked for."""
+
+
+class HostInfoWarning(NameWarning[HostInfo]):
+    """Hosts."""
+
+    def look(self, obj: HostInfo, served: Served) -> None:
+        """By name."""
+        if obj.spec.hostname:
+            served.host(obj.spec.hostname)
+
+
+class VMInfoWarning(NameWarning[VMInfo]):
+    """VMs."""
+
+    def look(self, obj: VMInfo, served: Served) -> None:
+        """By name."""
+        if obj.spec.nodename:
+            served.machine(obj.spec.nodename)
+
+
+class FCDInfoWarning(NameWarning[FCDInfo]):
+    """First Class Disks."""
+
+    def __init__(self, vcenters: VCenters, namespaces: Sequence[str], cache: Cache) -> None:
+        super().__init__(vcenters, namespaces)
+        self.cache = cache
+
+    def look(self, obj: FCDInfo, served: Served) -> None:
+        """Through the volume of that name, so not before all volumes are known."""
+        if obj.spec.pvId and self.cache.store(PersistentVolume).shown(""):
+            disk_for(obj.spec.pvId, volume_of(obj.spec.pvId, self.cache), served)
+
+
+class VmGroupWarning(NameWarning[VmGroup]):
+    """The template and the places of a group."""
+
+    def __init__(self, vcenters: VCenters, namespaces: Sequence[str], limits: Callable[[str], Limits]) -> None:
+        super().__init__(vcenters, namespaces)
+        self.limits = limits
+
+    def look(self, obj: VmGroup, served: Served) -> None:
+        """The first thing that is in the way of a clone."""
+        defaults = to_builtins(self.vcenters.config(served.name).defaults)
+        Ground(served.inventory, obj.spec.asked, defaults, self.limits(obj.metadata.namespace)).settle(obj.spec.template)
+
+
+def name_warnings(
+    vcenters: VCenters, cache: Cache, limits: Callable[[str], Limits], namespaces: Sequence[str] = ()
+) -> list[NameWarning[Any]]:
+    """One for each kind that names something in vCenter."""
+    return [
+        HostInfoWarning(vcenters, namespaces),
+        VMInfoWarning(vcenters, namespaces),
+        FCDInfoWarning(vcenters, namespaces, cache),
+        VmGroupWarning(vcenters, namespaces, limits),
+    ]

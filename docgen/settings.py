@@ -9,7 +9,7 @@ from msgspec import Meta, Struct, UnsetType
 from msgspec.structs import FieldInfo, fields
 
 from vsphere_operators.kinds.vmgroup.limits_file import LimitsFile
-from vsphere_operators.settings.flags import SERVER_KEYS, Environment
+from vsphere_operators.settings.environment import SERVER_KEYS, Environment
 from vsphere_operators.vcenters.config import File
 from vsphere_operators.vsphere.credentials import CERTIFICATE, EXTENSION, KEY, LOOK_SECONDS, PAIRS, TOKEN
 

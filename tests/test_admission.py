@@ -20,8 +20,7 @@ from vsphere_operators.kinds.hostinfo import HostInfo
 from vsphere_operators.kinds.vmgroup.controller import VmGroup
 from vsphere_operators.kinds.vmgroup.limits import Limits
 from vsphere_operators.kinds.vminfo import VMInfo
-from vsphere_operators.settings.flags import VCenterConfig
-from vsphere_operators.vcenters.config import Namespaces
+from vsphere_operators.vcenters.config import Namespaces, VCenterConfig
 from vsphere_operators.vcenters.registry import VCenters
 from vsphere_operators.vsphere.faults import WrongLogin
 from vsphere_operators.vsphere.model import Disk

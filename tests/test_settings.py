@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from kubewright.errors import ConfigError
 from kubewright.flags import FlagError, HelpWanted, parse
-from vsphere_operators.settings.flags import Settings, VCenterConfig, choose
-from vsphere_operators.vcenters.config import Defaults, Namespaces
+from vsphere_operators.settings.flags import Settings
+from vsphere_operators.vcenters.config import Defaults, Namespaces, VCenterConfig, choose
 from vsphere_operators.vsphere.address import Address
 from vsphere_operators.vsphere.credentials import Credentials, DirectoryCredentials
 from vsphere_operators.vsphere.faults import Denied

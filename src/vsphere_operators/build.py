@@ -6,8 +6,9 @@ from kubewright import Manager
 from kubewright.log import Log
 from kubewright.manager import Service
 
-from .settings.flags import Settings, VCenterConfig
+from .settings.flags import Settings
 from .settings.reload import Following, said_by
+from .vcenters.config import VCenterConfig
 from .vcenters.metrics import VCenterMetrics
 from .vcenters.registry import HOW_TO_CONFIGURE, VCenters
 from .vsphere.stats_throttle import Pace

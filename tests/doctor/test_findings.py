@@ -31,7 +31,8 @@ from vsphere_operators.doctor.report import Text, as_json, summary
 from vsphere_operators.doctor.vcenter import renew
 from vsphere_operators.kinds.hostinfo import HostInfo
 from vsphere_operators.main import build
-from vsphere_operators.settings.flags import Settings, VCenterConfig
+from vsphere_operators.settings.flags import Settings
+from vsphere_operators.vcenters.config import VCenterConfig
 from vsphere_operators.vsphere.address import Address
 from vsphere_operators.vsphere.faults import Unreachable
 from vsphere_operators.vsphere.privileges import Account, Place

@@ -12,7 +12,7 @@ from kubewright.kubeconfig import Connection, Identity
 from kubewright.log import Log
 from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
-from vsphere_operators.settings.flags import VCenterConfig
+from vsphere_operators.vcenters.config import VCenterConfig
 from vsphere_operators.vcenters.registry import VCenters
 from vsphere_operators.vsphere.address import Address
 from vsphere_operators.vsphere.credentials import Credentials, FixedCredentials

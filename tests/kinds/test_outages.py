@@ -9,8 +9,7 @@ from kubewright.builtin import Namespace
 from kubewright.errors import NotYet
 from vsphere_operators.kinds.fcdinfo import FCDInfo, FCDInfoController
 from vsphere_operators.kinds.hostinfo import HostInfo, HostInfoController
-from vsphere_operators.settings.flags import VCenterConfig
-from vsphere_operators.vcenters.config import Namespaces
+from vsphere_operators.vcenters.config import Namespaces, VCenterConfig
 from vsphere_operators.vcenters.registry import VCenters
 from vsphere_operators.vsphere.faults import CertificateRefused, TimedOut, Unreachable
 from vsphere_operators.vsphere.model import Disk

@@ -12,7 +12,9 @@ from kubewright.kubeconfig import Connection
 from kubewright.transport import Transport
 
 from ..kinds.vmgroup.limits_file import limits_in
-from ..settings.flags import Environment, Settings, VCenterConfig, choose
+from ..settings.environment import Environment
+from ..settings.flags import Settings
+from ..vcenters.config import VCenterConfig, choose
 from ..vcenters.registry import HOW_TO_CONFIGURE
 from . import cluster, metrics_endpoint, vcenter
 from .cluster import Cluster

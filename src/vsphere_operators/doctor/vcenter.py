@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from ..kinds.vmgroup.placement import PARENT
-from ..settings.flags import VCenterConfig
+from ..vcenters.config import VCenterConfig
 from ..vcenters.oneshot import load, visiting
 from ..vsphere.address import Address
 from ..vsphere.faults import CertificateRefused, VCenterError, WrongLogin

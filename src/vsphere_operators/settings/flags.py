@@ -9,201 +9,22 @@ no error: kinds that need none work, and the others say what to set.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from msgspec import UNSET
 
 from kubewright.command import ManagerFlags
 from kubewright.errors import ConfigError
-from kubewright.flags import Duration, FlagError, flag, in_words, variable
+from kubewright.flags import Duration, FlagError, flag, in_words
 
 from ..kinds.gpuinfo.options import GPUFlags
-from ..vcenters.config import Defaults, Entry, Namespaces, address, read
+from ..vcenters.config import Entry, VCenterConfig, address, read
 from ..vsphere.address import Address
-from ..vsphere.credentials import Credentials, CredentialSource, DirectoryCredentials, FixedCredentials
+from .environment import SERVER_KEYS, Environment, Warn, server_in
 
-Warn = Callable[[str], None]
-SERVER_KEYS = ("GOVMOMI_URL", "GOVMOMI_HOSTNAME", "VC_HOST")
-LONGEST_SERVER_BYTES = 4096
 SHORTEST_INTERVAL_SECONDS = 1.0
-
-
-class Rank(IntEnum):
-    """How closely a vCenter's rule fits a namespace; the lowest wins."""
-
-    NAME = 0
-    GLOB = 1
-    LABELS = 2
-    REST = 3
-
-
-WAYS = {
-    Rank.NAME: "by its exact name",
-    Rank.GLOB: "by a glob in `names`",
-    Rank.LABELS: "by `labels`",
-    Rank.REST: "because they name no namespaces",
-}
-
-
-@dataclass(frozen=True)
-class VCenterConfig:
-    """One vCenter to use: where it is, where its credentials are, and whom it serves."""
-
-    name: str
-    address: Address
-    credentials_directory: str = ""
-    """Files that are read again when they change; "" when username and password are fixed."""
-    username: str = ""
-    password: str = field(default="", repr=False)
-    defaults: Defaults = Defaults()
-    namespaces: Namespaces | None = None
-    """None: every namespace that no other vCenter serves."""
-
-    def credentials(self) -> CredentialSource:
-        """What to log in with."""
-        if self.credentials_directory:
-            return DirectoryCredentials(self.credentials_directory)
-        return FixedCredentials(Credentials(self.username, self.password))
-
-    def rank(self, namespace: str, labels: Mapping[str, str]) -> Rank | None:
-        """How closely this vCenter's rule fits the namespace, None if not at all."""
-        if self.namespaces is None:
-            return Rank.REST
-        if namespace in self.namespaces.names:
-            return Rank.NAME
-        if any(fnmatchcase(namespace, glob) for glob in self.namespaces.names):
-            return Rank.GLOB
-        wanted = self.namespaces.labels
-        return Rank.LABELS if wanted and wanted.items() <= labels.items() else None
-
-    def serves(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Whether its rule fits the namespace; another vCenter's may fit more closely, which `choose` knows."""
-        return self.rank(namespace, labels) is not None
-
-
-def choose(configs: Sequence[VCenterConfig], namespace: str, labels: Mapping[str, str]) -> VCenterConfig | None:
-    """The vCenter of a namespace: by exact name, then glob, then labels, then the one for the rest; two of a rank are an error."""
-    ranked = [(rank, config) for config in configs if (rank := config.rank(namespace, labels)) is not None]
-    best = min((rank for rank, _ in ranked), default=Rank.REST)
-    winners = [config for rank, config in ranked if rank is best]
-    if len(winners) > 1:
-        names = " and ".join(f'"{config.name}"' for config in winners)
-        raise ConfigError(
-            f'namespace "{namespace}" belongs to more than one vCenter: {names} claim it {WAYS[best]}. '
-            "Change `namespaces` in the -vcenters file so that one of them fits; an exact name goes before globs, and those before labels."
-        )
-    return winners[0] if winners else None
-
-
-@dataclass(frozen=True)
-class Login:
-    """One set of variables, GOVMOMI_* or VC_*, with the keys of server, user and password."""
-
-    keys: tuple[str, str, str]
-    server: str
-    username: str
-    password: str = field(repr=False)
-
-    @property
-    def values(self) -> tuple[str, str, str]:
-        """In the order of the keys; two spellings of one server are equal."""
-        return normal(self.server), self.username, self.password
-
-    def differs_from(self, other: Login) -> list[str]:
-        """The pairs of keys that both are set, and say different things."""
-        each = zip(self.keys, other.keys, self.values, other.values, strict=True)
-        return [f"{mine} and {theirs}" for mine, theirs, left, right in each if left and right and left != right]
-
-    def filled_from(self, other: Login) -> Login:
-        """The same set, with what it lacks taken from the other."""
-        return Login(self.keys, self.server or other.server, self.username or other.username, self.password or other.password)
-
-
-def normal(server: str) -> str:
-    """The server in the one form that all its spellings share."""
-    try:
-        found = address(server, insecure=False, ca_file="")
-        return f"{found.root}{found.path}"
-    except ValueError:
-        return server
-
-
-@dataclass(frozen=True)
-class Environment:
-    """The variables that name one vCenter; a Secret may hold either set of them."""
-
-    govmomi_url: str = variable("GOVMOMI_URL", "", "The vCenter: a host, host:port, an IP address or an https URL.")
-    govmomi_hostname: str = variable("GOVMOMI_HOSTNAME", "", "The same, when there is no GOVMOMI_URL.")
-    govmomi_username: str = variable("GOVMOMI_USERNAME", "", "Who logs in to the vCenter.")
-    govmomi_password: str = variable("GOVMOMI_PASSWORD", "", "The password.", secret=True)
-    vc_host: str = variable("VC_HOST", "", "The vCenter, when the GOVMOMI_ variables are not all set.")
-    vc_user: str = variable("VC_USER", "", "Who logs in there.")
-    vc_pass: str = variable("VC_PASS", "", "The password.", secret=True)
-    vc_insecure: bool = variable("VC_INSECURE", False, "As -insecure, when neither that nor GOVMOMI_INSECURE is given.")
-
-    @property
-    def govmomi(self) -> Login:
-        """The set GOVMOMI_*; a password that `echo` wrote into a Secret ends with a newline."""
-        server_key = "GOVMOMI_HOSTNAME" if self.govmomi_hostname and not self.govmomi_url else "GOVMOMI_URL"
-        keys = (server_key, "GOVMOMI_USERNAME", "GOVMOMI_PASSWORD")
-        server = self.govmomi_url or self.govmomi_hostname
-        return Login(keys, server.strip(), self.govmomi_username.strip(), self.govmomi_password.rstrip("\r\n"))
-
-    @property
-    def vc(self) -> Login:
-        """The set VC_*."""
-        return Login(("VC_HOST", "VC_USER", "VC_PASS"), self.vc_host.strip(), self.vc_user.strip(), self.vc_pass.rstrip("\r\n"))
-
-    def login(self, warn: Warn) -> Login | None:
-        """The first complete set, or both together where they agree; None when nothing is set, ConfigError when something is missing."""
-        differing = self.govmomi.differs_from(self.vc)
-        for chosen in (self.govmomi, self.vc):
-            if all(chosen.values):
-                if differing:
-                    warn(f"the environment names two vCenters or users: {', '.join(differing)} differ; {', '.join(chosen.keys)} are used")
-                return chosen
-        if not any((*self.govmomi.values, *self.vc.values)):
-            return None
-        # A password must not go to a server that it was not meant for.
-        together = self.govmomi if differing else self.govmomi.filled_from(self.vc)
-        if not all(together.values):
-            raise incomplete(together, self.vc)
-        return together
-
-    def server(self, warn: Warn) -> tuple[str, str]:
-        """The variable that names the vCenter and what it says, for who has the credentials from elsewhere."""
-        mine, theirs = self.govmomi, self.vc
-        chosen = mine if mine.server else theirs
-        if mine.server and theirs.server and normal(mine.server) != normal(theirs.server):
-            warn(f"the environment names two vCenters: {mine.keys[0]} and {theirs.keys[0]} differ; {chosen.keys[0]} is used")
-        return chosen.keys[0], chosen.server
-
-
-def incomplete(login: Login, other: Login) -> ConfigError:
-    """The error for a set of variables that lacks some."""
-    missing = [f"{key} (or {alias})" for key, alias, value in zip(login.keys, other.keys, login.values, strict=True) if not value]
-    return ConfigError(
-        f"the environment names a vCenter, but not all that is needed: {', '.join(missing)} not set. "
-        "Set what is missing, in a cluster as a key of Secret vc-creds; or unset the rest, to run without a vCenter."
-    )
-
-
-def server_in(directory: str) -> tuple[str, str]:
-    """The file of the directory that names the vCenter and what it says; both "" where there is none."""
-    for path in (Path(directory) / key for key in SERVER_KEYS):
-        try:
-            text = path.read_bytes()[:LONGEST_SERVER_BYTES].decode(errors="replace").strip()
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:
-            raise ConfigError(f"-vcenter-credentials: {path} cannot be read: {error.strerror}") from None
-        if text:
-            return str(path), text
-    return "", ""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,9 @@ from kubewright.errors import ConfigError, StartAnew
 from kubewright.log import Log
 
 from ..kinds.vmgroup.limits_file import limits_in
-from .flags import Settings, VCenterConfig, Warn
+from ..vcenters.config import VCenterConfig
+from .environment import Warn
+from .flags import Settings
 
 LOOK_SECONDS = 2.0
 """As often as credentials are looked at."""

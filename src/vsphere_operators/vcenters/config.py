@@ -18,13 +18,19 @@ Relative paths are relative to the file. No message quotes a server, since peopl
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from kubewright.errors import ConfigError
+
 from ..vsphere.address import Address, address_of
+from ..vsphere.credentials import Credentials, CredentialSource, DirectoryCredentials, FixedCredentials
 from ..yamlfile import Form
 
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
@@ -153,3 +159,70 @@ FORM = Form(
     keys={"$": File, "$.vcenters[]": Entry, "$.vcenters[].defaults": Defaults, "$.vcenters[].namespaces": Namespaces},
     faults=faults,
 )
+
+
+class Rank(IntEnum):
+    """How closely a vCenter's rule fits a namespace; the lowest wins."""
+
+    NAME = 0
+    GLOB = 1
+    LABELS = 2
+    REST = 3
+
+
+WAYS = {
+    Rank.NAME: "by its exact name",
+    Rank.GLOB: "by a glob in `names`",
+    Rank.LABELS: "by `labels`",
+    Rank.REST: "because they name no namespaces",
+}
+
+
+@dataclass(frozen=True)
+class VCenterConfig:
+    """One vCenter to use: where it is, where its credentials are, and whom it serves."""
+
+    name: str
+    address: Address
+    credentials_directory: str = ""
+    """Files that are read again when they change; "" when username and password are fixed."""
+    username: str = ""
+    password: str = field(default="", repr=False)
+    defaults: Defaults = Defaults()
+    namespaces: Namespaces | None = None
+    """None: every namespace that no other vCenter serves."""
+
+    def credentials(self) -> CredentialSource:
+        """What to log in with."""
+        if self.credentials_directory:
+            return DirectoryCredentials(self.credentials_directory)
+        return FixedCredentials(Credentials(self.username, self.password))
+
+    def rank(self, namespace: str, labels: Mapping[str, str]) -> Rank | None:
+        """How closely this vCenter's rule fits the namespace, None if not at all."""
+        if self.namespaces is None:
+            return Rank.REST
+        if namespace in self.namespaces.names:
+            return Rank.NAME
+        if any(fnmatchcase(namespace, glob) for glob in self.namespaces.names):
+            return Rank.GLOB
+        wanted = self.namespaces.labels
+        return Rank.LABELS if wanted and wanted.items() <= labels.items() else None
+
+    def serves(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Whether its rule fits the namespace; another vCenter's may fit more closely, which `choose` knows."""
+        return self.rank(namespace, labels) is not None
+
+
+def choose(configs: Sequence[VCenterConfig], namespace: str, labels: Mapping[str, str]) -> VCenterConfig | None:
+    """The vCenter of a namespace: by exact name, then glob, then labels, then the one for the rest; two of a rank are an error."""
+    ranked = [(rank, config) for config in configs if (rank := config.rank(namespace, labels)) is not None]
+    best = min((rank for rank, _ in ranked), default=Rank.REST)
+    winners = [config for rank, config in ranked if rank is best]
+    if len(winners) > 1:
+        names = " and ".join(f'"{config.name}"' for config in winners)
+        raise ConfigError(
+            f'namespace "{namespace}" belongs to more than one vCenter: {names} claim it {WAYS[best]}. '
+            "Change `namespaces` in the -vcenters file so that one of them fits; an exact name goes before globs, and those before labels."
+        )
+    return winners[0] if winners else None

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 from kubewright.log import Log
 
-from ..settings.flags import VCenterConfig
 from ..vsphere.faults import Unreachable
 from ..vsphere.vcenter import VCenter
+from .config import VCenterConfig
 
 LOAD_SECONDS = 60.0
 

@@ -10,12 +10,12 @@ from kubewright import Cache, Controller, Key, NotYet, Object, Retry, Stream, Te
 from kubewright.builtin import Namespace
 from kubewright.errors import ConfigError
 
-from ..settings.flags import VCenterConfig, choose
 from ..vsphere.faults import Ambiguous, CertificateRefused, Denied, NotFound, VCenterError, WrongLogin
 from ..vsphere.inventory import Change, Place
 from ..vsphere.model import Disk, Host, Machine
 from ..vsphere.stats_throttle import Pace
 from ..vsphere.vcenter import VCenter
+from .config import VCenterConfig, choose
 
 # Push wakes objects when vCenter is back; this is for the case that something was missed.
 LOOK_AGAIN_SECONDS = 60.0

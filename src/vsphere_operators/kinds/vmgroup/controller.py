@@ -27,7 +27,7 @@ from kubewright.builtin import Namespace, Secret
 from kubewright.errors import Forbidden, NotFound, NotLeader, cut
 from kubewright.recorder import Recorder
 
-from ...settings.flags import VCenterConfig
+from ...vcenters.config import VCenterConfig
 from ...vcenters.registry import LOOK_AGAIN_SECONDS
 from ...vsphere.model import Machine, Task
 from ...vsphere.vm_calls import guestinfo

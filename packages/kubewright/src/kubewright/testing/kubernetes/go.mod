@@ -1,6 +1,6 @@
 // The real parts that tests run on, pinned: kube-apiserver, kubectl and kube-controller-manager from one release, and etcd.
 // k8s.io/kubernetes builds outside its own tree only with each staging module replaced by its published twin.
-module kubewright.testing/kubernetes
+module kubewright.testing/binaries
 
 go 1.26.0
 

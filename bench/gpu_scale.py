@@ -29,7 +29,7 @@ from kinds.nodestage import VGPU, NodeStage, choosing
 from kubewright.command import calm_collector
 from kubewright.testing import eventually
 from vsphere_operators.kinds.gpuinfo.controller import GPUInfo, GPUInfoController
-from vsphere_operators.kinds.gpuinfo.maintenance import entries_of
+from vsphere_operators.kinds.gpuinfo.maintenance import parse_calendar
 from vsphere_operators.vsphere.server_view import Limits
 from vsphere_operators.vsphere.updates import ObjectUpdate
 
@@ -100,10 +100,10 @@ async def quiet(stage: NodeStage) -> None:
 
 async def changes(stage: NodeStage, controller: GPUInfoController, count: int, chance: random.Random, big: bool) -> list[Cost]:
     """What changes of one node's load cost, each."""
-    answers = {asked.told.name for asked in controller.questions.asked.values() if asked.told}
+    answers = {asked.published_facts.name for asked in controller.subscriptions.by_key.values() if asked.published_facts}
     costs = []
     for _ in range(count):
-        name = chance.choice(sorted(answers)) if big else chance.choice(sorted(set(controller.nodes.ranking.facts) - answers))
+        name = chance.choice(sorted(answers)) if big else chance.choice(sorted(set(controller.tracker.ranking.facts) - answers))
         number = int(name.removeprefix("node-"))
         writes, cpu = stage.writes(), time.process_time()
         stage.demand(number, 9000 if big else chance.randint(4000, 8000))
@@ -125,8 +125,10 @@ async def told_to_all(nodes: int, objects: int) -> list[Cost]:
     stage.load()
     async with choosing(stage) as controller:
         start = (stage.clock() + timedelta(hours=72)).isoformat()
-        controller.nodes.plan(entries_of({"w": "\n".join(f"node=node-{each} start={start} length=4h" for each in range(1, nodes))})[0])
-        told = lambda: len(controller.questions.by_answer.get("node-0", ())) == objects  # noqa: E731
+        controller.tracker.set_calendar_entries(
+            parse_calendar({"w": "\n".join(f"node=node-{each} start={start} length=4h" for each in range(1, nodes))})[0]
+        )
+        told = lambda: len(controller.subscriptions.by_node.get("node-0", ())) == objects  # noqa: E731
         await eventually(told, within=120)
         await quiet(stage)
         return [await moved(stage, BUSY_MHZ + extra) for extra in (50, 0, 60)]
@@ -178,8 +180,8 @@ async def run(nodes: int, objects: int) -> int:
         lines = "\n".join(
             f"node=node-{number} start={stage.clock().replace(year=2027).isoformat()} length=4h" for number in range(0, nodes, 7)
         )
-        controller.nodes.plan(entries_of({"w": lines})[0])
-        await eventually(lambda: len(controller.questions.asked) == objects, within=60)
+        controller.tracker.set_calendar_entries(parse_calendar({"w": lines})[0])
+        await eventually(lambda: len(controller.subscriptions.by_key) == objects, within=60)
         await quiet(stage)
         print(f"{nodes} Nodes, {objects} GPUInfos: all answered after {time.monotonic() - began:.1f} s, stall {stall.take()}")
         small = await changes(stage, controller, 100, chance, big=False)

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from rich.console import Console
 
-from vsphere_operators.terminal import show_what_can_be_shown
+from vsphere_operators.terminal import replace_unencodable
 
 from .canvas import Canvas
 from .expected import SAMPLES, shortfalls
@@ -129,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.with_parent:
         end_with_parent()
-    show_what_can_be_shown(sys.stdout)
+    replace_unencodable(sys.stdout)
     console = Console()
     for words in clean(FOLDERS):
         console.print(words, markup=False, highlight=False)

@@ -11,10 +11,10 @@ from kubewright.controller import Done
 from kubewright.errors import Retry
 from kubewright.outcome import READY
 from vsphere_operators.kinds.gpuinfo.controller import PLANS_KNOWN
-from vsphere_operators.kinds.gpuinfo.rules import Refusal
-from vsphere_operators.kinds.vmgroup.failures import CURES
-from vsphere_operators.kinds.vmgroup.placement import FIELDS
-from vsphere_operators.kinds.vminfo import LOST
+from vsphere_operators.kinds.gpuinfo.rules import Rejection
+from vsphere_operators.kinds.vmgroup.failures import FAULT_ADVICE
+from vsphere_operators.kinds.vmgroup.placement import PLACEMENT_FIELDS
+from vsphere_operators.kinds.vminfo import UNAVAILABLE_STATES
 from vsphere_operators.vcenters.registry import REASONS
 
 from . import ROOT
@@ -91,10 +91,12 @@ def expanded(each: Saying) -> list[Saying]:
     if each.reason.startswith("{what}"):
         return [replace(each, reason=each.reason.replace("{what}", thing)) for thing in ("Host", "VM", "Disk")]
     if each.reason.startswith("VM{"):
-        return [replace(each, reason=f"VM{how.capitalize()}", words=each.words.replace("{why}", why)) for how, why in LOST.items()]
+        return [
+            replace(each, reason=f"VM{how.capitalize()}", words=each.words.replace("{why}", why)) for how, why in UNAVAILABLE_STATES.items()
+        ]
     if each.callee == "Obstacle" and each.reason.startswith("{...}"):
         end = "NotFound" if each.reason.endswith("NotFound") else "Ambiguous"
-        places = [field for field in FIELDS if field != "folder"]
+        places = [field for field in PLACEMENT_FIELDS if field != "folder"]
         return [replace(each, reason=f"{field[0].upper()}{field[1:]}{end}", words=each.words.replace("{field}", field)) for field in places]
     if " or " in each.reason:
         return [replace(each, reason=reason) for reason in each.reason.split(" or ")]
@@ -147,7 +149,7 @@ def group_rows() -> Iterator[tuple[str, ...]]:
     for each in all_of(own):
         yield code(each.reason), each.words
     cures = dict[str, list[str]]()
-    for fault, (reason, cure) in CURES.items():
+    for fault, (reason, cure) in FAULT_ADVICE.items():
         cures.setdefault(reason, []).append(f"{fault}: {cure}" if cure else fault)
     for reason, faults in cures.items():
         yield code(reason), f"vCenter refused an operation with this fault. {'. '.join(faults)}"
@@ -198,7 +200,7 @@ def made() -> str:
         f"## {PLANS_KNOWN} of GPUInfo",
         table(("reason", "status", "message"), plan_rows()),
     ]
-    refusals = ", ".join(code(each.value) for each in Refusal)
+    refusals = ", ".join(code(each.value) for each in Rejection)
     parts += [
         "## Why a node is refused, in `status.refused` of GPUInfo",
         f"A node is counted under the first of these that holds: {refusals}.",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kubewright.errors import ApiError, KubewrightError
 from kubewright.flags import FlagError
-from vsphere_operators.terminal import CLOSED
+from vsphere_operators.terminal import SIGPIPE_EXIT_CODE
 from vsphere_operators.vsphere.faults import VCenterError
 
 from .page import code, page, table
@@ -29,7 +29,7 @@ EXITS = (
     (str(FlagError.exit_code), "a flag, or a variable that stands for one, is wrong"),
     ("128 + n", "a second signal with the number n came before the manager had ended"),
     ("130", "Ctrl-C ended `manager doctor`"),
-    (str(CLOSED), "whoever reads what `manager doctor` writes has seen enough, as `| head` has"),
+    (str(SIGPIPE_EXIT_CODE), "whoever reads what `manager doctor` writes has seen enough, as `| head` has"),
 )
 FINDINGS = """
 `manager doctor` says these, each with what was found and, where there is one, the fix as a command to paste. What stands in braces is

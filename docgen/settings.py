@@ -86,7 +86,9 @@ def described(meta: Meta | None, kind: type[Struct], declared: FieldInfo) -> str
 def environment() -> Iterator[tuple[str, ...]]:
     """The two sets of variables beside each other."""
     variables = Environment()
-    for what, first, second in zip(("the vCenter", "the user", "the password"), variables.govmomi.keys, variables.vc.keys, strict=True):
+    for what, first, second in zip(
+        ("the vCenter", "the user", "the password"), variables.govmomi_login.variable_names, variables.vc_login.variable_names, strict=True
+    ):
         yield what, code(first), code(second)
 
 

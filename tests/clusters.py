@@ -15,9 +15,9 @@ from kinds.rig import ADDRESS, Deaf
 from kubewright import Cache
 from kubewright.builtin import Node
 from kubewright.log import Log
-from vsphere_operators.kinds.gpuinfo.maintenance import entries_of
-from vsphere_operators.kinds.gpuinfo.node import NEXT_MAINTENANCE
-from vsphere_operators.kinds.gpuinfo.tracker import Nodes
+from vsphere_operators.kinds.gpuinfo.maintenance import parse_calendar
+from vsphere_operators.kinds.gpuinfo.node import NEXT_MAINTENANCE_KEY
+from vsphere_operators.kinds.gpuinfo.tracker import NodeTracker
 from vsphere_operators.vsphere.credentials import Credentials, FixedCredentials
 from vsphere_operators.vsphere.faults import Unreachable
 from vsphere_operators.vsphere.model import PassedDevice
@@ -197,7 +197,7 @@ class Fed:
         self.cache = Cache(Log("test"))
         account = FixedCredentials(Credentials("user", "secret"))
         self.vcenters = {name: VCenter(name, ADDRESS, account, Mock(), Deaf()) for name in cluster.vcenters}
-        self.nodes = Nodes(self.cache, self.vcenters, lambda: NOW, lambda *_: None, log=Log("nodes"), resources=resources)
+        self.nodes = NodeTracker(self.cache, self.vcenters, lambda: NOW, lambda *_: None, log=Log("nodes"), gpu_resource_globs=resources)
         # Half of it comes before, and half after what it depends on; and everything is otherwise at first.
         self.tell_nodes(cluster.nodes[::2], ready="False")
         self.tell_vms(cluster.vms, kind="enter", power="poweredOff", host="")
@@ -222,7 +222,7 @@ class Fed:
             vcenter.inventory.apply([ObjectUpdate(kind, "VirtualMachine", ref, vm_on_the_wire(vm, **other))])
 
     def tell_hosts(self, hosts: list[HostCase]) -> None:
-        names: Value = ({"key": "7", "name": NEXT_MAINTENANCE},)
+        names: Value = ({"key": "7", "name": NEXT_MAINTENANCE_KEY},)
         for vcenter in self.vcenters.values():
             vcenter.inventory.apply([ObjectUpdate("modify", "CustomFieldsManager", "fields", {"field": names})])
         for host in hosts:
@@ -247,13 +247,13 @@ class Fed:
             mine = [host for host in self.cluster.hosts if host.vcenter == name and host.scheduled_in_hours is not None]
             vcenter.scheduled.learn([Planned(each.ref, NOW + timedelta(hours=each.scheduled_in_hours or 0), "patch") for each in mine])
             vcenter.scheduled.end("")
-        entries, problems = entries_of({"w": "\n".join(line.text for line in self.cluster.calendar)})
+        entries, problems = parse_calendar({"w": "\n".join(line.text for line in self.cluster.calendar)})
         assert problems == []
-        self.nodes.plan(entries)
+        self.nodes.set_calendar_entries(entries)
 
 
 def node_on_the_wire(each: NodeCase, revision: int, *, ready: str = "") -> dict[str, Any]:
-    annotations = {NEXT_MAINTENANCE: each.annotation} if each.annotation else {}
+    annotations = {NEXT_MAINTENANCE_KEY: each.annotation} if each.annotation else {}
     taints = [{"key": each.taint, "effect": "NoSchedule"}] if each.taint else []
     return {
         "metadata": {"name": each.name, "resourceVersion": str(revision), "annotations": annotations},

@@ -15,17 +15,17 @@ from kubewright.builtin import CsiSource, PersistentVolume, PersistentVolumeSpec
 from kubewright.log import Log
 from kubewright.webhook.admission import Validating
 from vmgroup.ground import Row, furnished
-from vsphere_operators.kinds.fcdinfo import DRIVER, FCDInfo
+from vsphere_operators.kinds.fcdinfo import CSI_DRIVER, FCDInfo
 from vsphere_operators.kinds.hostinfo import HostInfo
 from vsphere_operators.kinds.vmgroup.controller import VmGroup
-from vsphere_operators.kinds.vmgroup.limits import Limits
+from vsphere_operators.kinds.vmgroup.limits import NamespaceLimits
 from vsphere_operators.kinds.vminfo import VMInfo
 from vsphere_operators.vcenters.config import Namespaces, VCenterConfig
 from vsphere_operators.vcenters.registry import VCenters
 from vsphere_operators.vsphere.faults import WrongLogin
 from vsphere_operators.vsphere.model import Disk
 from vsphere_operators.vsphere.stats_throttle import Pace
-from vsphere_operators.webhooks import NameWarning, name_warnings
+from vsphere_operators.webhooks import NameWarningWebhook, build_webhooks
 
 MORE: tuple[Row, ...] = (
     ("HostSystem", "host-2", "esxi-dell-e.rainpole.com", "domain-c1"),
@@ -43,12 +43,14 @@ GROUP = {"cpu": 1, "memory": 1, "replicas": 1, "template": "t"}
 class Desk:
     """Where manifests are looked at: a loaded vCenter, and what the API server has."""
 
-    def __init__(self, *configs: VCenterConfig, limits: Limits | None = None, confined: tuple[str, ...] = ()) -> None:
+    def __init__(self, *configs: VCenterConfig, limits: NamespaceLimits | None = None, confined: tuple[str, ...] = ()) -> None:
         self.stage, self.cache = Stage(), Cache(Log("cache"))
         furnished(self.stage.vcenter.inventory, *MORE)
         vcenters = VCenters({"vc-1": self.stage.vcenter}, configs or [VCenterConfig("vc-1", ADDRESS)], self.cache, lambda: Pace(60.0, 0.05))
         self.volumes = self.cache.store(PersistentVolume)
-        self.webhooks = {each.kind: each for each in name_warnings(vcenters, self.cache, lambda namespace: limits or Limits(), confined)}
+        self.webhooks = {
+            each.kind: each for each in build_webhooks(vcenters, self.cache, lambda namespace: limits or NamespaceLimits(), confined)
+        }
 
     def load(self, *disks: Disk) -> Desk:
         """From now on everything is known."""
@@ -62,7 +64,7 @@ class Desk:
         self.volumes.settle(set(), 7, "", force=False)
         return self
 
-    def webhook(self, kind: type[Resource[Any, Any]]) -> NameWarning[Any]:
+    def webhook(self, kind: type[Resource[Any, Any]]) -> NameWarningWebhook[Any]:
         return self.webhooks[kind]
 
     async def warnings(self, kind: type[Resource[Any, Any]], spec: dict[str, Any], old: dict[str, Any] | None = None) -> list[str]:
@@ -81,7 +83,7 @@ def made(kind: type[Resource[Any, Any]], spec: dict[str, Any]) -> Any:
 
 
 def volume(name: str, handle: str) -> PersistentVolume:
-    spec = PersistentVolumeSpec(csi=CsiSource(driver=DRIVER, volumeHandle=handle))
+    spec = PersistentVolumeSpec(csi=CsiSource(driver=CSI_DRIVER, volumeHandle=handle))
     return PersistentVolume(metadata=ObjectMeta(name=name, resourceVersion="9"), spec=spec)
 
 
@@ -124,7 +126,7 @@ async def test_every_place_of_a_group_is_looked_for(placement: dict[str, str], w
 
 
 async def test_a_place_that_the_namespace_may_not_use_is_told() -> None:
-    desk = Desk(limits=Limits(places={"cluster": ("C1",)})).load()
+    desk = Desk(limits=NamespaceLimits(allowed_placement={"cluster": ("C1",)})).load()
     (said,) = await desk.warnings(VmGroup, GROUP | {"placement": {"cluster": "C0"}})
     assert said.startswith('this namespace may not use the cluster "C0" (allowed: C1)')
 

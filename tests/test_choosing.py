@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from vsphere_operators.kinds.gpuinfo.maintenance import Window
 from vsphere_operators.kinds.gpuinfo.ranking import Ranking
-from vsphere_operators.kinds.gpuinfo.rules import Load, NodeFacts, Question, Refusal, Rules
+from vsphere_operators.kinds.gpuinfo.rules import Load, NodeFacts, Rejection, Requirement, SelectionRules
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
-RULES = Rules(horizon_hours=1000, margin=0.1)
-OBSTACLES = [reason for reason in Refusal if reason.value not in ("TooLittleTime", "GPUMissing", "GPUPresent")]
+RULES = SelectionRules(horizon_hours=1000, margin_fraction=0.1)
+OBSTACLES = [reason for reason in Rejection if reason.value not in ("TooLittleTime", "GPUMissing", "GPUPresent")]
 
 
 def node(name: str, demand: int | None = 100, **other: object) -> NodeFacts:
@@ -32,12 +32,12 @@ def in_hours(hours: float) -> Window:
 def ranked(*nodes: NodeFacts) -> Ranking:
     ranking = Ranking()
     for each in nodes:
-        ranking.put(each.name, each)
+        ranking.set_facts(each.name, each)
     return ranking
 
 
 def chosen(ranking: Ranking, hours: int = 0, gpu: bool = False, present: str = "") -> str | None:
-    found = ranking.choose(Question(hours, gpu), present, RULES, NOW)
+    found = ranking.choose(Requirement(hours, gpu), present, RULES, NOW)
     return found.name if found else None
 
 
@@ -50,7 +50,7 @@ def test_least_demand_then_free_memory_then_name() -> None:
 
 
 def test_a_powered_off_node_with_no_demand_does_not_win() -> None:
-    assert chosen(ranked(node("off", 0, obstacle=Refusal.POWERED_OFF), node("on", 500))) == "on"
+    assert chosen(ranked(node("off", 0, blocker=Rejection.POWERED_OFF), node("on", 500))) == "on"
 
 
 @pytest.mark.parametrize(
@@ -65,36 +65,36 @@ def test_the_answer_moves_only_by_more_than_the_margin(present: int | None, best
 def test_the_answer_moves_when_the_present_node_stops_being_suitable() -> None:
     ranking = ranked(node("held", 100), node("other", 900))
     assert chosen(ranking, present="held") == "held"
-    ranking.put("held", node("held", 100, obstacle=Refusal.UNSCHEDULABLE))
+    ranking.set_facts("held", node("held", 100, blocker=Rejection.UNSCHEDULABLE))
     assert chosen(ranking, present="held") == "other"
     assert chosen(ranking, present="gone") == "other"
 
 
 def test_hours_are_whole_and_end_at_the_horizon() -> None:
     for window, hours in ((None, 1000), (in_hours(2.99), 2), (in_hours(0.5), 0), (in_hours(-1), 0), (in_hours(5000), 1000)):
-        assert RULES.hours(node("n", maintenance=window), NOW) == hours
-    assert RULES.hours(node("n", maintenance=in_hours(5), simulated_hours=333), NOW) == 333
+        assert RULES.available_hours(node("n", maintenance=window), NOW) == hours
+    assert RULES.available_hours(node("n", maintenance=in_hours(5), simulated_hours=333), NOW) == 333
 
 
 @pytest.mark.parametrize("hours", [1.0, 1.5, 2.25, 999.5, 1000.0, 1000.5, 1500.0])
 def test_the_next_hour_is_where_the_number_changes(hours: float) -> None:
     facts = node("n", maintenance=in_hours(hours))
-    seconds = RULES.seconds_to_next_hour(facts, NOW)
+    seconds = RULES.seconds_until_hours_change(facts, NOW)
     assert seconds is not None
     before, after = NOW + timedelta(seconds=seconds - 0.01), NOW + timedelta(seconds=seconds)
-    assert RULES.hours(facts, after) == RULES.hours(facts, NOW) - 1
-    assert before < NOW or RULES.hours(facts, before) == RULES.hours(facts, NOW)
+    assert RULES.available_hours(facts, after) == RULES.available_hours(facts, NOW) - 1
+    assert before < NOW or RULES.available_hours(facts, before) == RULES.available_hours(facts, NOW)
 
 
 def test_no_timer_where_nothing_will_change() -> None:
     for facts in (node("n"), node("n", maintenance=in_hours(0.5)), node("n", maintenance=in_hours(9), simulated_hours=3)):
-        assert RULES.seconds_to_next_hour(facts, NOW) is None
+        assert RULES.seconds_until_hours_change(facts, NOW) is None
 
 
 @dataclass
 class Case:
     nodes: list[NodeFacts]
-    question: Question
+    question: Requirement
     present: str
 
 
@@ -106,14 +106,14 @@ loads = st.builds(Load, st.none() | st.integers(0, 12).map(lambda n: n * 100), s
 def nodes(draw: st.DrawFn, name: str) -> NodeFacts:
     gpus = draw(st.sampled_from([(), ("vm: vGPU a",)]))
     obstacle = draw(st.none() | st.none() | st.sampled_from(OBSTACLES))
-    return node(name, gpus=gpus, obstacle=obstacle, load=draw(loads), maintenance=draw(windows))
+    return node(name, gpus=gpus, blocker=obstacle, load=draw(loads), maintenance=draw(windows))
 
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     names = draw(st.lists(st.sampled_from([f"n{i}" for i in range(12)]), unique=True, max_size=12))
     made = [draw(nodes(name)) for name in names]
-    question = Question(draw(st.sampled_from([0, 1, 24, 300, 900, 1000, 1001])), draw(st.booleans()))
+    question = Requirement(draw(st.sampled_from([0, 1, 24, 300, 900, 1000, 1001])), draw(st.booleans()))
     return Case(made, question, draw(st.sampled_from(["", "n0", "n5", "n11"])))
 
 
@@ -121,8 +121,8 @@ def brute(case: Case) -> tuple[str | None, Counter[str]]:
     """All nodes, one after the other, by the words of the contract."""
     suitable, refused = [], Counter[str]()
     for each in case.nodes:
-        if each.obstacle:
-            refused[each.obstacle.value] += 1
+        if each.blocker:
+            refused[each.blocker.value] += 1
             continue
         seconds = (each.maintenance.start - NOW).total_seconds() if each.maintenance else 1000 * 3600
         hours = int(min(max(seconds, 0), 1000 * 3600) / 3600)
@@ -163,16 +163,16 @@ SEEN: Counter[str] = Counter()
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases())
-@example(Case([node(f"n{number}", obstacle=each) for number, each in enumerate(OBSTACLES)], Question(0, gpu_required=False), ""))
+@example(Case([node(f"n{number}", blocker=each) for number, each in enumerate(OBSTACLES)], Requirement(0, gpu_required=False), ""))
 def check_against_brute_force(case: Case) -> None:
     ranking = ranked(*case.nodes)
     answer, refused = brute(case)
     found = ranking.choose(case.question, case.present, RULES, NOW)
     assert (found and found.name) == answer
-    assert ranking.refused(case.question, RULES, NOW) == dict(refused)
-    one_by_one = Counter(why.value for each in case.nodes if (why := RULES.refusal(each, case.question, NOW)))
+    assert ranking.count_rejections(case.question, RULES, NOW) == dict(refused)
+    one_by_one = Counter(why.value for each in case.nodes if (why := RULES.find_rejection(each, case.question, NOW)))
     assert one_by_one == refused
-    suitable = [each.name for each in ranking.suitable(case.question, RULES, NOW)]
+    suitable = [each.name for each in ranking.iter_suitable(case.question, RULES, NOW)]
     assert len(suitable) + refused.total() == len(case.nodes)
     SEEN.update(refused.keys())
 
@@ -180,7 +180,7 @@ def check_against_brute_force(case: Case) -> None:
 def test_generated_rankings_agree_with_brute_force_and_exercise_every_refusal() -> None:
     SEEN.clear()
     check_against_brute_force()
-    assert set(SEEN) == {reason.value for reason in Refusal}
+    assert set(SEEN) == {reason.value for reason in Rejection}
 
 
 @given(st.lists(st.tuples(st.sampled_from(["n0", "n1", "n2"]), st.none() | nodes("x")), max_size=20))
@@ -188,29 +188,29 @@ def test_a_ranking_that_was_changed_is_the_one_that_was_made_anew(changes: list[
     moved, final = Ranking(), dict[str, NodeFacts]()
     for name, facts in changes:
         new = facts and replace(facts, name=name)
-        moved.put(name, new)
+        moved.set_facts(name, new)
         final.pop(name, None)
         if new:
             final[name] = new
     fresh = ranked(*final.values())
-    assert (moved.facts, +moved.obstacles, moved.unmatched) == (fresh.facts, +fresh.obstacles, fresh.unmatched)
+    assert (moved.facts, +moved.blocker_counts, moved.unmatched_names) == (fresh.facts, +fresh.blocker_counts, fresh.unmatched_names)
     for gpu in (True, False):
-        assert vars(moved.sides[gpu]) == vars(fresh.sides[gpu])
+        assert vars(moved.pools[gpu]) == vars(fresh.pools[gpu])
 
 
 def test_the_first_with_time_is_found_without_a_look_at_all_that_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
     idle = [node(f"idle-{number}", number, maintenance=in_hours(72)) for number in range(300)]
     ranking, looked = ranked(*idle, node("busy", 4000)), list[str]()
-    has_time = Rules.has_time
+    has_time = SelectionRules.has_enough_time
 
-    def counted(rules: Rules, facts: NodeFacts, question: Question, now: datetime) -> bool:
+    def counted(rules: SelectionRules, facts: NodeFacts, question: Requirement, now: datetime) -> bool:
         looked.append(facts.name)
         return has_time(rules, facts, question, now)
 
-    monkeypatch.setattr(Rules, "has_time", counted)
+    monkeypatch.setattr(SelectionRules, "has_time", counted)
     assert [chosen(ranking, hours, present="busy") for hours in (73, 200, 1000)] == ["busy"] * 3
     assert looked == ["busy"] * 3
-    ranking.put("idle-7", node("idle-7", 7, maintenance=in_hours(300)))
+    ranking.set_facts("idle-7", node("idle-7", 7, maintenance=in_hours(300)))
     assert [chosen(ranking, hours) for hours in (72, 73, 300, 301, 1001)] == ["idle-0", "idle-7", "idle-7", "busy", None]
-    ranking.put("idle-7", None)
+    ranking.set_facts("idle-7", None)
     assert chosen(ranking, 73) == "busy"

@@ -10,7 +10,7 @@ import pytest
 
 from kubewright.errors import StartAnew
 from vsphere_operators.settings.flags import Settings
-from vsphere_operators.settings.reload import Following, said_by
+from vsphere_operators.settings.reload import ConfigFileWatcher, read_config_files
 
 TEAM = """\
 vcenters:
@@ -27,11 +27,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def follow(settings: Settings) -> Following:
-    return Following(settings, await asyncio.to_thread(said_by, settings, lambda warning: None), look_seconds=0.01)
+async def follow(settings: Settings) -> ConfigFileWatcher:
+    return ConfigFileWatcher(settings, await asyncio.to_thread(read_config_files, settings, lambda warning: None), poll_seconds=0.01)
 
 
-async def change_of(following: Following) -> str:
+async def change_of(following: ConfigFileWatcher) -> str:
     """What it starts anew for."""
     with pytest.raises(StartAnew) as caught:
         async with asyncio.timeout(10):
@@ -39,7 +39,7 @@ async def change_of(following: Following) -> str:
     return str(caught.value)
 
 
-async def looks_on(following: Following) -> bool:
+async def looks_on(following: ConfigFileWatcher) -> bool:
     """Whether it sees no reason to start anew in some looks."""
     try:
         async with asyncio.timeout(0.2):

@@ -7,7 +7,7 @@ import pytest
 from kubewright import Key
 from kubewright.flags import FlagError, parse
 from vsphere_operators.kinds.gpuinfo.options import GPUFlags
-from vsphere_operators.kinds.gpuinfo.rules import Rules
+from vsphere_operators.kinds.gpuinfo.rules import SelectionRules
 
 
 def flags(*arguments: str) -> GPUFlags:
@@ -16,19 +16,19 @@ def flags(*arguments: str) -> GPUFlags:
 
 def test_defaults() -> None:
     given = flags()
-    assert given.rules == Rules(horizon_hours=8760, margin=0.1, margin_mhz=100)
-    assert (given.simulation(), given.calendar_key, given.label) == (None, None, False)
-    assert "nvidia.com/mig-*" in given.resource_names
+    assert given.selection_rules == SelectionRules(horizon_hours=8760, margin_fraction=0.1, margin_mhz=100)
+    assert (given.build_simulation(), given.calendar_key, given.label_nodes) == (None, None, False)
+    assert "nvidia.com/mig-*" in given.gpu_resource_globs
 
 
 def test_what_is_given() -> None:
     given = flags("-accelerator-source=simulated", "-accelerator-seed=7", "-maintenance-calendar=a/b", "-maintenance-horizon=48h")
-    simulation = given.simulation()
+    simulation = given.build_simulation()
     assert simulation is not None
     assert simulation.seed == "7"
-    assert (given.calendar_key, given.rules.horizon_hours) == (Key("a", "b"), 48)
+    assert (given.calendar_key, given.selection_rules.horizon_hours) == (Key("a", "b"), 48)
     other = flags("-accelerator-source=simulated")
-    assert other.simulation() != other.simulation()
+    assert other.build_simulation() != other.build_simulation()
 
 
 @pytest.mark.parametrize(

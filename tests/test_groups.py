@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from vmgroup.ground import enter, inventory
-from vsphere_operators.kinds.vmgroup.triggers import PROGRESS_SECONDS, Groups
+from vsphere_operators.kinds.vmgroup.triggers import PROGRESS_INTERVAL_SECONDS, VmGroupTriggers
 from vsphere_operators.vsphere.inventory import Inventory
 from vsphere_operators.vsphere.updates import ObjectUpdate, Ref, Value
 
@@ -26,7 +26,7 @@ class Heard:
     now: float = 100.0
 
     def __post_init__(self) -> None:
-        self.groups = Groups(cast("Any", SimpleNamespace(opened={})))
+        self.groups = VmGroupTriggers(cast("Any", SimpleNamespace(opened={})))
         stream = SimpleNamespace(publish=self.names.append, publish_all=lambda: self.names.append(EVERYBODY))
         self.groups.stream = cast("Any", stream)
         mark = SimpleNamespace(group=SimpleNamespace(uid="uid-1"))
@@ -38,7 +38,7 @@ class Heard:
             clock=lambda: self.now,
         )
         self.inventory.apply([enter("VirtualMachine", "vm-8", "web-1", "group-v2")])
-        self.inventory.listeners.append(partial(self.groups.hear, cast("Any", self.workshop)))
+        self.inventory.listeners.append(partial(self.groups.on_change, cast("Any", self.workshop)))
 
     def modify(self, type: str, ref: str, **values: Value) -> set[str]:
         """Who is woken by other properties."""
@@ -89,12 +89,12 @@ def running(ref: str, **more: Value) -> ObjectUpdate:
 def test_a_clone_of_a_group_tells_its_progress_now_and_then_and_one_of_a_stranger_its_end(heard: Heard) -> None:
     heard.apply(running("task-1"))
     assert heard.modify("Task", "task-1", info__progress=10) == set()
-    heard.now += PROGRESS_SECONDS
+    heard.now += PROGRESS_INTERVAL_SECONDS
     assert heard.modify("Task", "task-1", info__progress=50) == {"uid:uid-1"}
     assert heard.modify("Task", "task-1", info__progress=60) == set()
     heard.workshop.started.clear()  # the operation hears of its end first
     assert heard.modify("Task", "task-1", info__state="success") == set()
-    assert heard.groups.told_at == {}
+    assert heard.groups.progress_published_at == {}
     assert heard.apply(running("task-2")) == set()
     assert heard.modify("Task", "task-2", info__state="success") == {"source:vm-1"}
     assert heard.apply(ObjectUpdate("leave", "Task", "task-2")) == set()
@@ -102,4 +102,4 @@ def test_a_clone_of_a_group_tells_its_progress_now_and_then_and_one_of_a_strange
     assert heard.apply(ObjectUpdate("leave", "Task", "task-3")) == {"source:vm-1"}, "vCenter forgot it before it ended"
     heard.apply(running("task-4", **{"info.descriptionId": "VirtualMachine.powerOn"}))
     assert heard.modify("Task", "task-4", info__state="success") == set()
-    assert heard.groups.told_at == {}
+    assert heard.groups.progress_published_at == {}

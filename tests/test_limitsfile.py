@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kubewright.errors import ConfigError
-from vsphere_operators.kinds.vmgroup.limits import Limits, Quota
-from vsphere_operators.kinds.vmgroup.limits_file import limits_in
+from vsphere_operators.kinds.vmgroup.limits import NamespaceLimits, Quota
+from vsphere_operators.kinds.vmgroup.limits_file import read_limits
 
 FILE = """\
 limits:
@@ -28,15 +28,15 @@ def written(folder: Path, text: str) -> str:
 
 
 def test_the_first_entry_that_fits_counts(tmp_path: Path) -> None:
-    limits = limits_in(written(tmp_path, FILE))
-    full = Limits(
+    limits = read_limits(written(tmp_path, FILE))
+    full = NamespaceLimits(
         template_folders=("/DC0/vm/vm-operator/team-a",),
-        places={"cluster": ("C0",), "datastore": ()},
+        allowed_placement={"cluster": ("C0",), "datastore": ()},
         quota=Quota(vms=20, cpus=40, memory_mb=65536),
     )
     assert limits("team-a") == limits("team-a-west") == full
-    assert limits("team-b") == Limits(quota=Quota(vms=5))
-    assert limits("default") == limits_in("")("default") == Limits()
+    assert limits("team-b") == NamespaceLimits(quota=Quota(vms=5))
+    assert limits("default") == read_limits("")("default") == NamespaceLimits()
 
 
 @pytest.mark.parametrize(
@@ -57,5 +57,5 @@ def test_the_first_entry_that_fits_counts(tmp_path: Path) -> None:
 def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, wrong: str, words: str) -> None:
     file = written(tmp_path, wrong)
     with pytest.raises(ConfigError) as refused:
-        limits_in(file)
+        read_limits(file)
     assert f"{file} {words}" in str(refused.value)

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vsphere_operators.kinds.gpuinfo.maintenance import Calendar, Entry, Repeats, Window, earliest, entries_of, moment_of, without_end
+from vsphere_operators.kinds.gpuinfo.maintenance import (
+    CalendarEntry,
+    Repeats,
+    Schedule,
+    Window,
+    find_next_window,
+    parse_calendar,
+    parse_time,
+    window_from_start,
+)
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 
@@ -27,7 +36,7 @@ def test_a_calendar_is_read_line_by_line_and_bad_lines_are_named() -> None:
     host=a node=b start=2026-11-20T22:00:00Z length=4h
     host=a start=tomorrow length=4h
     """
-    entries, problems = entries_of({"windows": text, "more": "hello"})
+    entries, problems = parse_calendar({"windows": text, "more": "hello"})
     assert [(entry.target, entry.glob, entry.repeats, entry.source) for entry in entries] == [
         ("host", "esxi-dell-*.rainpole.com", "", "calendar windows line 3"),
         ("node", "worker-7", "weekly", "calendar windows line 5"),
@@ -54,45 +63,45 @@ def test_a_calendar_is_read_line_by_line_and_bad_lines_are_named() -> None:
     ],
 )
 def test_what_is_wrong_with_a_line_is_said(line: str, words: str) -> None:
-    entries, (problem,) = entries_of({"windows": line})
+    entries, (problem,) = parse_calendar({"windows": line})
     assert entries == []
-    assert words in problem.words
+    assert words in problem.message
 
 
 @pytest.mark.parametrize("text", ["", "soon", "2026-11-20", "2026-11-20T22:00:00", "2026-13-20T22:00:00Z", "20:00", "0001-01-01T00:00:00Z"])
 def test_no_time_of_rfc_3339(text: str) -> None:
     with pytest.raises(ValueError, match=r"RFC 3339|nobody can mean"):
-        moment_of(text)
+        parse_time(text)
 
 
 def test_a_time_of_rfc_3339() -> None:
-    assert moment_of(" 2026-11-20T22:00:00+01:00 ") == datetime(2026, 11, 20, 21, tzinfo=UTC)
-    assert moment_of("2026-11-20t22:00:00z") == datetime(2026, 11, 20, 22, tzinfo=UTC)
-    assert moment_of("2026-11-20T22:00:00.5Z") == datetime(2026, 11, 20, 22, 0, 0, 500000, tzinfo=UTC)
+    assert parse_time(" 2026-11-20T22:00:00+01:00 ") == datetime(2026, 11, 20, 21, tzinfo=UTC)
+    assert parse_time("2026-11-20t22:00:00z") == datetime(2026, 11, 20, 22, tzinfo=UTC)
+    assert parse_time("2026-11-20T22:00:00.5Z") == datetime(2026, 11, 20, 22, 0, 0, 500000, tzinfo=UTC)
 
 
 def test_whom_an_entry_is_about() -> None:
     when = "start=2026-11-20T22:00:00Z length=4h"
-    (host, node, exact, other), _ = entries_of({"w": f"host=esxi-* {when}\nnode=n? {when}\nnode=n1 {when}\nhost=n12 {when}"})
-    calendar = Calendar([host, node, exact, other])
-    assert calendar.about(host="esxi-1", node="n1") == (exact, host, node)
-    assert calendar.about(host="", node="n1") == (exact, node)
-    assert calendar.about(host="", node="esxi-1") == ()
-    assert calendar.about(host="n12", node="n12") == (other,)
-    assert calendar.about(host="", node="n12") == ()
-    assert calendar.about(host="esxi-1", node="N1") == (host,)
+    (host, node, exact, other), _ = parse_calendar({"w": f"host=esxi-* {when}\nnode=n? {when}\nnode=n1 {when}\nhost=n12 {when}"})
+    calendar = Schedule([host, node, exact, other])
+    assert calendar.find_entries(host="esxi-1", node="n1") == (exact, host, node)
+    assert calendar.find_entries(host="", node="n1") == (exact, node)
+    assert calendar.find_entries(host="", node="esxi-1") == ()
+    assert calendar.find_entries(host="n12", node="n12") == (other,)
+    assert calendar.find_entries(host="", node="n12") == ()
+    assert calendar.find_entries(host="esxi-1", node="N1") == (host,)
 
 
 def test_the_earliest_that_is_not_over() -> None:
     over = Window(NOW - hours(9), NOW, "over")
-    now, later = Window(NOW - hours(1), NOW + hours(1), "now"), without_end(NOW + hours(5), "later")
-    assert earliest([later, None, over, now], NOW) is now
-    assert earliest([later, now], NOW + hours(1)) is later
-    assert earliest([over, None], NOW) is None
+    now, later = Window(NOW - hours(1), NOW + hours(1), "now"), window_from_start(NOW + hours(5), "later")
+    assert find_next_window([later, None, over, now], NOW) is now
+    assert find_next_window([later, now], NOW + hours(1)) is later
+    assert find_next_window([over, None], NOW) is None
     assert later.end == NOW + hours(29)
 
 
-def naive(entry: Entry, now: datetime) -> tuple[datetime, datetime] | None:
+def naive(entry: CalendarEntry, now: datetime) -> tuple[datetime, datetime] | None:
     """Walk over every day since the start, and take the first start whose window is not over."""
     if not entry.repeats:
         return (entry.start, entry.start + entry.length) if entry.start + entry.length > now else None
@@ -121,7 +130,7 @@ def test_the_next_window_is_the_one_that_a_walk_over_the_days_finds(
     start: datetime, offset_hours: int, length_minutes: int, repeats: Repeats, ahead_minutes: int
 ) -> None:
     begin = start.replace(tzinfo=timezone(timedelta(hours=offset_hours)))
-    entry = Entry("host", "*", begin, timedelta(minutes=length_minutes), repeats, "test")
+    entry = CalendarEntry("host", "*", begin, timedelta(minutes=length_minutes), repeats, "test")
     now = begin + timedelta(minutes=ahead_minutes)
-    found = entry.next(now)
+    found = entry.next_window(now)
     assert (None if found is None else (found.start, found.end)) == naive(entry, now)

@@ -11,9 +11,9 @@ import yaml
 
 from kinds.nodestage import NodeStage, choosing
 from kubewright.rbac import manager_rules
-from vsphere_operators.kinds.gpuinfo.calendar import RIGHT
-from vsphere_operators.kinds.gpuinfo.calendar import ROLE as CALENDAR_ROLE
-from vsphere_operators.kinds.gpuinfo.labels import ROLE as LABEL_ROLE
+from vsphere_operators.kinds.gpuinfo.calendar import CALENDAR_PERMISSION
+from vsphere_operators.kinds.gpuinfo.calendar import ROLE_MANIFEST as CALENDAR_ROLE
+from vsphere_operators.kinds.gpuinfo.labels import ROLE_MANIFEST as LABEL_ROLE
 
 ROOT = Path(__file__).parents[1]
 NAMESPACE = "vsphere-operators-system"
@@ -41,8 +41,8 @@ async def test_the_role_for_labels_is_what_labelling_declares_beyond_the_rest() 
 
 def test_the_role_for_the_calendar_is_what_reading_it_takes() -> None:
     role, _ = documents(CALENDAR_ROLE)
-    about = RIGHT.kind.definition
-    assert rights(role["rules"]) == {(about.group, about.plural, verb) for verb in RIGHT.verbs}
+    about = CALENDAR_PERMISSION.kind.definition
+    assert rights(role["rules"]) == {(about.group, about.plural, verb) for verb in CALENDAR_PERMISSION.verbs}
 
 
 @pytest.mark.parametrize(("file", "kind"), [(LABEL_ROLE, "ClusterRole"), (CALENDAR_ROLE, "Role")])

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from vsphere_operators.terminal import CLOSED, show_what_can_be_shown
+from vsphere_operators.terminal import SIGPIPE_EXIT_CODE, replace_unencodable
 
 COMMANDS = {
     "doctor": ["vsphere_operators.main", "doctor", "-metrics-addr=0"],
@@ -32,14 +32,14 @@ def test_a_reader_that_has_seen_enough_is_no_error(words: list[str]) -> None:
         _, complaints = child.communicate(timeout=30)
     finally:
         child.kill()
-    assert (child.returncode, complaints) == (CLOSED, "")
+    assert (child.returncode, complaints) == (SIGPIPE_EXIT_CODE, "")
 
 
 @pytest.mark.parametrize(("encoding", "shown"), [("latin-1", b"?? n\xe4me?"), ("ascii", b"?? n?me?"), ("utf-8", "└─ näme…".encode())])
 def test_what_cannot_be_shown_is_a_question_mark(encoding: str, shown: bytes) -> None:
     taken = io.BytesIO()
     stream = io.TextIOWrapper(taken, encoding=encoding, write_through=True)
-    show_what_can_be_shown(stream)
+    replace_unencodable(stream)
     stream.write("└─ näme…")
     assert taken.getvalue() == shown
 
@@ -47,7 +47,7 @@ def test_what_cannot_be_shown_is_a_question_mark(encoding: str, shown: bytes) ->
 def test_programs_read_utf_8() -> None:
     taken = io.BytesIO()
     stream = io.TextIOWrapper(taken, encoding="latin-1", write_through=True)
-    show_what_can_be_shown(stream, program=True)
+    replace_unencodable(stream, machine_readable=True)
     stream.write("└─ näme…")
     assert taken.getvalue() == "└─ näme…".encode()
-    show_what_can_be_shown(io.StringIO())
+    replace_unencodable(io.StringIO())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kubewright.errors import ConfigError
 from kubewright.flags import FlagError, HelpWanted, parse
 from vsphere_operators.settings.flags import Settings
-from vsphere_operators.vcenters.config import Defaults, Namespaces, VCenterConfig, choose
+from vsphere_operators.vcenters.config import Defaults, Namespaces, VCenterConfig, choose_vcenter
 from vsphere_operators.vsphere.address import Address
 from vsphere_operators.vsphere.credentials import Credentials, DirectoryCredentials
 from vsphere_operators.vsphere.faults import Denied
@@ -124,7 +124,7 @@ class Told:
     def __init__(self, *argv: str, **environ: str) -> None:
         self.warnings: list[str] = []
         self.settings = settings(*argv, **environ)
-        self.vcenters = self.settings.vcenters(self.warnings.append)
+        self.vcenters = self.settings.read_vcenter_configs(self.warnings.append)
         assert CANARY not in repr(self.settings) + repr(self.vcenters) + "".join(self.warnings)
 
 
@@ -153,7 +153,7 @@ def refusal(*argv: str, **environ: str) -> str:
 def test_either_set_of_variables_names_the_default(environ: dict[str, str]) -> None:
     told = Told(**environ)
     assert told.vcenters == (VCenterConfig("vc.example.com", Address("vc.example.com"), username="ann", password=CANARY),)
-    assert told.vcenters[0].credentials().read() == Credentials("ann", CANARY)
+    assert told.vcenters[0].build_credential_source().read() == Credentials("ann", CANARY)
     assert told.vcenters[0].serves("anything", {})
     assert told.warnings == []
 
@@ -219,7 +219,7 @@ def test_a_directory_goes_before_the_environment(tmp_path: Path, key: str, envir
     directory = secret(tmp_path, **{key: "vc.example.com\n"}, VC_USER="ann", VC_PASS=CANARY)
     told = Told("-vcenter-credentials", directory, **environ)
     assert told.vcenters == (VCenterConfig("vc.example.com", Address("vc.example.com"), credentials_directory=directory),)
-    source = told.vcenters[0].credentials()
+    source = told.vcenters[0].build_credential_source()
     assert isinstance(source, DirectoryCredentials)
     assert source.read() == Credentials("ann", CANARY)
     secret(tmp_path, VC_PASS="changed")
@@ -238,7 +238,7 @@ def test_a_directory_that_comes_later_is_waited_for(tmp_path: Path) -> None:
     directory = str(tmp_path / "later")
     told = Told(f"-vcenter-credentials={directory}", VC_HOST="vc")
     assert told.warnings == [f"vCenter vc: the credentials directory {directory} is not there (yet); nobody can log in before it is"]
-    source = told.vcenters[0].credentials()
+    source = told.vcenters[0].build_credential_source()
     with pytest.raises(Denied):
         source.read()
     secret(tmp_path / "later", VC_USER="ann", VC_PASS=CANARY)
@@ -298,7 +298,7 @@ def test_a_file_of_several(file: str, tmp_path: Path) -> None:
         VCenterConfig("east", Address("vc-east.example.com"), credentials_directory="/nowhere/east", namespaces=Namespaces(("east",))),
     )
     assert told.warnings == ["vCenter east: the credentials directory /nowhere/east is not there (yet); nobody can log in before it is"]
-    assert told.vcenters[0].credentials().read().username == "ann"
+    assert told.vcenters[0].build_credential_source().read().username == "ann"
 
 
 def test_what_an_entry_leaves_out_the_flags_say(file: str) -> None:
@@ -311,9 +311,11 @@ def test_what_an_entry_leaves_out_the_flags_say(file: str) -> None:
 def test_the_environment_serves_the_rest(file: str) -> None:
     vcenters = Told("-vcenters", file, **GOVMOMI).vcenters
     assert [config.name for config in vcenters] == ["west", "east", "vc.example.com"]
-    found = [choose(vcenters, name, labels) for name, labels in [("team-a-1", {}), ("east", {}), ("x", {"vcenter": "west"}), ("x", {})]]
+    found = [
+        choose_vcenter(vcenters, name, labels) for name, labels in [("team-a-1", {}), ("east", {}), ("x", {"vcenter": "west"}), ("x", {})]
+    ]
     assert [config.name for config in found if config] == ["west", "east", "west", "vc.example.com"]
-    assert choose(vcenters[:2], "x", {}) is None
+    assert choose_vcenter(vcenters[:2], "x", {}) is None
 
 
 def test_what_clashes_with_the_environment_is_refused(tmp_path: Path) -> None:
@@ -341,14 +343,14 @@ def test_the_closest_rule_wins() -> None:
     exact, glob, labels, rest = config("n", "a-b"), config("g", "a-*"), config("l", labels={"x": "1"}), VCenterConfig("r", Address("vc"))
     every = [rest, labels, glob, exact]
     for winner in (exact, glob, labels, rest):
-        assert choose(every, "a-b", {"x": "1", "y": "2"}) is winner
+        assert choose_vcenter(every, "a-b", {"x": "1", "y": "2"}) is winner
         every.remove(winner)
-    assert choose(every, "a-b", {"x": "1"}) is None
+    assert choose_vcenter(every, "a-b", {"x": "1"}) is None
 
 
 def test_two_of_one_rank_are_told_by_name() -> None:
     with pytest.raises(ConfigError) as caught:
-        choose([config("west", "team-*"), config("east", "*-a"), config("far", labels={"a": "b"})], "team-a", {"a": "b"})
+        choose_vcenter([config("west", "team-*"), config("east", "*-a"), config("far", labels={"a": "b"})], "team-a", {"a": "b"})
     assert str(caught.value).startswith(
         'namespace "team-a" belongs to more than one vCenter: "west" and "east" claim it by a glob in `names`.'
     )
@@ -383,7 +385,7 @@ def test_choose_finds_the_one_that_the_rules_mean(rules: list[Namespaces | None]
     first = next((tier for tier in tiers if tier), [])
     if len(first) > 1:
         with pytest.raises(ConfigError, match=f'namespace "{namespace}" belongs to more than one vCenter'):
-            choose(configs, namespace, labels)
+            choose_vcenter(configs, namespace, labels)
     else:
-        assert choose(configs, namespace, labels) is (first[0] if first else None)
+        assert choose_vcenter(configs, namespace, labels) is (first[0] if first else None)
     assert {each.name for tier in tiers for each in tier} == {each.name for each in configs if each.serves(namespace, labels)}

@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from kubewright.errors import ConfigError
 from vsphere_operators.vcenters.config import FORM, Defaults, Entry, Namespaces, address, read
-from vsphere_operators.yamlfile import LARGEST_BYTES, Reader
+from vsphere_operators.yamlfile import MAX_FILE_BYTES, YamlReader
 
 CANARY = "hunter2-canary"
 
@@ -34,7 +34,7 @@ vcenters:
 
 
 def entries(text: str) -> tuple[Entry, ...]:
-    return Reader("vcenters.yaml", FORM).content(text.encode()).vcenters
+    return YamlReader("vcenters.yaml", FORM).decode(text.encode()).vcenters
 
 
 def refusal(text: str) -> str:
@@ -222,7 +222,7 @@ def test_a_bomb_of_aliases_costs_nothing() -> None:
 
 def test_bytes_that_are_no_text() -> None:
     with pytest.raises(ConfigError, match="it is not YAML"):
-        Reader("f", FORM).content(b"vcenters: \xff\xfa")
+        YamlReader("f", FORM).decode(b"vcenters: \xff\xfa")
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_a_file_that_is_too_large_is_not_parsed(tmp_path: Path) -> None:
     file = tmp_path / "vcenters.yaml"
-    file.write_bytes(b"#" * (LARGEST_BYTES + 1))
+    file.write_bytes(b"#" * (MAX_FILE_BYTES + 1))
     with pytest.raises(ConfigError, match="larger than 256 KiB"):
         read(str(file))
 

@@ -7,7 +7,7 @@ from kubewright.log import Log
 from kubewright.manager import Service
 
 from .settings.flags import Settings
-from .settings.reload import Following, said_by
+from .settings.reload import ConfigFileWatcher, read_config_files
 from .vcenters.config import VCenterConfig
 from .vcenters.metrics import VCenterMetrics
 from .vcenters.registry import HOW_TO_CONFIGURE, VCenters
@@ -15,7 +15,7 @@ from .vsphere.stats_throttle import Pace
 from .vsphere.vcenter import VCenter
 
 
-class NoVCenter:
+class NoVCenterWarning:
     """Says at the start that there is none: the manager runs all the same, for the kinds that need none."""
 
     async def run(self) -> None:
@@ -23,12 +23,12 @@ class NoVCenter:
         Log("setup").warning(f"no vCenter is configured; objects that need one will say so. {HOW_TO_CONFIGURE}")
 
 
-def connect(manager: Manager, settings: Settings) -> VCenters:
+def build_vcenters(manager: Manager, settings: Settings) -> VCenters:
     """All vCenters that the settings name, as services of the manager."""
-    said = said_by(settings, Log("setup").warning)
-    configs = said.vcenters
+    said = read_config_files(settings, Log("setup").warning)
+    configs = said.vcenter_configs
     metrics = VCenterMetrics(manager.metrics)
-    opened = {config.name: opened_with(config, settings, metrics) for config in configs}
+    opened = {config.name: build_vcenter(config, settings, metrics) for config in configs}
     vcenters = VCenters(opened, configs, manager.cache, lambda: Pace(settings.stats_interval_seconds, settings.stats_change_percent / 100))
     for config in configs:
         if config.address.insecure:
@@ -37,19 +37,19 @@ def connect(manager: Manager, settings: Settings) -> VCenters:
                 vCenter=config.name,
             )
     services: list[Service] = [*opened.values(), *vcenters.pacers.values()]
-    for service in services or [NoVCenter()]:
+    for service in services or [NoVCenterWarning()]:
         manager.add_service(service)
     if settings.credentials_directory or settings.vcenters_file or settings.limits_file:
-        manager.add_service(Following(settings, said))
+        manager.add_service(ConfigFileWatcher(settings, said))
     return vcenters
 
 
-def opened_with(config: VCenterConfig, settings: Settings, metrics: VCenterMetrics) -> VCenter:
+def build_vcenter(config: VCenterConfig, settings: Settings, metrics: VCenterMetrics) -> VCenter:
     """One vCenter, watched by the metrics."""
     vcenter = VCenter(
         config.name,
         config.address,
-        config.credentials(),
+        config.build_credential_source(),
         Log("vcenter", vCenter=config.name),
         metrics.of(config.name),
         disk_interval_seconds=settings.disk_refresh_seconds,

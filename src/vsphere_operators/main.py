@@ -7,15 +7,15 @@ import sys
 
 from kubewright import Manager, command
 
-from .build import connect
-from .build_gpuinfo import placing
-from .build_vmgroup import grouping
+from .build import build_vcenters
+from .build_gpuinfo import build_gpuinfo_controller
+from .build_vmgroup import build_vmgroup_controller
 from .kinds.fcdinfo import FCDInfoController
 from .kinds.hostinfo import HostInfoController
 from .kinds.mycustomresource import MyCustomResourceController
 from .kinds.vminfo import VMInfoController
 from .settings.flags import Settings
-from .webhooks import name_warnings
+from .webhooks import build_webhooks
 
 SEE_ALSO = """\
 If something does not work, `manager doctor` looks why, by the same flags: cluster, CRDs, rights, vCenter, certificates, login, privileges.
@@ -25,15 +25,15 @@ Each problem comes with the command that mends it. `manager doctor -help` has mo
 
 def build(manager: Manager, settings: Settings) -> None:
     """Every kind that this manager serves: one line each."""
-    vcenters = connect(manager, settings)
+    vcenters = build_vcenters(manager, settings)
     manager.add(HostInfoController(vcenters))
     manager.add(VMInfoController(vcenters))
     manager.add(FCDInfoController(vcenters, manager.cache))
-    manager.add(placing(manager, vcenters, settings))
-    manager.add(groups := grouping(manager, vcenters, settings))
+    manager.add(build_gpuinfo_controller(manager, vcenters, settings))
+    manager.add(groups := build_vmgroup_controller(manager, vcenters, settings))
     manager.add(MyCustomResourceController(manager.cache))
     if settings.webhooks:
-        for webhook in name_warnings(vcenters, manager.cache, groups.limits, manager.options.namespaces):
+        for webhook in build_webhooks(vcenters, manager.cache, groups.limits_for, manager.options.namespaces):
             manager.add(webhook)
 
 

@@ -10,19 +10,19 @@ import os
 import sys
 from typing import TextIO
 
-CLOSED = 141
+SIGPIPE_EXIT_CODE = 141
 """The exit code, as the shell gives it to whoever is ended by SIGPIPE."""
 
 
-def let_go() -> int:
+def discard_stdout() -> int:
     """Throw away what is still to be written: Python would try again at its end, and complain. Returns the exit code."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
-    return CLOSED
+    return SIGPIPE_EXIT_CODE
 
 
-def show_what_can_be_shown(stream: TextIO, *, program: bool = False) -> None:
+def replace_unencodable(stream: TextIO, *, machine_readable: bool = False) -> None:
     """Let a question mark stand for what the stream's encoding does not have; a program that reads gets UTF-8, as JSON and YAML are."""
     if isinstance(stream, io.TextIOWrapper):
-        stream.reconfigure(encoding="utf-8" if program else None, errors="replace")
+        stream.reconfigure(encoding="utf-8" if machine_readable else None, errors="replace")

@@ -16,19 +16,19 @@ from msgspec import to_builtins
 from kubewright import Admission, Cache, NotYet, Resource, Retry, Terminal, Webhook
 from kubewright.builtin import PersistentVolume
 
-from .kinds.fcdinfo import FCDInfo, disk_for, volume_of
+from .kinds.fcdinfo import FCDInfo, find_disk, find_volume
 from .kinds.hostinfo import HostInfo
 from .kinds.vmgroup.controller import VmGroup
-from .kinds.vmgroup.limits import Limits
-from .kinds.vmgroup.model import Obstacle
-from .kinds.vmgroup.placement import Ground
+from .kinds.vmgroup.limits import NamespaceLimits
+from .kinds.vmgroup.model import CloneBlocked
+from .kinds.vmgroup.placement import PlacementResolver
 from .kinds.vminfo import VMInfo
 from .vcenters.registry import Served, VCenters
 
 T = TypeVar("T", bound=Resource[Any, Any])
 
 
-class NameWarning(Webhook[T], ABC):
+class NameWarningWebhook(Webhook[T], ABC):
     """Looks for what a new spec names, in the way that its kind does, and passes on what that says."""
 
     failure_policy: ClassVar[Literal["Fail", "Ignore"]] = "Ignore"
@@ -43,17 +43,17 @@ class NameWarning(Webhook[T], ABC):
         """Warn, if the spec is new and names what cannot be found."""
         if old is not None and old.spec == obj.spec:
             return
-        served = self.serving(obj)
+        served = self.find_vcenter(obj)
         if served is None:
             return
         try:
-            self.look(obj, served)
-        except (Terminal, Obstacle) as error:
+            self.check_names(obj, served)
+        except (Terminal, CloneBlocked) as error:
             request.warn(str(error))
         except (Retry, NotYet):
             return
 
-    def serving(self, obj: T) -> Served | None:
+    def find_vcenter(self, obj: T) -> Served | None:
         """The vCenter of its namespace, None where none can be asked."""
         if self.namespaces and obj.metadata.namespace not in self.namespaces:
             return None
@@ -63,61 +63,63 @@ class NameWarning(Webhook[T], ABC):
             return None
 
     @abstractmethod
-    def look(self, obj: T, served: Served) -> None:
+    def check_names(self, obj: T, served: Served) -> None:
         """Raise Terminal or Obstacle, in words, for what cannot be found; an empty name is not looked for."""
 
 
-class HostInfoWarning(NameWarning[HostInfo]):
+class HostInfoWebhook(NameWarningWebhook[HostInfo]):
     """Hosts."""
 
-    def look(self, obj: HostInfo, served: Served) -> None:
+    def check_names(self, obj: HostInfo, served: Served) -> None:
         """By name."""
         if obj.spec.hostname:
             served.host(obj.spec.hostname)
 
 
-class VMInfoWarning(NameWarning[VMInfo]):
+class VMInfoWebhook(NameWarningWebhook[VMInfo]):
     """VMs."""
 
-    def look(self, obj: VMInfo, served: Served) -> None:
+    def check_names(self, obj: VMInfo, served: Served) -> None:
         """By name."""
         if obj.spec.nodename:
             served.machine(obj.spec.nodename)
 
 
-class FCDInfoWarning(NameWarning[FCDInfo]):
+class FCDInfoWebhook(NameWarningWebhook[FCDInfo]):
     """First Class Disks."""
 
     def __init__(self, vcenters: VCenters, namespaces: Sequence[str], cache: Cache) -> None:
         super().__init__(vcenters, namespaces)
         self.cache = cache
 
-    def look(self, obj: FCDInfo, served: Served) -> None:
+    def check_names(self, obj: FCDInfo, served: Served) -> None:
         """Through the volume of that name, so not before all volumes are known."""
         if obj.spec.pvId and self.cache.store(PersistentVolume).shown(""):
-            disk_for(obj.spec.pvId, volume_of(obj.spec.pvId, self.cache), served)
+            find_disk(obj.spec.pvId, find_volume(obj.spec.pvId, self.cache), served)
 
 
-class VmGroupWarning(NameWarning[VmGroup]):
+class VmGroupWebhook(NameWarningWebhook[VmGroup]):
     """The template and the places of a group."""
 
-    def __init__(self, vcenters: VCenters, namespaces: Sequence[str], limits: Callable[[str], Limits]) -> None:
+    def __init__(self, vcenters: VCenters, namespaces: Sequence[str], limits: Callable[[str], NamespaceLimits]) -> None:
         super().__init__(vcenters, namespaces)
-        self.limits = limits
+        self.limits_for = limits
 
-    def look(self, obj: VmGroup, served: Served) -> None:
+    def check_names(self, obj: VmGroup, served: Served) -> None:
         """The first thing that is in the way of a clone."""
         defaults = to_builtins(self.vcenters.config(served.name).defaults)
-        Ground(served.inventory, obj.spec.asked, defaults, self.limits(obj.metadata.namespace)).settle(obj.spec.template)
+        PlacementResolver(served.inventory, obj.spec.requested_placement, defaults, self.limits_for(obj.metadata.namespace)).resolve(
+            obj.spec.template
+        )
 
 
-def name_warnings(
-    vcenters: VCenters, cache: Cache, limits: Callable[[str], Limits], namespaces: Sequence[str] = ()
-) -> list[NameWarning[Any]]:
+def build_webhooks(
+    vcenters: VCenters, cache: Cache, limits: Callable[[str], NamespaceLimits], namespaces: Sequence[str] = ()
+) -> list[NameWarningWebhook[Any]]:
     """One for each kind that names something in vCenter."""
     return [
-        HostInfoWarning(vcenters, namespaces),
-        VMInfoWarning(vcenters, namespaces),
-        FCDInfoWarning(vcenters, namespaces, cache),
-        VmGroupWarning(vcenters, namespaces, limits),
+        HostInfoWebhook(vcenters, namespaces),
+        VMInfoWebhook(vcenters, namespaces),
+        FCDInfoWebhook(vcenters, namespaces, cache),
+        VmGroupWebhook(vcenters, namespaces, limits),
     ]

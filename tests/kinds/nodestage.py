@@ -12,12 +12,12 @@ from typing import Any
 from kubewright import Key, Manager, Object, Options
 from kubewright.builtin import Node
 from kubewright.log import Log
-from vsphere_operators.kinds.gpuinfo.calendar import Almanac
+from vsphere_operators.kinds.gpuinfo.calendar import CalendarWatcher
 from vsphere_operators.kinds.gpuinfo.controller import NONE_AVAILABLE, GPUInfo, GPUInfoController, GPUInfoStatus
-from vsphere_operators.kinds.gpuinfo.labels import LabellingGPUInfoController, Leftovers
+from vsphere_operators.kinds.gpuinfo.labels import LabelCleanup, LabellingGPUInfoController
 from vsphere_operators.kinds.gpuinfo.node import Simulation
-from vsphere_operators.kinds.gpuinfo.rules import Rules
-from vsphere_operators.kinds.gpuinfo.tracker import Nodes
+from vsphere_operators.kinds.gpuinfo.rules import SelectionRules
+from vsphere_operators.kinds.gpuinfo.tracker import NodeTracker
 from vsphere_operators.vsphere.model import PassedDevice
 from vsphere_operators.vsphere.updates import Ref, Value
 
@@ -131,7 +131,7 @@ async def choosing(
     *,
     labels: bool = False,
     simulation: Simulation | None = None,
-    rules: Rules | None = None,
+    rules: SelectionRules | None = None,
     interval_seconds: float = 60.0,
     calendar: Key | None = None,
 ) -> AsyncIterator[GPUInfoController]:
@@ -139,19 +139,21 @@ async def choosing(
     manager = Manager(NOWHERE, Options(metrics_address="0"), transport=stage.api)
     vcenters = {"vc-1": stage.vcenter}
     log = Log("nodes")
-    nodes = Nodes(manager.cache, vcenters, stage.clock, stage.complain, log=log, resources=RESOURCES, simulation=simulation)
+    nodes = NodeTracker(manager.cache, vcenters, stage.clock, stage.complain, log=log, gpu_resource_globs=RESOURCES, simulation=simulation)
     make: Callable[..., GPUInfoController] = LabellingGPUInfoController if labels else GPUInfoController
     almanac = None
     if calendar is not None:
-        almanac = Almanac(calendar, manager.client, manager.metrics, nodes.plan, stage.complain, Log("calendar"), clock=stage.seconds)
+        almanac = CalendarWatcher(
+            calendar, manager.client, manager.metrics, nodes.set_calendar_entries, stage.complain, Log("calendar"), clock=stage.seconds
+        )
         manager.add_service(almanac)
-    options: dict[str, Any] = {"interval_seconds": interval_seconds, "share": 0.05, "calendar": almanac}
-    controller = make(nodes, vcenters, manager.cache, rules or Rules(), manager.recorder, **options)
+    options: dict[str, Any] = {"interval_seconds": interval_seconds, "change_fraction": 0.05, "calendar": almanac}
+    controller = make(nodes, vcenters, manager.cache, rules or SelectionRules(), manager.recorder, **options)
     if isinstance(controller, LabellingGPUInfoController):
-        controller.use(manager.client)
+        controller.with_client(manager.client)
     else:
-        manager.add_service(Leftovers(manager.cache, manager.client, manager.recorder, Log("labels")))
-    manager.add_service(controller.questions)
+        manager.add_service(LabelCleanup(manager.cache, manager.client, manager.recorder, Log("labels")))
+    manager.add_service(controller.subscriptions)
     manager.add(controller)
     stop = asyncio.Event()
     task = asyncio.create_task(manager.run(stop))

@@ -17,12 +17,12 @@ from vsphere_operators.kinds.fcdinfo import (
     FCDInfoController,
     FCDInfoSpec,
     FCDInfoStatus,
-    disks_of,
-    first,
-    follows_more,
-    handle_of,
+    first_by_name,
+    get_disk_keys,
+    get_volume_handle,
+    has_new_references,
     status_of,
-    status_without,
+    status_without_disk,
 )
 from vsphere_operators.vcenters.registry import VCenters
 from vsphere_operators.vsphere.model import Disk
@@ -77,19 +77,19 @@ def test_a_volume_that_nobody_claims() -> None:
 
 
 def test_without_the_disk_only_what_the_volume_says_is_told() -> None:
-    assert status_without(volume()) == FCDInfoStatus(id=ID, persistentVolume="pvc-1", claim="shop/data")
-    assert status_without(None) == FCDInfoStatus()
+    assert status_without_disk(volume()) == FCDInfoStatus(id=ID, persistentVolume="pvc-1", claim="shop/data")
+    assert status_without_disk(None) == FCDInfoStatus()
 
 
 def test_only_a_volume_of_vsphere_has_a_disk() -> None:
-    assert handle_of(volume()) == ID
-    assert handle_of(volume(driver="nfs.csi.k8s.io")) is None
-    assert handle_of(volume(driver="")) is None
+    assert get_volume_handle(volume()) == ID
+    assert get_volume_handle(volume(driver="nfs.csi.k8s.io")) is None
+    assert get_volume_handle(volume(driver="")) is None
 
 
 def test_of_two_volumes_on_one_disk_it_is_always_the_same() -> None:
-    assert first([volume("b"), volume("a")]) == first([volume("a"), volume("b")]) == volume("a")
-    assert first([]) is None
+    assert first_by_name([volume("b"), volume("a")]) == first_by_name([volume("a"), volume("b")]) == volume("a")
+    assert first_by_name([]) is None
 
 
 def info(*, id: str | None = None, vm: str | None = None, pv: str = "pvc-1") -> FCDInfo:
@@ -99,18 +99,18 @@ def info(*, id: str | None = None, vm: str | None = None, pv: str = "pvc-1") -> 
 
 
 def test_the_disk_is_followed_by_its_name_and_by_its_id() -> None:
-    assert disks_of(info()) == ("pvc-1",)
-    assert set(disks_of(info(id=ID))) == {"pvc-1", ID}
-    assert disks_of(info(pv="")) == ()
+    assert get_disk_keys(info()) == ("pvc-1",)
+    assert set(get_disk_keys(info(id=ID))) == {"pvc-1", ID}
+    assert get_disk_keys(info(pv="")) == ()
 
 
 def test_an_answer_that_names_something_new_is_looked_at_once_more() -> None:
-    assert follows_more(info(), info(id=ID))
-    assert follows_more(info(id=ID), info(id=ID, vm="node-1"))
-    assert not follows_more(info(id=ID, vm="node-1"), info(id=ID, vm="node-1"))
-    assert not follows_more(info(id=ID, vm="node-1"), info(id=ID))
-    assert not follows_more(None, info(id=ID))
-    assert not follows_more(info(id=ID), None)
+    assert has_new_references(info(), info(id=ID))
+    assert has_new_references(info(id=ID), info(id=ID, vm="node-1"))
+    assert not has_new_references(info(id=ID, vm="node-1"), info(id=ID, vm="node-1"))
+    assert not has_new_references(info(id=ID, vm="node-1"), info(id=ID))
+    assert not has_new_references(None, info(id=ID))
+    assert not has_new_references(info(id=ID), None)
 
 
 def test_the_crd_has_the_names_that_people_rely_on() -> None:

@@ -13,26 +13,26 @@ from kubewright import Key, Terminal
 from kubewright.crd import crds
 from vsphere_operators.kinds.gpuinfo.controller import (
     NONE_AVAILABLE,
-    Answer,
     Candidate,
     GPUInfo,
     GPUInfoSpec,
     GPUInfoStatus,
-    Unmatched,
+    Selection,
     UnmatchedNode,
-    question_of,
+    UnmatchedNodes,
+    parse_requirement,
+    ready_reason,
     status_of,
-    words_for,
 )
-from vsphere_operators.kinds.gpuinfo.labels import label_of
+from vsphere_operators.kinds.gpuinfo.labels import build_label_key
 from vsphere_operators.kinds.gpuinfo.maintenance import Window
-from vsphere_operators.kinds.gpuinfo.rules import Load, NodeFacts, Question, Refusal, Rules
-from vsphere_operators.kinds.gpuinfo.rules import Unmatched as Why
+from vsphere_operators.kinds.gpuinfo.rules import Load, NodeFacts, Rejection, Requirement, SelectionRules
+from vsphere_operators.kinds.gpuinfo.rules import MatchFailure as Why
 
 from .nodestage import NOW
 
 SAMPLES = Path(__file__).parents[2] / "config/samples"
-RULES = Rules()
+RULES = SelectionRules()
 
 
 def facts(name: str, **other: Any) -> NodeFacts:
@@ -46,9 +46,15 @@ def window(hours: float) -> Window:
 
 def test_the_answer_in_the_contracts_words_with_the_facts_beside_it() -> None:
     best = facts("n1", matched_by="name", gpus=("vm: vGPU a",), maintenance=window(399.5), host_devices=("A100",))
-    lost = [facts(f"n{number}", unmatched=Why(Refusal.VM_NOT_FOUND, "no VM")) for number in (2, 3)]
-    answer = Answer(
-        question=Question(100, True), chosen=best, best=[best], suiting=1, refused={"GPUMissing": 3}, unmatched=lost, unmatched_more=1
+    lost = [facts(f"n{number}", match_failure=Why(Rejection.VM_NOT_FOUND, "no VM")) for number in (2, 3)]
+    answer = Selection(
+        requirement=Requirement(100, True),
+        chosen=best,
+        best_nodes=[best],
+        suitable_count=1,
+        rejection_counts={"GPUMissing": 3},
+        unmatched_nodes=lost,
+        omitted_unmatched_count=1,
     )
     status = status_of(answer, RULES, NOW, simulated=False)
     assert status == GPUInfoStatus(
@@ -75,12 +81,14 @@ def test_the_answer_in_the_contracts_words_with_the_facts_beside_it() -> None:
             )
         ],
         refused={"GPUMissing": 3},
-        unmatched=Unmatched(nodes=[UnmatchedNode(node=f"n{number}", reason="VMNotFound", message="no VM") for number in (2, 3)], more=1),
+        unmatched=UnmatchedNodes(
+            nodes=[UnmatchedNode(node=f"n{number}", reason="VMNotFound", message="no VM") for number in (2, 3)], more=1
+        ),
     )
 
 
 def test_none_available_has_zeros_and_the_counts() -> None:
-    answer = Answer(question=Question(100, True), refused={"NotReady": 1, "GPUMissing": 2})
+    answer = Selection(requirement=Requirement(100, True), rejection_counts={"NotReady": 1, "GPUMissing": 2})
     assert status_of(answer, RULES, NOW, simulated=False) == GPUInfoStatus(
         suitableNodeName=NONE_AVAILABLE,
         suitableHostName=NONE_AVAILABLE,
@@ -89,7 +97,7 @@ def test_none_available_has_zeros_and_the_counts() -> None:
         availableAcceleratorTime=0,
         refused={"NotReady": 1, "GPUMissing": 2},
     )
-    assert words_for(GPUInfoSpec(desAccTime=1, gpuRequired=True), answer, simulated=False) == (
+    assert ready_reason(GPUInfoSpec(desAccTime=1, gpuRequired=True), answer, simulated=False) == (
         "NoneAvailable",
         "none of 3 nodes suits: 1 NotReady, 2 GPUMissing.",
     )
@@ -97,15 +105,15 @@ def test_none_available_has_zeros_and_the_counts() -> None:
 
 def test_the_chosen_one_comes_first_and_only_a_few_follow() -> None:
     nodes = [facts(f"n{number}") for number in range(9)]
-    shown = Answer(question=Question(0, False), chosen=nodes[6], best=nodes).shown
+    shown = Selection(requirement=Requirement(0, False), chosen=nodes[6], best_nodes=nodes).candidates
     assert [each.name for each in shown] == ["n6", "n0", "n1", "n2", "n3"]
 
 
 def test_bad_and_missing_specs_are_said_in_words() -> None:
     with pytest.raises(Terminal, match=r"spec\.desAccTime is -5; set it to the hours"):
-        question_of(GPUInfoSpec(desAccTime=-5))
-    assert question_of(GPUInfoSpec()) == Question(0, False)
-    _, words = words_for(GPUInfoSpec(), Answer(question=Question(0, False)), simulated=True)
+        parse_requirement(GPUInfoSpec(desAccTime=-5))
+    assert parse_requirement(GPUInfoSpec()) == Requirement(0, False)
+    _, words = ready_reason(GPUInfoSpec(), Selection(requirement=Requirement(0, False)), simulated=True)
     assert "the cluster has no nodes" in words
     assert "spec.desAccTime and spec.gpuRequired is not set" in words
     assert "simulated" in words
@@ -113,25 +121,27 @@ def test_bad_and_missing_specs_are_said_in_words() -> None:
 
 def test_the_timer_is_at_the_moment_when_something_changes() -> None:
     held, other = facts("n1", maintenance=window(2.5)), facts("n2", maintenance=window(1.25))
-    one, none = Question(1, False), Question(0, False)
+    one, none = Requirement(1, False), Requirement(0, False)
     assert again(one, held, other, less=900.0) == pytest.approx(900, abs=0.1)  # n2 falls below 1 h
     assert again(one, held) == pytest.approx(1800, abs=0.1)
     assert again(one, held, spread=0.5) == pytest.approx(1815, abs=0.1)  # what is only shown may be 30 s late
-    assert again(Question(2, False), held, spread=0.5) == pytest.approx(1800.25, abs=0.1)  # where the answer moves, half a second
+    assert again(Requirement(2, False), held, spread=0.5) == pytest.approx(1800.25, abs=0.1)  # where the answer moves, half a second
     assert again(none, held, facts("n3", maintenance=window(1.001))) == 60.0
     assert again(none, facts("n4")) is None
     assert again(one, facts("n5", maintenance=window(8000))) == pytest.approx(1e-3, abs=0.1)
     assert again(one, facts("n6", maintenance=window(9000))) == 86400.0  # it counts for 8760 h, and no timer is longer than a day
 
 
-def again(question: Question, *nodes: NodeFacts, less: float | None = None, spread: float = 0.0) -> float | None:
-    answer = Answer(question=question, chosen=nodes[0], best=nodes, suiting=len(nodes), one_less_in_seconds=less)
-    return answer.again_after_seconds(RULES, NOW, 60.0, spread)
+def again(question: Requirement, *nodes: NodeFacts, less: float | None = None, spread: float = 0.0) -> float | None:
+    answer = Selection(
+        requirement=question, chosen=nodes[0], best_nodes=nodes, suitable_count=len(nodes), seconds_until_fewer_suitable=less
+    )
+    return answer.requeue_after_seconds(RULES, NOW, 60.0, spread)
 
 
 def test_labels_are_legal_and_never_the_same() -> None:
-    assert label_of(Key("team-a", "big.job")) == "gpuinfo.topology.corinternal.com/team-a.big.job"
-    long = [label_of(Key("n" * 63, "x" * length)).partition("/")[2] for length in (100, 101)]
+    assert build_label_key(Key("team-a", "big.job")) == "gpuinfo.topology.corinternal.com/team-a.big.job"
+    long = [build_label_key(Key("n" * 63, "x" * length)).partition("/")[2] for length in (100, 101)]
     assert all(len(name) == 63 for name in long)
     assert long[0] != long[1]
 

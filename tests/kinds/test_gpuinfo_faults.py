@@ -12,7 +12,7 @@ from kubewright import Key
 from kubewright.builtin import ConfigMap
 from kubewright.testing import eventually
 from vsphere_operators.kinds.gpuinfo.controller import GPUInfo
-from vsphere_operators.kinds.gpuinfo.node import NEXT_MAINTENANCE, Simulation
+from vsphere_operators.kinds.gpuinfo.node import NEXT_MAINTENANCE_KEY, Simulation
 from vsphere_operators.vsphere.devices import DEVICES
 from vsphere_operators.vsphere.faults import Denied
 from vsphere_operators.vsphere.inventory import Change
@@ -40,7 +40,7 @@ async def test_a_node_whose_facts_cannot_be_made_is_refused_and_all_others_go_on
         assert status.refused == {"FactsUnreadable": 1, "GPUPresent": 1}
         stage.vcenter.inventory.listeners.insert(0, fails)
         stage.demand(2, 950)
-        await eventually(lambda: controller.nodes.ranking.facts["node-2"].load.cpu_demand_mhz == 950)
+        await eventually(lambda: controller.tracker.ranking.facts["node-2"].load.cpu_demand_mhz == 950)
         stage.vcenter.scheduled.learn([])
         await chosen(stage, "plain", "node-1")
 
@@ -67,17 +67,17 @@ async def test_a_vm_whose_devices_are_never_read_keeps_only_its_own_node_out() -
 async def test_what_is_wrong_is_said_again_when_this_process_begins_to_lead() -> None:
     stage = NodeStage()
     three_nodes(stage)
-    stage.node(4, annotations={NEXT_MAINTENANCE: "next tuesday"})
+    stage.node(4, annotations={NEXT_MAINTENANCE_KEY: "next tuesday"})
     lines = {"w": "host=esxi-1 start=tomorrow length=4h"}
     stage.api.create(ConfigMap.definition.path("ops"), {"metadata": {"name": "maintenance", "namespace": "ops"}, "data": lines})
     async with choosing(stage, calendar=CALENDAR) as controller:
         both = {("node-4", "MaintenanceUnreadable"), ("maintenance", "CalendarLineUnreadable")}
         await eventually(lambda: {each[:2] for each in stage.complaints} == both)
-        controller.nodes.rebuild_all()
+        controller.tracker.rebuild_all()
         assert len(stage.complaints) == 2
-        controller.nodes.say_again()
+        controller.tracker.repeat_warnings()
         assert controller.calendar is not None
-        controller.calendar.say_again()
+        controller.calendar.repeat_warnings()
         assert stage.complaints[2:] == sorted(stage.complaints[:2], key=lambda each: each[0], reverse=True)
 
 

@@ -11,8 +11,8 @@ from kubewright import Key
 from kubewright.builtin import Event
 from kubewright.testing import eventually
 from vsphere_operators.kinds.gpuinfo.controller import NONE_AVAILABLE, GPUInfo
-from vsphere_operators.kinds.gpuinfo.maintenance import entries_of
-from vsphere_operators.kinds.gpuinfo.node import NEXT_MAINTENANCE, Simulation
+from vsphere_operators.kinds.gpuinfo.maintenance import parse_calendar
+from vsphere_operators.kinds.gpuinfo.node import NEXT_MAINTENANCE_KEY, Simulation
 from vsphere_operators.vsphere.faults import Unreachable
 from vsphere_operators.vsphere.updates import Ref
 
@@ -50,9 +50,9 @@ async def test_everything_that_can_happen_to_a_node_moves_the_answer() -> None:
         stage.modify("HostSystem", "host-2", runtime__inMaintenanceMode=False)
         await chosen(stage, "plain", "node-2")
         soon = (stage.clock() + timedelta(hours=12)).isoformat()
-        controller.nodes.plan(entries_of({"w": f"host=esxi-2 start={soon} length=4h"})[0])
+        controller.tracker.set_calendar_entries(parse_calendar({"w": f"host=esxi-2 start={soon} length=4h"})[0])
         assert (await chosen(stage, "plain", NONE_AVAILABLE)).refused == {"PoweredOff": 1, "TooLittleTime": 2}
-        controller.nodes.plan([])
+        controller.tracker.set_calendar_entries([])
         await chosen(stage, "plain", "node-2")
         stage.modify("HostSystem", "host-2", runtime__connectionState="notResponding")
         assert (await chosen(stage, "plain", NONE_AVAILABLE)).refused == {"PoweredOff": 1, "HostDisconnected": 2}
@@ -73,7 +73,7 @@ async def test_small_moves_of_load_neither_move_nor_write_the_answer() -> None:
         stage.demand(1, 510)
         stage.demand(3, 5)
         # Who is woken is forgotten until it has its new answer.
-        assert set(controller.questions.asked) == {Key("default", "plain")}
+        assert set(controller.subscriptions.by_key) == {Key("default", "plain")}
         assert stage.writes() == before
         stage.demand(2, 300)
         await chosen(stage, "plain", "node-2")
@@ -99,7 +99,7 @@ async def test_time_alone_moves_hours_and_answer_and_a_window_that_ends_gives_th
     async with choosing(stage, interval_seconds=3600) as controller:
         await chosen(stage, "plain", "node-1")
         start = (stage.clock() + timedelta(hours=12, minutes=30)).isoformat()
-        controller.nodes.plan(entries_of({"w": f"node=node-1 start={start} length=4h"})[0])
+        controller.tracker.set_calendar_entries(parse_calendar({"w": f"node=node-1 start={start} length=4h"})[0])
         await stage.ready(GPUInfo, "plain", "NodeChosen", lambda status: status.availableAcceleratorTime == 12)
         await asyncio.sleep(1790)
         assert (await stage.get(GPUInfo, "plain")).status.availableAcceleratorTime == 12
@@ -138,7 +138,7 @@ async def test_negative_hours_and_unreadable_times_are_said_and_the_rest_goes_on
         assert ready.status == "False"
         assert wrong.status.suitableNodeName is None
         await chosen(stage, "empty", "node-1")
-        await stage.patch_node(1, {"metadata": {"annotations": {NEXT_MAINTENANCE: "next tuesday"}}})
+        await stage.patch_node(1, {"metadata": {"annotations": {NEXT_MAINTENANCE_KEY: "next tuesday"}}})
         await stage.patch_node(2, {"status": {"allocatable": {"example.com/gpu": "1"}}}, "status")
         await eventually(lambda: len(stage.complaints) == 2)
         assert [(name, reason) for name, reason, _ in stage.complaints] == [
@@ -155,9 +155,9 @@ async def test_simulated_numbers_are_the_same_for_the_same_seed_and_said_in_the_
     stage = NodeStage()
     three_nodes(stage)
     stage.create(GPUInfo, "plain", desAccTime=100, gpuRequired=False)
-    hours, gpu = zip(*(Simulation("7").of(f"node-{number}") for number in (1, 2, 3)), strict=True)
+    hours, gpu = zip(*(Simulation("7").simulate_node(f"node-{number}") for number in (1, 2, 3)), strict=True)
     assert all(300 <= each <= 400 for each in hours)
-    assert {Simulation("7").of(f"n{number}")[1] for number in range(20)} == {True, False}
+    assert {Simulation("7").simulate_node(f"n{number}")[1] for number in range(20)} == {True, False}
     async with choosing(stage, simulation=Simulation("7")):
         info, ready = await stage.ready(GPUInfo, "plain", "NoneAvailable" if all(gpu) else "NodeChosen")
         assert info.status.simulated is True

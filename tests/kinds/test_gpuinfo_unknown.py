@@ -24,10 +24,10 @@ async def test_no_answer_is_given_before_everything_is_known() -> None:
     stage.node(1)
     stage.create(GPUInfo, "plain", desAccTime=1, gpuRequired=False)
     async with choosing(stage) as controller:
-        await eventually(lambda: controller.nodes.ranking.facts)
+        await eventually(lambda: controller.tracker.ranking.facts)
         assert (await stage.get(GPUInfo, "plain")).status == GPUInfoStatus()
         stage.vcenter.heard()
-        await eventually(lambda: set(controller.nodes.pending) == {"node-1"})
+        await eventually(lambda: set(controller.tracker.devices_pending_since) == {"node-1"})
         await asyncio.sleep(60)
         assert (await stage.get(GPUInfo, "plain")).status == GPUInfoStatus()
         stage.vcenter.devices.known["vm-1"] = ()

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from kubewright import Cache, Terminal
 from kubewright.crd import crds
-from vsphere_operators.kinds.hostinfo import HostInfo, HostInfoController, HostInfoStatus, status_of, words_for
+from vsphere_operators.kinds.hostinfo import HostInfo, HostInfoController, HostInfoStatus, ready_reason, status_of
 from vsphere_operators.vcenters.registry import VCenters
 from vsphere_operators.vsphere.inventory import Place
 from vsphere_operators.vsphere.model import Host, HostStats
@@ -71,7 +71,7 @@ def test_everything_that_is_known_of_a_host() -> None:
         connectionState="connected",
         bootTime=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
     )
-    assert words_for(HOST, "vc-1").reason == "Reconciled"
+    assert ready_reason(HOST, "vc-1").reason == "Reconciled"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_host_that_is_not_heard_keeps_its_hardware_and_loses_its_load(state: A
     lost = replace(HOST, connection=state)
     assert status(lost) == replace(HARDWARE, connectionState=state)
     with pytest.raises(Terminal, match="reconnect it in vCenter") as refused:
-        words_for(lost, "vc-1")
+        ready_reason(lost, "vc-1")
     assert refused.value.reason == "HostDisconnected"
     assert f'host "esxi-1" {how}' in str(refused.value)
 
@@ -89,14 +89,14 @@ def test_a_host_that_is_not_heard_keeps_its_hardware_and_loses_its_load(state: A
 def test_a_host_in_standby_has_no_load() -> None:
     asleep = replace(HOST, power="standBy", connection="notResponding")
     assert status(asleep) == replace(HARDWARE, connectionState="notResponding")
-    assert words_for(asleep, "vc-1").reason == "HostInStandby"
+    assert ready_reason(asleep, "vc-1").reason == "HostInStandby"
 
 
 def test_maintenance_mode_is_a_note() -> None:
     resting = replace(HOST, in_maintenance=True)
     assert status(resting).maintenanceMode is True
     assert status(resting).freeCPU == 41_559
-    assert words_for(resting, "vc-1").reason == "MaintenanceMode"
+    assert ready_reason(resting, "vc-1").reason == "MaintenanceMode"
 
 
 def test_nothing_known_is_nothing_told() -> None:

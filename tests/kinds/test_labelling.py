@@ -12,7 +12,7 @@ from kubewright.errors import Forbidden
 from kubewright.rbac import manager_rules
 from kubewright.testing import eventually
 from vsphere_operators.kinds.gpuinfo.controller import GPUInfo
-from vsphere_operators.kinds.gpuinfo.labels import FINALIZER, label_of, labels_of
+from vsphere_operators.kinds.gpuinfo.labels import FINALIZER, build_label_key, find_gpuinfo_labels
 
 from .nodestage import NodeStage, choosing, three_nodes
 
@@ -21,7 +21,7 @@ async def test_the_chosen_node_carries_a_label_while_it_is_the_answer() -> None:
     stage = NodeStage()
     three_nodes(stage)
     stage.create(GPUInfo, "plain", desAccTime=1, gpuRequired=False)
-    label = label_of(Key("default", "plain"))
+    label = build_label_key(Key("default", "plain"))
 
     async def labelled() -> list[str]:
         return [node.metadata.name for node in await stage.client.list(Node) if node.metadata.labels.get(label) == "true"]
@@ -40,7 +40,7 @@ async def test_the_chosen_node_carries_a_label_while_it_is_the_answer() -> None:
 
 
 async def labelled(stage: NodeStage) -> list[str]:
-    label = label_of(Key("default", "plain"))
+    label = build_label_key(Key("default", "plain"))
     return [node.metadata.name for node in await stage.client.list(Node) if label in node.metadata.labels]
 
 
@@ -71,7 +71,7 @@ async def test_a_label_that_a_person_moves_is_moved_back() -> None:
     stage = NodeStage()
     three_nodes(stage)
     stage.create(GPUInfo, "plain", desAccTime=100, gpuRequired=False)
-    label = label_of(Key("default", "plain"))
+    label = build_label_key(Key("default", "plain"))
     async with choosing(stage, labels=True):
         await eventually(lambda: only_on(stage, "node-1"), within=20)
         await stage.patch_node(1, {"metadata": {"labels": {label: None}}})
@@ -95,12 +95,12 @@ async def test_what_labelling_left_is_taken_off_or_told() -> None:
 
 
 async def left(stage: NodeStage) -> bool:
-    labelled = [node for node in await stage.client.list(Node) if labels_of(node)]
+    labelled = [node for node in await stage.client.list(Node) if find_gpuinfo_labels(node)]
     return bool(labelled) and (await stage.get(GPUInfo, "plain")).metadata.finalizers == [FINALIZER]
 
 
 async def gone(stage: NodeStage) -> bool:
-    return not any(labels_of(node) for node in await stage.client.list(Node))
+    return not any(find_gpuinfo_labels(node) for node in await stage.client.list(Node))
 
 
 async def told_of(stage: NodeStage, name: str, reason: str) -> bool:

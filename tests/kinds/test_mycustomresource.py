@@ -15,7 +15,7 @@ from kubewright.kubeconfig import Connection, Identity
 from kubewright.meta import Key, ObjectMeta
 from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
-from vsphere_operators.kinds.mycustomresource import MyCustomResource, MyCustomResourceSpec, answer
+from vsphere_operators.kinds.mycustomresource import MyCustomResource, MyCustomResourceSpec, check_friends
 from vsphere_operators.main import build
 from vsphere_operators.settings.flags import Settings
 
@@ -27,13 +27,13 @@ def pod(name: str, namespace: str = "default") -> PodMetadata:
 
 
 def test_no_friend_is_said_explicitly() -> None:
-    status, done = answer("funny-joe", [])
+    status, done = check_friends("funny-joe", [])
     assert status.Healthy is False
     assert (done.reason, done.message) == ("NoFriend", 'no Pod named "funny-joe" exists')
 
 
 def test_a_friend_in_any_namespace_will_do() -> None:
-    status, done = answer("funny-joe", [pod("funny-joe", "b"), pod("funny-joe", "a")])
+    status, done = check_friends("funny-joe", [pod("funny-joe", "b"), pod("funny-joe", "a")])
     assert status.Healthy is True
     assert done.message == 'Pod "funny-joe" exists in namespace a and 1 more'
 

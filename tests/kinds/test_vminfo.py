@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from kubewright import Cache, Terminal
 from kubewright.crd import crds
-from vsphere_operators.kinds.vminfo import VMInfo, VMInfoController, VMInfoStatus, status_of, words_for
+from vsphere_operators.kinds.vminfo import VMInfo, VMInfoController, VMInfoStatus, ready_reason, status_of
 from vsphere_operators.vcenters.registry import VCenters
 from vsphere_operators.vsphere.inventory import Place
 from vsphere_operators.vsphere.model import Machine, MachineStats
@@ -80,7 +80,7 @@ def status(vm: Machine) -> VMInfoStatus:
 
 def test_everything_that_is_known_of_a_vm() -> None:
     assert status(VM) == FULL
-    assert words_for(VM).reason == "Reconciled"
+    assert ready_reason(VM).reason == "Reconciled"
 
 
 def test_without_tools_the_configuration_speaks_and_a_note_says_so() -> None:
@@ -93,27 +93,27 @@ def test_without_tools_the_configuration_speaks_and_a_note_says_so() -> None:
         toolsRunningStatus="guestToolsNotRunning",
         toolsVersionStatus=None,
     )
-    done = words_for(NO_TOOLS)
+    done = ready_reason(NO_TOOLS)
     assert done.reason == "ToolsNotRunning"
     assert "install or start open-vm-tools" in done.message
 
 
 def test_tools_that_run_scripts_are_running() -> None:
-    assert words_for(replace(VM, tools_running="guestToolsExecutingScripts")).reason == "Reconciled"
+    assert ready_reason(replace(VM, tools_running="guestToolsExecutingScripts")).reason == "Reconciled"
 
 
 def test_a_vm_that_is_off_or_suspended_is_an_answer_with_a_note() -> None:
     off = replace(NO_TOOLS, power="poweredOff")
     assert status(off).powerState == "poweredOff"
     assert status(off).totalCPU == 4
-    assert words_for(off).reason == "PoweredOff"
-    assert words_for(replace(NO_TOOLS, power="suspended")).reason == "Suspended"
+    assert ready_reason(off).reason == "PoweredOff"
+    assert ready_reason(replace(NO_TOOLS, power="suspended")).reason == "Suspended"
 
 
 def test_a_template_is_no_vm_that_somebody_has_switched_off() -> None:
     template = replace(NO_TOOLS, power="poweredOff", is_template=True)
     assert status(template).template is True
-    assert words_for(template).reason == "Template"
+    assert ready_reason(template).reason == "Template"
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_vm_that_is_not_heard_keeps_what_it_was_given_and_loses_its_state(stat
         toolsVersionStatus=None,
     )
     with pytest.raises(Terminal, match=next_step) as refused:
-        words_for(lost)
+        ready_reason(lost)
     assert refused.value.reason == reason
 
 

@@ -11,8 +11,8 @@ from kubewright import Condition, ObjectMeta
 from kubewright.builtin import Event, Node, NodeSpec, NodeStatus, StatusCondition, Taint
 from vsphere_operators.kinds.fcdinfo import FCDInfo, FCDInfoSpec, FCDInfoStatus
 from vsphere_operators.kinds.gpuinfo.controller import Candidate, GPUInfo, GPUInfoSpec, GPUInfoStatus
-from vsphere_operators.kinds.gpuinfo.maintenance import without_end
-from vsphere_operators.kinds.gpuinfo.rules import Load, NodeFacts, Refusal, Rules
+from vsphere_operators.kinds.gpuinfo.maintenance import window_from_start
+from vsphere_operators.kinds.gpuinfo.rules import Load, NodeFacts, Rejection, SelectionRules
 from vsphere_operators.kinds.hostinfo import HostInfo, HostInfoSpec, HostInfoStatus
 from vsphere_operators.kinds.vmgroup.controller import VmGroup
 from vsphere_operators.kinds.vmgroup.types import ReplicaStatus, VmGroupSpec, VmGroupStatus
@@ -157,7 +157,7 @@ NODES = [node("vm-2"), node("vm-3", cordoned=True), node("vm-4")]
 
 
 def test_why_without_a_vcenter_names_whom_kubernetes_refuses_and_counts_the_rest() -> None:
-    answer = answer_of(GPU, NODES, None, Rules(), NOW)
+    answer = answer_of(GPU, NODES, None, SelectionRules(), NOW)
     assert [(each.node, each.result) for each in answer.verdicts] == [("vm-2", "chosen"), ("vm-3", "Unschedulable")]
     assert answer.uncounted == {"GPUMissing": 1}
     text = "\n".join(lines(answer, width=0, colour=False))
@@ -166,9 +166,9 @@ def test_why_without_a_vcenter_names_whom_kubernetes_refuses_and_counts_the_rest
 
 
 def test_reasons_are_whole_at_80_columns() -> None:
-    soon = NodeFacts(name="vm-4", gpus=("vGPU",), load=Load(1), maintenance=without_end(NOW + timedelta(hours=5), "Node annotation"))
+    soon = NodeFacts(name="vm-4", gpus=("vGPU",), load=Load(1), maintenance=window_from_start(NOW + timedelta(hours=5), "Node annotation"))
     facts = {"vm-2": NodeFacts(name="vm-2"), "vm-3": NodeFacts(name="vm-3"), "vm-4": soon}
-    text = "\n".join(lines(answer_of(GPU, NODES, facts, Rules(), NOW), width=80, colour=False))
+    text = "\n".join(lines(answer_of(GPU, NODES, facts, SelectionRules(), NOW), width=80, colour=False))
     assert all(len(line) <= 80 for line in text.splitlines())
     whole = "its next maintenance comes too soon: in 5 h, and 100 h are wanted, says Node annotation"
     assert whole in " ".join(text.split())
@@ -193,22 +193,22 @@ def tainted(*keys: str, cordoned: bool = False) -> Node:
     ],
 )
 def test_why_says_what_keeps_pods_off_a_node(given: Node, why: str) -> None:
-    refused = {"vm-3": NodeFacts(name="vm-3", obstacle=Refusal.UNSCHEDULABLE)}
+    refused = {"vm-3": NodeFacts(name="vm-3", blocker=Rejection.UNSCHEDULABLE)}
     for facts in (None, refused):
-        (verdict,) = answer_of(GPU, [given], facts, Rules(), NOW).verdicts
+        (verdict,) = answer_of(GPU, [given], facts, SelectionRules(), NOW).verdicts
         assert (verdict.result, verdict.why) == ("Unschedulable", why)
 
 
 def test_why_with_facts_names_everybody() -> None:
-    soon = NodeFacts(name="vm-4", gpus=("vGPU",), load=Load(1), maintenance=without_end(NOW + timedelta(hours=5), "Node annotation"))
+    soon = NodeFacts(name="vm-4", gpus=("vGPU",), load=Load(1), maintenance=window_from_start(NOW + timedelta(hours=5), "Node annotation"))
     facts = {"vm-2": NodeFacts(name="vm-2"), "vm-3": NodeFacts(name="vm-3"), "vm-4": soon}
-    answer = answer_of(GPU, NODES, facts, Rules(), NOW)
+    answer = answer_of(GPU, NODES, facts, SelectionRules(), NOW)
     assert [(each.node, each.result) for each in answer.verdicts] == [("vm-2", "chosen"), ("vm-3", "GPUMissing"), ("vm-4", "TooLittleTime")]
     assert answer.verdicts[2].why == "its next maintenance comes too soon: in 5 h, and 100 h are wanted, says Node annotation"
     assert answer.uncounted == {}
 
 
 def test_every_reason_of_a_refusal_has_words_and_one_of_a_newer_manager_does_no_harm() -> None:
-    assert set(MEANINGS) == set(Refusal)
+    assert set(MEANINGS) == set(Rejection)
     assert meaning_of("PoweredOff") == ", its VM does not run"
     assert meaning_of("OnFire") == ""

@@ -116,14 +116,14 @@ def test_either_set_of_keys_in_the_secret_will_do(keys: tuple[str, str, str], co
     assert volumes["vc-creds"]["secret"] == {"secretName": "vc-creds", "optional": True}
     for key, value in zip(keys, ("vc.example.com", "somebody", "secret\n"), strict=True):
         (tmp_path / key).write_text(value)
-    (found,) = Settings(credentials_directory=str(tmp_path)).vcenters(lambda words: None)
+    (found,) = Settings(credentials_directory=str(tmp_path)).read_vcenter_configs(lambda words: None)
     assert found.address.host == "vc.example.com"
-    credentials = found.credentials().read()
+    credentials = found.build_credential_source().read()
     assert (credentials.username, credentials.password) == ("somebody", "secret")
 
 
 def test_no_secret_at_all_keeps_nobody_from_starting(tmp_path: Path) -> None:
-    assert Settings(credentials_directory=str(tmp_path)).vcenters(lambda words: None) == ()
+    assert Settings(credentials_directory=str(tmp_path)).read_vcenter_configs(lambda words: None) == ()
 
 
 def test_two_replicas(overlay: Path, binary: str) -> None:

@@ -116,7 +116,7 @@ def judge(block: Block, walk: Walk, plane: ControlPlane) -> None:
             case {"vcenters": _}:
                 assert vcenterfile.read(str(file))
             case {"limits": _}:
-                assert limitsfile.FORM.read(str(file)).limits
+                assert limitsfile.LIMITS_FILE_FORMAT.read(str(file)).limits
             case {"apiVersion": _, "kind": _}:
                 plane.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(document))
             case {"resources": [*resources]} if file.name == "kustomization.yaml":

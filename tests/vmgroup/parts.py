@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from vsphere_operators.kinds.vmgroup.clone_state import Sent
-from vsphere_operators.kinds.vmgroup.model import Power, Record, Trouble, Wish
-from vsphere_operators.kinds.vmgroup.ownership import Group, Mark, mark_of, owned_by
+from vsphere_operators.kinds.vmgroup.clone_state import CloneRequest
+from vsphere_operators.kinds.vmgroup.model import DesiredState, OperationFailure, ReplicaRecord, VmPowerState
+from vsphere_operators.kinds.vmgroup.ownership import GroupId, OwnershipMark, is_owned_by, mark_from_extra_config
 
-GROUP = Group(cluster="c1", namespace="team-a", name="web", uid="uid-1")
+GROUP = GroupId(cluster_id="c1", namespace="team-a", name="web", uid="uid-1")
 
 
 @dataclass
@@ -19,7 +19,7 @@ class Machine:
     folder: str
     instance_uuid: str
     options: dict[str, str]
-    power: Power = "poweredOn"
+    power: VmPowerState = "poweredOn"
     cpus: int = 1
     memory_mb: int = 1024
     disks: tuple[str, ...] = ()
@@ -27,20 +27,20 @@ class Machine:
     visible_at: float = 0.0
 
     @property
-    def mark(self) -> Mark | None:
-        return mark_of(self.options)
+    def mark(self) -> OwnershipMark | None:
+        return mark_from_extra_config(self.options)
 
     @property
     def is_ours(self) -> bool:
-        return owned_by(self.mark, self.instance_uuid, GROUP)
+        return is_owned_by(self.mark, self.instance_uuid, GROUP)
 
 
 @dataclass
 class Call:
     """A clone, from the wire to its end."""
 
-    record: Record
-    wish: Wish
+    record: ReplicaRecord
+    wish: DesiredState
     begins_at: float
     ref: str
     ends_at: float
@@ -78,8 +78,8 @@ class Stored:
     """The object in the API server."""
 
     version: int
-    wish: Wish
-    records: tuple[Record, ...] = ()
+    wish: DesiredState
+    records: tuple[ReplicaRecord, ...] = ()
 
 
 @dataclass
@@ -88,5 +88,5 @@ class Manager:
 
     view: Stored
     watching_since: float
-    sent: dict[str, Sent] = field(default_factory=dict)
-    troubles: dict[str, tuple[Trouble, float]] = field(default_factory=dict)
+    sent: dict[str, CloneRequest] = field(default_factory=dict)
+    troubles: dict[str, tuple[OperationFailure, float]] = field(default_factory=dict)

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from vsphere_operators.kinds.vmgroup.model import Wish
+from vsphere_operators.kinds.vmgroup.model import DesiredState
 
 from .parts import Chance
 from .world import World
 
-WISH = Wish(cpus=1, memory_mb=1024, replicas=3, uid="uid-1", template="vm-t1", template_name="t", fingerprint="of vm-t1")
+WISH = DesiredState(cpus=1, memory_mb=1024, replicas=3, uid="uid-1", template="vm-t1", template_name="t", fingerprint="of vm-t1")
 
 
 def scaled(replicas: int) -> Callable[[World], None]:
@@ -26,11 +26,11 @@ def hands(world: World) -> None:
 
 
 def bad_template(world: World) -> None:
-    world.edit(replace(world.stored.wish, template="", fingerprint="of nothing", obstacle='no template "x"'))
+    world.edit(replace(world.stored.wish, template="", fingerprint="of nothing", blocker='no template "x"'))
 
 
 def mended(world: World) -> None:
-    world.edit(replace(world.stored.wish, template="vm-t2", fingerprint="of vm-t2", obstacle=""))
+    world.edit(replace(world.stored.wish, template="vm-t2", fingerprint="of vm-t2", blocker=""))
 
 
 def deleted(world: World) -> None:
@@ -64,7 +64,13 @@ class Life:
                 return
             self.world.pass_time(1.0)
             plan = self.world.think()
-            if not plan.write_ahead and not plan.actions and not self.world.jobs and not self.world.under_way() and plan.phase != "PENDING":
+            if (
+                not plan.write_status_first
+                and not plan.actions
+                and not self.world.jobs
+                and not self.world.under_way()
+                and plan.phase != "PENDING"
+            ):
                 return
         raise AssertionError(f"not settled: {self.world.think()}")
 

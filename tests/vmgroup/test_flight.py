@@ -7,15 +7,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from vsphere_operators.kinds.vmgroup.clone_state import CloneTask, Sent, flight_of
-from vsphere_operators.kinds.vmgroup.model import Flight, Record
+from vsphere_operators.kinds.vmgroup.clone_state import CloneRequest, CloneTask, infer_clone_state
+from vsphere_operators.kinds.vmgroup.model import CloneState, ReplicaRecord
 
-RECORD = Record(slot=0, name="r0", instance_uuid="u", template="vm-t1", fingerprint="f1")
-STORED = Sent(attempt=1, outcome="unsent", at_seconds=100.0)
+RECORD = ReplicaRecord(slot=0, name="r0", instance_uuid="u", template="vm-t1", fingerprint="f1")
+STORED = CloneRequest(attempt=1, outcome="unsent", updated_at_seconds=100.0)
 
 
-def flight(record: Record = RECORD, sent: Sent | None = None, tasks: Any = (), accounted: Any = (), now: float = 105.0) -> Flight:
-    return flight_of(record, tasks, accounted, sent, 100.0, now)
+def flight(
+    record: ReplicaRecord = RECORD, sent: CloneRequest | None = None, tasks: Any = (), accounted: Any = (), now: float = 105.0
+) -> CloneState:
+    return infer_clone_state(record, tasks, accounted, sent, 100.0, now)
 
 
 def task(**changes: Any) -> CloneTask:
@@ -23,55 +25,55 @@ def task(**changes: Any) -> CloneTask:
 
 
 def test_what_this_process_stored_and_did_not_send_is_unsent_for_this_attempt_only() -> None:
-    assert flight(sent=STORED) is Flight.UNSENT
-    assert flight(sent=STORED, tasks=[task()]) is Flight.UNSENT
-    assert flight(replace(RECORD, attempt=2), STORED) is Flight.UNKNOWN
+    assert flight(sent=STORED) is CloneState.UNSENT
+    assert flight(sent=STORED, tasks=[task()]) is CloneState.UNSENT
+    assert flight(replace(RECORD, attempt=2), STORED) is CloneState.UNKNOWN
 
 
 def test_without_any_knowledge_some_seconds_must_pass() -> None:
-    assert flight(now=109.9) is Flight.UNKNOWN
-    assert flight(now=110.0) is Flight.OVER
+    assert flight(now=109.9) is CloneState.UNKNOWN
+    assert flight(now=110.0) is CloneState.ENDED
 
 
 def test_without_an_answer_they_count_from_the_call() -> None:
-    sent = replace(STORED, outcome="unanswered", at_seconds=200.0)
-    assert flight(sent=sent, now=209.0) is Flight.UNKNOWN
-    assert flight(sent=sent, now=210.0) is Flight.OVER
+    sent = replace(STORED, outcome="unanswered", updated_at_seconds=200.0)
+    assert flight(sent=sent, now=209.0) is CloneState.UNKNOWN
+    assert flight(sent=sent, now=210.0) is CloneState.ENDED
 
 
 @pytest.mark.parametrize(
     ("stranger", "accounted", "expected"),
     [
-        (task(), (), Flight.RUNNING),
-        (task(template="vm-t2"), (), Flight.OVER),
-        (task(), ("task-1",), Flight.OVER),
-        (task(seen_at_seconds=110.5), (), Flight.OVER),
-        (task(state="success", ended_at_seconds=115.0), (), Flight.UNKNOWN),
-        (task(state="success", ended_at_seconds=109.0), (), Flight.OVER),
+        (task(), (), CloneState.RUNNING),
+        (task(template="vm-t2"), (), CloneState.ENDED),
+        (task(), ("task-1",), CloneState.ENDED),
+        (task(seen_at_seconds=110.5), (), CloneState.ENDED),
+        (task(state="success", ended_at_seconds=115.0), (), CloneState.UNKNOWN),
+        (task(state="success", ended_at_seconds=109.0), (), CloneState.ENDED),
     ],
     ids=["may be ours", "other template", "somebody's", "too late to be ours", "its VM may not be seen yet", "its VM would be seen"],
 )
-def test_a_clone_that_nobody_accounts_for_may_be_ours(stranger: CloneTask, accounted: tuple[str, ...], expected: Flight) -> None:
+def test_a_clone_that_nobody_accounts_for_may_be_ours(stranger: CloneTask, accounted: tuple[str, ...], expected: CloneState) -> None:
     assert flight(tasks=[stranger], accounted=accounted, now=120.0) is expected
 
 
 @pytest.mark.parametrize(
     ("tasks", "now", "expected"),
     [
-        ([task()], 500.0, Flight.RUNNING),
-        ([task(state="error")], 101.0, Flight.OVER),
-        ([task(state="success", ended_at_seconds=300.0)], 305.0, Flight.UNKNOWN),
-        ([task(state="success", ended_at_seconds=300.0)], 310.0, Flight.OVER),
-        ([], 105.0, Flight.UNKNOWN),
-        ([], 110.0, Flight.OVER),
+        ([task()], 500.0, CloneState.RUNNING),
+        ([task(state="error")], 101.0, CloneState.ENDED),
+        ([task(state="success", ended_at_seconds=300.0)], 305.0, CloneState.UNKNOWN),
+        ([task(state="success", ended_at_seconds=300.0)], 310.0, CloneState.ENDED),
+        ([], 105.0, CloneState.UNKNOWN),
+        ([], 110.0, CloneState.ENDED),
     ],
     ids=["runs", "failed", "VM not seen yet", "VM came and went", "not told yet", "forgotten"],
 )
-def test_a_known_task_tells(tasks: list[CloneTask], now: float, expected: Flight) -> None:
+def test_a_known_task_tells(tasks: list[CloneTask], now: float, expected: CloneState) -> None:
     assert flight(replace(RECORD, state="Cloning", task="task-1"), tasks=tasks, now=now) is expected
     assert flight(sent=replace(STORED, outcome="answered", task="task-1"), tasks=tasks, now=now) is expected
 
 
 def test_a_refusal_and_a_vm_that_was_there_are_the_end_of_it() -> None:
-    assert flight(sent=replace(STORED, outcome="refused")) is Flight.OVER
-    assert flight(replace(RECORD, state="Present", task="task-1"), tasks=[task()]) is Flight.OVER
+    assert flight(sent=replace(STORED, outcome="refused")) is CloneState.ENDED
+    assert flight(replace(RECORD, state="Present", task="task-1"), tasks=[task()]) is CloneState.ENDED

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
-from vsphere_operators.kinds.vmgroup.model import Rollout, Wish
-from vsphere_operators.kinds.vmgroup.replica import has_right_size
+from vsphere_operators.kinds.vmgroup.model import DesiredState, Rollout
+from vsphere_operators.kinds.vmgroup.replica import has_desired_size
 
 from .parts import Chance, Machine
 from .world import LATEST_BEGIN_SECONDS, LATEST_SIGHT_SECONDS, World
@@ -45,7 +45,7 @@ SPECS = st.fixed_dictionaries(
 )
 
 
-def changed(wish: Wish, spec: dict[str, Any]) -> Wish:
+def changed(wish: DesiredState, spec: dict[str, Any]) -> DesiredState:
     """The wish after an edit; the fingerprint goes with the template."""
     wish = replace(wish, **spec)
     return replace(wish, fingerprint=f"of {wish.template}")
@@ -57,7 +57,7 @@ class Crashes(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = World(
-            Wish(cpus=1, memory_mb=1024, replicas=3, uid="uid-1", template="vm-t1", template_name="t", fingerprint="of vm-t1")
+            DesiredState(cpus=1, memory_mb=1024, replicas=3, uid="uid-1", template="vm-t1", template_name="t", fingerprint="of vm-t1")
         )
         self.strangers: dict[str, Machine] = {}
 
@@ -113,7 +113,7 @@ class Crashes(RuleBasedStateMachine):
         for machine in world.genuine():
             machine.disks, machine.broken = (), False
         if not world.finished:
-            world.edit(replace(world.stored.wish, paused=False, obstacle=""))
+            world.edit(replace(world.stored.wish, paused=False, blocker=""))
         self.settle()
 
     def settle(self) -> None:
@@ -138,8 +138,8 @@ class Crashes(RuleBasedStateMachine):
         return (
             not wish.deleting
             and len(vms) == len(world.stored.records) == wish.replicas
-            and not any(each.leaving for each in world.stored.records)
-            and all(vm.power == wish.power and has_right_size(wish, vm) for vm in vms)
+            and not any(each.terminating for each in world.stored.records)
+            and all(vm.power == wish.power and has_desired_size(wish, vm) for vm in vms)
             and all(vm.fingerprint == wish.fingerprint or not replaced for vm in vms)
         )
 

@@ -9,17 +9,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from vsphere_operators.kinds.vmgroup.folder import Claim, refusal, rival
-from vsphere_operators.kinds.vmgroup.ownership import Group, Mark, fingerprint, instance_uuid_of, is_genuine, mark_of, options_of, owned_by
+from vsphere_operators.kinds.vmgroup.folder import FolderClaim, describe_folder_conflict, find_conflicting_owner
+from vsphere_operators.kinds.vmgroup.ownership import (
+    GroupId,
+    OwnershipMark,
+    compute_fingerprint,
+    instance_uuid_of,
+    is_genuine,
+    is_owned_by,
+    mark_from_extra_config,
+    mark_to_extra_config,
+)
 
-GROUP = Group(cluster="c1", namespace="a", name="b-c", uid="uid-1")
-OTHER = Group(cluster="c1", namespace="a-b", name="c", uid="uid-2")
-MARK = Mark(group=GROUP, replica="web-replica-abcdefgh", slot=4, fingerprint="f1")
+GROUP = GroupId(cluster_id="c1", namespace="a", name="b-c", uid="uid-1")
+OTHER = GroupId(cluster_id="c1", namespace="a-b", name="c", uid="uid-2")
+MARK = OwnershipMark(group_id=GROUP, replica_name="web-replica-abcdefgh", slot=4, fingerprint="f1")
 UUID_1 = instance_uuid_of("uid-1", "web-replica-abcdefgh")
 
 
 def test_the_mark_on_the_wire_is_what_older_managers_wrote() -> None:
-    assert options_of(MARK) == {
+    assert mark_to_extra_config(MARK) == {
         "vsphere-operators.cluster": "c1",
         "vsphere-operators.namespace": "a",
         "vsphere-operators.name": "b-c",
@@ -36,61 +45,77 @@ words = st.text(min_size=1, max_size=20)
 
 @given(words, words, words, words, words, st.integers(0, 10**6), words)
 def test_a_mark_comes_back_as_it_went(cluster: str, namespace: str, name: str, uid: str, replica: str, slot: int, made_from: str) -> None:
-    mark = Mark(group=Group(cluster=cluster, namespace=namespace, name=name, uid=uid), replica=replica, slot=slot, fingerprint=made_from)
-    assert mark_of({"guestinfo.x": "y", **options_of(mark)}) == mark
+    mark = OwnershipMark(
+        group_id=GroupId(cluster_id=cluster, namespace=namespace, name=name, uid=uid),
+        replica_name=replica,
+        slot=slot,
+        fingerprint=made_from,
+    )
+    assert mark_from_extra_config({"guestinfo.x": "y", **mark_to_extra_config(mark)}) == mark
     assert UUID(instance_uuid_of(uid, replica)).version == 5
 
 
-@pytest.mark.parametrize("key", sorted(options_of(MARK)))
+@pytest.mark.parametrize("key", sorted(mark_to_extra_config(MARK)))
 def test_a_mark_of_which_a_part_is_missing_is_none(key: str) -> None:
-    assert mark_of({each: value for each, value in options_of(MARK).items() if each != key}) is None
+    assert mark_from_extra_config({each: value for each, value in mark_to_extra_config(MARK).items() if each != key}) is None
 
 
 @pytest.mark.parametrize("slot", ["", "-1", "x", "1.0", "²"])
 def test_a_slot_that_is_no_number_is_no_mark(slot: str) -> None:
-    assert mark_of({**options_of(MARK), "vsphere-operators.slot": slot}) is None
+    assert mark_from_extra_config({**mark_to_extra_config(MARK), "vsphere-operators.slot": slot}) is None
 
 
 def test_ours_is_mark_and_instance_uuid_together() -> None:
-    assert owned_by(MARK, UUID_1, GROUP)
-    assert owned_by(MARK, UUID_1.upper(), GROUP)
-    assert not owned_by(MARK, str(uuid4()), GROUP), "a copy that a person made"
-    assert not owned_by(None, UUID_1, GROUP), "the mark was taken away"
-    assert not owned_by(MARK, UUID_1, OTHER)
-    assert not owned_by(MARK, UUID_1, replace(GROUP, cluster="c2"))
-    assert not owned_by(MARK, UUID_1, replace(GROUP, uid="uid-3")), "the group was deleted and made again"
-    assert not is_genuine(replace(MARK, replica="another"), UUID_1)
+    assert is_owned_by(MARK, UUID_1, GROUP)
+    assert is_owned_by(MARK, UUID_1.upper(), GROUP)
+    assert not is_owned_by(MARK, str(uuid4()), GROUP), "a copy that a person made"
+    assert not is_owned_by(None, UUID_1, GROUP), "the mark was taken away"
+    assert not is_owned_by(MARK, UUID_1, OTHER)
+    assert not is_owned_by(MARK, UUID_1, replace(GROUP, cluster_id="c2"))
+    assert not is_owned_by(MARK, UUID_1, replace(GROUP, uid="uid-3")), "the group was deleted and made again"
+    assert not is_genuine(replace(MARK, replica_name="another"), UUID_1)
 
 
 def test_fingerprints_tell_their_parts_apart() -> None:
-    assert len({fingerprint("t"), fingerprint("t", ""), fingerprint("", "t"), fingerprint("t", "linked"), fingerprint("tl", "inked")}) == 5
-    assert fingerprint("t", "linked") == fingerprint("t", "linked")
+    assert (
+        len(
+            {
+                compute_fingerprint("t"),
+                compute_fingerprint("t", ""),
+                compute_fingerprint("", "t"),
+                compute_fingerprint("t", "linked"),
+                compute_fingerprint("tl", "inked"),
+            }
+        )
+        == 5
+    )
+    assert compute_fingerprint("t", "linked") == compute_fingerprint("t", "linked")
 
 
-FIRST = Claim(group=GROUP, folder="/DC0/vm/vm-operator/a-b-c", created="2026-01-01T00:00:00Z")
-SECOND = Claim(group=OTHER, folder="/DC0/vm/vm-operator/a-b-c", created="2026-01-02T00:00:00Z")
+FIRST = FolderClaim(group_id=GROUP, folder_key="/DC0/vm/vm-operator/a-b-c", created_at="2026-01-01T00:00:00Z")
+SECOND = FolderClaim(group_id=OTHER, folder_key="/DC0/vm/vm-operator/a-b-c", created_at="2026-01-02T00:00:00Z")
 
 
 def test_of_two_groups_of_one_folder_the_second_is_told_of_the_first() -> None:
     both = (FIRST, SECOND)
-    assert rival(FIRST, (), both) is None
-    assert rival(SECOND, (), both) == GROUP
-    assert rival(SECOND, (), (SECOND,)) is None, "the first is gone"
-    assert rival(replace(SECOND, folder="/DC0/vm/vm-operator/x"), (), both) is None
-    words = refusal(FIRST.folder, GROUP)
+    assert find_conflicting_owner(FIRST, (), both) is None
+    assert find_conflicting_owner(SECOND, (), both) == GROUP
+    assert find_conflicting_owner(SECOND, (), (SECOND,)) is None, "the first is gone"
+    assert find_conflicting_owner(replace(SECOND, folder_key="/DC0/vm/vm-operator/x"), (), both) is None
+    words = describe_folder_conflict(FIRST.folder_key, GROUP)
     assert 'VmGroup "b-c" in namespace "a"' in words
-    assert FIRST.folder in words
+    assert FIRST.folder_key in words
 
 
 def test_of_the_same_second_exactly_one_owns() -> None:
-    twin = replace(SECOND, created=FIRST.created)
-    assert [rival(each, (), (FIRST, twin)) for each in (FIRST, twin)] == [None, GROUP]
-    began = replace(twin, holds=True)
-    assert [rival(each, (), (FIRST, began)) for each in (FIRST, began)] == [OTHER, None], "who has begun goes first"
+    twin = replace(SECOND, created_at=FIRST.created_at)
+    assert [find_conflicting_owner(each, (), (FIRST, twin)) for each in (FIRST, twin)] == [None, GROUP]
+    began = replace(twin, in_use=True)
+    assert [find_conflicting_owner(each, (), (FIRST, began)) for each in (FIRST, began)] == [OTHER, None], "who has begun goes first"
 
 
 def test_vms_inside_prove_more_than_age() -> None:
-    foreign = Group(cluster="c2", namespace="a", name="b-c", uid="uid-9")
-    assert rival(FIRST, (OTHER,), (FIRST, SECOND)) == OTHER
-    assert rival(FIRST, (foreign,), (FIRST,)) == foreign
-    assert rival(SECOND, (OTHER, GROUP), (FIRST, SECOND)) is None
+    foreign = GroupId(cluster_id="c2", namespace="a", name="b-c", uid="uid-9")
+    assert find_conflicting_owner(FIRST, (OTHER,), (FIRST, SECOND)) == OTHER
+    assert find_conflicting_owner(FIRST, (foreign,), (FIRST,)) == foreign
+    assert find_conflicting_owner(SECOND, (OTHER, GROUP), (FIRST, SECOND)) is None

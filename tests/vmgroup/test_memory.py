@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from vsphere_operators.kinds.vmgroup.expectations import GLOW_SECONDS, LONGEST_PAUSE_SECONDS, Glow, Memory
-from vsphere_operators.kinds.vmgroup.failures import verdict_on
-from vsphere_operators.kinds.vmgroup.model import Record, Trouble
+from vsphere_operators.kinds.vmgroup.expectations import EFFECT_TIMEOUT_SECONDS, MAX_BACKOFF_SECONDS, Expectations, PendingEffect
+from vsphere_operators.kinds.vmgroup.failures import describe_failure
+from vsphere_operators.kinds.vmgroup.model import OperationFailure, ReplicaRecord
 
 
 class Clock:
@@ -18,53 +18,56 @@ class Clock:
         return self.now
 
 
-def record(name: str, attempt: int = 1) -> Record:
-    return Record(slot=0, name=name, instance_uuid="u", template="vm-1", fingerprint="f", attempt=attempt)
+def record(name: str, attempt: int = 1) -> ReplicaRecord:
+    return ReplicaRecord(slot=0, name=name, instance_uuid="u", template="vm-1", fingerprint="f", attempt=attempt)
 
 
 def test_only_what_is_new_in_the_records_is_unsent() -> None:
-    memory, old = Memory(Clock()), record("old")
-    memory.stored([old, record("again")], [old, record("again", 2), record("new"), replace(record("there"), state="Present")])
-    assert {name: (sent.attempt, sent.outcome) for name, sent in memory.sent.items()} == {"again": (2, "unsent"), "new": (1, "unsent")}
+    memory, old = Expectations(Clock()), record("old")
+    memory.expect_records([old, record("again")], [old, record("again", 2), record("new"), replace(record("there"), state="Present")])
+    assert {name: (sent.attempt, sent.outcome) for name, sent in memory.clone_requests.items()} == {
+        "again": (2, "unsent"),
+        "new": (1, "unsent"),
+    }
 
 
 def test_what_failed_rests_20_seconds_then_twice_as_long_and_never_longer_than_five_minutes() -> None:
     clock = Clock()
-    memory, trouble, pauses = Memory(clock), Trouble("it failed"), list[float]()
+    memory, trouble, pauses = Expectations(clock), OperationFailure("it failed"), list[float]()
     for _ in range(7):
-        memory.failed("r", trouble)
-        assert memory.troubles() == {"r": trouble}
-        pauses.append(memory.next_try_seconds() or 0)
+        memory.record_failure("r", trouble)
+        assert memory.active_failures() == {"r": trouble}
+        pauses.append(memory.seconds_until_retry() or 0)
         clock.now += pauses[-1]
-        assert memory.troubles() == {}
+        assert memory.active_failures() == {}
     assert pauses == [20, 40, 80, 160, 300, 300, 300]
-    assert pauses[-1] == LONGEST_PAUSE_SECONDS
-    memory.worked("r")
-    memory.failed("r", trouble)
-    assert memory.next_try_seconds() == 20
+    assert pauses[-1] == MAX_BACKOFF_SECONDS
+    memory.record_success("r")
+    memory.record_failure("r", trouble)
+    assert memory.seconds_until_retry() == 20
 
 
 def test_a_changed_wish_is_tried_at_once() -> None:
-    memory = Memory(Clock())
-    memory.began(3)
-    memory.failed("r", Trouble("it failed"))
-    memory.began(3)
-    assert memory.troubles()
-    memory.began(4)
-    assert not memory.troubles()
+    memory = Expectations(Clock())
+    memory.observe_generation(3)
+    memory.record_failure("r", OperationFailure("it failed"))
+    memory.observe_generation(3)
+    assert memory.active_failures()
+    memory.observe_generation(4)
+    assert not memory.active_failures()
 
 
 def test_what_is_no_more_is_forgotten() -> None:
     clock = Clock()
-    memory = Memory(clock)
-    memory.stored([], [record("a"), record("b")])
-    memory.failed("b", Trouble("x"))
-    memory.glows["vm-1"] = Glow("poweredOn", clock.now + GLOW_SECONDS)
+    memory = Expectations(clock)
+    memory.expect_records([], [record("a"), record("b")])
+    memory.record_failure("b", OperationFailure("x"))
+    memory.pending_effects["vm-1"] = PendingEffect("poweredOn", clock.now + EFFECT_TIMEOUT_SECONDS)
     memory.keep_only(["a"])
-    assert (set(memory.sent), memory.failures, set(memory.glows)) == ({"a"}, {}, {"vm-1"})
-    clock.now += GLOW_SECONDS
+    assert (set(memory.clone_requests), memory.backoffs, set(memory.pending_effects)) == ({"a"}, {}, {"vm-1"})
+    clock.now += EFFECT_TIMEOUT_SECONDS
     memory.keep_only(["a"])
-    assert memory.glows == {}
+    assert memory.pending_effects == {}
 
 
 @pytest.mark.parametrize(
@@ -86,6 +89,6 @@ def test_what_is_no_more_is_forgotten() -> None:
     ],
 )
 def test_what_a_failure_means(fault: str, passing: bool, reason: str, lasting: bool, words: str) -> None:
-    found = verdict_on("cloning", fault, "said. ", passing=passing)
-    assert (found.reason, found.lasting) == (reason, lasting)
-    assert found.words.startswith(words)
+    found = describe_failure("cloning", fault, "said. ", transient=passing)
+    assert (found.reason, found.permanent) == (reason, lasting)
+    assert found.message.startswith(words)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vsphere_operators.kinds.vmgroup.names import folder_name, length, new_replica_name, replica_name
+from vsphere_operators.kinds.vmgroup.names import escaped_length, folder_name, generate_replica_name, replica_name
 
 ANY = st.text(max_size=320)
 
@@ -18,7 +18,7 @@ def test_ordinary_names_are_those_of_the_contract() -> None:
     assert folder_name("default", "vg-1") == "default-vg-1"
     assert replica_name("vg-1", "lbzgbaic") == "vg-1-replica-lbzgbaic"
     assert folder_name("a", "b-c") == folder_name("a-b", "c") == "a-b-c"
-    assert length("a%b/c\\") == 12
+    assert escaped_length("a%b/c\\") == 12
 
 
 @pytest.mark.parametrize("name", ["x" * 253, "../../x", "*", "%2f", "a\nb", "\U0001f600", "\ud800", " ", "", "a/b"])
@@ -26,7 +26,7 @@ def test_hostile_names_become_plain_ones(name: str) -> None:
     for made in (folder_name("ns", name), replica_name(name, "abcdefgh")):
         assert re.fullmatch("[ -~]+", made)
         assert not set(made) & set("%/\\")
-        assert length(made) <= 80
+        assert escaped_length(made) <= 80
         assert made == made.strip()
 
 
@@ -42,7 +42,7 @@ def test_long_names_are_stable_and_differ_where_the_end_differs() -> None:
 
 @given(ANY, ANY)
 def test_any_name_fits_and_says_what_it_is(namespace: str, name: str) -> None:
-    assert 0 < length(folder_name(namespace, name)) <= 80
+    assert 0 < escaped_length(folder_name(namespace, name)) <= 80
     assert re.fullmatch(r"[ -~]+-replica-[a-z]{8}", replica_name(name, "abcdefgh"))
 
 
@@ -53,8 +53,8 @@ def test_different_texts_have_different_names(one: str, two: str) -> None:
 
 def test_a_new_name_is_drawn_until_it_is_free() -> None:
     drawn = random.Random(1)
-    first = new_replica_name("web", drawn.choice, ())
-    again = new_replica_name("web", random.Random(1).choice, {first})
+    first = generate_replica_name("web", drawn.choice, ())
+    again = generate_replica_name("web", random.Random(1).choice, {first})
     assert re.fullmatch("web-replica-[a-z]{8}", first)
     assert re.fullmatch("web-replica-[a-z]{8}", again)
     assert first != again

@@ -7,16 +7,16 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import uuid4
 
-from vsphere_operators.kinds.vmgroup.ownership import Group, Mark, instance_uuid_of, options_of
-from vsphere_operators.kinds.vmgroup.ownership_index import Owners
+from vsphere_operators.kinds.vmgroup.ownership import GroupId, OwnershipMark, instance_uuid_of, mark_to_extra_config
+from vsphere_operators.kinds.vmgroup.ownership_index import OwnershipIndex
 from vsphere_operators.vsphere.inventory import Inventory
 from vsphere_operators.vsphere.updates import ObjectUpdate
 from vsphere_operators.vsphere.vm_calls import Belongings
 
 from .ground import enter, inventory
 
-GROUP = Group(cluster="c1", namespace="a", name="web", uid="uid-1")
-MARK = Mark(group=GROUP, replica="web-replica-a", slot=0, fingerprint="f1")
+GROUP = GroupId(cluster_id="c1", namespace="a", name="web", uid="uid-1")
+MARK = OwnershipMark(group_id=GROUP, replica_name="web-replica-a", slot=0, fingerprint="f1")
 OURS = instance_uuid_of("uid-1", "web-replica-a")
 
 
@@ -33,9 +33,9 @@ class Read:
         self.asked.append(ref)
         return self.known.get(ref)
 
-    def tell(self, ref: str, mark: Mark | None, *, hidden: bool = False) -> None:
+    def tell(self, ref: str, mark: OwnershipMark | None, *, hidden: bool = False) -> None:
         """Something was read, or vCenter does not show it."""
-        self.known[ref] = Belongings(options_of(mark) if mark else {}, (), ())
+        self.known[ref] = Belongings(mark_to_extra_config(mark) if mark else {}, (), ())
         (self.hidden.add if hidden else self.hidden.discard)(ref)
         for listener in self.listeners:
             listener(ref)
@@ -49,8 +49,8 @@ class World:
     belongings: Read = field(default_factory=Read)
     told: list[str] = field(default_factory=list)
 
-    def owners(self) -> Owners:
-        return Owners(cast("Any", SimpleNamespace(inventory=self.inventory, belongings=self.belongings)), self.told.append)
+    def owners(self) -> OwnershipIndex:
+        return OwnershipIndex(cast("Any", SimpleNamespace(inventory=self.inventory, belongings=self.belongings)), self.told.append)
 
     def vm(self, ref: str, instance_uuid: str) -> None:
         """A VM comes."""
@@ -63,10 +63,10 @@ def test_only_vms_that_can_be_replicas_are_read_and_until_then_nothing_is_comple
     world.vm("vm-7", str(uuid4()))
     world.vm("vm-8", OURS)
     assert world.belongings.asked == ["vm-8"]
-    before = owners.ready
+    before = owners.has_synced
     world.belongings.tell("vm-8", MARK)
-    assert (before, owners.ready) == (False, True)
-    assert owners.by_uid.of("uid-1") == {"vm-8"}
+    assert (before, owners.has_synced) == (False, True)
+    assert owners.refs_by_group_uid.of("uid-1") == {"vm-8"}
     assert world.told == ["uid-1"]
 
 
@@ -75,7 +75,7 @@ def test_a_copied_mark_is_nobodys() -> None:
     owners = world.owners()
     world.vm("vm-8", instance_uuid_of("uid-1", "another"))
     world.belongings.tell("vm-8", MARK)
-    assert owners.ready
+    assert owners.has_synced
     assert (owners.marks, world.told) == ({}, [])
 
 
@@ -86,7 +86,7 @@ def test_one_that_vcenter_does_not_show_keeps_nobody_waiting_and_is_not_unmarked
     world.belongings.tell("vm-8", MARK)
     world.belongings.tell("vm-8", None, hidden=True)
     assert owners.marks == {"vm-8": MARK}
-    assert owners.ready
+    assert owners.has_synced
     world.belongings.tell("vm-8", None)
     assert owners.marks == {}
     assert world.told == ["uid-1", "uid-1"]
@@ -98,9 +98,9 @@ def test_one_without_a_configuration_stays_its_groups_and_one_that_leaves_does_n
     world.vm("vm-8", OURS)
     world.belongings.tell("vm-8", MARK)
     world.inventory.apply([ObjectUpdate("modify", "VirtualMachine", "vm-8", {"config.instanceUuid": None})])
-    assert owners.by_uid.of("uid-1") == {"vm-8"}
+    assert owners.refs_by_group_uid.of("uid-1") == {"vm-8"}
     world.inventory.apply([ObjectUpdate("leave", "VirtualMachine", "vm-8")])
-    assert not owners.by_uid.of("uid-1")
+    assert not owners.refs_by_group_uid.of("uid-1")
     assert world.told == ["uid-1", "uid-1"]
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from vsphere_operators.kinds.vmgroup.limits import Limits
-from vsphere_operators.kinds.vmgroup.model import Obstacle
-from vsphere_operators.kinds.vmgroup.placement import Ground, Site
+from vsphere_operators.kinds.vmgroup.limits import NamespaceLimits
+from vsphere_operators.kinds.vmgroup.model import CloneBlocked
+from vsphere_operators.kinds.vmgroup.placement import Placement, PlacementResolver
 from vsphere_operators.vsphere.inventory import Inventory
 from vsphere_operators.vsphere.updates import ObjectUpdate
 
@@ -22,33 +22,35 @@ SECOND: tuple[Row, ...] = (
 TWO_DATACENTERS: tuple[Row, ...] = (("Datacenter", "datacenter-2", "DC1", "group-d1"), ("Folder", "group-v9", "vm", "datacenter-2"))
 
 
-def ground(where: Inventory, limits: Limits | None = None) -> Ground:
-    return Ground(where, {}, {}, limits or Limits())
+def ground(where: Inventory, limits: NamespaceLimits | None = None) -> PlacementResolver:
+    return PlacementResolver(where, {}, {}, limits or NamespaceLimits())
 
 
-def site(where: Inventory, template: str = "t", defaults: Mapping[str, str] | None = None, **asked: str) -> Site:
-    found = Ground(where, asked, defaults or {}, Limits())
-    datacenter = found.datacenter()
-    return found.site(datacenter, found.template(template, datacenter))
+def site(where: Inventory, template: str = "t", defaults: Mapping[str, str] | None = None, **asked: str) -> Placement:
+    found = PlacementResolver(where, asked, defaults or {}, NamespaceLimits())
+    datacenter = found.find_datacenter()
+    return found.find_placement(datacenter, found.find_template(template, datacenter))
 
 
 def test_without_a_word_it_is_the_only_one_of_each() -> None:
-    assert site(inventory()) == Site(parent="group-v2", pool="resgroup-1")
+    assert site(inventory()) == Placement(parent_folder="group-v2", resource_pool="resgroup-1")
 
 
 def test_what_is_asked_goes_before_the_defaults() -> None:
     where = inventory(("Folder", "group-v3", "mine", "group-v1"))
     defaults = {"resourcePool": "small", "folder": "vm-operator", "datastore": "fast"}
-    assert site(where, "t", defaults) == Site(parent="group-v2", pool="resgroup-2", datastore="datastore-1")
-    assert site(where, "t", defaults, folder="mine") == Site(parent="group-v3", pool="resgroup-2", datastore="datastore-1")
+    assert site(where, "t", defaults) == Placement(parent_folder="group-v2", resource_pool="resgroup-2", datastore="datastore-1")
+    assert site(where, "t", defaults, folder="mine") == Placement(
+        parent_folder="group-v3", resource_pool="resgroup-2", datastore="datastore-1"
+    )
 
 
 def test_of_several_clusters_it_is_the_one_that_is_named_or_the_templates_own() -> None:
     where = inventory(*SECOND)
-    assert site(where).pool == "resgroup-1"
-    assert site(where, cluster="C1").pool == "resgroup-9"
+    assert site(where).resource_pool == "resgroup-1"
+    assert site(where, cluster="C1").resource_pool == "resgroup-9"
     where.apply([ObjectUpdate("modify", "VirtualMachine", "vm-1", {"runtime.host": None})])
-    with pytest.raises(Obstacle, match="which resource pool") as caught:
+    with pytest.raises(CloneBlocked, match="which resource pool") as caught:
         site(where)
     assert caught.value.reason == "ResourcePoolAmbiguous"
 
@@ -57,8 +59,8 @@ def test_a_folder_is_found_by_path_also_where_its_name_is_there_twice() -> None:
     where = inventory(
         ("Folder", "group-v3", "a", "group-v1"), ("Folder", "group-v4", "x", "group-v3"), ("Folder", "group-v5", "x", "group-v2")
     )
-    assert site(where, folder="a/x").parent == site(where, folder="/DC0/vm/a/x").parent == "group-v4"
-    with pytest.raises(Obstacle, match='several folders are named "x": /DC0/vm/a/x, /DC0/vm/vm-operator/x'):
+    assert site(where, folder="a/x").parent_folder == site(where, folder="/DC0/vm/a/x").parent_folder == "group-v4"
+    with pytest.raises(CloneBlocked, match='several folders are named "x": /DC0/vm/a/x, /DC0/vm/vm-operator/x'):
         site(where, folder="x")
 
 
@@ -78,45 +80,45 @@ def test_a_folder_is_found_by_path_also_where_its_name_is_there_twice() -> None:
 )
 def test_what_cannot_be_found_is_said_with_what_to_do(rows: tuple[Row, ...], asked: dict[str, str], reason: str, words: str) -> None:
     where = inventory(*rows)
-    found = Ground(where, asked, {}, Limits())
-    with pytest.raises(Obstacle, match=words) as caught:
-        found.site(found.datacenter(), where.machines["vm-1"])
+    found = PlacementResolver(where, asked, {}, NamespaceLimits())
+    with pytest.raises(CloneBlocked, match=words) as caught:
+        found.find_placement(found.find_datacenter(), where.machines["vm-1"])
     assert caught.value.reason == reason
 
 
 def test_a_datastore_that_is_not_accessible_is_said() -> None:
     where = inventory()
     where.apply([ObjectUpdate("modify", "Datastore", "datastore-1", {"summary.accessible": False})])
-    with pytest.raises(Obstacle, match='the datastore "fast" is not accessible'):
+    with pytest.raises(CloneBlocked, match='the datastore "fast" is not accessible'):
         site(where, datastore="fast")
 
 
 def test_only_templates_count() -> None:
     where = inventory(("VirtualMachine", "vm-2", "t", "group-v1"), ("VirtualMachine", "vm-3", "only-a-vm", "group-v1"))
     found = ground(where)
-    assert found.template("t", found.datacenter()).ref == "vm-1"
-    with pytest.raises(Obstacle, match="There is a VM of that name, but it is no template: convert it"):
-        found.template("only-a-vm", found.datacenter())
+    assert found.find_template("t", found.find_datacenter()).ref == "vm-1"
+    with pytest.raises(CloneBlocked, match="There is a VM of that name, but it is no template: convert it"):
+        found.find_template("only-a-vm", found.find_datacenter())
     where.apply([enter("VirtualMachine", "vm-4", "t", "group-v1", config__template=True)])
-    with pytest.raises(Obstacle, match="/DC0/vm/t, /DC0/vm/vm-operator/t") as caught:
-        found.template("t", found.datacenter())
+    with pytest.raises(CloneBlocked, match="/DC0/vm/t, /DC0/vm/vm-operator/t") as caught:
+        found.find_template("t", found.find_datacenter())
     assert caught.value.reason == "TemplateAmbiguous"
-    assert found.template("/DC0/vm/vm-operator/t", found.datacenter()).ref == "vm-1"
+    assert found.find_template("/DC0/vm/vm-operator/t", found.find_datacenter()).ref == "vm-1"
 
 
 @pytest.mark.parametrize("hostile", ["../../x", "*", "%2f", "a\nb", "\N{PILE OF POO}", "x" * 300, "/", "//"])
 def test_hostile_names_are_only_names_that_nobody_has(hostile: str) -> None:
     found = ground(inventory())
-    with pytest.raises(Obstacle) as caught:
-        found.template(hostile, found.datacenter())
+    with pytest.raises(CloneBlocked) as caught:
+        found.find_template(hostile, found.find_datacenter())
     assert caught.value.reason == "TemplateNotFound"
 
 
 def test_what_a_namespace_may_not_use_is_refused() -> None:
-    limits = Limits(places={"datastore": ("slow",)})
-    ground(inventory(), limits).check()
-    with pytest.raises(Obstacle, match='may not use the datastore "fast"'):
-        Ground(inventory(), {"datastore": "fast"}, {}, limits).check()
+    limits = NamespaceLimits(allowed_placement={"datastore": ("slow",)})
+    ground(inventory(), limits).check_requested()
+    with pytest.raises(CloneBlocked, match='may not use the datastore "fast"'):
+        PlacementResolver(inventory(), {"datastore": "fast"}, {}, limits).check_requested()
 
 
 @pytest.mark.parametrize(
@@ -125,7 +127,7 @@ def test_what_a_namespace_may_not_use_is_refused() -> None:
 )
 def test_names_near_to_one_that_does_not_exist_are_told(field: str, name: str, near: str) -> None:
     where = inventory(*SECOND, ("ComputeResource", "domain-s1", "C1.example.com", "group-h1"))
-    with pytest.raises(Obstacle) as caught:
+    with pytest.raises(CloneBlocked) as caught:
         site(where, "t", {field: name})
     assert str(caught.value) == (
         f'vCenter "vc" has no {field} named "{name}" there (near to it: "{near}"); correct spec.placement.{field}, letter case counts'
@@ -135,12 +137,12 @@ def test_names_near_to_one_that_does_not_exist_are_told(field: str, name: str, n
 def test_near_templates_are_told_where_the_namespace_may_use_them() -> None:
     where = inventory()
     where.apply([enter("VirtualMachine", "vm-4", "golden-image", "group-v1", config__template=True)])
-    free, bound = ground(where), ground(where, Limits(template_folders=("/DC0/vm/vm-operator",)))
-    with pytest.raises(Obstacle) as caught:
-        free.template("Golden-Imag", free.datacenter())
+    free, bound = ground(where), ground(where, NamespaceLimits(template_folders=("/DC0/vm/vm-operator",)))
+    with pytest.raises(CloneBlocked) as caught:
+        free.find_template("Golden-Imag", free.find_datacenter())
     assert str(caught.value).endswith('or change spec.template. Near to it: "golden-image"')
-    with pytest.raises(Obstacle) as caught:
-        bound.template("golden-imag", bound.datacenter())
+    with pytest.raises(CloneBlocked) as caught:
+        bound.find_template("golden-imag", bound.find_datacenter())
     assert "golden-image" not in str(caught.value)
 
 
@@ -153,5 +155,5 @@ def test_near_places_are_those_that_would_do() -> None:
 
 
 def near(where: Inventory, name: str, places: Mapping[str, tuple[str, ...]]) -> list[str]:
-    found = Ground(where, {"datacenter": "DC0"}, {}, Limits(places=dict(places)))
-    return found.near("datastore", name, found.datacenter())
+    found = PlacementResolver(where, {"datacenter": "DC0"}, {}, NamespaceLimits(allowed_placement=dict(places)))
+    return found.suggest_names("datastore", name, found.find_datacenter())

@@ -8,13 +8,13 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from vsphere_operators.kinds.vmgroup.model import Plan
-from vsphere_operators.kinds.vmgroup.reconciler import Case, Scene, Steward
+from vsphere_operators.kinds.vmgroup.reconciler import GroupInput, GroupReconciler, Observation
 from vsphere_operators.vsphere.faults import Unreachable
 
 from .replicas import WISH, seen, vm
 
 
-class Looking(Steward):
+class Looking(GroupReconciler):
     """Sees four replicas where three are wanted; that a volume is attached to one is seen when it has been read again."""
 
     def __init__(self, volumes: dict[str, str], *, answers: bool = True) -> None:
@@ -28,18 +28,27 @@ class Looking(Steward):
         if not self.answers:
             raise Unreachable("gone")
 
-    def look(self, case: Any, sight: Any) -> Scene:
+    def look(self, case: Any, sight: Any) -> Observation:
         read = {ref for refs in self.calls for ref in refs} if self.answers else set()
         vms = [replace(each, foreign_disks=(self.volumes[each.ref],)) if each.ref in read & self.volumes.keys() else each for each in VMS]
-        return Scene(wish=WISH, seen=seen(vms), folder=None, site=None, parent="", name="", reason="", machines={})
+        return Observation(
+            desired=WISH,
+            observed=seen(vms),
+            folder=None,
+            placement=None,
+            parent_folder="",
+            folder_name="",
+            blocker_reason="",
+            vms_by_replica={},
+        )
 
-    def namer(self, case: Case) -> Any:
+    def namer(self, case: GroupInput) -> Any:
         return None
 
     async def chosen(self) -> set[str]:
         """The names of those that are let go."""
-        made: Plan = (await self.planned(cast("Any", None), cast("Any", None)))[1]
-        return {each.name for each in made.records if each.leaving}
+        made: Plan = (await self.observe_and_plan(cast("Any", None), cast("Any", None)))[1]
+        return {each.name for each in made.records if each.terminating}
 
 
 VMS = [vm(slot) for slot in range(4)]

@@ -12,26 +12,26 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-from vsphere_operators.kinds.vmgroup.clone_state import CloneTask, Sent, flight_of
+from vsphere_operators.kinds.vmgroup.clone_state import CloneRequest, CloneTask, infer_clone_state
 from vsphere_operators.kinds.vmgroup.model import (
     Action,
     Clone,
     CreateFolder,
+    DesiredState,
     Destroy,
     DestroyFolder,
-    Finish,
     GroupFolder,
+    ObservedState,
+    OperationFailure,
     Plan,
     PowerOff,
     PowerOn,
     Reconfigure,
-    Record,
-    Seen,
-    Trouble,
-    Vm,
-    Wish,
+    RemoveFinalizer,
+    ReplicaRecord,
+    ReplicaVm,
 )
-from vsphere_operators.kinds.vmgroup.ownership import Mark, instance_uuid_of, options_of
+from vsphere_operators.kinds.vmgroup.ownership import OwnershipMark, instance_uuid_of, mark_to_extra_config
 from vsphere_operators.kinds.vmgroup.plan import plan
 
 from .parts import GROUP, Call, Chance, Job, Machine, Manager, Stored
@@ -43,7 +43,7 @@ LATEST_SIGHT_SECONDS = 4.0
 class World:
     """All of it, and what must hold."""
 
-    def __init__(self, wish: Wish) -> None:
+    def __init__(self, wish: DesiredState) -> None:
         self.now, self.serial = 100.0, 0
         self.machines: dict[str, Machine] = {}
         self.calls: list[Call] = []
@@ -92,8 +92,8 @@ class World:
 
     def born(self, call: Call) -> None:
         record, wish = call.record, call.wish
-        mark = Mark(group=GROUP, replica=record.name, slot=record.slot, fingerprint=record.fingerprint)
-        machine = Machine(self.reference("vm"), record.name, self.folder, record.instance_uuid, options_of(mark))
+        mark = OwnershipMark(group_id=GROUP, replica_name=record.name, slot=record.slot, fingerprint=record.fingerprint)
+        machine = Machine(self.reference("vm"), record.name, self.folder, record.instance_uuid, mark_to_extra_config(mark))
         machine.power, machine.cpus, machine.memory_mb = wish.power, wish.cpus, wish.memory_mb
         machine.visible_at = self.now + call.sight_seconds
         if call.is_person:
@@ -104,7 +104,7 @@ class World:
         machine = job.machine
         if job.fails or machine.ref not in self.machines:
             if machine.is_ours and machine.mark:
-                self.manager.troubles[machine.mark.replica] = (Trouble("it failed"), self.now + 5)
+                self.manager.troubles[machine.mark.replica_name] = (OperationFailure("it failed"), self.now + 5)
         elif job.kind is PowerOn:
             machine.power = "poweredOn"
         elif job.kind is PowerOff:
@@ -116,12 +116,12 @@ class World:
 
     # The API server
 
-    def store(self, wish: Wish, records: tuple[Record, ...]) -> None:
+    def store(self, wish: DesiredState, records: tuple[ReplicaRecord, ...]) -> None:
         self.history.append(Stored(self.stored.version + 1, wish, records))
         bound = wish.replicas + wish.rollout.max_surge
         self.allowed = max(bound, min(self.allowed, max(len(records), len(self.genuine()) + len(self.under_way()))))
 
-    def edit(self, wish: Wish) -> None:
+    def edit(self, wish: DesiredState) -> None:
         """A person changes the spec; the bound never falls below what was rightly there."""
         before = self.allowed
         self.history.append(Stored(self.stored.version + 1, wish, self.stored.records))
@@ -129,7 +129,7 @@ class World:
 
     # The manager
 
-    def seen(self) -> Seen:
+    def seen(self) -> ObservedState:
         manager = self.manager
         vms = tuple(self.vm_of(each) for each in self.machines.values() if each.is_ours and each.visible_at <= self.now)
         present = {vm.name for vm in vms}
@@ -137,7 +137,7 @@ class World:
         tasks = [self.task_of(each) for each in self.calls if each.state != "wire"]
         accounted = {each.task for each in records} | {each.task for each in manager.sent.values()}
         flights = {
-            each.name: flight_of(each, tasks, accounted, manager.sent.get(each.name), manager.watching_since, self.now)
+            each.name: infer_clone_state(each, tasks, accounted, manager.sent.get(each.name), manager.watching_since, self.now)
             for each in records
             if each.name not in present
         }
@@ -147,21 +147,21 @@ class World:
             if not each.is_ours and each.folder == self.folder
         }
         empty = not any(each.folder == self.folder for each in self.machines.values())
-        return Seen(
+        return ObservedState(
             records=records,
             vms=vms,
-            flights=flights,
-            taken={each.name: others[each.name] for each in records if each.name in others and each.name not in present},
-            troubles={name: trouble for name, (trouble, until) in manager.troubles.items() if until > self.now},
+            clone_states=flights,
+            conflicting_vms={each.name: others[each.name] for each in records if each.name in others and each.name not in present},
+            failures={name: trouble for name, (trouble, until) in manager.troubles.items() if until > self.now},
             folder=GroupFolder(ref=self.folder, name="team-a-web", path="/DC0/vm/team-a-web", is_empty=empty) if self.folder else None,
-            free=3 - len(self.jobs) - len([each for each in self.calls if each.state == "running"]),
+            max_actions=3 - len(self.jobs) - len([each for each in self.calls if each.state == "running"]),
         )
 
-    def vm_of(self, machine: Machine) -> Vm:
+    def vm_of(self, machine: Machine) -> ReplicaVm:
         mark = machine.mark
         assert mark is not None
-        return Vm(
-            name=mark.replica,
+        return ReplicaVm(
+            name=mark.replica_name,
             ref=machine.ref,
             slot=mark.slot,
             instance_uuid=machine.instance_uuid,
@@ -174,7 +174,7 @@ class World:
             foreign_disks=machine.disks,
         )
 
-    def with_task(self, record: Record) -> Record:
+    def with_task(self, record: ReplicaRecord) -> ReplicaRecord:
         sent = self.manager.sent.get(record.name)
         if sent and sent.attempt == record.attempt and sent.task and record.state == "Planned":
             return replace(record, state="Cloning", task=sent.task)
@@ -199,7 +199,7 @@ class World:
         steps = 0
         while True:
             made = self.think()
-            if not made.write_ahead:
+            if not made.write_status_first:
                 break
             if crash_after is not None and steps >= crash_after:
                 return self.died(made)
@@ -218,7 +218,7 @@ class World:
         self.check()
         return made
 
-    def save(self, records: tuple[Record, ...]) -> bool:
+    def save(self, records: tuple[ReplicaRecord, ...]) -> bool:
         """A conditional write: it fails if the object is another by now."""
         manager = self.manager
         if manager.view.version != self.stored.version:
@@ -228,7 +228,7 @@ class World:
         manager.view = self.stored
         for each in records:
             if each.state == "Planned" and attempts.get(each.name) != each.attempt:
-                manager.sent[each.name] = Sent(attempt=each.attempt, outcome="unsent", at_seconds=self.now)
+                manager.sent[each.name] = CloneRequest(attempt=each.attempt, outcome="unsent", updated_at_seconds=self.now)
         return True
 
     def died(self, made: Plan) -> Plan:
@@ -250,7 +250,7 @@ class World:
                 assert self.fresh().wish.deleting
                 assert not any(each.folder == self.folder for each in self.machines.values())
                 self.folder = ""
-            case Finish() if self.manager.view.version == self.stored.version:
+            case RemoveFinalizer() if self.manager.view.version == self.stored.version:
                 self.check_end()
             case PowerOn() | PowerOff() | Reconfigure() | Destroy():
                 self.start(action, chance)
@@ -267,7 +267,9 @@ class World:
             call.begins_at += chance.late_seconds
         self.advance(call)
         outcome: Literal["answered", "unanswered"] = "unanswered" if unanswered else "answered"
-        manager.sent[record.name] = Sent(attempt=record.attempt, outcome=outcome, task="" if unanswered else call.ref, at_seconds=self.now)
+        manager.sent[record.name] = CloneRequest(
+            attempt=record.attempt, outcome=outcome, task="" if unanswered else call.ref, updated_at_seconds=self.now
+        )
 
     def start(self, action: PowerOn | PowerOff | Reconfigure | Destroy, chance: Chance) -> None:
         machine = self.machines[action.vm.ref]
@@ -277,7 +279,7 @@ class World:
             assert machine.power == "poweredOff"
         if isinstance(action, Destroy):
             record = next(each for each in self.fresh().records if each.name == action.vm.name)
-            assert record.leaving
+            assert record.terminating
             assert not machine.disks
         size = (action.cpus, action.memory_mb) if isinstance(action, Reconfigure) else (0, 0)
         self.jobs.append(Job(type(action), machine, self.now + chance.seconds, chance.fails, size))
@@ -320,7 +322,7 @@ class World:
 
     def person_clones_template(self, template: str, seconds: float) -> None:
         name = f"theirs-{self.serial}"
-        record = Record(slot=0, name=name, instance_uuid=instance_uuid_of("x", name), template=template, fingerprint="x")
+        record = ReplicaRecord(slot=0, name=name, instance_uuid=instance_uuid_of("x", name), template=template, fingerprint="x")
         call = Call(
             record, self.stored.wish, self.now, self.reference("task"), self.now + seconds, False, 0.0, is_person=True, state="running"
         )

@@ -11,10 +11,10 @@ from kubewright.errors import ConfigError
 from kubewright.kubeconfig import Connection
 from kubewright.transport import Transport
 
-from ..kinds.vmgroup.limits_file import limits_in
+from ..kinds.vmgroup.limits_file import read_limits
 from ..settings.environment import Environment
 from ..settings.flags import Settings
-from ..vcenters.config import VCenterConfig, choose
+from ..vcenters.config import VCenterConfig, choose_vcenter
 from ..vcenters.registry import HOW_TO_CONFIGURE
 from . import cluster, metrics_endpoint, vcenter
 from .cluster import Cluster
@@ -89,14 +89,14 @@ class Examination:
         async for finding in guarded("metrics", metrics_endpoint.check(self.settings.metrics_address, secure=self.settings.metrics_secure)):
             yield finding
         if self.settings.limits_file:
-            await asyncio.to_thread(limits_in, self.settings.limits_file)
+            await asyncio.to_thread(read_limits, self.settings.limits_file)
             yield ok("limits", f"{self.settings.limits_file} can be read")
 
     async def configured(self, found: list[VCenterConfig]) -> AsyncIterator[Finding]:
         """Which vCenters the settings name; they are added to `found`."""
         odd = list[str]()
         try:
-            found += await asyncio.to_thread(self.settings.vcenters, odd.append)
+            found += await asyncio.to_thread(self.settings.read_vcenter_configs, odd.append)
         except ConfigError as error:
             yield problem("settings", str(error), SET)
             return
@@ -112,4 +112,4 @@ class Examination:
         """The groups whose namespace this vCenter serves by name; those that labels decide about are left out."""
         if any(each.namespaces is not None and each.namespaces.labels for each in configs):
             return []
-        return [group for group in self.groups if choose(configs, group.namespace, {}) is config]
+        return [group for group in self.groups if choose_vcenter(configs, group.namespace, {}) is config]

@@ -19,7 +19,7 @@ from kubewright.transport import Request, Transport
 from kubewright.webhook.rbac import cluster_rights, namespace_rights
 
 from ..kinds.vmgroup.controller import VmGroup
-from ..kinds.vmgroup.limits_file import limits_in
+from ..kinds.vmgroup.limits_file import read_limits
 from ..settings.flags import Settings
 from . import crds, lease, rbac
 from .clock import skew
@@ -146,13 +146,13 @@ async def groups(cluster: Cluster, settings: Settings) -> list[Wanted]:
         every = [each for namespace in watched(settings) or ("",) for each in await cluster.client.list(VmGroup, namespace)]
     except KubewrightError:
         return []
-    limits = await asyncio.to_thread(limits_in, settings.limits_file)
+    limits = await asyncio.to_thread(read_limits, settings.limits_file)
     return [
         Wanted(
             namespace=each.metadata.namespace,
             name=each.metadata.name,
             template=each.spec.template,
-            asked=each.spec.asked,
+            asked=each.spec.requested_placement,
             limits=limits(each.metadata.namespace),
         )
         for each in every

@@ -14,7 +14,7 @@ from kubewright.flags import FlagError, HelpWanted, flag, parse
 from kubewright.log import configure
 
 from ..settings.flags import Settings
-from ..terminal import let_go, show_what_can_be_shown
+from ..terminal import discard_stdout, replace_unencodable
 from .checks import Build, Examination, Line
 from .report import Text, as_json, summary
 
@@ -42,12 +42,12 @@ def run(argv: Sequence[str], environ: Mapping[str, str], build: Build, out: Text
         hint = f"\nRun `{PROGRAM} -help` for the flags." if isinstance(error, FlagError) else ""
         print(f"{PROGRAM}: {error}{hint}", file=sys.stderr)
         return 2
-    show_what_can_be_shown(out, program=settings.json)
+    replace_unencodable(out, machine_readable=settings.json)
     colour = out.isatty() and "NO_COLOR" not in environ
     try:
         lines = asyncio.run(told(Examination(settings, environ, build), settings, out, colour=colour))
     except BrokenPipeError:
-        return let_go()
+        return discard_stdout()
     except KeyboardInterrupt:
         return 130
     return int(any(finding.level == "problem" for _, finding in lines))

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from ..kinds.vmgroup.limits import Limits
-from ..kinds.vmgroup.model import Obstacle
-from ..kinds.vmgroup.placement import PARENT, Ground
+from ..kinds.vmgroup.limits import NamespaceLimits
+from ..kinds.vmgroup.model import CloneBlocked
+from ..kinds.vmgroup.placement import DEFAULT_PARENT_FOLDER, PlacementResolver
 from ..vsphere.inventory import Inventory
 from ..vsphere.model import Datacenter
 from .finding import Finding, ok, warning
@@ -25,14 +25,14 @@ class Wanted(Struct, frozen=True, kw_only=True):
     name: str
     template: str
     asked: Mapping[str, str] = {}
-    limits: Limits = Limits()
+    limits: NamespaceLimits = NamespaceLimits()
 
 
 def check(inventory: Inventory, defaults: Mapping[str, str], groups: Sequence[Wanted]) -> Iterator[Finding]:
     """All of it."""
     yield about_datacenters(inventory, defaults)
     for datacenter in sorted(inventory.datacenters.values(), key=lambda each: each.name):
-        ground = Ground(inventory, {"datacenter": datacenter.name}, defaults, Limits())
+        ground = PlacementResolver(inventory, {"datacenter": datacenter.name}, defaults, NamespaceLimits())
         yield about_folder(ground, datacenter)
     yield about_pools(inventory)
     yield about_templates(inventory)
@@ -44,8 +44,8 @@ def about_datacenters(inventory: Inventory, defaults: Mapping[str, str]) -> Find
     """One is used by itself; of several, one has to be named."""
     names = listed(each.name for each in inventory.datacenters.values())
     try:
-        chosen = Ground(inventory, {}, defaults, Limits()).datacenter()
-    except Obstacle as obstacle:
+        chosen = PlacementResolver(inventory, {}, defaults, NamespaceLimits()).find_datacenter()
+    except CloneBlocked as obstacle:
         if not inventory.datacenters:
             return warning(
                 "datacenters", "there is none, or this account sees none: VmGroups have nowhere to go", "govc datacenter.create DC0"
@@ -55,12 +55,12 @@ def about_datacenters(inventory: Inventory, defaults: Mapping[str, str]) -> Find
     return ok("datacenters", f'{names}; VmGroups go to "{chosen.name}"')
 
 
-def about_folder(ground: Ground, datacenter: Datacenter) -> Finding:
+def about_folder(ground: PlacementResolver, datacenter: Datacenter) -> Finding:
     """The folder that groups' folders are made in."""
     try:
-        return ok("folder", ground.path(ground.parent(datacenter)))
-    except Obstacle as obstacle:
-        path = f"{ground.inventory.path(datacenter.ref)}/vm/{ground.wanted['folder'] or PARENT}"
+        return ok("folder", ground.path_of(ground.find_parent_folder(datacenter)))
+    except CloneBlocked as obstacle:
+        path = f"{ground.inventory.path(datacenter.ref)}/vm/{ground.effective_placement['folder'] or DEFAULT_PARENT_FOLDER}"
         return warning("folder", f"{obstacle}. Until then VmGroups there are in phase ERROR.", f"govc folder.create {shlex.quote(path)}")
 
 
@@ -84,14 +84,14 @@ def about_templates(inventory: Inventory) -> Finding:
 
 def about_group(inventory: Inventory, defaults: Mapping[str, str], group: Wanted) -> Iterator[Finding]:
     """A line for a group that cannot be served as it is."""
-    ground = Ground(inventory, group.asked, defaults, group.limits)
+    ground = PlacementResolver(inventory, group.asked, defaults, group.limits)
     try:
-        ground.settle(group.template)
-    except Obstacle as obstacle:
+        ground.resolve(group.template)
+    except CloneBlocked as obstacle:
         yield warning("VmGroup", f"{group.namespace}/{group.name}: {obstacle}", cure(inventory, group, obstacle))
 
 
-def cure(inventory: Inventory, group: Wanted, obstacle: Obstacle) -> str:
+def cure(inventory: Inventory, group: Wanted, obstacle: CloneBlocked) -> str:
     """A patch that mends it, where one does."""
     templates = sorted({each.name for each in inventory.machines.values() if each.is_template})
     if obstacle.reason == "TemplateNotFound" and templates:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..kinds.vmgroup.placement import PARENT
+from ..kinds.vmgroup.placement import DEFAULT_PARENT_FOLDER
 from ..vcenters.config import VCenterConfig
 from ..vcenters.oneshot import load, visiting
 from ..vsphere.address import Address
@@ -49,7 +49,7 @@ async def steps(vcenter: VCenter, config: VCenterConfig, groups: Sequence[Wanted
     defaults: Mapping[str, str] = msgspec.structs.asdict(config.defaults)
     for finding in placement.check(vcenter.inventory, defaults, groups):
         yield finding
-    parent = (config.defaults.folder or PARENT).rpartition("/")[2]
+    parent = (config.defaults.folder or DEFAULT_PARENT_FOLDER).rpartition("/")[2]
     async for finding in guarded("privileges", privileges.check(vcenter.hands, vcenter.inventory, parent)):
         yield finding
 

@@ -12,8 +12,8 @@ from kubewright.builtin import PersistentVolume
 from ..vcenters.registry import Served, VCenters
 from ..vsphere.model import Disk
 
-DRIVER = "csi.vsphere.vmware.com"
-BY_DISK = "disk"
+CSI_DRIVER = "csi.vsphere.vmware.com"
+VOLUME_HANDLE_INDEX = "disk"
 
 
 class FCDInfoSpec(Spec):
@@ -66,52 +66,52 @@ def status_of(disk: Disk, volume: PersistentVolume | None, *, datastore: str, at
         attachedTo=attached_to or None,
         creationTime=disk.created_at and disk.created_at.replace(microsecond=0),
         persistentVolume=volume.metadata.name if volume else None,
-        claim=claim_of(volume),
+        claim=format_claim(volume),
         vcenter=vcenter,
     )
 
 
-def status_without(volume: PersistentVolume | None) -> FCDInfoStatus:
+def status_without_disk(volume: PersistentVolume | None) -> FCDInfoStatus:
     """What is known while the disk is not: what the PersistentVolume says."""
     if volume is None:
         return FCDInfoStatus()
-    return FCDInfoStatus(id=handle_of(volume), persistentVolume=volume.metadata.name, claim=claim_of(volume))
+    return FCDInfoStatus(id=get_volume_handle(volume), persistentVolume=volume.metadata.name, claim=format_claim(volume))
 
 
-def handle_of(volume: PersistentVolume) -> str | None:
+def get_volume_handle(volume: PersistentVolume) -> str | None:
     """The id of the disk behind a volume; None for a volume that is not the vSphere CSI driver's."""
     csi = volume.spec.csi
-    return csi.volumeHandle if csi is not None and csi.driver == DRIVER else None
+    return csi.volumeHandle if csi is not None and csi.driver == CSI_DRIVER else None
 
 
-def claim_of(volume: PersistentVolume | None) -> str | None:
+def format_claim(volume: PersistentVolume | None) -> str | None:
     """The claim of a volume as namespace/name."""
     claim = volume.spec.claimRef if volume is not None else None
     return f"{claim.namespace}/{claim.name}" if claim is not None else None
 
 
-def volume_of(name: str, cache: Cache) -> PersistentVolume | None:
+def find_volume(name: str, cache: Cache) -> PersistentVolume | None:
     """The PersistentVolume of that name, if there is one with a disk of vSphere behind it."""
     volume = cache.get(PersistentVolume, Key("", name))
-    return volume if volume is not None and handle_of(volume) else None
+    return volume if volume is not None and get_volume_handle(volume) else None
 
 
-def disk_for(name: str, volume: PersistentVolume | None, served: Served) -> Disk:
+def find_disk(name: str, volume: PersistentVolume | None, served: Served) -> Disk:
     """The disk behind the volume of that name, where there is one; else the disk that is named so itself."""
-    return served.disk_by_id(handle_of(volume) or "") if volume else served.disk(name)
+    return served.disk_by_id(get_volume_handle(volume) or "") if volume else served.disk(name)
 
 
-def disks_of(info: FCDInfo) -> tuple[str, ...]:
+def get_disk_keys(info: FCDInfo) -> tuple[str, ...]:
     """By what names and ids the disk may be published that this answer depends on."""
     return tuple(filter(None, {info.spec.pvId, info.status.id}))
 
 
-def follows_more(old: Any, new: Any) -> bool:
+def has_new_references(old: Any, new: Any) -> bool:
     """Whether the status names a disk or a VM that it did not name before."""
-    return old is not None and new is not None and not names_in(new) <= names_in(old)
+    return old is not None and new is not None and not get_status_references(new) <= get_status_references(old)
 
 
-def names_in(info: FCDInfo) -> set[str]:
+def get_status_references(info: FCDInfo) -> set[str]:
     """The disk and the VM that the status names."""
     return set(filter(None, (info.status.id, info.status.attachedTo)))
 
@@ -126,12 +126,12 @@ class FCDInfoController(Controller[FCDInfo]):
     def __init__(self, vcenters: VCenters, cache: Cache) -> None:
         self.vcenters, self.cache = vcenters, cache
         vcenters.serve(self)
-        cache.store(PersistentVolume).add_index(BY_DISK, handle_of)
+        cache.store(PersistentVolume).add_index(VOLUME_HANDLE_INDEX, get_volume_handle)
         self.wake_on(PersistentVolume, by=lambda info: info.spec.pvId)
-        self.wake_on(PersistentVolume, by=lambda info: info.status.id, of=handle_of)
-        self.wake_on(vcenters.disks, by=disks_of)
+        self.wake_on(PersistentVolume, by=lambda info: info.status.id, of=get_volume_handle)
+        self.wake_on(vcenters.disks, by=get_disk_keys)
         self.wake_on(vcenters.machines, by=lambda info: info.status.attachedTo)
-        self.wake_on(FCDInfo, by=lambda info: info.metadata.uid, of=lambda info: info.metadata.uid, when=follows_more)
+        self.wake_on(FCDInfo, by=lambda info: info.metadata.uid, of=lambda info: info.metadata.uid, when=has_new_references)
 
     async def reconcile(self, info: FCDInfo) -> None:
         """Find the disk through the PersistentVolume of that name, else by its own name, and tell what is known of it."""
@@ -139,27 +139,27 @@ class FCDInfoController(Controller[FCDInfo]):
         if not name:
             raise Terminal("PVIdMissing", "spec.pvId is empty; set it to the name of a PersistentVolume that the vSphere CSI driver made")
         served = self.vcenters.of(info)
-        named = volume_of(name, self.cache)
+        named = find_volume(name, self.cache)
         try:
-            disk = disk_for(name, named, served)
+            disk = find_disk(name, named, served)
         except Terminal:
             served.look_for_disks()
-            info.status = status_without(named)
+            info.status = status_without_disk(named)
             raise
-        info.status = self.answer(served, disk, named)
+        info.status = self.build_status(served, disk, named)
 
-    def answer(self, served: Served, disk: Disk, named: PersistentVolume | None) -> FCDInfoStatus:
+    def build_status(self, served: Served, disk: Disk, named: PersistentVolume | None) -> FCDInfoStatus:
         """The status of a disk that was found, with the names of all that belongs to it."""
         user = served.machine_using(disk)
         return status_of(
             disk,
-            named or first(self.cache.by(PersistentVolume, BY_DISK, disk.id)),
+            named or first_by_name(self.cache.by(PersistentVolume, VOLUME_HANDLE_INDEX, disk.id)),
             datastore=served.name_of(disk.datastore),
             attached_to=user.name if user else "",
             vcenter=served.name,
         )
 
 
-def first(volumes: Iterable[PersistentVolume]) -> PersistentVolume | None:
+def first_by_name(volumes: Iterable[PersistentVolume]) -> PersistentVolume | None:
     """The first by name: two volumes on one disk are possible, but a status must not waver between them."""
     return min(volumes, key=lambda volume: volume.metadata.name, default=None)

@@ -14,8 +14,8 @@ from ..vcenters.registry import VCenters
 from ..vsphere.inventory import Place
 from ..vsphere.model import Host, HostStats
 
-LOST = {"disconnected": "is disconnected from", "notResponding": "does not respond to"}
-ASLEEP = ("standBy", "poweredOff")
+DISCONNECTED_STATES = {"disconnected": "is disconnected from", "notResponding": "does not respond to"}
+POWERED_DOWN_STATES = ("standBy", "poweredOff")
 
 
 class HostInfoSpec(Spec):
@@ -71,14 +71,14 @@ class HostInfo(Resource[HostInfoSpec, HostInfoStatus]):
 
 def status_of(host: Host, place: Place, vms: int, tags: Sequence[str], vcenter: str) -> HostInfoStatus:
     """All of the answer."""
-    now = heard_of(host)
+    now = without_stale_stats(host)
     total_cpu = now.cpu_mhz * now.cpu_cores if now.cpu_mhz and now.cpu_cores else None
     total_memory = now.memory_bytes // 2**20 if now.memory_bytes else None
     return HostInfoStatus(
         totalCPU=total_cpu,
-        freeCPU=less(total_cpu, now.stats.cpu_usage_mhz),
+        freeCPU=subtract(total_cpu, now.stats.cpu_usage_mhz),
         totalMemoryMB=total_memory,
-        freeMemoryMB=less(total_memory, now.stats.memory_usage_mb),
+        freeMemoryMB=subtract(total_memory, now.stats.memory_usage_mb),
         vendor=now.vendor or None,
         model=now.model or None,
         esxiVersion=now.version or None,
@@ -96,22 +96,22 @@ def status_of(host: Host, place: Place, vms: int, tags: Sequence[str], vcenter: 
     )
 
 
-def heard_of(host: Host) -> Host:
+def without_stale_stats(host: Host) -> Host:
     """The host without what vCenter can only remember of one that it does not hear from, or that sleeps."""
-    unheard = host.connection in LOST or host.power in ASLEEP
+    unheard = host.connection in DISCONNECTED_STATES or host.power in POWERED_DOWN_STATES
     return replace(host, stats=HostStats(), boot_time=None) if unheard else host
 
 
-def less(total: int | None, used: int | None) -> int | None:
+def subtract(total: int | None, used: int | None) -> int | None:
     """What is left, where both are known."""
     return None if total is None or used is None else total - used
 
 
-def words_for(host: Host, vcenter: str) -> Done:
+def ready_reason(host: Host, vcenter: str) -> Done:
     """What to say with the answer; raises for a host whose load cannot be known."""
-    if host.power in ASLEEP:
+    if host.power in POWERED_DOWN_STATES:
         return Done("HostInStandby", f'host "{host.name}" is switched off or in standby, so its load is not known')
-    if how := LOST.get(host.connection):
+    if how := DISCONNECTED_STATES.get(host.connection):
         raise Terminal(
             "HostDisconnected",
             f'host "{host.name}" {how} vCenter {vcenter}, so its load is not known; '
@@ -137,4 +137,4 @@ class HostInfoController(Controller[HostInfo]):
         served = self.vcenters.of(info)
         host = served.host(info.spec.hostname)
         info.status = status_of(host, served.place(host.ref), served.machines_on(host), served.tags(host.ref), served.name)
-        return words_for(host, served.name)
+        return ready_reason(host, served.name)

@@ -8,7 +8,7 @@ from typing import Annotated
 from kubewright import Cache, Column, Controller, Doc, Done, Resource, Spec, Status, Terminal, created_or_deleted, kind
 from kubewright.builtin import PodMetadata
 
-BY_NAME = "name"
+POD_NAME_INDEX = "name"
 
 
 class MyCustomResourceSpec(Spec):
@@ -28,7 +28,7 @@ class MyCustomResource(Resource[MyCustomResourceSpec, MyCustomResourceStatus]):
     """A resource that is healthy while its friend, a Pod, exists."""
 
 
-def answer(name: str, friends: Sequence[PodMetadata]) -> tuple[MyCustomResourceStatus, Done]:
+def check_friends(name: str, friends: Sequence[PodMetadata]) -> tuple[MyCustomResourceStatus, Done]:
     """The status, and the words for it, of a resource whose friend goes by this name."""
     if not friends:
         return MyCustomResourceStatus(Healthy=False), Done("NoFriend", f'no Pod named "{name}" exists')
@@ -42,7 +42,7 @@ class MyCustomResourceController(Controller[MyCustomResource]):
 
     def __init__(self, cache: Cache) -> None:
         self.cache = cache
-        cache.store(PodMetadata).add_index(BY_NAME, lambda pod: pod.metadata.name)
+        cache.store(PodMetadata).add_index(POD_NAME_INDEX, lambda pod: pod.metadata.name)
         self.wake_on(PodMetadata, by=lambda resource: resource.spec.name, when=created_or_deleted)
 
     async def reconcile(self, resource: MyCustomResource) -> Done:
@@ -50,5 +50,5 @@ class MyCustomResourceController(Controller[MyCustomResource]):
         name = resource.spec.name
         if not name:
             raise Terminal("NameMissing", "spec.name is empty; set it to the name of the Pod to look for")
-        resource.status, done = answer(name, self.cache.by(PodMetadata, BY_NAME, name))
+        resource.status, done = check_friends(name, self.cache.by(PodMetadata, POD_NAME_INDEX, name))
         return done

@@ -13,14 +13,14 @@ from ..vcenters.registry import VCenters
 from ..vsphere.inventory import Place
 from ..vsphere.model import Machine
 
-LOST = {
+UNAVAILABLE_STATES = {
     "disconnected": "vCenter does not hear from the host that it is on; reconnect that host in vCenter",
     "inaccessible": "its host cannot read the VM's files; check the datastore that they are on",
     "invalid": "its configuration file is broken; restore the .vmx file, or register the VM anew",
     "orphaned": "no host has it registered any more; register it again, or remove it from the inventory",
 }
 """What it means and what to do, by the connectionState of a VM of which nothing new is heard."""
-WITHOUT_TOOLS = ("", "guestToolsNotRunning")
+TOOLS_NOT_RUNNING_STATES = ("", "guestToolsNotRunning")
 
 
 class VMInfoSpec(Spec):
@@ -78,7 +78,7 @@ class VMInfo(Resource[VMInfoSpec, VMInfoStatus]):
 
 def status_of(vm: Machine, place: Place, host: str, datastores: Sequence[str], vcenter: str) -> VMInfoStatus:
     """All of the answer."""
-    now = heard_of(vm)
+    now = without_stale_state(vm)
     return VMInfoStatus(
         guestId=now.guest_id or now.configured_guest or None,
         totalCPU=now.cpus,
@@ -105,16 +105,16 @@ def status_of(vm: Machine, place: Place, host: str, datastores: Sequence[str], v
     )
 
 
-def heard_of(vm: Machine) -> Machine:
+def without_stale_state(vm: Machine) -> Machine:
     """The VM without what vCenter can only remember of one that it does not hear from."""
-    if vm.connection not in LOST:
+    if vm.connection not in UNAVAILABLE_STATES:
         return vm
     return replace(vm, power="", ip_address="", ip_addresses=(), tools_running="", tools_version="")
 
 
-def words_for(vm: Machine) -> Done:
+def ready_reason(vm: Machine) -> Done:
     """What to say with the answer; raises for a VM whose state cannot be known."""
-    if why := LOST.get(vm.connection):
+    if why := UNAVAILABLE_STATES.get(vm.connection):
         raise Terminal(f"VM{vm.connection.capitalize()}", f'VM "{vm.name}" is {vm.connection}, so its state is not known: {why}')
     if vm.is_template:
         return Done("Template", f'"{vm.name}" is a template and never runs')
@@ -122,7 +122,7 @@ def words_for(vm: Machine) -> Done:
         return Done("PoweredOff", f'VM "{vm.name}" is powered off, so it has no address')
     if vm.power == "suspended":
         return Done("Suspended", f'VM "{vm.name}" is suspended, so it has no address')
-    if vm.tools_running in WITHOUT_TOOLS:
+    if vm.tools_running in TOOLS_NOT_RUNNING_STATES:
         return Done(
             "ToolsNotRunning",
             f'VMware Tools do not run in VM "{vm.name}", so its addresses are not known, and guestId is what the VM was made for; '
@@ -147,4 +147,4 @@ class VMInfoController(Controller[VMInfo]):
         vm = served.machine(info.spec.nodename)
         datastores = [served.name_of(ref) for ref in vm.datastores]
         info.status = status_of(vm, served.place(vm.ref), served.name_of(vm.host), datastores, served.name)
-        return words_for(vm)
+        return ready_reason(vm)

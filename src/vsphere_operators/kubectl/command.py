@@ -21,9 +21,9 @@ from kubewright.errors import KubewrightError, NotFound
 from kubewright.log import LogOptions, configure
 
 from ..kinds.gpuinfo.controller import GPUInfo
-from ..kinds.gpuinfo.rules import Rules
+from ..kinds.gpuinfo.rules import SelectionRules
 from ..kinds.vmgroup.controller import VmGroup
-from ..terminal import let_go, show_what_can_be_shown
+from ..terminal import discard_stdout, replace_unencodable
 from ..vsphere.faults import VCenterError
 from . import top, tree, vmgroup, why
 from .rows import Rows, rows_of
@@ -103,7 +103,7 @@ class Commands:
         if self.options.vcenter:
             async with vcenters(self.vcenter_flags, self.environ, self.cluster.note) as opened:
                 facts = await facts_inside(opened, nodes, now)
-        answer = why.answer_of(info, nodes, facts, Rules(), now)
+        answer = why.answer_of(info, nodes, facts, SelectionRules(), now)
         width = 0 if page.wide else page.width
         return page.written(answer, lambda: "\n".join(why.lines(answer, width=width, colour=page.colour)))
 
@@ -198,7 +198,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
     """0 with an answer, 1 without, 2 for a wrong command line."""
     environ = os.environ if environ is None else environ
     options = parsed(argv)
-    show_what_can_be_shown(sys.stdout, program=options.output in ("json", "yaml"))
+    replace_unencodable(sys.stdout, machine_readable=options.output in ("json", "yaml"))
     configure(LogOptions(level="panic"))
     terminal = sys.stdout.isatty()
     page = Page(options.output, shutil.get_terminal_size().columns if terminal else 0, terminal and "NO_COLOR" not in environ)
@@ -211,7 +211,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        return let_go()
+        return discard_stdout()
     except KeyboardInterrupt:
         return 130
     return 0

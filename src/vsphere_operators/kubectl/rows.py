@@ -13,7 +13,7 @@ from kubewright.builtin import Node
 
 from ..kinds.fcdinfo import FCDInfo
 from ..kinds.gpuinfo.controller import Candidate, GPUInfo
-from ..kinds.gpuinfo.matching import uuids_of
+from ..kinds.gpuinfo.matching import parse_provider_id
 from ..kinds.gpuinfo.node import is_ready
 from ..kinds.hostinfo import HostInfo
 from ..kinds.vmgroup.controller import VmGroup
@@ -221,7 +221,7 @@ def with_nodes(vms: Sequence[VmRow], nodes: Iterable[Node]) -> tuple[list[VmRow]
     by_name = {row.name: index for index, row in enumerate(vms) if names[row.name] == 1}
     for node in nodes:
         name = node.metadata.name
-        ways = (*(by_uuid.get(uuid) for uuid in uuids_of(node.spec.providerID)), by_node.get(name), by_name.get(name))
+        ways = (*(by_uuid.get(uuid) for uuid in parse_provider_id(node.spec.providerID)), by_node.get(name), by_name.get(name))
         place = next((each for each in ways if each is not None), None)
         if place is None:
             unmatched.append(name)

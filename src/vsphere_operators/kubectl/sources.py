@@ -20,8 +20,8 @@ from kubewright.transport import Transport
 
 from ..kinds.fcdinfo import FCDInfo
 from ..kinds.gpuinfo.controller import GPUInfo
-from ..kinds.gpuinfo.matching import Match, match
-from ..kinds.gpuinfo.node import Surroundings, facts_of
+from ..kinds.gpuinfo.matching import Match, match_node
+from ..kinds.gpuinfo.node import NodeContext, build_facts
 from ..kinds.gpuinfo.options import GPUFlags
 from ..kinds.gpuinfo.rules import NodeFacts
 from ..kinds.hostinfo import HostInfo
@@ -71,7 +71,7 @@ def connection_of(kubeconfig: str, context: str, environ: Mapping[str, str]) -> 
 @asynccontextmanager
 async def vcenters(flags: Sequence[str], environ: Mapping[str, str], warn: Callable[[str], None]) -> AsyncIterator[list[VCenter]]:
     """All vCenters that the manager's variables and these of its flags name, loaded."""
-    configs = await asyncio.to_thread(parse(Settings, flags, environ, program="kubectl vsphere").vcenters, warn)
+    configs = await asyncio.to_thread(parse(Settings, flags, environ, program="kubectl vsphere").read_vcenter_configs, warn)
     if not configs:
         raise ConfigError(f"--vcenter: no vCenter is named. {HOW_TO_CONFIGURE.replace(' for the manager', '')}.")
     async with AsyncExitStack() as stack:
@@ -100,14 +100,14 @@ async def rows_inside(opened: Sequence[VCenter], nodes: Sequence[Node], told: Ro
 
 async def facts_inside(opened: Sequence[VCenter], nodes: Sequence[Node], now: datetime) -> dict[str, NodeFacts]:
     """The facts of each Node as the manager finds them, its calendar apart."""
-    matches = {node.metadata.name: match(node, opened) for node in nodes}
+    matches = {node.metadata.name: match_node(node, opened) for node in nodes}
     for vcenter in opened:
-        refs = [each.machine.ref for each in matches.values() if each.vcenter is vcenter and each.machine is not None]
+        refs = [each.vm.ref for each in matches.values() if each.vcenter is vcenter and each.vm is not None]
         for ref in refs:
             vcenter.devices.want(ref)
         await details(vcenter)
-    resources = GPUFlags().resource_names
-    return {node.metadata.name: facts_of(node, surroundings(matches[node.metadata.name]), resources, None, now) for node in nodes}
+    resources = GPUFlags().gpu_resource_globs
+    return {node.metadata.name: build_facts(node, surroundings(matches[node.metadata.name]), resources, None, now) for node in nodes}
 
 
 async def details(vcenter: VCenter) -> None:
@@ -121,10 +121,10 @@ async def details(vcenter: VCenter) -> None:
         raise Unreachable(words) from None
 
 
-def surroundings(found: Match) -> Surroundings:
+def surroundings(found: Match) -> NodeContext:
     """A Node's VM and all that comes with it."""
-    vcenter, vm = found.vcenter, found.machine
+    vcenter, vm = found.vcenter, found.vm
     if vcenter is None or vm is None:
-        return Surroundings(obstacle=found.obstacle)
+        return NodeContext(blocker=found.blocker)
     host, planned = vcenter.inventory.hosts.get(vm.host), vcenter.scheduled.of(vm.host) if vm.host else ()
-    return Surroundings(vcenter=vcenter.name, machine=vm, host=host, devices=vcenter.devices.of(vm.ref) or (), planned=planned)
+    return NodeContext(vcenter_name=vcenter.name, vm=vm, host=host, devices=vcenter.devices.of(vm.ref) or (), scheduled_maintenance=planned)

@@ -43,7 +43,11 @@ def facts(group: VmGroup) -> Iterator[tuple[str, str, Tone]]:
     counts = f"{status.readyReplicas} ready, {status.updatedReplicas} up to date, {current} there, {spec.replicas} wanted"
     yield "Replicas", counts, "good" if status.readyReplicas == spec.replicas else "busy"
     yield "Each", f"{spec.cpu} CPU, {spec.memory} GB, from template {spec.template}, kept {spec.powerState}", ""
-    yield "Place", ", ".join(f"{field} {value}" for field, value in spec.asked.items() if value) or "the vCenter's defaults", ""
+    yield (
+        "Place",
+        ", ".join(f"{field} {value}" for field, value in spec.requested_placement.items() if value) or "the vCenter's defaults",
+        "",
+    )
     yield "Folder", status.folder.path if status.folder else "none yet", ""
     yield "vCenter", status.vcenter or "not known", ""
     if group.deleting:

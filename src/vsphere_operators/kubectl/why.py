@@ -13,27 +13,27 @@ from msgspec import Struct
 
 from kubewright.builtin import Node
 
-from ..kinds.gpuinfo.controller import Candidate, GPUInfo, question_of
-from ..kinds.gpuinfo.node import closures, is_ready, is_schedulable
-from ..kinds.gpuinfo.rules import NodeFacts, Refusal, Rules
+from ..kinds.gpuinfo.controller import Candidate, GPUInfo, parse_requirement
+from ..kinds.gpuinfo.node import is_ready, is_schedulable, list_unschedulable_reasons
+from ..kinds.gpuinfo.rules import NodeFacts, Rejection, SelectionRules
 from .table import Cell, Table, drawn, field, short_host
 
 MEANINGS: Mapping[str, str] = {
-    Refusal.NOT_READY: "its kubelet does not say that it is ready",
-    Refusal.UNSCHEDULABLE: "it is cordoned, of the control plane, or tainted by Kubernetes",
-    Refusal.VCENTER_UNREACHABLE: "its vCenter cannot be asked",
-    Refusal.DEVICES_UNREAD: "vCenter has not told yet which devices its VM has",
-    Refusal.VM_NOT_FOUND: "no VM has its uuid or its name",
-    Refusal.VM_AMBIGUOUS: "several VMs have its uuid or its name",
-    Refusal.VM_UNAVAILABLE: "vCenter has lost its VM",
-    Refusal.POWERED_OFF: "its VM does not run",
-    Refusal.HOST_DISCONNECTED: "vCenter does not hear from its host",
-    Refusal.HOST_IN_MAINTENANCE: "its host is in maintenance mode",
-    Refusal.DEVICES_HIDDEN: "vCenter does not show the devices of its VM to the manager's account",
-    Refusal.FACTS_UNREADABLE: "its facts cannot be understood; the manager's log has more",
-    Refusal.TOO_LITTLE_TIME: "its next maintenance comes too soon",
-    Refusal.GPU_MISSING: "it has no GPU",
-    Refusal.GPU_PRESENT: "it has a GPU, and none is wanted",
+    Rejection.NOT_READY: "its kubelet does not say that it is ready",
+    Rejection.UNSCHEDULABLE: "it is cordoned, of the control plane, or tainted by Kubernetes",
+    Rejection.VCENTER_UNREACHABLE: "its vCenter cannot be asked",
+    Rejection.DEVICES_UNREAD: "vCenter has not told yet which devices its VM has",
+    Rejection.VM_NOT_FOUND: "no VM has its uuid or its name",
+    Rejection.VM_AMBIGUOUS: "several VMs have its uuid or its name",
+    Rejection.VM_UNAVAILABLE: "vCenter has lost its VM",
+    Rejection.POWERED_OFF: "its VM does not run",
+    Rejection.HOST_DISCONNECTED: "vCenter does not hear from its host",
+    Rejection.HOST_IN_MAINTENANCE: "its host is in maintenance mode",
+    Rejection.DEVICES_HIDDEN: "vCenter does not show the devices of its VM to the manager's account",
+    Rejection.FACTS_UNREADABLE: "its facts cannot be understood; the manager's log has more",
+    Rejection.TOO_LITTLE_TIME: "its next maintenance comes too soon",
+    Rejection.GPU_MISSING: "it has no GPU",
+    Rejection.GPU_PRESENT: "it has a GPU, and none is wanted",
 }
 
 
@@ -58,7 +58,7 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     candidates: list[Candidate] = []
 
 
-def answer_of(info: GPUInfo, nodes: Sequence[Node], facts: Mapping[str, NodeFacts] | None, rules: Rules, now: datetime) -> Answer:
+def answer_of(info: GPUInfo, nodes: Sequence[Node], facts: Mapping[str, NodeFacts] | None, rules: SelectionRules, now: datetime) -> Answer:
     """Who was refused and why; `facts` of the Nodes make it complete."""
     found = [verdict_of(node, info, facts, rules, now) for node in sorted(nodes, key=lambda each: each.metadata.name)]
     verdicts = [each for each in found if each is not None]
@@ -76,40 +76,40 @@ def answer_of(info: GPUInfo, nodes: Sequence[Node], facts: Mapping[str, NodeFact
     )
 
 
-def verdict_of(node: Node, info: GPUInfo, facts: Mapping[str, NodeFacts] | None, rules: Rules, now: datetime) -> Verdict | None:
+def verdict_of(node: Node, info: GPUInfo, facts: Mapping[str, NodeFacts] | None, rules: SelectionRules, now: datetime) -> Verdict | None:
     """What became of one Node; None where nothing here tells."""
     name, suitable = node.metadata.name, [each.node for each in info.status.candidates or ()]
     if name == info.status.suitableNodeName:
         return Verdict(node=name, result="chosen", why="the least CPU demand, or not so much more that it pays to move")
-    refusal = obstacle(node) if facts is None else rules.refusal(facts[name], question_of(info.spec), now)
+    refusal = obstacle(node) if facts is None else rules.find_rejection(facts[name], parse_requirement(info.spec), now)
     if refusal is not None:
         known = facts.get(name) if facts else None
-        why = closed(node) if refusal is Refusal.UNSCHEDULABLE else explained(refusal, known, info, rules, now)
+        why = closed(node) if refusal is Rejection.UNSCHEDULABLE else explained(refusal, known, info, rules, now)
         return Verdict(node=name, result=refusal.value, why=why)
     if name in suitable or facts is not None:
         return Verdict(node=name, result="suits", why="but has more CPU demand")
     return None
 
 
-def obstacle(node: Node) -> Refusal | None:
+def obstacle(node: Node) -> Rejection | None:
     """What Kubernetes alone tells."""
     if not is_ready(node):
-        return Refusal.NOT_READY
-    return None if is_schedulable(node) else Refusal.UNSCHEDULABLE
+        return Rejection.NOT_READY
+    return None if is_schedulable(node) else Rejection.UNSCHEDULABLE
 
 
 def closed(node: Node) -> str:
     """What keeps Pods off a Node, by its own words."""
-    return ", and ".join(dict.fromkeys(closures(node))) or MEANINGS[Refusal.UNSCHEDULABLE]
+    return ", and ".join(dict.fromkeys(list_unschedulable_reasons(node))) or MEANINGS[Rejection.UNSCHEDULABLE]
 
 
-def explained(refusal: Refusal, facts: NodeFacts | None, info: GPUInfo, rules: Rules, now: datetime) -> str:
+def explained(refusal: Rejection, facts: NodeFacts | None, info: GPUInfo, rules: SelectionRules, now: datetime) -> str:
     """The reason in words, with the numbers where they are known."""
     words = MEANINGS[refusal]
-    if facts is None or refusal is not Refusal.TOO_LITTLE_TIME:
-        return words + (f" ({facts.host})" if facts and facts.host and "host" in words else "")
+    if facts is None or refusal is not Rejection.TOO_LITTLE_TIME:
+        return words + (f" ({facts.host_name})" if facts and facts.host_name and "host" in words else "")
     source = f", says {facts.maintenance.source}" if facts.maintenance else ""
-    return f"{words}: in {rules.hours(facts, now)} h, and {info.spec.desAccTime} h are wanted{source}"
+    return f"{words}: in {rules.available_hours(facts, now)} h, and {info.spec.desAccTime} h are wanted{source}"
 
 
 def meaning_of(reason: str) -> str:

@@ -22,16 +22,16 @@ from kubewright.flags import Duration, FlagError, flag, in_words
 from ..kinds.gpuinfo.options import GPUFlags
 from ..vcenters.config import Entry, VCenterConfig, address, read
 from ..vsphere.address import Address
-from .environment import SERVER_KEYS, Environment, Warn, server_in
+from .environment import SERVER_KEYS, Environment, Warn, read_server
 
-SHORTEST_INTERVAL_SECONDS = 1.0
+MIN_INTERVAL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Settings(ManagerFlags):
     """What the manager is told from outside; the contract's names, in Go's syntax."""
 
-    insecure_given: bool | None = flag(
+    insecure_flag: bool | None = flag(
         "insecure", None, "Do not verify the vCenter's TLS certificate. Kubernetes' is always verified.", env="GOVMOMI_INSECURE"
     )
     ca_file: str = flag("vcenter-ca-file", "", "CA bundle to verify vCenters with; the machine's own by default.", env="VC_CA_FILE")
@@ -59,7 +59,7 @@ class Settings(ManagerFlags):
             "tag-refresh-interval": self.tag_refresh_seconds,
         }
         for name, seconds in intervals.items():
-            if seconds < SHORTEST_INTERVAL_SECONDS:
+            if seconds < MIN_INTERVAL_SECONDS:
                 raise FlagError(f'invalid value "{in_words(seconds)}" for flag -{name}: it has to be at least 1s')
         if not 1 <= self.operations_at_once <= 100:
             raise FlagError(f'invalid value "{self.operations_at_once}" for flag -vcenter-operations: it has to be from 1 to 100')
@@ -69,20 +69,20 @@ class Settings(ManagerFlags):
     @property
     def insecure(self) -> bool:
         """Whether to skip the vCenter's TLS checks: the flag, then GOVMOMI_INSECURE, then VC_INSECURE."""
-        return self.environment.vc_insecure if self.insecure_given is None else self.insecure_given
+        return self.environment.vc_insecure if self.insecure_flag is None else self.insecure_flag
 
-    def vcenters(self, warn: Warn) -> tuple[VCenterConfig, ...]:
+    def read_vcenter_configs(self, warn: Warn) -> tuple[VCenterConfig, ...]:
         """The vCenters to use, none if none is named; `warn` gets what is odd but works. It reads files, and so blocks."""
-        listed = tuple(self.listed(entry) for entry in read(self.vcenters_file)) if self.vcenters_file else ()
-        own = self.own(warn)
+        listed = tuple(self.build_listed_config(entry) for entry in read(self.vcenters_file)) if self.vcenters_file else ()
+        own = self.build_default_config(warn)
         if own is not None:
-            refuse_clash(own, listed, self.vcenters_file)
+            reject_conflicts(own, listed, self.vcenters_file)
         found = (*listed, own) if own else listed
         for config in found:
             warn_of_missing_files(config, warn)
         return found
 
-    def listed(self, entry: Entry) -> VCenterConfig:
+    def build_listed_config(self, entry: Entry) -> VCenterConfig:
         """An entry of the file, with its paths and what it leaves to the flags filled in."""
         folder = Path(self.vcenters_file).parent
         insecure = self.insecure if entry.insecure is UNSET else entry.insecure
@@ -94,31 +94,31 @@ class Settings(ManagerFlags):
             namespaces=None if entry.namespaces is UNSET else entry.namespaces,
         )
 
-    def own(self, warn: Warn) -> VCenterConfig | None:
+    def build_default_config(self, warn: Warn) -> VCenterConfig | None:
         """The vCenter of the credentials directory, or else of the environment; None where neither names one."""
         if self.credentials_directory:
-            return self.from_directory(warn)
-        login = self.environment.login(warn)
+            return self.build_directory_config(warn)
+        login = self.environment.choose_login(warn)
         if login is None:
             return None
-        where = self.address_in(login.keys[0], login.server)
+        where = self.parse_server_address(login.variable_names[0], login.server)
         return VCenterConfig(where.host, where, username=login.username, password=login.password)
 
-    def from_directory(self, warn: Warn) -> VCenterConfig | None:
+    def build_directory_config(self, warn: Warn) -> VCenterConfig | None:
         """The vCenter of -vcenter-credentials."""
-        key, server = server_in(self.credentials_directory)
+        key, server = read_server(self.credentials_directory)
         if not server:
-            key, server = self.environment.server(warn)
+            key, server = self.environment.choose_server(warn)
         if not server:
             warn(
                 f"-vcenter-credentials {self.credentials_directory}: nothing there or in the environment names a vCenter, so none is used. "
                 f"Put its address into {SERVER_KEYS[0]} or {SERVER_KEYS[-1]}; it is seen by itself."
             )
             return None
-        where = self.address_in(key, server)
+        where = self.parse_server_address(key, server)
         return VCenterConfig(where.host, where, credentials_directory=self.credentials_directory)
 
-    def address_in(self, key: str, server: str) -> Address:
+    def parse_server_address(self, key: str, server: str) -> Address:
         """The address that a variable or a file holds."""
         try:
             return address(server, insecure=self.insecure, ca_file=self.ca_file)
@@ -126,7 +126,7 @@ class Settings(ManagerFlags):
             raise ConfigError(f"{key} does not name a vCenter: {error}") from None
 
 
-def refuse_clash(own: VCenterConfig, listed: Sequence[VCenterConfig], file: str) -> None:
+def reject_conflicts(own: VCenterConfig, listed: Sequence[VCenterConfig], file: str) -> None:
     """Refuse a second vCenter for the rest, or of the same name, beside the file's."""
     for other in listed:
         if other.namespaces is None:

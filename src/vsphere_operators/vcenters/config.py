@@ -31,7 +31,7 @@ from kubewright.errors import ConfigError
 
 from ..vsphere.address import Address, address_of
 from ..vsphere.credentials import Credentials, CredentialSource, DirectoryCredentials, FixedCredentials
-from ..yamlfile import Form
+from ..yamlfile import FileFormat
 
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 DNS_NAME = re.compile(r"(?=.{1,254}$)\w([\w-]*\w)?(\.\w([\w-]*\w)?)*\.?", re.ASCII)
@@ -152,29 +152,29 @@ def clashes(entry: Entry, path: str, before: Sequence[Entry]) -> Iterator[tuple[
             yield f"{path}.namespaces.labels", f'"{other.name}" has the same labels; change one of them'
 
 
-FORM = Form(
+FORM = FileFormat(
     flag="-vcenters",
-    holds="list of vCenters",
-    root=File,
-    keys={"$": File, "$.vcenters[]": Entry, "$.vcenters[].defaults": Defaults, "$.vcenters[].namespaces": Namespaces},
-    faults=faults,
+    description="list of vCenters",
+    root_type=File,
+    mapping_types={"$": File, "$.vcenters[]": Entry, "$.vcenters[].defaults": Defaults, "$.vcenters[].namespaces": Namespaces},
+    find_errors=faults,
 )
 
 
-class Rank(IntEnum):
+class NamespaceMatch(IntEnum):
     """How closely a vCenter's rule fits a namespace; the lowest wins."""
 
     NAME = 0
     GLOB = 1
     LABELS = 2
-    REST = 3
+    DEFAULT = 3
 
 
-WAYS = {
-    Rank.NAME: "by its exact name",
-    Rank.GLOB: "by a glob in `names`",
-    Rank.LABELS: "by `labels`",
-    Rank.REST: "because they name no namespaces",
+MATCH_DESCRIPTIONS = {
+    NamespaceMatch.NAME: "by its exact name",
+    NamespaceMatch.GLOB: "by a glob in `names`",
+    NamespaceMatch.LABELS: "by `labels`",
+    NamespaceMatch.DEFAULT: "because they name no namespaces",
 }
 
 
@@ -192,37 +192,37 @@ class VCenterConfig:
     namespaces: Namespaces | None = None
     """None: every namespace that no other vCenter serves."""
 
-    def credentials(self) -> CredentialSource:
+    def build_credential_source(self) -> CredentialSource:
         """What to log in with."""
         if self.credentials_directory:
             return DirectoryCredentials(self.credentials_directory)
         return FixedCredentials(Credentials(self.username, self.password))
 
-    def rank(self, namespace: str, labels: Mapping[str, str]) -> Rank | None:
+    def match_namespace(self, namespace: str, labels: Mapping[str, str]) -> NamespaceMatch | None:
         """How closely this vCenter's rule fits the namespace, None if not at all."""
         if self.namespaces is None:
-            return Rank.REST
+            return NamespaceMatch.DEFAULT
         if namespace in self.namespaces.names:
-            return Rank.NAME
+            return NamespaceMatch.NAME
         if any(fnmatchcase(namespace, glob) for glob in self.namespaces.names):
-            return Rank.GLOB
+            return NamespaceMatch.GLOB
         wanted = self.namespaces.labels
-        return Rank.LABELS if wanted and wanted.items() <= labels.items() else None
+        return NamespaceMatch.LABELS if wanted and wanted.items() <= labels.items() else None
 
     def serves(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Whether its rule fits the namespace; another vCenter's may fit more closely, which `choose` knows."""
-        return self.rank(namespace, labels) is not None
+        return self.match_namespace(namespace, labels) is not None
 
 
-def choose(configs: Sequence[VCenterConfig], namespace: str, labels: Mapping[str, str]) -> VCenterConfig | None:
+def choose_vcenter(configs: Sequence[VCenterConfig], namespace: str, labels: Mapping[str, str]) -> VCenterConfig | None:
     """The vCenter of a namespace: by exact name, then glob, then labels, then the one for the rest; two of a rank are an error."""
-    ranked = [(rank, config) for config in configs if (rank := config.rank(namespace, labels)) is not None]
-    best = min((rank for rank, _ in ranked), default=Rank.REST)
+    ranked = [(rank, config) for config in configs if (rank := config.match_namespace(namespace, labels)) is not None]
+    best = min((rank for rank, _ in ranked), default=NamespaceMatch.DEFAULT)
     winners = [config for rank, config in ranked if rank is best]
     if len(winners) > 1:
         names = " and ".join(f'"{config.name}"' for config in winners)
         raise ConfigError(
-            f'namespace "{namespace}" belongs to more than one vCenter: {names} claim it {WAYS[best]}. '
+            f'namespace "{namespace}" belongs to more than one vCenter: {names} claim it {MATCH_DESCRIPTIONS[best]}. '
             "Change `namespaces` in the -vcenters file so that one of them fits; an exact name goes before globs, and those before labels."
         )
     return winners[0] if winners else None

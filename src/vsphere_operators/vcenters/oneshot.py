@@ -28,7 +28,7 @@ class Unmeasured:
 @asynccontextmanager
 async def visiting(config: VCenterConfig) -> AsyncIterator[VCenter]:
     """A vCenter to which nothing has been said yet; what was opened is closed at the end."""
-    vcenter = VCenter(config.name, config.address, config.credentials(), Log("vcenter", vCenter=config.name), Unmeasured())
+    vcenter = VCenter(config.name, config.address, config.build_credential_source(), Log("vcenter", vCenter=config.name), Unmeasured())
     try:
         yield vcenter
     finally:

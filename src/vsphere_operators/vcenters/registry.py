@@ -15,7 +15,7 @@ from ..vsphere.inventory import Change, Place
 from ..vsphere.model import Disk, Host, Machine
 from ..vsphere.stats_throttle import Pace
 from ..vsphere.vcenter import VCenter
-from .config import VCenterConfig, choose
+from .config import VCenterConfig, choose_vcenter
 
 # Push wakes objects when vCenter is back; this is for the case that something was missed.
 LOOK_AGAIN_SECONDS = 60.0
@@ -83,7 +83,7 @@ class VCenters:
         """The vCenter that serves the object's namespace; raises where none does, or where its answers cannot be given now."""
         namespace = obj.metadata.namespace
         try:
-            config = choose(self.configs, namespace, self.labels_of(namespace))
+            config = choose_vcenter(self.configs, namespace, self.labels_of(namespace))
         except ConfigError as error:
             raise Terminal("VCenterAmbiguous", str(error)) from error
         if config is None:
@@ -98,7 +98,7 @@ class VCenters:
     def serving(self, namespace: str) -> VCenterConfig | None:
         """The configuration of the vCenter of a namespace; None where none serves it, or nobody can tell."""
         try:
-            return choose(self.configs, namespace, self.labels_of(namespace))
+            return choose_vcenter(self.configs, namespace, self.labels_of(namespace))
         except (ConfigError, NotYet):
             return None
 

@@ -34,19 +34,19 @@ from kubewright.recorder import Recorder
 from ...vcenters.registry import HOW_TO_CONFIGURE, NOT_LOADED_SECONDS, answers_now, unavailable
 from ...vsphere.stats_throttle import SLOTS, slot_of
 from ...vsphere.vcenter import VCenter
-from .calendar import Almanac
-from .maintenance import in_utc
-from .rules import NodeFacts, Question, Rules
-from .subscriptions import Questions
-from .tracker import Nodes
+from .calendar import CalendarWatcher
+from .maintenance import to_utc
+from .rules import NodeFacts, Requirement, SelectionRules
+from .subscriptions import Subscriptions
+from .tracker import NodeTracker
 
 NONE_AVAILABLE = "None available"
-MOST_CANDIDATES = 5
-MOST_UNMATCHED = 5
-PENDING_SECONDS = 0.5
-MOVE_SPREAD_SECONDS, SHOW_SPREAD_SECONDS = 0.5, 30.0
+MAX_CANDIDATES = 5
+MAX_UNMATCHED = 5
+DEVICES_PENDING_RETRY_SECONDS = 0.5
+RESELECT_SPREAD_SECONDS, REFRESH_SPREAD_SECONDS = 0.5, 30.0
 """Windows begin at full hours for hundreds of nodes and thousands of objects: they look again each at its own moment within this time."""
-LONGEST_WAIT_SECONDS = 86400.0
+MAX_REQUEUE_SECONDS = 86400.0
 PLANS_KNOWN = "PlansKnown"
 
 
@@ -83,7 +83,7 @@ class UnmatchedNode(Struct, frozen=True, omit_defaults=True, kw_only=True):
     message: Annotated[str, Doc("The same in words.")]
 
 
-class Unmatched(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class UnmatchedNodes(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The Nodes without a VM of their own."""
 
     nodes: Annotated[list[UnmatchedNode], ListType("atomic"), Doc("The first of them by name.")]
@@ -100,7 +100,9 @@ class GPUInfoStatus(Status):
     availableAcceleratorTime: Annotated[Int64 | None, Doc("Whole hours until the next planned maintenance there.")] = None
     candidates: Annotated[list[Candidate] | None, ListType("atomic"), Doc("The chosen node, and the best of the others that suit.")] = None
     refused: Annotated[dict[str, Int64] | None, Doc("How many nodes do not suit, by the first reason for it.")] = None
-    unmatched: Annotated[Unmatched | None, Doc("The Nodes that no VM, or more than one, could be found for; absent without any.")] = None
+    unmatched: Annotated[UnmatchedNodes | None, Doc("The Nodes that no VM, or more than one, could be found for; absent without any.")] = (
+        None
+    )
     simulated: Annotated[bool | None, Doc("True where hours and GPUs are random numbers: -accelerator-source=simulated.")] = None
 
 
@@ -122,80 +124,80 @@ class GPUInfo(Resource[GPUInfoSpec, GPUInfoStatus]):
     """The best Kubernetes node for a long running job."""
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class Selection(Struct, frozen=True, kw_only=True):
     """Everything that was found for one question."""
 
-    question: Question
+    requirement: Requirement
     chosen: NodeFacts | None = None
-    best: Sequence[NodeFacts] = ()
+    best_nodes: Sequence[NodeFacts] = ()
     """The first of those that suit, the best first."""
-    suiting: int = 0
+    suitable_count: int = 0
     """How many suit."""
-    one_less_in_seconds: float | None = None
+    seconds_until_fewer_suitable: float | None = None
     """When the next of them will have too little time."""
-    refused: Mapping[str, int] = {}
-    unmatched: Sequence[NodeFacts] = ()
+    rejection_counts: Mapping[str, int] = {}
+    unmatched_nodes: Sequence[NodeFacts] = ()
     """The first of the Nodes without a VM of their own."""
-    unmatched_more: int = 0
+    omitted_unmatched_count: int = 0
 
     @property
-    def shown(self) -> list[NodeFacts]:
+    def candidates(self) -> list[NodeFacts]:
         """The chosen one, and the best of the others."""
         if self.chosen is None:
             return []
-        others = (each for each in self.best if each.name != self.chosen.name)
-        return [self.chosen, *islice(others, MOST_CANDIDATES - 1)]
+        others = (each for each in self.best_nodes if each.name != self.chosen.name)
+        return [self.chosen, *islice(others, MAX_CANDIDATES - 1)]
 
-    def again_after_seconds(self, rules: Rules, now: datetime, interval_seconds: float, spread: float) -> float | None:
+    def requeue_after_seconds(self, rules: SelectionRules, now: datetime, interval_seconds: float, spread: float) -> float | None:
         """When the answer changes by time alone; a little later, when its hours do; and not more often than once an interval, the rest.
 
         `spread` is the object's own part, 0 to 1, of the time over which all that have to look again at one moment do so.
         """
         if self.chosen is None:
             return None
-        moves = rules.seconds_to_too_little(self.chosen, self.question, now)
-        hour = rules.seconds_to_next_hour(self.chosen, now)
-        beside = [rules.seconds_to_next_hour(each, now) for each in self.shown[1:]]
-        later = [max(seconds, interval_seconds) for seconds in (*beside, self.one_less_in_seconds) if seconds is not None]
-        due = [seconds + spread * SHOW_SPREAD_SECONDS for seconds in (hour, *later) if seconds is not None]
-        due += [] if moves is None else [moves + spread * MOVE_SPREAD_SECONDS]
-        return min(*due, LONGEST_WAIT_SECONDS + spread * SHOW_SPREAD_SECONDS) if due else None
+        moves = rules.seconds_until_too_little_time(self.chosen, self.requirement, now)
+        hour = rules.seconds_until_hours_change(self.chosen, now)
+        beside = [rules.seconds_until_hours_change(each, now) for each in self.candidates[1:]]
+        later = [max(seconds, interval_seconds) for seconds in (*beside, self.seconds_until_fewer_suitable) if seconds is not None]
+        due = [seconds + spread * REFRESH_SPREAD_SECONDS for seconds in (hour, *later) if seconds is not None]
+        due += [] if moves is None else [moves + spread * RESELECT_SPREAD_SECONDS]
+        return min(*due, MAX_REQUEUE_SECONDS + spread * REFRESH_SPREAD_SECONDS) if due else None
 
 
-def status_of(answer: Answer, rules: Rules, now: datetime, *, simulated: bool) -> GPUInfoStatus:
+def status_of(answer: Selection, rules: SelectionRules, now: datetime, *, simulated: bool) -> GPUInfoStatus:
     """All of the answer."""
     chosen = answer.chosen
     return GPUInfoStatus(
         suitableNodeName=chosen.name if chosen else NONE_AVAILABLE,
-        suitableHostName=chosen.host if chosen else NONE_AVAILABLE,
+        suitableHostName=chosen.host_name if chosen else NONE_AVAILABLE,
         nodeMemoryUsage=chosen.load.guest_memory_mb if chosen else 0,
         nodeCPUUsage=chosen.load.cpu_demand_mhz if chosen else 0,
-        availableAcceleratorTime=rules.hours(chosen, now) if chosen else 0,
-        candidates=[candidate_of(each, rules, now) for each in answer.shown] or None,
-        refused=dict(answer.refused) or None,
-        unmatched=unmatched_of(answer),
+        availableAcceleratorTime=rules.available_hours(chosen, now) if chosen else 0,
+        candidates=[build_candidate(each, rules, now) for each in answer.candidates] or None,
+        refused=dict(answer.rejection_counts) or None,
+        unmatched=build_unmatched_nodes(answer),
         simulated=simulated or None,
     )
 
 
-def unmatched_of(answer: Answer) -> Unmatched | None:
+def build_unmatched_nodes(answer: Selection) -> UnmatchedNodes | None:
     """The Nodes without a VM of their own, as they are shown."""
-    found = [(each.name, each.unmatched) for each in answer.unmatched]
-    nodes = [UnmatchedNode(node=name, reason=why.reason.value, message=why.words) for name, why in found if why is not None]
-    return Unmatched(nodes=nodes, more=answer.unmatched_more) if nodes else None
+    found = [(each.name, each.match_failure) for each in answer.unmatched_nodes]
+    nodes = [UnmatchedNode(node=name, reason=why.reason.value, message=why.message) for name, why in found if why is not None]
+    return UnmatchedNodes(nodes=nodes, more=answer.omitted_unmatched_count) if nodes else None
 
 
-def candidate_of(facts: NodeFacts, rules: Rules, now: datetime) -> Candidate:
+def build_candidate(facts: NodeFacts, rules: SelectionRules, now: datetime) -> Candidate:
     """One node as it is shown."""
     window = facts.maintenance
     return Candidate(
         node=facts.name,
-        host=facts.host or None,
-        vm=facts.vm or None,
+        host=facts.host_name or None,
+        vm=facts.vm_name or None,
         matchedBy=facts.matched_by or None,
-        vcenter=facts.vcenter or None,
-        availableHours=rules.hours(facts, now),
-        nextMaintenance=in_utc(window.start) if window else None,
+        vcenter=facts.vcenter_name or None,
+        availableHours=rules.available_hours(facts, now),
+        nextMaintenance=to_utc(window.start) if window else None,
         maintenanceSource=window.source if window else None,
         cpuDemandMHz=facts.load.cpu_demand_mhz,
         guestMemoryMB=facts.load.guest_memory_mb,
@@ -205,32 +207,32 @@ def candidate_of(facts: NodeFacts, rules: Rules, now: datetime) -> Candidate:
     )
 
 
-def words_for(spec: GPUInfoSpec, answer: Answer, *, simulated: bool) -> tuple[str, str]:
+def ready_reason(spec: GPUInfoSpec, answer: Selection, *, simulated: bool) -> tuple[str, str]:
     """Reason and message for the Ready condition."""
-    total = answer.suiting + sum(answer.refused.values())
+    total = answer.suitable_count + sum(answer.rejection_counts.values())
     missing = [name for name, value in (("desAccTime", spec.desAccTime), ("gpuRequired", spec.gpuRequired)) if value is None]
     notes = f" spec.{' and spec.'.join(missing)} is not set; it counts as 0 hours, or as no GPU." if missing else ""
     if simulated:
         notes += " Hours and GPUs are simulated (-accelerator-source=simulated): place no real job by them."
     if answer.chosen is not None:
-        if answer.suiting == 1:
+        if answer.suitable_count == 1:
             return "NodeChosen", f'"{answer.chosen.name}" is the only node that suits, of {total}.{notes}'
-        return "NodeChosen", f'"{answer.chosen.name}" is the best of {answer.suiting} nodes that suit, of {total}.{notes}'
-    counts = ", ".join(f"{count} {reason}" for reason, count in answer.refused.items())
+        return "NodeChosen", f'"{answer.chosen.name}" is the best of {answer.suitable_count} nodes that suit, of {total}.{notes}'
+    counts = ", ".join(f"{count} {reason}" for reason, count in answer.rejection_counts.items())
     few = "the cluster has no nodes." if not total else f"the only node does not suit: {counts}."
     words = f"none of {total} nodes suits: {counts}." if total > 1 else few
     return "NoneAvailable", f"{words}{notes}"
 
 
-def question_of(spec: GPUInfoSpec) -> Question:
+def parse_requirement(spec: GPUInfoSpec) -> Requirement:
     """What is asked; negative hours are refused in words, since a schema that refuses them would refuse manifests that people have."""
     hours = spec.desAccTime or 0
     if hours < 0:
         raise Terminal("NegativeTime", f"spec.desAccTime is {hours}; set it to the hours that the job needs, 0 or more")
-    return Question(hours, bool(spec.gpuRequired))
+    return Requirement(hours, bool(spec.gpuRequired))
 
 
-def unread_tasks(vcenter: VCenter) -> str:
+def describe_unreadable_tasks(vcenter: VCenter) -> str:
     """A vCenter whose scheduled tasks cannot be read, in words."""
     what = f'The scheduled tasks of vCenter "{vcenter.name}" cannot be read, so a maintenance that is planned by one may be missing here'
     mend = "If it is a matter of rights, let its account see scheduled tasks (System.View on the root folder)."
@@ -249,24 +251,24 @@ class GPUInfoController(Controller[GPUInfo]):
 
     def __init__(
         self,
-        nodes: Nodes,
+        nodes: NodeTracker,
         vcenters: Mapping[str, VCenter],
         cache: Cache,
-        rules: Rules,
+        rules: SelectionRules,
         recorder: Recorder,
         *,
         interval_seconds: float,
-        share: float,
-        calendar: Almanac | None = None,
+        change_fraction: float,
+        calendar: CalendarWatcher | None = None,
     ) -> None:
-        self.nodes, self.vcenters, self.cache, self.rules, self.recorder = nodes, vcenters, cache, rules, recorder
+        self.tracker, self.vcenters, self.cache, self.rules, self.recorder = nodes, vcenters, cache, rules, recorder
         self.interval_seconds, self.calendar = interval_seconds, calendar
         self.simulated = nodes.simulation is not None
-        self.told: set[Key] = set()
+        self.published_keys: set[Key] = set()
         """Who has had an answer of this process."""
         self.stream = Stream()
         wake = lambda key: self.stream.publish(str(key))  # noqa: E731
-        self.questions = Questions(nodes, rules, wake, interval_seconds=interval_seconds, share=share)
+        self.subscriptions = Subscriptions(nodes, rules, wake, interval_seconds=interval_seconds, change_fraction=change_fraction)
         self.wake_on(self.stream, by=lambda info: str(info.key))
         self.wake_on(Node, by=lambda info: None, when=never)
         cache.store(GPUInfo).listeners.append(lambda key, old, new, via: self.forget(key) if new is None else None)
@@ -274,63 +276,65 @@ class GPUInfoController(Controller[GPUInfo]):
             vcenter.listeners.append(self.stream.publish_all)
             vcenter.scheduled.turned.append(self.stream.publish_all)
         if calendar is not None:
-            calendar.turned.append(self.stream.publish_all)
+            calendar.state_changed.append(self.stream.publish_all)
 
     def forget(self, key: Key) -> None:
         """An object is gone."""
-        self.questions.forget(key)
-        self.told.discard(key)
+        self.subscriptions.unsubscribe(key)
+        self.published_keys.discard(key)
 
     async def reconcile(self, info: GPUInfo) -> Done:
         """Choose, and tell why."""
-        self.questions.forget(info.key)
+        self.subscriptions.unsubscribe(info.key)
         try:
-            question = question_of(info.spec)
-            self.refuse_without_facts(info)
+            question = parse_requirement(info.spec)
+            self.require_facts(info)
         except Terminal:
             info.status = GPUInfoStatus(simulated=self.simulated or None)
             raise
-        now, before = self.nodes.clock(), info.status.suitableNodeName or ""
-        answer = self.answer(question, before, now)
+        now, before = self.tracker.clock(), info.status.suitableNodeName or ""
+        answer = self.select_node(question, before, now)
         info.status = status_of(answer, self.rules, now, simulated=self.simulated)
-        info.status.conditions = [self.plans_known(info.metadata.generation)]
-        self.questions.answered(info.key, question, answer.chosen)
-        self.told.add(info.key)
-        reason, message = words_for(info.spec, answer, simulated=self.simulated)
+        info.status.conditions = [self.build_plans_known_condition(info.metadata.generation)]
+        self.subscriptions.subscribe(info.key, question, answer.chosen)
+        self.published_keys.add(info.key)
+        reason, message = ready_reason(info.spec, answer, simulated=self.simulated)
         if info.status.suitableNodeName != before:
             self.recorder.event(info, GPUInfo.definition, "Normal", reason, f"{message} Before: {before or 'no answer'}.")
-        await self.label(info.key, answer.chosen.name if answer.chosen else "")
+        await self.update_label(info.key, answer.chosen.name if answer.chosen else "")
         spread = slot_of(str(info.key)) / SLOTS
-        return Done(reason, message, answer.again_after_seconds(self.rules, now, self.interval_seconds, spread))
+        return Done(reason, message, answer.requeue_after_seconds(self.rules, now, self.interval_seconds, spread))
 
-    def answer(self, question: Question, present: str, now: datetime) -> Answer:
+    def select_node(self, question: Requirement, present: str, now: datetime) -> Selection:
         """The answer of this moment."""
-        ranking, rules = self.nodes.ranking, self.rules
-        return Answer(
-            question=question,
+        ranking, rules = self.tracker.ranking, self.rules
+        return Selection(
+            requirement=question,
             chosen=ranking.choose(question, present, rules, now),
-            best=list(islice(ranking.suitable(question, rules, now), MOST_CANDIDATES)),
-            suiting=ranking.count(question, rules, now),
-            one_less_in_seconds=ranking.sides[question.gpu_required].seconds_to_one_less(question, rules, now),
-            refused=ranking.refused(question, rules, now),
-            unmatched=[ranking.facts[name] for name in ranking.unmatched[:MOST_UNMATCHED]],
-            unmatched_more=max(len(ranking.unmatched) - MOST_UNMATCHED, 0),
+            best_nodes=list(islice(ranking.iter_suitable(question, rules, now), MAX_CANDIDATES)),
+            suitable_count=ranking.count_suitable(question, rules, now),
+            seconds_until_fewer_suitable=ranking.pools[question.gpu_required].seconds_until_fewer_suitable(question, rules, now),
+            rejection_counts=ranking.count_rejections(question, rules, now),
+            unmatched_nodes=[ranking.facts[name] for name in ranking.unmatched_names[:MAX_UNMATCHED]],
+            omitted_unmatched_count=max(len(ranking.unmatched_names) - MAX_UNMATCHED, 0),
         )
 
-    def plans_known(self, generation: int) -> Condition:
+    def build_plans_known_condition(self, generation: int) -> Condition:
         """Whether all that is planned could be read."""
-        reason, message = ("Simulated", "hours are simulated, nothing planned is read") if self.simulated else self.unread_plans()
+        reason, message = (
+            ("Simulated", "hours are simulated, nothing planned is read") if self.simulated else self.describe_unreadable_plans()
+        )
         status: Literal["True", "False"] = "True" if reason in ("Simulated", "AllRead") else "False"
         return Condition(type=PLANS_KNOWN, status=status, reason=reason, message=message, observedGeneration=generation)
 
-    def unread_plans(self) -> tuple[str, str]:
+    def describe_unreadable_plans(self) -> tuple[str, str]:
         """What of it could not, as reason and words."""
-        unread = [unread_tasks(each) for each in self.vcenters.values() if each.scheduled.problem and each.problem is None]
-        if self.calendar is not None and self.calendar.stale:
-            return "CalendarStale", " ".join([f"{self.calendar.stale}.", *unread])
+        unread = [describe_unreadable_tasks(each) for each in self.vcenters.values() if each.scheduled.problem and each.problem is None]
+        if self.calendar is not None and self.calendar.stale_message:
+            return "CalendarStale", " ".join([f"{self.calendar.stale_message}.", *unread])
         return ("ScheduledTasksUnreadable" if unread else "AllRead"), " ".join(unread)
 
-    def refuse_without_facts(self, info: GPUInfo) -> None:
+    def require_facts(self, info: GPUInfo) -> None:
         """Raise while nobody can tell: no vCenter, none that answers, or one that is being loaded."""
         if not self.vcenters:
             raise Terminal("NoVCenter", f"no vCenter is configured, so nothing is known of the nodes' VMs. {HOW_TO_CONFIGURE}.")
@@ -341,16 +345,16 @@ class GPUInfoController(Controller[GPUInfo]):
         loading = [each.name for each in self.vcenters.values() if not each.loaded and each.problem is None]
         if loading:
             raise NotYet(f"the inventory of vCenter {', '.join(loading)} is being loaded", after=NOT_LOADED_SECONDS)
-        if info.key not in self.told and (unread := self.nodes.read_soon()):
-            raise NotYet(f"the devices of {unread} VMs are being read", after=PENDING_SECONDS)
+        if info.key not in self.published_keys and (unread := self.tracker.count_pending_reads()):
+            raise NotYet(f"the devices of {unread} VMs are being read", after=DEVICES_PENDING_RETRY_SECONDS)
         if not self.simulated:
-            self.refuse_without_plans(info)
+            self.require_maintenance_plans(info)
 
-    def refuse_without_plans(self, info: GPUInfo) -> None:
+    def require_maintenance_plans(self, info: GPUInfo) -> None:
         """Raise while nobody can tell what is planned: a node that goes down tomorrow must not be named for a long job."""
         try:
             if self.calendar is not None:
-                self.calendar.require()
+                self.calendar.require_loaded()
         except Retry:
             if not answers_now(info):
                 info.status = GPUInfoStatus()
@@ -360,5 +364,5 @@ class GPUInfoController(Controller[GPUInfo]):
                 words = f"the scheduled tasks of vCenter {vcenter.name} are being read"
                 raise NotYet(f"{words}: {vcenter.scheduled.problem}".removesuffix(": "), after=NOT_LOADED_SECONDS)
 
-    async def label(self, key: Key, node: str) -> None:
+    async def update_label(self, key: Key, node: str) -> None:
         """Nothing, unless asked for."""

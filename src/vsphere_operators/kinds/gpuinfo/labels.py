@@ -22,10 +22,10 @@ from .controller import GPUInfo, GPUInfoController
 
 LABEL_PREFIX = "gpuinfo.topology.corinternal.com/"
 FINALIZER = "gpuinfo.topology.corinternal.com/label"
-LONGEST_LABEL = 63
-BY_LABEL = "gpuinfo-label"
-SETTLE_SECONDS, AGAIN_SECONDS = 1.0, 30.0
-ROLE = "config/optional/label-suitable-nodes.yaml"
+MAX_LABEL_NAME_LENGTH = 63
+LABEL_INDEX = "gpuinfo-label"
+DEBOUNCE_SECONDS, RETRY_SECONDS = 1.0, 30.0
+ROLE_MANIFEST = "config/optional/label-suitable-nodes.yaml"
 
 
 class LabellingGPUInfoController(GPUInfoController):
@@ -33,16 +33,16 @@ class LabellingGPUInfoController(GPUInfoController):
 
     finalizer = FINALIZER
 
-    def use(self, client: Client) -> LabellingGPUInfoController:
+    def with_client(self, client: Client) -> LabellingGPUInfoController:
         """Write labels with this client."""
         self.client = client
         self.needs(Node, "patch")
-        self.cache.store(Node).add_index(BY_LABEL, labels_of)
-        self.stands: dict[str, str] = {}
+        self.cache.store(Node).add_index(LABEL_INDEX, find_gpuinfo_labels)
+        self.desired_node_by_label: dict[str, str] = {}
         """The Node on which each label stands by our will, "" for none."""
-        self.moved = Stream()
-        self.wake_on(self.moved, by=lambda info: label_of(info.key))
-        self.cache.store(Node).listeners.append(lambda key, old, new, via: self.hear_labels(old, new))
+        self.changed_labels = Stream()
+        self.wake_on(self.changed_labels, by=lambda info: build_label_key(info.key))
+        self.cache.store(Node).listeners.append(lambda key, old, new, via: self.on_node_change(old, new))
         return self
 
     async def reconcile(self, info: GPUInfo) -> Done:
@@ -51,14 +51,14 @@ class LabellingGPUInfoController(GPUInfoController):
             return await super().reconcile(info)
         except (Terminal, Retry):
             if not info.status.suitableNodeName:
-                await self.label(info.key, "")
+                await self.update_label(info.key, "")
             raise
 
-    async def label(self, key: Key, node: str) -> None:
+    async def update_label(self, key: Key, node: str) -> None:
         """The label stands on this Node and on no other; "" is on none."""
-        name = label_of(key)
-        self.stands[name] = node
-        labelled = {each.metadata.name for each in self.cache.by(Node, BY_LABEL, name)}
+        name = build_label_key(key)
+        self.desired_node_by_label[name] = node
+        labelled = {each.metadata.name for each in self.cache.by(Node, LABEL_INDEX, name)}
         for other in sorted(labelled - {node}):
             await self.client.patch(Node, Key("", other), {"metadata": {"labels": {name: None}}})
         if node and node not in labelled:
@@ -66,103 +66,105 @@ class LabellingGPUInfoController(GPUInfoController):
 
     async def finalize(self, info: GPUInfo) -> None:
         """The label goes with the object."""
-        await self.label(info.key, "")
-        self.stands.pop(label_of(info.key), None)
+        await self.update_label(info.key, "")
+        self.desired_node_by_label.pop(build_label_key(info.key), None)
 
-    def hear_labels(self, old: Node | Undecoded | None, new: Node | Undecoded | None) -> None:
+    def on_node_change(self, old: Node | Undecoded | None, new: Node | Undecoded | None) -> None:
         """Wake those whose label somebody else has put on a Node or taken off."""
-        before, after = (set(labels_of(node)) if isinstance(node, Node) else set() for node in (old, new))
+        before, after = (set(find_gpuinfo_labels(node)) if isinstance(node, Node) else set() for node in (old, new))
         name = next(node.metadata.name for node in (new, old) if node is not None)
         for label in before ^ after:
-            if (label in after) != (self.stands.get(label) == name):
-                self.moved.publish(label)
+            if (label in after) != (self.desired_node_by_label.get(label) == name):
+                self.changed_labels.publish(label)
 
 
-def labels_of(node: Node) -> Iterable[str]:
+def find_gpuinfo_labels(node: Node) -> Iterable[str]:
     """The labels of ours on a Node."""
     return [label for label in node.metadata.labels if label.startswith(LABEL_PREFIX)]
 
 
-def label_of(key: Key) -> str:
+def build_label_key(key: Key) -> str:
     """The label that names a GPUInfo; a namespace has no dot, so no two are the same. What is too long is cut, with a digest at its end."""
     name = f"{key.namespace}.{key.name}"
-    if len(name) > LONGEST_LABEL:
-        name = f"{name[: LONGEST_LABEL - 11].rstrip('.-')}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
+    if len(name) > MAX_LABEL_NAME_LENGTH:
+        name = f"{name[: MAX_LABEL_NAME_LENGTH - 11].rstrip('.-')}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
     return LABEL_PREFIX + name
 
 
-class Leftovers:
+class LabelCleanup:
     """Takes off what a manager with -label-suitable-nodes has left, for one that runs without it."""
 
     def __init__(self, cache: Cache, client: Client, recorder: Recorder, log: Log) -> None:
         self.cache, self.client, self.recorder, self.log = cache, client, recorder, log
-        self.todo: dict[tuple[type[GPUInfo | Node], Key], None] = {}
-        self.asked = asyncio.Event()
-        self.refused: set[tuple[type[GPUInfo | Node], Key]] = set()
+        self.pending: dict[tuple[type[GPUInfo | Node], Key], None] = {}
+        self.wakeup = asyncio.Event()
+        self.forbidden: set[tuple[type[GPUInfo | Node], Key]] = set()
         """Those of which it was said that we may not."""
-        cache.store(GPUInfo).listeners.append(lambda key, old, new, via: self.hear(GPUInfo, key, new))
-        cache.store(Node).listeners.append(lambda key, old, new, via: self.hear(Node, key, new))
+        cache.store(GPUInfo).listeners.append(lambda key, old, new, via: self.on_change(GPUInfo, key, new))
+        cache.store(Node).listeners.append(lambda key, old, new, via: self.on_change(Node, key, new))
 
-    def hear(self, kind: type[GPUInfo | Node], key: Key, new: Any) -> None:
+    def on_change(self, kind: type[GPUInfo | Node], key: Key, new: Any) -> None:
         """Something came or changed, and has something of ours, or has it no longer."""
-        if isinstance(new, kind) and is_left(new):
-            self.todo[kind, key] = None
-            self.asked.set()
+        if isinstance(new, kind) and has_leftovers(new):
+            self.pending[kind, key] = None
+            self.wakeup.set()
         else:
-            self.todo.pop((kind, key), None)
-            self.refused.discard((kind, key))
+            self.pending.pop((kind, key), None)
+            self.forbidden.discard((kind, key))
 
     async def run(self) -> NoReturn:
         """Clean up whatever is found, until cancelled."""
         while True:
-            await self.asked.wait()
-            await asyncio.sleep(SETTLE_SECONDS)
-            self.asked.clear()
-            for kind, key in list(self.todo):
-                await self.clean(kind, key)
-            if self.todo:
-                asyncio.get_running_loop().call_later(AGAIN_SECONDS, self.asked.set)
+            await self.wakeup.wait()
+            await asyncio.sleep(DEBOUNCE_SECONDS)
+            self.wakeup.clear()
+            for kind, key in list(self.pending):
+                await self.clean_object(kind, key)
+            if self.pending:
+                asyncio.get_running_loop().call_later(RETRY_SECONDS, self.wakeup.set)
             else:
-                self.log.info(f"labels and finalizers of -label-suitable-nodes are gone; the rights of {ROLE} are not needed any more")
+                self.log.info(
+                    f"labels and finalizers of -label-suitable-nodes are gone; the rights of {ROLE_MANIFEST} are not needed any more"
+                )
 
-    async def clean(self, kind: type[GPUInfo | Node], key: Key) -> None:
+    async def clean_object(self, kind: type[GPUInfo | Node], key: Key) -> None:
         """Take it off one object; a failure is told and tried again, a right that is lacking is said on the object once."""
         obj = self.cache.get(kind, key)
         try:
             if obj is not None:
-                await self.client.patch(kind, key, without_ours(obj))
-            self.todo.pop((kind, key), None)
+                await self.client.patch(kind, key, build_cleanup_patch(obj))
+            self.pending.pop((kind, key), None)
         except NotFound:
-            self.todo.pop((kind, key), None)
+            self.pending.pop((kind, key), None)
         except Forbidden:
-            if obj is not None and (kind, key) not in self.refused:
-                self.refused.add((kind, key))
-                self.recorder.event(obj, kind.definition, "Warning", *words_for(obj))
+            if obj is not None and (kind, key) not in self.forbidden:
+                self.forbidden.add((kind, key))
+                self.recorder.event(obj, kind.definition, "Warning", *describe_leftover(obj))
         except Conflict:
             self.log.debug("somebody else wrote first, trying again", object=str(key))
         except KubewrightError as error:
             self.log.debug("could not take off a label or finalizer, trying again", object=str(key), error=error)
 
 
-def is_left(obj: GPUInfo | Node) -> bool:
+def has_leftovers(obj: GPUInfo | Node) -> bool:
     """Whether it has something of ours."""
-    return bool(labels_of(obj)) if isinstance(obj, Node) else FINALIZER in obj.metadata.finalizers
+    return bool(find_gpuinfo_labels(obj)) if isinstance(obj, Node) else FINALIZER in obj.metadata.finalizers
 
 
-def without_ours(obj: GPUInfo | Node) -> dict[str, Any]:
+def build_cleanup_patch(obj: GPUInfo | Node) -> dict[str, Any]:
     """The patch that takes it off."""
     if isinstance(obj, Node):
-        return {"metadata": {"labels": dict.fromkeys(labels_of(obj))}}
+        return {"metadata": {"labels": dict.fromkeys(find_gpuinfo_labels(obj))}}
     others = [each for each in obj.metadata.finalizers if each != FINALIZER]
     return {"metadata": {"resourceVersion": obj.metadata.resourceVersion, "finalizers": others or None}}
 
 
-def words_for(obj: GPUInfo | Node) -> tuple[str, str]:
+def describe_leftover(obj: GPUInfo | Node) -> tuple[str, str]:
     """Reason and words of the Event where we may not."""
-    mend = f"which is off, and the manager may not take it off. Apply {ROLE} until it has done so, or do it yourself:"
+    mend = f"which is off, and the manager may not take it off. Apply {ROLE_MANIFEST} until it has done so, or do it yourself:"
     name, namespace = obj.metadata.name, obj.metadata.namespace
     if isinstance(obj, Node):
-        off = " ".join(f"{label}-" for label in labels_of(obj))
+        off = " ".join(f"{label}-" for label in find_gpuinfo_labels(obj))
         return "LabelLeft", f"it has a label of -label-suitable-nodes, {mend} kubectl label node {name} {off}"
     edit = f"take {FINALIZER} out of metadata.finalizers with kubectl edit gpuinfo -n {namespace} {name}"
     return "FinalizerLeft", f"it cannot be deleted, since it has the finalizer of -label-suitable-nodes, {mend} {edit}"

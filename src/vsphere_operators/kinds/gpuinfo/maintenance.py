@@ -25,9 +25,9 @@ from kubewright.flags import duration
 
 Target = Literal["host", "node"]
 Repeats = Literal["", "daily", "weekly", "monthly"]
-FIELDS = ("host", "node", "start", "length", "repeats")
-STEPS = {"daily": timedelta(days=1), "weekly": timedelta(weeks=1)}
-UNKNOWN_LENGTH = timedelta(days=1)
+ENTRY_FIELDS = ("host", "node", "start", "length", "repeats")
+REPEAT_INTERVALS = {"daily": timedelta(days=1), "weekly": timedelta(weeks=1)}
+ASSUMED_LENGTH = timedelta(days=1)
 """What a start without an end counts for: time enough to put the host into maintenance mode, or to write the next start."""
 HOUR = timedelta(hours=1)
 
@@ -40,7 +40,7 @@ class Window(Struct, frozen=True, gc=False):
     source: str
 
 
-class Entry(Struct, frozen=True):
+class CalendarEntry(Struct, frozen=True):
     """One line of a calendar."""
 
     target: Target
@@ -50,56 +50,56 @@ class Entry(Struct, frozen=True):
     repeats: Repeats
     source: str
 
-    def next(self, now: datetime) -> Window | None:
+    def next_window(self, now: datetime) -> Window | None:
         """The window that we are in, or the next one; None when there is none any more."""
-        start = first_after(self.start, self.repeats, now - self.length)
+        start = find_first_start_after(self.start, self.repeats, now - self.length)
         return None if start is None else Window(start, start + self.length, self.source)
 
 
-class Calendar:
+class Schedule:
     """All entries; which are about a Node is found out once for each name and host, not with every change of load."""
 
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        self.named: dict[tuple[Target, str], list[Entry]] = {}
+    def __init__(self, entries: Iterable[CalendarEntry] = ()) -> None:
+        self.entries_by_name: dict[tuple[Target, str], list[CalendarEntry]] = {}
         """Entries without a glob: most lines name one host or Node, and 500 of them cost each Node one look."""
-        self.globs: list[tuple[Entry, re.Pattern[str]]] = []
-        self.found: dict[str, tuple[str, tuple[Entry, ...]]] = {}
+        self.glob_entries: list[tuple[CalendarEntry, re.Pattern[str]]] = []
+        self.entries_by_node: dict[str, tuple[str, tuple[CalendarEntry, ...]]] = {}
         """By Node: its host, and what was found."""
         for entry in entries:
             if any(sign in entry.glob for sign in "*?["):
-                self.globs.append((entry, re.compile(translate(entry.glob))))
+                self.glob_entries.append((entry, re.compile(translate(entry.glob))))
             else:
-                self.named.setdefault((entry.target, entry.glob), []).append(entry)
+                self.entries_by_name.setdefault((entry.target, entry.glob), []).append(entry)
 
-    def about(self, *, host: str, node: str) -> tuple[Entry, ...]:
+    def find_entries(self, *, host: str, node: str) -> tuple[CalendarEntry, ...]:
         """The entries about this host, or about this Node; "" is no host."""
-        known = self.found.get(node)
+        known = self.entries_by_node.get(node)
         if known is None or known[0] != host:
-            known = self.found[node] = (host, tuple(self.search(host, node)))
+            known = self.entries_by_node[node] = (host, tuple(self.match_entries(host, node)))
         return known[1]
 
-    def search(self, host: str, node: str) -> list[Entry]:
+    def match_entries(self, host: str, node: str) -> list[CalendarEntry]:
         """The same, found out."""
-        named = [*self.named.get(("node", node), ()), *(self.named.get(("host", host), ()) if host else ())]
+        named = [*self.entries_by_name.get(("node", node), ()), *(self.entries_by_name.get(("host", host), ()) if host else ())]
         names = {"host": host, "node": node}
-        return named + [entry for entry, pattern in self.globs if (name := names[entry.target]) and pattern.match(name)]
+        return named + [entry for entry, pattern in self.glob_entries if (name := names[entry.target]) and pattern.match(name)]
 
-    def forget(self, node: str) -> None:
+    def forget_node(self, node: str) -> None:
         """A Node is gone."""
-        self.found.pop(node, None)
+        self.entries_by_node.pop(node, None)
 
 
-class Problem(Struct, frozen=True):
+class InvalidLine(Struct, frozen=True):
     """A line that cannot be used."""
 
     source: str
-    words: str
+    message: str
 
     def __str__(self) -> str:
-        return f"{self.source} cannot be used: {self.words}. The other lines count all the same."
+        return f"{self.source} cannot be used: {self.message}. The other lines count all the same."
 
 
-def moment_of(text: str) -> datetime:
+def parse_time(text: str) -> datetime:
     """A time of RFC 3339; ValueError says in words what is wrong with it."""
     try:
         # RFC 3339 lets T and Z be small; Python's reader does not.
@@ -113,28 +113,28 @@ def moment_of(text: str) -> datetime:
     return found
 
 
-def without_end(start: datetime, source: str) -> Window:
+def window_from_start(start: datetime, source: str) -> Window:
     """A window of which only the start is known."""
-    return Window(start, start + UNKNOWN_LENGTH, source)
+    return Window(start, start + ASSUMED_LENGTH, source)
 
 
-def entries_of(data: Mapping[str, str]) -> tuple[list[Entry], list[Problem]]:
+def parse_calendar(data: Mapping[str, str]) -> tuple[list[CalendarEntry], list[InvalidLine]]:
     """All lines of all keys of a calendar, and those that cannot be used."""
-    entries, problems = list[Entry](), list[Problem]()
+    entries, problems = list[CalendarEntry](), list[InvalidLine]()
     for key, text in sorted(data.items()):
         for number, line in enumerate(text.splitlines(), 1):
             source = f"calendar {key} line {number}"
             try:
                 if words := line.partition("#")[0].split():
-                    entries.append(entry_of(words, source))
+                    entries.append(parse_entry(words, source))
             except ValueError as error:
-                problems.append(Problem(source, str(error)))
+                problems.append(InvalidLine(source, str(error)))
     return entries, problems
 
 
-def entry_of(words: Iterable[str], source: str) -> Entry:
+def parse_entry(words: Iterable[str], source: str) -> CalendarEntry:
     """One line; ValueError says what is wrong with it."""
-    given = fields_of(words)
+    given = parse_fields(words)
     targets = [field for field in ("host", "node") if given.get(field)]
     if len(targets) != 1:
         raise ValueError("it has to say either host= or node=, with a name or a glob")
@@ -142,24 +142,28 @@ def entry_of(words: Iterable[str], source: str) -> Entry:
         raise ValueError("it has no start=, such as start=2026-11-20T22:00:00Z")
     if (repeats := given.get("repeats", "")) not in ("", "daily", "weekly", "monthly"):
         raise ValueError(f"repeats={repeats[:30]} is not known; there are daily, weekly and monthly")
-    length = length_of(given.get("length", ""))
-    return Entry(cast("Target", targets[0]), given[targets[0]], moment_of(given["start"]), length, cast("Repeats", repeats), source)
+    length = parse_length(given.get("length", ""))
+    return CalendarEntry(
+        cast("Target", targets[0]), given[targets[0]], parse_time(given["start"]), length, cast("Repeats", repeats), source
+    )
 
 
-def fields_of(words: Iterable[str]) -> dict[str, str]:
+def parse_fields(words: Iterable[str]) -> dict[str, str]:
     """The fields of a line by name."""
     given = dict[str, str]()
     for word in words:
         name, equals, value = word.partition("=")
-        if not equals or name not in FIELDS:
-            raise ValueError(f'"{word[:60]}" is not understood; a line has {", ".join(f"{field}=" for field in FIELDS)} and nothing else')
+        if not equals or name not in ENTRY_FIELDS:
+            raise ValueError(
+                f'"{word[:60]}" is not understood; a line has {", ".join(f"{field}=" for field in ENTRY_FIELDS)} and nothing else'
+            )
         if name in given:
             raise ValueError(f"it says {name}= twice")
         given[name] = value
     return given
 
 
-def length_of(text: str) -> timedelta:
+def parse_length(text: str) -> timedelta:
     """A length longer than nothing."""
     if not text:
         raise ValueError("it has no length=, such as length=4h")
@@ -169,37 +173,37 @@ def length_of(text: str) -> timedelta:
     return timedelta(seconds=seconds)
 
 
-def first_after(start: datetime, repeats: Repeats, moment: datetime) -> datetime | None:
+def find_first_start_after(start: datetime, repeats: Repeats, moment: datetime) -> datetime | None:
     """The first of the repeated starts that is later than the moment; None when there is none."""
     if start > moment or not repeats:
         return start if start > moment else None
     if repeats == "monthly":
-        return month_after(start, moment)
-    step = STEPS[repeats]
+        return find_monthly_start_after(start, moment)
+    step = REPEAT_INTERVALS[repeats]
     return start + ((moment - start) // step + 1) * step
 
 
-def month_after(start: datetime, moment: datetime) -> datetime:
+def find_monthly_start_after(start: datetime, moment: datetime) -> datetime:
     """The same, month by month."""
     local = moment.astimezone(start.tzinfo)
     months = (local.year - start.year) * 12 + local.month - start.month
-    here = in_month(start, months)
-    return here if here > moment else in_month(start, months + 1)
+    here = add_months(start, months)
+    return here if here > moment else add_months(start, months + 1)
 
 
-def in_month(start: datetime, months: int) -> datetime:
+def add_months(start: datetime, months: int) -> datetime:
     """The same day and hour so many months later, on the last day of a month that is too short."""
     years, month = divmod(start.month - 1 + months, 12)
     year = start.year + years
     return start.replace(year=year, month=month + 1, day=min(start.day, calendar.monthrange(year, month + 1)[1]))
 
 
-def earliest(windows: Iterable[Window | None], now: datetime) -> Window | None:
+def find_next_window(windows: Iterable[Window | None], now: datetime) -> Window | None:
     """The first of those that are not over; of two at once, the one that lasts longer."""
     ahead = [window for window in windows if window is not None and window.end > now]
     return min(ahead, key=lambda window: (window.start, -window.end.timestamp(), window.source), default=None)
 
 
-def in_utc(moment: datetime) -> datetime:
+def to_utc(moment: datetime) -> datetime:
     """As it is shown."""
     return moment.astimezone(UTC).replace(microsecond=0)

@@ -13,75 +13,75 @@ from kubewright.builtin import Node
 from ...vsphere.inventory import Inventory
 from ...vsphere.model import Machine
 from ...vsphere.vcenter import VCenter
-from .rules import Refusal, Unmatched
+from .rules import MatchFailure, Rejection
 
-PROVIDER_ID = re.compile(r"vsphere://([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})", re.IGNORECASE)
-MOST_PLACES = 3
+PROVIDER_ID_PATTERN = re.compile(r"vsphere://([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})", re.IGNORECASE)
+MAX_LISTED_PATHS = 3
 
 
 class Match(Struct, frozen=True):
     """The VM of a Node and by what it was found, or why there is none."""
 
     vcenter: VCenter | None = None
-    machine: Machine | None = None
-    by: str = ""
-    obstacle: Refusal | None = None
-    unmatched: Unmatched | None = None
+    vm: Machine | None = None
+    matched_by: str = ""
+    blocker: Rejection | None = None
+    match_failure: MatchFailure | None = None
     """The same in words, where it is certain that there is none, or more than one."""
 
 
-def uuids_of(provider_id: str) -> tuple[str, ...]:
+def parse_provider_id(provider_id: str) -> tuple[str, ...]:
     """The bios uuid, then the same with its first three parts byte by byte the other way round, as some hardware versions show it."""
-    found = PROVIDER_ID.fullmatch(provider_id.strip())
+    found = PROVIDER_ID_PATTERN.fullmatch(provider_id.strip())
     if found is None:
         return ()
     uuid = UUID(found[1])
     return str(uuid), str(UUID(bytes_le=uuid.bytes))
 
 
-def match(node: Node, vcenters: Iterable[VCenter]) -> Match:
+def match_node(node: Node, vcenters: Iterable[VCenter]) -> Match:
     """The only VM with the uuid, else the only one with its bytes swapped, else the only one of the name. A template is none."""
     known = list(vcenters)
-    for uuid in uuids_of(node.spec.providerID):
-        if found := [(each, vm) for each in known for vm in with_uuid(each.inventory, uuid)]:
-            return one_of(found, "providerID")
+    for uuid in parse_provider_id(node.spec.providerID):
+        if found := [(each, vm) for each in known for vm in find_vms_by_uuid(each.inventory, uuid)]:
+            return resolve_match(found, "providerID")
     # Whether a vCenter that cannot be asked has it, nobody can tell; a VM of the same name elsewhere may be another cluster's.
     unheard = any(not each.loaded or each.problem is not None for each in known)
     if node.spec.providerID and unheard:
-        return Match(obstacle=Refusal.VCENTER_UNREACHABLE)
-    if found := [(each, vm) for each in known for vm in with_name(each.inventory, node.metadata.name)]:
-        return one_of(found, "name")
-    return Match(obstacle=Refusal.VCENTER_UNREACHABLE) if unheard else not_found(node)
+        return Match(blocker=Rejection.VCENTER_UNREACHABLE)
+    if found := [(each, vm) for each in known for vm in find_vms_by_name(each.inventory, node.metadata.name)]:
+        return resolve_match(found, "name")
+    return Match(blocker=Rejection.VCENTER_UNREACHABLE) if unheard else build_not_found_match(node)
 
 
-def not_found(node: Node) -> Match:
+def build_not_found_match(node: Node) -> Match:
     """No vCenter has it."""
     has = f"{node.spec.providerID[:80]} in spec.providerID" if node.spec.providerID else "no spec.providerID"
     words = f"no vCenter has a VM with its uuid or its name; the Node has {has}"
-    return Match(obstacle=Refusal.VM_NOT_FOUND, unmatched=Unmatched(Refusal.VM_NOT_FOUND, words))
+    return Match(blocker=Rejection.VM_NOT_FOUND, match_failure=MatchFailure(Rejection.VM_NOT_FOUND, words))
 
 
-def one_of(found: list[tuple[VCenter, Machine]], by: str) -> Match:
+def resolve_match(found: list[tuple[VCenter, Machine]], by: str) -> Match:
     """The only one."""
     if len(found) > 1:
         places = sorted(f"{vcenter.name}:{vcenter.inventory.path(vm.ref)}" for vcenter, vm in found)
-        more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
-        words = f"{len(places)} VMs have its {'uuid' if by == 'providerID' else by}: {', '.join(places[:MOST_PLACES])}{more}"
-        return Match(obstacle=Refusal.VM_AMBIGUOUS, unmatched=Unmatched(Refusal.VM_AMBIGUOUS, words))
+        more = f" and {len(places) - MAX_LISTED_PATHS} more" if len(places) > MAX_LISTED_PATHS else ""
+        words = f"{len(places)} VMs have its {'uuid' if by == 'providerID' else by}: {', '.join(places[:MAX_LISTED_PATHS])}{more}"
+        return Match(blocker=Rejection.VM_AMBIGUOUS, match_failure=MatchFailure(Rejection.VM_AMBIGUOUS, words))
     vcenter, machine = found[0]
     return Match(vcenter, machine, by)
 
 
-def with_uuid(inventory: Inventory, uuid: str) -> list[Machine]:
+def find_vms_by_uuid(inventory: Inventory, uuid: str) -> list[Machine]:
     """The VMs with this bios uuid."""
-    return running(inventory, inventory.relations.bios_uuids.of(uuid))
+    return exclude_templates(inventory, inventory.relations.bios_uuids.of(uuid))
 
 
-def with_name(inventory: Inventory, name: str) -> list[Machine]:
+def find_vms_by_name(inventory: Inventory, name: str) -> list[Machine]:
     """The VMs of this name."""
-    return running(inventory, inventory.relations.names[Machine].of(name))
+    return exclude_templates(inventory, inventory.relations.names[Machine].of(name))
 
 
-def running(inventory: Inventory, refs: Iterable[str]) -> list[Machine]:
+def exclude_templates(inventory: Inventory, refs: Iterable[str]) -> list[Machine]:
     """Those that can run."""
     return [vm for ref in sorted(refs) if not (vm := inventory.machines[ref]).is_template]

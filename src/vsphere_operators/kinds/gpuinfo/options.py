@@ -10,11 +10,11 @@ from kubewright import Key
 from kubewright.flags import Duration, FlagError, flag, in_words
 
 from .node import Simulation
-from .rules import Rules
+from .rules import SelectionRules
 
-RESOURCE = re.compile(r"[A-Za-z0-9*.?-]+/[A-Za-z0-9*._?-]+")
-GPU_RESOURCES = "nvidia.com/gpu,nvidia.com/gpu.shared,nvidia.com/mig-*,amd.com/gpu,gpu.intel.com/*"
-LONGEST_HORIZON_HOURS = 876_000
+RESOURCE_PATTERN = re.compile(r"[A-Za-z0-9*.?-]+/[A-Za-z0-9*._?-]+")
+DEFAULT_GPU_RESOURCES = "nvidia.com/gpu,nvidia.com/gpu.shared,nvidia.com/mig-*,amd.com/gpu,gpu.intel.com/*"
+MAX_HORIZON_HOURS = 876_000
 VSPHERE, SIMULATED = "vsphere", "simulated"
 
 
@@ -30,7 +30,9 @@ class GPUFlags:
     seed: str = flag(
         "accelerator-seed", "", "With -accelerator-source=simulated: the same seed gives the same numbers. Empty: others each start."
     )
-    resources: str = flag("gpu-resources", GPU_RESOURCES, "Resources of a Node that are GPUs; names or globs, with commas between them.")
+    resources: str = flag(
+        "gpu-resources", DEFAULT_GPU_RESOURCES, "Resources of a Node that are GPUs; names or globs, with commas between them."
+    )
     calendar: str = flag("maintenance-calendar", "", "ConfigMap with planned maintenance, as namespace/name; see docs/designs/gpuinfo.md.")
     horizon_seconds: Duration = flag("maintenance-horizon", 8760 * 3600.0, "The time that a node has for which no maintenance is known.")
     margin_percent: float = flag(
@@ -39,20 +41,22 @@ class GPUFlags:
         "How much less CPU demand, of the present one's, another node must have for an answer to move to it.",
     )
     margin_mhz: float = flag("suitable-node-margin-mhz", 100.0, "And how many MHz less beside that.")
-    label: bool = flag("label-suitable-nodes", False, "Label the chosen Node with the name of the GPUInfo; needs the right to patch nodes.")
+    label_nodes: bool = flag(
+        "label-suitable-nodes", False, "Label the chosen Node with the name of the GPUInfo; needs the right to patch nodes."
+    )
 
     def __post_init__(self) -> None:
         if self.source not in (VSPHERE, SIMULATED):
             raise FlagError(f'invalid value "{self.source}" for flag -accelerator-source: it has to be {VSPHERE} or {SIMULATED}')
-        for name in self.resource_names:
-            if not RESOURCE.fullmatch(name):
+        for name in self.gpu_resource_globs:
+            if not RESOURCE_PATTERN.fullmatch(name):
                 raise FlagError(
                     f'invalid value "{name}" for flag -gpu-resources: it has to be the name of a resource, such as nvidia.com/gpu'
                 )
         if self.calendar and not re.fullmatch("[a-z0-9-]+/[a-z0-9.-]+", self.calendar):
             raise FlagError(f'invalid value "{self.calendar}" for flag -maintenance-calendar: it has to be namespace/name of a ConfigMap')
-        if not 3600 <= self.horizon_seconds <= LONGEST_HORIZON_HOURS * 3600:
-            words = f"it has to be at least 1h and at most {LONGEST_HORIZON_HOURS}h"
+        if not 3600 <= self.horizon_seconds <= MAX_HORIZON_HOURS * 3600:
+            words = f"it has to be at least 1h and at most {MAX_HORIZON_HOURS}h"
             raise FlagError(f'invalid value "{in_words(self.horizon_seconds)}" for flag -maintenance-horizon: {words}')
         if not 0 <= self.margin_percent <= 100:
             raise FlagError(f'invalid value "{self.margin_percent:g}" for flag -suitable-node-margin-percent: it has to be from 0 to 100')
@@ -60,7 +64,7 @@ class GPUFlags:
             raise FlagError(f'invalid value "{self.margin_mhz:g}" for flag -suitable-node-margin-mhz: it has to be 0 or more')
 
     @property
-    def resource_names(self) -> tuple[str, ...]:
+    def gpu_resource_globs(self) -> tuple[str, ...]:
         """The resources one by one."""
         return tuple(filter(None, (name.strip() for name in self.resources.split(","))))
 
@@ -71,10 +75,10 @@ class GPUFlags:
         return Key(namespace, name) if name else None
 
     @property
-    def rules(self) -> Rules:
+    def selection_rules(self) -> SelectionRules:
         """How answers are found."""
-        return Rules(int(self.horizon_seconds // 3600), self.margin_percent / 100, self.margin_mhz)
+        return SelectionRules(int(self.horizon_seconds // 3600), self.margin_percent / 100, self.margin_mhz)
 
-    def simulation(self) -> Simulation | None:
+    def build_simulation(self) -> Simulation | None:
         """Random numbers, if they are asked for by name."""
         return Simulation(self.seed or secrets.token_hex(8)) if self.source == SIMULATED else None

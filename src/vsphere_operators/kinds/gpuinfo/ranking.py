@@ -16,11 +16,11 @@ from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from .maintenance import HOUR
-from .rules import NodeFacts, Question, Refusal, Rules
+from .rules import NodeFacts, Rejection, Requirement, SelectionRules
 
 Rank = tuple[float, int, str]
 Time = TypeVar("Time", datetime, int)
-FAR = datetime.max.replace(tzinfo=UTC)
+NO_MAINTENANCE = datetime.max.replace(tzinfo=UTC)
 
 
 def rank(facts: NodeFacts) -> Rank:
@@ -29,7 +29,7 @@ def rank(facts: NodeFacts) -> Rank:
     return (float("inf") if demand is None else demand, -(facts.free_memory_mb or 0), facts.name)
 
 
-class Front(Generic[Time]):
+class ParetoFront(Generic[Time]):
     """Those that have more time than all that are better, the best first."""
 
     def __init__(self, ranks: Iterable[Rank], times: Mapping[str, Time]) -> None:
@@ -41,79 +41,79 @@ class Front(Generic[Time]):
                 self.times.append(time)
                 self.ranks.append(each)
 
-    def first(self, needed: Time) -> list[Rank]:
+    def find_best(self, needed: Time) -> list[Rank]:
         """The best of all that have so much; none if nobody has."""
         place = bisect_left(self.times, needed)
         return self.ranks[place : place + 1]
 
 
-class Side:
+class CandidatePool:
     """The nodes with a GPU, or those without, that no obstacle keeps out."""
 
     def __init__(self) -> None:
         self.ranks: list[Rank] = []
-        self.until: dict[str, datetime] = {}
+        self.start_by_node: dict[str, datetime] = {}
         """When maintenance begins, by node; FAR for none that is known. Those whose hours are simulated are not in it."""
-        self.hours: dict[str, int] = {}
+        self.simulated_hours_by_node: dict[str, int] = {}
         """Simulated hours, by node."""
-        self.fronts: tuple[Front[datetime], Front[int]] | None = None
+        self.pareto_fronts: tuple[ParetoFront[datetime], ParetoFront[int]] | None = None
         """Of both; None when a node has changed since."""
-        self.starts: list[datetime] = []
+        self.sorted_starts: list[datetime] = []
         """When maintenance begins, of those that have one ahead."""
-        self.simulated: list[int] = []
+        self.sorted_simulated_hours: list[int] = []
         """Hours, of those whose hours are simulated."""
 
     def add(self, facts: NodeFacts) -> None:
         """One more."""
-        self.fronts = None
+        self.pareto_fronts = None
         insort(self.ranks, rank(facts))
         if facts.simulated_hours is not None:
-            self.hours[facts.name] = facts.simulated_hours
-            insort(self.simulated, facts.simulated_hours)
+            self.simulated_hours_by_node[facts.name] = facts.simulated_hours
+            insort(self.sorted_simulated_hours, facts.simulated_hours)
             return
-        self.until[facts.name] = facts.maintenance.start if facts.maintenance else FAR
+        self.start_by_node[facts.name] = facts.maintenance.start if facts.maintenance else NO_MAINTENANCE
         if facts.maintenance is not None:
-            insort(self.starts, facts.maintenance.start)
+            insort(self.sorted_starts, facts.maintenance.start)
 
-    def drop(self, facts: NodeFacts) -> None:
+    def remove(self, facts: NodeFacts) -> None:
         """One less."""
-        self.fronts = None
-        self.hours.pop(facts.name, None)
-        self.until.pop(facts.name, None)
-        take_out(self.ranks, rank(facts))
+        self.pareto_fronts = None
+        self.simulated_hours_by_node.pop(facts.name, None)
+        self.start_by_node.pop(facts.name, None)
+        remove_sorted(self.ranks, rank(facts))
         if facts.simulated_hours is not None:
-            take_out(self.simulated, facts.simulated_hours)
+            remove_sorted(self.sorted_simulated_hours, facts.simulated_hours)
         elif facts.maintenance is not None:
-            take_out(self.starts, facts.maintenance.start)
+            remove_sorted(self.sorted_starts, facts.maintenance.start)
 
-    def best(self, question: Question, rules: Rules, now: datetime) -> str:
+    def find_best(self, question: Requirement, rules: SelectionRules, now: datetime) -> str:
         """The name of the best that has time enough, "" for none."""
         if question.hours <= 0:
             return self.ranks[0][2] if self.ranks else ""
-        if self.fronts is None:
-            self.fronts = Front(self.ranks, self.until), Front(self.ranks, self.hours)
-        real, simulated = self.fronts
-        found = simulated.first(question.hours)
+        if self.pareto_fronts is None:
+            self.pareto_fronts = ParetoFront(self.ranks, self.start_by_node), ParetoFront(self.ranks, self.simulated_hours_by_node)
+        real, simulated = self.pareto_fronts
+        found = simulated.find_best(question.hours)
         if question.hours <= rules.horizon_hours:
-            found = [*found, *real.first(now + question.hours * HOUR)]
+            found = [*found, *real.find_best(now + question.hours * HOUR)]
         return min(found)[2] if found else ""
 
-    def without_time(self, question: Question, rules: Rules, now: datetime) -> int:
+    def count_too_little_time(self, question: Requirement, rules: SelectionRules, now: datetime) -> int:
         """How many have too little time."""
         if question.hours <= 0:
             return 0
-        simulated = bisect_left(self.simulated, question.hours)
+        simulated = bisect_left(self.sorted_simulated_hours, question.hours)
         if question.hours > rules.horizon_hours:
-            return simulated + len(self.ranks) - len(self.simulated)
-        return simulated + bisect_left(self.starts, now + question.hours * HOUR)
+            return simulated + len(self.ranks) - len(self.sorted_simulated_hours)
+        return simulated + bisect_left(self.sorted_starts, now + question.hours * HOUR)
 
-    def seconds_to_one_less(self, question: Question, rules: Rules, now: datetime) -> float | None:
+    def seconds_until_fewer_suitable(self, question: Requirement, rules: SelectionRules, now: datetime) -> float | None:
         """When the next of those that have time enough has it no longer; None for never."""
         if not 0 < question.hours <= rules.horizon_hours:
             return None
         needed = now + question.hours * HOUR
-        place = bisect_left(self.starts, needed)
-        return (self.starts[place] - needed).total_seconds() + 0.001 if place < len(self.starts) else None
+        place = bisect_left(self.sorted_starts, needed)
+        return (self.sorted_starts[place] - needed).total_seconds() + 0.001 if place < len(self.sorted_starts) else None
 
 
 class Ranking:
@@ -121,68 +121,68 @@ class Ranking:
 
     def __init__(self) -> None:
         self.facts: dict[str, NodeFacts] = {}
-        self.sides = {True: Side(), False: Side()}
-        self.obstacles: Counter[Refusal] = Counter()
-        self.unmatched: list[str] = []
+        self.pools = {True: CandidatePool(), False: CandidatePool()}
+        self.blocker_counts: Counter[Rejection] = Counter()
+        self.unmatched_names: list[str] = []
         """Names of the Nodes without a VM of their own, in order."""
 
-    def put(self, name: str, new: NodeFacts | None) -> None:
+    def set_facts(self, name: str, new: NodeFacts | None) -> None:
         """Other facts of one node, or none."""
         if (old := self.facts.pop(name, None)) is not None:
-            self.take_out(old)
+            self.remove(old)
         if new is None:
             return
         self.facts[name] = new
-        if new.unmatched is not None:
-            insort(self.unmatched, name)
-        if new.obstacle is not None:
-            self.obstacles[new.obstacle] += 1
+        if new.match_failure is not None:
+            insort(self.unmatched_names, name)
+        if new.blocker is not None:
+            self.blocker_counts[new.blocker] += 1
         else:
-            self.sides[new.has_gpu].add(new)
+            self.pools[new.has_gpu].add(new)
 
-    def take_out(self, old: NodeFacts) -> None:
+    def remove(self, old: NodeFacts) -> None:
         """One node less."""
-        if old.unmatched is not None:
-            take_out(self.unmatched, old.name)
-        if old.obstacle is not None:
-            self.obstacles[old.obstacle] -= 1
+        if old.match_failure is not None:
+            remove_sorted(self.unmatched_names, old.name)
+        if old.blocker is not None:
+            self.blocker_counts[old.blocker] -= 1
         else:
-            self.sides[old.has_gpu].drop(old)
+            self.pools[old.has_gpu].remove(old)
 
-    def able(self, gpu: bool) -> Iterator[NodeFacts]:
+    def iter_eligible(self, gpu: bool) -> Iterator[NodeFacts]:
         """Those without an obstacle, the best first."""
-        return (self.facts[name] for _, _, name in self.sides[gpu].ranks)
+        return (self.facts[name] for _, _, name in self.pools[gpu].ranks)
 
-    def suitable(self, question: Question, rules: Rules, now: datetime) -> Iterator[NodeFacts]:
+    def iter_suitable(self, question: Requirement, rules: SelectionRules, now: datetime) -> Iterator[NodeFacts]:
         """All that suit, the best first."""
-        suiting = (facts for facts in self.able(question.gpu_required) if rules.has_time(facts, question, now))
+        suiting = (facts for facts in self.iter_eligible(question.gpu_required) if rules.has_enough_time(facts, question, now))
         # Nobody looks for more than there are: behind the last of them there may be hundreds that do not suit.
-        return islice(suiting, self.count(question, rules, now))
+        return islice(suiting, self.count_suitable(question, rules, now))
 
-    def count(self, question: Question, rules: Rules, now: datetime) -> int:
+    def count_suitable(self, question: Requirement, rules: SelectionRules, now: datetime) -> int:
         """How many suit."""
-        side = self.sides[question.gpu_required]
-        return len(side.ranks) - side.without_time(question, rules, now)
+        side = self.pools[question.gpu_required]
+        return len(side.ranks) - side.count_too_little_time(question, rules, now)
 
-    def choose(self, question: Question, present: str, rules: Rules, now: datetime) -> NodeFacts | None:
+    def choose(self, question: Requirement, present: str, rules: SelectionRules, now: datetime) -> NodeFacts | None:
         """The answer; `present` is the node that was named before, "" for none."""
-        best = self.facts.get(self.sides[question.gpu_required].best(question, rules, now))
+        best = self.facts.get(self.pools[question.gpu_required].find_best(question, rules, now))
         held = self.facts.get(present)
-        if best is None or held is None or rules.refusal(held, question, now) is not None:
+        if best is None or held is None or rules.find_rejection(held, question, now) is not None:
             return best
-        return best if rules.beats(best, held) else held
+        return best if rules.is_better_by_margin(best, held) else held
 
-    def refused(self, question: Question, rules: Rules, now: datetime) -> dict[str, int]:
+    def count_rejections(self, question: Requirement, rules: SelectionRules, now: datetime) -> dict[str, int]:
         """How many nodes are refused for which reason, in the order of the reasons."""
-        counts = Counter(self.obstacles)
-        wrong = Refusal.GPU_MISSING if question.gpu_required else Refusal.GPU_PRESENT
-        for gpu, side in self.sides.items():
-            short = side.without_time(question, rules, now)
-            counts[Refusal.TOO_LITTLE_TIME] += short
+        counts = Counter(self.blocker_counts)
+        wrong = Rejection.GPU_MISSING if question.gpu_required else Rejection.GPU_PRESENT
+        for gpu, side in self.pools.items():
+            short = side.count_too_little_time(question, rules, now)
+            counts[Rejection.TOO_LITTLE_TIME] += short
             counts[wrong] += len(side.ranks) - short if gpu != question.gpu_required else 0
-        return {reason.value: counts[reason] for reason in Refusal if counts[reason]}
+        return {reason.value: counts[reason] for reason in Rejection if counts[reason]}
 
 
-def take_out(ordered: list[Any], value: Any) -> None:
+def remove_sorted(ordered: list[Any], value: Any) -> None:
     """One of a value out of a list in order."""
     del ordered[bisect_left(ordered, value)]

@@ -16,7 +16,7 @@ from msgspec import Struct
 from .maintenance import HOUR, Window
 
 
-class Refusal(StrEnum):
+class Rejection(StrEnum):
     """Why a node is not suitable; one that has several is counted under the first of them, in this order."""
 
     NOT_READY = "NotReady"
@@ -43,25 +43,25 @@ class Load(Struct, frozen=True, gc=False):
     guest_memory_mb: int | None = None
 
 
-class Unmatched(Struct, frozen=True, gc=False):
+class MatchFailure(Struct, frozen=True, gc=False):
     """A Node without a VM of its own."""
 
-    reason: Refusal
-    words: str
+    reason: Rejection
+    message: str
 
 
 class NodeFacts(Struct, frozen=True, kw_only=True):
     """One Node with its VM and its host, as they are now."""
 
     name: str
-    obstacle: Refusal | None = None
+    blocker: Rejection | None = None
     """The first reason that no question can lift."""
-    unmatched: Unmatched | None = None
+    match_failure: MatchFailure | None = None
     """Told also of a node that is refused for another reason before."""
-    vm: str = ""
+    vm_name: str = ""
     matched_by: str = ""
-    vcenter: str = ""
-    host: str = ""
+    vcenter_name: str = ""
+    host_name: str = ""
     gpus: tuple[str, ...] = ()
     """What makes it a node with a GPU, each with its source."""
     host_devices: tuple[str, ...] = ()
@@ -86,24 +86,24 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
         return None if used is None else max(self.memory_mb - used, 0)
 
 
-class Question(Struct, frozen=True, gc=False):
+class Requirement(Struct, frozen=True, gc=False):
     """What a job needs."""
 
     hours: int
     gpu_required: bool
 
 
-class Rules(Struct, frozen=True, gc=False):
+class SelectionRules(Struct, frozen=True, gc=False):
     """How answers are found; from the manager's flags."""
 
     horizon_hours: int = 8760
     """How far anybody looks ahead: what a node has for which no maintenance is known."""
-    margin: float = 0.1
+    margin_fraction: float = 0.1
     """By which part of the present node's demand another one has to be better."""
     margin_mhz: float = 100
     """And by how much beside that: demand moves by some ten MHz on an idle VM, so less than this is no difference."""
 
-    def hours(self, facts: NodeFacts, now: datetime) -> int:
+    def available_hours(self, facts: NodeFacts, now: datetime) -> int:
         """Whole hours until the next maintenance; 0 in one."""
         if facts.simulated_hours is not None:
             return facts.simulated_hours
@@ -111,20 +111,20 @@ class Rules(Struct, frozen=True, gc=False):
             return self.horizon_hours
         return min(max((facts.maintenance.start - now) // HOUR, 0), self.horizon_hours)
 
-    def seconds_to_next_hour(self, facts: NodeFacts, now: datetime) -> float | None:
+    def seconds_until_hours_change(self, facts: NodeFacts, now: datetime) -> float | None:
         """When `hours` will be another number; None for never. The end of a window is another fact, and not told here."""
         if facts.simulated_hours is not None or facts.maintenance is None or (left := facts.maintenance.start - now) < HOUR:
             return None
         beyond = left - self.horizon_hours * HOUR
         return (beyond if beyond >= timedelta() else left % HOUR).total_seconds() + 0.001
 
-    def seconds_to_too_little(self, facts: NodeFacts, question: Question, now: datetime) -> float | None:
+    def seconds_until_too_little_time(self, facts: NodeFacts, question: Requirement, now: datetime) -> float | None:
         """When a node that suits will have too little time; None for never."""
         if facts.simulated_hours is not None or facts.maintenance is None or not 0 < question.hours <= self.horizon_hours:
             return None
         return (facts.maintenance.start - now - question.hours * HOUR).total_seconds() + 0.001
 
-    def has_time(self, facts: NodeFacts, question: Question, now: datetime) -> bool:
+    def has_enough_time(self, facts: NodeFacts, question: Requirement, now: datetime) -> bool:
         """Whether `hours` are enough, without counting them."""
         if facts.simulated_hours is not None:
             return facts.simulated_hours >= question.hours
@@ -132,22 +132,22 @@ class Rules(Struct, frozen=True, gc=False):
             return question.hours <= self.horizon_hours
         return question.hours <= self.horizon_hours and facts.maintenance.start - now >= question.hours * HOUR
 
-    def refusal(self, facts: NodeFacts, question: Question, now: datetime) -> Refusal | None:
+    def find_rejection(self, facts: NodeFacts, question: Requirement, now: datetime) -> Rejection | None:
         """Why this node does not suit; None if it does."""
-        if facts.obstacle is not None:
-            return facts.obstacle
-        if not self.has_time(facts, question, now):
-            return Refusal.TOO_LITTLE_TIME
+        if facts.blocker is not None:
+            return facts.blocker
+        if not self.has_enough_time(facts, question, now):
+            return Rejection.TOO_LITTLE_TIME
         if facts.has_gpu != question.gpu_required:
-            return Refusal.GPU_MISSING if question.gpu_required else Refusal.GPU_PRESENT
+            return Rejection.GPU_MISSING if question.gpu_required else Rejection.GPU_PRESENT
         return None
 
-    def beats(self, other: NodeFacts, present: NodeFacts) -> bool:
+    def is_better_by_margin(self, other: NodeFacts, present: NodeFacts) -> bool:
         """Whether the answer moves from the present node to another one that is better by more than the margin."""
         theirs, ours = other.load.cpu_demand_mhz, present.load.cpu_demand_mhz
         if theirs is None or ours is None:
             return theirs is not None
-        return ours - theirs > self.margin_mhz + self.margin * ours
+        return ours - theirs > self.margin_mhz + self.margin_fraction * ours
 
 
 Clock = Callable[[], datetime]

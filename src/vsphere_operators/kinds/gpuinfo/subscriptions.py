@@ -19,96 +19,98 @@ from msgspec.structs import replace
 from kubewright import Key
 
 from ...vsphere.stats_throttle import SLOTS, VCPU_MHZ, part, slot_of
-from .rules import NodeFacts, Question, Rules
-from .tracker import Nodes
+from .rules import NodeFacts, Requirement, SelectionRules
+from .tracker import NodeTracker
 
 
-class Asked(Struct, frozen=True):
+class Subscription(Struct, frozen=True):
     """A question and what was told."""
 
-    question: Question
-    told: NodeFacts | None
-    version: int
+    requirement: Requirement
+    published_facts: NodeFacts | None
+    facts_version: int
     """Of all facts, when it was told."""
 
 
-class Questions:
+class Subscriptions:
     """All standing questions; `wake` gets those who should look again."""
 
-    def __init__(self, nodes: Nodes, rules: Rules, wake: Callable[[Key], None], *, interval_seconds: float, share: float) -> None:
-        self.nodes, self.rules, self.wake = nodes, rules, wake
-        self.slot_seconds, self.share = interval_seconds / SLOTS, share
-        self.asked: dict[Key, Asked] = {}
-        self.by_answer: dict[str, dict[Key, Asked]] = {}
+    def __init__(
+        self, nodes: NodeTracker, rules: SelectionRules, wake: Callable[[Key], None], *, interval_seconds: float, change_fraction: float
+    ) -> None:
+        self.tracker, self.rules, self.wake = nodes, rules, wake
+        self.slot_seconds, self.change_fraction = interval_seconds / SLOTS, change_fraction
+        self.by_key: dict[Key, Subscription] = {}
+        self.by_node: dict[str, dict[Key, Subscription]] = {}
         """By the name of the node that was told, "" for none."""
         self.slots: list[dict[Key, None]] = [{} for _ in range(SLOTS)]
-        self.slot = 0
-        nodes.listeners.append(self.hear)
+        self.current_slot = 0
+        nodes.listeners.append(self.on_facts_change)
 
-    def answered(self, key: Key, question: Question, told: NodeFacts | None) -> None:
+    def subscribe(self, key: Key, question: Requirement, told: NodeFacts | None) -> None:
         """Somebody was told so just now."""
-        self.forget(key)
-        asked = Asked(question, told, self.nodes.version)
-        self.asked[key] = asked
-        self.by_answer.setdefault(told.name if told else "", {})[key] = asked
+        self.unsubscribe(key)
+        asked = Subscription(question, told, self.tracker.version)
+        self.by_key[key] = asked
+        self.by_node.setdefault(told.name if told else "", {})[key] = asked
         self.slots[slot_of(str(key))][key] = None
 
-    def forget(self, key: Key) -> None:
+    def unsubscribe(self, key: Key) -> None:
         """Nobody asks this any more."""
-        asked = self.asked.pop(key, None)
+        asked = self.by_key.pop(key, None)
         if asked is None:
             return
-        name = asked.told.name if asked.told else ""
-        group = self.by_answer[name]
+        name = asked.published_facts.name if asked.published_facts else ""
+        group = self.by_node[name]
         del group[key]
         if not group:
-            del self.by_answer[name]
+            del self.by_node[name]
         self.slots[slot_of(str(key))].pop(key, None)
 
-    def hear(self, old: NodeFacts | None, new: NodeFacts | None) -> None:
+    def on_facts_change(self, old: NodeFacts | None, new: NodeFacts | None) -> None:
         """One node is otherwise. Who is woken asks anew, so a crowd of changes wakes each but once."""
-        for key in self.affected(old, new, self.nodes.clock()):
-            self.forget(key)
+        for key in self.find_affected(old, new, self.tracker.clock()):
+            self.unsubscribe(key)
             self.wake(key)
 
-    def affected(self, old: NodeFacts | None, new: NodeFacts | None, now: datetime) -> list[Key]:
+    def find_affected(self, old: NodeFacts | None, new: NodeFacts | None, now: datetime) -> list[Key]:
         """Whose answer may be another one now."""
         changed = new or old
         if changed is None:
             return []
-        told = [key for key, asked in self.by_answer.get(changed.name, {}).items() if self.moved(asked, new, now)]
-        return told if new is None or new.obstacle is not None else [*told, *self.taken_over(new, now)]
+        told = [key for key, asked in self.by_node.get(changed.name, {}).items() if self.is_outdated(asked, new, now)]
+        return told if new is None or new.blocker is not None else [*told, *self.find_improvable(new, now)]
 
-    def moved(self, asked: Asked, new: NodeFacts | None, now: datetime) -> bool:
+    def is_outdated(self, asked: Subscription, new: NodeFacts | None, now: datetime) -> bool:
         """Whether those who were told this node have to be told something else."""
-        if new is None or asked.told is None or replace(new, load=asked.told.load) != asked.told:
+        if new is None or asked.published_facts is None or replace(new, load=asked.published_facts.load) != asked.published_facts:
             return True
-        if load_moved(asked.told, new) > self.share:
+        if compute_load_change(asked.published_facts, new) > self.change_fraction:
             return True
-        chosen = self.nodes.ranking.choose(asked.question, new.name, self.rules, now)
+        chosen = self.tracker.ranking.choose(asked.requirement, new.name, self.rules, now)
         return chosen is None or chosen.name != new.name
 
-    def taken_over(self, new: NodeFacts, now: datetime) -> Iterator[Key]:
+    def find_improvable(self, new: NodeFacts, now: datetime) -> Iterator[Key]:
         """Those who were told another node, or none, and for whom this one is better."""
-        hours, gpu, facts = self.rules.hours(new, now), new.has_gpu, self.nodes.ranking.facts
-        for name, group in self.by_answer.items():
+        hours, gpu, facts = self.rules.available_hours(new, now), new.has_gpu, self.tracker.ranking.facts
+        for name, group in self.by_node.items():
             present = facts.get(name)
-            if name != new.name and (present is None or self.rules.beats(new, present)):
+            if name != new.name and (present is None or self.rules.is_better_by_margin(new, present)):
                 for key, asked in group.items():
-                    if asked.question.gpu_required == gpu and asked.question.hours <= hours:
+                    if asked.requirement.gpu_required == gpu and asked.requirement.hours <= hours:
                         yield key
 
     async def run(self) -> NoReturn:
         """Wake, each in its slot, those whose status may show something that has changed."""
         while True:
             await asyncio.sleep(self.slot_seconds)
-            self.slot = (self.slot + 1) % SLOTS
-            for key in list(self.slots[self.slot]):
-                if self.asked[key].version != self.nodes.version:
+            self.current_slot = (self.current_slot + 1) % SLOTS
+            for key in list(self.slots[self.current_slot]):
+                if self.by_key[key].facts_version != self.tracker.version:
                     self.wake(key)
 
 
-def load_moved(told: NodeFacts, new: NodeFacts) -> float:
+def compute_load_change(told: NodeFacts, new: NodeFacts) -> float:
     """By which part of its total the load has moved, the larger of CPU and memory."""
     cpu = part(told.load.cpu_demand_mhz, new.load.cpu_demand_mhz, new.cpus * VCPU_MHZ)
     return max(cpu, part(told.load.guest_memory_mb, new.load.guest_memory_mb, new.memory_mb))

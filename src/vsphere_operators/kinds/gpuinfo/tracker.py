@@ -29,22 +29,22 @@ from ...vsphere.index import Index
 from ...vsphere.inventory import Change
 from ...vsphere.model import AssignableHardware, Host, Machine
 from ...vsphere.vcenter import VCenter
-from .maintenance import Calendar, Entry
-from .matching import match, uuids_of
-from .node import Simulation, Surroundings, complaints, facts_of
+from .maintenance import CalendarEntry, Schedule
+from .matching import match_node, parse_provider_id
+from .node import NodeContext, Simulation, build_facts, find_warnings
 from .ranking import Ranking
-from .rules import Clock, NodeFacts, Refusal
+from .rules import Clock, NodeFacts, Rejection
 
-LONGEST_ALARM_SECONDS = 3600.0
+MAX_TIMER_SECONDS = 3600.0
 """A timer goes by a clock that stops while the machine sleeps; so it looks at the wall clock every hour."""
-PENDING_PATIENCE = timedelta(seconds=10)
+PENDING_TIMEOUT = timedelta(seconds=10)
 """A look takes some tenths of a second for 100 VMs, also after a start."""
-Listener = Callable[[NodeFacts | None, NodeFacts | None], None]
-Complain = Callable[[Object, str, str], None]
+FactsListener = Callable[[NodeFacts | None, NodeFacts | None], None]
+RecordWarning = Callable[[Object, str, str], None]
 """Says something about an object: reason and words."""
 
 
-class Nodes:
+class NodeTracker:
     """All Nodes of the cluster."""
 
     def __init__(
@@ -52,73 +52,73 @@ class Nodes:
         cache: Cache,
         vcenters: Mapping[str, VCenter],
         clock: Clock,
-        complain: Complain,
+        complain: RecordWarning,
         *,
         log: Log,
-        resources: tuple[str, ...],
+        gpu_resource_globs: tuple[str, ...],
         simulation: Simulation | None = None,
     ) -> None:
-        self.cache, self.vcenters, self.clock, self.complain, self.log = cache, vcenters, clock, complain, log
-        self.resources, self.simulation = resources, simulation
-        self.calendar = Calendar()
+        self.cache, self.vcenters, self.clock, self.record_warning, self.log = cache, vcenters, clock, complain, log
+        self.gpu_resource_globs, self.simulation = gpu_resource_globs, simulation
+        self.schedule = Schedule()
         self.ranking = Ranking()
         self.version = 0
         """Grows with every change of any facts."""
-        self.listeners: list[Listener] = []
-        self.uuids, self.on_machine, self.on_host = Index(), Index(), Index()
+        self.listeners: list[FactsListener] = []
+        self.nodes_by_uuid, self.nodes_by_vm, self.nodes_by_host = Index(), Index(), Index()
         """Names of Nodes by uuid, by VM, by host."""
-        self.places: dict[str, tuple[str, str]] = {}
-        self.pending: dict[str, datetime] = {}
-        self.said: dict[str, tuple[tuple[str, str], ...]] = {}
-        self.ends: list[tuple[datetime, str]] = []
-        self.alarm: asyncio.TimerHandle | None = None
-        cache.store(Node).listeners.append(self.hear_node)
+        self.node_locations: dict[str, tuple[str, str]] = {}
+        self.devices_pending_since: dict[str, datetime] = {}
+        self.reported_warnings: dict[str, tuple[tuple[str, str], ...]] = {}
+        self.window_ends: list[tuple[datetime, str]] = []
+        self.timer: asyncio.TimerHandle | None = None
+        cache.store(Node).listeners.append(self.on_node_change)
         for vcenter in vcenters.values():
-            vcenter.inventory.listeners.append(partial(self.hear_change, vcenter))
-            vcenter.devices.listeners.append(partial(self.hear_devices, vcenter))
-            vcenter.scheduled.listeners.append(partial(self.hear_host, vcenter))
-            vcenter.assignable.listeners.append(partial(self.hear_host, vcenter))
+            vcenter.inventory.listeners.append(partial(self.on_inventory_change, vcenter))
+            vcenter.devices.listeners.append(partial(self.on_devices_change, vcenter))
+            vcenter.scheduled.listeners.append(partial(self.on_host_change, vcenter))
+            vcenter.assignable.listeners.append(partial(self.on_host_change, vcenter))
             vcenter.listeners.append(self.rebuild_all)
 
-    def hear_node(self, key: Key, old: Node | Undecoded | None, new: Node | Undecoded | None, via: Via) -> None:
+    def on_node_change(self, key: Key, old: Node | Undecoded | None, new: Node | Undecoded | None, via: Via) -> None:
         """A Node came, changed or went."""
-        for obj, change in ((old, self.uuids.drop), (new, self.uuids.add)):
-            for uuid in uuids_of(obj.spec.providerID) if isinstance(obj, Node) else ():
+        for obj, change in ((old, self.nodes_by_uuid.drop), (new, self.nodes_by_uuid.add)):
+            for uuid in parse_provider_id(obj.spec.providerID) if isinstance(obj, Node) else ():
                 change(uuid, key.name)
         self.rebuild([key.name])
 
-    def hear_change(self, vcenter: VCenter, change: Change) -> None:
+    def on_inventory_change(self, vcenter: VCenter, change: Change) -> None:
         """Something in a vCenter came, changed or went."""
         names = set[str]()
         for item in (change.old, change.new):
             if isinstance(item, Machine):
-                names |= {item.name, *self.uuids.of(item.bios_uuid.lower()), *self.on_machine.of(place_of(vcenter, item.ref))}
+                names |= {item.name, *self.nodes_by_uuid.of(item.bios_uuid.lower()), *self.nodes_by_vm.of(qualify_ref(vcenter, item.ref))}
             elif isinstance(item, Host):
-                names |= self.on_host.of(place_of(vcenter, item.ref))
+                names |= self.nodes_by_host.of(qualify_ref(vcenter, item.ref))
         if names:
             self.rebuild(names)
 
-    def hear_devices(self, vcenter: VCenter, ref: str) -> None:
+    def on_devices_change(self, vcenter: VCenter, ref: str) -> None:
         """The devices of a VM are known, or are others."""
-        self.rebuild(list(self.on_machine.of(place_of(vcenter, ref))))
+        self.rebuild(list(self.nodes_by_vm.of(qualify_ref(vcenter, ref))))
 
-    def hear_host(self, vcenter: VCenter, ref: str) -> None:
+    def on_host_change(self, vcenter: VCenter, ref: str) -> None:
         """Something else is planned for a host, or it has other hardware to assign."""
-        self.rebuild(list(self.on_host.of(place_of(vcenter, ref))))
+        self.rebuild(list(self.nodes_by_host.of(qualify_ref(vcenter, ref))))
 
-    def plan(self, entries: Iterable[Entry]) -> None:
+    def set_calendar_entries(self, entries: Iterable[CalendarEntry]) -> None:
         """The calendar has these entries from now on; those that are over, which people leave standing, cost nobody a look."""
         now = self.clock()
-        self.calendar = Calendar(entry for entry in entries if entry.next(now) is not None)
+        self.schedule = Schedule(entry for entry in entries if entry.next_window(now) is not None)
         self.rebuild_all()
 
     def rebuild_all(self) -> None:
         """Anything may be otherwise: a vCenter was loaded, was lost or is back, or there is another calendar."""
         self.rebuild({*self.ranking.facts, *(node.metadata.name for node in self.cache.all(Node))})
 
-    def say_again(self) -> None:
+    def repeat_warnings(self) -> None:
         """Say anew what is wrong: what was said before this process led has reached nobody."""
-        self.said.clear()
+        self.reported_warnings.clear()
         self.rebuild_all()
 
     def rebuild(self, names: Iterable[str]) -> None:
@@ -127,112 +127,112 @@ class Nodes:
         for name in names:
             old = self.ranking.facts.get(name)
             try:
-                new = self.facts(name, now)
+                new = self.collect_facts(name, now)
             except Exception as error:
-                new = self.unreadable(name, old, error)
+                new = self.build_unreadable_facts(name, old, error)
             if old != new:
-                self.take(name, old, new, now)
+                self.apply_facts(name, old, new, now)
 
-    def take(self, name: str, old: NodeFacts | None, new: NodeFacts | None, now: datetime) -> None:
+    def apply_facts(self, name: str, old: NodeFacts | None, new: NodeFacts | None, now: datetime) -> None:
         """Other facts of one Node."""
         self.version += 1
-        self.ranking.put(name, new)
+        self.ranking.set_facts(name, new)
         if new is not None and new.maintenance is not None and (old is None or old.maintenance != new.maintenance):
-            heapq.heappush(self.ends, (new.maintenance.end, name))
-            self.set_alarm(now)
+            heapq.heappush(self.window_ends, (new.maintenance.end, name))
+            self.set_timer(now)
         for listener in self.listeners:
             listener(old, new)
 
-    def unreadable(self, name: str, old: NodeFacts | None, error: Exception) -> NodeFacts:
+    def build_unreadable_facts(self, name: str, old: NodeFacts | None, error: Exception) -> NodeFacts:
         """What stands for facts that cannot be made; said once, and not with every change of load."""
-        if old is None or old.obstacle is not Refusal.FACTS_UNREADABLE:
+        if old is None or old.blocker is not Rejection.FACTS_UNREADABLE:
             self.log.error("unexpected error, no job is sent to this node until it is mended", node=name, error=error)
-        return NodeFacts(name=name, obstacle=Refusal.FACTS_UNREADABLE)
+        return NodeFacts(name=name, blocker=Rejection.FACTS_UNREADABLE)
 
-    def facts(self, name: str, now: datetime) -> NodeFacts | None:
+    def collect_facts(self, name: str, now: datetime) -> NodeFacts | None:
         """How a Node is now; None for one that is not there."""
         node = self.cache.get(Node, Key("", name))
-        around = self.around(node) if node is not None else Surroundings()
+        around = self.build_node_context(node) if node is not None else NodeContext()
         if node is None:
-            self.settle(name, "", "")
-            self.pending.pop(name, None)
-            self.said.pop(name, None)
-            self.calendar.forget(name)
+            self.set_location(name, "", "")
+            self.devices_pending_since.pop(name, None)
+            self.reported_warnings.pop(name, None)
+            self.schedule.forget_node(name)
             return None
-        self.tell_complaints(node, tuple(complaints(node, around.host, self.resources)))
-        return facts_of(node, around, self.resources, self.simulation, now)
+        self.report_warnings(node, tuple(find_warnings(node, around.host, self.gpu_resource_globs)))
+        return build_facts(node, around, self.gpu_resource_globs, self.simulation, now)
 
-    def read_soon(self) -> int:
+    def count_pending_reads(self) -> int:
         """How many Nodes' devices are being read, without those that have been for so long that nobody should wait for them."""
         now = self.clock()
-        return sum(now - since < PENDING_PATIENCE for since in self.pending.values())
+        return sum(now - since < PENDING_TIMEOUT for since in self.devices_pending_since.values())
 
-    def tell_complaints(self, node: Node, found: tuple[tuple[str, str], ...]) -> None:
+    def report_warnings(self, node: Node, found: tuple[tuple[str, str], ...]) -> None:
         """Say what is wrong with what people wrote, once, and not with every change of load."""
         name = node.metadata.name
         for reason, words in found:
-            if (reason, words) not in self.said.get(name, ()):
-                self.complain(node, reason, words)
-        self.said[name] = found
+            if (reason, words) not in self.reported_warnings.get(name, ()):
+                self.record_warning(node, reason, words)
+        self.reported_warnings[name] = found
 
-    def around(self, node: Node) -> Surroundings:
+    def build_node_context(self, node: Node) -> NodeContext:
         """Its VM and all that comes with it."""
-        name, found = node.metadata.name, match(node, self.vcenters.values())
-        vcenter, vm = found.vcenter, found.machine
-        since = self.pending.pop(name, None) or self.clock()
+        name, found = node.metadata.name, match_node(node, self.vcenters.values())
+        vcenter, vm = found.vcenter, found.vm
+        since = self.devices_pending_since.pop(name, None) or self.clock()
         if vcenter is None or vm is None:
-            self.settle(name, "", "")
-            entries = self.calendar.about(host="", node=name)
-            return Surroundings(obstacle=found.obstacle, unmatched=found.unmatched, entries=entries)
-        self.settle(name, place_of(vcenter, vm.ref), place_of(vcenter, vm.host))
+            self.set_location(name, "", "")
+            entries = self.schedule.find_entries(host="", node=name)
+            return NodeContext(blocker=found.blocker, match_failure=found.match_failure, calendar_entries=entries)
+        self.set_location(name, qualify_ref(vcenter, vm.ref), qualify_ref(vcenter, vm.host))
         devices = vcenter.devices.of(vm.ref)
         away = not vcenter.loaded or vcenter.problem is not None
         unread = devices is None and self.simulation is None
         # A vCenter that is away keeps nobody waiting: its Nodes are refused, and others may be chosen.
         if unread and not away:
-            self.pending[name] = since
+            self.devices_pending_since[name] = since
         host = vcenter.inventory.hosts.get(vm.host)
-        return Surroundings(
-            vcenter=vcenter.name,
-            machine=vm,
-            obstacle=Refusal.VCENTER_UNREACHABLE if away else Refusal.DEVICES_UNREAD if unread else None,
-            matched_by=found.by,
+        return NodeContext(
+            vcenter_name=vcenter.name,
+            vm=vm,
+            blocker=Rejection.VCENTER_UNREACHABLE if away else Rejection.DEVICES_UNREAD if unread else None,
+            matched_by=found.matched_by,
             host=host,
             devices=devices or (),
             devices_hidden=vm.ref in vcenter.devices.hidden,
-            hardware=vcenter.assignable.of(vm.host) if vm.host else AssignableHardware(),
-            planned=vcenter.scheduled.of(vm.host) if vm.host else (),
-            entries=self.calendar.about(host=host.name if host else "", node=name),
+            assignable_hardware=vcenter.assignable.of(vm.host) if vm.host else AssignableHardware(),
+            scheduled_maintenance=vcenter.scheduled.of(vm.host) if vm.host else (),
+            calendar_entries=self.schedule.find_entries(host=host.name if host else "", node=name),
         )
 
-    def settle(self, name: str, machine: str, host: str) -> None:
+    def set_location(self, name: str, machine: str, host: str) -> None:
         """A Node is on this VM and this host from now on."""
-        before = self.places.get(name, ("", ""))
+        before = self.node_locations.get(name, ("", ""))
         if before != (machine, host):
-            self.on_machine.move(name, before[0], machine)
-            self.on_host.move(name, before[1], host)
-            self.places[name] = (machine, host)
+            self.nodes_by_vm.move(name, before[0], machine)
+            self.nodes_by_host.move(name, before[1], host)
+            self.node_locations[name] = (machine, host)
             if not machine:
-                del self.places[name]
+                del self.node_locations[name]
 
-    def set_alarm(self, now: datetime) -> None:
+    def set_timer(self, now: datetime) -> None:
         """Ring at the earliest end of a window."""
-        if self.alarm is not None:
-            self.alarm.cancel()
-        self.alarm = None
-        if self.ends:
-            seconds = min(max((self.ends[0][0] - now).total_seconds(), 0.0), LONGEST_ALARM_SECONDS)
-            self.alarm = asyncio.get_running_loop().call_later(seconds, self.ring)
+        if self.timer is not None:
+            self.timer.cancel()
+        self.timer = None
+        if self.window_ends:
+            seconds = min(max((self.window_ends[0][0] - now).total_seconds(), 0.0), MAX_TIMER_SECONDS)
+            self.timer = asyncio.get_running_loop().call_later(seconds, self.on_timer)
 
-    def ring(self) -> None:
+    def on_timer(self) -> None:
         """Some windows are over."""
         now, over = self.clock(), set[str]()
-        while self.ends and self.ends[0][0] <= now:
-            over.add(heapq.heappop(self.ends)[1])
+        while self.window_ends and self.window_ends[0][0] <= now:
+            over.add(heapq.heappop(self.window_ends)[1])
         self.rebuild(over)
-        self.set_alarm(now)
+        self.set_timer(now)
 
 
-def place_of(vcenter: VCenter, ref: str) -> str:
+def qualify_ref(vcenter: VCenter, ref: str) -> str:
     """A reference that is unique over all vCenters; "" for none."""
     return f"{vcenter.name}/{ref}" if ref else ""

@@ -11,9 +11,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from .model import Flight, Record
+from .model import CloneState, ReplicaRecord
 
-QUIET_SECONDS = 10.0
+CLONE_SETTLE_SECONDS = 10.0
 """What vCenter has not begun so long after the sender died or gave up, it will not begin; and a VM is seen so soon after its task's end."""
 
 
@@ -29,7 +29,7 @@ class CloneTask(Struct, frozen=True, kw_only=True):
     """When the inventory showed its end."""
 
 
-class Sent(Struct, frozen=True, kw_only=True):
+class CloneRequest(Struct, frozen=True, kw_only=True):
     """What this process last did for a record."""
 
     attempt: int
@@ -37,45 +37,50 @@ class Sent(Struct, frozen=True, kw_only=True):
     outcome: Literal["unsent", "answered", "refused", "unanswered"]
     """Stored only; a task came back; vCenter said no; no answer came."""
     task: str = ""
-    at_seconds: float = 0.0
+    updated_at_seconds: float = 0.0
 
 
-def flight_of(
-    record: Record, tasks: Collection[CloneTask], accounted: Collection[str], sent: Sent | None, watching_since: float, now: float
-) -> Flight:
+def infer_clone_state(
+    record: ReplicaRecord,
+    tasks: Collection[CloneTask],
+    accounted: Collection[str],
+    sent: CloneRequest | None,
+    watching_since: float,
+    now: float,
+) -> CloneState:
     """The flight of a record that has no VM.
 
     `accounted` are the tasks that the records of any group name, or their Sent. `watching_since` is when the inventory was last loaded;
     times are seconds of one clock.
     """
     known = sent if sent is not None and sent.attempt == record.attempt else None
-    since = max(watching_since, known.at_seconds if known else 0.0)
+    since = max(watching_since, known.updated_at_seconds if known else 0.0)
     if record.state == "Present" or (known and known.outcome == "refused"):
-        return Flight.OVER
+        return CloneState.ENDED
     if task := (known.task if known else "") or record.task:
-        return of_task(next((each for each in tasks if each.ref == task), None), since, now)
+        return clone_state_of_task(next((each for each in tasks if each.ref == task), None), since, now)
     if known and known.outcome == "unsent":
-        return Flight.UNSENT
-    candidates = [each for each in tasks if may_be(record, each, accounted, since)]
+        return CloneState.UNSENT
+    candidates = [each for each in tasks if is_candidate_task(record, each, accounted, since)]
     if any(each.state == "running" for each in candidates):
-        return Flight.RUNNING
-    return settled(max([since, *(each.ended_at_seconds for each in candidates)]), now)
+        return CloneState.RUNNING
+    return clone_state_after_settling(max([since, *(each.ended_at_seconds for each in candidates)]), now)
 
 
-def may_be(record: Record, task: CloneTask, accounted: Collection[str], since: float) -> bool:
+def is_candidate_task(record: ReplicaRecord, task: CloneTask, accounted: Collection[str], since: float) -> bool:
     """Whether a task may be the clone of this record; one that began later than ours could have, is not."""
-    return task.template == record.template and task.ref not in accounted and task.seen_at_seconds <= since + QUIET_SECONDS
+    return task.template == record.template and task.ref not in accounted and task.seen_at_seconds <= since + CLONE_SETTLE_SECONDS
 
 
-def of_task(task: CloneTask | None, since: float, now: float) -> Flight:
+def clone_state_of_task(task: CloneTask | None, since: float, now: float) -> CloneState:
     """The flight of a record whose task is known; one that the inventory does not have is too new, or long forgotten."""
     if task is None:
-        return settled(since, now)
+        return clone_state_after_settling(since, now)
     if task.state == "running":
-        return Flight.RUNNING
-    return Flight.OVER if task.state == "error" else settled(max(since, task.ended_at_seconds), now)
+        return CloneState.RUNNING
+    return CloneState.ENDED if task.state == "error" else clone_state_after_settling(max(since, task.ended_at_seconds), now)
 
 
-def settled(since: float, now: float) -> Flight:
+def clone_state_after_settling(since: float, now: float) -> CloneState:
     """Whether enough time passed."""
-    return Flight.OVER if now - since >= QUIET_SECONDS else Flight.UNKNOWN
+    return CloneState.ENDED if now - since >= CLONE_SETTLE_SECONDS else CloneState.UNKNOWN

@@ -10,32 +10,32 @@ from ...vsphere.inventory import Change
 from ...vsphere.model import Task
 from .clone_state import CloneTask
 
-CLONE = "VirtualMachine.clone"
-STATES = {"queued": "running", "running": "running", "success": "success", "error": "error"}
+CLONE_DESCRIPTION_ID = "VirtualMachine.clone"
+CLONE_TASK_STATES = {"queued": "running", "running": "running", "success": "success", "error": "error"}
 
 
-class CloneTasks:
+class CloneTaskTracker:
     """Hears of each task and keeps the clones; one that vCenter forgets without an end is forgotten here too."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
-        self.known: dict[str, CloneTask] = {}
-        self.ours: set[str] = set()
+        self.tasks: dict[str, CloneTask] = {}
+        self.own_tasks: set[str] = set()
         """Tasks that this process started and vCenter has not forgotten."""
 
-    def hear(self, change: Change) -> None:
+    def on_change(self, change: Change) -> None:
         """A task came, changed or went."""
         old, new = change.old, change.new
         if isinstance(new, Task):
-            if new.description == CLONE:
-                self.note(new)
+            if new.description == CLONE_DESCRIPTION_ID:
+                self.update_task(new)
         elif isinstance(old, Task):
-            self.known.pop(old.ref, None)
-            self.ours.discard(old.ref)
+            self.tasks.pop(old.ref, None)
+            self.own_tasks.discard(old.ref)
 
-    def note(self, task: Task) -> None:
+    def update_task(self, task: Task) -> None:
         """How a clone is now."""
-        before, now, state = self.known.get(task.ref), self.clock(), STATES[task.state]
+        before, now, state = self.tasks.get(task.ref), self.clock(), CLONE_TASK_STATES[task.state]
         seen = before or CloneTask(ref=task.ref, template=task.entity, state="running", seen_at_seconds=now)
         ended = now if state != "running" and (before is None or before.state == "running") else seen.ended_at_seconds
-        self.known[task.ref] = replace(seen, template=task.entity, state=state, ended_at_seconds=ended)
+        self.tasks[task.ref] = replace(seen, template=task.entity, state=state, ended_at_seconds=ended)

@@ -31,26 +31,26 @@ from ...vcenters.config import VCenterConfig
 from ...vcenters.registry import LOOK_AGAIN_SECONDS
 from ...vsphere.model import Machine, Task
 from ...vsphere.vm_calls import guestinfo
-from .folder import Claim
-from .limits import Amount, Limits
-from .messages import line_of_request
-from .model import GroupFolder, Obstacle, Plan, Record, Rollout, Wish
+from .folder import FolderClaim
+from .limits import NamespaceLimits, QuotaUsage
+from .messages import describe_request
+from .model import CloneBlocked, DesiredState, GroupFolder, Plan, ReplicaRecord, Rollout
 from .names import folder_name
-from .ownership import Group, fingerprint
-from .placement import Ground
-from .reconciler import Case, Means, Report, Steward
-from .triggers import Groups
+from .ownership import GroupId, compute_fingerprint
+from .placement import PlacementResolver
+from .reconciler import ClusterActions, GroupInput, GroupReconciler, StepResult
+from .triggers import VmGroupTriggers
 from .types import FolderStatus, ReplicaStatus, RolloutSpec, VmGroupSpec, VmGroupStatus
 
-MB_OF_GB = 1024
-GROUP = "vm.codeconnect.vmworld.com"
-BY_FOLDER = "vmgroup-by-folder"
-NOT_READ_SECONDS = 0.5
-CLUSTER_NAMESPACE = "kube-system"
+MB_PER_GB = 1024
+API_GROUP = "vm.codeconnect.vmworld.com"
+FOLDER_NAME_INDEX = "vmgroup-by-folder"
+MARKS_UNREAD_RETRY_SECONDS = 0.5
+CLUSTER_ID_NAMESPACE = "kube-system"
 
 
 @kind(
-    f"{GROUP}/v1alpha1",
+    f"{API_GROUP}/v1alpha1",
     short=("vg",),
     columns=[
         Column("Phase", ".status.phase"),
@@ -78,21 +78,21 @@ class VmGroup(Resource[VmGroupSpec, VmGroupStatus]):
         return self.metadata.deletionTimestamp is not None
 
     @property
-    def records(self) -> tuple[Record, ...]:
+    def records(self) -> tuple[ReplicaRecord, ...]:
         """Its replicas as they are stored."""
-        return tuple(each.record() for each in self.status.replicas)
+        return tuple(each.to_record() for each in self.status.replicas)
 
 
-def wish_of(group: VmGroup) -> Wish:
+def desired_state_of(group: VmGroup) -> DesiredState:
     """What the object asks for."""
     spec, rollout = group.spec, group.spec.rollout or RolloutSpec()
-    return Wish(
+    return DesiredState(
         cpus=spec.cpu,
-        memory_mb=spec.memory * MB_OF_GB,
+        memory_mb=spec.memory * MB_PER_GB,
         replicas=spec.replicas,
         uid=group.metadata.uid,
         template_name=spec.template,
-        fingerprint=fingerprint(spec.template, str(spec.linkedClone), spec.storagePolicy),
+        fingerprint=compute_fingerprint(spec.template, str(spec.linkedClone), spec.storagePolicy),
         power=spec.powerState,
         rollout=Rollout(max_surge=rollout.maxSurge, max_unavailable=rollout.maxUnavailable, strategy=rollout.strategy),
         paused=spec.paused,
@@ -101,20 +101,20 @@ def wish_of(group: VmGroup) -> Wish:
     )
 
 
-class Around(Struct, frozen=True, kw_only=True):
+class StatusContext(Struct, frozen=True, kw_only=True):
     """What a status shows beside the plan."""
 
     vcenter: str
-    machines: dict[str, Machine]
+    vms_by_replica: dict[str, Machine]
     """By name of the replica."""
-    refs: Mapping[str, str]
+    last_known_refs: Mapping[str, str]
     """What was last told of the VMs that are not seen: one that tells no configuration now is still known by it after a restart."""
     tasks: dict[str, Task]
     host_name: Callable[[str], str]
     folder: GroupFolder | None
 
 
-def status_of(group: VmGroup, plan: Plan, around: Around) -> VmGroupStatus:
+def status_of(group: VmGroup, plan: Plan, around: StatusContext) -> VmGroupStatus:
     """All of the answer."""
     counts = plan.counts
     return VmGroupStatus(
@@ -124,17 +124,17 @@ def status_of(group: VmGroup, plan: Plan, around: Around) -> VmGroupStatus:
         readyReplicas=counts.ready,
         updatedReplicas=counts.updated,
         lastMessage=cut(plan.message),
-        selector=f"{GROUP}/vmgroup-uid={group.metadata.uid}",
-        replicas=[replica_of(each, around) for each in plan.records],
+        selector=f"{API_GROUP}/vmgroup-uid={group.metadata.uid}",
+        replicas=[replica_status_of(each, around) for each in plan.records],
         folder=FolderStatus(ref=around.folder.ref, path=around.folder.path) if around.folder else None,
         vcenter=around.vcenter,
         conditions=conditions_of(group, plan),
     )
 
 
-def replica_of(record: Record, around: Around) -> ReplicaStatus:
+def replica_status_of(record: ReplicaRecord, around: StatusContext) -> ReplicaStatus:
     """One replica."""
-    vm, task = around.machines.get(record.name), around.tasks.get(record.task)
+    vm, task = around.vms_by_replica.get(record.name), around.tasks.get(record.task)
     running = task is not None and task.state in ("queued", "running")
     return ReplicaStatus(
         name=record.name,
@@ -146,8 +146,8 @@ def replica_of(record: Record, around: Around) -> ReplicaStatus:
         task=record.task,
         progress=task.progress_percent if task is not None and running else None,
         attempt=record.attempt,
-        leaving=record.leaving,
-        moRef=vm.ref if vm else around.refs.get(record.name, "") if record.state == "Present" else "",
+        leaving=record.terminating,
+        moRef=vm.ref if vm else around.last_known_refs.get(record.name, "") if record.state == "Present" else "",
         power=vm.power if vm else "",
         ipAddress=vm.ip_address if vm else "",
         host=around.host_name(vm.host) if vm else "",
@@ -159,20 +159,22 @@ def conditions_of(group: VmGroup, plan: Plan) -> list[Condition]:
     working = plan.phase == "PENDING" and not group.spec.paused
     short = plan.counts.ready < group.spec.replicas
     return [
-        condition(group, "Progressing", working, "Working" if working else "Paused" if group.spec.paused else "Idle"),
-        condition(group, "Degraded", short and plan.phase == "ERROR", "TooFewReady" if short and plan.phase == "ERROR" else "NotInError"),
+        build_condition(group, "Progressing", working, "Working" if working else "Paused" if group.spec.paused else "Idle"),
+        build_condition(
+            group, "Degraded", short and plan.phase == "ERROR", "TooFewReady" if short and plan.phase == "ERROR" else "NotInError"
+        ),
     ]
 
 
-def condition(group: VmGroup, type: str, holds: bool, reason: str) -> Condition:
+def build_condition(group: VmGroup, type: str, holds: bool, reason: str) -> Condition:
     """One condition."""
     return Condition(type=type, status="True" if holds else "False", reason=reason, observedGeneration=group.metadata.generation)
 
 
-def depends_on(group: VmGroup) -> Iterable[str]:
+def trigger_keys_of(group: VmGroup) -> Iterable[str]:
     """What wakes a group; see groups.py."""
     status, spec = group.status, group.spec
-    template, parent = (each.rpartition("/")[2] for each in (spec.template, spec.asked["folder"] or "vm-operator"))
+    template, parent = (each.rpartition("/")[2] for each in (spec.template, spec.requested_placement["folder"] or "vm-operator"))
     yield from (f"uid:{group.metadata.uid}", f"owner:{group.key}", f"template:{template}", f"folder:{parent}")
     # Its own folder, and where it was refused that one, what happens in it.
     yield f"folder:{status.folder.ref}" if status.folder is not None else f"folder:{folder_name_of(group)}"
@@ -185,45 +187,45 @@ def folder_name_of(group: VmGroup) -> str:
     return folder_name(group.metadata.namespace, group.metadata.name)
 
 
-def interests(group: VmGroup) -> Iterable[str]:
+def recovery_keys_of(group: VmGroup) -> Iterable[str]:
     """Whose change may mend a group that is in error: who shares its folder's name, or its namespace's quota."""
-    return neighbourhood(group) if group.status.phase == "ERROR" else ()
+    return shared_keys_of(group) if group.status.phase == "ERROR" else ()
 
 
-def neighbourhood(group: VmGroup) -> Iterable[str]:
+def shared_keys_of(group: VmGroup) -> Iterable[str]:
     """What a group shares with others."""
     return f"folder:{folder_name_of(group)}", f"namespace:{group.metadata.namespace}"
 
 
-class Guard:
+class Preconditions:
     """What a group needs of Kubernetes before it acts: who we are, whether we may, what the object says now, and its Secret."""
 
     def __init__(self, client: Client, recorder: Recorder, may_write: Callable[[], bool], cluster: str = "") -> None:
-        self.client, self.recorder, self.may_write, self.cluster = client, recorder, may_write, cluster
+        self.client, self.recorder, self.may_write, self.cluster_id = client, recorder, may_write, cluster
 
-    async def owner(self, group: VmGroup) -> Group:
+    async def group_id_of(self, group: VmGroup) -> GroupId:
         """Whose VMs they are. The cluster is known by the uid of one of its namespaces, which no other has."""
-        if not self.cluster:
-            self.cluster = (await self.client.get(Namespace, Key("", CLUSTER_NAMESPACE))).metadata.uid
+        if not self.cluster_id:
+            self.cluster_id = (await self.client.get(Namespace, Key("", CLUSTER_ID_NAMESPACE))).metadata.uid
         meta = group.metadata
-        return Group(cluster=self.cluster, namespace=meta.namespace, name=meta.name, uid=meta.uid)
+        return GroupId(cluster_id=self.cluster_id, namespace=meta.namespace, name=meta.name, uid=meta.uid)
 
-    def means(self, group: VmGroup, say: Callable[[str], None]) -> Means:
+    def actions_for(self, group: VmGroup, say: Callable[[str], None]) -> ClusterActions:
         """For one step of one group."""
-        return Means(
-            say=say,
-            may_act=self.may_act,
-            confirm=lambda name: self.confirm(group, name),
+        return ClusterActions(
+            log=say,
+            require_leadership=self.require_leadership,
+            confirm_deletion=lambda name: self.confirm_deletion(group, name),
             warn=lambda reason, words: self.recorder.event(group, VmGroup.definition, "Warning", reason, words),
-            options=lambda: self.options(group),
+            read_extra_config=lambda: self.read_extra_config(group),
         )
 
-    def may_act(self) -> None:
+    def require_leadership(self) -> None:
         """Raise unless the lease is certainly ours at this moment."""
         if not self.may_write():
             raise NotLeader("nothing is sent to vCenter: this manager does not certainly hold the lease")
 
-    async def confirm(self, group: VmGroup, name: str) -> bool:
+    async def confirm_deletion(self, group: VmGroup, name: str) -> bool:
         """Whether the object, fresh from the API server, still wants this replica gone, or with "" itself."""
         try:
             fresh = await self.client.get(VmGroup, group.key)
@@ -235,7 +237,7 @@ class Guard:
             return False
         return any(each.name == name and each.leaving for each in fresh.status.replicas) if name else fresh.deleting
 
-    async def options(self, group: VmGroup) -> dict[str, str]:
+    async def read_extra_config(self, group: VmGroup) -> dict[str, str]:
         """cloud-init's data from the Secret, as extraConfig."""
         asked = group.spec.bootstrap.cloudInit if group.spec.bootstrap else None
         if asked is None:
@@ -244,12 +246,14 @@ class Guard:
         try:
             found = await self.client.get(Secret, key)
         except NotFound as error:
-            raise Obstacle("SecretNotFound", f'the Secret "{key}" of spec.bootstrap.cloudInit does not exist; create it') from error
+            raise CloneBlocked("SecretNotFound", f'the Secret "{key}" of spec.bootstrap.cloudInit does not exist; create it') from error
         except Forbidden as error:
             cure = f"kubectl apply -n {key.namespace} -f config/optional/cloud-init-secrets.yaml lets it"
-            raise Obstacle("SecretForbidden", f'the manager may not read the Secret "{key}" of spec.bootstrap.cloudInit; {cure}') from error
+            raise CloneBlocked(
+                "SecretForbidden", f'the manager may not read the Secret "{key}" of spec.bootstrap.cloudInit; {cure}'
+            ) from error
         if asked.userDataKey not in found.data:
-            raise Obstacle("SecretIncomplete", f'the Secret "{key}" has no key "{asked.userDataKey}"; add it, or set userDataKey')
+            raise CloneBlocked("SecretIncomplete", f'the Secret "{key}" has no key "{asked.userDataKey}"; add it, or set userDataKey')
         return guestinfo(found.data[asked.userDataKey], found.data.get(asked.metaDataKey, b""))
 
 
@@ -260,47 +264,49 @@ class VmGroupController(Controller[VmGroup]):
     concurrency = 16  # It alone calls vCenter, whose threads and our few connections to it are everybody's.
     resync_seconds = 300.0
 
-    def __init__(self, groups: Groups, cache: Cache, guard: Guard, limits: Callable[[str], Limits]) -> None:
-        self.groups, self.cache, self.guard, self.limits = groups, cache, guard, limits
-        self.stewards = {name: Steward(workshop) for name, workshop in groups.workshops.items()}
-        cache.store(VmGroup).add_index(BY_FOLDER, folder_name_of)
+    def __init__(self, groups: VmGroupTriggers, cache: Cache, guard: Preconditions, limits: Callable[[str], NamespaceLimits]) -> None:
+        self.group_triggers, self.cache, self.preconditions, self.limits_for = groups, cache, guard, limits
+        self.reconcilers = {name: GroupReconciler(workshop) for name, workshop in groups.executors.items()}
+        cache.store(VmGroup).add_index(FOLDER_NAME_INDEX, folder_name_of)
         groups.vcenters.serve(self)
-        self.wake_on(groups.stream, by=depends_on)
-        self.wake_on(VmGroup, by=interests, of=neighbourhood, when=spec_changed)
+        self.wake_on(groups.stream, by=trigger_keys_of)
+        self.wake_on(VmGroup, by=recovery_keys_of, of=shared_keys_of, when=spec_changed)
         self.needs(VmGroup, "get")
-        self.needs(Namespace, "get", names=(CLUSTER_NAMESPACE,))
+        self.needs(Namespace, "get", names=(CLUSTER_ID_NAMESPACE,))
 
     async def reconcile(self, group: VmGroup) -> Done:
         """One step towards the wish."""
-        report = await self.step(group)
+        report = await self.run_step(group)
         if report.plan.phase != "RUNNING":
-            raise unready(report)
+            raise build_retry(report)
         return Done(message=report.plan.message)
 
     async def finalize(self, group: VmGroup) -> None:
         """One step towards the end."""
-        if is_untouched(group) and not any(each.owners.by_uid.of(group.metadata.uid) for each in self.groups.workshops.values()):
+        if is_untouched(group) and not any(
+            each.ownership_index.refs_by_group_uid.of(group.metadata.uid) for each in self.group_triggers.executors.values()
+        ):
             return
-        report = await self.step(group)
-        if not report.finished:
-            raise unready(report)
-        self.stewards[group.status.vcenter].workshop.forget(await self.guard.owner(group))
+        report = await self.run_step(group)
+        if not report.cleanup_finished:
+            raise build_retry(report)
+        self.reconcilers[group.status.vcenter].executor.forget_group(await self.preconditions.group_id_of(group))
 
-    async def step(self, group: VmGroup) -> Report:
+    async def run_step(self, group: VmGroup) -> StepResult:
         """Look, plan, do; the status has all of it."""
         log = self.log_of(group.key)
-        log.info(line_of_request(group.metadata.namespace, group.metadata.name))
-        steward, config = self.steward_for(group)
-        owner = await self.guard.owner(group)
+        log.info(describe_request(group.metadata.namespace, group.metadata.name))
+        steward, config = self.reconciler_for(group)
+        owner = await self.preconditions.group_id_of(group)
         try:
-            report = await steward.step(self.case(group, owner, config), self.guard.means(group, log.info))
-        except Obstacle as error:
+            report = await steward.run_step(self.build_input(group, owner, config), self.preconditions.actions_for(group, log.info))
+        except CloneBlocked as error:
             group.status.phase, group.status.lastMessage = "ERROR", str(error)
             raise Retry(str(error), after=LOOK_AGAIN_SECONDS, reason=error.reason) from error
-        around = Around(
+        around = StatusContext(
             vcenter=steward.vcenter.name,
-            machines=report.machines,
-            refs=refs_of(group),
+            vms_by_replica=report.vms_by_replica,
+            last_known_refs=last_known_refs_of(group),
             tasks=steward.inventory.tasks,
             host_name=steward.inventory.name_of,
             folder=report.folder,
@@ -308,9 +314,9 @@ class VmGroupController(Controller[VmGroup]):
         group.status = status_of(group, report.plan, around)
         return report
 
-    def steward_for(self, group: VmGroup) -> tuple[Steward, VCenterConfig]:
+    def reconciler_for(self, group: VmGroup) -> tuple[GroupReconciler, VCenterConfig]:
         """Who looks after the group. No records are lost when nobody can: Terminal would set the status back to nothing."""
-        status, vcenters = group.status, self.groups.vcenters
+        status, vcenters = group.status, self.group_triggers.vcenters
         try:
             vcenter = vcenters.of(group).vcenter
         except (Terminal, Retry) as error:
@@ -323,54 +329,61 @@ class VmGroupController(Controller[VmGroup]):
                 "done in either. Let the first serve it again, or set spec.deletionPolicy to Orphan there and make a new group."
             )
             raise Retry(status.lastMessage, after=LOOK_AGAIN_SECONDS, reason="VCenterChanged")
-        steward = self.stewards[vcenter.name]
-        if not steward.workshop.owners.ready:
-            raise NotYet("the marks of VMs are being read", after=NOT_READ_SECONDS)
+        steward = self.reconcilers[vcenter.name]
+        if not steward.executor.ownership_index.has_synced:
+            raise NotYet("the marks of VMs are being read", after=MARKS_UNREAD_RETRY_SECONDS)
         return steward, vcenters.config(vcenter.name)
 
-    def case(self, group: VmGroup, owner: Group, config: VCenterConfig) -> Case:
+    def build_input(self, group: VmGroup, owner: GroupId, config: VCenterConfig) -> GroupInput:
         """What the object says, and what has to be known of the others."""
         spec, here = group.spec, group.metadata.namespace
-        return Case(
-            group=owner,
-            wish=wish_of(group),
+        return GroupInput(
+            group_id=owner,
+            desired=desired_state_of(group),
             generation=group.metadata.generation,
             records=group.records,
-            folder=group.status.folder.ref if group.status.folder else "",
-            asked=spec.asked,
+            folder_ref=group.status.folder.ref if group.status.folder else "",
+            requested_placement=spec.requested_placement,
             defaults=to_builtins(config.defaults),
-            limits=self.limits(here),
-            claim=self.claim_of(group, owner.cluster),
-            claims=[self.claim_of(each, owner.cluster) for each in self.cache.by(VmGroup, BY_FOLDER, folder_name_of(group))],
-            others=lambda: [
-                amount_beside(group, each) for each in self.cache.all(VmGroup, here) if each.metadata.uid != group.metadata.uid
+            limits=self.limits_for(here),
+            folder_claim=self.folder_claim_of(group, owner.cluster_id),
+            folder_claims=[
+                self.folder_claim_of(each, owner.cluster_id) for each in self.cache.by(VmGroup, FOLDER_NAME_INDEX, folder_name_of(group))
             ],
-            refs=refs_of(group),
-            accounted=lambda: {each.task for other in self.cache.all(VmGroup) for each in other.status.replicas if each.task},
-            linked=spec.linkedClone,
+            list_other_usage=lambda: [
+                other_usage_of(group, each) for each in self.cache.all(VmGroup, here) if each.metadata.uid != group.metadata.uid
+            ],
+            last_known_refs=last_known_refs_of(group),
+            list_recorded_tasks=lambda: {each.task for other in self.cache.all(VmGroup) for each in other.status.replicas if each.task},
+            linked_clone=spec.linkedClone,
             storage_policy=spec.storagePolicy,
         )
 
-    def claim_of(self, group: VmGroup, cluster: str) -> Claim:
+    def folder_claim_of(self, group: VmGroup, cluster: str) -> FolderClaim:
         """Which folder a group has or would make: by vCenter and reference of what it is in, since a folder can be named in many ways."""
         meta = group.metadata
-        owner = Group(cluster=cluster, namespace=meta.namespace, name=meta.name, uid=meta.uid)
-        where, holds = f"{self.parent_of(group)}/{folder_name_of(group)}", bool(group.status.replicas)
-        return Claim(group=owner, folder=where, created=created_at(group), holds=holds)
+        owner = GroupId(cluster_id=cluster, namespace=meta.namespace, name=meta.name, uid=meta.uid)
+        where, holds = f"{self.parent_folder_of(group)}/{folder_name_of(group)}", bool(group.status.replicas)
+        return FolderClaim(group_id=owner, folder_key=where, created_at=created_at(group), in_use=holds)
 
-    def parent_of(self, group: VmGroup) -> str:
+    def parent_folder_of(self, group: VmGroup) -> str:
         """The vCenter and the folder that a group's folder is in; "" of what cannot be told."""
-        config = self.groups.vcenters.serving(group.metadata.namespace)
+        config = self.group_triggers.vcenters.serving(group.metadata.namespace)
         if config is None:
             return ""
-        ground = Ground(self.groups.vcenters.opened[config.name].inventory, group.spec.asked, to_builtins(config.defaults), Limits())
+        ground = PlacementResolver(
+            self.group_triggers.vcenters.opened[config.name].inventory,
+            group.spec.requested_placement,
+            to_builtins(config.defaults),
+            NamespaceLimits(),
+        )
         try:
-            return f"{config.name}/{ground.parent(ground.datacenter()).ref}"
-        except Obstacle:
+            return f"{config.name}/{ground.find_parent_folder(ground.find_datacenter()).ref}"
+        except CloneBlocked:
             return f"{config.name}/"
 
 
-def refs_of(group: VmGroup) -> dict[str, str]:
+def last_known_refs_of(group: VmGroup) -> dict[str, str]:
     """References of its VMs as they were last told, by name of the replica."""
     return {each.name: each.moRef for each in group.status.replicas if each.moRef}
 
@@ -381,11 +394,11 @@ def created_at(group: VmGroup) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}" if moment else ""
 
 
-def amount_beside(group: VmGroup, other: VmGroup) -> Amount:
+def other_usage_of(group: VmGroup, other: VmGroup) -> QuotaUsage:
     """What another group takes of the quota: all that it asks for if it is older, else what it has."""
     spec, older = other.spec, (created_at(other), other.metadata.uid) < (created_at(group), group.metadata.uid)
     vms = spec.replicas if older else len(other.status.replicas)
-    return Amount(vms=vms, cpus=vms * spec.cpu, memory_mb=vms * spec.memory * MB_OF_GB)
+    return QuotaUsage(vms=vms, cpus=vms * spec.cpu, memory_mb=vms * spec.memory * MB_PER_GB)
 
 
 def is_untouched(group: VmGroup) -> bool:
@@ -394,7 +407,7 @@ def is_untouched(group: VmGroup) -> bool:
     return not status.replicas and status.folder is None and status.observedGeneration is not None
 
 
-def unready(report: Report) -> Retry:
+def build_retry(report: StepResult) -> Retry:
     """What the object says while it is not as it should be; work under way is no warning."""
-    after = LOOK_AGAIN_SECONDS if report.again_seconds is None else report.again_seconds
+    after = LOOK_AGAIN_SECONDS if report.requeue_after_seconds is None else report.requeue_after_seconds
     return Retry(report.plan.message, after=after, reason=report.reason, warns=report.plan.phase == "ERROR")

@@ -22,150 +22,166 @@ from ...vsphere.model import Folder, Task
 from ...vsphere.task_limiter import Operation
 from ...vsphere.vcenter import VCenter
 from ...vsphere.vm_calls import CloneOrder
-from .clone_state import Sent
-from .clone_tasks import CloneTasks
-from .expectations import GLOW_SECONDS, Effect, Glow, Memory
-from .failures import verdict_on
-from .messages import line_of
-from .model import Clone, CreateFolder, Destroy, DestroyFolder, PowerOff, PowerOn, Reconfigure, Record, Trouble, Vm, Wish
-from .ownership import Group, Mark, mark_of, options_of, owned_by
-from .ownership_index import Owners
-from .placement import Site
+from .clone_state import CloneRequest
+from .clone_tasks import CloneTaskTracker
+from .expectations import EFFECT_TIMEOUT_SECONDS, Effect, Expectations, PendingEffect
+from .failures import describe_failure
+from .messages import describe_action
+from .model import (
+    Clone,
+    CreateFolder,
+    DesiredState,
+    Destroy,
+    DestroyFolder,
+    OperationFailure,
+    PowerOff,
+    PowerOn,
+    Reconfigure,
+    ReplicaRecord,
+    ReplicaVm,
+)
+from .ownership import GroupId, OwnershipMark, is_owned_by, mark_from_extra_config, mark_to_extra_config
+from .ownership_index import OwnershipIndex
+from .placement import Placement
 
-FOLDER = "(folder)"
+FOLDER_KEY = "(folder)"
 """Stands in memory for the group's folder, where replicas stand by name; no VM can be called so in a record."""
 
 
-Change = PowerOn | PowerOff | Reconfigure | Destroy
+VmAction = PowerOn | PowerOff | Reconfigure | Destroy
 
 
-class Held(Exception):
+class PreconditionFailed(Exception):
     """The last look before something final shows that it must not be done now."""
 
 
-class Started(Struct, frozen=True):
+class PendingTask(Struct, frozen=True):
     """What a task is for."""
 
-    group: Group
+    group_id: GroupId
     name: str
-    doing: str
-    vm: str = ""
+    description: str
+    target_ref: str = ""
     effect: Effect | None = None
-    before: str = ""
+    config_version_before: str = ""
 
 
-class Job(Struct, frozen=True, kw_only=True):
+class OperationContext(Struct, frozen=True, kw_only=True):
     """The group that is worked for, and what it needs beside a plan's action."""
 
-    group: Group
-    memory: Memory
-    say: Callable[[str], None]
+    group_id: GroupId
+    expectations: Expectations
+    log: Callable[[str], None]
     """Writes a line into the log."""
-    may_act: Callable[[], None]
+    require_leadership: Callable[[], None]
     """Raises unless the lease is certainly ours; asked immediately before each call."""
-    confirm: Callable[[str], Awaitable[bool]]
+    confirm_deletion: Callable[[str], Awaitable[bool]]
     """Whether the object, fresh from the API server, still wants this replica gone; "" asks for the folder."""
-    options: dict[str, str] = {}
+    extra_config: dict[str, str] = {}
     """extraConfig beside the mark."""
-    linked: bool = False
+    linked_clone: bool = False
     storage_policy: str = ""
 
     @property
-    def owner(self) -> str:
+    def task_owner(self) -> str:
         """Who asks for room."""
-        return f"{self.group.namespace}/{self.group.name}"
+        return f"{self.group_id.namespace}/{self.group_id.name}"
 
 
-class Workshop:
+class Executor:
     """One vCenter, and all groups in it. `wake` hears which group should look again, by uid."""
 
     def __init__(self, vcenter: VCenter, wake: Callable[[str], None]) -> None:
-        self.vcenter, self.wake, self.clock = vcenter, wake, vcenter.clock
-        self.owners = Owners(vcenter, wake)
-        self.clones = CloneTasks(vcenter.clock)
-        self.memories: dict[str, Memory] = {}
-        self.started: dict[str, Started] = {}
-        vcenter.inventory.listeners.append(self.clones.hear)
-        vcenter.operations.listeners.append(self.ended)
+        self.vcenter, self.wake_group, self.clock = vcenter, wake, vcenter.clock
+        self.ownership_index = OwnershipIndex(vcenter, wake)
+        self.clone_tracker = CloneTaskTracker(vcenter.clock)
+        self.expectations: dict[str, Expectations] = {}
+        self.pending_tasks: dict[str, PendingTask] = {}
+        vcenter.inventory.listeners.append(self.clone_tracker.on_change)
+        vcenter.operations.listeners.append(self.on_task_ended)
 
-    def memory(self, uid: str) -> Memory:
+    def expectations_for(self, uid: str) -> Expectations:
         """What is remembered of a group."""
-        return self.memories.setdefault(uid, Memory(self.clock))
+        return self.expectations.setdefault(uid, Expectations(self.clock))
 
-    def forget(self, group: Group) -> None:
+    def forget_group(self, group: GroupId) -> None:
         """The group is gone."""
-        self.memories.pop(group.uid, None)
+        self.expectations.pop(group.uid, None)
         self.vcenter.operations.withdraw(f"{group.namespace}/{group.name}")
 
-    def sent_tasks(self) -> set[str]:
+    def list_sent_tasks(self) -> set[str]:
         """The clone tasks that this process knows to be a record's."""
-        return {sent.task for memory in self.memories.values() for sent in memory.sent.values() if sent.task}
+        return {sent.task for memory in self.expectations.values() for sent in memory.clone_requests.values() if sent.task}
 
-    async def clone(self, job: Job, action: Clone, wish: Wish, site: Site, folder: str) -> None:
+    async def start_clone(self, job: OperationContext, action: Clone, wish: DesiredState, site: Placement, folder: str) -> None:
         """Send a stored record."""
-        record, memory, hands = action.record, job.memory, self.vcenter.hands
-        mark = Mark(group=job.group, replica=record.name, slot=record.slot, fingerprint=record.fingerprint)
+        record, memory, hands = action.record, job.expectations, self.vcenter.hands
+        mark = OwnershipMark(group_id=job.group_id, replica_name=record.name, slot=record.slot, fingerprint=record.fingerprint)
         order = CloneOrder(
             template=record.template,
             folder=folder,
             name=record.name,
-            pool=site.pool,
+            pool=site.resource_pool,
             datastore=site.datastore,
             cpus=wish.cpus,
             memory_mb=wish.memory_mb,
             instance_uuid=record.instance_uuid,
-            options={**job.options, **options_of(mark)},
+            options={**job.extra_config, **mark_to_extra_config(mark)},
             power_on=action.power_on,
-            linked=job.linked,
+            linked=job.linked_clone,
             storage_policy=job.storage_policy,
         )
 
         async def call() -> Any:
             snapshot = await hands.snapshot_of(order.template) if order.linked else None
-            job.may_act()
-            job.say(line_of(action))
-            memory.sent[record.name] = self.unanswered(record)
+            job.require_leadership()
+            job.log(describe_action(action))
+            memory.clone_requests[record.name] = self.unanswered_request(record)
             return await hands.clone(order, snapshot)
 
-        started = Started(job.group, record.name, f'cloning "{record.name}" from template "{action.template_name}"')
+        started = PendingTask(job.group_id, record.name, f'cloning "{record.name}" from template "{action.template_name}"')
         try:
-            task = await self.start(job, started, call)
+            task = await self.start_task(job, started, call)
         except VCenterError as error:
-            self.clone_refused(job, record, error)
+            self.record_clone_error(job, record, error)
             raise
         except BaseException:
-            if memory.sent[record.name].outcome == "unanswered":
-                memory.sent[record.name] = self.unanswered(record)
+            if memory.clone_requests[record.name].outcome == "unanswered":
+                memory.clone_requests[record.name] = self.unanswered_request(record)
             raise
-        memory.sent[record.name] = Sent(attempt=record.attempt, outcome="answered", task=task, at_seconds=self.clock())
-        self.clones.ours.add(task)
+        memory.clone_requests[record.name] = CloneRequest(
+            attempt=record.attempt, outcome="answered", task=task, updated_at_seconds=self.clock()
+        )
+        self.clone_tracker.own_tasks.add(task)
 
-    def unanswered(self, record: Record) -> Sent:
+    def unanswered_request(self, record: ReplicaRecord) -> CloneRequest:
         """It may be under way from now on."""
-        return Sent(attempt=record.attempt, outcome="unanswered", at_seconds=self.clock())
+        return CloneRequest(attempt=record.attempt, outcome="unanswered", updated_at_seconds=self.clock())
 
-    def clone_refused(self, job: Job, record: Record, error: VCenterError) -> None:
+    def record_clone_error(self, job: OperationContext, record: ReplicaRecord, error: VCenterError) -> None:
         """Whether vCenter said no, said nothing, or was not asked at all."""
-        sent = job.memory.sent[record.name]
+        sent = job.expectations.clone_requests[record.name]
         if sent.outcome != "unanswered":
             return
         outcome = "unanswered" if isinstance(error, Unreachable) else "refused"
-        job.memory.sent[record.name] = replace(sent, outcome=outcome, at_seconds=self.clock())
+        job.expectations.clone_requests[record.name] = replace(sent, outcome=outcome, updated_at_seconds=self.clock())
 
-    async def change(self, job: Job, action: Change) -> None:
+    async def change_vm(self, job: OperationContext, action: VmAction) -> None:
         """Start a change of one VM."""
         vm, hands = action.vm, self.vcenter.hands
         match action:
             case PowerOn():
-                await self.on_vm(job, action, "powering on", "poweredOn", lambda: hands.power_on(vm.ref))
+                await self.start_vm_task(job, action, "powering on", "poweredOn", lambda: hands.power_on(vm.ref))
             case PowerOff():
-                await self.on_vm(job, action, "powering off", "poweredOff", lambda: hands.power_off(vm.ref))
+                await self.start_vm_task(job, action, "powering off", "poweredOff", lambda: hands.power_off(vm.ref))
             case Reconfigure(cpus=cpus, memory_mb=memory_mb):
-                await self.on_vm(job, action, "resizing", "resized", lambda: hands.resize(vm.ref, cpus, memory_mb))
+                await self.start_vm_task(job, action, "resizing", "resized", lambda: hands.resize(vm.ref, cpus, memory_mb))
             case Destroy():
-                await self.on_vm(job, action, "destroying", "destroyed", lambda: hands.destroy(vm.ref))
+                await self.start_vm_task(job, action, "destroying", "destroyed", lambda: hands.destroy(vm.ref))
 
-    async def on_vm(self, job: Job, action: Change, verb: str, effect: Effect, act: Callable[[], Awaitable[Any]]) -> None:
+    async def start_vm_task(
+        self, job: OperationContext, action: VmAction, verb: str, effect: Effect, act: Callable[[], Awaitable[Any]]
+    ) -> None:
         """The way of all changes of a VM: look closely if it is final, ask the lease, call."""
         vm = action.vm
         machine = self.vcenter.inventory.machines.get(vm.ref)
@@ -173,47 +189,50 @@ class Workshop:
 
         async def call() -> Any:
             if effect == "destroyed":
-                await self.look_closely(job, vm)
-            job.may_act()
-            job.say(line_of(action))
+                await self.check_before_destroy(job, vm)
+            job.require_leadership()
+            job.log(describe_action(action))
             return await act()
 
-        started = Started(job.group, vm.name, f'{verb} "{vm.name}"', vm.ref, effect, before)
-        job.memory.busy.add(vm.ref)
+        started = PendingTask(job.group_id, vm.name, f'{verb} "{vm.name}"', vm.ref, effect, before)
+        job.expectations.busy_refs.add(vm.ref)
         try:
-            await self.start(job, started, call)
-        except (NotFound, Held):
+            await self.start_task(job, started, call)
+        except (NotFound, PreconditionFailed):
             # What is gone needs nothing; what was held back is planned anew from what was seen.
             self.vcenter.belongings.want(vm.ref)
         finally:
-            if not any(each.vm == vm.ref for each in self.started.values()):
-                job.memory.busy.discard(vm.ref)
+            if not any(each.target_ref == vm.ref for each in self.pending_tasks.values()):
+                job.expectations.busy_refs.discard(vm.ref)
 
-    async def look_closely(self, job: Job, vm: Vm) -> None:
+    async def check_before_destroy(self, job: OperationContext, vm: ReplicaVm) -> None:
         """Raise Held unless vCenter and the API server, both asked now, say that this VM is ours, is to go, and carries no one's disk."""
         closeup = await self.vcenter.hands.closeup(vm.ref)
-        if not owned_by(mark_of(closeup.belongings.options), closeup.instance_uuid, job.group) or closeup.has_foreign_disks:
-            raise Held
-        if not await job.confirm(vm.name):
-            raise Held
+        if (
+            not is_owned_by(mark_from_extra_config(closeup.belongings.options), closeup.instance_uuid, job.group_id)
+            or closeup.has_foreign_disks
+        ):
+            raise PreconditionFailed
+        if not await job.confirm_deletion(vm.name):
+            raise PreconditionFailed
 
-    async def create_folder(self, job: Job, parent: str, name: str) -> None:
+    async def create_folder(self, job: OperationContext, parent: str, name: str) -> None:
         """Make the group's folder; that it is there already is as good."""
 
         async def call() -> str:
-            job.may_act()
-            job.say(line_of(CreateFolder()))
+            job.require_leadership()
+            job.log(describe_action(CreateFolder()))
             return await self.vcenter.hands.create_folder(parent, name)
 
         try:
             made = await self.vcenter.session.call(call)
         except VCenterError as error:
-            self.folder_refused(job, parent, name, error)
+            self.record_folder_error(job, parent, name, error)
             raise
-        job.memory.worked(FOLDER)
-        job.memory.folder = (made, self.clock() + GLOW_SECONDS)
+        job.expectations.record_success(FOLDER_KEY)
+        job.expectations.created_folder = (made, self.clock() + EFFECT_TIMEOUT_SECONDS)
 
-    def folder_refused(self, job: Job, parent: str, name: str, error: VCenterError) -> None:
+    def record_folder_error(self, job: OperationContext, parent: str, name: str, error: VCenterError) -> None:
         """A folder of that name that is not seen yet will be; anything else of that name is in the way."""
         inventory = self.vcenter.inventory
         same = [each for each in inventory.children(parent) if each.name == name]
@@ -221,66 +240,70 @@ class Workshop:
             return
         if error.fault == "DuplicateName" and same:
             words = f"{inventory.path(same[0].ref)} has the name of the group's folder and is none; rename or move it"
-            job.memory.failed(FOLDER, Trouble(words, True, "FolderNameTaken"))
+            job.expectations.record_failure(FOLDER_KEY, OperationFailure(words, True, "FolderNameTaken"))
             return
-        self.failed(job, Started(job.group, FOLDER, f'creating the folder "{name}"'), error)
+        self.record_error(job, PendingTask(job.group_id, FOLDER_KEY, f'creating the folder "{name}"'), error)
 
-    async def destroy_folder(self, job: Job, action: DestroyFolder) -> None:
+    async def destroy_folder(self, job: OperationContext, action: DestroyFolder) -> None:
         """Start destroying the group's folder, if it is empty at this moment."""
         ref = action.folder.ref
 
         async def call() -> Any:
-            if not await self.vcenter.hands.is_empty(ref) or not await job.confirm(""):
-                raise Held
-            job.may_act()
-            job.say(line_of(action))
+            if not await self.vcenter.hands.is_empty(ref) or not await job.confirm_deletion(""):
+                raise PreconditionFailed
+            job.require_leadership()
+            job.log(describe_action(action))
             return await self.vcenter.hands.destroy_folder(ref)
 
-        if ref in job.memory.busy:
+        if ref in job.expectations.busy_refs:
             return
-        job.memory.busy.add(ref)
+        job.expectations.busy_refs.add(ref)
         try:
-            await self.start(job, Started(job.group, FOLDER, f'destroying the folder "{action.folder.name}"', ref, "destroyed"), call)
-        except (NotFound, Held):
+            await self.start_task(
+                job, PendingTask(job.group_id, FOLDER_KEY, f'destroying the folder "{action.folder.name}"', ref, "destroyed"), call
+            )
+        except (NotFound, PreconditionFailed):
             return
         finally:
-            if not any(each.vm == ref for each in self.started.values()):
-                job.memory.busy.discard(ref)
+            if not any(each.target_ref == ref for each in self.pending_tasks.values()):
+                job.expectations.busy_refs.discard(ref)
 
-    async def start(self, job: Job, started: Started, call: Callable[[], Awaitable[Any]]) -> str:
+    async def start_task(self, job: OperationContext, started: PendingTask, call: Callable[[], Awaitable[Any]]) -> str:
         """Start an operation, and take note of a refusal; returns its task. What is gone already needs no change."""
         try:
-            operation = await self.vcenter.operations.start(job.owner, started.doing, call)
+            operation = await self.vcenter.operations.start(job.task_owner, started.description, call)
         except VCenterError as error:
             waits, gone = isinstance(error, Busy) and not error.fault, isinstance(error, NotFound) and started.effect is not None
             if not waits and not gone:
-                self.failed(job, started, error)
+                self.record_error(job, started, error)
             raise
-        self.started[operation.task] = started
+        self.pending_tasks[operation.task] = started
         if operation.task not in self.vcenter.operations.running:
             # Its end was there before its name.
-            self.ended(operation, self.vcenter.inventory.tasks.get(operation.task))
+            self.on_task_ended(operation, self.vcenter.inventory.tasks.get(operation.task))
         return operation.task
 
-    def failed(self, job: Job, started: Started, error: VCenterError) -> None:
+    def record_error(self, job: OperationContext, started: PendingTask, error: VCenterError) -> None:
         """A call was refused, or not answered."""
         passing = isinstance(error, Busy | Unreachable)
-        told = verdict_on(started.doing, error.fault, str(error), passing=passing)
-        job.memory.failed(started.name, Trouble(told.words, told.lasting, told.reason))
+        told = describe_failure(started.description, error.fault, str(error), transient=passing)
+        job.expectations.record_failure(started.name, OperationFailure(told.message, told.permanent, told.reason))
 
-    def ended(self, operation: Operation, task: Task | None) -> None:
+    def on_task_ended(self, operation: Operation, task: Task | None) -> None:
         """An operation has ended; None is an end that nobody can tell any more."""
-        started = self.started.pop(operation.task, None)
+        started = self.pending_tasks.pop(operation.task, None)
         if started is None:
             return
-        memory = self.memory(started.group.uid)
-        memory.busy.discard(started.vm)
+        memory = self.expectations_for(started.group_id.uid)
+        memory.busy_refs.discard(started.target_ref)
         if task is not None and task.state == "success":
-            memory.worked(started.name)
+            memory.record_success(started.name)
             if started.effect is not None:
-                memory.glows[started.vm] = Glow(started.effect, self.clock() + GLOW_SECONDS, started.before)
+                memory.pending_effects[started.target_ref] = PendingEffect(
+                    started.effect, self.clock() + EFFECT_TIMEOUT_SECONDS, started.config_version_before
+                )
         elif task is not None:
             passing = issubclass(meaning_of_name(task.fault), Busy | Unreachable)
-            told = verdict_on(started.doing, task.fault, task.message or task.fault, passing=passing)
-            memory.failed(started.name, Trouble(told.words, told.lasting, told.reason))
-        self.wake(started.group.uid)
+            told = describe_failure(started.description, task.fault, task.message or task.fault, transient=passing)
+            memory.record_failure(started.name, OperationFailure(told.message, told.permanent, told.reason))
+        self.wake_group(started.group_id.uid)

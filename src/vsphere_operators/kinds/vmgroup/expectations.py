@@ -7,69 +7,69 @@ from typing import Literal
 
 from msgspec import Struct
 
-from .clone_state import Sent
-from .model import Obstacle, Record, Trouble
+from .clone_state import CloneRequest
+from .model import CloneBlocked, OperationFailure, ReplicaRecord
 
-FIRST_PAUSE_SECONDS = 20.0
-LONGEST_PAUSE_SECONDS = 300.0
-GLOW_SECONDS = 10.0
+INITIAL_BACKOFF_SECONDS = 20.0
+MAX_BACKOFF_SECONDS = 300.0
+EFFECT_TIMEOUT_SECONDS = 10.0
 """How long an effect that a task has reported may take to be seen in the inventory."""
 
-MOST_LOSSES = 5
-NO_FOLDER = ("", 0.0)
+MAX_LOST_WRITES = 5
+NO_CREATED_FOLDER = ("", 0.0)
 Effect = Literal["poweredOn", "poweredOff", "resized", "destroyed"]
 Clock = Callable[[], float]
 
 
-class Failure(Struct, frozen=True):
+class BackoffEntry(Struct, frozen=True):
     """Something went wrong with a replica, and is tried again later."""
 
-    trouble: Trouble
-    times: int
-    until: float
+    failure: OperationFailure
+    failure_count: int
+    retry_at: float
 
 
-class Glow(Struct, frozen=True):
+class PendingEffect(Struct, frozen=True):
     """A task has ended well; its effect is on the way to us."""
 
     effect: Effect
-    until: float
-    before: str = ""
+    expires_at: float
+    config_version_before: str = ""
     """The VM's config_version when it began."""
 
 
-class Memory:
+class Expectations:
     """Of one group. Replicas by recorded name, VMs by reference."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.generation = 0
-        self.expected: set[str] = set()
+        self.expected_names: set[str] = set()
         """Names of the records that were to be stored last."""
-        self.losses = 0
+        self.lost_writes = 0
         """How often in a row none of them was there afterwards."""
-        self.sent: dict[str, Sent] = {}
-        self.failures: dict[str, Failure] = {}
-        self.glows: dict[str, Glow] = {}
-        self.busy: set[str] = set()
+        self.clone_requests: dict[str, CloneRequest] = {}
+        self.backoffs: dict[str, BackoffEntry] = {}
+        self.pending_effects: dict[str, PendingEffect] = {}
+        self.busy_refs: set[str] = set()
         """VMs on which we have started something whose end we have not heard of."""
-        self.folder: tuple[str, float] = NO_FOLDER
+        self.created_folder: tuple[str, float] = NO_CREATED_FOLDER
         """A folder that was made just now, and until when that counts although the inventory has not shown it."""
 
-    def stored(self, before: Iterable[Record], after: Iterable[Record]) -> None:
+    def expect_records(self, before: Iterable[ReplicaRecord], after: Iterable[ReplicaRecord]) -> None:
         """These records are about to be stored: what is new in them is unsent, if and when it is seen stored."""
         attempts = {each.name: each.attempt for each in before}
-        self.expected = {each.name for each in after}
+        self.expected_names = {each.name for each in after}
         for each in after:
             if each.state == "Planned" and attempts.get(each.name) != each.attempt:
-                self.sent[each.name] = Sent(attempt=each.attempt, outcome="unsent", at_seconds=self.clock())
+                self.clone_requests[each.name] = CloneRequest(attempt=each.attempt, outcome="unsent", updated_at_seconds=self.clock())
 
-    def check(self, records: Iterable[Record]) -> None:
+    def check_writes_kept(self, records: Iterable[ReplicaRecord]) -> None:
         """Raise when what we store does not stay, again and again: the API server drops what its CRD does not know."""
-        stays = not self.expected or any(each.name in self.expected for each in records)
-        self.losses, self.expected = 0 if stays else self.losses + 1, set()
-        if self.losses >= MOST_LOSSES:
-            raise Obstacle(
+        stays = not self.expected_names or any(each.name in self.expected_names for each in records)
+        self.lost_writes, self.expected_names = 0 if stays else self.lost_writes + 1, set()
+        if self.lost_writes >= MAX_LOST_WRITES:
+            raise CloneBlocked(
                 "CRDOutdated",
                 "the API server does not keep status.replicas, so nothing is created: the CRD of VmGroup is older than this manager; "
                 "apply the new one (make install, or kubectl apply -k config/crd)",
@@ -78,34 +78,34 @@ class Memory:
     def keep_only(self, names: Iterable[str]) -> None:
         """Forget replicas that are no more, and effects that must have been seen by now."""
         known, now = set(names), self.clock()
-        self.glows = {ref: glow for ref, glow in self.glows.items() if glow.until > now}
-        for table in (self.sent, self.failures):
+        self.pending_effects = {ref: glow for ref, glow in self.pending_effects.items() if glow.expires_at > now}
+        for table in (self.clone_requests, self.backoffs):
             for name in [each for each in table if each not in known]:
                 del table[name]
 
-    def failed(self, name: str, trouble: Trouble) -> None:
+    def record_failure(self, name: str, trouble: OperationFailure) -> None:
         """Something went wrong: 20 s of rest, then 40, and so on."""
-        before = self.failures.get(name)
-        times = before.times + 1 if before else 1
-        pause = min(FIRST_PAUSE_SECONDS * 2.0 ** (times - 1), LONGEST_PAUSE_SECONDS)
-        self.failures[name] = Failure(trouble, times, self.clock() + pause)
+        before = self.backoffs.get(name)
+        times = before.failure_count + 1 if before else 1
+        pause = min(INITIAL_BACKOFF_SECONDS * 2.0 ** (times - 1), MAX_BACKOFF_SECONDS)
+        self.backoffs[name] = BackoffEntry(trouble, times, self.clock() + pause)
 
-    def worked(self, name: str) -> None:
+    def record_success(self, name: str) -> None:
         """Something went well."""
-        self.failures.pop(name, None)
+        self.backoffs.pop(name, None)
 
-    def troubles(self) -> dict[str, Trouble]:
+    def active_failures(self) -> dict[str, OperationFailure]:
         """What rests now."""
         now = self.clock()
-        return {name: each.trouble for name, each in self.failures.items() if each.until > now}
+        return {name: each.failure for name, each in self.backoffs.items() if each.retry_at > now}
 
-    def next_try_seconds(self) -> float | None:
+    def seconds_until_retry(self) -> float | None:
         """When the first of those that rest is tried again."""
         now = self.clock()
-        return min((each.until - now for each in self.failures.values() if each.until > now), default=None)
+        return min((each.retry_at - now for each in self.backoffs.values() if each.retry_at > now), default=None)
 
-    def began(self, generation: int) -> None:
+    def observe_generation(self, generation: int) -> None:
         """A look at the object; if the wish is another one, what failed under the old one is tried at once."""
         if generation != self.generation:
-            self.failures.clear()
+            self.backoffs.clear()
         self.generation = generation

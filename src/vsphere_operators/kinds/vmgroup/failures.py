@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-CURES = {
+FAULT_ADVICE = {
     "NoPermission": ("NoPermission", "give that privilege to the role of the manager's user in vCenter"),
     "InsufficientResourcesFault": ("InsufficientResources", "free CPU or memory in the cluster or resource pool, or lower spec"),
     "InsufficientCpuResourcesFault": ("InsufficientResources", "free CPU in the cluster or resource pool, or lower spec.cpu or replicas"),
@@ -22,23 +22,23 @@ CURES = {
     "InvalidName": ("InvalidName", "give the group another name"),
 }
 """By vCenter's fault: a reason for programs and what to do."""
-PASSING = ("InvalidPowerState", "DuplicateName", "ManagedObjectNotFound", "InvalidState", "GenericVmConfigFault")
+TRANSIENT_FAULTS = ("InvalidPowerState", "DuplicateName", "ManagedObjectNotFound", "InvalidState", "GenericVmConfigFault")
 """What an operation gets that came too late or too early: the next look knows better."""
 
 
-class Verdict(Struct, frozen=True):
+class FailureDescription(Struct, frozen=True):
     """What a failure means."""
 
     reason: str
-    words: str
-    lasting: bool
+    message: str
+    permanent: bool
 
 
-def verdict_on(doing: str, fault: str, said: str, *, passing: bool) -> Verdict:
+def describe_failure(doing: str, fault: str, said: str, *, transient: bool) -> FailureDescription:
     """The failure in words. `passing` is what the tree of faults thinks of it."""
-    reason, cure = CURES.get(fault, (fault or "VCenterError", ""))
-    lasting = fault in CURES or (not passing and fault not in PASSING)
+    reason, cure = FAULT_ADVICE.get(fault, (fault or "VCenterError", ""))
+    lasting = fault in FAULT_ADVICE or (not transient and fault not in TRANSIENT_FAULTS)
     if not cure:
         cure = "it is tried again by itself" if not lasting else "vCenter's own event log may say more; it is tried again by itself"
     said = said.strip().rstrip(".")
-    return Verdict(reason, f"{doing} failed: {said}; {cure}", lasting)
+    return FailureDescription(reason, f"{doing} failed: {said}; {cure}", lasting)

@@ -10,15 +10,15 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 
-class Amount(Struct, frozen=True, kw_only=True):
+class QuotaUsage(Struct, frozen=True, kw_only=True):
     """VMs with their vCPUs and memory."""
 
     vms: int = 0
     cpus: int = 0
     memory_mb: int = 0
 
-    def __add__(self, other: Amount) -> Amount:
-        return Amount(vms=self.vms + other.vms, cpus=self.cpus + other.cpus, memory_mb=self.memory_mb + other.memory_mb)
+    def __add__(self, other: QuotaUsage) -> QuotaUsage:
+        return QuotaUsage(vms=self.vms + other.vms, cpus=self.cpus + other.cpus, memory_mb=self.memory_mb + other.memory_mb)
 
 
 class Quota(Struct, frozen=True, kw_only=True):
@@ -29,17 +29,17 @@ class Quota(Struct, frozen=True, kw_only=True):
     memory_mb: int | None = None
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class NamespaceLimits(Struct, frozen=True, kw_only=True):
     """What the administrator's settings allow a namespace."""
 
     template_folders: tuple[str, ...] | None = None
     """Inventory paths of folders; None: a path within the datacenter's vm-operator folder, a bare name anywhere in the datacenter."""
-    places: dict[str, tuple[str, ...]] = {}
+    allowed_placement: dict[str, tuple[str, ...]] = {}
     """By field of spec.placement the names that may be asked for; a field that is not here is free."""
     quota: Quota = Quota()
 
 
-class Found(Struct, frozen=True):
+class TemplateCandidate(Struct, frozen=True):
     """A template in the inventory."""
 
     ref: str
@@ -47,29 +47,29 @@ class Found(Struct, frozen=True):
     """Full inventory path, such as /DC0/vm/vm-operator/t."""
 
 
-class Choice(Struct, frozen=True):
+class TemplateMatch(Struct, frozen=True):
     """A template, or why there is none."""
 
-    template: Found | None
+    template: TemplateCandidate | None
     problem: str = ""
 
 
-def template_for(wanted: str, templates: Iterable[Found], datacenter_path: str, limits: Limits) -> Choice:
+def select_template(wanted: str, templates: Iterable[TemplateCandidate], datacenter_path: str, limits: NamespaceLimits) -> TemplateMatch:
     """The one template that `spec.template` names: by exact name, or by exact inventory path, within what the namespace may use."""
     by_path = "/" in wanted
     named = [each for each in templates if each.path == wanted or (not by_path and each.path.rpartition("/")[2] == wanted)]
-    roots = template_roots(by_path, datacenter_path, limits)
+    roots = template_search_folders(by_path, datacenter_path, limits)
     usable = [each for each in named if any(is_within(each.path, root) for root in roots)]
     if len(usable) == 1:
-        return Choice(usable[0])
+        return TemplateMatch(usable[0])
     where = ", ".join(roots) or "no folder at all"
     if usable:
         paths = ", ".join(sorted(each.path for each in usable))
-        return Choice(None, f'several templates are named "{wanted}": {paths}; give the full path of one in spec.template')
-    return Choice(None, f'no template "{wanted}" in {where}; create it there, or change spec.template')
+        return TemplateMatch(None, f'several templates are named "{wanted}": {paths}; give the full path of one in spec.template')
+    return TemplateMatch(None, f'no template "{wanted}" in {where}; create it there, or change spec.template')
 
 
-def template_roots(by_path: bool, datacenter_path: str, limits: Limits) -> tuple[str, ...]:
+def template_search_folders(by_path: bool, datacenter_path: str, limits: NamespaceLimits) -> tuple[str, ...]:
     """The folders in which templates count."""
     if limits.template_folders is not None:
         return limits.template_folders
@@ -81,10 +81,10 @@ def is_within(path: str, folder: str) -> bool:
     return path.startswith(f"{folder.rstrip('/')}/")
 
 
-def placement_problem(placement: dict[str, str], limits: Limits) -> str:
+def find_placement_violation(placement: dict[str, str], limits: NamespaceLimits) -> str:
     """The first part of a placement that the namespace may not use."""
     for field, name in placement.items():
-        allowed = limits.places.get(field)
+        allowed = limits.allowed_placement.get(field)
         if name and allowed is not None and name not in allowed:
             choice = ", ".join(allowed) or "none"
             cure = f"change spec.placement.{field} or ask the administrator"
@@ -92,16 +92,16 @@ def placement_problem(placement: dict[str, str], limits: Limits) -> str:
     return ""
 
 
-def quota_problem(wanted: Amount, others: Iterable[Amount], quota: Quota) -> str:
+def find_quota_violation(wanted: QuotaUsage, others: Iterable[QuotaUsage], quota: Quota) -> str:
     """Why a group does not fit beside the other groups of its namespace; `wanted` is all of the group, as its spec asks."""
     total = wanted
     for each in others:
         total += each
-    exceeded = "; ".join(excesses(total, wanted, quota))
+    exceeded = "; ".join(describe_exceeded_quotas(total, wanted, quota))
     return f"the quota of this namespace is exceeded: {exceeded}; lower this group or another, or ask the administrator" if exceeded else ""
 
 
-def excesses(total: Amount, wanted: Amount, quota: Quota) -> Iterator[str]:
+def describe_exceeded_quotas(total: QuotaUsage, wanted: QuotaUsage, quota: Quota) -> Iterator[str]:
     """What is over, each in words."""
     rows = (
         ("VMs", total.vms, wanted.vms, quota.vms),

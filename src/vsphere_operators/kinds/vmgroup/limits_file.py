@@ -20,11 +20,11 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ...vcenters.config import GLOB
-from ...yamlfile import Form
-from .limits import Limits, Quota
-from .placement import FIELDS
+from ...yamlfile import FileFormat
+from .limits import NamespaceLimits, Quota
+from .placement import PLACEMENT_FIELDS
 
-MB_OF_GB = 1024
+MB_PER_GB = 1024
 
 
 class QuotaEntry(Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,14 +49,16 @@ class LimitsEntry(Struct, frozen=True, forbid_unknown_fields=True):
     ] = {}
     quota: Annotated[QuotaEntry, Meta(description="The most that all groups of one namespace may have together.")] = QuotaEntry()
 
-    def limits(self) -> Limits:
+    def to_limits(self) -> NamespaceLimits:
         """What it means for a group."""
         quota = self.quota
-        memory_gb = limit(quota.memoryGB)
-        return Limits(
+        memory_gb = unset_to_none(quota.memoryGB)
+        return NamespaceLimits(
             template_folders=None if self.templateFolders is UNSET else self.templateFolders,
-            places=self.places,
-            quota=Quota(vms=limit(quota.vms), cpus=limit(quota.cpus), memory_mb=None if memory_gb is None else memory_gb * MB_OF_GB),
+            allowed_placement=self.places,
+            quota=Quota(
+                vms=unset_to_none(quota.vms), cpus=unset_to_none(quota.cpus), memory_mb=None if memory_gb is None else memory_gb * MB_PER_GB
+            ),
         )
 
 
@@ -66,12 +68,12 @@ class LimitsFile(Struct, frozen=True, forbid_unknown_fields=True):
     limits: Annotated[tuple[LimitsEntry, ...], Meta(description="The entries; the first that fits a namespace counts.")]
 
 
-def limit(given: int | UnsetType) -> int | None:
+def unset_to_none(given: int | UnsetType) -> int | None:
     """A number, None for no limit."""
     return None if given is UNSET else given
 
 
-def faults(file: LimitsFile) -> Iterator[tuple[str, str]]:
+def find_file_errors(file: LimitsFile) -> Iterator[tuple[str, str]]:
     """What is wrong beyond types: the path, and what to do."""
     for index, entry in enumerate(file.limits):
         path = f"$.limits[{index}]"
@@ -84,25 +86,25 @@ def faults(file: LimitsFile) -> Iterator[tuple[str, str]]:
             if not folder.startswith("/"):
                 yield f"{path}.templateFolders", f'"{folder}" has to be a full inventory path, such as /DC0/vm/vm-operator'
         for field in entry.places:
-            if field not in FIELDS:
-                yield f"{path}.places.{field}", f"there is no such place; there are {', '.join(FIELDS)}"
+            if field not in PLACEMENT_FIELDS:
+                yield f"{path}.places.{field}", f"there is no such place; there are {', '.join(PLACEMENT_FIELDS)}"
 
 
-FORM = Form(
+LIMITS_FILE_FORMAT = FileFormat(
     flag="-vmgroup-limits",
-    holds="list of limits",
-    root=LimitsFile,
-    keys={"$": LimitsFile, "$.limits[]": LimitsEntry, "$.limits[].quota": QuotaEntry},
-    faults=faults,
+    description="list of limits",
+    root_type=LimitsFile,
+    mapping_types={"$": LimitsFile, "$.limits[]": LimitsEntry, "$.limits[].quota": QuotaEntry},
+    find_errors=find_file_errors,
 )
 
 
-def limits_in(file: str) -> Callable[[str], Limits]:
+def read_limits(file: str) -> Callable[[str], NamespaceLimits]:
     """The limits by namespace; "" is no file, and so no limits."""
-    known = [(entry.namespaces, entry.limits()) for entry in FORM.read(file).limits] if file else []
+    known = [(entry.namespaces, entry.to_limits()) for entry in LIMITS_FILE_FORMAT.read(file).limits] if file else []
 
-    def of(namespace: str) -> Limits:
+    def of(namespace: str) -> NamespaceLimits:
         fitting = (limits for globs, limits in known if any(fnmatchcase(namespace, glob) for glob in globs))
-        return next(fitting, Limits())
+        return next(fitting, NamespaceLimits())
 
     return of

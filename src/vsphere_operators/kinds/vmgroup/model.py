@@ -11,21 +11,21 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-Power = Literal["poweredOn", "poweredOff", "suspended"]
-State = Literal["Planned", "Cloning", "Present"]
+VmPowerState = Literal["poweredOn", "poweredOff", "suspended"]
+ReplicaState = Literal["Planned", "Cloning", "Present"]
 Phase = Literal["RUNNING", "PENDING", "ERROR"]
 
 
-class Flight(Enum):
+class CloneState(Enum):
     """What is known of the last clone that was sent for a record."""
 
     UNSENT = "this process stored the record and has sent nothing since"
     RUNNING = "it runs, or something runs that may be it"
     UNKNOWN = "it may be under way; too early to tell"
-    OVER = "nothing of it is under way"
+    ENDED = "nothing of it is under way"
 
 
-class Record(Struct, frozen=True, kw_only=True):
+class ReplicaRecord(Struct, frozen=True, kw_only=True):
     """A replica's place, stored before anything is sent for it."""
 
     slot: int
@@ -36,15 +36,15 @@ class Record(Struct, frozen=True, kw_only=True):
     """MoRef of what it is cloned from."""
     fingerprint: str
     """What the spec asked for, see `marks.fingerprint`."""
-    state: State = "Planned"
+    state: ReplicaState = "Planned"
     task: str = ""
     """MoRef of the clone's task."""
     attempt: int = 1
-    leaving: bool = False
+    terminating: bool = False
     """Chosen to go. Never taken back, so that a destroy that arrives late is still right."""
 
 
-class Vm(Struct, frozen=True, kw_only=True):
+class ReplicaVm(Struct, frozen=True, kw_only=True):
     """A VM that is ours by its mark (`marks.replica_of`); no other VM ever reaches a plan."""
 
     name: str
@@ -53,7 +53,7 @@ class Vm(Struct, frozen=True, kw_only=True):
     slot: int
     instance_uuid: str
     fingerprint: str
-    power: Power
+    power: VmPowerState
     cpus: int
     memory_mb: int
     broken: bool = False
@@ -72,7 +72,7 @@ class Rollout(Struct, frozen=True, kw_only=True):
     strategy: Literal["RollingUpdate", "OnDelete"] = "RollingUpdate"
 
 
-class Wish(Struct, frozen=True, kw_only=True):
+class DesiredState(Struct, frozen=True, kw_only=True):
     """What the object asks for."""
 
     cpus: int
@@ -88,21 +88,21 @@ class Wish(Struct, frozen=True, kw_only=True):
     paused: bool = False
     deleting: bool = False
     deletion_policy: Literal["Destroy", "Orphan"] = "Destroy"
-    obstacle: str = ""
+    blocker: str = ""
     """Why nothing can be cloned now, in words: no template, no parent folder, a foreign owner, the quota."""
 
 
-class Trouble(Struct, frozen=True):
+class OperationFailure(Struct, frozen=True):
     """The last operation on a replica failed; until the caller takes this away, nothing new starts on it."""
 
-    words: str
-    lasting: bool = False
+    message: str
+    permanent: bool = False
     """Only a change can mend it."""
     reason: str = ""
     """One word for programs."""
 
 
-class Obstacle(Exception):
+class CloneBlocked(Exception):
     """Why nothing can be cloned, and what to do about it: a reason for programs and words for people."""
 
     def __init__(self, reason: str, words: str) -> None:
@@ -119,19 +119,19 @@ class GroupFolder(Struct, frozen=True, kw_only=True):
     is_empty: bool
 
 
-class Seen(Struct, frozen=True, kw_only=True):
+class ObservedState(Struct, frozen=True, kw_only=True):
     """What is there."""
 
-    records: tuple[Record, ...] = ()
+    records: tuple[ReplicaRecord, ...] = ()
     """As they are stored."""
-    vms: tuple[Vm, ...] = ()
-    flights: Mapping[str, Flight] = {}
+    vms: tuple[ReplicaVm, ...] = ()
+    clone_states: Mapping[str, CloneState] = {}
     """By record; one that is not named here is UNKNOWN."""
-    taken: Mapping[str, str] = {}
+    conflicting_vms: Mapping[str, str] = {}
     """Records whose name a VM that is not ours has in the folder, and its path. A VM whose config is not told yet may be ours: not here."""
-    troubles: Mapping[str, Trouble] = {}
+    failures: Mapping[str, OperationFailure] = {}
     folder: GroupFolder | None = None
-    free: int = 3
+    max_actions: int = 3
     """How many operations may start now."""
 
 
@@ -142,7 +142,7 @@ class CreateFolder(Struct, frozen=True):
 class Clone(Struct, frozen=True):
     """Clone the template under the record's name, with mark, size and power."""
 
-    record: Record
+    record: ReplicaRecord
     template_name: str
     power_on: bool
 
@@ -150,19 +150,19 @@ class Clone(Struct, frozen=True):
 class PowerOn(Struct, frozen=True):
     """Power a VM on, or resume it."""
 
-    vm: Vm
+    vm: ReplicaVm
 
 
 class PowerOff(Struct, frozen=True):
     """Power a VM off."""
 
-    vm: Vm
+    vm: ReplicaVm
 
 
 class Reconfigure(Struct, frozen=True):
     """Set the size of a VM that is off."""
 
-    vm: Vm
+    vm: ReplicaVm
     cpus: int
     memory_mb: int
 
@@ -170,7 +170,7 @@ class Reconfigure(Struct, frozen=True):
 class Destroy(Struct, frozen=True):
     """Destroy a VM that is off. Before it: a fresh GET, and the lease."""
 
-    vm: Vm
+    vm: ReplicaVm
 
 
 class DestroyFolder(Struct, frozen=True):
@@ -179,11 +179,11 @@ class DestroyFolder(Struct, frozen=True):
     folder: GroupFolder
 
 
-class Finish(Struct, frozen=True):
+class RemoveFinalizer(Struct, frozen=True):
     """Take the finalizer away by a conditional write: nothing of the group is left to do."""
 
 
-Action: TypeAlias = CreateFolder | Clone | PowerOn | PowerOff | Reconfigure | Destroy | DestroyFolder | Finish
+Action: TypeAlias = CreateFolder | Clone | PowerOn | PowerOff | Reconfigure | Destroy | DestroyFolder | RemoveFinalizer
 
 
 class Counts(Struct, frozen=True, kw_only=True):
@@ -195,21 +195,21 @@ class Counts(Struct, frozen=True, kw_only=True):
     """Of these, such as are wished, not leaving, and in the wished state of power."""
     updated: int
     """Not leaving, of the wished template and size."""
-    coming: int
+    pending: int
     """Records whose VM does not exist yet."""
-    leaving: int
+    terminating: int
 
 
 class Plan(Struct, frozen=True, kw_only=True):
     """What to do now."""
 
-    records: tuple[Record, ...]
+    records: tuple[ReplicaRecord, ...]
     """What the status is to hold."""
-    write_ahead: bool
+    write_status_first: bool
     """Store `records` conditionally before anything else, then plan again; there are no actions then."""
     actions: tuple[Action, ...]
     phase: Phase
     message: str
     counts: Counts
-    lines: tuple[str, ...] = ()
+    log_lines: tuple[str, ...] = ()
     """Log lines beside those of the actions."""

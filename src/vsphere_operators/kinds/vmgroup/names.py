@@ -7,21 +7,21 @@ import re
 from collections.abc import Callable, Container
 from string import ascii_lowercase
 
-LONGEST = 80
+MAX_NAME_LENGTH = 80
 SUFFIX_LENGTH = 8
 HASH_LENGTH = 10
 # `%`, `/` and `\` count three times and must be escaped on the wire; the others cannot be typed into a search.
-HOSTILE = re.compile(r"[%/\\]|[^ -~]")
+UNSAFE_CHARACTERS = re.compile(r"[%/\\]|[^ -~]")
 
 
-def length(name: str) -> int:
+def escaped_length(name: str) -> int:
     """The length of a name as vCenter counts it."""
     return len(name) + 2 * sum(name.count(each) for each in "%/\\")
 
 
-def fitted(text: str, longest: int = LONGEST) -> str:
+def make_valid_name(text: str, longest: int = MAX_NAME_LENGTH) -> str:
     """The text itself if vCenter takes it, else the beginning of it and a hash of all of it."""
-    plain = HOSTILE.sub("-", text).strip()
+    plain = UNSAFE_CHARACTERS.sub("-", text).strip()
     if plain == text and 0 < len(text) <= longest:
         return text
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:HASH_LENGTH]
@@ -30,16 +30,16 @@ def fitted(text: str, longest: int = LONGEST) -> str:
 
 def folder_name(namespace: str, name: str) -> str:
     """The group's folder. Two groups may have the same one (`a`, `b-c` and `a-b`, `c`): see folder.py."""
-    return fitted(f"{namespace}-{name}")
+    return make_valid_name(f"{namespace}-{name}")
 
 
 def replica_name(group: str, suffix: str) -> str:
     """A replica's name."""
     ending = f"-replica-{suffix}"
-    return f"{fitted(group, LONGEST - len(ending))}{ending}"
+    return f"{make_valid_name(group, MAX_NAME_LENGTH - len(ending))}{ending}"
 
 
-def new_replica_name(group: str, choose: Callable[[str], str], used: Container[str]) -> str:
+def generate_replica_name(group: str, choose: Callable[[str], str], used: Container[str]) -> str:
     """A replica's name that is not used yet; `choose` picks a letter, such as random.SystemRandom().choice."""
     while True:
         name = replica_name(group, "".join(choose(ascii_lowercase) for _ in range(SUFFIX_LENGTH)))

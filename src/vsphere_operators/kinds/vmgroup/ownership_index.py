@@ -14,69 +14,69 @@ from ...vsphere.index import Index
 from ...vsphere.inventory import Change
 from ...vsphere.model import Machine
 from ...vsphere.vcenter import VCenter
-from .ownership import Mark, is_genuine, mark_of
+from .ownership import OwnershipMark, is_genuine, mark_from_extra_config
 
-UUID5 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE)
+UUID5_PATTERN = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
-class Owners:
+class OwnershipIndex:
     """The genuine marks by reference, and the references by uid of the group; `tell` hears whose VMs changed."""
 
     def __init__(self, vcenter: VCenter, tell: Callable[[str], None]) -> None:
-        self.inventory, self.belongings, self.tell = vcenter.inventory, vcenter.belongings, tell
-        self.marks: dict[str, Mark] = {}
-        self.by_uid = Index()
-        self.unread: set[str] = set()
-        self.complete = False
-        vcenter.inventory.listeners.append(self.hear)
-        vcenter.belongings.listeners.append(self.learn)
+        self.inventory, self.vm_configs, self.notify_group = vcenter.inventory, vcenter.belongings, tell
+        self.marks: dict[str, OwnershipMark] = {}
+        self.refs_by_group_uid = Index()
+        self.unread_refs: set[str] = set()
+        self.synced = False
+        vcenter.inventory.listeners.append(self.on_change)
+        vcenter.belongings.listeners.append(self.on_vm_config)
 
     @property
-    def ready(self) -> bool:
+    def has_synced(self) -> bool:
         """Whether every VM that was there in the beginning is known; those that come later follow from records."""
-        self.complete = self.complete or self.unread <= self.belongings.hidden
-        return self.complete
+        self.synced = self.synced or self.unread_refs <= self.vm_configs.hidden
+        return self.synced
 
-    def hear(self, change: Change) -> None:
+    def on_change(self, change: Change) -> None:
         """A VM came, changed or went."""
         old, new = change.old, change.new
         if isinstance(new, Machine):
             # Without its files vCenter tells no configuration; whose it is has not changed by that.
             if not new.instance_uuid or (isinstance(old, Machine) and old.instance_uuid == new.instance_uuid):
                 return
-            if UUID5.fullmatch(new.instance_uuid):
-                if self.belongings.of(new.ref) is None:
-                    self.unread.add(new.ref)
-                self.learn(new.ref)
+            if UUID5_PATTERN.fullmatch(new.instance_uuid):
+                if self.vm_configs.of(new.ref) is None:
+                    self.unread_refs.add(new.ref)
+                self.on_vm_config(new.ref)
             elif isinstance(old, Machine):
-                self.drop(new.ref)
+                self.remove(new.ref)
         elif isinstance(old, Machine):
-            self.drop(old.ref)
+            self.remove(old.ref)
 
-    def learn(self, ref: str) -> None:
+    def on_vm_config(self, ref: str) -> None:
         """What belongs to a VM is known, or is otherwise."""
-        found, machine = self.belongings.known.get(ref), self.inventory.machines.get(ref)
+        found, machine = self.vm_configs.known.get(ref), self.inventory.machines.get(ref)
         if found is None or machine is None or not machine.instance_uuid:
             return
-        if ref in self.belongings.hidden:
+        if ref in self.vm_configs.hidden:
             # What cannot be read is not unmarked; it may be anybody's.
-            self.unread.add(ref)
+            self.unread_refs.add(ref)
             return
-        self.unread.discard(ref)
-        mark = mark_of(found.options)
+        self.unread_refs.discard(ref)
+        mark = mark_from_extra_config(found.options)
         if mark is None or not is_genuine(mark, machine.instance_uuid):
-            self.drop(ref)
+            self.remove(ref)
             return
         if self.marks.get(ref) != mark:
-            self.drop(ref)
+            self.remove(ref)
             self.marks[ref] = mark
-            self.by_uid.add(mark.group.uid, ref)
-        self.tell(mark.group.uid)
+            self.refs_by_group_uid.add(mark.group_id.uid, ref)
+        self.notify_group(mark.group_id.uid)
 
-    def drop(self, ref: str) -> None:
+    def remove(self, ref: str) -> None:
         """It is nobody's from now on."""
-        self.unread.discard(ref)
+        self.unread_refs.discard(ref)
         mark = self.marks.pop(ref, None)
         if mark is not None:
-            self.by_uid.drop(mark.group.uid, ref)
-            self.tell(mark.group.uid)
+            self.refs_by_group_uid.drop(mark.group_id.uid, ref)
+            self.notify_group(mark.group_id.uid)

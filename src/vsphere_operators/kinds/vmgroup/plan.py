@@ -10,162 +10,188 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import structs
 
-from .messages import Verdict, changes, in_step, verdict
+from .messages import Summary, describe_record_changes, describe_sync_state, summarize
 from .model import (
     Action,
     Clone,
+    CloneState,
     Counts,
     CreateFolder,
+    DesiredState,
     Destroy,
     DestroyFolder,
-    Finish,
-    Flight,
+    ObservedState,
     Plan,
     PowerOff,
     PowerOn,
     Reconfigure,
-    Record,
-    Seen,
-    Vm,
-    Wish,
+    RemoveFinalizer,
+    ReplicaRecord,
+    ReplicaVm,
 )
 from .ownership import instance_uuid_of
-from .replica import Member, disks_of, going, has_right_size, is_available, is_outdated, members_of, missing, spare
+from .replica import (
+    Replica,
+    build_replicas,
+    count_to_create,
+    disruptions_allowed,
+    foreign_disks_of,
+    has_desired_size,
+    is_available,
+    is_outdated,
+    select_for_deletion,
+)
 
 
-def plan(wish: Wish, seen: Seen, new_name: Callable[[], str]) -> Plan:
+def plan(wish: DesiredState, seen: ObservedState, new_name: Callable[[], str]) -> Plan:
     """What to do now; `new_name` gives a name that no VM of the group ever had."""
-    members = members_of(seen)
+    members = build_replicas(seen)
     known = {each.name for each in seen.records}
-    stored = tuple(observed(each) for each in members if each.name in known)
+    stored = tuple(with_observed_state(each) for each in members if each.name in known)
     if wish.paused:
-        return made(wish, members, stored, ())
-    records = intended(wish, members, new_name)
+        return build_plan(wish, members, stored, ())
+    records = compute_desired_records(wish, members, new_name)
     if records != stored:
-        return structs.replace(made(wish, members, records, ()), write_ahead=True, lines=changes(wish, seen.records, records))
-    actions = started(wish, seen, members)
-    return structs.replace(made(wish, members, records, actions), lines=in_step(wish, members))
+        return structs.replace(
+            build_plan(wish, members, records, ()), write_status_first=True, log_lines=describe_record_changes(wish, seen.records, records)
+        )
+    actions = choose_actions(wish, seen, members)
+    return structs.replace(build_plan(wish, members, records, actions), log_lines=describe_sync_state(wish, members))
 
 
-def made(wish: Wish, members: Sequence[Member], records: tuple[Record, ...], actions: tuple[Action, ...]) -> Plan:
+def build_plan(wish: DesiredState, members: Sequence[Replica], records: tuple[ReplicaRecord, ...], actions: tuple[Action, ...]) -> Plan:
     """A plan with its words and numbers."""
-    told: Verdict = verdict(wish, members)
-    return Plan(records=records, write_ahead=False, actions=actions, phase=told.phase, message=told.message, counts=counted(wish, members))
-
-
-def counted(wish: Wish, members: Sequence[Member]) -> Counts:
-    """The numbers of the status."""
-    staying = [each.vm for each in members if each.vm is not None and not each.record.leaving]
-    return Counts(
-        current=sum(each.vm is not None for each in members),
-        ready=sum(is_available(wish, each) for each in members),
-        updated=sum(vm.fingerprint == wish.fingerprint and has_right_size(wish, vm) for vm in staying),
-        coming=sum(each.vm is None and not each.record.leaving for each in members),
-        leaving=sum(each.record.leaving for each in members),
+    told: Summary = summarize(wish, members)
+    return Plan(
+        records=records,
+        write_status_first=False,
+        actions=actions,
+        phase=told.phase,
+        message=told.message,
+        counts=count_replicas(wish, members),
     )
 
 
-def observed(member: Member) -> Record:
+def count_replicas(wish: DesiredState, members: Sequence[Replica]) -> Counts:
+    """The numbers of the status."""
+    staying = [each.vm for each in members if each.vm is not None and not each.record.terminating]
+    return Counts(
+        current=sum(each.vm is not None for each in members),
+        ready=sum(is_available(wish, each) for each in members),
+        updated=sum(vm.fingerprint == wish.fingerprint and has_desired_size(wish, vm) for vm in staying),
+        pending=sum(each.vm is None and not each.record.terminating for each in members),
+        terminating=sum(each.record.terminating for each in members),
+    )
+
+
+def with_observed_state(member: Replica) -> ReplicaRecord:
     """The record with what was seen since: nothing that must be stored ahead."""
     return structs.replace(member.record, state="Present") if member.vm is not None else member.record
 
 
-def intended(wish: Wish, members: Sequence[Member], new_name: Callable[[], str]) -> tuple[Record, ...]:
+def compute_desired_records(wish: DesiredState, members: Sequence[Replica], new_name: Callable[[], str]) -> tuple[ReplicaRecord, ...]:
     """The records as they should be: who leaves is marked, who is gone is dropped, who failed is renewed, who is missing is added."""
-    leaving = going(wish, members)
-    marked = [structs.replace(each, record=left(each)) if each.name in leaving else each for each in members]
-    kept = [each for each in marked if not is_gone(wish, each)]
-    records = [renewed(wish, each) for each in kept]
+    leaving = select_for_deletion(wish, members)
+    marked = [structs.replace(each, record=mark_terminating(each)) if each.name in leaving else each for each in members]
+    kept = [each for each in marked if not can_drop_record(wish, each)]
+    records = [renew_record(wish, each) for each in kept]
     slot = max((each.record.slot for each in members), default=-1) + 1
-    count = 0 if wish.obstacle else missing(wish, kept)
-    return (*records, *(added(wish, slot + each, new_name()) for each in range(count)))
+    count = 0 if wish.blocker else count_to_create(wish, kept)
+    return (*records, *(new_record(wish, slot + each, new_name()) for each in range(count)))
 
 
-def left(member: Member) -> Record:
+def mark_terminating(member: Replica) -> ReplicaRecord:
     """The record of one that is to go."""
-    return structs.replace(observed(member), leaving=True)
+    return structs.replace(with_observed_state(member), terminating=True)
 
 
-def is_gone(wish: Wish, member: Member) -> bool:
+def can_drop_record(wish: DesiredState, member: Replica) -> bool:
     """Whether the record can be dropped: no VM, none that may come, and not wanted, or of no use since its VM is nobody's now."""
-    return member.vm is None and not member.may_come and (member.record.leaving or wish.deleting or is_disowned(member))
+    return member.vm is None and not member.can_still_appear and (member.record.terminating or wish.deleting or is_disowned(member))
 
 
-def is_disowned(member: Member) -> bool:
+def is_disowned(member: Replica) -> bool:
     """Whether its VM was there, and somebody took the mark off it: it is left alone, and another takes its place."""
-    return member.record.state == "Present" and bool(member.taken_by)
+    return member.record.state == "Present" and bool(member.conflicting_vm)
 
 
-def renewed(wish: Wish, member: Member) -> Record:
+def renew_record(wish: DesiredState, member: Replica) -> ReplicaRecord:
     """The record to clone from, stored anew before it is sent again; under the same name, as the first may have been sent."""
-    record = observed(member)
-    if member.vm is not None or record.leaving or wish.obstacle or member.taken_by or member.trouble:
+    record = with_observed_state(member)
+    if member.vm is not None or record.terminating or wish.blocker or member.conflicting_vm or member.failure:
         return record
-    unsent_and_old = member.flight is Flight.UNSENT and (record.template, record.fingerprint) != (wish.template, wish.fingerprint)
-    if member.flight is not Flight.OVER and not unsent_and_old:
+    unsent_and_old = member.clone_state is CloneState.UNSENT and (record.template, record.fingerprint) != (wish.template, wish.fingerprint)
+    if member.clone_state is not CloneState.ENDED and not unsent_and_old:
         return record
     return structs.replace(
         record, state="Planned", task="", attempt=record.attempt + 1, template=wish.template, fingerprint=wish.fingerprint
     )
 
 
-def added(wish: Wish, slot: int, name: str) -> Record:
+def new_record(wish: DesiredState, slot: int, name: str) -> ReplicaRecord:
     """A new record."""
-    return Record(
+    return ReplicaRecord(
         slot=slot, name=name, instance_uuid=instance_uuid_of(wish.uid, name), template=wish.template, fingerprint=wish.fingerprint
     )
 
 
-def started(wish: Wish, seen: Seen, members: Sequence[Member]) -> tuple[Action, ...]:
+def choose_actions(wish: DesiredState, seen: ObservedState, members: Sequence[Replica]) -> tuple[Action, ...]:
     """The operations to start now, the most needed first, as many as there is room for."""
-    if wish.deleting and is_settled(wish, members):
-        return last(wish, seen)
-    calm = [each for each in members if each.trouble is None]
-    actions: list[Action] = [*departures(calm), *power_changes(wish, calm), *clones(wish, seen, calm), *size_changes(wish, members, calm)]
-    return tuple(actions[: max(0, seen.free)])
+    if wish.deleting and is_ready_to_finalize(wish, members):
+        return choose_final_actions(wish, seen)
+    calm = [each for each in members if each.failure is None]
+    actions: list[Action] = [
+        *deletion_actions(calm),
+        *power_actions(wish, calm),
+        *clone_actions(wish, seen, calm),
+        *resize_actions(wish, members, calm),
+    ]
+    return tuple(actions[: max(0, seen.max_actions)])
 
 
-def is_settled(wish: Wish, members: Sequence[Member]) -> bool:
+def is_ready_to_finalize(wish: DesiredState, members: Sequence[Replica]) -> bool:
     """Whether a group that is being deleted has nothing left that it must wait for."""
     return all(wish.deletion_policy == "Orphan" and each.vm is not None for each in members)
 
 
-def last(wish: Wish, seen: Seen) -> tuple[Action, ...]:
+def choose_final_actions(wish: DesiredState, seen: ObservedState) -> tuple[Action, ...]:
     """The folder goes if nothing is in it; then the object."""
     if wish.deletion_policy == "Orphan" or seen.folder is None or not seen.folder.is_empty:
-        return (Finish(),)
-    return (DestroyFolder(seen.folder),) if seen.free > 0 else ()
+        return (RemoveFinalizer(),)
+    return (DestroyFolder(seen.folder),) if seen.max_actions > 0 else ()
 
 
-def idle_vms(members: Sequence[Member], *, leaving: bool) -> Iterator[Vm]:
+def idle_vms(members: Sequence[Replica], *, terminating: bool) -> Iterator[ReplicaVm]:
     """VMs on which something may be started."""
     for each in members:
-        if each.vm is not None and not each.vm.busy and each.record.leaving == leaving:
+        if each.vm is not None and not each.vm.busy and each.record.terminating == terminating:
             yield each.vm
 
 
-def departures(members: Sequence[Member]) -> Iterator[Action]:
+def deletion_actions(members: Sequence[Replica]) -> Iterator[Action]:
     """Power off and destroy what leaves; never a VM with somebody else's disk."""
-    for vm in idle_vms(members, leaving=True):
+    for vm in idle_vms(members, terminating=True):
         if not vm.foreign_disks:
             yield Destroy(vm) if vm.power == "poweredOff" else PowerOff(vm)
 
 
-def power_changes(wish: Wish, members: Sequence[Member]) -> Iterator[Action]:
+def power_actions(wish: DesiredState, members: Sequence[Replica]) -> Iterator[Action]:
     """Power as wished, for all that have the right size already."""
     if wish.deleting:
         return
-    for vm in idle_vms(members, leaving=False):
-        if not vm.broken and vm.power != wish.power and has_right_size(wish, vm):
+    for vm in idle_vms(members, terminating=False):
+        if not vm.broken and vm.power != wish.power and has_desired_size(wish, vm):
             yield PowerOn(vm) if wish.power == "poweredOn" else PowerOff(vm)
 
 
-def clones(wish: Wish, seen: Seen, members: Sequence[Member]) -> Iterator[Action]:
+def clone_actions(wish: DesiredState, seen: ObservedState, members: Sequence[Replica]) -> Iterator[Action]:
     """Send what is stored and unsent; before the first, make the folder."""
-    if wish.obstacle or wish.deleting:
+    if wish.blocker or wish.deleting:
         return
     unsent = [
-        each for each in members if each.vm is None and each.flight is Flight.UNSENT and not each.record.leaving and not each.taken_by
+        each
+        for each in members
+        if each.vm is None and each.clone_state is CloneState.UNSENT and not each.record.terminating and not each.conflicting_vm
     ]
     if unsent and seen.folder is None:
         yield CreateFolder()
@@ -174,14 +200,14 @@ def clones(wish: Wish, seen: Seen, members: Sequence[Member]) -> Iterator[Action
         yield Clone(each.record, wish.template_name, power_on=wish.power == "poweredOn")
 
 
-def size_changes(wish: Wish, members: Sequence[Member], calm: Sequence[Member]) -> Iterator[Action]:
+def resize_actions(wish: DesiredState, members: Sequence[Replica], calm: Sequence[Replica]) -> Iterator[Action]:
     """Set the size of what is off; power off as many of the others as can be spared."""
     if wish.deleting:
         return
-    can_be_spared = spare(wish, members)
+    can_be_spared = disruptions_allowed(wish, members)
     for each in calm:
         vm = each.vm
-        if vm is None or vm.busy or vm.broken or each.record.leaving or has_right_size(wish, vm) or is_replaced(wish, each):
+        if vm is None or vm.busy or vm.broken or each.record.terminating or has_desired_size(wish, vm) or is_to_be_replaced(wish, each):
             continue
         if vm.power == "poweredOff":
             yield Reconfigure(vm, wish.cpus, wish.memory_mb)
@@ -190,6 +216,6 @@ def size_changes(wish: Wish, members: Sequence[Member], calm: Sequence[Member]) 
             yield PowerOff(vm)
 
 
-def is_replaced(wish: Wish, member: Member) -> bool:
+def is_to_be_replaced(wish: DesiredState, member: Replica) -> bool:
     """Whether a replica will be replaced, so that its size does not matter; one that keeps its place for its disks will not."""
-    return is_outdated(wish, member) and not wish.obstacle and not disks_of(member)
+    return is_outdated(wish, member) and not wish.blocker and not foreign_disks_of(member)

@@ -14,298 +14,331 @@ from msgspec.structs import replace
 
 from ...vsphere.faults import Busy, VCenterError
 from ...vsphere.model import Machine
-from .executor import FOLDER, Job, Workshop
-from .expectations import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, NO_FOLDER
-from .folder import Claim, refusal, rival
-from .limits import Amount, Limits, Quota, quota_problem
-from .model import Action, Clone, CreateFolder, DestroyFolder, Finish, Flight, GroupFolder, Obstacle, Plan, Record, Seen, Wish
-from .names import folder_name, new_replica_name
-from .observation import Sight, folder_of, seen_by, with_task
-from .ownership import Group
-from .placement import Ground, Site
+from .executor import FOLDER_KEY, Executor, OperationContext
+from .expectations import INITIAL_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS, NO_CREATED_FOLDER
+from .folder import FolderClaim, describe_folder_conflict, find_conflicting_owner
+from .limits import NamespaceLimits, Quota, QuotaUsage, find_quota_violation
+from .model import (
+    Action,
+    Clone,
+    CloneBlocked,
+    CloneState,
+    CreateFolder,
+    DesiredState,
+    DestroyFolder,
+    GroupFolder,
+    ObservedState,
+    Plan,
+    RemoveFinalizer,
+    ReplicaRecord,
+)
+from .names import folder_name, generate_replica_name
+from .observation import ObservationSources, find_group_folder, observe_group, with_task
+from .ownership import GroupId
+from .placement import Placement, PlacementResolver
 from .plan import plan
 
-MOST_REPLICAS = 1000
+MAX_REPLICAS = 1000
 """More records do not fit into one object: etcd takes 1.5 MB, and a record is half a KB."""
-SOON_SECONDS = 1.0
-UNHEARD = ("SecretNotFound", "SecretForbidden", "SecretIncomplete")
+SHORT_REQUEUE_SECONDS = 1.0
+UNWATCHED_REASONS = ("SecretNotFound", "SecretForbidden", "SecretIncomplete")
 """Obstacles whose end nobody tells us: nobody watches Secrets, since that would need a right to all of them."""
 
 
-class Case(Struct, frozen=True, kw_only=True):
+class GroupInput(Struct, frozen=True, kw_only=True):
     """What the object says, and what has to be known of others."""
 
-    group: Group
-    wish: Wish
+    group_id: GroupId
+    desired: DesiredState
     """Without template and obstacle, which depend on what is there."""
     generation: int
-    records: tuple[Record, ...]
-    folder: str = ""
+    records: tuple[ReplicaRecord, ...]
+    folder_ref: str = ""
     """Reference of the group's folder, as it was stored."""
-    asked: Mapping[str, str] = {}
+    requested_placement: Mapping[str, str] = {}
     defaults: Mapping[str, str] = {}
-    limits: Limits = Limits()
-    claim: Claim
-    claims: Collection[Claim] = ()
+    limits: NamespaceLimits = NamespaceLimits()
+    folder_claim: FolderClaim
+    folder_claims: Collection[FolderClaim] = ()
     """Of all groups with the same folder name."""
-    others: Callable[[], Collection[Amount]]
+    list_other_usage: Callable[[], Collection[QuotaUsage]]
     """Of the other groups of the namespace."""
-    accounted: Callable[[], set[str]]
+    list_recorded_tasks: Callable[[], set[str]]
     """Clone tasks that stored records of any group name."""
-    refs: Mapping[str, str] = {}
+    last_known_refs: Mapping[str, str] = {}
     """References of the VMs as they were last told, by name of the replica."""
-    linked: bool = False
+    linked_clone: bool = False
     storage_policy: str = ""
 
 
-class Means(Struct, frozen=True, kw_only=True):
+class ClusterActions(Struct, frozen=True, kw_only=True):
     """What a step may use of Kubernetes."""
 
-    say: Callable[[str], None]
+    log: Callable[[str], None]
     """Writes a line into the log."""
-    may_act: Callable[[], None]
-    confirm: Callable[[str], Awaitable[bool]]
+    require_leadership: Callable[[], None]
+    confirm_deletion: Callable[[str], Awaitable[bool]]
     warn: Callable[[str, str], None]
     """An Event on the object: reason and words."""
-    options: Callable[[], Awaitable[dict[str, str]]]
+    read_extra_config: Callable[[], Awaitable[dict[str, str]]]
     """extraConfig for new replicas; raises Obstacle."""
 
 
-class Report(Struct, frozen=True, kw_only=True):
+class StepResult(Struct, frozen=True, kw_only=True):
     """What came of a step."""
 
     plan: Plan
     reason: str
     """Of Ready, where it does not hold."""
     folder: GroupFolder | None
-    machines: dict[str, Machine]
+    vms_by_replica: dict[str, Machine]
     """By name of the replica."""
-    again_seconds: float | None
+    requeue_after_seconds: float | None
     """When to look again; None is: when something changes."""
-    finished: bool = False
+    cleanup_finished: bool = False
     """Of a group that is to go: nothing is left."""
 
 
-class Steward:
+class GroupReconciler:
     """Looks after groups in one vCenter."""
 
-    def __init__(self, workshop: Workshop) -> None:
-        self.workshop, self.vcenter, self.inventory = workshop, workshop.vcenter, workshop.vcenter.inventory
+    def __init__(self, workshop: Executor) -> None:
+        self.executor, self.vcenter, self.inventory = workshop, workshop.vcenter, workshop.vcenter.inventory
 
-    async def step(self, case: Case, means: Means) -> Report:
+    async def run_step(self, case: GroupInput, means: ClusterActions) -> StepResult:
         """Look, plan, do."""
-        memory = self.workshop.memory(case.group.uid)
-        memory.began(case.generation)
-        sight = Sight(
+        memory = self.executor.expectations_for(case.group_id.uid)
+        memory.observe_generation(case.generation)
+        sight = ObservationSources(
             vcenter=self.vcenter,
-            owners=self.workshop.owners,
-            clones=self.workshop.clones,
-            memory=memory,
-            group=case.group,
-            accounted=lambda: case.accounted() | self.workshop.sent_tasks(),
-            refs=case.refs,
+            ownership_index=self.executor.ownership_index,
+            clone_tracker=self.executor.clone_tracker,
+            expectations=memory,
+            group_id=case.group_id,
+            list_claimed_tasks=lambda: case.list_recorded_tasks() | self.executor.list_sent_tasks(),
+            last_known_refs=case.last_known_refs,
         )
-        memory.check(case.records)
-        scene, made = await self.planned(case, sight)
-        for line in made.lines:
-            means.say(line)
-        if made.write_ahead:
-            memory.stored(scene.seen.records, made.records)
-            self.vcenter.operations.withdraw(owner_of(case.group))
-            return self.report(scene, made, again_seconds=0.0)
-        job = Job(
-            group=case.group,
-            memory=memory,
-            say=means.say,
-            may_act=means.may_act,
-            confirm=means.confirm,
-            linked=case.linked,
+        memory.check_writes_kept(case.records)
+        scene, made = await self.observe_and_plan(case, sight)
+        for line in made.log_lines:
+            means.log(line)
+        if made.write_status_first:
+            memory.expect_records(scene.observed.records, made.records)
+            self.vcenter.operations.withdraw(task_owner_of(case.group_id))
+            return self.build_result(scene, made, requeue_after_seconds=0.0)
+        job = OperationContext(
+            group_id=case.group_id,
+            expectations=memory,
+            log=means.log,
+            require_leadership=means.require_leadership,
+            confirm_deletion=means.confirm_deletion,
+            linked_clone=case.linked_clone,
             storage_policy=case.storage_policy,
         )
         if any(isinstance(each, Clone) for each in made.actions):
             try:
-                job = replace(job, options=await means.options())
-            except Obstacle as error:
+                job = replace(job, extra_config=await means.read_extra_config())
+            except CloneBlocked as error:
                 made = replace(made, actions=without_clones(made.actions), phase="ERROR", message=str(error))
-                scene = replace(scene, reason=error.reason)
-        finished = await self.act(job, scene, made.actions)
-        if finished and scene.folder is not None and case.wish.deletion_policy == "Destroy":
+                scene = replace(scene, blocker_reason=error.reason)
+        finished = await self.execute_actions(job, scene, made.actions)
+        if finished and scene.folder is not None and case.desired.deletion_policy == "Destroy":
             words = f"the folder {scene.folder.path} stays, since there is something in it that is not this group's"
             means.warn("FolderKept", words)
         told = tuple(with_task(each, memory) for each in made.records)
-        memory.keep_only({*(each.name for each in told), FOLDER})
-        return self.report(scene, replace(made, records=told), again_seconds=self.patience(scene, made, sight), finished=finished)
+        memory.keep_only({*(each.name for each in told), FOLDER_KEY})
+        return self.build_result(
+            scene,
+            replace(made, records=told),
+            requeue_after_seconds=self.choose_requeue_delay(scene, made, sight),
+            cleanup_finished=finished,
+        )
 
-    async def planned(self, case: Case, sight: Sight) -> tuple[Scene, Plan]:
+    async def observe_and_plan(self, case: GroupInput, sight: ObservationSources) -> tuple[Observation, Plan]:
         """What is there, and what to do.
 
         Who is chosen to go is not taken back, so everybody who is chosen has been read just now: a volume may have been attached.
         """
         read: set[str] = set()
         while True:
-            scene = self.look(case, sight)
-            made = plan(scene.wish, scene.seen, self.namer(case))
-            chosen = [ref for ref in leaving_now(scene.seen, made) if ref not in read]
+            scene = self.observe(case, sight)
+            made = plan(scene.desired, scene.observed, self.make_name_generator(case))
+            chosen = [ref for ref in newly_terminating_refs(scene.observed, made) if ref not in read]
             if not chosen:
                 return scene, made
             with suppress(VCenterError):
                 await self.vcenter.belongings.refresh(chosen)
             read.update(chosen)
 
-    def look(self, case: Case, sight: Sight) -> Scene:
+    def observe(self, case: GroupInput, sight: ObservationSources) -> Observation:
         """Where things go, what is in the way, what is there."""
-        ground = Ground(self.inventory, case.asked, case.defaults, case.limits)
+        ground = PlacementResolver(self.inventory, case.requested_placement, case.defaults, case.limits)
         site, template, obstacle, parent = None, "", None, ""
-        name = folder_name(case.group.namespace, case.group.name)
+        name = folder_name(case.group_id.namespace, case.group_id.name)
         try:
-            ground.check()
-            parent = ground.parent(ground.datacenter()).ref
-            if not case.wish.deleting:
-                source, site = ground.settle(case.wish.template_name)
+            ground.check_requested()
+            parent = ground.find_parent_folder(ground.find_datacenter()).ref
+            if not case.desired.deleting:
+                source, site = ground.resolve(case.desired.template_name)
                 template = source.ref
-        except Obstacle as error:
+        except CloneBlocked as error:
             obstacle = error
-        folder = folder_of(sight, case.folder, parent, name)
-        taken = rival(case.claim, self.owners_in(folder), case.claims)
+        folder = find_group_folder(sight, case.folder_ref, parent, name)
+        taken = find_conflicting_owner(case.folder_claim, self.find_folder_owners(folder), case.folder_claims)
         if taken is not None:
             where = folder.path if folder else f"{self.inventory.path(parent)}/{name}"
-            lives = any(each.group.uid == taken.uid for each in case.claims) or taken.cluster != case.group.cluster
-            obstacle, folder = obstacle or Obstacle("FolderTaken", refusal(where, taken, lives=lives)), None
+            lives = any(each.group_id.uid == taken.uid for each in case.folder_claims) or taken.cluster_id != case.group_id.cluster_id
+            obstacle, folder = obstacle or CloneBlocked("FolderTaken", describe_folder_conflict(where, taken, owner_exists=lives)), None
         if folder is not None and folder.ref in self.inventory.folders:
-            sight.memory.folder = NO_FOLDER
-        obstacle = obstacle or self.refused(case, sight)
-        wish = replace(self.within_quota(case), template=template, obstacle=str(obstacle) if obstacle and not case.wish.deleting else "")
-        return Scene(
-            wish=wish,
-            seen=seen_by(sight, case.records, folder),
+            sight.expectations.created_folder = NO_CREATED_FOLDER
+        obstacle = obstacle or self.find_blocker(case, sight)
+        wish = replace(
+            self.limit_surge_to_quota(case), template=template, blocker=str(obstacle) if obstacle and not case.desired.deleting else ""
+        )
+        return Observation(
+            desired=wish,
+            observed=observe_group(sight, case.records, folder),
             folder=folder,
-            site=site,
-            parent=parent,
-            name=name,
-            reason=obstacle.reason if obstacle else "",
-            machines=self.machines_of(case.group.uid),
+            placement=site,
+            parent_folder=parent,
+            folder_name=name,
+            blocker_reason=obstacle.reason if obstacle else "",
+            vms_by_replica=self.find_vms_by_replica(case.group_id.uid),
         )
 
-    def machines_of(self, uid: str) -> dict[str, Machine]:
+    def find_vms_by_replica(self, uid: str) -> dict[str, Machine]:
         """The VMs of a group by name of the replica."""
-        owners, machines = self.workshop.owners, self.inventory.machines
-        return {owners.marks[ref].replica: machines[ref] for ref in owners.by_uid.of(uid) if ref in machines}
+        owners, machines = self.executor.ownership_index, self.inventory.machines
+        return {owners.marks[ref].replica_name: machines[ref] for ref in owners.refs_by_group_uid.of(uid) if ref in machines}
 
-    def within_quota(self, case: Case) -> Wish:
+    def limit_surge_to_quota(self, case: GroupInput) -> DesiredState:
         """The wish with as much surge as the quota leaves."""
-        wish, quota = case.wish, case.limits.quota
+        wish, quota = case.desired, case.limits.quota
         if quota == Quota() or not wish.rollout.max_surge:
             return wish
-        others, surge = case.others(), wish.rollout.max_surge
-        while surge and quota_problem(amount(wish, wish.replicas + surge), others, quota):
+        others, surge = case.list_other_usage(), wish.rollout.max_surge
+        while surge and find_quota_violation(usage_of(wish, wish.replicas + surge), others, quota):
             surge -= 1
         return replace(wish, rollout=replace(wish.rollout, max_surge=surge))
 
-    def refused(self, case: Case, sight: Sight) -> Obstacle | None:
+    def find_blocker(self, case: GroupInput, sight: ObservationSources) -> CloneBlocked | None:
         """What is in the way beside the places: too many, the quota, a folder that cannot be made."""
-        if case.wish.replicas > MOST_REPLICAS:
-            words = f"{case.wish.replicas} replicas are more than one object can keep account of; ask for {MOST_REPLICAS} at the most"
-            return Obstacle("TooManyReplicas", words)
+        if case.desired.replicas > MAX_REPLICAS:
+            words = f"{case.desired.replicas} replicas are more than one object can keep account of; ask for {MAX_REPLICAS} at the most"
+            return CloneBlocked("TooManyReplicas", words)
         quota = case.limits.quota
-        if quota != Quota() and (words := quota_problem(amount(case.wish, case.wish.replicas), case.others(), quota)):
-            return Obstacle("QuotaExceeded", words)
-        trouble = sight.memory.troubles().get(FOLDER)
-        return Obstacle(trouble.reason, trouble.words) if trouble and trouble.lasting else None
+        if quota != Quota() and (
+            words := find_quota_violation(usage_of(case.desired, case.desired.replicas), case.list_other_usage(), quota)
+        ):
+            return CloneBlocked("QuotaExceeded", words)
+        trouble = sight.expectations.active_failures().get(FOLDER_KEY)
+        return CloneBlocked(trouble.reason, trouble.message) if trouble and trouble.permanent else None
 
-    def owners_in(self, folder: GroupFolder | None) -> list[Group]:
+    def find_folder_owners(self, folder: GroupFolder | None) -> list[GroupId]:
         """Whose VMs are in a folder."""
-        marks = self.workshop.owners.marks
-        return [marks[ref].group for ref in self.inventory.tree.children(folder.ref) if ref in marks] if folder else []
+        marks = self.executor.ownership_index.marks
+        return [marks[ref].group_id for ref in self.inventory.tree.children(folder.ref) if ref in marks] if folder else []
 
-    def namer(self, case: Case) -> Callable[[], str]:
+    def make_name_generator(self, case: GroupInput) -> Callable[[], str]:
         """Names that no replica has, and no VM of the vCenter."""
         used = {each.name for each in case.records}
         choose = random.SystemRandom().choice
 
         def name() -> str:
-            while (found := new_replica_name(case.group.name, choose, used)) in used or self.inventory.relations.names[Machine].of(found):
+            while (found := generate_replica_name(case.group_id.name, choose, used)) in used or self.inventory.relations.names[Machine].of(
+                found
+            ):
                 pass
             used.add(found)
             return found
 
         return name
 
-    async def act(self, job: Job, scene: Scene, actions: Sequence[Action]) -> bool:
+    async def execute_actions(self, job: OperationContext, scene: Observation, actions: Sequence[Action]) -> bool:
         """Start what the plan says, until there is no room; whether the group may go."""
-        resting = FOLDER in job.memory.troubles()
+        resting = FOLDER_KEY in job.expectations.active_failures()
         if not actions:
-            self.vcenter.operations.withdraw(job.owner)
+            self.vcenter.operations.withdraw(job.task_owner)
         for action in actions:
-            if isinstance(action, Finish):
+            if isinstance(action, RemoveFinalizer):
                 return True
             if isinstance(action, CreateFolder | DestroyFolder) and resting:
                 return False
             try:
-                await self.do(job, scene, action)
+                await self.dispatch_action(job, scene, action)
             except VCenterError as error:
                 if isinstance(error, Busy) and not error.fault:
                     return False
         return False
 
-    async def do(self, job: Job, scene: Scene, action: Action) -> None:
+    async def dispatch_action(self, job: OperationContext, scene: Observation, action: Action) -> None:
         """Start one thing."""
         match action:
             case CreateFolder():
-                await self.workshop.create_folder(job, scene.parent, scene.name)
+                await self.executor.create_folder(job, scene.parent_folder, scene.folder_name)
             case DestroyFolder():
-                await self.workshop.destroy_folder(job, action)
+                await self.executor.destroy_folder(job, action)
             case Clone():
-                assert scene.site is not None
+                assert scene.placement is not None
                 assert scene.folder is not None
-                await self.workshop.clone(job, action, scene.wish, scene.site, scene.folder.ref)
-            case Finish():
+                await self.executor.start_clone(job, action, scene.desired, scene.placement, scene.folder.ref)
+            case RemoveFinalizer():
                 pass
             case _:
-                await self.workshop.change(job, action)
+                await self.executor.change_vm(job, action)
 
-    def patience(self, scene: Scene, made: Plan, sight: Sight) -> float | None:
+    def choose_requeue_delay(self, scene: Observation, made: Plan, sight: ObservationSources) -> float | None:
         """When to look again by ourselves; what vCenter does wakes us anyway."""
-        memory = sight.memory
-        if memory.troubles().keys() - scene.seen.troubles.keys():
+        memory = sight.expectations
+        if memory.active_failures().keys() - scene.observed.failures.keys():
             return 0.0  # what was refused in this step is told by the next
         if made.phase == "RUNNING":
             return None
-        if any(isinstance(each, CreateFolder) for each in made.actions) and memory.folder != NO_FOLDER:
+        if any(isinstance(each, CreateFolder) for each in made.actions) and memory.created_folder != NO_CREATED_FOLDER:
             return 0.0  # it is there: go on
-        doubtful = any(each in (Flight.UNKNOWN, Flight.RUNNING) for each in scene.seen.flights.values())
-        settling = any(glow.until > memory.clock() for glow in memory.glows.values()) or memory.folder[1] > memory.clock()
+        doubtful = any(each in (CloneState.UNKNOWN, CloneState.RUNNING) for each in scene.observed.clone_states.values())
+        settling = (
+            any(glow.expires_at > memory.clock() for glow in memory.pending_effects.values()) or memory.created_folder[1] > memory.clock()
+        )
         if doubtful or settling or any(isinstance(each, CreateFolder) for each in made.actions):
-            return SOON_SECONDS
-        pause = FIRST_PAUSE_SECONDS if made.phase == "PENDING" or scene.reason in UNHEARD else LONGEST_PAUSE_SECONDS
-        return min(pause, (memory.next_try_seconds() or pause) + 0.05)
+            return SHORT_REQUEUE_SECONDS
+        pause = INITIAL_BACKOFF_SECONDS if made.phase == "PENDING" or scene.blocker_reason in UNWATCHED_REASONS else MAX_BACKOFF_SECONDS
+        return min(pause, (memory.seconds_until_retry() or pause) + 0.05)
 
-    def report(self, scene: Scene, made: Plan, *, again_seconds: float | None, finished: bool = False) -> Report:
+    def build_result(
+        self, scene: Observation, made: Plan, *, requeue_after_seconds: float | None, cleanup_finished: bool = False
+    ) -> StepResult:
         """What the object is told."""
-        trouble = scene.seen.troubles.get(FOLDER)
-        if trouble is not None and (scene.wish.deleting or not trouble.lasting):
-            made = replace(made, phase="ERROR" if trouble.lasting else "PENDING", message=f"{made.message}; {trouble.words}")
-        lasting = [each.reason for each in scene.seen.troubles.values() if each.lasting and each.reason]
-        reason = "Progressing" if made.phase != "ERROR" else scene.reason or (lasting[0] if lasting else "NeedsAttention")
-        return Report(
-            plan=made, reason=reason, folder=scene.folder, machines=scene.machines, again_seconds=again_seconds, finished=finished
+        trouble = scene.observed.failures.get(FOLDER_KEY)
+        if trouble is not None and (scene.desired.deleting or not trouble.permanent):
+            made = replace(made, phase="ERROR" if trouble.permanent else "PENDING", message=f"{made.message}; {trouble.message}")
+        lasting = [each.reason for each in scene.observed.failures.values() if each.permanent and each.reason]
+        reason = "Progressing" if made.phase != "ERROR" else scene.blocker_reason or (lasting[0] if lasting else "NeedsAttention")
+        return StepResult(
+            plan=made,
+            reason=reason,
+            folder=scene.folder,
+            vms_by_replica=scene.vms_by_replica,
+            requeue_after_seconds=requeue_after_seconds,
+            cleanup_finished=cleanup_finished,
         )
 
 
-def leaving_now(seen: Seen, made: Plan) -> list[str]:
+def newly_terminating_refs(seen: ObservedState, made: Plan) -> list[str]:
     """References of the VMs that a plan newly lets go."""
-    before = {each.name for each in seen.records if each.leaving}
-    going = {each.name for each in made.records if each.leaving} - before
+    before = {each.name for each in seen.records if each.terminating}
+    going = {each.name for each in made.records if each.terminating} - before
     return [vm.ref for vm in seen.vms if vm.name in going]
 
 
-def owner_of(group: Group) -> str:
+def task_owner_of(group: GroupId) -> str:
     """Who asks for room."""
     return f"{group.namespace}/{group.name}"
 
 
-def amount(wish: Wish, vms: int) -> Amount:
+def usage_of(wish: DesiredState, vms: int) -> QuotaUsage:
     """So many VMs of the wished size."""
-    return Amount(vms=vms, cpus=vms * wish.cpus, memory_mb=vms * wish.memory_mb)
+    return QuotaUsage(vms=vms, cpus=vms * wish.cpus, memory_mb=vms * wish.memory_mb)
 
 
 def without_clones(actions: Sequence[Action]) -> tuple[Action, ...]:
@@ -313,14 +346,14 @@ def without_clones(actions: Sequence[Action]) -> tuple[Action, ...]:
     return tuple(each for each in actions if not isinstance(each, Clone))
 
 
-class Scene(Struct, frozen=True, kw_only=True):
+class Observation(Struct, frozen=True, kw_only=True):
     """All that a step has found."""
 
-    wish: Wish
-    seen: Seen
+    desired: DesiredState
+    observed: ObservedState
     folder: GroupFolder | None
-    site: Site | None
-    parent: str
-    name: str
-    reason: str
-    machines: dict[str, Machine]
+    placement: Placement | None
+    parent_folder: str
+    folder_name: str
+    blocker_reason: str
+    vms_by_replica: dict[str, Machine]

@@ -17,53 +17,53 @@ from ...vsphere.inventory import Change
 from ...vsphere.model import Compute, Datacenter, Datastore, Folder, Machine, MachineStats, ResourcePool, Task
 from ...vsphere.task_limiter import ENDED
 from ...vsphere.vcenter import VCenter
-from .clone_tasks import CLONE
-from .executor import Workshop
+from .clone_tasks import CLONE_DESCRIPTION_ID
+from .executor import Executor
 
-PROGRESS_SECONDS = 5.0
+PROGRESS_INTERVAL_SECONDS = 5.0
 """How often the progress of a clone is worth a write."""
 
 
-class Groups:
+class VmGroupTriggers:
     """All workshops, and the stream."""
 
     def __init__(self, vcenters: VCenters) -> None:
         self.vcenters = vcenters
         self.stream = Stream()
-        self.told_at: dict[str, float] = {}
+        self.progress_published_at: dict[str, float] = {}
         """When somebody was last woken for a clone's progress, by task."""
-        self.workshops = {name: self.opened(vcenter) for name, vcenter in vcenters.opened.items()}
+        self.executors = {name: self.create_executor(vcenter) for name, vcenter in vcenters.opened.items()}
 
-    def opened(self, vcenter: VCenter) -> Workshop:
+    def create_executor(self, vcenter: VCenter) -> Executor:
         """The workshop of one vCenter, connected to the stream."""
-        made = Workshop(vcenter, self.wake)
-        vcenter.inventory.listeners.append(partial(self.hear, made))
+        made = Executor(vcenter, self.wake_group)
+        vcenter.inventory.listeners.append(partial(self.on_change, made))
         vcenter.operations.room_listeners.append(lambda owner: self.stream.publish(f"owner:{owner}"))
         vcenter.listeners.append(self.stream.publish_all)
         return made
 
-    def wake(self, uid: str) -> None:
+    def wake_group(self, uid: str) -> None:
         """Something of this group changed."""
         self.stream.publish(f"uid:{uid}")
 
-    def hear(self, workshop: Workshop, change: Change) -> None:
+    def on_change(self, workshop: Executor, change: Change) -> None:
         """Wake those whom a change in a vCenter concerns."""
         old, new = change.old, change.new
         match new or old:
             case Machine():
-                self.hear_machine(workshop, change)
-            case Folder() if structural(change):
+                self.on_vm_change(workshop, change)
+            case Folder() if is_structural(change):
                 for folder in (each for each in (old, new) if isinstance(each, Folder)):
                     for name in (f"folder:{folder.name}", f"folder:{folder.ref}", f"folder:{folder.parent}"):
                         self.stream.publish(name)
-            case Datacenter() | Compute() | ResourcePool() | Datastore() if structural(change):
+            case Datacenter() | Compute() | ResourcePool() | Datastore() if is_structural(change):
                 self.stream.publish_all()
             case Datastore(accessible=True) if isinstance(old, Datastore) and not old.accessible:
                 self.stream.publish_all()
             case Task():
-                self.hear_task(workshop, change)
+                self.on_task_change(workshop, change)
 
-    def hear_machine(self, workshop: Workshop, change: Change) -> None:
+    def on_vm_change(self, workshop: Executor, change: Change) -> None:
         """A VM: of a group, a template, or something in a group's folder."""
         old, new = (each if isinstance(each, Machine) else None for each in (change.old, change.new))
         known = [each for each in (old, new) if each is not None]
@@ -74,9 +74,9 @@ class Groups:
             and not change.around
         ):
             return
-        mark = workshop.owners.marks.get(known[0].ref)
+        mark = workshop.ownership_index.marks.get(known[0].ref)
         if mark is not None:
-            self.wake(mark.group.uid)
+            self.wake_group(mark.group_id.uid)
         moved = not (old and new) or (old.name, old.parent, old.is_template) != (new.name, new.parent, new.is_template)
         if moved or (change.around and known[-1].is_template):
             for each in known:
@@ -84,27 +84,27 @@ class Groups:
                 self.stream.publish(f"folder:{each.parent}")
                 self.stream.publish(f"folder:{workshop.vcenter.inventory.name_of(each.parent)}")
 
-    def hear_task(self, workshop: Workshop, change: Change) -> None:
+    def on_task_change(self, workshop: Executor, change: Change) -> None:
         """A clone: of a group that shows its progress, or a stranger's, whose end somebody may have been waiting for."""
         old, new = (each if isinstance(each, Task) else None for each in (change.old, change.new))
         known = new or old
-        if known is None or known.description != CLONE:
+        if known is None or known.description != CLONE_DESCRIPTION_ID:
             return
-        started, now, moved = workshop.started.get(known.ref), workshop.clock(), old is None or new is None or old.state != new.state
+        started, now, moved = workshop.pending_tasks.get(known.ref), workshop.clock(), old is None or new is None or old.state != new.state
         over, was_over = new is None or new.state in ENDED, old is not None and old.state in ENDED
         # Ours wakes its own group, through its operation: with many groups of one template, each end would wake them all.
-        if over and not was_over and known.ref not in workshop.clones.ours:
+        if over and not was_over and known.ref not in workshop.clone_tracker.own_tasks:
             self.stream.publish(f"source:{known.entity}")
         if moved:
-            self.told_at[known.ref] = now
-        elif started is not None and now - self.told_at.get(known.ref, now) >= PROGRESS_SECONDS:
-            self.told_at[known.ref] = now
-            self.wake(started.group.uid)
+            self.progress_published_at[known.ref] = now
+        elif started is not None and now - self.progress_published_at.get(known.ref, now) >= PROGRESS_INTERVAL_SECONDS:
+            self.progress_published_at[known.ref] = now
+            self.wake_group(started.group_id.uid)
         if over:
-            self.told_at.pop(known.ref, None)
+            self.progress_published_at.pop(known.ref, None)
 
 
-def structural(change: Change) -> bool:
+def is_structural(change: Change) -> bool:
     """Whether something came, went, was renamed or moved."""
     old, new = change.old, change.new
     return (

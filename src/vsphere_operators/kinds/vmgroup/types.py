@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from kubewright import Doc, Int32, ListType, Rule, Spec, Status
 
-from .model import Record
+from .model import ReplicaRecord
 
 
 class PlacementSpec(Spec):
@@ -68,7 +68,7 @@ class VmGroupSpec(Spec):
     ] = "Destroy"
 
     @property
-    def asked(self) -> dict[str, str]:
+    def requested_placement(self) -> dict[str, str]:
         """The placement by field."""
         where = self.placement or PlacementSpec()
         return {field: getattr(where, field) for field in PlacementSpec.__struct_fields__}
@@ -92,9 +92,9 @@ class ReplicaStatus(Struct, kw_only=True, omit_defaults=True):
     ipAddress: Annotated[str, Doc("Primary address, as VMware Tools report it.")] = ""
     host: Annotated[str, Doc("The ESXi host that its VM is on.")] = ""
 
-    def record(self) -> Record:
+    def to_record(self) -> ReplicaRecord:
         """What a plan knows of it."""
-        return Record(
+        return ReplicaRecord(
             slot=self.slot,
             name=self.name,
             instance_uuid=self.instanceUUID,
@@ -103,7 +103,7 @@ class ReplicaStatus(Struct, kw_only=True, omit_defaults=True):
             state=self.state,
             task=self.task,
             attempt=self.attempt,
-            leaving=self.leaving,
+            terminating=self.leaving,
         )
 
 

@@ -39,7 +39,7 @@ SPECS = st.fixed_dictionaries(
         "template": st.sampled_from(["vm-t1", "vm-t2"]),
         "power": st.sampled_from(["poweredOn", "poweredOn", "poweredOff"]),
         "paused": st.sampled_from([False, False, True]),
-        "obstacle": st.sampled_from(["", "", 'no template "t"']),
+        "blocker": st.sampled_from(["", "", 'no template "t"']),
         "rollout": ROLLOUTS,
     },
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-CPU_CLOCK_OF_PROCESS = 2
+CPUCLOCK_SCHED = 2
 
 
 def cpu_seconds(pid: int) -> float:
@@ -15,7 +15,7 @@ def cpu_seconds(pid: int) -> float:
 
     The clock's number is the one that clock_getcpuclockid(3) gives: all bits of the pid turned over, and the kind of clock.
     """
-    return time.clock_gettime(~pid << 3 | CPU_CLOCK_OF_PROCESS)
+    return time.clock_gettime(~pid << 3 | CPUCLOCK_SCHED)
 
 
 def peak_rss_bytes(pid: int) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-LIMIT_CPU_MS, LIMIT_STALL_MS = 50.0, 250.0
+MAX_CPU_MS, MAX_STALL_MS = 50.0, 250.0
 
 
-def verdict(kept: bool) -> int:
+def print_verdict(kept: bool) -> int:
     """Say whether the promise was kept; returns the exit code."""
-    print("kept" if kept else "NOT KEPT", f"(limits: {LIMIT_CPU_MS:.0f} ms of CPU, {LIMIT_STALL_MS:.0f} ms of stall)")
+    print(
+        "kept" if kept else "NOT KEPT",
+        f"(limits: {MAX_CPU_MS:.0f} ms of CPU, {MAX_STALL_MS:.0f} ms of stall)",
+    )
     return 0 if kept else 1

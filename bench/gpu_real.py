@@ -23,103 +23,127 @@ from typing import Any
 
 import msgspec
 
-from bench.arena import BINARIES, CONTENDER, CREATORS
+from bench.arena import BINARIES, CONTENDER_MANIFESTS, CREATE_CONCURRENCY
 from bench.gauge import cpu_seconds
-from bench.gpu_limits import LIMIT_CPU_MS, LIMIT_STALL_MS, verdict
+from bench.gpu_limits import MAX_CPU_MS, MAX_STALL_MS, print_verdict
 from kubewright import Client, Key, ObjectMeta
 from kubewright.builtin import Node
 from kubewright.kubeconfig import load
 from kubewright.testing import eventually
-from kubewright.testing.binaries import find
+from kubewright.testing.binaries import find_binaries
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.process import Process
 from kubewright.transport import Transport
 from vsphere_operators.kinds.gpuinfo.controller import GPUInfo, GPUInfoSpec
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "testenv"))
-from simulator import VCenter
+from simulator import SimulatedVCenter
 
 NAMESPACE = "gpus"
-IDLE_SECONDS, SAMPLE_SECONDS, SETTLED_WITHIN_SECONDS = 10.0, 0.5, 60.0
-SMALL, LARGE = 30, 4
+IDLE_SECONDS, SAMPLE_SECONDS, IDLE_TIMEOUT_SECONDS = 10.0, 0.5, 60.0
+SMALL_CHANGES, LARGE_CHANGES = 30, 4
 
 
 @dataclass(frozen=True)
-class Cost:
+class ChangeCost:
     """One change."""
 
     cpu_ms: float
-    written: int
+    statuses_written: int
 
 
-class Trial:
+class GpuBenchmark:
     """A manager that has answered everything, and what is done to it."""
 
-    def __init__(self, client: Client, vcenter: VCenter, pid: int) -> None:
+    def __init__(self, client: Client, vcenter: SimulatedVCenter, pid: int) -> None:
         self.client, self.vcenter, self.pid = client, vcenter, pid
         self.idle_share = 0.0
-        self.chance = random.Random(7)
+        self.rng = random.Random(7)
 
-    async def statuses(self) -> dict[str, tuple[str, str]]:
+    async def read_answers(self) -> dict[str, tuple[str, str]]:
         """Of every object: revision and answer."""
         found = {}
         async for page in self.client.pages(GPUInfo, NAMESPACE):
             for info in page.items:
                 if isinstance(info, GPUInfo):
-                    found[info.metadata.name] = (info.metadata.resourceVersion, info.status.suitableNodeName or "")
+                    found[info.metadata.name] = (
+                        info.metadata.resourceVersion,
+                        info.status.suitableNodeName or "",
+                    )
         return found
 
-    async def rest(self) -> None:
+    async def measure_idle(self) -> None:
         """Learn what the process uses when nothing happens."""
         used = cpu_seconds(self.pid)
         await asyncio.sleep(IDLE_SECONDS)
         self.idle_share = (cpu_seconds(self.pid) - used) / IDLE_SECONDS
 
-    async def settled(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Until the process is as idle as before, for one sample: it then has nothing left to do."""
-        deadline = time.monotonic() + SETTLED_WITHIN_SECONDS
+        deadline = time.monotonic() + IDLE_TIMEOUT_SECONDS
         while time.monotonic() < deadline:
             used = cpu_seconds(self.pid)
             await asyncio.sleep(SAMPLE_SECONDS)
             if (cpu_seconds(self.pid) - used) / SAMPLE_SECONDS <= self.idle_share + 0.02:
                 return
-        raise TimeoutError(f"the manager was still at work after {SETTLED_WITHIN_SECONDS:g} s; no figure can be had of it")
+        raise TimeoutError(
+            f"the manager was still at work after {IDLE_TIMEOUT_SECONDS:g} s; no figure can be had of it"
+        )
 
-    async def cost(self, change: Callable[[], Awaitable[Any]]) -> Cost:
+    async def measure_cost(self, change: Callable[[], Awaitable[Any]]) -> ChangeCost:
         """What a change costs in all."""
-        before = await self.statuses()
+        before = await self.read_answers()
         used, began = cpu_seconds(self.pid), time.monotonic()
         await change()
-        await self.settled()
+        await self.wait_until_idle()
         spent = cpu_seconds(self.pid) - used - self.idle_share * (time.monotonic() - began)
-        after = await self.statuses()
-        return Cost(max(spent, 0.0) * 1000, sum(after[name][0] != revision for name, (revision, _) in before.items()))
+        after = await self.read_answers()
+        return ChangeCost(
+            max(spent, 0.0) * 1000,
+            sum(after[name][0] != revision for name, (revision, _) in before.items()),
+        )
 
-    async def small(self, nodes: int) -> list[Cost]:
+    async def measure_small_changes(self, nodes: int) -> list[ChangeCost]:
         """Annotations, cordons and load of nodes that are nobody's answer."""
-        answers, costs = {answer for _, answer in (await self.statuses()).values()}, []
+        answers, costs = {answer for _, answer in (await self.read_answers()).values()}, []
         others = [name for number in range(nodes) if (name := f"node-{number}") not in answers]
-        for number in range(SMALL):
-            key, name = Key("", self.chance.choice(others)), self.chance.choice(others)
+        for number in range(SMALL_CHANGES):
+            key, name = Key("", self.rng.choice(others)), self.rng.choice(others)
             changes: list[Callable[[], Awaitable[Any]]] = [
-                lambda key=key: self.client.patch(Node, key, {"spec": {"unschedulable": self.chance.random() < 0.5}}),
-                lambda key=key, number=number: self.client.patch(Node, key, {"metadata": {"annotations": {"bench": str(number)}}}),
-                lambda name=name: self.vcenter.stats(name, overallCpuDemand=self.chance.randint(4000, 8000)),
+                lambda key=key: self.client.patch(
+                    Node, key, {"spec": {"unschedulable": self.rng.random() < 0.5}}
+                ),
+                lambda key=key, number=number: self.client.patch(
+                    Node, key, {"metadata": {"annotations": {"bench": str(number)}}}
+                ),
+                lambda name=name: self.vcenter.set_stats(
+                    name, overallCpuDemand=self.rng.randint(4000, 8000)
+                ),
             ]
-            costs.append(await self.cost(changes[number % 3]))
+            costs.append(await self.measure_cost(changes[number % 3]))
         return costs
 
-    async def large(self) -> list[Cost]:
+    async def measure_large_changes(self) -> list[ChangeCost]:
         """A cordon of the node that most objects name."""
         costs = []
-        for _ in range(LARGE):
-            answers = [answer for _, answer in (await self.statuses()).values() if answer.startswith("node-")]
+        for _ in range(LARGE_CHANGES):
+            answers = [
+                answer
+                for _, answer in (await self.read_answers()).values()
+                if answer.startswith("node-")
+            ]
             most = statistics.mode(answers)
-            costs.append(await self.cost(lambda most=most: self.client.patch(Node, Key("", most), {"spec": {"unschedulable": True}})))
+            costs.append(
+                await self.measure_cost(
+                    lambda most=most: self.client.patch(
+                        Node, Key("", most), {"spec": {"unschedulable": True}}
+                    )
+                )
+            )
         return costs
 
 
-async def create(client: Client, nodes: int, objects: int) -> None:
+async def create_objects(client: Client, nodes: int, objects: int) -> None:
     """All Nodes and GPUInfos."""
     infos = [
         GPUInfo(
@@ -132,40 +156,56 @@ async def create(client: Client, nodes: int, objects: int) -> None:
 
     async def work() -> None:
         for number in numbers:
-            await add_node(client, number)
+            await create_node(client, number)
         for info in todo:
             await client.create(info)
 
-    await asyncio.gather(*(work() for _ in range(CREATORS)))
+    await asyncio.gather(*(work() for _ in range(CREATE_CONCURRENCY)))
 
 
-async def add_node(client: Client, number: int) -> None:
+async def create_node(client: Client, number: int) -> None:
     """A Node that is ready, half of them with a GPU."""
-    raw = {"metadata": {"name": f"node-{number}"}, "spec": {"providerID": f"vsphere://{uuid_of(number)}"}}
+    raw = {
+        "metadata": {"name": f"node-{number}"},
+        "spec": {"providerID": f"vsphere://{bios_uuid(number)}"},
+    }
     node = await client.create(Node.decode(msgspec.json.encode(raw)))
     allocatable = {"nvidia.com/gpu": "1"} if number % 2 else {}
-    status = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": allocatable, "capacity": allocatable}
+    status = {
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "allocatable": allocatable,
+        "capacity": allocatable,
+    }
     await client.patch(Node, node.metadata.key, {"status": status}, subresource="status")
     await client.patch(Node, node.metadata.key, {"spec": {"taints": None}})
 
 
-def uuid_of(number: int) -> str:
+def bios_uuid(number: int) -> str:
     return f"42030000-0000-4000-8000-{number:012d}"
 
 
 @asynccontextmanager
-async def stage(nodes: int, folder: Path) -> Any:
+async def open_environment(nodes: int, folder: Path) -> Any:
     """A control plane, a vCenter and a manager that is not started yet."""
-    flags = [f"--node=node-{number}={uuid_of(number)}" for number in range(nodes)]
-    vcenter = VCenter(BINARIES / "vcsim", folder / "vcsim", "--clusters=5", "--hosts=10", "--vms=0", *flags)
-    async with ControlPlane(find(folders=[BINARIES])) as plane:
+    flags = [f"--node=node-{number}={bios_uuid(number)}" for number in range(nodes)]
+    vcenter = SimulatedVCenter(
+        BINARIES / "vcsim", folder / "vcsim", "--clusters=5", "--hosts=10", "--vms=0", *flags
+    )
+    async with ControlPlane(find_binaries(folders=[BINARIES])) as plane:
         kubeconfig = plane.folder / "contender.kubeconfig"
-        transport = Transport(load(str(plane.admin_kubeconfig), environ=os.environ, home=Path.home()), user_agent="bench")
+        transport = Transport(
+            load(str(plane.admin_kubeconfig), environ=os.environ, home=Path.home()),
+            user_agent="bench",
+        )
         try:
             await vcenter.start()
-            await asyncio.to_thread(plane.kubectl, "apply", "-k", str(Path(__file__).parents[1] / "config/crd"))
-            await asyncio.to_thread(plane.apply, CONTENDER)
-            await asyncio.to_thread(plane.service_account_kubeconfig, "default", "contender", kubeconfig)
+            await asyncio.to_thread(
+                plane.kubectl, "apply", "-k", str(Path(__file__).parents[1] / "config/crd")
+            )
+            await asyncio.to_thread(plane.apply, CONTENDER_MANIFESTS)
+            await asyncio.to_thread(
+                plane.write_service_account_kubeconfig, "default", "contender", kubeconfig
+            )
             plane.create_namespace(NAMESPACE)
             yield vcenter, Client(transport), manager_process(kubeconfig, vcenter, folder)
         finally:
@@ -173,50 +213,83 @@ async def stage(nodes: int, folder: Path) -> Any:
             await transport.close()
 
 
-def manager_process(kubeconfig: Path, vcenter: VCenter, folder: Path) -> Process:
+def manager_process(kubeconfig: Path, vcenter: SimulatedVCenter, folder: Path) -> Process:
     creds = folder / "creds"
     creds.mkdir()
-    for key, text in (("GOVMOMI_URL", vcenter.url), ("GOVMOMI_USERNAME", vcenter.user), ("GOVMOMI_PASSWORD", vcenter.password)):
+    for key, text in (
+        ("GOVMOMI_URL", vcenter.url),
+        ("GOVMOMI_USERNAME", vcenter.user),
+        ("GOVMOMI_PASSWORD", vcenter.password),
+    ):
         (creds / key).write_text(text)
-    flags = ["-metrics-addr=127.0.0.1:0", f"-kubeconfig={kubeconfig}", f"-vcenter-credentials={creds}", "-stats-interval=1h"]
+    flags = [
+        "-metrics-addr=127.0.0.1:0",
+        f"-kubeconfig={kubeconfig}",
+        f"-vcenter-credentials={creds}",
+        "-stats-interval=1h",
+    ]
     flags.append(f"-vcenter-ca-file={vcenter.certificate}")
     environ = {**os.environ, "STALLS": str(folder / "stalls")}
-    return Process("manager", [sys.executable, "-m", "bench.contenders.vcenter_manager", *flags], folder / "manager.log", environ)
+    return Process(
+        "manager",
+        [sys.executable, "-m", "bench.contenders.vcenter_manager", *flags],
+        folder / "manager.log",
+        environ,
+    )
 
 
 async def measure(nodes: int, objects: int, folder: Path) -> int:
-    async with stage(nodes, folder) as (vcenter, client, manager):
-        await create(client, nodes, objects)
+    async with open_environment(nodes, folder) as (vcenter, client, manager):
+        await create_objects(client, nodes, objects)
         for number in range(nodes):
-            await vcenter.stats(f"node-{number}", overallCpuDemand=random.Random(number).randint(50, 8000), guestMemoryUsage=1024)
+            await vcenter.stats(
+                f"node-{number}",
+                overallCpuDemand=random.Random(number).randint(50, 8000),
+                guestMemoryUsage=1024,
+            )
         began = time.monotonic()
         manager.start()
-        trial = Trial(client, vcenter, manager.pid)
+        trial = GpuBenchmark(client, vcenter, manager.pid)
         try:
-            await eventually(lambda: all_answered(trial), within=120, every=0.5)
-            print(f"{nodes} Nodes, {objects} GPUInfos, real parts: all answered after {time.monotonic() - began:.1f} s", flush=True)
+            await eventually(lambda: has_all_answers(trial), within=120, every=0.5)
+            print(
+                f"{nodes} Nodes, {objects} GPUInfos, real parts: all answered after {time.monotonic() - began:.1f} s",
+                flush=True,
+            )
             # The file of stalls tells those of the first minute apart.
             await asyncio.sleep(max(0.0, began + 62 - time.monotonic()))
-            await trial.rest()
-            small, large = await trial.small(nodes), await trial.large()
+            await trial.measure_idle()
+            small, large = (
+                await trial.measure_small_changes(nodes),
+                await trial.measure_large_changes(),
+            )
         finally:
             await manager.stop(10)
         return report(trial, small, large, float((folder / "stalls").read_text().split()[1]) * 1000)
 
 
-async def all_answered(trial: Trial) -> bool:
-    return all(answer for _, answer in (await trial.statuses()).values())
+async def has_all_answers(trial: GpuBenchmark) -> bool:
+    return all(answer for _, answer in (await trial.read_answers()).values())
 
 
-def report(trial: Trial, small: list[Cost], large: list[Cost], stall_ms: float) -> int:
-    median, worst = statistics.median(cost.cpu_ms for cost in small), max(cost.cpu_ms for cost in small)
+def report(
+    trial: GpuBenchmark, small: list[ChangeCost], large: list[ChangeCost], stall_ms: float
+) -> int:
+    median, worst = (
+        statistics.median(cost.cpu_ms for cost in small),
+        max(cost.cpu_ms for cost in small),
+    )
     print(f"idle: {trial.idle_share * 100:.2f} % of a core, taken off below")
-    print(f"a change of a node that is nobody's answer: CPU median {median:.1f} ms, worst {worst:.1f} ms")
+    print(
+        f"a change of a node that is nobody's answer: CPU median {median:.1f} ms, worst {worst:.1f} ms"
+    )
     for cost in large:
-        each = cost.cpu_ms / cost.written if cost.written else 0.0
-        print(f"a cordon of the node that most objects name: CPU {cost.cpu_ms:.0f} ms in all, {cost.written} answers, {each:.2f} ms each")
+        each = cost.cpu_ms / cost.statuses_written if cost.statuses_written else 0.0
+        print(
+            f"a cordon of the node that most objects name: CPU {cost.cpu_ms:.0f} ms in all, {cost.statuses_written} answers, {each:.2f} ms each"
+        )
     print(f"the longest stall of the loop after the first minute: {stall_ms:.0f} ms")
-    return verdict(worst <= LIMIT_CPU_MS and stall_ms <= LIMIT_STALL_MS)
+    return print_verdict(worst <= MAX_CPU_MS and stall_ms <= MAX_STALL_MS)
 
 
 async def run(nodes: int, objects: int) -> int:

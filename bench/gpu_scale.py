@@ -21,7 +21,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from bench import gpu_real
-from bench.gpu_limits import LIMIT_CPU_MS, LIMIT_STALL_MS, verdict
+from bench.gpu_limits import MAX_CPU_MS, MAX_STALL_MS, print_verdict
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -30,25 +30,25 @@ from kubewright.command import calm_collector
 from kubewright.testing import eventually
 from vsphere_operators.kinds.gpuinfo.controller import GPUInfo, GPUInfoController
 from vsphere_operators.kinds.gpuinfo.maintenance import parse_calendar
-from vsphere_operators.vsphere.server_view import Limits
+from vsphere_operators.vsphere.server_view import CollectorOptions
 from vsphere_operators.vsphere.updates import ObjectUpdate
 
 BUSY_MHZ = 4000
 
 
 @dataclass(frozen=True)
-class Cost:
+class ChangeCost:
     """One change."""
 
-    taken_in_ms: float
+    apply_cpu_ms: float
     """CPU until everybody whom it concerns is known."""
-    all_ms: float
+    total_cpu_ms: float
     """CPU until all statuses are written."""
-    written: int
+    statuses_written: int
 
 
 @dataclass(frozen=True, order=True)
-class Stood:
+class LongestStall:
     """A stall."""
 
     ms: float
@@ -58,7 +58,7 @@ class Stood:
         return f"{self.ms:.0f} ms ({self.cpu_ms:.0f} ms of CPU)"
 
 
-class Stall:
+class StallMonitor:
     """The longest time that the loop did not come round, and how much CPU this process used in it."""
 
     def __init__(self) -> None:
@@ -72,25 +72,30 @@ class Stall:
             if stood_ms > self.longest_ms:
                 self.longest_ms, self.cpu_ms = stood_ms, (time.process_time() - cpu) * 1000
 
-    def take(self) -> Stood:
+    def pop_longest(self) -> LongestStall:
         """What was the longest since the last call."""
-        found = Stood(self.longest_ms, self.cpu_ms)
+        found = LongestStall(self.longest_ms, self.cpu_ms)
         self.longest_ms = self.cpu_ms = 0.0
         return found
 
 
-def fill(stage: NodeStage, nodes: int, objects: int, chance: random.Random) -> None:
+def create_objects(stage: NodeStage, nodes: int, objects: int, chance: random.Random) -> None:
     """Nodes with all sorts of load, half of them with a GPU; questions that all differ."""
     for number in range(max(1, nodes // 10)):
         stage.host(number)
     for number in range(nodes):
-        stage.vm(number, number % max(1, nodes // 10), chance.randint(50, 8000), devices=(VGPU,) if number % 2 else ())
+        stage.vm(
+            number,
+            number % max(1, nodes // 10),
+            chance.randint(50, 8000),
+            devices=(VGPU,) if number % 2 else (),
+        )
         stage.node(number)
     for number in range(objects):
         stage.create(GPUInfo, f"gpu-{number}", desAccTime=number, gpuRequired=number % 2 == 0)
 
 
-async def quiet(stage: NodeStage) -> None:
+async def wait_until_idle(stage: NodeStage) -> None:
     """Until no status is written for a while."""
     before = -1
     while before != stage.writes():
@@ -98,22 +103,34 @@ async def quiet(stage: NodeStage) -> None:
         await asyncio.sleep(0.1)
 
 
-async def changes(stage: NodeStage, controller: GPUInfoController, count: int, chance: random.Random, big: bool) -> list[Cost]:
+async def measure_changes(
+    stage: NodeStage, controller: GPUInfoController, count: int, chance: random.Random, big: bool
+) -> list[ChangeCost]:
     """What changes of one node's load cost, each."""
-    answers = {asked.published_facts.name for asked in controller.subscriptions.by_key.values() if asked.published_facts}
+    answers = {
+        asked.published_facts.name
+        for asked in controller.subscriptions.by_key.values()
+        if asked.published_facts
+    }
     costs = []
     for _ in range(count):
-        name = chance.choice(sorted(answers)) if big else chance.choice(sorted(set(controller.tracker.ranking.facts) - answers))
+        name = (
+            chance.choice(sorted(answers))
+            if big
+            else chance.choice(sorted(set(controller.tracker.ranking.facts) - answers))
+        )
         number = int(name.removeprefix("node-"))
         writes, cpu = stage.writes(), time.process_time()
         stage.demand(number, 9000 if big else chance.randint(4000, 8000))
         taken_in = (time.process_time() - cpu) * 1000
-        await (quiet(stage) if big else asyncio.sleep(0))
-        costs.append(Cost(taken_in, (time.process_time() - cpu) * 1000, stage.writes() - writes))
+        await (wait_until_idle(stage) if big else asyncio.sleep(0))
+        costs.append(
+            ChangeCost(taken_in, (time.process_time() - cpu) * 1000, stage.writes() - writes)
+        )
     return costs
 
 
-async def told_to_all(nodes: int, objects: int) -> list[Cost]:
+async def measure_shared_node(nodes: int, objects: int) -> list[ChangeCost]:
     """Small moves of the one node that everybody was told, since all others, though idle, go down in 72 hours."""
     stage = NodeStage()
     stage.host(0)
@@ -126,41 +143,54 @@ async def told_to_all(nodes: int, objects: int) -> list[Cost]:
     async with choosing(stage) as controller:
         start = (stage.clock() + timedelta(hours=72)).isoformat()
         controller.tracker.set_calendar_entries(
-            parse_calendar({"w": "\n".join(f"node=node-{each} start={start} length=4h" for each in range(1, nodes))})[0]
+            parse_calendar(
+                {
+                    "w": "\n".join(
+                        f"node=node-{each} start={start} length=4h" for each in range(1, nodes)
+                    )
+                }
+            )[0]
         )
         told = lambda: len(controller.subscriptions.by_node.get("node-0", ())) == objects  # noqa: E731
         await eventually(told, within=120)
-        await quiet(stage)
-        return [await moved(stage, BUSY_MHZ + extra) for extra in (50, 0, 60)]
+        await wait_until_idle(stage)
+        return [await measure_shared_node_change(stage, BUSY_MHZ + extra) for extra in (50, 0, 60)]
 
 
-async def moved(stage: NodeStage, demand_mhz: int) -> Cost:
+async def measure_shared_node_change(stage: NodeStage, demand_mhz: int) -> ChangeCost:
     """What one move of node-0 costs."""
     writes, cpu = stage.writes(), time.process_time()
     stage.demand(0, demand_mhz)
     taken_in = (time.process_time() - cpu) * 1000
-    await quiet(stage)
-    return Cost(taken_in, (time.process_time() - cpu) * 1000, stage.writes() - writes)
+    await wait_until_idle(stage)
+    return ChangeCost(taken_in, (time.process_time() - cpu) * 1000, stage.writes() - writes)
 
 
-async def everyone(stage: NodeStage, nodes: int, chance: random.Random) -> Cost:
+async def measure_change_of_each_node(
+    stage: NodeStage, nodes: int, chance: random.Random
+) -> ChangeCost:
     """What a change costs on average with all that follows from it, when each node has one: most are nobody's answer, some are many's."""
     order, writes, cpu = chance.sample(range(nodes), nodes), stage.writes(), time.process_time()
     for number in order:
         stage.demand(number, chance.randint(50, 8000))
         await asyncio.sleep(0)
-    await quiet(stage)
+    await wait_until_idle(stage)
     spent = (time.process_time() - cpu) * 1000 / nodes
-    return Cost(spent, spent, stage.writes() - writes)
+    return ChangeCost(spent, spent, stage.writes() - writes)
 
 
-async def wave(stage: NodeStage, nodes: int, chance: random.Random) -> float:
+async def measure_stats_refresh(stage: NodeStage, nodes: int, chance: random.Random) -> float:
     """New load of all VMs, as vCenter sends it every 20 s, in answers of the size that we ask for: CPU in ms of taking it in."""
     updates = [
-        ObjectUpdate("modify", "VirtualMachine", f"vm-{number}", {"summary.quickStats.overallCpuDemand": chance.randint(4000, 8000)})
+        ObjectUpdate(
+            "modify",
+            "VirtualMachine",
+            f"vm-{number}",
+            {"summary.quickStats.overallCpuDemand": chance.randint(4000, 8000)},
+        )
         for number in range(nodes)
     ]
-    spent, size = 0.0, Limits().objects
+    spent, size = 0.0, CollectorOptions().max_object_updates
     for start in range(0, nodes, size):
         cpu = time.process_time()
         stage.vcenter.inventory.apply(updates[start : start + size])
@@ -170,53 +200,81 @@ async def wave(stage: NodeStage, nodes: int, chance: random.Random) -> float:
 
 
 async def run(nodes: int, objects: int) -> int:
-    chance, stage, stall = random.Random(5), NodeStage(), Stall()
-    fill(stage, nodes, objects, chance)
+    chance, stage, stall = random.Random(5), NodeStage(), StallMonitor()
+    create_objects(stage, nodes, objects, chance)
     stage.load()
     calm_collector()
     began = time.monotonic()
     async with choosing(stage) as controller:
         watch = asyncio.create_task(stall.run())
         lines = "\n".join(
-            f"node=node-{number} start={stage.clock().replace(year=2027).isoformat()} length=4h" for number in range(0, nodes, 7)
+            f"node=node-{number} start={stage.clock().replace(year=2027).isoformat()} length=4h"
+            for number in range(0, nodes, 7)
         )
         controller.tracker.set_calendar_entries(parse_calendar({"w": lines})[0])
         await eventually(lambda: len(controller.subscriptions.by_key) == objects, within=60)
-        await quiet(stage)
-        print(f"{nodes} Nodes, {objects} GPUInfos: all answered after {time.monotonic() - began:.1f} s, stall {stall.take()}")
-        small = await changes(stage, controller, 100, chance, big=False)
-        large = await changes(stage, controller, 5, chance, big=True)
-        average = await everyone(stage, nodes, chance)
-        single = stall.take()
-        taken = await wave(stage, nodes, chance)
-        await quiet(stage)
+        await wait_until_idle(stage)
+        print(
+            f"{nodes} Nodes, {objects} GPUInfos: all answered after {time.monotonic() - began:.1f} s, stall {stall.pop_longest()}"
+        )
+        small = await measure_changes(stage, controller, 100, chance, big=False)
+        large = await measure_changes(stage, controller, 5, chance, big=True)
+        average = await measure_change_of_each_node(stage, nodes, chance)
+        single = stall.pop_longest()
+        taken = await measure_stats_refresh(stage, nodes, chance)
+        await wait_until_idle(stage)
         watch.cancel()
-    crowd, told = stall.take(), await told_to_all(nodes, objects)
+    crowd, told = stall.pop_longest(), await measure_shared_node(nodes, objects)
     return report(small, large, average, told, taken, single, crowd)
 
 
-def report(small: list[Cost], large: list[Cost], average: Cost, told: list[Cost], wave_ms: float, single: Stood, crowd: Stood) -> int:
-    median, worst = statistics.median(cost.all_ms for cost in small), max(cost.all_ms for cost in small)
-    written = sum(cost.written for cost in small)
-    print(f"a node that is nobody's answer: CPU median {median:.2f} ms, worst {worst:.1f} ms, written {written}")
+def report(
+    small: list[ChangeCost],
+    large: list[ChangeCost],
+    average: ChangeCost,
+    told: list[ChangeCost],
+    wave_ms: float,
+    single: LongestStall,
+    crowd: LongestStall,
+) -> int:
+    median, worst = (
+        statistics.median(cost.total_cpu_ms for cost in small),
+        max(cost.total_cpu_ms for cost in small),
+    )
+    written = sum(cost.statuses_written for cost in small)
+    print(
+        f"a node that is nobody's answer: CPU median {median:.2f} ms, worst {worst:.1f} ms, written {written}"
+    )
     for cost in large:
-        each = cost.all_ms / cost.written if cost.written else 0.0
-        took = f"CPU {cost.taken_in_ms:.1f} ms to take it in, {cost.all_ms:.0f} ms in all"
-        print(f"a node that is an answer: {took}; {cost.written} statuses written, {each:.2f} ms each")
-    print(f"a change of every node, one by one: CPU {average.all_ms:.1f} ms each with all that follows; {average.written} statuses written")
+        each = cost.total_cpu_ms / cost.statuses_written if cost.statuses_written else 0.0
+        took = f"CPU {cost.apply_cpu_ms:.1f} ms to take it in, {cost.total_cpu_ms:.0f} ms in all"
+        print(
+            f"a node that is an answer: {took}; {cost.statuses_written} statuses written, {each:.2f} ms each"
+        )
+    print(
+        f"a change of every node, one by one: CPU {average.total_cpu_ms:.1f} ms each with all that follows; {average.statuses_written} statuses written"
+    )
     print(f"the longest stall meanwhile: {single}")
-    shared = max(cost.taken_in_ms for cost in told)
-    print(f"a node that everybody was told, all others have too little time: CPU {shared:.1f} ms, written {told[0].written}")
+    shared = max(cost.apply_cpu_ms for cost in told)
+    print(
+        f"a node that everybody was told, all others have too little time: CPU {shared:.1f} ms, written {told[0].statuses_written}"
+    )
     print(f"all VMs at once: CPU {wave_ms:.0f} ms, stall with the reconciles that follow {crowd}")
-    taken_in = max(worst, shared, average.all_ms, *(cost.taken_in_ms for cost in large))
-    return verdict(taken_in <= LIMIT_CPU_MS and max(single, crowd).ms <= LIMIT_STALL_MS)
+    taken_in = max(worst, shared, average.total_cpu_ms, *(cost.apply_cpu_ms for cost in large))
+    return print_verdict(taken_in <= MAX_CPU_MS and max(single, crowd).ms <= MAX_STALL_MS)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.gpu_scale", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.gpu_scale", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("--nodes", type=int, default=500)
     parser.add_argument("--objects", type=int, default=1000)
-    parser.add_argument("--real", action="store_true", help="on a real API server and a simulated vCenter, the manager as a process")
+    parser.add_argument(
+        "--real",
+        action="store_true",
+        help="on a real API server and a simulated vCenter, the manager as a process",
+    )
     options = parser.parse_args()
     if options.real:
         return asyncio.run(gpu_real.run(options.nodes, options.objects))

@@ -11,25 +11,25 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from bench.arena import Arena, BenchFailed
-from bench.turn import BARE, RUNTIME, Contender, take_turn
+from bench.arena import BenchCluster, BenchError
+from bench.turn import BARE, RUNTIME, Contender, measure_contender
 from kubewright.testing.proxy import HttpProxy
 
-OBJECTS = 3
-OF_THE_MOMENT = ("resourceVersion", "lastTransitionTime")
+SAMPLE_COUNT = 3
+VOLATILE_FIELDS = ("resourceVersion", "lastTransitionTime")
 
 
 @dataclass(frozen=True)
 class Patch:
     """One PATCH as it was on the wire, but for the namespace and the values that differ from moment to moment."""
 
-    where: str
+    path: str
     content_type: str
     accept: str
     body: dict[str, Any]
 
 
-class Ear(HttpProxy):
+class PatchRecorder(HttpProxy):
     """A proxy that remembers every patch."""
 
     patches: list[Patch]
@@ -41,32 +41,42 @@ class Ear(HttpProxy):
         if request.method == "PATCH":
             where = request.raw_path.partition("/namespaces/")[2].partition("/")[2]
             headers = request.headers
-            told = timeless(msgspec.json.decode(body))
-            self.patches.append(Patch(where, headers.get("Content-Type", ""), headers.get("Accept", ""), told))
+            told = mask_volatile(msgspec.json.decode(body))
+            self.patches.append(
+                Patch(where, headers.get("Content-Type", ""), headers.get("Accept", ""), told)
+            )
         return super().forward(request, body, without)
 
 
-def timeless(value: Any) -> Any:
+def mask_volatile(value: Any) -> Any:
     """The same JSON with the values of the moment replaced by the names of their types."""
     if isinstance(value, dict):
-        return {key: type(each).__name__ if key in OF_THE_MOMENT else timeless(each) for key, each in value.items()}
-    return [timeless(each) for each in value] if isinstance(value, list) else value
+        return {
+            key: type(each).__name__ if key in VOLATILE_FIELDS else mask_volatile(each)
+            for key, each in value.items()
+        }
+    return [mask_volatile(each) for each in value] if isinstance(value, list) else value
 
 
-async def patches_of(arena: Arena, contender: Contender) -> list[Patch]:
+async def record_patches(arena: BenchCluster, contender: Contender) -> list[Patch]:
     """What the contender sends for a few objects, in the order of their names."""
-    ground = await arena.ground(f"wire-{contender.slug}", OBJECTS)
-    async with Ear.before(arena.plane) as ear:
+    ground = await arena.create_samples(f"wire-{contender.slug}", SAMPLE_COUNT)
+    async with PatchRecorder.in_front_of(arena.control_plane) as ear:
         ear.patches = []
-        await take_turn(arena, contender, ground, ear.kubeconfig(arena.plane.folder / f"{ground.namespace}.kubeconfig"))
-    await arena.clear(ground)
-    return sorted(ear.patches, key=lambda patch: patch.where)
+        await measure_contender(
+            arena,
+            contender,
+            ground,
+            ear.write_kubeconfig(arena.control_plane.folder / f"{ground.namespace}.kubeconfig"),
+        )
+    await arena.delete_samples(ground)
+    return sorted(ear.patches, key=lambda patch: patch.path)
 
 
-async def check(arena: Arena) -> None:
+async def check_same_patches(arena: BenchCluster) -> None:
     """Raise unless both send the same patches; the bare loop is the limit only as long as it does the same work."""
-    bare, ours = await patches_of(arena, BARE), await patches_of(arena, RUNTIME)
+    bare, ours = await record_patches(arena, BARE), await record_patches(arena, RUNTIME)
     if bare != ours:
-        raise BenchFailed(
+        raise BenchError(
             f"the bare loop no longer sends what the runtime sends; change bench/contenders/bare.py\nbare: {bare}\nruntime: {ours}"
         )

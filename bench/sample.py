@@ -16,7 +16,9 @@ class SampleSpec(Spec):
 class SampleStatus(Status):
     """The answer."""
 
-    doubled: Annotated[int | None, Doc("Twice the size; absent until somebody has computed it.")] = None
+    doubled: Annotated[
+        int | None, Doc("Twice the size; absent until somebody has computed it.")
+    ] = None
 
 
 @kind("bench.kubewright.example/v1")

@@ -11,33 +11,38 @@ import aiohttp
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from bench.arena import Arena, BenchFailed, Ground
+from bench.arena import BenchCluster, BenchError, SampleSet
 from bench.gauge import cpu_seconds
-from bench.turn import RUNTIME, process_of, running
+from bench.turn import RUNTIME, contender_process, run_process
 from kubewright.testing import eventually
 from kubewright.testing.process import Process
 
-RECONCILES, WRITES = "controller_runtime_reconcile_total", "kubewright_status_writes_total"
-ALL_SEEN_WITHIN_SECONDS = 120.0
+RECONCILES_METRIC, WRITES_METRIC = (
+    "controller_runtime_reconcile_total",
+    "kubewright_status_writes_total",
+)
+RECONCILE_TIMEOUT_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
-class Settled:
+class RestartResult:
     """What the second start showed."""
 
     objects: int
     reconciles: int
     status_writes: int
     changed_objects: int
-    rest_seconds: float
-    rest_cpu_percent: float
+    idle_seconds: float
+    idle_cpu_percent: float
     """Of one core."""
 
 
-def metrics_port(process: Process) -> int:
+def find_metrics_port(process: Process) -> int:
     """The port that the runtime says it serves /metrics on, 0 as long as it has not said so."""
-    if not process.running:
-        raise BenchFailed(f"{process.name} ended by itself at its second start. The end of its log:\n{process.tail()}")
+    if not process.is_running:
+        raise BenchError(
+            f"{process.name} ended by itself at its second start. The end of its log:\n{process.read_log_tail()}"
+        )
     for line in process.log.read_bytes().splitlines():
         said = msgspec.json.decode(line)
         if said.get("msg") == "serving metrics":
@@ -45,36 +50,44 @@ def metrics_port(process: Process) -> int:
     return 0
 
 
-async def totals(session: aiohttp.ClientSession, port: int, names: Iterable[str]) -> list[int]:
+async def read_counters(
+    session: aiohttp.ClientSession, port: int, names: Iterable[str]
+) -> list[int]:
     """The sum over all series of each of these counters, from one scrape."""
     async with session.get(f"http://127.0.0.1:{port}/metrics") as response:
         text = await response.text()
-    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    samples = [
+        sample for family in text_string_to_metric_families(text) for sample in family.samples
+    ]
     return [int(sum(sample.value for sample in samples if sample.name == name)) for name in names]
 
 
-async def start_again(arena: Arena, ground: Ground, rest_seconds: float) -> Settled:
+async def measure_restart(
+    arena: BenchCluster, ground: SampleSet, rest_seconds: float
+) -> RestartResult:
     """Start the runtime on objects that have their status, let it go through all of them, and let it rest.
 
     Objects and counters are compared after the rest, so that a write that comes late counts too.
     """
-    before = await arena.revisions(ground.namespace)
-    process = process_of(RUNTIME, arena, ground)
-    async with running(process), aiohttp.ClientSession() as session:
-        port = await eventually(lambda: metrics_port(process), within=ALL_SEEN_WITHIN_SECONDS)
+    before = await arena.list_resource_versions(ground.namespace)
+    process = contender_process(RUNTIME, arena, ground)
+    async with run_process(process), aiohttp.ClientSession() as session:
+        port = await eventually(
+            lambda: find_metrics_port(process), within=RECONCILE_TIMEOUT_SECONDS
+        )
 
         async def all_seen() -> bool:
-            return (await totals(session, port, [RECONCILES]))[0] >= ground.count
+            return (await read_counters(session, port, [RECONCILES_METRIC]))[0] >= ground.count
 
-        await eventually(all_seen, within=ALL_SEEN_WITHIN_SECONDS, every=0.2)
-        percent = await rest(process, rest_seconds)
-        reconciles, writes = await totals(session, port, [RECONCILES, WRITES])
-    after = await arena.revisions(ground.namespace)
+        await eventually(all_seen, within=RECONCILE_TIMEOUT_SECONDS, every=0.2)
+        percent = await measure_idle_cpu(process, rest_seconds)
+        reconciles, writes = await read_counters(session, port, [RECONCILES_METRIC, WRITES_METRIC])
+    after = await arena.list_resource_versions(ground.namespace)
     changed = sum(after.get(name) != revision for name, revision in before.items())
-    return Settled(ground.count, reconciles, writes, changed, rest_seconds, percent)
+    return RestartResult(ground.count, reconciles, writes, changed, rest_seconds, percent)
 
 
-async def rest(process: Process, seconds: float) -> float:
+async def measure_idle_cpu(process: Process, seconds: float) -> float:
     """How much of a core the process uses while nothing happens, in percent."""
     used, since = cpu_seconds(process.pid), time.monotonic()
     await asyncio.sleep(seconds)

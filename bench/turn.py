@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.arena import BINARIES, Arena, BenchFailed, Ground
+from bench.arena import BINARIES, BenchCluster, BenchError, SampleSet
 from bench.gauge import cpu_seconds, machine_cpu_seconds, peak_rss_bytes
 from bench.sample import Sample
 from kubewright import Controller
@@ -29,9 +29,9 @@ from kubewright.testing import eventually
 from kubewright.testing.process import Process
 from kubewright.transport import Request
 
-SILENCE_SECONDS = 120.0
-WATCH_SECONDS = 3600
-STOP_SECONDS = 20.0
+WATCH_SILENCE_SECONDS = 120.0
+WATCH_TIMEOUT_SECONDS = 3600
+STOP_TIMEOUT_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,9 @@ RUNTIME = Contender("kubewright", "runtime", "bench.contenders.runtime")
 KOPF = Contender("kopf", "kopf", "bench.contenders.kopf_operator")
 KOPF_TUNED = Contender("kopf tuned", "kopf-tuned", "bench.contenders.kopf_operator", ("tuned",))
 GO = Contender("controller-runtime", "go", "", program="controllerruntime")
-GO_TUNED = Contender("controller-runtime tuned", "go-tuned", "", ("tuned",), program="controllerruntime")
+GO_TUNED = Contender(
+    "controller-runtime tuned", "go-tuned", "", ("tuned",), program="controllerruntime"
+)
 CONTENDERS = (BARE, RUNTIME, GO, GO_TUNED, KOPF, KOPF_TUNED)
 
 
@@ -69,10 +71,10 @@ class Result:
     cpu_whole_seconds: float
     peak_rss_bytes: int
     server_cpu_working_seconds: float
-    arena_cpu_working_seconds: float
+    bench_cpu_working_seconds: float
     watches: int
     """How often the arena had to begin its watch; more than once means that the API server found it too slow."""
-    others_cpu_share: float
+    other_processes_cpu_share: float
     """How much of the machine went to processes that have nothing to do with the turn, 0 to 1: beyond a tenth, doubt the figures."""
 
     @property
@@ -96,60 +98,66 @@ class Result:
         return self.writes / self.objects
 
 
-class SeenSpec(msgspec.Struct, gc=False):
+class WatchedSpec(msgspec.Struct, gc=False):
     size: int
 
 
-class SeenStatus(msgspec.Struct, gc=False):
+class WatchedStatus(msgspec.Struct, gc=False):
     doubled: int | None = None
 
 
-class SeenMetadata(msgspec.Struct, gc=False):
+class WatchedMetadata(msgspec.Struct, gc=False):
     name: str = ""
     resourceVersion: str = ""
 
 
-class SeenObject(msgspec.Struct, gc=False):
-    metadata: SeenMetadata
-    spec: SeenSpec | None = None
-    status: SeenStatus | None = None
+class WatchedObject(msgspec.Struct, gc=False):
+    metadata: WatchedMetadata
+    spec: WatchedSpec | None = None
+    status: WatchedStatus | None = None
 
 
-class Line(msgspec.Struct, gc=False):
+class WatchEvent(msgspec.Struct, gc=False):
     type: str
-    object: SeenObject
+    object: WatchedObject
 
 
-LINE = msgspec.json.Decoder(Line)
+WATCH_EVENT_DECODER = msgspec.json.Decoder(WatchEvent)
 
 
 @dataclass(frozen=True)
-class Moment:
+class CpuSample:
     """The clock, and what everybody had used of the CPU by then."""
 
-    at: float
-    contender: float
-    server: float
-    arena: float
-    machine: float
+    time: float
+    contender_seconds: float
+    server_seconds: float
+    bench_seconds: float
+    machine_seconds: float
 
 
 class Observer:
     """Watches the objects of one turn as the API server shows them. The same, and as cheap, for every contender."""
 
-    def __init__(self, arena: Arena, ground: Ground, process: Process) -> None:
-        self.arena, self.ground, self.process = arena, ground, process
+    def __init__(self, cluster: BenchCluster, samples: SampleSet, process: Process) -> None:
+        self.cluster, self.samples, self.process = cluster, samples, process
         self.writes = 0
-        self.right: set[str] = set()
-        self.first: Moment | None = None
-        self.revision = ground.revision
+        self.completed: set[str] = set()
+        self.first_write: CpuSample | None = None
+        self.resource_version = samples.resource_version
         self.watches = 0
 
-    def moment(self) -> Moment:
+    def sample_cpu(self) -> CpuSample:
         pid = self.process.pid
-        return Moment(time.monotonic(), cpu_seconds(pid), self.arena.cpu_seconds(), time.process_time(), machine_cpu_seconds())
+        return CpuSample(
+            time.monotonic(),
+            cpu_seconds(pid),
+            self.cluster.cpu_seconds(),
+            time.process_time(),
+            machine_cpu_seconds(),
+        )
 
-    async def last(self) -> Moment:
+    async def wait_until_complete(self) -> CpuSample:
         """Watch until every object has the right status, and say when that was.
 
         The API server drops a watch that cannot keep up, which a burst of writes on a busy machine brings about; it is taken up again
@@ -157,95 +165,133 @@ class Observer:
         """
         while True:
             self.watches += 1
-            query = f"watch=1&resourceVersion={self.revision}&timeoutSeconds={WATCH_SECONDS}&allowWatchBookmarks=true"
-            path = Sample.definition.path(self.ground.namespace)
-            request = Request("GET", path, query=query, doing="watch the contender's work", timeout_seconds=WATCH_SECONDS + 60)
-            async for line in self.arena.transport.lines(request, silence_seconds=SILENCE_SECONDS):
-                self.take(LINE.decode(line))
-                if len(self.right) == self.ground.count:
-                    return self.moment()
+            query = f"watch=1&resourceVersion={self.resource_version}&timeoutSeconds={WATCH_TIMEOUT_SECONDS}&allowWatchBookmarks=true"
+            path = Sample.definition.path(self.samples.namespace)
+            request = Request(
+                "GET",
+                path,
+                query=query,
+                doing="watch the contender's work",
+                timeout_seconds=WATCH_TIMEOUT_SECONDS + 60,
+            )
+            async for line in self.cluster.transport.lines(
+                request, silence_seconds=WATCH_SILENCE_SECONDS
+            ):
+                self.count_event(WATCH_EVENT_DECODER.decode(line))
+                if len(self.completed) == self.samples.count:
+                    return self.sample_cpu()
 
-    def take(self, line: Line) -> None:
+    def count_event(self, line: WatchEvent) -> None:
         """Count one line of the watch."""
         if line.type not in ("MODIFIED", "BOOKMARK"):
-            raise BenchFailed(f"a contender is to write statuses, but the watch shows {line.type} {line.object}")
-        self.revision = line.object.metadata.resourceVersion
+            raise BenchError(
+                f"a contender is to write statuses, but the watch shows {line.type} {line.object}"
+            )
+        self.resource_version = line.object.metadata.resourceVersion
         if line.type == "BOOKMARK":
             return
-        self.first = self.first or self.moment()
+        self.first_write = self.first_write or self.sample_cpu()
         self.writes += 1
         spec, status = line.object.spec, line.object.status
         if spec and status and status.doubled == 2 * spec.size:
-            self.right.add(line.object.metadata.name)
+            self.completed.add(line.object.metadata.name)
 
 
-def process_of(contender: Contender, arena: Arena, ground: Ground, kubeconfig: Path | None = None) -> Process:
+def contender_process(
+    contender: Contender, arena: BenchCluster, ground: SampleSet, kubeconfig: Path | None = None
+) -> Process:
     """The contender's process, not yet started; one in Python runs with the interpreter and in the folder that we run in."""
-    arguments = [str(kubeconfig or arena.contender_kubeconfig), ground.namespace, *contender.arguments]
-    log = arena.plane.folder / f"{ground.namespace}-{time.monotonic_ns()}.log"
-    command = [str(BINARIES / contender.program)] if contender.program else [sys.executable, "-m", contender.module]
+    arguments = [
+        str(kubeconfig or arena.contender_kubeconfig),
+        ground.namespace,
+        *contender.arguments,
+    ]
+    log = arena.control_plane.folder / f"{ground.namespace}-{time.monotonic_ns()}.log"
+    command = (
+        [str(BINARIES / contender.program)]
+        if contender.program
+        else [sys.executable, "-m", contender.module]
+    )
     return Process(contender.name, [*command, *arguments], log)
 
 
 @asynccontextmanager
-async def running(process: Process) -> AsyncIterator[None]:
+async def run_process(process: Process) -> AsyncIterator[None]:
     """The process runs within; afterwards it is gone, whatever happened."""
     process.start()
     try:
         yield
     finally:
-        await process.stop(STOP_SECONDS)
+        await process.stop(STOP_TIMEOUT_SECONDS)
 
 
-async def ended(process: Process) -> None:
+async def wait_for_exit(process: Process) -> None:
     """Return when the process has ended by itself, which no contender should."""
-    await eventually(lambda: not process.running, within=math.inf, every=0.5)
+    await eventually(lambda: not process.is_running, within=math.inf, every=0.5)
 
 
-async def take_turn(arena: Arena, contender: Contender, ground: Ground, kubeconfig: Path | None = None) -> Result:
+async def measure_contender(
+    arena: BenchCluster, contender: Contender, ground: SampleSet, kubeconfig: Path | None = None
+) -> Result:
     """Let the contender do its work, and weigh it; `kubeconfig` for another way to the API server than the straight one."""
-    process = process_of(contender, arena, ground, kubeconfig)
+    process = contender_process(contender, arena, ground, kubeconfig)
     observer = Observer(arena, ground, process)
     started = time.monotonic()
-    async with running(process):
-        last = await first_of(observer, process, within_seconds=120 + 0.1 * ground.count)
-        return result_of(contender, observer, last, started, peak_rss_bytes(process.pid))
+    async with run_process(process):
+        last = await wait_for_completion(
+            observer, process, timeout_seconds=120 + 0.1 * ground.count
+        )
+        return build_result(contender, observer, last, started, peak_rss_bytes(process.pid))
 
 
-async def first_of(observer: Observer, process: Process, within_seconds: float) -> Moment:
+async def wait_for_completion(
+    observer: Observer, process: Process, timeout_seconds: float
+) -> CpuSample:
     """The moment when all is done, unless the contender dies or dawdles before."""
-    watching = asyncio.ensure_future(observer.last())
-    dying = asyncio.ensure_future(ended(process))
+    watching = asyncio.ensure_future(observer.wait_until_complete())
+    dying = asyncio.ensure_future(wait_for_exit(process))
     try:
-        await asyncio.wait({watching, dying}, timeout=within_seconds, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            {watching, dying}, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED
+        )
         if watching.done():
             return watching.result()
-        done = f"after {len(observer.right)} of {observer.ground.count} objects"
-        why = "ended by itself" if dying.done() else f"was not done within {within_seconds:g} s"
-        raise BenchFailed(f"{process.name} {why}, {done}. The end of its log:\n{process.tail()}")
+        done = f"after {len(observer.completed)} of {observer.samples.count} objects"
+        why = "ended by itself" if dying.done() else f"was not done within {timeout_seconds:g} s"
+        raise BenchError(
+            f"{process.name} {why}, {done}. The end of its log:\n{process.read_log_tail()}"
+        )
     finally:
         watching.cancel()
         dying.cancel()
         await asyncio.gather(watching, dying, return_exceptions=True)
 
 
-def result_of(contender: Contender, observer: Observer, last: Moment, started: float, peak: int) -> Result:
-    first = observer.first
+def build_result(
+    contender: Contender, observer: Observer, last: CpuSample, started: float, peak: int
+) -> Result:
+    first = observer.first_write
     assert first is not None, "a status that is right was written"
-    seconds = last.at - first.at
-    ours = (last.contender - first.contender) + (last.server - first.server) + (last.arena - first.arena)
-    others = (last.machine - first.machine - ours) / (seconds * (os.cpu_count() or 1))
+    seconds = last.time - first.time
+    ours = (
+        (last.contender_seconds - first.contender_seconds)
+        + (last.server_seconds - first.server_seconds)
+        + (last.bench_seconds - first.bench_seconds)
+    )
+    others = (last.machine_seconds - first.machine_seconds - ours) / (
+        seconds * (os.cpu_count() or 1)
+    )
     return Result(
         contender=contender.name,
-        objects=observer.ground.count,
-        start_to_done_seconds=last.at - started,
+        objects=observer.samples.count,
+        start_to_done_seconds=last.time - started,
         working_seconds=seconds,
         writes=observer.writes,
-        cpu_working_seconds=last.contender - first.contender,
-        cpu_whole_seconds=last.contender,
+        cpu_working_seconds=last.contender_seconds - first.contender_seconds,
+        cpu_whole_seconds=last.contender_seconds,
         peak_rss_bytes=peak,
-        server_cpu_working_seconds=last.server - first.server,
-        arena_cpu_working_seconds=last.arena - first.arena,
+        server_cpu_working_seconds=last.server_seconds - first.server_seconds,
+        bench_cpu_working_seconds=last.bench_seconds - first.bench_seconds,
         watches=observer.watches,
-        others_cpu_share=max(0.0, others),
+        other_processes_cpu_share=max(0.0, others),
     )

@@ -24,13 +24,13 @@ from typing import Any
 
 import msgspec
 
-from bench.arena import BINARIES, CONTENDER
+from bench.arena import BINARIES, CONTENDER_MANIFESTS
 from bench.gauge import cpu_seconds, peak_rss_bytes
 from kubewright import Client, Key, ObjectMeta
 from kubewright.crd import crds, to_yaml
 from kubewright.kubeconfig import load
 from kubewright.testing import eventually
-from kubewright.testing.binaries import find
+from kubewright.testing.binaries import find_binaries
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.process import Process
 from kubewright.transport import Request, Transport
@@ -38,72 +38,99 @@ from vsphere_operators.kinds.hostinfo import HostInfo
 from vsphere_operators.kinds.vminfo import VMInfo
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "testenv"))
-from simulator import VCenter
+from simulator import SimulatedVCenter
 
 NAMESPACE = "scale"
 STALL_LIMIT_SECONDS = 0.25
 LATENCY_LIMIT_SECONDS = 1.0
 RSS_LIMIT_MIB = 200.0
-INTERVAL_SECONDS = 60.0
-BIG_MOVE = 0.05
-CREATORS = 16
+STATS_INTERVAL_SECONDS = 60.0
+LARGE_CHANGE_SHARE = 0.05
+CREATE_CONCURRENCY = 16
 
 
 @dataclass
-class Write:
+class StatusWrite:
     """One status as it was written."""
 
-    at: float
+    time: float
     status: dict[str, Any]
 
 
 @dataclass
-class Watcher:
+class StatusWatcher:
     """Every status of the hosts' objects that the API server shows, as it comes."""
 
     transport: Transport
-    revision: str
-    writes: dict[str, list[Write]] = field(default_factory=lambda: defaultdict(list))
+    resource_version: str
+    writes: dict[str, list[StatusWrite]] = field(default_factory=lambda: defaultdict(list))
 
     async def run(self) -> None:
         while True:
-            query = f"watch=1&resourceVersion={self.revision}&timeoutSeconds=3600&allowWatchBookmarks=true"
-            request = Request("GET", HostInfo.definition.path(NAMESPACE), query=query, doing="watch", timeout_seconds=3600)
+            query = f"watch=1&resourceVersion={self.resource_version}&timeoutSeconds=3600&allowWatchBookmarks=true"
+            request = Request(
+                "GET",
+                HostInfo.definition.path(NAMESPACE),
+                query=query,
+                doing="watch",
+                timeout_seconds=3600,
+            )
             async for line in self.transport.lines(request, silence_seconds=120):
                 event = msgspec.json.decode(line)
                 metadata = event["object"]["metadata"]
-                self.revision = metadata["resourceVersion"]
+                self.resource_version = metadata["resourceVersion"]
                 if event["type"] == "MODIFIED":
-                    self.writes[metadata["name"]].append(Write(time.monotonic(), event["object"].get("status", {})))
+                    self.writes[metadata["name"]].append(
+                        StatusWrite(time.monotonic(), event["object"].get("status", {}))
+                    )
 
-    async def shows(self, name: str, after: float, wanted: bool) -> float:
+    async def wait_for_maintenance_mode(self, name: str, after: float, wanted: bool) -> float:
         """Seconds from `after` until the object shows this maintenance mode."""
 
         def found() -> float | None:
             for write in reversed(self.writes[name]):
-                if write.at >= after and write.status.get("maintenanceMode") is wanted:
-                    return write.at - after
+                if write.time >= after and write.status.get("maintenanceMode") is wanted:
+                    return write.time - after
             return None
 
         return await eventually(found, within=30, every=0.005) or 0.0
 
 
-class Trial:
+class VCenterBenchmark:
     """One run."""
 
-    def __init__(self, options: argparse.Namespace, plane: ControlPlane, vcenter: VCenter, client: Client, transport: Transport) -> None:
-        self.options, self.plane, self.vcenter, self.client, self.transport = options, plane, vcenter, client, transport
-        self.verdicts: list[bool] = []
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        control_plane: ControlPlane,
+        vcenter: SimulatedVCenter,
+        client: Client,
+        transport: Transport,
+    ) -> None:
+        self.options, self.control_plane, self.vcenter, self.client, self.transport = (
+            options,
+            control_plane,
+            vcenter,
+            client,
+            transport,
+        )
+        self.outcomes: list[bool] = []
 
-    def judge(self, what: str, value: float, limit: float, unit: str) -> None:
+    def check_limit(self, what: str, value: float, limit: float, unit: str) -> None:
         kept = value <= limit
-        self.verdicts.append(kept)
-        print(f"{what:62} {value:10.3f} {unit:8} <= {limit:g}  {'ok' if kept else 'FAILED'}", flush=True)
+        self.outcomes.append(kept)
+        print(
+            f"{what:62} {value:10.3f} {unit:8} <= {limit:g}  {'ok' if kept else 'FAILED'}",
+            flush=True,
+        )
 
-    async def create(self, names: list[str], machines: list[str]) -> None:
+    async def create_objects(self, names: list[str], machines: list[str]) -> None:
         """One object for each host, and then as many more as are asked for, of VMs and hosts in turn."""
         wanted = [
-            HostInfo(metadata=ObjectMeta(namespace=NAMESPACE, name=f"host-{i}"), spec=HostInfo.spec_type(hostname=n))
+            HostInfo(
+                metadata=ObjectMeta(namespace=NAMESPACE, name=f"host-{i}"),
+                spec=HostInfo.spec_type(hostname=n),
+            )
             for i, n in enumerate(names)
         ]
         extra: list[Any] = []
@@ -111,13 +138,15 @@ class Trial:
             if i % 2:
                 extra.append(
                     HostInfo(
-                        metadata=ObjectMeta(namespace="more", name=f"host-{i}"), spec=HostInfo.spec_type(hostname=names[i % len(names)])
+                        metadata=ObjectMeta(namespace="more", name=f"host-{i}"),
+                        spec=HostInfo.spec_type(hostname=names[i % len(names)]),
                     )
                 )
             else:
                 extra.append(
                     VMInfo(
-                        metadata=ObjectMeta(namespace="more", name=f"vm-{i}"), spec=VMInfo.spec_type(nodename=machines[i % len(machines)])
+                        metadata=ObjectMeta(namespace="more", name=f"vm-{i}"),
+                        spec=VMInfo.spec_type(nodename=machines[i % len(machines)]),
                     )
                 )
         todo = iter([*wanted, *extra])
@@ -126,68 +155,96 @@ class Trial:
             for obj in todo:
                 await self.client.create(obj)
 
-        await asyncio.gather(*(work() for _ in range(CREATORS)))
+        await asyncio.gather(*(work() for _ in range(CREATE_CONCURRENCY)))
 
-    async def all_ready(self, count: int) -> None:
+    async def wait_until_ready(self, count: int) -> None:
         async def ready() -> bool:
             found = 0
             for kind in (HostInfo, VMInfo):
                 async for page in self.client.pages(kind):
-                    found += sum(1 for obj in page.items if any(c.type == "Ready" and c.status == "True" for c in obj.status.conditions))
+                    found += sum(
+                        1
+                        for obj in page.items
+                        if any(
+                            c.type == "Ready" and c.status == "True" for c in obj.status.conditions
+                        )
+                    )
             return found >= count
 
         await eventually(ready, within=600, every=2)
 
-    async def latencies(self, watcher: Watcher, names: list[str]) -> None:
+    async def measure_latencies(self, watcher: StatusWatcher, names: list[str]) -> None:
         """One change at a time, then 100 at once."""
         seconds = []
         for number in range(self.options.changes):
             index = (number * 37) % len(names)
             began = time.monotonic()
-            await self.vcenter.maintenance(names[index])
-            seconds.append(await watcher.shows(f"host-{index}", began, True))
+            await self.vcenter.set_maintenance(names[index])
+            seconds.append(await watcher.wait_for_maintenance_mode(f"host-{index}", began, True))
         for number in range(self.options.changes):
             index = (number * 37) % len(names)
             began = time.monotonic()
-            await self.vcenter.maintenance(names[index], on=False)
-            seconds.append(await watcher.shows(f"host-{index}", began, False))
-        self.judge("a change in vCenter until its status, p99 of single changes", quantile(seconds, 0.99), LATENCY_LIMIT_SECONDS, "s")
+            await self.vcenter.set_maintenance(names[index], on=False)
+            seconds.append(await watcher.wait_for_maintenance_mode(f"host-{index}", began, False))
+        self.check_limit(
+            "a change in vCenter until its status, p99 of single changes",
+            quantile(seconds, 0.99),
+            LATENCY_LIMIT_SECONDS,
+            "s",
+        )
         print(f"    median {statistics.median(seconds):.3f} s, {len(seconds)} changes", flush=True)
         crowd = [(index, names[index]) for index in range(0, min(len(names), 500), 5)]
         began = time.monotonic()
-        await asyncio.gather(*(self.vcenter.maintenance(name) for _, name in crowd))
-        together = [await watcher.shows(f"host-{index}", began, True) for index, _ in crowd]
-        print(f"    {len(crowd)} changes at once: the last after {max(together):.3f} s, the simulator's own work included", flush=True)
-        await asyncio.gather(*(self.vcenter.maintenance(name, on=False) for _, name in crowd))
+        await asyncio.gather(*(self.vcenter.set_maintenance(name) for _, name in crowd))
+        together = [
+            await watcher.wait_for_maintenance_mode(f"host-{index}", began, True)
+            for index, _ in crowd
+        ]
+        print(
+            f"    {len(crowd)} changes at once: the last after {max(together):.3f} s, the simulator's own work included",
+            flush=True,
+        )
+        await asyncio.gather(*(self.vcenter.set_maintenance(name, on=False) for _, name in crowd))
 
-    async def edits(self) -> None:
+    async def measure_edits(self) -> None:
         """1,000 edits of objects cause no call but the wait and what goes by interval."""
-        await self.vcenter.reset_calls()
+        await self.vcenter.reset_call_counts()
         numbers = iter(range(1000))
 
         async def work() -> None:
             for number in numbers:
                 key = Key(NAMESPACE, f"host-{number % self.options.hosts}")
-                await self.client.patch(HostInfo, key, {"metadata": {"labels": {"edit": str(number)}}})
+                await self.client.patch(
+                    HostInfo, key, {"metadata": {"labels": {"edit": str(number)}}}
+                )
 
         await asyncio.gather(*(work() for _ in range(8)))
-        calls = {method: count for method, count in (await self.vcenter.calls()).items() if method != "WaitForUpdatesEx"}
-        self.judge("calls to vCenter during 1,000 edits, but WaitForUpdatesEx", sum(calls.values()), 0, "calls")
+        calls = {
+            method: count
+            for method, count in (await self.vcenter.call_counts()).items()
+            if method != "WaitForUpdatesEx"
+        }
+        self.check_limit(
+            "calls to vCenter during 1,000 edits, but WaitForUpdatesEx",
+            sum(calls.values()),
+            0,
+            "calls",
+        )
         if calls:
             print(f"    {calls}", flush=True)
 
-    async def churn(self, watcher: Watcher) -> None:
+    async def measure_churn(self, watcher: StatusWatcher) -> None:
         """All quickStats move every 20 s; small moves are written once an interval, large ones at once."""
         watcher.writes.clear()
         began, rounds = time.monotonic(), int(self.options.churn_minutes * 3)
         for number in range(rounds):
             # Every third time some move far.
-            await self.vcenter.churn(drift=0.02 if number % 3 else 0.08)
+            await self.vcenter.churn_stats(drift=0.02 if number % 3 else 0.08)
             await asyncio.sleep(max(0.0, began + 20.0 * (number + 1) - time.monotonic()))
         seconds = time.monotonic() - began
-        over = sum(too_many(writes, seconds) for writes in watcher.writes.values())
+        over = sum(count_excess_writes(writes, seconds) for writes in watcher.writes.values())
         total = sum(map(len, watcher.writes.values()))
-        self.judge("small moves written beyond one an interval", over, 0, "writes")
+        self.check_limit("small moves written beyond one an interval", over, 0, "writes")
         each = total / max(1, len(watcher.writes))
         print(
             f"    {total} statuses written in {seconds:.0f} s: {total / seconds:.1f}/s, {each:.1f} an object",
@@ -195,15 +252,18 @@ class Trial:
         )
 
 
-def too_many(writes: list[Write], seconds: float) -> int:
+def count_excess_writes(writes: list[StatusWrite], seconds: float) -> int:
     """How many small moves were written beyond one an interval. Not their distance: a write waits its turn behind a burst of others."""
-    small = sum(not moved_far(before.status, now.status) for before, now in pairwise(writes))
-    return max(0, small - int(seconds // INTERVAL_SECONDS) - 1)
+    small = sum(not is_large_change(before.status, now.status) for before, now in pairwise(writes))
+    return max(0, small - int(seconds // STATS_INTERVAL_SECONDS) - 1)
 
 
-def moved_far(before: dict[str, Any], now: dict[str, Any]) -> bool:
+def is_large_change(before: dict[str, Any], now: dict[str, Any]) -> bool:
     parts = (("freeCPU", "totalCPU"), ("freeMemoryMB", "totalMemoryMB"))
-    return any(abs(now.get(free, 0) - before.get(free, 0)) > BIG_MOVE * now.get(total, 1) for free, total in parts)
+    return any(
+        abs(now.get(free, 0) - before.get(free, 0)) > LARGE_CHANGE_SHARE * now.get(total, 1)
+        for free, total in parts
+    )
 
 
 def quantile(values: list[float], share: float) -> float:
@@ -211,70 +271,120 @@ def quantile(values: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-async def serve(options: argparse.Namespace, folder: Path) -> int:
+async def run_benchmark(options: argparse.Namespace, folder: Path) -> int:
     per_cluster = max(1, options.hosts // 10)
-    size = (f"--clusters={options.hosts // per_cluster}", f"--hosts={per_cluster}", f"--vms={options.vms * per_cluster // options.hosts}")
-    vcenter = VCenter(BINARIES / "vcsim", folder / "vcsim", *size, "--host-pattern=esxi-%04d.rainpole.com")
-    async with ControlPlane(find(folders=[BINARIES])) as plane:
-        transport = Transport(load(str(plane.admin_kubeconfig), environ=os.environ, home=Path.home()), user_agent="bench")
+    size = (
+        f"--clusters={options.hosts // per_cluster}",
+        f"--hosts={per_cluster}",
+        f"--vms={options.vms * per_cluster // options.hosts}",
+    )
+    vcenter = SimulatedVCenter(
+        BINARIES / "vcsim", folder / "vcsim", *size, "--host-pattern=esxi-%04d.rainpole.com"
+    )
+    async with ControlPlane(find_binaries(folders=[BINARIES])) as plane:
+        transport = Transport(
+            load(str(plane.admin_kubeconfig), environ=os.environ, home=Path.home()),
+            user_agent="bench",
+        )
         manager = manager_process(plane, vcenter, folder)
         try:
-            print(f"starting a vCenter with {options.hosts} hosts and {options.vms} VMs", flush=True)
+            print(
+                f"starting a vCenter with {options.hosts} hosts and {options.vms} VMs", flush=True
+            )
             await vcenter.start()
-            return await measure(Trial(options, plane, vcenter, Client(transport), transport), manager, folder)
+            return await measure(
+                VCenterBenchmark(options, plane, vcenter, Client(transport), transport),
+                manager,
+                folder,
+            )
         finally:
             await manager.stop(10)
             await vcenter.stop()
             await transport.close()
 
 
-def manager_process(plane: ControlPlane, vcenter: VCenter, folder: Path) -> Process:
+def manager_process(plane: ControlPlane, vcenter: SimulatedVCenter, folder: Path) -> Process:
     flags = ["-metrics-addr=127.0.0.1:0", f"-kubeconfig={plane.folder / 'contender.kubeconfig'}"]
-    flags += [f"-vcenter-credentials={folder / 'creds'}", f"-vcenter-ca-file={folder / 'vcsim' / 'ca.crt'}"]
+    flags += [
+        f"-vcenter-credentials={folder / 'creds'}",
+        f"-vcenter-ca-file={folder / 'vcsim' / 'ca.crt'}",
+    ]
     environ = {**os.environ, "STALLS": str(folder / "stalls")}
-    return Process("manager", [sys.executable, "-m", "bench.contenders.vcenter_manager", *flags], folder / "manager.log", environ)
+    return Process(
+        "manager",
+        [sys.executable, "-m", "bench.contenders.vcenter_manager", *flags],
+        folder / "manager.log",
+        environ,
+    )
 
 
-async def measure(trial: Trial, manager: Process, folder: Path) -> int:
-    plane, vcenter = trial.plane, trial.vcenter
+async def measure(trial: VCenterBenchmark, manager: Process, folder: Path) -> int:
+    plane, vcenter = trial.control_plane, trial.vcenter
     (folder / "vcsim" / "ca.crt").write_bytes(vcenter.certificate.read_bytes())
     (folder / "creds").mkdir()
-    for key, text in (("GOVMOMI_URL", vcenter.url), ("GOVMOMI_USERNAME", vcenter.user), ("GOVMOMI_PASSWORD", vcenter.password)):
+    for key, text in (
+        ("GOVMOMI_URL", vcenter.url),
+        ("GOVMOMI_USERNAME", vcenter.user),
+        ("GOVMOMI_PASSWORD", vcenter.password),
+    ):
         (folder / "creds" / key).write_text(text)
-    await asyncio.to_thread(plane.apply, to_yaml(*crds([HostInfo, VMInfo])), (Path(__file__).parents[1] / "config/crd/bases"), CONTENDER)
-    await asyncio.to_thread(plane.service_account_kubeconfig, "default", "contender", plane.folder / "contender.kubeconfig")
+    await asyncio.to_thread(
+        plane.apply,
+        to_yaml(*crds([HostInfo, VMInfo])),
+        (Path(__file__).parents[1] / "config/crd/bases"),
+        CONTENDER_MANIFESTS,
+    )
+    await asyncio.to_thread(
+        plane.write_service_account_kubeconfig,
+        "default",
+        "contender",
+        plane.folder / "contender.kubeconfig",
+    )
     for namespace in (NAMESPACE, "more"):
         plane.create_namespace(namespace)
     entities = await vcenter.entities()
     names = [each["name"] for each in entities if each["type"] == "HostSystem"]
     machines = [each["name"] for each in entities if each["type"] == "VirtualMachine"]
-    await trial.create(names, machines)
+    await trial.create_objects(names, machines)
     print(f"{trial.options.crs} objects; starting the manager", flush=True)
     began = time.monotonic()
     manager.start()
-    await trial.all_ready(trial.options.crs)
-    print(f"all ready after {time.monotonic() - began:.1f} s, {cpu_seconds(manager.pid):.1f} s of CPU", flush=True)
-    revision = await anext(page.revision async for page in trial.client.pages(HostInfo, NAMESPACE, limit=1))
-    watcher = Watcher(trial.transport, revision)
+    await trial.wait_until_ready(trial.options.crs)
+    print(
+        f"all ready after {time.monotonic() - began:.1f} s, {cpu_seconds(manager.pid):.1f} s of CPU",
+        flush=True,
+    )
+    revision = await anext(
+        page.revision async for page in trial.client.pages(HostInfo, NAMESPACE, limit=1)
+    )
+    watcher = StatusWatcher(trial.transport, revision)
     watching = asyncio.create_task(watcher.run())
     try:
-        await trial.latencies(watcher, names)
-        await trial.edits()
+        await trial.measure_latencies(watcher, names)
+        await trial.measure_edits()
         used, since = cpu_seconds(manager.pid), time.monotonic()
-        await trial.churn(watcher)
-        print(f"    CPU during churn: {100 * (cpu_seconds(manager.pid) - used) / (time.monotonic() - since):.1f} % of a core", flush=True)
+        await trial.measure_churn(watcher)
+        print(
+            f"    CPU during churn: {100 * (cpu_seconds(manager.pid) - used) / (time.monotonic() - since):.1f} % of a core",
+            flush=True,
+        )
     finally:
         watching.cancel()
-    trial.judge(
-        "longest stall of the event loop after the start", float((folder / "stalls").read_text().split()[1]), STALL_LIMIT_SECONDS, "s"
+    trial.check_limit(
+        "longest stall of the event loop after the start",
+        float((folder / "stalls").read_text().split()[1]),
+        STALL_LIMIT_SECONDS,
+        "s",
     )
     print(f"    at the start {(folder / 'stalls').read_text().split()[0]} s", flush=True)
-    trial.judge("peak memory", peak_rss_bytes(manager.pid) / 2**20, RSS_LIMIT_MIB, "MiB")
-    return 0 if all(trial.verdicts) else 1
+    trial.check_limit("peak memory", peak_rss_bytes(manager.pid) / 2**20, RSS_LIMIT_MIB, "MiB")
+    return 0 if all(trial.outcomes) else 1
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.vcenter_scale", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.vcenter_scale", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("--hosts", type=int, default=1000)
     parser.add_argument("--vms", type=int, default=2000)
     parser.add_argument("--crs", type=int, default=10_000)
@@ -282,7 +392,7 @@ def main() -> int:
     parser.add_argument("--churn-minutes", type=float, default=5.0)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(serve(options, Path(folder)))
+        return asyncio.run(run_benchmark(options, Path(folder)))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from typing import Any
 
 from bench.arena import BINARIES
 from kubewright.testing import eventually
-from kubewright.testing.binaries import find
+from kubewright.testing.binaries import find_binaries
 from kubewright.testing.controlplane import ControlPlane
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -32,81 +32,100 @@ from real.managing import EVERYWHERE, SERVICE_ACCOUNT, SYSTEM, ready_of, started
 from real.snapshot import snapshot
 from real.stage import simulated
 from real.vsphere import Infos, credentials_in
-from simulator import VCenter
+from simulator import SimulatedVCenter
 
 CLONE_SECONDS = 0.5
-ALLOWED_FACTOR = 1.15
-ALLOWED_MORE_SECONDS = 2.0
+DURATION_FACTOR = 1.15
+DURATION_MARGIN_SECONDS = 2.0
 EDIT_LIMIT_SECONDS = 1.0
 SMALL_GROUP_LIMIT_SECONDS = 3.0
-LOOKS_EVERY_SECONDS = 0.02
+POLL_SECONDS = 0.02
 EDITS = 5
 
 
 @dataclass
-class Trial:
+class VmGroupBenchmark:
     """One size of the limit."""
 
     groups: Groups
     infos: Infos
-    vcenter: VCenter
+    vcenter: SimulatedVCenter
     replicas: int
-    at_once: int
-    verdicts: list[bool] = field(default_factory=list)
+    max_operations: int
+    outcomes: list[bool] = field(default_factory=list)
 
-    def judge(self, what: str, seconds: float, limit: float) -> None:
-        self.verdicts.append(seconds <= limit)
-        print(f"{what:62} {seconds:8.3f} s <= {limit:g}  {'ok' if seconds <= limit else 'FAILED'}", flush=True)
+    def check_limit(self, what: str, seconds: float, limit: float) -> None:
+        self.outcomes.append(seconds <= limit)
+        print(
+            f"{what:62} {seconds:8.3f} s <= {limit:g}  {'ok' if seconds <= limit else 'FAILED'}",
+            flush=True,
+        )
 
     async def measure(self) -> None:
-        hosts = [each["name"] for each in await self.vcenter.entities() if each["type"] == "HostSystem"]
+        hosts = [
+            each["name"] for each in await self.vcenter.entities() if each["type"] == "HostSystem"
+        ]
         await self.infos.create("HostInfo", "host", hosts[0])
         await self.infos.status("HostInfo", "host")
         began = time.monotonic()
         await self.groups.create("large", replicas=self.replicas)
-        large = asyncio.create_task(self.seconds_until(began, lambda: self.runs("large")))
-        await eventually(self.has_begun, within=10)
-        small = asyncio.create_task(self.small_group())
-        edits = [await self.edit(hosts[number % len(hosts)]) for number in range(1, EDITS + 1)]
-        ideal = self.replicas / self.at_once * CLONE_SECONDS
-        self.judge(f"a HostInfo edit meanwhile, the slowest of {EDITS}", max(edits), EDIT_LIMIT_SECONDS)
-        self.judge("a group of one meanwhile, until it is RUNNING", await small, SMALL_GROUP_LIMIT_SECONDS)
-        limit = ALLOWED_FACTOR * ideal + ALLOWED_MORE_SECONDS
-        self.judge(f"0 -> {self.replicas} replicas, {self.at_once} operations at once, until RUNNING", await large, limit)
+        large = asyncio.create_task(
+            self.measure_until(began, lambda: self.is_group_running("large"))
+        )
+        await eventually(self.has_clone_started, within=10)
+        small = asyncio.create_task(self.measure_small_group())
+        edits = [
+            await self.measure_edit(hosts[number % len(hosts)]) for number in range(1, EDITS + 1)
+        ]
+        ideal = self.replicas / self.max_operations * CLONE_SECONDS
+        self.check_limit(
+            f"a HostInfo edit meanwhile, the slowest of {EDITS}", max(edits), EDIT_LIMIT_SECONDS
+        )
+        self.check_limit(
+            "a group of one meanwhile, until it is RUNNING", await small, SMALL_GROUP_LIMIT_SECONDS
+        )
+        limit = DURATION_FACTOR * ideal + DURATION_MARGIN_SECONDS
+        self.check_limit(
+            f"0 -> {self.replicas} replicas, {self.max_operations} operations at once, until RUNNING",
+            await large,
+            limit,
+        )
         print(f"    the ideal is {ideal:.2f} s", flush=True)
 
-    async def small_group(self) -> float:
+    async def measure_small_group(self) -> float:
         began = time.monotonic()
         await self.groups.create("small", replicas=1)
-        return await self.seconds_until(began, lambda: self.runs("small"))
+        return await self.measure_until(began, lambda: self.is_group_running("small"))
 
-    async def edit(self, host: str) -> float:
+    async def measure_edit(self, host: str) -> float:
         began = time.monotonic()
         await self.infos.merge("HostInfo", "host", {"spec": {"hostname": host}})
-        return await self.seconds_until(began, self.edit_is_answered)
+        return await self.measure_until(began, self.is_edit_reconciled)
 
-    async def edit_is_answered(self) -> bool:
+    async def is_edit_reconciled(self) -> bool:
         found = await self.infos.get("HostInfo", "host")
         return bool(ready_of(found).get("observedGeneration") == found["metadata"]["generation"])
 
-    async def runs(self, name: str) -> bool:
+    async def is_group_running(self, name: str) -> bool:
         return is_running(await self.groups.get(name))
 
-    async def has_begun(self) -> bool:
+    async def has_clone_started(self) -> bool:
         return bool((await snapshot(self.vcenter)).clones)
 
-    async def seconds_until(self, began: float, check: Callable[[], Any]) -> float:
-        await eventually(check, within=120, every=LOOKS_EVERY_SECONDS)
+    async def measure_until(self, began: float, check: Callable[[], Any]) -> float:
+        await eventually(check, within=120, every=POLL_SECONDS)
         return time.monotonic() - began
 
 
-async def trial(plane: ControlPlane, folder: Path, replicas: int, at_once: int) -> bool:
+async def run_benchmark(plane: ControlPlane, folder: Path, replicas: int, at_once: int) -> bool:
     """Whether every promise held with this many operations at once."""
     namespace = f"scale-{at_once}"
     plane.create_namespace(namespace)
-    kubeconfig = plane.service_account_kubeconfig(SYSTEM, SERVICE_ACCOUNT, folder / "kubeconfig")
+    kubeconfig = plane.write_service_account_kubeconfig(
+        SYSTEM, SERVICE_ACCOUNT, folder / "kubeconfig"
+    )
     async with simulated(BINARIES / "vcsim", folder / f"vcsim-{at_once}", "--hosts=4") as vcenter:
-        await vcenter.delay("CloneVM_Task", CLONE_SECONDS)
+        await vcenter.delay_calls("CloneVM_Task", CLONE_SECONDS)
         flags = (
             f"--kubeconfig={kubeconfig}",
             f"--vcenter-credentials={credentials_in(folder / f'creds-{at_once}', vcenter)}",
@@ -115,25 +134,32 @@ async def trial(plane: ControlPlane, folder: Path, replicas: int, at_once: int) 
             f"--vcenter-operations={at_once}",
         )
         async with started(folder / f"manager-{at_once}.log", *flags, *EVERYWHERE):
-            one = Trial(Groups(plane, namespace), Infos(plane, namespace), vcenter, replicas, at_once)
+            one = VmGroupBenchmark(
+                Groups(plane, namespace), Infos(plane, namespace), vcenter, replicas, at_once
+            )
             await one.measure()
-            return all(one.verdicts)
+            return all(one.outcomes)
 
 
-async def serve(options: argparse.Namespace, folder: Path) -> int:
-    async with ControlPlane(find(folders=[BINARIES])) as plane:
+async def run_benchmarks(options: argparse.Namespace, folder: Path) -> int:
+    async with ControlPlane(find_binaries(folders=[BINARIES])) as plane:
         install(plane)
-        good = [await trial(plane, folder, options.replicas, at_once) for at_once in options.at_once]
+        good = [
+            await run_benchmark(plane, folder, options.replicas, at_once)
+            for at_once in options.at_once
+        ]
     return 0 if all(good) else 1
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.vmgroup_scale", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.vmgroup_scale", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("--replicas", type=int, default=50)
     parser.add_argument("--at-once", type=int, nargs="+", default=[3, 10])
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(serve(options, Path(folder)))
+        return asyncio.run(run_benchmarks(options, Path(folder)))
 
 
 if __name__ == "__main__":

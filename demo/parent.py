@@ -9,7 +9,7 @@ import signal
 PR_SET_PDEATHSIG = 1
 
 
-def end_with_parent() -> None:
+def exit_with_parent() -> None:
     """Get SIGTERM when our parent ends, however it does; on Linux only, where the kernel has a signal for that."""
     parent = os.getppid()
     if (prctl := getattr(ctypes.CDLL(None), "prctl", None)) is None:

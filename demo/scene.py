@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 HOSTS = ("esxi-dell-e.rainpole.com", "esxi-dell-f.rainpole.com", "esxi-dell-g.rainpole.com")
-DISK = "pvc-e3f6dd59-cbc0-49a7-97c8-d92a26732c43"
+DISK_NAME = "pvc-e3f6dd59-cbc0-49a7-97c8-d92a26732c43"
 DISK_ID = "6f1c6c5e-0c7e-4b4e-9f0a-5a3d3f2b1a00"
-TEMPLATE = "vm-operator-template"
-FRIEND = "funny-joe"
-WORKERS = "tkg-cluster-1-18-5b-workers-kc5xn-dd68c4685"
-NEXT_MAINTENANCE = "topology.corinternal.com/next-maintenance"
+TEMPLATE_NAME = "vm-operator-template"
+FRIEND_POD = "funny-joe"
+WORKER_NAME_PREFIX = "tkg-cluster-1-18-5b-workers-kc5xn-dd68c4685"
+NEXT_MAINTENANCE_ANNOTATION = "topology.corinternal.com/next-maintenance"
 
 
 @dataclass(frozen=True)
@@ -22,41 +22,81 @@ class Worker:
 
     name: str
     uuid: str
-    demand_mhz: int
+    cpu_demand_mhz: int
     host: str
     gpu: str = ""
     """vgpu, passthrough or dynamic; "" for none."""
-    hours: int = 0
+    hours_to_maintenance: int = 0
     """Until its next maintenance; 0 is none planned."""
     cordoned: bool = False
 
 
-WORKER = Worker(f"{WORKERS}-5v298", "42030000-0000-4000-8000-000000000001", 900, HOSTS[0])
-IDLE_GPU = Worker(f"{WORKERS}-gpu-a", "42030000-0000-4000-8000-000000000002", 400, HOSTS[1], gpu="vgpu", hours=160)
-BUSY_GPU = Worker(f"{WORKERS}-gpu-b", "42030000-0000-4000-8000-000000000003", 1500, HOSTS[2], gpu="passthrough")
-CORDONED = Worker(f"{WORKERS}-gpu-c", "42030000-0000-4000-8000-000000000004", 100, HOSTS[1], gpu="vgpu", cordoned=True)
-CAST = (WORKER, IDLE_GPU, BUSY_GPU, CORDONED)
+WORKER = Worker(
+    f"{WORKER_NAME_PREFIX}-5v298", "42030000-0000-4000-8000-000000000001", 900, HOSTS[0]
+)
+IDLE_GPU = Worker(
+    f"{WORKER_NAME_PREFIX}-gpu-a",
+    "42030000-0000-4000-8000-000000000002",
+    400,
+    HOSTS[1],
+    gpu="vgpu",
+    hours_to_maintenance=160,
+)
+BUSY_GPU = Worker(
+    f"{WORKER_NAME_PREFIX}-gpu-b",
+    "42030000-0000-4000-8000-000000000003",
+    1500,
+    HOSTS[2],
+    gpu="passthrough",
+)
+CORDONED_GPU = Worker(
+    f"{WORKER_NAME_PREFIX}-gpu-c",
+    "42030000-0000-4000-8000-000000000004",
+    100,
+    HOSTS[1],
+    gpu="vgpu",
+    cordoned=True,
+)
+ALL_WORKERS = (WORKER, IDLE_GPU, BUSY_GPU, CORDONED_GPU)
 
 
-def vcenter_flags() -> list[str]:
+def vcsim_flags() -> list[str]:
     """The flags of vcsim."""
-    flags = ["--datacenters=1", "--clusters=1", f"--hosts={len(HOSTS)}", "--standalone-hosts=0", "--vms=0", "--datastores=2"]
-    flags += [f"--host-name={','.join(HOSTS)}", f"--template={TEMPLATE}", "--folder=vm-operator", f"--fcd={DISK}={DISK_ID}"]
-    flags += [f"--node={each.name}={each.uuid}" for each in CAST]
-    return flags + [f"--gpu-vm={each.name}={each.gpu}" for each in CAST if each.gpu]
+    flags = [
+        "--datacenters=1",
+        "--clusters=1",
+        f"--hosts={len(HOSTS)}",
+        "--standalone-hosts=0",
+        "--vms=0",
+        "--datastores=2",
+    ]
+    flags += [
+        f"--host-name={','.join(HOSTS)}",
+        f"--template={TEMPLATE_NAME}",
+        "--folder=vm-operator",
+        f"--fcd={DISK_NAME}={DISK_ID}",
+    ]
+    flags += [f"--node={each.name}={each.uuid}" for each in ALL_WORKERS]
+    return flags + [f"--gpu-vm={each.name}={each.gpu}" for each in ALL_WORKERS if each.gpu]
 
 
 def manifests(now: datetime | None = None) -> Iterator[dict[str, Any]]:
     """What is in the cluster beside the samples: Nodes, the volume of the disk, and the Pod that a sample looks for."""
-    for worker in CAST:
-        yield node(worker, now or datetime.now(UTC))
-    yield volume()
-    yield pod(FRIEND)
+    for worker in ALL_WORKERS:
+        yield node_manifest(worker, now or datetime.now(UTC))
+    yield volume_manifest()
+    yield pod_manifest(FRIEND_POD)
 
 
-def node(worker: Worker, now: datetime) -> dict[str, Any]:
+def node_manifest(worker: Worker, now: datetime) -> dict[str, Any]:
     """A Node, as the cloud provider for vSphere would make it."""
-    planned = {NEXT_MAINTENANCE: f"{now + timedelta(hours=worker.hours, minutes=30):%Y-%m-%dT%H:%M:%SZ}"} if worker.hours else {}
+    planned = (
+        {
+            NEXT_MAINTENANCE_ANNOTATION: f"{now + timedelta(hours=worker.hours_to_maintenance, minutes=30):%Y-%m-%dT%H:%M:%SZ}"
+        }
+        if worker.hours_to_maintenance
+        else {}
+    )
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -65,17 +105,28 @@ def node(worker: Worker, now: datetime) -> dict[str, Any]:
     }
 
 
-def ready() -> dict[str, Any]:
+def ready_status_patch() -> dict[str, Any]:
     """The status that a kubelet would write, and nobody else does here."""
-    return {"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "made up by the demo"}]}}
+    return {
+        "status": {
+            "conditions": [
+                {
+                    "type": "Ready",
+                    "status": "True",
+                    "reason": "KubeletReady",
+                    "message": "made up by the demo",
+                }
+            ]
+        }
+    }
 
 
-def volume() -> dict[str, Any]:
+def volume_manifest() -> dict[str, Any]:
     """The PersistentVolume, as the CSI driver for vSphere would make it."""
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
-        "metadata": {"name": DISK},
+        "metadata": {"name": DISK_NAME},
         "spec": {
             "capacity": {"storage": "1Gi"},
             "accessModes": ["ReadWriteOnce"],
@@ -84,7 +135,7 @@ def volume() -> dict[str, Any]:
     }
 
 
-def pod(name: str) -> dict[str, Any]:
+def pod_manifest(name: str) -> dict[str, Any]:
     """A Pod, which nothing runs."""
     return {
         "apiVersion": "v1",

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.http import Refused
+from kubewright.testing.http import HttpError
 
-from .log import LogLine, log_lines
+from .log import LogLine, read_log_tail
 
 Object = Mapping[str, Any]
 NAMESPACE = "default"
-KINDS = {
+KIND_PATHS = {
     "HostInfo": "topology.corinternal.com/v1/hostinfoes",
     "VMInfo": "topology.corinternal.com/v1/vminfoes",
     "FCDInfo": "topology.corinternal.com/v1/fcdinfoes",
@@ -33,32 +33,38 @@ class Snapshot:
     log: Sequence[LogLine] = ()
 
 
-def read(plane: ControlPlane, log: Path) -> Snapshot:
+def read_snapshot(plane: ControlPlane, log: Path) -> Snapshot:
     """Ask the API server; it blocks."""
     objects = dict[tuple[str, str], Object]()
-    with plane.apiserver.https() as https:
-        for kind, path in KINDS.items():
+    with plane.apiserver.admin_client() as https:
+        for kind, path in KIND_PATHS.items():
             version, plural = path.rsplit("/", 1)
-            for item in listed(https.call, f"/apis/{version}/namespaces/{NAMESPACE}/{plural}"):
+            for item in list_items(https.call, f"/apis/{version}/namespaces/{NAMESPACE}/{plural}"):
                 objects[kind, item["metadata"]["name"]] = item
-        events = listed(https.call, f"/api/v1/namespaces/{NAMESPACE}/events")
-    return Snapshot(objects, [line_of_event(each) for each in sorted(events, key=when)], log_lines(log))
+        events = list_items(https.call, f"/api/v1/namespaces/{NAMESPACE}/events")
+    return Snapshot(
+        objects, [format_event(each) for each in sorted(events, key=event_time)], read_log_tail(log)
+    )
 
 
-def listed(call: Any, path: str) -> list[Any]:
+def list_items(call: Any, path: str) -> list[Any]:
     """The items of a list; none before its kind is known."""
     try:
         return list(call("GET", path)["items"])
-    except Refused:
+    except HttpError:
         return []
 
 
-def when(event: Object) -> str:
+def event_time(event: Object) -> str:
     """When it was last seen."""
-    return str(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"])
+    return str(
+        event.get("lastTimestamp")
+        or event.get("eventTime")
+        or event["metadata"]["creationTimestamp"]
+    )
 
 
-def line_of_event(event: Object) -> str:
+def format_event(event: Object) -> str:
     """One event for people; the API server's own may lack everything but its time."""
     about = event["involvedObject"]
-    return f"{when(event)[11:19]} {about.get('kind', '')}/{about.get('name', '')} {event.get('reason', '')}: {event.get('message', '')}"
+    return f"{event_time(event)[11:19]} {about.get('kind', '')}/{about.get('name', '')} {event.get('reason', '')}: {event.get('message', '')}"

@@ -8,27 +8,31 @@ from collections.abc import Sequence
 from . import ROOT, conditions, errors, flags, makefile, metrics, picture, settings
 
 
-def files() -> dict[str, str]:
+def generate_files() -> dict[str, str]:
     """Every file that is made here, by its path in the repository."""
     return {
-        "docs/reference/flags.md": flags.made(),
-        "docs/reference/settings.md": settings.made(),
-        "docs/reference/metrics.md": metrics.made(),
-        "docs/reference/conditions.md": conditions.made(),
-        "docs/reference/errors.md": errors.made(),
-        "docs/reference/make.md": makefile.made(),
-        **{f"docs/pictures/{name}.svg": svg for name, svg in picture.made().items()},
+        "docs/reference/flags.md": flags.render(),
+        "docs/reference/settings.md": settings.render(),
+        "docs/reference/metrics.md": metrics.render(),
+        "docs/reference/conditions.md": conditions.render(),
+        "docs/reference/errors.md": errors.render(),
+        "docs/reference/make.md": makefile.render(),
+        **{f"docs/pictures/{name}.svg": svg for name, svg in picture.render().items()},
     }
 
 
-def stale() -> dict[str, str]:
+def find_stale_files() -> dict[str, str]:
     """The files that are not what they would be now, with what they should be."""
-    return {path: text for path, text in files().items() if not (ROOT / path).is_file() or (ROOT / path).read_text() != text}
+    return {
+        path: text
+        for path, text in generate_files().items()
+        if not (ROOT / path).is_file() or (ROOT / path).read_text() != text
+    }
 
 
 def main(argv: Sequence[str]) -> int:
     """Write, or with --check only look."""
-    found = stale()
+    found = find_stale_files()
     if "--check" in argv:
         for path in found:
             print(f"{path} is stale; run `make docs` and commit the result", file=sys.stderr)

@@ -15,14 +15,14 @@ INTRODUCTION = """
 Go's syntax: `-x`, `--x`, `-x=true` and `-x value` all work. The command line goes before the environment, and that before the default.
 An empty variable counts as not set. `manager -help` prints the same list, and `manager doctor` takes the same flags.
 """
-EXIT_CODES = """
+EXIT_CODES_TEXT = """
 The exit code is 0 after a signal, 1 if the manager could not go on or did not end in time, 2 for a wrong flag. A second signal ends it at
 once. [Errors](errors.md) has what it says then.
 """
-VARIABLES = """
+VARIABLES_TEXT = """
 These have no flag: every user of a machine can read the arguments of its processes. [Settings](settings.md) says which go together.
 """
-GROUPS = {
+GROUP_TITLES = {
     "every": "Every manager that is made with kubewright",
     "logs": "Logs",
     "vsphere": "vCenter and VmGroup",
@@ -38,24 +38,43 @@ def group_of(option: Option) -> str:
     return "every" if first in {each.name for each in fields(ManagerFlags)} else "vsphere"
 
 
-def row(option: Option) -> tuple[str, ...]:
+def flag_row(option: Option) -> tuple[str, ...]:
     """One flag."""
     names = ", ".join(code(f"-{name}") for name in option.names)
-    default = "" if option.default in (None, "", ()) else written_default(option).strip('"').removesuffix(".0")
-    return names, written_type(option).strip() or "bool", code(option.flag.env), code(default), option.flag.help
+    default = (
+        ""
+        if option.default in (None, "", ())
+        else written_default(option).strip('"').removesuffix(".0")
+    )
+    return (
+        names,
+        written_type(option).strip() or "bool",
+        code(option.flag.env),
+        code(default),
+        option.flag.help,
+    )
 
 
-def flags(options: Iterable[Option]) -> str:
+def flag_table(options: Iterable[Option]) -> str:
     """The table of some flags."""
-    return table(("flag", "type", "environment", "default", "what"), map(row, options))
+    return table(("flag", "type", "environment", "default", "what"), map(flag_row, options))
 
 
-def made() -> str:
+def render() -> str:
     """The page."""
     options = list(options_of(Settings))
     parts = [INTRODUCTION]
-    for name, title in GROUPS.items():
-        parts += [f"## {title}", flags(each for each in options if each.flag.name and group_of(each) == name)]
+    for name, title in GROUP_TITLES.items():
+        parts += [
+            f"## {title}",
+            flag_table(each for each in options if each.flag.name and group_of(each) == name),
+        ]
     alone = [(code(each.flag.env), each.flag.help) for each in options if not each.flag.name]
-    parts += ["## Variables without a flag", VARIABLES, table(("variable", "what"), alone), "## Exit codes", EXIT_CODES]
+    parts += [
+        "## Variables without a flag",
+        VARIABLES_TEXT,
+        table(("variable", "what"), alone),
+        "## Exit codes",
+        EXIT_CODES_TEXT,
+    ]
     return page("Flags and variables of the manager", *parts)

@@ -7,20 +7,27 @@ import re
 from . import ROOT
 from .page import code, page, table
 
-TARGET = re.compile(r"^([a-z-]+):.*?## (.+)$", re.MULTILINE)
-VARIABLE = re.compile(r"^([A-Z_]+) \?= ?(.*)$", re.MULTILINE)
+TARGET_PATTERN = re.compile(r"^([a-z-]+):.*?## (.+)$", re.MULTILINE)
+VARIABLE_PATTERN = re.compile(r"^([A-Z_]+) \?= ?(.*)$", re.MULTILINE)
 INTRODUCTION = """
 Each target does the set-up that it needs: on a fresh clone `make test` alone is enough. `make help` prints the same list.
 """
-VARIABLES = """
+VARIABLES_TEXT = """
 Given behind the target, as in `make test TESTS=tests/test_settings.py ARGS=-x`.
 """
 
 
-def made() -> str:
+def render() -> str:
     """The page."""
     text = (ROOT / "Makefile").read_text()
-    targets = [(code(f"make {name}"), words) for name, words in TARGET.findall(text)]
-    variables = [(code(name), code(default)) for name, default in VARIABLE.findall(text)]
+    targets = [(code(f"make {name}"), words) for name, words in TARGET_PATTERN.findall(text)]
+    variables = [(code(name), code(default)) for name, default in VARIABLE_PATTERN.findall(text)]
     head = ("variable", "default")
-    return page("make", INTRODUCTION, table(("target", "what"), targets), "## Variables", VARIABLES, table(head, variables))
+    return page(
+        "make",
+        INTRODUCTION,
+        table(("target", "what"), targets),
+        "## Variables",
+        VARIABLES_TEXT,
+        table(head, variables),
+    )

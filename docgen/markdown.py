@@ -21,18 +21,20 @@ class Block:
     """One fenced block, and why it is not run if it says so."""
 
     language: str
-    word: str
+    argument: str
     text: str
     line: int
-    reason: str = ""
+    skip_reason: str = ""
 
 
-def blocks(page: str) -> list[Block]:
+def fenced_blocks(page: str) -> list[Block]:
     """The fenced blocks of a page, in order."""
-    return [block_of(found, page.count("\n", 0, found.start()) + 1) for found in FENCE.finditer(page)]
+    return [
+        parse_block(found, page.count("\n", 0, found.start()) + 1) for found in FENCE.finditer(page)
+    ]
 
 
-def block_of(found: re.Match[str], line: int) -> Block:
+def parse_block(found: re.Match[str], line: int) -> Block:
     """What a fence holds."""
     language, _, word = found["info"].strip().partition(" ")
     return Block(language, word, found["text"], line, found["reason"] or "")

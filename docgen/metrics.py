@@ -15,7 +15,7 @@ INTRODUCTION = """
 alerts work unchanged. How to read it over TLS: [TLS](../howto/tls.md). What to watch:
 [debug](../howto/debug.md#metrics-that-tell-most).
 """
-TITLES = {
+TITLES_BY_PREFIX = {
     "controller_runtime_": "As controller-runtime has them",
     "workqueue_": "As controller-runtime has them",
     "rest_client_": "As controller-runtime has them",
@@ -23,10 +23,10 @@ TITLES = {
     "kubewright_": "The runtime's own",
     "vsphere_": "vCenter",
 }
-WEBHOOKS = "`controller_runtime_webhook_` and `kubewright_webhook_` exist only where there are webhooks: here with `-webhooks`."
+WEBHOOKS_TEXT = "`controller_runtime_webhook_` and `kubewright_webhook_` exist only where there are webhooks: here with `-webhooks`."
 
 
-class Listed(Metrics):
+class RecordingMetrics(Metrics):
     """The same instruments, and a list of them."""
 
     def __init__(self) -> None:
@@ -35,7 +35,9 @@ class Listed(Metrics):
 
     def registered(self, family: Family[Child]) -> Family[Child]:
         """Note it down as well."""
-        sort = {CounterMetricFamily: "counter", GaugeMetricFamily: "gauge"}.get(family.form, "histogram")  # type: ignore[call-overload]
+        sort = {CounterMetricFamily: "counter", GaugeMetricFamily: "gauge"}.get(
+            family.form, "histogram"
+        )  # type: ignore[call-overload]
         self.rows.append((family.name, sort, ", ".join(family.label_names), family.help))
         return super().registered(family)
 
@@ -46,25 +48,34 @@ def process_rows(metrics: Metrics) -> list[tuple[str, str, str, str]]:
     alone = [each for each in found if each.name.startswith(("process_", "python_"))]
     ends = {"counter": "_total"}
     return [
-        (each.name + ends.get(each.type, ""), each.type, ", ".join(each.samples[0].labels) if each.samples else "", each.documentation)
+        (
+            each.name + ends.get(each.type, ""),
+            each.type,
+            ", ".join(each.samples[0].labels) if each.samples else "",
+            each.documentation,
+        )
         for each in alone
     ]
 
 
 def title_of(name: str) -> str:
     """Under which heading a metric stands."""
-    return next(title for start, title in TITLES.items() if name.startswith(start))
+    return next(title for start, title in TITLES_BY_PREFIX.items() if name.startswith(start))
 
 
-def made() -> str:
+def render() -> str:
     """The page."""
-    metrics = Listed()
+    metrics = RecordingMetrics()
     VCenterMetrics(metrics)
     WebhookMetrics(metrics, ())
     head = ("metric", "type", "labels", "what")
     parts = [INTRODUCTION]
-    for title in dict.fromkeys(TITLES.values()):
+    for title in dict.fromkeys(TITLES_BY_PREFIX.values()):
         chosen = [each for each in metrics.rows if title_of(each[0]) == title]
         parts += [f"## {title}", table(head, ((code(name), *rest) for name, *rest in chosen))]
-    parts += ["## The process and Python", table(head, ((code(name), *rest) for name, *rest in process_rows(metrics))), WEBHOOKS]
+    parts += [
+        "## The process and Python",
+        table(head, ((code(name), *rest) for name, *rest in process_rows(metrics))),
+        WEBHOOKS_TEXT,
+    ]
     return page("Metrics", *parts)

@@ -12,7 +12,9 @@ ARCHITECTURE = Drawing(
         "people": Box(20, 20, 150, 60, "people, programs", ("kubectl, Prometheus",), "outside"),
         "api": Box(20, 120, 150, 420, "Kubernetes", ("API server",), "outside"),
         "vcenter": Box(830, 120, 150, 420, "vCenter", ("one or several",), "outside"),
-        "manager": Box(220, 20, 560, 520, "manager (one leads, others stand by)", (), "frame", top=True),
+        "manager": Box(
+            220, 20, 560, 520, "manager (one leads, others stand by)", (), "frame", text_at_top=True
+        ),
         "server": Box(240, 60, 200, 50, "server", ("/metrics /healthz /readyz",)),
         "leader": Box(560, 60, 200, 50, "leader", ("the Lease; asked before each act",)),
         "reflector": Box(240, 140, 130, 60, "reflector", ("list, watch",)),
@@ -21,9 +23,19 @@ ARCHITECTURE = Drawing(
         "queue": Box(420, 320, 150, 60, "workqueue", ("each key once", "one worker a key")),
         "inventory": Box(620, 230, 140, 60, "inventory", ("hosts, VMs, disks, tags",)),
         "session": Box(620, 140, 140, 60, "session", ("one login; updates", "by one open call")),
-        "kind": Box(420, 400, 150, 100, "reconcile(obj)", ("six kinds; the answer", "is a pure function"), "yours"),
+        "kind": Box(
+            420,
+            400,
+            150,
+            100,
+            "reconcile(obj)",
+            ("six kinds; the answer", "is a pure function"),
+            "yours",
+        ),
         "status": Box(240, 420, 130, 60, "status", ("one conditional", "patch, or none")),
-        "operations": Box(635, 440, 130, 60, "operations", ("clone, power, destroy", "3 at once, fair")),
+        "operations": Box(
+            635, 440, 130, 60, "operations", ("clone, power, destroy", "3 at once, fair")
+        ),
         "recorder": Box(240, 490, 130, 36, "recorder", ()),
     },
     arrows=[
@@ -45,7 +57,7 @@ ARCHITECTURE = Drawing(
         Arrow("operations", "right", "vcenter", "left", "tasks", end_shift=140),
     ],
 )
-REPLICA = Drawing(
+REPLICA_LIFECYCLE = Drawing(
     title="The life of a VmGroup's replica: it is recorded before anything is sent, and a record that leaves never comes back",
     width=860,
     height=250,
@@ -59,8 +71,19 @@ REPLICA = Drawing(
     },
     arrows=[
         Arrow("none", "right", "planned", "left", "stored first"),
-        Arrow("planned", "right", "cloning", "left", "sent, answered", start_shift=-12, end_shift=-12),
-        Arrow("cloning", "left", "planned", "right", "failed: stored anew", start_shift=16, end_shift=16, label_dy=16),
+        Arrow(
+            "planned", "right", "cloning", "left", "sent, answered", start_shift=-12, end_shift=-12
+        ),
+        Arrow(
+            "cloning",
+            "left",
+            "planned",
+            "right",
+            "failed: stored anew",
+            start_shift=16,
+            end_shift=16,
+            label_dy=16,
+        ),
         Arrow("cloning", "right", "present", "left", "VM seen", start_shift=-12, end_shift=-12),
         Arrow("present", "bottom", "leaving", "right", "one too many", label_dx=20, label_dy=44),
         Arrow("planned", "bottom", "gone", "top", "not wanted", label_dx=36, label_dy=6),
@@ -70,6 +93,6 @@ REPLICA = Drawing(
 )
 
 
-def made() -> dict[str, str]:
+def render() -> dict[str, str]:
     """Every picture by its name."""
-    return {"architecture": ARCHITECTURE.svg(), "replica": REPLICA.svg()}
+    return {"architecture": ARCHITECTURE.svg(), "replica": REPLICA_LIFECYCLE.svg()}

@@ -20,32 +20,32 @@ from . import ROOT
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Assignment = ast.Assign | ast.AnnAssign | ast.NamedExpr
-DEEPEST = 6
+MAX_DEPTH = 6
 
 
 @dataclass(frozen=True)
-class Words:
+class CallSignature:
     """Which arguments of a call have the reason and the words: a position, or the name of a keyword."""
 
-    reason: int | str
-    words: int | str
-    more: int | str | None = None
+    reason_argument: int | str
+    message_argument: int | str
+    fix_argument: int | str | None = None
 
 
 @dataclass(frozen=True)
-class Saying:
+class ReasonMessage:
     """One call that says something."""
 
-    where: str
+    module: str
     """The module, as people know it: kinds/hostinfo."""
     callee: str
     reason: str
-    words: str
-    more: str = ""
+    message: str
+    fix: str = ""
 
 
 @dataclass(frozen=True)
-class Module:
+class SourceModule:
     """One file of source."""
 
     path: Path
@@ -63,60 +63,83 @@ class Module:
         return ast.parse(self.path.read_text())
 
     @cached_property
-    def imported(self) -> object:
+    def runtime_module(self) -> object:
         """The module as it runs, for the names that it has from others."""
         source = next(each for each in self.path.parents if each.name == "src")
         return import_module(".".join(self.path.relative_to(source).with_suffix("").parts))
 
     @cached_property
-    def borrowed(self) -> set[str]:
+    def global_names(self) -> set[str]:
         """The names that it has from other modules, or sets itself."""
         imports = [each for each in self.tree.body if isinstance(each, ast.ImportFrom)]
-        return {alias.asname or alias.name for each in imports for alias in each.names} | set(map(target_of, self.tree.body))
+        return {alias.asname or alias.name for each in imports for alias in each.names} | set(
+            map(assigned_name, self.tree.body)
+        )
 
     @cached_property
     def calls(self) -> list[ast.Call]:
         """Every call, in order."""
-        return sorted((each for each in ast.walk(self.tree) if isinstance(each, ast.Call)), key=lambda each: each.lineno)
+        return sorted(
+            (each for each in ast.walk(self.tree) if isinstance(each, ast.Call)),
+            key=lambda each: each.lineno,
+        )
 
     @cached_property
     def functions(self) -> list[Function]:
         """Every function, the outer before the inner."""
         return [each for each in ast.walk(self.tree) if isinstance(each, Function)]
 
-    def around(self, node: ast.expr) -> Function | None:
+    def enclosing_function(self, node: ast.expr) -> Function | None:
         """The innermost function that a node is in."""
-        inside = [each for each in self.functions if each.lineno <= node.lineno <= (each.end_lineno or each.lineno)]
+        inside = [
+            each
+            for each in self.functions
+            if each.lineno <= node.lineno <= (each.end_lineno or each.lineno)
+        ]
         return max(inside, key=lambda each: each.lineno, default=None)
 
-    def value_of(self, name: str, at: ast.expr) -> ast.expr | None:
+    def assigned_value(self, name: str, at: ast.expr) -> ast.expr | None:
         """What a name was last set to before a place, in the same function or at the top of the module."""
-        function = self.around(at)
-        inner = [] if function is None else [each for each in assignments(function) if each.lineno <= at.lineno]
-        outer: list[ast.stmt | Assignment] = [each for each in self.tree.body if target_of(each) == name]
-        found = [each for each in inner if target_of(each) == name] or outer
+        function = self.enclosing_function(at)
+        inner = (
+            []
+            if function is None
+            else [each for each in assignments(function) if each.lineno <= at.lineno]
+        )
+        outer: list[ast.stmt | Assignment] = [
+            each for each in self.tree.body if assigned_name(each) == name
+        ]
+        found = [each for each in inner if assigned_name(each) == name] or outer
         value = getattr(found[-1], "value", None) if found else None
         return value if isinstance(value, ast.expr) else None
 
-    def text(self, node: ast.expr | None, depth: int = 0) -> str:
+    def text_of(self, node: ast.expr | None, depth: int = 0) -> str:
         """A text as it stands in the code, with braces for what is filled in."""
         match node:
             case ast.Constant(value=str() as text):
                 return text
             case ast.JoinedStr(values=parts):
-                return "".join(self.text(each, depth) for each in parts)
+                return "".join(self.text_of(each, depth) for each in parts)
             case ast.FormattedValue(value=value):
-                return self.text(value, depth)
+                return self.text_of(value, depth)
             case ast.BinOp(op=ast.Add(), left=left, right=right) if is_text(node):
-                return self.text(left, depth) + self.text(right, depth)
-            case ast.Name(id=name) if depth < DEEPEST and (set_to := self.value_of(name, node)) is not None and is_text(set_to):
-                return self.text(set_to, depth + 1)
-            case ast.Name(id=name) if name in self.borrowed and isinstance(known := getattr(self.imported, name), str | int):
+                return self.text_of(left, depth) + self.text_of(right, depth)
+            case ast.Name(id=name) if (
+                depth < MAX_DEPTH
+                and (set_to := self.assigned_value(name, node)) is not None
+                and is_text(set_to)
+            ):
+                return self.text_of(set_to, depth + 1)
+            case ast.Name(id=name) if name in self.global_names and isinstance(
+                known := getattr(self.runtime_module, name), str | int
+            ):
                 return str(known)
             case ast.IfExp(body=body, orelse=other) if is_text(body) or is_text(other):
-                return " or ".join(filter(None, (self.text(body, depth), self.text(other, depth))))
+                return " or ".join(
+                    filter(None, (self.text_of(body, depth), self.text_of(other, depth)))
+                )
             case ast.Call(func=ast.Name(id="str"), args=[inner]):
-                return self.text(inner, depth)
+                return self.text_of(inner, depth)
             case ast.Name() | ast.Attribute():
                 return f"{{{ast.unparse(node).removeprefix('self.')}}}"
             case None:
@@ -131,10 +154,14 @@ def assignments(function: Function) -> list[Assignment]:
     return sorted(found, key=lambda each: each.lineno)
 
 
-def target_of(node: ast.AST) -> str:
+def assigned_name(node: ast.AST) -> str:
     """The one name that a node sets, "" for none or several."""
     match node:
-        case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)) | ast.NamedExpr(target=ast.Name(id=name)):
+        case (
+            ast.Assign(targets=[ast.Name(id=name)])
+            | ast.AnnAssign(target=ast.Name(id=name))
+            | ast.NamedExpr(target=ast.Name(id=name))
+        ):
             return name
         case _:
             return ""
@@ -152,40 +179,49 @@ def is_text(node: ast.expr) -> bool:
 
 
 @cache
-def modules(package: str) -> tuple[Module, ...]:
+def load_modules(package: str) -> tuple[SourceModule, ...]:
     """The files of a package, in order; each is parsed once, however often it is asked."""
     folder = ROOT / package
-    return tuple(Module(path, folder) for path in sorted(folder.rglob("*.py")))
+    return tuple(SourceModule(path, folder) for path in sorted(folder.rglob("*.py")))
 
 
-def said(package: str, forms: Mapping[str, Words]) -> Iterator[Saying]:
+def find_messages(package: str, forms: Mapping[str, CallSignature]) -> Iterator[ReasonMessage]:
     """Every call of these names that gives a reason, in the order of files and lines."""
-    for module in modules(package):
-        for call in (each for each in module.calls if called(each) in forms):
-            form = forms[called(call)]
-            reason = argument(call, form.reason)
+    for module in load_modules(package):
+        for call in (each for each in module.calls if callee_name(each) in forms):
+            form = forms[callee_name(call)]
+            reason = get_argument(call, form.reason_argument)
             if reason is not None:
-                texts = [module.text(argument(call, each)) for each in (form.words, form.more)]
-                yield Saying(module.name, called(call), module.text(reason), texts[0], texts[1])
+                texts = [
+                    module.text_of(get_argument(call, each))
+                    for each in (form.message_argument, form.fix_argument)
+                ]
+                yield ReasonMessage(
+                    module.name, callee_name(call), module.text_of(reason), texts[0], texts[1]
+                )
 
 
-def returned(package: str, path: str, name: str) -> Iterator[Saying]:
+def find_returned_messages(package: str, path: str, name: str) -> Iterator[ReasonMessage]:
     """Every pair of reason and words that the functions of this name in a module return or yield."""
-    module = Module(ROOT / package / path, ROOT / package)
+    module = SourceModule(ROOT / package / path, ROOT / package)
     for function in (each for each in module.functions if each.name == name):
         for node in sorted(ast.walk(function), key=lambda each: getattr(each, "lineno", 0)):
             if isinstance(node, ast.Return | ast.Yield) and isinstance(node.value, ast.Tuple):
                 reason, words = node.value.elts[:2]
                 for each in reason_texts(module, reason):
-                    yield Saying(module.name, function.name, each, module.text(words))
+                    yield ReasonMessage(module.name, function.name, each, module.text_of(words))
 
 
-def reason_texts(module: Module, node: ast.expr) -> list[str]:
+def reason_texts(module: SourceModule, node: ast.expr) -> list[str]:
     """The reasons in a node: two where it chooses."""
-    return [module.text(each) for each in (node.body, node.orelse)] if isinstance(node, ast.IfExp) else [module.text(node)]
+    return (
+        [module.text_of(each) for each in (node.body, node.orelse)]
+        if isinstance(node, ast.IfExp)
+        else [module.text_of(node)]
+    )
 
 
-def called(call: ast.Call) -> str:
+def callee_name(call: ast.Call) -> str:
     """The last part of what is called."""
     match call.func:
         case ast.Name(id=name) | ast.Attribute(attr=name):
@@ -194,8 +230,14 @@ def called(call: ast.Call) -> str:
             return ""
 
 
-def argument(call: ast.Call, which: int | str | None) -> ast.expr | None:
+def get_argument(call: ast.Call, which: int | str | None) -> ast.expr | None:
     """One argument of a call, None where it is not given."""
     if isinstance(which, int):
-        return call.args[which] if which < len(call.args) and not isinstance(call.args[which], ast.Starred) else None
-    return next((each.value for each in call.keywords if each.arg == which), None) if which else None
+        return (
+            call.args[which]
+            if which < len(call.args) and not isinstance(call.args[which], ast.Starred)
+            else None
+        )
+    return (
+        next((each.value for each in call.keywords if each.arg == which), None) if which else None
+    )

@@ -17,37 +17,51 @@ from pathlib import Path
 from . import ROOT
 from .markdown import links
 
-NOT_OURS = ("tests/golden/", "packages/kubewright/src/")
-WORDS = re.compile(r"^```(\w+) [^\n]*$", re.MULTILINE)
+EXCLUDED_PREFIXES = ("tests/golden/", "packages/kubewright/src/")
+FENCE_INFO_PATTERN = re.compile(r"^```(\w+) [^\n]*$", re.MULTILINE)
 
 
-def pages() -> list[Path]:
+def list_pages() -> list[Path]:
     """Every Markdown page that people read, by its path in the repository."""
     listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"], cwd=ROOT, check=True, capture_output=True, text=True
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
     )
-    return [Path(each) for each in sorted(set(listed.stdout.splitlines())) if not each.startswith(NOT_OURS) and (ROOT / each).is_file()]
+    return [
+        Path(each)
+        for each in sorted(set(listed.stdout.splitlines()))
+        if not each.startswith(EXCLUDED_PREFIXES) and (ROOT / each).is_file()
+    ]
 
 
-def linked(page: Path) -> set[Path]:
+def linked_files(page: Path) -> set[Path]:
     """The files that a page links to, by their paths in the repository."""
-    targets = {target.partition("#")[0] for _, target in links((ROOT / page).read_text()) if "://" not in target}
+    targets = {
+        target.partition("#")[0]
+        for _, target in links((ROOT / page).read_text())
+        if "://" not in target
+    }
     found = {(ROOT / page.parent / target).resolve() for target in targets if target}
-    return {each.relative_to(ROOT) for each in found if each.is_file() and each.is_relative_to(ROOT)}
+    return {
+        each.relative_to(ROOT) for each in found if each.is_file() and each.is_relative_to(ROOT)
+    }
 
 
-def stage(folder: Path) -> int:
+def copy_pages(folder: Path) -> int:
     """Make the folder anew; returns how many files it holds."""
     shutil.rmtree(folder, ignore_errors=True)
-    listed = pages()
-    for path in {*listed, *(each for page in listed for each in linked(page))}:
+    listed = list_pages()
+    for path in {*listed, *(each for page in listed for each in linked_files(page))}:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".md":
-            (folder / path).write_text(WORDS.sub(r"```\1", (ROOT / path).read_text()))
+            (folder / path).write_text(FENCE_INFO_PATTERN.sub(r"```\1", (ROOT / path).read_text()))
         else:
             shutil.copyfile(ROOT / path, folder / path)
     return sum(each.is_file() for each in folder.rglob("*"))
 
 
 if __name__ == "__main__":
-    print(f"{stage(Path(sys.argv[1]))} files in {sys.argv[1]}")
+    print(f"{copy_pages(Path(sys.argv[1]))} files in {sys.argv[1]}")

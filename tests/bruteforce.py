@@ -97,7 +97,9 @@ def vm_of(cluster: Cluster, node: NodeCase) -> tuple[VMCase | None, str]:
     return (fitting[0], "") if len(fitting) == 1 else (None, "VMAmbiguous")
 
 
-def judged(cluster: Cluster, node: NodeCase, vm: VMCase | None, why: str) -> tuple[str, Suiting | None]:
+def judged(
+    cluster: Cluster, node: NodeCase, vm: VMCase | None, why: str
+) -> tuple[str, Suiting | None]:
     """The first reason against a node, or the node with its hours."""
     if node.ready != "True":
         return "NotReady", None
@@ -109,7 +111,9 @@ def judged(cluster: Cluster, node: NodeCase, vm: VMCase | None, why: str) -> tup
         return "VCenterUnreachable", None
     if vm.devices == "unread":
         return "DevicesUnread", None
-    host = next((each for each in cluster.hosts if (each.vcenter, each.ref) == (vm.vcenter, vm.host)), None)
+    host = next(
+        (each for each in cluster.hosts if (each.vcenter, each.ref) == (vm.vcenter, vm.host)), None
+    )
     there = host is not None and host.connection == "connected"
     if vm.connection != "connected":
         return ("VMUnavailable" if there else "HostDisconnected"), None
@@ -122,7 +126,9 @@ def judged(cluster: Cluster, node: NodeCase, vm: VMCase | None, why: str) -> tup
     return by_question(cluster, node, vm, host)
 
 
-def by_question(cluster: Cluster, node: NodeCase, vm: VMCase, host: HostCase) -> tuple[str, Suiting | None]:
+def by_question(
+    cluster: Cluster, node: NodeCase, vm: VMCase, host: HostCase
+) -> tuple[str, Suiting | None]:
     """The same of what depends on the question."""
     by_node = node.allocatable.get("nvidia.com/gpu") == "1"
     if vm.devices == "hidden" and not by_node:
@@ -161,5 +167,9 @@ def hours_left(cluster: Cluster, node: NodeCase, host: HostCase) -> int:
 def occurrences(line: Line) -> list[tuple[datetime, datetime]]:
     """Every window of a line from its start until long after the horizon."""
     days = {"daily": 1, "weekly": 7}.get(line.repeats)
-    starts = [line.start] if days is None else [line.start + timedelta(days=each * days) for each in range(120 // days)]
+    starts = (
+        [line.start]
+        if days is None
+        else [line.start + timedelta(days=each * days) for each in range(120 // days)]
+    )
     return [(start, start + timedelta(hours=line.length_hours)) for start in starts]

@@ -15,7 +15,9 @@ def instructions() -> list[Instruction]:
     """Each instruction with what follows it, comments gone and continued lines joined."""
     text = re.sub(r"^#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)
     lines = text.replace("\\\n", " ").splitlines()
-    return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in lines if line)]
+    return [
+        (word, rest.strip()) for word, _, rest in (line.partition(" ") for line in lines if line)
+    ]
 
 
 def stages() -> list[list[Instruction]]:
@@ -35,7 +37,12 @@ def sent(path: str) -> bool:
     seen = True
     for rule in (ROOT / ".dockerignore").read_text().split():
         pattern = rule.removeprefix("!")
-        if any(fnmatch.fnmatchcase(f"/{name}", pattern.replace("**/", "*/") if "**" in pattern else f"/{pattern}") for name in names):
+        if any(
+            fnmatch.fnmatchcase(
+                f"/{name}", pattern.replace("**/", "*/") if "**" in pattern else f"/{pattern}"
+            )
+            for name in names
+        ):
             seen = rule.startswith("!")
     return seen
 
@@ -53,5 +60,9 @@ def copy(rest: str, context: Path) -> None:
 
 def files_of(source: Path) -> list[Path]:
     """The files that an engine sees of a source, which may be one."""
-    paths = [source] if source.is_file() else sorted(path for path in source.rglob("*") if path.is_file())
+    paths = (
+        [source]
+        if source.is_file()
+        else sorted(path for path in source.rglob("*") if path.is_file())
+    )
     return [path for path in paths if sent(path.relative_to(ROOT).as_posix())]

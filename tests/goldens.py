@@ -30,12 +30,40 @@ def hostinfo(folder: Path) -> Path:
 def greeter(folder: Path) -> Path:
     """Two versions, the second one stored, webhooks, a cluster-wide kind with a required field, and a kind without a controller."""
     root = folder / "greeter"
-    done("init", str(root), "--domain", "example.com", "--license", "MIT", "--owner", "Ann Example", "--year", YEAR)
+    done(
+        "init",
+        str(root),
+        "--domain",
+        "example.com",
+        "--license",
+        "MIT",
+        "--owner",
+        "Ann Example",
+        "--year",
+        YEAR,
+    )
     api = ("create", "api", "--project", str(root), "--group", "demo")
     done(*api, "--version", "v1", "--kind", "Greeting")
     done(*api, "--version", "v2", "--kind", "Greeting", "--storage")
-    done("create", "webhook", "--project", str(root), "--kind", "Greeting", "--defaulting", "--validation")
-    house = ("--cluster-wide", "--spec", "rooms:int!", "--spec", "doors:strings", "--status", "full:bool")
+    done(
+        "create",
+        "webhook",
+        "--project",
+        str(root),
+        "--kind",
+        "Greeting",
+        "--defaulting",
+        "--validation",
+    )
+    house = (
+        "--cluster-wide",
+        "--spec",
+        "rooms:int!",
+        "--spec",
+        "doors:strings",
+        "--status",
+        "full:bool",
+    )
     done(*api, "--version", "v1alpha1", "--kind", "House", *house)
     done("create", "webhook", "--project", str(root), "--kind", "House", "--validation")
     done(*api, "--version", "v1", "--kind", "Street", "--controller=false", "--plural", "roads")
@@ -48,7 +76,11 @@ MAKERS = {"hostinfo": hostinfo, "greeter": greeter}
 def files_of(root: Path) -> dict[str, str]:
     """Every file of a project but what running it leaves."""
     left = {"__pycache__", ".testenv", ".pytest_cache", ".mypy_cache", ".ruff_cache", "dist"}
-    paths = [path for path in root.rglob("*") if path.is_file() and not left & set(path.relative_to(root).parts)]
+    paths = [
+        path
+        for path in root.rglob("*")
+        if path.is_file() and not left & set(path.relative_to(root).parts)
+    ]
     return {path.relative_to(root).as_posix(): path.read_text() for path in sorted(paths)}
 
 

@@ -17,7 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 FRAME_BEGINS, FRAME_ENDS = "\x1b[?2026h", "\x1b[?2026l"
-PART = re.compile(r"\x1b\[(?P<row>\d+);(?P<column>\d+)H|(?P<style>\x1b\[[\d;]*m)|(?P<mark>\x1b\[\?2026[hl])|(?P<text>[^\x00-\x1f\x7f])")
+PART = re.compile(
+    r"\x1b\[(?P<row>\d+);(?P<column>\d+)H|(?P<style>\x1b\[[\d;]*m)|(?P<mark>\x1b\[\?2026[hl])|(?P<text>[^\x00-\x1f\x7f])"
+)
 
 
 class Flicker(AssertionError):
@@ -40,17 +42,30 @@ class Terminal:
     def lines(self) -> list[str]:
         """What is to be read."""
         rows, columns = range(1, self.height + 1), range(1, self.width + 1)
-        return ["".join(self.cells.get((row, column), (" ", ""))[0] for column in columns).rstrip() for row in rows]
+        return [
+            "".join(self.cells.get((row, column), (" ", ""))[0] for column in columns).rstrip()
+            for row in rows
+        ]
 
     def feed(self, text: str) -> None:
         """Take in one frame, and judge every moment of it: a cell shows what it showed before, or what it shows at the end."""
-        after = Terminal(self.width, self.height, dict(self.cells), self.row, self.column, self.style, self.inside)
+        after = Terminal(
+            self.width,
+            self.height,
+            dict(self.cells),
+            self.row,
+            self.column,
+            self.style,
+            self.inside,
+        )
         for _ in after.moments(text):
             pass
         before = dict(self.cells)
         for place in self.moments(text):
             if self.cells[place] not in (before.get(place), after.cells[place]):
-                raise Flicker(f"{place} shows {self.cells[place]} between {before.get(place)} and {after.cells[place]}")
+                raise Flicker(
+                    f"{place} shows {self.cells[place]} between {before.get(place)} and {after.cells[place]}"
+                )
 
     def moments(self, text: str) -> Iterator[tuple[int, int]]:
         """Take in one part after the other; yields the cells that were written."""
@@ -63,7 +78,9 @@ class Terminal:
             if found["row"]:
                 self.row, self.column = int(found["row"]), int(found["column"])
             elif found["style"]:
-                self.style = "" if found["style"] in ("\x1b[m", "\x1b[0m") else self.style + found["style"]
+                self.style = (
+                    "" if found["style"] in ("\x1b[m", "\x1b[0m") else self.style + found["style"]
+                )
             elif found["mark"]:
                 self.inside = found["mark"] == FRAME_BEGINS
             else:

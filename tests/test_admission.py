@@ -13,18 +13,18 @@ from kinds.rig import ADDRESS, Stage
 from kubewright import Admission, Cache, ObjectMeta, Resource
 from kubewright.builtin import CsiSource, PersistentVolume, PersistentVolumeSpec
 from kubewright.log import Log
-from kubewright.webhook.admission import Validating
+from kubewright.webhook.admission import ValidatingHandler
 from vmgroup.ground import Row, furnished
 from vsphere_operators.kinds.fcdinfo import CSI_DRIVER, FCDInfo
 from vsphere_operators.kinds.hostinfo import HostInfo
 from vsphere_operators.kinds.vmgroup.controller import VmGroup
 from vsphere_operators.kinds.vmgroup.limits import NamespaceLimits
 from vsphere_operators.kinds.vminfo import VMInfo
-from vsphere_operators.vcenters.config import Namespaces, VCenterConfig
-from vsphere_operators.vcenters.registry import VCenters
+from vsphere_operators.vcenters.config import NamespaceSelector, VCenterConfig
+from vsphere_operators.vcenters.registry import VCenterRegistry
 from vsphere_operators.vsphere.faults import WrongLogin
 from vsphere_operators.vsphere.model import Disk
-from vsphere_operators.vsphere.stats_throttle import Pace
+from vsphere_operators.vsphere.stats_throttle import StatsThrottle
 from vsphere_operators.webhooks import NameWarningWebhook, build_webhooks
 
 MORE: tuple[Row, ...] = (
@@ -43,13 +43,26 @@ GROUP = {"cpu": 1, "memory": 1, "replicas": 1, "template": "t"}
 class Desk:
     """Where manifests are looked at: a loaded vCenter, and what the API server has."""
 
-    def __init__(self, *configs: VCenterConfig, limits: NamespaceLimits | None = None, confined: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        *configs: VCenterConfig,
+        limits: NamespaceLimits | None = None,
+        confined: tuple[str, ...] = (),
+    ) -> None:
         self.stage, self.cache = Stage(), Cache(Log("cache"))
         furnished(self.stage.vcenter.inventory, *MORE)
-        vcenters = VCenters({"vc-1": self.stage.vcenter}, configs or [VCenterConfig("vc-1", ADDRESS)], self.cache, lambda: Pace(60.0, 0.05))
+        vcenters = VCenterRegistry(
+            {"vc-1": self.stage.vcenter},
+            configs or [VCenterConfig("vc-1", ADDRESS)],
+            self.cache,
+            lambda: StatsThrottle(60.0, 0.05),
+        )
         self.volumes = self.cache.store(PersistentVolume)
         self.webhooks = {
-            each.kind: each for each in build_webhooks(vcenters, self.cache, lambda namespace: limits or NamespaceLimits(), confined)
+            each.kind: each
+            for each in build_webhooks(
+                vcenters, self.cache, lambda namespace: limits or NamespaceLimits(), confined
+            )
         }
 
     def load(self, *disks: Disk) -> Desk:
@@ -67,18 +80,32 @@ class Desk:
     def webhook(self, kind: type[Resource[Any, Any]]) -> NameWarningWebhook[Any]:
         return self.webhooks[kind]
 
-    async def warnings(self, kind: type[Resource[Any, Any]], spec: dict[str, Any], old: dict[str, Any] | None = None) -> list[str]:
+    async def warnings(
+        self,
+        kind: type[Resource[Any, Any]],
+        spec: dict[str, Any],
+        old: dict[str, Any] | None = None,
+    ) -> list[str]:
         """What is said to whoever applies this, in place of that."""
         request = Admission(operation="UPDATE" if old else "CREATE")
-        await self.webhook(kind).validate(made(kind, spec), None if old is None else made(kind, old), request)
-        assert request.refusals == []
+        await self.webhook(kind).validate(
+            made(kind, spec), None if old is None else made(kind, old), request
+        )
+        assert request.rejections == []
         return request.warnings
 
 
 def made(kind: type[Resource[Any, Any]], spec: dict[str, Any]) -> Any:
     metadata = {"name": "a", "namespace": "default"}
     return kind.decode(
-        json.dumps({"apiVersion": kind.definition.api_version, "kind": kind.__name__, "metadata": metadata, "spec": spec}).encode()
+        json.dumps(
+            {
+                "apiVersion": kind.definition.api_version,
+                "kind": kind.__name__,
+                "metadata": metadata,
+                "spec": spec,
+            }
+        ).encode()
     )
 
 
@@ -107,7 +134,10 @@ async def test_a_name_that_is_there_twice_is_told_with_both_paths() -> None:
     (said,) = await desk.warnings(HostInfo, {"hostname": "twin"})
     assert "/DC0/host/C0/twin, /DC0/host/C0/twin" in said
     (said,) = await desk.warnings(VmGroup, GROUP | {"placement": {"folder": "x"}})
-    assert said == 'several folders are named "x": /DC0/vm/vm-operator/x, /DC0/vm/y/x; give a path in spec.placement.folder'
+    assert (
+        said
+        == 'several folders are named "x": /DC0/vm/vm-operator/x, /DC0/vm/y/x; give a path in spec.placement.folder'
+    )
 
 
 @pytest.mark.parametrize(
@@ -146,7 +176,9 @@ WRONG: list[tuple[type[Resource[Any, Any]], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("kind", "spec"), FOUND)
-async def test_nothing_is_said_of_what_is_there_or_not_named(kind: type[Resource[Any, Any]], spec: dict[str, Any]) -> None:
+async def test_nothing_is_said_of_what_is_there_or_not_named(
+    kind: type[Resource[Any, Any]], spec: dict[str, Any]
+) -> None:
     desk = Desk().load(DISK)
     assert await desk.warnings(kind, spec) == []
     if kind is not VmGroup:
@@ -154,7 +186,9 @@ async def test_nothing_is_said_of_what_is_there_or_not_named(kind: type[Resource
 
 
 @pytest.mark.parametrize(("kind", "spec"), WRONG)
-async def test_only_a_spec_that_is_new_is_looked_at(kind: type[Resource[Any, Any]], spec: dict[str, Any]) -> None:
+async def test_only_a_spec_that_is_new_is_looked_at(
+    kind: type[Resource[Any, Any]], spec: dict[str, Any]
+) -> None:
     desk = Desk().load()
     assert len(await desk.warnings(kind, spec)) == 1
     assert await desk.warnings(kind, spec, old=spec) == []
@@ -162,7 +196,9 @@ async def test_only_a_spec_that_is_new_is_looked_at(kind: type[Resource[Any, Any
 
 
 def with_labels() -> Desk:
-    return Desk(VCenterConfig("vc-1", ADDRESS, namespaces=Namespaces(labels={"tier": "gold"}))).load()
+    return Desk(
+        VCenterConfig("vc-1", ADDRESS, namespaces=NamespaceSelector(labels={"tier": "gold"}))
+    ).load()
 
 
 def lost() -> Desk:
@@ -174,8 +210,12 @@ def lost() -> Desk:
 SILENT: dict[str, Callable[[], Desk]] = {
     "not loaded": lambda: Desk().list_volumes(),
     "does not answer": lost,
-    "serves another namespace": lambda: Desk(VCenterConfig("vc-1", ADDRESS, namespaces=Namespaces(names=("other",)))).load(),
-    "two claim it": lambda: Desk(VCenterConfig("vc-1", ADDRESS), VCenterConfig("vc-2", ADDRESS)).load(),
+    "serves another namespace": lambda: Desk(
+        VCenterConfig("vc-1", ADDRESS, namespaces=NamespaceSelector(names=("other",)))
+    ).load(),
+    "two claim it": lambda: Desk(
+        VCenterConfig("vc-1", ADDRESS), VCenterConfig("vc-2", ADDRESS)
+    ).load(),
     "labels not known": with_labels,
     "confined to others": lambda: Desk(confined=("other",)).load(),
 }
@@ -201,7 +241,9 @@ async def test_a_disk_is_looked_for_through_its_volume_once_all_volumes_are_know
     assert len(await desk.warnings(FCDInfo, {"pvId": "pvc-1"})) == 1
 
 
-async def test_nobody_can_make_vcenter_list_its_disks_by_sending_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nobody_can_make_vcenter_list_its_disks_by_sending_manifests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     desk = Desk().load()
     asked: list[str] = []
     monkeypatch.setattr(desk.stage.vcenter.disks, "refresh_soon", lambda: asked.append("listed"))
@@ -212,15 +254,32 @@ async def test_nobody_can_make_vcenter_list_its_disks_by_sending_manifests(monke
 @pytest.mark.parametrize("kind", [HostInfo, VMInfo, FCDInfo, VmGroup])
 async def test_it_never_stands_in_the_way(kind: type[Resource[Any, Any]]) -> None:
     webhook = Desk().load().webhook(kind)
-    assert (webhook.failure_policy, webhook.and_status, webhook.while_deleting, webhook.validates_deletion) == (
+    assert (
+        webhook.failure_policy,
+        webhook.include_status,
+        webhook.include_terminating,
+        webhook.has_validate_deletion,
+    ) == (
         "Ignore",
         False,
         False,
         False,
     )
-    assert webhook.rights == []
-    asked = {"group": kind.definition.group, "version": kind.definition.version, "kind": kind.__name__}
-    nonsense = {"metadata": {"name": "a", "namespace": "default"}, "spec": {"hostname": 7, "nodename": 7, "pvId": 7, "template": 7}}
+    assert webhook.permissions == []
+    asked = {
+        "group": kind.definition.group,
+        "version": kind.definition.version,
+        "kind": kind.__name__,
+    }
+    nonsense = {
+        "metadata": {"name": "a", "namespace": "default"},
+        "spec": {"hostname": 7, "nodename": 7, "pvId": 7, "template": 7},
+    }
     request = {"uid": "u", "kind": asked, "operation": "CREATE", "object": nonsense}
-    body = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
-    assert json.loads(await Validating(webhook).answer(body))["response"] == {"uid": "u", "allowed": True}
+    body = json.dumps(
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    ).encode()
+    assert json.loads(await ValidatingHandler(webhook).handle(body))["response"] == {
+        "uid": "u",
+        "allowed": True,
+    }

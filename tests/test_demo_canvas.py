@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from demo.__main__ import watch_screen
-from demo.canvas import Canvas
+from demo.__main__ import show_screen
+from demo.canvas import FrameWriter
 from demo.log import LogLine
 from demo.snapshot import Snapshot
 from demo.view import Screen
@@ -86,7 +86,10 @@ def moment(number: int) -> Snapshot:
     given = objects(freeCPU=1000 + number * 7, totalCPU=4588, nodeCPUUsage=number * 111)
     if number % 4 < 2:
         given["VmGroup", "vg-2"] = NOT_READY
-    lines = [LogLine("10:00:00 info ", f"line {each}", "object=VmGroup/vg-1") for each in range(number // 3)]
+    lines = [
+        LogLine("10:00:00 info ", f"line {each}", "object=VmGroup/vg-1")
+        for each in range(number // 3)
+    ]
     return Snapshot(given, [f"event {each}" for each in range(number // 5)], lines)
 
 
@@ -100,7 +103,7 @@ def shown(terminal: Terminal, writes: list[str]) -> None:
 
 
 def test_frames_come_in_one_write_each_and_do_not_flicker(rig: Rig, size: tuple[int, int]) -> None:
-    canvas, terminal = Canvas(rig.console), Terminal(*size)
+    canvas, terminal = FrameWriter(rig.console), Terminal(*size)
     received = ""
     for number in range(40):
         canvas.show(Screen(moment(number), HINTS))
@@ -110,21 +113,25 @@ def test_frames_come_in_one_write_each_and_do_not_flicker(rig: Rig, size: tuple[
         shown(terminal, writes)
         with rig.console.capture() as plain:
             rig.console.print(Screen(moment(number), HINTS), height=size[1])
-        assert terminal.lines == [Text.from_ansi(line).plain.rstrip() for line in plain.get().splitlines()]
+        assert terminal.lines == [
+            Text.from_ansi(line).plain.rstrip() for line in plain.get().splitlines()
+        ]
     rig.console.file.close()
     rig.reader.thread.join(10)
     assert rig.reader.data.decode() == received
 
 
 def test_what_did_not_change_is_not_written(rig: Rig, size: tuple[int, int]) -> None:
-    canvas = Canvas(rig.console)
+    canvas = FrameWriter(rig.console)
     canvas.show(Screen(moment(1), HINTS))
     (first,) = rig.writes()
     canvas.show(Screen(moment(1), HINTS))
     assert rig.writes() == []
     other = {
         **moment(1).objects,
-        ("MyCustomResource", "my-custom-resource-01"): objects(Healthy=True)["MyCustomResource", "my-custom-resource-01"],
+        ("MyCustomResource", "my-custom-resource-01"): objects(Healthy=True)[
+            "MyCustomResource", "my-custom-resource-01"
+        ],
     }
     canvas.show(Screen(Snapshot(other), HINTS))
     (second,) = rig.writes()
@@ -133,7 +140,9 @@ def test_what_did_not_change_is_not_written(rig: Rig, size: tuple[int, int]) -> 
     assert len(second) < len(first) / 10
 
 
-async def test_the_watch_draws_frames_alone_and_all_of_it_after_a_resize(rig: Rig, size: tuple[int, int]) -> None:
+async def test_the_watch_draws_frames_alone_and_all_of_it_after_a_resize(
+    rig: Rig, size: tuple[int, int]
+) -> None:
     async def moments() -> AsyncIterator[Snapshot]:
         for number in range(5):
             yield moment(number)
@@ -142,7 +151,7 @@ async def test_the_watch_draws_frames_alone_and_all_of_it_after_a_resize(rig: Ri
         await asyncio.sleep(0)
         await asyncio.sleep(0.01)
 
-    await watch_screen(moments(), HINTS, rig.console)
+    await show_screen(moments(), HINTS, rig.console)
     writes = rig.writes()
     frames = [number for number, each in enumerate(writes) if each.startswith(FRAME_BEGINS)]
     first, last = frames[0], frames[-1]
@@ -172,7 +181,9 @@ def test_this_terminal_finds_what_flickers(spoilt: str) -> None:
 
 def test_and_the_view_that_was_here_before_does_not_pass(rig: Rig, size: tuple[int, int]) -> None:
     terminal = Terminal(*size)
-    with Live(Screen(moment(0), HINTS), console=rig.console, screen=True, auto_refresh=False) as live:
+    with Live(
+        Screen(moment(0), HINTS), console=rig.console, screen=True, auto_refresh=False
+    ) as live:
         rig.writes()
         live.update(Screen(moment(0), HINTS), refresh=True)
         again = "".join(rig.writes())
@@ -183,7 +194,7 @@ def test_and_the_view_that_was_here_before_does_not_pass(rig: Rig, size: tuple[i
 
 def test_the_message_of_what_is_not_ready_can_be_read(rig: Rig, size: tuple[int, int]) -> None:
     terminal = Terminal(*size)
-    Canvas(rig.console).show(Screen(moment(0), HINTS))
+    FrameWriter(rig.console).show(Screen(moment(0), HINTS))
     shown(terminal, rig.writes())
     assert MESSAGE in " ".join(" ".join(terminal.lines).split())
 
@@ -193,8 +204,10 @@ def test_a_terminal_that_is_not_utf_8_shows_what_it_can() -> None:
     file = io.TextIOWrapper(taken, encoding="latin-1")
     console = Console(file=file, width=80, height=24, force_terminal=True)
     long = LogLine("10:00:00 info ", "an änswer → " * 20, "object=VmGroup/vg-1")
-    Canvas(console).show(Screen(Snapshot(objects(), [], [long] * 30), HINTS))
+    FrameWriter(console).show(Screen(Snapshot(objects(), [], [long] * 30), HINTS))
     terminal = Terminal(80, 24)
     terminal.feed(taken.getvalue().decode("latin-1"))
-    assert any("an änswer ? an" in line and "? object=VmGroup/vg-1" in line for line in terminal.lines)
+    assert any(
+        "an änswer ? an" in line and "? object=VmGroup/vg-1" in line for line in terminal.lines
+    )
     assert terminal.lines[-2:] == list(HINTS)

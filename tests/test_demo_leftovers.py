@@ -12,54 +12,69 @@ from pathlib import Path
 
 import pytest
 
-from demo.leftovers import LEDGER, Birth, Folder, alone, birth, clean
-from demo.stage import attempt
+from demo.leftovers import (
+    PROCESSES_FILE,
+    DemoFolder,
+    ProcessIdentity,
+    clean_up_abandoned,
+    hold_lock,
+    identify_process,
+)
+from demo.stage import try_action
 from kubewright.testing import eventually
-from kubewright.testing.http import Refused
+from kubewright.testing.http import HttpError
 
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True
+    )
     yield child
     child.kill()
     child.wait()
 
 
-def abandoned(root: Path, *children: Birth) -> Path:
+def abandoned(root: Path, *children: ProcessIdentity) -> Path:
     """The folder of a demo that is gone."""
     folder = root / "123"
     folder.mkdir(parents=True)
     owner = {"pid": os.getpid(), "started": "1"}
-    (folder / LEDGER).write_text(json.dumps([owner, *({"pid": each.pid, "started": each.started} for each in children)]))
+    (folder / PROCESSES_FILE).write_text(
+        json.dumps([owner, *({"pid": each.pid, "started": each.started} for each in children)])
+    )
     return folder
 
 
 def test_a_process_is_known_by_its_start_too(sleeper: subprocess.Popen[bytes]) -> None:
-    assert birth(sleeper.pid).lives
-    assert not Birth(sleeper.pid, "1").lives
-    assert not Birth(sleeper.pid, "").lives
+    assert identify_process(sleeper.pid).is_alive
+    assert not ProcessIdentity(sleeper.pid, "1").is_alive
+    assert not ProcessIdentity(sleeper.pid, "").is_alive
 
 
-def test_what_a_killed_demo_left_is_ended_and_removed(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
-    folder = abandoned(tmp_path, birth(sleeper.pid))
-    (said,) = clean(tmp_path)
+def test_what_a_killed_demo_left_is_ended_and_removed(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    folder = abandoned(tmp_path, identify_process(sleeper.pid))
+    (said,) = clean_up_abandoned(tmp_path)
     assert sleeper.wait(10) == -9
     assert not folder.exists()
     assert str(sleeper.pid) in said
 
 
-def test_another_process_with_an_old_id_is_left_alone(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
-    folder = abandoned(tmp_path, Birth(sleeper.pid, "1"))
-    clean(tmp_path)
+def test_another_process_with_an_old_id_is_left_alone(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    folder = abandoned(tmp_path, ProcessIdentity(sleeper.pid, "1"))
+    clean_up_abandoned(tmp_path)
     assert sleeper.poll() is None
     assert not folder.exists()
 
 
 def test_a_demo_that_runs_is_left_alone(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
-    mine = Folder(tmp_path)
-    mine.note([sleeper.pid])
-    assert clean(tmp_path) == []
+    mine = DemoFolder(tmp_path)
+    mine.record_processes([sleeper.pid])
+    assert clean_up_abandoned(tmp_path) == []
     assert mine.path.is_dir()
     assert sleeper.poll() is None
     mine.remove()
@@ -68,19 +83,21 @@ def test_a_demo_that_runs_is_left_alone(tmp_path: Path, sleeper: subprocess.Pope
 
 def test_a_folder_without_a_ledger_is_nobodys(tmp_path: Path) -> None:
     (tmp_path / "9").mkdir()
-    assert len(clean(tmp_path)) == 1
-    assert clean(tmp_path / "nowhere") == []
+    assert len(clean_up_abandoned(tmp_path)) == 1
+    assert clean_up_abandoned(tmp_path / "nowhere") == []
 
 
 def test_a_demo_that_is_being_started_is_not_taken_for_a_killed_one(tmp_path: Path) -> None:
-    with alone(tmp_path):
+    with hold_lock(tmp_path):
         starting = tmp_path / "9"
         starting.mkdir()
-        cleaner = threading.Thread(target=clean, args=(tmp_path,))
+        cleaner = threading.Thread(target=clean_up_abandoned, args=(tmp_path,))
         cleaner.start()
         cleaner.join(0.2)
         assert starting.is_dir()
-        (starting / LEDGER).write_text(json.dumps([{"pid": os.getpid(), "started": birth(os.getpid()).started}]))
+        (starting / PROCESSES_FILE).write_text(
+            json.dumps([{"pid": os.getpid(), "started": identify_process(os.getpid()).started}])
+        )
     cleaner.join(10)
     assert not cleaner.is_alive()
     assert starting.is_dir()
@@ -91,27 +108,29 @@ MAKE = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {CHILD!r}
 
 
 @pytest.fixture
-def orphan(pytestconfig: pytest.Config) -> Birth:
+def orphan(pytestconfig: pytest.Config) -> ProcessIdentity:
     """A demo whose make was killed just now."""
-    with subprocess.Popen([sys.executable, "-c", MAKE], cwd=pytestconfig.rootpath, stdout=subprocess.PIPE) as make:
+    with subprocess.Popen(
+        [sys.executable, "-c", MAKE], cwd=pytestconfig.rootpath, stdout=subprocess.PIPE
+    ) as make:
         assert make.stdout
-        demo = birth(int(make.stdout.readline()))
-        assert demo.lives
+        demo = identify_process(int(make.stdout.readline()))
+        assert demo.is_alive
         make.kill()
     return demo
 
 
-async def test_a_make_that_is_killed_takes_the_demo_with_it(orphan: Birth) -> None:
-    await eventually(lambda: not orphan.lives)
+async def test_a_make_that_is_killed_takes_the_demo_with_it(orphan: ProcessIdentity) -> None:
+    await eventually(lambda: not orphan.is_alive)
 
 
 async def test_what_somebody_else_has_done_already_does_not_end_the_play() -> None:
     async def refused() -> None:
-        raise Refused(409, "it is there already")
+        raise HttpError(409, "it is there already")
 
     async def broken() -> None:
         raise ZeroDivisionError
 
-    await attempt(refused)
+    await try_action(refused)
     with pytest.raises(ZeroDivisionError):
-        await attempt(broken)
+        await try_action(broken)

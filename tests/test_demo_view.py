@@ -11,14 +11,22 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from demo.expected import SAMPLES, shortfalls
-from demo.log import TAIL_BYTES, LogLine, line_of_log, log_lines, metrics_address
-from demo.notes import fitted, notes
-from demo.snapshot import Snapshot, line_of_event
-from demo.tables import SHAPES, tables
-from demo.view import Screen, changes, final
+from demo.expected import SAMPLE_CHECKS, find_failed_samples
+from demo.log import TAIL_BYTES, LogLine, find_metrics_address, parse_log_line, read_log_tail
+from demo.notes import fit_messages, not_ready_messages
+from demo.snapshot import Snapshot, format_event
+from demo.tables import TABLE_LAYOUTS, build_tables
+from demo.view import Screen, describe_changes, render_all_tables
 
-READY = [{"type": "Ready", "status": "True", "reason": "Reconciled", "message": "", "observedGeneration": 1}]
+READY = [
+    {
+        "type": "Ready",
+        "status": "True",
+        "reason": "Reconciled",
+        "message": "",
+        "observedGeneration": 1,
+    }
+]
 SPECS = {
     "HostInfo": {"hostname": "esxi-dell-e.rainpole.com"},
     "VMInfo": {"nodename": "tkg-cluster-1-18-5b-workers-kc5xn-dd68c4685-5v298"},
@@ -34,7 +42,15 @@ NOT_READY: dict[str, object] = {
     "metadata": {"name": "vg-2", "generation": 1},
     "spec": {"replicas": 2, "template": "doesNotExist"},
     "status": {
-        "conditions": [{"type": "Ready", "status": "False", "reason": "TemplateNotFound", "message": MESSAGE, "observedGeneration": 1}],
+        "conditions": [
+            {
+                "type": "Ready",
+                "status": "False",
+                "reason": "TemplateNotFound",
+                "message": MESSAGE,
+                "observedGeneration": 1,
+            }
+        ],
         "phase": "ERROR",
         "lastMessage": MESSAGE,
     },
@@ -49,17 +65,21 @@ def objects(**status: object) -> dict[tuple[str, str], dict[str, object]]:
             "spec": SPECS[kind],
             "status": {"conditions": READY, "lastMessage": MESSAGE, **status},
         }
-        for kind, name in SAMPLES
+        for kind, name in SAMPLE_CHECKS
     }
 
 
-LOG = [LogLine("08:00:00 info ", f"line {n} " + "y" * 200, "object=VmGroup/vg-1") for n in range(50)]
+LOG = [
+    LogLine("08:00:00 info ", f"line {n} " + "y" * 200, "object=VmGroup/vg-1") for n in range(50)
+]
 FULL = Snapshot(objects(), [f"event {n} " + "x" * 200 for n in range(50)], LOG)
 HINTS = ("export this", "kubectl that")
 
 
 def screen(snapshot: Snapshot, width: int, height: int) -> list[str]:
-    console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)
+    console = Console(
+        file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None
+    )
     with console.capture() as shown:
         console.print(Screen(snapshot, HINTS), height=height)
     return [line.rstrip() for line in shown.get().splitlines()]
@@ -71,30 +91,42 @@ def test_a_screen_is_filled_exactly_and_nothing_wraps(width: int, height: int) -
     assert len(lines) == height
     assert all(len(line) <= width for line in lines)
     assert lines[-2:] == list(HINTS)
-    for kind, name in SAMPLES:
+    for kind, name in SAMPLE_CHECKS:
         assert any(name in line.split() for line in lines), (kind, name)
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 30), (160, 50), (240, 80)])
-def test_the_message_of_what_is_not_ready_is_whole_and_below_the_tables(width: int, height: int) -> None:
-    lines = screen(Snapshot({**objects(), ("VmGroup", "vg-2"): NOT_READY}, FULL.events, LOG), width, height)
+def test_the_message_of_what_is_not_ready_is_whole_and_below_the_tables(
+    width: int, height: int
+) -> None:
+    lines = screen(
+        Snapshot({**objects(), ("VmGroup", "vg-2"): NOT_READY}, FULL.events, LOG), width, height
+    )
     assert len(lines) == height
     assert all(len(line) <= width for line in lines)
     assert lines[-2:] == list(HINTS)
     start = next(number for number, line in enumerate(lines) if line.startswith("VmGroup/vg-2"))
     assert " ".join(" ".join(lines[start : start + 2]).split()).startswith(TOLD)
-    assert start > max(number for number, line in enumerate(lines) if line.startswith("vmgroup-sample"))
-    assert any(line.startswith("08:00:00 info  line 49 yyy") and line.endswith("… object=VmGroup/vg-1") for line in lines)
-    for kind, name in SAMPLES:
+    assert start > max(
+        number for number, line in enumerate(lines) if line.startswith("vmgroup-sample")
+    )
+    assert any(
+        line.startswith("08:00:00 info  line 49 yyy") and line.endswith("… object=VmGroup/vg-1")
+        for line in lines
+    )
+    for kind, name in SAMPLE_CHECKS:
         assert any(name in line.split() for line in lines), (kind, name)
 
 
-def crowd(count: int, kinds: Sequence[str] = tuple(SPECS)) -> dict[tuple[str, str], dict[str, object]]:
+def crowd(
+    count: int, kinds: Sequence[str] = tuple(SPECS)
+) -> dict[tuple[str, str], dict[str, object]]:
     """The samples, one of which is not Ready, and so many more of each kind."""
     more = {(kind, f"{kind.lower()}-{n:04}"): SPECS[kind] for n in range(count) for kind in kinds}
     status: dict[str, object] = {"conditions": READY, "lastMessage": MESSAGE}
     made = {
-        (kind, name): {"metadata": {"name": name, "generation": 1}, "spec": spec, "status": status} for (kind, name), spec in more.items()
+        (kind, name): {"metadata": {"name": name, "generation": 1}, "spec": spec, "status": status}
+        for (kind, name), spec in more.items()
     }
     return {**objects(), **made, ("VmGroup", "vg-2"): NOT_READY}
 
@@ -102,7 +134,9 @@ def crowd(count: int, kinds: Sequence[str] = tuple(SPECS)) -> dict[tuple[str, st
 @pytest.mark.parametrize("kinds", [tuple(SPECS), *((kind,) for kind in SPECS)], ids="+".join)
 @pytest.mark.parametrize("count", [1, 6, 40, 1000])
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (160, 50)])
-def test_many_objects_leave_room_for_hints_and_a_whole_message(width: int, height: int, count: int, kinds: tuple[str, ...]) -> None:
+def test_many_objects_leave_room_for_hints_and_a_whole_message(
+    width: int, height: int, count: int, kinds: tuple[str, ...]
+) -> None:
     given = crowd(count, kinds)
     lines = screen(Snapshot(given, FULL.events, LOG), width, height)
     assert len(lines) == height
@@ -112,7 +146,13 @@ def test_many_objects_leave_room_for_hints_and_a_whole_message(width: int, heigh
     assert any("object=VmGroup/vg-1" in line for line in lines)
     assert all(any(kind.upper() in line.split() for line in lines) for kind in SPECS)
     left_out = sum(int(number) for number in re.findall(r"\.\.\. (\d+) more", "\n".join(lines)))
-    tables_shown = lines[: next(number for number, line in enumerate(lines) if line.startswith(("NOT READY", "VmGroup/vg-2")))]
+    tables_shown = lines[
+        : next(
+            number
+            for number, line in enumerate(lines)
+            if line.startswith(("NOT READY", "VmGroup/vg-2"))
+        )
+    ]
     words = {word for line in tables_shown for word in line.split()}
     assert left_out == sum(name not in words for _, name in given)
 
@@ -126,8 +166,21 @@ def test_on_a_low_screen_the_hints_stay(height: int) -> None:
 
 def test_a_long_message_is_whole_too() -> None:
     long = "no node suits; " * 30 + "end"
-    condition = {"type": "Ready", "status": "False", "reason": "NoNode", "message": long, "observedGeneration": 1}
-    given = {**objects(), ("GPUInfo", "gpu1"): {**NOT_READY, "metadata": {"name": "gpu1"}, "status": {"conditions": [condition]}}}
+    condition = {
+        "type": "Ready",
+        "status": "False",
+        "reason": "NoNode",
+        "message": long,
+        "observedGeneration": 1,
+    }
+    given = {
+        **objects(),
+        ("GPUInfo", "gpu1"): {
+            **NOT_READY,
+            "metadata": {"name": "gpu1"},
+            "status": {"conditions": [condition]},
+        },
+    }
     lines = screen(Snapshot(given, FULL.events, LOG), 80, 24)
     assert len(lines) == 24
     assert lines[-2:] == list(HINTS)
@@ -138,18 +191,20 @@ def test_where_not_all_messages_fit_each_has_its_turn_whole() -> None:
     texts = [f"GPUInfo/gpu{n} NoNode: " + "no node suits " * 9 for n in range(4)]
     seen = set[str]()
     for turn in range(4):
-        lines = fitted(texts, 80, 3, turn)
+        lines = fit_messages(texts, 80, 3, turn)
         assert len(lines) <= 3
         assert all(len(line) <= 80 for line in lines)
         seen.add(" ".join(" ".join(lines).split()))
     assert seen == {f"[{n + 1}/4] {text.strip()}" for n, text in enumerate(texts)}
-    assert fitted(texts, 80, 99, 0) == [line for text in texts for line in fitted([text], 80, 2, 0)]
+    assert fit_messages(texts, 80, 99, 0) == [
+        line for text in texts for line in fit_messages([text], 80, 2, 0)
+    ]
 
 
 def test_only_what_has_an_answer_and_is_not_ready_is_noted() -> None:
     new: dict[str, object] = {"metadata": {"name": "new"}}
     given = {**objects(), ("VmGroup", "vg-2"): NOT_READY, ("VmGroup", "new"): new}
-    assert notes(Snapshot(given)) == [TOLD]
+    assert not_ready_messages(Snapshot(given)) == [TOLD]
 
 
 def test_hints_stay_where_they_are_while_events_and_log_grow() -> None:
@@ -168,74 +223,119 @@ def test_the_newest_lines_are_shown() -> None:
 def test_final_tables_are_whole_where_there_is_no_terminal() -> None:
     console = Console(file=io.StringIO(), width=80)
     with console.capture() as shown:
-        console.print(final(FULL, 0), soft_wrap=True)
+        console.print(render_all_tables(FULL, 0), soft_wrap=True)
     assert MESSAGE in shown.get()
     assert "tkg-cluster-1-18-5b-workers-kc5xn-dd68c4685-5v298" in shown.get()
 
 
 def test_only_what_changed_is_a_line() -> None:
-    assert len(list(changes(None, FULL))) == len(SAMPLES)
-    assert list(changes(FULL, FULL)) == []
-    moved = {**objects(), ("MyCustomResource", "my-custom-resource-01"): objects(Healthy=True)["MyCustomResource", "my-custom-resource-01"]}
-    assert list(changes(FULL, Snapshot(moved))) == ["MyCustomResource my-custom-resource-01: friend funny-joe, healthy true"]
+    assert len(list(describe_changes(None, FULL))) == len(SAMPLE_CHECKS)
+    assert list(describe_changes(FULL, FULL)) == []
+    moved = {
+        **objects(),
+        ("MyCustomResource", "my-custom-resource-01"): objects(Healthy=True)[
+            "MyCustomResource", "my-custom-resource-01"
+        ],
+    }
+    assert list(describe_changes(FULL, Snapshot(moved))) == [
+        "MyCustomResource my-custom-resource-01: friend funny-joe, healthy true"
+    ]
 
 
 def test_a_sample_without_its_answer_is_named() -> None:
-    wrong = shortfalls({})
-    assert set(wrong) == set(SAMPLES)
+    wrong = find_failed_samples({})
+    assert set(wrong) == set(SAMPLE_CHECKS)
     assert set(wrong.values()) == {"the sample is not there"}
-    assert shortfalls(objects())["VmGroup", "vg-2"].startswith("it should be ERROR, but is None")
-    pending = shortfalls(objects(phase="RUNNING", currentReplicas=3, readyReplicas=2))["VmGroup", "vg-1"]
+    assert find_failed_samples(objects())["VmGroup", "vg-2"].startswith(
+        "it should be ERROR, but is None"
+    )
+    pending = find_failed_samples(objects(phase="RUNNING", currentReplicas=3, readyReplicas=2))[
+        "VmGroup", "vg-1"
+    ]
     assert pending.startswith("RUNNING: 2 of 3 ready")
 
 
 def test_a_line_of_an_event() -> None:
-    event = {"lastTimestamp": "2026-11-16T04:29:37Z", "involvedObject": {"kind": "VmGroup", "name": "vg-2"}, "reason": "R", "message": "m"}
-    assert line_of_event(event) == "04:29:37 VmGroup/vg-2 R: m"
+    event = {
+        "lastTimestamp": "2026-11-16T04:29:37Z",
+        "involvedObject": {"kind": "VmGroup", "name": "vg-2"},
+        "reason": "R",
+        "message": "m",
+    }
+    assert format_event(event) == "04:29:37 VmGroup/vg-2 R: m"
 
 
 def test_an_event_about_nothing_in_particular_does_not_end_the_demo() -> None:
     """The API server posts such ones about itself."""
-    assert line_of_event({"eventTime": "2026-11-16T04:29:37Z", "involvedObject": {}}) == "04:29:37 / : "
+    assert (
+        format_event({"eventTime": "2026-11-16T04:29:37Z", "involvedObject": {}}) == "04:29:37 / : "
+    )
 
 
 @pytest.mark.parametrize(
     ("fields", "about"),
     [
-        ({"controllerKind": "VmGroup", "VmGroup": {"name": "vg-1", "namespace": "default"}, "name": "vg-1"}, " object=VmGroup/vg-1"),
-        ({"controllerKind": "VmGroup", "object": "default/vg-1", "reason": "Paused"}, " object=VmGroup/vg-1 reason=Paused"),
-        ({"controllerKind": "VmGroup", "name": "vg-1", "error": "it broke"}, " object=VmGroup/vg-1 reason=it broke"),
-        ({"controller": "vmgroup", "controllerKind": "VmGroup", "workers": 16}, " controller=vmgroup"),
+        (
+            {
+                "controllerKind": "VmGroup",
+                "VmGroup": {"name": "vg-1", "namespace": "default"},
+                "name": "vg-1",
+            },
+            " object=VmGroup/vg-1",
+        ),
+        (
+            {"controllerKind": "VmGroup", "object": "default/vg-1", "reason": "Paused"},
+            " object=VmGroup/vg-1 reason=Paused",
+        ),
+        (
+            {"controllerKind": "VmGroup", "name": "vg-1", "error": "it broke"},
+            " object=VmGroup/vg-1 reason=it broke",
+        ),
+        (
+            {"controller": "vmgroup", "controllerKind": "VmGroup", "workers": 16},
+            " controller=vmgroup",
+        ),
         ({"vCenter": "default", "error": "no route"}, " vCenter=default reason=no route"),
         ({}, ""),
     ],
 )
 def test_a_line_of_the_log_names_what_it_is_about(fields: dict[str, object], about: str) -> None:
-    line = line_of_log(json.dumps({"level": "info", "ts": "2026-11-16T04:29:37Z", "msg": "well", **fields}))
-    assert line.within(80) == f"04:29:37 info  well{about}"
+    line = parse_log_line(
+        json.dumps({"level": "info", "ts": "2026-11-16T04:29:37Z", "msg": "well", **fields})
+    )
+    assert line.fit_width(80) == f"04:29:37 info  well{about}"
 
 
 def test_the_words_of_a_log_line_give_way_to_what_it_is_about() -> None:
     line = LogLine("04:29:37 info ", "word " * 30, "object=VmGroup/vg-1")
-    assert len(line.within(80)) == 80
-    assert line.within(80).endswith("… object=VmGroup/vg-1")
+    assert len(line.fit_width(80)) == 80
+    assert line.fit_width(80).endswith("… object=VmGroup/vg-1")
     endless = LogLine("04:29:37 info ", "word " * 30, "object=VmGroup/vg-1 reason=" + "why " * 50)
-    assert endless.within(80)[:41] == "04:29:37 info  word word word word word… "[:41]
+    assert endless.fit_width(80)[:41] == "04:29:37 info  word word word word word… "[:41]
 
 
 @pytest.mark.parametrize(
-    "line", ["{}", "{not json}", '{"level": "info"}', "{'a': 1}", '{"ts": 1, "msg": "x"}', '{"a":' * 5000 + "1" + "}" * 5000], ids=len
+    "line",
+    [
+        "{}",
+        "{not json}",
+        '{"level": "info"}',
+        "{'a': 1}",
+        '{"ts": 1, "msg": "x"}',
+        '{"a":' * 5000 + "1" + "}" * 5000,
+    ],
+    ids=len,
 )
 def test_a_line_that_is_no_record_is_shown_as_it_is(line: str, tmp_path: Path) -> None:
-    assert line_of_log(line).within(len(line)) == line
-    assert len(line_of_log(line * 50).within(80)) == 80
+    assert parse_log_line(line).fit_width(len(line)) == line
+    assert len(parse_log_line(line * 50).fit_width(80)) == 80
     (tmp_path / "manager.log").write_text(f"{line[: TAIL_BYTES // 2]}}}\n{LINE}\n")
-    assert log_lines(tmp_path / "manager.log")[-1] == line_of_log(LINE)
+    assert read_log_tail(tmp_path / "manager.log")[-1] == parse_log_line(LINE)
 
 
 @pytest.mark.parametrize("odd", [None, 7, {"a": 1}, "two\nlines"])
 def test_a_record_of_odd_values_is_one_line(odd: object) -> None:
-    shown = line_of_log(json.dumps({"level": odd, "ts": odd, "msg": odd}))
+    shown = parse_log_line(json.dumps({"level": odd, "ts": odd, "msg": odd}))
     lines = screen(Snapshot(objects(), ["an event\nof two lines"], [shown] * 50), 160, 50)
     assert len(lines) == 50
     assert lines[-2:] == list(HINTS)
@@ -244,7 +344,7 @@ def test_a_record_of_odd_values_is_one_line(odd: object) -> None:
 def test_the_log_tells_where_the_metrics_are(tmp_path: Path) -> None:
     log = tmp_path / "manager.log"
     log.write_text(f"{LINE}\n")
-    assert metrics_address(log) == "0"
+    assert find_metrics_address(log) == "0"
     serving = {
         "level": "info",
         "ts": "2026-11-16T04:29:37Z",
@@ -254,32 +354,45 @@ def test_the_log_tells_where_the_metrics_are(tmp_path: Path) -> None:
         "tls": False,
     }
     log.write_text(f"{LINE}\n{json.dumps(serving)}\n{LINE}\n")
-    assert metrics_address(log) == "127.0.0.1:4711"
+    assert find_metrics_address(log) == "127.0.0.1:4711"
 
 
 LINE = json.dumps(
-    {"level": "info", "ts": "2026-11-16T04:29:37Z", "msg": "well", "controllerKind": "VmGroup", "name": "vg-1", "namespace": "default"}
+    {
+        "level": "info",
+        "ts": "2026-11-16T04:29:37Z",
+        "msg": "well",
+        "controllerKind": "VmGroup",
+        "name": "vg-1",
+        "namespace": "default",
+    }
 )
 
 
 @pytest.mark.parametrize("cut", range(len(LINE) + 1))
-def test_the_tail_of_a_log_may_begin_anywhere_and_end_in_the_middle(cut: int, tmp_path: Path) -> None:
+def test_the_tail_of_a_log_may_begin_anywhere_and_end_in_the_middle(
+    cut: int, tmp_path: Path
+) -> None:
     log = tmp_path / "manager.log"
     count = TAIL_BYTES // len(LINE) + 2
     log.write_text(f"{LINE}\n" * count + LINE[:cut])
-    lines = log_lines(log)
-    assert {each.within(80) for each in lines} == {"04:29:37 info  well object=VmGroup/vg-1"}
+    lines = read_log_tail(log)
+    assert {each.fit_width(80) for each in lines} == {"04:29:37 info  well object=VmGroup/vg-1"}
     assert count - 4 <= len(lines) < count
 
 
 def test_a_short_log_is_shown_from_its_first_line(tmp_path: Path) -> None:
     (tmp_path / "manager.log").write_text(f"{LINE}\n")
-    assert len(log_lines(tmp_path / "manager.log")) == 1
-    assert log_lines(tmp_path / "nowhere") == []
+    assert len(read_log_tail(tmp_path / "manager.log")) == 1
+    assert read_log_tail(tmp_path / "nowhere") == []
 
 
-@pytest.mark.parametrize("kind", SHAPES)
-@pytest.mark.parametrize("obj", [{"metadata": {"name": "x"}}, {"metadata": {"name": "x"}, "spec": {}}], ids=["no spec", "empty spec"])
+@pytest.mark.parametrize("kind", TABLE_LAYOUTS)
+@pytest.mark.parametrize(
+    "obj",
+    [{"metadata": {"name": "x"}}, {"metadata": {"name": "x"}, "spec": {}}],
+    ids=["no spec", "empty spec"],
+)
 def test_an_object_without_a_spec_has_a_row_too(kind: str, obj: dict[str, object]) -> None:
-    (table,) = tables(Snapshot({(kind, "x"): obj})).values()
+    (table,) = build_tables(Snapshot({(kind, "x"): obj})).values()
     assert [row[0].text for row in table.rows] == ["x"]

@@ -10,17 +10,22 @@ import pytest
 import yaml
 
 from docgen import ROOT
-from docgen.conditions import APPLICATION, RUNTIME, all_of, check_places
+from docgen.conditions import (
+    APPLICATION_PACKAGE,
+    RUNTIME_PACKAGE,
+    check_all_reasons_listed,
+    unique_messages,
+)
 from docgen.drawing import Arrow, Box, Drawing
-from docgen.markdown import anchors, blocks, links, slug
+from docgen.markdown import anchors, fenced_blocks, links, slug
 from docgen.picture import ARCHITECTURE
-from docgen.said import Saying, Words, said
-from docgen.site import pages, stage
+from docgen.said import CallSignature, ReasonMessage, find_messages
+from docgen.site import copy_pages, list_pages
 from kubewright.flags import options_of
 from vsphere_operators.settings.flags import Settings
 from vsphere_operators.vsphere import privileges
 
-PAGES = pages()
+PAGES = list_pages()
 OUTSIDE = re.compile(r"[a-z]+://|mailto:")
 # Tutorials are walked by tests/real/test_tutorial.py, with marks of their own.
 RUN_HERE = [page for page in PAGES if not str(page).startswith("docs/tutorial/")]
@@ -33,7 +38,11 @@ def text(page: Path) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_every_link_leads_somewhere(page: Path) -> None:
-    assert [f"line {line}: {target}: {why}" for line, target in links(text(page)) if (why := wrong_with(page, target))] == []
+    assert [
+        f"line {line}: {target}: {why}"
+        for line, target in links(text(page))
+        if (why := wrong_with(page, target))
+    ] == []
 
 
 def wrong_with(page: Path, target: str) -> str:
@@ -55,46 +64,80 @@ def test_a_link_that_leads_nowhere_is_found() -> None:
     here = Path("docs/README.md")
     assert wrong_with(here, "nowhere.md") == "there is no such file"
     assert wrong_with(here, "../../etc/passwd") == "there is no such file"
-    assert wrong_with(here, "howto") == "a folder: link to a file in it, so that it works on the site too"
+    assert (
+        wrong_with(here, "howto")
+        == "a folder: link to a file in it, so that it works on the site too"
+    )
     assert wrong_with(here, "../README.md#no-such-thing") == "no such heading in README.md"
     assert wrong_with(here, "#tutorials") == wrong_with(here, "https://example.com/x") == ""
 
 
 @pytest.mark.parametrize("page", RUN_HERE, ids=str)
 def test_every_block_is_of_a_sort_that_is_run_or_says_why_not(page: Path) -> None:
-    unknown = [f"line {block.line}: {block.language}" for block in blocks(text(page)) if block.language not in LANGUAGES]
+    unknown = [
+        f"line {block.line}: {block.language}"
+        for block in fenced_blocks(text(page))
+        if block.language not in LANGUAGES
+    ]
     assert unknown == []
-    assert re.findall(r"^ +```.*$", text(page), re.MULTILINE) == [], "the site's Markdown does not know an indented fence"
+    assert re.findall(r"^ +```.*$", text(page), re.MULTILINE) == [], (
+        "the site's Markdown does not know an indented fence"
+    )
     marks = re.findall(r"^ *<!-- not run:", text(page), re.MULTILINE)
-    assert len(marks) == sum(bool(block.reason) for block in blocks(text(page))), "a mark has to stand directly above its block"
+    assert len(marks) == sum(bool(block.skip_reason) for block in fenced_blocks(text(page))), (
+        "a mark has to stand directly above its block"
+    )
 
 
 @pytest.mark.parametrize("page", RUN_HERE, ids=str)
 def test_every_overlay_that_a_page_shows_is_rendered_by_it(page: Path) -> None:
-    found = blocks(text(page))
-    folders = [str(Path(block.word).parent) for block in found if block.word.endswith("kustomization.yaml")]
-    commands = "".join(block.text for block in found if block.language == "sh" and not block.reason)
-    assert [folder for folder in folders if not re.search(rf"(kustomize|-k) {folder}\b", commands)] == []
+    found = fenced_blocks(text(page))
+    folders = [
+        str(Path(block.argument).parent)
+        for block in found
+        if block.argument.endswith("kustomization.yaml")
+    ]
+    commands = "".join(
+        block.text for block in found if block.language == "sh" and not block.skip_reason
+    )
+    assert [
+        folder for folder in folders if not re.search(rf"(kustomize|-k) {folder}\b", commands)
+    ] == []
 
 
 @pytest.mark.parametrize("page", RUN_HERE, ids=str)
 def test_every_overlay_that_a_page_shows_is_deployed_by_it_with_an_image(page: Path) -> None:
-    found = blocks(text(page))
-    folders = [str(Path(block.word).parent) for block in found if block.word.endswith("kustomization.yaml")]
+    found = fenced_blocks(text(page))
+    folders = [
+        str(Path(block.argument).parent)
+        for block in found
+        if block.argument.endswith("kustomization.yaml")
+    ]
     commands = "".join(block.text for block in found if block.language == "sh")
     line = "kubewright build-installer --overlay {} --image example.com/vsphere-operators:v1 --output - | kubectl apply --server-side -f -"
-    assert [folder for folder in folders if f".venv/bin/{line.format(folder)}\n" not in commands] == []
+    assert [
+        folder for folder in folders if f".venv/bin/{line.format(folder)}\n" not in commands
+    ] == []
 
 
 @pytest.mark.parametrize("page", RUN_HERE, ids=str)
 def test_no_command_sets_the_image_back_or_takes_it_from_the_next_apply(page: Path) -> None:
-    commands = "".join(block.text for block in blocks(text(page)) if block.language == "sh")
-    assert re.findall(r"^.*(?:apply .*-k config/(?:default|overlays)|kubectl .*set image).*$", commands, re.MULTILINE) == []
+    commands = "".join(block.text for block in fenced_blocks(text(page)) if block.language == "sh")
+    assert (
+        re.findall(
+            r"^.*(?:apply .*-k config/(?:default|overlays)|kubectl .*set image).*$",
+            commands,
+            re.MULTILINE,
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize("page", ["docs/howto/install.md", "docs/howto/local-cluster.md"])
 def test_credentials_are_there_before_the_manager_is(page: str) -> None:
-    assert re.findall(r"namespace\.yaml|create secret|^make .*deploy ", text(Path(page)), re.MULTILINE)[:3] == [
+    assert re.findall(
+        r"namespace\.yaml|create secret|^make .*deploy ", text(Path(page)), re.MULTILINE
+    )[:3] == [
         "namespace.yaml",
         "create secret",
         *re.findall(r"^make .*deploy ", text(Path(page)), re.MULTILINE),
@@ -110,7 +153,11 @@ def test_the_doctor_in_the_pod_is_told_what_the_deployment_tells_the_manager(pag
 
 
 def test_the_readme_shows_the_demo_as_it_is() -> None:
-    shown = [block.text for block in blocks(text(Path("README.md"))) if "docs/screens/demo-80x24.txt" in block.reason]
+    shown = [
+        block.text
+        for block in fenced_blocks(text(Path("README.md")))
+        if "docs/screens/demo-80x24.txt" in block.skip_reason
+    ]
     assert shown == [text(Path("docs/screens/demo-80x24.txt"))], "copy the screen into README.md"
 
 
@@ -122,13 +169,19 @@ def test_the_readme_shows_the_demo_as_it_is() -> None:
         ("`manager doctor`", "manager-doctor"),
         ("How fast it is, and why", "how-fast-it-is-and-why"),
         ("spec of HostInfo v1", "spec-of-hostinfo-v1"),
-        ("Why a node is refused, in `status.refused` of GPUInfo", "why-a-node-is-refused-in-statusrefused-of-gpuinfo"),
+        (
+            "Why a node is refused, in `status.refused` of GPUInfo",
+            "why-a-node-is-refused-in-statusrefused-of-gpuinfo",
+        ),
         ("See [the bench](bench.md) too", "see-the-bench-too"),
     ],
 )
 def test_anchors_are_githubs(heading: str, anchor: str) -> None:
     assert slug(heading) == slug(heading, "-") == anchor
-    assert anchors(f"# {heading}\n\n```sh\n# no heading\n```\n\n## {heading}\n") == {anchor, f"{anchor}-1"}
+    assert anchors(f"# {heading}\n\n```sh\n# no heading\n```\n\n## {heading}\n") == {
+        anchor,
+        f"{anchor}-1",
+    }
 
 
 def test_links_in_code_are_none() -> None:
@@ -137,9 +190,21 @@ def test_links_in_code_are_none() -> None:
 
 
 def test_a_block_knows_its_line_its_word_and_why_it_is_not_run() -> None:
-    first, second = blocks("one\n\n```yaml a/b.yaml\nx: 1\n```\n<!-- not run: it needs a cluster -->\n```sh\nls\n```\n")
-    assert (first.language, first.word, first.text, first.line, first.reason) == ("yaml", "a/b.yaml", "x: 1\n", 3, "")
-    assert (second.language, second.text, second.reason) == ("sh", "ls\n", "it needs a cluster")
+    first, second = fenced_blocks(
+        "one\n\n```yaml a/b.yaml\nx: 1\n```\n<!-- not run: it needs a cluster -->\n```sh\nls\n```\n"
+    )
+    assert (first.language, first.argument, first.text, first.line, first.skip_reason) == (
+        "yaml",
+        "a/b.yaml",
+        "x: 1\n",
+        3,
+        "",
+    )
+    assert (second.language, second.text, second.skip_reason) == (
+        "sh",
+        "ls\n",
+        "it needs a cluster",
+    )
 
 
 def test_the_reference_lists_every_flag_and_variable() -> None:
@@ -150,8 +215,16 @@ def test_the_reference_lists_every_flag_and_variable() -> None:
 
 
 def test_the_reference_lists_every_metric_that_any_module_declares() -> None:
-    sources = (path.read_text() for package in (APPLICATION, RUNTIME) for path in (ROOT / package).rglob("*.py"))
-    declared = {name for source in sources for name in re.findall(r'\.(?:counters|gauges|histograms)\(\s*"(\w+)"', source)}
+    sources = (
+        path.read_text()
+        for package in (APPLICATION_PACKAGE, RUNTIME_PACKAGE)
+        for path in (ROOT / package).rglob("*.py")
+    )
+    declared = {
+        name
+        for source in sources
+        for name in re.findall(r'\.(?:counters|gauges|histograms)\(\s*"(\w+)"', source)
+    }
     page = text(Path("docs/reference/metrics.md"))
     assert len(declared) > 30
     assert {each for each in declared if f"`{each}`" not in page} == set()
@@ -170,13 +243,23 @@ def test_every_reason_that_a_test_asserts_is_in_the_reference() -> None:
 
 
 def test_the_page_of_installing_has_every_privilege() -> None:
-    wanted = (*privileges.READ, *privileges.IN_FOLDER, *privileges.ON_TEMPLATE, *privileges.ON_POOL, *privileges.ON_DATASTORE)
+    wanted = (
+        *privileges.READ_PRIVILEGES,
+        *privileges.FOLDER_PRIVILEGES,
+        *privileges.TEMPLATE_PRIVILEGES,
+        *privileges.RESOURCE_POOL_PRIVILEGES,
+        *privileges.DATASTORE_PRIVILEGES,
+    )
     page = text(Path("docs/howto/install.md"))
     assert [each for each in wanted if f"`{each}`" not in page] == []
-    assert set(re.findall(r"`((?:Virtual|Folder|Resource|Datastore|System)\w*\.[\w.]+)`", page)) == set(wanted)
+    assert set(
+        re.findall(r"`((?:Virtual|Folder|Resource|Datastore|System)\w*\.[\w.]+)`", page)
+    ) == set(wanted)
 
 
-def test_words_are_followed_to_where_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_are_followed_to_where_they_stand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src/kind.py").write_text(
         'HOW = "do this"\n'
@@ -188,35 +271,47 @@ def test_words_are_followed_to_where_they_stand(tmp_path: Path, monkeypatch: pyt
         '    raise Retry("no reason", after=1)\n'
     )
     monkeypatch.setattr("docgen.said.ROOT", tmp_path)
-    found = list(said("src", {"Terminal": Words(0, 1), "Retry": Words("reason", 0)}))
+    found = list(
+        find_messages("src", {"Terminal": CallSignature(0, 1), "Retry": CallSignature("reason", 0)})
+    )
     assert found == [
-        Saying("kind", "Terminal", "Gone", "{host.name} is gone; do this"),
-        Saying("kind", "Retry", "Busy", "later, {...} more"),
+        ReasonMessage("kind", "Terminal", "Gone", "{host.name} is gone; do this"),
+        ReasonMessage("kind", "Retry", "Busy", "later, {...} more"),
     ]
 
 
 def test_a_reason_whose_words_come_from_elsewhere_has_to_be_explained() -> None:
     with pytest.raises(ValueError, match="kind says Odd with words from elsewhere"):
-        list(all_of([Saying("kind", "Terminal", "Odd", "{error}")]))
+        list(unique_messages([ReasonMessage("kind", "Terminal", "Odd", "{error}")]))
 
 
 def test_a_reason_that_no_table_would_show_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_places()
-    monkeypatch.setattr("docgen.conditions.ELSEWHERE", {"vcenters": "All kinds that need a vCenter"})
+    check_all_reasons_listed()
+    monkeypatch.setattr(
+        "docgen.conditions.ELSEWHERE", {"vcenters": "All kinds that need a vCenter"}
+    )
     with pytest.raises(ValueError, match="almanac says CalendarUnreadable, and no table shows it"):
-        check_places()
+        check_all_reasons_listed()
 
 
 def test_the_parts_in_the_picture_are_modules() -> None:
-    parts = [box.title for box in ARCHITECTURE.boxes.values() if box.look == "part"]
+    parts = [box.title for box in ARCHITECTURE.boxes.values() if box.style == "part"]
     folders = ("packages/kubewright/src/kubewright", "src/vsphere_operators/vcenter")
     assert len(parts) > 8
-    assert [part for part in parts if not any((ROOT / folder / f"{part}.py").is_file() for folder in folders)] == []
+    assert [
+        part
+        for part in parts
+        if not any((ROOT / folder / f"{part}.py").is_file() for folder in folders)
+    ] == []
 
 
 def test_a_picture_is_well_formed_and_holds_all_its_words() -> None:
     drawing = Drawing(
-        "a < b", 100, 50, {"a": Box(0, 0, 20, 20, "A & B", ("x",)), "b": Box(60, 30, 20, 20, "C")}, [Arrow("a", "right", "b", "top", "to")]
+        "a < b",
+        100,
+        50,
+        {"a": Box(0, 0, 20, 20, "A & B", ("x",)), "b": Box(60, 30, 20, 20, "C")},
+        [Arrow("a", "right", "b", "top", "to")],
     )
     root = ElementTree.fromstring(drawing.svg())
     name = "{http://www.w3.org/2000/svg}"
@@ -226,7 +321,11 @@ def test_a_picture_is_well_formed_and_holds_all_its_words() -> None:
 
 
 def test_the_site_has_every_page_at_its_place(tmp_path: Path) -> None:
-    assert stage(tmp_path) > len(PAGES)
+    assert copy_pages(tmp_path) > len(PAGES)
     assert [page for page in PAGES if not (tmp_path / page).is_file()] == []
-    assert (tmp_path / "docs/pictures/architecture.svg").read_bytes() == (ROOT / "docs/pictures/architecture.svg").read_bytes()
-    assert not re.search(r"^```\w+ ", (tmp_path / "docs/howto/several-vcenters.md").read_text(), re.MULTILINE)
+    assert (tmp_path / "docs/pictures/architecture.svg").read_bytes() == (
+        ROOT / "docs/pictures/architecture.svg"
+    ).read_bytes()
+    assert not re.search(
+        r"^```\w+ ", (tmp_path / "docs/howto/several-vcenters.md").read_text(), re.MULTILINE
+    )

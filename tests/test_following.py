@@ -28,7 +28,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 async def follow(settings: Settings) -> ConfigFileWatcher:
-    return ConfigFileWatcher(settings, await asyncio.to_thread(read_config_files, settings, lambda warning: None), poll_seconds=0.01)
+    return ConfigFileWatcher(
+        settings,
+        await asyncio.to_thread(read_config_files, settings, lambda warning: None),
+        poll_seconds=0.01,
+    )
 
 
 async def change_of(following: ConfigFileWatcher) -> str:
@@ -57,7 +61,9 @@ async def test_an_address_that_comes_after_the_manager_is_seen(folder: Path) -> 
     assert "the vCenters are: vc.example.com" in await change_of(following)
 
 
-async def test_another_address_is_seen_and_none_or_a_wrong_one_changes_nothing(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_another_address_is_seen_and_none_or_a_wrong_one_changes_nothing(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     address = folder / "creds" / "GOVMOMI_URL"
     address.write_text("old.example.com")
     following = await follow(Settings(credentials_directory=str(folder / "creds")))
@@ -66,7 +72,9 @@ async def test_another_address_is_seen_and_none_or_a_wrong_one_changes_nothing(f
     address.write_text("ftp://old.example.com")
     with caplog.at_level(logging.ERROR):
         assert await looks_on(following)
-    assert [record.getMessage()[:40] for record in caplog.records] == ["the files of the settings have changed, "]
+    assert [record.getMessage()[:40] for record in caplog.records] == [
+        "the files of the settings have changed, "
+    ]
     address.write_text("old.example.com\n")
     assert await looks_on(following)
     address.write_text("new.example.com")

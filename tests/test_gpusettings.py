@@ -16,13 +16,20 @@ def flags(*arguments: str) -> GPUFlags:
 
 def test_defaults() -> None:
     given = flags()
-    assert given.selection_rules == SelectionRules(horizon_hours=8760, margin_fraction=0.1, margin_mhz=100)
+    assert given.selection_rules == SelectionRules(
+        horizon_hours=8760, margin_fraction=0.1, margin_mhz=100
+    )
     assert (given.build_simulation(), given.calendar_key, given.label_nodes) == (None, None, False)
     assert "nvidia.com/mig-*" in given.gpu_resource_globs
 
 
 def test_what_is_given() -> None:
-    given = flags("-accelerator-source=simulated", "-accelerator-seed=7", "-maintenance-calendar=a/b", "-maintenance-horizon=48h")
+    given = flags(
+        "-accelerator-source=simulated",
+        "-accelerator-seed=7",
+        "-maintenance-calendar=a/b",
+        "-maintenance-horizon=48h",
+    )
     simulation = given.build_simulation()
     assert simulation is not None
     assert simulation.seed == "7"

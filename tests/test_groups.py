@@ -27,7 +27,9 @@ class Heard:
 
     def __post_init__(self) -> None:
         self.groups = VmGroupTriggers(cast("Any", SimpleNamespace(opened={})))
-        stream = SimpleNamespace(publish=self.names.append, publish_all=lambda: self.names.append(EVERYBODY))
+        stream = SimpleNamespace(
+            publish=self.names.append, publish_all=lambda: self.names.append(EVERYBODY)
+        )
         self.groups.stream = cast("Any", stream)
         mark = SimpleNamespace(group=SimpleNamespace(uid="uid-1"))
         self.workshop = SimpleNamespace(
@@ -42,7 +44,14 @@ class Heard:
 
     def modify(self, type: str, ref: str, **values: Value) -> set[str]:
         """Who is woken by other properties."""
-        return self.apply(ObjectUpdate("modify", type, ref, {key.replace("__", "."): value for key, value in values.items()}))
+        return self.apply(
+            ObjectUpdate(
+                "modify",
+                type,
+                ref,
+                {key.replace("__", "."): value for key, value in values.items()},
+            )
+        )
 
     def apply(self, update: ObjectUpdate) -> set[str]:
         """Who is woken by an update."""
@@ -57,7 +66,9 @@ def heard() -> Heard:
 
 
 def test_load_wakes_nobody_and_power_its_own_group(heard: Heard) -> None:
-    assert heard.modify("VirtualMachine", "vm-8", summary__quickStats__overallCpuDemand=500) == set()
+    assert (
+        heard.modify("VirtualMachine", "vm-8", summary__quickStats__overallCpuDemand=500) == set()
+    )
     assert heard.modify("VirtualMachine", "vm-8", runtime__powerState="poweredOff") == {"uid:uid-1"}
     assert heard.modify("VirtualMachine", "vm-1", runtime__powerState="poweredOff") == set()
 
@@ -66,7 +77,12 @@ def test_a_template_and_what_moves_in_a_folder_wake_by_name_and_reference(heard:
     came = heard.apply(enter("VirtualMachine", "vm-9", "golden", "group-v2", config__template=True))
     assert came == {"template:golden", "folder:group-v2", "folder:vm-operator"}
     renamed = heard.modify("VirtualMachine", "vm-9", name="silver")
-    assert renamed == {"template:golden", "template:silver", "folder:group-v2", "folder:vm-operator"}
+    assert renamed == {
+        "template:golden",
+        "template:silver",
+        "folder:group-v2",
+        "folder:vm-operator",
+    }
     assert "template:silver" in heard.apply(ObjectUpdate("leave", "VirtualMachine", "vm-9"))
 
 
@@ -82,11 +98,18 @@ def test_what_a_place_is_made_of_wakes_everybody_and_its_load_nobody(heard: Hear
 
 
 def running(ref: str, **more: Value) -> ObjectUpdate:
-    given: dict[str, Value] = {"info.state": "running", "info.descriptionId": "VirtualMachine.clone"}
-    return ObjectUpdate("enter", "Task", ref, given | {"info.entity": Ref("VirtualMachine", "vm-1")} | more)
+    given: dict[str, Value] = {
+        "info.state": "running",
+        "info.descriptionId": "VirtualMachine.clone",
+    }
+    return ObjectUpdate(
+        "enter", "Task", ref, given | {"info.entity": Ref("VirtualMachine", "vm-1")} | more
+    )
 
 
-def test_a_clone_of_a_group_tells_its_progress_now_and_then_and_one_of_a_stranger_its_end(heard: Heard) -> None:
+def test_a_clone_of_a_group_tells_its_progress_now_and_then_and_one_of_a_stranger_its_end(
+    heard: Heard,
+) -> None:
     heard.apply(running("task-1"))
     assert heard.modify("Task", "task-1", info__progress=10) == set()
     heard.now += PROGRESS_INTERVAL_SECONDS
@@ -99,7 +122,9 @@ def test_a_clone_of_a_group_tells_its_progress_now_and_then_and_one_of_a_strange
     assert heard.modify("Task", "task-2", info__state="success") == {"source:vm-1"}
     assert heard.apply(ObjectUpdate("leave", "Task", "task-2")) == set()
     heard.apply(running("task-3"))
-    assert heard.apply(ObjectUpdate("leave", "Task", "task-3")) == {"source:vm-1"}, "vCenter forgot it before it ended"
+    assert heard.apply(ObjectUpdate("leave", "Task", "task-3")) == {"source:vm-1"}, (
+        "vCenter forgot it before it ended"
+    )
     heard.apply(running("task-4", **{"info.descriptionId": "VirtualMachine.powerOn"}))
     assert heard.modify("Task", "task-4", info__state="success") == set()
     assert heard.groups.progress_published_at == {}

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from dockerfile import Instruction, instructions, sent, stages
-from image.sbom import bom, pins, text
+from image.sbom import build_bom, parse_lock, render_sbom
 
 ROOT = Path(__file__).parents[1]
 NONROOT = "65532:65532"
@@ -31,7 +31,9 @@ def test_what_builds_is_pinned_by_a_digest_that_an_argument_can_replace() -> Non
     build, final = stages()
     assert values(build, "FROM") == ["${BASE}@${BASE_DIGEST} AS build"]
     assert values(final, "FROM") == ["scratch"]
-    arguments = dict(rest.split("=", 1) for word, rest in instructions() if word == "ARG" and "=" in rest)
+    arguments = dict(
+        rest.split("=", 1) for word, rest in instructions() if word == "ARG" and "=" in rest
+    )
     assert re.fullmatch(r"sha256:[0-9a-f]{64}", arguments["BASE_DIGEST"])
     assert arguments["BASE"] == "python:3.13-slim"
 
@@ -42,14 +44,20 @@ def test_it_runs_as_nobody_without_a_shell_and_leaves_health_to_kubelet() -> Non
     assert values(final, "ENTRYPOINT") == ['["/manager"]']
     assert not values(final, "HEALTHCHECK")
     assert not values(final, "CMD")
-    assert all(json.loads(each) for stage in stages() for each in values(stage, "RUN")), "the shell form needs a shell"
-    assert final.index(("USER", NONROOT)) < final.index(("RUN", '["/manager", "-help"]')), "the trial start is not the user's"
+    assert all(json.loads(each) for stage in stages() for each in values(stage, "RUN")), (
+        "the shell form needs a shell"
+    )
+    assert final.index(("USER", NONROOT)) < final.index(("RUN", '["/manager", "-help"]')), (
+        "the trial start is not the user's"
+    )
 
 
 def test_its_labels_name_what_it_is_and_what_it_was_made_from() -> None:
     _, final = stages()
     (labels,) = values(final, "LABEL")
-    told = {key.rpartition("image.")[2]: value for key, value in re.findall(r'(\S+)="([^"]*)"', labels)}
+    told = {
+        key.rpartition("image.")[2]: value for key, value in re.findall(r'(\S+)="([^"]*)"', labels)
+    }
     project = (ROOT / "pyproject.toml").read_text()
     assert f'description = "{told["description"]}"' in project
     assert f'license = "{told["licenses"]}"' in project
@@ -67,7 +75,12 @@ def test_its_labels_name_what_it_is_and_what_it_was_made_from() -> None:
 def sources() -> list[str]:
     """What it copies from the repository."""
     copies = [rest.split() for word, rest in instructions() if word == "COPY"]
-    return [source.rstrip("/") for words in copies if not words[0].startswith("--from") for source in words[:-1]]
+    return [
+        source.rstrip("/")
+        for words in copies
+        if not words[0].startswith("--from")
+        for source in words[:-1]
+    ]
 
 
 def test_what_it_copies_is_there_and_is_sent() -> None:
@@ -79,15 +92,28 @@ def test_what_it_copies_is_there_and_is_sent() -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [".git/config", ".venv/bin/python", "tests/test_image_files.py", "packages/kubewright/tests/rig.py", "src/a/__pycache__/b.pyc", ".env"],
+    [
+        ".git/config",
+        ".venv/bin/python",
+        "tests/test_image_files.py",
+        "packages/kubewright/tests/rig.py",
+        "src/a/__pycache__/b.pyc",
+        ".env",
+    ],
 )
 def test_what_it_does_not_need_is_not_sent(path: str) -> None:
     assert not sent(path)
 
 
 def test_what_builds_our_packages_is_what_builds_them_here() -> None:
-    dev = {(pin.name, pin.version, pin.sha256) for pin in pins((ROOT / "requirements/dev.txt").read_text())}
-    build = {(pin.name, pin.version, pin.sha256) for pin in pins((ROOT / "requirements/build.txt").read_text())}
+    dev = {
+        (pin.name, pin.version, pin.sha256)
+        for pin in parse_lock((ROOT / "requirements/dev.txt").read_text())
+    }
+    build = {
+        (pin.name, pin.version, pin.sha256)
+        for pin in parse_lock((ROOT / "requirements/build.txt").read_text())
+    }
     assert any(name == "hatchling" for name, _, _ in build)
     assert build <= dev
 
@@ -96,7 +122,7 @@ def test_what_builds_our_packages_is_what_builds_them_here() -> None:
 
 
 def test_the_sbom_is_current() -> None:
-    assert (ROOT / "image/sbom.cdx.json").read_text() == text(), "run `make sbom`"
+    assert (ROOT / "image/sbom.cdx.json").read_text() == render_sbom(), "run `make sbom`"
 
 
 def test_the_sbom_has_every_pin_with_every_hash() -> None:
@@ -104,22 +130,37 @@ def test_the_sbom_has_every_pin_with_every_hash() -> None:
     assert (told["bomFormat"], told["specVersion"]) == ("CycloneDX", "1.6")
     lock = (ROOT / "requirements/runtime.txt").read_text()
     packages = [each for each in told["components"] if each["name"] != "kubewright"]
-    assert [f"{each['name']}=={each['version']}" for each in packages] == re.findall(r"^([a-z0-9-]+==[^ ]+)", lock, re.MULTILINE)
-    assert [each["content"] for package in packages for each in package["hashes"]] == re.findall(r"sha256:(\w+)", lock)
+    assert [f"{each['name']}=={each['version']}" for each in packages] == re.findall(
+        r"^([a-z0-9-]+==[^ ]+)", lock, re.MULTILINE
+    )
+    assert [each["content"] for package in packages for each in package["hashes"]] == re.findall(
+        r"sha256:(\w+)", lock
+    )
     assert all(package["hashes"] for package in packages)
 
 
 def test_the_sbom_tells_who_needs_whom() -> None:
     told = json.loads((ROOT / "image/sbom.cdx.json").read_text())
-    known = {told["metadata"]["component"]["bom-ref"], *(each["bom-ref"] for each in told["components"])}
+    known = {
+        told["metadata"]["component"]["bom-ref"],
+        *(each["bom-ref"] for each in told["components"]),
+    }
     edges = {each["ref"]: set(each["dependsOn"]) for each in told["dependencies"]}
     assert edges.keys() == known
     needed = set().union(*edges.values())
-    assert needed == known - {told["metadata"]["component"]["bom-ref"]}, "something is listed that nobody needs"
+    assert needed == known - {told["metadata"]["component"]["bom-ref"]}, (
+        "something is listed that nobody needs"
+    )
 
 
 PROJECT = {"name": "ours", "version": "1", "license": "MIT"}
-LIBRARY = {"name": "lib", "version": "2", "license": "MIT", "dependencies": ["B_c>=1"], "optional-dependencies": {"tls": []}}
+LIBRARY = {
+    "name": "lib",
+    "version": "2",
+    "license": "MIT",
+    "dependencies": ["B_c>=1"],
+    "optional-dependencies": {"tls": []},
+}
 
 
 A = f"a==1.0 ; python_version < '3.12' \\\n    --hash=sha256:{'0' * 64}\n    # via\n    #   b-c\n    #   d\n"
@@ -128,9 +169,16 @@ D = f"d==3.0 \\\n    --hash=sha256:{'3' * 64}\n    # via b-c\n"
 
 
 def test_a_lock_becomes_components_and_their_graph() -> None:
-    told = bom(A + B + D, PROJECT, LIBRARY)
-    assert [each["purl"] for each in told["components"]] == ["pkg:pypi/lib@2", "pkg:pypi/a@1.0", "pkg:pypi/b-c@2.0", "pkg:pypi/d@3.0"]
-    assert told["components"][1]["properties"] == [{"name": "python:marker", "value": "python_version < '3.12'"}]
+    told = build_bom(A + B + D, PROJECT, LIBRARY)
+    assert [each["purl"] for each in told["components"]] == [
+        "pkg:pypi/lib@2",
+        "pkg:pypi/a@1.0",
+        "pkg:pypi/b-c@2.0",
+        "pkg:pypi/d@3.0",
+    ]
+    assert told["components"][1]["properties"] == [
+        {"name": "python:marker", "value": "python_version < '3.12'"}
+    ]
     assert [each["content"] for each in told["components"][2]["hashes"]] == ["1" * 64, "2" * 64]
     assert {each["ref"]: each["dependsOn"] for each in told["dependencies"]} == {
         "pkg:pypi/ours@1": ["pkg:pypi/lib@2"],
@@ -142,13 +190,16 @@ def test_a_lock_becomes_components_and_their_graph() -> None:
 
 
 def test_the_serial_number_follows_from_the_content() -> None:
-    assert bom(A, PROJECT, LIBRARY) == bom(A, PROJECT, LIBRARY)
-    assert bom(A, PROJECT, LIBRARY)["serialNumber"] != bom(B, PROJECT, LIBRARY)["serialNumber"]
+    assert build_bom(A, PROJECT, LIBRARY) == build_bom(A, PROJECT, LIBRARY)
+    assert (
+        build_bom(A, PROJECT, LIBRARY)["serialNumber"]
+        != build_bom(B, PROJECT, LIBRARY)["serialNumber"]
+    )
 
 
 def test_a_pin_without_a_hash_is_refused() -> None:
     with pytest.raises(SystemExit, match=r"no pin with a hash; make it with `make lock`:\na==1\.0"):
-        pins("a==1.0\n    # via -r runtime.in\n")
+        parse_lock("a==1.0\n    # via -r runtime.in\n")
 
 
 # make
@@ -156,20 +207,33 @@ def test_a_pin_without_a_hash_is_refused() -> None:
 
 def make(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
     """Run make as from a shell, whatever make runs the tests."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "KUBECTL"))}
-    return subprocess.run(["make", *words], cwd=ROOT, env=environ | more, capture_output=True, text=True, timeout=60)
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("MAKE", "MFLAGS", "KUBECTL"))
+    }
+    return subprocess.run(
+        ["make", *words], cwd=ROOT, env=environ | more, capture_output=True, text=True, timeout=60
+    )
 
 
 def printed(*words: str) -> list[str]:
     """What make would run; the shell would join what a backslash continues."""
     done = make("-n", *words)
     assert done.returncode == 0, done.stderr
-    return [re.sub(r"\s+", " ", line).strip() for line in done.stdout.replace("\\\n", " ").splitlines()]
+    return [
+        re.sub(r"\s+", " ", line).strip() for line in done.stdout.replace("\\\n", " ").splitlines()
+    ]
 
 
 def test_make_builds_and_pushes_with_the_tool_that_is_named() -> None:
-    build, push = printed("docker-build", "docker-push", "IMG=example.com/a:v1", "CONTAINER_TOOL=podman")
-    assert re.fullmatch(r"podman build --build-arg VERSION=\d+\.\d+\.\d+ --build-arg REVISION=\S+ -t example.com/a:v1 \.", build)
+    build, push = printed(
+        "docker-build", "docker-push", "IMG=example.com/a:v1", "CONTAINER_TOOL=podman"
+    )
+    assert re.fullmatch(
+        r"podman build --build-arg VERSION=\d+\.\d+\.\d+ --build-arg REVISION=\S+ -t example.com/a:v1 \.",
+        build,
+    )
     assert push == "podman push example.com/a:v1"
     digest = f"sha256:{'a' * 64}"
     (build,) = printed("docker-build", f"BASE_DIGEST={digest}")
@@ -182,12 +246,21 @@ CLUSTER_TARGETS = ("install", "uninstall", "deploy", "undeploy")
 
 def test_make_installs_and_deploys_with_kubectl() -> None:
     kubectl, python = "/opt/kubectl", "python -m kubewright build-installer"
-    said = {target: printed(target, "IMG=example.com/a:v1", f"KUBECTL={kubectl}")[-1] for target in CLUSTER_TARGETS}
+    said = {
+        target: printed(target, "IMG=example.com/a:v1", f"KUBECTL={kubectl}")[-1]
+        for target in CLUSTER_TARGETS
+    }
     assert said["install"] == f"{kubectl} apply -k config/crd"
     assert said["uninstall"] == f"{kubectl} delete --ignore-not-found -k config/crd"
-    assert said["deploy"].endswith(f"{python} --image example.com/a:v1 --kubectl {kubectl} --output - | {kubectl} apply -f -")
-    assert said["uninstall"] in printed("undeploy", f"KUBECTL={kubectl}"), "without the manager, nobody takes finalizers off"
-    assert said["undeploy"].endswith(f"{python} --kubectl {kubectl} --output - | {kubectl} delete --ignore-not-found -f -")
+    assert said["deploy"].endswith(
+        f"{python} --image example.com/a:v1 --kubectl {kubectl} --output - | {kubectl} apply -f -"
+    )
+    assert said["uninstall"] in printed("undeploy", f"KUBECTL={kubectl}"), (
+        "without the manager, nobody takes finalizers off"
+    )
+    assert said["undeploy"].endswith(
+        f"{python} --kubectl {kubectl} --output - | {kubectl} delete --ignore-not-found -f -"
+    )
 
 
 def program(path: Path) -> Path:
@@ -222,17 +295,30 @@ def test_make_takes_the_kubectl_that_is_there_and_builds_no_more_than_one(tmp_pa
         (None, False),
     ],
 )
-def test_make_says_in_words_that_no_cluster_is_configured(tmp_path: Path, text: str | None, configured: bool) -> None:
+def test_make_says_in_words_that_no_cluster_is_configured(
+    tmp_path: Path, text: str | None, configured: bool
+) -> None:
     (tmp_path / "empty").touch()
     if text is not None:
         (tmp_path / "config").write_text(text)
-    done = make("cluster", KUBECONFIG=f"{tmp_path}/empty:{tmp_path}/config", KUBERNETES_SERVICE_HOST="")
+    done = make(
+        "cluster", KUBECONFIG=f"{tmp_path}/empty:{tmp_path}/config", KUBERNETES_SERVICE_HOST=""
+    )
     words = "No Kubernetes cluster is configured: set KUBECONFIG to the file that names yours, or make a local one with: make kind-up"
-    assert (done.returncode == 0, done.stdout, done.stderr.splitlines()[:1]) == (configured, "", [] if configured else [words])
+    assert (done.returncode == 0, done.stdout, done.stderr.splitlines()[:1]) == (
+        configured,
+        "",
+        [] if configured else [words],
+    )
 
 
 def test_make_looks_for_a_cluster_before_all_else(tmp_path: Path) -> None:
-    assert make("cluster", KUBECONFIG="", HOME=str(tmp_path), KUBERNETES_SERVICE_HOST="10.0.0.1").returncode == 0
+    assert (
+        make(
+            "cluster", KUBECONFIG="", HOME=str(tmp_path), KUBERNETES_SERVICE_HOST="10.0.0.1"
+        ).returncode
+        == 0
+    )
     for target in CLUSTER_TARGETS:
         assert "No Kubernetes cluster is configured" in printed(target)[0], target
 
@@ -243,8 +329,13 @@ def test_make_looks_for_a_cluster_before_all_else(tmp_path: Path) -> None:
 def test_make_makes_fills_and_removes_the_local_cluster() -> None:
     name = kind_config()["name"]
     *_, up = printed("kind-up")
-    assert up == f"kind get clusters | grep -qx {name} || kind create cluster --name {name} --config local-dev-cluster/kind-config.yml"
-    *_, folder, save, load = printed("kind-load", "IMG=ours:dev", "KIND=/opt/kind", "CONTAINER_TOOL=podman")
+    assert (
+        up
+        == f"kind get clusters | grep -qx {name} || kind create cluster --name {name} --config local-dev-cluster/kind-config.yml"
+    )
+    *_, folder, save, load = printed(
+        "kind-load", "IMG=ours:dev", "KIND=/opt/kind", "CONTAINER_TOOL=podman"
+    )
     assert folder == "mkdir -p dist"
     assert save == "podman save --output dist/image.tar ours:dev"
     assert load == f"/opt/kind load image-archive dist/image.tar --name {name}"
@@ -257,10 +348,15 @@ def test_make_says_what_to_install_where_there_is_no_kind_or_no_engine(tmp_path:
         program(tmp_path / name)
         done = make("kind-up", PATH=str(tmp_path))
         assert done.returncode
-        assert done.stderr.startswith("Install kind (https://kind.sigs.k8s.io), and docker or podman under it; ")
+        assert done.stderr.startswith(
+            "Install kind (https://kind.sigs.k8s.io), and docker or podman under it; "
+        )
 
 
-@pytest.mark.parametrize("image", ["controller:latest", "controller", "registry.example.com:5000/a", "example.com/a:latest"])
+@pytest.mark.parametrize(
+    "image",
+    ["controller:latest", "controller", "registry.example.com:5000/a", "example.com/a:latest"],
+)
 def test_an_image_that_the_nodes_would_pull_again_is_not_loaded(image: str) -> None:
     done = make("kind-load", f"IMG={image}", "KIND=false", "CONTAINER_TOOL=false")
     assert done.returncode
@@ -276,9 +372,15 @@ def kind_config() -> dict[str, Any]:
 def test_the_local_cluster_is_one_that_kind_can_make() -> None:
     config = kind_config()
     assert (config["kind"], config["apiVersion"]) == ("Cluster", "kind.x-k8s.io/v1alpha4")
-    assert config.keys() <= {"kind", "apiVersion", "name", "nodes", "networking", "featureGates", "runtimeConfig"}, (
-        "kind refuses other fields"
-    )
+    assert config.keys() <= {
+        "kind",
+        "apiVersion",
+        "name",
+        "nodes",
+        "networking",
+        "featureGates",
+        "runtimeConfig",
+    }, "kind refuses other fields"
     assert re.fullmatch(r"[a-z0-9.-]+", config["name"])
     roles = [node["role"] for node in config["nodes"]]
     assert roles.count("control-plane") == 1

@@ -26,11 +26,24 @@ KUBEBUILDER = {"hostinfo": Counts(15, 5, 89), "vmgroup": Counts(19, 8, 0)}
 
 def ours(name: str, folder: Path) -> Counts:
     page = DOCS / f"{name}.md"
-    for command in (command for block in blocks(page)[:1] for command in block.commands if command.startswith("kubewright")):
+    for command in (
+        command
+        for block in blocks(page)[:1]
+        for command in block.commands
+        if command.startswith("kubewright")
+    ):
         words = shlex.split(command)[1:]
         place = ["--project", str(root_in(folder))] if words[0] == "create" else []
         assert (
-            main([*(str(folder / word) if before == "init" else word for before, word in zip(["", *words], words, strict=False)), *place])
+            main(
+                [
+                    *(
+                        str(folder / word) if before == "init" else word
+                        for before, word in zip(["", *words], words, strict=False)
+                    ),
+                    *place,
+                ]
+            )
             == 0
         )
     return counted(page, files_of(root_in(folder)))
@@ -46,9 +59,13 @@ def table(folder: Path) -> str:
     for name, theirs in KUBEBUILDER.items():
         (folder / name).mkdir()
         mine = ours(name, folder / name)
-        rows.append(f"| {name}, kubewright (tests and deployment included) | {mine.commands} | {mine.files} | {mine.lines} |\n")
+        rows.append(
+            f"| {name}, kubewright (tests and deployment included) | {mine.commands} | {mine.files} | {mine.lines} |\n"
+        )
         lines = theirs.lines or "copied from a repository"
-        rows.append(f"| {name}, kubebuilder (no tests) | {theirs.commands} | {theirs.files} | {lines} |\n")
+        rows.append(
+            f"| {name}, kubebuilder (no tests) | {theirs.commands} | {theirs.files} | {lines} |\n"
+        )
     return "".join(rows)
 
 
@@ -98,16 +115,27 @@ async def test_four_commands_and_one_file_from_an_empty_folder_to_a_running_test
         await asyncio.to_thread(walk.run, command)
     before = files_of(walk.folder)
     kind = walk.folder / "src/journey/kinds/hello.py"
-    kind.write_text(before["src/journey/kinds/hello.py"].replace("return HelloStatus()", 'return HelloStatus(text=f"Hello, {spec.name}!")'))
+    kind.write_text(
+        before["src/journey/kinds/hello.py"].replace(
+            "return HelloStatus()", 'return HelloStatus(text=f"Hello, {spec.name}!")'
+        )
+    )
     await asyncio.to_thread(walk.run, COMMANDS[2])
     assert " passed" in walk.printed
-    assert [path for path, text in files_of(walk.folder).items() if before.get(path) != text and not path.startswith("config/")] == [
-        "src/journey/kinds/hello.py"
-    ]
+    assert [
+        path
+        for path, text in files_of(walk.folder).items()
+        if before.get(path) != text and not path.startswith("config/")
+    ] == ["src/journey/kinds/hello.py"]
     walk.leave_running(COMMANDS[3])
     await asyncio.to_thread(walk.look_for, ["Starting workers"])
     control_plane.apply(walk.folder / "config/samples/demo_v1_hello.yaml")
     control_plane.kubectl("wait", "--for=condition=Ready", "hello/hello-sample", "--timeout=60s")
-    assert control_plane.kubectl("get", "hello", "hello-sample", "-o", "jsonpath={.status.text}") == "Hello, example!"
-    print(f"\n{len(COMMANDS)} commands, 1 edited file, {time.monotonic() - began:.0f} s from an empty folder to a running, tested operator")
+    assert (
+        control_plane.kubectl("get", "hello", "hello-sample", "-o", "jsonpath={.status.text}")
+        == "Hello, example!"
+    )
+    print(
+        f"\n{len(COMMANDS)} commands, 1 edited file, {time.monotonic() - began:.0f} s from an empty folder to a running, tested operator"
+    )
     control_plane.kubectl("delete", "hello", "--all")

@@ -43,14 +43,26 @@ def test_the_first_entry_that_fits_counts(tmp_path: Path) -> None:
     ("wrong", "words"),
     [
         ("limits: [{namespaces: []}]", "line 1: limits[0].namespaces: the list is empty"),
-        ("limits:\n- namespaces: [A_b]", 'line 2: limits[0].namespaces[0]: "A_b" fits no namespace'),
-        ("limits:\n- namespaces: [a]\n  quota: {vms: many}", "line 3: limits[0].quota.vms: expected a number, got a string"),
+        (
+            "limits:\n- namespaces: [A_b]",
+            'line 2: limits[0].namespaces[0]: "A_b" fits no namespace',
+        ),
+        (
+            "limits:\n- namespaces: [a]\n  quota: {vms: many}",
+            "line 3: limits[0].quota.vms: expected a number, got a string",
+        ),
         (
             "limits:\n- namespaces: [a]\n  quota: {ram: 3}",
             "line 3: limits[0].quota: there is no key `ram`; the keys here are vms, cpus, memoryGB",
         ),
-        ("limits:\n- namespaces: [a]\n  templateFolders: [x]", 'line 3: limits[0].templateFolders: "x" has to be a full inventory path'),
-        ("limits:\n- namespaces: [a]\n  places:\n    pool: [x]", "line 4: limits[0].places.pool: there is no such place"),
+        (
+            "limits:\n- namespaces: [a]\n  templateFolders: [x]",
+            'line 3: limits[0].templateFolders: "x" has to be a full inventory path',
+        ),
+        (
+            "limits:\n- namespaces: [a]\n  places:\n    pool: [x]",
+            "line 4: limits[0].places.pool: there is no such place",
+        ),
         ("", "line 1: the file is empty; it has to begin with `limits:`"),
     ],
 )

@@ -41,7 +41,11 @@ def test_a_calendar_is_read_line_by_line_and_bad_lines_are_named() -> None:
         ("host", "esxi-dell-*.rainpole.com", "", "calendar windows line 3"),
         ("node", "worker-7", "weekly", "calendar windows line 5"),
     ]
-    assert [problem.source for problem in problems] == ["calendar more line 1", "calendar windows line 6", "calendar windows line 7"]
+    assert [problem.source for problem in problems] == [
+        "calendar more line 1",
+        "calendar windows line 6",
+        "calendar windows line 7",
+    ]
     assert "either host= or node=" in str(problems[1])
     assert '"tomorrow" is not a time of RFC 3339' in str(problems[2])
     assert "The other lines count all the same" in str(problems[2])
@@ -59,7 +63,10 @@ def test_a_calendar_is_read_line_by_line_and_bad_lines_are_named() -> None:
         ("host=a start=2026-11-20T22:00:00Z length=4h repeats=yearly", "daily, weekly and monthly"),
         ("host=a start=2026-11-20T22:00:00 length=4h", "not a time of RFC 3339"),
         ("host=a host=b start=2026-11-20T22:00:00Z length=4h", "host= twice"),
-        ("host=a begin=2026-11-20T22:00:00Z length=4h", '"begin=2026-11-20T22:00:00Z" is not understood'),
+        (
+            "host=a begin=2026-11-20T22:00:00Z length=4h",
+            '"begin=2026-11-20T22:00:00Z" is not understood',
+        ),
     ],
 )
 def test_what_is_wrong_with_a_line_is_said(line: str, words: str) -> None:
@@ -68,7 +75,18 @@ def test_what_is_wrong_with_a_line_is_said(line: str, words: str) -> None:
     assert words in problem.message
 
 
-@pytest.mark.parametrize("text", ["", "soon", "2026-11-20", "2026-11-20T22:00:00", "2026-13-20T22:00:00Z", "20:00", "0001-01-01T00:00:00Z"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "soon",
+        "2026-11-20",
+        "2026-11-20T22:00:00",
+        "2026-13-20T22:00:00Z",
+        "20:00",
+        "0001-01-01T00:00:00Z",
+    ],
+)
 def test_no_time_of_rfc_3339(text: str) -> None:
     with pytest.raises(ValueError, match=r"RFC 3339|nobody can mean"):
         parse_time(text)
@@ -77,12 +95,16 @@ def test_no_time_of_rfc_3339(text: str) -> None:
 def test_a_time_of_rfc_3339() -> None:
     assert parse_time(" 2026-11-20T22:00:00+01:00 ") == datetime(2026, 11, 20, 21, tzinfo=UTC)
     assert parse_time("2026-11-20t22:00:00z") == datetime(2026, 11, 20, 22, tzinfo=UTC)
-    assert parse_time("2026-11-20T22:00:00.5Z") == datetime(2026, 11, 20, 22, 0, 0, 500000, tzinfo=UTC)
+    assert parse_time("2026-11-20T22:00:00.5Z") == datetime(
+        2026, 11, 20, 22, 0, 0, 500000, tzinfo=UTC
+    )
 
 
 def test_whom_an_entry_is_about() -> None:
     when = "start=2026-11-20T22:00:00Z length=4h"
-    (host, node, exact, other), _ = parse_calendar({"w": f"host=esxi-* {when}\nnode=n? {when}\nnode=n1 {when}\nhost=n12 {when}"})
+    (host, node, exact, other), _ = parse_calendar(
+        {"w": f"host=esxi-* {when}\nnode=n? {when}\nnode=n1 {when}\nhost=n12 {when}"}
+    )
     calendar = Schedule([host, node, exact, other])
     assert calendar.find_entries(host="esxi-1", node="n1") == (exact, host, node)
     assert calendar.find_entries(host="", node="n1") == (exact, node)
@@ -94,7 +116,10 @@ def test_whom_an_entry_is_about() -> None:
 
 def test_the_earliest_that_is_not_over() -> None:
     over = Window(NOW - hours(9), NOW, "over")
-    now, later = Window(NOW - hours(1), NOW + hours(1), "now"), window_from_start(NOW + hours(5), "later")
+    now, later = (
+        Window(NOW - hours(1), NOW + hours(1), "now"),
+        window_from_start(NOW + hours(5), "later"),
+    )
     assert find_next_window([later, None, over, now], NOW) is now
     assert find_next_window([later, now], NOW + hours(1)) is later
     assert find_next_window([over, None], NOW) is None
@@ -104,7 +129,9 @@ def test_the_earliest_that_is_not_over() -> None:
 def naive(entry: CalendarEntry, now: datetime) -> tuple[datetime, datetime] | None:
     """Walk over every day since the start, and take the first start whose window is not over."""
     if not entry.repeats:
-        return (entry.start, entry.start + entry.length) if entry.start + entry.length > now else None
+        return (
+            (entry.start, entry.start + entry.length) if entry.start + entry.length > now else None
+        )
     day = entry.start
     for _ in range(365 * 4):
         last = calendar.monthrange(day.year, day.month)[1]

@@ -21,12 +21,28 @@ from vsphere_operators.kinds.gpuinfo.matching import match_node, parse_provider_
 from vsphere_operators.kinds.gpuinfo.node import NEXT_MAINTENANCE_KEY, NodeContext, build_facts
 from vsphere_operators.kinds.gpuinfo.ranking import Ranking
 from vsphere_operators.kinds.gpuinfo.rules import NodeFacts, Rejection, Requirement, SelectionRules
-from vsphere_operators.vsphere.model import AssignableDevice, AssignableHardware, Assigned, GraphicsDevice, Host, Machine, PassedDevice
-from vsphere_operators.vsphere.scheduled_tasks import Planned
+from vsphere_operators.vsphere.model import (
+    AssignableDevice,
+    AssignableHardware,
+    AssignedDevice,
+    GraphicsDevice,
+    Host,
+    PassthroughDevice,
+    VirtualMachine,
+)
+from vsphere_operators.vsphere.scheduled_tasks import PlannedMaintenance
 from vsphere_operators.vsphere.updates import Ref
 
 HOST = Host(ref="host-1", name="esxi-1", connection="connected")
-VM = Machine(ref="vm-1", name="node-1", host="host-1", connection="connected", power="poweredOn", cpus=4, memory_mb=8192)
+VM = VirtualMachine(
+    ref="vm-1",
+    name="node-1",
+    host="host-1",
+    connection="connected",
+    power="poweredOn",
+    cpus=4,
+    memory_mb=8192,
+)
 AROUND = NodeContext(vcenter_name="vc-1", vm=VM, host=HOST)
 
 
@@ -43,7 +59,12 @@ def test_a_provider_id_in_both_byte_orders() -> None:
         "42030011-2233-4455-6677-8899aabbccdd",
         "11000342-3322-5544-6677-8899aabbccdd",
     )
-    assert parse_provider_id("aws:///eu/i-1") == parse_provider_id("") == parse_provider_id("vsphere://nonsense") == ()
+    assert (
+        parse_provider_id("aws:///eu/i-1")
+        == parse_provider_id("")
+        == parse_provider_id("vsphere://nonsense")
+        == ()
+    )
 
 
 def test_a_vm_is_found_by_uuid_then_swapped_then_by_name_and_never_among_two() -> None:
@@ -52,11 +73,13 @@ def test_a_vm_is_found_by_uuid_then_swapped_then_by_name_and_never_among_two() -
     stage.load()
     assert match_node(node(), vcenters).blocker is Rejection.VM_NOT_FOUND
     stage.vm(9, 1, 100, name="node-1")
-    assert match_node(node(), vcenters).vm == stage.vcenter.inventory.machines["vm-9"]
-    stage.vm(8, 1, 100, name="swapped", config__uuid=parse_provider_id(f"vsphere://{uuid_of(1)}")[1])
-    assert match_node(node(), vcenters).vm == stage.vcenter.inventory.machines["vm-8"]
+    assert match_node(node(), vcenters).vm == stage.vcenter.inventory.vms["vm-9"]
+    stage.vm(
+        8, 1, 100, name="swapped", config__uuid=parse_provider_id(f"vsphere://{uuid_of(1)}")[1]
+    )
+    assert match_node(node(), vcenters).vm == stage.vcenter.inventory.vms["vm-8"]
     stage.vm(1, 1, 100, name="other")
-    assert match_node(node(), vcenters).vm == stage.vcenter.inventory.machines["vm-1"]
+    assert match_node(node(), vcenters).vm == stage.vcenter.inventory.vms["vm-1"]
     stage.vm(2, 1, 100, config__uuid=uuid_of(1))
     assert match_node(node(), vcenters).blocker is Rejection.VM_AMBIGUOUS
     stage.modify("VirtualMachine", "vm-2", config__template=True)
@@ -73,44 +96,89 @@ def test_a_vm_that_is_not_found_may_be_in_a_vcenter_that_does_not_answer() -> No
         (node(ready="False"), AROUND, Rejection.NOT_READY),
         (node(ready="Unknown", unschedulable=True), AROUND, Rejection.NOT_READY),
         (node(unschedulable=True), AROUND, Rejection.UNSCHEDULABLE),
-        (node(taints=[{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]), AROUND, Rejection.UNSCHEDULABLE),
-        (node(taints=[{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]), AROUND, Rejection.UNSCHEDULABLE),
+        (
+            node(taints=[{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]),
+            AROUND,
+            Rejection.UNSCHEDULABLE,
+        ),
+        (
+            node(taints=[{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]),
+            AROUND,
+            Rejection.UNSCHEDULABLE,
+        ),
         (node(taints=[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]), AROUND, None),
-        (node(), replace(AROUND, blocker=Rejection.VCENTER_UNREACHABLE), Rejection.VCENTER_UNREACHABLE),
+        (
+            node(),
+            replace(AROUND, blocker=Rejection.VCENTER_UNREACHABLE),
+            Rejection.VCENTER_UNREACHABLE,
+        ),
         (node(), NodeContext(blocker=Rejection.VM_AMBIGUOUS), Rejection.VM_AMBIGUOUS),
         (node(), NodeContext(), Rejection.VM_NOT_FOUND),
         (node(), replace(AROUND, vm=replace(VM, power="poweredOff")), Rejection.POWERED_OFF),
         (node(), replace(AROUND, vm=replace(VM, power="suspended")), Rejection.POWERED_OFF),
-        (node(), replace(AROUND, vm=replace(VM, connection="inaccessible")), Rejection.VM_UNAVAILABLE),
-        (node(), replace(AROUND, host=replace(HOST, connection="notResponding")), Rejection.HOST_DISCONNECTED),
+        (
+            node(),
+            replace(AROUND, vm=replace(VM, connection="inaccessible")),
+            Rejection.VM_UNAVAILABLE,
+        ),
+        (
+            node(),
+            replace(AROUND, host=replace(HOST, connection="notResponding")),
+            Rejection.HOST_DISCONNECTED,
+        ),
         (node(), replace(AROUND, host=None), Rejection.HOST_DISCONNECTED),
-        (node(), replace(AROUND, host=replace(HOST, in_maintenance=True)), Rejection.HOST_IN_MAINTENANCE),
+        (
+            node(),
+            replace(AROUND, host=replace(HOST, in_maintenance=True)),
+            Rejection.HOST_IN_MAINTENANCE,
+        ),
         (node(), AROUND, None),
     ],
 )
-def test_what_no_question_can_lift(of: Node, around: NodeContext, obstacle: Rejection | None) -> None:
+def test_what_no_question_can_lift(
+    of: Node, around: NodeContext, obstacle: Rejection | None
+) -> None:
     assert facts(of, around).blocker is obstacle
 
 
 def test_what_makes_a_node_one_with_a_gpu() -> None:
-    nic = PassedDevice(name="Ethernet", pci_id="0000:5e:00.0", vendors=(0x8086,))
-    flex = PassedDevice(name="Flex 170", pci_id="0000:3b:00.0", vendors=(0x8086,))
-    dynamic = PassedDevice(name="A100", vendors=(0x10DE,))
-    host = replace(HOST, graphics=(GraphicsDevice("Flex 170", "0000:3b:00.0", "direct", 16 << 20, ("vm-1",)),), vgpu_types=("a", "b"))
-    found = facts(node(allocatable={"nvidia.com/mig-1g.5gb": "2", "nvidia.com/gpu": "0", "cpu": "4"}))
+    nic = PassthroughDevice(name="Ethernet", pci_id="0000:5e:00.0", vendor_ids=(0x8086,))
+    flex = PassthroughDevice(name="Flex 170", pci_id="0000:3b:00.0", vendor_ids=(0x8086,))
+    dynamic = PassthroughDevice(name="A100", vendor_ids=(0x10DE,))
+    host = replace(
+        HOST,
+        graphics=(GraphicsDevice("Flex 170", "0000:3b:00.0", "direct", 16 << 20, ("vm-1",)),),
+        vgpu_profiles=("a", "b"),
+    )
+    found = facts(
+        node(allocatable={"nvidia.com/mig-1g.5gb": "2", "nvidia.com/gpu": "0", "cpu": "4"})
+    )
     assert found.gpus == ("node: nvidia.com/mig-1g.5gb 2",)
     assert facts(around=replace(AROUND, devices=(nic,))).has_gpu is False
     shown = facts(around=replace(AROUND, host=host, devices=(VGPU, nic, flex, dynamic)))
-    assert shown.gpus == ("vm: vGPU grid_a100-10c", "vm: passthrough Flex 170", "vm: dynamic passthrough A100")
-    assert shown.host_devices == ("Flex 170 at 0000:3b:00.0, direct, 16 GB, in use by 1 VM", "vGPU types: a, b")
+    assert shown.gpus == (
+        "vm: vGPU grid_a100-10c",
+        "vm: passthrough Flex 170",
+        "vm: dynamic passthrough A100",
+    )
+    assert shown.host_devices == (
+        "Flex 170 at 0000:3b:00.0, direct, 16 GB, in use by 1 VM",
+        "vGPU types: a, b",
+    )
 
 
 def test_the_hardware_that_a_host_assigns_is_shown_with_what_is_free_where_vcenter_tells() -> None:
     graphics = (GraphicsDevice("A100", "0000:3b:00.0", "direct", 40 << 20),)
-    known = tuple(AssignableDevice("A100", "NVIDIA", "", f"0000:{number}:00.0") for number in ("3b", "3c"))
+    known = tuple(
+        AssignableDevice("A100", "NVIDIA", "", f"0000:{number}:00.0") for number in ("3b", "3c")
+    )
     unknown = AssignableDevice("Flex", "Intel", "fast")
     hardware = AssignableHardware((*known, unknown, unknown), ("pod-8",))
-    host = replace(HOST, graphics=graphics, assigned=(Assigned("vm-7", "0000:3b:00.0"), Assigned("vm-8", "")))
+    host = replace(
+        HOST,
+        graphics=graphics,
+        assigned_devices=(AssignedDevice("vm-7", "0000:3b:00.0"), AssignedDevice("vm-8", "")),
+    )
     around = replace(AROUND, host=host, assignable_hardware=hardware)
     assert facts(around=around).host_devices == (
         "A100 at 0000:3b:00.0, direct, 40 GB, in use by 1 VM",
@@ -125,14 +193,19 @@ def test_the_earliest_of_all_sources_wins() -> None:
     entries, _ = parse_calendar({"w": "host=esxi-1 start=2026-11-20T00:00:00Z length=4h"})
     around = replace(AROUND, calendar_entries=entries)
     assert source(facts(around=around)) == "calendar w line 1"
-    planned = Planned("host-1", datetime(2026, 11, 19, tzinfo=UTC), "patch day")
+    planned = PlannedMaintenance("host-1", datetime(2026, 11, 19, tzinfo=UTC), "patch day")
     around = replace(around, scheduled_maintenance=(planned,))
     assert source(facts(around=around)) == 'scheduled task "patch day" of vCenter vc-1'
-    around = replace(around, host=replace(HOST, attributes={NEXT_MAINTENANCE_KEY: "2026-11-18T00:00:00Z"}))
+    around = replace(
+        around, host=replace(HOST, attributes={NEXT_MAINTENANCE_KEY: "2026-11-18T00:00:00Z"})
+    )
     assert source(facts(around=around)) == "custom attribute of host esxi-1"
     told = node(annotations={NEXT_MAINTENANCE_KEY: "2026-11-17T00:00:00Z"})
     assert source(facts(told, around)) == "Node annotation"
-    assert source(facts(node(annotations={NEXT_MAINTENANCE_KEY: "soon"}), around)) == "custom attribute of host esxi-1"
+    assert (
+        source(facts(node(annotations={NEXT_MAINTENANCE_KEY: "soon"}), around))
+        == "custom attribute of host esxi-1"
+    )
 
 
 def source(of: NodeFacts) -> str:
@@ -145,7 +218,9 @@ async def test_random_changes_wake_everybody_whose_answer_differs_and_touch_one_
     for number in range(3):
         stage.host(number)
     for number in range(12):
-        stage.vm(number, number % 3, chance.randint(0, 3000), devices=(VGPU,) if number % 3 == 0 else ())
+        stage.vm(
+            number, number % 3, chance.randint(0, 3000), devices=(VGPU,) if number % 3 == 0 else ()
+        )
         stage.node(number)
     stage.load()
     async with choosing(stage, rules=rules) as controller:
@@ -181,7 +256,11 @@ def change(stage: NodeStage, chance: random.Random, number: int) -> None:
     """One of the things that happen to a VM."""
     what = chance.randrange(4)
     if what == 0:
-        stage.modify("VirtualMachine", f"vm-{number}", runtime__powerState=chance.choice(["poweredOn", "poweredOff"]))
+        stage.modify(
+            "VirtualMachine",
+            f"vm-{number}",
+            runtime__powerState=chance.choice(["poweredOn", "poweredOff"]),
+        )
     else:
         stage.demand(number, chance.randint(0, 3000))
 
@@ -209,7 +288,9 @@ async def test_a_node_that_goes_leaves_nothing_behind() -> None:
         }
 
 
-async def test_a_line_is_matched_once_for_a_node_and_its_host_and_no_timer_is_longer_than_an_hour() -> None:
+async def test_a_line_is_matched_once_for_a_node_and_its_host_and_no_timer_is_longer_than_an_hour() -> (
+    None
+):
     stage = NodeStage()
     for number in (1, 2):
         stage.host(number)
@@ -220,10 +301,14 @@ async def test_a_line_is_matched_once_for_a_node_and_its_host_and_no_timer_is_lo
         nodes = controller.tracker
         await eventually(lambda: nodes.ranking.facts)
         next_year = (stage.clock() + timedelta(days=360)).isoformat()
-        nodes.set_calendar_entries(parse_calendar({"w": f"host=esxi-? start={next_year} length=4h"})[0])
+        nodes.set_calendar_entries(
+            parse_calendar({"w": f"host=esxi-? start={next_year} length=4h"})[0]
+        )
         searched = list[tuple[str, str]]()
         search = nodes.schedule.match_entries
-        nodes.schedule.match_entries = lambda host, node: searched.append((host, node)) or search(host, node)  # type: ignore[method-assign, func-returns-value]
+        nodes.schedule.match_entries = lambda host, node: (
+            searched.append((host, node)) or search(host, node)
+        )  # type: ignore[method-assign, func-returns-value]
         stage.demand(1, 5000)
         assert searched == []
         stage.modify("VirtualMachine", "vm-1", runtime__host=Ref("HostSystem", "host-2"))
@@ -242,7 +327,13 @@ async def test_a_line_that_is_over_costs_nobody_a_look() -> None:
     async with choosing(stage) as controller:
         over = "host=esxi-* start=2001-01-01T00:00:00Z length=4h"
         controller.tracker.set_calendar_entries(
-            parse_calendar({"w": f"{over}\n{over} repeats=weekly\nnode=node-1 start=2001-01-01T00:00:00Z length=4h"})[0]
+            parse_calendar(
+                {
+                    "w": f"{over}\n{over} repeats=weekly\nnode=node-1 start=2001-01-01T00:00:00Z length=4h"
+                }
+            )[0]
         )
-        assert [entry.repeats for entry, _ in controller.tracker.schedule.glob_entries] == ["weekly"]
+        assert [entry.repeats for entry, _ in controller.tracker.schedule.glob_entries] == [
+            "weekly"
+        ]
         assert controller.tracker.schedule.entries_by_name == {}

@@ -24,7 +24,11 @@ def documents(file: str) -> list[dict[str, Any]]:
 
 
 def rights(rules: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
-    return {each for rule in rules for each in product(rule["apiGroups"], rule["resources"], rule["verbs"])}
+    return {
+        each
+        for rule in rules
+        for each in product(rule["apiGroups"], rule["resources"], rule["verbs"])
+    }
 
 
 async def declared(*, labels: bool) -> set[tuple[str, str, str]]:
@@ -42,7 +46,9 @@ async def test_the_role_for_labels_is_what_labelling_declares_beyond_the_rest() 
 def test_the_role_for_the_calendar_is_what_reading_it_takes() -> None:
     role, _ = documents(CALENDAR_ROLE)
     about = CALENDAR_PERMISSION.kind.definition
-    assert rights(role["rules"]) == {(about.group, about.plural, verb) for verb in CALENDAR_PERMISSION.verbs}
+    assert rights(role["rules"]) == {
+        (about.group, about.plural, verb) for verb in CALENDAR_PERMISSION.verbs
+    }
 
 
 @pytest.mark.parametrize(("file", "kind"), [(LABEL_ROLE, "ClusterRole"), (CALENDAR_ROLE, "Role")])
@@ -51,6 +57,13 @@ def test_each_is_bound_to_the_manager_alone(file: str, kind: str) -> None:
     (generated,) = documents("config/rbac/role_binding.yaml")
     assert role["kind"] == kind
     assert binding["kind"] == f"{kind}Binding"
-    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (kind, role["metadata"]["name"])
+    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (
+        kind,
+        role["metadata"]["name"],
+    )
     assert binding["subjects"] == generated["subjects"]
-    assert role["metadata"].get("namespace") == binding["metadata"].get("namespace") == (NAMESPACE if kind == "Role" else None)
+    assert (
+        role["metadata"].get("namespace")
+        == binding["metadata"].get("namespace")
+        == (NAMESPACE if kind == "Role" else None)
+    )

@@ -35,7 +35,10 @@ def test_a_reader_that_has_seen_enough_is_no_error(words: list[str]) -> None:
     assert (child.returncode, complaints) == (SIGPIPE_EXIT_CODE, "")
 
 
-@pytest.mark.parametrize(("encoding", "shown"), [("latin-1", b"?? n\xe4me?"), ("ascii", b"?? n?me?"), ("utf-8", "└─ näme…".encode())])
+@pytest.mark.parametrize(
+    ("encoding", "shown"),
+    [("latin-1", b"?? n\xe4me?"), ("ascii", b"?? n?me?"), ("utf-8", "└─ näme…".encode())],
+)
 def test_what_cannot_be_shown_is_a_question_mark(encoding: str, shown: bytes) -> None:
     taken = io.BytesIO()
     stream = io.TextIOWrapper(taken, encoding=encoding, write_through=True)

@@ -11,13 +11,21 @@ ROOT = Path(__file__).parents[1]
 
 
 def names(requirements: list[str]) -> set[str]:
-    return {re.split(r"[<>=\[; ]", line)[0].lower().replace("_", "-") for line in requirements if line and not line.startswith(("#", "-"))}
+    return {
+        re.split(r"[<>=\[; ]", line)[0].lower().replace("_", "-")
+        for line in requirements
+        if line and not line.startswith(("#", "-"))
+    }
 
 
 def test_the_runtime_lock_covers_what_the_packages_declare() -> None:
     library = tomllib.loads((ROOT / "packages/kubewright/pyproject.toml").read_text())["project"]
     application = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    declared = names(library["dependencies"]) | names(library["optional-dependencies"]["tls"]) | names(application["dependencies"])
+    declared = (
+        names(library["dependencies"])
+        | names(library["optional-dependencies"]["tls"])
+        | names(application["dependencies"])
+    )
     asked = names((ROOT / "requirements/runtime.in").read_text().splitlines())
     assert declared - {"kubewright"} == asked
     locked = names((ROOT / "requirements/runtime.txt").read_text().splitlines())
@@ -33,14 +41,38 @@ def test_every_pin_has_a_hash() -> None:
 
 
 HABITS = (
-    *("setup", "testenv", "test", "check", "manifests", "verify", "install", "uninstall", "run", "manager", "demo", "bench"),
-    *("docker-build", "docker-push", "deploy", "undeploy", "build-installer", "helm", "docs", "golden"),
+    *(
+        "setup",
+        "testenv",
+        "test",
+        "check",
+        "manifests",
+        "verify",
+        "install",
+        "uninstall",
+        "run",
+        "manager",
+        "demo",
+        "bench",
+    ),
+    *(
+        "docker-build",
+        "docker-push",
+        "deploy",
+        "undeploy",
+        "build-installer",
+        "helm",
+        "docs",
+        "golden",
+    ),
     *("sbom", "kind-up", "kind-load", "kind-down"),
 )
 
 
 def test_make_help_lists_every_target_in_words() -> None:
-    shown = subprocess.run(["make", "help"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    shown = subprocess.run(
+        ["make", "help"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert len(targets) == len(set(targets))
     for target in (*HABITS, *targets):
@@ -50,5 +82,7 @@ def test_make_help_lists_every_target_in_words() -> None:
 def test_no_module_grows_past_one_idea() -> None:
     sources = [*ROOT.glob("src/**/*.py"), *ROOT.glob("packages/kubewright/src/**/*.py")]
     assert len(sources) > 30
-    long = {path.name: lines for path in sources if (lines := len(path.read_text().splitlines())) > 400}
+    long = {
+        path.name: lines for path in sources if (lines := len(path.read_text().splitlines())) > 400
+    }
     assert not long

@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 from kubewright.errors import ConfigError
 from kubewright.flags import FlagError, HelpWanted, parse
 from vsphere_operators.settings.flags import Settings
-from vsphere_operators.vcenters.config import Defaults, Namespaces, VCenterConfig, choose_vcenter
+from vsphere_operators.vcenters.config import (
+    NamespaceSelector,
+    PlacementDefaults,
+    VCenterConfig,
+    choose_vcenter,
+)
 from vsphere_operators.vsphere.address import Address
 from vsphere_operators.vsphere.credentials import Credentials, DirectoryCredentials
 from vsphere_operators.vsphere.faults import Denied
@@ -29,10 +34,17 @@ def settings(*argv: str, **environ: str) -> Settings:
 
 def test_defaults() -> None:
     made = settings()
-    assert (made.metrics_address, made.leader_election, made.insecure, made.health_address) == (":8080", False, False, "")
+    assert (made.metrics_address, made.leader_election, made.insecure, made.health_address) == (
+        ":8080",
+        False,
+        False,
+        "",
+    )
 
 
-@pytest.mark.parametrize("argv", [["-insecure"], ["--insecure"], ["-insecure=true"], ["--insecure=1"]])
+@pytest.mark.parametrize(
+    "argv", [["-insecure"], ["--insecure"], ["-insecure=true"], ["--insecure=1"]]
+)
 def test_insecure_as_existing_manifests_write_it(argv: list[str]) -> None:
     assert settings(*argv).insecure
 
@@ -49,7 +61,14 @@ def test_leader_election_has_two_names(name: str) -> None:
 
 
 def test_a_deployment_of_the_originals_still_parses() -> None:
-    made = settings("--metrics-addr=127.0.0.1:8080", "--enable-leader-election", "-insecure", "--kubeconfig", "/x", "--master=https://m")
+    made = settings(
+        "--metrics-addr=127.0.0.1:8080",
+        "--enable-leader-election",
+        "-insecure",
+        "--kubeconfig",
+        "/x",
+        "--master=https://m",
+    )
     assert (made.kubeconfig, made.master) == ("/x", "https://m")
 
 
@@ -78,15 +97,33 @@ def test_an_unknown_flag_is_named_with_a_guess() -> None:
         ("-insecure", {"GOVMOMI_INSECURE": "false"}, True),
     ],
 )
-def test_insecure_by_environment_stands_behind_the_flag(flag: str, environ: dict[str, str], insecure: bool) -> None:
+def test_insecure_by_environment_stands_behind_the_flag(
+    flag: str, environ: dict[str, str], insecure: bool
+) -> None:
     assert settings(*filter(None, [flag]), **environ).insecure is insecure
 
 
 def test_the_paces_have_defaults_and_flags() -> None:
     made = settings()
-    assert (made.stats_interval_seconds, made.stats_change_percent, made.disk_refresh_seconds, made.tag_refresh_seconds) == (60, 5, 60, 300)
-    made = settings("-stats-interval=20s", "-stats-change-percent=2.5", "-disk-refresh-interval=2m", "--tag-refresh-interval", "1h")
-    assert (made.stats_interval_seconds, made.stats_change_percent, made.disk_refresh_seconds, made.tag_refresh_seconds) == (
+    assert (
+        made.stats_interval_seconds,
+        made.stats_change_percent,
+        made.disk_refresh_seconds,
+        made.tag_refresh_seconds,
+    ) == (60, 5, 60, 300)
+    made = settings(
+        "-stats-interval=20s",
+        "-stats-change-percent=2.5",
+        "-disk-refresh-interval=2m",
+        "--tag-refresh-interval",
+        "1h",
+    )
+    assert (
+        made.stats_interval_seconds,
+        made.stats_change_percent,
+        made.disk_refresh_seconds,
+        made.tag_refresh_seconds,
+    ) == (
         20,
         2.5,
         120,
@@ -97,11 +134,26 @@ def test_the_paces_have_defaults_and_flags() -> None:
 @pytest.mark.parametrize(
     ("argument", "words"),
     [
-        ("-stats-interval=0", 'invalid value "0s" for flag -stats-interval: it has to be at least 1s'),
-        ("-disk-refresh-interval=500ms", 'invalid value "500ms" for flag -disk-refresh-interval: it has to be at least 1s'),
-        ("-tag-refresh-interval=-5m", 'invalid value "-5m0s" for flag -tag-refresh-interval: it has to be at least 1s'),
-        ("-stats-change-percent=101", 'invalid value "101" for flag -stats-change-percent: it has to be from 0 to 100'),
-        ("-stats-change-percent=-1", 'invalid value "-1" for flag -stats-change-percent: it has to be from 0 to 100'),
+        (
+            "-stats-interval=0",
+            'invalid value "0s" for flag -stats-interval: it has to be at least 1s',
+        ),
+        (
+            "-disk-refresh-interval=500ms",
+            'invalid value "500ms" for flag -disk-refresh-interval: it has to be at least 1s',
+        ),
+        (
+            "-tag-refresh-interval=-5m",
+            'invalid value "-5m0s" for flag -tag-refresh-interval: it has to be at least 1s',
+        ),
+        (
+            "-stats-change-percent=101",
+            'invalid value "101" for flag -stats-change-percent: it has to be from 0 to 100',
+        ),
+        (
+            "-stats-change-percent=-1",
+            'invalid value "-1" for flag -stats-change-percent: it has to be from 0 to 100',
+        ),
     ],
 )
 def test_a_pace_that_makes_no_sense_is_refused(argument: str, words: str) -> None:
@@ -113,7 +165,16 @@ def test_a_pace_that_makes_no_sense_is_refused(argument: str, words: str) -> Non
 def test_help_names_every_variable_and_flag() -> None:
     with pytest.raises(HelpWanted) as caught:
         settings("-help", **GOVMOMI)
-    names = [*GOVMOMI, *VC, "GOVMOMI_HOSTNAME", "GOVMOMI_INSECURE", "VC_INSECURE", "VC_CA_FILE", "-vcenters", "-vcenter-credentials"]
+    names = [
+        *GOVMOMI,
+        *VC,
+        "GOVMOMI_HOSTNAME",
+        "GOVMOMI_INSECURE",
+        "VC_INSECURE",
+        "VC_CA_FILE",
+        "-vcenters",
+        "-vcenter-credentials",
+    ]
     assert [name for name in names if name not in caught.value.usage] == []
     assert CANARY not in caught.value.usage
 
@@ -141,18 +202,28 @@ def refusal(*argv: str, **environ: str) -> str:
         GOVMOMI,
         VC,
         GOVMOMI | VC,
-        {"GOVMOMI_HOSTNAME": "vc.example.com", "GOVMOMI_USERNAME": "ann", "GOVMOMI_PASSWORD": CANARY},
+        {
+            "GOVMOMI_HOSTNAME": "vc.example.com",
+            "GOVMOMI_USERNAME": "ann",
+            "GOVMOMI_PASSWORD": CANARY,
+        },
         GOVMOMI | {"GOVMOMI_HOSTNAME": "vc.example.com"},
         GOVMOMI | {"VC_HOST": "https://vc.example.com/sdk"},
         VC | {"GOVMOMI_URL": "https://vc.example.com:443"},
         VC | {"GOVMOMI_URL": "", "GOVMOMI_USERNAME": "", "GOVMOMI_PASSWORD": ""},
         {"GOVMOMI_URL": "vc.example.com", "VC_USER": "ann", "VC_PASS": CANARY},
-        {"GOVMOMI_URL": " vc.example.com\n", "GOVMOMI_USERNAME": "ann\n", "GOVMOMI_PASSWORD": f"{CANARY}\n"},
+        {
+            "GOVMOMI_URL": " vc.example.com\n",
+            "GOVMOMI_USERNAME": "ann\n",
+            "GOVMOMI_PASSWORD": f"{CANARY}\n",
+        },
     ],
 )
 def test_either_set_of_variables_names_the_default(environ: dict[str, str]) -> None:
     told = Told(**environ)
-    assert told.vcenters == (VCenterConfig("vc.example.com", Address("vc.example.com"), username="ann", password=CANARY),)
+    assert told.vcenters == (
+        VCenterConfig("vc.example.com", Address("vc.example.com"), username="ann", password=CANARY),
+    )
     assert told.vcenters[0].build_credential_source().read() == Credentials("ann", CANARY)
     assert told.vcenters[0].serves("anything", {})
     assert told.warnings == []
@@ -161,9 +232,21 @@ def test_either_set_of_variables_names_the_default(environ: dict[str, str]) -> N
 @pytest.mark.parametrize(
     ("environ", "host", "pairs"),
     [
-        (GOVMOMI | VC | {"VC_HOST": "other"}, "vc.example.com", "GOVMOMI_URL and VC_HOST differ; GOVMOMI_URL, GOVMOMI_USERNAME"),
-        (GOVMOMI | {"VC_PASS": CANARY + "2"}, "vc.example.com", "GOVMOMI_PASSWORD and VC_PASS differ; GOVMOMI_URL"),
-        (VC | {"GOVMOMI_HOSTNAME": "other"}, "vc.example.com", "GOVMOMI_HOSTNAME and VC_HOST differ; VC_HOST, VC_USER, VC_PASS are used"),
+        (
+            GOVMOMI | VC | {"VC_HOST": "other"},
+            "vc.example.com",
+            "GOVMOMI_URL and VC_HOST differ; GOVMOMI_URL, GOVMOMI_USERNAME",
+        ),
+        (
+            GOVMOMI | {"VC_PASS": CANARY + "2"},
+            "vc.example.com",
+            "GOVMOMI_PASSWORD and VC_PASS differ; GOVMOMI_URL",
+        ),
+        (
+            VC | {"GOVMOMI_HOSTNAME": "other"},
+            "vc.example.com",
+            "GOVMOMI_HOSTNAME and VC_HOST differ; VC_HOST, VC_USER, VC_PASS are used",
+        ),
     ],
 )
 def test_two_sets_that_differ_are_told(environ: dict[str, str], host: str, pairs: str) -> None:
@@ -176,9 +259,15 @@ def test_two_sets_that_differ_are_told(environ: dict[str, str], host: str, pairs
 @pytest.mark.parametrize(
     ("environ", "missing"),
     [
-        ({"GOVMOMI_URL": "vc"}, "GOVMOMI_USERNAME (or VC_USER), GOVMOMI_PASSWORD (or VC_PASS) not set"),
+        (
+            {"GOVMOMI_URL": "vc"},
+            "GOVMOMI_USERNAME (or VC_USER), GOVMOMI_PASSWORD (or VC_PASS) not set",
+        ),
         ({"VC_HOST": "vc", "VC_USER": "ann"}, "needed: GOVMOMI_PASSWORD (or VC_PASS) not set"),
-        ({"VC_PASS": CANARY}, "needed: GOVMOMI_URL (or VC_HOST), GOVMOMI_USERNAME (or VC_USER) not set"),
+        (
+            {"VC_PASS": CANARY},
+            "needed: GOVMOMI_URL (or VC_HOST), GOVMOMI_USERNAME (or VC_USER) not set",
+        ),
         (
             {"GOVMOMI_URL": "one", "VC_HOST": "two", "GOVMOMI_USERNAME": "ann", "VC_PASS": CANARY},
             "needed: GOVMOMI_PASSWORD (or VC_PASS) not set",
@@ -191,19 +280,28 @@ def test_variables_that_are_missing_are_named(environ: dict[str, str], missing: 
     assert "Set what is missing, in a cluster as a key of Secret vc-creds" in words
 
 
-@pytest.mark.parametrize("server", ["http://vc", f"root:{CANARY}@vc", f"https://root:{CANARY}@vc/sdk", f"root:{CANARY}", "a b"])
+@pytest.mark.parametrize(
+    "server",
+    ["http://vc", f"root:{CANARY}@vc", f"https://root:{CANARY}@vc/sdk", f"root:{CANARY}", "a b"],
+)
 def test_an_address_that_is_none_is_refused_unquoted(server: str) -> None:
-    assert refusal(**GOVMOMI | {"GOVMOMI_URL": server}).startswith("GOVMOMI_URL does not name a vCenter: it has to be a host")
+    assert refusal(**GOVMOMI | {"GOVMOMI_URL": server}).startswith(
+        "GOVMOMI_URL does not name a vCenter: it has to be a host"
+    )
 
 
 def test_the_flags_for_tls_reach_the_address(tmp_path: Path) -> None:
     bundle = tmp_path / "ca.crt"
     bundle.touch()
-    assert Told(f"-vcenter-ca-file={bundle}", **GOVMOMI).vcenters[0].address == Address("vc.example.com", ca_file=str(bundle))
+    assert Told(f"-vcenter-ca-file={bundle}", **GOVMOMI).vcenters[0].address == Address(
+        "vc.example.com", ca_file=str(bundle)
+    )
     assert Told(**GOVMOMI, VC_CA_FILE=str(bundle)).vcenters[0].address.ca_file == str(bundle)
     assert Told("-insecure", **GOVMOMI).vcenters[0].address.insecure
     missing = Told("-vcenter-ca-file=/nowhere/ca.crt", **GOVMOMI).warnings
-    assert missing == ["vCenter vc.example.com: the CA bundle /nowhere/ca.crt is not there (yet); no connection can be made before it is"]
+    assert missing == [
+        "vCenter vc.example.com: the CA bundle /nowhere/ca.crt is not there (yet); no connection can be made before it is"
+    ]
 
 
 def secret(directory: Path, **files: str) -> str:
@@ -213,12 +311,19 @@ def secret(directory: Path, **files: str) -> str:
     return str(directory)
 
 
-@pytest.mark.parametrize("environ", [{}, {"GOVMOMI_URL": "other", "GOVMOMI_USERNAME": "bob"}, GOVMOMI | {"GOVMOMI_URL": "other"}])
+@pytest.mark.parametrize(
+    "environ",
+    [{}, {"GOVMOMI_URL": "other", "GOVMOMI_USERNAME": "bob"}, GOVMOMI | {"GOVMOMI_URL": "other"}],
+)
 @pytest.mark.parametrize("key", ["GOVMOMI_URL", "GOVMOMI_HOSTNAME", "VC_HOST"])
-def test_a_directory_goes_before_the_environment(tmp_path: Path, key: str, environ: dict[str, str]) -> None:
+def test_a_directory_goes_before_the_environment(
+    tmp_path: Path, key: str, environ: dict[str, str]
+) -> None:
     directory = secret(tmp_path, **{key: "vc.example.com\n"}, VC_USER="ann", VC_PASS=CANARY)
     told = Told("-vcenter-credentials", directory, **environ)
-    assert told.vcenters == (VCenterConfig("vc.example.com", Address("vc.example.com"), credentials_directory=directory),)
+    assert told.vcenters == (
+        VCenterConfig("vc.example.com", Address("vc.example.com"), credentials_directory=directory),
+    )
     source = told.vcenters[0].build_credential_source()
     assert isinstance(source, DirectoryCredentials)
     assert source.read() == Credentials("ann", CANARY)
@@ -231,13 +336,17 @@ def test_a_directory_may_leave_the_server_to_the_environment(tmp_path: Path) -> 
     assert Told(f"-vcenter-credentials={directory}", VC_HOST="vc").vcenters[0].address.host == "vc"
     told = Told(f"-vcenter-credentials={directory}", VC_HOST="vc", GOVMOMI_URL="vc2")
     assert told.vcenters[0].address.host == "vc2"
-    assert told.warnings == ["the environment names two vCenters: GOVMOMI_URL and VC_HOST differ; GOVMOMI_URL is used"]
+    assert told.warnings == [
+        "the environment names two vCenters: GOVMOMI_URL and VC_HOST differ; GOVMOMI_URL is used"
+    ]
 
 
 def test_a_directory_that_comes_later_is_waited_for(tmp_path: Path) -> None:
     directory = str(tmp_path / "later")
     told = Told(f"-vcenter-credentials={directory}", VC_HOST="vc")
-    assert told.warnings == [f"vCenter vc: the credentials directory {directory} is not there (yet); nobody can log in before it is"]
+    assert told.warnings == [
+        f"vCenter vc: the credentials directory {directory} is not there (yet); nobody can log in before it is"
+    ]
     source = told.vcenters[0].build_credential_source()
     with pytest.raises(Denied):
         source.read()
@@ -254,12 +363,17 @@ def test_no_server_is_no_vcenter_and_is_told_where_one_was_meant(tmp_path: Path)
 
 def test_a_server_file_that_is_wrong_is_named_and_not_quoted(tmp_path: Path) -> None:
     directory = secret(tmp_path, GOVMOMI_URL=f"https://root:{CANARY}@vc")
-    assert refusal(f"-vcenter-credentials={directory}").startswith(f"{directory}/GOVMOMI_URL does not name a vCenter: it has to be a host")
+    assert refusal(f"-vcenter-credentials={directory}").startswith(
+        f"{directory}/GOVMOMI_URL does not name a vCenter: it has to be a host"
+    )
     (tmp_path / "GOVMOMI_URL").write_bytes(b"\xff\xfe")
     assert "does not name a vCenter" in refusal(f"-vcenter-credentials={directory}")
     (tmp_path / "GOVMOMI_URL").unlink()
     (tmp_path / "GOVMOMI_URL").mkdir()
-    assert refusal(f"-vcenter-credentials={directory}") == f"-vcenter-credentials: {directory}/GOVMOMI_URL cannot be read: Is a directory"
+    assert (
+        refusal(f"-vcenter-credentials={directory}")
+        == f"-vcenter-credentials: {directory}/GOVMOMI_URL cannot be read: Is a directory"
+    )
 
 
 FILE = """\
@@ -292,12 +406,19 @@ def test_a_file_of_several(file: str, tmp_path: Path) -> None:
             "west",
             Address("vc-west.example.com", 8443, ca_file=str(tmp_path / "west/ca.crt")),
             credentials_directory=str(tmp_path / "west"),
-            defaults=Defaults(datacenter="DC0", resourcePool="small"),
-            namespaces=Namespaces(("team-a-*", "west"), {"vcenter": "west"}),
+            defaults=PlacementDefaults(datacenter="DC0", resourcePool="small"),
+            namespaces=NamespaceSelector(("team-a-*", "west"), {"vcenter": "west"}),
         ),
-        VCenterConfig("east", Address("vc-east.example.com"), credentials_directory="/nowhere/east", namespaces=Namespaces(("east",))),
+        VCenterConfig(
+            "east",
+            Address("vc-east.example.com"),
+            credentials_directory="/nowhere/east",
+            namespaces=NamespaceSelector(("east",)),
+        ),
     )
-    assert told.warnings == ["vCenter east: the credentials directory /nowhere/east is not there (yet); nobody can log in before it is"]
+    assert told.warnings == [
+        "vCenter east: the credentials directory /nowhere/east is not there (yet); nobody can log in before it is"
+    ]
     assert told.vcenters[0].build_credential_source().read().username == "ann"
 
 
@@ -312,7 +433,8 @@ def test_the_environment_serves_the_rest(file: str) -> None:
     vcenters = Told("-vcenters", file, **GOVMOMI).vcenters
     assert [config.name for config in vcenters] == ["west", "east", "vc.example.com"]
     found = [
-        choose_vcenter(vcenters, name, labels) for name, labels in [("team-a-1", {}), ("east", {}), ("x", {"vcenter": "west"}), ("x", {})]
+        choose_vcenter(vcenters, name, labels)
+        for name, labels in [("team-a-1", {}), ("east", {}), ("x", {"vcenter": "west"}), ("x", {})]
     ]
     assert [config.name for config in found if config] == ["west", "east", "west", "vc.example.com"]
     assert choose_vcenter(vcenters[:2], "x", {}) is None
@@ -325,22 +447,35 @@ def test_what_clashes_with_the_environment_is_refused(tmp_path: Path) -> None:
         f'two vCenters would serve all the rest: "west" of {file}, which has no `namespaces`, and vc.example.com, which the environment or '
         '-vcenter-credentials names. Give "west" its namespaces, or take the other one away.'
     )
-    file.write_text(f"vcenters: [{{name: vc, server: vc, credentials: {tmp_path}, namespaces: {{names: [a]}}}}]")
-    assert "rename the one in the file" in refusal("-vcenters", str(file), **GOVMOMI | {"GOVMOMI_URL": "vc"})
+    file.write_text(
+        f"vcenters: [{{name: vc, server: vc, credentials: {tmp_path}, namespaces: {{names: [a]}}}}]"
+    )
+    assert "rename the one in the file" in refusal(
+        "-vcenters", str(file), **GOVMOMI | {"GOVMOMI_URL": "vc"}
+    )
 
 
 def test_a_file_that_is_wrong_names_its_line(tmp_path: Path) -> None:
     file = tmp_path / "vcenters.yaml"
     file.write_text(f"vcenters:\n  - name: west\n    server: vc\n    password: {CANARY}\n")
-    assert refusal("-vcenters", str(file)).startswith(f"{file} line 4: vcenters[0]: there is no key `password`")
+    assert refusal("-vcenters", str(file)).startswith(
+        f"{file} line 4: vcenters[0]: there is no key `password`"
+    )
 
 
 def config(name: str, *globs: str, labels: Mapping[str, str] | None = None) -> VCenterConfig:
-    return VCenterConfig(name, Address("vc"), namespaces=Namespaces(globs, dict(labels or {})))
+    return VCenterConfig(
+        name, Address("vc"), namespaces=NamespaceSelector(globs, dict(labels or {}))
+    )
 
 
 def test_the_closest_rule_wins() -> None:
-    exact, glob, labels, rest = config("n", "a-b"), config("g", "a-*"), config("l", labels={"x": "1"}), VCenterConfig("r", Address("vc"))
+    exact, glob, labels, rest = (
+        config("n", "a-b"),
+        config("g", "a-*"),
+        config("l", labels={"x": "1"}),
+        VCenterConfig("r", Address("vc")),
+    )
     every = [rest, labels, glob, exact]
     for winner in (exact, glob, labels, rest):
         assert choose_vcenter(every, "a-b", {"x": "1", "y": "2"}) is winner
@@ -350,7 +485,11 @@ def test_the_closest_rule_wins() -> None:
 
 def test_two_of_one_rank_are_told_by_name() -> None:
     with pytest.raises(ConfigError) as caught:
-        choose_vcenter([config("west", "team-*"), config("east", "*-a"), config("far", labels={"a": "b"})], "team-a", {"a": "b"})
+        choose_vcenter(
+            [config("west", "team-*"), config("east", "*-a"), config("far", labels={"a": "b"})],
+            "team-a",
+            {"a": "b"},
+        )
     assert str(caught.value).startswith(
         'namespace "team-a" belongs to more than one vCenter: "west" and "east" claim it by a glob in `names`.'
     )
@@ -366,7 +505,7 @@ def test_all_labels_have_to_be_there() -> None:
 NAMES = st.sampled_from(["a", "a-b", "a-c", "b", "b-c"])
 GLOBS = st.sampled_from(["a", "a-b", "b", "a*", "a-?", "*", "[ab]", "z*"])
 LABELS = st.dictionaries(st.sampled_from(["x", "y"]), st.sampled_from(["1", "2"]))
-RULES = st.none() | st.builds(Namespaces, st.lists(GLOBS, max_size=3).map(tuple), LABELS)
+RULES = st.none() | st.builds(NamespaceSelector, st.lists(GLOBS, max_size=3).map(tuple), LABELS)
 
 
 def carries(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
@@ -374,18 +513,38 @@ def carries(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
 
 
 @given(st.lists(RULES, max_size=4), NAMES, LABELS)
-def test_choose_finds_the_one_that_the_rules_mean(rules: list[Namespaces | None], namespace: str, labels: dict[str, str]) -> None:
-    configs = [VCenterConfig(str(number), Address("vc"), namespaces=rule) for number, rule in enumerate(rules)]
+def test_choose_finds_the_one_that_the_rules_mean(
+    rules: list[NamespaceSelector | None], namespace: str, labels: dict[str, str]
+) -> None:
+    configs = [
+        VCenterConfig(str(number), Address("vc"), namespaces=rule)
+        for number, rule in enumerate(rules)
+    ]
     tiers = [
         [each for each in configs if each.namespaces and namespace in each.namespaces.names],
-        [each for each in configs if each.namespaces and any(fnmatchcase(namespace, glob) for glob in each.namespaces.names)],
-        [each for each in configs if each.namespaces and each.namespaces.labels and carries(labels, each.namespaces.labels)],
+        [
+            each
+            for each in configs
+            if each.namespaces
+            and any(fnmatchcase(namespace, glob) for glob in each.namespaces.names)
+        ],
+        [
+            each
+            for each in configs
+            if each.namespaces
+            and each.namespaces.labels
+            and carries(labels, each.namespaces.labels)
+        ],
         [each for each in configs if each.namespaces is None],
     ]
     first = next((tier for tier in tiers if tier), [])
     if len(first) > 1:
-        with pytest.raises(ConfigError, match=f'namespace "{namespace}" belongs to more than one vCenter'):
+        with pytest.raises(
+            ConfigError, match=f'namespace "{namespace}" belongs to more than one vCenter'
+        ):
             choose_vcenter(configs, namespace, labels)
     else:
         assert choose_vcenter(configs, namespace, labels) is (first[0] if first else None)
-    assert {each.name for tier in tiers for each in tier} == {each.name for each in configs if each.serves(namespace, labels)}
+    assert {each.name for tier in tiers for each in tier} == {
+        each.name for each in configs if each.serves(namespace, labels)
+    }

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from kubewright.errors import ConfigError
-from vsphere_operators.vcenters.config import FORM, Defaults, Entry, Namespaces, address, read
+from vsphere_operators.vcenters.config import (
+    FILE_FORMAT,
+    NamespaceSelector,
+    PlacementDefaults,
+    VCenterEntry,
+    parse_server_address,
+    read_vcenters,
+)
 from vsphere_operators.yamlfile import MAX_FILE_BYTES, YamlReader
 
 CANARY = "hunter2-canary"
@@ -33,8 +40,8 @@ vcenters:
 """
 
 
-def entries(text: str) -> tuple[Entry, ...]:
-    return YamlReader("vcenters.yaml", FORM).decode(text.encode()).vcenters
+def entries(text: str) -> tuple[VCenterEntry, ...]:
+    return YamlReader("vcenters.yaml", FILE_FORMAT).decode(text.encode()).vcenters
 
 
 def refusal(text: str) -> str:
@@ -47,7 +54,9 @@ def refusal(text: str) -> str:
 
 def listing(*items: str) -> str:
     """A file with these entries; line 1 is `vcenters:`, and the keys of the first entry begin in line 2."""
-    return "vcenters:\n" + "".join("  - " + dedent(item).strip("\n").replace("\n", "\n    ") + "\n" for item in items)
+    return "vcenters:\n" + "".join(
+        "  - " + dedent(item).strip("\n").replace("\n", "\n    ") + "\n" for item in items
+    )
 
 
 WEST = "name: west\nserver: vc\ncredentials: c"
@@ -55,68 +64,129 @@ WEST = "name: west\nserver: vc\ncredentials: c"
 
 def test_the_whole_of_it() -> None:
     west, rest = entries(WHOLE)
-    assert west == Entry(
+    assert west == VCenterEntry(
         "west",
         "vc-west.example.com",
         "/etc/vcenters/west",
         "/etc/vcenters/west/ca.crt",
         False,
-        Defaults("DC0", "C0", "small", "vms", "fast"),
-        Namespaces(("team-a-*", "west"), {"vcenter": "west"}),
+        PlacementDefaults("DC0", "C0", "small", "vms", "fast"),
+        NamespaceSelector(("team-a-*", "west"), {"vcenter": "west"}),
     )
-    assert rest == Entry("rest", "192.0.2.7", "rest", "", UNSET, Defaults(), UNSET)
+    assert rest == VCenterEntry("rest", "192.0.2.7", "rest", "", UNSET, PlacementDefaults(), UNSET)
 
 
 def test_the_example_of_the_documentation_is_one() -> None:
     page = (Path(__file__).parents[1] / "docs/howto/several-vcenters.md").read_text()
     example = page.split("```yaml vcenters.yaml\nvcenters:", 1)[1].split("```", 1)[0]
     west, east, central = entries(f"vcenters:{example}")
-    assert (west.name, west.defaults.datacenter, east.server) == ("west", "DC0", "https://vc-east.example.com:8443/sdk")
+    assert (west.name, west.defaults.datacenter, east.server) == (
+        "west",
+        "DC0",
+        "https://vc-east.example.com:8443/sdk",
+    )
     assert central.namespaces is UNSET
 
 
 def test_json_is_yaml() -> None:
-    assert [each.name for each in entries('{"vcenters": [{"name": "w", "server": "vc", "credentials": "c"}]}')] == ["w"]
+    assert [
+        each.name
+        for each in entries('{"vcenters": [{"name": "w", "server": "vc", "credentials": "c"}]}')
+    ] == ["w"]
 
 
 KINDS = [
-    ("", "vcenters.yaml line 1: the file is empty; it has to begin with `vcenters:` and a list below it"),
+    (
+        "",
+        "vcenters.yaml line 1: the file is empty; it has to begin with `vcenters:` and a list below it",
+    ),
     ("# nothing\n", "vcenters.yaml line 1: the file is empty"),
     ("- name: x\n", "vcenters.yaml line 1: expected a mapping, got a list"),
     ("7\n", "vcenters.yaml line 1: expected a mapping, got a number"),
     ("{}\n", "vcenters.yaml line 1: `vcenters` is missing"),
-    ("# one\nvcenters:\n", "vcenters.yaml line 2: vcenters: expected a list, got nothing; write a value, or leave the key out"),
+    (
+        "# one\nvcenters:\n",
+        "vcenters.yaml line 2: vcenters: expected a list, got nothing; write a value, or leave the key out",
+    ),
     ("vcenters: {name: x}\n", "vcenters.yaml line 1: vcenters: expected a list, got a mapping"),
-    ("vcenters: []\n", "vcenters.yaml line 1: vcenters: the list is empty; name a vCenter, or leave -vcenters out"),
+    (
+        "vcenters: []\n",
+        "vcenters.yaml line 1: vcenters: the list is empty; name a vCenter, or leave -vcenters out",
+    ),
     ("vcenters:\n  - \n", "vcenters.yaml line 2: vcenters[0]: expected a mapping, got nothing"),
-    ("vcenters:\n  - west\n", "vcenters.yaml line 2: vcenters[0]: expected a mapping, got a string"),
-    (listing("name: west\nserver: vc"), "vcenters.yaml line 2: vcenters[0]: `credentials` is missing"),
+    (
+        "vcenters:\n  - west\n",
+        "vcenters.yaml line 2: vcenters[0]: expected a mapping, got a string",
+    ),
+    (
+        listing("name: west\nserver: vc"),
+        "vcenters.yaml line 2: vcenters[0]: `credentials` is missing",
+    ),
     (listing("server: vc\ncredentials: c"), "vcenters.yaml line 2: vcenters[0]: `name` is missing"),
     (
         listing(WEST, "name: a\nserver: 7\ncredentials: c"),
         "vcenters.yaml line 6: vcenters[1].server: expected a string, got a number; put it in quotes",
     ),
-    (listing("name: 2026-01-01\nserver: vc\ncredentials: c"), "line 2: vcenters[0].name: expected a string, got a date; put it in quotes"),
-    (listing("name: no\nserver: vc\ncredentials: c"), "line 2: vcenters[0].name: expected a string, got true or false; put it in quotes"),
-    (listing("name: west\nserver: [vc]\ncredentials: c"), "line 3: vcenters[0].server: expected a string, got a list"),
-    (listing("name: west\nserver: !secret vc\ncredentials: c"), "line 3: vcenters[0].server: expected a string, got a value with a tag"),
-    (listing("name: west\nserver: vc\ncredentials:"), "line 4: vcenters[0].credentials: expected a string, got nothing; write a value"),
-    (listing(f'{WEST}\ninsecure: "no"'), "line 5: vcenters[0].insecure: expected true or false, got a string"),
-    (listing(f"{WEST}\ninsecure:"), "line 5: vcenters[0].insecure: expected true or false, got nothing"),
-    (listing(f"{WEST}\ndefaults: DC0"), "line 5: vcenters[0].defaults: expected a mapping, got a string"),
-    (listing(f"{WEST}\ndefaults:\n  folder: a\n  cluster: 1.5"), "line 7: vcenters[0].defaults.cluster: expected a string, got a number"),
-    (listing(f"{WEST}\nnamespaces:"), "line 5: vcenters[0].namespaces: expected a mapping, got nothing"),
-    (listing(f"{WEST}\nnamespaces:\n  names: team-a"), "line 6: vcenters[0].namespaces.names: expected a list, got a string"),
+    (
+        listing("name: 2026-01-01\nserver: vc\ncredentials: c"),
+        "line 2: vcenters[0].name: expected a string, got a date; put it in quotes",
+    ),
+    (
+        listing("name: no\nserver: vc\ncredentials: c"),
+        "line 2: vcenters[0].name: expected a string, got true or false; put it in quotes",
+    ),
+    (
+        listing("name: west\nserver: [vc]\ncredentials: c"),
+        "line 3: vcenters[0].server: expected a string, got a list",
+    ),
+    (
+        listing("name: west\nserver: !secret vc\ncredentials: c"),
+        "line 3: vcenters[0].server: expected a string, got a value with a tag",
+    ),
+    (
+        listing("name: west\nserver: vc\ncredentials:"),
+        "line 4: vcenters[0].credentials: expected a string, got nothing; write a value",
+    ),
+    (
+        listing(f'{WEST}\ninsecure: "no"'),
+        "line 5: vcenters[0].insecure: expected true or false, got a string",
+    ),
+    (
+        listing(f"{WEST}\ninsecure:"),
+        "line 5: vcenters[0].insecure: expected true or false, got nothing",
+    ),
+    (
+        listing(f"{WEST}\ndefaults: DC0"),
+        "line 5: vcenters[0].defaults: expected a mapping, got a string",
+    ),
+    (
+        listing(f"{WEST}\ndefaults:\n  folder: a\n  cluster: 1.5"),
+        "line 7: vcenters[0].defaults.cluster: expected a string, got a number",
+    ),
+    (
+        listing(f"{WEST}\nnamespaces:"),
+        "line 5: vcenters[0].namespaces: expected a mapping, got nothing",
+    ),
+    (
+        listing(f"{WEST}\nnamespaces:\n  names: team-a"),
+        "line 6: vcenters[0].namespaces.names: expected a list, got a string",
+    ),
     (
         listing(f"{WEST}\nnamespaces:\n  names:\n    - a\n    - 1"),
         "line 8: vcenters[0].namespaces.names[1]: expected a string, got a number",
     ),
-    (listing(f"{WEST}\nnamespaces:\n  labels: [a]"), "line 6: vcenters[0].namespaces.labels: expected a mapping, got a list"),
+    (
+        listing(f"{WEST}\nnamespaces:\n  labels: [a]"),
+        "line 6: vcenters[0].namespaces.labels: expected a mapping, got a list",
+    ),
     (
         listing(f"{WEST}\nnamespaces:\n  labels:\n    ok: fine\n    example.com/zone: 1"),
         "vcenters.yaml line 8: vcenters[0].namespaces.labels.example.com/zone: expected a string, got a number; put it in quotes",
     ),
-    (listing(f"{WEST}\nnamespaces:\n  labels:\n    a:"), "line 7: vcenters[0].namespaces.labels.a: expected a string, got nothing"),
+    (
+        listing(f"{WEST}\nnamespaces:\n  labels:\n    a:"),
+        "line 7: vcenters[0].namespaces.labels.a: expected a string, got nothing",
+    ),
 ]
 
 KEYS = [
@@ -125,7 +195,10 @@ KEYS = [
         "vcenters.yaml line 5: vcenters[0]: there is no key `password`; "
         "the keys here are name, server, credentials, ca, insecure, defaults, namespaces",
     ),
-    (f"vcenters: []\nvcenter: {CANARY}\n", "vcenters.yaml line 2: there is no key `vcenter`; the keys here are vcenters"),
+    (
+        f"vcenters: []\nvcenter: {CANARY}\n",
+        "vcenters.yaml line 2: there is no key `vcenter`; the keys here are vcenters",
+    ),
     (
         listing(f"{WEST}\ndefaults:\n  resource_pool: x"),
         "line 6: vcenters[0].defaults: there is no key `resource_pool`; "
@@ -135,7 +208,10 @@ KEYS = [
         listing(f"{WEST}\nnamespaces: {{globs: []}}"),
         "line 5: vcenters[0].namespaces: there is no key `globs`; the keys here are names, labels",
     ),
-    (listing(f"{WEST}\nserver: other"), "line 5: vcenters[0]: the key `server` is there twice, first in line 3; remove one"),
+    (
+        listing(f"{WEST}\nserver: other"),
+        "line 5: vcenters[0]: the key `server` is there twice, first in line 3; remove one",
+    ),
     (listing(f"{WEST}\n'x` - at `$': x"), "line 5: vcenters[0]: no key here has a ` in it"),
     (listing(f"{WEST}\n1: x"), "line 5: vcenters[0]: a key has to be a string; put it in quotes"),
     (listing(f"{WEST}\n? [a]\n: x"), "line 5: vcenters[0]: a key has to be a string"),
@@ -149,29 +225,62 @@ MEANING = [
     ),
     (listing('name: ""\nserver: vc\ncredentials: c'), 'line 2: vcenters[0].name: "" is no name'),
     (listing(f"name: {'x' * 64}\nserver: vc\ncredentials: c"), "is no name for a vCenter"),
-    (listing("name: a.b\nserver: vc\ncredentials: c"), 'line 2: vcenters[0].name: "a.b" is no name'),
+    (
+        listing("name: a.b\nserver: vc\ncredentials: c"),
+        'line 2: vcenters[0].name: "a.b" is no name',
+    ),
     (
         listing('name: w\nserver: ""\ncredentials: c'),
         "line 3: vcenters[0].server: it has to be a host, host:port, an IP address or an https URL",
     ),
-    (listing("name: w\nserver: http://vc\ncredentials: c"), "line 3: vcenters[0].server: it has to be"),
-    (listing("name: w\nserver: a host\ncredentials: c"), "line 3: vcenters[0].server: it has to be"),
-    (listing(f"name: w\nserver: https://root:{CANARY}@vc\ncredentials: c"), "line 3: vcenters[0].server: it has to be"),
-    (listing(f"name: w\nserver: root:{CANARY}@vc\ncredentials: c"), "without a user or password in it"),
-    (listing(f"name: w\nserver: root:{CANARY}\ncredentials: c"), "line 3: vcenters[0].server: it has to be"),
-    (listing('name: w\nserver: vc\ncredentials: ""'), "line 4: vcenters[0].credentials: it is empty; name the directory"),
-    (listing(f"{WEST}\nnamespaces: {{}}"), "line 5: vcenters[0].namespaces: it serves no namespace; add `names` or `labels`"),
-    (listing(f"{WEST}\nnamespaces: {{names: [], labels: {{}}}}"), "line 5: vcenters[0].namespaces: it serves no namespace"),
+    (
+        listing("name: w\nserver: http://vc\ncredentials: c"),
+        "line 3: vcenters[0].server: it has to be",
+    ),
+    (
+        listing("name: w\nserver: a host\ncredentials: c"),
+        "line 3: vcenters[0].server: it has to be",
+    ),
+    (
+        listing(f"name: w\nserver: https://root:{CANARY}@vc\ncredentials: c"),
+        "line 3: vcenters[0].server: it has to be",
+    ),
+    (
+        listing(f"name: w\nserver: root:{CANARY}@vc\ncredentials: c"),
+        "without a user or password in it",
+    ),
+    (
+        listing(f"name: w\nserver: root:{CANARY}\ncredentials: c"),
+        "line 3: vcenters[0].server: it has to be",
+    ),
+    (
+        listing('name: w\nserver: vc\ncredentials: ""'),
+        "line 4: vcenters[0].credentials: it is empty; name the directory",
+    ),
+    (
+        listing(f"{WEST}\nnamespaces: {{}}"),
+        "line 5: vcenters[0].namespaces: it serves no namespace; add `names` or `labels`",
+    ),
+    (
+        listing(f"{WEST}\nnamespaces: {{names: [], labels: {{}}}}"),
+        "line 5: vcenters[0].namespaces: it serves no namespace",
+    ),
     (
         listing(f'{WEST}\nnamespaces:\n  names:\n  - a\n  - ""'),
         "line 8: vcenters[0].namespaces.names[1]: it is empty and fits no namespace",
     ),
-    (listing(f"{WEST}\nnamespaces: {{names: [Team_A]}}"), 'line 5: vcenters[0].namespaces.names[0]: "Team_A" fits no namespace'),
+    (
+        listing(f"{WEST}\nnamespaces: {{names: [Team_A]}}"),
+        'line 5: vcenters[0].namespaces.names[0]: "Team_A" fits no namespace',
+    ),
     (
         listing(f"{WEST}\nnamespaces:\n  labels: {{site: west-*}}"),
         "line 6: vcenters[0].namespaces.labels.site: no namespace can have this label",
     ),
-    (listing(f'{WEST}\nnamespaces: {{labels: {{"": x}}}}'), "line 5: vcenters[0].namespaces.labels.: no namespace can have this label"),
+    (
+        listing(f'{WEST}\nnamespaces: {{labels: {{"": x}}}}'),
+        "line 5: vcenters[0].namespaces.labels.: no namespace can have this label",
+    ),
     (
         listing(f"{WEST}\nnamespaces: {{names: [a]}}", WEST),
         'vcenters.yaml line 6: vcenters[1].name: "west" is the name of an earlier vCenter; give each its own',
@@ -183,29 +292,45 @@ MEANING = [
     ),
     (
         listing(
-            f"{WEST}\nnamespaces: {{names: [a, b-*]}}", "name: east\nserver: vc\ncredentials: c\nnamespaces:\n  names:\n  - x\n  - b-*"
+            f"{WEST}\nnamespaces: {{names: [a, b-*]}}",
+            "name: east\nserver: vc\ncredentials: c\nnamespaces:\n  names:\n  - x\n  - b-*",
         ),
         'vcenters.yaml line 12: vcenters[1].namespaces.names[1]: "b-*" belongs to "west" already; remove one of them',
     ),
     (
-        listing(f"{WEST}\nnamespaces: {{labels: {{a: b}}}}", "name: east\nserver: vc\ncredentials: c\nnamespaces: {labels: {a: b}}"),
+        listing(
+            f"{WEST}\nnamespaces: {{labels: {{a: b}}}}",
+            "name: east\nserver: vc\ncredentials: c\nnamespaces: {labels: {a: b}}",
+        ),
         'vcenters.yaml line 9: vcenters[1].namespaces.labels: "west" has the same labels; change one of them',
     ),
 ]
 
 SYNTAX = [
-    (f"vcenters:\n  - name: {CANARY}: x\n", "vcenters.yaml line 2: it is not valid YAML; check the indentation"),
-    (f"vcenters:\n\t- name: {CANARY}\n", "vcenters.yaml line 2: it is not valid YAML: indent with spaces, not with tabs"),
+    (
+        f"vcenters:\n  - name: {CANARY}: x\n",
+        "vcenters.yaml line 2: it is not valid YAML; check the indentation",
+    ),
+    (
+        f"vcenters:\n\t- name: {CANARY}\n",
+        "vcenters.yaml line 2: it is not valid YAML: indent with spaces, not with tabs",
+    ),
     (f"vcenters:\n  - name: '{CANARY}\n", "it is not valid YAML"),
     (f"vcenters: [{CANARY}\n", "it is not valid YAML"),
     (
         "vcenters: []\n---\nvcenters: []\n",
         "vcenters.yaml line 2: a second document begins here; put all of it into one list, without ---",
     ),
-    ("vcenters:\n  - &w {name: w}\n  - *w\n", "vcenters.yaml line 3: aliases (*name) are not taken here; write the value out"),
+    (
+        "vcenters:\n  - &w {name: w}\n  - *w\n",
+        "vcenters.yaml line 3: aliases (*name) are not taken here; write the value out",
+    ),
     ("&a [*a]\n", "line 1: aliases"),
     ("vcenters:\n  - *nobody\n", "line 2: aliases"),
-    ("vcenters: " + "[" * 20_000, "vcenters.yaml: it is not YAML: perhaps a binary file, not UTF-8, or nested without end"),
+    (
+        "vcenters: " + "[" * 20_000,
+        "vcenters.yaml: it is not YAML: perhaps a binary file, not UTF-8, or nested without end",
+    ),
     ("vcenters: \x00", "it is not YAML"),
 ]
 
@@ -216,35 +341,41 @@ def test_what_is_wrong_is_told_with_its_line(text: str, words: str) -> None:
 
 
 def test_a_bomb_of_aliases_costs_nothing() -> None:
-    levels = "".join(f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True))
+    levels = "".join(
+        f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n"
+        for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+    )
     assert "aliases" in refusal(f"a: &a [x]\n{levels}")
 
 
 def test_bytes_that_are_no_text() -> None:
     with pytest.raises(ConfigError, match="it is not YAML"):
-        YamlReader("f", FORM).decode(b"vcenters: \xff\xfa")
+        YamlReader("f", FILE_FORMAT).decode(b"vcenters: \xff\xfa")
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:
     file = tmp_path / "vcenters.yaml"
     file.write_text(WHOLE)
-    assert [entry.name for entry in read(str(file))] == ["west", "rest"]
+    assert [entry.name for entry in read_vcenters(str(file))] == ["west", "rest"]
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nowhere\.yaml: it cannot be read: No such file or directory\. Check the path after -vcenters"):
-        read(str(tmp_path / "nowhere.yaml"))
+    with pytest.raises(
+        ConfigError,
+        match=r"nowhere\.yaml: it cannot be read: No such file or directory\. Check the path after -vcenters",
+    ):
+        read_vcenters(str(tmp_path / "nowhere.yaml"))
     with pytest.raises(ConfigError, match="it cannot be read: Is a directory"):
-        read(str(tmp_path))
+        read_vcenters(str(tmp_path))
     with pytest.raises(ConfigError, match="this is not a file name"):
-        read("a\0b")
+        read_vcenters("a\0b")
 
 
 def test_a_file_that_is_too_large_is_not_parsed(tmp_path: Path) -> None:
     file = tmp_path / "vcenters.yaml"
     file.write_bytes(b"#" * (MAX_FILE_BYTES + 1))
     with pytest.raises(ConfigError, match="larger than 256 KiB"):
-        read(str(file))
+        read_vcenters(str(file))
 
 
 @pytest.mark.parametrize(
@@ -261,20 +392,40 @@ def test_a_file_that_is_too_large_is_not_parsed(tmp_path: Path) -> None:
     ],
 )
 def test_an_address_as_people_write_it(server: str, host: str, port: int, path: str) -> None:
-    found = address(server, insecure=False, ca_file="ca.crt")
-    assert (found.host, found.port, found.path, found.ca_file, found.insecure) == (host, port, path, "ca.crt", False)
+    found = parse_server_address(server, insecure=False, ca_file="ca.crt")
+    assert (found.host, found.port, found.path, found.ca_file, found.insecure) == (
+        host,
+        port,
+        path,
+        "ca.crt",
+        False,
+    )
 
 
 def test_who_verifies_nothing_needs_no_bundle() -> None:
-    assert address("vc", insecure=True, ca_file="ca.crt").ca_file == ""
+    assert parse_server_address("vc", insecure=True, ca_file="ca.crt").ca_file == ""
 
 
 @pytest.mark.parametrize(
-    "server", ["", "-", "a..b", "vc:port", "vc:99999", "ftp://vc", "https://", "https://[::1", "a b", "u@vc", "v\u2100c", "v\u00e9"]
+    "server",
+    [
+        "",
+        "-",
+        "a..b",
+        "vc:port",
+        "vc:99999",
+        "ftp://vc",
+        "https://",
+        "https://[::1",
+        "a b",
+        "u@vc",
+        "v\u2100c",
+        "v\u00e9",
+    ],
 )
 def test_what_is_no_address(server: str) -> None:
     with pytest.raises(ValueError, match="it has to be a host"):
-        address(server, insecure=False, ca_file="")
+        parse_server_address(server, insecure=False, ca_file="")
 
 
 @given(st.text(alphabet=string.ascii_letters + string.punctuation + " \n\t0", max_size=60))

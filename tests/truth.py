@@ -10,13 +10,13 @@ from typing import Any
 from pyVim.connect import Disconnect, SmartConnect
 from pyVmomi import vim, vmodl
 
-from simulator import VCenter
+from simulator import SimulatedVCenter
 
 
 class Truth:
     """One session of pyVmomi's own, for the time of an `async with`."""
 
-    def __init__(self, vcenter: VCenter) -> None:
+    def __init__(self, vcenter: SimulatedVCenter) -> None:
         self.vcenter = vcenter
 
     async def __aenter__(self) -> Truth:
@@ -30,7 +30,13 @@ class Truth:
     def connect(self) -> Any:
         host, port = self.vcenter.address
         trust = ssl.create_default_context(cafile=str(self.vcenter.certificate))
-        return SmartConnect(host=host, port=port, user=self.vcenter.user, pwd=self.vcenter.password, sslContext=trust)
+        return SmartConnect(
+            host=host,
+            port=port,
+            user=self.vcenter.user,
+            pwd=self.vcenter.password,
+            sslContext=trust,
+        )
 
     async def all(self, kind: Any, paths: Sequence[str]) -> list[dict[str, Any]]:
         """The named properties of every object of a type; `obj` is the object itself."""
@@ -45,12 +51,17 @@ class Truth:
     def read(self, kind: Any, paths: list[str]) -> list[dict[str, Any]]:
         view = self.content.viewManager.CreateContainerView(self.content.rootFolder, [kind], True)
         try:
-            walk = vmodl.query.PropertyCollector.TraversalSpec(name="view", type=vim.view.ContainerView, path="view", skip=False)
+            walk = vmodl.query.PropertyCollector.TraversalSpec(
+                name="view", type=vim.view.ContainerView, path="view", skip=False
+            )
             root = vmodl.query.PropertyCollector.ObjectSpec(obj=view, skip=True, selectSet=[walk])
             wanted = vmodl.query.PropertyCollector.PropertySpec(type=kind, all=False, pathSet=paths)
             spec = vmodl.query.PropertyCollector.FilterSpec(objectSet=[root], propSet=[wanted])
             found = self.content.propertyCollector.RetrieveContents([spec])
-            return [{"obj": each.obj, **dict.fromkeys(paths), **{p.name: p.val for p in each.propSet}} for each in found]
+            return [
+                {"obj": each.obj, **dict.fromkeys(paths), **{p.name: p.val for p in each.propSet}}
+                for each in found
+            ]
         finally:
             view.Destroy()
 
@@ -62,7 +73,9 @@ class Truth:
         manager = self.content.vStorageObjectManager
         stores = [each["obj"] for each in self.read(vim.Datastore, ["name"])]
         known = [(store, id) for store in stores for id in manager.ListVStorageObject(store)]
-        disks = [(manager.RetrieveVStorageObject(id, store), str(store.name)) for store, id in known]
+        disks = [
+            (manager.RetrieveVStorageObject(id, store), str(store.name)) for store, id in known
+        ]
         (found,) = [(disk, store) for disk, store in disks if disk.config.name == name]
         return found
 

@@ -90,7 +90,12 @@ class Walk:
         """Run commands, and stay where they ended."""
         script = f"set -eo pipefail\n{text}\npwd > {self.environ['WALK_PLACE']}\n"
         done = subprocess.run(
-            ["bash", "-c", script], cwd=self.folder, env=self.environ, capture_output=True, text=True, timeout=WITHIN_SECONDS
+            ["bash", "-c", script],
+            cwd=self.folder,
+            env=self.environ,
+            capture_output=True,
+            text=True,
+            timeout=WITHIN_SECONDS,
         )
         self.printed, self.log = done.stdout + done.stderr, None
         assert done.returncode == 0, f"{text}\n{self.printed}"
@@ -101,7 +106,14 @@ class Walk:
         self.log = self.folder / "background.log"
         with self.log.open("wb") as log:
             self.left_running.append(
-                subprocess.Popen(["bash", "-c", text], cwd=self.folder, env=self.environ, stdout=log, stderr=log, start_new_session=True)
+                subprocess.Popen(
+                    ["bash", "-c", text],
+                    cwd=self.folder,
+                    env=self.environ,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
             )
 
     def end(self) -> None:
@@ -123,9 +135,15 @@ class Counts:
 def counted(page: Path, scaffold: Mapping[str, str]) -> Counts:
     """Commands that build or deploy, files touched, and lines in them that the scaffold did not have."""
     found = blocks(page)
-    files = {block.word: block.text for block in found if block.language not in ("sh", "text") and block.word}
+    files = {
+        block.word: block.text
+        for block in found
+        if block.language not in ("sh", "text") and block.word
+    }
     edited = {file for block in found for command in block.commands for file in edited_by(command)}
-    lines = sum(len(added(scaffold.get(path, ""), text)) for path, text in files.items()) + len(edited)
+    lines = sum(len(added(scaffold.get(path, ""), text)) for path, text in files.items()) + len(
+        edited
+    )
     typed = [command for block in found for command in block.commands if not SHOWING.match(command)]
     return Counts(len(typed), len(files.keys() | edited), lines)
 

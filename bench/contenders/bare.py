@@ -38,11 +38,11 @@ class Item(msgspec.Struct):
     spec: Spec
 
 
-class Items(msgspec.Struct):
+class ItemList(msgspec.Struct):
     items: list[Item]
 
 
-class Access(msgspec.Struct):
+class ApiAccess(msgspec.Struct):
     """Where the API server is, and who we are there: with a token as in a Pod, or with a certificate."""
 
     server: str
@@ -50,21 +50,26 @@ class Access(msgspec.Struct):
     headers: dict[str, str]
 
 
-def access(kubeconfig: Path) -> Access:
+def read_kubeconfig(kubeconfig: Path) -> ApiAccess:
     """What a kubeconfig with one cluster and one user says."""
     config = yaml.safe_load(kubeconfig.read_text())
     cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
-    context = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
+    context = ssl.create_default_context(
+        cadata=base64.b64decode(cluster["certificate-authority-data"]).decode()
+    )
     if token := user.get("token"):
-        return Access(cluster["server"], context, {"Authorization": f"Bearer {token}"})
+        return ApiAccess(cluster["server"], context, {"Authorization": f"Bearer {token}"})
     with tempfile.NamedTemporaryFile() as pair:
-        pair.write(base64.b64decode(user["client-certificate-data"]) + base64.b64decode(user["client-key-data"]))
+        pair.write(
+            base64.b64decode(user["client-certificate-data"])
+            + base64.b64decode(user["client-key-data"])
+        )
         pair.flush()
         context.load_cert_chain(pair.name)
-    return Access(cluster["server"], context, {})
+    return ApiAccess(cluster["server"], context, {})
 
 
-def patch_for(item: Item) -> bytes:
+def status_patch(item: Item) -> bytes:
     """What the runtime sends for the same object; `bench/sameness.py` proves it in every run."""
     condition = {
         "type": "Ready",
@@ -74,31 +79,43 @@ def patch_for(item: Item) -> bytes:
         "lastTransitionTime": datetime.now(UTC).replace(microsecond=0),
         "observedGeneration": item.metadata.generation,
     }
-    status = {"conditions": [condition], "doubled": 2 * item.spec.size, "observedGeneration": item.metadata.generation}
-    return msgspec.json.encode({"metadata": {"resourceVersion": item.metadata.resourceVersion}, "status": status})
+    status = {
+        "conditions": [condition],
+        "doubled": 2 * item.spec.size,
+        "observedGeneration": item.metadata.generation,
+    }
+    return msgspec.json.encode(
+        {"metadata": {"resourceVersion": item.metadata.resourceVersion}, "status": status}
+    )
 
 
-async def work(session: aiohttp.ClientSession, collection: str, items: Iterator[Item]) -> None:
+async def patch_items(
+    session: aiohttp.ClientSession, collection: str, items: Iterator[Item]
+) -> None:
     """Patch one object after the other until none is left; all workers take from the same iterator."""
     for item in items:
         url = f"{collection}/{item.metadata.name}/status?fieldManager=bench"
-        async with session.patch(url, data=patch_for(item), headers=MERGE_PATCH) as response:
+        async with session.patch(url, data=status_patch(item), headers=MERGE_PATCH) as response:
             body = await response.read()
             if response.status != 200:
-                raise SystemExit(f"the patch of {item.metadata.name} was refused: {response.status} {body[:300]!r}")
+                raise SystemExit(
+                    f"the patch of {item.metadata.name} was refused: {response.status} {body[:300]!r}"
+                )
 
 
 async def main(kubeconfig: str, namespace: str, concurrency: str) -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    way = access(Path(kubeconfig))
+    way = read_kubeconfig(Path(kubeconfig))
     collection = f"/apis/bench.kubewright.example/v1/namespaces/{namespace}/samples"
-    async with aiohttp.ClientSession(way.server, connector=aiohttp.TCPConnector(ssl=way.context), headers=way.headers) as session:
+    async with aiohttp.ClientSession(
+        way.server, connector=aiohttp.TCPConnector(ssl=way.context), headers=way.headers
+    ) as session:
         async with session.get(collection) as response:
-            items = iter(msgspec.json.decode(await response.read(), type=Items).items)
+            items = iter(msgspec.json.decode(await response.read(), type=ItemList).items)
         async with asyncio.TaskGroup() as group:
             for _ in range(int(concurrency)):
-                group.create_task(work(session, collection, items))
+                group.create_task(patch_items(session, collection, items))
         await stopped.wait()
 
 

@@ -17,11 +17,11 @@ from typing import Any
 import aiohttp
 import kopf
 
-CONNECTIONS = 16
-SAMPLES = ("bench.kubewright.example", "v1", "samples")
+MAX_CONNECTIONS = 16
+SAMPLES_RESOURCE = ("bench.kubewright.example", "v1", "samples")
 
 
-def login_with_few(connections: int) -> None:
+def limit_connections(connections: int) -> None:
     """Give kopf a session with no more connections than this, as its documentation has it under "custom HTTP sessions"."""
 
     @kopf.on.login()
@@ -29,21 +29,23 @@ def login_with_few(connections: int) -> None:
         found = kopf.login_with_kubeconfig(**given)
         assert found is not None, "KUBECONFIG is set"
         connector = aiohttp.TCPConnector(limit=connections, ssl=found.as_ssl_context())
-        session = aiohttp.ClientSession(connector=connector, headers={"Authorization": f"Bearer {found.token}"})
+        session = aiohttp.ClientSession(
+            connector=connector, headers={"Authorization": f"Bearer {found.token}"}
+        )
         return kopf.AiohttpSession(server=found.server, aiohttp_session=session)
 
 
-def login_as_usual() -> None:
+def use_default_login() -> None:
     kopf.on.login()(kopf.login_with_kubeconfig)
 
 
-def without_events() -> None:
+def disable_events() -> None:
     @kopf.on.startup()
     async def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
         settings.posting.enabled = False
 
 
-def answer(spec: kopf.Spec, meta: kopf.Meta) -> dict[str, Any]:
+def desired_status(spec: kopf.Spec, meta: kopf.Meta) -> dict[str, Any]:
     """The same status as the runtime writes."""
     condition = {
         "type": "Ready",
@@ -53,33 +55,37 @@ def answer(spec: kopf.Spec, meta: kopf.Meta) -> dict[str, Any]:
         "lastTransitionTime": datetime.now(UTC).isoformat(timespec="seconds"),
         "observedGeneration": meta["generation"],
     }
-    return {"doubled": 2 * spec["size"], "observedGeneration": meta["generation"], "conditions": [condition]}
+    return {
+        "doubled": 2 * spec["size"],
+        "observedGeneration": meta["generation"],
+        "conditions": [condition],
+    }
 
 
-def handle(handler: Callable[..., Any]) -> None:
+def register_handler(handler: Callable[..., Any]) -> None:
     """Register it for create, resume and update."""
     for register in (kopf.on.create, kopf.on.resume, kopf.on.update):
-        register(*SAMPLES, id="double")(handler)
+        register(*SAMPLES_RESOURCE, id="double")(handler)
 
 
-def ordinary(spec: kopf.Spec, meta: kopf.Meta, patch: kopf.Patch, **_: Any) -> None:
-    patch.status.update(answer(spec, meta))
+def reconcile_in_thread(spec: kopf.Spec, meta: kopf.Meta, patch: kopf.Patch, **_: Any) -> None:
+    patch.status.update(desired_status(spec, meta))
 
 
-async def without_threads(spec: kopf.Spec, meta: kopf.Meta, patch: kopf.Patch, **_: Any) -> None:
-    patch.status.update(answer(spec, meta))
+async def reconcile_async(spec: kopf.Spec, meta: kopf.Meta, patch: kopf.Patch, **_: Any) -> None:
+    patch.status.update(desired_status(spec, meta))
 
 
 def main(kubeconfig: str, namespace: str, how: str = "as it comes") -> None:
     os.environ["KUBECONFIG"] = kubeconfig
     if how == "tuned":
-        handle(without_threads)
-        login_with_few(CONNECTIONS)
-        without_events()
+        register_handler(reconcile_async)
+        limit_connections(MAX_CONNECTIONS)
+        disable_events()
         logging.basicConfig(level=logging.WARNING)
     else:
-        handle(ordinary)
-        login_as_usual()
+        register_handler(reconcile_in_thread)
+        use_default_login()
         kopf.configure()
     kopf.run(namespaces=[namespace], standalone=True)
 

@@ -21,7 +21,11 @@ def build(manager: Manager, flags: ManagerFlags) -> None:
 
 
 def main(kubeconfig: str, namespace: str) -> int:
-    flags = [f"-kubeconfig={kubeconfig}", f"-watch-namespaces={namespace}", "-metrics-addr=127.0.0.1:0"]
+    flags = [
+        f"-kubeconfig={kubeconfig}",
+        f"-watch-namespaces={namespace}",
+        "-metrics-addr=127.0.0.1:0",
+    ]
     return run(ManagerFlags, build, name="bench", argv=flags, environ={})
 
 

@@ -12,11 +12,11 @@ from vsphere_operators.main import build
 from vsphere_operators.settings.flags import Settings
 
 TICK_SECONDS = 0.005
-START_SECONDS = 60.0
-NOTE_SECONDS = 1.0
+STARTUP_SECONDS = 60.0
+WRITE_SECONDS = 1.0
 
 
-class Stalls:
+class StallRecorder:
     """Looks at the clock often, and writes the longest gaps into the file that STALLS names."""
 
     async def run(self) -> None:
@@ -26,18 +26,18 @@ class Stalls:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now = time.monotonic()
-            late = now - began > START_SECONDS
+            late = now - began > STARTUP_SECONDS
             longest[late] = max(longest[late], now - last - TICK_SECONDS)
             last = now
-            if now - noted > NOTE_SECONDS:
+            if now - noted > WRITE_SECONDS:
                 noted = now
                 await asyncio.to_thread(path.write_text, f"{longest[0]:.4f} {longest[1]:.4f}")
 
 
-def with_stalls(manager: Manager, settings: Settings) -> None:
+def build_with_stall_recorder(manager: Manager, settings: Settings) -> None:
     build(manager, settings)
-    manager.add_service(Stalls())
+    manager.add_service(StallRecorder())
 
 
 if __name__ == "__main__":
-    raise SystemExit(command.run(Settings, with_stalls, name="vsphere-operators"))
+    raise SystemExit(command.run(Settings, build_with_stall_recorder, name="vsphere-operators"))

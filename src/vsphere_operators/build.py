@@ -10,8 +10,8 @@ from .settings.flags import Settings
 from .settings.reload import ConfigFileWatcher, read_config_files
 from .vcenters.config import VCenterConfig
 from .vcenters.metrics import VCenterMetrics
-from .vcenters.registry import HOW_TO_CONFIGURE, VCenters
-from .vsphere.stats_throttle import Pace
+from .vcenters.registry import CONFIGURATION_HINT, VCenterRegistry
+from .vsphere.stats_throttle import StatsThrottle
 from .vsphere.vcenter import VCenter
 
 
@@ -20,23 +20,30 @@ class NoVCenterWarning:
 
     async def run(self) -> None:
         """One line, when the manager runs and not when somebody only asks what it would need."""
-        Log("setup").warning(f"no vCenter is configured; objects that need one will say so. {HOW_TO_CONFIGURE}")
+        Log("setup").warning(
+            f"no vCenter is configured; objects that need one will say so. {CONFIGURATION_HINT}"
+        )
 
 
-def build_vcenters(manager: Manager, settings: Settings) -> VCenters:
+def build_vcenters(manager: Manager, settings: Settings) -> VCenterRegistry:
     """All vCenters that the settings name, as services of the manager."""
     said = read_config_files(settings, Log("setup").warning)
     configs = said.vcenter_configs
     metrics = VCenterMetrics(manager.metrics)
     opened = {config.name: build_vcenter(config, settings, metrics) for config in configs}
-    vcenters = VCenters(opened, configs, manager.cache, lambda: Pace(settings.stats_interval_seconds, settings.stats_change_percent / 100))
+    vcenters = VCenterRegistry(
+        opened,
+        configs,
+        manager.cache,
+        lambda: StatsThrottle(settings.stats_interval_seconds, settings.stats_change_percent / 100),
+    )
     for config in configs:
         if config.address.insecure:
             Log("setup").warning(
                 "the certificate of this vCenter is not verified: whoever is between here and there can read the password",
                 vCenter=config.name,
             )
-    services: list[Service] = [*opened.values(), *vcenters.pacers.values()]
+    services: list[Service] = [*opened.values(), *vcenters.publishers.values()]
     for service in services or [NoVCenterWarning()]:
         manager.add_service(service)
     if settings.credentials_directory or settings.vcenters_file or settings.limits_file:
@@ -51,10 +58,10 @@ def build_vcenter(config: VCenterConfig, settings: Settings, metrics: VCenterMet
         config.address,
         config.build_credential_source(),
         Log("vcenter", vCenter=config.name),
-        metrics.of(config.name),
+        metrics.for_vcenter(config.name),
         disk_interval_seconds=settings.disk_refresh_seconds,
         tag_interval_seconds=settings.tag_refresh_seconds,
-        operations_at_once=settings.operations_at_once,
+        max_running_tasks=settings.operations_at_once,
     )
-    metrics.watch(vcenter)
+    metrics.register_gauges(vcenter)
     return vcenter

@@ -12,7 +12,7 @@ from .kinds.gpuinfo.controller import GPUInfoController
 from .kinds.gpuinfo.labels import LabelCleanup, LabellingGPUInfoController
 from .kinds.gpuinfo.tracker import NodeTracker
 from .settings.flags import Settings
-from .vcenters.registry import VCenters
+from .vcenters.registry import VCenterRegistry
 
 
 def utc_now() -> datetime:
@@ -20,7 +20,9 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def build_gpuinfo_controller(manager: Manager, vcenters: VCenters, settings: Settings) -> GPUInfoController:
+def build_gpuinfo_controller(
+    manager: Manager, vcenters: VCenterRegistry, settings: Settings
+) -> GPUInfoController:
     """The controller, with its services added to the manager."""
     flags = settings.gpu
 
@@ -28,18 +30,31 @@ def build_gpuinfo_controller(manager: Manager, vcenters: VCenters, settings: Set
         manager.recorder.event(obj, obj.definition, "Warning", reason, words)
 
     told, simulation = flags.gpu_resource_globs, flags.build_simulation()
-    nodes = NodeTracker(manager.cache, vcenters.opened, utc_now, complain, log=Log("nodes"), gpu_resource_globs=told, simulation=simulation)
+    nodes = NodeTracker(
+        manager.cache,
+        vcenters.vcenters_by_name,
+        utc_now,
+        complain,
+        log=Log("nodes"),
+        gpu_resource_globs=told,
+        simulation=simulation,
+    )
     manager.on_lead.append(nodes.repeat_warnings)
     calendar = None
     if flags.calendar_key is not None:
         calendar = CalendarWatcher(
-            flags.calendar_key, manager.client, manager.metrics, nodes.set_calendar_entries, complain, Log("calendar")
+            flags.calendar_key,
+            manager.client,
+            manager.metrics,
+            nodes.set_calendar_entries,
+            complain,
+            Log("calendar"),
         )
         manager.add_service(calendar)
         manager.on_lead.append(calendar.repeat_warnings)
     made = (LabellingGPUInfoController if flags.label_nodes else GPUInfoController)(
         nodes,
-        vcenters.opened,
+        vcenters.vcenters_by_name,
         manager.cache,
         flags.selection_rules,
         manager.recorder,
@@ -50,5 +65,7 @@ def build_gpuinfo_controller(manager: Manager, vcenters: VCenters, settings: Set
     manager.add_service(made.subscriptions)
     if isinstance(made, LabellingGPUInfoController):
         return made.with_client(manager.client)
-    manager.add_service(LabelCleanup(manager.cache, manager.client, manager.recorder, Log("labels")))
+    manager.add_service(
+        LabelCleanup(manager.cache, manager.client, manager.recorder, Log("labels"))
+    )
     return made

@@ -8,10 +8,14 @@ from .kinds.vmgroup.controller import Preconditions, VmGroupController
 from .kinds.vmgroup.limits_file import read_limits
 from .kinds.vmgroup.triggers import VmGroupTriggers
 from .settings.flags import Settings
-from .vcenters.registry import VCenters
+from .vcenters.registry import VCenterRegistry
 
 
-def build_vmgroup_controller(manager: Manager, vcenters: VCenters, settings: Settings) -> VmGroupController:
+def build_vmgroup_controller(
+    manager: Manager, vcenters: VCenterRegistry, settings: Settings
+) -> VmGroupController:
     """The controller; it acts only while this manager certainly leads."""
     guard = Preconditions(manager.client, manager.recorder, manager.may_write, settings.cluster_id)
-    return VmGroupController(VmGroupTriggers(vcenters), manager.cache, guard, read_limits(settings.limits_file))
+    return VmGroupController(
+        VmGroupTriggers(vcenters), manager.cache, guard, read_limits(settings.limits_file)
+    )

@@ -33,7 +33,9 @@ def build(manager: Manager, settings: Settings) -> None:
     manager.add(groups := build_vmgroup_controller(manager, vcenters, settings))
     manager.add(MyCustomResourceController(manager.cache))
     if settings.webhooks:
-        for webhook in build_webhooks(vcenters, manager.cache, groups.limits_for, manager.options.namespaces):
+        for webhook in build_webhooks(
+            vcenters, manager.cache, groups.limits_for, manager.options.namespaces
+        ):
             manager.add(webhook)
 
 
@@ -45,7 +47,10 @@ def main() -> int:
 
         return run(sys.argv[2:], os.environ, build)
     if sys.argv[1:] and not sys.argv[1].startswith("-"):
-        print(f'manager: there is no command "{sys.argv[1]}". It is `manager` with flags, or `manager doctor` with flags.', file=sys.stderr)
+        print(
+            f'manager: there is no command "{sys.argv[1]}". It is `manager` with flags, or `manager doctor` with flags.',
+            file=sys.stderr,
+        )
         return 2
     return command.run(Settings, build, name="vsphere-operators", see_also=SEE_ALSO)
 

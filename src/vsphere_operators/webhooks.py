@@ -23,7 +23,7 @@ from .kinds.vmgroup.limits import NamespaceLimits
 from .kinds.vmgroup.model import CloneBlocked
 from .kinds.vmgroup.placement import PlacementResolver
 from .kinds.vminfo import VMInfo
-from .vcenters.registry import Served, VCenters
+from .vcenters.registry import VCenterRegistry, VCenterView
 
 T = TypeVar("T", bound=Resource[Any, Any])
 
@@ -35,7 +35,7 @@ class NameWarningWebhook(Webhook[T], ABC):
     only_warns: ClassVar[bool] = True
     timeout_seconds: ClassVar[int] = 2
 
-    def __init__(self, vcenters: VCenters, namespaces: Sequence[str]) -> None:
+    def __init__(self, vcenters: VCenterRegistry, namespaces: Sequence[str]) -> None:
         """`namespaces` are those that the manager is confined to; none of them is all."""
         self.vcenters, self.namespaces = vcenters, namespaces
 
@@ -53,46 +53,46 @@ class NameWarningWebhook(Webhook[T], ABC):
         except (Retry, NotYet):
             return
 
-    def find_vcenter(self, obj: T) -> Served | None:
+    def find_vcenter(self, obj: T) -> VCenterView | None:
         """The vCenter of its namespace, None where none can be asked."""
         if self.namespaces and obj.metadata.namespace not in self.namespaces:
             return None
         try:
-            return self.vcenters.of(obj)
+            return self.vcenters.get_view(obj)
         except (Terminal, Retry, NotYet):
             return None
 
     @abstractmethod
-    def check_names(self, obj: T, served: Served) -> None:
+    def check_names(self, obj: T, served: VCenterView) -> None:
         """Raise Terminal or Obstacle, in words, for what cannot be found; an empty name is not looked for."""
 
 
 class HostInfoWebhook(NameWarningWebhook[HostInfo]):
     """Hosts."""
 
-    def check_names(self, obj: HostInfo, served: Served) -> None:
+    def check_names(self, obj: HostInfo, served: VCenterView) -> None:
         """By name."""
         if obj.spec.hostname:
-            served.host(obj.spec.hostname)
+            served.find_host(obj.spec.hostname)
 
 
 class VMInfoWebhook(NameWarningWebhook[VMInfo]):
     """VMs."""
 
-    def check_names(self, obj: VMInfo, served: Served) -> None:
+    def check_names(self, obj: VMInfo, served: VCenterView) -> None:
         """By name."""
         if obj.spec.nodename:
-            served.machine(obj.spec.nodename)
+            served.find_vm(obj.spec.nodename)
 
 
 class FCDInfoWebhook(NameWarningWebhook[FCDInfo]):
     """First Class Disks."""
 
-    def __init__(self, vcenters: VCenters, namespaces: Sequence[str], cache: Cache) -> None:
+    def __init__(self, vcenters: VCenterRegistry, namespaces: Sequence[str], cache: Cache) -> None:
         super().__init__(vcenters, namespaces)
         self.cache = cache
 
-    def check_names(self, obj: FCDInfo, served: Served) -> None:
+    def check_names(self, obj: FCDInfo, served: VCenterView) -> None:
         """Through the volume of that name, so not before all volumes are known."""
         if obj.spec.pvId and self.cache.store(PersistentVolume).shown(""):
             find_disk(obj.spec.pvId, find_volume(obj.spec.pvId, self.cache), served)
@@ -101,20 +101,31 @@ class FCDInfoWebhook(NameWarningWebhook[FCDInfo]):
 class VmGroupWebhook(NameWarningWebhook[VmGroup]):
     """The template and the places of a group."""
 
-    def __init__(self, vcenters: VCenters, namespaces: Sequence[str], limits: Callable[[str], NamespaceLimits]) -> None:
+    def __init__(
+        self,
+        vcenters: VCenterRegistry,
+        namespaces: Sequence[str],
+        limits: Callable[[str], NamespaceLimits],
+    ) -> None:
         super().__init__(vcenters, namespaces)
         self.limits_for = limits
 
-    def check_names(self, obj: VmGroup, served: Served) -> None:
+    def check_names(self, obj: VmGroup, served: VCenterView) -> None:
         """The first thing that is in the way of a clone."""
-        defaults = to_builtins(self.vcenters.config(served.name).defaults)
-        PlacementResolver(served.inventory, obj.spec.requested_placement, defaults, self.limits_for(obj.metadata.namespace)).resolve(
-            obj.spec.template
-        )
+        defaults = to_builtins(self.vcenters.get_config(served.name).defaults)
+        PlacementResolver(
+            served.inventory,
+            obj.spec.requested_placement,
+            defaults,
+            self.limits_for(obj.metadata.namespace),
+        ).resolve(obj.spec.template)
 
 
 def build_webhooks(
-    vcenters: VCenters, cache: Cache, limits: Callable[[str], NamespaceLimits], namespaces: Sequence[str] = ()
+    vcenters: VCenterRegistry,
+    cache: Cache,
+    limits: Callable[[str], NamespaceLimits],
+    namespaces: Sequence[str] = (),
 ) -> list[NameWarningWebhook[Any]]:
     """One for each kind that names something in vCenter."""
     return [

@@ -32,7 +32,13 @@ TAG_DESCRIPTIONS = {
     "seq": "a list",
     "map": "a mapping",
 }
-TYPE_DESCRIPTIONS = {"str": "a string", "int": "a number", "bool": "true or false", "array": "a list", "object": "a mapping"}
+TYPE_DESCRIPTIONS = {
+    "str": "a string",
+    "int": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a mapping",
+}
 TRUE_VALUES = frozenset({"true", "yes", "on"})
 
 
@@ -57,7 +63,9 @@ class FileFormat(Generic[T]):
                 data = opened.read(MAX_FILE_BYTES + 1)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or "this is not a file name"
-            raise ConfigError(f"{file}: it cannot be read: {why}. Check the path after {self.flag}.") from None
+            raise ConfigError(
+                f"{file}: it cannot be read: {why}. Check the path after {self.flag}."
+            ) from None
         if len(data) > MAX_FILE_BYTES:
             raise ConfigError(
                 f"{file}: it is larger than {MAX_FILE_BYTES // 1024} KiB, which no {self.description} needs. Check the path after {self.flag}."
@@ -79,7 +87,9 @@ class NoAliasLoader(yaml.SafeLoader):
         """The next node, if it is written out."""
         if self.check_event(yaml.AliasEvent):
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.MarkedYAMLError(problem="aliases (*name) are not taken here; write the value out", problem_mark=mark)
+            raise yaml.MarkedYAMLError(
+                problem="aliases (*name) are not taken here; write the value out", problem_mark=mark
+            )
         return super().compose_node(parent, index)
 
 
@@ -94,7 +104,9 @@ class YamlReader(Generic[T]):
         """All of it, typed and checked."""
         root, first = self.parse(data), self.file_format.root_type.__struct_fields__[0]
         if root is None:
-            raise self.build_error("$", f"the file is empty; it has to begin with `{first}:` and a list below it")
+            raise self.build_error(
+                "$", f"the file is empty; it has to begin with `{first}:` and a list below it"
+            )
         try:
             found = msgspec.convert(self.convert_value(root, "$"), self.file_format.root_type)
         except msgspec.ValidationError as error:
@@ -113,7 +125,9 @@ class YamlReader(Generic[T]):
             where = f" line {mark.line + 1}" if mark else ""
             raise ConfigError(f"{self.file}{where}: {describe_yaml_error(error)}") from None
         except (yaml.YAMLError, ValueError, RecursionError):
-            raise ConfigError(f"{self.file}: it is not YAML: perhaps a binary file, not UTF-8, or nested without end") from None
+            raise ConfigError(
+                f"{self.file}: it is not YAML: perhaps a binary file, not UTF-8, or nested without end"
+            ) from None
 
     def convert_value(self, node: yaml.Node, path: str, line: int = 0) -> Any:
         """The value of the node, its line noted; a mapping's value is at the line of its key."""
@@ -122,7 +136,10 @@ class YamlReader(Generic[T]):
             case yaml.MappingNode():
                 return self.convert_mapping(node, path)
             case yaml.SequenceNode():
-                return [self.convert_value(item, f"{path}[{index}]") for index, item in enumerate(node.value)]
+                return [
+                    self.convert_value(item, f"{path}[{index}]")
+                    for index, item in enumerate(node.value)
+                ]
             case _:
                 return convert_scalar(node.value, self.positions[path].type_description)
 
@@ -138,7 +155,9 @@ class YamlReader(Generic[T]):
                 raise self.build_error(path, "no key here has a ` in it", line)
             if key.value in made:
                 raise self.build_error(
-                    path, f"the key `{key.value}` is there twice, first in line {self.positions[here].line}; remove one", line
+                    path,
+                    f"the key `{key.value}` is there twice, first in line {self.positions[here].line}; remove one",
+                    line,
                 )
             made[key.value] = self.convert_value(value, here, line)
         return made
@@ -151,20 +170,31 @@ class YamlReader(Generic[T]):
         if missing := re.fullmatch(r"Object missing required field `(.*)`", what):
             return self.build_error(path, f"`{missing[1]}` is missing")
         if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", what, re.DOTALL):
-            known = ", ".join(self.file_format.mapping_types[re.sub(r"\[\d+\]", "[]", path)].__struct_fields__)
+            known = ", ".join(
+                self.file_format.mapping_types[re.sub(r"\[\d+\]", "[]", path)].__struct_fields__
+            )
             # Not `password: ...`, which would be cut as if a password followed.
             return self.build_error(
-                path, f"there is no key `{unknown[1]}`; the keys here are {known}", self.positions[f"{path}.{unknown[1]}"].line
+                path,
+                f"there is no key `{unknown[1]}`; the keys here are {known}",
+                self.positions[f"{path}.{unknown[1]}"].line,
             )
         wanted = re.match(r"Expected `(\w+)", what)
-        return self.build_type_error(self.resolve_path(path), TYPE_DESCRIPTIONS.get(wanted[1], wanted[1]) if wanted else "something else")
+        return self.build_type_error(
+            self.resolve_path(path),
+            TYPE_DESCRIPTIONS.get(wanted[1], wanted[1]) if wanted else "something else",
+        )
 
     def resolve_path(self, path: str) -> str:
         """The path of a value of the wrong kind; inside a mapping of strings msgspec writes [...] for the key."""
         within = path.removesuffix("[...]")
         if within == path:
             return path
-        return next(each for each, spot in self.positions.items() if each.startswith(f"{within}.") and spot.type_description != "a string")
+        return next(
+            each
+            for each, spot in self.positions.items()
+            if each.startswith(f"{within}.") and spot.type_description != "a string"
+        )
 
     def build_type_error(self, path: str, wanted: str) -> ConfigError:
         """The error for a value of the wrong kind."""

@@ -19,23 +19,29 @@ from kubewright.crd import crds
 from kubewright.flags import parse
 from kubewright.kubeconfig import Connection, Identity
 from kubewright.rbac import rule
-from vsphere_operators.doctor.clock import skew
-from vsphere_operators.doctor.cluster import NAME, authority_grants, manager_grants
-from vsphere_operators.doctor.crd_drift import differences
-from vsphere_operators.doctor.finding import Finding, guarded, ok, problem, warning
-from vsphere_operators.doctor.lease import holder
-from vsphere_operators.doctor.metrics_endpoint import taken
-from vsphere_operators.doctor.privileges import Need, judged
-from vsphere_operators.doctor.rbac import Grant, Question, binding, questions_of, told
-from vsphere_operators.doctor.report import Text, as_json, summary
-from vsphere_operators.doctor.vcenter import renew
+from vsphere_operators.doctor.clock import check_clock_skew
+from vsphere_operators.doctor.cluster import MANAGER_NAME, manager_grants, webhook_ca_grants
+from vsphere_operators.doctor.crd_drift import diff_specs
+from vsphere_operators.doctor.finding import Finding, ok, problem, run_check, warning
+from vsphere_operators.doctor.lease import check_lease_holder
+from vsphere_operators.doctor.metrics_endpoint import address_in_use
+from vsphere_operators.doctor.privileges import RequiredPrivileges, check_missing_privileges
+from vsphere_operators.doctor.rbac import (
+    AccessReview,
+    Grant,
+    access_reviews_for,
+    binding_command,
+    denied_findings,
+)
+from vsphere_operators.doctor.report import TextReport, as_json, summary
+from vsphere_operators.doctor.vcenter import renew_credentials_command
 from vsphere_operators.kinds.hostinfo import HostInfo
 from vsphere_operators.main import build
 from vsphere_operators.settings.flags import Settings
 from vsphere_operators.vcenters.config import VCenterConfig
 from vsphere_operators.vsphere.address import Address
 from vsphere_operators.vsphere.faults import Unreachable
-from vsphere_operators.vsphere.privileges import Account, Place
+from vsphere_operators.vsphere.privileges import Account, EntityRef
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
@@ -52,7 +58,7 @@ NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
     ],
 )
 def test_clocks(seconds: int, level: str, words: str) -> None:
-    found = skew(NOW + timedelta(seconds=seconds), NOW, "the API server")
+    found = check_clock_skew(NOW + timedelta(seconds=seconds), NOW, "the API server")
     assert found.level == level
     assert words in found.words
     assert bool(found.fix) == (level != "ok")
@@ -65,7 +71,7 @@ def installed() -> dict[str, Any]:
 
 def test_a_crd_is_the_same_whatever_the_server_adds() -> None:
     (crd,) = crds([HostInfo])
-    assert differences(crd["spec"], installed()) == []
+    assert diff_specs(crd["spec"], installed()) == []
 
 
 def test_a_crd_that_lacks_a_field_and_has_another_names_both() -> None:
@@ -74,16 +80,29 @@ def test_a_crd_that_lacks_a_field_and_has_another_names_both() -> None:
     fields = there["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     fields["host"] = fields.pop("hostname")
     path = "versions.v1.schema.openAPIV3Schema.properties.spec.properties"
-    assert differences(crd["spec"], there) == [f"{path}.hostname (missing there)", f"{path}.host (only there)"]
+    assert diff_specs(crd["spec"], there) == [
+        f"{path}.hostname (missing there)",
+        f"{path}.host (only there)",
+    ]
 
 
-JSON = st.recursive(st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=10)
+JSON = st.recursive(
+    st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
 
 
 @given(st.dictionaries(st.text(), JSON), st.dictionaries(st.text(), JSON))
-def test_values_differ_somewhere_exactly_if_they_are_not_equal(one: dict[str, Any], other: dict[str, Any]) -> None:
-    other = {key: value for key, value in other.items() if key not in ("conversion", "preserveUnknownFields")}
-    assert bool(differences(one, other)) == (one != other)
+def test_values_differ_somewhere_exactly_if_they_are_not_equal(
+    one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    other = {
+        key: value
+        for key, value in other.items()
+        if key not in ("conversion", "preserveUnknownFields")
+    }
+    assert bool(diff_specs(one, other)) == (one != other)
 
 
 def lease(**spec: Any) -> Lease:
@@ -91,12 +110,23 @@ def lease(**spec: Any) -> Lease:
 
 
 def test_the_leader() -> None:
-    renewed = {"holderIdentity": "pod-1", "leaseDurationSeconds": 15, "renewTime": "2026-11-16T11:59:50.000000Z"}
-    assert holder(lease(), NOW) == ok("leader", "the lease a/b is free: the last leader gave it back")
-    assert holder(lease(**renewed), NOW) == ok("leader", '"pod-1" leads, by the lease a/b')
-    late = holder(lease(**renewed), NOW + timedelta(minutes=3))
-    assert (late.level, late.words) == ("warning", '"pod-1" held the lease a/b and last renewed it 3 min ago: nobody leads now')
-    assert holder(lease(**{**renewed, "renewTime": "soon"}), NOW).level == "warning"
+    renewed = {
+        "holderIdentity": "pod-1",
+        "leaseDurationSeconds": 15,
+        "renewTime": "2026-11-16T11:59:50.000000Z",
+    }
+    assert check_lease_holder(lease(), NOW) == ok(
+        "leader", "the lease a/b is free: the last leader gave it back"
+    )
+    assert check_lease_holder(lease(**renewed), NOW) == ok(
+        "leader", '"pod-1" leads, by the lease a/b'
+    )
+    late = check_lease_holder(lease(**renewed), NOW + timedelta(minutes=3))
+    assert (late.level, late.words) == (
+        "warning",
+        '"pod-1" held the lease a/b and last renewed it 3 min ago: nobody leads now',
+    )
+    assert check_lease_holder(lease(**{**renewed, "renewTime": "soon"}), NOW).level == "warning"
 
 
 ROLE = Grant(role="vsphere-operators-manager-role", rules=[])
@@ -110,7 +140,7 @@ BINDINGS = {
 
 @pytest.mark.parametrize(("user", "fix"), BINDINGS.items())
 def test_a_fix_binds_the_generated_role_and_never_a_wider_one(user: str, fix: str) -> None:
-    command = binding(user, ROLE)
+    command = binding_command(user, ROLE)
     assert command.endswith(fix)
     assert "cluster-admin" not in command
     made = re.search(r"create clusterrolebinding (\S+) ", command)
@@ -118,20 +148,27 @@ def test_a_fix_binds_the_generated_role_and_never_a_wider_one(user: str, fix: st
 
 
 def test_every_verb_of_every_rule_is_asked_for_and_names_count() -> None:
-    rules = [rule([""], ["nodes"], ["list", "watch"]), rule(["g.io"], ["things"], ["get"], ("a", "b"))]
-    asked = questions_of(Grant(role="r", rules=rules, namespace="ns"))
-    assert asked == [
-        Question("list", "", "nodes", "ns"),
-        Question("watch", "", "nodes", "ns"),
-        Question("get", "g.io", "things", "ns", "a"),
-        Question("get", "g.io", "things", "ns", "b"),
+    rules = [
+        rule([""], ["nodes"], ["list", "watch"]),
+        rule(["g.io"], ["things"], ["get"], ("a", "b")),
     ]
-    assert asked[2].title == 'things.g.io "a"'
+    asked = access_reviews_for(Grant(role="r", rules=rules, namespace="ns"))
+    assert asked == [
+        AccessReview("list", "", "nodes", "ns"),
+        AccessReview("watch", "", "nodes", "ns"),
+        AccessReview("get", "g.io", "things", "ns", "a"),
+        AccessReview("get", "g.io", "things", "ns", "b"),
+    ]
+    assert asked[2].resource_title == 'things.g.io "a"'
 
 
 def test_denied_verbs_of_a_resource_are_one_line() -> None:
-    denied = [Question("list", "", "nodes", ""), Question("watch", "", "nodes", ""), Question("patch", "g.io", "things/status", "")]
-    assert [each.words for each in told(denied, "me", ROLE)] == [
+    denied = [
+        AccessReview("list", "", "nodes", ""),
+        AccessReview("watch", "", "nodes", ""),
+        AccessReview("patch", "g.io", "things/status", ""),
+    ]
+    assert [each.words for each in denied_findings(denied, "me", ROLE)] == [
         'nodes is forbidden: "me" may not list or watch them',
         'things/status.g.io is forbidden: "me" may not patch them',
     ]
@@ -146,65 +183,118 @@ class Placing(Controller[HostInfo]):
 
 def test_a_manager_of_some_namespaces_needs_rights_in_these_alone() -> None:
     (everywhere,) = manager_grants((), [Placing()])
-    assert {each.namespace for each in questions_of(everywhere)} == {""}
+    assert {each.namespace for each in access_reviews_for(everywhere)} == {""}
     *inside, outside, about_nodes = manager_grants(("a", "b"), [Placing()])
     assert [each.namespace for each in inside] == ["a", "b"]
-    assert {each.resource for each in questions_of(inside[0])} == {"events", "hostinfoes", "hostinfoes/status"}
-    assert {(each.resource, each.namespace) for each in questions_of(outside)} == {("nodes", "")}
-    assert sum(len(questions_of(each)) for each in (inside[0], outside)) == len(questions_of(everywhere))
-    assert {(each.verb, each.resource, each.namespace) for each in questions_of(about_nodes)} == {
+    assert {each.resource for each in access_reviews_for(inside[0])} == {
+        "events",
+        "hostinfoes",
+        "hostinfoes/status",
+    }
+    assert {(each.resource, each.namespace) for each in access_reviews_for(outside)} == {
+        ("nodes", "")
+    }
+    assert sum(len(access_reviews_for(each)) for each in (inside[0], outside)) == len(
+        access_reviews_for(everywhere)
+    )
+    assert {
+        (each.verb, each.resource, each.namespace) for each in access_reviews_for(about_nodes)
+    } == {
         ("create", "events", "default"),
         ("patch", "events", "default"),
     }
 
 
 @pytest.mark.parametrize(
-    ("flags", "roles"), [((), []), (("-webhooks",), ["ClusterRole", "Role"]), (("-webhooks", "-webhook-cert-dir=x"), [])]
+    ("flags", "roles"),
+    [
+        ((), []),
+        (("-webhooks",), ["ClusterRole", "Role"]),
+        (("-webhooks", "-webhook-cert-dir=x"), []),
+    ],
 )
 def test_webhooks_need_what_their_component_gives(flags: Sequence[str], roles: list[str]) -> None:
     settings = parse(Settings, flags, {})
-    manager = Manager(Connection(server="https://none.invalid", identity=Identity(), source="a test"), settings.options(NAME))
+    manager = Manager(
+        Connection(server="https://none.invalid", identity=Identity(), source="a test"),
+        settings.options(MANAGER_NAME),
+    )
     build(manager, settings)
     file = ROOT / "config/components/webhooks/webhook_ca_roles.yaml"
-    given = {each["kind"]: each["rules"] for each in yaml.safe_load_all(file.read_text()) if "rules" in each}
-    needed = authority_grants(manager, "here")
+    given = {
+        each["kind"]: each["rules"]
+        for each in yaml.safe_load_all(file.read_text())
+        if "rules" in each
+    }
+    needed = webhook_ca_grants(manager, "here")
     assert [each.rules for each in needed] == [given[kind] for kind in roles]
     assert [each.namespace for each in needed] == ["", "here"][: len(roles)]
-    assert {binding(next(iter(BINDINGS)), each) for each in needed} <= {f"kubectl apply -f {file.relative_to(ROOT)}"}
+    assert {binding_command(next(iter(BINDINGS)), each) for each in needed} <= {
+        f"kubectl apply -f {file.relative_to(ROOT)}"
+    }
 
 
 def test_its_fix_does_not_grant_what_it_gave_up() -> None:
     inside, outside, about_nodes = manager_grants(("a",), [Placing()])
     for user in BINDINGS:
-        assert " create rolebinding " in binding(user, inside)
-        assert " -n a " in binding(user, inside)
-        assert "config/components/namespaced/cluster_role.yaml" in binding(user, outside)
-        assert " -n default create rolebinding " in binding(user, about_nodes)
-        assert "config/components/namespaced/cluster_events.yaml" in binding(user, about_nodes)
-        assert "apply -k config/rbac" not in binding(user, inside) + binding(user, outside) + binding(user, about_nodes)
+        assert " create rolebinding " in binding_command(user, inside)
+        assert " -n a " in binding_command(user, inside)
+        assert "config/components/namespaced/cluster_role.yaml" in binding_command(user, outside)
+        assert " -n default create rolebinding " in binding_command(user, about_nodes)
+        assert "config/components/namespaced/cluster_events.yaml" in binding_command(
+            user, about_nodes
+        )
+        assert "apply -k config/rbac" not in binding_command(user, inside) + binding_command(
+            user, outside
+        ) + binding_command(user, about_nodes)
 
 
 @pytest.mark.parametrize(
     ("directory", "words"),
     [
-        ("/etc/vc-creds", "generic vc-creds --dry-run=client -o yaml --from-literal=GOVMOMI_URL=https://vc.example.com:8443 "),
-        ("/etc/vcenters/west", "generic vc-creds-west --dry-run=client -o yaml --from-literal=GOVMOMI_USERNAME=USER "),
+        (
+            "/etc/vc-creds",
+            "generic vc-creds --dry-run=client -o yaml --from-literal=GOVMOMI_URL=https://vc.example.com:8443 ",
+        ),
+        (
+            "/etc/vcenters/west",
+            "generic vc-creds-west --dry-run=client -o yaml --from-literal=GOVMOMI_USERNAME=USER ",
+        ),
         ("", "export GOVMOMI_PASSWORD"),
     ],
 )
 def test_a_password_is_renewed_where_it_is_read(directory: str, words: str) -> None:
-    assert words in renew(VCenterConfig("west", Address("vc.example.com", 8443), credentials_directory=directory))
+    assert words in renew_credentials_command(
+        VCenterConfig("west", Address("vc.example.com", 8443), credentials_directory=directory)
+    )
 
 
-def test_a_privilege_is_a_problem_where_it_is_missing_everywhere_and_a_warning_where_somewhere() -> None:
-    places = [Place("Datastore", "ds-1", "/DC0/datastore/a"), Place("Datastore", "ds-2", "/DC0/datastore/b c")]
-    need = Need(kinds="VmGroup", what="datastores", privileges=("Datastore.AllocateSpace",), places=places)
+def test_a_privilege_is_a_problem_where_it_is_missing_everywhere_and_a_warning_where_somewhere() -> (
+    None
+):
+    places = [
+        EntityRef("Datastore", "ds-1", "/DC0/datastore/a"),
+        EntityRef("Datastore", "ds-2", "/DC0/datastore/b c"),
+    ]
+    need = RequiredPrivileges(
+        kinds="VmGroup",
+        description="datastores",
+        privileges=("Datastore.AllocateSpace",),
+        objects=places,
+    )
     who = Account("key", "EXAMPLE\\ann")
-    (fine,) = judged("VmGroup", [(need, {"ds-1": (), "ds-2": ()})], who)
+    (fine,) = check_missing_privileges("VmGroup", [(need, {"ds-1": (), "ds-2": ()})], who)
     assert fine == ok("privileges", 'VmGroup: "EXAMPLE\\ann" has what is needed on datastores')
-    (some,) = judged("VmGroup", [(need, {"ds-1": (), "ds-2": need.privileges})], who)
-    assert (some.level, "on /DC0/datastore/b c, which VmGroup needs" in some.words) == ("warning", True)
-    (none,) = judged("VmGroup", [(need, dict.fromkeys(("ds-1", "ds-2"), need.privileges))], who)
+    (some,) = check_missing_privileges(
+        "VmGroup", [(need, {"ds-1": (), "ds-2": need.privileges})], who
+    )
+    assert (some.level, "on /DC0/datastore/b c, which VmGroup needs" in some.words) == (
+        "warning",
+        True,
+    )
+    (none,) = check_missing_privileges(
+        "VmGroup", [(need, dict.fromkeys(("ds-1", "ds-2"), need.privileges))], who
+    )
     assert (none.level, "on datastores, which VmGroup needs" in none.words) == ("problem", True)
     assert none.fix == (
         "govc role.create vsphere-operators; govc role.update -a vsphere-operators Datastore.AllocateSpace && "
@@ -218,10 +308,14 @@ async def breaking(error: Exception) -> AsyncIterator[Finding]:
 
 
 @pytest.mark.parametrize(
-    ("error", "words"), [(Unreachable("gone"), "gone"), (ZeroDivisionError("oh"), "this check itself failed: ZeroDivisionError: oh")]
+    ("error", "words"),
+    [
+        (Unreachable("gone"), "gone"),
+        (ZeroDivisionError("oh"), "this check itself failed: ZeroDivisionError: oh"),
+    ],
 )
 async def test_a_check_that_fails_is_a_finding(error: Exception, words: str) -> None:
-    found = [each async for each in guarded("second", breaking(error))]
+    found = [each async for each in run_check("second", breaking(error))]
     assert found[0] == ok("first", "well")
     assert (found[1].level, found[1].subject) == ("problem", "second")
     assert words in found[1].words
@@ -232,7 +326,11 @@ WORDS = st.text(st.sampled_from("abc -/:é"), min_size=1, max_size=300).map(str.
 
 @given(WORDS, st.integers(60, 200))
 def test_words_fit_the_terminal_and_none_is_lost(words: str, columns: int) -> None:
-    lines = list(Text(columns=columns).of(("Kubernetes", warning("rights", words, "a fix " * 40))))
+    lines = list(
+        TextReport(columns=columns).render_finding(
+            ("Kubernetes", warning("rights", words, "a fix " * 40))
+        )
+    )
     assert lines[0] == "Kubernetes"
     assert lines[-1].endswith("a fix " * 40)
     longest = max(map(len, words.split()))
@@ -242,17 +340,19 @@ def test_words_fit_the_terminal_and_none_is_lost(words: str, columns: int) -> No
 
 def test_colours_are_for_terminals() -> None:
     line = ("Kubernetes", problem("rights", "no", "yes"))
-    assert "\x1b" not in "".join(Text().of(line))
-    assert "\x1b[1;31mproblem" in "".join(Text(colour=True).of(line))
+    assert "\x1b" not in "".join(TextReport().render_finding(line))
+    assert "\x1b[1;31mproblem" in "".join(TextReport(color=True).render_finding(line))
 
 
 def test_the_summary_counts() -> None:
     assert summary([ok("a", "b")]) == "No problems, 0 warnings."
-    assert summary([problem("a", "b"), warning("a", "b")]).startswith("1 problem, 1 warning. Mend them from the top")
+    assert summary([problem("a", "b"), warning("a", "b")]).startswith(
+        "1 problem, 1 warning. Mend them from the top"
+    )
     assert '"healthy": false' in as_json([("x", problem("a", "b"))])
 
 
 def test_a_metrics_address_that_is_taken_can_be_exchanged_for_a_free_one() -> None:
-    found = taken("http://127.0.0.1:8080/metrics", "it answers with status 404")
+    found = address_in_use("http://127.0.0.1:8080/metrics", "it answers with status 404")
     assert found.level == "problem"
     assert found.fix.startswith("manager -metrics-addr=:0 ")

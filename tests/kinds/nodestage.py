@@ -13,18 +13,23 @@ from kubewright import Key, Manager, Object, Options
 from kubewright.builtin import Node
 from kubewright.log import Log
 from vsphere_operators.kinds.gpuinfo.calendar import CalendarWatcher
-from vsphere_operators.kinds.gpuinfo.controller import NONE_AVAILABLE, GPUInfo, GPUInfoController, GPUInfoStatus
+from vsphere_operators.kinds.gpuinfo.controller import (
+    NONE_AVAILABLE,
+    GPUInfo,
+    GPUInfoController,
+    GPUInfoStatus,
+)
 from vsphere_operators.kinds.gpuinfo.labels import LabelCleanup, LabellingGPUInfoController
 from vsphere_operators.kinds.gpuinfo.node import Simulation
 from vsphere_operators.kinds.gpuinfo.rules import SelectionRules
 from vsphere_operators.kinds.gpuinfo.tracker import NodeTracker
-from vsphere_operators.vsphere.model import PassedDevice
+from vsphere_operators.vsphere.model import PassthroughDevice
 from vsphere_operators.vsphere.updates import Ref, Value
 
 from .rig import NOWHERE, Stage
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
-VGPU = PassedDevice(vgpu="grid_a100-10c")
+VGPU = PassthroughDevice(vgpu_profile="grid_a100-10c")
 RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-*")
 VM_NUMBER = 422_000_000_000
 
@@ -61,15 +66,27 @@ class NodeStage(Stage):
 
     def load(self) -> None:
         """The inventory is whole from now on, and nothing is scheduled."""
-        self.vcenter.scheduled.end("")
+        self.vcenter.scheduled_tasks.finish_poll("")
         super().load()
 
     def host(self, number: int, **other: Value) -> None:
         """A host that is there."""
-        told: dict[str, Value] = {"name": f"esxi-{number}", "runtime__connectionState": "connected", "runtime__inMaintenanceMode": False}
+        told: dict[str, Value] = {
+            "name": f"esxi-{number}",
+            "runtime__connectionState": "connected",
+            "runtime__inMaintenanceMode": False,
+        }
         self.enter("HostSystem", f"host-{number}", **{**told, **other})
 
-    def vm(self, number: int, host: int, demand: int, *, devices: tuple[PassedDevice, ...] | None = (), **other: Value) -> None:
+    def vm(
+        self,
+        number: int,
+        host: int,
+        demand: int,
+        *,
+        devices: tuple[PassthroughDevice, ...] | None = (),
+        **other: Value,
+    ) -> None:
         """A VM that runs; devices of None are not read yet."""
         told: dict[str, Value] = {
             "name": f"node-{number}",
@@ -83,7 +100,7 @@ class NodeStage(Stage):
             "summary__quickStats__guestMemoryUsage": 1024,
         }
         if devices is not None:
-            self.vcenter.devices.known[f"vm-{number}"] = devices
+            self.vcenter.passthrough_devices.values[f"vm-{number}"] = devices
         self.enter("VirtualMachine", f"vm-{number}", **{**told, **other})
 
     def demand(self, number: int, mhz: int) -> None:
@@ -94,18 +111,31 @@ class NodeStage(Stage):
         """A Node that is ready."""
         body = node_body(number, **other)
         made = self.api.create(Node.definition.path(""), body)
-        self.api.update(Node.definition.path("", f"node-{number}"), {**made, "status": body["status"]}, status=True)
+        self.api.update(
+            Node.definition.path("", f"node-{number}"),
+            {**made, "status": body["status"]},
+            status=True,
+        )
 
     async def patch_node(self, number: int, patch: dict[str, Any], subresource: str = "") -> None:
         """A person, or the kubelet, changes a Node."""
         await self.client.patch(Node, Key("", f"node-{number}"), patch, subresource=subresource)
 
 
-def node_body(number: int, *, annotations: dict[str, str] | None = None, ready: str = "True", **spec: Any) -> dict[str, Any]:
+def node_body(
+    number: int, *, annotations: dict[str, str] | None = None, ready: str = "True", **spec: Any
+) -> dict[str, Any]:
     """A Node as it is on the wire."""
-    status = {"conditions": [{"type": "Ready", "status": ready}], "allocatable": spec.pop("allocatable", {})}
+    status = {
+        "conditions": [{"type": "Ready", "status": ready}],
+        "allocatable": spec.pop("allocatable", {}),
+    }
     about = {"name": f"node-{number}", "annotations": annotations or {}}
-    return {"metadata": about, "spec": {"providerID": f"vsphere://{uuid_of(number)}", **spec}, "status": status}
+    return {
+        "metadata": about,
+        "spec": {"providerID": f"vsphere://{uuid_of(number)}", **spec},
+        "status": status,
+    }
 
 
 def three_nodes(stage: NodeStage) -> None:
@@ -121,7 +151,9 @@ def three_nodes(stage: NodeStage) -> None:
 async def chosen(stage: NodeStage, name: str, node: str) -> GPUInfoStatus:
     """The status, once it names this node."""
     reason = "NoneAvailable" if node == NONE_AVAILABLE else "NodeChosen"
-    info, _ = await stage.ready(GPUInfo, name, reason, lambda status: status.suitableNodeName == node, within=20)
+    info, _ = await stage.ready(
+        GPUInfo, name, reason, lambda status: status.suitableNodeName == node, within=20
+    )
     return info.status
 
 
@@ -139,20 +171,44 @@ async def choosing(
     manager = Manager(NOWHERE, Options(metrics_address="0"), transport=stage.api)
     vcenters = {"vc-1": stage.vcenter}
     log = Log("nodes")
-    nodes = NodeTracker(manager.cache, vcenters, stage.clock, stage.complain, log=log, gpu_resource_globs=RESOURCES, simulation=simulation)
-    make: Callable[..., GPUInfoController] = LabellingGPUInfoController if labels else GPUInfoController
+    nodes = NodeTracker(
+        manager.cache,
+        vcenters,
+        stage.clock,
+        stage.complain,
+        log=log,
+        gpu_resource_globs=RESOURCES,
+        simulation=simulation,
+    )
+    make: Callable[..., GPUInfoController] = (
+        LabellingGPUInfoController if labels else GPUInfoController
+    )
     almanac = None
     if calendar is not None:
         almanac = CalendarWatcher(
-            calendar, manager.client, manager.metrics, nodes.set_calendar_entries, stage.complain, Log("calendar"), clock=stage.seconds
+            calendar,
+            manager.client,
+            manager.metrics,
+            nodes.set_calendar_entries,
+            stage.complain,
+            Log("calendar"),
+            clock=stage.seconds,
         )
         manager.add_service(almanac)
-    options: dict[str, Any] = {"interval_seconds": interval_seconds, "change_fraction": 0.05, "calendar": almanac}
-    controller = make(nodes, vcenters, manager.cache, rules or SelectionRules(), manager.recorder, **options)
+    options: dict[str, Any] = {
+        "interval_seconds": interval_seconds,
+        "change_fraction": 0.05,
+        "calendar": almanac,
+    }
+    controller = make(
+        nodes, vcenters, manager.cache, rules or SelectionRules(), manager.recorder, **options
+    )
     if isinstance(controller, LabellingGPUInfoController):
         controller.with_client(manager.client)
     else:
-        manager.add_service(LabelCleanup(manager.cache, manager.client, manager.recorder, Log("labels")))
+        manager.add_service(
+            LabelCleanup(manager.cache, manager.client, manager.recorder, Log("labels"))
+        )
     manager.add_service(controller.subscriptions)
     manager.add(controller)
     stop = asyncio.Event()

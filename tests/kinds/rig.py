@@ -13,28 +13,28 @@ from kubewright.log import Log
 from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
 from vsphere_operators.vcenters.config import VCenterConfig
-from vsphere_operators.vcenters.registry import VCenters
+from vsphere_operators.vcenters.registry import VCenterRegistry
 from vsphere_operators.vsphere.address import Address
 from vsphere_operators.vsphere.credentials import Credentials, FixedCredentials
-from vsphere_operators.vsphere.disk_catalog import Look
+from vsphere_operators.vsphere.disk_catalog import DiskListing
 from vsphere_operators.vsphere.model import Disk
-from vsphere_operators.vsphere.stats_throttle import Pace
+from vsphere_operators.vsphere.stats_throttle import StatsThrottle
 from vsphere_operators.vsphere.updates import ObjectUpdate, Ref, Value
 from vsphere_operators.vsphere.vcenter import VCenter
 
 R = TypeVar("R", bound=Resource[Any, Any])
 NOWHERE = Connection(server="https://fake.invalid", identity=Identity(), source="a test")
 ADDRESS = Address("vcenter.invalid")
-Make = Callable[[VCenters, Cache], Controller[Any]]
+Make = Callable[[VCenterRegistry, Cache], Controller[Any]]
 
 
 class Deaf:
     """A meter that forgets."""
 
-    def called(self, method: str, outcome: str, seconds: float) -> None:
+    def observe_call(self, method: str, outcome: str, seconds: float) -> None:
         """Nothing is called here."""
 
-    def updated(self, type_name: str, kind: str, count: int) -> None:
+    def count_updates(self, type_name: str, kind: str, count: int) -> None:
         """The test knows what it sent."""
 
 
@@ -44,7 +44,9 @@ class Stage:
     def __init__(self) -> None:
         self.api = FakeApi()
         self.client = Client(self.api)
-        self.vcenter = VCenter("vc-1", ADDRESS, FixedCredentials(Credentials("user", "secret")), Log("vcenter"), Deaf())
+        self.vcenter = VCenter(
+            "vc-1", ADDRESS, FixedCredentials(Credentials("user", "secret")), Log("vcenter"), Deaf()
+        )
 
     def enter(self, type: str, ref: str, **properties: Value) -> None:
         """Something comes; `a__b` in a name stands for `a.b`."""
@@ -61,28 +63,41 @@ class Stage:
     def load(self) -> None:
         """The inventory is whole from now on, and has no disks."""
         self.show_disks()
-        self.vcenter.heard()
+        self.vcenter.on_answer()
 
     def show_disks(self, *disks: Disk) -> None:
         """These are all disks from now on."""
-        self.vcenter.disks.learn(Look({disk.id: disk for disk in disks}, {}))
+        self.vcenter.disks.apply(DiskListing({disk.id: disk for disk in disks}, {}))
 
     def create(self, kind: type[R], name: str, **spec: object) -> None:
         """A person applies a manifest."""
-        self.api.create(kind.definition.path("default"), {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+        self.api.create(
+            kind.definition.path("default"),
+            {"metadata": {"name": name, "namespace": "default"}, "spec": spec},
+        )
 
     async def get(self, kind: type[R], name: str) -> R:
         return await self.client.get(kind, Key("default", name))
 
     async def ready(
-        self, kind: type[R], name: str, reason: str, check: Callable[[Any], object] = lambda status: True, *, within: float = 10
+        self,
+        kind: type[R],
+        name: str,
+        reason: str,
+        check: Callable[[Any], object] = lambda status: True,
+        *,
+        within: float = 10,
     ) -> tuple[R, Condition]:
         """The object and its Ready condition, once that has this reason and the status passes the check."""
 
         async def there() -> tuple[R, Condition] | None:
             found = await self.get(kind, name)
             condition = found.status.condition("Ready")
-            return (found, condition) if condition is not None and condition.reason == reason and check(found.status) else None
+            return (
+                (found, condition)
+                if condition is not None and condition.reason == reason and check(found.status)
+                else None
+            )
 
         found: tuple[R, Condition] | None = await eventually(there, within=within)
         assert found is not None
@@ -95,7 +110,9 @@ class Stage:
 
 def update(kind: Any, type: str, ref: str, properties: dict[str, Value]) -> ObjectUpdate:
     """An update as vCenter sends it."""
-    return ObjectUpdate(kind, type, ref, {name.replace("__", "."): value for name, value in properties.items()})
+    return ObjectUpdate(
+        kind, type, ref, {name.replace("__", "."): value for name, value in properties.items()}
+    )
 
 
 def refs(type: str, values: Iterable[str]) -> tuple[Ref, ...]:
@@ -104,11 +121,18 @@ def refs(type: str, values: Iterable[str]) -> tuple[Ref, ...]:
 
 
 @asynccontextmanager
-async def managed(stage: Stage, make: Make, *, interval_seconds: float = 60.0) -> AsyncIterator[VCenters]:
+async def managed(
+    stage: Stage, make: Make, *, interval_seconds: float = 60.0
+) -> AsyncIterator[VCenterRegistry]:
     """A manager with the controller, until the block ends."""
     manager = Manager(NOWHERE, Options(metrics_address="0"), transport=stage.api)
     configs = [VCenterConfig("vc-1", ADDRESS)]
-    vcenters = VCenters({"vc-1": stage.vcenter}, configs, manager.cache, lambda: Pace(interval_seconds, 0.05))
+    vcenters = VCenterRegistry(
+        {"vc-1": stage.vcenter},
+        configs,
+        manager.cache,
+        lambda: StatsThrottle(interval_seconds, 0.05),
+    )
     manager.add(make(vcenters, manager.cache))
     stop = asyncio.Event()
     task = asyncio.create_task(manager.run(stop))

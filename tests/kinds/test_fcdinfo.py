@@ -24,7 +24,7 @@ from vsphere_operators.kinds.fcdinfo import (
     status_of,
     status_without_disk,
 )
-from vsphere_operators.vcenters.registry import VCenters
+from vsphere_operators.vcenters.registry import VCenterRegistry
 from vsphere_operators.vsphere.model import Disk
 
 from .rig import Stage, managed
@@ -43,16 +43,27 @@ DISK = Disk(
 )
 
 
-def volume(name: str = "pvc-1", *, driver: str = "csi.vsphere.vmware.com", handle: str = ID, claim: str = "data") -> PersistentVolume:
+def volume(
+    name: str = "pvc-1",
+    *,
+    driver: str = "csi.vsphere.vmware.com",
+    handle: str = ID,
+    claim: str = "data",
+) -> PersistentVolume:
     reference = ObjectReference(namespace="shop", name=claim) if claim else None
     return PersistentVolume(
         metadata=ObjectMeta(name=name),
-        spec=PersistentVolumeSpec(csi=CsiSource(driver=driver, volumeHandle=handle) if driver else None, claimRef=reference),
+        spec=PersistentVolumeSpec(
+            csi=CsiSource(driver=driver, volumeHandle=handle) if driver else None,
+            claimRef=reference,
+        ),
     )
 
 
 def test_everything_that_is_known_of_a_disk() -> None:
-    assert status_of(DISK, volume(), datastore="nvme-1", attached_to="node-1", vcenter="vc-1") == FCDInfoStatus(
+    assert status_of(
+        DISK, volume(), datastore="nvme-1", attached_to="node-1", vcenter="vc-1"
+    ) == FCDInfoStatus(
         sizeMB=2048,
         filePath="[nvme-1] fcd/0a5b.vmdk",
         provisioningType="thin",
@@ -68,7 +79,9 @@ def test_everything_that_is_known_of_a_disk() -> None:
 
 def test_a_disk_that_nobody_uses() -> None:
     bare = Disk(id=ID, name="pvc-1", datastore="datastore-2")
-    assert status_of(bare, None, datastore="", attached_to="", vcenter="vc-1") == FCDInfoStatus(id=ID, vcenter="vc-1")
+    assert status_of(bare, None, datastore="", attached_to="", vcenter="vc-1") == FCDInfoStatus(
+        id=ID, vcenter="vc-1"
+    )
 
 
 def test_a_volume_that_nobody_claims() -> None:
@@ -77,7 +90,9 @@ def test_a_volume_that_nobody_claims() -> None:
 
 
 def test_without_the_disk_only_what_the_volume_says_is_told() -> None:
-    assert status_without_disk(volume()) == FCDInfoStatus(id=ID, persistentVolume="pvc-1", claim="shop/data")
+    assert status_without_disk(volume()) == FCDInfoStatus(
+        id=ID, persistentVolume="pvc-1", claim="shop/data"
+    )
     assert status_without_disk(None) == FCDInfoStatus()
 
 
@@ -88,13 +103,19 @@ def test_only_a_volume_of_vsphere_has_a_disk() -> None:
 
 
 def test_of_two_volumes_on_one_disk_it_is_always_the_same() -> None:
-    assert first_by_name([volume("b"), volume("a")]) == first_by_name([volume("a"), volume("b")]) == volume("a")
+    assert (
+        first_by_name([volume("b"), volume("a")])
+        == first_by_name([volume("a"), volume("b")])
+        == volume("a")
+    )
     assert first_by_name([]) is None
 
 
 def info(*, id: str | None = None, vm: str | None = None, pv: str = "pvc-1") -> FCDInfo:
     return FCDInfo(
-        metadata=ObjectMeta(name="i", namespace="default"), spec=FCDInfoSpec(pvId=pv), status=FCDInfoStatus(id=id, attachedTo=vm)
+        metadata=ObjectMeta(name="i", namespace="default"),
+        spec=FCDInfoSpec(pvId=pv),
+        status=FCDInfoStatus(id=id, attachedTo=vm),
     )
 
 
@@ -128,11 +149,22 @@ def test_the_crd_has_the_names_that_people_rely_on() -> None:
     properties = version["schema"]["openAPIV3Schema"]["properties"]
     assert properties["spec"]["properties"].keys() == {"pvId"}
     assert "required" not in properties["spec"]
-    types = {name: (shape["type"], shape.get("format")) for name, shape in properties["status"]["properties"].items()}
-    contract = {"sizeMB": ("integer", "int64"), "filePath": ("string", None), "provisioningType": ("string", None)}
+    types = {
+        name: (shape["type"], shape.get("format"))
+        for name, shape in properties["status"]["properties"].items()
+    }
+    contract = {
+        "sizeMB": ("integer", "int64"),
+        "filePath": ("string", None),
+        "provisioningType": ("string", None),
+    }
     assert types.items() >= contract.items()
     columns = version["additionalPrinterColumns"]
-    assert [column["name"] for column in columns if not column.get("priority")] == ["PVId", "Ready", "Age"]
+    assert [column["name"] for column in columns if not column.get("priority")] == [
+        "PVId",
+        "Ready",
+        "Age",
+    ]
 
 
 def test_the_sample_is_the_one_that_people_have() -> None:
@@ -148,7 +180,7 @@ def test_the_sample_is_the_one_that_people_have() -> None:
 USER = "422a1b2c-0000-4000-8000-000000000001"
 
 
-def controller(vcenters: VCenters, cache: Cache) -> FCDInfoController:
+def controller(vcenters: VCenterRegistry, cache: Cache) -> FCDInfoController:
     return FCDInfoController(vcenters, cache)
 
 
@@ -167,11 +199,17 @@ async def test_a_disk_is_found_by_its_name_and_its_user_is_followed() -> None:
     stage.create(FCDInfo, "f", pvId="pvc-1")
     async with managed(stage, controller):
         info, _ = await stage.ready(FCDInfo, "f", "Reconciled")
-        assert (info.status.sizeMB, info.status.datastore, info.status.attachedTo) == (2048, "nvme-1", None)
+        assert (info.status.sizeMB, info.status.datastore, info.status.attachedTo) == (
+            2048,
+            "nvme-1",
+            None,
+        )
         stage.show_disks(replace(DISK, consumers=(USER,)))
         await stage.ready(FCDInfo, "f", "Reconciled", lambda status: status.attachedTo == "node-1")
         stage.modify("VirtualMachine", "vm-1", name="node-one")
-        await stage.ready(FCDInfo, "f", "Reconciled", lambda status: status.attachedTo == "node-one")
+        await stage.ready(
+            FCDInfo, "f", "Reconciled", lambda status: status.attachedTo == "node-one"
+        )
         stage.modify("VirtualMachine", "vm-1", name="node-1")
         await stage.ready(FCDInfo, "f", "Reconciled", lambda status: status.attachedTo == "node-1")
 
@@ -185,10 +223,14 @@ async def test_a_volume_of_that_name_says_which_disk_it_is() -> None:
         info, condition = await stage.ready(FCDInfo, "f", "DiskNotFound")
         assert condition.status == "False"
         assert info.status == replace(
-            FCDInfoStatus(id=ID, persistentVolume="pvc-1", claim="shop/data"), conditions=info.status.conditions, observedGeneration=1
+            FCDInfoStatus(id=ID, persistentVolume="pvc-1", claim="shop/data"),
+            conditions=info.status.conditions,
+            observedGeneration=1,
         )
         stage.show_disks(replace(DISK, name="static disk"))
-        info, _ = await stage.ready(FCDInfo, "f", "Reconciled", lambda status: status.sizeMB == 2048)
+        info, _ = await stage.ready(
+            FCDInfo, "f", "Reconciled", lambda status: status.sizeMB == 2048
+        )
         assert (info.status.id, info.status.claim) == (ID, "shop/data")
         stage.show_disks(replace(DISK, name="static disk", size_mb=4096))
         await stage.ready(FCDInfo, "f", "Reconciled", lambda status: status.sizeMB == 4096)
@@ -198,14 +240,31 @@ async def test_volumes_come_and_go_under_any_name() -> None:
     stage = stage_with_disk(DISK)
     stage.create(FCDInfo, "f", pvId="pvc-1")
     async with managed(stage, controller):
-        await stage.ready(FCDInfo, "f", "Reconciled", lambda status: status.persistentVolume is None)
+        await stage.ready(
+            FCDInfo, "f", "Reconciled", lambda status: status.persistentVolume is None
+        )
         stage.api.add(volume("static"))
-        await stage.ready(FCDInfo, "f", "Reconciled", lambda status: (status.persistentVolume, status.claim) == ("static", "shop/data"))
+        await stage.ready(
+            FCDInfo,
+            "f",
+            "Reconciled",
+            lambda status: (status.persistentVolume, status.claim) == ("static", "shop/data"),
+        )
         stage.api.add(volume("pvc-1", claim="logs"))
-        await stage.ready(FCDInfo, "f", "Reconciled", lambda status: (status.persistentVolume, status.claim) == ("pvc-1", "shop/logs"))
+        await stage.ready(
+            FCDInfo,
+            "f",
+            "Reconciled",
+            lambda status: (status.persistentVolume, status.claim) == ("pvc-1", "shop/logs"),
+        )
         await stage.client.delete(PersistentVolume, Key("", "pvc-1"))
         await stage.client.delete(PersistentVolume, Key("", "static"))
-        await stage.ready(FCDInfo, "f", "Reconciled", lambda status: status.persistentVolume is None and status.sizeMB == 2048)
+        await stage.ready(
+            FCDInfo,
+            "f",
+            "Reconciled",
+            lambda status: status.persistentVolume is None and status.sizeMB == 2048,
+        )
 
 
 async def test_no_number_survives_a_disk_that_was_deleted_and_two_of_a_name_are_told() -> None:
@@ -230,7 +289,9 @@ async def test_an_answer_settles() -> None:
     stage.create(FCDInfo, "last", pvId="pvc-1")
     async with managed(stage, controller):
         await stage.ready(FCDInfo, "f", "Reconciled", lambda status: status.attachedTo == "node-1")
-        await stage.ready(FCDInfo, "last", "Reconciled", lambda status: status.attachedTo == "node-1")
+        await stage.ready(
+            FCDInfo, "last", "Reconciled", lambda status: status.attachedTo == "node-1"
+        )
         await stage.client.patch(FCDInfo, Key("default", "last"), {"spec": {"pvId": ""}})
         await stage.ready(FCDInfo, "last", "PVIdMissing")
         assert stage.writes() == 3
@@ -248,7 +309,9 @@ async def test_a_vm_that_is_renamed_while_the_answer_is_written_is_followed() ->
 
     stage.api.faults.append(rename_once)
     async with managed(stage, controller):
-        await stage.ready(FCDInfo, "f", "Reconciled", lambda status: status.attachedTo == "node-one")
+        await stage.ready(
+            FCDInfo, "f", "Reconciled", lambda status: status.attachedTo == "node-one"
+        )
     assert b"node-1" in (renamed[0].body or b"")
 
 

@@ -26,7 +26,13 @@ from vsphere_operators.kinds.gpuinfo.controller import (
 )
 from vsphere_operators.kinds.gpuinfo.labels import build_label_key
 from vsphere_operators.kinds.gpuinfo.maintenance import Window
-from vsphere_operators.kinds.gpuinfo.rules import Load, NodeFacts, Rejection, Requirement, SelectionRules
+from vsphere_operators.kinds.gpuinfo.rules import (
+    Load,
+    NodeFacts,
+    Rejection,
+    Requirement,
+    SelectionRules,
+)
 from vsphere_operators.kinds.gpuinfo.rules import MatchFailure as Why
 
 from .nodestage import NOW
@@ -36,7 +42,14 @@ RULES = SelectionRules()
 
 
 def facts(name: str, **other: Any) -> NodeFacts:
-    given = {"host": "esxi-1", "vm": name, "vcenter": "vc-1", "memory_mb": 8192, "load": Load(87, 327), **other}
+    given = {
+        "host": "esxi-1",
+        "vm": name,
+        "vcenter": "vc-1",
+        "memory_mb": 8192,
+        "load": Load(87, 327),
+        **other,
+    }
     return NodeFacts(name=name, **given)
 
 
@@ -45,8 +58,16 @@ def window(hours: float) -> Window:
 
 
 def test_the_answer_in_the_contracts_words_with_the_facts_beside_it() -> None:
-    best = facts("n1", matched_by="name", gpus=("vm: vGPU a",), maintenance=window(399.5), host_devices=("A100",))
-    lost = [facts(f"n{number}", match_failure=Why(Rejection.VM_NOT_FOUND, "no VM")) for number in (2, 3)]
+    best = facts(
+        "n1",
+        matched_by="name",
+        gpus=("vm: vGPU a",),
+        maintenance=window(399.5),
+        host_devices=("A100",),
+    )
+    lost = [
+        facts(f"n{number}", match_failure=Why(Rejection.VM_NOT_FOUND, "no VM")) for number in (2, 3)
+    ]
     answer = Selection(
         requirement=Requirement(100, True),
         chosen=best,
@@ -82,13 +103,19 @@ def test_the_answer_in_the_contracts_words_with_the_facts_beside_it() -> None:
         ],
         refused={"GPUMissing": 3},
         unmatched=UnmatchedNodes(
-            nodes=[UnmatchedNode(node=f"n{number}", reason="VMNotFound", message="no VM") for number in (2, 3)], more=1
+            nodes=[
+                UnmatchedNode(node=f"n{number}", reason="VMNotFound", message="no VM")
+                for number in (2, 3)
+            ],
+            more=1,
         ),
     )
 
 
 def test_none_available_has_zeros_and_the_counts() -> None:
-    answer = Selection(requirement=Requirement(100, True), rejection_counts={"NotReady": 1, "GPUMissing": 2})
+    answer = Selection(
+        requirement=Requirement(100, True), rejection_counts={"NotReady": 1, "GPUMissing": 2}
+    )
     assert status_of(answer, RULES, NOW, simulated=False) == GPUInfoStatus(
         suitableNodeName=NONE_AVAILABLE,
         suitableHostName=NONE_AVAILABLE,
@@ -105,7 +132,9 @@ def test_none_available_has_zeros_and_the_counts() -> None:
 
 def test_the_chosen_one_comes_first_and_only_a_few_follow() -> None:
     nodes = [facts(f"n{number}") for number in range(9)]
-    shown = Selection(requirement=Requirement(0, False), chosen=nodes[6], best_nodes=nodes).candidates
+    shown = Selection(
+        requirement=Requirement(0, False), chosen=nodes[6], best_nodes=nodes
+    ).candidates
     assert [each.name for each in shown] == ["n6", "n0", "n1", "n2", "n3"]
 
 
@@ -113,7 +142,9 @@ def test_bad_and_missing_specs_are_said_in_words() -> None:
     with pytest.raises(Terminal, match=r"spec\.desAccTime is -5; set it to the hours"):
         parse_requirement(GPUInfoSpec(desAccTime=-5))
     assert parse_requirement(GPUInfoSpec()) == Requirement(0, False)
-    _, words = ready_reason(GPUInfoSpec(), Selection(requirement=Requirement(0, False)), simulated=True)
+    _, words = ready_reason(
+        GPUInfoSpec(), Selection(requirement=Requirement(0, False)), simulated=True
+    )
     assert "the cluster has no nodes" in words
     assert "spec.desAccTime and spec.gpuRequired is not set" in words
     assert "simulated" in words
@@ -124,23 +155,38 @@ def test_the_timer_is_at_the_moment_when_something_changes() -> None:
     one, none = Requirement(1, False), Requirement(0, False)
     assert again(one, held, other, less=900.0) == pytest.approx(900, abs=0.1)  # n2 falls below 1 h
     assert again(one, held) == pytest.approx(1800, abs=0.1)
-    assert again(one, held, spread=0.5) == pytest.approx(1815, abs=0.1)  # what is only shown may be 30 s late
-    assert again(Requirement(2, False), held, spread=0.5) == pytest.approx(1800.25, abs=0.1)  # where the answer moves, half a second
+    assert again(one, held, spread=0.5) == pytest.approx(
+        1815, abs=0.1
+    )  # what is only shown may be 30 s late
+    assert again(Requirement(2, False), held, spread=0.5) == pytest.approx(
+        1800.25, abs=0.1
+    )  # where the answer moves, half a second
     assert again(none, held, facts("n3", maintenance=window(1.001))) == 60.0
     assert again(none, facts("n4")) is None
     assert again(one, facts("n5", maintenance=window(8000))) == pytest.approx(1e-3, abs=0.1)
-    assert again(one, facts("n6", maintenance=window(9000))) == 86400.0  # it counts for 8760 h, and no timer is longer than a day
+    assert (
+        again(one, facts("n6", maintenance=window(9000))) == 86400.0
+    )  # it counts for 8760 h, and no timer is longer than a day
 
 
-def again(question: Requirement, *nodes: NodeFacts, less: float | None = None, spread: float = 0.0) -> float | None:
+def again(
+    question: Requirement, *nodes: NodeFacts, less: float | None = None, spread: float = 0.0
+) -> float | None:
     answer = Selection(
-        requirement=question, chosen=nodes[0], best_nodes=nodes, suitable_count=len(nodes), seconds_until_fewer_suitable=less
+        requirement=question,
+        chosen=nodes[0],
+        best_nodes=nodes,
+        suitable_count=len(nodes),
+        seconds_until_fewer_suitable=less,
     )
     return answer.requeue_after_seconds(RULES, NOW, 60.0, spread)
 
 
 def test_labels_are_legal_and_never_the_same() -> None:
-    assert build_label_key(Key("team-a", "big.job")) == "gpuinfo.topology.corinternal.com/team-a.big.job"
+    assert (
+        build_label_key(Key("team-a", "big.job"))
+        == "gpuinfo.topology.corinternal.com/team-a.big.job"
+    )
     long = [build_label_key(Key("n" * 63, "x" * length)).partition("/")[2] for length in (100, 101)]
     assert all(len(name) == 63 for name in long)
     assert long[0] != long[1]
@@ -149,8 +195,14 @@ def test_labels_are_legal_and_never_the_same() -> None:
 def test_the_crd_has_the_names_that_people_rely_on() -> None:
     (crd,) = crds([GPUInfo])
     version = crd["spec"]["versions"][0]
-    assert crd["spec"]["names"] | {"plural": "gpuinfoes", "shortNames": ["gpu"], "kind": "GPUInfo"} == crd["spec"]["names"]
-    assert [column["name"] for column in version["additionalPrinterColumns"]][:2] == ["Desired Access Time (Hrs)", "GPU Required"]
+    assert (
+        crd["spec"]["names"] | {"plural": "gpuinfoes", "shortNames": ["gpu"], "kind": "GPUInfo"}
+        == crd["spec"]["names"]
+    )
+    assert [column["name"] for column in version["additionalPrinterColumns"]][:2] == [
+        "Desired Access Time (Hrs)",
+        "GPU Required",
+    ]
     spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     assert "required" not in spec
     assert "minimum" not in spec["properties"]["desAccTime"]
@@ -160,5 +212,14 @@ def test_the_samples_are_the_contracts() -> None:
     found = {}
     for file in sorted(SAMPLES.glob("topology_v1_gpuinfo*.yaml")):
         sample = yaml.safe_load(file.read_text())
-        found[sample["metadata"]["name"]] = (sample["spec"]["desAccTime"], sample["spec"]["gpuRequired"])
-    assert found == {"gpuinfo-sample": (100, True), "gpu1": (100, True), "gpu2": (250, True), "gpu3": (75, True), "gpu4": (200, True)}
+        found[sample["metadata"]["name"]] = (
+            sample["spec"]["desAccTime"],
+            sample["spec"]["gpuRequired"],
+        )
+    assert found == {
+        "gpuinfo-sample": (100, True),
+        "gpu1": (100, True),
+        "gpu2": (250, True),
+        "gpu3": (75, True),
+        "gpu4": (200, True),
+    }

@@ -13,10 +13,10 @@ from kubewright.builtin import ConfigMap
 from kubewright.testing import eventually
 from vsphere_operators.kinds.gpuinfo.controller import GPUInfo
 from vsphere_operators.kinds.gpuinfo.node import NEXT_MAINTENANCE_KEY, Simulation
-from vsphere_operators.vsphere.devices import DEVICES
+from vsphere_operators.vsphere.devices import DEVICES_PROPERTY
 from vsphere_operators.vsphere.faults import Denied
 from vsphere_operators.vsphere.inventory import Change
-from vsphere_operators.vsphere.scheduled_tasks import Planned
+from vsphere_operators.vsphere.scheduled_tasks import PlannedMaintenance
 from vsphere_operators.vsphere.updates import ObjectUpdate
 
 from .nodestage import NodeStage, choosing, chosen, three_nodes
@@ -35,13 +35,17 @@ async def test_a_node_whose_facts_cannot_be_made_is_refused_and_all_others_go_on
     async with choosing(stage) as controller:
         await chosen(stage, "plain", "node-1")
         # A time that nothing can be added to: no source of ours lets it through, so it stands for any fault of ours.
-        stage.vcenter.scheduled.learn([Planned("host-1", datetime.max.replace(tzinfo=UTC), "never")])
+        stage.vcenter.scheduled_tasks.apply(
+            [PlannedMaintenance("host-1", datetime.max.replace(tzinfo=UTC), "never")]
+        )
         status = await chosen(stage, "plain", "node-2")
         assert status.refused == {"FactsUnreadable": 1, "GPUPresent": 1}
         stage.vcenter.inventory.listeners.insert(0, fails)
         stage.demand(2, 950)
-        await eventually(lambda: controller.tracker.ranking.facts["node-2"].load.cpu_demand_mhz == 950)
-        stage.vcenter.scheduled.learn([])
+        await eventually(
+            lambda: controller.tracker.ranking.facts["node-2"].load.cpu_demand_mhz == 950
+        )
+        stage.vcenter.scheduled_tasks.apply([])
         await chosen(stage, "plain", "node-1")
 
 
@@ -69,7 +73,10 @@ async def test_what_is_wrong_is_said_again_when_this_process_begins_to_lead() ->
     three_nodes(stage)
     stage.node(4, annotations={NEXT_MAINTENANCE_KEY: "next tuesday"})
     lines = {"w": "host=esxi-1 start=tomorrow length=4h"}
-    stage.api.create(ConfigMap.definition.path("ops"), {"metadata": {"name": "maintenance", "namespace": "ops"}, "data": lines})
+    stage.api.create(
+        ConfigMap.definition.path("ops"),
+        {"metadata": {"name": "maintenance", "namespace": "ops"}, "data": lines},
+    )
     async with choosing(stage, calendar=CALENDAR) as controller:
         both = {("node-4", "MaintenanceUnreadable"), ("maintenance", "CalendarLineUnreadable")}
         await eventually(lambda: {each[:2] for each in stage.complaints} == both)
@@ -78,30 +85,37 @@ async def test_what_is_wrong_is_said_again_when_this_process_begins_to_lead() ->
         controller.tracker.repeat_warnings()
         assert controller.calendar is not None
         controller.calendar.repeat_warnings()
-        assert stage.complaints[2:] == sorted(stage.complaints[:2], key=lambda each: each[0], reverse=True)
+        assert stage.complaints[2:] == sorted(
+            stage.complaints[:2], key=lambda each: each[0], reverse=True
+        )
 
 
 async def test_devices_that_vcenter_refuses_to_show_again_are_no_proof_any_more() -> None:
     stage = NodeStage()
     three_nodes(stage)
-    devices, refused = stage.vcenter.devices, True
+    devices, refused = stage.vcenter.passthrough_devices, True
 
     async def read(refs: list[str]) -> list[ObjectUpdate]:
         if refused:
             raise Denied("no right")
-        return [ObjectUpdate("modify", "VirtualMachine", ref, {DEVICES: ()}) for ref in refs]
+        return [
+            ObjectUpdate("modify", "VirtualMachine", ref, {DEVICES_PROPERTY: ()}) for ref in refs
+        ]
 
-    devices.read = read  # type: ignore[method-assign]
+    devices.read_properties = read  # type: ignore[method-assign]
     stage.create(GPUInfo, "plain", desAccTime=1, gpuRequired=False)
     async with choosing(stage):
         await chosen(stage, "plain", "node-1")
-        with stage.vcenter.inventory.heard_by(devices.heard):
+        with stage.vcenter.inventory.subscribe(devices.on_inventory_change):
             stage.modify("VirtualMachine", "vm-1", config__changeVersion="2")
-        await devices.look()
-        assert (await chosen(stage, "plain", "node-2")).refused == {"DevicesHidden": 1, "GPUPresent": 1}
+        await devices.poll()
+        assert (await chosen(stage, "plain", "node-2")).refused == {
+            "DevicesHidden": 1,
+            "GPUPresent": 1,
+        }
         refused = False
-        devices.want("vm-1")
-        await devices.look()
+        devices.request_refresh("vm-1")
+        await devices.poll()
         await chosen(stage, "plain", "node-1")
 
 
@@ -110,7 +124,10 @@ async def test_a_calendar_that_becomes_stale_is_said_at_once() -> None:
     stage = NodeStage()
     three_nodes(stage)
     stage.create(GPUInfo, "plain", desAccTime=100, gpuRequired=False)
-    stage.api.create(ConfigMap.definition.path("ops"), {"metadata": {"name": "maintenance", "namespace": "ops"}, "data": {}})
+    stage.api.create(
+        ConfigMap.definition.path("ops"),
+        {"metadata": {"name": "maintenance", "namespace": "ops"}, "data": {}},
+    )
     async with choosing(stage, calendar=CALENDAR) as controller:
         await chosen(stage, "plain", "node-1")
         assert controller.calendar is not None

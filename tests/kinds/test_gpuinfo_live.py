@@ -27,39 +27,82 @@ async def test_everything_that_can_happen_to_a_node_moves_the_answer() -> None:
     async with choosing(stage, interval_seconds=1) as controller:
         assert (await chosen(stage, "gpu", "node-3")).refused == {"GPUMissing": 2}
         first = await chosen(stage, "plain", "node-1")
-        assert (first.suitableHostName, first.nodeCPUUsage, first.nodeMemoryUsage, first.availableAcceleratorTime) == (
+        assert (
+            first.suitableHostName,
+            first.nodeCPUUsage,
+            first.nodeMemoryUsage,
+            first.availableAcceleratorTime,
+        ) == (
             "esxi-1",
             500,
             1024,
             8760,
         )
         await stage.patch_node(1, {"spec": {"unschedulable": True}})
-        assert (await chosen(stage, "plain", "node-2")).refused == {"Unschedulable": 1, "GPUPresent": 1}
+        assert (await chosen(stage, "plain", "node-2")).refused == {
+            "Unschedulable": 1,
+            "GPUPresent": 1,
+        }
         await stage.patch_node(1, {"spec": {"unschedulable": None}})
         await chosen(stage, "plain", "node-1")
-        await stage.patch_node(1, {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}, "status")
+        await stage.patch_node(
+            1, {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}, "status"
+        )
         assert ((await chosen(stage, "plain", "node-2")).refused or {})["NotReady"] == 1
-        await stage.patch_node(1, {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}, "status")
+        await stage.patch_node(
+            1, {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}, "status"
+        )
         await chosen(stage, "plain", "node-1")
-        stage.modify("VirtualMachine", "vm-1", runtime__powerState="poweredOff", summary__quickStats__overallCpuDemand=0)
+        stage.modify(
+            "VirtualMachine",
+            "vm-1",
+            runtime__powerState="poweredOff",
+            summary__quickStats__overallCpuDemand=0,
+        )
         assert ((await chosen(stage, "plain", "node-2")).refused or {})["PoweredOff"] == 1
         stage.modify("HostSystem", "host-2", runtime__inMaintenanceMode=True)
         none = await chosen(stage, "plain", NONE_AVAILABLE)
         assert none.refused == {"PoweredOff": 1, "HostInMaintenance": 2}
-        assert (none.suitableHostName, none.nodeCPUUsage, none.availableAcceleratorTime, none.candidates) == (NONE_AVAILABLE, 0, 0, None)
+        assert (
+            none.suitableHostName,
+            none.nodeCPUUsage,
+            none.availableAcceleratorTime,
+            none.candidates,
+        ) == (NONE_AVAILABLE, 0, 0, None)
         stage.modify("HostSystem", "host-2", runtime__inMaintenanceMode=False)
         await chosen(stage, "plain", "node-2")
         soon = (stage.clock() + timedelta(hours=12)).isoformat()
-        controller.tracker.set_calendar_entries(parse_calendar({"w": f"host=esxi-2 start={soon} length=4h"})[0])
-        assert (await chosen(stage, "plain", NONE_AVAILABLE)).refused == {"PoweredOff": 1, "TooLittleTime": 2}
+        controller.tracker.set_calendar_entries(
+            parse_calendar({"w": f"host=esxi-2 start={soon} length=4h"})[0]
+        )
+        assert (await chosen(stage, "plain", NONE_AVAILABLE)).refused == {
+            "PoweredOff": 1,
+            "TooLittleTime": 2,
+        }
         controller.tracker.set_calendar_entries([])
         await chosen(stage, "plain", "node-2")
         stage.modify("HostSystem", "host-2", runtime__connectionState="notResponding")
-        assert (await chosen(stage, "plain", NONE_AVAILABLE)).refused == {"PoweredOff": 1, "HostDisconnected": 2}
+        assert (await chosen(stage, "plain", NONE_AVAILABLE)).refused == {
+            "PoweredOff": 1,
+            "HostDisconnected": 2,
+        }
         stage.leave("VirtualMachine", "vm-1")
-        await stage.ready(GPUInfo, "plain", "NoneAvailable", lambda status: status.refused.get("VMNotFound") == 1, within=90)
-        events = [event.message for event in await stage.client.list(Event) if event.involvedObject.name == "plain"]
-        assert any('"node-2" is the only node that suits, of 3. Before: node-1.' in message for message in events)
+        await stage.ready(
+            GPUInfo,
+            "plain",
+            "NoneAvailable",
+            lambda status: status.refused.get("VMNotFound") == 1,
+            within=90,
+        )
+        events = [
+            event.message
+            for event in await stage.client.list(Event)
+            if event.involvedObject.name == "plain"
+        ]
+        assert any(
+            '"node-2" is the only node that suits, of 3. Before: node-1.' in message
+            for message in events
+        )
 
 
 async def test_small_moves_of_load_neither_move_nor_write_the_answer() -> None:
@@ -78,7 +121,9 @@ async def test_small_moves_of_load_neither_move_nor_write_the_answer() -> None:
         stage.demand(2, 300)
         await chosen(stage, "plain", "node-2")
         stage.demand(2, 300 + 401)
-        await stage.ready(GPUInfo, "plain", "NodeChosen", lambda status: status.nodeCPUUsage in (701, 510))
+        await stage.ready(
+            GPUInfo, "plain", "NodeChosen", lambda status: status.nodeCPUUsage in (701, 510)
+        )
 
 
 async def test_a_vm_that_moves_takes_the_host_name_along() -> None:
@@ -88,25 +133,42 @@ async def test_a_vm_that_moves_takes_the_host_name_along() -> None:
     async with choosing(stage):
         await chosen(stage, "plain", "node-1")
         stage.modify("VirtualMachine", "vm-1", runtime__host=Ref("HostSystem", "host-2"))
-        await stage.ready(GPUInfo, "plain", "NodeChosen", lambda status: status.suitableHostName == "esxi-2")
+        await stage.ready(
+            GPUInfo, "plain", "NodeChosen", lambda status: status.suitableHostName == "esxi-2"
+        )
 
 
 @pytest.mark.looptime
-async def test_time_alone_moves_hours_and_answer_and_a_window_that_ends_gives_the_node_back() -> None:
+async def test_time_alone_moves_hours_and_answer_and_a_window_that_ends_gives_the_node_back() -> (
+    None
+):
     stage = NodeStage()
     three_nodes(stage)
     stage.create(GPUInfo, "plain", desAccTime=10, gpuRequired=False)
     async with choosing(stage, interval_seconds=3600) as controller:
         await chosen(stage, "plain", "node-1")
         start = (stage.clock() + timedelta(hours=12, minutes=30)).isoformat()
-        controller.tracker.set_calendar_entries(parse_calendar({"w": f"node=node-1 start={start} length=4h"})[0])
-        await stage.ready(GPUInfo, "plain", "NodeChosen", lambda status: status.availableAcceleratorTime == 12)
+        controller.tracker.set_calendar_entries(
+            parse_calendar({"w": f"node=node-1 start={start} length=4h"})[0]
+        )
+        await stage.ready(
+            GPUInfo, "plain", "NodeChosen", lambda status: status.availableAcceleratorTime == 12
+        )
         await asyncio.sleep(1790)
         assert (await stage.get(GPUInfo, "plain")).status.availableAcceleratorTime == 12
         await asyncio.sleep(10)
-        await stage.ready(GPUInfo, "plain", "NodeChosen", lambda status: status.availableAcceleratorTime == 11, within=31)
+        await stage.ready(
+            GPUInfo,
+            "plain",
+            "NodeChosen",
+            lambda status: status.availableAcceleratorTime == 11,
+            within=31,
+        )
         await asyncio.sleep(2 * 3600)
-        assert (await chosen(stage, "plain", "node-2")).refused == {"TooLittleTime": 1, "GPUPresent": 1}
+        assert (await chosen(stage, "plain", "node-2")).refused == {
+            "TooLittleTime": 1,
+            "GPUPresent": 1,
+        }
         await asyncio.sleep(13.9 * 3600)
         assert (await stage.get(GPUInfo, "plain")).status.suitableNodeName == "node-2"
         await asyncio.sleep(0.1 * 3600)
@@ -119,12 +181,12 @@ async def test_an_outage_keeps_the_last_answer_and_says_so() -> None:
     stage.create(GPUInfo, "plain", desAccTime=1, gpuRequired=False)
     async with choosing(stage):
         await chosen(stage, "plain", "node-1")
-        stage.vcenter.collector.heard_at -= 60
-        stage.vcenter.failed(Unreachable("vCenter does not answer"))
+        stage.vcenter.inventory_watcher.last_answer_at -= 60
+        stage.vcenter.on_failure(Unreachable("vCenter does not answer"))
         info, ready = await stage.ready(GPUInfo, "plain", "VCenterUnreachable")
         assert ready.status == "False"
         assert info.status.suitableNodeName == "node-1"
-        stage.vcenter.heard()
+        stage.vcenter.on_answer()
         await chosen(stage, "plain", "node-1")
 
 
@@ -138,7 +200,9 @@ async def test_negative_hours_and_unreadable_times_are_said_and_the_rest_goes_on
         assert ready.status == "False"
         assert wrong.status.suitableNodeName is None
         await chosen(stage, "empty", "node-1")
-        await stage.patch_node(1, {"metadata": {"annotations": {NEXT_MAINTENANCE_KEY: "next tuesday"}}})
+        await stage.patch_node(
+            1, {"metadata": {"annotations": {NEXT_MAINTENANCE_KEY: "next tuesday"}}}
+        )
         await stage.patch_node(2, {"status": {"allocatable": {"example.com/gpu": "1"}}}, "status")
         await eventually(lambda: len(stage.complaints) == 2)
         assert [(name, reason) for name, reason, _ in stage.complaints] == [
@@ -155,11 +219,15 @@ async def test_simulated_numbers_are_the_same_for_the_same_seed_and_said_in_the_
     stage = NodeStage()
     three_nodes(stage)
     stage.create(GPUInfo, "plain", desAccTime=100, gpuRequired=False)
-    hours, gpu = zip(*(Simulation("7").simulate_node(f"node-{number}") for number in (1, 2, 3)), strict=True)
+    hours, gpu = zip(
+        *(Simulation("7").simulate_node(f"node-{number}") for number in (1, 2, 3)), strict=True
+    )
     assert all(300 <= each <= 400 for each in hours)
     assert {Simulation("7").simulate_node(f"n{number}")[1] for number in range(20)} == {True, False}
     async with choosing(stage, simulation=Simulation("7")):
-        info, ready = await stage.ready(GPUInfo, "plain", "NoneAvailable" if all(gpu) else "NodeChosen")
+        info, ready = await stage.ready(
+            GPUInfo, "plain", "NoneAvailable" if all(gpu) else "NodeChosen"
+        )
         assert info.status.simulated is True
         assert "simulated" in ready.message
         if not all(gpu):

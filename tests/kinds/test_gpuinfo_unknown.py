@@ -26,16 +26,16 @@ async def test_no_answer_is_given_before_everything_is_known() -> None:
     async with choosing(stage) as controller:
         await eventually(lambda: controller.tracker.ranking.facts)
         assert (await stage.get(GPUInfo, "plain")).status == GPUInfoStatus()
-        stage.vcenter.heard()
+        stage.vcenter.on_answer()
         await eventually(lambda: set(controller.tracker.devices_pending_since) == {"node-1"})
         await asyncio.sleep(60)
         assert (await stage.get(GPUInfo, "plain")).status == GPUInfoStatus()
-        stage.vcenter.devices.known["vm-1"] = ()
-        for listener in stage.vcenter.devices.listeners:
+        stage.vcenter.passthrough_devices.values["vm-1"] = ()
+        for listener in stage.vcenter.passthrough_devices.listeners:
             listener("vm-1")
         await asyncio.sleep(60)
         assert (await stage.get(GPUInfo, "plain")).status == GPUInfoStatus()
-        stage.vcenter.scheduled.end("")
+        stage.vcenter.scheduled_tasks.finish_poll("")
         await chosen(stage, "plain", "node-1")
 
 
@@ -45,13 +45,13 @@ async def test_scheduled_tasks_that_cannot_be_read_are_said_in_a_condition() -> 
     stage.create(GPUInfo, "plain", desAccTime=1, gpuRequired=False)
     async with choosing(stage):
         assert (await plans(stage, "True")).reason == "AllRead"
-        stage.vcenter.scheduled.end("no permission")
+        stage.vcenter.scheduled_tasks.finish_poll("no permission")
         told = await plans(stage, "False")
         assert told.reason == "ScheduledTasksUnreadable"
         assert 'scheduled tasks of vCenter "vc-1" cannot be read' in told.message
         assert "no permission" in told.message
         await chosen(stage, "plain", "node-1")
-        stage.vcenter.scheduled.end("")
+        stage.vcenter.scheduled_tasks.finish_poll("")
         assert (await plans(stage, "True")).message == ""
 
 
@@ -81,9 +81,13 @@ async def test_no_node_is_named_without_the_calendar_and_it_is_said_what_to_do()
         assert "ConfigMap ops/maintenance, does not exist. Create it" in ready.message
         window = f"node=node-1 start={(stage.clock() + timedelta(hours=5)).isoformat()} length=4h"
         stage.api.create(
-            ConfigMap.definition.path("ops"), {"metadata": {"name": "maintenance", "namespace": "ops"}, "data": {"windows": window}}
+            ConfigMap.definition.path("ops"),
+            {"metadata": {"name": "maintenance", "namespace": "ops"}, "data": {"windows": window}},
         )
-        assert (await chosen(stage, "plain", "node-2")).refused == {"TooLittleTime": 1, "GPUPresent": 1}
+        assert (await chosen(stage, "plain", "node-2")).refused == {
+            "TooLittleTime": 1,
+            "GPUPresent": 1,
+        }
         controller.calendar.reflector.problem = "forbidden"  # type: ignore[union-attr]
         stage.modify("VirtualMachine", "vm-2", runtime__powerState="poweredOff")
         await chosen(stage, "plain", NONE_AVAILABLE)
@@ -92,7 +96,9 @@ async def test_no_node_is_named_without_the_calendar_and_it_is_said_what_to_do()
         info, _ = await stage.ready(GPUInfo, "plain", "CalendarUnreadable")
         assert info.status.suitableNodeName == NONE_AVAILABLE
         await stage.client.patch(GPUInfo, Key("default", "plain"), {"spec": {"desAccTime": 1}})
-        await stage.ready(GPUInfo, "plain", "CalendarUnreadable", lambda status: status.suitableNodeName is None)
+        await stage.ready(
+            GPUInfo, "plain", "CalendarUnreadable", lambda status: status.suitableNodeName is None
+        )
 
 
 @pytest.mark.looptime
@@ -100,11 +106,15 @@ async def test_a_calendar_that_may_not_be_read_names_the_right() -> None:
     stage = NodeStage()
     three_nodes(stage)
     stage.create(GPUInfo, "plain", desAccTime=100, gpuRequired=False)
-    stage.api.fail_next("GET", ConfigMap.definition.path("ops"), Forbidden("configmaps is forbidden"), times=1000)
+    stage.api.fail_next(
+        "GET", ConfigMap.definition.path("ops"), Forbidden("configmaps is forbidden"), times=1000
+    )
     async with choosing(stage, calendar=CALENDAR):
         _, ready = await stage.ready(GPUInfo, "plain", "CalendarUnreadable", within=15)
         assert "configmaps is forbidden" in ready.message
-        assert "write that namespace into config/optional/maintenance-calendar.yaml" in ready.message
+        assert (
+            "write that namespace into config/optional/maintenance-calendar.yaml" in ready.message
+        )
         assert "config/rbac" not in ready.message
 
 
@@ -115,16 +125,28 @@ async def test_nodes_without_a_vm_are_named_and_hidden_devices_are_no_proof_of_a
     stage.vm(5, 1, 100, name="twin")
     stage.vm(6, 1, 100, name="twin", config__uuid=uuid_of(5))
     stage.node(5, ready="False")
-    stage.vcenter.devices.hidden |= {"vm-1"}
+    stage.vcenter.passthrough_devices.hidden |= {"vm-1"}
     stage.create(GPUInfo, "plain", desAccTime=1, gpuRequired=False)
     async with choosing(stage):
         status = await chosen(stage, "plain", "node-2")
-        assert status.refused == {"NotReady": 1, "VMNotFound": 1, "DevicesHidden": 1, "GPUPresent": 1}
+        assert status.refused == {
+            "NotReady": 1,
+            "VMNotFound": 1,
+            "DevicesHidden": 1,
+            "GPUPresent": 1,
+        }
         assert status.unmatched is not None
-        assert [(each.node, each.reason) for each in status.unmatched.nodes] == [("node-4", "VMNotFound"), ("node-5", "VMAmbiguous")]
+        assert [(each.node, each.reason) for each in status.unmatched.nodes] == [
+            ("node-4", "VMNotFound"),
+            ("node-5", "VMAmbiguous"),
+        ]
         assert "2 VMs have its uuid: vc-1:/twin, vc-1:/twin" in status.unmatched.nodes[1].message
         assert f"vsphere://{uuid_of(4)} in spec.providerID" in status.unmatched.nodes[0].message
         assert [each.matchedBy for each in status.candidates or ()] == ["providerID"]
         await stage.patch_node(1, {"status": {"allocatable": {"nvidia.com/gpu": "1"}}}, "status")
         await stage.client.patch(GPUInfo, Key("default", "plain"), {"spec": {"gpuRequired": True}})
-        assert (await chosen(stage, "plain", "node-1")).refused == {"NotReady": 1, "VMNotFound": 1, "GPUMissing": 1}
+        assert (await chosen(stage, "plain", "node-1")).refused == {
+            "NotReady": 1,
+            "VMNotFound": 1,
+            "GPUMissing": 1,
+        }

@@ -14,16 +14,22 @@ from msgspec.structs import replace
 
 from kubewright import Cache, Terminal
 from kubewright.crd import crds
-from vsphere_operators.kinds.hostinfo import HostInfo, HostInfoController, HostInfoStatus, ready_reason, status_of
-from vsphere_operators.vcenters.registry import VCenters
-from vsphere_operators.vsphere.inventory import Place
+from vsphere_operators.kinds.hostinfo import (
+    HostInfo,
+    HostInfoController,
+    HostInfoStatus,
+    ready_reason,
+    status_of,
+)
+from vsphere_operators.vcenters.registry import VCenterRegistry
+from vsphere_operators.vsphere.inventory import Location
 from vsphere_operators.vsphere.model import Host, HostStats
 from vsphere_operators.vsphere.updates import Ref
 
 from .rig import Stage, managed, update
 
 SAMPLES = Path(__file__).parents[2] / "config/samples"
-PLACE = Place(path="/dc-1/host/cluster-1/esxi-1", datacenter="dc-1", cluster="cluster-1")
+PLACE = Location(path="/dc-1/host/cluster-1/esxi-1", datacenter="dc-1", cluster="cluster-1")
 HOST = Host(
     ref="host-12",
     name="esxi-1",
@@ -59,7 +65,7 @@ HARDWARE = HostInfoStatus(
 )
 
 
-def status(host: Host, place: Place = PLACE) -> HostInfoStatus:
+def status(host: Host, place: Location = PLACE) -> HostInfoStatus:
     return status_of(host, place, 7, ("env:prod", "rack:7"), "vc-1")
 
 
@@ -75,9 +81,15 @@ def test_everything_that_is_known_of_a_host() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "how"), [("disconnected", "is disconnected from vCenter vc-1"), ("notResponding", "does not respond to vCenter vc-1")]
+    ("state", "how"),
+    [
+        ("disconnected", "is disconnected from vCenter vc-1"),
+        ("notResponding", "does not respond to vCenter vc-1"),
+    ],
 )
-def test_a_host_that_is_not_heard_keeps_its_hardware_and_loses_its_load(state: Any, how: str) -> None:
+def test_a_host_that_is_not_heard_keeps_its_hardware_and_loses_its_load(
+    state: Any, how: str
+) -> None:
     lost = replace(HOST, connection=state)
     assert status(lost) == replace(HARDWARE, connectionState=state)
     with pytest.raises(Terminal, match="reconnect it in vCenter") as refused:
@@ -100,13 +112,15 @@ def test_maintenance_mode_is_a_note() -> None:
 
 
 def test_nothing_known_is_nothing_told() -> None:
-    assert status_of(Host(ref="host-1", name="esxi-1"), Place(), 0, (), "vc-1") == HostInfoStatus(
-        maintenanceMode=False, vms=0, vcenter="vc-1"
-    )
+    assert status_of(
+        Host(ref="host-1", name="esxi-1"), Location(), 0, (), "vc-1"
+    ) == HostInfoStatus(maintenanceMode=False, vms=0, vcenter="vc-1")
 
 
 def test_an_idle_host_is_all_free_and_an_unknown_load_is_not() -> None:
-    assert status(replace(HOST, stats=HostStats(cpu_usage_mhz=0, memory_usage_mb=0))).freeCPU == 45_880
+    assert (
+        status(replace(HOST, stats=HostStats(cpu_usage_mhz=0, memory_usage_mb=0))).freeCPU == 45_880
+    )
     assert status(replace(HOST, stats=HostStats())).freeCPU is None
     assert status(replace(HOST, stats=HostStats())).freeMemoryMB is None
 
@@ -120,14 +134,25 @@ def test_an_idle_host_is_all_free_and_an_unknown_load_is_not() -> None:
         cpu_mhz=st.none() | st.integers(0, 10_000),
         cpu_cores=st.none() | st.integers(0, 512),
         memory_bytes=st.none() | st.integers(0, 2**45),
-        stats=st.builds(HostStats, cpu_usage_mhz=st.none() | st.integers(0, 2**31), memory_usage_mb=st.none() | st.integers(0, 2**31)),
+        stats=st.builds(
+            HostStats,
+            cpu_usage_mhz=st.none() | st.integers(0, 2**31),
+            memory_usage_mb=st.none() | st.integers(0, 2**31),
+        ),
     )
 )
 def test_free_is_told_only_where_it_is_known(host: Host) -> None:
     answer = status(host)
-    heard = host.connection not in ("disconnected", "notResponding") and host.power not in ("poweredOff", "standBy")
-    assert (answer.freeCPU is not None) == (heard and answer.totalCPU is not None and host.stats.cpu_usage_mhz is not None)
-    assert (answer.freeMemoryMB is not None) == (heard and answer.totalMemoryMB is not None and host.stats.memory_usage_mb is not None)
+    heard = host.connection not in ("disconnected", "notResponding") and host.power not in (
+        "poweredOff",
+        "standBy",
+    )
+    assert (answer.freeCPU is not None) == (
+        heard and answer.totalCPU is not None and host.stats.cpu_usage_mhz is not None
+    )
+    assert (answer.freeMemoryMB is not None) == (
+        heard and answer.totalMemoryMB is not None and host.stats.memory_usage_mb is not None
+    )
     if answer.freeCPU is not None and answer.totalCPU is not None:
         assert answer.freeCPU + (host.stats.cpu_usage_mhz or 0) == answer.totalCPU
 
@@ -151,7 +176,11 @@ def test_the_crd_has_the_names_that_people_rely_on() -> None:
         shape = properties["status"]["properties"][name]
         assert (shape["type"], shape["format"]) == ("integer", "int64")
     columns = version["additionalPrinterColumns"]
-    assert [column["name"] for column in columns if not column.get("priority")] == ["Hostname", "Ready", "Age"]
+    assert [column["name"] for column in columns if not column.get("priority")] == [
+        "Hostname",
+        "Ready",
+        "Age",
+    ]
     assert next(column["type"] for column in columns if column["name"] == "Up") == "date"
 
 
@@ -165,7 +194,7 @@ def test_the_sample_is_the_one_that_people_have() -> None:
     }
 
 
-def controller(vcenters: VCenters, cache: Cache) -> HostInfoController:
+def controller(vcenters: VCenterRegistry, cache: Cache) -> HostInfoController:
     return HostInfoController(vcenters)
 
 
@@ -214,9 +243,18 @@ async def test_a_disconnected_host_keeps_its_hardware_and_says_what_to_do() -> N
         await stage.ready(HostInfo, "h", "Reconciled")
         stage.modify("HostSystem", "host-1", runtime__connectionState="disconnected")
         info, condition = await stage.ready(HostInfo, "h", "HostDisconnected")
-        assert (condition.status, info.status.totalCPU, info.status.freeCPU) == ("False", 20_000, None)
+        assert (condition.status, info.status.totalCPU, info.status.freeCPU) == (
+            "False",
+            20_000,
+            None,
+        )
         assert "reconnect it in vCenter" in condition.message
-        stage.modify("HostSystem", "host-1", runtime__connectionState="connected", summary__quickStats__overallCpuUsage=4000)
+        stage.modify(
+            "HostSystem",
+            "host-1",
+            runtime__connectionState="connected",
+            summary__quickStats__overallCpuUsage=4000,
+        )
         await stage.ready(HostInfo, "h", "Reconciled", lambda status: status.freeCPU == 16_000)
 
 
@@ -228,7 +266,9 @@ async def test_no_number_survives_a_host_that_left_and_a_new_one_is_found_by_its
         stage.leave("HostSystem", "host-1")
         info, condition = await stage.ready(HostInfo, "h", "HostNotFound")
         assert condition.status == "False"
-        assert info.status == HostInfoStatus(conditions=info.status.conditions, observedGeneration=1)
+        assert info.status == HostInfoStatus(
+            conditions=info.status.conditions, observedGeneration=1
+        )
         add_host(stage, "esxi-1", "host-2")
         await stage.ready(HostInfo, "h", "Reconciled", lambda status: status.totalCPU == 20_000)
         add_host(stage, "esxi-1", "host-3")
@@ -283,8 +323,15 @@ async def test_a_vm_that_comes_together_with_new_load_is_counted_at_once() -> No
         await stage.ready(HostInfo, "h", "Reconciled", lambda status: status.freeCPU == 13_500)
         stage.vcenter.inventory.apply(
             [
-                update("modify", "HostSystem", "host-1", {"summary.quickStats.overallCpuUsage": 6510}),
-                update("enter", "VirtualMachine", "vm-1", {"name": "vm-1", "runtime.host": Ref("HostSystem", "host-1")}),
+                update(
+                    "modify", "HostSystem", "host-1", {"summary.quickStats.overallCpuUsage": 6510}
+                ),
+                update(
+                    "enter",
+                    "VirtualMachine",
+                    "vm-1",
+                    {"name": "vm-1", "runtime.host": Ref("HostSystem", "host-1")},
+                ),
             ]
         )
         await stage.ready(HostInfo, "h", "Reconciled", lambda status: status.vms == 1, within=2)

@@ -24,7 +24,11 @@ async def test_the_chosen_node_carries_a_label_while_it_is_the_answer() -> None:
     label = build_label_key(Key("default", "plain"))
 
     async def labelled() -> list[str]:
-        return [node.metadata.name for node in await stage.client.list(Node) if node.metadata.labels.get(label) == "true"]
+        return [
+            node.metadata.name
+            for node in await stage.client.list(Node)
+            if node.metadata.labels.get(label) == "true"
+        ]
 
     async def only(*names: str) -> bool:
         return await labelled() == list(names)
@@ -32,7 +36,11 @@ async def test_the_chosen_node_carries_a_label_while_it_is_the_answer() -> None:
     async with choosing(stage, labels=True) as controller:
         await eventually(lambda: only("node-1"))
         rules = manager_rules([controller])
-        assert next(rule for rule in rules if rule["resources"] == ["nodes"])["verbs"] == ["list", "patch", "watch"]
+        assert next(rule for rule in rules if rule["resources"] == ["nodes"])["verbs"] == [
+            "list",
+            "patch",
+            "watch",
+        ]
         await stage.patch_node(1, {"spec": {"unschedulable": True}})
         await eventually(lambda: only("node-2"))
         await stage.client.delete(GPUInfo, Key("default", "plain"))
@@ -41,7 +49,11 @@ async def test_the_chosen_node_carries_a_label_while_it_is_the_answer() -> None:
 
 async def labelled(stage: NodeStage) -> list[str]:
     label = build_label_key(Key("default", "plain"))
-    return [node.metadata.name for node in await stage.client.list(Node) if label in node.metadata.labels]
+    return [
+        node.metadata.name
+        for node in await stage.client.list(Node)
+        if label in node.metadata.labels
+    ]
 
 
 async def only_on(stage: NodeStage, *names: str) -> bool:
@@ -54,15 +66,25 @@ async def test_the_label_goes_with_an_answer_that_is_taken_back() -> None:
     three_nodes(stage)
     stage.create(GPUInfo, "plain", desAccTime=100, gpuRequired=False)
     calendar = Key("ops", "maintenance")
-    stage.api.create(ConfigMap.definition.path("ops"), {"metadata": {"name": "maintenance", "namespace": "ops"}, "data": {}})
+    stage.api.create(
+        ConfigMap.definition.path("ops"),
+        {"metadata": {"name": "maintenance", "namespace": "ops"}, "data": {}},
+    )
     async with choosing(stage, calendar=calendar, labels=True):
         await eventually(lambda: only_on(stage, "node-1"), within=20)
         await asyncio.sleep(20)
         await stage.client.delete(ConfigMap, calendar)
-        await stage.ready(GPUInfo, "plain", "CalendarUnreadable", lambda status: status.suitableNodeName == "node-1")
+        await stage.ready(
+            GPUInfo,
+            "plain",
+            "CalendarUnreadable",
+            lambda status: status.suitableNodeName == "node-1",
+        )
         assert await only_on(stage, "node-1")
         await stage.client.patch(GPUInfo, Key("default", "plain"), {"spec": {"gpuRequired": True}})
-        await stage.ready(GPUInfo, "plain", "CalendarUnreadable", lambda status: status.suitableNodeName is None)
+        await stage.ready(
+            GPUInfo, "plain", "CalendarUnreadable", lambda status: status.suitableNodeName is None
+        )
         assert await only_on(stage)
 
 
@@ -104,7 +126,10 @@ async def gone(stage: NodeStage) -> bool:
 
 
 async def told_of(stage: NodeStage, name: str, reason: str) -> bool:
-    return any(each.involvedObject.name == name and each.reason == reason for each in await stage.client.list(Event))
+    return any(
+        each.involvedObject.name == name and each.reason == reason
+        for each in await stage.client.list(Event)
+    )
 
 
 async def test_without_labels_nodes_are_only_read() -> None:
@@ -112,5 +137,10 @@ async def test_without_labels_nodes_are_only_read() -> None:
     stage.load()
     async with choosing(stage) as controller:
         rules = manager_rules([controller])
-        assert next(rule for rule in rules if rule["resources"] == ["nodes"])["verbs"] == ["list", "watch"]
-        assert not any("patch" in rule["verbs"] for rule in rules if rule["resources"] == ["gpuinfoes"])
+        assert next(rule for rule in rules if rule["resources"] == ["nodes"])["verbs"] == [
+            "list",
+            "watch",
+        ]
+        assert not any(
+            "patch" in rule["verbs"] for rule in rules if rule["resources"] == ["gpuinfoes"]
+        )

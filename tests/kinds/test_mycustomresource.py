@@ -15,7 +15,11 @@ from kubewright.kubeconfig import Connection, Identity
 from kubewright.meta import Key, ObjectMeta
 from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
-from vsphere_operators.kinds.mycustomresource import MyCustomResource, MyCustomResourceSpec, check_friends
+from vsphere_operators.kinds.mycustomresource import (
+    MyCustomResource,
+    MyCustomResourceSpec,
+    check_friends,
+)
 from vsphere_operators.main import build
 from vsphere_operators.settings.flags import Settings
 
@@ -41,7 +45,9 @@ def test_a_friend_in_any_namespace_will_do() -> None:
 @asynccontextmanager
 async def served(api: FakeApi) -> AsyncIterator[Client]:
     manager = Manager(
-        Connection(server="https://fake.invalid", identity=Identity(), source="a test"), Options(metrics_address="0"), transport=api
+        Connection(server="https://fake.invalid", identity=Identity(), source="a test"),
+        Options(metrics_address="0"),
+        transport=api,
     )
     build(manager, Settings())
     stop = asyncio.Event()
@@ -80,10 +86,15 @@ async def is_(client: Client, name: str, wanted: bool) -> bool:
 
 async def test_a_resource_without_a_name_is_told_what_is_missing() -> None:
     api = FakeApi()
-    api.create(MyCustomResource.definition.path("default"), {"metadata": {"name": "bare", "namespace": "default"}})
+    api.create(
+        MyCustomResource.definition.path("default"),
+        {"metadata": {"name": "bare", "namespace": "default"}},
+    )
     async with served(api) as client:
         await eventually(lambda: is_(client, "bare", False))
-        condition = (await client.get(MyCustomResource, Key("default", "bare"))).status.condition("Ready")
+        condition = (await client.get(MyCustomResource, Key("default", "bare"))).status.condition(
+            "Ready"
+        )
     assert condition is not None
     assert (condition.status, condition.reason) == ("False", "NameMissing")
     assert "set it to the name of the Pod" in condition.message
@@ -92,7 +103,12 @@ async def test_a_resource_without_a_name_is_told_what_is_missing() -> None:
 async def test_a_changed_name_is_followed() -> None:
     api = FakeApi()
     api.add(pod("second"))
-    api.add(MyCustomResource(metadata=ObjectMeta(name="r", namespace="default"), spec=MyCustomResourceSpec(name="first")))
+    api.add(
+        MyCustomResource(
+            metadata=ObjectMeta(name="r", namespace="default"),
+            spec=MyCustomResourceSpec(name="first"),
+        )
+    )
     async with served(api) as client:
         await eventually(lambda: is_(client, "r", False))
         await client.patch(MyCustomResource, Key("default", "r"), {"spec": {"name": "second"}})

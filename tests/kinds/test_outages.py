@@ -9,11 +9,11 @@ from kubewright.builtin import Namespace
 from kubewright.errors import NotYet
 from vsphere_operators.kinds.fcdinfo import FCDInfo, FCDInfoController
 from vsphere_operators.kinds.hostinfo import HostInfo, HostInfoController
-from vsphere_operators.vcenters.config import Namespaces, VCenterConfig
-from vsphere_operators.vcenters.registry import VCenters
+from vsphere_operators.vcenters.config import NamespaceSelector, VCenterConfig
+from vsphere_operators.vcenters.registry import VCenterRegistry
 from vsphere_operators.vsphere.faults import CertificateRefused, TimedOut, Unreachable
 from vsphere_operators.vsphere.model import Disk
-from vsphere_operators.vsphere.stats_throttle import Pace
+from vsphere_operators.vsphere.stats_throttle import StatsThrottle
 
 from .rig import ADDRESS, Stage, managed
 
@@ -24,7 +24,9 @@ def with_hosts() -> Stage:
     stage = Stage()
     for ref in ("a", "b"):
         hardware = {"summary__hardware__cpuMhz": 1000, "summary__hardware__numCpuCores": 2}
-        stage.enter("HostSystem", ref, name=f"esxi-{ref}", runtime__connectionState="connected", **hardware)
+        stage.enter(
+            "HostSystem", ref, name=f"esxi-{ref}", runtime__connectionState="connected", **hardware
+        )
     stage.load()
     return stage
 
@@ -35,41 +37,52 @@ async def test_an_outage_is_written_once_and_keeps_the_answer_to_the_same_questi
         stage.create(HostInfo, "h", hostname="esxi-a")
         await stage.ready(HostInfo, "h", "Reconciled")
         for _ in range(2):
-            stage.vcenter.clock = lambda: stage.vcenter.collector.heard_at + 1e6
-            stage.vcenter.failed(Unreachable("no answer."))
+            stage.vcenter.clock = lambda: stage.vcenter.inventory_watcher.last_answer_at + 1e6
+            stage.vcenter.on_failure(Unreachable("no answer."))
         found, condition = await stage.ready(HostInfo, "h", "VCenterUnreachable")
         assert found.status.totalCPU == 2000
-        assert f"was true until {stage.vcenter.true_until:%Y-%m-%dT%H:%M:%SZ}" in condition.message
+        assert (
+            f"was true until {stage.vcenter.accurate_until:%Y-%m-%dT%H:%M:%SZ}" in condition.message
+        )
         writes = stage.writes()
         for _ in range(3):
             vcenters.publish_all()
-            await stage.client.patch(HostInfo, Key("default", "h"), {"metadata": {"labels": {"again": str(writes)}}})
+            await stage.client.patch(
+                HostInfo, Key("default", "h"), {"metadata": {"labels": {"again": str(writes)}}}
+            )
         await stage.client.patch(HostInfo, Key("default", "h"), {"spec": {"hostname": "esxi-b"}})
         # The answer was to another question.
-        await stage.ready(HostInfo, "h", "VCenterUnreachable", lambda status: status.observedGeneration == 2 and status.totalCPU is None)
+        await stage.ready(
+            HostInfo,
+            "h",
+            "VCenterUnreachable",
+            lambda status: status.observedGeneration == 2 and status.totalCPU is None,
+        )
         assert stage.writes() == writes + 1
-        stage.vcenter.heard()
-        await stage.ready(HostInfo, "h", "Reconciled", lambda status: status.inventoryPath == "/esxi-b")
+        stage.vcenter.on_answer()
+        await stage.ready(
+            HostInfo, "h", "Reconciled", lambda status: status.inventoryPath == "/esxi-b"
+        )
 
 
 async def test_a_certificate_has_a_reason_of_its_own() -> None:
     stage = Stage()
     async with managed(stage, lambda vcenters, cache: HostInfoController(vcenters)):
         stage.create(HostInfo, "h", hostname="esxi-a")
-        stage.vcenter.failed(CertificateRefused("expired"))
+        stage.vcenter.on_failure(CertificateRefused("expired"))
         await stage.ready(HostInfo, "h", "VCenterCertificateRefused")
 
 
 async def test_disks_that_cannot_be_read_say_so() -> None:
     stage = Stage()
-    stage.vcenter.heard()
+    stage.vcenter.on_answer()
     async with managed(stage, FCDInfoController):
-        stage.vcenter.disks.fail(TimedOut("a datastore hangs"))
+        stage.vcenter.disks.on_poll_failure(TimedOut("a datastore hangs"))
         stage.create(FCDInfo, "d", pvId="pvc-1")
         _, condition = await stage.ready(FCDInfo, "d", "DisksUnreadable")
         assert "a datastore hangs" in condition.message
         stage.show_disks(DISK)
-        stage.vcenter.tell()
+        stage.vcenter.notify()
         await stage.ready(FCDInfo, "d", "Reconciled")
 
 
@@ -77,7 +90,7 @@ async def test_a_vm_that_comes_back_uses_its_disk_again() -> None:
     stage = Stage()
     stage.enter("VirtualMachine", "vm-1", name="db", config__uuid="abc-1")
     stage.show_disks(DISK)
-    stage.vcenter.heard()
+    stage.vcenter.on_answer()
     async with managed(stage, FCDInfoController):
         stage.create(FCDInfo, "d", pvId="pvc-1")
         await stage.ready(FCDInfo, "d", "Reconciled", lambda status: status.attachedTo == "db")
@@ -90,8 +103,16 @@ async def test_a_vm_that_comes_back_uses_its_disk_again() -> None:
 async def test_a_namespace_whose_labels_are_not_known_yet_is_served_by_nobody() -> None:
     stage = with_hosts()
     async with managed(stage, lambda vcenters, cache: HostInfoController(vcenters)) as vcenters:
-        configs = [VCenterConfig("vc-1", ADDRESS), VCenterConfig("west", ADDRESS, namespaces=Namespaces(labels={"site": "west"}))]
-        labelled = VCenters({"vc-1": stage.vcenter, "west": stage.vcenter}, configs, vcenters.cache, lambda: Pace(60, 0.05))
+        configs = [
+            VCenterConfig("vc-1", ADDRESS),
+            VCenterConfig("west", ADDRESS, namespaces=NamespaceSelector(labels={"site": "west"})),
+        ]
+        labelled = VCenterRegistry(
+            {"vc-1": stage.vcenter, "west": stage.vcenter},
+            configs,
+            vcenters.cache,
+            lambda: StatsThrottle(60, 0.05),
+        )
         vcenters.cache.store(Namespace)
         with pytest.raises(NotYet, match="labels"):
-            labelled.of(HostInfo(metadata=ObjectMeta(name="h", namespace="new")))
+            labelled.get_view(HostInfo(metadata=ObjectMeta(name="h", namespace="new")))

@@ -10,17 +10,23 @@ from msgspec.structs import replace
 
 from kubewright import Cache, Terminal
 from kubewright.crd import crds
-from vsphere_operators.kinds.vminfo import VMInfo, VMInfoController, VMInfoStatus, ready_reason, status_of
-from vsphere_operators.vcenters.registry import VCenters
-from vsphere_operators.vsphere.inventory import Place
-from vsphere_operators.vsphere.model import Machine, MachineStats
+from vsphere_operators.kinds.vminfo import (
+    VMInfo,
+    VMInfoController,
+    VMInfoStatus,
+    ready_reason,
+    status_of,
+)
+from vsphere_operators.vcenters.registry import VCenterRegistry
+from vsphere_operators.vsphere.inventory import Location
+from vsphere_operators.vsphere.model import VirtualMachine, VirtualMachineStats
 from vsphere_operators.vsphere.updates import Ref
 
 from .rig import Stage, managed, refs
 
 SAMPLES = Path(__file__).parents[2] / "config/samples"
-PLACE = Place(path="/dc-1/vm/tkg/node-1", datacenter="dc-1", cluster="cluster-1")
-VM = Machine(
+PLACE = Location(path="/dc-1/vm/tkg/node-1", datacenter="dc-1", cluster="cluster-1")
+VM = VirtualMachine(
     ref="vm-7",
     name="node-1",
     parent="group-v3",
@@ -29,13 +35,13 @@ VM = Machine(
     power="poweredOn",
     bios_uuid="422a1b2c-0000-4000-8000-000000000001",
     instance_uuid="502a1b2c-0000-4000-8000-000000000001",
-    configured_guest="otherLinux64Guest",
+    configured_guest_id="otherLinux64Guest",
     hardware_version="vmx-19",
     cpus=4,
     memory_mb=8192,
     cpu_reservation_mhz=0,
     memory_reservation_mb=1024,
-    path="[nvme-1] node-1/node-1.vmx",
+    vmx_path="[nvme-1] node-1/node-1.vmx",
     datastores=("datastore-2", "datastore-1", "datastore-9"),
     tools_running="guestToolsRunning",
     tools_version="guestToolsCurrent",
@@ -43,7 +49,7 @@ VM = Machine(
     guest_hardware_version="vmx-17",
     ip_address="10.0.0.7",
     ip_addresses=("10.0.0.7", "fe80::1", "172.16.0.7"),
-    stats=MachineStats(cpu_usage_mhz=100, guest_memory_mb=200),
+    stats=VirtualMachineStats(cpu_usage_mhz=100, guest_memory_mb=200),
 )
 FULL = VMInfoStatus(
     guestId="vmwarePhoton64Guest",
@@ -70,11 +76,17 @@ FULL = VMInfoStatus(
     vcenter="vc-1",
 )
 NO_TOOLS = replace(
-    VM, tools_running="guestToolsNotRunning", tools_version="", guest_id="", guest_hardware_version="", ip_address="", ip_addresses=()
+    VM,
+    tools_running="guestToolsNotRunning",
+    tools_version="",
+    guest_id="",
+    guest_hardware_version="",
+    ip_address="",
+    ip_addresses=(),
 )
 
 
-def status(vm: Machine) -> VMInfoStatus:
+def status(vm: VirtualMachine) -> VMInfoStatus:
     return status_of(vm, PLACE, "esxi-1", ["nvme-1", "iso", ""], "vc-1")
 
 
@@ -99,7 +111,9 @@ def test_without_tools_the_configuration_speaks_and_a_note_says_so() -> None:
 
 
 def test_tools_that_run_scripts_are_running() -> None:
-    assert ready_reason(replace(VM, tools_running="guestToolsExecutingScripts")).reason == "Reconciled"
+    assert (
+        ready_reason(replace(VM, tools_running="guestToolsExecutingScripts")).reason == "Reconciled"
+    )
 
 
 def test_a_vm_that_is_off_or_suspended_is_an_answer_with_a_note() -> None:
@@ -125,7 +139,9 @@ def test_a_template_is_no_vm_that_somebody_has_switched_off() -> None:
         ("orphaned", "VMOrphaned", "remove it from the inventory"),
     ],
 )
-def test_a_vm_that_is_not_heard_keeps_what_it_was_given_and_loses_its_state(state: str, reason: str, next_step: str) -> None:
+def test_a_vm_that_is_not_heard_keeps_what_it_was_given_and_loses_its_state(
+    state: str, reason: str, next_step: str
+) -> None:
     lost = replace(VM, connection=state)
     assert status(lost) == replace(
         FULL,
@@ -143,7 +159,7 @@ def test_a_vm_that_is_not_heard_keeps_what_it_was_given_and_loses_its_state(stat
 
 def test_no_reservation_is_0_and_an_unknown_one_is_absent() -> None:
     assert status(VM).resvdCPU == 0
-    unknown = status_of(Machine(ref="vm-1", name="new"), Place(), "", [], "vc-1")
+    unknown = status_of(VirtualMachine(ref="vm-1", name="new"), Location(), "", [], "vc-1")
     assert unknown == VMInfoStatus(template=False, vcenter="vc-1")
 
 
@@ -167,7 +183,11 @@ def test_the_crd_has_the_names_that_people_rely_on() -> None:
     texts = dict.fromkeys(("guestId", "powerState", "hwVersion", "ipAddress", "pathToVM"), "string")
     assert types.items() >= (numbers | texts).items()
     columns = version["additionalPrinterColumns"]
-    assert [column["name"] for column in columns if not column.get("priority")] == ["Nodename", "Ready", "Age"]
+    assert [column["name"] for column in columns if not column.get("priority")] == [
+        "Nodename",
+        "Ready",
+        "Age",
+    ]
 
 
 def test_the_sample_is_the_one_that_people_have() -> None:
@@ -180,7 +200,7 @@ def test_the_sample_is_the_one_that_people_have() -> None:
     }
 
 
-def controller(vcenters: VCenters, cache: Cache) -> VMInfoController:
+def controller(vcenters: VCenterRegistry, cache: Cache) -> VMInfoController:
     return VMInfoController(vcenters)
 
 
@@ -221,7 +241,9 @@ async def test_a_change_in_vcenter_reaches_the_status_by_itself() -> None:
         assert (info.status.host, info.status.datastores) == ("esxi-1", ["iso", "nvme-1"])
         assert (info.status.inventoryPath, info.status.cluster) == ("/dc-1/vm/node-1", None)
         stage.modify("Datastore", "datastore-2", name="images")
-        await stage.ready(VMInfo, "v", "Reconciled", lambda status: status.datastores == ["images", "nvme-1"])
+        await stage.ready(
+            VMInfo, "v", "Reconciled", lambda status: status.datastores == ["images", "nvme-1"]
+        )
         stage.modify("HostSystem", "host-1", name="esxi-2")
         await stage.ready(VMInfo, "v", "Reconciled", lambda status: status.host == "esxi-2")
         stage.modify(
@@ -232,7 +254,11 @@ async def test_a_change_in_vcenter_reaches_the_status_by_itself() -> None:
             summary__guest__ipAddress=None,
         )
         info, condition = await stage.ready(VMInfo, "v", "ToolsNotRunning")
-        assert (condition.status, info.status.guestId, info.status.ipAddress) == ("True", "otherLinux64Guest", None)
+        assert (condition.status, info.status.guestId, info.status.ipAddress) == (
+            "True",
+            "otherLinux64Guest",
+            None,
+        )
         stage.modify("VirtualMachine", "vm-1", runtime__powerState="poweredOff")
         await stage.ready(VMInfo, "v", "PoweredOff")
 
@@ -245,7 +271,13 @@ async def test_no_number_survives_a_vm_that_left_and_a_new_one_is_found_by_itsel
         stage.leave("VirtualMachine", "vm-1")
         info, _ = await stage.ready(VMInfo, "v", "VMNotFound")
         assert info.status == VMInfoStatus(conditions=info.status.conditions, observedGeneration=1)
-        stage.enter("VirtualMachine", "vm-2", name="node-1", runtime__powerState="poweredOff", summary__config__numCpu=8)
+        stage.enter(
+            "VirtualMachine",
+            "vm-2",
+            name="node-1",
+            runtime__powerState="poweredOff",
+            summary__config__numCpu=8,
+        )
         await stage.ready(VMInfo, "v", "PoweredOff", lambda status: status.totalCPU == 8)
         stage.enter("VirtualMachine", "vm-3", name="node-1")
         info, condition = await stage.ready(VMInfo, "v", "VMAmbiguous")

@@ -10,7 +10,12 @@ from msgspec.structs import replace
 from kubewright import Condition, ObjectMeta
 from kubewright.builtin import Event, Node, NodeSpec, NodeStatus, StatusCondition, Taint
 from vsphere_operators.kinds.fcdinfo import FCDInfo, FCDInfoSpec, FCDInfoStatus
-from vsphere_operators.kinds.gpuinfo.controller import Candidate, GPUInfo, GPUInfoSpec, GPUInfoStatus
+from vsphere_operators.kinds.gpuinfo.controller import (
+    Candidate,
+    GPUInfo,
+    GPUInfoSpec,
+    GPUInfoStatus,
+)
 from vsphere_operators.kinds.gpuinfo.maintenance import window_from_start
 from vsphere_operators.kinds.gpuinfo.rules import Load, NodeFacts, Rejection, SelectionRules
 from vsphere_operators.kinds.hostinfo import HostInfo, HostInfoSpec, HostInfoStatus
@@ -18,10 +23,15 @@ from vsphere_operators.kinds.vmgroup.controller import VmGroup
 from vsphere_operators.kinds.vmgroup.types import ReplicaStatus, VmGroupSpec, VmGroupStatus
 from vsphere_operators.kinds.vminfo import VMInfo, VMInfoSpec, VMInfoStatus
 from vsphere_operators.kubectl import top, tree
-from vsphere_operators.kubectl.rows import HostRow, Objects, VmRow, rows_of
-from vsphere_operators.kubectl.table import drawn
-from vsphere_operators.kubectl.vmgroup import description
-from vsphere_operators.kubectl.why import MEANINGS, answer_of, lines, meaning_of
+from vsphere_operators.kubectl.rows import ClusterObjects, HostRow, VmRow, rows_from_objects
+from vsphere_operators.kubectl.table import render_table
+from vsphere_operators.kubectl.vmgroup import render_group
+from vsphere_operators.kubectl.why import (
+    REJECTION_EXPLANATIONS,
+    explain_selection,
+    explanation_suffix,
+    render_explanation,
+)
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 UUID = "42030000-0000-4000-8000-000000000001"
@@ -31,27 +41,45 @@ def node(name: str, *, ready: bool = True, uuid: str = "", cordoned: bool = Fals
     return Node(
         metadata=ObjectMeta(name=name),
         spec=NodeSpec(providerID=f"vsphere://{uuid}" if uuid else "", unschedulable=cordoned),
-        status=NodeStatus(conditions=[StatusCondition(type="Ready", status="True" if ready else "False")]),
+        status=NodeStatus(
+            conditions=[StatusCondition(type="Ready", status="True" if ready else "False")]
+        ),
     )
 
 
 HOST = HostInfo(
     spec=HostInfoSpec(hostname="esxi-1"),
     status=HostInfoStatus(
-        totalCPU=1000, freeCPU=100, totalMemoryMB=4096, freeMemoryMB=1024, connectionState="connected", cluster="C", datacenter="D"
+        totalCPU=1000,
+        freeCPU=100,
+        totalMemoryMB=4096,
+        freeMemoryMB=1024,
+        connectionState="connected",
+        cluster="C",
+        datacenter="D",
     ),
 )
 LOST = HostInfo(spec=HostInfoSpec(hostname="esxi-9"), status=HostInfoStatus())
-VM = VMInfo(spec=VMInfoSpec(nodename="vm-1"), status=VMInfoStatus(powerState="poweredOn", host="esxi-1", biosUUID=UUID.upper(), totalCPU=2))
-DISK = FCDInfo(spec=FCDInfoSpec(pvId="pvc-1"), status=FCDInfoStatus(sizeMB=10, datastore="ds", attachedTo="vm-1"))
+VM = VMInfo(
+    spec=VMInfoSpec(nodename="vm-1"),
+    status=VMInfoStatus(powerState="poweredOn", host="esxi-1", biosUUID=UUID.upper(), totalCPU=2),
+)
+DISK = FCDInfo(
+    spec=FCDInfoSpec(pvId="pvc-1"),
+    status=FCDInfoStatus(sizeMB=10, datastore="ds", attachedTo="vm-1"),
+)
 GPU = GPUInfo(
     metadata=ObjectMeta(name="gpu1", namespace="a"),
     spec=GPUInfoSpec(desAccTime=100, gpuRequired=True),
     status=GPUInfoStatus(
         suitableNodeName="vm-2",
-        candidates=[Candidate(node="vm-2", vm="vm-2", host="esxi-1", cpuDemandMHz=300, availableHours=8760)],
+        candidates=[
+            Candidate(node="vm-2", vm="vm-2", host="esxi-1", cpuDemandMHz=300, availableHours=8760)
+        ],
         refused={"Unschedulable": 1, "GPUMissing": 1},
-        conditions=[Condition(type="Ready", status="True", reason="NodeChosen", message="the best of 1")],
+        conditions=[
+            Condition(type="Ready", status="True", reason="NodeChosen", message="the best of 1")
+        ],
     ),
 )
 GROUP = VmGroup(
@@ -60,9 +88,17 @@ GROUP = VmGroup(
     status=VmGroupStatus(
         phase="PENDING",
         replicas=[
-            ReplicaStatus(name="vg-1-replica-b", slot=1, instanceUUID="u", state="Cloning", progress=40),
             ReplicaStatus(
-                name="vg-1-replica-a", slot=0, instanceUUID="v", state="Present", moRef="vm-7", power="poweredOff", host="esxi-1"
+                name="vg-1-replica-b", slot=1, instanceUUID="u", state="Cloning", progress=40
+            ),
+            ReplicaStatus(
+                name="vg-1-replica-a",
+                slot=0,
+                instanceUUID="v",
+                state="Present",
+                moRef="vm-7",
+                power="poweredOff",
+                host="esxi-1",
             ),
         ],
     ),
@@ -70,14 +106,25 @@ GROUP = VmGroup(
 
 
 def test_what_objects_know_of_one_vm_is_put_together() -> None:
-    rows = rows_of(
-        Objects(hosts=[HOST, LOST], vms=[VM], gpus=[GPU], groups=[GROUP], disks=[DISK], nodes=[node("n-1", uuid=UUID), node("n-9")])
+    rows = rows_from_objects(
+        ClusterObjects(
+            hosts=[HOST, LOST],
+            vms=[VM],
+            gpus=[GPU],
+            groups=[GROUP],
+            disks=[DISK],
+            nodes=[node("n-1", uuid=UUID), node("n-9")],
+        )
     )
     assert [row.name for row in rows.hosts] == ["esxi-1"]
     assert (rows.hosts[0].cpuUsedMHz, rows.hosts[0].memoryUsedMB) == (900, 3072)
     by_name = {row.name: row for row in rows.vms}
     assert set(by_name) == {"vm-1", "vm-2", "vg-1-replica-a"}
-    assert (by_name["vm-1"].node, by_name["vm-1"].nodeReady, by_name["vm-1"].cluster) == ("n-1", True, "C")
+    assert (by_name["vm-1"].node, by_name["vm-1"].nodeReady, by_name["vm-1"].cluster) == (
+        "n-1",
+        True,
+        "C",
+    )
     assert by_name["vm-2"].cpuDemandMHz == 300
     assert (by_name["vg-1-replica-a"].group, by_name["vg-1-replica-a"].memoryMB) == ("a/vg-1", 2048)
     assert rows.unmatched == ["n-9"]
@@ -90,17 +137,33 @@ def vm_in(vcenter: str, uuid: str) -> VMInfo:
 
 def test_two_vms_of_one_name_are_two_rows() -> None:
     other = UUID[:-1] + "2"
-    hosts = [replace(HOST, status=replace(HOST.status, vcenter=name, cluster=f"C of {name}")) for name in ("east", "west")]
+    hosts = [
+        replace(HOST, status=replace(HOST.status, vcenter=name, cluster=f"C of {name}"))
+        for name in ("east", "west")
+    ]
     infos = [vm_in("east", UUID), vm_in("west", other), vm_in("west", other)]
-    rows = rows_of(Objects(hosts=hosts, vms=infos, nodes=[node("n-2", uuid=other), node("twin")]))
-    assert [(row.vcenter, row.cluster, row.node) for row in rows.vms] == [("east", "C of east", ""), ("west", "C of west", "n-2")]
+    rows = rows_from_objects(
+        ClusterObjects(hosts=hosts, vms=infos, nodes=[node("n-2", uuid=other), node("twin")])
+    )
+    assert [(row.vcenter, row.cluster, row.node) for row in rows.vms] == [
+        ("east", "C of east", ""),
+        ("west", "C of west", "n-2"),
+    ]
     assert [row.vcenter for row in rows.hosts] == ["east", "west"]
     assert rows.unmatched == ["twin"], "a name that two have tells nothing"
 
 
 def test_the_tree_has_everything_once() -> None:
-    rows = rows_of(Objects(hosts=[HOST], vms=[VM], gpus=[GPU], disks=[DISK], nodes=[node("n-1", uuid=UUID), node("n-9")]))
-    assert list(tree.drawn(tree.tree(rows))) == [
+    rows = rows_from_objects(
+        ClusterObjects(
+            hosts=[HOST],
+            vms=[VM],
+            gpus=[GPU],
+            disks=[DISK],
+            nodes=[node("n-1", uuid=UUID), node("n-9")],
+        )
+    )
+    assert list(tree.render_tree(tree.build_tree(rows))) == [
         "datacenter D",
         "└─ cluster C",
         "   └─ host esxi-1  (100 of 1000 MHz free)",
@@ -110,34 +173,62 @@ def test_the_tree_has_everything_once() -> None:
         "nodes whose VM nothing here tells",
         "└─ node n-9",
     ]
-    assert all(len(line) <= 30 for line in tree.drawn(tree.tree(rows), width=30))
+    assert all(len(line) <= 30 for line in tree.render_tree(tree.build_tree(rows), width=30))
 
 
 def test_the_busiest_come_first_and_what_is_not_known_last() -> None:
-    hosts = [HostRow(name="idle", cpuUsedMHz=1, cpuTotalMHz=100), HostRow(name="new"), HostRow(name="hot", cpuUsedMHz=95, cpuTotalMHz=100)]
-    shown = top.hosts(hosts, wide=False)
+    hosts = [
+        HostRow(name="idle", cpuUsedMHz=1, cpuTotalMHz=100),
+        HostRow(name="new"),
+        HostRow(name="hot", cpuUsedMHz=95, cpuTotalMHz=100),
+    ]
+    shown = top.host_table(hosts, wide=False)
     assert [row[0].text for row in shown.rows] == ["hot", "idle", "new"]
-    assert [(row[1].text, row[1].tone) for row in shown.rows] == [("95%", "bad"), ("1%", "good"), ("-", "")]
-    vms = top.vms([VmRow(name="a"), VmRow(name="b", cpuDemandMHz=0), VmRow(name="c", cpuDemandMHz=5)], wide=True)
+    assert [(row[1].text, row[1].style) for row in shown.rows] == [
+        ("95%", "bad"),
+        ("1%", "good"),
+        ("-", ""),
+    ]
+    vms = top.vm_table(
+        [VmRow(name="a"), VmRow(name="b", cpuDemandMHz=0), VmRow(name="c", cpuDemandMHz=5)],
+        wide=True,
+    )
     assert [row[0].text for row in vms.rows] == ["c", "b", "a"]
     assert len(vms.columns) == len(vms.rows[0]) == 13
 
 
-@pytest.mark.parametrize("names", [("e.rainpole", "f.rainpole", "g.rainpole"), ("e.east.rainpole", "e.west.rainpole", "f.rainpole")])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("e.rainpole", "f.rainpole", "g.rainpole"),
+        ("e.east.rainpole", "e.west.rainpole", "f.rainpole"),
+    ],
+)
 def test_hosts_are_told_apart_at_80_columns(names: tuple[str, ...]) -> None:
     rows = [
-        HostRow(name=f"esxi-dell-{name}.com", cpuUsedMHz=1, cpuTotalMHz=4588, memoryUsedMB=100, memoryTotalMB=16384, vms=3)
+        HostRow(
+            name=f"esxi-dell-{name}.com",
+            cpuUsedMHz=1,
+            cpuTotalMHz=4588,
+            memoryUsedMB=100,
+            memoryTotalMB=16384,
+            vms=3,
+        )
         for name in names
     ]
     placed = [replace(row, state="connected", cluster="/DC0/host/DC0_C0") for row in rows]
-    head, *lines_shown = drawn(top.hosts(placed, wide=False, short=True), width=80).splitlines()
+    head, *lines_shown = render_table(
+        top.host_table(placed, wide=False, short_names=True), width=80
+    ).splitlines()
     assert all(len(line) <= 80 for line in (head, *lines_shown))
     assert len({line.split()[0] for line in lines_shown}) == 3
-    assert [cells[0].text for cells in top.hosts(rows, wide=False).rows] == sorted(row.name for row in rows)
+    assert [cells[0].text for cells in top.host_table(rows, wide=False).rows] == sorted(
+        row.name for row in rows
+    )
 
 
 def test_a_group_is_described_with_its_vms_in_their_order() -> None:
-    text = "\n".join(description(GROUP, [], wide=False, width=0, colour=False))
+    text = "\n".join(render_group(GROUP, [], wide=False, width=0, color=False))
     assert "Phase:      PENDING" in text
     assert text.index("vg-1-replica-a") < text.index("vg-1-replica-b  Cloning 40 %")
     assert "esxi-1" in text
@@ -145,9 +236,18 @@ def test_a_group_is_described_with_its_vms_in_their_order() -> None:
 
 def test_messages_of_a_group_are_whole_at_80_columns() -> None:
     message = "no template doesNotExist in /DC0 or any folder of it; create it there, or change spec.template to one that is there"
-    status = replace(GROUP.status, conditions=[Condition(type="Ready", status="False", reason="TemplateNotFound", message=message)])
-    event = Event(metadata=ObjectMeta(name="e"), type="Warning", reason="TemplateNotFound", message=message)
-    text = "\n".join(description(replace(GROUP, status=status), [event], wide=False, width=80, colour=False))
+    status = replace(
+        GROUP.status,
+        conditions=[
+            Condition(type="Ready", status="False", reason="TemplateNotFound", message=message)
+        ],
+    )
+    event = Event(
+        metadata=ObjectMeta(name="e"), type="Warning", reason="TemplateNotFound", message=message
+    )
+    text = "\n".join(
+        render_group(replace(GROUP, status=status), [event], wide=False, width=80, color=False)
+    )
     assert all(len(line) <= 80 for line in text.splitlines())
     assert "…" not in text
     assert all(text.count(word) >= 2 for word in message.split())
@@ -157,20 +257,34 @@ NODES = [node("vm-2"), node("vm-3", cordoned=True), node("vm-4")]
 
 
 def test_why_without_a_vcenter_names_whom_kubernetes_refuses_and_counts_the_rest() -> None:
-    answer = answer_of(GPU, NODES, None, SelectionRules(), NOW)
-    assert [(each.node, each.result) for each in answer.verdicts] == [("vm-2", "chosen"), ("vm-3", "Unschedulable")]
+    answer = explain_selection(GPU, NODES, None, SelectionRules(), NOW)
+    assert [(each.node, each.result) for each in answer.verdicts] == [
+        ("vm-2", "chosen"),
+        ("vm-3", "Unschedulable"),
+    ]
     assert answer.uncounted == {"GPUMissing": 1}
-    text = "\n".join(lines(answer, width=0, colour=False))
+    text = "\n".join(render_explanation(answer, width=0, color=False))
     assert "Asked for:  a node with a GPU, for 100 h" in text
     assert "1 more refused: GPUMissing, it has no GPU. Which ones, --vcenter tells." in text
 
 
 def test_reasons_are_whole_at_80_columns() -> None:
-    soon = NodeFacts(name="vm-4", gpus=("vGPU",), load=Load(1), maintenance=window_from_start(NOW + timedelta(hours=5), "Node annotation"))
+    soon = NodeFacts(
+        name="vm-4",
+        gpus=("vGPU",),
+        load=Load(1),
+        maintenance=window_from_start(NOW + timedelta(hours=5), "Node annotation"),
+    )
     facts = {"vm-2": NodeFacts(name="vm-2"), "vm-3": NodeFacts(name="vm-3"), "vm-4": soon}
-    text = "\n".join(lines(answer_of(GPU, NODES, facts, SelectionRules(), NOW), width=80, colour=False))
+    text = "\n".join(
+        render_explanation(
+            explain_selection(GPU, NODES, facts, SelectionRules(), NOW), width=80, color=False
+        )
+    )
     assert all(len(line) <= 80 for line in text.splitlines())
-    whole = "its next maintenance comes too soon: in 5 h, and 100 h are wanted, says Node annotation"
+    whole = (
+        "its next maintenance comes too soon: in 5 h, and 100 h are wanted, says Node annotation"
+    )
     assert whole in " ".join(text.split())
 
 
@@ -184,8 +298,14 @@ def tainted(*keys: str, cordoned: bool = False) -> Node:
     [
         (tainted(cordoned=True), "it is cordoned"),
         (tainted("node.kubernetes.io/unschedulable", cordoned=True), "it is cordoned"),
-        (tainted("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"), "it is of the control plane"),
-        (tainted("node.kubernetes.io/disk-pressure"), "Kubernetes has tainted it node.kubernetes.io/disk-pressure:NoSchedule"),
+        (
+            tainted("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"),
+            "it is of the control plane",
+        ),
+        (
+            tainted("node.kubernetes.io/disk-pressure"),
+            "Kubernetes has tainted it node.kubernetes.io/disk-pressure:NoSchedule",
+        ),
         (
             tainted("ToBeDeletedByClusterAutoscaler", "nvidia.com/gpu", cordoned=True),
             "it is cordoned, and the cluster autoscaler is about to remove it",
@@ -195,20 +315,32 @@ def tainted(*keys: str, cordoned: bool = False) -> Node:
 def test_why_says_what_keeps_pods_off_a_node(given: Node, why: str) -> None:
     refused = {"vm-3": NodeFacts(name="vm-3", blocker=Rejection.UNSCHEDULABLE)}
     for facts in (None, refused):
-        (verdict,) = answer_of(GPU, [given], facts, SelectionRules(), NOW).verdicts
+        (verdict,) = explain_selection(GPU, [given], facts, SelectionRules(), NOW).verdicts
         assert (verdict.result, verdict.why) == ("Unschedulable", why)
 
 
 def test_why_with_facts_names_everybody() -> None:
-    soon = NodeFacts(name="vm-4", gpus=("vGPU",), load=Load(1), maintenance=window_from_start(NOW + timedelta(hours=5), "Node annotation"))
+    soon = NodeFacts(
+        name="vm-4",
+        gpus=("vGPU",),
+        load=Load(1),
+        maintenance=window_from_start(NOW + timedelta(hours=5), "Node annotation"),
+    )
     facts = {"vm-2": NodeFacts(name="vm-2"), "vm-3": NodeFacts(name="vm-3"), "vm-4": soon}
-    answer = answer_of(GPU, NODES, facts, SelectionRules(), NOW)
-    assert [(each.node, each.result) for each in answer.verdicts] == [("vm-2", "chosen"), ("vm-3", "GPUMissing"), ("vm-4", "TooLittleTime")]
-    assert answer.verdicts[2].why == "its next maintenance comes too soon: in 5 h, and 100 h are wanted, says Node annotation"
+    answer = explain_selection(GPU, NODES, facts, SelectionRules(), NOW)
+    assert [(each.node, each.result) for each in answer.verdicts] == [
+        ("vm-2", "chosen"),
+        ("vm-3", "GPUMissing"),
+        ("vm-4", "TooLittleTime"),
+    ]
+    assert (
+        answer.verdicts[2].why
+        == "its next maintenance comes too soon: in 5 h, and 100 h are wanted, says Node annotation"
+    )
     assert answer.uncounted == {}
 
 
 def test_every_reason_of_a_refusal_has_words_and_one_of_a_newer_manager_does_no_harm() -> None:
-    assert set(MEANINGS) == set(Rejection)
-    assert meaning_of("PoweredOff") == ", its VM does not run"
-    assert meaning_of("OnFire") == ""
+    assert set(REJECTION_EXPLANATIONS) == set(Rejection)
+    assert explanation_suffix("PoweredOff") == ", its VM does not run"
+    assert explanation_suffix("OnFire") == ""

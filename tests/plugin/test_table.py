@@ -5,7 +5,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vsphere_operators.kubectl.table import NARROWEST, Cell, Table, cut, drawn, field, fitting, short_host, short_hosts
+from vsphere_operators.kubectl.table import (
+    MIN_COLUMN_WIDTH,
+    Cell,
+    Table,
+    fit_text,
+    fit_widths,
+    render_field,
+    render_table,
+    short_host,
+    short_hosts,
+)
 
 TEXT = st.text(st.characters(categories=("L", "N", "P"), include_characters=" "), max_size=40)
 ROWS = st.integers(1, 5).flatmap(lambda n: st.lists(st.tuples(*[TEXT] * n), min_size=1, max_size=6))
@@ -14,9 +24,14 @@ ROWS = st.integers(1, 5).flatmap(lambda n: st.lists(st.tuples(*[TEXT] * n), min_
 @given(ROWS, st.integers(30, 200))
 def test_every_line_fits_and_columns_are_aligned(rows: list[tuple[str, ...]], width: int) -> None:
     count = len(rows[0])
-    table = Table(columns=tuple(f"C{n}" for n in range(count)), rows=tuple(tuple(map(Cell, row)) for row in rows))
+    table = Table(
+        columns=tuple(f"C{n}" for n in range(count)),
+        rows=tuple(tuple(map(Cell, row)) for row in rows),
+    )
     lines = table.lines(width)
-    assert all(len(line.rstrip()) <= width for line in drawn(table, width=width).splitlines())
+    assert all(
+        len(line.rstrip()) <= width for line in render_table(table, width=width).splitlines()
+    )
     for column in range(count):
         assert len({len(line[column].text) for line in lines}) == 1
 
@@ -30,30 +45,38 @@ def test_without_a_width_nothing_is_cut(rows: list[tuple[str, ...]]) -> None:
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=6), st.integers(0, 200))
 def test_the_widest_gives_way_first(widths: list[int], width: int) -> None:
-    made = fitting(widths, width)
+    made = fit_widths(widths, width)
     assert all(0 <= new <= old for new, old in zip(made, widths, strict=True))
     cut_ones = [new for new, old in zip(made, widths, strict=True) if new < old]
     if cut_ones:
-        assert min(cut_ones) >= min(NARROWEST, max(widths))
-        assert max(made) - min(cut_ones) <= 1 or min(cut_ones) == NARROWEST
+        assert min(cut_ones) >= min(MIN_COLUMN_WIDTH, max(widths))
+        assert max(made) - min(cut_ones) <= 1 or min(cut_ones) == MIN_COLUMN_WIDTH
 
 
 def test_a_name_loses_its_middle_and_a_sentence_its_end() -> None:
-    assert cut("tkg-cluster-1-workers-5v298", 15) == "tkg-clu…s-5v298"
-    assert cut("no template of that name", 12) == "no template…"
-    assert cut("short", 8) == "short   "
+    assert fit_text("tkg-cluster-1-workers-5v298", 15) == "tkg-clu…s-5v298"
+    assert fit_text("no template of that name", 12) == "no template…"
+    assert fit_text("short", 8) == "short   "
 
 
 def test_colours_do_not_move_columns() -> None:
     table = Table(columns=("A", "B"), rows=((Cell("x", "good"), Cell("y", "bad")),))
-    assert drawn(table) == "A  B\nx  y"
-    assert drawn(table, colour=True) == "\x1b[1mA\x1b[0m  \x1b[1mB\x1b[0m\n\x1b[32mx\x1b[0m  \x1b[31my\x1b[0m"
+    assert render_table(table) == "A  B\nx  y"
+    assert (
+        render_table(table, color=True)
+        == "\x1b[1mA\x1b[0m  \x1b[1mB\x1b[0m\n\x1b[32mx\x1b[0m  \x1b[31my\x1b[0m"
+    )
 
 
 def test_fields_go_on_under_their_value_and_hosts_lose_their_domain() -> None:
-    assert field("Message", "one two three", width=21) == "Message:    one two\n            three"
-    assert field("Message", "one two three", width=0) == "Message:    one two three"
-    assert [short_host(name) for name in ("esxi-1.example.com", "10.0.0.1", "fe80::1", "bare", "")] == [
+    assert (
+        render_field("Message", "one two three", width=21)
+        == "Message:    one two\n            three"
+    )
+    assert render_field("Message", "one two three", width=0) == "Message:    one two three"
+    assert [
+        short_host(name) for name in ("esxi-1.example.com", "10.0.0.1", "fe80::1", "bare", "")
+    ] == [
         "esxi-1",
         "10.0.0.1",
         "fe80::1",
@@ -63,35 +86,58 @@ def test_fields_go_on_under_their_value_and_hosts_lose_their_domain() -> None:
 
 
 @given(ROWS, st.integers(60, 200))
-def test_sentences_in_the_last_column_are_whole_whatever_the_width(rows: list[tuple[str, ...]], width: int) -> None:
-    table = Table(columns=("C",) * len(rows[0]), rows=tuple(tuple(map(Cell, row)) for row in rows), wraps=True)
+def test_sentences_in_the_last_column_are_whole_whatever_the_width(
+    rows: list[tuple[str, ...]], width: int
+) -> None:
+    table = Table(
+        columns=("C",) * len(rows[0]),
+        rows=tuple(tuple(map(Cell, row)) for row in rows),
+        wrap_last_column=True,
+    )
     lines = table.lines(width)[1:]
-    assert " ".join(" ".join(line[-1].text for line in lines).split()) == " ".join(" ".join(row[-1] for row in rows).split())
-    for line in drawn(table, width=width).splitlines():
+    assert " ".join(" ".join(line[-1].text for line in lines).split()) == " ".join(
+        " ".join(row[-1] for row in rows).split()
+    )
+    for line in render_table(table, width=width).splitlines():
         assert len(line) <= width or max(len(word) for row in rows for word in row[-1].split()) > 24
 
 
 def test_a_sentence_goes_on_below_its_beginning() -> None:
-    table = Table(columns=("NODE", "WHY"), rows=((Cell("n"), Cell("one two three four five six")), (Cell("m"), Cell(""))), wraps=True)
-    assert drawn(table, width=30) == "NODE  WHY\nn     one two three four five\n      six\nm"
-    assert drawn(table) == "NODE  WHY\nn     one two three four five six\nm"
+    table = Table(
+        columns=("NODE", "WHY"),
+        rows=((Cell("n"), Cell("one two three four five six")), (Cell("m"), Cell(""))),
+        wrap_last_column=True,
+    )
+    assert render_table(table, width=30) == "NODE  WHY\nn     one two three four five\n      six\nm"
+    assert render_table(table) == "NODE  WHY\nn     one two three four five six\nm"
 
 
-@given(st.lists(st.text("ab-.", min_size=1, max_size=40), min_size=1, max_size=6, unique=True), st.integers(60, 100))
+@given(
+    st.lists(st.text("ab-.", min_size=1, max_size=40), min_size=1, max_size=6, unique=True),
+    st.integers(60, 100),
+)
 def test_rows_with_different_names_stay_different(names: list[str], width: int) -> None:
     table = Table(columns=("A", "B"), rows=tuple((Cell(name), Cell("x" * 60)) for name in names))
     assert len({line[0].text for line in table.lines(width)[1:]}) == len(names)
-    assert all(len(line) <= width for line in drawn(table, width=width).splitlines())
+    assert all(len(line) <= width for line in render_table(table, width=width).splitlines())
 
 
 def test_names_beside_sentences_stay_different() -> None:
     names = ["a" * 12 + middle + "z" * 12 for middle in ("east", "west")]
-    table = Table(columns=("A", "B", "C"), rows=tuple((Cell(name), Cell("b" * 40), Cell("why not " * 9)) for name in names), wraps=True)
-    shown = drawn(table, width=64)
+    table = Table(
+        columns=("A", "B", "C"),
+        rows=tuple((Cell(name), Cell("b" * 40), Cell("why not " * 9)) for name in names),
+        wrap_last_column=True,
+    )
+    shown = render_table(table, width=64)
     assert len({line.split()[0] for line in shown.splitlines() if line.startswith("aaa")}) == 2
     assert all(len(line) <= 64 for line in shown.splitlines())
 
 
 def test_hosts_lose_their_domain_only_where_they_stay_different() -> None:
     assert short_hosts(["a.x.com", "b.x.com"]) == {"a.x.com": "a", "b.x.com": "b"}
-    assert short_hosts(["a.x.com", "a.y.com", "b.x.com"]) == {"a.x.com": "a.x.com", "a.y.com": "a.y.com", "b.x.com": "b"}
+    assert short_hosts(["a.x.com", "a.y.com", "b.x.com"]) == {
+        "a.x.com": "a.x.com",
+        "a.y.com": "a.y.com",
+        "b.x.com": "b",
+    }

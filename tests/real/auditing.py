@@ -29,7 +29,11 @@ def rules_for(plane: ControlPlane, namespace: str, name: str) -> Iterator[dict[s
     """The rules of all roles that are bound to the account by its name."""
     kinds = "clusterroles,clusterrolebindings,roles,rolebindings"
     found = json.loads(plane.kubectl("get", kinds, "--all-namespaces", "-o", "json"))["items"]
-    roles = {(each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]): each for each in found if "rules" in each}
+    roles = {
+        (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]): each
+        for each in found
+        if "rules" in each
+    }
     account = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
     for binding in (each for each in found if account in each.get("subjects", ())):
         role = binding["roleRef"]
@@ -44,7 +48,11 @@ def acts_of(rule: dict[str, Any]) -> Iterator[Act]:
 
 def did(events: Iterable[dict[str, Any]]) -> set[Act]:
     """What these lines of the audit log asked for, of resources."""
-    return {act_of(event["verb"], event["objectRef"]) for event in events if "resource" in event.get("objectRef", {})}
+    return {
+        act_of(event["verb"], event["objectRef"])
+        for event in events
+        if "resource" in event.get("objectRef", {})
+    }
 
 
 def act_of(verb: str, about: dict[str, Any]) -> Act:
@@ -55,4 +63,8 @@ def act_of(verb: str, about: dict[str, Any]) -> Act:
 
 def refusals(events: Iterable[dict[str, Any]]) -> list[str]:
     """What the API server answered to those that had no right."""
-    return [event["responseStatus"].get("message", event["requestURI"]) for event in events if event["responseStatus"]["code"] == FORBIDDEN]
+    return [
+        event["responseStatus"].get("message", event["requestURI"])
+        for event in events
+        if event["responseStatus"]["code"] == FORBIDDEN
+    ]

@@ -20,7 +20,15 @@ from typing import NoReturn
 REFUSED = 77
 # linux/sched.h, linux/mount.h, linux/prctl.h
 NEW_MOUNTS, NEW_USERS = 0x00020000, 0x10000000
-READ_ONLY, NO_SETUID, NO_DEVICES, REMOUNT, BIND, RECURSIVE, PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
+READ_ONLY, NO_SETUID, NO_DEVICES, REMOUNT, BIND, RECURSIVE, PRIVATE = (
+    1,
+    2,
+    4,
+    32,
+    4096,
+    16384,
+    1 << 18,
+)
 DIE_WITH_PARENT, DROP_FROM_BOUNDS, NO_NEW_PRIVILEGES = 1, 24, 38
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -75,7 +83,11 @@ def leave(user: int) -> bool:
 
 def become(user: int, outside_user: int, outside_group: int) -> None:
     """Be that user among the users of our own."""
-    texts = {"setgroups": "deny", "uid_map": f"{user} {outside_user} 1", "gid_map": f"{user} {outside_group} 1"}
+    texts = {
+        "setgroups": "deny",
+        "uid_map": f"{user} {outside_user} 1",
+        "gid_map": f"{user} {outside_group} 1",
+    }
     try:
         for name, text in texts.items():
             Path("/proc/self", name).write_text(text)
@@ -94,7 +106,13 @@ def furnish(wanted: Confinement) -> None:
         mount(source, str(point), BIND | RECURSIVE)
         if place != "/proc":
             mount("none", str(point), BIND | REMOUNT | READ_ONLY | NO_SETUID | NO_DEVICES)
-    mount("tmpfs", str(inside / "tmp"), NO_SETUID | NO_DEVICES, "tmpfs", f"size={wanted.tmp_bytes},mode=1777")
+    mount(
+        "tmpfs",
+        str(inside / "tmp"),
+        NO_SETUID | NO_DEVICES,
+        "tmpfs",
+        f"size={wanted.tmp_bytes},mode=1777",
+    )
     mount("none", wanted.root, BIND | REMOUNT | READ_ONLY | NO_SETUID | NO_DEVICES)
 
 

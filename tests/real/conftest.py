@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kubewright.testing.controlplane import ControlPlane
-from simulator import VCenter
+from simulator import SimulatedVCenter
 
 from .gpunodes import NODES, Cluster
 from .managing import SERVICE_ACCOUNT, SYSTEM, ManagerProcess
@@ -43,7 +43,9 @@ def installed(control_plane: ControlPlane, config: Path) -> ControlPlane:
 @pytest.fixture
 def service_account(installed: ControlPlane, tmp_path: Path) -> Path:
     """The kubeconfig of the manager's own service account."""
-    return installed.service_account_kubeconfig(SYSTEM, SERVICE_ACCOUNT, tmp_path / "kubeconfig")
+    return installed.write_service_account_kubeconfig(
+        SYSTEM, SERVICE_ACCOUNT, tmp_path / "kubeconfig"
+    )
 
 
 @pytest.fixture
@@ -53,15 +55,26 @@ def log(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def gpu_vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[VCenter]:
+async def gpu_vcenter(
+    pytestconfig: pytest.Config, tmp_path: Path
+) -> AsyncIterator[SimulatedVCenter]:
     """A vCenter with the VMs of four Nodes, two of them with a GPU."""
     nodes = [f"--node={name}={uuid}" for name, uuid in NODES.items()]
-    flags = ("--clusters=1", "--hosts=3", "--vms=0", "--gpu-vm=worker-3=vgpu", "--gpu-vm=worker-4=passthrough", *nodes)
-    vcenter = VCenter(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim", *flags)
+    flags = (
+        "--clusters=1",
+        "--hosts=3",
+        "--vms=0",
+        "--gpu-vm=worker-3=vgpu",
+        "--gpu-vm=worker-4=passthrough",
+        *nodes,
+    )
+    vcenter = SimulatedVCenter(
+        pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim", *flags
+    )
     try:
         await vcenter.start()
         for number, name in enumerate(NODES, 1):
-            await vcenter.stats(name, overallCpuDemand=number * 1000, guestMemoryUsage=512)
+            await vcenter.set_stats(name, overallCpuDemand=number * 1000, guestMemoryUsage=512)
         yield vcenter
     finally:
         await vcenter.stop()
@@ -81,9 +94,15 @@ async def cluster(installed: ControlPlane, namespace: str) -> AsyncIterator[Clus
 
 @pytest.fixture
 async def gpu_manager(
-    gpu_vcenter: VCenter, log: Path, service_account: Path, tmp_path: Path, cluster: Cluster
+    gpu_vcenter: SimulatedVCenter,
+    log: Path,
+    service_account: Path,
+    tmp_path: Path,
+    cluster: Cluster,
 ) -> AsyncIterator[ManagerProcess]:
     """A manager in front of both."""
     credentials = credentials_in(tmp_path / "vc-creds", gpu_vcenter)
-    async with managing(log, service_account, credentials, gpu_vcenter.certificate, "--stats-interval=2s") as manager:
+    async with managing(
+        log, service_account, credentials, gpu_vcenter.certificate, "--stats-interval=2s"
+    ) as manager:
         yield manager

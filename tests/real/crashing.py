@@ -27,8 +27,8 @@ import aiohttp
 from aiohttp import web
 
 from kubewright.testing import eventually
-from kubewright.testing.proxy import Dropped, HttpProxy, Upstream
-from simulator import VCenter
+from kubewright.testing.proxy import DropConnection, HttpProxy, Upstream
+from simulator import SimulatedVCenter
 
 Mode = Literal["before", "sent", "answered"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -38,7 +38,13 @@ TAKEN_IN_SECONDS = 0.03
 BESIDE = {"leases", "events", "tokenreviews", "subjectaccessreviews"}
 METHOD = re.compile(rb"<(?:\w+:)?Body[^>]*>\s*<(?:\w+:)?(\w+)")
 TARGET = re.compile(rb"<(?:\w+:)?_this[^>]*>([^<]+)<")
-CHANGES_WITHOUT_TASK = {"CreateFolder", "SetCustomValue", "UnregisterVM", "MarkAsTemplate", "MarkAsVirtualMachine"}
+CHANGES_WITHOUT_TASK = {
+    "CreateFolder",
+    "SetCustomValue",
+    "UnregisterVM",
+    "MarkAsTemplate",
+    "MarkAsVirtualMachine",
+}
 
 
 @dataclass(frozen=True)
@@ -97,7 +103,9 @@ class Reaper:
     def number(self, sent: Sent) -> Call:
         """Enter a call into the list."""
         self.counts[sent.sort] += 1
-        self.calls.append(Call(sent.sort, self.counts[sent.sort], sent.target, self.reached is not None))
+        self.calls.append(
+            Call(sent.sort, self.counts[sent.sort], sent.target, self.reached is not None)
+        )
         return self.calls[-1]
 
     def mode_of(self, call: Call) -> Mode | None:
@@ -116,7 +124,7 @@ class Reaper:
     async def kill_and_start(self) -> None:
         """The dead one's connections must be gone, with all that is still in them, before anything passes again."""
         await self.kill()
-        await eventually(lambda: not any(proxy.connections for proxy in self.proxies))
+        await eventually(lambda: not any(proxy.connection_count for proxy in self.proxies))
         self.dying = False
         await self.start()
         self.restarted_at = asyncio.get_running_loop().time()
@@ -143,17 +151,17 @@ class CallProxy(HttpProxy):
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The same request to the server, unless the manager dies before."""
         if self.reaper.dying:
-            raise Dropped
+            raise DropConnection
         sent = self.recognise(request, body)
         mode = self.reaper.mode_of(self.reaper.number(sent)) if sent else None
         if mode == "before":
             await self.reaper.reap()
-            raise Dropped
+            raise DropConnection
         async with super().forward(request, body, without) as answer:
             if mode == "sent":
                 await answer.read()
                 await self.reaper.reap()
-                raise Dropped
+                raise DropConnection
             yield answer
         if mode == "answered":
             await asyncio.sleep(TAKEN_IN_SECONDS)
@@ -189,7 +197,7 @@ class Site:
     bearer_tls: ssl.SSLContext
 
 
-def vcenter_proxy(vcenter: VCenter, reaper: Reaper) -> CallProxy:
+def vcenter_proxy(vcenter: SimulatedVCenter, reaper: Reaper) -> CallProxy:
     """A proxy before this vCenter."""
     tls = ssl.create_default_context(cafile=str(vcenter.certificate))
     return CallProxy(Site(vcenter.url.removesuffix("/sdk"), tls, tls), vcenter_call, reaper)

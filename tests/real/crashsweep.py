@@ -19,9 +19,9 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kubewright.testing.binaries import find
+from kubewright.testing.binaries import find_binaries
 from kubewright.testing.controlplane import ControlPlane
-from simulator import VCenter
+from simulator import SimulatedVCenter
 
 from .crashing import MODES, Call, Point
 from .managing import SYSTEM
@@ -36,7 +36,9 @@ OF_ANY_NUMBER = "PATCH vmgroups/status"
 def points_of(calls: Sequence[Call], only: Sequence[str], modes: Sequence[str]) -> list[Point]:
     """Every point of a life that is asked for."""
     wanted = [each for each in calls if not only or each.sort in only]
-    return [Point(each.sort, each.number, mode) for each in wanted for mode in MODES if mode in modes]
+    return [
+        Point(each.sort, each.number, mode) for each in wanted for mode in MODES if mode in modes
+    ]
 
 
 @dataclass
@@ -52,20 +54,28 @@ class Sweep:
     async def run(self, only: Sequence[str], modes: Sequence[str]) -> bool:
         """Whether all went well."""
         async with AsyncExitStack() as stack:
-            grounds = [await stack.enter_async_context(simulated(BINARIES / "vcsim", self.folder / f"vcsim-{n}")) for n in range(self.jobs)]
+            grounds = [
+                await stack.enter_async_context(
+                    simulated(BINARIES / "vcsim", self.folder / f"vcsim-{n}")
+                )
+                for n in range(self.jobs)
+            ]
             plain = await self.live(grounds[0], "plain", None)
             points = points_of(plain.calls, only, modes)
-            print(f"{len(plain.calls)} calls, {len(points)} points: {', '.join(map(str, plain.calls))}", flush=True)
+            print(
+                f"{len(plain.calls)} calls, {len(points)} points: {', '.join(map(str, plain.calls))}",
+                flush=True,
+            )
             if not plain.failure:
                 await self.over(grounds, points)
         return self.summary()
 
-    async def over(self, grounds: Sequence[VCenter], points: Iterable[Point]) -> None:
+    async def over(self, grounds: Sequence[SimulatedVCenter], points: Iterable[Point]) -> None:
         """Live once for each point, on all grounds at the same time."""
         left = iter(enumerate(points, 1))
         await asyncio.gather(*(self.work(vcenter, left) for vcenter in grounds))
 
-    async def work(self, vcenter: VCenter, left: Iterator[tuple[int, Point]]) -> None:
+    async def work(self, vcenter: SimulatedVCenter, left: Iterator[tuple[int, Point]]) -> None:
         """Take one point after the other, until none is left."""
         for number, point in left:
             for attempt in range(TRIES):
@@ -73,12 +83,21 @@ class Sweep:
                 if result.reached or result.failure:
                     break
 
-    async def live(self, vcenter: VCenter, name: str, point: Point | None) -> Result:
+    async def live(self, vcenter: SimulatedVCenter, name: str, point: Point | None) -> Result:
         """One life, and a line about it."""
         result = await lived(self.plane, vcenter, self.folder / name, point, self.clone_seconds)
         self.results.append(result)
-        verdict = "FAILED" if result.failure else "ok" if result.reached or point is None else "not reached"
-        print(f"{verdict:11} {result.seconds:5.1f} s  {name:8} {point or 'without a death'}  {result.failure}", flush=True)
+        verdict = (
+            "FAILED"
+            if result.failure
+            else "ok"
+            if result.reached or point is None
+            else "not reached"
+        )
+        print(
+            f"{verdict:11} {result.seconds:5.1f} s  {name:8} {point or 'without a death'}  {result.failure}",
+            flush=True,
+        )
         return result
 
     def summary(self) -> bool:
@@ -86,7 +105,9 @@ class Sweep:
         failed = [each for each in self.results if each.failure]
         reached = {each.point for each in self.results if each.reached}
         unreached = {each.point for each in self.results} - reached - {None}
-        print(f"{len(self.results)} lives, {len(reached)} points reached, {len(unreached)} not reached, {len(failed)} lives failed")
+        print(
+            f"{len(self.results)} lives, {len(reached)} points reached, {len(unreached)} not reached, {len(failed)} lives failed"
+        )
         for point in sorted(map(str, unreached)):
             print(f"not reached: {point}")
         missed = [point for point in unreached if point is not None and point.sort != OF_ANY_NUMBER]
@@ -103,17 +124,43 @@ def install(plane: ControlPlane) -> None:
 
 async def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="make crash-sweep", description="Kill the manager at every call of a group's life.")
-    parser.add_argument("--jobs", type=int, default=2, help="lives at once, each with a vCenter of its own (default 2)")
-    parser.add_argument("--only", default="", metavar="SORTS", help="sorts of calls, with commas between; all by default")
-    parser.add_argument("--mode", default=",".join(MODES), metavar="MODES", help="of before, sent and answered, with commas between")
-    parser.add_argument("--clone-seconds", type=float, default=CLONE_SECONDS, metavar="S", help="how long a clone takes (default 0.1)")
+    parser = argparse.ArgumentParser(
+        prog="make crash-sweep", description="Kill the manager at every call of a group's life."
+    )
     parser.add_argument(
-        "--logs", type=Path, metavar="DIR", help="where a folder for the managers' logs is made; the one for temporary files by default"
+        "--jobs",
+        type=int,
+        default=2,
+        help="lives at once, each with a vCenter of its own (default 2)",
+    )
+    parser.add_argument(
+        "--only",
+        default="",
+        metavar="SORTS",
+        help="sorts of calls, with commas between; all by default",
+    )
+    parser.add_argument(
+        "--mode",
+        default=",".join(MODES),
+        metavar="MODES",
+        help="of before, sent and answered, with commas between",
+    )
+    parser.add_argument(
+        "--clone-seconds",
+        type=float,
+        default=CLONE_SECONDS,
+        metavar="S",
+        help="how long a clone takes (default 0.1)",
+    )
+    parser.add_argument(
+        "--logs",
+        type=Path,
+        metavar="DIR",
+        help="where a folder for the managers' logs is made; the one for temporary files by default",
     )
     options = parser.parse_args(arguments)
     folder = Path(tempfile.mkdtemp(prefix="crash-sweep-", dir=options.logs))
-    async with ControlPlane(find(folders=[BINARIES])) as plane:
+    async with ControlPlane(find_binaries(folders=[BINARIES])) as plane:
         install(plane)
         sweep = Sweep(plane, folder, options.jobs, options.clone_seconds)
         good = await sweep.run(list(filter(None, options.only.split(","))), options.mode.split(","))

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from simulator import VCenter
+from simulator import SimulatedVCenter
 
 OFF = "-metrics-addr=0"
 PASSWORD = "canary-4711"
@@ -47,9 +47,21 @@ class Report:
 
 async def run(*arguments: str, environ: Mapping[str, str] | None = None) -> tuple[int, str]:
     """Exit code and output of the command, which sees nothing of the environment of the tests."""
-    variables = [f"{name}={value}" for name, value in {"HOME": "/nonexistent", **(environ or {})}.items()]
-    program = [shutil.which("env") or "env", "-i", *variables, sys.executable, "-m", "vsphere_operators.main", "doctor"]
-    child = await asyncio.create_subprocess_exec(*program, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT)
+    variables = [
+        f"{name}={value}" for name, value in {"HOME": "/nonexistent", **(environ or {})}.items()
+    ]
+    program = [
+        shutil.which("env") or "env",
+        "-i",
+        *variables,
+        sys.executable,
+        "-m",
+        "vsphere_operators.main",
+        "doctor",
+    ]
+    child = await asyncio.create_subprocess_exec(
+        *program, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
     try:
         output, _ = await asyncio.wait_for(child.communicate(), 60)
     finally:
@@ -70,7 +82,11 @@ async def doctor(*arguments: str, environ: Mapping[str, str] | None = None) -> R
     return report
 
 
-def account(vcenter: VCenter, **other: str) -> dict[str, str]:
+def account(vcenter: SimulatedVCenter, **other: str) -> dict[str, str]:
     """The variables that name it."""
-    given = {"GOVMOMI_URL": vcenter.url, "GOVMOMI_USERNAME": vcenter.user, "GOVMOMI_PASSWORD": vcenter.password}
+    given = {
+        "GOVMOMI_URL": vcenter.url,
+        "GOVMOMI_USERNAME": vcenter.user,
+        "GOVMOMI_PASSWORD": vcenter.password,
+    }
     return given | {"VC_CA_FILE": str(vcenter.certificate)} | other

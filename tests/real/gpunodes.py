@@ -14,7 +14,9 @@ from .managing import ready_of
 GPUS = "/apis/topology.corinternal.com/v1/namespaces/{namespace}/gpuinfoes"
 NEXT = "topology.corinternal.com/next-maintenance"
 MERGE = {"Content-Type": "application/merge-patch+json"}
-NODES = {f"worker-{number}": f"42030000-0000-4000-8000-00000000000{number}" for number in range(1, 5)}
+NODES = {
+    f"worker-{number}": f"42030000-0000-4000-8000-00000000000{number}" for number in range(1, 5)
+}
 NONE = "None available"
 
 
@@ -28,13 +30,17 @@ class Cluster:
 
     async def call(self, verb: str, path: str, body: Any = None, headers: Any = None) -> Any:
         def work() -> Any:
-            with self.plane.apiserver.https() as https:
+            with self.plane.apiserver.admin_client() as https:
                 return https.call(verb, path, body, headers)
 
         return await asyncio.to_thread(work)
 
     async def add_node(self, name: str, provider_id: str) -> None:
-        await self.call("POST", "/api/v1/nodes", {"metadata": {"name": name}, "spec": {"providerID": provider_id}})
+        await self.call(
+            "POST",
+            "/api/v1/nodes",
+            {"metadata": {"name": name}, "spec": {"providerID": provider_id}},
+        )
         await self.node_status(name, ready="True")
         # A new Node is tainted not-ready by the API server; kube-controller-manager, which does not run here, would take that off.
         await self.patch_node(name, {"spec": {"taints": None}})
@@ -51,8 +57,16 @@ class Cluster:
             await self.call("DELETE", f"/api/v1/nodes/{node['metadata']['name']}")
 
     async def ask(self, name: str, hours: int, gpu: bool) -> None:
-        body = {"apiVersion": "topology.corinternal.com/v1", "kind": "GPUInfo", "metadata": {"name": name}}
-        await self.call("POST", GPUS.format(namespace=self.namespace), {**body, "spec": {"desAccTime": hours, "gpuRequired": gpu}})
+        body = {
+            "apiVersion": "topology.corinternal.com/v1",
+            "kind": "GPUInfo",
+            "metadata": {"name": name},
+        }
+        await self.call(
+            "POST",
+            GPUS.format(namespace=self.namespace),
+            {**body, "spec": {"desAccTime": hours, "gpuRequired": gpu}},
+        )
 
     async def patch_info(self, name: str, patch: Any) -> None:
         await self.call("PATCH", f"{GPUS.format(namespace=self.namespace)}/{name}", patch, MERGE)
@@ -67,7 +81,9 @@ class Cluster:
         await eventually(there, within=20)
 
     async def status(self, name: str) -> Any:
-        return (await self.call("GET", f"{GPUS.format(namespace=self.namespace)}/{name}")).get("status", {})
+        return (await self.call("GET", f"{GPUS.format(namespace=self.namespace)}/{name}")).get(
+            "status", {}
+        )
 
     async def answers(self, name: str, node: str, *, within: float = 20) -> Any:
         async def there() -> Any:
@@ -77,7 +93,9 @@ class Cluster:
         try:
             return await eventually(there, within=within)
         except AssertionError:
-            raise AssertionError(f"{name} did not become {node}: {await self.status(name)}") from None
+            raise AssertionError(
+                f"{name} did not become {node}: {await self.status(name)}"
+            ) from None
 
     async def ready(self, name: str, reason: str, *, within: float = 20) -> Any:
         """The Ready condition, once it has this reason."""
@@ -89,7 +107,9 @@ class Cluster:
         try:
             return await eventually(there, within=within)
         except AssertionError:
-            raise AssertionError(f"{name} did not become {reason}: {await self.status(name)}") from None
+            raise AssertionError(
+                f"{name} did not become {reason}: {await self.status(name)}"
+            ) from None
 
     async def refused(self, name: str, within: float = 20, **counts: int) -> Any:
         """The status, once these nodes are refused for these reasons and no others."""
@@ -101,7 +121,9 @@ class Cluster:
         try:
             return await eventually(there, within=within)
         except AssertionError:
-            raise AssertionError(f"{name} did not refuse {counts}: {await self.status(name)}") from None
+            raise AssertionError(
+                f"{name} did not refuse {counts}: {await self.status(name)}"
+            ) from None
 
     async def follows(self, name: str, node: str) -> Any:
         """The answer follows; how fast is kept, for one slow look on a busy machine says nothing."""

@@ -26,9 +26,9 @@ import bruteforce
 import clusters
 from clusters import HOURS, HostCase, Line, NodeCase, VMCase, uuid
 from kubewright.testing import eventually
-from kubewright.testing.binaries import find
+from kubewright.testing.binaries import find_binaries
 from kubewright.testing.controlplane import ControlPlane
-from simulator import VCenter
+from simulator import SimulatedVCenter
 
 from .crashsweep import BINARIES, install
 from .gpunodes import GPUS, MERGE, NEXT, NONE, Cluster
@@ -66,7 +66,7 @@ class Walk:
     """All parts, what is known of them, and the answers so far."""
 
     cluster: Cluster
-    vcenter: VCenter
+    vcenter: SimulatedVCenter
     chance: random.Random
     model: clusters.Cluster
     refs: Mapping[int, str]
@@ -90,22 +90,38 @@ class Walk:
 
     async def taint(self) -> str:
         node = self.chance.choice(self.model.nodes)
-        node.taint = self.mostly("", "nvidia.com/gpu", "node.kubernetes.io/unreachable", "node-role.kubernetes.io/control-plane")
+        node.taint = self.mostly(
+            "",
+            "nvidia.com/gpu",
+            "node.kubernetes.io/unreachable",
+            "node-role.kubernetes.io/control-plane",
+        )
         await self.cluster.patch_node(
-            node.name, {"spec": {"taints": [{"key": node.taint, "effect": "NoSchedule"}] if node.taint else None}}
+            node.name,
+            {
+                "spec": {
+                    "taints": [{"key": node.taint, "effect": "NoSchedule"}] if node.taint else None
+                }
+            },
         )
         return f"{node.name} taint {node.taint}"
 
     async def announce(self) -> str:
         node = self.chance.choice(self.model.nodes)
         node.annotation = self.moment()
-        await self.cluster.patch_node(node.name, {"metadata": {"annotations": {NEXT: node.annotation or None}}})
+        await self.cluster.patch_node(
+            node.name, {"metadata": {"annotations": {NEXT: node.annotation or None}}}
+        )
         return f"{node.name} annotation {node.annotation}"
 
     async def plug_in(self) -> str:
         node = self.chance.choice(self.model.nodes)
-        node.allocatable = self.chance.choice([{}, {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "0"}, {"example.com/gpu": "1"}])
-        wanted = {name: node.allocatable.get(name) for name in ("nvidia.com/gpu", "example.com/gpu")}
+        node.allocatable = self.chance.choice(
+            [{}, {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "0"}, {"example.com/gpu": "1"}]
+        )
+        wanted = {
+            name: node.allocatable.get(name) for name in ("nvidia.com/gpu", "example.com/gpu")
+        }
         await self.cluster.node_status(node.name, ready=node.ready, allocatable=wanted)
         return f"{node.name} allocatable {node.allocatable}"
 
@@ -120,7 +136,16 @@ class Walk:
         if old is not None:
             return await self.cordon()
         own = uuid(number)
-        new = node_case(number, self.mostly(f"vsphere://{own}", f"vsphere://{clusters.swapped(own)}", f"vsphere://{uuid(77)}", "", ""))
+        new = node_case(
+            number,
+            self.mostly(
+                f"vsphere://{own}",
+                f"vsphere://{clusters.swapped(own)}",
+                f"vsphere://{uuid(77)}",
+                "",
+                "",
+            ),
+        )
         self.model.nodes.append(new)
         await self.cluster.add_node(new.name, new.provider_id)
         return f"{new.name} comes as {new.provider_id}"
@@ -140,7 +165,7 @@ class Walk:
     async def attribute(self) -> str:
         host = self.chance.choice(self.model.hosts)
         host.attribute = self.moment()
-        await self.vcenter.attribute(host.ref, NEXT, host.attribute)
+        await self.vcenter.set_attribute(host.ref, NEXT, host.attribute)
         return f"{host.name} attribute {host.attribute}"
 
     async def power(self) -> str:
@@ -152,13 +177,15 @@ class Walk:
     async def lose(self) -> str:
         vm = self.chance.choice(self.model.vms)
         vm.connection = self.mostly("connected", "inaccessible", "orphaned")
-        await self.vcenter.set_property(self.refs[vm.number], "runtime.connectionState", vm.connection)
+        await self.vcenter.set_property(
+            self.refs[vm.number], "runtime.connectionState", vm.connection
+        )
         return f"{vm.name} {vm.connection}"
 
     async def migrate(self) -> str:
         vm, host = self.chance.choice(self.model.vms), self.chance.choice(self.model.hosts)
         vm.host = host.ref
-        await self.vcenter.move(self.refs[vm.number], host.ref)
+        await self.vcenter.move_vm(self.refs[vm.number], host.ref)
         return f"{vm.name} to {host.name}"
 
     async def rename(self) -> str:
@@ -170,8 +197,13 @@ class Walk:
 
     async def load(self) -> str:
         vm = self.chance.choice(self.model.vms)
-        vm.demand, vm.guest_mb = self.chance.randrange(13) * 100, self.chance.choice([0, 512, 4096, 9000])
-        await self.vcenter.stats(self.refs[vm.number], overallCpuDemand=vm.demand, guestMemoryUsage=vm.guest_mb)
+        vm.demand, vm.guest_mb = (
+            self.chance.randrange(13) * 100,
+            self.chance.choice([0, 512, 4096, 9000]),
+        )
+        await self.vcenter.set_stats(
+            self.refs[vm.number], overallCpuDemand=vm.demand, guestMemoryUsage=vm.guest_mb
+        )
         return f"{vm.name} load {vm.demand} {vm.guest_mb}"
 
     async def plan(self) -> str:
@@ -186,10 +218,19 @@ class Walk:
 
     def line(self) -> Line:
         target, globs = self.chance.choice(
-            [("node", ["node-1", "node-?", "node-[2-4]"]), ("host", [host.name for host in self.model.hosts] + ["*nobody*"])]
+            [
+                ("node", ["node-1", "node-?", "node-[2-4]"]),
+                ("host", [host.name for host in self.model.hosts] + ["*nobody*"]),
+            ]
         )
         start: Any = self.chance.randrange(-900, 1300) + 0.25
-        return Line(target, self.chance.choice(globs), start, self.chance.randrange(1, 20), self.chance.choice(["", "", "daily", "weekly"]))
+        return Line(
+            target,
+            self.chance.choice(globs),
+            start,
+            self.chance.randrange(1, 20),
+            self.chance.choice(["", "", "daily", "weekly"]),
+        )
 
     def moment(self) -> str:
         """Never a whole hour from now, so that the minutes that a walk takes change no answer."""
@@ -198,7 +239,15 @@ class Walk:
 
     @property
     def changes(self) -> list[Change]:
-        people = [self.cordon, self.kubelet, self.taint, self.announce, self.plug_in, self.replace_node, self.plan]
+        people = [
+            self.cordon,
+            self.kubelet,
+            self.taint,
+            self.announce,
+            self.plug_in,
+            self.replace_node,
+            self.plan,
+        ]
         return [
             *people,
             self.connect,
@@ -222,26 +271,38 @@ class Walk:
 
     async def compare(self, what: str) -> None:
         """Wait until every answer is the one that brute force finds."""
-        questions = {f"q-{hours}-{'gpu' if gpu else 'plain'}": (hours, gpu) for hours in HOURS for gpu in (True, False)}
+        questions = {
+            f"q-{hours}-{'gpu' if gpu else 'plain'}": (hours, gpu)
+            for hours in HOURS
+            for gpu in (True, False)
+        }
         wanted = {name: self.expected(name, hours, gpu) for name, (hours, gpu) in questions.items()}
 
         async def wrong() -> dict[str, Any]:
             items = (await self.cluster.call("GET", GPUS.format(namespace=NAMESPACE)))["items"]
             shown = {each["metadata"]["name"]: each.get("status", {}) for each in items}
-            return {name: (shown[name], right) for name, right in wanted.items() if not agree(shown[name], right)}
+            return {
+                name: (shown[name], right)
+                for name, right in wanted.items()
+                if not agree(shown[name], right)
+            }
 
         try:
             await eventually(lambda: none_of(wrong), within=WITHIN_SECONDS, every=0.05)
         except AssertionError:
             name, (status, right) = next(iter((await wrong()).items()))
-            raise AssertionError(f"after: {what}\n{name} says {status}\nand should say {right}\n{self.model}") from None
+            raise AssertionError(
+                f"after: {what}\n{name} says {status}\nand should say {right}\n{self.model}"
+            ) from None
         self.before = {name: right.node for name, right in wanted.items()}
         for right in wanted.values():
             self.seen.update(right.refused.keys() or ["nobody"])
             self.seen["chosen"] += bool(right.node)
 
     def expected(self, name: str, hours: int, gpu: bool) -> bruteforce.Expected:
-        return bruteforce.expected(replace(self.model, hours=hours, gpu=gpu, present=self.before.get(name, "")))
+        return bruteforce.expected(
+            replace(self.model, hours=hours, gpu=gpu, present=self.before.get(name, ""))
+        )
 
 
 async def none_of(wrong: Callable[[], Awaitable[dict[str, Any]]]) -> bool:
@@ -258,26 +319,44 @@ def node_case(number: int, provider_id: str) -> NodeCase:
     return NodeCase(f"node-{number}", provider_id, "True", False, "", "", {})
 
 
-async def refs_in(vcenter: VCenter) -> dict[int, str]:
+async def refs_in(vcenter: SimulatedVCenter) -> dict[int, str]:
     """The references of the VMs, by their numbers."""
     refs = {each["name"]: each["ref"] for each in await vcenter.entities()}
     return {number: refs[f"node-{number}"] for number in range(MACHINES)}
 
 
-async def model_of(vcenter: VCenter, refs: Mapping[int, str]) -> clusters.Cluster:
+async def model_of(vcenter: SimulatedVCenter, refs: Mapping[int, str]) -> clusters.Cluster:
     """What the simulator has, with a load for each VM that is known."""
     entities = await vcenter.entities()
     found = [(each["ref"], each["name"]) for each in entities if each["type"] == "HostSystem"]
-    hosts: list[HostCase] = [RealHost("vc", number, "connected", False, "", None, ref, name) for number, (ref, name) in enumerate(found)]
+    hosts: list[HostCase] = [
+        RealHost("vc", number, "connected", False, "", None, ref, name)
+        for number, (ref, name) in enumerate(found)
+    ]
     vms = list[VMCase]()
     for number, ref in refs.items():
         kind = DEVICES.get(GPU_VMS.get(number, ""), "none")
-        vms.append(VMCase("vc", number, f"node-{number}", uuid(number), hosts[number % len(hosts)].ref, *RUNNING, number * 100, 512, kind))
-        await vcenter.move(ref, vms[-1].host)
+        vms.append(
+            VMCase(
+                "vc",
+                number,
+                f"node-{number}",
+                uuid(number),
+                hosts[number % len(hosts)].ref,
+                *RUNNING,
+                number * 100,
+                512,
+                kind,
+            )
+        )
+        await vcenter.move_vm(ref, vms[-1].host)
         await vcenter.set_property(ref, "summary.config.memorySizeMB", MEMORY_MB)
-        await vcenter.stats(ref, overallCpuDemand=number * 100, guestMemoryUsage=512)
+        await vcenter.set_stats(ref, overallCpuDemand=number * 100, guestMemoryUsage=512)
     # The first two are matched by name, so that names matter.
-    nodes = [node_case(number, f"vsphere://{uuid(number)}" if number > 1 else "") for number in range(MACHINES)]
+    nodes = [
+        node_case(number, f"vsphere://{uuid(number)}" if number > 1 else "")
+        for number in range(MACHINES)
+    ]
     return clusters.Cluster({"vc": "well"}, hosts, vms, nodes, [])
 
 
@@ -290,7 +369,9 @@ async def walk(plane: ControlPlane, folder: Path, cases: int, seed: int) -> Walk
     clusters.NOW = bruteforce.NOW = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=30)  # type: ignore[attr-defined]
     nodes = [f"--node=node-{number}={uuid(number)}" for number in range(MACHINES)]
     gpus = [f"--gpu-vm=node-{number}={kind}" for number, kind in GPU_VMS.items()]
-    vcenter = VCenter(BINARIES / "vcsim", folder / "vcsim", "--clusters=1", "--hosts=3", "--vms=0", *nodes, *gpus)
+    vcenter = SimulatedVCenter(
+        BINARIES / "vcsim", folder / "vcsim", "--clusters=1", "--hosts=3", "--vms=0", *nodes, *gpus
+    )
     cluster = Cluster(plane, NAMESPACE)
     try:
         await vcenter.start()
@@ -298,13 +379,29 @@ async def walk(plane: ControlPlane, folder: Path, cases: int, seed: int) -> Walk
         made = Walk(cluster, vcenter, random.Random(seed), await model_of(vcenter, refs), refs)
         for node in made.model.nodes:
             await cluster.add_node(node.name, node.provider_id)
-        await cluster.call("POST", f"/api/v1/namespaces/{NAMESPACE}/configmaps", {"metadata": {"name": "calendar"}, "data": {"w": ""}})
+        await cluster.call(
+            "POST",
+            f"/api/v1/namespaces/{NAMESPACE}/configmaps",
+            {"metadata": {"name": "calendar"}, "data": {"w": ""}},
+        )
         for hours in HOURS:
             await cluster.ask(f"q-{hours}-gpu", hours, True)
             await cluster.ask(f"q-{hours}-plain", hours, False)
-        kubeconfig = plane.service_account_kubeconfig(SYSTEM, SERVICE_ACCOUNT, folder / "kubeconfig")
-        flags = ("--stats-interval=1s", "--maintenance-horizon=1000h", f"--maintenance-calendar={NAMESPACE}/calendar")
-        async with managing(folder / "manager.log", kubeconfig, credentials_in(folder / "creds", vcenter), vcenter.certificate, *flags):
+        kubeconfig = plane.write_service_account_kubeconfig(
+            SYSTEM, SERVICE_ACCOUNT, folder / "kubeconfig"
+        )
+        flags = (
+            "--stats-interval=1s",
+            "--maintenance-horizon=1000h",
+            f"--maintenance-calendar={NAMESPACE}/calendar",
+        )
+        async with managing(
+            folder / "manager.log",
+            kubeconfig,
+            credentials_in(folder / "creds", vcenter),
+            vcenter.certificate,
+            *flags,
+        ):
             await made.compare("nothing")
             for number in range(cases):
                 print(f"{number + 1:4} {await made.step()}", flush=True)
@@ -316,18 +413,25 @@ async def walk(plane: ControlPlane, folder: Path, cases: int, seed: int) -> Walk
 def allow_calendar(plane: ControlPlane) -> None:
     """The right to the calendar's namespace, as config/optional gives it."""
     role = (BINARIES.parents[1] / "config/optional/maintenance-calendar.yaml").read_text()
-    plane.kubectl("apply", "-f", "-", stdin=role.replace(f"namespace: {SYSTEM}", f"namespace: {NAMESPACE}", 2))
+    plane.kubectl(
+        "apply", "-f", "-", stdin=role.replace(f"namespace: {SYSTEM}", f"namespace: {NAMESPACE}", 2)
+    )
 
 
 async def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="make gpu-walk", description="GPUInfo on the real parts, change by change, beside brute force.")
+    parser = argparse.ArgumentParser(
+        prog="make gpu-walk",
+        description="GPUInfo on the real parts, change by change, beside brute force.",
+    )
     parser.add_argument("--cases", type=int, default=500, help="how many changes (500)")
-    parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same changes (1)")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="the same seed gives the same changes (1)"
+    )
     options = parser.parse_args(arguments)
     folder = Path(tempfile.mkdtemp(prefix="gpu-walk-"))
     print(f"the manager's log is in {folder}")
-    async with ControlPlane(find(folders=[BINARIES])) as plane:
+    async with ControlPlane(find_binaries(folders=[BINARIES])) as plane:
         install(plane)
         plane.create_namespace(NAMESPACE)
         allow_calendar(plane)

@@ -10,8 +10,8 @@ from typing import Any
 
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.http import Refused
-from simulator import VCenter
+from kubewright.testing.http import HttpError
+from simulator import SimulatedVCenter
 
 from .managing import ready_of
 from .snapshot import Machine, snapshot
@@ -34,11 +34,13 @@ class Groups:
         """The URL path of one group, or of all."""
         return f"/apis/{API}/namespaces/{self.namespace}/vmgroups" + (f"/{name}" if name else "")
 
-    async def call(self, verb: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
+    async def call(
+        self, verb: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> Any:
         """One call as administrator, past every proxy."""
 
         def work() -> Any:
-            with self.plane.apiserver.https() as https:
+            with self.plane.apiserver.admin_client() as https:
                 return https.call(verb, path, body, headers)
 
         return await asyncio.to_thread(work)
@@ -46,7 +48,13 @@ class Groups:
     async def create(self, name: str, **spec: Any) -> dict[str, Any]:
         """A group; what is not given is as in the sample vg-1."""
         full = {"cpu": 1, "memory": 1, "replicas": 3, "template": TEMPLATE, **spec}
-        return dict(await self.call("POST", self.path(), {"apiVersion": API, "kind": "VmGroup", "metadata": {"name": name}, "spec": full}))
+        return dict(
+            await self.call(
+                "POST",
+                self.path(),
+                {"apiVersion": API, "kind": "VmGroup", "metadata": {"name": name}, "spec": full},
+            )
+        )
 
     async def get(self, name: str) -> dict[str, Any]:
         """The group."""
@@ -56,7 +64,7 @@ class Groups:
         """The group, None where there is none."""
         try:
             return await self.get(name)
-        except Refused as refused:
+        except HttpError as refused:
             if refused.status != 404:
                 raise
             return None
@@ -78,9 +86,13 @@ class Groups:
         try:
             await eventually(absent, within=within, every=0.05)
         except AssertionError:
-            raise AssertionError(f"the VmGroup {name} is still there: {await self.find(name)}") from None
+            raise AssertionError(
+                f"the VmGroup {name} is still there: {await self.find(name)}"
+            ) from None
 
-    async def becomes(self, name: str, phase: str, *, within: float = 60, where: Callable[[Any], Any] = bool) -> dict[str, Any]:
+    async def becomes(
+        self, name: str, phase: str, *, within: float = 60, where: Callable[[Any], Any] = bool
+    ) -> dict[str, Any]:
         """The status, once it has this phase for the present generation and `where` is content with it."""
 
         async def there() -> dict[str, Any] | None:
@@ -90,7 +102,9 @@ class Groups:
         try:
             return await eventually(there, within=within, every=0.05) or {}
         except AssertionError:
-            raise AssertionError(f"the VmGroup {name} did not become {phase}: {(await self.get(name)).get('status')}") from None
+            raise AssertionError(
+                f"the VmGroup {name} did not become {phase}: {(await self.get(name)).get('status')}"
+            ) from None
 
 
 def has_phase(group: Mapping[str, Any], phase: str) -> bool:
@@ -104,7 +118,11 @@ def is_running(group: Mapping[str, Any]) -> bool:
     """Whether a group claims to be as its spec says."""
     status, replicas = group.get("status", {}), group["spec"]["replicas"]
     counts = status.get("currentReplicas", 0), status.get("desiredReplicas")
-    return has_phase(group, "RUNNING") and counts == (replicas, replicas) and status.get("lastMessage") == SUCCESS
+    return (
+        has_phase(group, "RUNNING")
+        and counts == (replicas, replicas)
+        and status.get("lastMessage") == SUCCESS
+    )
 
 
 def folder_of(namespace: str, name: str) -> str:
@@ -112,9 +130,13 @@ def folder_of(namespace: str, name: str) -> str:
     return f"{PARENT}/{namespace}-{name}"
 
 
-async def vms_of(vcenter: VCenter, uid: str) -> list[Machine]:
+async def vms_of(vcenter: SimulatedVCenter, uid: str) -> list[Machine]:
     """The VMs with the mark of this group, copies of the mark too."""
-    return [each for each in (await snapshot(vcenter)).vms if each.marks.get("vsphere-operators.uid") == uid]
+    return [
+        each
+        for each in (await snapshot(vcenter)).vms
+        if each.marks.get("vsphere-operators.uid") == uid
+    ]
 
 
 def well_named(group: str, vm: Machine) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyVmomi import vim
 
-from simulator import VCenter
+from simulator import SimulatedVCenter
 from truth import Truth
 
 TASK_WITHIN_SECONDS = 30.0
@@ -22,7 +22,7 @@ UNMARKED = ("cluster", "namespace", "name", "uid", "replica", "slot", "fingerpri
 class Hands:
     """One person, who logs in for each deed; VMs and folders are named by reference."""
 
-    vcenter: VCenter
+    vcenter: SimulatedVCenter
 
     async def do(self, deed: Callable[[Any], Any], ref: str, kind: Any = vim.VirtualMachine) -> Any:
         """One deed on an object; a task is waited for, and its result returned."""
@@ -55,11 +55,16 @@ class Hands:
 
     async def migrate(self, ref: str, host: str) -> None:
         """Move a running VM to another host."""
-        await self.do(lambda vm: vm.RelocateVM_Task(vim.vm.RelocateSpec(host=vim.HostSystem(host, vm._stub))), ref)
+        await self.do(
+            lambda vm: vm.RelocateVM_Task(vim.vm.RelocateSpec(host=vim.HostSystem(host, vm._stub))),
+            ref,
+        )
 
     async def unmark(self, ref: str) -> None:
         """Take the mark away."""
-        options = [vim.option.OptionValue(key=f"vsphere-operators.{key}", value="") for key in UNMARKED]
+        options = [
+            vim.option.OptionValue(key=f"vsphere-operators.{key}", value="") for key in UNMARKED
+        ]
         await self.do(lambda vm: vm.ReconfigVM_Task(vim.vm.ConfigSpec(extraConfig=options)), ref)
 
     async def clone(self, ref: str, name: str) -> str:

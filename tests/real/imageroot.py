@@ -37,14 +37,24 @@ def fill(repository: Path, folder: Path) -> Path:
 
 def wheels(repository: Path) -> Path:
     """A folder with all that the locks name, in the user's cache: looking through an index costs pip 15 s of processor time."""
-    pinned = "".join((repository / lock).read_text() for lock in LOCKS) + str(sys.implementation.cache_tag)
+    pinned = "".join((repository / lock).read_text() for lock in LOCKS) + str(
+        sys.implementation.cache_tag
+    )
     cache = cache_folder(os.environ)
     folder = cache / f"wheels-{hashlib.sha256(pinned.encode()).hexdigest()[:16]}"
     if not folder.exists():
         cache.mkdir(parents=True, exist_ok=True)
         fetched = Path(tempfile.mkdtemp(prefix="wheels-", dir=cache))
         files = [word for lock in LOCKS for word in ("-r", lock)]
-        download = ("download", "--quiet", "--disable-pip-version-check", "--only-binary=:all:", "--require-hashes", "--dest", str(fetched))
+        download = (
+            "download",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--only-binary=:all:",
+            "--require-hashes",
+            "--dest",
+            str(fetched),
+        )
         run([sys.executable, "-m", "pip", *download, *files], repository, os.environ)
         publish(fetched, folder)
     return folder
@@ -60,5 +70,7 @@ def publish(fetched: Path, folder: Path) -> None:
 
 def run(words: list[str], folder: Path, environ: Mapping[str, str]) -> None:
     """Run a command that has to succeed."""
-    done = subprocess.run(words, cwd=folder, env=environ, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        words, cwd=folder, env=environ, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -88,7 +88,11 @@ async def host_truth(truth: Truth, name: str, vcenter: str) -> dict[str, Any]:
 async def vm_truth(truth: Truth, name: str, vcenter: str) -> dict[str, Any]:
     """What VMInfo has to say of a VM."""
     vm = await truth.one(vim.VirtualMachine, name, VM_PATHS)
-    host = next(each for each in await truth.all(vim.HostSystem, ["name"]) if each["obj"]._moId == vm["runtime.host"]._moId)
+    host = next(
+        each
+        for each in await truth.all(vim.HostSystem, ["name"])
+        if each["obj"]._moId == vm["runtime.host"]._moId
+    )
     stores = {each["obj"]._moId: each["name"] for each in await truth.all(vim.Datastore, ["name"])}
     return known(
         {
@@ -127,7 +131,10 @@ async def disk_truth(truth: Truth, name: str, vcenter: str) -> dict[str, Any]:
         "sizeMB": disk.config.capacityInMB,
         "filePath": disk.config.backing.filePath,
         "provisioningType": disk.config.backing.provisioningType,
-        "creationTime": made.astimezone(UTC).replace(microsecond=0, tzinfo=UTC).isoformat().replace("+00:00", "Z"),
+        "creationTime": made.astimezone(UTC)
+        .replace(microsecond=0, tzinfo=UTC)
+        .isoformat()
+        .replace("+00:00", "Z"),
         "datastore": datastore,
         "vcenter": vcenter,
     }

@@ -15,7 +15,7 @@ from typing import Any
 
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
-from simulator import VCenter
+from simulator import SimulatedVCenter
 
 from .crashing import Reaper
 from .groups import PARENT, Groups, folder_of, has_phase, is_running, vms_of, well_named
@@ -34,7 +34,7 @@ class Life:
     """One group in a namespace of its own; `play` raises AssertionError with what was not true."""
 
     plane: ControlPlane
-    vcenter: VCenter
+    vcenter: SimulatedVCenter
     namespace: str
     reaper: Reaper
     uid: str = ""
@@ -52,7 +52,15 @@ class Life:
 
     async def play(self) -> None:
         """All of it."""
-        for step in (self.create, self.grow, self.suffer, self.shrink, self.err, self.mend, self.end):
+        for step in (
+            self.create,
+            self.grow,
+            self.suffer,
+            self.shrink,
+            self.err,
+            self.mend,
+            self.end,
+        ):
             self.step = step.__name__
             await step()
         await self.reaper.finished()
@@ -72,9 +80,13 @@ class Life:
             await self.vcenter.create_vm(f"{self.namespace}-stranger", folder=self.folder),
             await Hands(self.vcenter).clone(replica.ref, f"{NAME}-replica-copy"),
         ]
-        self.strangers |= {each.ref: each for each in (await snapshot(self.vcenter)).vms if each.ref in came}
-        assert [each.folder for each in self.strangers.values() if each.ref in came] == [self.folder] * 2
-        await self.vcenter.reset_truth()
+        self.strangers |= {
+            each.ref: each for each in (await snapshot(self.vcenter)).vms if each.ref in came
+        }
+        assert [each.folder for each in self.strangers.values() if each.ref in came] == [
+            self.folder
+        ] * 2
+        await self.vcenter.reset_census_peaks()
 
     async def grow(self) -> None:
         """Two more."""
@@ -86,7 +98,9 @@ class Life:
     async def suffer(self) -> None:
         """One is deleted and one powered off by a person."""
         lost, stopped = (await self.ours())[:2]
-        await asyncio.gather(self.vcenter.delete(lost.ref), self.vcenter.power(stopped.ref, False))
+        await asyncio.gather(
+            self.vcenter.delete(lost.ref), self.vcenter.set_power(stopped.ref, False)
+        )
         await self.settled(lambda: self.is_right(5))
         assert stopped.ref in {each.ref for each in await self.ours()}
         await self.bounded(5)
@@ -96,7 +110,7 @@ class Life:
         await self.groups.change(NAME, replicas=2)
         await self.settled(lambda: self.is_right(2))
         await self.bounded(5)
-        await self.vcenter.reset_truth()
+        await self.vcenter.reset_census_peaks()
 
     async def err(self) -> None:
         """A template that nobody has: nothing that works is touched."""
@@ -110,7 +124,9 @@ class Life:
         before = {each.ref for each in await self.ours()}
         await self.groups.change(NAME, template=OTHER_TEMPLATE)
         await self.settled(lambda: self.is_right(2))
-        assert before & {each.ref for each in await self.ours()} == set(), "a replica of the old template is left"
+        assert before & {each.ref for each in await self.ours()} == set(), (
+            "a replica of the old template is left"
+        )
         await self.bounded(2)
 
     async def end(self) -> None:
@@ -119,7 +135,7 @@ class Life:
         for ref in self.inside:
             await self.vcenter.delete(ref)
             del self.strangers[ref]
-        await self.vcenter.reset_truth()
+        await self.vcenter.reset_census_peaks()
         await self.groups.delete(NAME)
         await self.settled(self.is_gone)
         await self.check_strangers()
@@ -134,15 +150,26 @@ class Life:
 
     async def ours(self) -> list[Machine]:
         """The group's VMs."""
-        return [each for each in await vms_of(self.vcenter, self.uid) if each.ref not in self.strangers]
+        return [
+            each for each in await vms_of(self.vcenter, self.uid) if each.ref not in self.strangers
+        ]
 
     async def is_right(self, replicas: int) -> bool:
         """Whether there are exactly so many, all as they should be, and the group says so."""
         seen, group = await snapshot(self.vcenter), await self.groups.get(NAME)
         ours = await self.ours()
-        good = all(each.power == "poweredOn" and each.folder == self.folder and well_named(NAME, each) for each in ours)
+        good = all(
+            each.power == "poweredOn" and each.folder == self.folder and well_named(NAME, each)
+            for each in ours
+        )
         under_way = [each for each in seen.clones if each.folder == self.folder]
-        return len(ours) == replicas and good and not under_way and is_running(group) and group["spec"]["replicas"] == replicas
+        return (
+            len(ours) == replicas
+            and good
+            and not under_way
+            and is_running(group)
+            and group["spec"]["replicas"] == replicas
+        )
 
     async def says_error(self) -> bool:
         """Whether the group names the template that is missing."""
@@ -153,7 +180,9 @@ class Life:
         """Whether nothing of the group is left, here or there."""
         if await self.groups.find(NAME):
             return False
-        folders = {each["path"] for each in await self.vcenter.entities() if each["type"] == "Folder"}
+        folders = {
+            each["path"] for each in await self.vcenter.entities() if each["type"] == "Folder"
+        }
         left = [*await self.ours(), *(folders & {self.folder})]
         assert not left, f"the object is gone, but not {left}"
         return True
@@ -174,13 +203,22 @@ class Life:
         """What there is, for words about what went wrong."""
         group = await self.groups.find(NAME) or {}
         vms = [(each.ref, each.name, each.power) for each in await self.ours()]
-        return {"vms": vms, "spec": group.get("spec"), "status": group.get("status"), "calls": list(map(str, self.reaper.calls[-8:]))}
+        return {
+            "vms": vms,
+            "spec": group.get("spec"),
+            "status": group.get("status"),
+            "calls": list(map(str, self.reaper.calls[-8:])),
+        }
 
     async def bounded(self, most: int) -> None:
         """There were never more VMs and clones under way than this, copies by people apart, since the last reset."""
-        copies = sum(each.marks.get("vsphere-operators.uid") == self.uid for each in self.strangers.values())
+        copies = sum(
+            each.marks.get("vsphere-operators.uid") == self.uid for each in self.strangers.values()
+        )
         counted = (await snapshot(self.vcenter)).most_of.get(self.uid, 0) - copies
-        assert counted <= most, f"{self.step}: {counted} VMs and clones at once, and {most} are allowed"
+        assert counted <= most, (
+            f"{self.step}: {counted} VMs and clones at once, and {most} are allowed"
+        )
 
     async def check_strangers(self) -> None:
         """They are as they were."""
@@ -189,5 +227,9 @@ class Life:
 
     def check_hands(self) -> None:
         """No call ever went to somebody else's VM; a template may be cloned."""
-        others = [each for each in self.reaper.calls if each.target in self.strangers and each.sort != "CloneVM_Task"]
+        others = [
+            each
+            for each in self.reaper.calls
+            if each.target in self.strangers and each.sort != "CloneVM_Task"
+        ]
         assert others == []

@@ -17,7 +17,7 @@ from urllib.error import HTTPError
 
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.http import Refused
+from kubewright.testing.http import HttpError
 from kubewright.testing.process import Process
 
 SYSTEM = "vsphere-operators-system"
@@ -33,8 +33,18 @@ class ManagerProcess(Process):
     """One manager, whose log is read line by line; it sees nothing of the environment of the tests."""
 
     def __init__(self, log: Path, *flags: str, environ: Mapping[str, str] | None = None) -> None:
-        variables = [f"{name}={value}" for name, value in {"HOME": str(log.parent), **(environ or {})}.items()]
-        program = [shutil.which("env") or "env", "-i", *variables, sys.executable, "-m", "vsphere_operators.main"]
+        variables = [
+            f"{name}={value}"
+            for name, value in {"HOME": str(log.parent), **(environ or {})}.items()
+        ]
+        program = [
+            shutil.which("env") or "env",
+            "-i",
+            *variables,
+            sys.executable,
+            "-m",
+            "vsphere_operators.main",
+        ]
         super().__init__("manager", [*program, *flags], log)
 
     @property
@@ -45,19 +55,25 @@ class ManagerProcess(Process):
     @property
     def lines(self) -> list[dict[str, Any]]:
         """The log, where it is JSON."""
-        return [json.loads(line) for line in self.text.splitlines() if line.startswith("{") and line.endswith("}")]
+        return [
+            json.loads(line)
+            for line in self.text.splitlines()
+            if line.startswith("{") and line.endswith("}")
+        ]
 
     async def says(self, words: str, *, within: float = 15) -> str:
         """Wait until these words are in the log; returns it."""
         try:
             await eventually(lambda: words in self.text, within=within)
         except AssertionError:
-            raise AssertionError(f"the manager did not say {words!r} within {within:g} s, but:\n{self.text}") from None
+            raise AssertionError(
+                f"the manager did not say {words!r} within {within:g} s, but:\n{self.text}"
+            ) from None
         return self.text
 
     async def ended(self, *, within: float = 15) -> int:
         """Wait until it has ended; returns the exit code."""
-        await eventually(lambda: not self.running, within=within)
+        await eventually(lambda: not self.is_running, within=within)
         assert self.child
         return self.child.returncode
 
@@ -93,14 +109,20 @@ class ManagerProcess(Process):
     async def reconciles(self, controller: str = "mycustomresource") -> int:
         """How many reconciles one of its controllers has done."""
         series = await self.series("controller_runtime_reconcile_total")
-        return int(sum(value for labels, value in series.items() if f'controller="{controller}"' in labels))
+        return int(
+            sum(value for labels, value in series.items() if f'controller="{controller}"' in labels)
+        )
 
 
 def fetch(url: str, token: str = "") -> tuple[int, str]:
     """Status and body of a GET, whatever the status."""
-    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
+    request = urllib.request.Request(
+        url, headers={"Authorization": f"Bearer {token}"} if token else {}
+    )
     try:
-        with urllib.request.urlopen(request, context=UNVERIFIED if url.startswith("https") else None) as answer:
+        with urllib.request.urlopen(
+            request, context=UNVERIFIED if url.startswith("https") else None
+        ) as answer:
             return answer.status, answer.read().decode()
     except HTTPError as error:
         with error:
@@ -108,7 +130,9 @@ def fetch(url: str, token: str = "") -> tuple[int, str]:
 
 
 @asynccontextmanager
-async def started(log: Path, *flags: str, environ: Mapping[str, str] | None = None) -> AsyncIterator[ManagerProcess]:
+async def started(
+    log: Path, *flags: str, environ: Mapping[str, str] | None = None
+) -> AsyncIterator[ManagerProcess]:
     """A manager that runs, or at least was started, and is gone afterwards."""
     manager = ManagerProcess(log, *flags, environ=environ)
     manager.start()
@@ -130,28 +154,40 @@ async def working(log: Path, kubeconfig: Path, *flags: str) -> AsyncIterator[Man
 
 def resource(plane: ControlPlane, namespace: str, name: str) -> dict[str, Any]:
     """A MyCustomResource, as the API server has it."""
-    with plane.apiserver.https() as https:
+    with plane.apiserver.admin_client() as https:
         return dict(https.call("GET", f"{RESOURCES.format(namespace=namespace)}/{name}"))
 
 
 def write_resource(plane: ControlPlane, namespace: str, name: str, **body: Any) -> None:
     """Create a MyCustomResource."""
-    manifest = {"apiVersion": "poc.test.domain/v1", "kind": "MyCustomResource", "metadata": {"name": name}, **body}
-    with plane.apiserver.https() as https:
+    manifest = {
+        "apiVersion": "poc.test.domain/v1",
+        "kind": "MyCustomResource",
+        "metadata": {"name": name},
+        **body,
+    }
+    with plane.apiserver.admin_client() as https:
         https.call("POST", RESOURCES.format(namespace=namespace), manifest)
 
 
 def ready_of(resource: dict[str, Any]) -> dict[str, Any]:
     """The Ready condition, {} where there is none."""
-    return next((c for c in resource.get("status", {}).get("conditions", ()) if c["type"] == "Ready"), {})
+    return next(
+        (c for c in resource.get("status", {}).get("conditions", ()) if c["type"] == "Ready"), {}
+    )
 
 
-async def status_of(plane: ControlPlane, namespace: str, name: str, reason: str, *, within: float = 15) -> dict[str, Any]:
+async def status_of(
+    plane: ControlPlane, namespace: str, name: str, reason: str, *, within: float = 15
+) -> dict[str, Any]:
     """The status, once Ready has this reason for the present generation."""
 
     def there() -> dict[str, Any] | None:
         found = resource(plane, namespace, name)
-        fits = ready_of(found).get("reason") == reason and found["status"]["observedGeneration"] == found["metadata"]["generation"]
+        fits = (
+            ready_of(found).get("reason") == reason
+            and found["status"]["observedGeneration"] == found["metadata"]["generation"]
+        )
         return dict(found["status"]) if fits else None
 
     status = await eventually(lambda: asyncio.to_thread(there), within=within, every=0.05)
@@ -161,22 +197,26 @@ async def status_of(plane: ControlPlane, namespace: str, name: str, reason: str,
 def create_pod(plane: ControlPlane, namespace: str, name: str) -> None:
     """A Pod, which nobody will ever run."""
     pod = {"metadata": {"name": name}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
-    with plane.apiserver.https() as https:
+    with plane.apiserver.admin_client() as https:
         https.call("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
 
 
 def delete_pod(plane: ControlPlane, namespace: str, name: str) -> None:
     """Delete it at once: no kubelet would end its grace."""
-    with plane.apiserver.https() as https:
+    with plane.apiserver.admin_client() as https:
         https.call("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}?gracePeriodSeconds=0")
 
 
 def lease(plane: ControlPlane) -> dict[str, Any]:
     """The spec of the leader's lease, {} before anybody led."""
-    with plane.apiserver.https() as https:
+    with plane.apiserver.admin_client() as https:
         try:
-            return dict(https.call("GET", f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{LEASE}")["spec"])
-        except Refused:
+            return dict(
+                https.call(
+                    "GET", f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{LEASE}"
+                )["spec"]
+            )
+        except HttpError:
             return {}
 
 
@@ -184,7 +224,7 @@ def mutations(plane: ControlPlane, manager: ManagerProcess) -> list[dict[str, An
     """The audit log's entries of what this manager changed or tried to change, its lease apart."""
     return [
         event
-        for event in plane.audit_events()
+        for event in plane.read_audit_events()
         if event.get("userAgent") == manager.agent
         and event["verb"] not in ("get", "list", "watch")
         and event["objectRef"]["resource"] not in ("leases", "tokenreviews", "subjectaccessreviews")
@@ -194,5 +234,15 @@ def mutations(plane: ControlPlane, manager: ManagerProcess) -> list[dict[str, An
 def in_short(event: dict[str, Any]) -> str:
     """An entry of the audit log as a line."""
     about, code = event["objectRef"], event.get("responseStatus", {}).get("code", "")
-    what = "/".join(filter(None, (about["resource"], about.get("subresource"), about.get("namespace"), about.get("name"))))
+    what = "/".join(
+        filter(
+            None,
+            (
+                about["resource"],
+                about.get("subresource"),
+                about.get("namespace"),
+                about.get("name"),
+            ),
+        )
+    )
     return f"{event['requestReceivedTimestamp']} {event['verb']} {what} {code}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simulator import VCenter
+from simulator import SimulatedVCenter
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,13 @@ class Snapshot:
         return tuple(each for each in self.vms if each.marks)
 
 
-async def snapshot(vcenter: VCenter) -> Snapshot:
+async def snapshot(vcenter: SimulatedVCenter) -> Snapshot:
     """Now."""
-    told = await vcenter.truth()
+    told = await vcenter.vm_census()
     owners = {uid: int(each["peak"]) for uid, each in told["owners"].items()}
-    return Snapshot(tuple(map(machine_of, told["vms"])), tuple(map(machine_of, told["clones"])), owners)
+    return Snapshot(
+        tuple(map(machine_of, told["vms"])), tuple(map(machine_of, told["clones"])), owners
+    )
 
 
 def machine_of(told: Mapping[str, Any]) -> Machine:

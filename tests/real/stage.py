@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kubewright.testing.controlplane import ControlPlane
-from simulator import VCenter
+from simulator import SimulatedVCenter
 
 from .crashing import Call, Point, Reaper, api_proxy, vcenter_proxy
 from .groups import TEMPLATE
@@ -23,7 +23,13 @@ CLONE_SECONDS = 0.1
 LONG_CLONE_SECONDS = 15.0
 # The clones of a life before a person makes one, too.
 CLONES_BEFORE_THE_COPY = 3
-VCENTER_FLAGS = ("--clusters=1", "--hosts=1", "--vms=1", f"--template={TEMPLATE},{OTHER_TEMPLATE}", "--folder=vm-operator")
+VCENTER_FLAGS = (
+    "--clusters=1",
+    "--hosts=1",
+    "--vms=1",
+    f"--template={TEMPLATE},{OTHER_TEMPLATE}",
+    "--folder=vm-operator",
+)
 
 
 @dataclass(frozen=True)
@@ -38,9 +44,9 @@ class Result:
 
 
 @asynccontextmanager
-async def simulated(binary: Path, folder: Path, *flags: str) -> AsyncIterator[VCenter]:
+async def simulated(binary: Path, folder: Path, *flags: str) -> AsyncIterator[SimulatedVCenter]:
     """A vCenter with what VmGroups need."""
-    vcenter = VCenter(binary, folder, *VCENTER_FLAGS, *flags)
+    vcenter = SimulatedVCenter(binary, folder, *VCENTER_FLAGS, *flags)
     try:
         yield await vcenter.start()
     finally:
@@ -49,11 +55,11 @@ async def simulated(binary: Path, folder: Path, *flags: str) -> AsyncIterator[VC
 
 @asynccontextmanager
 async def watched(
-    plane: ControlPlane, vcenter: VCenter, namespaces: str, folder: Path, *flags: str
+    plane: ControlPlane, vcenter: SimulatedVCenter, namespaces: str, folder: Path, *flags: str
 ) -> AsyncIterator[tuple[ManagerProcess, Reaper]]:
     """A manager of these namespaces, all of whose calls the reaper sees."""
     await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
-    token = plane.service_account_token(SYSTEM, SERVICE_ACCOUNT)
+    token = plane.create_service_account_token(SYSTEM, SERVICE_ACCOUNT)
 
     async def kill() -> None:
         await manager.kill()
@@ -65,9 +71,9 @@ async def watched(
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(api_proxy(plane, reaper))
         sdk = await stack.enter_async_context(vcenter_proxy(vcenter, reaper))
-        (folder / "ca.crt").write_bytes(sdk.authority.certificate)
+        (folder / "ca.crt").write_bytes(sdk.ca.certificate)
         given = (
-            f"--kubeconfig={api.kubeconfig(folder / 'kubeconfig', token)}",
+            f"--kubeconfig={api.write_kubeconfig(folder / 'kubeconfig', token)}",
             f"--vcenter-credentials={credentials_in(folder / 'vc-creds', vcenter, GOVMOMI_URL=f'{sdk.url}/sdk')}",
             f"--vcenter-ca-file={folder / 'ca.crt'}",
             "--zap-log-level=debug",
@@ -79,17 +85,27 @@ async def watched(
         yield manager, reaper
 
 
-async def pace_clones(vcenter: VCenter, point: Point | None, seconds: float) -> None:
+async def pace_clones(vcenter: SimulatedVCenter, point: Point | None, seconds: float) -> None:
     """Let clones take this long, but the one at which the manager dies much longer, so that it is under way when the next one comes."""
     await vcenter.clear_rules()
     if point and point.sort == "CloneVM_Task" and point.mode != "before":
         if before := point.number - 1 + (point.number > CLONES_BEFORE_THE_COPY):
-            await vcenter.fail("CloneVM_Task", count=before, where="task", delay_seconds=seconds)
-        await vcenter.fail("CloneVM_Task", count=1, where="task", delay_seconds=LONG_CLONE_SECONDS)
-    await vcenter.delay("CloneVM_Task", seconds)
+            await vcenter.fail_calls(
+                "CloneVM_Task", count=before, where="task", delay_seconds=seconds
+            )
+        await vcenter.fail_calls(
+            "CloneVM_Task", count=1, where="task", delay_seconds=LONG_CLONE_SECONDS
+        )
+    await vcenter.delay_calls("CloneVM_Task", seconds)
 
 
-async def lived(plane: ControlPlane, vcenter: VCenter, folder: Path, point: Point | None, clone_seconds: float = CLONE_SECONDS) -> Result:
+async def lived(
+    plane: ControlPlane,
+    vcenter: SimulatedVCenter,
+    folder: Path,
+    point: Point | None,
+    clone_seconds: float = CLONE_SECONDS,
+) -> Result:
     """One life in a namespace of its own, with the manager killed at the point."""
     await pace_clones(vcenter, point, clone_seconds)
     namespace = f"crash-{uuid.uuid4().hex[:8]}"
@@ -105,4 +121,6 @@ async def lived(plane: ControlPlane, vcenter: VCenter, folder: Path, point: Poin
                 failure = str(broken)
     finally:
         plane.remove_namespace(namespace)
-    return Result(point, tuple(reaper.calls), reaper.reached is not None, failure, loop.time() - began)
+    return Result(
+        point, tuple(reaper.calls), reaper.reached is not None, failure, loop.time() - began
+    )

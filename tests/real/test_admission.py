@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from kubewright.builder.manifests.installer import kustomized
+from kubewright.builder.manifests.installer import run_kustomize
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
-from simulator import VCenter
+from simulator import SimulatedVCenter
 
 from .auditing import Act, did, granted, refusals
 from .groups import TEMPLATE
@@ -24,7 +24,11 @@ from .managing import EVERYWHERE, SERVICE_ACCOUNT, SYSTEM, ManagerProcess, start
 from .stage import simulated
 from .vsphere import GROUP, Infos, credentials_in
 
-HOST, DISK, NODE = "esxi-dell-e.rainpole.com", "pvc-e3f6dd59-cbc0-49a7-97c8-d92a26732c43", "worker-1"
+HOST, DISK, NODE = (
+    "esxi-dell-e.rainpole.com",
+    "pvc-e3f6dd59-cbc0-49a7-97c8-d92a26732c43",
+    "worker-1",
+)
 HERE = "127.0.0.1"
 CONFIGURATION = "validatingwebhookconfiguration/vsphere-operators-validating-webhook-configuration"
 SECRET = "vsphere-operators-webhook-ca"
@@ -32,9 +36,11 @@ Json = dict[str, Any]
 
 
 @pytest.fixture
-async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[VCenter]:
+async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
     flags = (f"--host-name={HOST}", f"--fcd={DISK}", f"--node={NODE}")
-    async with simulated(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim", *flags) as vcenter:
+    async with simulated(
+        pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim", *flags
+    ) as vcenter:
         yield vcenter
 
 
@@ -42,17 +48,25 @@ async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[
 def component(config: Path, tmp_path: Path, binaries: dict[str, Path]) -> list[Json]:
     """What config/components/webhooks adds to config/default, and changes of it."""
     plain = {identity(each): each for each in rendered(config, tmp_path, binaries)}
-    return [each for each in rendered(config, tmp_path, binaries, "webhooks") if plain.get(identity(each)) != each]
+    return [
+        each
+        for each in rendered(config, tmp_path, binaries, "webhooks")
+        if plain.get(identity(each)) != each
+    ]
 
 
-def rendered(config: Path, tmp_path: Path, binaries: dict[str, Path], *components: str) -> list[Json]:
+def rendered(
+    config: Path, tmp_path: Path, binaries: dict[str, Path], *components: str
+) -> list[Json]:
     folder = tmp_path / "-".join(["overlay", *components])
     shutil.copytree(config, folder)
     overlay = folder / "overlays/here"
     overlay.mkdir(parents=True)
     picked = [f"../../components/{name}" for name in components]
-    (overlay / "kustomization.yaml").write_text(yaml.safe_dump({"resources": ["../../default"], "components": picked}))
-    return list(yaml.safe_load_all(kustomized(folder, overlay, str(binaries["kubectl"]))))
+    (overlay / "kustomization.yaml").write_text(
+        yaml.safe_dump({"resources": ["../../default"], "components": picked})
+    )
+    return list(yaml.safe_load_all(run_kustomize(folder, overlay, str(binaries["kubectl"]))))
 
 
 def identity(document: Json) -> tuple[str, str]:
@@ -76,32 +90,59 @@ def test_the_component_adds_this_and_no_more(component: list[Json]) -> None:
 
 
 def test_all_of_it_is_admitted(installed: ControlPlane, component: list[Json]) -> None:
-    shown = installed.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump_all(component))
+    shown = installed.kubectl(
+        "apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump_all(component)
+    )
     assert len(shown.splitlines()) == len(component)
 
 
-def test_cert_manager_takes_the_place_of_the_own_authority(config: Path, tmp_path: Path, binaries: dict[str, Path]) -> None:
-    made = {identity(each): each for each in rendered(config, tmp_path, binaries, "webhooks", "cert-manager")}
+def test_cert_manager_takes_the_place_of_the_own_authority(
+    config: Path, tmp_path: Path, binaries: dict[str, Path]
+) -> None:
+    made = {
+        identity(each): each
+        for each in rendered(config, tmp_path, binaries, "webhooks", "cert-manager")
+    }
     assert ("Certificate", "vsphere-operators-serving-cert") in made
     assert not [name for _, name in made if "webhook-ca" in name]
-    annotations = made["ValidatingWebhookConfiguration", CONFIGURATION.partition("/")[2]]["metadata"]["annotations"]
-    assert annotations == {"cert-manager.io/inject-ca-from": f"{SYSTEM}/vsphere-operators-serving-cert"}
-    (container,) = made["Deployment", "vsphere-operators-controller-manager"]["spec"]["template"]["spec"]["containers"]
+    annotations = made["ValidatingWebhookConfiguration", CONFIGURATION.partition("/")[2]][
+        "metadata"
+    ]["annotations"]
+    assert annotations == {
+        "cert-manager.io/inject-ca-from": f"{SYSTEM}/vsphere-operators-serving-cert"
+    }
+    (container,) = made["Deployment", "vsphere-operators-controller-manager"]["spec"]["template"][
+        "spec"
+    ]["containers"]
     assert container["args"][-2:] == ["-webhooks", "-webhook-cert-dir=/etc/webhook-certificates"]
 
 
 @pytest.fixture
 async def manager(
-    installed: ControlPlane, namespace: str, component: list[Json], vcenter: VCenter, service_account: Path, log: Path, tmp_path: Path
+    installed: ControlPlane,
+    namespace: str,
+    component: list[Json],
+    vcenter: SimulatedVCenter,
+    service_account: Path,
+    log: Path,
+    tmp_path: Path,
 ) -> AsyncIterator[ManagerProcess]:
     """A manager that knows its vCenter, and whose webhooks the API server asks and trusts; the rights for that are gone afterwards."""
-    added = [each for each in component if each["kind"] not in ("Deployment", "ValidatingWebhookConfiguration")]
-    (configuration,) = (each for each in component if each["kind"] == "ValidatingWebhookConfiguration")
+    added = [
+        each
+        for each in component
+        if each["kind"] not in ("Deployment", "ValidatingWebhookConfiguration")
+    ]
+    (configuration,) = (
+        each for each in component if each["kind"] == "ValidatingWebhookConfiguration"
+    )
     installed.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(added))
     try:
         async with started(log, *flags(vcenter, service_account, tmp_path)) as manager:
             await manager.says("serving webhooks", within=30)
-            installed.kubectl("apply", "-f", "-", stdin=json.dumps(reached(configuration, port_of(manager))))
+            installed.kubectl(
+                "apply", "-f", "-", stdin=json.dumps(reached(configuration, port_of(manager)))
+            )
             await manager.becomes_ready(within=40)
             await eventually(lambda: asyncio.to_thread(answers, installed, namespace), within=40)
             yield manager
@@ -111,7 +152,7 @@ async def manager(
         installed.kubectl("delete", "-f", "-", stdin=yaml.safe_dump_all(added))
 
 
-def flags(vcenter: VCenter, kubeconfig: Path, folder: Path) -> tuple[str, ...]:
+def flags(vcenter: SimulatedVCenter, kubeconfig: Path, folder: Path) -> tuple[str, ...]:
     """As the component has it, but on a free port of this machine, and without a lease to wait for: webhooks need none."""
     return (
         f"--kubeconfig={kubeconfig}",
@@ -133,18 +174,26 @@ def port_of(manager: ManagerProcess) -> int:
 def reached(configuration: Json, port: int) -> Json:
     """The configuration, with an address of this machine in place of the Service; that needs a cluster's network."""
     for webhook in configuration["webhooks"]:
-        webhook["clientConfig"] = {"url": f"https://{HERE}:{port}{webhook['clientConfig']['service']['path']}"}
+        webhook["clientConfig"] = {
+            "url": f"https://{HERE}:{port}{webhook['clientConfig']['service']['path']}"
+        }
     return configuration
 
 
 def answers(plane: ControlPlane, namespace: str) -> bool:
     """Whether warnings arrive; the API server's own watch of the configuration, and the inventory, take a moment."""
-    return bool(applied(plane, namespace, info("HostInfo", "trial", hostname="nobody"), "--dry-run=server")[1])
+    return bool(
+        applied(plane, namespace, info("HostInfo", "trial", hostname="nobody"), "--dry-run=server")[
+            1
+        ]
+    )
 
 
-def applied(plane: ControlPlane, namespace: str, document: Json, *more: str) -> tuple[str, list[str]]:
+def applied(
+    plane: ControlPlane, namespace: str, document: Json, *more: str
+) -> tuple[str, list[str]]:
     """What kubectl prints for whoever applies this, and its warnings."""
-    done = plane.kubectl_run("-n", namespace, "apply", *more, "-f", "-", stdin=json.dumps(document))
+    done = plane.run_kubectl("-n", namespace, "apply", *more, "-f", "-", stdin=json.dumps(document))
     return done.stdout.strip(), re.findall(r"^Warning: (.*)$", done.stderr, re.MULTILINE)
 
 
@@ -153,8 +202,20 @@ def info(kind: str, name: str, **spec: str) -> Json:
 
 
 def group(**placement: str) -> Json:
-    spec = {"cpu": 1, "memory": 1, "replicas": 1, "template": TEMPLATE, "placement": placement, "paused": True}
-    return {"apiVersion": "vm.codeconnect.vmworld.com/v1alpha1", "kind": "VmGroup", "metadata": {"name": "web"}, "spec": spec}
+    spec = {
+        "cpu": 1,
+        "memory": 1,
+        "replicas": 1,
+        "template": TEMPLATE,
+        "placement": placement,
+        "paused": True,
+    }
+    return {
+        "apiVersion": "vm.codeconnect.vmworld.com/v1alpha1",
+        "kind": "VmGroup",
+        "metadata": {"name": "web"},
+        "spec": spec,
+    }
 
 
 async def test_a_mistyped_name_is_told_by_kubectl_and_the_object_is_stored(
@@ -165,7 +226,10 @@ async def test_a_mistyped_name_is_told_by_kubectl_and_the_object_is_stored(
     async def apply(document: Json, *more: str) -> tuple[str, list[str]]:
         return await asyncio.to_thread(applied, installed, namespace, document, *more)
 
-    assert await apply(info("HostInfo", "right", hostname=HOST)) == ("hostinfo.topology.corinternal.com/right created", [])
+    assert await apply(info("HostInfo", "right", hostname=HOST)) == (
+        "hostinfo.topology.corinternal.com/right created",
+        [],
+    )
     wrong = info("HostInfo", "wrong", hostname=HOST.replace("dell", "del"))
     shown, warnings = await apply(wrong)
     assert shown == "hostinfo.topology.corinternal.com/wrong created"
@@ -175,7 +239,10 @@ async def test_a_mistyped_name_is_told_by_kubectl_and_the_object_is_stored(
     assert f'Near to it: "{HOST}"' in warnings[0]
     assert await apply(wrong) == ("hostinfo.topology.corinternal.com/wrong unchanged", [])
     assert (await apply(wrong | {"metadata": {"name": "wrong", "labels": {"a": "b"}}}))[1] == []
-    assert await apply(info("HostInfo", "wrong", hostname=HOST)) == ("hostinfo.topology.corinternal.com/wrong configured", [])
+    assert await apply(info("HostInfo", "wrong", hostname=HOST)) == (
+        "hostinfo.topology.corinternal.com/wrong configured",
+        [],
+    )
     await infos.status("HostInfo", "wrong")
     shown, warnings = await apply(wrong, "--dry-run=server")
     assert warnings == [ready["message"]]
@@ -209,7 +276,9 @@ async def test_the_other_kinds_warn_too_and_the_rights_of_the_component_are_what
     (said,) = await warnings(group(cluster="nowhere"))
     assert 'no cluster named "nowhere"' in said
     assert await warnings(group()) == []
-    lines = [event for event in installed.audit_events() if event.get("userAgent") == manager.agent]
+    lines = [
+        event for event in installed.read_audit_events() if event.get("userAgent") == manager.agent
+    ]
     assert refusals(lines) == []
     assert did(lines) >= NEEDED
     given = await asyncio.to_thread(granted, installed, SYSTEM, SERVICE_ACCOUNT)
@@ -218,18 +287,32 @@ async def test_the_other_kinds_warn_too_and_the_rights_of_the_component_are_what
 
 
 async def test_without_the_flag_nothing_listens_and_nothing_is_asked_for(
-    installed: ControlPlane, vcenter: VCenter, service_account: Path, log: Path, tmp_path: Path
+    installed: ControlPlane,
+    vcenter: SimulatedVCenter,
+    service_account: Path,
+    log: Path,
+    tmp_path: Path,
 ) -> None:
-    given = [each for each in flags(vcenter, service_account, tmp_path) if not each.startswith("-webhook")]
+    given = [
+        each
+        for each in flags(vcenter, service_account, tmp_path)
+        if not each.startswith("-webhook")
+    ]
     async with started(log, *given) as manager:
         await manager.says("logged in", within=40)
         await manager.becomes_ready(within=40)
         assert "serving webhooks" not in manager.text
-    lines = [event for event in installed.audit_events() if event.get("userAgent") == manager.agent]
+    lines = [
+        event for event in installed.read_audit_events() if event.get("userAgent") == manager.agent
+    ]
     assert did(lines).isdisjoint(NEEDED)
 
 
-async def test_a_manager_that_is_gone_keeps_nobody_from_applying(manager: ManagerProcess, installed: ControlPlane, namespace: str) -> None:
+async def test_a_manager_that_is_gone_keeps_nobody_from_applying(
+    manager: ManagerProcess, installed: ControlPlane, namespace: str
+) -> None:
     await manager.kill()
-    shown = await asyncio.to_thread(applied, installed, namespace, info("HostInfo", "late", hostname="nobody"))
+    shown = await asyncio.to_thread(
+        applied, installed, namespace, info("HostInfo", "late", hostname="nobody")
+    )
     assert shown == ("hostinfo.topology.corinternal.com/late created", [])

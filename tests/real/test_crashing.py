@@ -9,7 +9,7 @@ import pytest
 
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
-from simulator import VCenter
+from simulator import SimulatedVCenter
 
 from .crashing import Mode, Point, vcenter_call
 from .managing import resource, status_of, write_resource
@@ -17,21 +17,30 @@ from .stage import simulated, watched
 
 
 @pytest.fixture
-async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[VCenter]:
-    async with simulated(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim") as vcenter:
+async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
+    async with simulated(
+        pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim"
+    ) as vcenter:
         yield vcenter
 
 
-@pytest.mark.parametrize(("mode", "was_done"), [("before", False), ("sent", True), ("answered", True)])
+@pytest.mark.parametrize(
+    ("mode", "was_done"), [("before", False), ("sent", True), ("answered", True)]
+)
 async def test_a_manager_dies_at_its_second_write_and_the_next_one_goes_on(
-    installed: ControlPlane, vcenter: VCenter, namespace: str, tmp_path: Path, mode: Mode, was_done: bool
+    installed: ControlPlane,
+    vcenter: SimulatedVCenter,
+    namespace: str,
+    tmp_path: Path,
+    mode: Mode,
+    was_done: bool,
 ) -> None:
     done: list[bool] = []
     async with watched(installed, vcenter, namespace, tmp_path / "manager") as (manager, reaper):
         start = reaper.start
 
         async def look_and_start() -> None:
-            assert not manager.running
+            assert not manager.is_running
             done.append("status" in resource(installed, namespace, "second"))
             await start()
 
@@ -47,7 +56,11 @@ async def test_a_manager_dies_at_its_second_write_and_the_next_one_goes_on(
         assert reaper.reached.target == "second"
         assert done == [was_done]
         assert manager.pid != first
-        assert [each.after_restart for each in reaper.calls] == [False, False, *([] if was_done else [True])]
+        assert [each.after_restart for each in reaper.calls] == [
+            False,
+            False,
+            *([] if was_done else [True]),
+        ]
 
 
 def test_what_changes_the_inventory_is_known_by_its_method() -> None:

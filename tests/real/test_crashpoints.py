@@ -27,11 +27,16 @@ POINTS = (
 )
 
 
-async def test_a_group_is_right_wherever_its_manager_dies(pytestconfig: pytest.Config, installed: ControlPlane, tmp_path: Path) -> None:
+async def test_a_group_is_right_wherever_its_manager_dies(
+    pytestconfig: pytest.Config, installed: ControlPlane, tmp_path: Path
+) -> None:
     sweep = Sweep(installed, tmp_path, AT_ONCE)
     binary = pytestconfig.rootpath / ".testenv/bin/vcsim"
     async with AsyncExitStack() as stack:
-        grounds = [await stack.enter_async_context(simulated(binary, tmp_path / f"vcsim-{number}")) for number in range(AT_ONCE)]
+        grounds = [
+            await stack.enter_async_context(simulated(binary, tmp_path / f"vcsim-{number}"))
+            for number in range(AT_ONCE)
+        ]
         await sweep.over(grounds, POINTS)
     assert {str(each.point): each.failure for each in sweep.results if each.failure} == {}
     assert {each.point for each in sweep.results if each.reached} == set(POINTS)

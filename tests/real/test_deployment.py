@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kubewright.builder.manifests.installer import kustomized
+from kubewright.builder.manifests.installer import run_kustomize
 from kubewright.flags import parse
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane, KubectlFailed
@@ -26,7 +26,11 @@ from .managing import EVERYWHERE, SYSTEM, USER, started, status_of, write_resour
 NAME = "vsphere-operators"
 Json = dict[str, Any]
 # What cannot be read is told by an Event about the Node, which is in no namespace.
-ANNOTATED = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "annotated", "annotations": {NEXT: "soon"}}}
+ANNOTATED = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {"name": "annotated", "annotations": {NEXT: "soon"}},
+}
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +50,7 @@ def overlay(config: Path) -> Iterator[Path]:
 
 
 def rendered(folder: Path, binary: str) -> dict[tuple[str, str], Json]:
-    documents = list(yaml.safe_load_all(kustomized(folder, folder, binary)))
+    documents = list(yaml.safe_load_all(run_kustomize(folder, folder, binary)))
     found = {(each["kind"], each["metadata"]["name"]): each for each in documents}
     assert len(found) == len(documents)
     return found
@@ -54,7 +58,9 @@ def rendered(folder: Path, binary: str) -> dict[tuple[str, str], Json]:
 
 def varied(overlay: Path, binary: str, *components: str) -> dict[tuple[str, str], Json]:
     picked = [f"../../components/{name}" for name in components]
-    (overlay / "kustomization.yaml").write_text(yaml.safe_dump({"resources": ["../../default"], "components": picked}))
+    (overlay / "kustomization.yaml").write_text(
+        yaml.safe_dump({"resources": ["../../default"], "components": picked})
+    )
     return rendered(overlay, binary)
 
 
@@ -66,7 +72,11 @@ def pod_of(objects: dict[tuple[str, str], Json]) -> Json:
 def test_the_default_yields_what_the_contract_lists(config: Path, binary: str) -> None:
     objects = rendered(config / "default", binary)
     kinds = {plural for kind, plural in objects if kind == "CustomResourceDefinition"}
-    assert {"hostinfoes.topology.corinternal.com", "vminfoes.topology.corinternal.com", "mycustomresources.poc.test.domain"} <= kinds
+    assert {
+        "hostinfoes.topology.corinternal.com",
+        "vminfoes.topology.corinternal.com",
+        "mycustomresources.poc.test.domain",
+    } <= kinds
     assert {
         ("Namespace", SYSTEM),
         ("ServiceAccount", "controller-manager"),
@@ -82,25 +92,45 @@ def test_the_default_yields_what_the_contract_lists(config: Path, binary: str) -
     service = objects["Service", f"{NAME}-controller-manager-metrics-service"]
     assert service["spec"]["ports"][0]["port"] == 8443
     container = pod_of(objects)["containers"][0]
-    assert {"-leader-elect", "-metrics-secure", "-metrics-bind-address=:8443"} <= set(container["args"])
+    assert {"-leader-elect", "-metrics-secure", "-metrics-bind-address=:8443"} <= set(
+        container["args"]
+    )
 
 
-def test_all_of_it_is_admitted_and_the_pod_is_a_restricted_one(installed: ControlPlane, config: Path, binary: str) -> None:
-    text = kustomized(config / "default", config / "default", binary)
-    applied = installed.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
+def test_all_of_it_is_admitted_and_the_pod_is_a_restricted_one(
+    installed: ControlPlane, config: Path, binary: str
+) -> None:
+    text = run_kustomize(config / "default", config / "default", binary)
+    applied = installed.kubectl(
+        "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text
+    )
     assert f"deployment.apps/{NAME}-controller-manager" in applied
-    labels = json.loads(installed.kubectl("get", "namespace", SYSTEM, "-o", "json"))["metadata"]["labels"]
+    labels = json.loads(installed.kubectl("get", "namespace", SYSTEM, "-o", "json"))["metadata"][
+        "labels"
+    ]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
     spec = pod_of(rendered(config / "default", binary))
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "trial", "namespace": SYSTEM}, "spec": spec}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "trial", "namespace": SYSTEM},
+        "spec": spec,
+    }
     installed.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
-    rooted = pod | {"spec": spec | {"securityContext": {}, "containers": [spec["containers"][0] | {"securityContext": {}}]}}
+    rooted = pod | {
+        "spec": spec
+        | {"securityContext": {}, "containers": [spec["containers"][0] | {"securityContext": {}}]}
+    }
     with pytest.raises(KubectlFailed, match='violates PodSecurity "restricted'):
         installed.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(rooted))
 
 
-def test_the_manager_takes_the_flags_that_the_deployment_gives_it(config: Path, binary: str) -> None:
-    settings = parse(Settings, pod_of(rendered(config / "default", binary))["containers"][0]["args"], {})
+def test_the_manager_takes_the_flags_that_the_deployment_gives_it(
+    config: Path, binary: str
+) -> None:
+    settings = parse(
+        Settings, pod_of(rendered(config / "default", binary))["containers"][0]["args"], {}
+    )
     assert settings.leader_election
     assert settings.metrics_secure
     assert settings.credentials_directory == "/etc/vc-creds"
@@ -111,19 +141,27 @@ SETS = [("GOVMOMI_URL", "GOVMOMI_USERNAME", "GOVMOMI_PASSWORD"), ("VC_HOST", "VC
 
 
 @pytest.mark.parametrize("keys", SETS)
-def test_either_set_of_keys_in_the_secret_will_do(keys: tuple[str, str, str], config: Path, binary: str, tmp_path: Path) -> None:
-    volumes = {volume["name"]: volume for volume in pod_of(rendered(config / "default", binary))["volumes"]}
+def test_either_set_of_keys_in_the_secret_will_do(
+    keys: tuple[str, str, str], config: Path, binary: str, tmp_path: Path
+) -> None:
+    volumes = {
+        volume["name"]: volume for volume in pod_of(rendered(config / "default", binary))["volumes"]
+    }
     assert volumes["vc-creds"]["secret"] == {"secretName": "vc-creds", "optional": True}
     for key, value in zip(keys, ("vc.example.com", "somebody", "secret\n"), strict=True):
         (tmp_path / key).write_text(value)
-    (found,) = Settings(credentials_directory=str(tmp_path)).read_vcenter_configs(lambda words: None)
+    (found,) = Settings(credentials_directory=str(tmp_path)).read_vcenter_configs(
+        lambda words: None
+    )
     assert found.address.host == "vc.example.com"
     credentials = found.build_credential_source().read()
     assert (credentials.username, credentials.password) == ("somebody", "secret")
 
 
 def test_no_secret_at_all_keeps_nobody_from_starting(tmp_path: Path) -> None:
-    assert Settings(credentials_directory=str(tmp_path)).read_vcenter_configs(lambda words: None) == ()
+    assert (
+        Settings(credentials_directory=str(tmp_path)).read_vcenter_configs(lambda words: None) == ()
+    )
 
 
 def test_two_replicas(overlay: Path, binary: str) -> None:
@@ -147,7 +185,9 @@ def test_several_vcenters(overlay: Path, binary: str) -> None:
     objects = varied(overlay, binary, "several-vcenters")
     spec = pod_of(objects)
     assert "-vcenters=/etc/vcenters/vcenters.yaml" in spec["containers"][0]["args"]
-    (projected,) = (volume["projected"] for volume in spec["volumes"] if volume["name"] == "vcenters")
+    (projected,) = (
+        volume["projected"] for volume in spec["volumes"] if volume["name"] == "vcenters"
+    )
     assert ("ConfigMap", projected["sources"][0]["configMap"]["name"]) in objects
 
 
@@ -166,15 +206,31 @@ async def test_a_manager_of_one_namespace_has_rights_there_only_and_needs_no_oth
         assert not can(installed, "list", "hostinfoes.topology.corinternal.com", "default")
         assert can(installed, "list", "nodes", "")
         assert not can(installed, "list", "pods", "default")
-        flags = (f"--kubeconfig={service_account}", *EVERYWHERE, "--leader-elect", f"--leader-election-namespace={SYSTEM}")
+        flags = (
+            f"--kubeconfig={service_account}",
+            *EVERYWHERE,
+            "--leader-elect",
+            f"--leader-election-namespace={SYSTEM}",
+        )
         async with started(log, *flags, environ={"WATCH_NAMESPACE": SYSTEM}) as manager:
             write_resource(installed, SYSTEM, "nameless")
             await status_of(installed, SYSTEM, "nameless", "NameMissing", within=30)
-            await eventually(lambda: "NameMissing" in installed.kubectl("-n", SYSTEM, "get", "events"))
+            await eventually(
+                lambda: "NameMissing" in installed.kubectl("-n", SYSTEM, "get", "events")
+            )
             installed.kubectl("apply", "-f", "-", stdin=json.dumps(ANNOTATED))
-            await eventually(lambda: "node/annotated" in installed.kubectl("-n", "default", "get", "events"))
+            await eventually(
+                lambda: "node/annotated" in installed.kubectl("-n", "default", "get", "events")
+            )
             await manager.becomes_ready()
-        assert refusals(event for event in installed.audit_events() if event.get("userAgent") == manager.agent) == []
+        assert (
+            refusals(
+                event
+                for event in installed.read_audit_events()
+                if event.get("userAgent") == manager.agent
+            )
+            == []
+        )
     finally:
         installed.kubectl("-n", SYSTEM, "delete", "mycustomresource", "--all")
         installed.kubectl("delete", "--ignore-not-found", "node", "annotated")

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from docgen.markdown import Block, blocks
-from docgen.site import pages
+from docgen.markdown import Block, fenced_blocks
+from docgen.site import list_pages
 from kubewright.testing.controlplane import ControlPlane
 from vsphere_operators.kinds.vmgroup import limits_file as limitsfile
 from vsphere_operators.vcenters import config as vcenterfile
@@ -29,10 +29,14 @@ TUTORIALS = "docs/tutorial/"  # walked by test_tutorial.py
 
 def todo(page: Path) -> list[Block]:
     """What is to be run of a page; a block without a language is a drawing."""
-    return [block for block in blocks((ROOT / page).read_text()) if block.language and not block.reason]
+    return [
+        block
+        for block in fenced_blocks((ROOT / page).read_text())
+        if block.language and not block.skip_reason
+    ]
 
 
-TO_RUN = [page for page in pages() if not str(page).startswith(TUTORIALS) and todo(page)]
+TO_RUN = [page for page in list_pages() if not str(page).startswith(TUTORIALS) and todo(page)]
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +61,11 @@ def walk(plane: ControlPlane, binaries: dict[str, Path], tmp_path: Path) -> Iter
 
 
 def environ_of(plane: ControlPlane, binaries: dict[str, Path], folder: Path) -> dict[str, str]:
-    programs = {"kubectl": str(binaries["kubectl"]), "python": sys.executable, "manager": f"{sys.executable} -m vsphere_operators.main"}
+    programs = {
+        "kubectl": str(binaries["kubectl"]),
+        "python": sys.executable,
+        "manager": f"{sys.executable} -m vsphere_operators.main",
+    }
     (folder / "bin").mkdir()
     for name, program in programs.items():
         script = folder / "bin" / name
@@ -65,7 +73,9 @@ def environ_of(plane: ControlPlane, binaries: dict[str, Path], folder: Path) -> 
         script.chmod(0o755)
     return {
         "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
-        "HOME": str(plane.folder),  # one for all pages: kubectl keeps there what the API server serves
+        "HOME": str(
+            plane.folder
+        ),  # one for all pages: kubectl keeps there what the API server serves
         "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry.endswith("src")),
         "KUBECONFIG": str(plane.admin_kubeconfig),
         "WALK_PLACE": str(folder / "place"),
@@ -73,30 +83,47 @@ def environ_of(plane: ControlPlane, binaries: dict[str, Path], folder: Path) -> 
 
 
 @pytest.mark.parametrize("page", TO_RUN, ids=str)
-def test_what_a_page_shows_works(page: Path, walk: Walk, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_page_shows_works(
+    page: Path, walk: Walk, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
     module = types.ModuleType(f"page_{page.stem}".replace("-", "_"))
     # Types are looked up by the name of the module that they are declared in.
     monkeypatch.setitem(sys.modules, module.__name__, module)
     commands = "".join(block.text for block in todo(page) if block.language == "sh")
     for block in todo(page):
         try:
-            take(block, walk, plane, module, judged_by_commands=bool(block.word) and block.word in commands)
+            take(
+                block,
+                walk,
+                plane,
+                module,
+                judged_by_commands=bool(block.argument) and block.argument in commands,
+            )
         except Exception as error:
             raise AssertionError(f"{page}, line {block.line}: {error}") from error
 
 
-def take(block: Block, walk: Walk, plane: ControlPlane, module: types.ModuleType, *, judged_by_commands: bool) -> None:
+def take(
+    block: Block,
+    walk: Walk,
+    plane: ControlPlane,
+    module: types.ModuleType,
+    *,
+    judged_by_commands: bool,
+) -> None:
     """Do what a block says; a file that a command of the page applies is judged by that."""
-    if block.word and block.language != "sh":
-        (walk.folder / block.word).parent.mkdir(parents=True, exist_ok=True)
-        (walk.folder / block.word).write_text(block.text)
-    match block.language, block.word:
+    if block.argument and block.language != "sh":
+        (walk.folder / block.argument).parent.mkdir(parents=True, exist_ok=True)
+        (walk.folder / block.argument).write_text(block.text)
+    match block.language, block.argument:
         case "sh", "background":
             walk.leave_running(block.text)
         case "sh", "":
             walk.run(block.text)
         case "text", _:
-            assert [line for line in block.text.splitlines() if line not in walk.said()] == [], walk.said()
+            assert [line for line in block.text.splitlines() if line not in walk.said()] == [], (
+                walk.said()
+            )
         case "python", _:
             exec(compile(block.text, f"line {block.line}", "exec"), vars(module))
         case "yaml", _ if not judged_by_commands:
@@ -104,23 +131,28 @@ def take(block: Block, walk: Walk, plane: ControlPlane, module: types.ModuleType
         case "yaml", _:
             pass
         case _:
-            raise AssertionError(f"nobody knows how to run ```{block.language} {block.word}")
+            raise AssertionError(f"nobody knows how to run ```{block.language} {block.argument}")
 
 
 def judge(block: Block, walk: Walk, plane: ControlPlane) -> None:
     """Let whoever reads such a file say whether it is one."""
-    file = walk.folder / (block.word or "block.yaml")
+    file = walk.folder / (block.argument or "block.yaml")
     file.write_text(block.text)
     for document in yaml.safe_load_all(block.text):
         match document:
             case {"vcenters": _}:
-                assert vcenterfile.read(str(file))
+                assert vcenterfile.read_vcenters(str(file))
             case {"limits": _}:
                 assert limitsfile.LIMITS_FILE_FORMAT.read(str(file)).limits
             case {"apiVersion": _, "kind": _}:
-                plane.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(document))
+                plane.kubectl(
+                    "apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(document)
+                )
             case {"resources": [*resources]} if file.name == "kustomization.yaml":
                 # It may need files that come later on the page; a command there renders it, see tests/test_docs.py.
-                assert all((file.parent / each).is_dir() for each in (*resources, *document.get("components", ())))
+                assert all(
+                    (file.parent / each).is_dir()
+                    for each in (*resources, *document.get("components", ()))
+                )
             case _:
                 raise AssertionError(f"nobody reads such a file: {block.text}")

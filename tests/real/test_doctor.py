@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kubewright.testing.controlplane import ControlPlane, run_apart
-from simulator import VCenter
+from kubewright.testing.controlplane import ControlPlane, run_in_new_loop
+from simulator import SimulatedVCenter
 
 from .doctoring import OFF, PASSWORD, account, doctor, run
 from .managing import LEASE, SYSTEM, USER, working
@@ -19,22 +19,31 @@ TEMPLATE = "vm-operator-template"
 
 
 @pytest.fixture(scope="module")
-def vcenter(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VCenter]:
+def vcenter(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SimulatedVCenter]:
     flags = ("--vms=1", f"--template={TEMPLATE}", "--folder=vm-operator", "--account=other:pass")
-    vcenter = VCenter(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path_factory.mktemp("vcsim"), *flags, password=PASSWORD)
-    run_apart(started(vcenter))
+    vcenter = SimulatedVCenter(
+        pytestconfig.rootpath / ".testenv/bin/vcsim",
+        tmp_path_factory.mktemp("vcsim"),
+        *flags,
+        password=PASSWORD,
+    )
+    run_in_new_loop(started(vcenter))
     yield vcenter
-    run_apart(vcenter.stop())
+    run_in_new_loop(vcenter.stop())
 
 
-async def started(vcenter: VCenter) -> None:
+async def started(vcenter: SimulatedVCenter) -> None:
     await vcenter.start()
 
 
 @pytest.fixture
-async def simulators(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[list[VCenter]]:
+async def simulators(
+    pytestconfig: pytest.Config, tmp_path: Path
+) -> AsyncIterator[list[SimulatedVCenter]]:
     """Further vCenters, ended after the test."""
-    made: list[VCenter] = []
+    made: list[SimulatedVCenter] = []
     yield made
     for each in made:
         await each.stop()
@@ -48,17 +57,22 @@ def binary(pytestconfig: pytest.Config) -> Path:
 
 
 async def test_with_everything_in_place_there_are_no_problems(
-    installed: ControlPlane, service_account: Path, vcenter: VCenter, log: Path
+    installed: ControlPlane, service_account: Path, vcenter: SimulatedVCenter, log: Path
 ) -> None:
     flags = ("--leader-elect", f"--leader-election-namespace={SYSTEM}", OFF)
     async with working(log, service_account, *flags[:2]) as manager:
         report = await doctor(f"-kubeconfig={service_account}", *flags, environ=account(vcenter))
         assert report.problems == []
-        assert manager.running
+        assert manager.is_running
     assert report.code == 0
     assert [each.subject for each in report.findings if each.level != "ok"] == []
-    assert "is VMware vCenter Server 8.0.3 build-24022515, with a certificate that is trusted" in report.one("reach").words
-    assert report.one("kubeconfig").words.startswith(f"{installed.url}, from kubeconfig {service_account}")
+    assert (
+        "is VMware vCenter Server 8.0.3 build-24022515, with a certificate that is trusted"
+        in report.one("reach").words
+    )
+    assert report.one("kubeconfig").words.startswith(
+        f"{installed.url}, from kubeconfig {service_account}"
+    )
     assert f'knows us as "{USER}"' in report.one("API server").words
     assert report.one("rights").words.startswith(f'"{USER}" has all ')
     assert report.one("leader").words.endswith(f"leads, by the lease {SYSTEM}/{LEASE}")
@@ -67,32 +81,61 @@ async def test_with_everything_in_place_there_are_no_problems(
     assert report.one("datacenters").words == 'DC0; VmGroups go to "DC0"'
     assert report.one("folder").words == "/DC0/vm/vm-operator"
     assert report.one("templates").words == TEMPLATE
-    assert [each.words.partition(":")[0] for each in report.about("privileges")] == ["HostInfo, VMInfo, FCDInfo, GPUInfo", "VmGroup"]
+    assert [each.words.partition(":")[0] for each in report.about("privileges")] == [
+        "HostInfo, VMInfo, FCDInfo, GPUInfo",
+        "VmGroup",
+    ]
     assert len(report.about("clock")) == 2
 
 
 async def test_a_vcenter_that_is_older_than_what_was_tried(
-    installed: ControlPlane, config: Path, pytestconfig: pytest.Config, tmp_path: Path, simulators: list[VCenter]
+    installed: ControlPlane,
+    config: Path,
+    pytestconfig: pytest.Config,
+    tmp_path: Path,
+    simulators: list[SimulatedVCenter],
 ) -> None:
-    simulators.append(VCenter(binary(pytestconfig), tmp_path / "old", "--release=6.5.0", password=PASSWORD))
-    report = await doctor(f"-kubeconfig={config}", OFF, environ=account(await simulators[0].start()))
+    simulators.append(
+        SimulatedVCenter(
+            binary(pytestconfig), tmp_path / "old", "--release=6.5.0", password=PASSWORD
+        )
+    )
+    report = await doctor(
+        f"-kubeconfig={config}", OFF, environ=account(await simulators[0].start())
+    )
     assert report.one("reach").level == "warning"
-    assert "VMware vCenter Server 6.5.0 build-5973321; older than vSphere 7.0" in report.one("reach").words
+    assert (
+        "VMware vCenter Server 6.5.0 build-5973321; older than vSphere 7.0"
+        in report.one("reach").words
+    )
 
 
-async def test_it_leaves_no_session_and_changes_nothing(installed: ControlPlane, vcenter: VCenter) -> None:
-    await vcenter.reset_ledger()
+async def test_it_leaves_no_session_and_changes_nothing(
+    installed: ControlPlane, vcenter: SimulatedVCenter
+) -> None:
+    await vcenter.reset_mutating_calls()
     before = len(await vcenter.sessions())
     await doctor(f"-kubeconfig={installed.admin_kubeconfig}", OFF, environ=account(vcenter))
     assert len(await vcenter.sessions()) == before
-    assert [entry for entry in await vcenter.ledger() if entry["method"] not in ("Login", "Logout")] == []
+    assert [
+        entry
+        for entry in await vcenter.mutating_calls()
+        if entry["method"] not in ("Login", "Logout")
+    ] == []
 
 
-async def test_text_is_aligned_and_without_colour_where_there_is_no_terminal(installed: ControlPlane, vcenter: VCenter) -> None:
-    code, text = await run(f"-kubeconfig={installed.admin_kubeconfig}", OFF, environ=account(vcenter))
+async def test_text_is_aligned_and_without_colour_where_there_is_no_terminal(
+    installed: ControlPlane, vcenter: SimulatedVCenter
+) -> None:
+    code, text = await run(
+        f"-kubeconfig={installed.admin_kubeconfig}", OFF, environ=account(vcenter)
+    )
     assert code == 0
     assert "\x1b" not in text
-    assert "\n  ok       CRDs         6 are installed, each as this version of the manager generates it\n" in text
+    assert (
+        "\n  ok       CRDs         6 are installed, each as this version of the manager generates it\n"
+        in text
+    )
     assert text.splitlines()[0] == "Kubernetes"
     assert text.splitlines()[-1] == "No problems, 0 warnings."
 
@@ -114,12 +157,16 @@ async def test_no_vcenter_and_half_a_vcenter() -> None:
     assert found.level == "problem"
     assert "no vCenter is configured" in found.words
     assert "export GOVMOMI_URL=" in found.fix
-    half = (await doctor(OFF, environ={"GOVMOMI_URL": "vc.invalid", "VC_USER": "me"})).one("settings")
+    half = (await doctor(OFF, environ={"GOVMOMI_URL": "vc.invalid", "VC_USER": "me"})).one(
+        "settings"
+    )
     assert half.level == "problem"
     assert "GOVMOMI_PASSWORD (or VC_PASS) not set" in half.words
 
 
-async def test_a_certificate_that_is_not_trusted_and_one_that_is_not_looked_at(vcenter: VCenter) -> None:
+async def test_a_certificate_that_is_not_trusted_and_one_that_is_not_looked_at(
+    vcenter: SimulatedVCenter,
+) -> None:
     environ = account(vcenter, VC_CA_FILE="")
     found = (await doctor(OFF, environ=environ)).one("TLS")
     assert found.level == "problem"
@@ -132,42 +179,71 @@ async def test_a_certificate_that_is_not_trusted_and_one_that_is_not_looked_at(v
     assert loose.one("login").level == "ok"
 
 
-async def test_a_certificate_that_is_out_of_date(pytestconfig: pytest.Config, tmp_path: Path, simulators: list[VCenter]) -> None:
-    simulators.append(VCenter(binary(pytestconfig), tmp_path / "old", "--tls-expired", "--vms=0", "--hosts=1"))
+async def test_a_certificate_that_is_out_of_date(
+    pytestconfig: pytest.Config, tmp_path: Path, simulators: list[SimulatedVCenter]
+) -> None:
+    simulators.append(
+        SimulatedVCenter(
+            binary(pytestconfig), tmp_path / "old", "--tls-expired", "--vms=0", "--hosts=1"
+        )
+    )
     old = await simulators[0].start()
     found = (await doctor(OFF, environ=account(old))).one("TLS")
     assert found.level == "problem"
     assert "certificate has expired" in found.words
 
 
-async def test_a_wrong_password_is_tried_once(vcenter: VCenter) -> None:
-    await vcenter.reset_calls()
-    report = await doctor(OFF, environ=account(vcenter, GOVMOMI_USERNAME="other", GOVMOMI_PASSWORD="wrong-and-secret"))
+async def test_a_wrong_password_is_tried_once(vcenter: SimulatedVCenter) -> None:
+    await vcenter.reset_call_counts()
+    report = await doctor(
+        OFF, environ=account(vcenter, GOVMOMI_USERNAME="other", GOVMOMI_PASSWORD="wrong-and-secret")
+    )
     found = report.one("login")
     assert found.level == "problem"
     assert 'refuses the user "other"' in found.words
     assert "wrong-and-secret" not in str(report)
     assert "read -rsp" in found.fix
-    assert (await vcenter.calls())["Login"] == 1
+    assert (await vcenter.call_counts())["Login"] == 1
     assert report.about("datacenters") == []
 
 
-async def test_an_address_where_nobody_is(vcenter: VCenter) -> None:
+async def test_an_address_where_nobody_is(vcenter: SimulatedVCenter) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         port = nobody.getsockname()[1]
-        found = (await doctor(OFF, environ=account(vcenter, GOVMOMI_URL=f"127.0.0.1:{port}"))).one("reach")
+        found = (await doctor(OFF, environ=account(vcenter, GOVMOMI_URL=f"127.0.0.1:{port}"))).one(
+            "reach"
+        )
     assert found.level == "problem"
     assert f"cannot be reached at port {port}: connection refused" in found.words
 
 
 async def test_more_than_one_datacenter_and_no_folder(
-    pytestconfig: pytest.Config, installed: ControlPlane, namespace: str, tmp_path: Path, simulators: list[VCenter]
+    pytestconfig: pytest.Config,
+    installed: ControlPlane,
+    namespace: str,
+    tmp_path: Path,
+    simulators: list[SimulatedVCenter],
 ) -> None:
-    simulators.append(VCenter(binary(pytestconfig), tmp_path / "two", "--datacenters=2", "--vms=1", "--hosts=1", f"--template={TEMPLATE}"))
+    simulators.append(
+        SimulatedVCenter(
+            binary(pytestconfig),
+            tmp_path / "two",
+            "--datacenters=2",
+            "--vms=1",
+            "--hosts=1",
+            f"--template={TEMPLATE}",
+        )
+    )
     two = await simulators[0].start()
-    group = {"apiVersion": "vm.codeconnect.vmworld.com/v1alpha1", "kind": "VmGroup", "metadata": {"name": "vg-1", "namespace": namespace}}
-    installed.apply(json.dumps({**group, "spec": {"cpu": 1, "memory": 1, "replicas": 1, "template": TEMPLATE}}))
+    group = {
+        "apiVersion": "vm.codeconnect.vmworld.com/v1alpha1",
+        "kind": "VmGroup",
+        "metadata": {"name": "vg-1", "namespace": namespace},
+    }
+    installed.apply(
+        json.dumps({**group, "spec": {"cpu": 1, "memory": 1, "replicas": 1, "template": TEMPLATE}})
+    )
     report = await doctor(OFF, f"-kubeconfig={installed.admin_kubeconfig}", environ=account(two))
     found = report.one("datacenters")
     assert found.level == "warning"
@@ -175,30 +251,52 @@ async def test_more_than_one_datacenter_and_no_folder(
     ambiguous = next(each for each in report.about("VmGroup") if f"{namespace}/vg-1" in each.words)
     assert "name one in spec.placement.datacenter" in ambiguous.words
     assert ambiguous.fix == (
-        f"kubectl -n {namespace} patch vg vg-1 --type merge -p '" + '{"spec":{"placement":{"datacenter":"DC0"}}}' + "'"
+        f"kubectl -n {namespace} patch vg vg-1 --type merge -p '"
+        + '{"spec":{"placement":{"datacenter":"DC0"}}}'
+        + "'"
     )
-    assert [each.fix for each in report.about("folder")] == [f"govc folder.create /DC{n}/vm/vm-operator" for n in (0, 1)]
+    assert [each.fix for each in report.about("folder")] == [
+        f"govc folder.create /DC{n}/vm/vm-operator" for n in (0, 1)
+    ]
 
 
-async def test_a_group_whose_template_is_not_there(installed: ControlPlane, namespace: str, vcenter: VCenter) -> None:
-    group = {"apiVersion": "vm.codeconnect.vmworld.com/v1alpha1", "kind": "VmGroup", "metadata": {"name": "vg-2", "namespace": namespace}}
-    installed.apply(json.dumps({**group, "spec": {"cpu": 2, "memory": 2, "replicas": 2, "template": "doesNotExist"}}))
-    report = await doctor(OFF, f"-kubeconfig={installed.admin_kubeconfig}", environ=account(vcenter))
+async def test_a_group_whose_template_is_not_there(
+    installed: ControlPlane, namespace: str, vcenter: SimulatedVCenter
+) -> None:
+    group = {
+        "apiVersion": "vm.codeconnect.vmworld.com/v1alpha1",
+        "kind": "VmGroup",
+        "metadata": {"name": "vg-2", "namespace": namespace},
+    }
+    installed.apply(
+        json.dumps(
+            {**group, "spec": {"cpu": 2, "memory": 2, "replicas": 2, "template": "doesNotExist"}}
+        )
+    )
+    report = await doctor(
+        OFF, f"-kubeconfig={installed.admin_kubeconfig}", environ=account(vcenter)
+    )
     (found,) = [each for each in report.about("VmGroup") if namespace in each.words]
     assert found.level == "warning"
     assert "doesNotExist" in found.words
     installed.kubectl(*found.fix.removeprefix("kubectl ").replace("'", "").split())
-    healed = await doctor(OFF, f"-kubeconfig={installed.admin_kubeconfig}", environ=account(vcenter))
+    healed = await doctor(
+        OFF, f"-kubeconfig={installed.admin_kubeconfig}", environ=account(vcenter)
+    )
     assert [each for each in healed.about("VmGroup") if namespace in each.words] == []
 
 
-async def test_each_of_several_vcenters_is_looked_at(vcenter: VCenter, tmp_path: Path) -> None:
+async def test_each_of_several_vcenters_is_looked_at(
+    vcenter: SimulatedVCenter, tmp_path: Path
+) -> None:
     for name, password in (("west", PASSWORD), ("east", "wrong-and-secret")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "username").write_text("user" if name == "west" else "other")
         (tmp_path / name / "password").write_text(password)
     entry = "- {name: %s, server: '%s', credentials: %s, ca: '%s', namespaces: {names: [%s]}}"
-    entries = [entry % (name, vcenter.url, name, vcenter.certificate, name) for name in ("east", "west")]
+    entries = [
+        entry % (name, vcenter.url, name, vcenter.certificate, name) for name in ("east", "west")
+    ]
     (tmp_path / "vcenters.yaml").write_text("\n".join(["vcenters:", *entries, ""]))
     report = await doctor(OFF, f"-vcenters={tmp_path / 'vcenters.yaml'}")
     refused, accepted = report.about("login")
@@ -211,8 +309,10 @@ async def test_each_of_several_vcenters_is_looked_at(vcenter: VCenter, tmp_path:
     assert "vcenters.yaml" in broken.words
 
 
-async def test_privileges_that_cannot_be_asked_for_are_said_to_be_so(vcenter: VCenter) -> None:
-    await vcenter.fail("HasPrivilegeOnEntities", "NoPermission", count=1)
+async def test_privileges_that_cannot_be_asked_for_are_said_to_be_so(
+    vcenter: SimulatedVCenter,
+) -> None:
+    await vcenter.fail_calls("HasPrivilegeOnEntities", "NoPermission", count=1)
     try:
         found = (await doctor(OFF, environ=account(vcenter))).one("privileges")
     finally:

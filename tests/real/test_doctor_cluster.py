@@ -6,7 +6,7 @@ import json
 import socket
 from pathlib import Path
 
-from kubewright.testing.ca import Authority
+from kubewright.testing.ca import CertificateAuthority
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.http import write_kubeconfig
 
@@ -32,7 +32,7 @@ async def test_a_cluster_that_is_down(control_plane: ControlPlane, tmp_path: Pat
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         server = f"https://127.0.0.1:{nobody.getsockname()[1]}"
-        config = control_plane.kubeconfig(tmp_path / "config", server=server)
+        config = control_plane.write_kubeconfig(tmp_path / "config", server=server)
         report = await doctor(f"-kubeconfig={config}", OFF)
     found = report.one("API server")
     assert found.level == "problem"
@@ -41,22 +41,34 @@ async def test_a_cluster_that_is_down(control_plane: ControlPlane, tmp_path: Pat
     assert found.fix == "kubectl cluster-info"
 
 
-async def test_a_cluster_whose_certificate_is_not_trusted(installed: ControlPlane, tmp_path: Path) -> None:
-    config = write_kubeconfig(tmp_path / "config", installed.url, Authority("somebody-else").certificate, "admin", "token")
+async def test_a_cluster_whose_certificate_is_not_trusted(
+    installed: ControlPlane, tmp_path: Path
+) -> None:
+    config = write_kubeconfig(
+        tmp_path / "config",
+        installed.url,
+        CertificateAuthority("somebody-else").certificate,
+        "admin",
+        "token",
+    )
     found = (await doctor(f"-kubeconfig={config}", OFF)).one("API server")
     assert found.level == "problem"
     assert "certificate verify failed" in found.words
 
 
 async def test_a_token_that_nobody_knows(installed: ControlPlane, tmp_path: Path) -> None:
-    config = write_kubeconfig(tmp_path / "config", installed.url, installed.authority.certificate, "admin", "garbage")
+    config = write_kubeconfig(
+        tmp_path / "config", installed.url, installed.ca.certificate, "admin", "garbage"
+    )
     found = (await doctor(f"-kubeconfig={config}", OFF)).one("API server")
     assert found.level == "problem"
     assert "missing, wrong or expired" in found.words
     assert "garbage" not in found.words
 
 
-async def test_crds_that_are_not_installed(control_plane: ControlPlane, installed: ControlPlane, config: Path) -> None:
+async def test_crds_that_are_not_installed(
+    control_plane: ControlPlane, installed: ControlPlane, config: Path
+) -> None:
     crd = config / "crd/bases/topology.corinternal.com_hostinfoes.yaml"
     installed.kubectl("delete", "-f", str(crd), "--timeout=20s")
     try:
@@ -83,9 +95,11 @@ async def test_a_crd_of_another_version(installed: ControlPlane, config: Path) -
     assert "additionalPrinterColumns.FreeCPU" in found.words
 
 
-async def test_an_account_without_rights_hears_that_nodes_is_forbidden(installed: ControlPlane, namespace: str, tmp_path: Path) -> None:
+async def test_an_account_without_rights_hears_that_nodes_is_forbidden(
+    installed: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
     installed.kubectl("-n", namespace, "create", "serviceaccount", "guest")
-    config = installed.service_account_kubeconfig(namespace, "guest", tmp_path / "config")
+    config = installed.write_service_account_kubeconfig(namespace, "guest", tmp_path / "config")
     user = f"system:serviceaccount:{namespace}:guest"
     report = await doctor(f"-kubeconfig={config}", OFF)
     assert "whether one leads cannot be told" in report.one("leader").words
@@ -94,32 +108,48 @@ async def test_an_account_without_rights_hears_that_nodes_is_forbidden(installed
     assert nodes.level == "problem"
     assert nodes.words == f'nodes is forbidden: "{user}" may not list or watch them'
     assert "cluster-admin" not in nodes.fix
-    assert f"--clusterrole=vsphere-operators-manager-role --serviceaccount={namespace}:guest" in nodes.fix
+    assert (
+        f"--clusterrole=vsphere-operators-manager-role --serviceaccount={namespace}:guest"
+        in nodes.fix
+    )
     try:
         installed.kubectl(*nodes.fix.partition("&& kubectl ")[2].split())
         (allowed,) = (await doctor(f"-kubeconfig={config}", OFF)).about("rights")
     finally:
-        installed.kubectl("delete", "clusterrolebinding", nodes.fix.split("clusterrolebinding ")[1].split()[0])
+        installed.kubectl(
+            "delete", "clusterrolebinding", nodes.fix.split("clusterrolebinding ")[1].split()[0]
+        )
     assert allowed.level == "ok"
 
 
-async def test_the_managers_own_account_without_its_binding(installed: ControlPlane, config: Path, service_account: Path) -> None:
+async def test_the_managers_own_account_without_its_binding(
+    installed: ControlPlane, config: Path, service_account: Path
+) -> None:
     installed.kubectl("delete", "clusterrolebinding", "vsphere-operators-manager-rolebinding")
     try:
         denied = (await doctor(f"-kubeconfig={service_account}", OFF)).about("rights")
     finally:
         installed.kubectl("apply", "-k", str(config / "rbac"))
     assert {each.fix for each in denied} == {GRANT}
-    assert {each.words.split()[0] for each in denied} >= {"nodes", "pods", "events", "vmgroups/status.vm.codeconnect.vmworld.com"}
+    assert {each.words.split()[0] for each in denied} >= {
+        "nodes",
+        "pods",
+        "events",
+        "vmgroups/status.vm.codeconnect.vmworld.com",
+    }
 
 
 # The manager itself
 
 
-async def test_the_metrics_endpoint(installed: ControlPlane, service_account: Path, log: Path) -> None:
+async def test_the_metrics_endpoint(
+    installed: ControlPlane, service_account: Path, log: Path
+) -> None:
     async with working(log, service_account) as manager:
         port = manager.url("/metrics").split(":")[2].partition("/")[0]
-        assert "a manager answers at" in (await doctor(f"-metrics-addr=:{port}")).one("metrics").words
+        assert (
+            "a manager answers at" in (await doctor(f"-metrics-addr=:{port}")).one("metrics").words
+        )
     assert "nothing listens at" in (await doctor(f"-metrics-addr=:{port}")).one("metrics").words
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -130,8 +160,17 @@ async def test_the_metrics_endpoint(installed: ControlPlane, service_account: Pa
 
 
 async def test_a_leader_that_is_gone(installed: ControlPlane, namespace: str) -> None:
-    spec = {"holderIdentity": "pod-1", "leaseDurationSeconds": 15, "renewTime": "2020-01-01T00:00:00.000000Z"}
-    manifest = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": LEASE, "namespace": namespace}, "spec": spec}
+    spec = {
+        "holderIdentity": "pod-1",
+        "leaseDurationSeconds": 15,
+        "renewTime": "2020-01-01T00:00:00.000000Z",
+    }
+    manifest = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": LEASE, "namespace": namespace},
+        "spec": spec,
+    }
     installed.apply(json.dumps(manifest))
     flags = ("-leader-elect", f"-leader-election-namespace={namespace}", OFF)
     found = (await doctor(f"-kubeconfig={installed.admin_kubeconfig}", *flags)).one("leader")

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from kubewright.testing import eventually
-from simulator import VCenter
+from simulator import SimulatedVCenter
 
 from .gpunodes import GPUS, MERGE, NEXT, NONE, Cluster, soon
 from .managing import ManagerProcess
@@ -15,19 +15,25 @@ from .vsphere import credentials_in, managing
 
 
 async def test_the_samples_and_everything_that_moves_an_answer(
-    gpu_manager: ManagerProcess, gpu_vcenter: VCenter, cluster: Cluster, config: Path
+    gpu_manager: ManagerProcess, gpu_vcenter: SimulatedVCenter, cluster: Cluster, config: Path
 ) -> None:
     for sample in sorted((config / "samples").glob("topology_v1_gpuinfo*.yaml")):
         cluster.plane.kubectl("apply", "-n", cluster.namespace, "-f", str(sample))
     await cluster.ask("plain", 100, False)
     for name in ("gpuinfo-sample", "gpu1", "gpu2", "gpu3", "gpu4"):
         found = await cluster.answers(name, "worker-3")
-        assert (found["nodeCPUUsage"], found["nodeMemoryUsage"], found["availableAcceleratorTime"]) == (3000, 512, 8760)
+        assert (
+            found["nodeCPUUsage"],
+            found["nodeMemoryUsage"],
+            found["availableAcceleratorTime"],
+        ) == (3000, 512, 8760)
         assert found["refused"] == {"GPUMissing": 2}
         assert [each["node"] for each in found["candidates"]] == ["worker-3", "worker-4"]
         assert found["candidates"][0]["gpus"] == ["vm: vGPU grid_a100-10c"]
     table = cluster.plane.kubectl("get", "gpu", "-n", cluster.namespace)
-    assert table.split("\n")[0].startswith("NAME             DESIRED ACCESS TIME (HRS)   GPU REQUIRED")
+    assert table.split("\n")[0].startswith(
+        "NAME             DESIRED ACCESS TIME (HRS)   GPU REQUIRED"
+    )
     first = await cluster.answers("plain", "worker-1")
     await cluster.patch_node("worker-1", {"spec": {"unschedulable": True}})
     await cluster.follows("plain", "worker-2")
@@ -37,27 +43,37 @@ async def test_the_samples_and_everything_that_moves_an_answer(
     await cluster.follows("plain", "worker-2")
     await cluster.node_status("worker-1", ready="True")
     await cluster.follows("plain", "worker-1")
-    await gpu_vcenter.power("worker-1", on=False)
+    await gpu_vcenter.set_power("worker-1", on=False)
     await cluster.follows("plain", "worker-2")
-    await gpu_vcenter.power("worker-1", on=True)
-    await gpu_vcenter.stats("worker-1", overallCpuDemand=1000)
+    await gpu_vcenter.set_power("worker-1", on=True)
+    await gpu_vcenter.set_stats("worker-1", overallCpuDemand=1000)
     await cluster.follows("plain", "worker-1")
     hosts = [each["name"] for each in await gpu_vcenter.entities() if each["type"] == "HostSystem"]
     other = next(host for host in hosts if host != first["suitableHostName"])
-    await gpu_vcenter.move("worker-1", other)
+    await gpu_vcenter.move_vm("worker-1", other)
     await eventually(lambda: on_host(cluster, other), within=20)
-    await gpu_vcenter.maintenance(other)
+    await gpu_vcenter.set_maintenance(other)
     assert (await cluster.follows("plain", "worker-2"))["suitableHostName"] != other
-    await gpu_vcenter.maintenance(other, on=False)
+    await gpu_vcenter.set_maintenance(other, on=False)
     await cluster.follows("plain", "worker-1")
-    await cluster.patch_node("worker-1", {"metadata": {"annotations": {NEXT: "2026-01-01T00:00:00Z"}}})
-    await gpu_vcenter.attribute(other, NEXT, "2000-99-99")
+    await cluster.patch_node(
+        "worker-1", {"metadata": {"annotations": {NEXT: "2026-01-01T00:00:00Z"}}}
+    )
+    await gpu_vcenter.set_attribute(other, NEXT, "2000-99-99")
     await eventually(lambda: said(cluster, "MaintenanceUnreadable"), within=10)
     await cluster.patch_node("worker-1", {"metadata": {"annotations": {NEXT: soon(50)}}})
     assert (await cluster.follows("plain", "worker-2"))["refused"]["TooLittleTime"] == 1
-    await gpu_vcenter.give_gpu("worker-2")
-    assert (await cluster.answers("plain", NONE))["refused"] == {"TooLittleTime": 1, "GPUPresent": 3}
-    assert "NodeChosen" in cluster.plane.kubectl("describe", "gpu", "plain", "-n", cluster.namespace).partition("Events:")[2]
+    await gpu_vcenter.add_gpu("worker-2")
+    assert (await cluster.answers("plain", NONE))["refused"] == {
+        "TooLittleTime": 1,
+        "GPUPresent": 3,
+    }
+    assert (
+        "NodeChosen"
+        in cluster.plane.kubectl("describe", "gpu", "plain", "-n", cluster.namespace).partition(
+            "Events:"
+        )[2]
+    )
     assert statistics.median(cluster.took) < 1.0, "an answer follows within a second"
     print(f"{len(cluster.took)} answers followed, the slowest after {max(cluster.took):.2f} s")
 
@@ -72,19 +88,31 @@ async def said(cluster: Cluster, reason: str) -> bool:
 
 
 async def test_a_calendar_and_labels_with_the_rights_that_are_given_for_them(
-    gpu_vcenter: VCenter, log: Path, service_account: Path, tmp_path: Path, cluster: Cluster, config: Path
+    gpu_vcenter: SimulatedVCenter,
+    log: Path,
+    service_account: Path,
+    tmp_path: Path,
+    cluster: Cluster,
+    config: Path,
 ) -> None:
     cluster.plane.kubectl("apply", "-f", str(config / "optional/label-suitable-nodes.yaml"))
     cluster.plane.kubectl("apply", "-f", str(config / "optional/maintenance-calendar.yaml"))
     credentials = credentials_in(tmp_path / "vc-creds", gpu_vcenter)
     maps = "/api/v1/namespaces/vsphere-operators-system/configmaps"
     text = f"node=worker-1 start={soon(5)} length=4h\nnode=worker-2 start=never length=4h"
-    await cluster.call("POST", maps, {"metadata": {"name": "maintenance"}, "data": {"windows": text}})
-    flags = ("--label-suitable-nodes", "--maintenance-calendar=vsphere-operators-system/maintenance")
+    await cluster.call(
+        "POST", maps, {"metadata": {"name": "maintenance"}, "data": {"windows": text}}
+    )
+    flags = (
+        "--label-suitable-nodes",
+        "--maintenance-calendar=vsphere-operators-system/maintenance",
+    )
     label = f"gpuinfo.topology.corinternal.com/{cluster.namespace}.plain"
 
     async def labelled(*names: str) -> bool:
-        return cluster.plane.kubectl("get", "nodes", "-l", label, "-o", "name").split() == [f"node/{name}" for name in names]
+        return cluster.plane.kubectl("get", "nodes", "-l", label, "-o", "name").split() == [
+            f"node/{name}" for name in names
+        ]
 
     try:
         async with managing(log, service_account, credentials, gpu_vcenter.certificate, *flags):
@@ -101,42 +129,74 @@ async def test_a_calendar_and_labels_with_the_rights_that_are_given_for_them(
             await cluster.call("DELETE", f"{GPUS.format(namespace=cluster.namespace)}/plain")
             await eventually(labelled)
             events = await cluster.call("GET", "/api/v1/namespaces/vsphere-operators-system/events")
-            assert any("calendar windows line 2 cannot be used" in event["message"] for event in events["items"])
+            assert any(
+                "calendar windows line 2 cannot be used" in event["message"]
+                for event in events["items"]
+            )
     finally:
         await cluster.call("DELETE", f"{maps}/maintenance")
         cluster.plane.kubectl("delete", "--ignore-not-found", "-f", str(config / "optional"))
 
 
-async def test_negative_hours_are_refused_in_words_and_an_empty_spec_is_answered(gpu_manager: ManagerProcess, cluster: Cluster) -> None:
+async def test_negative_hours_are_refused_in_words_and_an_empty_spec_is_answered(
+    gpu_manager: ManagerProcess, cluster: Cluster
+) -> None:
     await cluster.ask("wrong", -5, True)
     path = GPUS.format(namespace=cluster.namespace)
-    await cluster.call("POST", path, {"apiVersion": "topology.corinternal.com/v1", "kind": "GPUInfo", "metadata": {"name": "empty"}})
+    await cluster.call(
+        "POST",
+        path,
+        {
+            "apiVersion": "topology.corinternal.com/v1",
+            "kind": "GPUInfo",
+            "metadata": {"name": "empty"},
+        },
+    )
     await cluster.answers("empty", "worker-1")
     assert (await cluster.ready("wrong", "NegativeTime"))["status"] == "False"
 
 
 async def test_scheduled_tasks_and_assignable_hardware_are_in_the_first_answer(
-    gpu_vcenter: VCenter, log: Path, service_account: Path, tmp_path: Path, cluster: Cluster
+    gpu_vcenter: SimulatedVCenter,
+    log: Path,
+    service_account: Path,
+    tmp_path: Path,
+    cluster: Cluster,
 ) -> None:
     hosts = [each["name"] for each in await gpu_vcenter.entities() if each["type"] == "HostSystem"]
-    await gpu_vcenter.move("worker-1", hosts[0])
+    await gpu_vcenter.move_vm("worker-1", hosts[0])
     for name in ("worker-2", "worker-3", "worker-4"):
-        await gpu_vcenter.move(name, hosts[1])
-    await gpu_vcenter.host_gpus(hosts[1], 2, "direct")
-    await gpu_vcenter.schedule(hosts[0], datetime.fromisoformat(soon(50)), name="patch day")
+        await gpu_vcenter.move_vm(name, hosts[1])
+    await gpu_vcenter.set_host_gpus(hosts[1], 2, "direct")
+    await gpu_vcenter.schedule_maintenance(
+        hosts[0], datetime.fromisoformat(soon(50)), name="patch day"
+    )
     credentials = credentials_in(tmp_path / "vc-creds", gpu_vcenter)
-    async with managing(log, service_account, credentials, gpu_vcenter.certificate, "--stats-interval=2s"):
+    async with managing(
+        log, service_account, credentials, gpu_vcenter.certificate, "--stats-interval=2s"
+    ):
         await cluster.ask("short", 10, False)
         await cluster.ask("plain", 100, False)
         short = (await cluster.answers("short", "worker-1"))["candidates"][0]
-        assert (short["maintenanceSource"], short["availableHours"]) == ('scheduled task "patch day" of vCenter 127.0.0.1', 49)
-        assert (await cluster.answers("plain", "worker-2"))["refused"] == {"TooLittleTime": 1, "GPUPresent": 2}
-        conditions = {each["type"]: each["status"] for each in (await cluster.status("plain"))["conditions"]}
+        assert (short["maintenanceSource"], short["availableHours"]) == (
+            'scheduled task "patch day" of vCenter 127.0.0.1',
+            49,
+        )
+        assert (await cluster.answers("plain", "worker-2"))["refused"] == {
+            "TooLittleTime": 1,
+            "GPUPresent": 2,
+        }
+        conditions = {
+            each["type"]: each["status"] for each in (await cluster.status("plain"))["conditions"]
+        }
         assert conditions == {"Ready": "True", "PlansKnown": "True"}
-        await eventually(lambda: shows(cluster, "assignable: 2 x NVIDIA A100-PCIE-40GB, 0 in use, 2 free"), within=20)
-        await gpu_vcenter.give_gpu("worker-2", "dynamic")
-        await gpu_vcenter.power("worker-2", on=False)
-        await gpu_vcenter.power("worker-2", on=True)
+        await eventually(
+            lambda: shows(cluster, "assignable: 2 x NVIDIA A100-PCIE-40GB, 0 in use, 2 free"),
+            within=20,
+        )
+        await gpu_vcenter.add_gpu("worker-2", "dynamic")
+        await gpu_vcenter.set_power("worker-2", on=False)
+        await gpu_vcenter.set_power("worker-2", on=True)
         await cluster.ask("gpu", 100, True)
         await cluster.answers("gpu", "worker-2")
         wanted = "assignable: 2 x NVIDIA A100-PCIE-40GB, 1 in use, 1 free"

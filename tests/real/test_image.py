@@ -19,7 +19,7 @@ import yaml
 
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.process import Process
-from simulator import VCenter
+from simulator import SimulatedVCenter
 
 from .confined import REFUSED, Confinement
 from .imageroot import fill
@@ -58,7 +58,9 @@ def confinement(root: Path, container: dict[str, Any]) -> Confinement:
     assert allowed["readOnlyRootFilesystem"]
     assert allowed["capabilities"]["drop"] == ["ALL"]
     tmp = mebibytes(container["volumes"]["tmp"]["emptyDir"]["sizeLimit"])
-    plain = Confinement(str(root), NONROOT, [], {}, {}, tmp * MEBI, mebibytes(limits["memory"]) * MEBI)
+    plain = Confinement(
+        str(root), NONROOT, [], {}, {}, tmp * MEBI, mebibytes(limits["memory"]) * MEBI
+    )
     tried = run(replace(plain, command=["/manager", "-help"]))
     if tried.returncode == REFUSED:
         pytest.skip(f"no container can be imitated here: {tried.stderr.strip()}")
@@ -79,17 +81,36 @@ def run(confinement: Confinement) -> subprocess.CompletedProcess[str]:
 
 def seen(confinement: Confinement, *expressions: str) -> list[Any]:
     """What expressions are worth to the image's own interpreter, started by the head of its own launcher."""
-    interpreter = Path(confinement.root, "manager").read_text().splitlines()[0].removeprefix("#!").split()
-    done = run(replace(confinement, command=[*interpreter, "-c", LOOK.format(", ".join(expressions))]))
+    interpreter = (
+        Path(confinement.root, "manager").read_text().splitlines()[0].removeprefix("#!").split()
+    )
+    done = run(
+        replace(confinement, command=[*interpreter, "-c", LOOK.format(", ".join(expressions))])
+    )
     assert done.returncode == 0, done.stderr
     found: list[Any] = json.loads(done.stdout)
     return found
 
 
 def test_it_holds_no_shell_and_no_package_manager(root: Path) -> None:
-    programs = {path.name for path in root.rglob("*") if path.is_file() and path.stat().st_mode & 0o111 and ".so" not in path.name}
+    programs = {
+        path.name
+        for path in root.rglob("*")
+        if path.is_file() and path.stat().st_mode & 0o111 and ".so" not in path.name
+    }
     assert "manager" in programs
-    assert not programs & {"sh", "bash", "dash", "busybox", "pip", "pip3", "apt", "dpkg", "perl", "env"}
+    assert not programs & {
+        "sh",
+        "bash",
+        "dash",
+        "busybox",
+        "pip",
+        "pip3",
+        "apt",
+        "dpkg",
+        "perl",
+        "env",
+    }
     assert not list(root.rglob("pip")), "an installer is in the image"
 
 
@@ -102,11 +123,18 @@ def test_nothing_in_it_is_writable_by_its_user_or_runs_as_another(root: Path) ->
 
 def test_it_holds_what_the_sbom_lists(root: Path, pytestconfig: pytest.Config) -> None:
     bom = json.loads((pytestconfig.rootpath / "image/sbom.cdx.json").read_text())
-    listed = {(each["name"], each["version"]) for each in (bom["metadata"]["component"], *bom["components"])}
+    listed = {
+        (each["name"], each["version"])
+        for each in (bom["metadata"]["component"], *bom["components"])
+    }
     metadata = [path.read_text() for path in root.glob("app/*.dist-info/METADATA")]
-    held = {(field("Name", text).lower().replace("_", "-"), field("Version", text)) for text in metadata}
+    held = {
+        (field("Name", text).lower().replace("_", "-"), field("Version", text)) for text in metadata
+    }
     assert held <= listed
-    here = {(each["name"], each["version"]) for each in bom["components"] if "properties" not in each}
+    here = {
+        (each["name"], each["version"]) for each in bom["components"] if "properties" not in each
+    }
     assert here <= held
 
 
@@ -117,7 +145,9 @@ def field(name: str, metadata: str) -> str:
     return found[1]
 
 
-def test_its_interpreter_trusts_authorities_and_resolves_names(confinement: Confinement, tmp_path: Path) -> None:
+def test_its_interpreter_trusts_authorities_and_resolves_names(
+    confinement: Confinement, tmp_path: Path
+) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text("127.0.0.7 vcenter.example.com\n")
     authorities, address, path = seen(
@@ -132,7 +162,11 @@ def test_its_interpreter_trusts_authorities_and_resolves_names(confinement: Conf
 
 
 def test_the_root_is_read_only_and_tmp_is_not(confinement: Confinement) -> None:
-    expressions = ("os.getuid()", "os.statvfs('/').f_flag & os.ST_RDONLY", "os.statvfs('/tmp').f_flag & os.ST_RDONLY")
+    expressions = (
+        "os.getuid()",
+        "os.statvfs('/').f_flag & os.ST_RDONLY",
+        "os.statvfs('/tmp').f_flag & os.ST_RDONLY",
+    )
     assert seen(confinement, *expressions) == [NONROOT, 1, 0]
 
 
@@ -143,8 +177,10 @@ def test_the_limit_of_memory_is_enforced(confinement: Confinement) -> None:
 
 
 @pytest.fixture
-async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[VCenter]:
-    vcenter = VCenter(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim", *FLAGS)
+async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
+    vcenter = SimulatedVCenter(
+        pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim", *FLAGS
+    )
     try:
         await vcenter.start()
         yield vcenter
@@ -153,20 +189,33 @@ async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[
 
 
 @pytest.fixture
-def pod(confinement: Confinement, container: dict[str, Any], installed: ControlPlane, vcenter: VCenter, tmp_path: Path) -> Confinement:
+def pod(
+    confinement: Confinement,
+    container: dict[str, Any],
+    installed: ControlPlane,
+    vcenter: SimulatedVCenter,
+    tmp_path: Path,
+) -> Confinement:
     """The Pod of the manifest: its flags, with free ports; its service account's files; its Secret."""
     tokens = tmp_path / "serviceaccount"
     tokens.mkdir()
-    (tokens / "token").write_text(installed.service_account_token(SYSTEM, SERVICE_ACCOUNT))
+    (tokens / "token").write_text(installed.create_service_account_token(SYSTEM, SERVICE_ACCOUNT))
     (tokens / "namespace").write_text(SYSTEM)
-    (tokens / "ca.crt").write_bytes(installed.authority.certificate)
-    flags = [re.sub(r"-bind-address=:\d+$", "-bind-address=127.0.0.1:0", flag) for flag in container["args"]]
+    (tokens / "ca.crt").write_bytes(installed.ca.certificate)
+    flags = [
+        re.sub(r"-bind-address=:\d+$", "-bind-address=127.0.0.1:0", flag)
+        for flag in container["args"]
+    ]
     host, _, port = installed.url.removeprefix("https://").partition(":")
     assert [each["name"] for each in container["env"]] == ["POD_NAMESPACE"]
     return replace(
         confinement,
         command=["/manager", *flags, f"-vcenter-ca-file={AUTHORITY}"],
-        environ={"POD_NAMESPACE": SYSTEM, "KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port},
+        environ={
+            "POD_NAMESPACE": SYSTEM,
+            "KUBERNETES_SERVICE_HOST": host,
+            "KUBERNETES_SERVICE_PORT": port,
+        },
         mounts={
             TOKENS: str(tokens),
             "/etc/vc-creds": str(credentials_in(tmp_path / "vc-creds", vcenter)),
@@ -214,11 +263,17 @@ async def test_it_works_as_its_pod_would(
 
 def expect_confined(kernel: dict[str, str]) -> None:
     """The kernel's word that it could do nothing beyond what any user may."""
-    assert {kernel[each] for each in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
+    assert {kernel[each] for each in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {
+        "0" * 16
+    }
     assert kernel["NoNewPrivs"] == "1"
 
 
 def expect_small(kernel: dict[str, str], resources: dict[str, Any]) -> None:
     """At its peak it kept to what it asks for, which is far below its limit."""
     peak_mebibytes = int(kernel["VmHWM"].removesuffix(" kB")) / 1024
-    assert peak_mebibytes < mebibytes(resources["requests"]["memory"]) < mebibytes(resources["limits"]["memory"])
+    assert (
+        peak_mebibytes
+        < mebibytes(resources["requests"]["memory"])
+        < mebibytes(resources["limits"]["memory"])
+    )

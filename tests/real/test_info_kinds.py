@@ -10,7 +10,7 @@ from pyVmomi import vim
 
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
-from simulator import VCenter
+from simulator import SimulatedVCenter
 from truth import Truth
 
 from .infotruth import disk_truth, host_truth, vm_truth
@@ -23,9 +23,23 @@ DISK = "pvc-e3f6dd59-cbc0-49a7-97c8-d92a26732c43"
 
 
 @pytest.fixture
-async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[VCenter]:
-    flags = ("--datacenters=2", "--clusters=1", "--hosts=2", "--vms=2", "--datastores=2", f"--host-name={HOST}", f"--node={NODE}")
-    vcenter = VCenter(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim", *flags, f"--fcd={DISK}", password="canary-4711")
+async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
+    flags = (
+        "--datacenters=2",
+        "--clusters=1",
+        "--hosts=2",
+        "--vms=2",
+        "--datastores=2",
+        f"--host-name={HOST}",
+        f"--node={NODE}",
+    )
+    vcenter = SimulatedVCenter(
+        pytestconfig.rootpath / ".testenv/bin/vcsim",
+        tmp_path / "vcsim",
+        *flags,
+        f"--fcd={DISK}",
+        password="canary-4711",
+    )
     try:
         yield await vcenter.start()
     finally:
@@ -33,7 +47,9 @@ async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[
 
 
 @pytest.fixture
-async def manager(vcenter: VCenter, log: Path, service_account: Path, tmp_path: Path) -> AsyncIterator[ManagerProcess]:
+async def manager(
+    vcenter: SimulatedVCenter, log: Path, service_account: Path, tmp_path: Path
+) -> AsyncIterator[ManagerProcess]:
     credentials = credentials_in(tmp_path / "vc-creds", vcenter)
     flags = ("--stats-interval=2s", "--tag-refresh-interval=2s", "--disk-refresh-interval=2s")
     async with managing(log, service_account, credentials, vcenter.certificate, *flags) as manager:
@@ -45,9 +61,13 @@ def infos(installed: ControlPlane, namespace: str) -> Infos:
     return Infos(installed, namespace)
 
 
-async def test_the_samples_answer_what_vcenter_says(manager: ManagerProcess, vcenter: VCenter, infos: Infos, config: Path) -> None:
+async def test_the_samples_answer_what_vcenter_says(
+    manager: ManagerProcess, vcenter: SimulatedVCenter, infos: Infos, config: Path
+) -> None:
     for sample in ("hostinfo", "vminfo", "fcdinfo"):
-        infos.plane.kubectl("apply", "-n", infos.namespace, "-f", str(config / f"samples/topology_v1_{sample}.yaml"))
+        infos.plane.kubectl(
+            "apply", "-n", infos.namespace, "-f", str(config / f"samples/topology_v1_{sample}.yaml")
+        )
     name = vcenter.address[0]
     host = await infos.status("HostInfo", "hostinfo-host-e")
     vm = await infos.status("VMInfo", "tkg-worker-1")
@@ -62,7 +82,9 @@ async def test_the_samples_answer_what_vcenter_says(manager: ManagerProcess, vce
     assert DISK in table
 
 
-async def test_every_host_and_vm_answers_what_vcenter_says(manager: ManagerProcess, vcenter: VCenter, infos: Infos) -> None:
+async def test_every_host_and_vm_answers_what_vcenter_says(
+    manager: ManagerProcess, vcenter: SimulatedVCenter, infos: Infos
+) -> None:
     async with Truth(vcenter) as truth:
         hosts = [each["name"] for each in await truth.all(vim.HostSystem, ["name"])]
         vms = [each["name"] for each in await truth.all(vim.VirtualMachine, ["name"])]
@@ -79,27 +101,35 @@ async def test_every_host_and_vm_answers_what_vcenter_says(manager: ManagerProce
             assert answer == await vm_truth(truth, name, vcenter.address[0])
 
 
-async def test_what_changes_in_vcenter_reaches_the_status(manager: ManagerProcess, vcenter: VCenter, infos: Infos) -> None:
+async def test_what_changes_in_vcenter_reaches_the_status(
+    manager: ManagerProcess, vcenter: SimulatedVCenter, infos: Infos
+) -> None:
     await infos.create("HostInfo", "host", HOST)
     await infos.create("VMInfo", "vm", NODE)
     await infos.create("FCDInfo", "disk", DISK)
     before = await infos.status("VMInfo", "vm")
     await infos.status("FCDInfo", "disk")
-    others = [each["name"] for each in await vcenter.entities() if each["type"] == "HostSystem" and each["name"] != before["host"]]
-    await vcenter.move(NODE, others[0])
+    others = [
+        each["name"]
+        for each in await vcenter.entities()
+        if each["type"] == "HostSystem" and each["name"] != before["host"]
+    ]
+    await vcenter.move_vm(NODE, others[0])
     await infos.status("VMInfo", "vm", where=lambda status: status["host"] != before["host"])
-    await vcenter.power(NODE, on=False)
+    await vcenter.set_power(NODE, on=False)
     off = await infos.status("VMInfo", "vm", "PoweredOff")
     assert off["powerState"] == "poweredOff"
     assert "ipAddress" not in off
-    await vcenter.power(NODE, on=True)
+    await vcenter.set_power(NODE, on=True)
     await infos.status("VMInfo", "vm", where=lambda status: status["powerState"] == "poweredOn")
-    await vcenter.maintenance(HOST)
+    await vcenter.set_maintenance(HOST)
     assert (await infos.status("HostInfo", "host", "MaintenanceMode"))["maintenanceMode"] is True
-    await vcenter.maintenance(HOST, on=False)
-    await vcenter.attribute(HOST, "rack", "r12")
-    await infos.status("HostInfo", "host", where=lambda status: status.get("customAttributes") == {"rack": "r12"})
-    await vcenter.tag(HOST, "zone", "blue")
+    await vcenter.set_maintenance(HOST, on=False)
+    await vcenter.set_attribute(HOST, "rack", "r12")
+    await infos.status(
+        "HostInfo", "host", where=lambda status: status.get("customAttributes") == {"rack": "r12"}
+    )
+    await vcenter.set_tag(HOST, "zone", "blue")
     await infos.status("HostInfo", "host", where=lambda status: status.get("tags") == ["zone:blue"])
     await vcenter.attach_disk(DISK, NODE)
     await infos.status("FCDInfo", "disk", where=lambda status: status.get("attachedTo") == NODE)
@@ -108,35 +138,57 @@ async def test_what_changes_in_vcenter_reaches_the_status(manager: ManagerProces
     await infos.status("HostInfo", "host", where=lambda status: status["datacenter"] == "renamed")
 
 
-async def test_what_is_not_there_says_so_and_recovers(manager: ManagerProcess, vcenter: VCenter, infos: Infos) -> None:
+async def test_what_is_not_there_says_so_and_recovers(
+    manager: ManagerProcess, vcenter: SimulatedVCenter, infos: Infos
+) -> None:
     await infos.create("HostInfo", "missing", "esxi-nowhere.example.com")
     await infos.create("VMInfo", "missing", "later")
     await infos.create("FCDInfo", "missing", "pvc-later")
     await infos.create("HostInfo", "empty", None)
     await infos.create("VMInfo", "empty", "")
     await infos.create("FCDInfo", "empty", None)
-    for kind, reason in (("HostInfo", "HostnameMissing"), ("VMInfo", "NodenameMissing"), ("FCDInfo", "PVIdMissing")):
+    for kind, reason in (
+        ("HostInfo", "HostnameMissing"),
+        ("VMInfo", "NodenameMissing"),
+        ("FCDInfo", "PVIdMissing"),
+    ):
         status = await infos.status(kind, "empty", reason)
         assert ready_of({"status": status})["status"] == "False"
         assert without_conditions(status) == {}
-    for kind, reason in (("HostInfo", "HostNotFound"), ("VMInfo", "VMNotFound"), ("FCDInfo", "DiskNotFound")):
+    for kind, reason in (
+        ("HostInfo", "HostNotFound"),
+        ("VMInfo", "VMNotFound"),
+        ("FCDInfo", "DiskNotFound"),
+    ):
         status = await infos.status(kind, "missing", reason)
         assert without_conditions(status) == {}
     await vcenter.rename(HOST, "esxi-nowhere.example.com")
     await vcenter.create_vm("later")
     await vcenter.create_disk("pvc-later")
     await infos.status("HostInfo", "missing")
-    await infos.status("VMInfo", "missing", "PoweredOff", where=lambda status: status["totalCPU"] > 0)
+    await infos.status(
+        "VMInfo", "missing", "PoweredOff", where=lambda status: status["totalCPU"] > 0
+    )
     await infos.status("FCDInfo", "missing")
     await vcenter.delete("later")
     await vcenter.delete_disk("pvc-later")
     await vcenter.rename("esxi-nowhere.example.com", HOST)
-    for kind, reason in (("HostInfo", "HostNotFound"), ("VMInfo", "VMNotFound"), ("FCDInfo", "DiskNotFound")):
+    for kind, reason in (
+        ("HostInfo", "HostNotFound"),
+        ("VMInfo", "VMNotFound"),
+        ("FCDInfo", "DiskNotFound"),
+    ):
         assert without_conditions(await infos.status(kind, "missing", reason)) == {}
 
 
-async def test_two_of_one_name_are_told_with_both_paths(manager: ManagerProcess, vcenter: VCenter, infos: Infos) -> None:
-    hosts = [each for each in await vcenter.entities() if each["type"] == "HostSystem" and each["name"] != HOST]
+async def test_two_of_one_name_are_told_with_both_paths(
+    manager: ManagerProcess, vcenter: SimulatedVCenter, infos: Infos
+) -> None:
+    hosts = [
+        each
+        for each in await vcenter.entities()
+        if each["type"] == "HostSystem" and each["name"] != HOST
+    ]
     twin = next(each for each in hosts if not each["path"].startswith("/DC0/"))
     await infos.create("HostInfo", "host", HOST)
     await infos.status("HostInfo", "host")
@@ -144,15 +196,23 @@ async def test_two_of_one_name_are_told_with_both_paths(manager: ManagerProcess,
     status = await infos.status("HostInfo", "host", "HostAmbiguous")
     assert without_conditions(status) == {}
     message = ready_of({"status": status})["message"]
-    paths = [each["path"] for each in await vcenter.entities() if each["type"] == "HostSystem" and each["name"] == HOST]
+    paths = [
+        each["path"]
+        for each in await vcenter.entities()
+        if each["type"] == "HostSystem" and each["name"] == HOST
+    ]
     assert len(paths) == 2
     assert all(path in message for path in paths)
     await vcenter.rename(twin["ref"], twin["name"])
     await infos.status("HostInfo", "host")
 
 
-async def test_two_vms_and_two_disks_of_one_name_are_told_with_both_places(manager: ManagerProcess, vcenter: VCenter, infos: Infos) -> None:
-    vms = {each["path"]: each for each in await vcenter.entities() if each["type"] == "VirtualMachine"}
+async def test_two_vms_and_two_disks_of_one_name_are_told_with_both_places(
+    manager: ManagerProcess, vcenter: SimulatedVCenter, infos: Infos
+) -> None:
+    vms = {
+        each["path"]: each for each in await vcenter.entities() if each["type"] == "VirtualMachine"
+    }
     folder = next(path for path, each in vms.items() if each["name"] == NODE).rpartition("/")[0]
     twin = next(each for path, each in vms.items() if path.rpartition("/")[0] != folder)
     await infos.create("VMInfo", "vm", NODE)
@@ -165,34 +225,42 @@ async def test_two_vms_and_two_disks_of_one_name_are_told_with_both_places(manag
     vm = await infos.status("VMInfo", "vm", "VMAmbiguous")
     disk = await infos.status("FCDInfo", "disk", "DiskAmbiguous")
     assert (without_conditions(vm), without_conditions(disk)) == ({}, {})
-    paths = [each["path"] for each in await vcenter.entities() if each["type"] == "VirtualMachine" and each["name"] == NODE]
+    paths = [
+        each["path"]
+        for each in await vcenter.entities()
+        if each["type"] == "VirtualMachine" and each["name"] == NODE
+    ]
     assert len(paths) == 2
     assert all(path in ready_of({"status": vm})["message"] for path in paths)
     assert all(id in ready_of({"status": disk})["message"] for id in (first, second))
 
 
-async def test_a_disconnected_host_and_a_vm_without_tools(manager: ManagerProcess, vcenter: VCenter, infos: Infos) -> None:
+async def test_a_disconnected_host_and_a_vm_without_tools(
+    manager: ManagerProcess, vcenter: SimulatedVCenter, infos: Infos
+) -> None:
     await infos.create("HostInfo", "host", HOST)
     await infos.create("VMInfo", "vm", NODE)
     full = await infos.status("HostInfo", "host")
-    await vcenter.connect_host(HOST, connected=False)
+    await vcenter.set_host_connected(HOST, connected=False)
     lost = await infos.status("HostInfo", "host", "HostDisconnected")
     assert "freeCPU" not in lost
     assert "freeMemoryMB" not in lost
     assert (lost["totalCPU"], lost["connectionState"]) == (full["totalCPU"], "disconnected")
-    await vcenter.connect_host(HOST)
+    await vcenter.set_host_connected(HOST)
     assert "freeCPU" in await infos.status("HostInfo", "host")
     await infos.status("VMInfo", "vm")
-    await vcenter.tools(NODE, running=False)
+    await vcenter.set_tools_running(NODE, running=False)
     silent = await infos.status("VMInfo", "vm", "ToolsNotRunning")
     assert ready_of({"status": silent})["status"] == "True"
     assert "ipAddress" not in silent
     assert silent["guestId"]
-    await vcenter.tools(NODE, running=True)
+    await vcenter.set_tools_running(NODE, running=True)
     assert "ipAddress" in await infos.status("VMInfo", "vm")
 
 
-async def test_a_volume_leads_to_its_disk_and_its_claim(manager: ManagerProcess, vcenter: VCenter, infos: Infos) -> None:
+async def test_a_volume_leads_to_its_disk_and_its_claim(
+    manager: ManagerProcess, vcenter: SimulatedVCenter, infos: Infos
+) -> None:
     handle = await vcenter.create_disk("another-name")
     volume = f"pvc-{infos.namespace}"
     manifest = {
@@ -211,32 +279,47 @@ async def test_a_volume_leads_to_its_disk_and_its_claim(manager: ManagerProcess,
     await infos.call("POST", "/api/v1/persistentvolumes", manifest)
     try:
         found = await infos.status("FCDInfo", "disk")
-        assert (found["id"], found["persistentVolume"], found["claim"]) == (handle, volume, f"{infos.namespace}/data")
+        assert (found["id"], found["persistentVolume"], found["claim"]) == (
+            handle,
+            volume,
+            f"{infos.namespace}/data",
+        )
     finally:
         await infos.call("DELETE", f"/api/v1/persistentvolumes/{volume}")
         # What protects volumes from deletion is taken off by kube-controller-manager, which does not run here.
         merge = {"Content-Type": "application/merge-patch+json"}
-        await infos.call("PATCH", f"/api/v1/persistentvolumes/{volume}", {"metadata": {"finalizers": None}}, merge)
+        await infos.call(
+            "PATCH",
+            f"/api/v1/persistentvolumes/{volume}",
+            {"metadata": {"finalizers": None}},
+            merge,
+        )
     await infos.status("FCDInfo", "disk", "DiskNotFound")
 
 
-async def read_once(vcenter: VCenter) -> bool:
-    return "RetrievePropertiesEx" in await vcenter.calls()
+async def read_once(vcenter: SimulatedVCenter) -> bool:
+    return "RetrievePropertiesEx" in await vcenter.call_counts()
 
 
-async def test_edits_cause_no_call_to_vcenter(manager: ManagerProcess, vcenter: VCenter, infos: Infos) -> None:
+async def test_edits_cause_no_call_to_vcenter(
+    manager: ManagerProcess, vcenter: SimulatedVCenter, infos: Infos
+) -> None:
     await infos.create("HostInfo", "host", HOST)
     await infos.create("VMInfo", "vm", NODE)
     await infos.status("HostInfo", "host")
     await infos.status("VMInfo", "vm")
     # Which VMs are a VmGroup's replicas is read once, a moment after the load: an edit may overtake it, and does not cause it.
     await eventually(lambda: read_once(vcenter))
-    await vcenter.reset_calls()
+    await vcenter.reset_call_counts()
     for number in range(50):
-        await infos.merge("HostInfo", "host", {"spec": {"hostname": HOST if number % 2 else "esxi-nowhere.example.com"}})
+        await infos.merge(
+            "HostInfo",
+            "host",
+            {"spec": {"hostname": HOST if number % 2 else "esxi-nowhere.example.com"}},
+        )
         await infos.merge("VMInfo", "vm", {"metadata": {"labels": {"turn": str(number)}}})
     await infos.status("HostInfo", "host", "Reconciled")
-    calls = await vcenter.calls()
+    calls = await vcenter.call_counts()
     # What is looked at by interval goes on, whoever edits what.
     by_interval = (
         "WaitForUpdatesEx",
@@ -256,7 +339,9 @@ def labels(**values: str) -> str:
     return ",".join(f'{name}="{value}"' for name, value in sorted(values.items()))
 
 
-async def test_metrics_tell_of_the_vcenter(manager: ManagerProcess, vcenter: VCenter, infos: Infos) -> None:
+async def test_metrics_tell_of_the_vcenter(
+    manager: ManagerProcess, vcenter: SimulatedVCenter, infos: Infos
+) -> None:
     await infos.create("HostInfo", "host", HOST)
     await infos.create("FCDInfo", "disk", DISK)
     await infos.status("HostInfo", "host")
@@ -265,15 +350,21 @@ async def test_metrics_tell_of_the_vcenter(manager: ManagerProcess, vcenter: VCe
     entities = await vcenter.entities()
     objects = await manager.series("vsphere_inventory_objects")
     for kind in ("HostSystem", "VirtualMachine", "Datacenter", "Datastore"):
-        assert objects[labels(vcenter=name, type=kind)] == sum(each["type"] == kind for each in entities)
+        assert objects[labels(vcenter=name, type=kind)] == sum(
+            each["type"] == kind for each in entities
+        )
     assert objects[labels(vcenter=name, type="FirstClassDisk")] == 1
     assert await manager.series("vsphere_vcenter_sessions") == {labels(vcenter=name): 1.0}
     assert (await manager.series("vsphere_inventory_age_seconds"))[labels(vcenter=name)] < 60
-    entered = (await manager.series("vsphere_inventory_updates_total"))[labels(vcenter=name, type="HostSystem", kind="enter")]
+    entered = (await manager.series("vsphere_inventory_updates_total"))[
+        labels(vcenter=name, type="HostSystem", kind="enter")
+    ]
     assert entered == sum(each["type"] == "HostSystem" for each in entities)
     login = labels(vcenter=name, method="Login", outcome="ok")
     assert (await manager.series("vsphere_vcenter_calls_total"))[login] == 1
-    assert (await manager.series("vsphere_vcenter_call_duration_seconds_count"))[labels(vcenter=name, method="Login")] == 1
+    assert (await manager.series("vsphere_vcenter_call_duration_seconds_count"))[
+        labels(vcenter=name, method="Login")
+    ] == 1
     await vcenter.expire_sessions()
 
     async def again() -> bool:

@@ -13,12 +13,23 @@ from typing import Any
 import pytest
 
 from kubewright.testing import eventually
-from kubewright.testing.ca import Authority
+from kubewright.testing.ca import CertificateAuthority
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.http import write_kubeconfig
 from kubewright.testing.proxy import HttpProxy
 
-from .managing import EVERYWHERE, SERVICE_ACCOUNT, SYSTEM, ManagerProcess, lease, resource, started, status_of, working, write_resource
+from .managing import (
+    EVERYWHERE,
+    SERVICE_ACCOUNT,
+    SYSTEM,
+    ManagerProcess,
+    lease,
+    resource,
+    started,
+    status_of,
+    working,
+    write_resource,
+)
 
 STATUSES = "*/mycustomresources/*/status"
 CRD = "mycustomresources.poc.test.domain"
@@ -27,54 +38,65 @@ CRD = "mycustomresources.poc.test.domain"
 # Signals
 
 
-async def test_sigterm_ends_it_with_0_and_gives_the_lease_back(installed: ControlPlane, service_account: Path, log: Path) -> None:
-    async with working(log, service_account, "--leader-elect", f"--leader-election-namespace={SYSTEM}") as manager:
+async def test_sigterm_ends_it_with_0_and_gives_the_lease_back(
+    installed: ControlPlane, service_account: Path, log: Path
+) -> None:
+    async with working(
+        log, service_account, "--leader-elect", f"--leader-election-namespace={SYSTEM}"
+    ) as manager:
         assert lease(installed)["holderIdentity"] != ""
-        manager.send(signal.SIGTERM)
+        manager.send_signal(signal.SIGTERM)
         assert await manager.ended(within=15) == 0
         assert not lease(installed).get("holderIdentity")
 
 
 @pytest.fixture
 async def proxy(installed: ControlPlane) -> AsyncIterator[HttpProxy]:
-    async with HttpProxy.before(installed) as proxy:
+    async with HttpProxy.in_front_of(installed) as proxy:
         yield proxy
 
 
 @pytest.fixture
 def token(installed: ControlPlane) -> str:
     """A token of the service account."""
-    return installed.service_account_token(SYSTEM, SERVICE_ACCOUNT)
+    return installed.create_service_account_token(SYSTEM, SERVICE_ACCOUNT)
 
 
 @pytest.fixture
 def proxied(proxy: HttpProxy, token: str, tmp_path: Path) -> Path:
     """The service account's kubeconfig, through the proxy."""
-    return proxy.kubeconfig(tmp_path / "proxied", token=token)
+    return proxy.write_kubeconfig(tmp_path / "proxied", token=token)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_what_is_in_work_ends_before_the_process_does(
-    installed: ControlPlane, namespace: str, proxy: HttpProxy, proxied: Path, log: Path, number: signal.Signals
+    installed: ControlPlane,
+    namespace: str,
+    proxy: HttpProxy,
+    proxied: Path,
+    log: Path,
+    number: signal.Signals,
 ) -> None:
     async with working(log, proxied) as manager:
         slow = proxy.delay_next("PATCH", STATUSES, 1.0)
         write_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
-        await eventually(lambda: slow.hits)
-        manager.send(number)
+        await eventually(lambda: slow.matched_requests)
+        manager.send_signal(number)
         assert await manager.ended(within=10) == 0
-    assert slow.forwarded == [200]
+    assert slow.upstream_statuses == [200]
     assert resource(installed, namespace, "joe")["status"]["observedGeneration"] == 1
 
 
-async def test_a_second_signal_ends_it_at_once(installed: ControlPlane, namespace: str, proxy: HttpProxy, proxied: Path, log: Path) -> None:
+async def test_a_second_signal_ends_it_at_once(
+    installed: ControlPlane, namespace: str, proxy: HttpProxy, proxied: Path, log: Path
+) -> None:
     async with working(log, proxied) as manager:
         stuck = proxy.delay_next("PATCH", STATUSES, 60.0)
         write_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
-        await eventually(lambda: stuck.hits)
-        manager.send(signal.SIGTERM)
+        await eventually(lambda: stuck.matched_requests)
+        manager.send_signal(signal.SIGTERM)
         await manager.says("a second one ends at once")
-        manager.send(signal.SIGTERM)
+        manager.send_signal(signal.SIGTERM)
         assert await manager.ended(within=5) == 128 + signal.SIGTERM
 
 
@@ -82,38 +104,60 @@ async def test_a_second_signal_ends_it_at_once(installed: ControlPlane, namespac
 
 SPELLINGS = [
     ("-metrics-addr=:0", "-health-probe-bind-address", "127.0.0.1:0", "-insecure"),
-    ("--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0", "--insecure=true", "-zap-log-level=debug"),
-    ("-metrics-addr", "0", "-health-probe-bind-address=127.0.0.1:0", "--leader-elect=false", "--enable-leader-election=f"),
+    (
+        "--metrics-bind-address=127.0.0.1:0",
+        "--health-probe-bind-address=127.0.0.1:0",
+        "--insecure=true",
+        "-zap-log-level=debug",
+    ),
+    (
+        "-metrics-addr",
+        "0",
+        "-health-probe-bind-address=127.0.0.1:0",
+        "--leader-elect=false",
+        "--enable-leader-election=f",
+    ),
 ]
 
 
 @pytest.mark.parametrize("flags", SPELLINGS, ids=["single dash", "double dash", "values apart"])
-async def test_flags_are_written_as_in_go(service_account: Path, log: Path, flags: tuple[str, ...]) -> None:
+async def test_flags_are_written_as_in_go(
+    service_account: Path, log: Path, flags: tuple[str, ...]
+) -> None:
     async with started(log, "-kubeconfig", str(service_account), *flags) as manager:
         await manager.says("Starting workers")
         await manager.becomes_ready()
 
 
 async def test_development_logs_are_for_people(service_account: Path, log: Path) -> None:
-    async with started(log, f"-kubeconfig={service_account}", "--metrics-addr=0", "--zap-devel") as manager:
+    async with started(
+        log, f"-kubeconfig={service_account}", "--metrics-addr=0", "--zap-devel"
+    ) as manager:
         await manager.says("Starting workers")
         assert manager.lines == []
         assert "\tDEBUG\t" in manager.text
 
 
 async def test_the_environment_says_what_flags_do_not(service_account: Path, log: Path) -> None:
-    environ = {"KUBECONFIG": str(service_account), "METRICS_ADDR": "127.0.0.1:0", "LEADER_ELECT": "true", "POD_NAMESPACE": SYSTEM}
+    environ = {
+        "KUBECONFIG": str(service_account),
+        "METRICS_ADDR": "127.0.0.1:0",
+        "LEADER_ELECT": "true",
+        "POD_NAMESPACE": SYSTEM,
+    }
     async with started(log, environ=environ) as manager:
         await manager.says("became leader", within=20)
         assert (await manager.get("/metrics"))[0] == 200
-        manager.send(signal.SIGTERM)
+        manager.send_signal(signal.SIGTERM)
         assert await manager.ended() == 0
 
 
 # Failures to start
 
 
-async def failure(log: Path, *flags: str, environ: Mapping[str, str] | None = None) -> tuple[int, str]:
+async def failure(
+    log: Path, *flags: str, environ: Mapping[str, str] | None = None
+) -> tuple[int, str]:
     """Exit code and words of a manager that cannot start."""
     async with started(log, *flags, environ=environ) as manager:
         code, words = await manager.ended(within=15), manager.text
@@ -146,18 +190,28 @@ async def test_without_a_kubeconfig_it_says_where_it_looked(log: Path) -> None:
 
 
 async def test_half_a_vcenter_is_said_with_what_is_missing(tmp_path: Path, log: Path) -> None:
-    config = write_kubeconfig(tmp_path / "config", "https://127.0.0.1:1", Authority("nobody").certificate, "manager", "token")
-    code, words = await failure(log, f"--kubeconfig={config}", environ={"GOVMOMI_URL": "vc.invalid", "VC_USER": "me"})
+    config = write_kubeconfig(
+        tmp_path / "config",
+        "https://127.0.0.1:1",
+        CertificateAuthority("nobody").certificate,
+        "manager",
+        "token",
+    )
+    code, words = await failure(
+        log, f"--kubeconfig={config}", environ={"GOVMOMI_URL": "vc.invalid", "VC_USER": "me"}
+    )
     assert code == 1
     assert "GOVMOMI_PASSWORD (or VC_PASS) not set" in words
     assert "a key of Secret vc-creds" in words
 
 
-async def test_a_cluster_that_is_down(control_plane: ControlPlane, tmp_path: Path, log: Path) -> None:
+async def test_a_cluster_that_is_down(
+    control_plane: ControlPlane, tmp_path: Path, log: Path
+) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         server = f"https://127.0.0.1:{nobody.getsockname()[1]}"
-        config = control_plane.kubeconfig(tmp_path / "config", server=server)
+        config = control_plane.write_kubeconfig(tmp_path / "config", server=server)
         code, words = await failure(log, f"--kubeconfig={config}")
     assert code == 1
     assert f"the API server at {server} (from kubeconfig {config}" in words
@@ -165,8 +219,16 @@ async def test_a_cluster_that_is_down(control_plane: ControlPlane, tmp_path: Pat
     assert "Is the cluster up, and the address right?" in words
 
 
-async def test_a_certificate_of_another_authority(installed: ControlPlane, token: str, tmp_path: Path, log: Path) -> None:
-    config = write_kubeconfig(tmp_path / "config", installed.url, Authority("somebody-else").certificate, "manager", token)
+async def test_a_certificate_of_another_authority(
+    installed: ControlPlane, token: str, tmp_path: Path, log: Path
+) -> None:
+    config = write_kubeconfig(
+        tmp_path / "config",
+        installed.url,
+        CertificateAuthority("somebody-else").certificate,
+        "manager",
+        token,
+    )
     code, words = await failure(log, f"--kubeconfig={config}", "--zap-log-level=debug")
     assert code == 1
     assert "certificate verify failed" in words
@@ -175,7 +237,9 @@ async def test_a_certificate_of_another_authority(installed: ControlPlane, token
 
 
 async def test_a_token_that_nobody_knows(service_account: Path, tmp_path: Path, log: Path) -> None:
-    config = kubeconfig_with(tmp_path / "config", service_account, {"token": "garbage-in-the-token"}, of="user")
+    config = kubeconfig_with(
+        tmp_path / "config", service_account, {"token": "garbage-in-the-token"}, of="user"
+    )
     code, words = await failure(log, f"--kubeconfig={config}", "--zap-log-level=debug")
     assert code == 1
     assert "The credential of this kubeconfig is missing, wrong or expired" in words
@@ -185,9 +249,21 @@ async def test_a_token_that_nobody_knows(service_account: Path, tmp_path: Path, 
 MALFORMED = {
     "no server": ({"server": None}, "cluster", "clusters[name=test].cluster.server"),
     "no URL": ({"server": "not a url"}, "cluster", "clusters[name=test].cluster.server"),
-    "no base64": ({"certificate-authority-data": "???"}, "cluster", "clusters[name=test].cluster.certificate-authority-data"),
-    "no file": ({"token": None, "tokenFile": "nowhere"}, "user", f"users[name={SERVICE_ACCOUNT}].user.tokenFile"),
-    "half a pair": ({"client-certificate": "nowhere"}, "user", f"users[name={SERVICE_ACCOUNT}].user.client-key"),
+    "no base64": (
+        {"certificate-authority-data": "???"},
+        "cluster",
+        "clusters[name=test].cluster.certificate-authority-data",
+    ),
+    "no file": (
+        {"token": None, "tokenFile": "nowhere"},
+        "user",
+        f"users[name={SERVICE_ACCOUNT}].user.tokenFile",
+    ),
+    "half a pair": (
+        {"client-certificate": "nowhere"},
+        "user",
+        f"users[name={SERVICE_ACCOUNT}].user.client-key",
+    ),
     "a list": ({"server": ["https://localhost"]}, "cluster", "clusters[name=test].cluster.server"),
 }
 
@@ -203,7 +279,9 @@ async def test_a_malformed_kubeconfig_is_named_with_its_key(
     assert key in words
 
 
-async def test_a_kubeconfig_that_is_no_yaml_is_named_with_the_line(tmp_path: Path, log: Path) -> None:
+async def test_a_kubeconfig_that_is_no_yaml_is_named_with_the_line(
+    tmp_path: Path, log: Path
+) -> None:
     (tmp_path / "config").write_text("clusters:\n- name: [\n")
     code, words = await failure(log, f"--kubeconfig={tmp_path / 'config'}")
     assert code == 1
@@ -214,7 +292,9 @@ async def test_a_kubeconfig_that_is_no_yaml_is_named_with_the_line(tmp_path: Pat
 async def test_an_address_that_is_taken_is_said(service_account: Path, log: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        code, words = await failure(log, f"--kubeconfig={service_account}", f"--metrics-addr={address}")
+        code, words = await failure(
+            log, f"--kubeconfig={service_account}", f"--metrics-addr={address}"
+        )
     assert code == 1
     assert address in words
     assert "listens there already" in words
@@ -248,7 +328,9 @@ async def grant(plane: ControlPlane, config: Path) -> None:
 async def test_without_the_lease_role_a_candidate_says_so_and_leads_once_it_is_granted(
     installed: ControlPlane, config: Path, service_account: Path, log: Path
 ) -> None:
-    installed.kubectl("-n", SYSTEM, "delete", "rolebinding", "vsphere-operators-leader-election-rolebinding")
+    installed.kubectl(
+        "-n", SYSTEM, "delete", "rolebinding", "vsphere-operators-leader-election-rolebinding"
+    )
     try:
         flags = ("--leader-elect", f"--leader-election-namespace={SYSTEM}", *EVERYWHERE)
         async with started(log, f"--kubeconfig={service_account}", *flags) as manager:
@@ -279,7 +361,9 @@ async def test_without_the_crd_it_waits_says_so_and_works_once_it_is_installed(
 
 async def install(plane: ControlPlane, config: Path) -> None:
     await asyncio.to_thread(plane.kubectl, "apply", "-k", str(config / "crd"))
-    await asyncio.to_thread(plane.kubectl, "wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    await asyncio.to_thread(
+        plane.kubectl, "wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"
+    )
 
 
 # Secrets
@@ -288,16 +372,24 @@ async def install(plane: ControlPlane, config: Path) -> None:
 async def test_no_token_is_ever_logged(
     installed: ControlPlane, namespace: str, proxy: HttpProxy, proxied: Path, token: str, log: Path
 ) -> None:
-    for echo in (f"Authorization: Bearer {token}", f'invalid bearer token "{token}"', f"token {token} has expired"):
-        body = json.dumps({"kind": "Status", "message": echo, "code": 401, "reason": "Unauthorized"}).encode()
+    for echo in (
+        f"Authorization: Bearer {token}",
+        f'invalid bearer token "{token}"',
+        f"token {token} has expired",
+    ):
+        body = json.dumps(
+            {"kind": "Status", "message": echo, "code": 401, "reason": "Unauthorized"}
+        ).encode()
         proxy.fail_next("PATCH", STATUSES, 401, body=body)
         proxy.fail_next("GET", "*/mycustomresources", 500, body=echo.encode())
     async with working(log, proxied, "--zap-log-level=9") as manager:
         write_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
         await status_of(installed, namespace, "joe", "NoFriend", within=20)
-        assert all(rule.hits for rule in proxy.rules)
+        assert all(rule.matched_requests for rule in proxy.rules)
         assert_silent(manager, token)
-    said = installed.kubectl("-n", namespace, "get", "events", "-o", "yaml") + json.dumps(resource(installed, namespace, "joe"))
+    said = installed.kubectl("-n", namespace, "get", "events", "-o", "yaml") + json.dumps(
+        resource(installed, namespace, "joe")
+    )
     assert token not in said
 
 

@@ -16,7 +16,8 @@ CONTROLLER = 'controller="mycustomresource"'
 QUEUE = 'controller="mycustomresource",name="mycustomresource"'
 SERIES = {
     "controller_runtime_reconcile_total": {
-        f'{CONTROLLER},result="{result}"' for result in ("success", "error", "requeue", "requeue_after")
+        f'{CONTROLLER},result="{result}"'
+        for result in ("success", "error", "requeue", "requeue_after")
     },
     "controller_runtime_reconcile_errors_total": {CONTROLLER},
     "controller_runtime_terminal_reconcile_errors_total": {CONTROLLER},
@@ -41,7 +42,9 @@ async def test_dashboards_for_controller_runtime_find_their_series(
     async with working(log, service_account) as manager:
         await status_of(installed, namespace, "joe", "NoFriend")
         for name, labels in SERIES.items():
-            assert {each for each in await manager.series(name) if CONTROLLER in each} == labels, name
+            assert {each for each in await manager.series(name) if CONTROLLER in each} == labels, (
+                name
+            )
         depths = await manager.series("workqueue_depth")
         assert [labels for labels in depths if labels.startswith(f'{QUEUE},priority="')]
         requests = await manager.series("rest_client_requests_total")
@@ -56,7 +59,7 @@ async def test_dashboards_for_controller_runtime_find_their_series(
 def reader(installed: ControlPlane, namespace: str) -> str:
     """A token of a service account that has no rights yet."""
     installed.kubectl("-n", namespace, "create", "serviceaccount", "reader")
-    return installed.service_account_token(namespace, "reader")
+    return installed.create_service_account_token(namespace, "reader")
 
 
 async def test_secure_metrics_ask_who_is_there_and_whether_they_may(
@@ -68,7 +71,12 @@ async def test_secure_metrics_ask_who_is_there_and_whether_they_may(
         code, words = await manager.get("/metrics", token=reader)
         assert code == 403
         assert "nonResourceURLs /metrics" in words
-        binding = ("create", "clusterrolebinding", f"reader-{namespace}", "--clusterrole=vsphere-operators-metrics-reader")
+        binding = (
+            "create",
+            "clusterrolebinding",
+            f"reader-{namespace}",
+            "--clusterrole=vsphere-operators-metrics-reader",
+        )
         await asyncio.to_thread(installed.kubectl, *binding, f"--serviceaccount={namespace}:reader")
 
         async def allowed() -> bool:

@@ -48,7 +48,12 @@ def apply_samples(plane: ControlPlane, config: Path, namespace: str) -> None:
 
 
 async def test_the_samples_follow_their_friends_in_any_namespace(
-    installed: ControlPlane, config: Path, namespace: str, elsewhere: str, service_account: Path, log: Path
+    installed: ControlPlane,
+    config: Path,
+    namespace: str,
+    elsewhere: str,
+    service_account: Path,
+    log: Path,
 ) -> None:
     apply_samples(installed, config, namespace)
     async with working(log, service_account):
@@ -65,9 +70,15 @@ async def test_the_samples_follow_their_friends_in_any_namespace(
         assert (await status_of(installed, namespace, JOE, "NoFriend"))["Healthy"] is False
 
 
-@pytest.mark.parametrize("spec", [{}, {"spec": {}}, {"spec": {"name": ""}}], ids=["no spec", "empty spec", "empty name"])
+@pytest.mark.parametrize(
+    "spec", [{}, {"spec": {}}, {"spec": {"name": ""}}], ids=["no spec", "empty spec", "empty name"]
+)
 async def test_a_resource_without_a_name_applies_and_says_what_is_missing(
-    installed: ControlPlane, namespace: str, service_account: Path, log: Path, spec: dict[str, object]
+    installed: ControlPlane,
+    namespace: str,
+    service_account: Path,
+    log: Path,
+    spec: dict[str, object],
 ) -> None:
     write_resource(installed, namespace, "nameless", **spec)
     async with working(log, service_account):
@@ -75,7 +86,16 @@ async def test_a_resource_without_a_name_applies_and_says_what_is_missing(
         ready = ready_of(resource(installed, namespace, "nameless"))
         assert (status["Healthy"], ready["status"]) == (False, "False")
         assert ready["message"] == "spec.name is empty; set it to the name of the Pod to look for"
-        installed.kubectl("-n", namespace, "patch", "mycustomresource", "nameless", "--type=merge", "-p", '{"spec":{"name":"funny-joe"}}')
+        installed.kubectl(
+            "-n",
+            namespace,
+            "patch",
+            "mycustomresource",
+            "nameless",
+            "--type=merge",
+            "-p",
+            '{"spec":{"name":"funny-joe"}}',
+        )
         await status_of(installed, namespace, "nameless", "NoFriend")
 
 
@@ -110,27 +130,27 @@ async def test_a_failed_pod_list_never_turns_healthy_to_false(
 ) -> None:
     write_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
     create_pod(installed, elsewhere, "funny-joe")
-    token = installed.service_account_token(SYSTEM, SERVICE_ACCOUNT)
-    async with HttpProxy.before(installed) as proxy:
-        kubeconfig = proxy.kubeconfig(tmp_path / "proxied", token=token)
+    token = installed.create_service_account_token(SYSTEM, SERVICE_ACCOUNT)
+    async with HttpProxy.in_front_of(installed) as proxy:
+        kubeconfig = proxy.write_kubeconfig(tmp_path / "proxied", token=token)
         async with working(log, kubeconfig):
             await status_of(installed, namespace, "joe", "FriendFound")
-            written = len(proxy.requests("PATCH", STATUSES))
+            written = len(proxy.find_requests("PATCH", STATUSES))
             refused = proxy.fail_next("GET", PODS, refusal, times=1000)
             proxy.expire_next_watch(PODS)
-            assert proxy.cut_watches(PODS) == 1
-            await eventually(lambda: len(refused.hits) >= 2)
+            assert proxy.abort_watches(PODS) == 1
+            await eventually(lambda: len(refused.matched_requests) >= 2)
             await touch(installed, namespace)
         flags = (f"--kubeconfig={kubeconfig}", *EVERYWHERE)
         async with started(tmp_path / "again.log", *flags) as manager:
-            seen = len(refused.hits)
-            await eventually(lambda: len(refused.hits) >= seen + 2)
+            seen = len(refused.matched_requests)
+            await eventually(lambda: len(refused.matched_requests) >= seen + 2)
             await touch(installed, namespace)
             code, words = await manager.get("/readyz")
             assert code == 500
             assert "pods: " in words
             assert resource(installed, namespace, "joe")["status"]["Healthy"] is True
-            assert len(proxy.requests("PATCH", STATUSES)) == written
+            assert len(proxy.find_requests("PATCH", STATUSES)) == written
             delete_pod(installed, elsewhere, "funny-joe")
             refused.times = 0
             await status_of(installed, namespace, "joe", "NoFriend", within=20)
@@ -139,11 +159,25 @@ async def test_a_failed_pod_list_never_turns_healthy_to_false(
 
 async def touch(plane: ControlPlane, namespace: str) -> None:
     """A change that makes the manager look again, if it can."""
-    await asyncio.to_thread(plane.kubectl, "-n", namespace, "annotate", "--overwrite", "mycustomresource", "joe", "touched=again")
+    await asyncio.to_thread(
+        plane.kubectl,
+        "-n",
+        namespace,
+        "annotate",
+        "--overwrite",
+        "mycustomresource",
+        "joe",
+        "touched=again",
+    )
 
 
 async def test_a_second_start_over_settled_objects_writes_nothing(
-    installed: ControlPlane, config: Path, namespace: str, elsewhere: str, service_account: Path, tmp_path: Path
+    installed: ControlPlane,
+    config: Path,
+    namespace: str,
+    elsewhere: str,
+    service_account: Path,
+    tmp_path: Path,
 ) -> None:
     apply_samples(installed, config, namespace)
     write_resource(installed, namespace, "nameless")
@@ -152,11 +186,21 @@ async def test_a_second_start_over_settled_objects_writes_nothing(
     async with working(tmp_path / "first.log", service_account) as first:
         for name, reason in settled.items():
             await status_of(installed, namespace, name, reason)
-    versions = {name: resource(installed, namespace, name)["metadata"]["resourceVersion"] for name in settled}
+    versions = {
+        name: resource(installed, namespace, name)["metadata"]["resourceVersion"]
+        for name in settled
+    }
     async with working(tmp_path / "second.log", service_account) as second:
         await eventually(lambda: did(second, len(settled)))
     assert mutations(installed, first) != []
     # What other tests left behind is not settled.
-    ours = [each for each in mutations(installed, second) if each["objectRef"].get("namespace") in (namespace, elsewhere)]
+    ours = [
+        each
+        for each in mutations(installed, second)
+        if each["objectRef"].get("namespace") in (namespace, elsewhere)
+    ]
     assert list(map(in_short, ours)) == []
-    assert versions == {name: resource(installed, namespace, name)["metadata"]["resourceVersion"] for name in settled}
+    assert versions == {
+        name: resource(installed, namespace, name)["metadata"]["resourceVersion"]
+        for name in settled
+    }

@@ -11,56 +11,93 @@ import pytest
 
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.http import Https
-from simulator import VCenter
+from kubewright.testing.http import HttpClient
+from simulator import SimulatedVCenter
 
 from .auditing import Act, did, granted, refusals
 from .gpunodes import GPUS, NODES, Cluster
 from .groups import Groups
-from .managing import EVERYWHERE, SERVICE_ACCOUNT, SYSTEM, USER, create_pod, started, status_of, write_resource
+from .managing import (
+    EVERYWHERE,
+    SERVICE_ACCOUNT,
+    SYSTEM,
+    USER,
+    create_pod,
+    started,
+    status_of,
+    write_resource,
+)
 from .stage import simulated
 from .vsphere import Infos, credentials_in
 
-HOST, DISK, NODE = "esxi-dell-e.rainpole.com", "pvc-e3f6dd59-cbc0-49a7-97c8-d92a26732c43", "worker-1"
+HOST, DISK, NODE = (
+    "esxi-dell-e.rainpole.com",
+    "pvc-e3f6dd59-cbc0-49a7-97c8-d92a26732c43",
+    "worker-1",
+)
 UUID = NODES[NODE]
-VCENTER_FLAGS = (f"--host-name={HOST}", f"--fcd={DISK}", f"--node={NODE}={UUID}", f"--gpu-vm={NODE}=vgpu")
+VCENTER_FLAGS = (
+    f"--host-name={HOST}",
+    f"--fcd={DISK}",
+    f"--node={NODE}={UUID}",
+    f"--gpu-vm={NODE}=vgpu",
+)
 CALENDAR = f"/api/v1/namespaces/{SYSTEM}/configmaps"
 JUSTIFIED: dict[Act, str] = {}
 """Rights that nothing here uses, each with the reason why the manager has it all the same."""
 
 
 @pytest.fixture
-async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[VCenter]:
-    async with simulated(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim", *VCENTER_FLAGS) as vcenter:
-        await vcenter.stats(NODE, overallCpuDemand=1000, guestMemoryUsage=512)
+async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
+    async with simulated(
+        pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim", *VCENTER_FLAGS
+    ) as vcenter:
+        await vcenter.set_stats(NODE, overallCpuDemand=1000, guestMemoryUsage=512)
         yield vcenter
 
 
 @pytest.fixture
-async def everything(installed: ControlPlane, namespace: str, config: Path) -> AsyncIterator[Cluster]:
+async def everything(
+    installed: ControlPlane, namespace: str, config: Path
+) -> AsyncIterator[Cluster]:
     """All that the manager follows, with the rights for what is optional; nobody has led yet."""
     cluster = Cluster(installed, namespace)
     optional = ("apply", "-n", namespace, "-f", str(config / "optional/cloud-init-secrets.yaml"))
-    files = [str(config / f"optional/{name}.yaml") for name in ("label-suitable-nodes", "maintenance-calendar")]
+    files = [
+        str(config / f"optional/{name}.yaml")
+        for name in ("label-suitable-nodes", "maintenance-calendar")
+    ]
     installed.kubectl(*optional)
     installed.kubectl("apply", "-f", files[0], "-f", files[1])
     installed.kubectl("-n", SYSTEM, "delete", "lease", "--all")
     installed.kubectl("label", "namespace", namespace, "tier=gold")
-    installed.kubectl("-n", namespace, "create", "secret", "generic", "boot", "--from-literal=user-data=#cloud-config")
+    installed.kubectl(
+        "-n",
+        namespace,
+        "create",
+        "secret",
+        "generic",
+        "boot",
+        "--from-literal=user-data=#cloud-config",
+    )
     installed.kubectl("-n", namespace, "create", "serviceaccount", "reader")
     await cluster.add_node(NODE, f"vsphere://{UUID}")
-    await cluster.call("POST", CALENDAR, {"metadata": {"name": "maintenance"}, "data": {"windows": ""}})
+    await cluster.call(
+        "POST", CALENDAR, {"metadata": {"name": "maintenance"}, "data": {"windows": ""}}
+    )
     yield cluster
     await cluster.call("DELETE", f"{CALENDAR}/maintenance")
     await cluster.remove_nodes()
     installed.kubectl("delete", "-f", files[0], "-f", files[1])
 
 
-def flags(vcenter: VCenter, kubeconfig: Path, folder: Path) -> tuple[str, ...]:
+def flags(vcenter: SimulatedVCenter, kubeconfig: Path, folder: Path) -> tuple[str, ...]:
     """Everything on that needs a right."""
     credentials, file = credentials_in(folder / "vc-creds", vcenter), folder / "vcenters.yaml"
     reached = f"server: '{vcenter.url}', credentials: {credentials}, ca: {vcenter.certificate}"
-    file.write_text(f"vcenters:\n- {{name: west, {reached}, namespaces: {{labels: {{tier: gold}}}}}}\n")
+    file.write_text(
+        f"vcenters:\n- {{name: west, {reached}, namespaces: {{labels: {{tier: gold}}}}}}\n"
+    )
     return (
         f"--kubeconfig={kubeconfig}",
         *EVERYWHERE,
@@ -100,13 +137,29 @@ async def say_the_same_twice(plane: ControlPlane, namespace: str) -> None:
     """A complaint, its end, and the same complaint: its Event is counted up."""
     write_resource(plane, namespace, "nameless")
     for name, reason in (("", "NameMissing"), ("nobody", "NoFriend"), ("", "NameMissing")):
-        plane.kubectl("-n", namespace, "patch", "mycustomresource", "nameless", "--type=merge", "-p", f'{{"spec": {{"name": "{name}"}}}}')
+        plane.kubectl(
+            "-n",
+            namespace,
+            "patch",
+            "mycustomresource",
+            "nameless",
+            "--type=merge",
+            "-p",
+            f'{{"spec": {{"name": "{name}"}}}}',
+        )
         await status_of(plane, namespace, "nameless", reason)
-    await eventually(lambda: "2" in plane.kubectl("-n", namespace, "get", "events", "-o", "jsonpath={.items[*].count}").split())
+    await eventually(
+        lambda: (
+            "2"
+            in plane.kubectl(
+                "-n", namespace, "get", "events", "-o", "jsonpath={.items[*].count}"
+            ).split()
+        )
+    )
 
 
 async def test_all_six_kinds_are_served_under_the_generated_roles_and_use_all_of_them(
-    everything: Cluster, vcenter: VCenter, service_account: Path, log: Path, tmp_path: Path
+    everything: Cluster, vcenter: SimulatedVCenter, service_account: Path, log: Path, tmp_path: Path
 ) -> None:
     plane, namespace = everything.plane, everything.namespace
     given = await asyncio.to_thread(granted, plane, SYSTEM, SERVICE_ACCOUNT)
@@ -114,10 +167,12 @@ async def test_all_six_kinds_are_served_under_the_generated_roles_and_use_all_of
         await manager.says("Starting workers")
         await use_all_kinds(everything)
         await say_the_same_twice(plane, namespace)
-        await manager.get("/metrics", token=plane.service_account_token(namespace, "reader"))
-        manager.send(signal.SIGTERM)
+        await manager.get("/metrics", token=plane.create_service_account_token(namespace, "reader"))
+        manager.send_signal(signal.SIGTERM)
         assert await manager.ended() == 0
-    lines = [event for event in plane.audit_events() if event.get("userAgent") == manager.agent]
+    lines = [
+        event for event in plane.read_audit_events() if event.get("userAgent") == manager.agent
+    ]
     used = did(lines)
     print(f"{len(lines)} requests, {len(used)} rights used of {len(given)} granted")
     assert {event["user"]["username"] for event in lines} == {USER}
@@ -151,13 +206,13 @@ FORBIDDEN = [
 
 
 def test_the_manager_may_do_nothing_else(installed: ControlPlane) -> None:
-    with installed.apiserver.https() as https:
+    with installed.apiserver.admin_client() as https:
         allowed = {(verb, what) for verb, what in FORBIDDEN if may(https, verb, what)}
         assert may(https, "list", "nodes"), "the question itself works"
     assert allowed == set()
 
 
-def may(https: Https, verb: str, what: str) -> bool:
+def may(https: HttpClient, verb: str, what: str) -> bool:
     """Whether the manager may do this everywhere."""
     named, _, group = what.partition(".")
     resource, _, subresource = named.partition("/")
@@ -167,4 +222,8 @@ def may(https: Https, verb: str, what: str) -> bool:
         "kind": "SubjectAccessReview",
         "spec": {"user": USER, "groups": GROUPS, "resourceAttributes": attributes},
     }
-    return bool(https.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body)["status"]["allowed"])
+    return bool(
+        https.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body)["status"][
+            "allowed"
+        ]
+    )

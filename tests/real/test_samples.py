@@ -43,7 +43,9 @@ def place(installed: ControlPlane) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("folder", [SAMPLES, SEEDS], ids=["samples", "seeds"])
-def test_every_manifest_is_admitted_field_by_field(installed: ControlPlane, place: str, folder: Path) -> None:
+def test_every_manifest_is_admitted_field_by_field(
+    installed: ControlPlane, place: str, folder: Path
+) -> None:
     admitted = installed.kubectl("-n", place, "create", *STRICT, "-f", str(folder)).splitlines()
     assert len(admitted) == len(list(folder.glob("*.yaml"))) >= 5
     applied = installed.kubectl("-n", place, "apply", *STRICT, "-f", str(folder)).splitlines()
@@ -51,8 +53,14 @@ def test_every_manifest_is_admitted_field_by_field(installed: ControlPlane, plac
 
 
 def test_every_kind_goes_by_all_its_names_and_explains_itself(installed: ControlPlane) -> None:
-    rows = [line.split() for line in installed.kubectl("api-resources", "--no-headers").splitlines()]
-    found = {row[-1]: {row[0], *(row[1].split(",") if len(row) == 5 else ()), row[-1].lower()} for row in rows if row[-1] in NAMES}
+    rows = [
+        line.split() for line in installed.kubectl("api-resources", "--no-headers").splitlines()
+    ]
+    found = {
+        row[-1]: {row[0], *(row[1].split(",") if len(row) == 5 else ()), row[-1].lower()}
+        for row in rows
+        if row[-1] in NAMES
+    }
     assert found == {kind: set(names) for kind, names in NAMES.items()}
     for kind in NAMES:
         assert "FIELDS" in installed.kubectl("explain", f"{kind.lower()}.spec")
@@ -61,7 +69,10 @@ def test_every_kind_goes_by_all_its_names_and_explains_itself(installed: Control
 def test_get_prints_the_columns_that_people_know_first(installed: ControlPlane, place: str) -> None:
     installed.kubectl("-n", place, "apply", "-f", str(SAMPLES))
     for kind, columns in COLUMNS.items():
-        short, wide = (header(installed.kubectl("-n", place, "get", NAMES[kind][-1], *how)) for how in ((), ("-o", "wide")))
+        short, wide = (
+            header(installed.kubectl("-n", place, "get", NAMES[kind][-1], *how))
+            for how in ((), ("-o", "wide"))
+        )
         assert short[: len(columns)] == wide[: len(columns)] == columns
         assert {"READY", "AGE"} <= set(short) <= set(wide), kind
 
@@ -71,7 +82,9 @@ def header(table: str) -> list[str]:
     return [title.strip() for title in table.splitlines()[0].split("   ") if title.strip()]
 
 
-def test_an_editor_scales_a_group_and_a_viewer_only_sees_it(installed: ControlPlane, place: str) -> None:
+def test_an_editor_scales_a_group_and_a_viewer_only_sees_it(
+    installed: ControlPlane, place: str
+) -> None:
     installed.kubectl("-n", place, "apply", "-f", str(SAMPLES / "vm_v1alpha1_vmgroup_vg1.yaml"))
     for who in ("editor", "viewer"):
         role = f"--clusterrole=vsphere-operators-vmgroup-{who}-role"
@@ -79,12 +92,20 @@ def test_an_editor_scales_a_group_and_a_viewer_only_sees_it(installed: ControlPl
     with pytest.raises(KubectlFailed, match='cannot patch resource "vmgroups/scale"'):
         installed.kubectl("-n", place, "scale", "vg", "vg-1", "--replicas=1", "--as=viewer")
     installed.kubectl("-n", place, "scale", "vg", "vg-1", "--replicas=2", "--as=editor")
-    group = json.loads(installed.kubectl("-n", place, "get", "vg", "vg-1", "-o", "json", "--as=viewer"))
+    group = json.loads(
+        installed.kubectl("-n", place, "get", "vg", "vg-1", "-o", "json", "--as=viewer")
+    )
     assert group["spec"]["replicas"] == 2
 
 
 def test_pyproject_lists_exactly_the_kinds_that_are_served() -> None:
     project = Project.read(ROOT)
-    served = {(each.definition.group, each.definition.version, each.definition.name) for each in project.declared().kinds}
-    assert {(each.group, each.version, each.kind) for each in project.table.resources} == served
-    assert all(project.load(each.path).definition.plural == each.plural for each in project.table.resources)
+    served = {
+        (each.definition.group, each.definition.version, each.definition.name)
+        for each in project.load_declarations().kinds
+    }
+    assert {(each.group, each.version, each.kind) for each in project.config.resources} == served
+    assert all(
+        project.load_object(each.path).definition.plural == each.plural
+        for each in project.config.resources
+    )

@@ -11,17 +11,26 @@ from pathlib import Path
 import pytest
 
 from kubewright.testing.controlplane import ControlPlane
-from simulator import VCenter
+from simulator import SimulatedVCenter
 from walk import Walk
 
 DOCS = Path(__file__).parents[2] / "docs/tutorial"
 
 
 @pytest.fixture
-async def vcenter(binaries: dict[str, Path], pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[VCenter]:
-    binary = Path(os.environ.get("KUBEWRIGHT_TESTENV") or pytestconfig.rootpath / ".testenv/bin") / "vcsim"
-    flags = ("--host-name=esxi-dell-e.rainpole.com", "--template=vm-operator-template", "--folder=vm-operator")
-    started = await VCenter(binary, tmp_path / "vcsim", *flags).start()
+async def vcenter(
+    binaries: dict[str, Path], pytestconfig: pytest.Config, tmp_path: Path
+) -> AsyncIterator[SimulatedVCenter]:
+    binary = (
+        Path(os.environ.get("KUBEWRIGHT_TESTENV") or pytestconfig.rootpath / ".testenv/bin")
+        / "vcsim"
+    )
+    flags = (
+        "--host-name=esxi-dell-e.rainpole.com",
+        "--template=vm-operator-template",
+        "--folder=vm-operator",
+    )
+    started = await SimulatedVCenter(binary, tmp_path / "vcsim", *flags).start()
     yield started
     await started.stop()
 
@@ -36,14 +45,18 @@ def plane(binaries: dict[str, Path]) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-def walk(plane: ControlPlane, vcenter: VCenter, binaries: dict[str, Path], tmp_path: Path) -> Iterator[Walk]:
+def walk(
+    plane: ControlPlane, vcenter: SimulatedVCenter, binaries: dict[str, Path], tmp_path: Path
+) -> Iterator[Walk]:
     (tmp_path / "work").mkdir()
     made = Walk(tmp_path / "work", environ_of(plane, vcenter, binaries, tmp_path))
     yield made
     made.end()
 
 
-def environ_of(plane: ControlPlane, vcenter: VCenter, binaries: dict[str, Path], folder: Path) -> dict[str, str]:
+def environ_of(
+    plane: ControlPlane, vcenter: SimulatedVCenter, binaries: dict[str, Path], folder: Path
+) -> dict[str, str]:
     """A reader's environment: the commands on PATH, and this Python in the place of one that `make` would have to download into."""
     bin_folder, venv = folder / "bin", Path(sys.prefix)
     bin_folder.mkdir()
@@ -80,6 +93,8 @@ def test_hostinfo_does_what_it_says(walk: Walk) -> None:
     walk.follow(DOCS / "hostinfo.md")
 
 
-def test_vmgroup_does_what_it_says_and_leaves_no_vm(walk: Walk, vcenter: VCenter) -> None:
+def test_vmgroup_does_what_it_says_and_leaves_no_vm(walk: Walk, vcenter: SimulatedVCenter) -> None:
     walk.follow(DOCS / "vmgroup.md")
-    assert [each for each in vcenter.call("GET", "/entities") if "-replica-" in each["name"]] == []
+    assert [
+        each for each in vcenter.request_blocking("GET", "/entities") if "-replica-" in each["name"]
+    ] == []

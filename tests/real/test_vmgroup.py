@@ -12,7 +12,7 @@ import pytest
 
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
-from simulator import VCenter
+from simulator import SimulatedVCenter
 
 from .groups import SUCCESS, Groups, folder_of, vms_of, well_named
 from .managing import ManagerProcess
@@ -26,13 +26,17 @@ Kubectl = Callable[..., str]
 
 
 @pytest.fixture
-async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[VCenter]:
-    async with simulated(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim") as vcenter:
+async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
+    async with simulated(
+        pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim"
+    ) as vcenter:
         yield vcenter
 
 
 @pytest.fixture
-async def manager(installed: ControlPlane, vcenter: VCenter, namespace: str, tmp_path: Path) -> AsyncIterator[ManagerProcess]:
+async def manager(
+    installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
+) -> AsyncIterator[ManagerProcess]:
     async with watched(installed, vcenter, namespace, tmp_path / "manager") as (manager, _):
         yield manager
 
@@ -59,7 +63,7 @@ def sample(config: Path, name: str) -> str:
 
 
 async def test_the_samples_work_word_for_word(
-    vcenter: VCenter, groups: Groups, user: Kubectl, config: Path, manager: ManagerProcess
+    vcenter: SimulatedVCenter, groups: Groups, user: Kubectl, config: Path, manager: ManagerProcess
 ) -> None:
     for name in SAMPLES:
         await typed(user, "apply", "-f", sample(config, name))
@@ -72,10 +76,27 @@ async def test_the_samples_work_word_for_word(
     assert rows[1][:7] == ["vg-1", "RUNNING", "3", "3", "1", "1", "vm-operator-template"]
     assert rows[2][:2] == ["vg-2", "ERROR"]
     assert rows[3][:7] == ["vg-3", "RUNNING", "2", "2", "4", "4", "vm-operator-template"]
-    await typed(user, "patch", "vg", "vg-2", "--type", "merge", "-p", '{"spec":{"template":"vm-operator-template"}}')
+    await typed(
+        user,
+        "patch",
+        "vg",
+        "vg-2",
+        "--type",
+        "merge",
+        "-p",
+        '{"spec":{"template":"vm-operator-template"}}',
+    )
     mended = await groups.becomes("vg-2", "RUNNING")
-    assert (mended["currentReplicas"], mended["desiredReplicas"], mended["lastMessage"]) == (2, 2, SUCCESS)
-    for name, count, cpus, memory_mb in (("vg-1", 3, 1, 1024), ("vg-2", 2, 2, 2048), ("vg-3", 2, 4, 4096)):
+    assert (mended["currentReplicas"], mended["desiredReplicas"], mended["lastMessage"]) == (
+        2,
+        2,
+        SUCCESS,
+    )
+    for name, count, cpus, memory_mb in (
+        ("vg-1", 3, 1, 1024),
+        ("vg-2", 2, 2, 2048),
+        ("vg-3", 2, 4, 4096),
+    ):
         vms = await vms_of(vcenter, (await groups.get(name))["metadata"]["uid"])
         assert len(vms) == count
         for vm in vms:
@@ -85,7 +106,7 @@ async def test_the_samples_work_word_for_word(
 
 
 async def test_kubectl_scales_and_waits_and_deletes(
-    vcenter: VCenter, groups: Groups, user: Kubectl, config: Path, manager: ManagerProcess
+    vcenter: SimulatedVCenter, groups: Groups, user: Kubectl, config: Path, manager: ManagerProcess
 ) -> None:
     before = await snapshot(vcenter)
     await typed(user, "apply", "-f", sample(config, "vmgroup_vg1"))
@@ -93,7 +114,9 @@ async def test_kubectl_scales_and_waits_and_deletes(
     for replicas in (3, 5, 1):
         await typed(user, "scale", "vg", "vg-1", f"--replicas={replicas}")
         await eventually(partial(observed, groups, "vg-1", replicas), within=60)
-        assert "condition met" in await typed(user, "wait", "--for=condition=Ready", "vg/vg-1", "--timeout=60s")
+        assert "condition met" in await typed(
+            user, "wait", "--for=condition=Ready", "vg/vg-1", "--timeout=60s"
+        )
         assert len(await vms_of(vcenter, uid)) == replicas
         scale = await groups.call("GET", f"{groups.path('vg-1')}/scale")
         assert scale["status"]["replicas"] == replicas
@@ -102,21 +125,28 @@ async def test_kubectl_scales_and_waits_and_deletes(
     assert await groups.find("vg-1") is None
     after = await snapshot(vcenter)
     assert (after.vms, after.clones) == (before.vms, ())
-    assert folder_of(groups.namespace, "vg-1") not in {each["path"] for each in await vcenter.entities()}
+    assert folder_of(groups.namespace, "vg-1") not in {
+        each["path"] for each in await vcenter.entities()
+    }
 
 
 async def observed(groups: Groups, name: str, replicas: int) -> bool:
     """Whether the manager has looked at this wish; before, Ready may still be that of the last one."""
     group = await groups.get(name)
     status = group.get("status", {})
-    return bool(group["spec"]["replicas"] == replicas and status.get("observedGeneration") == group["metadata"]["generation"])
+    return bool(
+        group["spec"]["replicas"] == replicas
+        and status.get("observedGeneration") == group["metadata"]["generation"]
+    )
 
 
-async def test_the_lines_that_people_grep_for(vcenter: VCenter, groups: Groups, manager: ManagerProcess) -> None:
+async def test_the_lines_that_people_grep_for(
+    vcenter: SimulatedVCenter, groups: Groups, manager: ManagerProcess
+) -> None:
     uid = (await groups.create("web", replicas=2))["metadata"]["uid"]
     await groups.becomes("web", "RUNNING")
     kept = (await vms_of(vcenter, uid))[0]
-    await vcenter.power(kept.ref, False)
+    await vcenter.set_power(kept.ref, False)
     await manager.says("attempting to power on")
     await groups.becomes("web", "RUNNING", where=lambda status: status["lastMessage"] == SUCCESS)
     await groups.change("web", replicas=1)

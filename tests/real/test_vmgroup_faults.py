@@ -12,7 +12,7 @@ import pytest
 
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
-from simulator import VCenter
+from simulator import SimulatedVCenter
 
 from .groups import Groups, vms_of
 from .snapshot import snapshot
@@ -42,7 +42,9 @@ FAILURES = (
         {"privilegeId": "VirtualMachine.Provisioning.DeployTemplate"},
     ),
     Failure("InsufficientResourcesFault", "task", "ERROR", "lower", {}),
-    Failure("NoDiskSpace", "task", "ERROR", "datastore", {"file": "x.vmdk", "datastore": "LocalDS_0"}),
+    Failure(
+        "NoDiskSpace", "task", "ERROR", "datastore", {"file": "x.vmdk", "datastore": "LocalDS_0"}
+    ),
     Failure("TaskInProgress", "call", "PENDING", "tried again", {}),
 )
 
@@ -52,7 +54,7 @@ class Scene:
     """A namespace and its vCenter."""
 
     groups: Groups
-    vcenter: VCenter
+    vcenter: SimulatedVCenter
 
     async def begin(self, name: str, replicas: int) -> str:
         """A group; returns its uid."""
@@ -69,7 +71,9 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(pytestconfig: pytest.Config, installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[Scene]:
+async def scene(
+    pytestconfig: pytest.Config, installed: ControlPlane, namespace: str, tmp_path: Path
+) -> AsyncIterator[Scene]:
     async with (
         simulated(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim") as vcenter,
         watched(installed, vcenter, namespace, tmp_path / "manager"),
@@ -80,7 +84,9 @@ async def scene(pytestconfig: pytest.Config, installed: ControlPlane, namespace:
 async def test_a_failed_clone_is_told_with_its_cure_and_tried_again(scene: Scene) -> None:
     uids = {}
     for number, failure in enumerate(FAILURES):
-        await scene.vcenter.fail("CloneVM_Task", failure.fault, where=failure.where, fields=failure.fields)
+        await scene.vcenter.fail_calls(
+            "CloneVM_Task", failure.fault, where=failure.where, fields=failure.fields
+        )
         uids[f"g-{number}"] = await scene.begin(f"g-{number}", 1)
         await scene.groups.becomes(f"g-{number}", failure.phase, where=partial(says, failure.words))
     for name, uid in uids.items():
@@ -92,16 +98,18 @@ def says(words: str, status: dict[str, Any]) -> bool:
 
 
 async def test_a_lost_answer_makes_no_second_vm(scene: Scene) -> None:
-    await scene.vcenter.delay("CloneVM_Task", CLONE_SECONDS)
-    await scene.vcenter.lose_answer("CloneVM_Task", count=2)
+    await scene.vcenter.delay_calls("CloneVM_Task", CLONE_SECONDS)
+    await scene.vcenter.drop_responses("CloneVM_Task", count=2)
     uid = await scene.begin("web", REPLICAS)
     await scene.ends_right("web", uid, REPLICAS)
-    clones = [each for each in await scene.vcenter.ledger() if each["method"] == "CloneVM_Task"]
+    clones = [
+        each for each in await scene.vcenter.mutating_calls() if each["method"] == "CloneVM_Task"
+    ]
     assert len(clones) == REPLICAS
 
 
 async def test_a_session_that_dies_in_mid_clone_makes_no_second_vm(scene: Scene) -> None:
-    await scene.vcenter.delay("CloneVM_Task", CLONE_SECONDS)
+    await scene.vcenter.delay_calls("CloneVM_Task", CLONE_SECONDS)
     uid = await scene.begin("web", REPLICAS + 2)
     await eventually(lambda: scene.has_clones(REPLICAS), within=20)
     assert await scene.vcenter.expire_sessions() == 1
@@ -109,8 +117,8 @@ async def test_a_session_that_dies_in_mid_clone_makes_no_second_vm(scene: Scene)
 
 
 async def test_a_vcenter_that_is_away_in_mid_clone_makes_no_second_vm(scene: Scene) -> None:
-    await scene.vcenter.delay("CloneVM_Task", CLONE_SECONDS)
+    await scene.vcenter.delay_calls("CloneVM_Task", CLONE_SECONDS)
     uid = await scene.begin("web", REPLICAS + 2)
     await eventually(lambda: scene.has_clones(REPLICAS), within=20)
-    await scene.vcenter.outage("reset", 5.0)
+    await scene.vcenter.set_outage("reset", 5.0)
     await scene.ends_right("web", uid, REPLICAS + 2)

@@ -12,7 +12,7 @@ from pyVmomi import vim
 
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
-from simulator import VCenter
+from simulator import SimulatedVCenter
 
 from .crashing import Reaper
 from .groups import PARENT, Groups, folder_of, vms_of
@@ -21,12 +21,21 @@ from .managing import ready_of
 from .snapshot import snapshot
 from .stage import simulated, watched
 
-CHANGES = ("CreateFolder", "CloneVM_Task", "Destroy_Task", "PowerOffVM_Task", "PowerOnVM_Task", "ReconfigVM_Task")
+CHANGES = (
+    "CreateFolder",
+    "CloneVM_Task",
+    "Destroy_Task",
+    "PowerOffVM_Task",
+    "PowerOnVM_Task",
+    "ReconfigVM_Task",
+)
 
 
 @pytest.fixture
-async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[VCenter]:
-    async with simulated(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim") as vcenter:
+async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
+    async with simulated(
+        pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim"
+    ) as vcenter:
         yield vcenter
 
 
@@ -44,9 +53,9 @@ def changes(reaper: Reaper) -> list[str]:
 
 
 async def test_who_was_refused_a_folder_does_not_take_it_along(
-    installed: ControlPlane, vcenter: VCenter, spaces: tuple[str, str], tmp_path: Path
+    installed: ControlPlane, vcenter: SimulatedVCenter, spaces: tuple[str, str], tmp_path: Path
 ) -> None:
-    await vcenter.delay("CloneVM_Task", 5)
+    await vcenter.delay_calls("CloneVM_Task", 5)
     async with watched(installed, vcenter, ",".join(spaces), tmp_path / "m") as (_, reaper):
         first, second = Groups(installed, spaces[0]), Groups(installed, spaces[1])
         await first.create("b-c", replicas=1)
@@ -65,14 +74,17 @@ async def test_who_was_refused_a_folder_does_not_take_it_along(
 
 
 async def test_a_vm_named_like_the_folder_is_told_and_its_end_too(
-    installed: ControlPlane, vcenter: VCenter, namespace: str, tmp_path: Path
+    installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> None:
     await vcenter.create_vm(f"{namespace}-web", folder=PARENT)
     async with watched(installed, vcenter, namespace, tmp_path / "m") as (_, reaper):
         groups = Groups(installed, namespace)
         await groups.create("web", replicas=1)
         told = await groups.becomes("web", "ERROR")
-        assert f"{folder_of(namespace, 'web')} has the name of the group's folder and is none" in told["lastMessage"]
+        assert (
+            f"{folder_of(namespace, 'web')} has the name of the group's folder and is none"
+            in told["lastMessage"]
+        )
         assert changes(reaper).count("CreateFolder") == 1
         (vm,) = [each for each in (await snapshot(vcenter)).vms if each.name == f"{namespace}-web"]
         await vcenter.rename(vm.ref, "out-of-the-way")
@@ -80,14 +92,16 @@ async def test_a_vm_named_like_the_folder_is_told_and_its_end_too(
 
 
 async def test_a_vm_with_somebodys_disk_file_is_not_destroyed(
-    installed: ControlPlane, vcenter: VCenter, namespace: str, tmp_path: Path
+    installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> None:
     async with watched(installed, vcenter, namespace, tmp_path / "m") as (_, reaper):
         groups, hands = Groups(installed, namespace), Hands(vcenter)
         uid = (await groups.create("web", replicas=1))["metadata"]["uid"]
         await groups.becomes("web", "RUNNING")
         (vm,) = await vms_of(vcenter, uid)
-        other = next(each for each in (await snapshot(vcenter)).vms if each.name == "DC0_C0_RP0_VM0")
+        other = next(
+            each for each in (await snapshot(vcenter)).vms if each.name == "DC0_C0_RP0_VM0"
+        )
         file = await hands.do(lambda found: disks_in(found)[0].backing.fileName, other.ref)
         await hands.do(lambda found: found.ReconfigVM_Task(with_disk(found, file)), vm.ref)
         await groups.delete("web")
@@ -102,24 +116,32 @@ async def test_a_vm_with_somebodys_disk_file_is_not_destroyed(
 
 
 def disks_in(vm: Any) -> list[Any]:
-    return [each for each in vm.config.hardware.device if isinstance(each, vim.vm.device.VirtualDisk)]
+    return [
+        each for each in vm.config.hardware.device if isinstance(each, vim.vm.device.VirtualDisk)
+    ]
 
 
 def with_disk(vm: Any, file: str) -> Any:
     controllers = (vim.vm.device.VirtualSCSIController, vim.vm.device.VirtualIDEController)
     controller = next(each for each in vm.config.hardware.device if isinstance(each, controllers))
     backing = vim.vm.device.VirtualDisk.FlatVer2BackingInfo(fileName=file, diskMode="persistent")
-    disk = vim.vm.device.VirtualDisk(controllerKey=controller.key, unitNumber=1, key=-1, capacityInKB=1024, backing=backing)
-    return vim.vm.ConfigSpec(deviceChange=[vim.vm.device.VirtualDeviceSpec(operation="add", device=disk)])
+    disk = vim.vm.device.VirtualDisk(
+        controllerKey=controller.key, unitNumber=1, key=-1, capacityInKB=1024, backing=backing
+    )
+    return vim.vm.ConfigSpec(
+        deviceChange=[vim.vm.device.VirtualDeviceSpec(operation="add", device=disk)]
+    )
 
 
 def without_disk(vm: Any, file: str) -> Any:
     disk = next(each for each in disks_in(vm) if each.backing.fileName == file)
-    return vim.vm.ConfigSpec(deviceChange=[vim.vm.device.VirtualDeviceSpec(operation="remove", device=disk)])
+    return vim.vm.ConfigSpec(
+        deviceChange=[vim.vm.device.VirtualDeviceSpec(operation="remove", device=disk)]
+    )
 
 
 async def test_a_vm_that_tells_no_configuration_keeps_its_place(
-    installed: ControlPlane, vcenter: VCenter, namespace: str, tmp_path: Path
+    installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> None:
     async with watched(installed, vcenter, namespace, tmp_path / "m") as (manager, reaper):
         groups = Groups(installed, namespace)
@@ -146,7 +168,7 @@ async def test_a_vm_that_tells_no_configuration_keeps_its_place(
 
 
 async def test_marks_that_cannot_be_read_lead_to_no_second_vm(
-    installed: ControlPlane, vcenter: VCenter, namespace: str, tmp_path: Path
+    installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> None:
     async with watched(installed, vcenter, namespace, tmp_path / "m") as (manager, reaper):
         groups = Groups(installed, namespace)
@@ -154,7 +176,7 @@ async def test_marks_that_cannot_be_read_lead_to_no_second_vm(
         await groups.becomes("web", "RUNNING")
         await manager.kill()
         before = changes(reaper)
-        await vcenter.fail("RetrievePropertiesEx", "NoPermission", count=0)
+        await vcenter.fail_calls("RetrievePropertiesEx", "NoPermission", count=0)
         manager.start()
         await groups.change("web", memory=2)
         await groups.becomes("web", "PENDING")
@@ -166,7 +188,7 @@ async def test_marks_that_cannot_be_read_lead_to_no_second_vm(
 
 
 async def test_the_quota_is_the_oldest_groups_first_and_holds_while_a_template_changes(
-    installed: ControlPlane, vcenter: VCenter, namespace: str, tmp_path: Path
+    installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> None:
     limits = tmp_path / "limits.yaml"
     limits.write_text('limits:\n  - namespaces: ["*"]\n    quota: {vms: 3}\n')
@@ -175,17 +197,24 @@ async def test_the_quota_is_the_oldest_groups_first_and_holds_while_a_template_c
         uid = (await groups.create("old", replicas=2))["metadata"]["uid"]
         await groups.becomes("old", "RUNNING")
         await groups.create("young", replicas=5)
-        assert "of these 5 by this group, and 3 are allowed" in (await groups.becomes("young", "ERROR"))["lastMessage"]
+        assert (
+            "of these 5 by this group, and 3 are allowed"
+            in (await groups.becomes("young", "ERROR"))["lastMessage"]
+        )
         gone = (await vms_of(vcenter, uid))[0].ref
         await vcenter.delete(gone)
-        await groups.becomes("old", "RUNNING", where=lambda status: gone not in [each["moRef"] for each in status["replicas"]])
+        await groups.becomes(
+            "old",
+            "RUNNING",
+            where=lambda status: gone not in [each["moRef"] for each in status["replicas"]],
+        )
         await groups.change("old", template="vm-operator-template-2", rollout={"maxSurge": 3})
         await groups.becomes("old", "RUNNING", where=lambda status: status["updatedReplicas"] == 2)
         assert (await snapshot(vcenter)).most_of[uid] <= 3
 
 
 async def test_what_an_orphaned_group_left_is_said_as_such(
-    installed: ControlPlane, vcenter: VCenter, namespace: str, tmp_path: Path
+    installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> None:
     async with watched(installed, vcenter, namespace, tmp_path / "m"):
         groups = Groups(installed, namespace)
@@ -195,34 +224,54 @@ async def test_what_an_orphaned_group_left_is_said_as_such(
         await groups.gone("web")
         (left,) = await vms_of(vcenter, uid)
         await groups.create("web", replicas=1)
-        assert "VMs of a group that is gone" in (await groups.becomes("web", "ERROR"))["lastMessage"]
+        assert (
+            "VMs of a group that is gone" in (await groups.becomes("web", "ERROR"))["lastMessage"]
+        )
         await vcenter.delete(left.ref)
         await groups.becomes("web", "RUNNING")
 
 
 async def test_user_data_comes_from_a_secret_that_may_come_later(
-    installed: ControlPlane, vcenter: VCenter, namespace: str, tmp_path: Path, pytestconfig: pytest.Config
+    installed: ControlPlane,
+    vcenter: SimulatedVCenter,
+    namespace: str,
+    tmp_path: Path,
+    pytestconfig: pytest.Config,
 ) -> None:
     rights = str(pytestconfig.rootpath / "config/optional/cloud-init-secrets.yaml")
     async with watched(installed, vcenter, namespace, tmp_path / "m"):
         groups = Groups(installed, namespace)
-        uid = (await groups.create("web", replicas=1, bootstrap={"cloudInit": {"secretName": "boot"}}))["metadata"]["uid"]
+        uid = (
+            await groups.create("web", replicas=1, bootstrap={"cloudInit": {"secretName": "boot"}})
+        )["metadata"]["uid"]
         refused = await groups.becomes("web", "ERROR")
         assert ready_of({"status": refused})["reason"] == "SecretForbidden"
         await asyncio.to_thread(installed.kubectl, "apply", "-n", namespace, "-f", rights)
-        await groups.becomes("web", "ERROR", where=lambda status: "does not exist" in status["lastMessage"])
-        secret = ("create", "secret", "generic", "boot", "-n", namespace, "--from-literal=user-data=#cloud-config canary-77")
+        await groups.becomes(
+            "web", "ERROR", where=lambda status: "does not exist" in status["lastMessage"]
+        )
+        secret = (
+            "create",
+            "secret",
+            "generic",
+            "boot",
+            "-n",
+            namespace,
+            "--from-literal=user-data=#cloud-config canary-77",
+        )
         await asyncio.to_thread(installed.kubectl, *secret)
         await groups.becomes("web", "RUNNING")
         (vm,) = await vms_of(vcenter, uid)
-        options = await Hands(vcenter).do(lambda found: {each.key: each.value for each in found.config.extraConfig}, vm.ref)
+        options = await Hands(vcenter).do(
+            lambda found: {each.key: each.value for each in found.config.extraConfig}, vm.ref
+        )
         assert options["guestinfo.userdata"] == "I2Nsb3VkLWNvbmZpZyBjYW5hcnktNzc="
         assert options["guestinfo.userdata.encoding"] == "base64"
         assert "canary-77" not in (tmp_path / "m/manager.log").read_text()
 
 
 async def test_a_linked_clone_needs_a_snapshot_and_waits_for_one(
-    installed: ControlPlane, vcenter: VCenter, namespace: str, tmp_path: Path
+    installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> None:
     async with watched(installed, vcenter, namespace, tmp_path / "m") as (_, reaper):
         groups = Groups(installed, namespace)
@@ -230,25 +279,42 @@ async def test_a_linked_clone_needs_a_snapshot_and_waits_for_one(
         told = await groups.becomes("web", "ERROR")
         assert "a linked clone needs a snapshot of the template" in told["lastMessage"]
         assert "CloneVM_Task" not in changes(reaper)
-        template = next(each for each in await vcenter.entities() if each["name"] == "vm-operator-template")
-        await Hands(vcenter).do(lambda vm: vm.CreateSnapshot_Task("base", "", False, False), template["ref"])
+        template = next(
+            each for each in await vcenter.entities() if each["name"] == "vm-operator-template"
+        )
+        await Hands(vcenter).do(
+            lambda vm: vm.CreateSnapshot_Task("base", "", False, False), template["ref"]
+        )
         await groups.becomes("web", "RUNNING")
 
 
-async def test_placement_power_and_pause(installed: ControlPlane, vcenter: VCenter, namespace: str, tmp_path: Path) -> None:
+async def test_placement_power_and_pause(
+    installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
+) -> None:
     async with watched(installed, vcenter, namespace, tmp_path / "m") as (_, reaper):
         groups = Groups(installed, namespace)
-        place = {"datacenter": "DC0", "cluster": "DC0_C0", "datastore": "LocalDS_0", "folder": "/DC0/vm/vm-operator"}
-        uid = (await groups.create("web", replicas=1, placement=place, powerState="poweredOff"))["metadata"]["uid"]
+        place = {
+            "datacenter": "DC0",
+            "cluster": "DC0_C0",
+            "datastore": "LocalDS_0",
+            "folder": "/DC0/vm/vm-operator",
+        }
+        uid = (await groups.create("web", replicas=1, placement=place, powerState="poweredOff"))[
+            "metadata"
+        ]["uid"]
         await groups.becomes("web", "RUNNING")
         (vm,) = await vms_of(vcenter, uid)
         assert (vm.power, vm.folder) == ("poweredOff", folder_of(namespace, "web"))
         before = changes(reaper)
         await groups.change("web", paused=True, replicas=3)
-        assert "unset spec.paused to go on" in (await groups.becomes("web", "PENDING"))["lastMessage"]
+        assert (
+            "unset spec.paused to go on" in (await groups.becomes("web", "PENDING"))["lastMessage"]
+        )
         assert changes(reaper) == before
         await groups.change("web", paused=False, powerState="poweredOn")
         await groups.becomes("web", "RUNNING")
         assert {each.power for each in await vms_of(vcenter, uid)} == {"poweredOn"}
         await groups.create("lost", replicas=1, placement={"cluster": "nowhere"})
-        assert 'no cluster named "nowhere"' in (await groups.becomes("lost", "ERROR"))["lastMessage"]
+        assert (
+            'no cluster named "nowhere"' in (await groups.becomes("lost", "ERROR"))["lastMessage"]
+        )

@@ -10,7 +10,7 @@ import pytest
 
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
-from simulator import VCenter
+from simulator import SimulatedVCenter
 
 from .crashing import Reaper
 from .groups import PARENT, Groups, folder_of, is_running, vms_of
@@ -26,7 +26,7 @@ class Scene:
     """One group that is running, and who lays hands on it."""
 
     groups: Groups
-    vcenter: VCenter
+    vcenter: SimulatedVCenter
     reaper: Reaper
     uid: str = ""
 
@@ -57,18 +57,30 @@ class Scene:
         try:
             return await eventually(there, within=40, every=0.1)
         except AssertionError as never:
-            raise AssertionError(f"{never}; {await self.vms()}; {(await self.groups.get(NAME)).get('status')}") from None
+            raise AssertionError(
+                f"{never}; {await self.vms()}; {(await self.groups.get(NAME)).get('status')}"
+            ) from None
 
     def sent(self) -> list[str]:
         """Sorts of the calls to vCenter."""
-        return [each.sort for each in self.reaper.calls if each.sort.endswith("_Task") or each.sort == "CreateFolder"]
+        return [
+            each.sort
+            for each in self.reaper.calls
+            if each.sort.endswith("_Task") or each.sort == "CreateFolder"
+        ]
 
 
 @pytest.fixture
-async def scene(pytestconfig: pytest.Config, installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[Scene]:
+async def scene(
+    pytestconfig: pytest.Config, installed: ControlPlane, namespace: str, tmp_path: Path
+) -> AsyncIterator[Scene]:
     async with (
-        simulated(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim", "--hosts=2") as vcenter,
-        watched(installed, vcenter, namespace, tmp_path / "manager", "--disk-refresh-interval=1s") as (_, reaper),
+        simulated(
+            pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim", "--hosts=2"
+        ) as vcenter,
+        watched(
+            installed, vcenter, namespace, tmp_path / "manager", "--disk-refresh-interval=1s"
+        ) as (_, reaper),
     ):
         yield Scene(Groups(installed, namespace), vcenter, reaper)
 
@@ -76,26 +88,37 @@ async def scene(pytestconfig: pytest.Config, installed: ControlPlane, namespace:
 async def test_one_that_is_deleted_comes_again_under_its_name(scene: Scene) -> None:
     first, second = await scene.begin(2)
     await scene.vcenter.delete(first.ref)
-    now = await scene.until(lambda vms: len(vms) == 2 and first.ref not in {each.ref for each in vms})
+    now = await scene.until(
+        lambda vms: len(vms) == 2 and first.ref not in {each.ref for each in vms}
+    )
     assert [each.name for each in now] == [first.name, second.name]
-    assert [each.marks["vsphere-operators.slot"] for each in now] == [each.marks["vsphere-operators.slot"] for each in (first, second)]
+    assert [each.marks["vsphere-operators.slot"] for each in now] == [
+        each.marks["vsphere-operators.slot"] for each in (first, second)
+    ]
     assert now[1].ref == second.ref
 
 
 async def test_one_that_is_off_or_suspended_is_powered_on(scene: Scene) -> None:
     first, second = await scene.begin(2)
-    await scene.vcenter.power(first.ref, False)
+    await scene.vcenter.set_power(first.ref, False)
     await scene.hands.suspend(second.ref)
-    now = await scene.until(lambda vms: all(each.power == "poweredOn" for each in vms) and scene.sent().count("PowerOnVM_Task") >= 2)
+    now = await scene.until(
+        lambda vms: (
+            all(each.power == "poweredOn" for each in vms)
+            and scene.sent().count("PowerOnVM_Task") >= 2
+        )
+    )
     assert [each.ref for each in now] == [first.ref, second.ref]
 
 
 async def test_another_size_is_set_back(scene: Scene) -> None:
     (vm,) = await scene.begin(1)
     before = scene.sent()
-    await scene.vcenter.power(vm.ref, False)
+    await scene.vcenter.set_power(vm.ref, False)
     await eventually(lambda: resized(scene, vm), within=20, every=0.0)
-    now = await scene.until(lambda vms: [(each.cpus, each.power) for each in vms] == [(1, "poweredOn")])
+    now = await scene.until(
+        lambda vms: [(each.cpus, each.power) for each in vms] == [(1, "poweredOn")]
+    )
     assert [each.ref for each in now] == [vm.ref]
     assert "ReconfigVM_Task" in scene.sent()[len(before) :]
 
@@ -106,7 +129,7 @@ async def resized(scene: Scene, vm: Machine) -> bool:
         await scene.hands.resize(vm.ref, 2)
         return True
     except AssertionError:
-        await scene.vcenter.power(vm.ref, False)
+        await scene.vcenter.set_power(vm.ref, False)
         return False
 
 
@@ -135,7 +158,11 @@ async def test_copies_and_strangers_in_the_folder_are_left_alone_and_keep_it(sce
     first, _ = await scene.begin(2)
     copy = await scene.hands.clone(first.ref, "a-copy")
     stranger = await scene.vcenter.create_vm("a-stranger", folder=scene.folder)
-    before = {each.ref: each for each in (await snapshot(scene.vcenter)).vms if each.ref in (copy, stranger)}
+    before = {
+        each.ref: each
+        for each in (await snapshot(scene.vcenter)).vms
+        if each.ref in (copy, stranger)
+    }
     await scene.groups.change(NAME, replicas=1)
     await scene.until(lambda vms: len(vms) == 2)  # one, and the copy, which has the mark too
     await scene.groups.delete(NAME)
@@ -149,9 +176,11 @@ async def test_the_folder_is_made_again_with_what_was_in_it(scene: Scene) -> Non
     before = await scene.begin(2)
     # vCenter deletes no folder with running VMs, and the manager would power them on at once.
     await scene.groups.change(NAME, paused=True)
-    await scene.groups.becomes(NAME, "RUNNING", where=lambda status: "paused" in status["lastMessage"])
+    await scene.groups.becomes(
+        NAME, "RUNNING", where=lambda status: "paused" in status["lastMessage"]
+    )
     for vm in before:
-        await scene.vcenter.power(vm.ref, False)
+        await scene.vcenter.set_power(vm.ref, False)
     await scene.vcenter.delete(scene.folder)
     assert await scene.vms() == []
     await scene.groups.change(NAME, paused=False)
@@ -169,7 +198,9 @@ async def test_a_folder_that_is_renamed_is_known_and_goes_with_its_group(scene: 
     await scene.groups.delete(NAME)
     await scene.groups.gone(NAME)
     assert scene.sent().count("CreateFolder") == 1
-    assert f"{PARENT}/my-own-folder" not in {each["path"] for each in await scene.vcenter.entities()}
+    assert f"{PARENT}/my-own-folder" not in {
+        each["path"] for each in await scene.vcenter.entities()
+    }
 
 
 async def test_one_whose_mark_is_taken_away_is_nobodys_and_replaced(scene: Scene) -> None:
@@ -179,7 +210,11 @@ async def test_one_whose_mark_is_taken_away_is_nobodys_and_replaced(scene: Scene
     assert second.ref in {each.ref for each in now}
     assert first.name not in {each.name for each in now}
     unmarked = next(each for each in (await snapshot(scene.vcenter)).vms if each.ref == first.ref)
-    assert (unmarked.name, unmarked.folder, unmarked.power) == (first.name, scene.folder, "poweredOn")
+    assert (unmarked.name, unmarked.folder, unmarked.power) == (
+        first.name,
+        scene.folder,
+        "poweredOn",
+    )
     assert first.ref not in {each.target for each in scene.reaper.calls}
 
 
@@ -204,7 +239,9 @@ async def test_one_with_somebodys_volume_is_not_destroyed(scene: Scene) -> None:
 
 async def shows_disk(scene: Scene, vm: Machine) -> bool:
     """Whether the VM has the device."""
-    devices = await scene.hands.do(lambda vm: [getattr(each, "vDiskId", None) for each in vm.config.hardware.device], vm.ref)
+    devices = await scene.hands.do(
+        lambda vm: [getattr(each, "vDiskId", None) for each in vm.config.hardware.device], vm.ref
+    )
     return any(devices)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kubewright.testing import eventually
-from kubewright.testing.binaries import find
+from kubewright.testing.binaries import find_binaries
 from kubewright.testing.controlplane import ControlPlane
 
 from .groups import API, Groups
@@ -25,7 +25,15 @@ AUTOSCALER = {
         "scaleTargetRef": {"apiVersion": API, "kind": "VmGroup", "name": "web"},
         "minReplicas": 2,
         "maxReplicas": 4,
-        "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}],
+        "metrics": [
+            {
+                "type": "Resource",
+                "resource": {
+                    "name": "cpu",
+                    "target": {"type": "Utilization", "averageUtilization": 50},
+                },
+            }
+        ],
     },
 }
 
@@ -33,8 +41,13 @@ AUTOSCALER = {
 @pytest.fixture(scope="module")
 def scaling(pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
     """A control plane with the controller of autoscalers."""
-    folder, names = pytestconfig.rootpath / ".testenv" / "bin", ("etcd", "kube-apiserver", "kubectl", "kube-controller-manager")
-    plane = ControlPlane(find(names, folders=[folder]), controllers=["horizontal-pod-autoscaler-controller"])
+    folder, names = (
+        pytestconfig.rootpath / ".testenv" / "bin",
+        ("etcd", "kube-apiserver", "kubectl", "kube-controller-manager"),
+    )
+    plane = ControlPlane(
+        find_binaries(names, folders=[folder]), controllers=["horizontal-pod-autoscaler-controller"]
+    )
     plane.start_sync()
     plane.create_namespace(SYSTEM)
     for part in ("crd", "rbac"):
@@ -56,7 +69,10 @@ async def test_an_autoscaler_is_able_to_scale_and_never_misses_the_selector(
 
     async def scaled() -> bool:
         found = await conditions()
-        return bool(found["AbleToScale"]["status"] == "True" and (await groups.get("web"))["spec"]["replicas"] == 2)
+        return bool(
+            found["AbleToScale"]["status"] == "True"
+            and (await groups.get("web"))["spec"]["replicas"] == 2
+        )
 
     async with (
         simulated(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim") as vcenter,
@@ -67,7 +83,9 @@ async def test_an_autoscaler_is_able_to_scale_and_never_misses_the_selector(
         await groups.call("POST", path, AUTOSCALER)
         # One is below minReplicas, so it has to scale even without any metric.
         await eventually(scaled, within=60)
-        status = await groups.becomes("web", "RUNNING", where=lambda status: status["currentReplicas"] == 2)
+        status = await groups.becomes(
+            "web", "RUNNING", where=lambda status: status["currentReplicas"] == 2
+        )
         assert status["selector"]
         told = [*(await conditions()).values()]
         events = await asyncio.to_thread(scaling.kubectl, "get", "events", "-o", "yaml")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.http import Refused
-from simulator import VCenter
+from kubewright.testing.http import HttpError
+from simulator import SimulatedVCenter
 
 from .crashing import Reaper
 from .groups import PARENT, TEMPLATE, Groups, folder_of
@@ -59,12 +59,14 @@ class Scene:
     """The group's namespace, its vCenter, and what was sent."""
 
     groups: Groups
-    vcenter: VCenter
+    vcenter: SimulatedVCenter
     reaper: Reaper
 
 
 @pytest.fixture
-async def scene(pytestconfig: pytest.Config, installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[Scene]:
+async def scene(
+    pytestconfig: pytest.Config, installed: ControlPlane, namespace: str, tmp_path: Path
+) -> AsyncIterator[Scene]:
     async with (
         simulated(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim") as vcenter,
         watched(installed, vcenter, namespace, tmp_path / "manager") as (_, reaper),
@@ -73,12 +75,16 @@ async def scene(pytestconfig: pytest.Config, installed: ControlPlane, namespace:
 
 
 @pytest.mark.parametrize("wrong", REFUSED, ids=str)
-async def test_what_cannot_be_is_refused_by_the_crd(installed: ControlPlane, namespace: str, wrong: dict[str, Any]) -> None:
-    with pytest.raises(Refused, match=f"spec.{next(iter(wrong))}"):
+async def test_what_cannot_be_is_refused_by_the_crd(
+    installed: ControlPlane, namespace: str, wrong: dict[str, Any]
+) -> None:
+    with pytest.raises(HttpError, match=f"spec.{next(iter(wrong))}"):
         await Groups(installed, namespace).create("wrong", **wrong)
 
 
-async def test_a_template_that_nobody_has_is_an_error_with_words_and_sends_nothing(scene: Scene) -> None:
+async def test_a_template_that_nobody_has_is_an_error_with_words_and_sends_nothing(
+    scene: Scene,
+) -> None:
     asked = {f"wrong-{number}": template for number, template in enumerate(NOBODY_HAS)}
     for name, template in list(asked.items()):
         if not await is_taken(scene.groups, name, template):
@@ -90,8 +96,15 @@ async def test_a_template_that_nobody_has_is_an_error_with_words_and_sends_nothi
         assert len(status["lastMessage"]) < 1000
     await scene.groups.create("right", replicas=1)
     await scene.groups.becomes("right", "RUNNING")
-    sent = [each.sort for each in scene.reaper.calls if each.sort.endswith("_Task") or each.sort == "CreateFolder"]
-    assert sorted(sent) in (["CloneVM_Task", "CreateFolder"], ["CloneVM_Task", "CreateFolder", "PowerOnVM_Task"])
+    sent = [
+        each.sort
+        for each in scene.reaper.calls
+        if each.sort.endswith("_Task") or each.sort == "CreateFolder"
+    ]
+    assert sorted(sent) in (
+        ["CloneVM_Task", "CreateFolder"],
+        ["CloneVM_Task", "CreateFolder", "PowerOnVM_Task"],
+    )
     after = await snapshot(scene.vcenter)
     known = {each.ref for each in before.vms}
     folders = {each.folder for each in after.vms if each.ref not in known}
@@ -102,7 +115,7 @@ async def is_taken(groups: Groups, name: str, template: str) -> bool:
     """Whether the API server takes a group with this template; if it does not, it has to say which field is wrong."""
     try:
         await groups.create(name, template=template, replicas=1)
-    except Refused as refused:
+    except HttpError as refused:
         if refused.status != 422 or "spec.template" not in str(refused):
             raise
         return False
@@ -132,14 +145,18 @@ async def test_what_is_missing_or_there_twice_is_named_and_its_end_is_noticed(sc
     folder, other = entities[PARENT], entities[f"/DC0/vm/{OTHER_TEMPLATE}"]
     await scene.vcenter.rename(folder, "elsewhere")
     await scene.groups.create("web", replicas=1)
-    status = await scene.groups.becomes("web", "ERROR", where=lambda status: PARENT in status["lastMessage"])
+    status = await scene.groups.becomes(
+        "web", "ERROR", where=lambda status: PARENT in status["lastMessage"]
+    )
     assert "create it" in status["lastMessage"]
     assert ready_of({"status": status})["reason"] == "FolderNotFound"
     # Two templates of one name, in two folders: both paths are told, and either may be named.
     await hands.move_into(other, folder)
     await hands.rename(other, TEMPLATE)
     await scene.vcenter.rename(folder, "vm-operator")
-    status = await scene.groups.becomes("web", "ERROR", where=lambda status: TEMPLATE in status["lastMessage"])
+    status = await scene.groups.becomes(
+        "web", "ERROR", where=lambda status: TEMPLATE in status["lastMessage"]
+    )
     assert f"/DC0/vm/{TEMPLATE}, {PARENT}/{TEMPLATE}" in status["lastMessage"]
     assert ready_of({"status": status})["reason"] == "TemplateAmbiguous"
     assert (await snapshot(scene.vcenter)).marked == ()

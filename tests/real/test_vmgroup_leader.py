@@ -13,7 +13,7 @@ import pytest
 
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
-from simulator import VCenter
+from simulator import SimulatedVCenter
 
 from .groups import Groups, vms_of
 from .managing import EVERYWHERE, SYSTEM, ManagerProcess, lease, started
@@ -28,14 +28,20 @@ AT_ONCE = 3
 
 
 @pytest.fixture
-async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[VCenter]:
-    async with simulated(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim") as vcenter:
+async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
+    async with simulated(
+        pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim"
+    ) as vcenter:
         yield vcenter
 
 
 @pytest.fixture
 async def pair(
-    installed: ControlPlane, vcenter: VCenter, namespace: str, service_account: Path, tmp_path: Path
+    installed: ControlPlane,
+    vcenter: SimulatedVCenter,
+    namespace: str,
+    service_account: Path,
+    tmp_path: Path,
 ) -> AsyncIterator[tuple[ManagerProcess, ManagerProcess]]:
     """Who leads, and who waits."""
     flags = (
@@ -58,29 +64,34 @@ async def pair(
 
 
 async def test_a_leader_stopped_in_mid_clone_makes_no_double_and_no_late_call(
-    installed: ControlPlane, vcenter: VCenter, namespace: str, pair: tuple[ManagerProcess, ManagerProcess]
+    installed: ControlPlane,
+    vcenter: SimulatedVCenter,
+    namespace: str,
+    pair: tuple[ManagerProcess, ManagerProcess],
 ) -> None:
     leader, standby = pair
     groups = Groups(installed, namespace)
-    await vcenter.delay("CloneVM_Task", CLONE_SECONDS)
+    await vcenter.delay_calls("CloneVM_Task", CLONE_SECONDS)
     uid = (await groups.create("web", replicas=REPLICAS))["metadata"]["uid"]
 
     async def in_mid_clone() -> bool:
         return len((await snapshot(vcenter)).clones) == AT_ONCE
 
     await eventually(in_mid_clone, within=20)
-    sessions = {each["session"] for each in await vcenter.ledger()}
+    sessions = {each["session"] for each in await vcenter.mutating_calls()}
     assert len(sessions) == 1
-    leader.send(signal.SIGSTOP)
+    leader.send_signal(signal.SIGSTOP)
     # Of the issue: so long that the lease has run out, and the other has begun.
     await asyncio.sleep(STOPPED_SECONDS)
     await standby.says("became leader")
     since = datetime.fromisoformat(lease(installed)["acquireTime"])
-    leader.send(signal.SIGCONT)
+    leader.send_signal(signal.SIGCONT)
     assert await leader.ended(within=10) == 1
     await groups.becomes("web", "RUNNING", within=90)
-    assert {each["session"] for each in await vcenter.ledger()} > sessions, "the other manager never acted"
-    of_leader = [each for each in await vcenter.ledger() if each["session"] in sessions]
+    assert {each["session"] for each in await vcenter.mutating_calls()} > sessions, (
+        "the other manager never acted"
+    )
+    of_leader = [each for each in await vcenter.mutating_calls() if each["session"] in sessions]
     late = [each for each in of_leader if datetime.fromisoformat(each["time"]) > since]
     assert late == []
     assert len(await vms_of(vcenter, uid)) == REPLICAS

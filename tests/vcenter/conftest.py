@@ -17,18 +17,20 @@ from typing import Any
 import pytest
 
 from kubewright.log import Log
-from simulator import VCenter
+from simulator import SimulatedVCenter
 from vsphere_operators.vsphere.session import Session
-from vsphere_operators.vsphere.transport import Soap
+from vsphere_operators.vsphere.transport import SoapClient
 
 from .rig import Tally, account, address_of_simulator
 
-Simulators = Callable[..., Awaitable[VCenter]]
+Simulators = Callable[..., Awaitable[SimulatedVCenter]]
 
 
 @pytest.fixture(scope="module")
-def module_simulator(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VCenter]:
-    vcenter = VCenter(binary(pytestconfig), tmp_path_factory.mktemp("vcsim"))
+def module_simulator(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SimulatedVCenter]:
+    vcenter = SimulatedVCenter(binary(pytestconfig), tmp_path_factory.mktemp("vcsim"))
     try:
         apart(vcenter.start())
         yield vcenter
@@ -37,11 +39,11 @@ def module_simulator(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempP
 
 
 @pytest.fixture
-async def simulator(module_simulator: VCenter) -> AsyncIterator[VCenter]:
-    await module_simulator.reset_calls()
-    await module_simulator.reset_ledger()
+async def simulator(module_simulator: SimulatedVCenter) -> AsyncIterator[SimulatedVCenter]:
+    await module_simulator.reset_call_counts()
+    await module_simulator.reset_mutating_calls()
     yield module_simulator
-    await module_simulator.outage("")
+    await module_simulator.set_outage("")
     await module_simulator.clear_rules()
     await module_simulator.expire_sessions()
     await module_simulator.set_password(module_simulator.user, module_simulator.password)
@@ -50,10 +52,14 @@ async def simulator(module_simulator: VCenter) -> AsyncIterator[VCenter]:
 
 @pytest.fixture
 async def simulators(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[Simulators]:
-    started: list[VCenter] = []
+    started: list[SimulatedVCenter] = []
 
-    async def start(*flags: str, **how: Any) -> VCenter:
-        started.append(VCenter(binary(pytestconfig), tmp_path / f"vcsim-{len(started)}", *flags, **how))
+    async def start(*flags: str, **how: Any) -> SimulatedVCenter:
+        started.append(
+            SimulatedVCenter(
+                binary(pytestconfig), tmp_path / f"vcsim-{len(started)}", *flags, **how
+            )
+        )
         return await started[-1].start()
 
     yield start
@@ -72,14 +78,16 @@ def meter() -> Tally:
 
 
 @pytest.fixture
-async def soap(simulator: VCenter, meter: Tally) -> AsyncIterator[Soap]:
-    soap = Soap(address_of_simulator(simulator), meter)
+async def soap(simulator: SimulatedVCenter, meter: Tally) -> AsyncIterator[SoapClient]:
+    soap = SoapClient(address_of_simulator(simulator), meter)
     yield soap
     await soap.close()
 
 
 @pytest.fixture
-async def session(simulator: VCenter, soap: Soap, log: Log) -> AsyncIterator[Session]:
+async def session(
+    simulator: SimulatedVCenter, soap: SoapClient, log: Log
+) -> AsyncIterator[Session]:
     session = Session(soap, account(simulator), log)
     await session.login()
     yield session

@@ -11,10 +11,10 @@ from typing import Any
 from pyVim.connect import SmartConnect
 from pyVmomi import vim
 
-from simulator import VCenter
+from simulator import SimulatedVCenter
 from vsphere_operators.vsphere.inventory import Inventory
 from vsphere_operators.vsphere.model import Disk
-from vsphere_operators.vsphere.transport import CALL_SECONDS, Soap
+from vsphere_operators.vsphere.transport import CALL_TIMEOUT_SECONDS, SoapClient
 from vsphere_operators.vsphere.updates import ObjectUpdate, Ref
 
 
@@ -30,7 +30,9 @@ class Lines:
     def info(self, message: str, /, error: BaseException | None = None, **fields: object) -> None:
         self.lines.append(("info", f"{message} {error or ''}"))
 
-    def warning(self, message: str, /, error: BaseException | None = None, **fields: object) -> None:
+    def warning(
+        self, message: str, /, error: BaseException | None = None, **fields: object
+    ) -> None:
         self.lines.append(("warning", f"{message} {error or ''}"))
 
     def error(self, message: str, /, error: BaseException | None = None, **fields: object) -> None:
@@ -43,24 +45,42 @@ class Lines:
 Hook = Callable[[str], Awaitable[bytes | None]]
 
 
-class Meddling(Soap):
+class Meddling(SoapClient):
     """A connection at which a test may look at each call before it leaves, and answer in the server's place."""
 
     hook: Hook | None = None
 
-    async def post(self, body: bytes, *, method: str, timeout_seconds: float = CALL_SECONDS, path: str = "", action: str = "") -> bytes:
-        if self.hook is not None and (answer := await self.hook(f"{method} {body.decode()}")) is not None:
+    async def post(
+        self,
+        body: bytes,
+        *,
+        method: str,
+        timeout_seconds: float = CALL_TIMEOUT_SECONDS,
+        path: str = "",
+        action: str = "",
+    ) -> bytes:
+        if (
+            self.hook is not None
+            and (answer := await self.hook(f"{method} {body.decode()}")) is not None
+        ):
             return answer
-        return await super().post(body, method=method, timeout_seconds=timeout_seconds, path=path, action=action)
+        return await super().post(
+            body, method=method, timeout_seconds=timeout_seconds, path=path, action=action
+        )
 
 
-async def inventory_of(simulator: VCenter, name: str = "lab") -> Inventory:
+async def inventory_of(simulator: SimulatedVCenter, name: str = "lab") -> Inventory:
     """The simulator's entities as updates; parents are found by path."""
     entities = await simulator.entities()
     refs = {entity["path"]: entity for entity in entities}
     inventory = Inventory(name)
     inventory.apply(
-        ObjectUpdate("enter", entity["type"], entity["ref"], {"name": entity["name"], "summary.accessible": True, **above(entity, refs)})
+        ObjectUpdate(
+            "enter",
+            entity["type"],
+            entity["ref"],
+            {"name": entity["name"], "summary.accessible": True, **above(entity, refs)},
+        )
         for entity in entities
     )
     return inventory
@@ -73,12 +93,14 @@ def above(entity: dict[str, str], refs: dict[str, dict[str, str]]) -> dict[str, 
 
 
 @contextmanager
-def pyvmomi(simulator: VCenter) -> Iterator[Any]:
+def pyvmomi(simulator: SimulatedVCenter) -> Iterator[Any]:
     """The content of a session by pyVmomi's own blocking client."""
     host, port = simulator.address
     trust = ssl.create_default_context(cafile=str(simulator.certificate))
     connect: Any = SmartConnect
-    instance = connect(host=host, port=port, user=simulator.user, pwd=simulator.password, sslContext=trust)
+    instance = connect(
+        host=host, port=port, user=simulator.user, pwd=simulator.password, sslContext=trust
+    )
     try:
         yield instance.RetrieveContent()
     finally:
@@ -86,13 +108,17 @@ def pyvmomi(simulator: VCenter) -> Iterator[Any]:
         instance._stub.DropConnections()
 
 
-def disks_by_pyvmomi(simulator: VCenter) -> set[Disk]:
+def disks_by_pyvmomi(simulator: SimulatedVCenter) -> set[Disk]:
     """All disks, by another client and one by one."""
     with pyvmomi(simulator) as content:
         manager = content.vStorageObjectManager
         view = content.viewManager.CreateContainerView(content.rootFolder, [vim.Datastore], True)
         stores = list(view.view)
-        found = [manager.RetrieveVStorageObject(id, store).config for store in stores for id in manager.ListVStorageObject(store)]
+        found = [
+            manager.RetrieveVStorageObject(id, store).config
+            for store in stores
+            for id in manager.ListVStorageObject(store)
+        ]
         view.Destroy()
     return {
         Disk(

@@ -8,16 +8,16 @@ from contextlib import asynccontextmanager, suppress
 
 from kubewright.log import Log
 from kubewright.testing import eventually
-from simulator import VCenter
+from simulator import SimulatedVCenter
 from vsphere_operators.vsphere.inventory import Change, Inventory
-from vsphere_operators.vsphere.property_collector import Collector
-from vsphere_operators.vsphere.server_view import Limits
+from vsphere_operators.vsphere.property_collector import InventoryWatcher
+from vsphere_operators.vsphere.server_view import CollectorOptions
 from vsphere_operators.vsphere.session import Session
-from vsphere_operators.vsphere.transport import Soap
+from vsphere_operators.vsphere.transport import SoapClient
 
 from .rig import Tally, account, address_of_simulator
 
-SHORT = Limits(wait_seconds=1, answer_seconds=3.0, close_seconds=1.0)
+SHORT = CollectorOptions(max_wait_seconds=1, call_timeout_seconds=3.0, close_timeout_seconds=1.0)
 
 
 class Meter(Tally):
@@ -27,19 +27,34 @@ class Meter(Tally):
         super().__init__()
         self.updates: dict[tuple[str, str], int] = {}
 
-    def updated(self, type_name: str, kind: str, count: int) -> None:
+    def count_updates(self, type_name: str, kind: str, count: int) -> None:
         self.updates[type_name, kind] = self.updates.get((type_name, kind), 0) + count
 
 
 class Follower:
     """A collector at work, and what its inventory told."""
 
-    def __init__(self, simulator: VCenter, soap: Soap, session: Session, meter: Meter, limits: Limits) -> None:
+    def __init__(
+        self,
+        simulator: SimulatedVCenter,
+        soap: SoapClient,
+        session: Session,
+        meter: Meter,
+        limits: CollectorOptions,
+    ) -> None:
         self.simulator, self.soap, self.session, self.meter = simulator, soap, session, meter
         self.inventory, self.changes, self.loads = Inventory("lab"), list[Change](), 0
         self.inventory.listeners.append(self.changes.append)
-        self.collector = Collector(soap, session, self.inventory, Log("vcenter"), meter, loaded=self.loaded, limits=limits)
-        self.task: asyncio.Task[None] = asyncio.create_task(self.collector.follow())
+        self.collector = InventoryWatcher(
+            soap,
+            session,
+            self.inventory,
+            Log("vcenter"),
+            meter,
+            on_loaded=self.loaded,
+            options=limits,
+        )
+        self.task: asyncio.Task[None] = asyncio.create_task(self.collector.run())
 
     def loaded(self) -> None:
         self.loads += 1
@@ -61,9 +76,11 @@ class Follower:
 
 
 @asynccontextmanager
-async def following(simulator: VCenter, limits: Limits = SHORT) -> AsyncIterator[Follower]:
+async def following(
+    simulator: SimulatedVCenter, limits: CollectorOptions = SHORT
+) -> AsyncIterator[Follower]:
     meter = Meter()
-    soap = Soap(address_of_simulator(simulator), meter)
+    soap = SoapClient(address_of_simulator(simulator), meter)
     session = Session(soap, account(simulator), Log("vcenter"))
     await session.login()
     follower = Follower(simulator, soap, session, meter, limits)

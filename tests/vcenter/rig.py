@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from kubewright.testing.ca import Authority
-from simulator import VCenter
+from kubewright.testing.ca import CertificateAuthority
+from simulator import SimulatedVCenter
 from vsphere_operators.vsphere.address import Address
 from vsphere_operators.vsphere.credentials import Credentials, FixedCredentials
 
@@ -24,21 +24,21 @@ class Tally:
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
 
-    def called(self, method: str, outcome: str, seconds: float) -> None:
+    def observe_call(self, method: str, outcome: str, seconds: float) -> None:
         assert seconds >= 0
         self.calls.append((method, outcome))
 
-    def updated(self, type_name: str, kind: str, count: int) -> None:
+    def count_updates(self, type_name: str, kind: str, count: int) -> None:
         assert count > 0
 
 
-def address_of_simulator(simulator: VCenter) -> Address:
+def address_of_simulator(simulator: SimulatedVCenter) -> Address:
     """Where it is, with its certificate trusted."""
     host, port = simulator.address
     return Address(host, port, ca_file=str(simulator.certificate))
 
 
-def account(simulator: VCenter) -> FixedCredentials:
+def account(simulator: SimulatedVCenter) -> FixedCredentials:
     """The account that it was started with."""
     return FixedCredentials(Credentials(username=simulator.user, password=simulator.password))
 
@@ -68,7 +68,12 @@ class Request:
 
 def http(status: int, body: str, *headers: str) -> bytes:
     """An answer as it goes over the wire."""
-    lines = [f"HTTP/1.1 {status} Because", f"Content-Length: {len(body.encode())}", "Content-Type: text/xml", *headers]
+    lines = [
+        f"HTTP/1.1 {status} Because",
+        f"Content-Length: {len(body.encode())}",
+        "Content-Type: text/xml",
+        *headers,
+    ]
     return ("\r\n".join(lines) + "\r\n\r\n" + body).encode()
 
 
@@ -86,12 +91,14 @@ def envelope(body: str) -> str:
 
 
 @asynccontextmanager
-async def answering(folder: Path, reply: Callable[[Request], Awaitable[bytes]]) -> AsyncIterator[Address]:
+async def answering(
+    folder: Path, reply: Callable[[Request], Awaitable[bytes]]
+) -> AsyncIterator[Address]:
     """A server that answers each request with what `reply` says, and nothing but that."""
-    authority = Authority("canned")
+    authority = CertificateAuthority("canned")
     ca, certificate, key = folder / "ca.pem", folder / "canned.pem", folder / "canned.key"
     ca.write_bytes(authority.certificate)
-    authority.serving("127.0.0.1").write(certificate, key)
+    authority.issue_serving_certificate("127.0.0.1").write(certificate, key)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate, key)
 
@@ -132,4 +139,6 @@ LOGGED_IN = envelope(
     '<LoginResponse xmlns="urn:vim25"><returnval><key>k</key><userName>u</userName><fullName>u</fullName><loginTime>2026-01-01T00:00:00Z'
     "</loginTime><lastActiveTime>2026-01-01T00:00:00Z</lastActiveTime><locale>en</locale><messageLocale>en</messageLocale></returnval></LoginResponse>"
 )
-NOW = envelope('<CurrentTimeResponse xmlns="urn:vim25"><returnval>2026-01-01T00:00:00Z</returnval></CurrentTimeResponse>')
+NOW = envelope(
+    '<CurrentTimeResponse xmlns="urn:vim25"><returnval>2026-01-01T00:00:00Z</returnval></CurrentTimeResponse>'
+)

@@ -11,7 +11,11 @@ from pathlib import Path
 import pytest
 
 from kubewright.testing import eventually
-from vsphere_operators.vsphere.credentials import Credentials, DirectoryCredentials, FixedCredentials
+from vsphere_operators.vsphere.credentials import (
+    Credentials,
+    DirectoryCredentials,
+    FixedCredentials,
+)
 from vsphere_operators.vsphere.faults import Denied
 
 from .rig import all_of
@@ -36,14 +40,25 @@ def swap(mount: Path, generation: str, **files: str) -> None:
             (mount / name).symlink_to(f"..data/{name}")
 
 
-@pytest.mark.parametrize(("user", "password"), [("GOVMOMI_USERNAME", "GOVMOMI_PASSWORD"), ("VC_USER", "VC_PASS"), ("username", "password")])
+@pytest.mark.parametrize(
+    ("user", "password"),
+    [("GOVMOMI_USERNAME", "GOVMOMI_PASSWORD"), ("VC_USER", "VC_PASS"), ("username", "password")],
+)
 def test_each_pair_of_keys_will_do(tmp_path: Path, user: str, password: str) -> None:
     fill(tmp_path, **{user: "me\n", password: " p w \r\n", "GOVMOMI_URL": "https://vc"})
     assert DirectoryCredentials(tmp_path).read() == Credentials(username="me", password=" p w ")
 
 
 def test_the_first_complete_pair_counts(tmp_path: Path) -> None:
-    fill(tmp_path, GOVMOMI_USERNAME="half", GOVMOMI_PASSWORD="\n", VC_USER="me", VC_PASS="mine", username="other", password="other")
+    fill(
+        tmp_path,
+        GOVMOMI_USERNAME="half",
+        GOVMOMI_PASSWORD="\n",
+        VC_USER="me",
+        VC_PASS="mine",
+        username="other",
+        password="other",
+    )
     assert DirectoryCredentials(tmp_path).read() == Credentials(username="me", password="mine")
 
 
@@ -71,7 +86,10 @@ ALL_KEYS = r"GOVMOMI_USERNAME and GOVMOMI_PASSWORD, or VC_USER and VC_PASS, or u
         ({}, "no key that they could come from is there"),
         ({"username": "", "password": "\n"}, "or all are empty"),
         ({"VC_USER": "me"}, "VC_USER is there, but VC_PASS is missing or empty"),
-        ({"GOVMOMI_PASSWORD": CANARY}, "GOVMOMI_PASSWORD is there, but GOVMOMI_USERNAME is missing or empty"),
+        (
+            {"GOVMOMI_PASSWORD": CANARY},
+            "GOVMOMI_PASSWORD is there, but GOVMOMI_USERNAME is missing or empty",
+        ),
     ],
 )
 def test_what_is_missing_is_said(tmp_path: Path, files: dict[str, str], words: str) -> None:
@@ -113,7 +131,13 @@ def test_a_password_that_cannot_be_sent_is_said_and_not_shown(tmp_path: Path, ba
 
 
 @pytest.mark.parametrize(
-    "credentials", [Credentials(), Credentials("me"), Credentials(password=CANARY), Credentials("me", CANARY + "\udcff")]
+    "credentials",
+    [
+        Credentials(),
+        Credentials("me"),
+        Credentials(password=CANARY),
+        Credentials("me", CANARY + "\udcff"),
+    ],
 )
 def test_what_the_environment_has_is_checked_too(credentials: Credentials) -> None:
     with pytest.raises(Denied, match="The credentials in the environment cannot be used") as caught:
@@ -129,24 +153,27 @@ def test_no_repr_shows_a_secret() -> None:
 
 def test_secrets_are_cut_from_what_a_server_says() -> None:
     credentials = Credentials("me", 'p<&>"w')
-    assert credentials.cut_from('sent p<&>"w or p&lt;&amp;&gt;"w or p&lt;&amp;&gt;&quot;w') == "sent *** or *** or ***"
-    assert Credentials(extension_key="x").cut_from("as it was") == "as it was"
+    assert (
+        credentials.redact('sent p<&>"w or p&lt;&amp;&gt;"w or p&lt;&amp;&gt;&quot;w')
+        == "sent *** or *** or ***"
+    )
+    assert Credentials(extension_key="x").redact("as it was") == "as it was"
 
 
 def test_whom_they_name() -> None:
-    assert Credentials("me", "p").who == 'the user "me"'
-    assert Credentials(saml_token="<a/>").who == "the SAML token"
-    assert Credentials(extension_key="com.example").who == 'the extension "com.example"'
+    assert Credentials("me", "p").description == 'the user "me"'
+    assert Credentials(saml_token="<a/>").description == "the SAML token"
+    assert Credentials(extension_key="com.example").description == 'the extension "com.example"'
 
 
 # Changes
 
 
 async def test_a_secret_that_the_kubelet_swaps_is_noticed(tmp_path: Path) -> None:
-    assert DirectoryCredentials(tmp_path).look_seconds == 2.0
+    assert DirectoryCredentials(tmp_path).poll_seconds == 2.0
     swap(tmp_path, "one", username="me", password="old")
-    source = DirectoryCredentials(tmp_path, look_seconds=0.02)
-    waiting = asyncio.create_task(source.changed(await asyncio.to_thread(source.read)))
+    source = DirectoryCredentials(tmp_path, poll_seconds=0.02)
+    waiting = asyncio.create_task(source.wait_for_change(await asyncio.to_thread(source.read)))
     await asyncio.sleep(0.1)
     assert not waiting.done()
     swap(tmp_path, "two", username="me", password="new")
@@ -159,7 +186,9 @@ async def test_no_half_of_a_swap_is_ever_read(tmp_path: Path) -> None:
     turn = 0
     while not reading.done():
         turn += 1
-        await asyncio.to_thread(swap, tmp_path, str(turn), username=f"user-{turn}", password=str(turn))
+        await asyncio.to_thread(
+            swap, tmp_path, str(turn), username=f"user-{turn}", password=str(turn)
+        )
         await asyncio.to_thread(shutil.rmtree, tmp_path / f"..{turn - 1}")
     seen = await reading
     assert turn > 10
@@ -170,9 +199,11 @@ def pairs(source: DirectoryCredentials) -> set[tuple[str, str]]:
     return {(found.username, found.password) for _ in range(2000) for found in [source.read()]}
 
 
-async def test_files_that_go_and_come_back_changed_are_noticed_when_complete(tmp_path: Path) -> None:
-    source = DirectoryCredentials(fill(tmp_path, username="me", password="old"), look_seconds=0.02)
-    waiting = asyncio.create_task(source.changed(await asyncio.to_thread(source.read)))
+async def test_files_that_go_and_come_back_changed_are_noticed_when_complete(
+    tmp_path: Path,
+) -> None:
+    source = DirectoryCredentials(fill(tmp_path, username="me", password="old"), poll_seconds=0.02)
+    waiting = asyncio.create_task(source.wait_for_change(await asyncio.to_thread(source.read)))
     (tmp_path / "password").unlink()
     await asyncio.sleep(0.1)
     assert not waiting.done()
@@ -182,16 +213,19 @@ async def test_files_that_go_and_come_back_changed_are_noticed_when_complete(tmp
 
 async def test_a_renewed_certificate_is_a_change(tmp_path: Path) -> None:
     fill(tmp_path, **{"tls.crt": "C", "tls.key": "K", "extension-key": "com.example"})
-    source = DirectoryCredentials(tmp_path, look_seconds=0.02)
-    waiting = asyncio.create_task(source.changed(await asyncio.to_thread(source.read)))
+    source = DirectoryCredentials(tmp_path, poll_seconds=0.02)
+    waiting = asyncio.create_task(source.wait_for_change(await asyncio.to_thread(source.read)))
     fill(tmp_path, **{"tls.crt": "D"})
     assert (await asyncio.wait_for(waiting, 2)).pem == b"DK"
 
 
 async def test_fixed_credentials_never_change(tmp_path: Path) -> None:
     good, bad = Credentials("me", "p"), Credentials("me")
-    assert await FixedCredentials(good).changed(Credentials()) == good
-    waiting = [asyncio.create_task(FixedCredentials(good).changed(good)), asyncio.create_task(FixedCredentials(bad).changed(Credentials()))]
+    assert await FixedCredentials(good).wait_for_change(Credentials()) == good
+    waiting = [
+        asyncio.create_task(FixedCredentials(good).wait_for_change(good)),
+        asyncio.create_task(FixedCredentials(bad).wait_for_change(Credentials())),
+    ]
     done, _ = await asyncio.wait(waiting, timeout=0.2)
     assert done == set()
     for each in waiting:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from vsphere_operators.vsphere.concurrency import CALLS_AT_ONCE, at_once
+from vsphere_operators.vsphere.concurrency import MAX_CONCURRENT_CALLS, gather_limited
 
 
 async def test_results_come_in_the_order_of_the_items_and_no_more_than_a_few_run_at_once() -> None:
@@ -21,9 +21,9 @@ async def test_results_come_in_the_order_of_the_items_and_no_more_than_a_few_run
         running -= 1
         return item * item
 
-    assert await at_once(range(30), work) == [item * item for item in range(30)]
-    assert most == CALLS_AT_ONCE
-    assert await at_once([], work) == []
+    assert await gather_limited(range(30), work) == [item * item for item in range(30)]
+    assert most == MAX_CONCURRENT_CALLS
+    assert await gather_limited([], work) == []
 
 
 async def test_the_first_failure_ends_all_and_leaves_nothing_behind() -> None:
@@ -40,7 +40,7 @@ async def test_the_first_failure_ends_all_and_leaves_nothing_behind() -> None:
             ended.append(item)
 
     with pytest.raises(ValueError, match="two"):
-        await at_once(range(5), work)
+        await gather_limited(range(5), work)
     assert sorted(ended) == [0, 1, 3, 4]
     task = asyncio.current_task()
     assert task is not None
@@ -62,7 +62,7 @@ async def test_who_is_cancelled_while_it_waits_leaves_nothing_running() -> None:
             await asyncio.sleep(0)
             ended.append(item)
 
-    task = asyncio.ensure_future(at_once(range(3), work))
+    task = asyncio.ensure_future(gather_limited(range(3), work))
     await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

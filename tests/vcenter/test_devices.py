@@ -10,9 +10,9 @@ import pytest
 
 from kubewright.log import Log
 from kubewright.testing import eventually
-from simulator import VCenter as Simulator
-from vsphere_operators.vsphere.devices import passed_devices
-from vsphere_operators.vsphere.model import PassedDevice
+from simulator import SimulatedVCenter as Simulator
+from vsphere_operators.vsphere.devices import decode_passthrough_devices
+from vsphere_operators.vsphere.model import PassthroughDevice
 from vsphere_operators.vsphere.updates import Value
 from vsphere_operators.vsphere.vcenter import VCenter
 
@@ -23,36 +23,62 @@ def test_what_a_backing_means() -> None:
     vgpu: Value = {"@type": "VirtualPCIPassthrough", "backing": {"vgpu": "grid_a100-4c"}}
     whole: Value = {"backing": {"deviceName": "A100", "id": "0000:3b:00.0", "vendorId": "4318"}}
     intel: Value = {"backing": {"deviceName": "X710", "id": "0000:5e:00.0", "vendorId": "-32634"}}
-    dynamic: Value = {"backing": {"deviceName": "", "allowedDevice": ({"vendorId": "4318"}, {"vendorId": "4098"})}}
-    assert passed_devices((vgpu, whole, intel, dynamic, {"key": "1"})) == (
-        PassedDevice(vgpu="grid_a100-4c"),
-        PassedDevice(name="A100", pci_id="0000:3b:00.0", vendors=(0x10DE,)),
-        PassedDevice(name="X710", pci_id="0000:5e:00.0", vendors=(0x8086,)),
-        PassedDevice(vendors=(0x10DE, 0x1002)),
+    dynamic: Value = {
+        "backing": {"deviceName": "", "allowedDevice": ({"vendorId": "4318"}, {"vendorId": "4098"})}
+    }
+    assert decode_passthrough_devices((vgpu, whole, intel, dynamic, {"key": "1"})) == (
+        PassthroughDevice(vgpu_profile="grid_a100-4c"),
+        PassthroughDevice(name="A100", pci_id="0000:3b:00.0", vendor_ids=(0x10DE,)),
+        PassthroughDevice(name="X710", pci_id="0000:5e:00.0", vendor_ids=(0x8086,)),
+        PassthroughDevice(vendor_ids=(0x10DE, 0x1002)),
     )
-    assert passed_devices(None) == ()
+    assert decode_passthrough_devices(None) == ()
 
 
-async def test_only_those_that_are_asked_about_are_read_and_again_when_they_change(pytestconfig: pytest.Config, tmp_path: Path) -> None:
-    flags = ("--clusters=1", "--hosts=2", "--vms=3", "--gpu-vm=DC0_C0_RP0_VM0=vgpu", "--gpu-host=DC0_C0_H0=shared")
-    simulator = await Simulator(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path, *flags).start()
+async def test_only_those_that_are_asked_about_are_read_and_again_when_they_change(
+    pytestconfig: pytest.Config, tmp_path: Path
+) -> None:
+    flags = (
+        "--clusters=1",
+        "--hosts=2",
+        "--vms=3",
+        "--gpu-vm=DC0_C0_RP0_VM0=vgpu",
+        "--gpu-host=DC0_C0_H0=shared",
+    )
+    simulator = await Simulator(
+        pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path, *flags
+    ).start()
     tally = Tally()
     vcenter = VCenter("vc", address_of_simulator(simulator), account(simulator), Log("test"), tally)
     life = asyncio.create_task(vcenter.run())
     try:
         await eventually(lambda: vcenter.loaded)
-        host = vcenter.inventory.host("DC0_C0_H0")
-        assert {(each.name, each.type, each.memory_kb) for each in host.graphics} == {("NVIDIA A100-PCIE-40GB", "sharedDirect", 40 << 20)}
-        assert "grid_a100-10c" in host.vgpu_types
-        first, second = (vcenter.inventory.machine(f"DC0_C0_RP0_VM{number}").ref for number in (0, 1))
+        host = vcenter.inventory.find_host("DC0_C0_H0")
+        assert {(each.name, each.type, each.memory_kb) for each in host.graphics} == {
+            ("NVIDIA A100-PCIE-40GB", "sharedDirect", 40 << 20)
+        }
+        assert "grid_a100-10c" in host.vgpu_profiles
+        first, second = (
+            vcenter.inventory.find_vm(f"DC0_C0_RP0_VM{number}").ref for number in (0, 1)
+        )
         assert not [method for method, _ in tally.calls if method == "RetrievePropertiesEx"]
-        assert vcenter.devices.of(first) is None
-        assert vcenter.devices.of(second) is None
-        await eventually(lambda: vcenter.devices.of(first) == (PassedDevice(vgpu="grid_a100-10c"),))
-        assert vcenter.devices.of(second) == ()
-        await simulator.give_gpu("DC0_C0_RP0_VM1", "passthrough")
-        await eventually(lambda: [each.vendors for each in vcenter.devices.of(second) or ()] == [(0x10DE,)])
-        assert set(vcenter.devices.known) == {first, second}
+        assert vcenter.passthrough_devices.get(first) is None
+        assert vcenter.passthrough_devices.get(second) is None
+        await eventually(
+            lambda: (
+                vcenter.passthrough_devices.get(first)
+                == (PassthroughDevice(vgpu_profile="grid_a100-10c"),)
+            )
+        )
+        assert vcenter.passthrough_devices.get(second) == ()
+        await simulator.add_gpu("DC0_C0_RP0_VM1", "passthrough")
+        await eventually(
+            lambda: (
+                [each.vendor_ids for each in vcenter.passthrough_devices.get(second) or ()]
+                == [(0x10DE,)]
+            )
+        )
+        assert set(vcenter.passthrough_devices.values) == {first, second}
     finally:
         life.cancel()
         with suppress(asyncio.CancelledError):
@@ -60,20 +86,22 @@ async def test_only_those_that_are_asked_about_are_read_and_again_when_they_chan
         await simulator.stop()
 
 
-async def test_what_vcenter_does_not_show_is_hidden_until_it_does(simulator: Simulator, log: Log, meter: Tally) -> None:
+async def test_what_vcenter_does_not_show_is_hidden_until_it_does(
+    simulator: Simulator, log: Log, meter: Tally
+) -> None:
     vcenter = VCenter("vc", address_of_simulator(simulator), account(simulator), log, meter)
     life = asyncio.create_task(vcenter.run())
     try:
         await eventually(lambda: vcenter.loaded)
-        await simulator.fail("RetrievePropertiesEx", "NoPermission")
-        ref, heard = min(vcenter.inventory.machines), list[str]()
-        vcenter.devices.listeners.append(heard.append)
-        assert vcenter.devices.of(ref) is None
-        await eventually(lambda: vcenter.devices.hidden == {ref})
-        assert (vcenter.devices.of(ref), heard) == ((), [ref])
-        vcenter.devices.asked_hidden_at -= 60
-        vcenter.devices.rhythm.soon()
-        await eventually(lambda: not vcenter.devices.hidden)
+        await simulator.fail_calls("RetrievePropertiesEx", "NoPermission")
+        ref, heard = min(vcenter.inventory.vms), list[str]()
+        vcenter.passthrough_devices.listeners.append(heard.append)
+        assert vcenter.passthrough_devices.get(ref) is None
+        await eventually(lambda: vcenter.passthrough_devices.hidden == {ref})
+        assert (vcenter.passthrough_devices.get(ref), heard) == ((), [ref])
+        vcenter.passthrough_devices.hidden_retried_at -= 60
+        vcenter.passthrough_devices.poll_schedule.trigger()
+        await eventually(lambda: not vcenter.passthrough_devices.hidden)
         assert heard == [ref, ref]
     finally:
         life.cancel()

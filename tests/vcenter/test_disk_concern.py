@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from vsphere_operators.vsphere.disk_catalog import Depth
-from vsphere_operators.vsphere.disks import concern
+from vsphere_operators.vsphere.disk_catalog import RefreshScope
+from vsphere_operators.vsphere.disks import select_scope
 from vsphere_operators.vsphere.inventory import Change
-from vsphere_operators.vsphere.model import Datastore, Host, Machine, Task
+from vsphere_operators.vsphere.model import Datastore, Host, Task, VirtualMachine
 
 STORE = Datastore(ref="datastore-1", name="a", accessible=True, url="ds:///a/")
 
@@ -22,30 +22,42 @@ def finished(description: str, state: str = "success") -> Change:
 @pytest.mark.parametrize(
     ("change", "depth"),
     [
-        (finished("vslm.vcenter.VStorageObjectManager.createDisk"), Depth.NEW),
-        (finished("VcenterVStorageObjectManager.deleteDisk"), Depth.NEW),
-        (finished("com.vmware.cns.tasks.createvolume"), Depth.NEW),
-        (finished("com.vmware.cns.tasks.attachvolume"), Depth.USES),
-        (finished("VirtualMachine.attachDisk"), Depth.USES),
-        (finished("VirtualMachine.detachDisk", "error"), Depth.USES),
-        (finished("VirtualMachine.reconfigure"), Depth.USES),
-        (finished("VirtualMachine.destroy"), Depth.USES),
-        (finished("VirtualMachine.clone"), Depth.USES),
-        (finished("vslm.vcenter.VStorageObjectManager.extendDisk"), Depth.ALL),
-        (finished("vslm.vcenter.VStorageObjectManager.relocateVStorageObject"), Depth.ALL),
+        (finished("vslm.vcenter.VStorageObjectManager.createDisk"), RefreshScope.NEW),
+        (finished("VcenterVStorageObjectManager.deleteDisk"), RefreshScope.NEW),
+        (finished("com.vmware.cns.tasks.createvolume"), RefreshScope.NEW),
+        (finished("com.vmware.cns.tasks.attachvolume"), RefreshScope.ASSOCIATIONS),
+        (finished("VirtualMachine.attachDisk"), RefreshScope.ASSOCIATIONS),
+        (finished("VirtualMachine.detachDisk", "error"), RefreshScope.ASSOCIATIONS),
+        (finished("VirtualMachine.reconfigure"), RefreshScope.ASSOCIATIONS),
+        (finished("VirtualMachine.destroy"), RefreshScope.ASSOCIATIONS),
+        (finished("VirtualMachine.clone"), RefreshScope.ASSOCIATIONS),
+        (finished("vslm.vcenter.VStorageObjectManager.extendDisk"), RefreshScope.ALL),
+        (finished("vslm.vcenter.VStorageObjectManager.relocateVStorageObject"), RefreshScope.ALL),
         (finished("VirtualMachine.powerOn"), None),
-        (Change(None, Task(ref="task-1", state="success", description="VirtualMachine.destroy")), Depth.USES),
-        (Change(None, Task(ref="task-1", state="running", description="VirtualMachine.destroy")), None),
-        (Change(Task(ref="task-1", state="success", description="VirtualMachine.destroy"), None), None),
-        (Change(None, STORE), Depth.NEW),
-        (Change(STORE, None), Depth.NEW),
-        (Change(STORE, Datastore(ref="datastore-1", name="b", accessible=True)), Depth.ALL),
-        (Change(STORE, Datastore(ref="datastore-1", name="a")), Depth.ALL),
-        (Change(STORE, Datastore(ref="datastore-1", name="a", accessible=True, url="ds:///b/")), None),
-        (Change(Machine(ref="vm-1"), None), Depth.USES),
-        (Change(Machine(ref="vm-1"), Machine(ref="vm-1", name="x")), None),
+        (
+            Change(None, Task(ref="task-1", state="success", description="VirtualMachine.destroy")),
+            RefreshScope.ASSOCIATIONS,
+        ),
+        (
+            Change(None, Task(ref="task-1", state="running", description="VirtualMachine.destroy")),
+            None,
+        ),
+        (
+            Change(Task(ref="task-1", state="success", description="VirtualMachine.destroy"), None),
+            None,
+        ),
+        (Change(None, STORE), RefreshScope.NEW),
+        (Change(STORE, None), RefreshScope.NEW),
+        (Change(STORE, Datastore(ref="datastore-1", name="b", accessible=True)), RefreshScope.ALL),
+        (Change(STORE, Datastore(ref="datastore-1", name="a")), RefreshScope.ALL),
+        (
+            Change(STORE, Datastore(ref="datastore-1", name="a", accessible=True, url="ds:///b/")),
+            None,
+        ),
+        (Change(VirtualMachine(ref="vm-1"), None), RefreshScope.ASSOCIATIONS),
+        (Change(VirtualMachine(ref="vm-1"), VirtualMachine(ref="vm-1", name="x")), None),
         (Change(Host(ref="host-1"), None), None),
     ],
 )
-def test_what_concerns_disks(change: Change, depth: Depth | None) -> None:
-    assert concern(change) == depth
+def test_what_concerns_disks(change: Change, depth: RefreshScope | None) -> None:
+    assert select_scope(change) == depth

@@ -4,7 +4,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from vsphere_operators.vsphere.disk_sources import disk_in, ids_in, page_in, uses_in
+from vsphere_operators.vsphere.disk_sources import (
+    decode_associations,
+    decode_disk,
+    decode_ids,
+    decode_page,
+)
 from vsphere_operators.vsphere.faults import Rejected, Unreachable
 from vsphere_operators.vsphere.model import Disk
 
@@ -28,7 +33,7 @@ DISK = (
 
 
 def test_a_disk() -> None:
-    assert disk_in(envelope("VslmRetrieveVStorageObject", DISK)) == Disk(
+    assert decode_disk(envelope("VslmRetrieveVStorageObject", DISK)) == Disk(
         id="7d0a",
         name="pvc-a",
         datastore="datastore-12",
@@ -42,49 +47,67 @@ def test_a_disk() -> None:
 
 def test_a_disk_of_which_little_is_known() -> None:
     bare = "<returnval><config><id><id>7d0a</id></id><name>raw</name><createTime>never</createTime><capacityInMB/></config></returnval>"
-    assert disk_in(envelope("RetrieveVStorageObject", bare, "urn:vim25")) == Disk(id="7d0a", name="raw", datastore="")
+    assert decode_disk(envelope("RetrieveVStorageObject", bare, "urn:vim25")) == Disk(
+        id="7d0a", name="raw", datastore=""
+    )
 
 
 def test_an_answer_without_a_disk() -> None:
     with pytest.raises(Rejected, match="no disk"):
-        disk_in(envelope("RetrieveVStorageObject", ""))
+        decode_disk(envelope("RetrieveVStorageObject", ""))
 
 
 def test_a_page_and_what_makes_a_row_differ() -> None:
     row = "<queryResults><id><id>{}</id></id><name>{}</name><capacityInMB>1</capacityInMB><datastoreUrl>ds:///a/</datastoreUrl>{}</queryResults>"
     end = "<usedCapacityInMB>{}</usedCapacityInMB>"
-    one = page_in(
-        envelope("L", f"<returnval><allRecordsReturned>false</allRecordsReturned>{row.format('1', 'a', end.format(7))}</returnval>")
+    one = decode_page(
+        envelope(
+            "L",
+            f"<returnval><allRecordsReturned>false</allRecordsReturned>{row.format('1', 'a', end.format(7))}</returnval>",
+        )
     )
     assert not one.is_last
     assert (one.rows[0].id, one.rows[0].datastore_url) == ("1", "ds:///a/")
-    other = page_in(
-        envelope("L", f"<returnval><allRecordsReturned>true</allRecordsReturned>{row.format('1', 'a', end.format(9))}</returnval>")
+    other = decode_page(
+        envelope(
+            "L",
+            f"<returnval><allRecordsReturned>true</allRecordsReturned>{row.format('1', 'a', end.format(9))}</returnval>",
+        )
     )
     assert other.is_last
     assert other.rows == one.rows
-    renamed = page_in(envelope("L", f"<returnval>{row.format('1', 'b', '')}</returnval>"))
-    assert renamed.rows[0].mark != one.rows[0].mark
+    renamed = decode_page(envelope("L", f"<returnval>{row.format('1', 'b', '')}</returnval>"))
+    assert renamed.rows[0].fingerprint != one.rows[0].fingerprint
 
 
 def test_a_page_without_rows_is_the_last() -> None:
-    assert page_in(envelope("L", "<returnval><allRecordsReturned>false</allRecordsReturned></returnval>")).is_last
-    assert page_in(envelope("L", "")).is_last
+    assert decode_page(
+        envelope("L", "<returnval><allRecordsReturned>false</allRecordsReturned></returnval>")
+    ).is_last
+    assert decode_page(envelope("L", "")).is_last
 
 
 def test_ids() -> None:
-    assert ids_in(envelope("ListVStorageObject", "<returnval><id>1</id></returnval><returnval><id>2</id></returnval>")) == ["1", "2"]
-    assert ids_in(envelope("ListVStorageObject", "")) == []
+    assert decode_ids(
+        envelope(
+            "ListVStorageObject",
+            "<returnval><id>1</id></returnval><returnval><id>2</id></returnval>",
+        )
+    ) == ["1", "2"]
+    assert decode_ids(envelope("ListVStorageObject", "")) == []
 
 
 def test_who_uses_what() -> None:
     use = "<vmDiskAssociation><vmId>{}</vmId><diskKey>{}</diskKey></vmDiskAssociation>"
     unused = "<returnval><id><id>2</id></id></returnval>"
     body = f"<returnval><id><id>1</id></id>{use.format('b', 2001)}{use.format('a', 2000)}</returnval>{unused}"
-    assert uses_in(envelope("VslmRetrieveVStorageObjectAssociations", body)) == {"1": ("a/2000", "b/2001"), "2": ()}
+    assert decode_associations(envelope("VslmRetrieveVStorageObjectAssociations", body)) == {
+        "1": ("a/2000", "b/2001"),
+        "2": (),
+    }
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>"])
 def test_what_is_no_answer_is_told_in_words(body: bytes) -> None:
     with pytest.raises(Unreachable, match="cannot be read"):
-        ids_in(body)
+        decode_ids(body)

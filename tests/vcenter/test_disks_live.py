@@ -11,43 +11,53 @@ import pytest
 from pyVmomi import vim
 
 from kubewright.testing import eventually
-from simulator import VCenter
-from vsphere_operators.vsphere.disk_catalog import Depth
+from simulator import SimulatedVCenter
+from vsphere_operators.vsphere.disk_catalog import RefreshScope
 from vsphere_operators.vsphere.disks import Disks
 from vsphere_operators.vsphere.inventory import Inventory
-from vsphere_operators.vsphere.polling import Rhythm
-from vsphere_operators.vsphere.property_collector import Collector
+from vsphere_operators.vsphere.polling import PollSchedule
+from vsphere_operators.vsphere.property_collector import InventoryWatcher
 from vsphere_operators.vsphere.session import Session
-from vsphere_operators.vsphere.transport import Soap
+from vsphere_operators.vsphere.transport import SoapClient
 
 from .diskrig import Lines, apart, pyvmomi
 from .rig import Tally, account, address_of_simulator
 
-Simulators = Callable[..., Awaitable[VCenter]]
+Simulators = Callable[..., Awaitable[SimulatedVCenter]]
 VM = "DC0_H0_VM0"
 
 
 class Counting(Tally):
     """A meter of calls and updates."""
 
-    def updated(self, type_name: str, kind: str, count: int) -> None:
+    def count_updates(self, type_name: str, kind: str, count: int) -> None:
         assert count > 0
 
 
 @pytest.fixture
-async def simulator(simulators: Simulators) -> VCenter:
+async def simulator(simulators: Simulators) -> SimulatedVCenter:
     return await simulators("--datastores=2", "--fcd=pvc-a")
 
 
 @pytest.fixture
-async def disks(simulator: VCenter) -> AsyncIterator[Disks]:
-    soap, log, inventory = Soap(address_of_simulator(simulator), Counting()), Lines(), Inventory("lab")
+async def disks(simulator: SimulatedVCenter) -> AsyncIterator[Disks]:
+    soap, log, inventory = (
+        SoapClient(address_of_simulator(simulator), Counting()),
+        Lines(),
+        Inventory("lab"),
+    )
     session = Session(soap, account(simulator), log)
     await session.login()
-    collector = Collector(soap, session, inventory, log, Counting())
+    collector = InventoryWatcher(soap, session, inventory, log, Counting())
     # The interval is so long that only what is heard of can lead to a look.
-    disks = Disks(soap, session, inventory, log, rhythm=Rhythm(600, settle_seconds=0.1, pause_seconds=0.1))
-    tasks = [asyncio.create_task(collector.follow()), asyncio.create_task(disks.run())]
+    disks = Disks(
+        soap,
+        session,
+        inventory,
+        log,
+        poll_schedule=PollSchedule(600, debounce_seconds=0.1, min_interval_seconds=0.1),
+    )
+    tasks = [asyncio.create_task(collector.run()), asyncio.create_task(disks.run())]
     await eventually(lambda: disks.loaded)
     yield disks
     for task in tasks:
@@ -58,7 +68,7 @@ async def disks(simulator: VCenter) -> AsyncIterator[Disks]:
     await soap.close()
 
 
-def by_task(simulator: VCenter, start: Callable[[Any], Any]) -> Awaitable[Any]:
+def by_task(simulator: SimulatedVCenter, start: Callable[[Any], Any]) -> Awaitable[Any]:
     """Start a task by another client. Its end is not waited for: pyVmomi cannot read the info of one whose entity is a manager."""
 
     def work() -> None:
@@ -74,50 +84,62 @@ def machine(content: Any) -> Any:
 
 
 def disk_id(disks: Disks) -> Any:
-    return vim.vslm.ID(id=disks.by_name("pvc-a").id)
+    return vim.vslm.ID(id=disks.find_by_name("pvc-a").id)
 
 
-async def test_a_new_disk_and_its_end(simulator: VCenter, disks: Disks) -> None:
+async def test_a_new_disk_and_its_end(simulator: SimulatedVCenter, disks: Disks) -> None:
     await simulator.create_disk("pvc-b", sizeMB=7)
-    made = await eventually(lambda: disks.by_name("pvc-b"), within=20)
+    made = await eventually(lambda: disks.find_by_name("pvc-b"), within=20)
     assert made.size_mb == 7
     store = vim.Datastore(made.datastore)
-    await by_task(simulator, lambda content: content.vStorageObjectManager.DeleteVStorageObject(vim.vslm.ID(id=made.id), store))
-    await eventually(lambda: "pvc-b" not in disks.names, within=20)
-    assert disks.by_name("pvc-a")
+    await by_task(
+        simulator,
+        lambda content: content.vStorageObjectManager.DeleteVStorageObject(
+            vim.vslm.ID(id=made.id), store
+        ),
+    )
+    await eventually(lambda: "pvc-b" not in disks.disks_by_name, within=20)
+    assert disks.find_by_name("pvc-a")
 
 
-async def test_attached_and_detached(simulator: VCenter, disks: Disks) -> None:
-    id, store = disk_id(disks), vim.Datastore(disks.by_name("pvc-a").datastore)
+async def test_attached_and_detached(simulator: SimulatedVCenter, disks: Disks) -> None:
+    id, store = disk_id(disks), vim.Datastore(disks.find_by_name("pvc-a").datastore)
     await by_task(simulator, lambda content: machine(content).AttachDisk(id, store))
-    user = (await eventually(lambda: disks.by_name("pvc-a").consumers, within=20))[0]
-    assert [vm.bios_uuid for vm in disks.inventory.machines.values() if vm.name == VM] == [user]
+    user = (await eventually(lambda: disks.find_by_name("pvc-a").consumers, within=20))[0]
+    assert [vm.bios_uuid for vm in disks.inventory.vms.values() if vm.name == VM] == [user]
     await by_task(simulator, lambda content: machine(content).DetachDisk(id))
-    await eventually(lambda: not disks.by_name("pvc-a").consumers, within=20)
+    await eventually(lambda: not disks.find_by_name("pvc-a").consumers, within=20)
 
 
-async def test_a_vm_that_is_destroyed_uses_no_disk(simulator: VCenter, disks: Disks) -> None:
+async def test_a_vm_that_is_destroyed_uses_no_disk(
+    simulator: SimulatedVCenter, disks: Disks
+) -> None:
     await simulator.attach_disk("pvc-a", VM)
-    disks.want(Depth.USES)
-    await eventually(lambda: disks.by_name("pvc-a").consumers, within=20)
+    disks.request_scope(RefreshScope.ASSOCIATIONS)
+    await eventually(lambda: disks.find_by_name("pvc-a").consumers, within=20)
     await simulator.attach_disk("pvc-a", "")
     await simulator.delete(VM)
-    await eventually(lambda: not disks.by_name("pvc-a").consumers, within=20)
+    await eventually(lambda: not disks.find_by_name("pvc-a").consumers, within=20)
 
 
-async def test_a_renamed_datastore(simulator: VCenter, disks: Disks) -> None:
-    await simulator.reset_calls()
+async def test_a_renamed_datastore(simulator: SimulatedVCenter, disks: Disks) -> None:
+    await simulator.reset_call_counts()
     await simulator.set_property("LocalDS_0", "name", "vsan")
-    await eventually(lambda: disks.inventory.datastores[disks.by_name("pvc-a").datastore].name == "vsan", within=20)
+    await eventually(
+        lambda: disks.inventory.datastores[disks.find_by_name("pvc-a").datastore].name == "vsan",
+        within=20,
+    )
 
     async def looked() -> bool:
-        return (await simulator.calls()).get("VslmRetrieveVStorageObject", 0) == 1
+        return (await simulator.call_counts()).get("VslmRetrieveVStorageObject", 0) == 1
 
     await eventually(looked, within=20)
 
 
-async def test_at_rest_there_are_no_calls(simulator: VCenter, disks: Disks) -> None:
-    await simulator.reset_calls()
-    await simulator.stats(VM, overallCpuUsage=5)
-    await eventually(lambda: any(vm.stats.cpu_usage_mhz == 5 for vm in disks.inventory.machines.values()))
-    assert not [name for name in await simulator.calls() if "VStorage" in name]
+async def test_at_rest_there_are_no_calls(simulator: SimulatedVCenter, disks: Disks) -> None:
+    await simulator.reset_call_counts()
+    await simulator.set_stats(VM, overallCpuUsage=5)
+    await eventually(
+        lambda: any(vm.stats.cpu_usage_mhz == 5 for vm in disks.inventory.vms.values())
+    )
+    assert not [name for name in await simulator.call_counts() if "VStorage" in name]

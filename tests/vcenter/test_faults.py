@@ -10,19 +10,19 @@ from pyVmomi import vim, vmodl
 from pyVmomi.VmomiSupport import GetVmodlType, _dataDefMap
 
 from vsphere_operators.vsphere.faults import (
-    LONGEST_MESSAGE,
+    MAX_MESSAGE_LENGTH,
     Ambiguous,
     Busy,
     CertificateRefused,
     Denied,
-    Meaning,
+    FaultMapping,
     NotAuthenticated,
     NotFound,
     Rejected,
     Unreachable,
     VCenterError,
     WrongLogin,
-    from_fault,
+    error_from_fault,
 )
 
 EXPECTED = {
@@ -57,56 +57,80 @@ def rows(table: dict[type[VCenterError], str]) -> list[tuple[str, type[VCenterEr
 
 
 def test_the_table_is_all_here() -> None:
-    assert dict(rows(EXPECTED)) == Meaning.BY_NAME
+    assert dict(rows(EXPECTED)) == FaultMapping.ERROR_TYPES
 
 
 @pytest.mark.parametrize(("name", "meaning"), rows(EXPECTED) + rows(BY_BASE))
 def test_a_fault_means(name: str, meaning: type[VCenterError]) -> None:
-    error = from_fault(fault_of(name, msg="vCenter's own words."), "PowerOnVM_Task at vc")
+    error = error_from_fault(fault_of(name, msg="vCenter's own words."), "PowerOnVM_Task at vc")
     assert type(error) is meaning
     assert (str(error), error.fault) == ("PowerOnVM_Task at vc: vCenter's own words", name)
 
 
 def test_every_fault_that_there_is_has_a_meaning() -> None:
-    kinds = [GetVmodlType(name) for name in _dataDefMap if re.fullmatch(r"(vim|vmodl)\.fault\.\w+", name)]
+    kinds = [
+        GetVmodlType(name) for name in _dataDefMap if re.fullmatch(r"(vim|vmodl)\.fault\.\w+", name)
+    ]
     assert len(kinds) > 500
     for kind in kinds:
-        error = from_fault(kind(), "doing")
+        error = error_from_fault(kind(), "doing")
         assert isinstance(error, VCenterError)
         assert len(str(error)) > len("doing: ")
 
 
 def test_a_missing_privilege_is_named() -> None:
-    error = from_fault(vim.fault.NoPermission(msg="Permission was denied.", privilegeId="VirtualMachine.Interact.PowerOn"), "PowerOn")
+    error = error_from_fault(
+        vim.fault.NoPermission(
+            msg="Permission was denied.", privilegeId="VirtualMachine.Interact.PowerOn"
+        ),
+        "PowerOn",
+    )
     assert str(error) == (
         'PowerOn: Permission was denied (the privilege "VirtualMachine.Interact.PowerOn" is missing; give it to the role of this user)'
     )
 
 
 def test_what_a_fault_names_is_told() -> None:
-    assert str(from_fault(vim.fault.InvalidName(msg="Bad.", name="a/b"), "Rename")) == 'Rename: Bad (the name is "a/b")'
     assert (
-        str(from_fault(vmodl.fault.InvalidArgument(msg="Bad.", invalidProperty="spec.cpu"), "Clone"))
+        str(error_from_fault(vim.fault.InvalidName(msg="Bad.", name="a/b"), "Rename"))
+        == 'Rename: Bad (the name is "a/b")'
+    )
+    assert (
+        str(
+            error_from_fault(
+                vmodl.fault.InvalidArgument(msg="Bad.", invalidProperty="spec.cpu"), "Clone"
+            )
+        )
         == "Clone: Bad (the property spec.cpu is wrong)"
     )
 
 
 def test_a_fault_without_words_takes_them_from_its_messages_its_cause_or_its_name() -> None:
     message = vmodl.LocalizableMessage(key="k", message="From a message.")
-    assert str(from_fault(vim.fault.InvalidState(faultMessage=[message]), "Do")) == "Do: From a message"
+    assert (
+        str(error_from_fault(vim.fault.InvalidState(faultMessage=[message]), "Do"))
+        == "Do: From a message"
+    )
     cause = method_fault(msg="From the cause.")
-    assert str(from_fault(vim.fault.InvalidState(faultCause=cause), "Do")) == "Do: From the cause"
-    assert str(from_fault(vim.fault.InvalidPowerState(), "Do")) == "Do: invalid power state"
+    assert (
+        str(error_from_fault(vim.fault.InvalidState(faultCause=cause), "Do"))
+        == "Do: From the cause"
+    )
+    assert str(error_from_fault(vim.fault.InvalidPowerState(), "Do")) == "Do: invalid power state"
 
 
 def test_the_tree() -> None:
-    assert [kind.__mro__[1] for kind in (NotFound, Ambiguous, Unreachable, Denied, Busy, Rejected)] == [VCenterError] * 6
+    assert [
+        kind.__mro__[1] for kind in (NotFound, Ambiguous, Unreachable, Denied, Busy, Rejected)
+    ] == [VCenterError] * 6
     assert issubclass(CertificateRefused, Unreachable)
     assert issubclass(NotAuthenticated, Denied)
     assert issubclass(WrongLogin, Denied)
     assert Ambiguous("two", ["/a/x", "/b/x"]).paths == ("/a/x", "/b/x")
-    assert WrongLogin("no", again_in_seconds=7).again_in_seconds == 7
+    assert WrongLogin("no", retry_after_seconds=7).retry_after_seconds == 7
 
 
 def test_words_without_end_are_cut() -> None:
-    assert len(str(from_fault(method_fault(msg="x" * 1_000_000), "Do"))) == LONGEST_MESSAGE + len("... (cut)")
+    assert len(
+        str(error_from_fault(method_fault(msg="x" * 1_000_000), "Do"))
+    ) == MAX_MESSAGE_LENGTH + len("... (cut)")

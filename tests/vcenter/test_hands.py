@@ -9,17 +9,24 @@ from unittest.mock import Mock
 from pyVmomi import vim
 
 from vsphere_operators.vsphere.transport import SoapStub
-from vsphere_operators.vsphere.vm_calls import Belongings, CloneOrder, Hands, belongings_of, escaped, guestinfo
+from vsphere_operators.vsphere.vm_calls import (
+    CloneSpec,
+    VmCalls,
+    VmConfig,
+    build_guestinfo,
+    decode_vm_config,
+    escape_name,
+)
 
-ORDER = CloneOrder(
+ORDER = CloneSpec(
     template="vm-1",
     folder="group-v3",
     name="web/1",
-    pool="resgroup-1",
+    resource_pool="resgroup-1",
     cpus=2,
     memory_mb=1024,
     instance_uuid="11111111-2222-5333-8444-555555555555",
-    options={"vsphere-operators.uid": "u1"},
+    extra_config={"vsphere-operators.uid": "u1"},
 )
 
 
@@ -30,7 +37,9 @@ class Wire(SoapStub):
         super().__init__(Mock())
         self.sent: list[tuple[str, str, tuple[Any, ...]]] = []
 
-    def InvokeMethod(self, target: Any, info: Any, arguments: Any, outer: Any = None) -> Awaitable[Any]:  # noqa: N802
+    def InvokeMethod(
+        self, target: Any, info: Any, arguments: Any, outer: Any = None
+    ) -> Awaitable[Any]:  # noqa: N802
         self.sent.append((target._moId, info.wsdlName, tuple(arguments)))
         return self.answer()
 
@@ -38,9 +47,9 @@ class Wire(SoapStub):
         return "task-1"
 
 
-def hands() -> tuple[Hands, Wire]:
+def hands() -> tuple[VmCalls, Wire]:
     wire = Wire()
-    return Hands(Mock(stub=wire), Mock()), wire
+    return VmCalls(Mock(stub=wire), Mock()), wire
 
 
 async def test_a_clone_has_mark_size_and_identity_from_its_first_moment() -> None:
@@ -48,31 +57,56 @@ async def test_a_clone_has_mark_size_and_identity_from_its_first_moment() -> Non
     assert await made.clone(ORDER) == "task-1"
     ((template, method, (folder, name, spec)),) = wire.sent
     assert (template, method, folder._moId, name) == ("vm-1", "CloneVM_Task", "group-v3", "web%2f1")
-    assert (spec.powerOn, spec.template, spec.location.pool._moId, spec.location.datastore) == (True, False, "resgroup-1", None)
+    assert (spec.powerOn, spec.template, spec.location.pool._moId, spec.location.datastore) == (
+        True,
+        False,
+        "resgroup-1",
+        None,
+    )
     config = spec.config
     assert (config.numCPUs, config.memoryMB, config.instanceUuid) == (2, 1024, ORDER.instance_uuid)
-    assert [(each.key, each.value) for each in config.extraConfig] == [("vsphere-operators.uid", "u1")]
-    assert (spec.snapshot, spec.location.diskMoveType, list(spec.location.profile)) == (None, None, [])
+    assert [(each.key, each.value) for each in config.extraConfig] == [
+        ("vsphere-operators.uid", "u1")
+    ]
+    assert (spec.snapshot, spec.location.diskMoveType, list(spec.location.profile)) == (
+        None,
+        None,
+        [],
+    )
 
 
 async def test_a_linked_clone_on_a_datastore_with_a_policy() -> None:
     made, wire = hands()
-    order = CloneOrder(
-        **{**{field: getattr(ORDER, field) for field in ORDER.__struct_fields__}, "datastore": "ds-1", "storage_policy": "gold"}
+    order = CloneSpec(
+        **{
+            **{field: getattr(ORDER, field) for field in ORDER.__struct_fields__},
+            "datastore": "ds-1",
+            "storage_policy": "gold",
+        }
     )
     await made.clone(order, vim.vm.Snapshot("snapshot-7", wire))
     spec = wire.sent[0][2][2]
-    assert (spec.snapshot._moId, spec.location.diskMoveType) == ("snapshot-7", "createNewChildDiskBacking")
-    assert (spec.location.datastore._moId, [each.profileId for each in spec.location.profile]) == ("ds-1", ["gold"])
+    assert (spec.snapshot._moId, spec.location.diskMoveType) == (
+        "snapshot-7",
+        "createNewChildDiskBacking",
+    )
+    assert (spec.location.datastore._moId, [each.profileId for each in spec.location.profile]) == (
+        "ds-1",
+        ["gold"],
+    )
 
 
 def test_whose_a_vm_is_and_whose_disks_it_has() -> None:
     disk = "VirtualDisk"
-    found = belongings_of(
+    found = decode_vm_config(
         {
             "config.extraConfig": ({"key": "a", "value": "1"}, {"key": "b", "value": ""}),
             "config.hardware.device": (
-                {"@type": disk, "vDiskId": {"id": "fcd-1"}, "backing": {"fileName": "[ds] fcd/x.vmdk"}},
+                {
+                    "@type": disk,
+                    "vDiskId": {"id": "fcd-1"},
+                    "backing": {"fileName": "[ds] fcd/x.vmdk"},
+                },
                 {"@type": disk, "backing": {"fileName": "[ds] web-1/web-1.vmdk"}},
                 {"@type": disk, "backing": {"fileName": "[other] web-1_1/web-1.vmdk"}},
                 {"@type": disk, "backing": {"fileName": "[ds] theirs/data.vmdk"}},
@@ -80,14 +114,14 @@ def test_whose_a_vm_is_and_whose_disks_it_has() -> None:
             ),
         }
     )
-    assert (found.options, found.disks) == ({"a": "1", "b": ""}, ("fcd-1",))
-    assert found.foreign_files("[ds] web-1/web-1.vmx") == ("[ds] theirs/data.vmdk",)
-    assert belongings_of({}) == Belongings()
+    assert (found.extra_config, found.first_class_disks) == ({"a": "1", "b": ""}, ("fcd-1",))
+    assert found.foreign_disk_files("[ds] web-1/web-1.vmx") == ("[ds] theirs/data.vmdk",)
+    assert decode_vm_config({}) == VmConfig()
 
 
 def test_names_and_user_data_on_the_wire() -> None:
-    assert escaped("a/b\\c%d") == "a%2fb%5cc%25d"
-    assert guestinfo(b"#cloud-config", b"") == {
+    assert escape_name("a/b\\c%d") == "a%2fb%5cc%25d"
+    assert build_guestinfo(b"#cloud-config", b"") == {
         "guestinfo.userdata": "I2Nsb3VkLWNvbmZpZw==",
         "guestinfo.userdata.encoding": "base64",
     }

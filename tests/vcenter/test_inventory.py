@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from vsphere_operators.vsphere.faults import Ambiguous, NotFound
-from vsphere_operators.vsphere.inventory import Change, Inventory, Place, Reload
-from vsphere_operators.vsphere.model import Entity, HostStats, MachineStats, Task
+from vsphere_operators.vsphere.inventory import Change, Inventory, InventoryReload, Location
+from vsphere_operators.vsphere.model import Entity, HostStats, Task, VirtualMachineStats
 from vsphere_operators.vsphere.updates import ObjectUpdate, Ref
 
 TYPES = {
@@ -42,7 +42,10 @@ def leave(ref: str) -> ObjectUpdate:
 
 
 def on(host: str, *stores: str) -> dict[str, Any]:
-    return {"runtime.host": Ref("HostSystem", host), "datastore": tuple(Ref("Datastore", each) for each in stores)}
+    return {
+        "runtime.host": Ref("HostSystem", host),
+        "datastore": tuple(Ref("Datastore", each) for each in stores),
+    }
 
 
 def usage(megahertz: int | None) -> dict[str, Any]:
@@ -62,8 +65,22 @@ SMALL = [
     enter("ds1", "fast", "f3"),
     enter("h1", "esxi-1", "c1", **CONNECTED, **usage(700)),
     enter("h2", "esxi-2", "s1", **CONNECTED, **usage(300)),
-    enter("vm1", "db", "f2", **CONNECTED, **on("h1", "ds1"), **{"config.uuid": "ABC-1", "config.instanceUuid": "def-1"}),
-    enter("vm2", "web", "f2", **CONNECTED, **on("h2", "ds1"), **{"config.uuid": "abc-2", "config.instanceUuid": "def-2"}),
+    enter(
+        "vm1",
+        "db",
+        "f2",
+        **CONNECTED,
+        **on("h1", "ds1"),
+        **{"config.uuid": "ABC-1", "config.instanceUuid": "def-1"},
+    ),
+    enter(
+        "vm2",
+        "web",
+        "f2",
+        **CONNECTED,
+        **on("h2", "ds1"),
+        **{"config.uuid": "abc-2", "config.instanceUuid": "def-2"},
+    ),
 ]
 
 
@@ -85,28 +102,28 @@ def refs(changes: list[Change]) -> list[str]:
 
 
 def test_everything_has_a_place(inventory: Inventory) -> None:
-    assert inventory.place("h1") == Place("/east/host/blue/esxi-1", "east", "blue")
-    assert inventory.place("h2") == Place("/east/host/esxi-2/esxi-2", "east", "")
-    assert inventory.place("vm1") == Place("/east/vm/db", "east", "blue")
-    assert inventory.place("vm2") == Place("/east/vm/web", "east", "")
-    assert inventory.place("ds1") == Place("/east/datastore/fast", "east", "")
-    assert inventory.place("f0") == Place("/", "", "")
-    assert inventory.place("h9") == Place("", "", "")
+    assert inventory.location("h1") == Location("/east/host/blue/esxi-1", "east", "blue")
+    assert inventory.location("h2") == Location("/east/host/esxi-2/esxi-2", "east", "")
+    assert inventory.location("vm1") == Location("/east/vm/db", "east", "blue")
+    assert inventory.location("vm2") == Location("/east/vm/web", "east", "")
+    assert inventory.location("ds1") == Location("/east/datastore/fast", "east", "")
+    assert inventory.location("f0") == Location("/", "", "")
+    assert inventory.location("h9") == Location("", "", "")
 
 
 def test_things_are_found(inventory: Inventory) -> None:
-    assert inventory.host("esxi-1").ref == "h1"
-    assert inventory.machine("db").ref == "vm1"
-    assert inventory.machine_by_bios_uuid("aBc-1").ref == "vm1"
-    assert inventory.machine_by_instance_uuid("DEF-2").ref == "vm2"
-    assert inventory.datacenter("east").ref == "dc1"
-    assert inventory.cluster("blue").ref == "c1"
-    assert inventory.pool("Resources").ref == "rp1"
-    assert inventory.folder("vm").ref == "f2"
-    assert inventory.datastore("fast").ref == "ds1"
-    assert [each.ref for each in inventory.machines_on("h1")] == ["vm1"]
+    assert inventory.find_host("esxi-1").ref == "h1"
+    assert inventory.find_vm("db").ref == "vm1"
+    assert inventory.find_vm_by_bios_uuid("aBc-1").ref == "vm1"
+    assert inventory.find_vm_by_instance_uuid("DEF-2").ref == "vm2"
+    assert inventory.find_datacenter("east").ref == "dc1"
+    assert inventory.find_cluster("blue").ref == "c1"
+    assert inventory.find_resource_pool("Resources").ref == "rp1"
+    assert inventory.find_folder("vm").ref == "f2"
+    assert inventory.find_datastore("fast").ref == "ds1"
+    assert [each.ref for each in inventory.vms_on("h1")] == ["vm1"]
     assert {each.ref for each in inventory.children("f1")} == {"c1", "s1"}
-    assert inventory.computes[inventory.host("esxi-2").parent].ref == "s1"
+    assert inventory.compute_resources[inventory.find_host("esxi-2").parent].ref == "s1"
     assert inventory.name_of("ds1") == "fast"
     assert inventory.name_of("ds9") == ""
     assert (east := inventory.datacenter_of("vm1")) is not None
@@ -114,49 +131,55 @@ def test_things_are_found(inventory: Inventory) -> None:
 
 
 def test_what_is_not_there_is_told_with_what_is_near(inventory: Inventory) -> None:
-    with pytest.raises(NotFound, match=r'vCenter "lab" has no host named "ESXI-1"\. Near to it: "esxi-1", "esxi-2"\. Correct it'):
-        inventory.host("ESXI-1")
+    with pytest.raises(
+        NotFound,
+        match=r'vCenter "lab" has no host named "ESXI-1"\. Near to it: "esxi-1", "esxi-2"\. Correct it',
+    ):
+        inventory.find_host("ESXI-1")
     with pytest.raises(NotFound, match=r'no VM named "zzz"\. Correct it'):
-        inventory.machine("zzz")
+        inventory.find_vm("zzz")
     with pytest.raises(NotFound, match=r'no cluster named "esxi-2"'):
-        inventory.cluster("esxi-2")
+        inventory.find_cluster("esxi-2")
     with pytest.raises(NotFound, match=r'no VM with the bios uuid "abc-9"\. Near to it: "abc-'):
-        inventory.machine_by_bios_uuid("ABC-9")
+        inventory.find_vm_by_bios_uuid("ABC-9")
     with pytest.raises(NotFound, match='no host named ""'):
-        inventory.host("")
+        inventory.find_host("")
 
 
 def test_names_are_compared_not_globbed(inventory: Inventory) -> None:
     for name in ("esxi-*", "esxi-?", "/east/host/blue/esxi-1", "blue/esxi-1", "%2f"):
         with pytest.raises(NotFound):
-            inventory.host(name)
+            inventory.find_host(name)
 
 
 def test_near_names_are_cheap_and_good_among_many() -> None:
     inventory = Inventory("lab")
     inventory.apply([enter(f"h{i}", f"esxi-{i:04}.rainpole.com") for i in range(1000)])
     with pytest.raises(NotFound, match=r'Near to it: "esxi-0500\.rainpole\.com"\. '):
-        inventory.host("esxi-0500")
+        inventory.find_host("esxi-0500")
     with pytest.raises(NotFound, match=r'"esxi-0500\.rainpole\.com"'):
-        inventory.host("esx-0500.rainpole.com")
+        inventory.find_host("esx-0500.rainpole.com")
     inventory.apply([modify("h500", {"name": "other"})])
     with pytest.raises(NotFound) as error:
-        inventory.host("esxi-0500")
+        inventory.find_host("esxi-0500")
     assert "0500.rainpole" not in str(error.value)
 
 
 def test_two_of_one_name_are_ambiguous_with_both_paths(inventory: Inventory) -> None:
     inventory.apply([enter("h3", "esxi-1", "s1")])
-    with pytest.raises(Ambiguous, match=r'2 hosts named "esxi-1": /east/host/blue/esxi-1, /east/host/esxi-2/esxi-1\. Which') as error:
-        inventory.host("esxi-1")
+    with pytest.raises(
+        Ambiguous,
+        match=r'2 hosts named "esxi-1": /east/host/blue/esxi-1, /east/host/esxi-2/esxi-1\. Which',
+    ) as error:
+        inventory.find_host("esxi-1")
     assert error.value.paths == ("/east/host/blue/esxi-1", "/east/host/esxi-2/esxi-1")
     inventory.apply([leave("h3")])
-    assert inventory.host("esxi-1").ref == "h1"
+    assert inventory.find_host("esxi-1").ref == "h1"
 
 
 def test_names_are_shown_as_vcenter_shows_them(inventory: Inventory) -> None:
     inventory.apply([modify("vm1", {"name": "a%2fb%5Cc%25d%2F%41"})])
-    assert inventory.machine("a/b\\c%d/%41").ref == "vm1"
+    assert inventory.find_vm("a/b\\c%d/%41").ref == "vm1"
     assert inventory.path("vm1") == "/east/vm/a/b\\c%d/%41"
 
 
@@ -165,26 +188,32 @@ def test_listeners_hear_old_and_new_once_for_each_object(inventory: Inventory) -
     before = inventory.hosts["h1"]
     inventory.apply([modify("h1", usage(701)), modify("h1", usage(702)), modify("h2", usage(300))])
     assert changes == [Change(before, inventory.hosts["h1"])]
-    assert not changes[0].derived
+    assert not changes[0].only_dependency_changed
     assert inventory.hosts["h1"].stats.cpu_usage_mhz == 702
 
 
 def test_what_comes_and_goes_in_one_batch_was_never_there(inventory: Inventory) -> None:
     changes = heard(inventory)
-    inventory.apply([enter("vm9", "brief"), leave("vm9"), leave("vm8"), modify("vm7", {"name": "ghost"})])
+    inventory.apply(
+        [enter("vm9", "brief"), leave("vm9"), leave("vm8"), modify("vm7", {"name": "ghost"})]
+    )
     assert changes == []
-    assert set(inventory.machines) == {"vm1", "vm2"}
+    assert set(inventory.vms) == {"vm1", "vm2"}
 
 
 def test_what_left_is_gone_from_everywhere(inventory: Inventory) -> None:
     changes = heard(inventory)
-    before = inventory.machines["vm1"]
+    before = inventory.vms["vm1"]
     inventory.apply([leave("vm1")])
     host = inventory.hosts["h1"]
     assert [(change.old, change.new) for change in changes] == [(before, None), (host, host)]
-    assert changes[1].derived
-    assert inventory.machines_on("h1") == []
-    for find, key in ((inventory.machine, "db"), (inventory.machine_by_bios_uuid, "abc-1"), (inventory.machine_by_instance_uuid, "def-1")):
+    assert changes[1].only_dependency_changed
+    assert inventory.vms_on("h1") == []
+    for find, key in (
+        (inventory.find_vm, "db"),
+        (inventory.find_vm_by_bios_uuid, "abc-1"),
+        (inventory.find_vm_by_instance_uuid, "def-1"),
+    ):
         with pytest.raises(NotFound):
             find(key)
 
@@ -209,17 +238,21 @@ def test_what_left_is_gone_from_everywhere(inventory: Inventory) -> None:
         (leave("c1"), {"h1", "vm1"}),
     ],
 )
-def test_who_depends_on_a_change_hears_of_it(inventory: Inventory, update: ObjectUpdate, concerned: set[str]) -> None:
+def test_who_depends_on_a_change_hears_of_it(
+    inventory: Inventory, update: ObjectUpdate, concerned: set[str]
+) -> None:
     changes = heard(inventory)
     inventory.apply([update])
-    told = {change.new.ref for change in changes if change.derived and change.new}
+    told = {change.new.ref for change in changes if change.only_dependency_changed and change.new}
     assert {ref for ref in told if ref[0] in "hv" or ref.startswith("ds")} == concerned
     assert [ref for ref in refs(changes) if ref == update.ref] == [update.ref]
     assert len(refs(changes)) == len(set(refs(changes)))
 
 
 @pytest.mark.parametrize("state", ["disconnected", "notResponding"])
-def test_a_host_that_does_not_report_has_no_load_and_gets_it_back(inventory: Inventory, state: str) -> None:
+def test_a_host_that_does_not_report_has_no_load_and_gets_it_back(
+    inventory: Inventory, state: str
+) -> None:
     inventory.apply([modify("h1", {"runtime.connectionState": state})])
     assert inventory.hosts["h1"].stats == HostStats()
     inventory.apply([modify("h1", {"summary.quickStats.overallMemoryUsage": 12})])
@@ -231,9 +264,9 @@ def test_a_host_that_does_not_report_has_no_load_and_gets_it_back(inventory: Inv
 def test_a_vm_that_does_not_report_has_no_load(inventory: Inventory) -> None:
     inventory.apply([modify("vm1", {"summary.quickStats.guestMemoryUsage": 5})])
     inventory.apply([modify("vm1", {"runtime.connectionState": "disconnected"})])
-    assert inventory.machines["vm1"].stats == MachineStats()
+    assert inventory.vms["vm1"].stats == VirtualMachineStats()
     inventory.apply([modify("vm1", CONNECTED)])
-    assert inventory.machines["vm1"].stats == MachineStats(guest_memory_mb=5)
+    assert inventory.vms["vm1"].stats == VirtualMachineStats(guest_memory_mb=5)
 
 
 def attribute(key: str, value: str) -> dict[str, Any]:
@@ -251,10 +284,13 @@ def fields(**names: str) -> ObjectUpdate:
 
 def test_attributes_have_names_as_soon_as_they_are_known(inventory: Inventory) -> None:
     inventory.apply([modify("h1", attribute("101", "me"))])
-    assert (inventory.hosts["h1"].attributes, inventory.nameless) == ({}, {"101"})
+    assert (inventory.hosts["h1"].attributes, inventory.unnamed_attribute_keys) == ({}, {"101"})
     changes = heard(inventory)
     inventory.apply([fields(k101="owner")])
-    assert (inventory.hosts["h1"].attributes, inventory.nameless) == ({"owner": "me"}, set())
+    assert (inventory.hosts["h1"].attributes, inventory.unnamed_attribute_keys) == (
+        {"owner": "me"},
+        set(),
+    )
     assert refs(changes) == ["h1"]
     inventory.apply([fields(k101="keeper")])
     assert inventory.hosts["h1"].attributes == {"keeper": "me"}
@@ -267,27 +303,31 @@ def test_a_reload_tells_only_what_differs(inventory: Inventory) -> None:
     changes = heard(inventory)
     again = [update for update in SMALL if update.ref not in ("h1", "h2", "vm2")]
     same = enter("h2", "esxi-2", "s1", **CONNECTED, **usage(300), **attribute("101", "me"))
-    inventory.replace([fields(k101="owner"), *again, same, enter("h5", "esxi-1", "c1", **CONNECTED, **usage(700))])
+    inventory.replace_all(
+        [fields(k101="owner"), *again, same, enter("h5", "esxi-1", "c1", **CONNECTED, **usage(700))]
+    )
     assert refs(changes) == ["h1", "h2", "h5", "vm1", "vm2"]
-    assert {change.new.ref for change in changes if change.derived and change.new} == {"h2", "vm1"}
-    assert inventory.host("esxi-1").ref == "h5"
+    assert {
+        change.new.ref for change in changes if change.only_dependency_changed and change.new
+    } == {"h2", "vm1"}
+    assert inventory.find_host("esxi-1").ref == "h5"
     assert inventory.hosts["h2"].attributes == {"owner": "me"}
 
 
 def test_a_reload_of_the_same_is_silent(inventory: Inventory) -> None:
     changes = heard(inventory)
-    inventory.replace(SMALL)
+    inventory.replace_all(SMALL)
     assert changes == []
 
 
 def test_a_reload_is_seen_at_once_or_not_at_all(inventory: Inventory) -> None:
-    reload = Reload(inventory)
+    reload = InventoryReload(inventory)
     reload.add(SMALL[:5])
     reload.add([enter("h7", "esxi-1", "c1"), leave("f3")])
-    assert inventory.host("esxi-1").ref == "h1"
+    assert inventory.find_host("esxi-1").ref == "h1"
     reload.commit()
-    assert inventory.host("esxi-1").ref == "h7"
-    assert set(inventory.items) == {"f0", "dc1", "f1", "f2", "h7"}
+    assert inventory.find_host("esxi-1").ref == "h7"
+    assert set(inventory.objects) == {"f0", "dc1", "f1", "f2", "h7"}
 
 
 def test_a_vm_inside_a_vapp_is_below_its_pool(inventory: Inventory) -> None:
@@ -313,11 +353,24 @@ def test_tasks_are_followed() -> None:
             )
         ]
     )
-    assert inventory.tasks["task1"] == Task(ref="task1", state="running", progress_percent=5, entity="vm1", user="me")
-    fault = {"@type": "LocalizedMethodFault", "fault": {"@type": "InvalidPowerState"}, "localizedMessage": "it is on"}
-    inventory.apply([modify("task1", {"info.state": "error", "info.error": fault, "info.progress": None})])
     assert inventory.tasks["task1"] == Task(
-        ref="task1", state="error", entity="vm1", user="me", fault="InvalidPowerState", message="it is on"
+        ref="task1", state="running", progress_percent=5, entity="vm1", user="me"
+    )
+    fault = {
+        "@type": "LocalizedMethodFault",
+        "fault": {"@type": "InvalidPowerState"},
+        "localizedMessage": "it is on",
+    }
+    inventory.apply(
+        [modify("task1", {"info.state": "error", "info.error": fault, "info.progress": None})]
+    )
+    assert inventory.tasks["task1"] == Task(
+        ref="task1",
+        state="error",
+        entity="vm1",
+        user="me",
+        fault="InvalidPowerState",
+        message="it is on",
     )
     inventory.apply([modify("task1", {"info.result": Ref("VirtualMachine", "vm7")})])
     assert inventory.tasks["task1"].result == "vm7"
@@ -325,7 +378,7 @@ def test_tasks_are_followed() -> None:
     assert inventory.tasks["task1"].result == ""
     inventory.apply([leave("task1")])
     assert inventory.tasks == {}
-    assert [change.derived for change in changes] == [False] * 5
+    assert [change.only_dependency_changed for change in changes] == [False] * 5
 
 
 def test_unknown_types_count_for_nothing(inventory: Inventory) -> None:
@@ -336,9 +389,9 @@ def test_unknown_types_count_for_nothing(inventory: Inventory) -> None:
 
 def test_only_what_changed_is_looked_at(inventory: Inventory) -> None:
     """A change of load does not walk over others: the values of those stay the very same objects."""
-    held: dict[str, Entity] = dict(inventory.machines)
+    held: dict[str, Entity] = dict(inventory.vms)
     inventory.apply([modify("h1", usage(5))])
-    assert all(inventory.machines[ref] is value for ref, value in held.items())
+    assert all(inventory.vms[ref] is value for ref, value in held.items())
 
 
 def fails(change: Change) -> None:

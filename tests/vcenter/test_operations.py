@@ -12,10 +12,10 @@ from pyVmomi import vim
 
 from kubewright.log import Log
 from kubewright.testing import eventually
-from simulator import VCenter as Simulator
+from simulator import SimulatedVCenter as Simulator
 from vsphere_operators.vsphere.faults import Busy, Rejected
 from vsphere_operators.vsphere.model import Task
-from vsphere_operators.vsphere.task_limiter import PATIENCE_SECONDS, Operation, Operations
+from vsphere_operators.vsphere.task_limiter import WAITING_OWNER_SECONDS, Operation, TaskLimiter
 from vsphere_operators.vsphere.updates import ObjectUpdate
 from vsphere_operators.vsphere.vcenter import VCenter
 
@@ -36,12 +36,12 @@ async def vcenter(simulator: Simulator, log: Log, meter: Tally) -> AsyncIterator
 
 
 @pytest.fixture
-def operations(vcenter: VCenter, log: Log) -> Operations:
-    return Operations(vcenter.session, vcenter.inventory, log, at_once=2)
+def operations(vcenter: VCenter, log: Log) -> TaskLimiter:
+    return TaskLimiter(vcenter.session, vcenter.inventory, log, max_running_tasks=2)
 
 
 @pytest.fixture
-def ends(operations: Operations) -> Ends:
+def ends(operations: TaskLimiter) -> Ends:
     heard: Ends = []
     operations.listeners.append(lambda operation, task: heard.append((operation, task)))
     return heard
@@ -49,22 +49,32 @@ def ends(operations: Operations) -> Ends:
 
 def annotate(vcenter: VCenter, words: str = "") -> Any:
     """A call that starts a task on some VM."""
-    ref = min(vcenter.inventory.machines)
-    return lambda: vim.VirtualMachine(ref, vcenter.soap.stub).ReconfigVM_Task(vim.vm.ConfigSpec(annotation=words))
+    ref = min(vcenter.inventory.vms)
+    return lambda: vim.VirtualMachine(ref, vcenter.soap.stub).ReconfigVM_Task(
+        vim.vm.ConfigSpec(annotation=words)
+    )
 
 
-async def test_the_end_of_a_task_comes_by_itself(vcenter: VCenter, operations: Operations, ends: Ends) -> None:
+async def test_the_end_of_a_task_comes_by_itself(
+    vcenter: VCenter, operations: TaskLimiter, ends: Ends
+) -> None:
     operation = await operations.start("a", "annotate a VM", annotate(vcenter))
     await eventually(lambda: ends)
     ((ended, task),) = ends
     assert ended == operation
     assert task is not None
-    assert (task.ref, task.state, task.entity) == (operation.task, "success", min(vcenter.inventory.machines))
-    assert operations.room == 2
+    assert (task.ref, task.state, task.entity) == (
+        operation.task,
+        "success",
+        min(vcenter.inventory.vms),
+    )
+    assert operations.free_slots == 2
 
 
-async def test_a_task_that_fails_says_why(simulator: Simulator, vcenter: VCenter, operations: Operations, ends: Ends) -> None:
-    await simulator.fail("ReconfigVM_Task", "InsufficientResourcesFault", where="task")
+async def test_a_task_that_fails_says_why(
+    simulator: Simulator, vcenter: VCenter, operations: TaskLimiter, ends: Ends
+) -> None:
+    await simulator.fail_calls("ReconfigVM_Task", "InsufficientResourcesFault", where="task")
     await operations.start("a", "annotate a VM", annotate(vcenter))
     await eventually(lambda: ends)
     task = ends[0][1]
@@ -72,19 +82,21 @@ async def test_a_task_that_fails_says_why(simulator: Simulator, vcenter: VCenter
     assert (task.state, task.fault) == ("error", "InsufficientResourcesFault")
 
 
-async def test_a_call_that_is_refused_takes_no_room(simulator: Simulator, vcenter: VCenter, operations: Operations) -> None:
-    await simulator.fail("ReconfigVM_Task", "InvalidState")
+async def test_a_call_that_is_refused_takes_no_room(
+    simulator: Simulator, vcenter: VCenter, operations: TaskLimiter
+) -> None:
+    await simulator.fail_calls("ReconfigVM_Task", "InvalidState")
     with pytest.raises(Rejected):
         await operations.start("a", "annotate a VM", annotate(vcenter))
-    assert operations.room == 2
+    assert operations.free_slots == 2
 
 
 async def test_room_is_bounded_and_goes_to_who_has_waited(
-    simulator: Simulator, vcenter: VCenter, operations: Operations, ends: Ends
+    simulator: Simulator, vcenter: VCenter, operations: TaskLimiter, ends: Ends
 ) -> None:
     offered: list[str] = []
-    operations.room_listeners.append(offered.append)
-    await simulator.delay("ReconfigVM_Task", 0.5)
+    operations.slot_listeners.append(offered.append)
+    await simulator.delay_calls("ReconfigVM_Task", 0.5)
     for _ in range(2):
         await operations.start("many", "annotate a VM", annotate(vcenter))
     for owner in ("one", "many", "another"):
@@ -105,20 +117,36 @@ async def test_room_is_bounded_and_goes_to_who_has_waited(
 
 async def test_who_does_not_come_again_is_not_waited_for(vcenter: VCenter, log: Log) -> None:
     now = 0.0
-    operations = Operations(vcenter.session, vcenter.inventory, log, at_once=1, clock=lambda: now)
-    operations.starting = 1
+    operations = TaskLimiter(
+        vcenter.session, vcenter.inventory, log, max_running_tasks=1, clock=lambda: now
+    )
+    operations.starting_count = 1
     with pytest.raises(Busy):
         operations.admit("gone")
-    operations.starting = 0
+    operations.starting_count = 0
     with pytest.raises(Busy):
         operations.admit("here")
-    now = PATIENCE_SECONDS
+    now = WAITING_OWNER_SECONDS
     operations.admit("here")
 
 
-async def test_a_task_that_vcenter_forgets_has_an_unknown_end(vcenter: VCenter, operations: Operations, ends: Ends) -> None:
+async def test_a_task_that_vcenter_forgets_has_an_unknown_end(
+    vcenter: VCenter, operations: TaskLimiter, ends: Ends
+) -> None:
     operation = Operation("a", "clone", "task-lost")
-    vcenter.inventory.apply([ObjectUpdate(kind="enter", type="Task", ref="task-lost", changes={"info.state": "running"}, missing=())])
+    vcenter.inventory.apply(
+        [
+            ObjectUpdate(
+                kind="enter",
+                type="Task",
+                ref="task-lost",
+                changes={"info.state": "running"},
+                missing=(),
+            )
+        ]
+    )
     operations.running[operation.task] = operation
-    vcenter.inventory.apply([ObjectUpdate(kind="leave", type="Task", ref="task-lost", changes={}, missing=())])
+    vcenter.inventory.apply(
+        [ObjectUpdate(kind="leave", type="Task", ref="task-lost", changes={}, missing=())]
+    )
     assert ends == [(operation, None)]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kubewright.testing import eventually
-from vsphere_operators.vsphere.model import Host, HostStats, Machine, MachineStats
-from vsphere_operators.vsphere.stats_throttle import SLOTS, Pace, slot_of
+from vsphere_operators.vsphere.model import Host, HostStats, VirtualMachine, VirtualMachineStats
+from vsphere_operators.vsphere.stats_throttle import SLOT_COUNT, StatsThrottle, slot_of
 
 INTERVAL_SECONDS = 60.0
 SHARE = 0.05
@@ -26,8 +26,12 @@ HOST = Host(
     memory_bytes=100_000 * 2**20,
     stats=HostStats(cpu_usage_mhz=5000, memory_usage_mb=40_000),
 )
-VM = Machine(
-    ref="vm-7", name="node-1", cpus=4, memory_mb=8192, stats=MachineStats(cpu_usage_mhz=100, cpu_demand_mhz=100, guest_memory_mb=1000)
+VM = VirtualMachine(
+    ref="vm-7",
+    name="node-1",
+    cpus=4,
+    memory_mb=8192,
+    stats=VirtualMachineStats(cpu_usage_mhz=100, cpu_demand_mhz=100, guest_memory_mb=1000),
 )
 
 
@@ -41,9 +45,9 @@ class Clock:
         return self.seconds
 
 
-def loaded(host: Host | Machine, clock: Clock, share: float = SHARE) -> Pace:
-    pace = Pace(INTERVAL_SECONDS, share, clock)
-    assert pace.changed(None, host)
+def loaded(host: Host | VirtualMachine, clock: Clock, share: float = SHARE) -> StatsThrottle:
+    pace = StatsThrottle(INTERVAL_SECONDS, share, clock)
+    assert pace.should_publish(None, host)
     return pace
 
 
@@ -51,19 +55,19 @@ def moved(host: Host, cpu_mhz: int | None, memory_mb: int | None = 40_000) -> Ho
     return replace(host, stats=HostStats(cpu_usage_mhz=cpu_mhz, memory_usage_mb=memory_mb))
 
 
-def collect(pace: Pace, clock: Clock, seconds: float) -> list[tuple[float, str]]:
+def collect(pace: StatsThrottle, clock: Clock, seconds: float) -> list[tuple[float, str]]:
     """What is told while so many seconds pass, a second at a time."""
     told = []
     for _ in range(round(seconds)):
         clock.seconds += 1
-        told += [(clock.seconds, ref) for ref in pace.due()]
+        told += [(clock.seconds, ref) for ref in pace.take_due()]
     return told
 
 
 def test_a_small_move_waits_for_its_slot_and_is_told_once() -> None:
     clock = Clock()
     pace = loaded(HOST, clock)
-    assert not pace.changed(HOST, moved(HOST, 5999))
+    assert not pace.should_publish(HOST, moved(HOST, 5999))
     told = collect(pace, clock, 3 * INTERVAL_SECONDS)
     assert [ref for _, ref in told] == ["host-12"]
     assert told[0][0] <= 1000 + INTERVAL_SECONDS + 1
@@ -71,120 +75,155 @@ def test_a_small_move_waits_for_its_slot_and_is_told_once() -> None:
 
 @pytest.mark.parametrize(
     ("cpu_mhz", "memory_mb", "now"),
-    [(6000, 40_000, False), (6001, 40_000, True), (3999, 40_000, True), (5000, 45_000, False), (5000, 45_001, True), (None, 40_000, True)],
+    [
+        (6000, 40_000, False),
+        (6001, 40_000, True),
+        (3999, 40_000, True),
+        (5000, 45_000, False),
+        (5000, 45_001, True),
+        (None, 40_000, True),
+    ],
 )
-def test_more_than_the_share_of_the_total_is_told_now(cpu_mhz: int | None, memory_mb: int, now: bool) -> None:
-    assert loaded(HOST, Clock()).changed(HOST, moved(HOST, cpu_mhz, memory_mb)) is now
+def test_more_than_the_share_of_the_total_is_told_now(
+    cpu_mhz: int | None, memory_mb: int, now: bool
+) -> None:
+    assert loaded(HOST, Clock()).should_publish(HOST, moved(HOST, cpu_mhz, memory_mb)) is now
 
 
 def test_many_small_moves_add_up_to_a_large_one() -> None:
     pace = loaded(HOST, Clock())
-    assert not pace.changed(HOST, moved(HOST, 5600))
-    assert pace.changed(moved(HOST, 5600), moved(HOST, 6200))
-    assert not pace.changed(moved(HOST, 6200), moved(HOST, 5600))
+    assert not pace.should_publish(HOST, moved(HOST, 5600))
+    assert pace.should_publish(moved(HOST, 5600), moved(HOST, 6200))
+    assert not pace.should_publish(moved(HOST, 6200), moved(HOST, 5600))
 
 
 def test_a_number_that_moved_back_is_no_news() -> None:
     clock = Clock()
     pace = loaded(HOST, clock)
-    pace.changed(HOST, moved(HOST, 5500))
-    pace.changed(moved(HOST, 5500), HOST)
+    pace.should_publish(HOST, moved(HOST, 5500))
+    pace.should_publish(moved(HOST, 5500), HOST)
     assert collect(pace, clock, 2 * INTERVAL_SECONDS) == []
 
 
 def test_everything_else_is_told_now_and_takes_the_numbers_along() -> None:
     clock = Clock()
     pace = loaded(HOST, clock)
-    assert not pace.changed(HOST, moved(HOST, 5500))
+    assert not pace.should_publish(HOST, moved(HOST, 5500))
     renamed = replace(moved(HOST, 5600), name="esxi-2")
-    assert pace.changed(moved(HOST, 5500), renamed)
+    assert pace.should_publish(moved(HOST, 5500), renamed)
     assert collect(pace, clock, 2 * INTERVAL_SECONDS) == []
-    assert not pace.changed(renamed, moved(renamed, 6600))
+    assert not pace.should_publish(renamed, moved(renamed, 6600))
 
 
 def test_a_change_of_the_surroundings_is_told_now() -> None:
     clock = Clock()
     pace = loaded(HOST, clock)
-    assert pace.changed(HOST, HOST)
-    assert pace.changed(HOST, moved(HOST, 5001), surroundings=True)
+    assert pace.should_publish(HOST, HOST)
+    assert pace.should_publish(HOST, moved(HOST, 5001), dependency_changed=True)
     assert collect(pace, clock, 2 * INTERVAL_SECONDS) == []
 
 
 def test_what_left_is_forgotten() -> None:
     clock = Clock()
     pace = loaded(HOST, clock)
-    pace.changed(HOST, moved(HOST, 5500))
-    assert pace.changed(moved(HOST, 5500), None)
+    pace.should_publish(HOST, moved(HOST, 5500))
+    assert pace.should_publish(moved(HOST, 5500), None)
     assert collect(pace, clock, 2 * INTERVAL_SECONDS) == []
-    assert not pace.told
-    assert not any(pace.waiting)
+    assert not pace.published_stats
+    assert not any(pace.pending_by_slot)
 
 
 def test_vms_have_numbers_too() -> None:
     clock = Clock()
     pace = loaded(VM, clock)
-    assert not pace.changed(VM, replace(VM, stats=MachineStats(cpu_usage_mhz=400, cpu_demand_mhz=500, guest_memory_mb=1400)))
-    assert pace.changed(VM, replace(VM, stats=MachineStats(cpu_usage_mhz=100, cpu_demand_mhz=501, guest_memory_mb=1000)))
-    assert pace.changed(VM, replace(VM, stats=MachineStats(cpu_usage_mhz=100, cpu_demand_mhz=501, guest_memory_mb=1410)))
-    assert not any(pace.waiting)
+    assert not pace.should_publish(
+        VM,
+        replace(
+            VM,
+            stats=VirtualMachineStats(cpu_usage_mhz=400, cpu_demand_mhz=500, guest_memory_mb=1400),
+        ),
+    )
+    assert pace.should_publish(
+        VM,
+        replace(
+            VM,
+            stats=VirtualMachineStats(cpu_usage_mhz=100, cpu_demand_mhz=501, guest_memory_mb=1000),
+        ),
+    )
+    assert pace.should_publish(
+        VM,
+        replace(
+            VM,
+            stats=VirtualMachineStats(cpu_usage_mhz=100, cpu_demand_mhz=501, guest_memory_mb=1410),
+        ),
+    )
+    assert not any(pace.pending_by_slot)
 
 
 def test_without_a_total_only_the_slot_counts() -> None:
     bare = Host(ref="host-1", stats=HostStats(cpu_usage_mhz=1, memory_usage_mb=1))
-    assert not loaded(bare, Clock()).changed(bare, replace(bare, stats=HostStats(cpu_usage_mhz=99_999, memory_usage_mb=99_999)))
+    assert not loaded(bare, Clock()).should_publish(
+        bare, replace(bare, stats=HostStats(cpu_usage_mhz=99_999, memory_usage_mb=99_999))
+    )
 
 
 def test_an_interval_of_0_tells_every_move() -> None:
-    pace = Pace(0, SHARE, Clock())
-    assert pace.changed(None, HOST)
-    assert pace.changed(HOST, moved(HOST, 5001))
-    assert pace.due() == []
+    pace = StatsThrottle(0, SHARE, Clock())
+    assert pace.should_publish(None, HOST)
+    assert pace.should_publish(HOST, moved(HOST, 5001))
+    assert pace.take_due() == []
 
 
 def test_a_clock_that_jumps_tells_all_that_waits_once() -> None:
     clock = Clock()
     pace = loaded(HOST, clock)
-    pace.changed(HOST, moved(HOST, 5500))
+    pace.should_publish(HOST, moved(HOST, 5500))
     clock.seconds += 86_400
-    assert pace.due() == ["host-12"]
-    assert pace.due() == []
+    assert pace.take_due() == ["host-12"]
+    assert pace.take_due() == []
 
 
 @pytest.mark.parametrize("pattern", ["host-{}", "vm-{}", "host-1{:05}"])
 @pytest.mark.parametrize("step", [1, 3, 7])
 def test_slots_are_spread_evenly(pattern: str, step: int) -> None:
     filled = Counter(slot_of(pattern.format(n)) for n in range(10, 10 + 1200 * step, step))
-    assert len(filled) == SLOTS
-    assert max(filled.values()) <= 2 * 1200 / SLOTS
+    assert len(filled) == SLOT_COUNT
+    assert max(filled.values()) <= 2 * 1200 / SLOT_COUNT
 
 
 def test_1000_hosts_that_move_at_once_are_told_over_the_whole_interval() -> None:
     clock = Clock()
-    pace = Pace(INTERVAL_SECONDS, SHARE, clock)
+    pace = StatsThrottle(INTERVAL_SECONDS, SHARE, clock)
     hosts = [replace(HOST, ref=f"host-{n}") for n in range(1000)]
-    assert all(pace.changed(None, host) for host in hosts)
-    assert not any(pace.changed(host, moved(host, 5100)) for host in hosts)
+    assert all(pace.should_publish(None, host) for host in hosts)
+    assert not any(pace.should_publish(host, moved(host, 5100)) for host in hosts)
     told = collect(pace, clock, INTERVAL_SECONDS)
     assert sorted(ref for _, ref in told) == sorted(host.ref for host in hosts)
-    assert max(Counter(second for second, _ in told).values()) <= 2 * 1000 / SLOTS
+    assert max(Counter(second for second, _ in told).values()) <= 2 * 1000 / SLOT_COUNT
 
 
 def test_thousands_cost_little() -> None:
     clock = Clock()
-    pace = Pace(INTERVAL_SECONDS, SHARE, clock)
-    pairs = [(replace(HOST, ref=f"host-{n}"), moved(replace(HOST, ref=f"host-{n}"), 5100)) for n in range(10_000)]
+    pace = StatsThrottle(INTERVAL_SECONDS, SHARE, clock)
+    pairs = [
+        (replace(HOST, ref=f"host-{n}"), moved(replace(HOST, ref=f"host-{n}"), 5100))
+        for n in range(10_000)
+    ]
     for host, _ in pairs:
-        pace.changed(None, host)
+        pace.should_publish(None, host)
     started = time.process_time()
     for host, later in pairs:
-        pace.changed(host, later)
+        pace.should_publish(host, later)
     collect(pace, clock, INTERVAL_SECONDS)
     assert time.process_time() - started < 1.0
 
 
 STEPS = st.lists(
     st.tuples(
-        st.floats(0.1, 25.0), st.integers(0, 2), st.integers(0, 10_000), st.sampled_from(["move", "move", "move", "rename", "leave"])
+        st.floats(0.1, 25.0),
+        st.integers(0, 2),
+        st.integers(0, 10_000),
+        st.sampled_from(["move", "move", "move", "rename", "leave"]),
     ),
     max_size=60,
 )
@@ -194,7 +233,7 @@ STEPS = st.lists(
 def test_the_promises_hold_on_any_history(steps: list[tuple[float, int, int, str]]) -> None:
     """At most one telling an interval for small moves alone; nothing waits longer than an interval and a tick; told is what was newest."""
     clock = Clock()
-    pace = Pace(INTERVAL_SECONDS, SHARE, clock)
+    pace = StatsThrottle(INTERVAL_SECONDS, SHARE, clock)
     history = History(pace, clock)
     for seconds, which, usage, what in steps:
         history.pass_time(seconds)
@@ -206,7 +245,7 @@ def test_the_promises_hold_on_any_history(steps: list[tuple[float, int, int, str
 class History:
     """Plays changes to a Pace and judges what it tells, by rules written down a second time and otherwise."""
 
-    def __init__(self, pace: Pace, clock: Clock) -> None:
+    def __init__(self, pace: StatsThrottle, clock: Clock) -> None:
         self.pace, self.clock = pace, clock
         self.hosts: dict[str, Host] = {}
         self.shown: dict[str, HostStats] = {}
@@ -219,7 +258,7 @@ class History:
             new = None if old else moved(replace(HOST, ref=ref), usage)
         else:
             new = moved(replace(old, name=old.name + "x") if what == "rename" else old, usage)
-        at_once = self.pace.changed(old, new)
+        at_once = self.pace.should_publish(old, new)
         if new is None:
             self.hosts.pop(ref, None)
             self.slot_told_at.pop(ref, None)
@@ -227,7 +266,9 @@ class History:
             return
         self.hosts[ref] = new
         only_load = old is not None and old.name == new.name and old != new
-        assert at_once is not (only_load and abs(usage - (self.shown[ref].cpu_usage_mhz or 0)) <= 20_000 * SHARE)
+        assert at_once is not (
+            only_load and abs(usage - (self.shown[ref].cpu_usage_mhz or 0)) <= 20_000 * SHARE
+        )
         if at_once:
             self.show(ref)
         elif new.stats == self.shown[ref]:
@@ -243,20 +284,23 @@ class History:
         end = self.clock.seconds + seconds
         while self.clock.seconds < end:
             self.clock.seconds = min(end, self.clock.seconds + 1)
-            for ref in self.pace.due():
+            for ref in self.pace.take_due():
                 assert ref in self.untold_since
                 # A tick may come up to a second late, so two slots of one entity may be seen that much closer.
                 assert self.clock.seconds - self.slot_told_at.get(ref, -1e9) > INTERVAL_SECONDS - 1
                 self.slot_told_at[ref] = self.clock.seconds
                 self.show(ref)
-            assert all(self.clock.seconds - since <= INTERVAL_SECONDS + 1 for since in self.untold_since.values())
+            assert all(
+                self.clock.seconds - since <= INTERVAL_SECONDS + 1
+                for since in self.untold_since.values()
+            )
 
 
 async def test_run_tells_in_its_time() -> None:
-    pace = Pace(0.3, SHARE)
+    pace = StatsThrottle(0.3, SHARE)
     told: list[str] = []
-    pace.changed(None, HOST)
-    pace.changed(HOST, moved(HOST, 5500))
+    pace.should_publish(None, HOST)
+    pace.should_publish(HOST, moved(HOST, 5500))
     task = asyncio.create_task(pace.run(told.append))
     await eventually(lambda: told)
     task.cancel()
@@ -267,12 +311,12 @@ def test_what_is_shown_is_what_was_told() -> None:
     clock = Clock()
     pace = loaded(HOST, clock)
     near = moved(HOST, 5100)
-    assert not pace.changed(HOST, near)
-    assert pace.as_told(near) == HOST
+    assert not pace.should_publish(HOST, near)
+    assert pace.with_published_stats(near) == HOST
     clock.seconds += INTERVAL_SECONDS
-    assert pace.due() == [HOST.ref]
-    assert pace.as_told(near) is near
+    assert pace.take_due() == [HOST.ref]
+    assert pace.with_published_stats(near) is near
     far = moved(HOST, 15_000)
-    assert pace.changed(near, far)
-    assert pace.as_told(far) is far
-    assert pace.as_told(replace(HOST, ref="host-unknown")).ref == "host-unknown"
+    assert pace.should_publish(near, far)
+    assert pace.with_published_stats(far) is far
+    assert pace.with_published_stats(replace(HOST, ref="host-unknown")).ref == "host-unknown"

@@ -9,10 +9,10 @@ import pytest
 from pyVmomi import vim
 
 from kubewright.log import Log
-from vsphere_operators.vsphere.assignable import Assignable
+from vsphere_operators.vsphere.assignable import AssignableHardwareCache
 from vsphere_operators.vsphere.inventory import Inventory
-from vsphere_operators.vsphere.scheduled_tasks import Scheduled
-from vsphere_operators.vsphere.vm_details import retrieved
+from vsphere_operators.vsphere.scheduled_tasks import ScheduledTasks
+from vsphere_operators.vsphere.vm_details import retrieve_properties
 
 PAGE = """<?xml version="1.0"?><Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance">
 <Body><{method}Response xmlns="urn:vim25"><returnval>{token}<objects><obj type="ScheduledTask">schedule-{number}</obj>
@@ -32,10 +32,10 @@ class Paged:
     async def RetrieveEntityScheduledTask(self, entity: None) -> list[Any]:  # noqa: N802
         return [vim.scheduler.ScheduledTask(f"schedule-{number}") for number in range(LAST)]
 
-    async def content(self) -> Paged:
+    async def get_service_content(self) -> Paged:
         return self
 
-    def envelope(self, collector: Paged, method: str, *arguments: Any) -> tuple[str, object]:
+    def build_envelope(self, collector: Paged, method: str, *arguments: Any) -> tuple[str, object]:
         return method, arguments[0] if method.startswith("Continue") else None
 
     async def post(self, body: tuple[str, object], *, method: str) -> bytes:
@@ -49,16 +49,18 @@ class Paged:
 
 
 async def planned(paged: Any) -> list[str]:
-    return [each.host for each in await Scheduled(paged, paged, Log("test")).read()]
+    return [each.host for each in await ScheduledTasks(paged, paged, Log("test")).read_planned()]
 
 
 async def asked_of_hosts(paged: Any) -> list[str]:
-    updates = await Assignable(paged, paged, Inventory("lab"), Log("test")).read(["host-1"])
+    updates = await AssignableHardwareCache(
+        paged, paged, Inventory("lab"), Log("test")
+    ).read_managers(["host-1"])
     return [update.ref.replace("schedule", "host") for update in updates]
 
 
 async def read_of_machines(paged: Any) -> list[str]:
-    updates = await retrieved(paged, paged, "VirtualMachine", ["vm-1"], ["config"])
+    updates = await retrieve_properties(paged, paged, "VirtualMachine", ["vm-1"], ["config"])
     return [update.ref.replace("schedule", "host") for update in updates]
 
 

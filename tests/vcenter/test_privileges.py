@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from kubewright.log import Log
-from simulator import VCenter
+from simulator import SimulatedVCenter
 from vsphere_operators.vsphere import privileges
 from vsphere_operators.vsphere.credentials import Credentials, FixedCredentials
 from vsphere_operators.vsphere.faults import Denied
-from vsphere_operators.vsphere.privileges import Account, Place
+from vsphere_operators.vsphere.privileges import Account, EntityRef
 from vsphere_operators.vsphere.session import Session
-from vsphere_operators.vsphere.transport import Soap
-from vsphere_operators.vsphere.vm_calls import Hands
+from vsphere_operators.vsphere.transport import SoapClient
+from vsphere_operators.vsphere.vm_calls import VmCalls
 
 from .rig import CONTENT, LOGGED_IN, Request, Tally, answering, envelope, http
 
-ROOT = Place("Folder", "group-d1", "/")
+ROOT = EntityRef("Folder", "group-d1", "/")
 ANSWER = envelope(
     '<HasPrivilegeOnEntitiesResponse xmlns="urn:vim25"><returnval><entity type="Folder">group-d1</entity>'
     "<privAvailability><privId>System.Read</privId><isGranted>true</isGranted></privAvailability>"
@@ -26,40 +26,55 @@ ANSWER = envelope(
     "<privAvailability><privId>Folder.Create</privId><isGranted>false</isGranted></privAvailability>"
     "</returnval></HasPrivilegeOnEntitiesResponse>"
 )
-MANAGER = '<authorizationManager type="AuthorizationManager">AuthorizationManager</authorizationManager>'
+MANAGER = (
+    '<authorizationManager type="AuthorizationManager">AuthorizationManager</authorizationManager>'
+)
 
 
-async def test_the_simulator_knows_us_and_grants_everything(simulator: VCenter, soap: Soap, session: Session) -> None:
-    hands = Hands(soap, session)
-    who = await privileges.account(hands)
+async def test_the_simulator_knows_us_and_grants_everything(
+    simulator: SimulatedVCenter, soap: SoapClient, session: Session
+) -> None:
+    hands = VmCalls(soap, session)
+    who = await privileges.read_account(hands)
     assert who.name == simulator.user
-    assert who.session in {each["key"] for each in await simulator.sessions()}
-    wanted = (*privileges.READ, *privileges.IN_FOLDER)
-    assert await privileges.missing(hands, who, [ROOT], wanted) == {"group-d1": ()}
+    assert who.session_key in {each["key"] for each in await simulator.sessions()}
+    wanted = (*privileges.READ_PRIVILEGES, *privileges.FOLDER_PRIVILEGES)
+    assert await privileges.find_missing_privileges(hands, who, [ROOT], wanted) == {"group-d1": ()}
 
 
-async def test_the_session_is_shown_and_what_is_not_granted_comes_back(tmp_path: Path, meter: Tally, log: Log) -> None:
+async def test_the_session_is_shown_and_what_is_not_granted_comes_back(
+    tmp_path: Path, meter: Tally, log: Log
+) -> None:
     asked: list[str] = []
 
     async def reply(request: Request) -> bytes:
         if "HasPrivilegeOnEntities" in request.body:
             asked.append(request.body)
             return http(200, ANSWER)
-        return http(200, LOGGED_IN if "<Login" in request.body else CONTENT.replace("<about>", f"{MANAGER}<about>"))
+        return http(
+            200,
+            LOGGED_IN
+            if "<Login" in request.body
+            else CONTENT.replace("<about>", f"{MANAGER}<about>"),
+        )
 
     async with answering(tmp_path, reply) as address:
-        soap = Soap(address, meter)
+        soap = SoapClient(address, meter)
         session = Session(soap, FixedCredentials(Credentials("u", "p")), log)
-        found = await privileges.missing(Hands(soap, session), Account("the-key", "u"), [ROOT], ("Folder.Create",))
+        found = await privileges.find_missing_privileges(
+            VmCalls(soap, session), Account("the-key", "u"), [ROOT], ("Folder.Create",)
+        )
         await soap.close()
     assert found == {"group-d1": ("Folder.Create", "Folder.Delete")}
     assert ">the-key</sessionId>" in asked[0]
     assert "<privId>Folder.Create</privId>" in asked[0]
 
 
-async def test_who_may_not_ask_hears_so(simulator: VCenter, soap: Soap, session: Session) -> None:
-    await simulator.fail("HasPrivilegeOnEntities", "NoPermission")
-    hands = Hands(soap, session)
-    who = await privileges.account(hands)
+async def test_who_may_not_ask_hears_so(
+    simulator: SimulatedVCenter, soap: SoapClient, session: Session
+) -> None:
+    await simulator.fail_calls("HasPrivilegeOnEntities", "NoPermission")
+    hands = VmCalls(soap, session)
+    who = await privileges.read_account(hands)
     with pytest.raises(Denied):
-        await privileges.missing(hands, who, [ROOT], privileges.READ)
+        await privileges.find_missing_privileges(hands, who, [ROOT], privileges.READ_PRIVILEGES)

@@ -4,14 +4,19 @@ import asyncio
 
 import pytest
 
-from vsphere_operators.vsphere.polling import Rhythm
+from vsphere_operators.vsphere.polling import PollSchedule
 
 
 class Times:
     """Looks at a rhythm, and remembers when; the loop's clock is moved by looptime."""
 
-    def __init__(self, rhythm: Rhythm, takes_seconds: float = 0.0, fails: int = 0) -> None:
-        self.rhythm, self.takes_seconds, self.fails, self.at = rhythm, takes_seconds, fails, list[float]()
+    def __init__(self, rhythm: PollSchedule, takes_seconds: float = 0.0, fails: int = 0) -> None:
+        self.rhythm, self.takes_seconds, self.fails, self.at = (
+            rhythm,
+            takes_seconds,
+            fails,
+            list[float](),
+        )
 
     async def run(self, looks: int) -> list[float]:
         loop = asyncio.get_running_loop()
@@ -19,19 +24,19 @@ class Times:
         while len(self.at) < looks:
             self.at.append(round(loop.time() - began, 1))
             try:
-                with self.rhythm.looking():
+                with self.rhythm.track_poll():
                     await asyncio.sleep(self.takes_seconds)
                     if len(self.at) <= self.fails:
                         raise ValueError
             except ValueError:
                 pass
             if len(self.at) < looks:
-                await self.rhythm.next()
+                await self.rhythm.wait_for_next()
         return self.at
 
 
-def rhythm_of(interval_seconds: float) -> Rhythm:
-    return Rhythm(interval_seconds, clock=asyncio.get_running_loop().time)
+def rhythm_of(interval_seconds: float) -> PollSchedule:
+    return PollSchedule(interval_seconds, clock=asyncio.get_running_loop().time)
 
 
 @pytest.mark.looptime
@@ -47,7 +52,7 @@ async def test_the_time_a_look_takes_is_part_of_the_interval() -> None:
 @pytest.mark.looptime
 async def test_a_word_hastens_the_next_look() -> None:
     rhythm = rhythm_of(60)
-    asyncio.get_running_loop().call_later(20, rhythm.soon)
+    asyncio.get_running_loop().call_later(20, rhythm.trigger)
     assert await Times(rhythm).run(3) == [0, 21, 81]
 
 
@@ -55,7 +60,7 @@ async def test_a_word_hastens_the_next_look() -> None:
 async def test_many_words_are_one_look() -> None:
     rhythm = rhythm_of(60)
     for tenth in range(10):
-        asyncio.get_running_loop().call_later(20 + tenth / 10, rhythm.soon)
+        asyncio.get_running_loop().call_later(20 + tenth / 10, rhythm.trigger)
     assert await Times(rhythm).run(3) == [0, 21, 81]
 
 
@@ -63,7 +68,7 @@ async def test_many_words_are_one_look() -> None:
 async def test_words_without_end_are_a_look_every_five_seconds() -> None:
     rhythm = rhythm_of(60)
     for second in range(100):
-        asyncio.get_running_loop().call_later(second / 2, rhythm.soon)
+        asyncio.get_running_loop().call_later(second / 2, rhythm.trigger)
     assert await Times(rhythm).run(5) == [0, 5, 10, 15, 20]
 
 
@@ -71,14 +76,14 @@ async def test_words_without_end_are_a_look_every_five_seconds() -> None:
 async def test_a_slow_look_is_followed_by_a_long_rest() -> None:
     rhythm = rhythm_of(60)
     for second in range(100):
-        asyncio.get_running_loop().call_later(second / 2, rhythm.soon)
+        asyncio.get_running_loop().call_later(second / 2, rhythm.trigger)
     assert await Times(rhythm, takes_seconds=3).run(3) == [0, 15, 30]
 
 
 @pytest.mark.looptime
 async def test_a_word_during_a_look_counts_for_the_next_one() -> None:
     rhythm = rhythm_of(60)
-    asyncio.get_running_loop().call_later(0.5, rhythm.soon)
+    asyncio.get_running_loop().call_later(0.5, rhythm.trigger)
     assert await Times(rhythm, takes_seconds=1).run(2) == [0, 5]
 
 
@@ -90,7 +95,7 @@ async def test_failures_are_tried_again_ever_later_and_success_ends_that() -> No
 @pytest.mark.looptime
 async def test_before_the_first_look_a_word_is_enough() -> None:
     rhythm = rhythm_of(60)
-    asyncio.get_running_loop().call_later(3, rhythm.soon)
+    asyncio.get_running_loop().call_later(3, rhythm.trigger)
     began = asyncio.get_running_loop().time()
-    await rhythm.next()
+    await rhythm.wait_for_next()
     assert asyncio.get_running_loop().time() - began == pytest.approx(4, abs=0.1)

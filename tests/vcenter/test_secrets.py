@@ -13,12 +13,12 @@ from xml.sax.saxutils import escape
 import pytest
 
 from kubewright.log import Log
-from simulator import VCenter
+from simulator import SimulatedVCenter
 from vsphere_operators.vsphere.address import Address
 from vsphere_operators.vsphere.credentials import Credentials, FixedCredentials
 from vsphere_operators.vsphere.faults import VCenterError, WrongLogin
 from vsphere_operators.vsphere.session import Session
-from vsphere_operators.vsphere.transport import Soap
+from vsphere_operators.vsphere.transport import SoapClient
 
 from .rig import CONTENT, Request, Tally, address_of_simulator, all_of, answering, fault, http
 
@@ -41,9 +41,11 @@ def assert_silent(error: BaseException) -> None:
     assert [form for form in FORMS if form in all_of(error)] == []
 
 
-async def failure_at(address: Address, log: Log, credentials: Credentials | None = None) -> VCenterError:
+async def failure_at(
+    address: Address, log: Log, credentials: Credentials | None = None
+) -> VCenterError:
     """What a login says there; the session is ended in any case."""
-    soap = Soap(address, Tally())
+    soap = SoapClient(address, Tally())
     session = Session(soap, FixedCredentials(credentials or Credentials("user", CANARY)), log)
     try:
         with pytest.raises(VCenterError) as caught:
@@ -56,18 +58,18 @@ async def failure_at(address: Address, log: Log, credentials: Credentials | None
         await soap.close()
 
 
-async def test_a_wrong_password(simulator: VCenter, log: Log) -> None:
+async def test_a_wrong_password(simulator: SimulatedVCenter, log: Log) -> None:
     assert isinstance(await failure_at(address_of_simulator(simulator), log), WrongLogin)
 
 
-async def test_a_certificate_that_is_refused(simulator: VCenter, log: Log) -> None:
+async def test_a_certificate_that_is_refused(simulator: SimulatedVCenter, log: Log) -> None:
     host, port = simulator.address
     await failure_at(Address(host, port), log)
 
 
 @pytest.mark.parametrize("how", ["503", "reset"])
-async def test_an_outage(simulator: VCenter, log: Log, how: Any) -> None:
-    await simulator.outage(how)
+async def test_an_outage(simulator: SimulatedVCenter, log: Log, how: Any) -> None:
+    await simulator.set_outage(how)
     await failure_at(address_of_simulator(simulator), log)
 
 
@@ -76,7 +78,11 @@ async def echoing(folder: Path, answer: Callable[[str], bytes]) -> AsyncIterator
     """A server that answers each login with what it was sent."""
 
     async def reply(request: Request) -> bytes:
-        return http(200, CONTENT) if "<RetrieveServiceContent" in request.body else answer(request.body)
+        return (
+            http(200, CONTENT)
+            if "<RetrieveServiceContent" in request.body
+            else answer(request.body)
+        )
 
     async with answering(folder, reply) as address:
         yield address
@@ -101,16 +107,20 @@ async def test_a_server_that_quotes_what_it_was_sent(tmp_path: Path, log: Log, h
 
 async def test_a_token_that_is_quoted(tmp_path: Path, log: Log) -> None:
     token = "<Assertion><Subject>canary-5d41</Subject></Assertion>"
-    async with echoing(tmp_path, lambda body: http(500, fault("InvalidLogin", escape(body)))) as address:
+    async with echoing(
+        tmp_path, lambda body: http(500, fault("InvalidLogin", escape(body)))
+    ) as address:
         await failure_at(address, log, Credentials(saml_token=token))
 
 
-async def test_a_password_that_cannot_be_sent(simulator: VCenter, log: Log) -> None:
+async def test_a_password_that_cannot_be_sent(simulator: SimulatedVCenter, log: Log) -> None:
     await failure_at(address_of_simulator(simulator), log, Credentials("user", CANARY + "\udcff"))
 
 
-async def test_the_key_of_a_session_is_not_told_either(simulator: VCenter, log: Log, caplog: pytest.LogCaptureFixture) -> None:
-    soap = Soap(address_of_simulator(simulator), Tally())
+async def test_the_key_of_a_session_is_not_told_either(
+    simulator: SimulatedVCenter, log: Log, caplog: pytest.LogCaptureFixture
+) -> None:
+    soap = SoapClient(address_of_simulator(simulator), Tally())
     session = Session(soap, FixedCredentials(Credentials(simulator.user, simulator.password)), log)
     await session.login()
     key = soap.cookie
@@ -121,9 +131,11 @@ async def test_the_key_of_a_session_is_not_told_either(simulator: VCenter, log: 
     assert logging.getLogger("vcenter").isEnabledFor(1)
 
 
-async def test_a_password_with_all_that_xml_spells_otherwise_works(simulator: VCenter, log: Log) -> None:
+async def test_a_password_with_all_that_xml_spells_otherwise_works(
+    simulator: SimulatedVCenter, log: Log
+) -> None:
     await simulator.set_password("odd", CANARY + "ß漢")
-    soap = Soap(address_of_simulator(simulator), Tally())
+    soap = SoapClient(address_of_simulator(simulator), Tally())
     session = Session(soap, FixedCredentials(Credentials("odd", CANARY + "ß漢")), log)
     await session.login()
     assert [each["user"] for each in await simulator.sessions()] == ["odd"]

@@ -12,69 +12,94 @@ from pyVmomi import vim, vmodl
 
 from kubewright.log import Log
 from kubewright.testing import eventually
-from kubewright.testing.ca import Authority
-from simulator import VCenter
-from vsphere_operators.vsphere.credentials import Credentials, DirectoryCredentials, FixedCredentials
+from kubewright.testing.ca import CertificateAuthority
+from simulator import SimulatedVCenter
+from vsphere_operators.vsphere.credentials import (
+    Credentials,
+    DirectoryCredentials,
+    FixedCredentials,
+)
 from vsphere_operators.vsphere.faults import NotAuthenticated, VCenterError
 from vsphere_operators.vsphere.session import Session
-from vsphere_operators.vsphere.transport import Soap
+from vsphere_operators.vsphere.transport import SoapClient
 
 from .conftest import Simulators
-from .rig import CONTENT, LOGGED_IN, NOW, Request, Tally, account, address_of_simulator, answering, fault, http
+from .rig import (
+    CONTENT,
+    LOGGED_IN,
+    NOW,
+    Request,
+    Tally,
+    account,
+    address_of_simulator,
+    answering,
+    fault,
+    http,
+)
 
 
-def now(soap: Soap, instance: str = "ServiceInstance") -> Any:
+def now(soap: SoapClient, instance: str = "ServiceInstance") -> Any:
     return vim.ServiceInstance(instance, soap.stub).CurrentTime()
 
 
-def other_call(soap: Soap) -> Any:
+def other_call(soap: SoapClient) -> Any:
     return vim.SessionManager("SessionManager", soap.stub).SessionIsActive("x", "y")
 
 
 # One login for all
 
 
-async def test_500_calls_on_a_dead_session_are_one_login(simulator: VCenter, session: Session, soap: Soap) -> None:
-    await simulator.reset_calls()
+async def test_500_calls_on_a_dead_session_are_one_login(
+    simulator: SimulatedVCenter, session: Session, soap: SoapClient
+) -> None:
+    await simulator.reset_call_counts()
     assert await simulator.expire_sessions() == 1
     answers = await asyncio.gather(*(session.call(lambda: now(soap)) for _ in range(500)))
     assert len({type(answer) for answer in answers}) == 1
-    assert (await simulator.calls())["Login"] == 1
+    assert (await simulator.call_counts())["Login"] == 1
     assert session.generation == 2
     assert len(await simulator.sessions()) == 1
 
 
-async def test_100_first_calls_are_one_login(simulator: VCenter, soap: Soap, log: Log) -> None:
+async def test_100_first_calls_are_one_login(
+    simulator: SimulatedVCenter, soap: SoapClient, log: Log
+) -> None:
     session = Session(soap, account(simulator), log)
     await asyncio.gather(*(session.call(lambda: now(soap)) for _ in range(100)))
-    assert (await simulator.calls())["Login"] == 1
+    assert (await simulator.call_counts())["Login"] == 1
     await session.logout()
 
 
-async def test_a_caller_that_gives_up_takes_nobody_along(simulator: VCenter, soap: Soap, log: Log) -> None:
+async def test_a_caller_that_gives_up_takes_nobody_along(
+    simulator: SimulatedVCenter, soap: SoapClient, log: Log
+) -> None:
     session = Session(soap, account(simulator), log)
-    await simulator.fail("Login", delay_seconds=0.3)
+    await simulator.fail_calls("Login", delay_seconds=0.3)
     first, second = asyncio.create_task(session.login()), asyncio.create_task(session.login())
-    await eventually(lambda: session.flight is not None)
+    await eventually(lambda: session.login_task is not None)
     first.cancel()
     await second
     assert first.cancelled()
-    assert (session.generation, (await simulator.calls())["Login"]) == (1, 1)
+    assert (session.generation, (await simulator.call_counts())["Login"]) == (1, 1)
     await session.logout()
 
 
-async def test_renewing_what_somebody_has_renewed_already_asks_nobody(simulator: VCenter, session: Session) -> None:
+async def test_renewing_what_somebody_has_renewed_already_asks_nobody(
+    simulator: SimulatedVCenter, session: Session
+) -> None:
     await simulator.expire_sessions()
     await session.renew(1)
     await session.renew(1)
     await session.renew(1)
     assert session.generation == 2
-    assert (await simulator.calls())["Login"] == 2
+    assert (await simulator.call_counts())["Login"] == 2
 
 
-async def test_a_vcenter_that_refuses_logins_on_a_live_session_takes_ours(simulators: Simulators, log: Log, meter: Tally) -> None:
+async def test_a_vcenter_that_refuses_logins_on_a_live_session_takes_ours(
+    simulators: Simulators, log: Log, meter: Tally
+) -> None:
     simulator = await simulators("--relogin=false")
-    soap = Soap(address_of_simulator(simulator), meter)
+    soap = SoapClient(address_of_simulator(simulator), meter)
     session = Session(soap, account(simulator), log)
     await session.login()
     await session.renew(session.generation)
@@ -83,15 +108,19 @@ async def test_a_vcenter_that_refuses_logins_on_a_live_session_takes_ours(simula
     await soap.close()
 
 
-async def test_a_call_that_is_refused_in_the_new_session_too_fails(simulator: VCenter, session: Session, soap: Soap) -> None:
-    await simulator.fail("CurrentTime", "NotAuthenticated", count=2)
+async def test_a_call_that_is_refused_in_the_new_session_too_fails(
+    simulator: SimulatedVCenter, session: Session, soap: SoapClient
+) -> None:
+    await simulator.fail_calls("CurrentTime", "NotAuthenticated", count=2)
     with pytest.raises(NotAuthenticated) as caught:
         await session.call(lambda: now(soap))
     assert caught.value.__context__ is None
-    assert (await simulator.calls())["Login"] == 2
+    assert (await simulator.call_counts())["Login"] == 2
 
 
-async def test_a_late_answer_does_not_replace_the_cookie_of_a_login(tmp_path: Path, log: Log, meter: Tally) -> None:
+async def test_a_late_answer_does_not_replace_the_cookie_of_a_login(
+    tmp_path: Path, log: Log, meter: Tally
+) -> None:
     relogged, logins = asyncio.Event(), 0
 
     async def reply(request: Request) -> bytes:
@@ -105,10 +134,12 @@ async def test_a_late_answer_does_not_replace_the_cookie_of_a_login(tmp_path: Pa
         if "<Logout " in request.body or request.cookie == "live-2":
             return http(200, NOW)
         await (relogged.wait() if "late" in request.body else asyncio.sleep(0))
-        return http(500, fault("NotAuthenticated"), "Set-Cookie: vmware_soap_session=nobody; Path=/")
+        return http(
+            500, fault("NotAuthenticated"), "Set-Cookie: vmware_soap_session=nobody; Path=/"
+        )
 
     async with answering(tmp_path, reply) as address:
-        soap = Soap(address, meter)
+        soap = SoapClient(address, meter)
         session = Session(soap, FixedCredentials(Credentials("user", "pass")), log)
         await session.login()
         late = asyncio.create_task(session.call(lambda: now(soap, "late")))
@@ -127,17 +158,28 @@ TOKEN = (
 )
 
 
-async def test_a_saml_token_logs_in_and_goes_with_no_other_call(simulator: VCenter, soap: Soap, log: Log, tmp_path: Path) -> None:
+async def test_a_saml_token_logs_in_and_goes_with_no_other_call(
+    simulator: SimulatedVCenter, soap: SoapClient, log: Log, tmp_path: Path
+) -> None:
     (tmp_path / "saml-token").write_text(TOKEN)
     session = Session(soap, DirectoryCredentials(tmp_path), log)
     await session.login()
     assert [each["user"] for each in await simulator.sessions()] == ["robot@vsphere.local"]
-    assert "Assertion" not in soap.envelope(vim.ServiceInstance("ServiceInstance", soap.stub), "CurrentTime").decode()
+    assert (
+        "Assertion"
+        not in soap.build_envelope(
+            vim.ServiceInstance("ServiceInstance", soap.stub), "CurrentTime"
+        ).decode()
+    )
     await session.logout()
 
 
-async def test_an_extension_logs_in_by_its_certificate(simulator: VCenter, soap: Soap, log: Log, tmp_path: Path) -> None:
-    Authority("extensions").client("com.example.operators").write(tmp_path / "tls.crt", tmp_path / "tls.key")
+async def test_an_extension_logs_in_by_its_certificate(
+    simulator: SimulatedVCenter, soap: SoapClient, log: Log, tmp_path: Path
+) -> None:
+    CertificateAuthority("extensions").issue_client_certificate("com.example.operators").write(
+        tmp_path / "tls.crt", tmp_path / "tls.key"
+    )
     (tmp_path / "extension-key").write_text("com.example.operators\n")
     session = Session(soap, DirectoryCredentials(tmp_path), log)
     await session.login()
@@ -145,8 +187,12 @@ async def test_an_extension_logs_in_by_its_certificate(simulator: VCenter, soap:
     await session.logout()
 
 
-async def test_an_extension_without_its_certificate_is_told(simulator: VCenter, soap: Soap, log: Log) -> None:
-    session = Session(soap, FixedCredentials(Credentials(extension_key="com.example.operators")), log)
+async def test_an_extension_without_its_certificate_is_told(
+    simulator: SimulatedVCenter, soap: SoapClient, log: Log
+) -> None:
+    session = Session(
+        soap, FixedCredentials(Credentials(extension_key="com.example.operators")), log
+    )
     with pytest.raises(VCenterError) as caught:
         await session.login()
     assert caught.value.fault == "NoClientCertificate"
@@ -155,9 +201,11 @@ async def test_an_extension_without_its_certificate_is_told(simulator: VCenter, 
 # Alive, and gone
 
 
-async def test_keep_alive_keeps_a_session_that_nobody_uses(simulators: Simulators, log: Log, meter: Tally) -> None:
+async def test_keep_alive_keeps_a_session_that_nobody_uses(
+    simulators: Simulators, log: Log, meter: Tally
+) -> None:
     simulator = await simulators("--session-timeout=1s")
-    soap = Soap(address_of_simulator(simulator), meter)
+    soap = SoapClient(address_of_simulator(simulator), meter)
     session = Session(soap, account(simulator), log)
     await session.login()
     keeping = asyncio.create_task(session.keep_alive(0.2))
@@ -169,11 +217,13 @@ async def test_keep_alive_keeps_a_session_that_nobody_uses(simulators: Simulator
     await soap.close()
 
 
-async def no_sessions(simulator: VCenter) -> bool:
+async def no_sessions(simulator: SimulatedVCenter) -> bool:
     return await simulator.sessions() == []
 
 
-async def test_keep_alive_says_nothing_while_others_call(session: Session, soap: Soap, meter: Tally) -> None:
+async def test_keep_alive_says_nothing_while_others_call(
+    session: Session, soap: SoapClient, meter: Tally
+) -> None:
     keeping = asyncio.create_task(session.keep_alive(0.2))
     until = time.monotonic() + 1
     while time.monotonic() < until:
@@ -183,18 +233,22 @@ async def test_keep_alive_says_nothing_while_others_call(session: Session, soap:
     assert ("CurrentTime", "ok") not in meter.calls
 
 
-async def test_keep_alive_outlives_an_outage(simulator: VCenter, session: Session, meter: Tally) -> None:
+async def test_keep_alive_outlives_an_outage(
+    simulator: SimulatedVCenter, session: Session, meter: Tally
+) -> None:
     keeping = asyncio.create_task(session.keep_alive(0.05))
-    await simulator.outage("reset")
+    await simulator.set_outage("reset")
     await eventually(lambda: meter.calls.count(("CurrentTime", "Unreachable")) >= 3)
-    await simulator.outage("")
+    await simulator.set_outage("")
     await eventually(lambda: ("CurrentTime", "ok") in meter.calls)
     assert not keeping.done()
     keeping.cancel()
 
 
-async def test_logout_leaves_no_session_no_filter_no_view(simulator: VCenter, session: Session, soap: Soap) -> None:
-    content = await soap.content()
+async def test_logout_leaves_no_session_no_filter_no_view(
+    simulator: SimulatedVCenter, session: Session, soap: SoapClient
+) -> None:
+    content = await soap.get_service_content()
     await content.viewManager.CreateContainerView(content.rootFolder, [vim.VirtualMachine], True)
     spec = vmodl.query.PropertyCollector.FilterSpec(
         propSet=[vmodl.query.PropertyCollector.PropertySpec(type=vim.Folder, pathSet=["name"])],
@@ -208,17 +262,21 @@ async def test_logout_leaves_no_session_no_filter_no_view(simulator: VCenter, se
     assert (session.logged_in, soap.cookie) == (False, "")
 
 
-async def test_after_logout_nobody_logs_in_again(simulator: VCenter, session: Session, soap: Soap) -> None:
+async def test_after_logout_nobody_logs_in_again(
+    simulator: SimulatedVCenter, session: Session, soap: SoapClient
+) -> None:
     await session.logout()
     with pytest.raises(NotAuthenticated, match="this program is stopping"):
         await session.call(lambda: now(soap))
     await session.logout()
-    assert (await simulator.calls())["Login"] == 1
+    assert (await simulator.call_counts())["Login"] == 1
 
 
-async def test_logout_waits_for_a_login_under_way(simulator: VCenter, soap: Soap, log: Log) -> None:
+async def test_logout_waits_for_a_login_under_way(
+    simulator: SimulatedVCenter, soap: SoapClient, log: Log
+) -> None:
     session = Session(soap, account(simulator), log)
-    await simulator.fail("Login", delay_seconds=0.5)
+    await simulator.fail_calls("Login", delay_seconds=0.5)
     login = asyncio.create_task(session.login())
     await eventually(lambda: called(simulator, "Login"))
     await session.logout()
@@ -226,30 +284,36 @@ async def test_logout_waits_for_a_login_under_way(simulator: VCenter, soap: Soap
     assert await simulator.sessions() == []
 
 
-async def called(simulator: VCenter, method: str) -> bool:
-    return method in await simulator.calls()
+async def called(simulator: SimulatedVCenter, method: str) -> bool:
+    return method in await simulator.call_counts()
 
 
 @pytest.mark.parametrize("how", ["503", "reset", "hang"])
-async def test_logout_is_bounded(simulator: VCenter, session: Session, how: Any, caplog: pytest.LogCaptureFixture) -> None:
-    await simulator.outage(how)
+async def test_logout_is_bounded(
+    simulator: SimulatedVCenter, session: Session, how: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    await simulator.set_outage(how)
     started = time.monotonic()
     await session.logout(timeout_seconds=0.3)
     assert time.monotonic() - started < 1.5
     assert "could not log out" in caplog.text
 
 
-async def test_logout_during_a_login_that_hangs_is_bounded(simulator: VCenter, soap: Soap, log: Log) -> None:
+async def test_logout_during_a_login_that_hangs_is_bounded(
+    simulator: SimulatedVCenter, soap: SoapClient, log: Log
+) -> None:
     session = Session(soap, account(simulator), log)
-    await simulator.outage("hang")
+    await simulator.set_outage("hang")
     login = asyncio.create_task(session.login())
-    await eventually(lambda: session.flight is not None)
+    await eventually(lambda: session.login_task is not None)
     await session.logout(timeout_seconds=0.3)
     with pytest.raises(NotAuthenticated):
         await login
 
 
-async def test_logout_of_a_dead_session_is_no_news(simulator: VCenter, session: Session, caplog: pytest.LogCaptureFixture) -> None:
+async def test_logout_of_a_dead_session_is_no_news(
+    simulator: SimulatedVCenter, session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
     await simulator.expire_sessions()
     await session.logout()
     assert "could not log out" not in caplog.text

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kubewright.testing.ca import Authority
-from simulator import VCenter
+from kubewright.testing.ca import CertificateAuthority
+from simulator import SimulatedVCenter
 from vsphere_operators.vsphere.address import Address
 from vsphere_operators.vsphere.faults import CertificateRefused
-from vsphere_operators.vsphere.transport import Soap
+from vsphere_operators.vsphere.transport import SoapClient
 
 from .conftest import Simulators
 from .rig import Tally
@@ -22,41 +22,53 @@ FIX = r"Download the CA certificates from https://127\.0\.0\.1:\d+/certs/downloa
 
 async def asked(address: Address) -> str:
     """The kind of server at the address."""
-    soap = Soap(address, Tally())
+    soap = SoapClient(address, Tally())
     try:
-        return str((await soap.content()).about.apiType)
+        return str((await soap.get_service_content()).about.apiType)
     finally:
         await soap.close()
 
 
-def at(vcenter: VCenter, ca_file: Path | str = "", *, insecure: bool = False) -> Address:
+def at(vcenter: SimulatedVCenter, ca_file: Path | str = "", *, insecure: bool = False) -> Address:
     host, port = vcenter.address
     return Address(host, port, ca_file=str(ca_file), insecure=insecure)
 
 
-async def test_a_self_signed_certificate_is_refused_unless_it_is_trusted(simulator: VCenter) -> None:
-    with pytest.raises(CertificateRefused, match=f"this machine does not know the CA that signed it.*{FIX}"):
+async def test_a_self_signed_certificate_is_refused_unless_it_is_trusted(
+    simulator: SimulatedVCenter,
+) -> None:
+    with pytest.raises(
+        CertificateRefused, match=f"this machine does not know the CA that signed it.*{FIX}"
+    ):
         await asked(at(simulator))
     assert await asked(at(simulator, simulator.certificate)) == "VirtualCenter"
     assert await asked(at(simulator, insecure=True)) == "VirtualCenter"
 
 
-async def test_a_ca_bundle_makes_it_work_and_another_does_not(simulators: Simulators, tmp_path: Path) -> None:
-    authority, stranger = Authority("VMCA"), Authority("stranger")
-    authority.serving("127.0.0.1").write(tmp_path / "vc.pem", tmp_path / "vc.key")
+async def test_a_ca_bundle_makes_it_work_and_another_does_not(
+    simulators: Simulators, tmp_path: Path
+) -> None:
+    authority, stranger = CertificateAuthority("VMCA"), CertificateAuthority("stranger")
+    authority.issue_serving_certificate("127.0.0.1").write(tmp_path / "vc.pem", tmp_path / "vc.key")
     (tmp_path / "ca.pem").write_bytes(stranger.certificate + authority.certificate)
     (tmp_path / "stranger.pem").write_bytes(stranger.certificate)
     vcenter = await simulators(f"--cert={tmp_path / 'vc.pem'}", f"--key={tmp_path / 'vc.key'}")
     assert await asked(at(vcenter, tmp_path / "ca.pem")) == "VirtualCenter"
-    assert await asked(at(vcenter, tmp_path / "vc.pem")) == "VirtualCenter", "the server's own certificate may be what is trusted"
-    with pytest.raises(CertificateRefused, match=f"{re.escape(str(tmp_path / 'stranger.pem'))} does not hold the CA that signed it.*{FIX}"):
+    assert await asked(at(vcenter, tmp_path / "vc.pem")) == "VirtualCenter", (
+        "the server's own certificate may be what is trusted"
+    )
+    with pytest.raises(
+        CertificateRefused,
+        match=f"{re.escape(str(tmp_path / 'stranger.pem'))} does not hold the CA that signed it.*{FIX}",
+    ):
         await asked(at(vcenter, tmp_path / "stranger.pem"))
 
 
 async def test_an_expired_certificate_is_refused(simulators: Simulators) -> None:
     vcenter = await simulators("--tls-expired")
     with pytest.raises(
-        CertificateRefused, match=r"certificate has expired\. Renew the vCenter's certificate, or check this machine's clock"
+        CertificateRefused,
+        match=r"certificate has expired\. Renew the vCenter's certificate, or check this machine's clock",
     ):
         await asked(at(vcenter, vcenter.certificate))
     assert await asked(at(vcenter, insecure=True)) == "VirtualCenter"
@@ -72,16 +84,26 @@ async def test_a_certificate_made_out_to_another_name_is_refused(simulators: Sim
     assert await asked(at(vcenter, insecure=True)) == "VirtualCenter"
 
 
-async def test_a_bundle_that_is_none_is_said(simulator: VCenter, tmp_path: Path) -> None:
+async def test_a_bundle_that_is_none_is_said(simulator: SimulatedVCenter, tmp_path: Path) -> None:
     (tmp_path / "empty.pem").write_text("no certificate\n")
-    with pytest.raises(CertificateRefused, match=r"the certificate file .*empty\.pem cannot be used"):
+    with pytest.raises(
+        CertificateRefused, match=r"the certificate file .*empty\.pem cannot be used"
+    ):
         await asked(at(simulator, tmp_path / "empty.pem"))
-    with pytest.raises(CertificateRefused, match=r"missing\.pem cannot be used: No such file or directory"):
+    with pytest.raises(
+        CertificateRefused, match=r"missing\.pem cannot be used: No such file or directory"
+    ):
         await asked(at(simulator, tmp_path / "missing.pem"))
 
 
-async def test_a_client_certificate_that_is_none_is_said(simulator: VCenter, tmp_path: Path) -> None:
+async def test_a_client_certificate_that_is_none_is_said(
+    simulator: SimulatedVCenter, tmp_path: Path
+) -> None:
     (tmp_path / "tls.crt").write_text("none\n")
-    address = replace(at(simulator, simulator.certificate), certificate_file=str(tmp_path / "tls.crt"), key_file=str(tmp_path / "tls.crt"))
+    address = replace(
+        at(simulator, simulator.certificate),
+        certificate_file=str(tmp_path / "tls.crt"),
+        key_file=str(tmp_path / "tls.crt"),
+    )
     with pytest.raises(CertificateRefused, match=r"tls\.crt \(or its key\) cannot be used"):
         await asked(address)

@@ -12,17 +12,25 @@ import pytest
 from pyVmomi import vim
 
 from kubewright.testing import eventually
-from simulator import VCenter
+from simulator import SimulatedVCenter
 from vsphere_operators.vsphere import transport
-from vsphere_operators.vsphere.address import Address, address_of
-from vsphere_operators.vsphere.faults import Busy, Denied, NotAuthenticated, NotFound, Rejected, Unreachable, VCenterError
+from vsphere_operators.vsphere.address import Address, parse_address
+from vsphere_operators.vsphere.faults import (
+    Busy,
+    Denied,
+    NotAuthenticated,
+    NotFound,
+    Rejected,
+    Unreachable,
+    VCenterError,
+)
 from vsphere_operators.vsphere.session import Session
-from vsphere_operators.vsphere.transport import Soap
+from vsphere_operators.vsphere.transport import SoapClient
 
 from .rig import NOW, Request, Tally, address_of_simulator, answering, envelope, fault, http
 
 
-def now(soap: Soap) -> Any:
+def now(soap: SoapClient) -> Any:
     return vim.ServiceInstance("ServiceInstance", soap.stub).CurrentTime()
 
 
@@ -42,15 +50,29 @@ def now(soap: Soap) -> Any:
         ("[fd00::7]", "fd00::7", 443, "/sdk", "https://[fd00::7]"),
         ("[fd00::7]:444", "fd00::7", 444, "/sdk", "https://[fd00::7]:444"),
         ("https://vc.example.com", "vc.example.com", 443, "/sdk", "https://vc.example.com"),
-        ("HTTPS://VC.example.com:443/sdk/", "vc.example.com", 443, "/sdk", "https://vc.example.com"),
-        ("https://proxy.example.com/vc1/sdk", "proxy.example.com", 443, "/vc1/sdk", "https://proxy.example.com"),
+        (
+            "HTTPS://VC.example.com:443/sdk/",
+            "vc.example.com",
+            443,
+            "/sdk",
+            "https://vc.example.com",
+        ),
+        (
+            "https://proxy.example.com/vc1/sdk",
+            "proxy.example.com",
+            443,
+            "/vc1/sdk",
+            "https://proxy.example.com",
+        ),
         ("https://[fd00::7]:444/sdk", "fd00::7", 444, "/sdk", "https://[fd00::7]:444"),
     ],
 )
-def test_what_people_write_is_an_address(text: str, host: str, port: int, path: str, root: str) -> None:
-    address = address_of(text, insecure=True)
+def test_what_people_write_is_an_address(
+    text: str, host: str, port: int, path: str, root: str
+) -> None:
+    address = parse_address(text, insecure=True)
     assert address == Address(host, port, path, insecure=True)
-    assert address.root == root
+    assert address.base_url == root
 
 
 @pytest.mark.parametrize(
@@ -69,7 +91,7 @@ def test_what_people_write_is_an_address(text: str, host: str, port: int, path: 
 )
 def test_what_is_no_address_is_said(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        address_of(text)
+        parse_address(text)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +107,7 @@ def test_what_is_no_address_is_said(text: str, words: str) -> None:
 )
 def test_a_password_in_an_address_is_refused_and_not_quoted(text: str) -> None:
     with pytest.raises(ValueError, match="it has a user or password inside") as caught:
-        address_of(text)
+        parse_address(text)
     assert "canary" not in str(caught.value)
     assert caught.value.__context__ is None
 
@@ -93,45 +115,49 @@ def test_a_password_in_an_address_is_refused_and_not_quoted(text: str) -> None:
 # Calls
 
 
-async def test_a_call_of_pyvmomi_is_an_awaitable(session: Session, soap: Soap, meter: Tally) -> None:
+async def test_a_call_of_pyvmomi_is_an_awaitable(
+    session: Session, soap: SoapClient, meter: Tally
+) -> None:
     assert isinstance(await now(soap), datetime)
     assert meter.calls == [("RetrieveServiceContent", "ok"), ("Login", "ok"), ("CurrentTime", "ok")]
-    content = await soap.content()
+    content = await soap.get_service_content()
     assert content.about.apiType == "VirtualCenter"
-    assert content is await soap.content()
+    assert content is await soap.get_service_content()
     assert meter.calls.count(("RetrieveServiceContent", "ok")) == 1
 
 
-async def test_an_envelope_is_what_pyvmomi_would_send(session: Session, soap: Soap) -> None:
+async def test_an_envelope_is_what_pyvmomi_would_send(session: Session, soap: SoapClient) -> None:
     manager = vim.SessionManager("SessionManager", soap.stub)
-    body = soap.envelope(manager, "SessionIsActive", "a<b", "user")
+    body = soap.build_envelope(manager, "SessionIsActive", "a<b", "user")
     assert b">a&lt;b</sessionID>" in body
     answer = await soap.post(body, method="SessionIsActive", timeout_seconds=5)
     assert b"<returnval>false</returnval>" in answer
 
 
-async def test_the_cookie_of_the_login_goes_with_each_call(simulator: VCenter, session: Session, soap: Soap) -> None:
+async def test_the_cookie_of_the_login_goes_with_each_call(
+    simulator: SimulatedVCenter, session: Session, soap: SoapClient
+) -> None:
     [seen] = await simulator.sessions()
     assert soap.cookie == seen["key"]
     await now(soap)
-    soap.forget()
+    soap.clear_session()
     with pytest.raises(NotAuthenticated, match=r"CurrentTime at 127\.0\.0\.1: "):
         await now(soap)
 
 
-async def test_many_calls_share_few_connections(session: Session, soap: Soap) -> None:
+async def test_many_calls_share_few_connections(session: Session, soap: SoapClient) -> None:
     await asyncio.gather(*(now(soap) for _ in range(200)))
-    assert len(pool(soap)) <= transport.CONNECTIONS
+    assert len(pool(soap)) <= transport.MAX_CONNECTIONS
 
 
-def pool(soap: Soap) -> list[Any]:
+def pool(soap: SoapClient) -> list[Any]:
     """The connections that are open, in use or not."""
     assert soap.http is not None
     connector: Any = soap.http.connector
     return [*connector._acquired, *(each for group in connector._conns.values() for each in group)]
 
 
-def in_use(soap: Soap) -> int:
+def in_use(soap: SoapClient) -> int:
     assert soap.http is not None
     connector: Any = soap.http.connector
     return len(connector._acquired)
@@ -139,21 +165,35 @@ def in_use(soap: Soap) -> int:
 
 @pytest.mark.parametrize(
     ("name", "meaning"),
-    [("ManagedObjectNotFound", NotFound), ("NoPermission", Denied), ("TaskInProgress", Busy), ("InvalidPowerState", Rejected)],
+    [
+        ("ManagedObjectNotFound", NotFound),
+        ("NoPermission", Denied),
+        ("TaskInProgress", Busy),
+        ("InvalidPowerState", Rejected),
+    ],
 )
 async def test_a_fault_is_an_error_of_ours(
-    simulator: VCenter, session: Session, soap: Soap, meter: Tally, name: str, meaning: type[VCenterError]
+    simulator: SimulatedVCenter,
+    session: Session,
+    soap: SoapClient,
+    meter: Tally,
+    name: str,
+    meaning: type[VCenterError],
 ) -> None:
-    await simulator.fail("CurrentTime", name)
+    await simulator.fail_calls("CurrentTime", name)
     with pytest.raises(meaning, match=r"^CurrentTime at 127\.0\.0\.1: ") as caught:
         await now(soap)
     assert caught.value.fault == name
     assert meter.calls[-1] == ("CurrentTime", meaning.__name__)
 
 
-async def test_a_fault_with_a_type_of_tomorrow_is_still_an_error_of_ours(tmp_path: Path, meter: Tally) -> None:
+async def test_a_fault_with_a_type_of_tomorrow_is_still_an_error_of_ours(
+    tmp_path: Path, meter: Tally
+) -> None:
     async with Canned(tmp_path, meter, http(500, fault("QuantumFlux", "The flux is off."))) as soap:
-        with pytest.raises(VCenterError, match=r"^CurrentTime at 127\.0\.0\.1: The flux is off$") as caught:
+        with pytest.raises(
+            VCenterError, match=r"^CurrentTime at 127\.0\.0\.1: The flux is off$"
+        ) as caught:
             await now(soap)
         assert (type(caught.value), caught.value.fault) == (Rejected, "QuantumFlux")
 
@@ -162,14 +202,19 @@ class Canned:
     """A connection to a server that always says the same."""
 
     def __init__(self, folder: Path, meter: Tally, answer: bytes) -> None:
-        self.server, self.meter, self.answer, self.requests = answering(folder, self.reply), meter, answer, list[Request]()
+        self.server, self.meter, self.answer, self.requests = (
+            answering(folder, self.reply),
+            meter,
+            answer,
+            list[Request](),
+        )
 
     async def reply(self, request: Request) -> bytes:
         self.requests.append(request)
         return self.answer
 
-    async def __aenter__(self) -> Soap:
-        self.soap = Soap(await self.server.__aenter__(), self.meter)
+    async def __aenter__(self) -> SoapClient:
+        self.soap = SoapClient(await self.server.__aenter__(), self.meter)
         return self.soap
 
     async def __aexit__(self, *error: Any) -> None:
@@ -180,28 +225,41 @@ class Canned:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (http(200, "<html><body>Welcome<br></body>"), "the answer is none of the vSphere API; is it a vCenter, or a proxy?"),
+        (
+            http(200, "<html><body>Welcome<br></body>"),
+            "the answer is none of the vSphere API; is it a vCenter, or a proxy?",
+        ),
         (http(200, ""), "the answer is none of the vSphere API"),
         (http(200, '{"json": true}'), "the answer is none of the vSphere API"),
         (http(200, NOW[: NOW.index("2026")]), "the answer is none of the vSphere API"),
         (http(500, envelope("<soapenv:Fault><faultcode>x")), "a fault that cannot be read"),
         (http(500, "<html>oops</html>"), "it answered HTTP 500; a vCenter that starts"),
-        (http(503, "busy"), "it answered HTTP 503; a vCenter that starts, or has too many sessions, does this. It is tried again."),
-        (http(404, "nothing"), "it answered HTTP 404: nothing at this address speaks the vSphere API; is it a vCenter?"),
+        (
+            http(503, "busy"),
+            "it answered HTTP 503; a vCenter that starts, or has too many sessions, does this. It is tried again.",
+        ),
+        (
+            http(404, "nothing"),
+            "it answered HTTP 404: nothing at this address speaks the vSphere API; is it a vCenter?",
+        ),
         (http(301, "", "Location: https://127.0.0.1:1/"), "it answered HTTP 301"),
         (b"SSH-2.0-OpenSSH_9\r\n", "broke the connection during CurrentTime"),
     ],
 )
-async def test_what_is_no_answer_is_told(tmp_path: Path, meter: Tally, answer: bytes, words: str) -> None:
+async def test_what_is_no_answer_is_told(
+    tmp_path: Path, meter: Tally, answer: bytes, words: str
+) -> None:
     async with Canned(tmp_path, meter, answer) as soap:
         with pytest.raises(VCenterError) as caught:
             await now(soap)
         assert words in str(caught.value)
 
 
-async def test_an_answer_that_stops_half_way_is_given_up_in_time(tmp_path: Path, meter: Tally) -> None:
+async def test_an_answer_that_stops_half_way_is_given_up_in_time(
+    tmp_path: Path, meter: Tally
+) -> None:
     async with Canned(tmp_path, meter, http(200, NOW)[:-30]) as soap:
-        body = soap.envelope(vim.ServiceInstance("ServiceInstance", soap.stub), "CurrentTime")
+        body = soap.build_envelope(vim.ServiceInstance("ServiceInstance", soap.stub), "CurrentTime")
         with pytest.raises(Unreachable, match="did not answer CurrentTime in time"):
             await soap.post(body, method="CurrentTime", timeout_seconds=0.3)
         assert in_use(soap) == 0
@@ -220,57 +278,71 @@ async def test_http_forbidden_is_no_session_that_is_gone(tmp_path: Path, meter: 
         assert not isinstance(caught.value, NotAuthenticated)
 
 
-async def test_a_huge_answer_is_not_held(tmp_path: Path, meter: Tally, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_huge_answer_is_not_held(
+    tmp_path: Path, meter: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(transport, "LONGEST_ANSWER_BYTES", 1_000_000)
     async with Canned(tmp_path, meter, http(200, "x" * 5_000_000)) as soap:
         with pytest.raises(Rejected, match="is larger than 1000000 bytes"):
             await now(soap)
         with pytest.raises(Rejected, match="is larger than 1000000 bytes"):
-            await soap.json("GET", "/rest/x")
+            await soap.request_json("GET", "/rest/x")
         assert meter.calls == [("CurrentTime", "Rejected"), ("GET /rest/x", "Rejected")]
         assert in_use(soap) == 0
         assert pool(soap) == []
 
 
-async def test_a_server_that_is_down_for_a_while(simulator: VCenter, session: Session, soap: Soap, meter: Tally) -> None:
-    await simulator.outage("503")
+async def test_a_server_that_is_down_for_a_while(
+    simulator: SimulatedVCenter, session: Session, soap: SoapClient, meter: Tally
+) -> None:
+    await simulator.set_outage("503")
     with pytest.raises(Unreachable, match="HTTP 503"):
         await now(soap)
-    await simulator.outage("reset")
+    await simulator.set_outage("reset")
     with pytest.raises(Unreachable, match="broke the connection during CurrentTime"):
         await now(soap)
-    await simulator.outage("")
+    await simulator.set_outage("")
     await now(soap)
-    assert [outcome for method, outcome in meter.calls if method == "CurrentTime"] == ["Unreachable", "Unreachable", "ok"]
+    assert [outcome for method, outcome in meter.calls if method == "CurrentTime"] == [
+        "Unreachable",
+        "Unreachable",
+        "ok",
+    ]
 
 
-async def test_a_server_that_hangs_is_given_up_in_time(simulator: VCenter, session: Session, soap: Soap) -> None:
-    await simulator.outage("hang")
+async def test_a_server_that_hangs_is_given_up_in_time(
+    simulator: SimulatedVCenter, session: Session, soap: SoapClient
+) -> None:
+    await simulator.set_outage("hang")
     started = time.monotonic()
-    body = soap.envelope(vim.ServiceInstance("ServiceInstance", soap.stub), "CurrentTime")
-    with pytest.raises(Unreachable, match=r"vCenter 127\.0\.0\.1 did not answer CurrentTime in time"):
+    body = soap.build_envelope(vim.ServiceInstance("ServiceInstance", soap.stub), "CurrentTime")
+    with pytest.raises(
+        Unreachable, match=r"vCenter 127\.0\.0\.1 did not answer CurrentTime in time"
+    ):
         await soap.post(body, method="CurrentTime", timeout_seconds=0.3)
     assert time.monotonic() - started < 1.5
     assert in_use(soap) == 0
-    await simulator.outage("")
+    await simulator.set_outage("")
 
 
 async def test_a_port_where_nobody_listens(meter: Tally) -> None:
-    soap = Soap(Address("127.0.0.1", 1), meter)
+    soap = SoapClient(Address("127.0.0.1", 1), meter)
     with pytest.raises(Unreachable, match=r"vCenter 127\.0\.0\.1 cannot be reached at port 1: "):
         await now(soap)
     await soap.close()
 
 
 async def test_a_name_that_nobody_knows(meter: Tally) -> None:
-    soap = Soap(Address("no-such-vcenter.invalid"), meter)
+    soap = SoapClient(Address("no-such-vcenter.invalid"), meter)
     with pytest.raises(Unreachable, match="no such host name; is the address right"):
         await now(soap)
     await soap.close()
 
 
-async def test_a_cancelled_call_leaves_no_connection(simulator: VCenter, session: Session, soap: Soap, meter: Tally) -> None:
-    await simulator.outage("hang")
+async def test_a_cancelled_call_leaves_no_connection(
+    simulator: SimulatedVCenter, session: Session, soap: SoapClient, meter: Tally
+) -> None:
+    await simulator.set_outage("hang")
     calls = [asyncio.ensure_future(now(soap)) for _ in range(10)]
     await eventually(lambda: in_use(soap) == 10)
     for call in calls:
@@ -279,11 +351,11 @@ async def test_a_cancelled_call_leaves_no_connection(simulator: VCenter, session
     assert all(call.cancelled() for call in calls)
     assert in_use(soap) == 0
     assert meter.calls.count(("CurrentTime", "cancelled")) == 10
-    await simulator.outage("")
+    await simulator.set_outage("")
     await now(soap)
 
 
-async def test_what_is_closed_stays_closed(soap: Soap) -> None:
+async def test_what_is_closed_stays_closed(soap: SoapClient) -> None:
     await soap.close()
     with pytest.raises(Unreachable, match="this program is stopping"):
         await now(soap)
@@ -292,8 +364,10 @@ async def test_what_is_closed_stays_closed(soap: Soap) -> None:
 # REST
 
 
-async def test_rest_goes_to_the_same_address(simulator: VCenter, soap: Soap, meter: Tally) -> None:
-    assert (await soap.json("GET", "/rest/com/vmware/cis/tagging/tag?x=1"))[0] == 401
+async def test_rest_goes_to_the_same_address(
+    simulator: SimulatedVCenter, soap: SoapClient, meter: Tally
+) -> None:
+    assert (await soap.request_json("GET", "/rest/com/vmware/cis/tagging/tag?x=1"))[0] == 401
     assert meter.calls == [("GET /rest/com/vmware/cis/tagging/tag", "HTTP 401")]
 
 
@@ -306,20 +380,27 @@ async def test_rest_goes_to_the_same_address(simulator: VCenter, soap: Soap, met
         (http(503, "busy"), (503, None)),
     ],
 )
-async def test_rest_answers_are_status_and_json(tmp_path: Path, meter: Tally, answer: bytes, expected: tuple[int, Any]) -> None:
+async def test_rest_answers_are_status_and_json(
+    tmp_path: Path, meter: Tally, answer: bytes, expected: tuple[int, Any]
+) -> None:
     server = Canned(tmp_path, meter, answer)
     async with server as soap:
-        assert await soap.json("POST", "/rest/x", {"a": 1}, {"vmware-api-session-id": "k"}) == expected
+        assert (
+            await soap.request_json("POST", "/rest/x", {"a": 1}, {"vmware-api-session-id": "k"})
+            == expected
+        )
     assert server.requests[0].body == '{"a":1}'
     assert "vmware-api-session-id: k" in server.requests[0].head
 
 
-async def test_rest_that_hangs_is_given_up_in_time(simulator: VCenter, soap: Soap, meter: Tally) -> None:
-    await simulator.outage("hang")
+async def test_rest_that_hangs_is_given_up_in_time(
+    simulator: SimulatedVCenter, soap: SoapClient, meter: Tally
+) -> None:
+    await simulator.set_outage("hang")
     with pytest.raises(Unreachable, match="did not answer GET /rest/x in time"):
-        await soap.json("GET", "/rest/x", timeout_seconds=0.3)
+        await soap.request_json("GET", "/rest/x", timeout_seconds=0.3)
     assert meter.calls == [("GET /rest/x", "TimedOut")]
 
 
-def test_the_simulator_is_trusted_by_its_certificate(simulator: VCenter) -> None:
+def test_the_simulator_is_trusted_by_its_certificate(simulator: SimulatedVCenter) -> None:
     assert address_of_simulator(simulator).insecure is False

@@ -10,8 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vsphere_operators.vsphere.faults import Unreachable
-from vsphere_operators.vsphere.properties import HOST, MACHINE, TASK, to_read_again
-from vsphere_operators.vsphere.updates import ObjectUpdate, Ref, UpdateSet, decode, decode_objects
+from vsphere_operators.vsphere.properties import (
+    HOST_MAPPING,
+    TASK_MAPPING,
+    VIRTUAL_MACHINE_MAPPING,
+    find_properties_to_reread,
+)
+from vsphere_operators.vsphere.updates import (
+    ObjectUpdate,
+    Ref,
+    UpdateSet,
+    decode_object_page,
+    decode_updates,
+)
 
 ENVELOPE = (
     '<?xml version="1.0" encoding="UTF-8"?>'
@@ -21,7 +32,9 @@ ENVELOPE = (
 
 
 def answer(inside: str, method: str = "WaitForUpdatesEx") -> bytes:
-    return ENVELOPE.format(f'<{method}Response xmlns="urn:vim25">{inside}</{method}Response>').encode()
+    return ENVELOPE.format(
+        f'<{method}Response xmlns="urn:vim25">{inside}</{method}Response>'
+    ).encode()
 
 
 def updates(objects: str, more: str = "") -> bytes:
@@ -38,9 +51,13 @@ def entered(kind: str, value: str) -> bytes:
     return updates(f'<objectSet><kind>enter</kind><obj type="Folder">f</obj>{given}</objectSet>')
 
 
-def modified(*changes: str, of: str = "VirtualMachine", kind: str = "modify", more: str = "") -> ObjectUpdate:
-    body = updates(f'<objectSet><kind>{kind}</kind><obj type="{of}">x-1</obj>{"".join(changes)}{more}</objectSet>')
-    found = decode(body)
+def modified(
+    *changes: str, of: str = "VirtualMachine", kind: str = "modify", more: str = ""
+) -> ObjectUpdate:
+    body = updates(
+        f'<objectSet><kind>{kind}</kind><obj type="{of}">x-1</obj>{"".join(changes)}{more}</objectSet>'
+    )
+    found = decode_updates(body)
     assert found is not None
     assert len(found.updates) == 1
     return found.updates[0]
@@ -51,14 +68,15 @@ def value_of(xml: str) -> object:
 
 
 def test_no_update_is_none() -> None:
-    assert decode(answer("")) is None
+    assert decode_updates(answer("")) is None
 
 
 def test_version_kinds_and_whether_there_is_more() -> None:
     objects = "".join(
-        f'<objectSet><kind>{kind}</kind><obj type="Folder">{kind}-1</obj></objectSet>' for kind in ("enter", "modify", "leave")
+        f'<objectSet><kind>{kind}</kind><obj type="Folder">{kind}-1</obj></objectSet>'
+        for kind in ("enter", "modify", "leave")
     )
-    assert decode(updates(objects, "<truncated>true</truncated>")) == UpdateSet(
+    assert decode_updates(updates(objects, "<truncated>true</truncated>")) == UpdateSet(
         "7",
         True,
         [
@@ -67,8 +85,8 @@ def test_version_kinds_and_whether_there_is_more() -> None:
             ObjectUpdate("leave", "Folder", "leave-1"),
         ],
     )
-    assert decode(updates("", "<truncated>false</truncated>")) == UpdateSet("7", False, [])
-    assert decode(updates("")) == UpdateSet("7", False, [])
+    assert decode_updates(updates("", "<truncated>false</truncated>")) == UpdateSet("7", False, [])
+    assert decode_updates(updates("")) == UpdateSet("7", False, [])
 
 
 @pytest.mark.parametrize(
@@ -81,10 +99,19 @@ def test_version_kinds_and_whether_there_is_more() -> None:
         ('<val xsi:type="xsd:int">-12</val>', -12),
         ('<val xsi:type="xsd:long">4398046511104</val>', 4398046511104),
         ('<val xsi:type="xsd:double">0.5</val>', 0.5),
-        ('<val xsi:type="xsd:dateTime">2026-11-16T00:38:01.410184553Z</val>', datetime(2026, 11, 16, 0, 38, 1, 410184, UTC)),
+        (
+            '<val xsi:type="xsd:dateTime">2026-11-16T00:38:01.410184553Z</val>',
+            datetime(2026, 11, 16, 0, 38, 1, 410184, UTC),
+        ),
         ('<val xsi:type="HostSystemConnectionState">notResponding</val>', "notResponding"),
-        ('<val xsi:type="ManagedObjectReference" type="HostSystem">host-15</val>', Ref("HostSystem", "host-15")),
-        ('<val type="HostSystem" xsi:type="ManagedObjectReference">host-15</val>', Ref("HostSystem", "host-15")),
+        (
+            '<val xsi:type="ManagedObjectReference" type="HostSystem">host-15</val>',
+            Ref("HostSystem", "host-15"),
+        ),
+        (
+            '<val type="HostSystem" xsi:type="ManagedObjectReference">host-15</val>',
+            Ref("HostSystem", "host-15"),
+        ),
         ('<val xsi:type="ArrayOfManagedObjectReference"/>', ()),
         (
             '<val xsi:type="ArrayOfManagedObjectReference"><ManagedObjectReference type="Datastore" xsi:type="ManagedObjectReference">d-1'
@@ -97,7 +124,10 @@ def test_version_kinds_and_whether_there_is_more() -> None:
             "</CustomFieldValue></val>",
             ({"@type": "CustomFieldStringValue", "key": "101", "value": "me"},),
         ),
-        ('<val xsi:type="GuestNicInfo"><ip>a</ip><ip>b</ip><ip>c</ip></val>', {"@type": "GuestNicInfo", "ip": ("a", "b", "c")}),
+        (
+            '<val xsi:type="GuestNicInfo"><ip>a</ip><ip>b</ip><ip>c</ip></val>',
+            {"@type": "GuestNicInfo", "ip": ("a", "b", "c")},
+        ),
         ('<val xsi:type="NotAuthenticated"/>', {"@type": "NotAuthenticated"}),
     ],
 )
@@ -115,49 +145,78 @@ def test_any_text_arrives(text: str) -> None:
 
 def test_a_property_that_is_no_longer_set_is_none() -> None:
     update = modified(
-        change("a", ""), change("b", "", "remove"), change("c", "", "indirectRemove"), change("d", '<val xsi:type="xsd:int">1</val>', "add")
+        change("a", ""),
+        change("b", "", "remove"),
+        change("c", "", "indirectRemove"),
+        change("d", '<val xsi:type="xsd:int">1</val>', "add"),
     )
     assert update.changes == {"a": None, "b": None, "c": None, "d": 1}
 
 
 def test_what_vcenter_cannot_tell_is_missing() -> None:
     fault = '<fault><fault xsi:type="NoPermission"><object type="HostSystem">x-1</object></fault></fault>'
-    update = modified(of="HostSystem", more=f"<missingSet><path>summary.hardware.vendor</path>{fault}</missingSet>")
-    assert update.missing == ("summary.hardware.vendor",)
-    known = HOST.updated(
-        HOST.blank(update), modified(change("summary.hardware.vendor", '<val xsi:type="xsd:string">Dell</val>'), of="HostSystem")
+    update = modified(
+        of="HostSystem",
+        more=f"<missingSet><path>summary.hardware.vendor</path>{fault}</missingSet>",
     )
-    assert HOST.updated(known, update) == HOST.blank(update)
+    assert update.missing == ("summary.hardware.vendor",)
+    known = HOST_MAPPING.apply_update(
+        HOST_MAPPING.create_empty(update),
+        modified(
+            change("summary.hardware.vendor", '<val xsi:type="xsd:string">Dell</val>'),
+            of="HostSystem",
+        ),
+    )
+    assert HOST_MAPPING.apply_update(known, update) == HOST_MAPPING.create_empty(update)
 
 
 def test_a_part_of_a_property_is_told_apart_and_read_again_whole() -> None:
     update = modified(
-        change('guest.net["4000"].ipAddress', '<val xsi:type="ArrayOfString"><string>10.0.0.1</string></val>'),
+        change(
+            'guest.net["4000"].ipAddress',
+            '<val xsi:type="ArrayOfString"><string>10.0.0.1</string></val>',
+        ),
         change("customValue[101]", "", "remove"),
         change("config.uuid", '<val xsi:type="xsd:string">u</val>'),
     )
     assert update.changes == {"config.uuid": "u"}
-    assert to_read_again([update]) == {("VirtualMachine", "x-1"): {"guest.net", "customValue"}}
+    assert find_properties_to_reread([update]) == {
+        ("VirtualMachine", "x-1"): {"guest.net", "customValue"}
+    }
 
 
 def test_a_field_inside_a_property_is_read_again_whole() -> None:
-    update = modified(change("info.error.localizedMessage", '<val xsi:type="xsd:string">no</val>'), of="Task")
-    assert to_read_again([update]) == {("Task", "x-1"): {"info.error"}}
-    assert TASK.updated(TASK.blank(update), update) == TASK.blank(update)
+    update = modified(
+        change("info.error.localizedMessage", '<val xsi:type="xsd:string">no</val>'), of="Task"
+    )
+    assert find_properties_to_reread([update]) == {("Task", "x-1"): {"info.error"}}
+    assert TASK_MAPPING.apply_update(
+        TASK_MAPPING.create_empty(update), update
+    ) == TASK_MAPPING.create_empty(update)
 
 
 def test_what_is_whole_or_not_asked_for_is_not_read_again() -> None:
     number = '<val xsi:type="xsd:int">1</val>'
-    quick = modified(change("summary.quickStats.overallCpuUsage", number), change("overallStatus", '<val xsi:type="Color">red</val>'))
-    assert to_read_again([quick, modified(change("x[1]", number), of="Network")]) == {}
+    quick = modified(
+        change("summary.quickStats.overallCpuUsage", number),
+        change("overallStatus", '<val xsi:type="Color">red</val>'),
+    )
+    assert find_properties_to_reread([quick, modified(change("x[1]", number), of="Network")]) == {}
 
 
 def test_a_property_that_goes_is_as_if_it_had_never_been() -> None:
-    blank = MACHINE.blank(modified())
-    values = [change(path, '<val xsi:type="xsd:string">1</val>') for path in MACHINE.paths]
-    known = MACHINE.updated(blank, modified(*values))
+    blank = VIRTUAL_MACHINE_MAPPING.create_empty(modified())
+    values = [
+        change(path, '<val xsi:type="xsd:string">1</val>') for path in VIRTUAL_MACHINE_MAPPING.paths
+    ]
+    known = VIRTUAL_MACHINE_MAPPING.apply_update(blank, modified(*values))
     assert known != blank
-    assert MACHINE.updated(known, modified(*[change(path, "") for path in MACHINE.paths])) == blank
+    assert (
+        VIRTUAL_MACHINE_MAPPING.apply_update(
+            known, modified(*[change(path, "") for path in VIRTUAL_MACHINE_MAPPING.paths])
+        )
+        == blank
+    )
 
 
 def test_objects_that_were_read() -> None:
@@ -165,10 +224,12 @@ def test_objects_that_were_read() -> None:
         '<returnval><token>t</token><objects><obj type="VirtualMachine">vm-1</obj><propSet><name>name</name>'
         '<val xsi:type="xsd:string">a</val></propSet><missingSet><path>config.uuid</path><fault/></missingSet></objects></returnval>'
     )
-    found = decode_objects(answer(objects, "RetrievePropertiesEx"))
+    found = decode_object_page(answer(objects, "RetrievePropertiesEx"))
     assert found.token == "t"
-    assert found.updates == [ObjectUpdate("modify", "VirtualMachine", "vm-1", {"name": "a"}, ("config.uuid",))]
-    assert decode_objects(answer("", "RetrievePropertiesEx")).updates == []
+    assert found.updates == [
+        ObjectUpdate("modify", "VirtualMachine", "vm-1", {"name": "a"}, ("config.uuid",))
+    ]
+    assert decode_object_page(answer("", "RetrievePropertiesEx")).updates == []
 
 
 LAUGHS = '<!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>'
@@ -189,26 +250,30 @@ LAUGHS = '<!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>'
         entered("xsd:int", "many"),
         entered("xsd:dateTime", "soon"),
         updates('<objectSet><kind>enter</kind><obj type="Folder">f</obj><changeSet/></objectSet>'),
-        answer("").replace(b"<soapenv:Envelope", LAUGHS.encode() + b"<soapenv:Envelope").replace(b"<soapenv:Body>", b"<soapenv:Body>&b;"),
+        answer("")
+        .replace(b"<soapenv:Envelope", LAUGHS.encode() + b"<soapenv:Envelope")
+        .replace(b"<soapenv:Body>", b"<soapenv:Body>&b;"),
         updates("<a>" * 1000 + "</a>" * 1000),
         answer("").replace(b"?>", b'?><!DOCTYPE x SYSTEM "file:///etc/passwd">'),
     ],
 )
 def test_what_is_no_answer_is_said_in_plain_words(body: bytes) -> None:
     with pytest.raises(Unreachable, match="cannot be read"):
-        decode(body)
+        decode_updates(body)
 
 
 def test_entities_are_not_resolved() -> None:
     hostile = (
-        updates("").replace(b"?>", b'?><!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]>').replace(b"<version>7", b"<version>&e;")
+        updates("")
+        .replace(b"?>", b'?><!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]>')
+        .replace(b"<version>7", b"<version>&e;")
     )
     with pytest.raises(Unreachable):
-        decode(hostile)
+        decode_updates(hostile)
 
 
 @given(st.binary(max_size=200), st.integers(0, 400), st.integers(0, 60))
 def test_nonsense_never_breaks_the_decoder(noise: bytes, at: int, length: int) -> None:
     whole = entered("xsd:int", "1")
     with suppress(Unreachable):
-        decode(whole[:at] + noise + whole[at + length :])
+        decode_updates(whole[:at] + noise + whole[at + length :])

@@ -12,7 +12,7 @@ import pytest
 
 from kubewright.log import Log
 from kubewright.testing import eventually
-from simulator import VCenter as Simulator
+from simulator import SimulatedVCenter as Simulator
 from vsphere_operators.vsphere import vcenter as module
 from vsphere_operators.vsphere.address import Address
 from vsphere_operators.vsphere.credentials import DirectoryCredentials
@@ -23,11 +23,20 @@ from .rig import Tally, account, address_of_simulator
 
 
 @pytest.fixture
-async def run(simulator: Simulator, log: Log, meter: Tally, tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
+async def run(
+    simulator: Simulator, log: Log, meter: Tally, tmp_path: Path
+) -> AsyncIterator[Callable[..., Any]]:
     running: list[asyncio.Task[None]] = []
 
     async def start(address: Address | None = None, credentials: Any = None, **how: Any) -> VCenter:
-        vcenter = VCenter("vc", address or address_of_simulator(simulator), credentials or account(simulator), log, meter, **how)
+        vcenter = VCenter(
+            "vc",
+            address or address_of_simulator(simulator),
+            credentials or account(simulator),
+            log,
+            meter,
+            **how,
+        )
         running.append(asyncio.create_task(vcenter.run()))
         return vcenter
 
@@ -40,14 +49,18 @@ async def run(simulator: Simulator, log: Log, meter: Tally, tmp_path: Path) -> A
     assert await simulator.rest_sessions() == []
 
 
-async def test_one_cut_connection_is_nobodys_problem(simulator: Simulator, run: Callable[..., Any]) -> None:
+async def test_one_cut_connection_is_nobodys_problem(
+    simulator: Simulator, run: Callable[..., Any]
+) -> None:
     vcenter = await run()
     await eventually(lambda: vcenter.loaded, within=20)
     told: list[object] = []
     vcenter.listeners.append(lambda: told.append(vcenter.problem))
     before = vcenter.collector.heard_at
-    await simulator.outage("reset", 0.3)
-    await eventually(lambda: vcenter.collector.heard_at > before and vcenter.failures == 0, within=20)
+    await simulator.set_outage("reset", 0.3)
+    await eventually(
+        lambda: vcenter.collector.heard_at > before and vcenter.failures == 0, within=20
+    )
     assert told == []
 
 
@@ -57,17 +70,19 @@ async def test_a_lasting_outage_is_told_with_a_time_that_stays(
     monkeypatch.setattr(module, "GRACE_SECONDS", 0.5)
     vcenter = await run()
     await eventually(lambda: vcenter.loaded, within=20)
-    await simulator.outage("reset")
+    await simulator.set_outage("reset")
     await eventually(lambda: vcenter.problem, within=20)
     assert isinstance(vcenter.problem, Unreachable)
     until, failures = vcenter.true_until, vcenter.failures
     await eventually(lambda: vcenter.failures > failures, within=20)
     assert vcenter.true_until == until
-    await simulator.outage("")
+    await simulator.set_outage("")
     await eventually(lambda: vcenter.problem is None, within=30)
 
 
-async def test_an_odd_answer_about_tags_is_no_problem_of_hosts(simulator: Simulator, run: Callable[..., Any]) -> None:
+async def test_an_odd_answer_about_tags_is_no_problem_of_hosts(
+    simulator: Simulator, run: Callable[..., Any]
+) -> None:
     vcenter = await run(tag_interval_seconds=1.0)
     await eventually(lambda: vcenter.loaded, within=20)
 
@@ -76,7 +91,7 @@ async def test_an_odd_answer_about_tags_is_no_problem_of_hosts(simulator: Simula
 
     vcenter.tags.read = odd
     vcenter.tags.rhythm.soon()
-    await asyncio.wait_for(simulator.churn(), 10)
+    await asyncio.wait_for(simulator.churn_stats(), 10)
     before = vcenter.collector.answers
     await eventually(lambda: vcenter.collector.answers > before, within=20)
     assert vcenter.problem is None
@@ -88,27 +103,31 @@ async def test_a_session_that_is_refused_again_and_again_is_told_and_leaves_none
     monkeypatch.setattr(module, "GRACE_SECONDS", 0.5)
     vcenter = await run()
     await eventually(lambda: vcenter.loaded, within=20)
-    await simulator.fail("WaitForUpdatesEx", "NotAuthenticated", count=0)
-    await simulator.churn()
+    await simulator.fail_calls("WaitForUpdatesEx", "NotAuthenticated", count=0)
+    await simulator.churn_stats()
     await eventually(lambda: isinstance(vcenter.problem, NotAuthenticated), within=40)
     assert len(await simulator.sessions()) <= 1
     await simulator.clear_rules()
     await eventually(lambda: vcenter.problem is None, within=40)
 
 
-async def test_an_endpoint_that_refuses_does_not_cost_the_session(simulator: Simulator, run: Callable[..., Any]) -> None:
-    await simulator.fail("VslmListVStorageObjectForSpec", "NotAuthenticated", count=0)
+async def test_an_endpoint_that_refuses_does_not_cost_the_session(
+    simulator: Simulator, run: Callable[..., Any]
+) -> None:
+    await simulator.fail_calls("VslmListVStorageObjectForSpec", "NotAuthenticated", count=0)
     vcenter = await run(disk_interval_seconds=1.0)
     await eventually(lambda: vcenter.disks.loaded, within=30)
-    assert (await simulator.calls())["Login"] == 1
+    assert (await simulator.call_counts())["Login"] == 1
     assert len(await simulator.sessions()) == 1
 
 
-async def test_other_credentials_mean_another_session(simulator: Simulator, run: Callable[..., Any], tmp_path: Path) -> None:
+async def test_other_credentials_mean_another_session(
+    simulator: Simulator, run: Callable[..., Any], tmp_path: Path
+) -> None:
     await simulator.set_password("other", "word")
     for key, text in (("username", simulator.user), ("password", simulator.password)):
         (tmp_path / key).write_text(text)
-    vcenter = await run(credentials=DirectoryCredentials(tmp_path, look_seconds=0.05))
+    vcenter = await run(credentials=DirectoryCredentials(tmp_path, poll_seconds=0.05))
     await eventually(lambda: vcenter.loaded, within=20)
     (tmp_path / "password").write_text("word")
     (tmp_path / "username").write_text("other")
@@ -120,7 +139,9 @@ async def test_other_credentials_mean_another_session(simulator: Simulator, run:
     await eventually(lambda: vcenter.problem is None and vcenter.failures == 0, within=20)
 
 
-async def test_a_ca_bundle_that_is_mended_is_read_again(simulator: Simulator, run: Callable[..., Any], tmp_path: Path) -> None:
+async def test_a_ca_bundle_that_is_mended_is_read_again(
+    simulator: Simulator, run: Callable[..., Any], tmp_path: Path
+) -> None:
     bundle = tmp_path / "ca.crt"
     bundle.write_text("")
     host, port = simulator.address

@@ -26,7 +26,12 @@ ROWS: tuple[Row, ...] = (
 def enter(type: str, ref: str, name: str, parent: str, **more: Value) -> ObjectUpdate:
     """Something comes; `a__b` in a name stands for `a.b`."""
     above: dict[str, Value] = {"parent": Ref("ManagedEntity", parent)} if parent else {}
-    return ObjectUpdate("enter", type, ref, {"name": name, **above, **{key.replace("__", "."): value for key, value in more.items()}})
+    return ObjectUpdate(
+        "enter",
+        type,
+        ref,
+        {"name": name, **above, **{key.replace("__", "."): value for key, value in more.items()}},
+    )
 
 
 def inventory(*rows: Row) -> Inventory:
@@ -38,7 +43,22 @@ def furnished(made: Inventory, *rows: Row) -> Inventory:
     """The same in an inventory that is there."""
     made.apply([enter(*row) for row in (*ROWS, *rows)])
     for ref in ("resgroup-1", "resgroup-2"):
-        made.apply([ObjectUpdate("modify", "ResourcePool", ref, {"owner": Ref("ComputeResource", "domain-c1")})])
-    made.apply([ObjectUpdate("modify", "VirtualMachine", "vm-1", {"config.template": True, "runtime.host": Ref("HostSystem", "host-1")})])
+        made.apply(
+            [
+                ObjectUpdate(
+                    "modify", "ResourcePool", ref, {"owner": Ref("ComputeResource", "domain-c1")}
+                )
+            ]
+        )
+    made.apply(
+        [
+            ObjectUpdate(
+                "modify",
+                "VirtualMachine",
+                "vm-1",
+                {"config.template": True, "runtime.host": Ref("HostSystem", "host-1")},
+            )
+        ]
+    )
     made.apply([ObjectUpdate("modify", "Datastore", "datastore-1", {"summary.accessible": True})])
     return made

@@ -6,8 +6,18 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from vsphere_operators.kinds.vmgroup.clone_state import CloneRequest
-from vsphere_operators.kinds.vmgroup.model import DesiredState, OperationFailure, ReplicaRecord, VmPowerState
-from vsphere_operators.kinds.vmgroup.ownership import GroupId, OwnershipMark, is_owned_by, mark_from_extra_config
+from vsphere_operators.kinds.vmgroup.model import (
+    DesiredState,
+    OperationFailure,
+    ReplicaRecord,
+    VmPowerState,
+)
+from vsphere_operators.kinds.vmgroup.ownership import (
+    GroupId,
+    OwnershipMark,
+    is_owned_by,
+    mark_from_extra_config,
+)
 
 GROUP = GroupId(cluster_id="c1", namespace="team-a", name="web", uid="uid-1")
 

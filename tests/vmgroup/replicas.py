@@ -7,18 +7,39 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from vsphere_operators.kinds.vmgroup.model import DesiredState, GroupFolder, ObservedState, ReplicaRecord, ReplicaVm
+from vsphere_operators.kinds.vmgroup.model import (
+    DesiredState,
+    GroupFolder,
+    ObservedState,
+    ReplicaRecord,
+    ReplicaVm,
+)
 from vsphere_operators.kinds.vmgroup.ownership import instance_uuid_of
 
-WISH = DesiredState(cpus=1, memory_mb=1024, replicas=3, uid="uid-1", template="vm-t1", template_name="t", fingerprint="f1")
-FOLDER = GroupFolder(ref="group-v1", name="team-a-web", path="/DC0/vm/vm-operator/team-a-web", is_empty=False)
+WISH = DesiredState(
+    cpus=1,
+    memory_mb=1024,
+    replicas=3,
+    uid="uid-1",
+    template="vm-t1",
+    template_name="t",
+    fingerprint="f1",
+)
+FOLDER = GroupFolder(
+    ref="group-v1", name="team-a-web", path="/DC0/vm/vm-operator/team-a-web", is_empty=False
+)
 
 
 def record(slot: int, **changes: Any) -> ReplicaRecord:
     name = f"r{slot}"
     return replace(
         ReplicaRecord(
-            slot=slot, name=name, instance_uuid=instance_uuid_of("uid-1", name), template="vm-t1", fingerprint="f1", state="Present"
+            slot=slot,
+            name=name,
+            instance_uuid=instance_uuid_of("uid-1", name),
+            template="vm-t1",
+            fingerprint="f1",
+            state="Present",
         ),
         **changes,
     )
@@ -28,12 +49,25 @@ def vm(slot: int, **changes: Any) -> ReplicaVm:
     name = f"r{slot}"
     uuid = instance_uuid_of("uid-1", name)
     made = ReplicaVm(
-        name=name, ref=f"vm-{slot}", slot=slot, instance_uuid=uuid, fingerprint="f1", power="poweredOn", cpus=1, memory_mb=1024
+        name=name,
+        ref=f"vm-{slot}",
+        slot=slot,
+        instance_uuid=uuid,
+        fingerprint="f1",
+        power="poweredOn",
+        cpus=1,
+        memory_mb=1024,
     )
     return replace(made, **changes)
 
 
-def seen(vms: Iterable[ReplicaVm] = (), records: Iterable[ReplicaRecord] | None = None, **changes: Any) -> ObservedState:
+def seen(
+    vms: Iterable[ReplicaVm] = (), records: Iterable[ReplicaRecord] | None = None, **changes: Any
+) -> ObservedState:
     vms = tuple(vms)
-    kept = tuple(record(each.slot, fingerprint=each.fingerprint) for each in vms) if records is None else tuple(records)
+    kept = (
+        tuple(record(each.slot, fingerprint=each.fingerprint) for each in vms)
+        if records is None
+        else tuple(records)
+    )
     return replace(ObservedState(records=kept, vms=vms, folder=FOLDER, max_actions=10), **changes)

@@ -12,7 +12,15 @@ from vsphere_operators.kinds.vmgroup.model import DesiredState
 from .parts import Chance
 from .world import World
 
-WISH = DesiredState(cpus=1, memory_mb=1024, replicas=3, uid="uid-1", template="vm-t1", template_name="t", fingerprint="of vm-t1")
+WISH = DesiredState(
+    cpus=1,
+    memory_mb=1024,
+    replicas=3,
+    uid="uid-1",
+    template="vm-t1",
+    template_name="t",
+    fingerprint="of vm-t1",
+)
 
 
 def scaled(replicas: int) -> Callable[[World], None]:
@@ -26,7 +34,9 @@ def hands(world: World) -> None:
 
 
 def bad_template(world: World) -> None:
-    world.edit(replace(world.stored.wish, template="", fingerprint="of nothing", blocker='no template "x"'))
+    world.edit(
+        replace(world.stored.wish, template="", fingerprint="of nothing", blocker='no template "x"')
+    )
 
 
 def mended(world: World) -> None:
@@ -44,7 +54,12 @@ class Life:
     """The scenario, with at most one death."""
 
     def __init__(self, dies_after: int | None, chance: Chance, hurries: bool) -> None:
-        self.world, self.dies_after, self.chance, self.hurries = World(WISH), dies_after, chance, hurries
+        self.world, self.dies_after, self.chance, self.hurries = (
+            World(WISH),
+            dies_after,
+            chance,
+            hurries,
+        )
         self.stranger = ""
 
     def run(self) -> None:
@@ -78,7 +93,10 @@ class Life:
         """Whether it died."""
         world = self.world
         world.manager.view = world.stored
-        manager, left = world.manager, None if self.dies_after is None else self.dies_after - world.steps
+        manager, left = (
+            world.manager,
+            None if self.dies_after is None else self.dies_after - world.steps,
+        )
         world.reconcile(lambda: self.chance, left)
         died = world.manager is not manager
         if died:
@@ -95,10 +113,17 @@ def whole_life(chance: Chance) -> int:
 @pytest.mark.parametrize("hurries", [False, True])
 @pytest.mark.parametrize(
     "chance",
-    [Chance(), Chance(seconds=8.0), Chance(seconds=8.0, late_seconds=8.0), Chance(late_seconds=8.0, sight_seconds=4.0)],
+    [
+        Chance(),
+        Chance(seconds=8.0),
+        Chance(seconds=8.0, late_seconds=8.0),
+        Chance(late_seconds=8.0, sight_seconds=4.0),
+    ],
     ids=["quick", "slow", "late", "late and out of sight"],
 )
-def test_whatever_step_it_dies_at_the_group_lives_and_ends_as_it_should(chance: Chance, hurries: bool) -> None:
+def test_whatever_step_it_dies_at_the_group_lives_and_ends_as_it_should(
+    chance: Chance, hurries: bool
+) -> None:
     steps = whole_life(chance)
     assert steps > 30
     for dies_after in range(steps):

@@ -15,13 +15,19 @@ STORED = CloneRequest(attempt=1, outcome="unsent", updated_at_seconds=100.0)
 
 
 def flight(
-    record: ReplicaRecord = RECORD, sent: CloneRequest | None = None, tasks: Any = (), accounted: Any = (), now: float = 105.0
+    record: ReplicaRecord = RECORD,
+    sent: CloneRequest | None = None,
+    tasks: Any = (),
+    accounted: Any = (),
+    now: float = 105.0,
 ) -> CloneState:
     return infer_clone_state(record, tasks, accounted, sent, 100.0, now)
 
 
 def task(**changes: Any) -> CloneTask:
-    return replace(CloneTask(ref="task-1", template="vm-t1", state="running", seen_at_seconds=100.0), **changes)
+    return replace(
+        CloneTask(ref="task-1", template="vm-t1", state="running", seen_at_seconds=100.0), **changes
+    )
 
 
 def test_what_this_process_stored_and_did_not_send_is_unsent_for_this_attempt_only() -> None:
@@ -51,9 +57,18 @@ def test_without_an_answer_they_count_from_the_call() -> None:
         (task(state="success", ended_at_seconds=115.0), (), CloneState.UNKNOWN),
         (task(state="success", ended_at_seconds=109.0), (), CloneState.ENDED),
     ],
-    ids=["may be ours", "other template", "somebody's", "too late to be ours", "its VM may not be seen yet", "its VM would be seen"],
+    ids=[
+        "may be ours",
+        "other template",
+        "somebody's",
+        "too late to be ours",
+        "its VM may not be seen yet",
+        "its VM would be seen",
+    ],
 )
-def test_a_clone_that_nobody_accounts_for_may_be_ours(stranger: CloneTask, accounted: tuple[str, ...], expected: CloneState) -> None:
+def test_a_clone_that_nobody_accounts_for_may_be_ours(
+    stranger: CloneTask, accounted: tuple[str, ...], expected: CloneState
+) -> None:
     assert flight(tasks=[stranger], accounted=accounted, now=120.0) is expected
 
 
@@ -71,9 +86,14 @@ def test_a_clone_that_nobody_accounts_for_may_be_ours(stranger: CloneTask, accou
 )
 def test_a_known_task_tells(tasks: list[CloneTask], now: float, expected: CloneState) -> None:
     assert flight(replace(RECORD, state="Cloning", task="task-1"), tasks=tasks, now=now) is expected
-    assert flight(sent=replace(STORED, outcome="answered", task="task-1"), tasks=tasks, now=now) is expected
+    assert (
+        flight(sent=replace(STORED, outcome="answered", task="task-1"), tasks=tasks, now=now)
+        is expected
+    )
 
 
 def test_a_refusal_and_a_vm_that_was_there_are_the_end_of_it() -> None:
     assert flight(sent=replace(STORED, outcome="refused")) is CloneState.ENDED
-    assert flight(replace(RECORD, state="Present", task="task-1"), tasks=[task()]) is CloneState.ENDED
+    assert (
+        flight(replace(RECORD, state="Present", task="task-1"), tasks=[task()]) is CloneState.ENDED
+    )

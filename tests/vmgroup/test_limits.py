@@ -43,7 +43,9 @@ TEMPLATES = [
         ("t\n", ""),
     ],
 )
-def test_a_template_is_found_by_exact_name_in_the_datacenter_or_by_path_in_the_operators_folder(wanted: str, ref: str) -> None:
+def test_a_template_is_found_by_exact_name_in_the_datacenter_or_by_path_in_the_operators_folder(
+    wanted: str, ref: str
+) -> None:
     found = select_template(wanted, TEMPLATES, "/DC0", NamespaceLimits())
     assert (found.template.ref if found.template else "") == ref
     assert bool(found.problem) == (not ref)
@@ -62,19 +64,35 @@ def test_allowed_folders_hold_for_names_and_paths() -> None:
         assert found.template is not None
         assert found.template.ref == ref
     missing = select_template("t", TEMPLATES, "/DC0", limits)
-    assert missing.problem == 'no template "t" in /DC0/vm/elsewhere; create it there, or change spec.template'
-    assert select_template("t", TEMPLATES, "/DC0", NamespaceLimits(template_folders=())).template is None
+    assert (
+        missing.problem
+        == 'no template "t" in /DC0/vm/elsewhere; create it there, or change spec.template'
+    )
+    assert (
+        select_template("t", TEMPLATES, "/DC0", NamespaceLimits(template_folders=())).template
+        is None
+    )
 
 
 def test_places_are_free_unless_they_are_limited() -> None:
     limits = NamespaceLimits(allowed_placement={"resourcePool": ("team-a",), "datastore": ()})
-    assert find_placement_violation({"cluster": "any", "resourcePool": "team-a", "datastore": ""}, limits) == ""
-    assert 'may not use the resourcePool "team-b" (allowed: team-a)' in find_placement_violation({"resourcePool": "team-b"}, limits)
+    assert (
+        find_placement_violation(
+            {"cluster": "any", "resourcePool": "team-a", "datastore": ""}, limits
+        )
+        == ""
+    )
+    assert 'may not use the resourcePool "team-b" (allowed: team-a)' in find_placement_violation(
+        {"resourcePool": "team-b"}, limits
+    )
     assert "(allowed: none)" in find_placement_violation({"datastore": "ds1"}, limits)
 
 
 def test_quotas_count_all_groups_of_the_namespace() -> None:
-    ours, others = QuotaUsage(vms=3, cpus=6, memory_mb=3072), [QuotaUsage(vms=2, cpus=2, memory_mb=2048)]
+    ours, others = (
+        QuotaUsage(vms=3, cpus=6, memory_mb=3072),
+        [QuotaUsage(vms=2, cpus=2, memory_mb=2048)],
+    )
     assert find_quota_violation(ours, others, Quota()) == ""
     assert find_quota_violation(ours, others, Quota(vms=5, cpus=8, memory_mb=5120)) == ""
     problem = find_quota_violation(ours, others, Quota(vms=4, cpus=7))

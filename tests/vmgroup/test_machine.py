@@ -57,7 +57,15 @@ class Crashes(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = World(
-            DesiredState(cpus=1, memory_mb=1024, replicas=3, uid="uid-1", template="vm-t1", template_name="t", fingerprint="of vm-t1")
+            DesiredState(
+                cpus=1,
+                memory_mb=1024,
+                replicas=3,
+                uid="uid-1",
+                template="vm-t1",
+                template_name="t",
+                fingerprint="of vm-t1",
+            )
         )
         self.strangers: dict[str, Machine] = {}
 
@@ -108,7 +116,11 @@ class Crashes(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         world = self.world
-        for ref in [ref for ref, each in world.machines.items() if not each.is_ours and ref not in self.strangers]:
+        for ref in [
+            ref
+            for ref, each in world.machines.items()
+            if not each.is_ours and ref not in self.strangers
+        ]:
             del world.machines[ref]
         for machine in world.genuine():
             machine.disks, machine.broken = (), False
@@ -176,7 +188,21 @@ class AnyTime(Crashes):
     @precondition(lambda self: self.world.genuine())
     @rule(
         data=st.data(),
-        hand=st.sampled_from(["delete", "off", "suspend", "rename", "move", "resize", "copy", "attach", "detach", "break", "heal"]),
+        hand=st.sampled_from(
+            [
+                "delete",
+                "off",
+                "suspend",
+                "rename",
+                "move",
+                "resize",
+                "copy",
+                "attach",
+                "detach",
+                "break",
+                "heal",
+            ]
+        ),
     )
     def touch(self, data: st.DataObject, hand: str) -> None:
         world = self.world
@@ -185,13 +211,17 @@ class AnyTime(Crashes):
             del world.machines[machine.ref]
         elif hand == "copy":
             world.copy(machine)
-        elif hand in ("attach", "detach") and not any(each.machine is machine for each in world.jobs):
+        elif hand in ("attach", "detach") and not any(
+            each.machine is machine for each in world.jobs
+        ):
             machine.disks = ("pvc-1",) if hand == "attach" else ()
         elif hand in ("break", "heal"):
             machine.broken = hand == "break"
         elif hand in ("rename", "move") and machine.visible_at <= world.now:
             machine.shown_name, machine.folder = (
-                (f"mine {machine.ref}", machine.folder) if hand == "rename" else (machine.shown_name, "group-v0")
+                (f"mine {machine.ref}", machine.folder)
+                if hand == "rename"
+                else (machine.shown_name, "group-v0")
             )
         elif not any(each.machine is machine for each in world.jobs):
             self.change(machine, hand)
@@ -227,13 +257,19 @@ class AnyTime(Crashes):
     def delete_the_folder(self, sure: bool) -> None:
         if sure:
             world = self.world
-            world.machines = {ref: each for ref, each in world.machines.items() if each.folder != world.folder}
-            self.strangers = {ref: each for ref, each in self.strangers.items() if ref in world.machines}
+            world.machines = {
+                ref: each for ref, each in world.machines.items() if each.folder != world.folder
+            }
+            self.strangers = {
+                ref: each for ref, each in self.strangers.items() if ref in world.machines
+            }
             world.folder = ""
 
 
 # Shrinking takes minutes; take Phase.shrink in when a failure is to be understood.
-FIXED = settings(stateful_step_count=40, derandomize=True, deadline=None, database=None, phases=[Phase.generate])
+FIXED = settings(
+    stateful_step_count=40, derandomize=True, deadline=None, database=None, phases=[Phase.generate]
+)
 TestCrashes = Crashes.TestCase
 TestCrashes.settings = settings(FIXED, max_examples=250)
 TestAnyTime = AnyTime.TestCase

@@ -9,7 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from vsphere_operators.kinds.vmgroup.folder import FolderClaim, describe_folder_conflict, find_conflicting_owner
+from vsphere_operators.kinds.vmgroup.folder import (
+    FolderClaim,
+    describe_folder_conflict,
+    find_conflicting_owner,
+)
 from vsphere_operators.kinds.vmgroup.ownership import (
     GroupId,
     OwnershipMark,
@@ -44,7 +48,9 @@ words = st.text(min_size=1, max_size=20)
 
 
 @given(words, words, words, words, words, st.integers(0, 10**6), words)
-def test_a_mark_comes_back_as_it_went(cluster: str, namespace: str, name: str, uid: str, replica: str, slot: int, made_from: str) -> None:
+def test_a_mark_comes_back_as_it_went(
+    cluster: str, namespace: str, name: str, uid: str, replica: str, slot: int, made_from: str
+) -> None:
     mark = OwnershipMark(
         group_id=GroupId(cluster_id=cluster, namespace=namespace, name=name, uid=uid),
         replica_name=replica,
@@ -57,12 +63,20 @@ def test_a_mark_comes_back_as_it_went(cluster: str, namespace: str, name: str, u
 
 @pytest.mark.parametrize("key", sorted(mark_to_extra_config(MARK)))
 def test_a_mark_of_which_a_part_is_missing_is_none(key: str) -> None:
-    assert mark_from_extra_config({each: value for each, value in mark_to_extra_config(MARK).items() if each != key}) is None
+    assert (
+        mark_from_extra_config(
+            {each: value for each, value in mark_to_extra_config(MARK).items() if each != key}
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize("slot", ["", "-1", "x", "1.0", "²"])
 def test_a_slot_that_is_no_number_is_no_mark(slot: str) -> None:
-    assert mark_from_extra_config({**mark_to_extra_config(MARK), "vsphere-operators.slot": slot}) is None
+    assert (
+        mark_from_extra_config({**mark_to_extra_config(MARK), "vsphere-operators.slot": slot})
+        is None
+    )
 
 
 def test_ours_is_mark_and_instance_uuid_together() -> None:
@@ -72,7 +86,9 @@ def test_ours_is_mark_and_instance_uuid_together() -> None:
     assert not is_owned_by(None, UUID_1, GROUP), "the mark was taken away"
     assert not is_owned_by(MARK, UUID_1, OTHER)
     assert not is_owned_by(MARK, UUID_1, replace(GROUP, cluster_id="c2"))
-    assert not is_owned_by(MARK, UUID_1, replace(GROUP, uid="uid-3")), "the group was deleted and made again"
+    assert not is_owned_by(MARK, UUID_1, replace(GROUP, uid="uid-3")), (
+        "the group was deleted and made again"
+    )
     assert not is_genuine(replace(MARK, replica_name="another"), UUID_1)
 
 
@@ -92,8 +108,12 @@ def test_fingerprints_tell_their_parts_apart() -> None:
     assert compute_fingerprint("t", "linked") == compute_fingerprint("t", "linked")
 
 
-FIRST = FolderClaim(group_id=GROUP, folder_key="/DC0/vm/vm-operator/a-b-c", created_at="2026-01-01T00:00:00Z")
-SECOND = FolderClaim(group_id=OTHER, folder_key="/DC0/vm/vm-operator/a-b-c", created_at="2026-01-02T00:00:00Z")
+FIRST = FolderClaim(
+    group_id=GROUP, folder_key="/DC0/vm/vm-operator/a-b-c", created_at="2026-01-01T00:00:00Z"
+)
+SECOND = FolderClaim(
+    group_id=OTHER, folder_key="/DC0/vm/vm-operator/a-b-c", created_at="2026-01-02T00:00:00Z"
+)
 
 
 def test_of_two_groups_of_one_folder_the_second_is_told_of_the_first() -> None:
@@ -101,7 +121,10 @@ def test_of_two_groups_of_one_folder_the_second_is_told_of_the_first() -> None:
     assert find_conflicting_owner(FIRST, (), both) is None
     assert find_conflicting_owner(SECOND, (), both) == GROUP
     assert find_conflicting_owner(SECOND, (), (SECOND,)) is None, "the first is gone"
-    assert find_conflicting_owner(replace(SECOND, folder_key="/DC0/vm/vm-operator/x"), (), both) is None
+    assert (
+        find_conflicting_owner(replace(SECOND, folder_key="/DC0/vm/vm-operator/x"), (), both)
+        is None
+    )
     words = describe_folder_conflict(FIRST.folder_key, GROUP)
     assert 'VmGroup "b-c" in namespace "a"' in words
     assert FIRST.folder_key in words
@@ -109,9 +132,15 @@ def test_of_two_groups_of_one_folder_the_second_is_told_of_the_first() -> None:
 
 def test_of_the_same_second_exactly_one_owns() -> None:
     twin = replace(SECOND, created_at=FIRST.created_at)
-    assert [find_conflicting_owner(each, (), (FIRST, twin)) for each in (FIRST, twin)] == [None, GROUP]
+    assert [find_conflicting_owner(each, (), (FIRST, twin)) for each in (FIRST, twin)] == [
+        None,
+        GROUP,
+    ]
     began = replace(twin, in_use=True)
-    assert [find_conflicting_owner(each, (), (FIRST, began)) for each in (FIRST, began)] == [OTHER, None], "who has begun goes first"
+    assert [find_conflicting_owner(each, (), (FIRST, began)) for each in (FIRST, began)] == [
+        OTHER,
+        None,
+    ], "who has begun goes first"
 
 
 def test_vms_inside_prove_more_than_age() -> None:

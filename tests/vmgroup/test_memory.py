@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from vsphere_operators.kinds.vmgroup.expectations import EFFECT_TIMEOUT_SECONDS, MAX_BACKOFF_SECONDS, Expectations, PendingEffect
+from vsphere_operators.kinds.vmgroup.expectations import (
+    EFFECT_TIMEOUT_SECONDS,
+    MAX_BACKOFF_SECONDS,
+    Expectations,
+    PendingEffect,
+)
 from vsphere_operators.kinds.vmgroup.failures import describe_failure
 from vsphere_operators.kinds.vmgroup.model import OperationFailure, ReplicaRecord
 
@@ -19,19 +24,26 @@ class Clock:
 
 
 def record(name: str, attempt: int = 1) -> ReplicaRecord:
-    return ReplicaRecord(slot=0, name=name, instance_uuid="u", template="vm-1", fingerprint="f", attempt=attempt)
+    return ReplicaRecord(
+        slot=0, name=name, instance_uuid="u", template="vm-1", fingerprint="f", attempt=attempt
+    )
 
 
 def test_only_what_is_new_in_the_records_is_unsent() -> None:
     memory, old = Expectations(Clock()), record("old")
-    memory.expect_records([old, record("again")], [old, record("again", 2), record("new"), replace(record("there"), state="Present")])
+    memory.expect_records(
+        [old, record("again")],
+        [old, record("again", 2), record("new"), replace(record("there"), state="Present")],
+    )
     assert {name: (sent.attempt, sent.outcome) for name, sent in memory.clone_requests.items()} == {
         "again": (2, "unsent"),
         "new": (1, "unsent"),
     }
 
 
-def test_what_failed_rests_20_seconds_then_twice_as_long_and_never_longer_than_five_minutes() -> None:
+def test_what_failed_rests_20_seconds_then_twice_as_long_and_never_longer_than_five_minutes() -> (
+    None
+):
     clock = Clock()
     memory, trouble, pauses = Expectations(clock), OperationFailure("it failed"), list[float]()
     for _ in range(7):
@@ -64,7 +76,11 @@ def test_what_is_no_more_is_forgotten() -> None:
     memory.record_failure("b", OperationFailure("x"))
     memory.pending_effects["vm-1"] = PendingEffect("poweredOn", clock.now + EFFECT_TIMEOUT_SECONDS)
     memory.keep_only(["a"])
-    assert (set(memory.clone_requests), memory.backoffs, set(memory.pending_effects)) == ({"a"}, {}, {"vm-1"})
+    assert (set(memory.clone_requests), memory.backoffs, set(memory.pending_effects)) == (
+        {"a"},
+        {},
+        {"vm-1"},
+    )
     clock.now += EFFECT_TIMEOUT_SECONDS
     memory.keep_only(["a"])
     assert memory.pending_effects == {}
@@ -80,15 +96,47 @@ def test_what_is_no_more_is_forgotten() -> None:
             True,
             "cloning failed: said; give that privilege to the role of the manager's user in vCenter",
         ),
-        ("NoDiskSpace", False, "InsufficientStorage", True, "cloning failed: said; free space on the datastore, or name another in spec"),
-        ("InsufficientCpuResourcesFault", False, "InsufficientResources", True, "cloning failed: said; free CPU in the cluster"),
-        ("TaskInProgress", True, "TaskInProgress", False, "cloning failed: said; it is tried again by itself"),
-        ("InvalidPowerState", False, "InvalidPowerState", False, "cloning failed: said; it is tried again by itself"),
-        ("SomethingNew", False, "SomethingNew", True, "cloning failed: said; vCenter's own event log may say more"),
+        (
+            "NoDiskSpace",
+            False,
+            "InsufficientStorage",
+            True,
+            "cloning failed: said; free space on the datastore, or name another in spec",
+        ),
+        (
+            "InsufficientCpuResourcesFault",
+            False,
+            "InsufficientResources",
+            True,
+            "cloning failed: said; free CPU in the cluster",
+        ),
+        (
+            "TaskInProgress",
+            True,
+            "TaskInProgress",
+            False,
+            "cloning failed: said; it is tried again by itself",
+        ),
+        (
+            "InvalidPowerState",
+            False,
+            "InvalidPowerState",
+            False,
+            "cloning failed: said; it is tried again by itself",
+        ),
+        (
+            "SomethingNew",
+            False,
+            "SomethingNew",
+            True,
+            "cloning failed: said; vCenter's own event log may say more",
+        ),
         ("", True, "VCenterError", False, "cloning failed: said; it is tried again by itself"),
     ],
 )
-def test_what_a_failure_means(fault: str, passing: bool, reason: str, lasting: bool, words: str) -> None:
+def test_what_a_failure_means(
+    fault: str, passing: bool, reason: str, lasting: bool, words: str
+) -> None:
     found = describe_failure("cloning", fault, "said. ", transient=passing)
     assert (found.reason, found.permanent) == (reason, lasting)
     assert found.message.startswith(words)

@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vsphere_operators.kinds.vmgroup.names import escaped_length, folder_name, generate_replica_name, replica_name
+from vsphere_operators.kinds.vmgroup.names import (
+    escaped_length,
+    folder_name,
+    generate_replica_name,
+    replica_name,
+)
 
 ANY = st.text(max_size=320)
 
@@ -21,7 +26,9 @@ def test_ordinary_names_are_those_of_the_contract() -> None:
     assert escaped_length("a%b/c\\") == 12
 
 
-@pytest.mark.parametrize("name", ["x" * 253, "../../x", "*", "%2f", "a\nb", "\U0001f600", "\ud800", " ", "", "a/b"])
+@pytest.mark.parametrize(
+    "name", ["x" * 253, "../../x", "*", "%2f", "a\nb", "\U0001f600", "\ud800", " ", "", "a/b"]
+)
 def test_hostile_names_become_plain_ones(name: str) -> None:
     for made in (folder_name("ns", name), replica_name(name, "abcdefgh")):
         assert re.fullmatch("[ -~]+", made)

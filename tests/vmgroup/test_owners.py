@@ -7,11 +7,16 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import uuid4
 
-from vsphere_operators.kinds.vmgroup.ownership import GroupId, OwnershipMark, instance_uuid_of, mark_to_extra_config
+from vsphere_operators.kinds.vmgroup.ownership import (
+    GroupId,
+    OwnershipMark,
+    instance_uuid_of,
+    mark_to_extra_config,
+)
 from vsphere_operators.kinds.vmgroup.ownership_index import OwnershipIndex
 from vsphere_operators.vsphere.inventory import Inventory
 from vsphere_operators.vsphere.updates import ObjectUpdate
-from vsphere_operators.vsphere.vm_calls import Belongings
+from vsphere_operators.vsphere.vm_calls import VmConfig
 
 from .ground import enter, inventory
 
@@ -24,18 +29,18 @@ OURS = instance_uuid_of("uid-1", "web-replica-a")
 class Read:
     """What was read of VMs; who asks is noted."""
 
-    known: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
     hidden: set[str] = field(default_factory=set)
     asked: list[str] = field(default_factory=list)
     listeners: list[Any] = field(default_factory=list)
 
-    def of(self, ref: str) -> Any:
+    def get(self, ref: str) -> Any:
         self.asked.append(ref)
-        return self.known.get(ref)
+        return self.values.get(ref)
 
     def tell(self, ref: str, mark: OwnershipMark | None, *, hidden: bool = False) -> None:
         """Something was read, or vCenter does not show it."""
-        self.known[ref] = Belongings(mark_to_extra_config(mark) if mark else {}, (), ())
+        self.values[ref] = VmConfig(mark_to_extra_config(mark) if mark else {}, (), ())
         (self.hidden.add if hidden else self.hidden.discard)(ref)
         for listener in self.listeners:
             listener(ref)
@@ -46,15 +51,20 @@ class World:
     """One vCenter and whom it concerns."""
 
     inventory: Inventory = field(default_factory=inventory)
-    belongings: Read = field(default_factory=Read)
+    vm_configs: Read = field(default_factory=Read)
     told: list[str] = field(default_factory=list)
 
     def owners(self) -> OwnershipIndex:
-        return OwnershipIndex(cast("Any", SimpleNamespace(inventory=self.inventory, belongings=self.belongings)), self.told.append)
+        return OwnershipIndex(
+            cast("Any", SimpleNamespace(inventory=self.inventory, belongings=self.vm_configs)),
+            self.told.append,
+        )
 
     def vm(self, ref: str, instance_uuid: str) -> None:
         """A VM comes."""
-        self.inventory.apply([enter("VirtualMachine", ref, ref, "group-v2", config__instanceUuid=instance_uuid)])
+        self.inventory.apply(
+            [enter("VirtualMachine", ref, ref, "group-v2", config__instanceUuid=instance_uuid)]
+        )
 
 
 def test_only_vms_that_can_be_replicas_are_read_and_until_then_nothing_is_complete() -> None:
@@ -62,11 +72,11 @@ def test_only_vms_that_can_be_replicas_are_read_and_until_then_nothing_is_comple
     owners = world.owners()
     world.vm("vm-7", str(uuid4()))
     world.vm("vm-8", OURS)
-    assert world.belongings.asked == ["vm-8"]
+    assert world.vm_configs.asked == ["vm-8"]
     before = owners.has_synced
-    world.belongings.tell("vm-8", MARK)
+    world.vm_configs.tell("vm-8", MARK)
     assert (before, owners.has_synced) == (False, True)
-    assert owners.refs_by_group_uid.of("uid-1") == {"vm-8"}
+    assert owners.refs_by_group_uid.get("uid-1") == {"vm-8"}
     assert world.told == ["uid-1"]
 
 
@@ -74,7 +84,7 @@ def test_a_copied_mark_is_nobodys() -> None:
     world = World()
     owners = world.owners()
     world.vm("vm-8", instance_uuid_of("uid-1", "another"))
-    world.belongings.tell("vm-8", MARK)
+    world.vm_configs.tell("vm-8", MARK)
     assert owners.has_synced
     assert (owners.marks, world.told) == ({}, [])
 
@@ -83,11 +93,11 @@ def test_one_that_vcenter_does_not_show_keeps_nobody_waiting_and_is_not_unmarked
     world = World()
     owners = world.owners()
     world.vm("vm-8", OURS)
-    world.belongings.tell("vm-8", MARK)
-    world.belongings.tell("vm-8", None, hidden=True)
+    world.vm_configs.tell("vm-8", MARK)
+    world.vm_configs.tell("vm-8", None, hidden=True)
     assert owners.marks == {"vm-8": MARK}
     assert owners.has_synced
-    world.belongings.tell("vm-8", None)
+    world.vm_configs.tell("vm-8", None)
     assert owners.marks == {}
     assert world.told == ["uid-1", "uid-1"]
 
@@ -96,11 +106,13 @@ def test_one_without_a_configuration_stays_its_groups_and_one_that_leaves_does_n
     world = World()
     owners = world.owners()
     world.vm("vm-8", OURS)
-    world.belongings.tell("vm-8", MARK)
-    world.inventory.apply([ObjectUpdate("modify", "VirtualMachine", "vm-8", {"config.instanceUuid": None})])
-    assert owners.refs_by_group_uid.of("uid-1") == {"vm-8"}
+    world.vm_configs.tell("vm-8", MARK)
+    world.inventory.apply(
+        [ObjectUpdate("modify", "VirtualMachine", "vm-8", {"config.instanceUuid": None})]
+    )
+    assert owners.refs_by_group_uid.get("uid-1") == {"vm-8"}
     world.inventory.apply([ObjectUpdate("leave", "VirtualMachine", "vm-8")])
-    assert not owners.refs_by_group_uid.of("uid-1")
+    assert not owners.refs_by_group_uid.get("uid-1")
     assert world.told == ["uid-1", "uid-1"]
 
 
@@ -108,6 +120,8 @@ def test_another_instance_uuid_makes_it_another_vm() -> None:
     world = World()
     owners = world.owners()
     world.vm("vm-8", OURS)
-    world.belongings.tell("vm-8", MARK)
-    world.inventory.apply([ObjectUpdate("modify", "VirtualMachine", "vm-8", {"config.instanceUuid": str(uuid4())})])
+    world.vm_configs.tell("vm-8", MARK)
+    world.inventory.apply(
+        [ObjectUpdate("modify", "VirtualMachine", "vm-8", {"config.instanceUuid": str(uuid4())})]
+    )
     assert owners.marks == {}

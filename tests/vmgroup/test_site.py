@@ -19,14 +19,19 @@ SECOND: tuple[Row, ...] = (
     ("ResourcePool", "resgroup-9", "Resources", "domain-c2"),
     ("ResourcePool", "resgroup-8", "small", "resgroup-9"),
 )
-TWO_DATACENTERS: tuple[Row, ...] = (("Datacenter", "datacenter-2", "DC1", "group-d1"), ("Folder", "group-v9", "vm", "datacenter-2"))
+TWO_DATACENTERS: tuple[Row, ...] = (
+    ("Datacenter", "datacenter-2", "DC1", "group-d1"),
+    ("Folder", "group-v9", "vm", "datacenter-2"),
+)
 
 
 def ground(where: Inventory, limits: NamespaceLimits | None = None) -> PlacementResolver:
     return PlacementResolver(where, {}, {}, limits or NamespaceLimits())
 
 
-def site(where: Inventory, template: str = "t", defaults: Mapping[str, str] | None = None, **asked: str) -> Placement:
+def site(
+    where: Inventory, template: str = "t", defaults: Mapping[str, str] | None = None, **asked: str
+) -> Placement:
     found = PlacementResolver(where, asked, defaults or {}, NamespaceLimits())
     datacenter = found.find_datacenter()
     return found.find_placement(datacenter, found.find_template(template, datacenter))
@@ -39,7 +44,9 @@ def test_without_a_word_it_is_the_only_one_of_each() -> None:
 def test_what_is_asked_goes_before_the_defaults() -> None:
     where = inventory(("Folder", "group-v3", "mine", "group-v1"))
     defaults = {"resourcePool": "small", "folder": "vm-operator", "datastore": "fast"}
-    assert site(where, "t", defaults) == Placement(parent_folder="group-v2", resource_pool="resgroup-2", datastore="datastore-1")
+    assert site(where, "t", defaults) == Placement(
+        parent_folder="group-v2", resource_pool="resgroup-2", datastore="datastore-1"
+    )
     assert site(where, "t", defaults, folder="mine") == Placement(
         parent_folder="group-v3", resource_pool="resgroup-2", datastore="datastore-1"
     )
@@ -57,32 +64,57 @@ def test_of_several_clusters_it_is_the_one_that_is_named_or_the_templates_own() 
 
 def test_a_folder_is_found_by_path_also_where_its_name_is_there_twice() -> None:
     where = inventory(
-        ("Folder", "group-v3", "a", "group-v1"), ("Folder", "group-v4", "x", "group-v3"), ("Folder", "group-v5", "x", "group-v2")
+        ("Folder", "group-v3", "a", "group-v1"),
+        ("Folder", "group-v4", "x", "group-v3"),
+        ("Folder", "group-v5", "x", "group-v2"),
     )
-    assert site(where, folder="a/x").parent_folder == site(where, folder="/DC0/vm/a/x").parent_folder == "group-v4"
-    with pytest.raises(CloneBlocked, match='several folders are named "x": /DC0/vm/a/x, /DC0/vm/vm-operator/x'):
+    assert (
+        site(where, folder="a/x").parent_folder
+        == site(where, folder="/DC0/vm/a/x").parent_folder
+        == "group-v4"
+    )
+    with pytest.raises(
+        CloneBlocked, match='several folders are named "x": /DC0/vm/a/x, /DC0/vm/vm-operator/x'
+    ):
         site(where, folder="x")
 
 
 @pytest.mark.parametrize(
     ("rows", "asked", "reason", "words"),
     [
-        (TWO_DATACENTERS, {}, "DatacenterAmbiguous", r"2 datacenters \(DC0, DC1\); name one in spec.placement.datacenter"),
+        (
+            TWO_DATACENTERS,
+            {},
+            "DatacenterAmbiguous",
+            r"2 datacenters \(DC0, DC1\); name one in spec.placement.datacenter",
+        ),
         ((), {"datacenter": "DC9"}, "DatacenterNotFound", 'no datacenter named "DC9"'),
-        ((), {"folder": "nope"}, "FolderNotFound", "the folder /DC0/vm/nope does not exist; create it"),
+        (
+            (),
+            {"folder": "nope"},
+            "FolderNotFound",
+            "the folder /DC0/vm/nope does not exist; create it",
+        ),
         ((), {"folder": "../vm-operator"}, "FolderNotFound", "does not exist"),
-        (TWO_DATACENTERS, {"datacenter": "DC1"}, "FolderNotFound", "the folder /DC1/vm/vm-operator does not exist"),
+        (
+            TWO_DATACENTERS,
+            {"datacenter": "DC1"},
+            "FolderNotFound",
+            "the folder /DC1/vm/vm-operator does not exist",
+        ),
         ((), {"cluster": "*"}, "ClusterNotFound", r'no cluster named "\*"'),
         ((), {"resourcePool": "large"}, "ResourcePoolNotFound", 'no resourcePool named "large"'),
         (SECOND, {"resourcePool": "small"}, "ResourcePoolAmbiguous", 'several are named "small": '),
         ((), {"datastore": "slow"}, "DatastoreNotFound", 'no datastore named "slow"'),
     ],
 )
-def test_what_cannot_be_found_is_said_with_what_to_do(rows: tuple[Row, ...], asked: dict[str, str], reason: str, words: str) -> None:
+def test_what_cannot_be_found_is_said_with_what_to_do(
+    rows: tuple[Row, ...], asked: dict[str, str], reason: str, words: str
+) -> None:
     where = inventory(*rows)
     found = PlacementResolver(where, asked, {}, NamespaceLimits())
     with pytest.raises(CloneBlocked, match=words) as caught:
-        found.find_placement(found.find_datacenter(), where.machines["vm-1"])
+        found.find_placement(found.find_datacenter(), where.vms["vm-1"])
     assert caught.value.reason == reason
 
 
@@ -94,10 +126,15 @@ def test_a_datastore_that_is_not_accessible_is_said() -> None:
 
 
 def test_only_templates_count() -> None:
-    where = inventory(("VirtualMachine", "vm-2", "t", "group-v1"), ("VirtualMachine", "vm-3", "only-a-vm", "group-v1"))
+    where = inventory(
+        ("VirtualMachine", "vm-2", "t", "group-v1"),
+        ("VirtualMachine", "vm-3", "only-a-vm", "group-v1"),
+    )
     found = ground(where)
     assert found.find_template("t", found.find_datacenter()).ref == "vm-1"
-    with pytest.raises(CloneBlocked, match="There is a VM of that name, but it is no template: convert it"):
+    with pytest.raises(
+        CloneBlocked, match="There is a VM of that name, but it is no template: convert it"
+    ):
         found.find_template("only-a-vm", found.find_datacenter())
     where.apply([enter("VirtualMachine", "vm-4", "t", "group-v1", config__template=True)])
     with pytest.raises(CloneBlocked, match="/DC0/vm/t, /DC0/vm/vm-operator/t") as caught:
@@ -106,7 +143,9 @@ def test_only_templates_count() -> None:
     assert found.find_template("/DC0/vm/vm-operator/t", found.find_datacenter()).ref == "vm-1"
 
 
-@pytest.mark.parametrize("hostile", ["../../x", "*", "%2f", "a\nb", "\N{PILE OF POO}", "x" * 300, "/", "//"])
+@pytest.mark.parametrize(
+    "hostile", ["../../x", "*", "%2f", "a\nb", "\N{PILE OF POO}", "x" * 300, "/", "//"]
+)
 def test_hostile_names_are_only_names_that_nobody_has(hostile: str) -> None:
     found = ground(inventory())
     with pytest.raises(CloneBlocked) as caught:
@@ -123,7 +162,12 @@ def test_what_a_namespace_may_not_use_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("field", "name", "near"),
-    [("cluster", "c1", "C1"), ("resourcePool", "smal", "small"), ("datastore", "fats", "fast"), ("datacenter", "DC", "DC0")],
+    [
+        ("cluster", "c1", "C1"),
+        ("resourcePool", "smal", "small"),
+        ("datastore", "fats", "fast"),
+        ("datacenter", "DC", "DC0"),
+    ],
 )
 def test_names_near_to_one_that_does_not_exist_are_told(field: str, name: str, near: str) -> None:
     where = inventory(*SECOND, ("ComputeResource", "domain-s1", "C1.example.com", "group-h1"))
@@ -136,8 +180,13 @@ def test_names_near_to_one_that_does_not_exist_are_told(field: str, name: str, n
 
 def test_near_templates_are_told_where_the_namespace_may_use_them() -> None:
     where = inventory()
-    where.apply([enter("VirtualMachine", "vm-4", "golden-image", "group-v1", config__template=True)])
-    free, bound = ground(where), ground(where, NamespaceLimits(template_folders=("/DC0/vm/vm-operator",)))
+    where.apply(
+        [enter("VirtualMachine", "vm-4", "golden-image", "group-v1", config__template=True)]
+    )
+    free, bound = (
+        ground(where),
+        ground(where, NamespaceLimits(template_folders=("/DC0/vm/vm-operator",))),
+    )
     with pytest.raises(CloneBlocked) as caught:
         free.find_template("Golden-Imag", free.find_datacenter())
     assert str(caught.value).endswith('or change spec.template. Near to it: "golden-image"')
@@ -149,11 +198,15 @@ def test_near_templates_are_told_where_the_namespace_may_use_them() -> None:
 def test_near_places_are_those_that_would_do() -> None:
     """A name of another datacenter helps nobody, and one that the namespace may not use is none of its business."""
     elsewhere = ("Datastore", "datastore-9", "fast-9", "group-s9")
-    where = inventory(*TWO_DATACENTERS, ("Folder", "group-s9", "datastore", "datacenter-2"), elsewhere)
+    where = inventory(
+        *TWO_DATACENTERS, ("Folder", "group-s9", "datastore", "datacenter-2"), elsewhere
+    )
     assert near(where, "fast-8", {}) == ["fast"]
     assert near(where, "fast-8", {"datastore": ("slow",)}) == []
 
 
 def near(where: Inventory, name: str, places: Mapping[str, tuple[str, ...]]) -> list[str]:
-    found = PlacementResolver(where, {"datacenter": "DC0"}, {}, NamespaceLimits(allowed_placement=dict(places)))
+    found = PlacementResolver(
+        where, {"datacenter": "DC0"}, {}, NamespaceLimits(allowed_placement=dict(places))
+    )
     return found.suggest_names("datastore", name, found.find_datacenter())

@@ -30,7 +30,12 @@ class Looking(GroupReconciler):
 
     def look(self, case: Any, sight: Any) -> Observation:
         read = {ref for refs in self.calls for ref in refs} if self.answers else set()
-        vms = [replace(each, foreign_disks=(self.volumes[each.ref],)) if each.ref in read & self.volumes.keys() else each for each in VMS]
+        vms = [
+            replace(each, foreign_disks=(self.volumes[each.ref],))
+            if each.ref in read & self.volumes.keys()
+            else each
+            for each in VMS
+        ]
         return Observation(
             desired=WISH,
             observed=seen(vms),

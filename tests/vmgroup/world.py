@@ -31,7 +31,11 @@ from vsphere_operators.kinds.vmgroup.model import (
     ReplicaRecord,
     ReplicaVm,
 )
-from vsphere_operators.kinds.vmgroup.ownership import OwnershipMark, instance_uuid_of, mark_to_extra_config
+from vsphere_operators.kinds.vmgroup.ownership import (
+    OwnershipMark,
+    instance_uuid_of,
+    mark_to_extra_config,
+)
 from vsphere_operators.kinds.vmgroup.plan import plan
 
 from .parts import GROUP, Call, Chance, Job, Machine, Manager, Stored
@@ -85,15 +89,29 @@ class World:
             call.ends_at += self.now - call.begins_at
         if call.state == "running" and call.ends_at <= self.now:
             call.ended_at = self.now
-            taken = any(each.shown_name == call.record.name and each.folder == self.folder for each in self.machines.values())
+            taken = any(
+                each.shown_name == call.record.name and each.folder == self.folder
+                for each in self.machines.values()
+            )
             call.state = "error" if call.fails or taken or not self.folder else "success"
             if call.state == "success":
                 self.born(call)
 
     def born(self, call: Call) -> None:
         record, wish = call.record, call.wish
-        mark = OwnershipMark(group_id=GROUP, replica_name=record.name, slot=record.slot, fingerprint=record.fingerprint)
-        machine = Machine(self.reference("vm"), record.name, self.folder, record.instance_uuid, mark_to_extra_config(mark))
+        mark = OwnershipMark(
+            group_id=GROUP,
+            replica_name=record.name,
+            slot=record.slot,
+            fingerprint=record.fingerprint,
+        )
+        machine = Machine(
+            self.reference("vm"),
+            record.name,
+            self.folder,
+            record.instance_uuid,
+            mark_to_extra_config(mark),
+        )
         machine.power, machine.cpus, machine.memory_mb = wish.power, wish.cpus, wish.memory_mb
         machine.visible_at = self.now + call.sight_seconds
         if call.is_person:
@@ -104,7 +122,10 @@ class World:
         machine = job.machine
         if job.fails or machine.ref not in self.machines:
             if machine.is_ours and machine.mark:
-                self.manager.troubles[machine.mark.replica_name] = (OperationFailure("it failed"), self.now + 5)
+                self.manager.troubles[machine.mark.replica_name] = (
+                    OperationFailure("it failed"),
+                    self.now + 5,
+                )
         elif job.kind is PowerOn:
             machine.power = "poweredOn"
         elif job.kind is PowerOff:
@@ -119,25 +140,40 @@ class World:
     def store(self, wish: DesiredState, records: tuple[ReplicaRecord, ...]) -> None:
         self.history.append(Stored(self.stored.version + 1, wish, records))
         bound = wish.replicas + wish.rollout.max_surge
-        self.allowed = max(bound, min(self.allowed, max(len(records), len(self.genuine()) + len(self.under_way()))))
+        self.allowed = max(
+            bound, min(self.allowed, max(len(records), len(self.genuine()) + len(self.under_way())))
+        )
 
     def edit(self, wish: DesiredState) -> None:
         """A person changes the spec; the bound never falls below what was rightly there."""
         before = self.allowed
         self.history.append(Stored(self.stored.version + 1, wish, self.stored.records))
-        self.allowed = max(wish.replicas + wish.rollout.max_surge, min(before, len(self.stored.records)))
+        self.allowed = max(
+            wish.replicas + wish.rollout.max_surge, min(before, len(self.stored.records))
+        )
 
     # The manager
 
     def seen(self) -> ObservedState:
         manager = self.manager
-        vms = tuple(self.vm_of(each) for each in self.machines.values() if each.is_ours and each.visible_at <= self.now)
+        vms = tuple(
+            self.vm_of(each)
+            for each in self.machines.values()
+            if each.is_ours and each.visible_at <= self.now
+        )
         present = {vm.name for vm in vms}
         records = tuple(self.with_task(each) for each in manager.view.records)
         tasks = [self.task_of(each) for each in self.calls if each.state != "wire"]
         accounted = {each.task for each in records} | {each.task for each in manager.sent.values()}
         flights = {
-            each.name: infer_clone_state(each, tasks, accounted, manager.sent.get(each.name), manager.watching_since, self.now)
+            each.name: infer_clone_state(
+                each,
+                tasks,
+                accounted,
+                manager.sent.get(each.name),
+                manager.watching_since,
+                self.now,
+            )
             for each in records
             if each.name not in present
         }
@@ -151,10 +187,24 @@ class World:
             records=records,
             vms=vms,
             clone_states=flights,
-            conflicting_vms={each.name: others[each.name] for each in records if each.name in others and each.name not in present},
-            failures={name: trouble for name, (trouble, until) in manager.troubles.items() if until > self.now},
-            folder=GroupFolder(ref=self.folder, name="team-a-web", path="/DC0/vm/team-a-web", is_empty=empty) if self.folder else None,
-            max_actions=3 - len(self.jobs) - len([each for each in self.calls if each.state == "running"]),
+            conflicting_vms={
+                each.name: others[each.name]
+                for each in records
+                if each.name in others and each.name not in present
+            },
+            failures={
+                name: trouble
+                for name, (trouble, until) in manager.troubles.items()
+                if until > self.now
+            },
+            folder=GroupFolder(
+                ref=self.folder, name="team-a-web", path="/DC0/vm/team-a-web", is_empty=empty
+            )
+            if self.folder
+            else None,
+            max_actions=3
+            - len(self.jobs)
+            - len([each for each in self.calls if each.state == "running"]),
         )
 
     def vm_of(self, machine: Machine) -> ReplicaVm:
@@ -181,9 +231,17 @@ class World:
         return record
 
     def task_of(self, call: Call) -> CloneTask:
-        state: Literal["running", "success", "error"] = "running" if call.state == "wire" else call.state
+        state: Literal["running", "success", "error"] = (
+            "running" if call.state == "wire" else call.state
+        )
         seen_at = max(call.begins_at, self.manager.watching_since)
-        return CloneTask(ref=call.ref, template=call.record.template, state=state, seen_at_seconds=seen_at, ended_at_seconds=call.ended_at)
+        return CloneTask(
+            ref=call.ref,
+            template=call.record.template,
+            state=state,
+            seen_at_seconds=seen_at,
+            ended_at_seconds=call.ended_at,
+        )
 
     def new_name(self) -> str:
         self.serial += 1
@@ -228,7 +286,9 @@ class World:
         manager.view = self.stored
         for each in records:
             if each.state == "Planned" and attempts.get(each.name) != each.attempt:
-                manager.sent[each.name] = CloneRequest(attempt=each.attempt, outcome="unsent", updated_at_seconds=self.now)
+                manager.sent[each.name] = CloneRequest(
+                    attempt=each.attempt, outcome="unsent", updated_at_seconds=self.now
+                )
         return True
 
     def died(self, made: Plan) -> Plan:
@@ -259,7 +319,13 @@ class World:
         record, manager = action.record, self.manager
         assert record in manager.view.records
         call = Call(
-            record, manager.view.wish, self.now, self.reference("task"), self.now + chance.seconds, chance.fails, chance.sight_seconds
+            record,
+            manager.view.wish,
+            self.now,
+            self.reference("task"),
+            self.now + chance.seconds,
+            chance.fails,
+            chance.sight_seconds,
         )
         self.calls.append(call)
         unanswered = chance.answer_is_lost or dies
@@ -268,13 +334,18 @@ class World:
         self.advance(call)
         outcome: Literal["answered", "unanswered"] = "unanswered" if unanswered else "answered"
         manager.sent[record.name] = CloneRequest(
-            attempt=record.attempt, outcome=outcome, task="" if unanswered else call.ref, updated_at_seconds=self.now
+            attempt=record.attempt,
+            outcome=outcome,
+            task="" if unanswered else call.ref,
+            updated_at_seconds=self.now,
         )
 
     def start(self, action: PowerOn | PowerOff | Reconfigure | Destroy, chance: Chance) -> None:
         machine = self.machines[action.vm.ref]
         assert machine.is_ours, "hands off what is not ours"
-        assert not any(each.machine is machine for each in self.jobs), "one operation at a time on a VM"
+        assert not any(each.machine is machine for each in self.jobs), (
+            "one operation at a time on a VM"
+        )
         if isinstance(action, Destroy | Reconfigure):
             assert machine.power == "poweredOff"
         if isinstance(action, Destroy):
@@ -294,7 +365,9 @@ class World:
         return [each for each in self.machines.values() if each.is_ours]
 
     def under_way(self) -> list[Call]:
-        return [each for each in self.calls if each.state in ("wire", "running") and not each.is_person]
+        return [
+            each for each in self.calls if each.state in ("wire", "running") and not each.is_person
+        ]
 
     def check(self) -> None:
         total = len(self.genuine()) + len(self.under_way())
@@ -322,8 +395,22 @@ class World:
 
     def person_clones_template(self, template: str, seconds: float) -> None:
         name = f"theirs-{self.serial}"
-        record = ReplicaRecord(slot=0, name=name, instance_uuid=instance_uuid_of("x", name), template=template, fingerprint="x")
+        record = ReplicaRecord(
+            slot=0,
+            name=name,
+            instance_uuid=instance_uuid_of("x", name),
+            template=template,
+            fingerprint="x",
+        )
         call = Call(
-            record, self.stored.wish, self.now, self.reference("task"), self.now + seconds, False, 0.0, is_person=True, state="running"
+            record,
+            self.stored.wish,
+            self.now,
+            self.reference("task"),
+            self.now + seconds,
+            False,
+            0.0,
+            is_person=True,
+            state="running",
         )
         self.calls.append(call)

@@ -26,7 +26,9 @@ from .rig import Api
 
 
 @pytest.fixture(scope="session")
-def widgets_installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def widgets_installed(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """The CRDs of the test kinds, in the real control plane."""
     file = tmp_path_factory.mktemp("crds") / "crds.yaml"
     file.write_text(to_yaml(*crds([Widget, Friend])))

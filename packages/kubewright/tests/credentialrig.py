@@ -9,10 +9,10 @@ from typing import Any
 from kubewright.auth import Credentials
 from kubewright.kubeconfig import Connection, ExecPlugin, Identity
 from kubewright.kubeconfig_file import Place
-from kubewright.testing.ca import Authority
+from kubewright.testing.ca import CertificateAuthority
 
 SECRET = "s3cr3t-never-shown"
-AUTHORITY = Authority("test")
+AUTHORITY = CertificateAuthority("test")
 PLACE = Place("/etc/config", "users[name=me].user")
 V1 = "client.authentication.k8s.io/v1"
 
@@ -28,10 +28,16 @@ class Clock:
 
 
 def credentials(
-    clock: Clock | None = None, *, server: str = "https://host", ca_pem: bytes | None = AUTHORITY.certificate, **who: Any
+    clock: Clock | None = None,
+    *,
+    server: str = "https://host",
+    ca_pem: bytes | None = AUTHORITY.certificate,
+    **who: Any,
 ) -> Credentials:
     identity = Identity(place=PLACE, **who)
-    return Credentials(Connection(server=server, ca_pem=ca_pem, identity=identity), clock or Clock())
+    return Credentials(
+        Connection(server=server, ca_pem=ca_pem, identity=identity), clock or Clock()
+    )
 
 
 async def token_of(live: Credentials) -> str:

@@ -9,7 +9,17 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Struct
 
 from kubewright.kind import Column, Resource, Scale, Spec, Status, kind
-from kubewright.schema import Doc, EmbeddedResource, Int32, Int64, IntOrString, ListType, PreserveUnknown, Rule, Schema
+from kubewright.schema import (
+    Doc,
+    EmbeddedResource,
+    Int32,
+    Int64,
+    IntOrString,
+    ListType,
+    PreserveUnknown,
+    Rule,
+    Schema,
+)
 
 
 class Colour(enum.Enum):
@@ -48,15 +58,23 @@ class ThingSpec(Spec):
     until: datetime | None = None
     blob: bytes | None = None
     labels: Annotated[dict[str, str], Doc("Names and values.", max_length=10)] = {}
-    ports: Annotated[list[Port], ListType("map", "name", "protocol"), Doc("Where it listens.", max_length=8)] = []
-    tags: Annotated[list[Annotated[str, Doc("One of them.", max_length=20)]], ListType("set"), Doc("All different.", max_length=10)] = []
+    ports: Annotated[
+        list[Port], ListType("map", "name", "protocol"), Doc("Where it listens.", max_length=8)
+    ] = []
+    tags: Annotated[
+        list[Annotated[str, Doc("One of them.", max_length=20)]],
+        ListType("set"),
+        Doc("All different.", max_length=10),
+    ] = []
     order: Annotated[list[int], ListType("atomic")] = []
     window: Range | None = None
     limit: Annotated[IntOrString, Doc("A number or a percentage.")] = "25%"
     free: PreserveUnknown = {}
     template: EmbeddedResource | None = None
     anything: Any = None
-    size: Annotated[int, Rule("self >= oldSelf", message="size cannot shrink"), Schema.of(title="Size")] = 1
+    size: Annotated[
+        int, Rule("self >= oldSelf", message="size cannot shrink"), Schema.of(title="Size")
+    ] = 1
 
 
 class ThingStatus(Status):
@@ -94,6 +112,11 @@ class OldThingSpec(Spec):
     name: str = ""
 
 
-@kind("everything.test/v1alpha1", name="Thing", storage=False, deprecated="everything.test/v1alpha1 Thing is old; use v1")
+@kind(
+    "everything.test/v1alpha1",
+    name="Thing",
+    storage=False,
+    deprecated="everything.test/v1alpha1 Thing is old; use v1",
+)
 class OldThing(Resource[OldThingSpec, ThingStatus]):
     """A thing of old."""

@@ -5,23 +5,27 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from kubewright.testing.ca import Authority
+from kubewright.testing.ca import CertificateAuthority
 
 SECRET = "s3cr3t-never-shown"
-CA = Authority("test").certificate
+CA = CertificateAuthority("test").certificate
 
 
 def encoded(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
-def config(cluster: dict[str, Any] | None = None, user: dict[str, Any] | None = None, **context: Any) -> dict[str, Any]:
+def config(
+    cluster: dict[str, Any] | None = None, user: dict[str, Any] | None = None, **context: Any
+) -> dict[str, Any]:
     """A kubeconfig with one of each, all named "kind"."""
     return {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "kind",
-        "clusters": [{"name": "kind", "cluster": {"server": "https://host:6443"} | (cluster or {})}],
+        "clusters": [
+            {"name": "kind", "cluster": {"server": "https://host:6443"} | (cluster or {})}
+        ],
         "users": [{"name": "kind", "user": user or {}}],
         "contexts": [{"name": "kind", "context": {"cluster": "kind", "user": "kind"} | context}],
     }

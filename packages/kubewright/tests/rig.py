@@ -33,7 +33,11 @@ class Api:
     connection: Connection = field(default=NOWHERE)
 
     async def widget(self, name: str = "a", **spec: Any) -> Widget:
-        return await self.client.create(Widget(metadata=ObjectMeta(name=name, namespace=self.namespace), spec=WidgetSpec(**spec)))
+        return await self.client.create(
+            Widget(
+                metadata=ObjectMeta(name=name, namespace=self.namespace), spec=WidgetSpec(**spec)
+            )
+        )
 
     async def get(self, name: str = "a") -> Widget:
         return await self.client.get(Widget, Key(self.namespace, name))
@@ -50,16 +54,25 @@ class Api:
         return found
 
     async def events(self, name: str = "a") -> list[tuple[str, str]]:
-        return [(e.type, e.reason) for e in await self.client.list(Event, self.namespace) if e.involvedObject.name == name]
+        return [
+            (e.type, e.reason)
+            for e in await self.client.list(Event, self.namespace)
+            if e.involvedObject.name == name
+        ]
 
 
 @asynccontextmanager
 async def running(
-    api: Api, make: Callable[[Manager], Controller[Any]] | Controller[Any], *, options: Options | None = None
+    api: Api,
+    make: Callable[[Manager], Controller[Any]] | Controller[Any],
+    *,
+    options: Options | None = None,
 ) -> AsyncIterator[Manager]:
     """A manager with one controller, confined to the test's namespace."""
     options = options or Options(metrics_address="0", namespaces=(api.namespace,), stop_seconds=5)
-    manager = Manager(api.connection, options, transport=None if api.connection is not NOWHERE else api.pool)
+    manager = Manager(
+        api.connection, options, transport=None if api.connection is not NOWHERE else api.pool
+    )
     manager.add(make if isinstance(make, Controller) else make(manager))
     stop = asyncio.Event()
     task = asyncio.create_task(manager.run(stop))

@@ -11,7 +11,9 @@ from kubewright.listen import accept_no_more
 
 
 @pytest.mark.parametrize("turns", range(2, 6))
-async def test_a_connection_that_was_accepted_is_served_although_the_server_closes(turns: int) -> None:
+async def test_a_connection_that_was_accepted_is_served_although_the_server_closes(
+    turns: int,
+) -> None:
     """The loop notices the connection in its second turn, and makes it in the third: without a wait, a close at two would lose it."""
     served = asyncio.Event()
 

@@ -14,7 +14,17 @@ import pytest
 
 from kubewright.errors import ConfigError
 from kubewright.testing import binaries as assets
-from kubewright.testing.go_build import Builder, BuildFailed, Pins, Progress, duration, kept_in, numbers, outlook, pins
+from kubewright.testing.go_build import (
+    BuildFailed,
+    GoBuilder,
+    Pins,
+    Progress,
+    format_duration,
+    format_progress,
+    go_environment,
+    load_pins,
+    parse_version,
+)
 
 MOD = b"""module test
 
@@ -60,13 +70,19 @@ def said() -> io.StringIO:
 def environ(tmp_path: Path) -> dict[str, str]:
     """An environment with a fake go on PATH and an empty cache."""
     script(tmp_path / "path" / "go", f"#!{sys.executable}\n{GO}")
-    return {"PATH": str(tmp_path / "path"), "XDG_CACHE_HOME": str(tmp_path / "cache"), "CALLS": str(tmp_path / "calls")}
+    return {
+        "PATH": str(tmp_path / "path"),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "CALLS": str(tmp_path / "calls"),
+    }
 
 
 @pytest.fixture
 def find(environ: dict[str, str], said: io.StringIO) -> Callable[..., dict[str, Path]]:
     def find(*names: str, folders: tuple[Path, ...] = ()) -> dict[str, Path]:
-        return assets.find(names, environ, folders=folders, progress=Progress(said), pinned=PINNED)
+        return assets.find_binaries(
+            names, environ, folders=folders, progress=Progress(said), version_pins=PINNED
+        )
 
     return find
 
@@ -79,7 +95,10 @@ def script(path: Path, text: str) -> Path:
 
 
 def kubectl(folder: Path, version: str) -> Path:
-    return script(folder / "kubectl", f"#!/bin/sh\necho 'Client Version: {version}'\necho 'Kustomize Version: v5.8.1'\n")
+    return script(
+        folder / "kubectl",
+        f"#!/bin/sh\necho 'Client Version: {version}'\necho 'Kustomize Version: v5.8.1'\n",
+    )
 
 
 def calls(environ: dict[str, str]) -> list[str]:
@@ -88,11 +107,11 @@ def calls(environ: dict[str, str]) -> list[str]:
 
 
 def test_the_shipped_pins_name_everything_that_is_built() -> None:
-    pinned = pins()
-    assert numbers(pinned.go) >= (1, 26)
-    assert pinned.version_of("etcd").startswith("3.")
-    assert pinned.version_of("kubectl") == pinned.version_of("kube-apiserver")
-    assert f"version.gitVersion=v{pinned.version_of('kubectl')} " in pinned.linker_flags
+    pinned = load_pins()
+    assert parse_version(pinned.go_version) >= (1, 26)
+    assert pinned.binary_version("etcd").startswith("3.")
+    assert pinned.binary_version("kubectl") == pinned.binary_version("kube-apiserver")
+    assert f"version.gitVersion=v{pinned.binary_version('kubectl')} " in pinned.linker_flags
 
 
 def test_the_cache_changes_with_the_pins() -> None:
@@ -119,14 +138,25 @@ def test_another_minor_is_passed_over_with_the_reason(
     find: Callable[..., dict[str, Path]], environ: dict[str, str], said: io.StringIO, tmp_path: Path
 ) -> None:
     environ["KUBEBUILDER_ASSETS"] = str(tmp_path / "own")
-    old, older = kubectl(tmp_path / "own", "v1.35.9"), kubectl(tmp_path / "path", "v1.32.4-dispatcher")
+    old, older = (
+        kubectl(tmp_path / "own", "v1.35.9"),
+        kubectl(tmp_path / "path", "v1.32.4-dispatcher"),
+    )
     found = find("kubectl")["kubectl"]
     assert found.is_relative_to(tmp_path / "cache")
-    assert f"passed over {old} (KUBEBUILDER_ASSETS): it is 1.35.9, and 1.36 is pinned\n" in said.getvalue()
-    assert f"passed over {older} (PATH): it is 1.32.4-dispatcher, and 1.36 is pinned\n" in said.getvalue()
+    assert (
+        f"passed over {old} (KUBEBUILDER_ASSETS): it is 1.35.9, and 1.36 is pinned\n"
+        in said.getvalue()
+    )
+    assert (
+        f"passed over {older} (PATH): it is 1.32.4-dispatcher, and 1.36 is pinned\n"
+        in said.getvalue()
+    )
 
 
-def test_a_binary_that_does_not_run_is_passed_over(find: Callable[..., dict[str, Path]], said: io.StringIO, tmp_path: Path) -> None:
+def test_a_binary_that_does_not_run_is_passed_over(
+    find: Callable[..., dict[str, Path]], said: io.StringIO, tmp_path: Path
+) -> None:
     broken = script(tmp_path / "path" / "etcd", "#!/nowhere/at-all\n")
     assert find("etcd")["etcd"] != broken
     assert "it does not tell its version, and 3.6 is pinned" in said.getvalue()
@@ -136,7 +166,10 @@ def test_missing_binaries_are_built_together_and_once(
     find: Callable[..., dict[str, Path]], environ: dict[str, str], said: io.StringIO, tmp_path: Path
 ) -> None:
     found = find("etcd", "kubectl")
-    assert found == {name: tmp_path / "cache" / "kubewright" / PINNED.digest / name for name in ("etcd", "kubectl")}
+    assert found == {
+        name: tmp_path / "cache" / "kubewright" / PINNED.digest / name
+        for name in ("etcd", "kubectl")
+    }
     assert "-X k8s.io/component-base/version.gitMinor=36" in found["etcd"].read_text()
     assert re.search(r"^built etcd, kubectl in \d+s$", said.getvalue(), re.MULTILINE)
     assert find("etcd", "kubectl") == found
@@ -144,7 +177,9 @@ def test_missing_binaries_are_built_together_and_once(
     assert {each.name for each in found["etcd"].parent.iterdir()} == {"etcd", "kubectl", "lock"}
 
 
-def test_two_runs_at_once_build_once(find: Callable[..., dict[str, Path]], environ: dict[str, str]) -> None:
+def test_two_runs_at_once_build_once(
+    find: Callable[..., dict[str, Path]], environ: dict[str, str]
+) -> None:
     runs = [threading.Thread(target=find, args=("etcd",)) for _ in range(4)]
     for run in runs:
         run.start()
@@ -153,16 +188,22 @@ def test_two_runs_at_once_build_once(find: Callable[..., dict[str, Path]], envir
     assert sum(call.startswith("build") for call in calls(environ)) == 1
 
 
-def test_a_failed_build_says_why_and_leaves_nothing(find: Callable[..., dict[str, Path]], environ: dict[str, str], tmp_path: Path) -> None:
+def test_a_failed_build_says_why_and_leaves_nothing(
+    find: Callable[..., dict[str, Path]], environ: dict[str, str], tmp_path: Path
+) -> None:
     environ["FAKE_GO_FAILS"] = "1"
     with pytest.raises(BuildFailed, match=r"building etcd: .* exit code 1") as failed:
         find("etcd")
     assert "undefined: nonsense" in str(failed.value)
     assert "KUBEBUILDER_ASSETS" in str(failed.value)
-    assert [each.name for each in (tmp_path / "cache" / "kubewright" / PINNED.digest).iterdir()] == ["lock"]
+    assert [
+        each.name for each in (tmp_path / "cache" / "kubewright" / PINNED.digest).iterdir()
+    ] == ["lock"]
 
 
-def test_what_a_killed_build_left_is_removed_by_the_next(find: Callable[..., dict[str, Path]], tmp_path: Path) -> None:
+def test_what_a_killed_build_left_is_removed_by_the_next(
+    find: Callable[..., dict[str, Path]], tmp_path: Path
+) -> None:
     left = tmp_path / "cache" / "kubewright" / PINNED.digest / "build-killed"
     (left / "out").mkdir(parents=True)
     find("etcd")
@@ -171,11 +212,14 @@ def test_what_a_killed_build_left_is_removed_by_the_next(find: Callable[..., dic
 
 def test_an_empty_home_stays_empty_and_one_that_go_uses_is_used(tmp_path: Path) -> None:
     cache, home = tmp_path / "cache", tmp_path / "home"
-    assert kept_in(cache, {"HOME": str(home)}) == {"GOPATH": str(cache / "go"), "XDG_CONFIG_HOME": str(cache / "config")}
-    assert kept_in(cache, {"HOME": str(home), "GOMODCACHE": "/m", "GOENV": "off"}) == {}
+    assert go_environment(cache, {"HOME": str(home)}) == {
+        "GOPATH": str(cache / "go"),
+        "XDG_CONFIG_HOME": str(cache / "config"),
+    }
+    assert go_environment(cache, {"HOME": str(home), "GOMODCACHE": "/m", "GOENV": "off"}) == {}
     (home / "go").mkdir(parents=True)
     (home / ".config/go").mkdir(parents=True)
-    assert kept_in(cache, {"HOME": str(home)}) == {}
+    assert go_environment(cache, {"HOME": str(home)}) == {}
 
 
 @pytest.mark.parametrize(
@@ -190,25 +234,38 @@ def test_an_empty_home_stays_empty_and_one_that_go_uses_is_used(tmp_path: Path) 
     ],
 )
 def test_the_outlook_follows_the_pace(done: int, seconds: float, words: str) -> None:
-    assert outlook(done, 1000, seconds) == words
-    assert outlook(done, 0, seconds) == ""
+    assert format_progress(done, 1000, seconds) == words
+    assert format_progress(done, 0, seconds) == ""
 
 
 @pytest.mark.parametrize(
     ("version", "toolchain", "suits"),
-    [("go1.26.0", "local", True), ("go1.25.9", "local", False), ("go1.25.9", "auto", True), ("go1.20.1", "auto", False), ("", "", False)],
+    [
+        ("go1.26.0", "local", True),
+        ("go1.25.9", "local", False),
+        ("go1.25.9", "auto", True),
+        ("go1.20.1", "auto", False),
+        ("", "", False),
+    ],
 )
 def test_an_old_go_is_used_only_if_it_fetches_a_newer_one(
-    environ: dict[str, str], said: io.StringIO, tmp_path: Path, version: str, toolchain: str, suits: bool
+    environ: dict[str, str],
+    said: io.StringIO,
+    tmp_path: Path,
+    version: str,
+    toolchain: str,
+    suits: bool,
 ) -> None:
     environ |= {"FAKE_GO_VERSION": version, "FAKE_GO_TOOLCHAIN": toolchain}
-    builder = Builder(tmp_path, PINNED, environ, Progress(said))
-    assert builder.suits(tmp_path / "path" / "go") is suits
+    builder = GoBuilder(tmp_path, PINNED, environ, Progress(said))
+    assert builder.can_build(tmp_path / "path" / "go") is suits
     assert ("passed over" in said.getvalue()) is not suits
 
 
 def test_an_unknown_name_is_told_with_the_known_ones(find: Callable[..., dict[str, Path]]) -> None:
-    with pytest.raises(ConfigError, match=r"no binary is called kubelet\. There are: etcd, kube-apiserver"):
+    with pytest.raises(
+        ConfigError, match=r"no binary is called kubelet\. There are: etcd, kube-apiserver"
+    ):
         find("kubelet")
 
 
@@ -221,15 +278,18 @@ def test_links_are_made_replaced_and_left_alone(tmp_path: Path) -> None:
     old, new = kubectl(tmp_path / "old", "v1.36.0"), kubectl(tmp_path / "new", "v1.36.3")
     into = tmp_path / "bin"
     for source in (old, new):
-        assets.link({"kubectl": source}, into)
+        assets.link_binaries({"kubectl": source}, into)
         assert (into / "kubectl").samefile(source)
-    assets.link({"kubectl": into / "kubectl"}, into)
+    assets.link_binaries({"kubectl": into / "kubectl"}, into)
     assert (into / "kubectl").samefile(new)
     assert os.listdir(into) == ["kubectl"]
 
 
 def test_a_relative_cache_home_does_not_count(tmp_path: Path) -> None:
-    assert assets.cache_folder({"XDG_CACHE_HOME": "relative", "HOME": str(tmp_path)}) == tmp_path / ".cache" / "kubewright"
+    assert (
+        assets.cache_folder({"XDG_CACHE_HOME": "relative", "HOME": str(tmp_path)})
+        == tmp_path / ".cache" / "kubewright"
+    )
 
 
 class Terminal(io.StringIO):
@@ -240,9 +300,9 @@ class Terminal(io.StringIO):
 def test_progress_rewrites_its_line_on_a_terminal() -> None:
     terminal = Terminal()
     progress = Progress(terminal)
-    progress.show("1 of 3")
-    progress.show("2 of 3")
-    progress.say("done")
+    progress.update_line("1 of 3")
+    progress.update_line("2 of 3")
+    progress.print_line("done")
     assert terminal.getvalue() == "\r\033[K1 of 3\r\033[K2 of 3\r\033[Kdone\n"
 
 
@@ -250,9 +310,9 @@ def test_progress_is_a_line_every_15_seconds_elsewhere(said: io.StringIO) -> Non
     seconds = iter([0.0, 0.0, 0.0, 14.0, 15.0, 15.0])
     progress = Progress(said, clock=lambda: next(seconds))
     for text in ("at 0", "at 14", "at 15"):
-        progress.show(text)
+        progress.update_line(text)
     assert said.getvalue() == "at 0\nat 15\n"
 
 
 def test_durations_read_as_people_say_them() -> None:
-    assert [duration(seconds) for seconds in (0.4, 59.9, 130)] == ["0s", "59s", "2m10s"]
+    assert [format_duration(seconds) for seconds in (0.4, 59.9, 130)] == ["0s", "59s", "2m10s"]

@@ -69,7 +69,9 @@ class TestTokenFile:
         clock.seconds += 1
         assert await token_of(live) == "two"
 
-    async def test_no_thread_between_looks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_no_thread_between_looks(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         file = tmp_path / "token"
         file.write_text("one")
         live = credentials(token_file=str(file))
@@ -104,7 +106,14 @@ class TestTokenFile:
         assert await live.refresh(refused)
         assert not await live.refresh(await live.headers())
 
-    @pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_text(""), lambda file: file.write_text(f"{SECRET} {SECRET}")])
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            Path.unlink,
+            lambda file: file.write_text(""),
+            lambda file: file.write_text(f"{SECRET} {SECRET}"),
+        ],
+    )
     async def test_failed_read_keeps_the_old_token(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Callable[[Path], object]
     ) -> None:
@@ -128,7 +137,9 @@ class TestTokenFile:
     async def test_first_read_must_succeed(self, tmp_path: Path) -> None:
         file = tmp_path / "token"
         live = credentials(token_file=str(file))
-        with pytest.raises(KubeconfigError, match=re.escape(f"{file} cannot be read: No such file")):
+        with pytest.raises(
+            KubeconfigError, match=re.escape(f"{file} cannot be read: No such file")
+        ):
             await live.headers()
         file.write_text("one")
         assert await token_of(live) == "one"

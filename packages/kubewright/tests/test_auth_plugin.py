@@ -18,7 +18,18 @@ from kubewright.errors import KubeconfigError
 from kubewright.kubeconfig import Connection, ExecPlugin, Identity
 from kubewright.testing import eventually
 
-from .credentialrig import AUTHORITY, PLACE, SECRET, V1, Clock, credentials, plugin_in, printing, token_of, with_plugin
+from .credentialrig import (
+    AUTHORITY,
+    PLACE,
+    SECRET,
+    V1,
+    Clock,
+    credentials,
+    plugin_in,
+    printing,
+    token_of,
+    with_plugin,
+)
 
 
 def runs(folder: Path) -> int:
@@ -47,7 +58,11 @@ class TestExecPlugin:
     async def test_expiry(self, tmp_path: Path, lives: float, used: float) -> None:
         expires = (datetime.now(UTC) + timedelta(seconds=lives)).isoformat()
         clock = Clock()
-        live = with_plugin(tmp_path, printing(f"{{'token': f'token-{{run}}', 'expirationTimestamp': {expires!r}}}"), clock)
+        live = with_plugin(
+            tmp_path,
+            printing(f"{{'token': f'token-{{run}}', 'expirationTimestamp': {expires!r}}}"),
+            clock,
+        )
         assert await token_of(live) == "token-1"
         assert live.due - clock.seconds == pytest.approx(used, abs=30 if lives > 100 else 0)
         clock.seconds = live.due
@@ -70,7 +85,10 @@ class TestExecPlugin:
         assert runs(tmp_path) == 1
 
     async def test_environment_and_input(self, tmp_path: Path) -> None:
-        body = "(folder / 'seen').write_text(json.dumps([dict(os.environ), sys.stdin.read(), sys.argv[1:]]))\n" + printing("{'token': 'x'}")
+        body = (
+            "(folder / 'seen').write_text(json.dumps([dict(os.environ), sys.stdin.read(), sys.argv[1:]]))\n"
+            + printing("{'token': 'x'}")
+        )
         config = {"audience": "me", "count": 3}
         plugin = ExecPlugin(
             command=plugin_in(tmp_path, body),
@@ -79,8 +97,16 @@ class TestExecPlugin:
             provide_cluster_info=True,
             cluster_config=config,
         )
-        connection = Connection("https://host", Identity(exec_plugin=plugin), AUTHORITY.certificate, "kubernetes", "http://proxy")
-        live = Credentials(connection, environ={"INHERITED": "yes", "EXTRA": "0", "PATH": os.environ["PATH"]})
+        connection = Connection(
+            "https://host",
+            Identity(exec_plugin=plugin),
+            AUTHORITY.certificate,
+            "kubernetes",
+            "http://proxy",
+        )
+        live = Credentials(
+            connection, environ={"INHERITED": "yes", "EXTRA": "0", "PATH": os.environ["PATH"]}
+        )
         assert await token_of(live) == "x"
         environ, stdin, arguments = json.loads((tmp_path / "seen").read_text())
         assert (environ["INHERITED"], environ["EXTRA"]) == ("yes", "1")
@@ -101,7 +127,9 @@ class TestExecPlugin:
         }
 
     async def test_no_cluster_info_unless_asked_for(self, tmp_path: Path) -> None:
-        body = "(folder / 'seen').write_text(os.environ['KUBERNETES_EXEC_INFO'])\n" + printing("{'token': 'x'}", V1 + "beta1")
+        body = "(folder / 'seen').write_text(os.environ['KUBERNETES_EXEC_INFO'])\n" + printing(
+            "{'token': 'x'}", V1 + "beta1"
+        )
         await with_plugin(tmp_path, body, api_version=V1 + "beta1").headers()
         assert json.loads((tmp_path / "seen").read_text()) == {
             "apiVersion": V1 + "beta1",
@@ -116,7 +144,10 @@ class TestExecPlugin:
     @pytest.mark.parametrize(
         ("body", "words"),
         [
-            (f"print('who are you', file=sys.stderr); print({SECRET!r}); sys.exit(3)", "ended with code 3 and said: who are you"),
+            (
+                f"print('who are you', file=sys.stderr); print({SECRET!r}); sys.exit(3)",
+                "ended with code 3 and said: who are you",
+            ),
             (f"print('token: {SECRET}', file=sys.stderr); sys.exit(1)", "said: token: ***"),
             ("sys.exit(1)", "said: nothing"),
             ("os.kill(os.getpid(), 9)", "ended with code -9"),
@@ -124,13 +155,25 @@ class TestExecPlugin:
             ("", "something else than an ExecCredential"),
             ("sys.stdout.buffer.write(b'\\xff{')", "something else than an ExecCredential"),
             (printing(f"{{'token': ['{SECRET}']}}"), "something else than an ExecCredential"),
-            (printing(f"{{'token': '{SECRET}', 'expirationTimestamp': 'soon'}}"), "something else than an ExecCredential"),
-            (printing(f"{{'token': '{SECRET}'}}", kind="Secret"), f"did not print an ExecCredential of {V1}"),
-            (printing(f"{{'token': '{SECRET}'}}", version=V1 + "beta1"), f"did not print an ExecCredential of {V1}"),
+            (
+                printing(f"{{'token': '{SECRET}', 'expirationTimestamp': 'soon'}}"),
+                "something else than an ExecCredential",
+            ),
+            (
+                printing(f"{{'token': '{SECRET}'}}", kind="Secret"),
+                f"did not print an ExecCredential of {V1}",
+            ),
+            (
+                printing(f"{{'token': '{SECRET}'}}", version=V1 + "beta1"),
+                f"did not print an ExecCredential of {V1}",
+            ),
             (printing("None"), "neither a token nor a certificate"),
             (printing("{'token': None}"), "neither a token nor a certificate"),
             (printing(f"{{'clientKeyData': '{SECRET}'}}"), "a key without its certificate"),
-            (printing(f"{{'clientKeyData': '{SECRET}', 'clientCertificateData': '{SECRET}'}}"), "PEM certificate"),
+            (
+                printing(f"{{'clientKeyData': '{SECRET}', 'clientCertificateData': '{SECRET}'}}"),
+                "PEM certificate",
+            ),
             (printing(f"{{'token': '{SECRET} {SECRET}'}}"), "is no token"),
         ],
     )
@@ -141,16 +184,24 @@ class TestExecPlugin:
         assert (caught.value.file, caught.value.key) == (PLACE.file, PLACE.key + ".exec")
         assert SECRET not in str(caught.value)
 
-    async def test_failure_later_keeps_the_old_token(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-        live = with_plugin(tmp_path, "sys.exit('logged out') if run > 1 else None\n" + printing("{'token': 'one'}"))
+    async def test_failure_later_keeps_the_old_token(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        live = with_plugin(
+            tmp_path, "sys.exit('logged out') if run > 1 else None\n" + printing("{'token': 'one'}")
+        )
         assert await token_of(live) == "one"
         assert not await live.refresh()
         assert await token_of(live) == "one"
         assert "said: logged out" in caplog.text
 
     async def test_not_found_gives_the_hint(self) -> None:
-        with pytest.raises(KubeconfigError, match=r'"no-such-plugin" was not found\. Run: brew install it'):
-            await credentials(exec_plugin=ExecPlugin("no-such-plugin", install_hint="Run: brew install it")).headers()
+        with pytest.raises(
+            KubeconfigError, match=r'"no-such-plugin" was not found\. Run: brew install it'
+        ):
+            await credentials(
+                exec_plugin=ExecPlugin("no-such-plugin", install_hint="Run: brew install it")
+            ).headers()
         with pytest.raises(KubeconfigError, match=r"was not found\. Install it"):
             await credentials(exec_plugin=ExecPlugin("no-such-plugin")).headers()
 
@@ -167,7 +218,9 @@ class TestExecPlugin:
             await with_plugin(tmp_path, "time.sleep(600)").headers()
 
     async def test_close_stops_a_plugin_and_its_children(self, tmp_path: Path) -> None:
-        live = with_plugin(tmp_path, "os.fork(); (folder / f'pid-{os.getpid()}').touch(); time.sleep(600)")
+        live = with_plugin(
+            tmp_path, "os.fork(); (folder / f'pid-{os.getpid()}').touch(); time.sleep(600)"
+        )
         caller = asyncio.create_task(live.headers())
         await eventually(lambda: len(pids_in(tmp_path)) == 2)
         await live.close()
@@ -177,7 +230,10 @@ class TestExecPlugin:
         await live.close()
 
     async def test_child_that_holds_the_output_open(self, tmp_path: Path) -> None:
-        live = with_plugin(tmp_path, "if os.fork(): sys.exit(0)\n(folder / f'pid-{os.getpid()}').touch(); time.sleep(600)")
+        live = with_plugin(
+            tmp_path,
+            "if os.fork(): sys.exit(0)\n(folder / f'pid-{os.getpid()}').touch(); time.sleep(600)",
+        )
         caller = asyncio.create_task(live.headers())
         await eventually(lambda: len(pids_in(tmp_path)) == 1)
         await live.close()

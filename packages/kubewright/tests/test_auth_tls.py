@@ -15,12 +15,24 @@ from cryptography.hazmat.primitives import serialization
 from kubewright import auth
 from kubewright.errors import ConfigError, KubeconfigError
 from kubewright.kubeconfig import ExecPlugin
-from kubewright.testing.ca import Authority, Pair
+from kubewright.testing.ca import CertificateAuthority, KeyPair
 
-from .credentialrig import AUTHORITY, PLACE, SECRET, Clock, credentials, plugin_in, printing, token_of, with_plugin
+from .credentialrig import (
+    AUTHORITY,
+    PLACE,
+    SECRET,
+    Clock,
+    credentials,
+    plugin_in,
+    printing,
+    token_of,
+    with_plugin,
+)
 
 
-async def presented(context: ssl.SSLContext | None, serving: Pair, folder: Path, name: str = "host") -> str:
+async def presented(
+    context: ssl.SSLContext | None, serving: KeyPair, folder: Path, name: str = "host"
+) -> str:
     """The common name that a server sees when a client with this context connects."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.write(folder / "serving.crt", folder / "serving.key")
@@ -35,17 +47,19 @@ async def presented(context: ssl.SSLContext | None, serving: Pair, folder: Path,
         writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=server) as listening:
-        reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname(), ssl=context, server_hostname=name)
+        reader, writer = await asyncio.open_connection(
+            *listening.sockets[0].getsockname(), ssl=context, server_hostname=name
+        )
         await reader.read()
         writer.close()
         return await seen
 
 
-def inline(pair: Pair) -> dict[str, Any]:
+def inline(pair: KeyPair) -> dict[str, Any]:
     return {"client_cert_pem": pair.certificate, "client_key_pem": pair.key}
 
 
-def filed(pair: Pair, folder: Path) -> dict[str, Any]:
+def filed(pair: KeyPair, folder: Path) -> dict[str, Any]:
     pair.write(folder / "my.crt", folder / "my.key")
     return {"client_cert_file": str(folder / "my.crt"), "client_key_file": str(folder / "my.key")}
 
@@ -64,38 +78,61 @@ class TestTls:
             assert context.minimum_version == ssl.TLSVersion.TLSv1_2
 
     async def test_only_the_given_authority_counts(self, tmp_path: Path) -> None:
-        context = await credentials(ca_pem=Authority("test").certificate).ssl_context()
+        context = await credentials(ca_pem=CertificateAuthority("test").certificate).ssl_context()
         with pytest.raises(ssl.SSLCertVerificationError):
-            await presented(context, AUTHORITY.serving("host"), tmp_path)
+            await presented(context, AUTHORITY.issue_serving_certificate("host"), tmp_path)
 
     async def test_another_name_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(ssl.SSLCertVerificationError):
-            await presented(await credentials().ssl_context(), AUTHORITY.serving("other"), tmp_path)
+            await presented(
+                await credentials().ssl_context(),
+                AUTHORITY.issue_serving_certificate("other"),
+                tmp_path,
+            )
 
     async def test_a_server_certificate_may_be_the_authority(self, tmp_path: Path) -> None:
-        serving = AUTHORITY.serving("host")
-        assert await presented(await credentials(ca_pem=serving.certificate).ssl_context(), serving, tmp_path) == ""
+        serving = AUTHORITY.issue_serving_certificate("host")
+        assert (
+            await presented(
+                await credentials(ca_pem=serving.certificate).ssl_context(), serving, tmp_path
+            )
+            == ""
+        )
 
     async def test_certificate_from_data_files_or_plugin(self, tmp_path: Path) -> None:
-        pair = AUTHORITY.client("me")
-        status = repr({"clientCertificateData": pair.certificate.decode(), "clientKeyData": pair.key.decode()})
+        pair = AUTHORITY.issue_client_certificate("me")
+        status = repr(
+            {"clientCertificateData": pair.certificate.decode(), "clientKeyData": pair.key.decode()}
+        )
         for live in (
             credentials(**inline(pair)),
             credentials(**filed(pair, tmp_path)),
             credentials(client_cert_pem=pair.certificate, client_key_file=str(tmp_path / "my.key")),
             with_plugin(tmp_path, printing(status)),
         ):
-            assert await presented(await live.ssl_context(), AUTHORITY.serving("host"), tmp_path) == "me"
+            assert (
+                await presented(
+                    await live.ssl_context(), AUTHORITY.issue_serving_certificate("host"), tmp_path
+                )
+                == "me"
+            )
             assert await live.headers() == {}
 
     async def test_plugin_with_a_token_only_leaves_the_certificate(self, tmp_path: Path) -> None:
         plugin = ExecPlugin(plugin_in(tmp_path, printing("{'token': 'x'}")))
-        live = credentials(exec_plugin=plugin, **inline(AUTHORITY.client("me")))
+        live = credentials(exec_plugin=plugin, **inline(AUTHORITY.issue_client_certificate("me")))
         assert await token_of(live) == "x"
-        assert await presented(await live.ssl_context(), AUTHORITY.serving("host"), tmp_path) == "me"
+        assert (
+            await presented(
+                await live.ssl_context(), AUTHORITY.issue_serving_certificate("host"), tmp_path
+            )
+            == "me"
+        )
 
     @pytest.mark.parametrize("memory", [auth.MEMORY_FOLDER, "/nonexistent"])
-    async def test_key_is_private_on_disk_and_gone_at_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: str) -> None:
+    async def test_key_is_private_on_disk_and_gone_at_once(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: str
+    ) -> None:
         seen: list[Path] = []
         original = ssl.SSLContext.load_cert_chain
 
@@ -108,38 +145,49 @@ class TestTls:
         monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", spy)
         monkeypatch.setattr(auth, "MEMORY_FOLDER", memory)
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-        assert await credentials(**inline(AUTHORITY.client("me"))).ssl_context()
+        assert await credentials(**inline(AUTHORITY.issue_client_certificate("me"))).ssl_context()
         with pytest.raises(KubeconfigError):
-            await credentials(client_cert_pem=AUTHORITY.certificate, client_key_pem=b"").ssl_context()
+            await credentials(
+                client_cert_pem=AUTHORITY.certificate, client_key_pem=b""
+            ).ssl_context()
         assert len(seen) == 2
         assert not any(path.parent.exists() for path in seen)
 
     async def test_same_context_until_files_rotate(self, tmp_path: Path) -> None:
         clock = Clock()
-        live = credentials(clock, **filed(AUTHORITY.client("old"), tmp_path))
+        live = credentials(clock, **filed(AUTHORITY.issue_client_certificate("old"), tmp_path))
         first = await live.ssl_context()
         clock.seconds += 60
         assert await live.ssl_context() is first
-        filed(AUTHORITY.client("new"), tmp_path)
+        filed(AUTHORITY.issue_client_certificate("new"), tmp_path)
         assert await live.ssl_context() is first
         clock.seconds += 60
         second = await live.ssl_context()
         assert second is not first
-        assert await presented(second, AUTHORITY.serving("host"), tmp_path) == "new"
+        assert (
+            await presented(second, AUTHORITY.issue_serving_certificate("host"), tmp_path) == "new"
+        )
 
     async def test_refresh_sees_rotated_files_at_once(self, tmp_path: Path) -> None:
-        live = credentials(**filed(AUTHORITY.client("old"), tmp_path))
+        live = credentials(**filed(AUTHORITY.issue_client_certificate("old"), tmp_path))
         await live.ssl_context()
         assert not await live.refresh()
-        filed(AUTHORITY.client("new"), tmp_path)
+        filed(AUTHORITY.issue_client_certificate("new"), tmp_path)
         assert await live.refresh()
-        assert await presented(await live.ssl_context(), AUTHORITY.serving("host"), tmp_path) == "new"
+        assert (
+            await presented(
+                await live.ssl_context(), AUTHORITY.issue_serving_certificate("host"), tmp_path
+            )
+            == "new"
+        )
 
-    async def test_half_rotated_pair_keeps_the_old_one(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_half_rotated_pair_keeps_the_old_one(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
         clock = Clock()
-        live = credentials(clock, **filed(AUTHORITY.client("old"), tmp_path))
+        live = credentials(clock, **filed(AUTHORITY.issue_client_certificate("old"), tmp_path))
         first = await live.ssl_context()
-        new = AUTHORITY.client("new")
+        new = AUTHORITY.issue_client_certificate("new")
         (tmp_path / "my.crt").write_bytes(new.certificate)
         clock.seconds += 60
         assert await live.ssl_context() is first
@@ -155,17 +203,22 @@ class TestTls:
         assert await live.ssl_context() is context
 
     async def test_malformed_pem_names_file_and_key(self, tmp_path: Path) -> None:
-        good = AUTHORITY.client("me")
+        good = AUTHORITY.issue_client_certificate("me")
         locked = serialization.load_pem_private_key(good.key, None).private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(SECRET.encode())
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(SECRET.encode()),
         )
         junk = SECRET.encode()
         for who, key in (
-            (inline(Pair(junk, good.key)), "client-certificate-data"),
-            (inline(Pair(good.certificate, junk)), "client-key-data"),
-            (inline(Pair(good.certificate, AUTHORITY.client("other").key)), "client-key-data"),
-            (inline(Pair(good.certificate, locked)), "client-key-data"),
-            (filed(Pair(junk, good.key), tmp_path), "client-certificate"),
+            (inline(KeyPair(junk, good.key)), "client-certificate-data"),
+            (inline(KeyPair(good.certificate, junk)), "client-key-data"),
+            (
+                inline(KeyPair(good.certificate, AUTHORITY.issue_client_certificate("other").key)),
+                "client-key-data",
+            ),
+            (inline(KeyPair(good.certificate, locked)), "client-key-data"),
+            (filed(KeyPair(junk, good.key), tmp_path), "client-certificate"),
         ):
             with pytest.raises(KubeconfigError) as caught:
                 await credentials(**who).ssl_context()
@@ -175,7 +228,9 @@ class TestTls:
 
     async def test_missing_certificate_file(self, tmp_path: Path) -> None:
         with pytest.raises(KubeconfigError, match=r"none cannot be read: .*client-certificate\)"):
-            await credentials(client_cert_file=str(tmp_path / "none"), client_key_file=str(tmp_path / "none")).headers()
+            await credentials(
+                client_cert_file=str(tmp_path / "none"), client_key_file=str(tmp_path / "none")
+            ).headers()
 
     async def test_malformed_authority(self) -> None:
         with pytest.raises(ConfigError, match="is not a PEM certificate"):

@@ -18,7 +18,10 @@ LOG = Log("test")
 
 
 def widget(name: str, revision: int, *, friend: str = "", uid: str = "u") -> Widget:
-    return Widget(metadata=ObjectMeta(name=name, namespace="n", resourceVersion=str(revision), uid=uid), spec=WidgetSpec(friend=friend))
+    return Widget(
+        metadata=ObjectMeta(name=name, namespace="n", resourceVersion=str(revision), uid=uid),
+        spec=WidgetSpec(friend=friend),
+    )
 
 
 def new_store() -> tuple[Store[Widget], list[tuple[str, Via]]]:
@@ -102,7 +105,9 @@ def test_a_list_of_one_namespace_removes_nothing_of_another() -> None:
 def test_an_index_follows_and_a_failing_index_function_hurts_only_its_object() -> None:
     store: Store[Widget] = Store(Widget.definition, LOG)
     store.add_index("friend", lambda w: w.spec.friend)
-    store.add_index("odd", lambda w: [w.spec.friend, str(1 / 0)] if w.spec.friend == "bob" else w.spec.friend)
+    store.add_index(
+        "odd", lambda w: [w.spec.friend, str(1 / 0)] if w.spec.friend == "bob" else w.spec.friend
+    )
     store.put(widget("a", 1, friend="joe"))
     store.put(widget("b", 2, friend="joe"))
     store.put(widget("a", 3, friend="bob"))
@@ -137,8 +142,13 @@ def test_the_cache_shows_only_what_decodes() -> None:
     assert cache.all(Widget, "other") == []
 
 
-@given(st.lists(st.tuples(st.sampled_from(["set", "delete"]), st.sampled_from("ab")), max_size=12), st.randoms())
-def test_answers_to_writes_in_any_order_among_watch_events_end_in_the_servers_state(history: list[tuple[str, str]], random: object) -> None:
+@given(
+    st.lists(st.tuples(st.sampled_from(["set", "delete"]), st.sampled_from("ab")), max_size=12),
+    st.randoms(),
+)
+def test_answers_to_writes_in_any_order_among_watch_events_end_in_the_servers_state(
+    history: list[tuple[str, str]], random: object
+) -> None:
     """The server's history arrives on the watch in order; the answers to the same writes arrive whenever they like."""
     store, _ = new_store()
     truth: dict[str, int] = {}

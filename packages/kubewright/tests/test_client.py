@@ -65,9 +65,21 @@ WIDGET = Widget.definition
         (request_for("GET", POD, Key("n", "a")), "/api/v1/namespaces/n/pods/a", ""),
         (request_for("GET", POD, Key("", "")), "/api/v1/pods", ""),
         (request_for("GET", Node.definition, Key("", "n1")), "/api/v1/nodes/n1", ""),
-        (request_for("GET", WIDGET, Key("n", "a"), subresource="status"), "/apis/kubewright.test/v1/namespaces/n/widgets/a/status", ""),
-        (request_for("GET", POD, Key("n", ""), query={"limit": "5", "continue": ""}), "/api/v1/namespaces/n/pods", "limit=5"),
-        (request_for("GET", POD, Key("a/../b", "x?y#z")), "/api/v1/namespaces/a%2F..%2Fb/pods/x%3Fy%23z", ""),
+        (
+            request_for("GET", WIDGET, Key("n", "a"), subresource="status"),
+            "/apis/kubewright.test/v1/namespaces/n/widgets/a/status",
+            "",
+        ),
+        (
+            request_for("GET", POD, Key("n", ""), query={"limit": "5", "continue": ""}),
+            "/api/v1/namespaces/n/pods",
+            "limit=5",
+        ),
+        (
+            request_for("GET", POD, Key("a/../b", "x?y#z")),
+            "/api/v1/namespaces/a%2F..%2Fb/pods/x%3Fy%23z",
+            "",
+        ),
     ],
 )
 def test_a_request_is_a_plain_value(request_: Request, path: str, query: str) -> None:
@@ -100,19 +112,41 @@ def test_metadata_only_kinds_ask_for_metadata_alone() -> None:
         (418, "Teapot", ApiError),
     ],
 )
-def test_errors_by_meaning_keep_the_servers_words(code: int, reason: str, error: type[ApiError]) -> None:
+def test_errors_by_meaning_keep_the_servers_words(
+    code: int, reason: str, error: type[ApiError]
+) -> None:
     made = from_status(
-        code, {"kind": "Status", "reason": reason, "message": "its words", "details": {"retryAfterSeconds": 3}}, doing="get x"
+        code,
+        {
+            "kind": "Status",
+            "reason": reason,
+            "message": "its words",
+            "details": {"retryAfterSeconds": 3},
+        },
+        doing="get x",
     )
     assert type(made) is error
-    assert (str(made), made.status, made.reason, made.retry_after) == ("get x: its words", code, reason, 3)
+    assert (str(made), made.status, made.reason, made.retry_after) == (
+        "get x: its words",
+        code,
+        reason,
+        3,
+    )
 
 
 def test_a_missing_kind_is_told_from_a_missing_object() -> None:
     words = "the server could not find the requested resource"
-    assert isinstance(from_status(404, {"kind": "Status", "message": words, "reason": "NotFound"}, doing="list"), KindMissing)
-    assert isinstance(from_status(404, {"message": "404 page not found"}, doing="list"), KindMissing)
-    assert type(from_status(404, {"kind": "Status", "message": 'widgets "a" not found'}, doing="get")) is NotFound
+    assert isinstance(
+        from_status(404, {"kind": "Status", "message": words, "reason": "NotFound"}, doing="list"),
+        KindMissing,
+    )
+    assert isinstance(
+        from_status(404, {"message": "404 page not found"}, doing="list"), KindMissing
+    )
+    assert (
+        type(from_status(404, {"kind": "Status", "message": 'widgets "a" not found'}, doing="get"))
+        is NotFound
+    )
 
 
 @pytest.mark.parametrize(
@@ -144,7 +178,15 @@ def test_a_long_message_is_cut_short() -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "seconds"), [("7", 7.0), ("", None), ("soon", None), ("²", None), ("٣", None), ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0)]
+    ("header", "seconds"),
+    [
+        ("7", 7.0),
+        ("", None),
+        ("soon", None),
+        ("²", None),
+        ("٣", None),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0),
+    ],
 )
 def test_retry_after_in_both_forms(header: str, seconds: float | None) -> None:
     assert patience(header) == seconds
@@ -166,7 +208,15 @@ def test_one_bad_object_in_a_list_stops_nobody() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    [b"", b"{", b"[]", b'{"type":"ADDED"}', b'{"type":"ADDED","object":' + b"[" * 200_000, b"\xff\xfe", b'{"type":"ERROR","object":[1]}'],
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"type":"ADDED"}',
+        b'{"type":"ADDED","object":' + b"[" * 200_000,
+        b"\xff\xfe",
+        b'{"type":"ERROR","object":[1]}',
+    ],
 )
 def test_a_line_that_is_no_event_is_an_error_and_no_crash(line: bytes) -> None:
     with pytest.raises(Undecodable):
@@ -175,10 +225,20 @@ def test_a_line_that_is_no_event_is_an_error_and_no_crash(line: bytes) -> None:
 
 def test_error_lines_of_a_watch() -> None:
     with pytest.raises(Gone):
-        change_of(Widget, b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}', "watch")
+        change_of(
+            Widget,
+            b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}',
+            "watch",
+        )
     with pytest.raises(ServerError, match="etcd is unwell"):
-        change_of(Widget, b'{"type":"ERROR","object":{"kind":"Status","code":500,"message":"etcd is unwell"}}', "watch")
-    bookmark = change_of(Widget, b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"99"}}}', "watch")
+        change_of(
+            Widget,
+            b'{"type":"ERROR","object":{"kind":"Status","code":500,"message":"etcd is unwell"}}',
+            "watch",
+        )
+    bookmark = change_of(
+        Widget, b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"99"}}}', "watch"
+    )
     assert (bookmark.object, bookmark.revision) == (None, "99")
 
 
@@ -192,11 +252,19 @@ async def test_the_verbs(api: Api, key: Key) -> None:
     patched = await client.patch(Widget, key, {"spec": {"size": 2}})
     assert (patched.spec.size, patched.metadata.generation) == (2, 2)
     with pytest.raises(Conflict):
-        await client.patch(Widget, key, {"metadata": {"resourceVersion": made.metadata.resourceVersion}, "spec": {"size": 3}})
-    status = await client.patch_status(Widget, key, {"doubled": 4}, revision=patched.metadata.resourceVersion)
+        await client.patch(
+            Widget,
+            key,
+            {"metadata": {"resourceVersion": made.metadata.resourceVersion}, "spec": {"size": 3}},
+        )
+    status = await client.patch_status(
+        Widget, key, {"doubled": 4}, revision=patched.metadata.resourceVersion
+    )
     assert (status.status.doubled, status.metadata.generation) == (4, 2)
     with pytest.raises(Conflict):
-        await client.patch_status(Widget, key, {"doubled": 5}, revision=patched.metadata.resourceVersion)
+        await client.patch_status(
+            Widget, key, {"doubled": 5}, revision=patched.metadata.resourceVersion
+        )
     with pytest.raises(Conflict):
         await client.delete(Widget, key, uid="00000000-0000-0000-0000-000000000000")
     await client.delete(Widget, key, uid=made.metadata.uid)
@@ -233,13 +301,20 @@ async def test_fields_that_we_do_not_know_survive_a_replace(real_api: Api) -> No
     raw: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": "cm", "namespace": key.namespace, "labels": {"a": "b"}, "annotations": {"x": "y"}},
+        "metadata": {
+            "name": "cm",
+            "namespace": key.namespace,
+            "labels": {"a": "b"},
+            "annotations": {"x": "y"},
+        },
         "data": {"k": "v"},
         "binaryData": {"blob": "AAEC"},
         "immutable": False,
     }
     path = f"/api/v1/namespaces/{key.namespace}/configmaps"
-    await real_api.pool.send(Request("POST", path, body=msgspec.json.encode(raw), content_type="application/json"))
+    await real_api.pool.send(
+        Request("POST", path, body=msgspec.json.encode(raw), content_type="application/json")
+    )
     ours = await real_api.client.get(ConfigMap, key)
     ours.data = {"k": "new"}
     await real_api.client.replace(ours)
@@ -256,10 +331,16 @@ async def test_unknown_fields_in_list_items_and_nested_structs_survive() -> None
     fake = FakeApi()
     client = Client(fake)
     path = Thing.definition.path("n")
-    ports = [{"name": "b", "number": 2, "future": "kept"}, {"name": "a", "number": 1, "future": "also"}]
+    ports = [
+        {"name": "b", "number": 2, "future": "kept"},
+        {"name": "a", "number": 1, "future": "also"},
+    ]
     fake.create(
         path,
-        {"metadata": {"name": "t", "namespace": "n"}, "spec": {"name": "x", "ports": ports, "window": {"low": 1, "odd": 7}, "newer": [1]}},
+        {
+            "metadata": {"name": "t", "namespace": "n"},
+            "spec": {"name": "x", "ports": ports, "window": {"low": 1, "odd": 7}, "newer": [1]},
+        },
     )
     thing = await client.get(Thing, Key("n", "t"))
     thing.spec = msgspec.structs.replace(thing.spec, ports=list(reversed(thing.spec.ports))[:1])
@@ -270,18 +351,29 @@ async def test_unknown_fields_in_list_items_and_nested_structs_survive() -> None
     assert spec["ports"] == [{"name": "a", "number": 1, "future": "also"}]
 
 
-async def test_what_somebody_wrote_explicitly_stays_explicit_and_maps_of_structs_keep_their_unknown_fields() -> None:
+async def test_what_somebody_wrote_explicitly_stays_explicit_and_maps_of_structs_keep_their_unknown_fields() -> (
+    None
+):
     fake = FakeApi()
     client = Client(fake)
     path = Holder.definition.path("n")
     fake.create(
-        path, {"metadata": {"name": "h", "namespace": "n"}, "spec": {"on": False, "parts": {"x": {"name": "p", "number": 1, "odd": 7}}}}
+        path,
+        {
+            "metadata": {"name": "h", "namespace": "n"},
+            "spec": {"on": False, "parts": {"x": {"name": "p", "number": 1, "odd": 7}}},
+        },
     )
     await client.replace(await client.get(Holder, Key("n", "h")))
-    assert fake.objects[f"{path}/h"]["spec"] == {"on": False, "parts": {"x": {"name": "p", "number": 1, "odd": 7}}}
+    assert fake.objects[f"{path}/h"]["spec"] == {
+        "on": False,
+        "parts": {"x": {"name": "p", "number": 1, "odd": 7}},
+    }
 
 
-async def test_server_side_apply_json_patch_scale_and_discovery_on_the_real_one(real_api: Api) -> None:
+async def test_server_side_apply_json_patch_scale_and_discovery_on_the_real_one(
+    real_api: Api,
+) -> None:
     key = Key(real_api.namespace, "a")
     applied = {
         "apiVersion": "kubewright.test/v1",
@@ -289,8 +381,12 @@ async def test_server_side_apply_json_patch_scale_and_discovery_on_the_real_one(
         "metadata": {"name": "a", "namespace": key.namespace},
         "spec": {"size": 5},
     }
-    assert (await real_api.client.patch(Widget, key, applied, how="apply", force=True)).spec.size == 5
-    replaced = await real_api.client.patch(Widget, key, [{"op": "replace", "path": "/spec/size", "value": 6}], how="json")
+    assert (
+        await real_api.client.patch(Widget, key, applied, how="apply", force=True)
+    ).spec.size == 5
+    replaced = await real_api.client.patch(
+        Widget, key, [{"op": "replace", "path": "/spec/size", "value": 6}], how="json"
+    )
     assert replaced.spec.size == 6
     with pytest.raises(Invalid, match="1000"):
         await real_api.client.patch(Widget, key, {"spec": {"size": 5000}})
@@ -303,14 +399,20 @@ async def test_server_side_apply_json_patch_scale_and_discovery_on_the_real_one(
 async def test_a_page_too_large_to_hold_is_asked_for_in_smaller_ones() -> None:
     fake = FakeApi()
     for number in range(20):
-        fake.add(Widget(metadata=ObjectMeta(name=f"w{number}", namespace="n"), spec=WidgetSpec(size=1)))
+        fake.add(
+            Widget(metadata=ObjectMeta(name=f"w{number}", namespace="n"), spec=WidgetSpec(size=1))
+        )
     fake.fail_next("GET", "widgets", TooMuch("too much"))
     assert len(await Client(fake).list(Widget, "n")) == 20
-    assert [dict(part.split("=") for part in r.query.split("&"))["limit"] for r in fake.requests] == ["500", "62"]
+    assert [
+        dict(part.split("=") for part in r.query.split("&"))["limit"] for r in fake.requests
+    ] == ["500", "62"]
 
 
 def test_secrets_do_not_show_and_decode() -> None:
-    secret = Secret.decode(b'{"metadata":{"name":"s","namespace":"n"},"data":{"password":"aHVudGVyMg=="}}')
+    secret = Secret.decode(
+        b'{"metadata":{"name":"s","namespace":"n"},"data":{"password":"aHVudGVyMg=="}}'
+    )
     assert secret.data == {"password": b"hunter2"}
     assert "hunter2" not in repr(secret)
     assert secret.encode()["data"] == {"password": "aHVudGVyMg=="}

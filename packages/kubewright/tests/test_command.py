@@ -19,11 +19,17 @@ def add_nothing(manager: Manager, flags: ManagerFlags) -> None:
 
 @pytest.mark.parametrize("at_a_terminal", [True, False])
 def test_why_it_cannot_start_is_plain_at_a_terminal_and_a_line_of_the_log_elsewhere(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, at_a_terminal: bool
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    at_a_terminal: bool,
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: at_a_terminal)
     missing = tmp_path / "kubeconfig"
-    assert run(ManagerFlags, add_nothing, name="greeter", argv=[f"-kubeconfig={missing}"], environ={}) == 1
+    assert (
+        run(ManagerFlags, add_nothing, name="greeter", argv=[f"-kubeconfig={missing}"], environ={})
+        == 1
+    )
     said = capsys.readouterr().err
     words = said.strip() if at_a_terminal else json.loads(said)["msg"]
     assert words.startswith(f"manager cannot go on: kubeconfig {missing}")
@@ -43,4 +49,6 @@ def test_a_manager_that_starts_anew_is_built_again_in_the_same_process(
     monkeypatch.setattr("kubewright.command.serve", serve)
     assert run(ManagerFlags, add_nothing, name="greeter", argv=[], environ={}) == 0
     assert served == ["greeter"] * 3
-    assert [json.loads(line)["msg"] for line in capsys.readouterr().err.splitlines()] == ["starting anew: another Secret"] * 2
+    assert [json.loads(line)["msg"] for line in capsys.readouterr().err.splitlines()] == [
+        "starting anew: another Secret"
+    ] * 2

@@ -10,11 +10,17 @@ from kubewright.patch import json_patch, merge, merge_patch
 
 Names = st.text(alphabet="ab/~", min_size=0, max_size=2)
 Leaves = st.none() | st.booleans() | st.integers(0, 2) | st.text(alphabet="xy", max_size=1)
-Values = st.recursive(Leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(Names, inner, max_size=3), max_leaves=8)
+Values = st.recursive(
+    Leaves,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(Names, inner, max_size=3),
+    max_leaves=8,
+)
 Objects = st.dictionaries(Names, Values, max_size=4)
 # Merge patches cannot say null.
 Solid = st.recursive(
-    st.booleans() | st.integers(0, 2), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(Names, inner, max_size=3), max_leaves=8
+    st.booleans() | st.integers(0, 2),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(Names, inner, max_size=3),
+    max_leaves=8,
 )
 
 
@@ -22,7 +28,13 @@ def applied(document: Any, operations: list[dict[str, Any]]) -> Any:
     """RFC 6902 as naively as possible, for add, remove and replace."""
     root = {"": copy.deepcopy(document)}
     for operation in operations:
-        parts = ["", *(part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:])]
+        parts = [
+            "",
+            *(
+                part.replace("~1", "/").replace("~0", "~")
+                for part in operation["path"].split("/")[1:]
+            ),
+        ]
         spot: Any = root
         for part in parts[:-1]:
             spot = spot[int(part)] if isinstance(spot, list) else spot[part]
@@ -63,13 +75,21 @@ def test_nothing_to_do_is_nothing(old: dict[str, Any]) -> None:
 
 @settings(deadline=None)
 @given(st.dictionaries(Names, Solid, max_size=4), st.dictionaries(Names, Solid, max_size=4))
-def test_a_merge_patch_leads_from_one_to_the_other(old: dict[str, Any], new: dict[str, Any]) -> None:
+def test_a_merge_patch_leads_from_one_to_the_other(
+    old: dict[str, Any], new: dict[str, Any]
+) -> None:
     assert merge(old, merge_patch(old, new)) == new
 
 
 def test_a_json_patch_touches_only_what_changed() -> None:
-    old = {"spec": {"a/b": 1, "list": [{"x": 1, "y": 2}, {"x": 3}], "gone": 1}, "other": {"deep": [1, 2, 3]}}
-    new = {"spec": {"a/b": 2, "list": [{"x": 1, "y": 3}], "new": {}}, "other": {"deep": [1, 2, 3, 4]}}
+    old = {
+        "spec": {"a/b": 1, "list": [{"x": 1, "y": 2}, {"x": 3}], "gone": 1},
+        "other": {"deep": [1, 2, 3]},
+    }
+    new = {
+        "spec": {"a/b": 2, "list": [{"x": 1, "y": 3}], "new": {}},
+        "other": {"deep": [1, 2, 3, 4]},
+    }
     assert list(json_patch(old, new)) == [
         {"op": "remove", "path": "/spec/gone"},
         {"op": "replace", "path": "/spec/a~1b", "value": 2},

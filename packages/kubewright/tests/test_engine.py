@@ -25,7 +25,11 @@ async def test_a_status_is_written_once_with_condition_and_generation(api: Api) 
         condition = await api.ready()
         widget = await api.get()
         assert (widget.status.doubled, widget.status.observedGeneration) == (8, 1)
-        assert (condition.status, condition.reason, condition.observedGeneration) == ("True", "Reconciled", 1)
+        assert (condition.status, condition.reason, condition.observedGeneration) == (
+            "True",
+            "Reconciled",
+            1,
+        )
         await api.client.patch(Widget, widget.key, {"spec": {"size": 5}})
         await eventually(lambda: doubled(api, 10))
         assert (await api.get()).status.observedGeneration == 2
@@ -67,7 +71,10 @@ async def test_a_reconcile_that_raises_backs_off_says_so_and_recovers(api: Api) 
         condition = await api.ready(reason="Reconciled")
         assert condition.status == "True"
         assert attempts == 4
-        assert set(await eventually(lambda: both_events(api)) or ()) == {("Warning", "Error"), ("Normal", "Reconciled")}
+        assert set(await eventually(lambda: both_events(api)) or ()) == {
+            ("Warning", "Error"),
+            ("Normal", "Reconciled"),
+        }
 
 
 async def both_events(api: Api) -> list[tuple[str, str]] | None:
@@ -110,7 +117,10 @@ async def test_terminal_clears_the_old_answer_and_waits_for_a_change(api: Api) -
         await api.ready(reason="Reconciled")
         await api.client.patch(Widget, Key(api.namespace, "a"), {"spec": {"size": 11}})
         condition = await api.ready(reason="TooLarge")
-        assert (condition.status, condition.message) == ("False", "a widget is at most 10; make it smaller")
+        assert (condition.status, condition.message) == (
+            "False",
+            "a widget is at most 10; make it smaller",
+        )
         assert (await api.get()).status.doubled is None
         seen = runs
         await api.client.patch(Widget, Key(api.namespace, "a"), {"spec": {"size": 2}})
@@ -204,10 +214,20 @@ async def test_slow_status_writes_bring_no_more_workers(monkeypatch: pytest.Monk
 async def test_conditions_and_fields_of_other_writers_survive(api: Api) -> None:
     await api.widget(size=1)
     key = Key(api.namespace, "a")
-    theirs = Condition(type="Theirs", status="True", reason="Because", message="m", lastTransitionTime=None)
-    entry = {"type": "Theirs", "status": "True", "reason": "Because", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    theirs = Condition(
+        type="Theirs", status="True", reason="Because", message="m", lastTransitionTime=None
+    )
+    entry = {
+        "type": "Theirs",
+        "status": "True",
+        "reason": "Because",
+        "message": "m",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
     await api.client.patch(Widget, key, {"status": {"conditions": [entry]}}, subresource="status")
-    await api.client.patch(Widget, key, {"metadata": {"labels": {"x": "y"}, "annotations": {"who": "them"}}})
+    await api.client.patch(
+        Widget, key, {"metadata": {"labels": {"x": "y"}, "annotations": {"who": "them"}}}
+    )
     async with running(api, controller(Widget, double)):
         await api.ready()
         widget = await api.get()
@@ -231,7 +251,9 @@ async def test_a_finalizer_is_set_before_and_removed_after(api: Api) -> None:
         if not held.is_set():
             raise Retry("not empty yet", after=0.02, reason="Emptying")
 
-    async with running(api, controller(Widget, work, finalize=clean, finalizer="kubewright.test/hold")):
+    async with running(
+        api, controller(Widget, work, finalize=clean, finalizer="kubewright.test/hold")
+    ):
         await api.widget()
         await api.ready()
         assert log[0] == "reconcile with ['kubewright.test/hold']"
@@ -252,7 +274,9 @@ async def test_an_object_that_went_before_its_finalizer_came_is_no_failure(error
     async def note(widget: Widget) -> None:
         seen.append(widget.metadata.name)
 
-    async with running(api, controller(Widget, note, finalize=note, finalizer="kubewright.test/hold")) as manager:
+    async with running(
+        api, controller(Widget, note, finalize=note, finalizer="kubewright.test/hold")
+    ) as manager:
         await api.widget()
         results = manager.metrics.controller("widget").results
         if isinstance(error, KindMissing):

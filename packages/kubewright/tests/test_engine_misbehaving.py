@@ -38,7 +38,9 @@ async def test_a_status_of_another_type_is_refused_in_words(api: Api) -> None:
         assert "not WidgetStatus" in (await api.ready()).message
 
 
-async def test_a_reconcile_that_hangs_is_cancelled_or_stops_the_process_hurts_nobody_else(api: Api) -> None:
+async def test_a_reconcile_that_hangs_is_cancelled_or_stops_the_process_hurts_nobody_else(
+    api: Api,
+) -> None:
     async def awful(widget: Widget) -> None:
         match widget.metadata.name:
             case "hangs":
@@ -58,7 +60,9 @@ async def test_a_reconcile_that_hangs_is_cancelled_or_stops_the_process_hurts_no
         assert "SystemExit" in (await api.ready("exits")).message
 
 
-async def test_a_reconcile_that_will_not_even_stop_loses_its_worker_and_nobody_elses(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reconcile_that_will_not_even_stop_loses_its_worker_and_nobody_elses(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("kubewright.engine.GRACE_SECONDS", 0.1)
     release = asyncio.Event()
     running_now: list[str] = []
@@ -119,7 +123,9 @@ async def test_a_reconcile_that_cancels_its_own_task_keeps_its_worker(api: Api) 
         await api.ready("another")
 
 
-async def test_a_task_group_that_failed_in_a_reconcile_leaves_nothing_on_its_worker(api: Api) -> None:
+async def test_a_task_group_that_failed_in_a_reconcile_leaves_nothing_on_its_worker(
+    api: Api,
+) -> None:
     async def fails() -> None:
         await asyncio.sleep(0)
         raise ValueError

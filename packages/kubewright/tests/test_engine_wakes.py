@@ -30,7 +30,9 @@ async def test_two_wakes_on_one_kind_both_count(api: Api) -> None:
         seen.clear()
         await api.client.create(Friend(metadata=ObjectMeta(name="joe", namespace=api.namespace)))
         await eventually(lambda: len(seen) == 1)
-        await api.client.create(Friend(metadata=ObjectMeta(name="twin-of-joe", namespace=api.namespace)))
+        await api.client.create(
+            Friend(metadata=ObjectMeta(name="twin-of-joe", namespace=api.namespace))
+        )
         await eventually(lambda: len(seen) == 2)
 
 
@@ -107,7 +109,9 @@ async def test_reconciles_that_wait_for_nothing_leave_turns_to_everybody_else(ap
     for number in range(count):
         await api.widget(f"w{number:02}")
     async with running(api, made) as manager:
-        await eventually(lambda: manager.metrics.controller("widget").status_writes.value == count, within=30)
+        await eventually(
+            lambda: manager.metrics.controller("widget").status_writes.value == count, within=30
+        )
         turns.clear()
         ticking = asyncio.create_task(tick())
         stream.publish_all()
@@ -145,7 +149,11 @@ async def test_the_initial_list_waits_behind_a_persons_edit(api: Api) -> None:
     async with running(api, controller(Widget, slow, concurrency=1)) as manager:
         await eventually(lambda: order)
         await api.client.patch(Widget, Key(api.namespace, "w29"), {"spec": {"size": 7}})
-        await eventually(lambda: [w.spec.size for w in manager.cache.all(Widget) if w.metadata.name == "w29"] == [7])
+        await eventually(
+            lambda: (
+                [w.spec.size for w in manager.cache.all(Widget) if w.metadata.name == "w29"] == [7]
+            )
+        )
         gate.set()
         await eventually(lambda: len(order) >= 30)
         assert order[1] == "w29:7"

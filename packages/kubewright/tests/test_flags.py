@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubewright.errors import ConfigError
-from kubewright.flags import Duration, FlagError, HelpWanted, arguments, duration, flag, in_words, parse, variable
+from kubewright.flags import (
+    Duration,
+    FlagError,
+    HelpWanted,
+    arguments,
+    duration,
+    flag,
+    in_words,
+    parse,
+    variable,
+)
 
 
 @dataclass(frozen=True)
@@ -18,8 +28,12 @@ class Group:
 
 @dataclass(frozen=True)
 class Settings:
-    address: str = flag("metrics-addr", ":8080", "Where.", aliases=("metrics-bind-address",), env="METRICS_ADDR")
-    elect: bool = flag("enable-leader-election", False, "Elect.", aliases=("leader-elect",), env="LEADER_ELECT")
+    address: str = flag(
+        "metrics-addr", ":8080", "Where.", aliases=("metrics-bind-address",), env="METRICS_ADDR"
+    )
+    elect: bool = flag(
+        "enable-leader-election", False, "Elect.", aliases=("leader-elect",), env="LEADER_ELECT"
+    )
     insecure: bool = flag("insecure", False, "No checks.")
     resync_seconds: Duration = flag("resync", 300.0, "How often.", env="RESYNC")
     workers: int = flag("workers", 3, "How many.")
@@ -83,7 +97,10 @@ def test_false_in_go(text: str) -> None:
         (["---x"], "bad flag syntax: ---x"),
         (["-=x"], "bad flag syntax: -=x"),
         (["-workers"], "flag needs an argument: -workers"),
-        (["-workers", "many"], 'invalid value "many" for flag -workers: it has to be a whole number'),
+        (
+            ["-workers", "many"],
+            'invalid value "many" for flag -workers: it has to be a whole number',
+        ),
         (["-workers", " 1"], "whole number"),
         (["-workers", "1.5"], "whole number"),
         (["-workers", "010"], "whole number"),
@@ -107,12 +124,20 @@ def test_what_is_wrong_is_said(argv: list[str], words: str) -> None:
 
 
 def test_arguments_end_the_flags_as_in_go() -> None:
-    assert parse(WithArguments, ["-v", "false", "-v=false"], {}) == WithArguments(True, ("false", "-v=false"))
+    assert parse(WithArguments, ["-v", "false", "-v=false"], {}) == WithArguments(
+        True, ("false", "-v=false")
+    )
     assert parse(WithArguments, ["--", "-v"], {}) == WithArguments(False, ("-v",))
 
 
 def test_the_environment_stands_in_for_a_silent_command_line() -> None:
-    environ = {"METRICS_ADDR": ":9", "RESYNC": "10s", "LEADER_ELECT": "true", "REGIONS": "a, b,", "VC_PASS": "hunter2"}
+    environ = {
+        "METRICS_ADDR": ":9",
+        "RESYNC": "10s",
+        "LEADER_ELECT": "true",
+        "REGIONS": "a, b,",
+        "VC_PASS": "hunter2",
+    }
     settings = parse(Settings, ["-metrics-addr=:1"], environ)
     assert (settings.address, settings.resync_seconds, settings.elect) == (":1", 10.0, True)
     assert (settings.regions, settings.password) == (("a", "b"), "hunter2")
@@ -135,7 +160,10 @@ def test_help_names_everything(word: str) -> None:
     usage = caught.value.usage
     assert caught.value.exit_code == 0
     assert usage.startswith("Usage of operator:\n")
-    assert '  -metrics-addr string\n    \tWhere. (also -metrics-bind-address, environment METRICS_ADDR, default ":8080")\n' in usage
+    assert (
+        '  -metrics-addr string\n    \tWhere. (also -metrics-bind-address, environment METRICS_ADDR, default ":8080")\n'
+        in usage
+    )
     assert "  -resync duration\n    \tHow often. (environment RESYNC, default 5m0s)\n" in usage
     assert "  -insecure\n    \tNo checks.\n" in usage
     assert "  -zap-encoder json|console\n" in usage
@@ -167,7 +195,10 @@ def test_what_is_no_duration(text: str) -> None:
         duration(text)
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(300, "5m0s"), (3600, "1h0m0s"), (0.5, "500ms"), (0, "0s"), (1.5, "1.5s"), (-90, "-1m30s")])
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(300, "5m0s"), (3600, "1h0m0s"), (0.5, "500ms"), (0, "0s"), (1.5, "1.5s"), (-90, "-1m30s")],
+)
 def test_durations_as_go_prints_them(seconds: float, text: str) -> None:
     assert in_words(seconds) == text
 

@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from kubewright.kubeconfig import Connection, ExecPlugin, Identity, load
-from kubewright.testing.ca import Authority
+from kubewright.testing.ca import CertificateAuthority
 
 from .kubeconfigs import CA, SECRET, config, encoded
 
-CLIENT = Authority("test").client("somebody")
+CLIENT = CertificateAuthority("test").issue_client_certificate("somebody")
 
 
 class TestContents:
@@ -34,19 +34,32 @@ class TestContents:
         assert (connection.proxy_url, connection.namespace) == (cluster["proxy-url"], "here")
         assert connection.source == f'kubeconfig {tmp_path / "config"}, context "kind"'
 
-    def test_relative_files_belong_to_the_kubeconfig(self, loaded: Callable[..., Connection], tmp_path: Path) -> None:
+    def test_relative_files_belong_to_the_kubeconfig(
+        self, loaded: Callable[..., Connection], tmp_path: Path
+    ) -> None:
         (tmp_path / "ca.crt").write_bytes(CA)
         user = {"client-certificate": "my.crt", "client-key": "/keys/my.key", "tokenFile": "t"}
         connection = loaded(config({"certificate-authority": "ca.crt"}, user))
         identity = connection.identity
         assert connection.ca_pem == CA
         assert identity.client_cert_file == str(tmp_path / "my.crt")
-        assert (identity.client_key_file, identity.token_file) == ("/keys/my.key", str(tmp_path / "t"))
+        assert (identity.client_key_file, identity.token_file) == (
+            "/keys/my.key",
+            str(tmp_path / "t"),
+        )
 
     def test_inline_data_wins_over_files(self, loaded: Callable[..., Connection]) -> None:
-        user = {"client-certificate-data": encoded(CLIENT.certificate), "client-key-data": encoded(CLIENT.key)}
-        identity = loaded(config({}, user | {"client-certificate": "x", "client-key": "y"})).identity
-        assert (identity.client_cert_pem, identity.client_key_pem) == (CLIENT.certificate, CLIENT.key)
+        user = {
+            "client-certificate-data": encoded(CLIENT.certificate),
+            "client-key-data": encoded(CLIENT.key),
+        }
+        identity = loaded(
+            config({}, user | {"client-certificate": "x", "client-key": "y"})
+        ).identity
+        assert (identity.client_cert_pem, identity.client_key_pem) == (
+            CLIENT.certificate,
+            CLIENT.key,
+        )
         assert (identity.client_cert_file, identity.client_key_file) == ("", "")
 
     def test_base64_may_be_folded(self, loaded: Callable[..., Connection]) -> None:
@@ -57,7 +70,9 @@ class TestContents:
         bundle = "# Große Zertifizierungsstelle\n".encode() + CA + CA
         assert loaded(config({"certificate-authority-data": encoded(bundle)})).ca_pem == bundle
 
-    def test_scalars_stay_text_and_nulls_are_absent(self, loaded: Callable[..., Connection]) -> None:
+    def test_scalars_stay_text_and_nulls_are_absent(
+        self, loaded: Callable[..., Connection]
+    ) -> None:
         text = """
             current-context: 1.0
             preferences: null
@@ -78,7 +93,10 @@ class TestContents:
         assert loaded(config({"server": "http://host"}, {"token": SECRET})).identity == Identity()
 
     def test_exec_plugin(self, loaded: Callable[..., Connection]) -> None:
-        extension = {"name": "client.authentication.k8s.io/exec", "extension": {"count": 3, "on": True, "none": None, "id": "007"}}
+        extension = {
+            "name": "client.authentication.k8s.io/exec",
+            "extension": {"count": 3, "on": True, "none": None, "id": "007"},
+        }
         call = {
             "apiVersion": "client.authentication.k8s.io/v1beta1",
             "command": "login",
@@ -99,13 +117,24 @@ class TestContents:
         )
 
     def test_exec_lists_may_be_null(self, loaded: Callable[..., Connection]) -> None:
-        call = {"apiVersion": "client.authentication.k8s.io/v1", "command": "login", "args": None, "env": None}
+        call = {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": "login",
+            "args": None,
+            "env": None,
+        }
         plugin = loaded(config({}, {"exec": call})).identity.exec_plugin
         assert plugin is not None
         assert (plugin.args, plugin.env) == ((), {})
 
     @pytest.mark.parametrize(
-        ("command", "found"), [("login", "login"), ("./login", "{}/login"), ("bin/login", "{}/bin/login"), ("/a/b", "/a/b")]
+        ("command", "found"),
+        [
+            ("login", "login"),
+            ("./login", "{}/login"),
+            ("bin/login", "{}/bin/login"),
+            ("/a/b", "/a/b"),
+        ],
     )
     def test_exec_command_is_on_path_or_beside_the_file(
         self, loaded: Callable[..., Connection], tmp_path: Path, command: str, found: str
@@ -115,7 +144,9 @@ class TestContents:
         assert plugin is not None
         assert plugin.command == found.format(tmp_path)
 
-    def test_faults_of_other_contexts_do_not_matter(self, loaded: Callable[..., Connection]) -> None:
+    def test_faults_of_other_contexts_do_not_matter(
+        self, loaded: Callable[..., Connection]
+    ) -> None:
         document = config()
         document["users"].append({"name": "old", "user": {"auth-provider": {"name": "gcp"}}})
         document["clusters"].append({"name": "lax", "cluster": {"insecure-skip-tls-verify": True}})
@@ -134,9 +165,17 @@ class TestContents:
             "args": [SECRET],
             "env": [{"name": "A", "value": SECRET}],
         }
-        key = {"client-certificate-data": encoded(CLIENT.certificate), "client-key-data": encoded(CLIENT.key)}
+        key = {
+            "client-certificate-data": encoded(CLIENT.certificate),
+            "client-key-data": encoded(CLIENT.key),
+        }
         proxy = {"proxy-url": f"http://u:{SECRET}@proxy"}
-        for user in ({"token": SECRET}, {"username": "me", "password": SECRET}, {"exec": call}, key):
+        for user in (
+            {"token": SECRET},
+            {"username": "me", "password": SECRET},
+            {"exec": call},
+            key,
+        ):
             shown = repr(loaded(config(proxy, user)))
             assert SECRET not in shown
             assert "PRIVATE KEY" not in shown

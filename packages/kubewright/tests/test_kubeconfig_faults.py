@@ -32,9 +32,21 @@ DOCUMENT_FAULTS: list[tuple[Any, str, str]] = [
     ({"users": [{"user": {}}]}, "users[0]", "missing required field name"),
     ({"clusters": [{"name": []}]}, "clusters[0].name", "wrong type"),
     (config() | {"current-context": ""}, "current-context", "contexts are: kind"),
-    (config() | {"current-context": "gone"}, "current-context", 'no context "gone". The contexts are: kind'),
-    (config() | {"clusters": []}, "contexts[name=kind].context.cluster", 'no cluster "kind". The clusters are: (none)'),
-    (config() | {"contexts": [{"name": "kind"}]}, "contexts[name=kind].context.cluster", "names no cluster. The clusters are: kind"),
+    (
+        config() | {"current-context": "gone"},
+        "current-context",
+        'no context "gone". The contexts are: kind',
+    ),
+    (
+        config() | {"clusters": []},
+        "contexts[name=kind].context.cluster",
+        'no cluster "kind". The clusters are: (none)',
+    ),
+    (
+        config() | {"contexts": [{"name": "kind"}]},
+        "contexts[name=kind].context.cluster",
+        "names no cluster. The clusters are: kind",
+    ),
     (config() | {"users": []}, "contexts[name=kind].context.user", 'no user "kind"'),
 ]
 CLUSTER_FAULTS: list[tuple[dict[str, Any], str, str]] = [
@@ -52,16 +64,32 @@ CLUSTER_FAULTS: list[tuple[dict[str, Any], str, str]] = [
     ({"proxy-url": f"socks5://u:{SECRET}@proxy"}, "proxy-url", "SOCKS proxies are not supported"),
     ({"proxy-url": SECRET}, "proxy-url", "not a proxy's address"),
     ({"certificate-authority-data": SECRET}, "certificate-authority-data", "base64"),
-    ({"certificate-authority-data": encoded(SECRET.encode())}, "certificate-authority-data", "PEM certificate"),
-    ({"certificate-authority-data": encoded(CA.replace(b"MII", b"AAA", 1))}, "certificate-authority-data", "PEM certificate"),
+    (
+        {"certificate-authority-data": encoded(SECRET.encode())},
+        "certificate-authority-data",
+        "PEM certificate",
+    ),
+    (
+        {"certificate-authority-data": encoded(CA.replace(b"MII", b"AAA", 1))},
+        "certificate-authority-data",
+        "PEM certificate",
+    ),
     ({"certificate-authority": "none.crt"}, "certificate-authority", "none.crt cannot be read"),
     ({"certificate-authority": "."}, "certificate-authority", "cannot be read"),
     ({"certificate-authority": "\0"}, "certificate-authority", "not a file name"),
 ]
 USER_FAULTS: list[tuple[dict[str, Any], str, str]] = [
     ({"token": {SECRET: 1}}, "token", "has the wrong type"),
-    ({"client-certificate-data": "!", "client-key": "x"}, "client-certificate-data", "not valid base64"),
-    ({"client-key-data": SECRET + "!", "client-certificate": "x"}, "client-key-data", "is not valid base64"),
+    (
+        {"client-certificate-data": "!", "client-key": "x"},
+        "client-certificate-data",
+        "not valid base64",
+    ),
+    (
+        {"client-key-data": SECRET + "!", "client-certificate": "x"},
+        "client-key-data",
+        "is not valid base64",
+    ),
     ({"client-certificate": "x"}, "client-key", "client-certificate without it"),
     ({"client-key": "x"}, "client-certificate", "client-key without it"),
     ({"token": SECRET, "username": "me", "password": SECRET}, "username", "Keep one"),
@@ -73,13 +101,23 @@ USER_FAULTS: list[tuple[dict[str, Any], str, str]] = [
     ({"exec": EXEC | {"command": ""}}, "exec.command", "is empty"),
     ({"exec": {"command": "x"}}, "exec.apiVersion", "v1 or client"),
     ({"exec": OLD_EXEC}, "exec.apiVersion", "Update the plugin"),
-    ({"exec": EXEC | {"interactiveMode": "Always"}}, "exec.interactiveMode", "a person at the keyboard"),
+    (
+        {"exec": EXEC | {"interactiveMode": "Always"}},
+        "exec.interactiveMode",
+        "a person at the keyboard",
+    ),
     ({"exec": EXEC | {"interactiveMode": "Maybe"}}, "exec.interactiveMode", "must be Never"),
 ]
 FAULTS = [
     *DOCUMENT_FAULTS,
-    *((config(cluster), f"clusters[name=kind].cluster.{key}", words) for cluster, key, words in CLUSTER_FAULTS),
-    *((config({}, user), f"users[name=kind].user.{key}", words) for user, key, words in USER_FAULTS),
+    *(
+        (config(cluster), f"clusters[name=kind].cluster.{key}", words)
+        for cluster, key, words in CLUSTER_FAULTS
+    ),
+    *(
+        (config({}, user), f"users[name=kind].user.{key}", words)
+        for user, key, words in USER_FAULTS
+    ),
 ]
 
 
@@ -87,7 +125,9 @@ class TestFaults:
     """Everything wrong names the file, the key and the fix, and shows no secret."""
 
     @pytest.mark.parametrize(("document", "key", "words"), FAULTS)
-    def test_names_file_and_key(self, loaded: Callable[..., Connection], tmp_path: Path, document: Any, key: str, words: str) -> None:
+    def test_names_file_and_key(
+        self, loaded: Callable[..., Connection], tmp_path: Path, document: Any, key: str, words: str
+    ) -> None:
         with pytest.raises(KubeconfigError) as caught:
             loaded(document)
         assert (caught.value.file, caught.value.key) == (str(tmp_path / "config"), key)
@@ -104,47 +144,81 @@ class TestFaults:
             (f"a: 1\ntoken: '{SECRET}\n", "line"),
         ],
     )
-    def test_malformed_yaml_names_the_line_and_quotes_nothing(self, loaded: Callable[..., Connection], text: str, where: str) -> None:
+    def test_malformed_yaml_names_the_line_and_quotes_nothing(
+        self, loaded: Callable[..., Connection], text: str, where: str
+    ) -> None:
         with pytest.raises(KubeconfigError, match=where) as caught:
             loaded(text)
         assert SECRET not in "".join(traceback.format_exception(caught.value))
 
     def test_unknown_context_asked_for(self, loaded: Callable[..., Connection]) -> None:
-        with pytest.raises(KubeconfigError, match=r'there is no context "other"\. The contexts are: kind\.'):
+        with pytest.raises(
+            KubeconfigError, match=r'there is no context "other"\. The contexts are: kind\.'
+        ):
             loaded(config(), context="other")
 
     def test_unreadable_file(self, tmp_path: Path) -> None:
         with pytest.raises(KubeconfigError, match="Is a directory"):
             load(str(tmp_path), environ={}, home=tmp_path)
 
-    @pytest.mark.parametrize("master", ["host:6443", "ftp://host", "https://", f"https://me:{SECRET}@host"])
+    @pytest.mark.parametrize(
+        "master", ["host:6443", "ftp://host", "https://", f"https://me:{SECRET}@host"]
+    )
     def test_bad_master(self, tmp_path: Path, master: str) -> None:
         with pytest.raises(ConfigError, match="--master must be") as caught:
             load(master=master, environ={}, home=tmp_path)
         assert SECRET not in str(caught.value)
 
     def test_endless_nesting(self, loaded: Callable[..., Connection]) -> None:
-        for text in ("[" * 5000, "&a [*a]", "clusters: &a [*a]", "users: [{name: x, user: {auth-provider: &a [*a]}}]"):
+        for text in (
+            "[" * 5000,
+            "&a [*a]",
+            "clusters: &a [*a]",
+            "users: [{name: x, user: {auth-provider: &a [*a]}}]",
+        ):
             with pytest.raises(KubeconfigError):
                 loaded(text)
 
-    @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-    @given(content=st.one_of(st.binary(max_size=60), st.text(alphabet="ab:-[]{}&*!|>'\"\n ,#?%@~", max_size=60).map(str.encode)))
-    def test_any_bytes_are_a_connection_or_a_plain_error(self, tmp_path: Path, content: bytes) -> None:
+    @settings(
+        max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    )
+    @given(
+        content=st.one_of(
+            st.binary(max_size=60),
+            st.text(alphabet="ab:-[]{}&*!|>'\"\n ,#?%@~", max_size=60).map(str.encode),
+        )
+    )
+    def test_any_bytes_are_a_connection_or_a_plain_error(
+        self, tmp_path: Path, content: bytes
+    ) -> None:
         (tmp_path / "config").write_bytes(content)
         with pytest.raises(KubeconfigError):
             load(str(tmp_path / "config"), environ={}, home=tmp_path)
 
-    @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(
+        max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    )
     @given(data=st.data())
-    def test_any_value_anywhere_is_a_connection_or_a_plain_error(self, tmp_path: Path, data: st.DataObject) -> None:
+    def test_any_value_anywhere_is_a_connection_or_a_plain_error(
+        self, tmp_path: Path, data: st.DataObject
+    ) -> None:
         document = config(
-            {"certificate-authority-data": encoded(CA), "proxy-url": "http://p"}, {"exec": EXEC, "username": "me", "password": "x"}
+            {"certificate-authority-data": encoded(CA), "proxy-url": "http://p"},
+            {"exec": EXEC, "username": "me", "password": "x"},
         )
         values = st.one_of(
-            st.none(), st.booleans(), st.integers(), st.text(max_size=5), st.lists(st.integers(), max_size=2), st.just({"a": 1})
+            st.none(),
+            st.booleans(),
+            st.integers(),
+            st.text(max_size=5),
+            st.lists(st.integers(), max_size=2),
+            st.just({"a": 1}),
         )
-        part = data.draw(st.sampled_from([document, document["clusters"][0], *(e[k] for k, e in parts_of(document)), EXEC]))
+        part = data.draw(
+            st.sampled_from(
+                [document, document["clusters"][0], *(e[k] for k, e in parts_of(document)), EXEC]
+            )
+        )
         key = data.draw(st.sampled_from(sorted(part)))
         text = yaml.safe_dump(replaced(document, part, key, data.draw(values)))
         (tmp_path / "config").write_text(text)

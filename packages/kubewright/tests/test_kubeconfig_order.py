@@ -42,12 +42,21 @@ class TestOrder:
     """--kubeconfig, KUBECONFIG, the Pod, ~/.kube/config, --master."""
 
     def test_explicit_file_comes_first(self, tmp_path: Path, pod: Path) -> None:
-        flag, variable = write(tmp_path / "flag", server_named("flag")), write(tmp_path / "env", server_named("env"))
+        flag, variable = (
+            write(tmp_path / "flag", server_named("flag")),
+            write(tmp_path / "env", server_named("env")),
+        )
         write(tmp_path / ".kube" / "config", server_named("home"))
         environ = {"KUBECONFIG": str(variable), **IN_POD}
-        assert load(str(flag), environ=environ, home=tmp_path, service_account=pod).server == "https://flag"
+        assert (
+            load(str(flag), environ=environ, home=tmp_path, service_account=pod).server
+            == "https://flag"
+        )
         assert load(environ=environ, home=tmp_path, service_account=pod).server == "https://env"
-        assert load(environ=IN_POD, home=tmp_path, service_account=pod).server == "https://10.0.0.1:443"
+        assert (
+            load(environ=IN_POD, home=tmp_path, service_account=pod).server
+            == "https://10.0.0.1:443"
+        )
         assert load(environ={}, home=tmp_path, service_account=pod).server == "https://home"
 
     def test_pod_gives_everything(self, tmp_path: Path, pod: Path) -> None:
@@ -59,7 +68,10 @@ class TestOrder:
 
     def test_pod_with_ipv6(self, tmp_path: Path, pod: Path) -> None:
         environ = IN_POD | {"KUBERNETES_SERVICE_HOST": "fd00::1"}
-        assert load(environ=environ, home=tmp_path, service_account=pod).server == "https://[fd00::1]:443"
+        assert (
+            load(environ=environ, home=tmp_path, service_account=pod).server
+            == "https://[fd00::1]:443"
+        )
 
     def test_pod_without_authority_and_namespace(self, tmp_path: Path, pod: Path) -> None:
         (pod / "ca.crt").unlink()
@@ -74,17 +86,26 @@ class TestOrder:
 
     def test_pod_needs_its_token(self, tmp_path: Path) -> None:
         write(tmp_path / ".kube" / "config", server_named("home"))
-        assert load(environ=IN_POD, home=tmp_path, service_account=tmp_path / "none").server == "https://home"
+        assert (
+            load(environ=IN_POD, home=tmp_path, service_account=tmp_path / "none").server
+            == "https://home"
+        )
 
     def test_a_context_is_never_the_pod(self, tmp_path: Path, pod: Path) -> None:
         write(tmp_path / ".kube" / "config", server_named("home"))
-        assert load(context="kind", environ=IN_POD, home=tmp_path, service_account=pod).server == "https://home"
+        assert (
+            load(context="kind", environ=IN_POD, home=tmp_path, service_account=pod).server
+            == "https://home"
+        )
 
     def test_master_overrides_every_server(self, tmp_path: Path, pod: Path) -> None:
         file = write(tmp_path / "flag", config({"server": ""}, {"token": SECRET}))
         by_file = load(str(file), "https://other/", environ={}, home=tmp_path)
         assert (by_file.server, by_file.identity.token) == ("https://other", SECRET)
-        assert load(master="https://other", environ=IN_POD, home=tmp_path, service_account=pod).server == "https://other"
+        assert (
+            load(master="https://other", environ=IN_POD, home=tmp_path, service_account=pod).server
+            == "https://other"
+        )
 
     @pytest.mark.parametrize("master", ["https://alone:6443", "http://127.0.0.1:8001"])
     def test_master_alone(self, tmp_path: Path, master: str) -> None:
@@ -94,7 +115,12 @@ class TestOrder:
     def test_nothing_found(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError) as caught:
             load(environ={}, home=tmp_path)
-        for tried in ("--kubeconfig", "KUBECONFIG", "KUBERNETES_SERVICE_HOST", str(tmp_path / ".kube" / "config")):
+        for tried in (
+            "--kubeconfig",
+            "KUBECONFIG",
+            "KUBERNETES_SERVICE_HOST",
+            str(tmp_path / ".kube" / "config"),
+        ):
             assert tried in str(caught.value)
         assert "***" not in str(caught.value)
 
@@ -107,7 +133,9 @@ class TestOrder:
         with pytest.raises(KubeconfigError, match="No such file"):
             load(str(tmp_path / "typo"), environ={}, home=tmp_path)
 
-    def test_missing_files_of_the_variable_do_not_lead_to_another_cluster(self, tmp_path: Path) -> None:
+    def test_missing_files_of_the_variable_do_not_lead_to_another_cluster(
+        self, tmp_path: Path
+    ) -> None:
         write(tmp_path / ".kube" / "config", server_named("home"))
         with pytest.raises(ConfigError, match=r"KUBECONFIG names .*typo, which does not exist"):
             load(environ={"KUBECONFIG": str(tmp_path / "typo")}, home=tmp_path)
@@ -121,7 +149,10 @@ class TestMerge:
     """Several files in KUBECONFIG, as kubectl reads them."""
 
     def joined(self, tmp_path: Path, *documents: dict[str, Any]) -> dict[str, str]:
-        files = [write(tmp_path / f"{number}" / "config", document) for number, document in enumerate(documents)]
+        files = [
+            write(tmp_path / f"{number}" / "config", document)
+            for number, document in enumerate(documents)
+        ]
         return {"KUBECONFIG": os.pathsep.join(map(str, [*files, tmp_path / "missing"]))}
 
     def test_first_to_set_an_entry_wins(self, tmp_path: Path) -> None:
@@ -130,7 +161,11 @@ class TestMerge:
 
     def test_entries_of_all_files_come_together(self, tmp_path: Path) -> None:
         whole = config({}, {"tokenFile": "token"})
-        parts = [{"contexts": whole["contexts"]}, {"clusters": whole["clusters"]}, {"users": whole["users"], "current-context": "kind"}]
+        parts = [
+            {"contexts": whole["contexts"]},
+            {"clusters": whole["clusters"]},
+            {"users": whole["users"], "current-context": "kind"},
+        ]
         connection = load(environ=self.joined(tmp_path, *parts), home=tmp_path)
         assert connection.server == "https://host:6443"
         assert connection.identity.token_file == str(tmp_path / "2" / "token")
@@ -139,7 +174,9 @@ class TestMerge:
     def test_first_current_context_wins(self, tmp_path: Path) -> None:
         other = config()
         other["current-context"] = "other"
-        other["contexts"] = [{"name": "other", "context": {"cluster": "kind", "namespace": "elsewhere"}}]
+        other["contexts"] = [
+            {"name": "other", "context": {"cluster": "kind", "namespace": "elsewhere"}}
+        ]
         environ = self.joined(tmp_path, {"clusters": None}, other, config())
         assert load(environ=environ, home=tmp_path).namespace == "elsewhere"
         assert load(context="kind", environ=environ, home=tmp_path).namespace == "default"
@@ -148,5 +185,7 @@ class TestMerge:
         whole = config({"server": "nonsense"})
         rest = {key: value for key, value in whole.items() if key != "clusters"}
         with pytest.raises(KubeconfigError) as caught:
-            load(environ=self.joined(tmp_path, rest, {"clusters": whole["clusters"]}), home=tmp_path)
+            load(
+                environ=self.joined(tmp_path, rest, {"clusters": whole["clusters"]}), home=tmp_path
+            )
         assert caught.value.file == str(tmp_path / "1" / "config")

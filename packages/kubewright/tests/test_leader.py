@@ -48,7 +48,9 @@ async def test_the_first_candidate_wins_and_is_sure_for_ten_seconds_from_sending
     assert not one.is_leader_now()
 
 
-async def test_a_standby_takes_over_only_after_a_whole_duration_without_renewal_by_its_own_watch() -> None:
+async def test_a_standby_takes_over_only_after_a_whole_duration_without_renewal_by_its_own_watch() -> (
+    None
+):
     api, clock = FakeApi(), Clock()
     one, two = candidate(api, "one", clock), candidate(api, "two", clock)
     await one.attempt()
@@ -56,7 +58,9 @@ async def test_a_standby_takes_over_only_after_a_whole_duration_without_renewal_
     clock.now += DURATION_SECONDS - 1
     await one.attempt()
     clock.now += DURATION_SECONDS - 1
-    assert not await two.attempt(), "a renewal that it had not seen before starts its stopwatch anew"
+    assert not await two.attempt(), (
+        "a renewal that it had not seen before starts its stopwatch anew"
+    )
     clock.now += DURATION_SECONDS + 0.1
     assert await two.attempt()
     assert await holder(api) == "two"
@@ -153,7 +157,9 @@ async def test_a_lease_given_to_somebody_else_by_hand_is_given_up_at_once() -> N
     api, clock = FakeApi(), Clock()
     one = candidate(api, "one", clock)
     await one.attempt()
-    await Client(api).patch(Lease, KEY, {"spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 60}})
+    await Client(api).patch(
+        Lease, KEY, {"spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 60}}
+    )
     clock.now += 2
     assert not await one.attempt()
     assert not one.is_leader_now()
@@ -199,9 +205,16 @@ async def test_a_manager_tells_when_it_begins_to_lead() -> None:
     api, stop, led = FakeApi(), asyncio.Event(), list[bool]()
     api.objects["/version"] = {"gitVersion": "v1"}
     spec = {"holderIdentity": "another", "leaseDurationSeconds": 1}
-    api.create("/apis/coordination.k8s.io/v1/namespaces/sys/leases", {"metadata": {"name": "op-leader"}, "spec": spec})
+    api.create(
+        "/apis/coordination.k8s.io/v1/namespaces/sys/leases",
+        {"metadata": {"name": "op-leader"}, "spec": spec},
+    )
     options = Options(name="op", metrics_address="0", leader_election=True, lease_namespace="sys")
-    manager = Manager(Connection(server="https://fake.invalid", identity=Identity(), source="a test"), options, transport=api)
+    manager = Manager(
+        Connection(server="https://fake.invalid", identity=Identity(), source="a test"),
+        options,
+        transport=api,
+    )
     manager.on_lead.append(lambda: led.append(manager.leader.is_leader_now()))
     life = asyncio.create_task(manager.run(stop))
     await eventually(lambda: led, within=10)

@@ -13,7 +13,15 @@ import pytest
 from kubewright.controller import Controller
 from kubewright.errors import ConfigError, Terminal
 from kubewright.flags import parse
-from kubewright.log import ConsoleFormatter, JsonFormatter, Log, LogOptions, configure, formatter_for, threshold
+from kubewright.log import (
+    ConsoleFormatter,
+    JsonFormatter,
+    Log,
+    LogOptions,
+    configure,
+    formatter_for,
+    threshold,
+)
 from kubewright.meta import Key
 
 from .kinds import Widget
@@ -51,7 +59,9 @@ def record(message: str, **fields: object) -> logging.LogRecord:
 
 
 def test_json_line() -> None:
-    text = formatter_for(LogOptions()).format(record("hello", controller="hostinfo", HostInfo=Key("ns", "a"), count=3))
+    text = formatter_for(LogOptions()).format(
+        record("hello", controller="hostinfo", HostInfo=Key("ns", "a"), count=3)
+    )
     assert text == (
         '{"level":"info","ts":"2026-01-02T15:04:05Z","logger":"controller","msg":"hello",'
         '"controller":"hostinfo","HostInfo":{"name":"a","namespace":"ns"},"count":3}'
@@ -64,7 +74,10 @@ def test_console_line() -> None:
 
 
 def test_console_line_without_fields() -> None:
-    assert formatter_for(LogOptions(encoder="console")).format(record("hello")) == "2026-01-02T15:04:05Z\tINFO\tcontroller\thello"
+    assert (
+        formatter_for(LogOptions(encoder="console")).format(record("hello"))
+        == "2026-01-02T15:04:05Z\tINFO\tcontroller\thello"
+    )
 
 
 @pytest.mark.parametrize(
@@ -78,7 +91,10 @@ def test_console_line_without_fields() -> None:
     ],
 )
 def test_time_encodings(encoding: Any, ts: object) -> None:
-    assert json.loads(formatter_for(LogOptions(time_encoding=encoding)).format(record("x")))["ts"] == ts
+    assert (
+        json.loads(formatter_for(LogOptions(time_encoding=encoding)).format(record("x")))["ts"]
+        == ts
+    )
 
 
 def test_nanoseconds_are_whole() -> None:
@@ -112,7 +128,13 @@ def test_a_level_that_is_none(level: str) -> None:
 
 
 def test_flags() -> None:
-    argv = ["--zap-devel", "--zap-log-level=2", "--zap-encoder=json", "--zap-time-encoding=epoch", "--zap-stacktrace-level=panic"]
+    argv = [
+        "--zap-devel",
+        "--zap-log-level=2",
+        "--zap-encoder=json",
+        "--zap-time-encoding=epoch",
+        "--zap-stacktrace-level=panic",
+    ]
     options = parse(LogOptions, argv, {})
     assert options == LogOptions(True, "2", "json", "panic", "epoch")
     assert isinstance(formatter_for(options), JsonFormatter)
@@ -134,7 +156,11 @@ def test_lines_about_one_object_name_it_as_controller_runtime_does() -> None:
     stream = written(LogOptions())
     Quiet().log_of(Key("ns", "a")).info("hello")
     said = line(stream)
-    assert (said["Widget"], said["namespace"], said["name"]) == ({"name": "a", "namespace": "ns"}, "ns", "a")
+    assert (said["Widget"], said["namespace"], said["name"]) == (
+        {"name": "a", "namespace": "ns"},
+        "ns",
+        "a",
+    )
 
 
 def test_levels_that_are_off_cost_nothing() -> None:
@@ -160,7 +186,9 @@ def test_configure_twice_writes_once() -> None:
 def test_lines_of_libraries_have_the_same_form() -> None:
     stream = written(LogOptions())
     logging.getLogger("library").warning("%d of %s", 3, "them")
-    assert line(stream).items() >= {"level": "warn", "logger": "library", "msg": "3 of them"}.items()
+    assert (
+        line(stream).items() >= {"level": "warn", "logger": "library", "msg": "3 of them"}.items()
+    )
 
 
 def test_an_unexpected_error_has_a_stack_trace() -> None:
@@ -231,7 +259,15 @@ def test_odd_values_do_not_break_the_line() -> None:
     cycle.append(cycle)
     stream = written(LogOptions())
     Log("x").info(
-        "odd", point=Point(1), broken=Broken(), cycle=cycle, lone="\ud800", big=2**80, nan=float("nan"), pairs={(1, 2): {3}}, level="mine"
+        "odd",
+        point=Point(1),
+        broken=Broken(),
+        cycle=cycle,
+        lone="\ud800",
+        big=2**80,
+        nan=float("nan"),
+        pairs={(1, 2): {3}},
+        level="mine",
     )
     found = line(stream)
     assert found["point"] == {"x": 1}

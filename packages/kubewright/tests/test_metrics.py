@@ -59,7 +59,11 @@ def everything_said(metrics: Metrics) -> None:
 
 def samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     text = metrics.exposition()[0].decode()
-    return {(s.name, frozenset(s.labels.items())): s.value for family in text_string_to_metric_families(text) for s in family.samples}
+    return {
+        (s.name, frozenset(s.labels.items())): s.value
+        for family in text_string_to_metric_families(text)
+        for s in family.samples
+    }
 
 
 def value(metrics: Metrics, series: str, /, **labels: str) -> float:
@@ -72,7 +76,9 @@ def test_names_types_and_labels(metrics: Metrics, name: str, fact: tuple[str, se
     text = metrics.exposition()[0].decode()
     assert f"# TYPE {name} {fact[0]}\n" in text
     series = f"{name}_count" if fact[0] == "histogram" else name
-    labels = [{label for label, _ in found} for (sample, found) in samples(metrics) if sample == series]
+    labels = [
+        {label for label, _ in found} for (sample, found) in samples(metrics) if sample == series
+    ]
     assert labels
     assert all(each == fact[1] for each in labels)
 
@@ -86,7 +92,11 @@ def test_no_series_but_those(metrics: Metrics) -> None:
 
 
 def bounds(metrics: Metrics, name: str) -> list[float]:
-    return [float(dict(labels)["le"]) for sample, labels in samples(metrics) if sample == f"{name}_bucket"]
+    return [
+        float(dict(labels)["le"])
+        for sample, labels in samples(metrics)
+        if sample == f"{name}_bucket"
+    ]
 
 
 def test_buckets_of_reconciles(metrics: Metrics) -> None:
@@ -97,7 +107,9 @@ def test_buckets_of_reconciles(metrics: Metrics) -> None:
     assert (found[0], found[17], found[39]) == (0.005, 1.0, 60.0)
 
 
-@pytest.mark.parametrize("name", ["workqueue_queue_duration_seconds", "workqueue_work_duration_seconds"])
+@pytest.mark.parametrize(
+    "name", ["workqueue_queue_duration_seconds", "workqueue_work_duration_seconds"]
+)
 def test_buckets_of_queues_are_gos_to_the_last_digit(metrics: Metrics, name: str) -> None:
     metrics.queue("x")
     assert bounds(metrics, name) == [
@@ -110,7 +122,10 @@ def test_a_histogram_counts_as_prometheus_does(metrics: Metrics) -> None:
     for seconds in (0.001, 0.005, 0.0051, 61.0):
         controller.took(seconds)
     name = "controller_runtime_reconcile_time_seconds"
-    buckets = [value(metrics, f"{name}_bucket", controller="x", le=le) for le in ("0.005", "0.01", "60.0", "+Inf")]
+    buckets = [
+        value(metrics, f"{name}_bucket", controller="x", le=le)
+        for le in ("0.005", "0.01", "60.0", "+Inf")
+    ]
     assert buckets == [2, 3, 3, 4]
     assert value(metrics, f"{name}_count", controller="x") == 4
     assert value(metrics, f"{name}_sum", controller="x") == pytest.approx(61.0111)
@@ -119,7 +134,9 @@ def test_a_histogram_counts_as_prometheus_does(metrics: Metrics) -> None:
 def test_every_result_starts_at_zero(metrics: Metrics) -> None:
     metrics.controller("x", 4)
     for result in ("success", "error", "requeue", "requeue_after"):
-        assert value(metrics, "controller_runtime_reconcile_total", controller="x", result=result) == 0
+        assert (
+            value(metrics, "controller_runtime_reconcile_total", controller="x", result=result) == 0
+        )
     assert value(metrics, "controller_runtime_max_concurrent_reconciles", controller="x") == 4
 
 
@@ -133,7 +150,9 @@ def test_outcomes(metrics: Metrics) -> None:
     controller.wrote()
     controller.unchanged()
     for name, expected in [("errors", 2), ("panics", 1), ("timeouts", 1)]:
-        assert value(metrics, f"controller_runtime_reconcile_{name}_total", controller="x") == expected
+        assert (
+            value(metrics, f"controller_runtime_reconcile_{name}_total", controller="x") == expected
+        )
     assert value(metrics, "controller_runtime_terminal_reconcile_errors_total", controller="x") == 1
     assert value(metrics, "controller_runtime_reconcile_total", controller="x", result="error") == 2
     assert value(metrics, "controller_runtime_active_workers", controller="x") == 1
@@ -165,7 +184,16 @@ def test_priorities_are_bounded(metrics: Metrics) -> None:
     queue = metrics.queue("x")
     for priority in range(40):
         queue.added(priority)
-    assert value(metrics, "workqueue_depth", name="x", controller="x", priority="exceeded_cardinality_limit") == 15
+    assert (
+        value(
+            metrics,
+            "workqueue_depth",
+            name="x",
+            controller="x",
+            priority="exceeded_cardinality_limit",
+        )
+        == 15
+    )
     assert len([1 for name, _ in samples(metrics) if name == "workqueue_depth"]) == 26
 
 

@@ -33,7 +33,11 @@ def environ(tmp_path: Path) -> dict[str, str]:
     go.parent.mkdir()
     go.write_text(f"#!{sys.executable}\n{GO}")
     go.chmod(0o755)
-    return {"PATH": str(go.parent), "XDG_CACHE_HOME": str(tmp_path / "cache"), "CALLS": str(tmp_path / "calls")}
+    return {
+        "PATH": str(go.parent),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "CALLS": str(tmp_path / "calls"),
+    }
 
 
 @pytest.fixture
@@ -53,7 +57,9 @@ def build(module: Path, environ: dict[str, str]) -> list[str]:
     return Path(environ["CALLS"]).read_text().splitlines()
 
 
-def test_it_is_built_when_a_source_changes_and_else_not(module: Path, environ: dict[str, str]) -> None:
+def test_it_is_built_when_a_source_changes_and_else_not(
+    module: Path, environ: dict[str, str]
+) -> None:
     assert len(build(module, environ)) == 1
     assert len(build(module, environ)) == 1
     (module / "main_test.go").write_text("package main\n")
@@ -74,7 +80,9 @@ def test_a_failed_build_leaves_nothing_and_says_why(module: Path, environ: dict[
     assert len(build(module, environ)) == 1
 
 
-def test_a_folder_without_a_module_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_a_module_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(ConfigError, match=r"no go\.mod"):
         build_module(tmp_path, "tool", tmp_path / "bin", {}, Progress(io.StringIO()))
     assert main([str(tmp_path), "--into", str(tmp_path / "bin")]) == 1

@@ -14,7 +14,9 @@ from kubewright.status import without_nulls
 words = st.sampled_from(["", "null", ":null", '":null,"', "a"])
 leaves = st.none() | words | st.integers(0, 3)
 values: st.SearchStrategy[Any] = st.recursive(
-    leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3), max_leaves=8
+    leaves,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
+    max_leaves=8,
 )
 
 

@@ -76,7 +76,13 @@ def run(project: Path, tests: str) -> str:
     plugin = [] if installed else ["-p", plugin_module.__name__]
     source = str(Path(plugin_module.__file__).parents[2])
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin]
-    return subprocess.run(command, cwd=project, env={**os.environ, "PYTHONPATH": source}, capture_output=True, text=True).stdout
+    return subprocess.run(
+        command,
+        cwd=project,
+        env={**os.environ, "PYTHONPATH": source},
+        capture_output=True,
+        text=True,
+    ).stdout
 
 
 def test_a_blocking_call_of_a_named_module_fails_the_test(project: Path) -> None:

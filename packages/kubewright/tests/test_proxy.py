@@ -15,8 +15,8 @@ import pytest
 from aiohttp import web
 
 from kubewright.testing import eventually
-from kubewright.testing.ca import Authority
-from kubewright.testing.http import trusting
+from kubewright.testing.ca import CertificateAuthority
+from kubewright.testing.http import create_tls_context
 from kubewright.testing.proxy import HttpProxy, TcpProxy
 
 
@@ -39,10 +39,10 @@ async def test_bytes_pass_and_are_counted(tcp: TcpProxy) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", tcp.port)
     writer.write(b"hello")
     assert await reader.readexactly(5) == b"hello"
-    assert (tcp.bytes_up, tcp.bytes_down, tcp.accepted, tcp.connections) == (5, 5, 1, 1)
+    assert (tcp.bytes_up, tcp.bytes_down, tcp.accepted_count, tcp.connection_count) == (5, 5, 1, 1)
     writer.write_eof()
     assert await reader.read() == b""
-    await eventually(lambda: tcp.connections == 0)
+    await eventually(lambda: tcp.connection_count == 0)
     writer.close()
 
 
@@ -65,12 +65,12 @@ async def test_a_stall_holds_old_and_new_connections_open_and_silent(tcp: TcpPro
 
 async def test_a_cut_breaks_connections_even_while_stalled(tcp: TcpProxy) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", tcp.port)
-    await eventually(lambda: tcp.connections == 1)
+    await eventually(lambda: tcp.connection_count == 1)
     tcp.stall()
-    tcp.cut()
+    tcp.abort_connections()
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
         await reader.readexactly(1)
-    await eventually(lambda: tcp.connections == 0)
+    await eventually(lambda: tcp.connection_count == 0)
     writer.close()
 
 
@@ -86,7 +86,7 @@ class Upstream:
     """A TLS server that notes what it is asked; `/watch` sends what is put into `events`, half a line at a time."""
 
     def __init__(self) -> None:
-        self.authority = Authority("upstream")
+        self.authority = CertificateAuthority("upstream")
         self.asked: list[tuple[str, str, str, str]] = []
         self.events: asyncio.Queue[bytes] = asyncio.Queue()
         self.may_answer = asyncio.Event()
@@ -95,14 +95,25 @@ class Upstream:
     async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
         tls = request.get_extra_info("peercert") or {}
         who = str(dict(pair[0] for pair in tls.get("subject", ())).get("commonName", ""))
-        self.asked.append((request.method, request.raw_path, who, request.headers.get("Authorization", "")))
+        self.asked.append(
+            (request.method, request.raw_path, who, request.headers.get("Authorization", ""))
+        )
         await self.may_answer.wait()
         if "watch" in request.query:
             return await self.watch(request)
-        body = json.dumps({"method": request.method, "body": (await request.read()).decode()}).encode()
+        body = json.dumps(
+            {"method": request.method, "body": (await request.read()).decode()}
+        ).encode()
         if "gzip" in request.headers.get("Accept-Encoding", ""):
-            return web.Response(body=gzip.compress(body), headers={"Content-Encoding": "gzip", "Content-Type": "application/json"})
-        return web.Response(body=body, content_type="application/json", status=201 if request.method == "POST" else 200)
+            return web.Response(
+                body=gzip.compress(body),
+                headers={"Content-Encoding": "gzip", "Content-Type": "application/json"},
+            )
+        return web.Response(
+            body=body,
+            content_type="application/json",
+            status=201 if request.method == "POST" else 200,
+        )
 
     async def watch(self, request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -124,39 +135,60 @@ class Scene:
 @pytest.fixture
 async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     upstream = Upstream()
-    server_tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=upstream.authority.certificate.decode())
+    server_tls = ssl.create_default_context(
+        ssl.Purpose.CLIENT_AUTH, cadata=upstream.authority.certificate.decode()
+    )
     server_tls.verify_mode = ssl.CERT_OPTIONAL
-    for name, pair in (("server", upstream.authority.serving("127.0.0.1")), ("admin", upstream.authority.client("admin"))):
+    for name, pair in (
+        ("server", upstream.authority.issue_serving_certificate("127.0.0.1")),
+        ("admin", upstream.authority.issue_client_certificate("admin")),
+    ):
         pair.write(tmp_path / f"{name}.crt", tmp_path / f"{name}.key")
     server_tls.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
-    runner = web.ServerRunner(web.Server(upstream.serve, handler_cancellation=True), shutdown_timeout=0.0)
+    runner = web.ServerRunner(
+        web.Server(upstream.serve, handler_cancellation=True), shutdown_timeout=0.0
+    )
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=server_tls).start()
-    bearer = trusting(upstream.authority.certificate)
-    admin = trusting(upstream.authority.certificate, tmp_path / "admin.crt", tmp_path / "admin.key")
+    bearer = create_tls_context(upstream.authority.certificate)
+    admin = create_tls_context(
+        upstream.authority.certificate, tmp_path / "admin.crt", tmp_path / "admin.key"
+    )
     url = f"https://127.0.0.1:{runner.addresses[0][1]}"
     async with HttpProxy(url, admin, bearer) as proxy:
-        connector = aiohttp.TCPConnector(ssl=trusting(proxy.authority.certificate))
+        connector = aiohttp.TCPConnector(ssl=create_tls_context(proxy.ca.certificate))
         async with aiohttp.ClientSession(proxy.url, connector=connector) as client:
             yield Scene(upstream, proxy, client)
     await runner.cleanup()
 
 
 async def test_requests_pass_as_administrator_and_are_noted(scene: Scene) -> None:
-    async with scene.client.post("/api/v1/pods?dryRun=All", data="hi", headers={"User-Agent": "me/1"}) as response:
+    async with scene.client.post(
+        "/api/v1/pods?dryRun=All", data="hi", headers={"User-Agent": "me/1"}
+    ) as response:
         assert response.status == 200
         assert await response.json() == {"method": "POST", "body": "hi"}
     assert scene.upstream.asked == [("POST", "/api/v1/pods?dryRun=All", "admin", "")]
-    [seen] = scene.proxy.ledger
-    assert (seen.method, seen.path, seen.query, seen.user_agent) == ("POST", "/api/v1/pods", "dryRun=All", "me/1")
-    assert (seen.authorization, seen.status, seen.mutating, seen.watch) == (False, 200, True, False)
+    [seen] = scene.proxy.recorded_requests
+    assert (seen.method, seen.path, seen.query, seen.user_agent) == (
+        "POST",
+        "/api/v1/pods",
+        "dryRun=All",
+        "me/1",
+    )
+    assert (seen.has_authorization, seen.status, seen.is_mutating, seen.is_watch) == (
+        False,
+        200,
+        True,
+        False,
+    )
 
 
 async def test_a_token_passes_and_the_certificate_does_not(scene: Scene) -> None:
     async with scene.client.get("/api", headers={"Authorization": "Bearer abc"}) as response:
         assert response.status == 200
     assert scene.upstream.asked == [("GET", "/api", "", "Bearer abc")]
-    assert scene.proxy.ledger[0].authorization
+    assert scene.proxy.recorded_requests[0].has_authorization
 
 
 async def test_a_failure_comes_as_often_as_asked_and_only_where(scene: Scene) -> None:
@@ -168,8 +200,8 @@ async def test_a_failure_comes_as_often_as_asked_and_only_where(scene: Scene) ->
             told = await response.json()
             assert told.get("reason") == ("InternalError" if response.status == 500 else None)
     assert statuses == [200, 500, 500, 200]
-    assert [seen.status for seen in scene.proxy.requests("GET", "*/pods")] == statuses[1:]
-    assert (len(rule.hits), rule.forwarded) == (2, [])
+    assert [seen.status for seen in scene.proxy.find_requests("GET", "*/pods")] == statuses[1:]
+    assert (len(rule.matched_requests), rule.upstream_statuses) == (2, [])
 
 
 async def test_throttling_names_the_time(scene: Scene) -> None:
@@ -180,33 +212,44 @@ async def test_throttling_names_the_time(scene: Scene) -> None:
 
 async def test_only_a_watch_expires(scene: Scene) -> None:
     scene.proxy.expire_next_watch("/api/v1/pods")
-    async with scene.client.get("/api/v1/pods") as listed, scene.client.get("/api/v1/pods?watch=true") as watched:
+    async with (
+        scene.client.get("/api/v1/pods") as listed,
+        scene.client.get("/api/v1/pods?watch=true") as watched,
+    ):
         assert (listed.status, watched.status) == (200, 410)
         assert (await watched.json())["reason"] == "Expired"
 
 
 async def test_a_swallowed_call_is_done_but_unanswered(scene: Scene) -> None:
-    rule = scene.proxy.swallow_next("POST", "/api/v1/pods")
+    rule = scene.proxy.drop_next_response("POST", "/api/v1/pods")
     with pytest.raises(aiohttp.ClientError):
-        await scene.client.post("/api/v1/pods", data="once", headers={"Accept-Encoding": "identity"})
-    assert rule.forwarded == [201]
-    assert [seen.status for seen in scene.proxy.ledger] == [0]
+        await scene.client.post(
+            "/api/v1/pods", data="once", headers={"Accept-Encoding": "identity"}
+        )
+    assert rule.upstream_statuses == [201]
+    assert [seen.status for seen in scene.proxy.recorded_requests] == [0]
     assert len(scene.upstream.asked) == 1
 
 
 async def test_a_swallowed_call_is_done_even_if_the_client_has_gone(scene: Scene) -> None:
-    rule = scene.proxy.swallow_next("POST", "/slow")
+    rule = scene.proxy.drop_next_response("POST", "/slow")
     scene.upstream.may_answer.clear()
-    call = asyncio.ensure_future(scene.client.post("/slow", headers={"Accept-Encoding": "identity"}))
+    call = asyncio.ensure_future(
+        scene.client.post("/slow", headers={"Accept-Encoding": "identity"})
+    )
     await eventually(lambda: scene.upstream.asked)
     call.cancel()
     await asyncio.wait([call])
     scene.upstream.may_answer.set()
-    await eventually(lambda: rule.forwarded == [201])
+    await eventually(lambda: rule.upstream_statuses == [201])
 
 
 async def test_an_answer_can_be_replaced(scene: Scene) -> None:
-    scene.proxy.replace_next("GET", "/api", lambda answer: replace(answer, status=202, body=answer.body.replace(b"GET", b"SEEN")))
+    scene.proxy.transform_next_response(
+        "GET",
+        "/api",
+        lambda answer: replace(answer, status=202, body=answer.body.replace(b"GET", b"SEEN")),
+    )
     async with scene.client.get("/api") as response:
         assert response.status == 202
         assert (await response.json())["method"] == "SEEN"
@@ -223,8 +266,8 @@ async def test_a_line_is_injected_between_whole_events(scene: Scene) -> None:
     async with scene.client.get("/api/v1/pods?watch=1") as response:
         await scene.upstream.events.put(b'{"n":1}\n{"n":')
         assert await response.content.readline() == b'{"n":1}\n'
-        assert await scene.proxy.inject({"n": "ours"}, "/api/v1/pods") == 1
-        assert await scene.proxy.inject({"n": "elsewhere"}, "/api/v1/nodes") == 0
+        assert await scene.proxy.inject_line({"n": "ours"}, "/api/v1/pods") == 1
+        assert await scene.proxy.inject_line({"n": "elsewhere"}, "/api/v1/nodes") == 0
         await scene.upstream.events.put(b"2}\n")
         assert await response.content.readline() == b'{"n": "ours"}\n'
         assert await response.content.readline() == b'{"n":2}\n'
@@ -235,7 +278,7 @@ async def test_a_line_is_injected_between_whole_events(scene: Scene) -> None:
 
 async def test_a_watch_is_cut(scene: Scene) -> None:
     async with scene.client.get("/api/v1/pods?watch=1") as response:
-        assert scene.proxy.cut_watches() == 1
+        assert scene.proxy.abort_watches() == 1
         with pytest.raises(aiohttp.ClientError):
             await response.content.read()
     await eventually(lambda: scene.proxy.watches == [])
@@ -250,15 +293,15 @@ async def test_a_client_that_leaves_ends_its_watch(scene: Scene) -> None:
 async def test_a_dead_upstream_is_no_answer(tmp_path: Path) -> None:
     nothing = ssl.create_default_context()
     async with HttpProxy("https://127.0.0.1:1", nothing, nothing) as proxy:
-        connector = aiohttp.TCPConnector(ssl=trusting(proxy.authority.certificate))
+        connector = aiohttp.TCPConnector(ssl=create_tls_context(proxy.ca.certificate))
         async with aiohttp.ClientSession(proxy.url, connector=connector) as client:
             with pytest.raises(aiohttp.ClientError):
                 await client.post("/api", data="x")
-        assert [seen.status for seen in proxy.ledger] == [0]
+        assert [seen.status for seen in proxy.recorded_requests] == [0]
 
 
 async def test_the_kubeconfig_leads_to_the_proxy(scene: Scene, tmp_path: Path) -> None:
-    config = json.loads(scene.proxy.kubeconfig(tmp_path / "config", token="abc").read_text())
+    config = json.loads(scene.proxy.write_kubeconfig(tmp_path / "config", token="abc").read_text())
     assert config["clusters"][0]["cluster"]["server"] == scene.proxy.url
     assert config["users"][0]["user"] == {"token": "abc"}
     assert (tmp_path / "config").stat().st_mode & 0o077 == 0
@@ -272,7 +315,9 @@ async def test_eventually_returns_what_became_true() -> None:
 
 @pytest.mark.looptime
 async def test_eventually_tells_the_last_answer() -> None:
-    with pytest.raises(AssertionError, match=r"not true within 3600 s: the last check answered \[\]"):
+    with pytest.raises(
+        AssertionError, match=r"not true within 3600 s: the last check answered \[\]"
+    ):
         await eventually(list, within=3600.0, every=60.0)
 
 

@@ -25,7 +25,14 @@ class Rig:
         self.api = FakeApi()
         self.now = 0.0
         self.metrics = Metrics()
-        self.recorder = Recorder(Client(self.api), self.metrics, Log("test"), component="m", instance="i", clock=lambda: self.now)
+        self.recorder = Recorder(
+            Client(self.api),
+            self.metrics,
+            Log("test"),
+            component="m",
+            instance="i",
+            clock=lambda: self.now,
+        )
 
     def say(self, reason: str, message: str = "words") -> None:
         self.recorder.event(WIDGET, Widget.definition, "Warning", reason, message)
@@ -48,7 +55,12 @@ async def test_an_event_says_who_about_whom_and_why() -> None:
     async with Rig().running() as rig:
         rig.say("Broken", "the reason")
         (event,) = await rig.events()
-    assert (event.type, event.reason, event.message, event.count) == ("Warning", "Broken", "the reason", 1)
+    assert (event.type, event.reason, event.message, event.count) == (
+        "Warning",
+        "Broken",
+        "the reason",
+        1,
+    )
     assert (event.involvedObject.kind, event.involvedObject.uid) == ("Widget", "u-1")
     assert event.source.component == "m"
 

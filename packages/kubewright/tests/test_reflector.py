@@ -10,7 +10,16 @@ import pytest
 
 from kubewright.cache import Store, Via
 from kubewright.client import Client
-from kubewright.errors import Forbidden, Gone, KindMissing, ServerError, TimedOut, TooManyRequests, Unreachable, from_status
+from kubewright.errors import (
+    Forbidden,
+    Gone,
+    KindMissing,
+    ServerError,
+    TimedOut,
+    TooManyRequests,
+    Unreachable,
+    from_status,
+)
 from kubewright.log import Log
 from kubewright.meta import Key, ObjectMeta
 from kubewright.metrics import Metrics
@@ -30,12 +39,18 @@ class Rig:
         self.metrics = Metrics()
         self.store: Store[Widget] = Store(Widget.definition, Log("test"))
         self.heard: list[tuple[str, bool, Via]] = []
-        self.store.listeners.append(lambda key, old, new, via: self.heard.append((key.name, new is None, via)))
+        self.store.listeners.append(
+            lambda key, old, new, via: self.heard.append((key.name, new is None, via))
+        )
         loop = asyncio.get_running_loop()
-        self.reflector = Reflector(Widget, self.store, self.client, self.metrics, Log("test"), clock=loop.time)
+        self.reflector = Reflector(
+            Widget, self.store, self.client, self.metrics, Log("test"), clock=loop.time
+        )
 
     def add(self, name: str, size: int = 0) -> None:
-        self.api.add(Widget(metadata=ObjectMeta(name=name, namespace="n"), spec=WidgetSpec(size=size)))
+        self.api.add(
+            Widget(metadata=ObjectMeta(name=name, namespace="n"), spec=WidgetSpec(size=size))
+        )
 
     def names(self) -> set[str]:
         return {key.name for key in self.store.objects}
@@ -74,7 +89,7 @@ async def test_first_the_list_then_what_changes() -> None:
 async def test_a_watch_that_the_server_ends_goes_on_from_where_it_was() -> None:
     async with reflecting("a") as rig:
         await eventually(rig.watches)
-        rig.api.end_watches()
+        rig.api.close_watches()
         rig.add("b")
         await eventually(lambda: rig.names() == {"a", "b"})
         await eventually(lambda: rig.watches() >= 2)
@@ -85,7 +100,7 @@ async def test_silence_connects_again_without_a_list() -> None:
     async with reflecting("a") as rig:
         await eventually(rig.watches)
         rig.api.fail_next("GET", "widgets", TimedOut("silent"))
-        rig.api.end_watches()
+        rig.api.close_watches()
         rig.add("b")
         await eventually(lambda: rig.names() == {"a", "b"}, within=60)
         assert rig.lists() == 1
@@ -96,7 +111,7 @@ async def test_410_lists_again_and_finds_what_was_deleted_meanwhile() -> None:
     async with reflecting("a", "b") as rig:
         await eventually(rig.watches)
         rig.api.fail_next("GET", "widgets", Unreachable("down"), times=3)
-        rig.api.end_watches()
+        rig.api.close_watches()
         await rig.client.delete(Widget, Key("n", "a"))
         rig.add("c")
         rig.api.compact()
@@ -111,7 +126,7 @@ async def test_an_outage_backs_off_to_a_bound_and_ends_without_loss() -> None:
         before, told = len(rig.api.requests), list[bool]()
         rig.reflector.turned.append(lambda: told.append(bool(rig.reflector.problem)))
         rig.api.fail_next("GET", "widgets", Unreachable("down"), times=12)
-        rig.api.end_watches()
+        rig.api.close_watches()
         rig.add("b")
         started = asyncio.get_running_loop().time()
         await eventually(lambda: rig.reflector.problem)
@@ -132,7 +147,9 @@ async def test_an_outage_backs_off_to_a_bound_and_ends_without_loss() -> None:
         (ServerError("etcd is unwell"), "trying again: etcd is unwell"),
     ],
 )
-async def test_what_keeps_us_from_listing_is_said_and_waited_for(error: Exception, words: str) -> None:
+async def test_what_keeps_us_from_listing_is_said_and_waited_for(
+    error: Exception, words: str
+) -> None:
     rig = Rig()
     rig.add("a")
     rig.api.fail_next("GET", "widgets", error, times=3)
@@ -159,7 +176,10 @@ async def test_retry_after_is_obeyed() -> None:
 async def test_an_object_that_does_not_decode_is_counted_and_stops_nobody() -> None:
     rig = Rig()
     rig.add("a")
-    rig.api.create(Widget.definition.path("n"), {"metadata": {"name": "bad", "namespace": "n"}, "spec": {"size": "huge"}})
+    rig.api.create(
+        Widget.definition.path("n"),
+        {"metadata": {"name": "bad", "namespace": "n"}, "spec": {"size": "huge"}},
+    )
     task = asyncio.create_task(rig.reflector.run())
     await eventually(rig.reflector.synced.is_set)
     await eventually(rig.watches)
@@ -178,10 +198,10 @@ async def test_a_server_restored_from_a_backup_is_believed() -> None:
         rig.api.revision -= 500
         for stored in rig.api.objects.values():
             stored["metadata"]["resourceVersion"] = str(rig.api.revision)
-        rig.api.oldest = 10**9
-        rig.api.end_watches()
+        rig.api.oldest_revision = 10**9
+        rig.api.close_watches()
         await eventually(lambda: rig.names() == {"a"}, within=60)
-        rig.api.oldest = 0
+        rig.api.oldest_revision = 0
         rig.add("new")
         await eventually(lambda: rig.names() == {"a", "new"}, within=60)
 

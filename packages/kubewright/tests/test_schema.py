@@ -29,10 +29,38 @@ SPEC: dict[str, Any] = schema_of(ThingSpec)["properties"]
 @pytest.mark.parametrize(
     ("field", "expected"),
     [
-        ("name", {"type": "string", "description": "A DNS label.", "minLength": 1, "maxLength": 63, "pattern": "^[a-z0-9-]+$"}),
-        ("replicas", {"type": "integer", "format": "int32", "description": "How many.", "minimum": 0, "default": 3}),
+        (
+            "name",
+            {
+                "type": "string",
+                "description": "A DNS label.",
+                "minLength": 1,
+                "maxLength": 63,
+                "pattern": "^[a-z0-9-]+$",
+            },
+        ),
+        (
+            "replicas",
+            {
+                "type": "integer",
+                "format": "int32",
+                "description": "How many.",
+                "minimum": 0,
+                "default": 3,
+            },
+        ),
         ("big", {"type": "integer", "format": "int64"}),
-        ("ratio", {"type": "number", "description": "A share.", "minimum": 0, "exclusiveMinimum": True, "maximum": 1, "default": 0.5}),
+        (
+            "ratio",
+            {
+                "type": "number",
+                "description": "A share.",
+                "minimum": 0,
+                "exclusiveMinimum": True,
+                "maximum": 1,
+                "default": 0.5,
+            },
+        ),
         ("enabled", {"type": "boolean", "default": True}),
         ("colour", {"type": "string", "enum": ["red", "blue"], "default": "red"}),
         ("mode", {"type": "string", "enum": ["fast", "slow"]}),
@@ -41,10 +69,29 @@ SPEC: dict[str, Any] = schema_of(ThingSpec)["properties"]
         ("blob", {"type": "string", "format": "byte"}),
         (
             "labels",
-            {"type": "object", "additionalProperties": {"type": "string"}, "description": "Names and values.", "maxProperties": 10},
+            {
+                "type": "object",
+                "additionalProperties": {"type": "string"},
+                "description": "Names and values.",
+                "maxProperties": 10,
+            },
         ),
-        ("order", {"type": "array", "items": {"type": "integer", "format": "int64"}, "x-kubernetes-list-type": "atomic"}),
-        ("limit", {"x-kubernetes-int-or-string": True, "description": "A number or a percentage.", "default": "25%"}),
+        (
+            "order",
+            {
+                "type": "array",
+                "items": {"type": "integer", "format": "int64"},
+                "x-kubernetes-list-type": "atomic",
+            },
+        ),
+        (
+            "limit",
+            {
+                "x-kubernetes-int-or-string": True,
+                "description": "A number or a percentage.",
+                "default": "25%",
+            },
+        ),
         ("free", {"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
         ("anything", {"x-kubernetes-preserve-unknown-fields": True}),
         (
@@ -52,7 +99,9 @@ SPEC: dict[str, Any] = schema_of(ThingSpec)["properties"]
             {
                 "type": "integer",
                 "format": "int64",
-                "x-kubernetes-validations": [{"rule": "self >= oldSelf", "message": "size cannot shrink"}],
+                "x-kubernetes-validations": [
+                    {"rule": "self >= oldSelf", "message": "size cannot shrink"}
+                ],
                 "title": "Size",
                 "default": 1,
             },
@@ -68,7 +117,11 @@ def test_list_types() -> None:
     assert SPEC["ports"]["items"]["required"] == ["name", "number"]
     assert SPEC["ports"]["maxItems"] == 8
     assert SPEC["tags"]["x-kubernetes-list-type"] == "set"
-    assert SPEC["tags"]["items"] == {"type": "string", "description": "One of them.", "maxLength": 20}
+    assert SPEC["tags"]["items"] == {
+        "type": "string",
+        "description": "One of them.",
+        "maxLength": 20,
+    }
 
 
 def test_only_what_has_no_default_is_required() -> None:
@@ -76,7 +129,9 @@ def test_only_what_has_no_default_is_required() -> None:
 
 
 def test_a_status_has_no_defaults_and_our_conditions() -> None:
-    status = crd([Thing.definition])["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+    status = crd([Thing.definition])["spec"]["versions"][0]["schema"]["openAPIV3Schema"][
+        "properties"
+    ]["status"]
     assert "default" not in str(status)
     assert status["properties"]["conditions"]["x-kubernetes-list-map-keys"] == ["type"]
     assert status["properties"]["observedGeneration"]["type"] == "integer"
@@ -96,7 +151,10 @@ def test_the_whole_crd() -> None:
         "categories": ["all", "tests"],
     }
     new, old = spec["versions"]
-    assert [(v["name"], v["storage"], v["served"]) for v in (new, old)] == [("v1", True, True), ("v1alpha1", False, True)]
+    assert [(v["name"], v["storage"], v["served"]) for v in (new, old)] == [
+        ("v1", True, True),
+        ("v1alpha1", False, True),
+    ]
     assert old["deprecationWarning"].startswith("everything.test/v1alpha1")
     assert new["subresources"] == {
         "status": {},
@@ -166,7 +224,9 @@ REFUSED: list[tuple[Any, str, str]] = [
 
 
 @pytest.mark.parametrize(("annotation", "where", "why"), REFUSED)
-def test_what_cannot_be_expressed_names_class_and_field(annotation: Any, where: str, why: str) -> None:
+def test_what_cannot_be_expressed_names_class_and_field(
+    annotation: Any, where: str, why: str
+) -> None:
     struct = msgspec.defstruct("X", [("field", annotation)])
     with pytest.raises(SchemaError) as caught:
         schema_of(struct)
@@ -185,12 +245,22 @@ def test_a_column_or_scale_path_that_leads_nowhere_is_refused() -> None:
 
     with pytest.raises(SchemaError, match=r"A column Typo: \.spec\.nmae names no field"):
         crds([A])
-    with pytest.raises(SchemaError, match=r"B scale: statusReplicasPath \.status\.replicas must name a field of type integer"):
+    with pytest.raises(
+        SchemaError,
+        match=r"B scale: statusReplicasPath \.status\.replicas must name a field of type integer",
+    ):
         crds([B])
 
 
 def test_another_version_is_called_and_shown_as_its_kind_unless_it_says_otherwise() -> None:
-    @kind("x.test/v1", plural="thinges", short=("th",), categories=("all",), namespaced=False, columns=[Column("Host", ".spec.host")])
+    @kind(
+        "x.test/v1",
+        plural="thinges",
+        short=("th",),
+        categories=("all",),
+        namespaced=False,
+        columns=[Column("Host", ".spec.host")],
+    )
     class Main(Resource[Spec, Status]):
         """One."""
 
@@ -198,16 +268,25 @@ def test_another_version_is_called_and_shown_as_its_kind_unless_it_says_otherwis
     class Same(Resource[Spec, Status]):
         """Two."""
 
-    @version_of(Main, "v3", columns=[Column("Other", ".spec.other")], storage=True, deprecated="old")
+    @version_of(
+        Main, "v3", columns=[Column("Other", ".spec.other")], storage=True, deprecated="old"
+    )
     class Other(Resource[Spec, Status]):
         """Three."""
 
     same, other, main = Same.definition, Other.definition, Main.definition
-    called = [(each.name, each.plural, each.short, each.categories, each.namespaced) for each in (main, same, other)]
+    called = [
+        (each.name, each.plural, each.short, each.categories, each.namespaced)
+        for each in (main, same, other)
+    ]
     assert called == [("Main", "thinges", ("th",), ("all",), False)] * 3
     assert [each.api_version for each in (same, other)] == ["x.test/v2", "x.test/v3"]
     assert (same.storage, same.columns, same.deprecated) == (False, main.columns, "")
-    assert (other.storage, [each.name for each in other.columns], other.deprecated) == (True, ["Other", "Ready", "Reason", "Age"], "old")
+    assert (other.storage, [each.name for each in other.columns], other.deprecated) == (
+        True,
+        ["Other", "Ready", "Reason", "Age"],
+        "old",
+    )
     assert type(Same.decode(b'{"metadata": {"name": "a"}}')) is Same
 
 
@@ -244,7 +323,9 @@ def test_plurals_follow_kubebuilder(name: str, plural: str) -> None:
 
 
 def test_decoding_is_strict_about_what_it_knows_and_blind_to_the_rest() -> None:
-    thing = Thing.decode(b'{"apiVersion":"x","metadata":{"name":"a","managedFields":[{}]},"spec":{"name":"n","future":{"x":1}},"extra":1}')
+    thing = Thing.decode(
+        b'{"apiVersion":"x","metadata":{"name":"a","managedFields":[{}]},"spec":{"name":"n","future":{"x":1}},"extra":1}'
+    )
     assert thing.spec.name == "n"
     assert thing.status.conditions == []
     with pytest.raises(Undecodable, match=r"\$\.spec\.replicas"):
@@ -267,12 +348,16 @@ def test_encoding_leaves_out_what_is_not_set() -> None:
 
 
 @pytest.fixture(scope="module")
-def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> ControlPlane:
+def installed(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> ControlPlane:
     """The CRD in a real API server, which refuses a schema that is not structural."""
     file = tmp_path_factory.mktemp("everything") / "crd.yaml"
     file.write_text(to_yaml(*crds([Thing, OldThing])))
     control_plane.apply(file)
-    control_plane.kubectl("wait", "--for=condition=Established", "crd/things.everything.test", "--timeout=30s")
+    control_plane.kubectl(
+        "wait", "--for=condition=Established", "crd/things.everything.test", "--timeout=30s"
+    )
     return control_plane
 
 
@@ -289,16 +374,32 @@ spec:
 """
 
 
-def test_the_real_api_server_takes_it_and_sets_defaults(installed: ControlPlane, namespace: str, kubectl: Callable[..., str]) -> None:
+def test_the_real_api_server_takes_it_and_sets_defaults(
+    installed: ControlPlane, namespace: str, kubectl: Callable[..., str]
+) -> None:
     kubectl("apply", "-n", namespace, "-f", "-", stdin=GOOD)
     stored = Thing.decode(kubectl("get", "-n", namespace, "th", "good", "-o", "json").encode())
     assert stored.spec.replicas == 3
     assert stored.spec.ports[0].protocol == "TCP"
     assert stored.spec.limit == 3
     assert stored.spec.free == {"whatever": {"we": "like"}}
-    assert kubectl("get", "-n", namespace, "things.v1alpha1.everything.test", "good", "-o", "name").strip() == "thing.everything.test/good"
+    assert (
+        kubectl(
+            "get", "-n", namespace, "things.v1alpha1.everything.test", "good", "-o", "name"
+        ).strip()
+        == "thing.everything.test/good"
+    )
     header = kubectl("get", "-n", namespace, "th", "-o", "wide").splitlines()[0]
-    assert header.split() == ["NAME", "NAME", "REPLICAS", "UNTIL", "FIRST", "READY", "REASON", "AGE"]
+    assert header.split() == [
+        "NAME",
+        "NAME",
+        "REPLICAS",
+        "UNTIL",
+        "FIRST",
+        "READY",
+        "REASON",
+        "AGE",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -318,7 +419,9 @@ def test_the_real_api_server_takes_it_and_sets_defaults(installed: ControlPlane,
 def test_the_real_api_server_enforces_it(
     installed: ControlPlane, namespace: str, kubectl: Callable[..., str], change: str, word: str
 ) -> None:
-    text = f"apiVersion: everything.test/v1\nkind: Thing\nmetadata: {{name: bad}}\nspec:\n  {change}\n"
+    text = (
+        f"apiVersion: everything.test/v1\nkind: Thing\nmetadata: {{name: bad}}\nspec:\n  {change}\n"
+    )
     with pytest.raises(KubectlFailed, match=word):
         kubectl("apply", "-n", namespace, "--validate=strict", "-f", "-", stdin=text)
 

@@ -44,14 +44,21 @@ async def serving(server: Server) -> AsyncIterator[Server]:
         await server.stop()
 
 
-async def get(port: int, path: str, *, tls: bool = False, headers: Mapping[str, str] | None = None) -> tuple[int, str]:
+async def get(
+    port: int, path: str, *, tls: bool = False, headers: Mapping[str, str] | None = None
+) -> tuple[int, str]:
     address = f"{'https' if tls else 'http'}://127.0.0.1:{port}{path}"
-    async with aiohttp.ClientSession() as session, session.get(address, ssl=False, headers=headers) as answer:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(address, ssl=False, headers=headers) as answer,
+    ):
         return answer.status, await answer.text()
 
 
 def local(**options: Any) -> Server:
-    return Server(Metrics(), **{"metrics_address": "127.0.0.1:0", "health_address": "127.0.0.1:0", **options})
+    return Server(
+        Metrics(), **{"metrics_address": "127.0.0.1:0", "health_address": "127.0.0.1:0", **options}
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,7 +76,9 @@ def test_addresses(text: str, address: Address | None) -> None:
     assert address_of(text) == address
 
 
-@pytest.mark.parametrize("text", ["8080", ":65536", "a:b", "::1:80", "[::1]", "[::1:80", ":", "host:", ":80x"])
+@pytest.mark.parametrize(
+    "text", ["8080", ":65536", "a:b", "::1:80", "[::1]", "[::1:80", ":", "host:", ":80x"]
+)
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(ConfigError, match="no address to listen on"):
         address_of(text)
@@ -100,7 +109,10 @@ async def test_every_interface_by_both_protocols() -> None:
 async def test_without_checks_all_is_well() -> None:
     async with serving(local()) as server:
         assert await get(server.health_port, "/healthz") == (200, "ok")
-        assert await get(server.health_port, "/readyz?verbose") == (200, "[+]ping ok\nreadyz check passed\n")
+        assert await get(server.health_port, "/readyz?verbose") == (
+            200,
+            "[+]ping ok\nreadyz check passed\n",
+        )
 
 
 async def slow() -> str | None:
@@ -122,11 +134,16 @@ async def test_checks() -> None:
     server.add_ready_check("cache", lambda: "pods: not listed yet,\n token=abcdefgh")
     async with serving(server):
         status, text = await get(server.health_port, "/readyz")
-        assert (status, text) == (500, "[-]cache failed: pods: not listed yet, token=***\n[+]leader ok\nreadyz check failed\n")
+        assert (status, text) == (
+            500,
+            "[-]cache failed: pods: not listed yet, token=***\n[+]leader ok\nreadyz check failed\n",
+        )
         assert await get(server.health_port, "/readyz?exclude=cache") == (200, "ok")
         verbose = await get(server.health_port, "/readyz?verbose&exclude=cache&exclude=nothing")
         assert verbose[0] == 200
-        assert verbose[1].startswith("[+]cache excluded: ok\n[+]leader ok\nwarn: some health checks cannot be excluded")
+        assert verbose[1].startswith(
+            "[+]cache excluded: ok\n[+]leader ok\nwarn: some health checks cannot be excluded"
+        )
         assert 'no matches for "nothing"\n' in verbose[1]
         assert await get(server.health_port, "/readyz/leader") == (200, "ok")
         assert (await get(server.health_port, "/readyz/cache"))[0] == 500
@@ -134,7 +151,9 @@ async def test_checks() -> None:
         assert await get(server.health_port, "/healthz") == (200, "ok")
 
 
-async def test_a_check_that_fails_or_hangs_is_a_failed_check(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_check_that_fails_or_hangs_is_a_failed_check(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "CHECK_SECONDS", 0.01)
     server = local()
     server.add_health_check("slow", slow)
@@ -142,17 +161,26 @@ async def test_a_check_that_fails_or_hangs_is_a_failed_check(monkeypatch: pytest
     async with serving(server):
         status, text = await get(server.health_port, "/healthz")
     assert status == 500
-    assert "[-]raising failed: KeyError: 'x'\n[-]slow failed: no answer in 0.01 s\nhealthz check failed\n" in text
+    assert (
+        "[-]raising failed: KeyError: 'x'\n[-]slow failed: no answer in 0.01 s\nhealthz check failed\n"
+        in text
+    )
 
 
 @pytest.mark.parametrize(
     ("which", "advice"),
-    [("metrics_address", r"-metrics-addr \(environment METRICS_ADDR\)"), ("health_address", r"-health-probe-bind-address \(environment")],
+    [
+        ("metrics_address", r"-metrics-addr \(environment METRICS_ADDR\)"),
+        ("health_address", r"-health-probe-bind-address \(environment"),
+    ],
 )
 async def test_an_address_in_use_is_said_plainly(which: str, advice: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         server = local(**{which: f"127.0.0.1:{taken.getsockname()[1]}"})
-        with pytest.raises(ConfigError, match=f"another process, perhaps another manager, listens there already.*{advice}"):
+        with pytest.raises(
+            ConfigError,
+            match=f"another process, perhaps another manager, listens there already.*{advice}",
+        ):
             await server.start()
         assert server.runners == []
 
@@ -196,7 +224,9 @@ async def test_too_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_long_headers_are_refused() -> None:
     async with serving(local()) as server:
-        assert (await get(server.metrics_port, "/metrics", headers={"X-Long": "x" * 20_000}))[0] == 400
+        assert (await get(server.metrics_port, "/metrics", headers={"X-Long": "x" * 20_000}))[
+            0
+        ] == 400
 
 
 async def test_secure_metrics() -> None:
@@ -275,11 +305,17 @@ def write_pair(directory: Path, host: str) -> None:
 async def name_served(port: int, server_name: str = "127.0.0.1") -> str:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=server_name)
+    _, writer = await asyncio.open_connection(
+        "127.0.0.1", port, ssl=context, server_hostname=server_name
+    )
     found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     writer.close()
     await writer.wait_closed()
-    return str(x509.load_der_x509_certificate(found).subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)[0].value)
+    return str(
+        x509.load_der_x509_certificate(found)
+        .subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)[0]
+        .value
+    )
 
 
 async def until(holds: Callable[[], object]) -> None:
@@ -290,7 +326,9 @@ async def until(holds: Callable[[], object]) -> None:
 
 async def test_a_renewed_certificate_is_used(tmp_path: Path) -> None:
     await asyncio.to_thread(write_pair, tmp_path, "first.example")
-    server = local(secure=True, reviewer=Doorman(), certificates=str(tmp_path), reload_seconds=0.005)
+    server = local(
+        secure=True, reviewer=Doorman(), certificates=str(tmp_path), reload_seconds=0.005
+    )
     async with serving(server):
         assert await name_served(server.metrics_port) == "first.example"
         assert server.certificate is not None
@@ -298,14 +336,20 @@ async def test_a_renewed_certificate_is_used(tmp_path: Path) -> None:
         await asyncio.to_thread(write_pair, tmp_path, "second.example")
         renewed = await asyncio.to_thread((tmp_path / "tls.crt").read_bytes)
         certificate = server.certificate
-        await until(lambda: certificate.current is not before and certificate.loaded.startswith(renewed))
+        await until(
+            lambda: certificate.current is not before and certificate.loaded.startswith(renewed)
+        )
         assert await name_served(server.metrics_port) == "second.example"
         assert await name_served(server.metrics_port, "second.example") == "second.example"
 
 
-async def test_a_broken_renewal_leaves_the_old_certificate(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_broken_renewal_leaves_the_old_certificate(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     await asyncio.to_thread(write_pair, tmp_path, "first.example")
-    server = local(secure=True, reviewer=Doorman(), certificates=str(tmp_path), reload_seconds=0.005)
+    server = local(
+        secure=True, reviewer=Doorman(), certificates=str(tmp_path), reload_seconds=0.005
+    )
     async with serving(server):
         await asyncio.to_thread((tmp_path / "tls.crt").write_bytes, b"half a certif")
         await until(lambda: "the old certificate stays in use" in caplog.text)

@@ -68,7 +68,12 @@ async def test_a_read_does_not_wait_for_writes(slow: tuple[Slow, Transport]) -> 
     write = Request("PATCH", "/write", body=b"{}", doing="write", timeout_seconds=60)
     calls = [asyncio.create_task(transport.send(write)) for _ in range(CALLS)]
     await eventually(lambda: server.held == ANSWERS_AT_ONCE)
-    assert await asyncio.wait_for(transport.send(Request("GET", "/watch", doing="read", timeout_seconds=5)), 5) == b"a line\n"
+    assert (
+        await asyncio.wait_for(
+            transport.send(Request("GET", "/watch", doing="read", timeout_seconds=5)), 5
+        )
+        == b"a line\n"
+    )
     assert server.held == ANSWERS_AT_ONCE
     server.go_on.set()
     assert await asyncio.gather(*calls) == [b"{}"] * CALLS

@@ -42,7 +42,11 @@ async def test_an_edit_overtakes_a_backlog_of_five_thousand_keys() -> None:
         queue.add(f"old-{number}", LOW)
     queue.add("edited", NORMAL)
     queue.add("old-4999", NORMAL)
-    assert [await take(queue), await take(queue), await take(queue)] == ["edited", "old-4999", "old-0"]
+    assert [await take(queue), await take(queue), await take(queue)] == [
+        "edited",
+        "old-4999",
+        "old-0",
+    ]
     assert len(queue) == 4998
 
 
@@ -145,7 +149,9 @@ def test_generated_schedules_never_run_a_key_twice_at_once_and_lose_none(
     asyncio.run(run_schedule(steps, workers, fails))
 
 
-async def run_schedule(steps: list[tuple[str, str, int, int]], workers: int, fails: set[int]) -> None:
+async def run_schedule(
+    steps: list[tuple[str, str, int, int]], workers: int, fails: set[int]
+) -> None:
     queue: WorkQueue[str] = WorkQueue()
     running: Counter[str] = Counter()
     wanted: dict[str, int] = {}

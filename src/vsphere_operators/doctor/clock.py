@@ -6,24 +6,32 @@ from datetime import datetime, timedelta
 
 from .finding import Finding, ok, problem, warning
 
-NOTICEABLE = timedelta(seconds=5)
+WARNING_SKEW = timedelta(seconds=5)
 # Tokens and certificates are given some minutes of slack, and no more; a SAML token of vCenter 10 at the most.
-HARMFUL = timedelta(minutes=5)
-SYNCHRONISE = "sudo timedatectl set-ntp true"
+PROBLEM_SKEW = timedelta(minutes=5)
+ENABLE_NTP_COMMAND = "sudo timedatectl set-ntp true"
 
 
-def skew(theirs: datetime, ours: datetime, whose: str) -> Finding:
+def check_clock_skew(theirs: datetime, ours: datetime, whose: str) -> Finding:
     """What the difference means."""
     apart = abs(theirs - ours)
-    how = f"the clock of {whose} is {spoken(apart)} {'ahead of' if theirs > ours else 'behind'} this machine's"
-    if apart >= HARMFUL:
-        return problem("clock", f"{how}: certificates and tokens will be refused as expired or not yet valid", SYNCHRONISE)
-    if apart >= NOTICEABLE:
-        return warning("clock", f"{how}: times in logs, statuses and leases do not fit together", SYNCHRONISE)
+    how = f"the clock of {whose} is {format_duration(apart)} {'ahead of' if theirs > ours else 'behind'} this machine's"
+    if apart >= PROBLEM_SKEW:
+        return problem(
+            "clock",
+            f"{how}: certificates and tokens will be refused as expired or not yet valid",
+            ENABLE_NTP_COMMAND,
+        )
+    if apart >= WARNING_SKEW:
+        return warning(
+            "clock",
+            f"{how}: times in logs, statuses and leases do not fit together",
+            ENABLE_NTP_COMMAND,
+        )
     return ok("clock", f"{whose} and this machine agree to {apart.total_seconds():.1f} s")
 
 
-def spoken(length: timedelta) -> str:
+def format_duration(length: timedelta) -> str:
     """A length of time in the unit that suits it."""
     seconds = int(length.total_seconds())
     for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):

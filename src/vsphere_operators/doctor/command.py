@@ -15,8 +15,8 @@ from kubewright.log import configure
 
 from ..settings.flags import Settings
 from ..terminal import discard_stdout, replace_unencodable
-from .checks import Build, Examination, Line
-from .report import Text, as_json, summary
+from .checks import DoctorRun, ManagerBuilder, SectionFinding
+from .report import TextReport, as_json, summary
 
 PROGRAM = "manager doctor"
 
@@ -28,7 +28,12 @@ class DoctorSettings(Settings):
     json: bool = flag("json", False, "Write the findings as JSON.")
 
 
-def run(argv: Sequence[str], environ: Mapping[str, str], build: Build, out: TextIO | None = None) -> int:
+def run(
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    build: ManagerBuilder,
+    out: TextIO | None = None,
+) -> int:
     """Examine everything. 0: no problems, 1: some, 2: a wrong flag, 130: Ctrl-C, 141: nobody reads on."""
     out = out or sys.stdout
     try:
@@ -45,7 +50,9 @@ def run(argv: Sequence[str], environ: Mapping[str, str], build: Build, out: Text
     replace_unencodable(out, machine_readable=settings.json)
     colour = out.isatty() and "NO_COLOR" not in environ
     try:
-        lines = asyncio.run(told(Examination(settings, environ, build), settings, out, colour=colour))
+        lines = asyncio.run(
+            write_report(DoctorRun(settings, environ, build), settings, out, color=colour)
+        )
     except BrokenPipeError:
         return discard_stdout()
     except KeyboardInterrupt:
@@ -53,13 +60,21 @@ def run(argv: Sequence[str], environ: Mapping[str, str], build: Build, out: Text
     return int(any(finding.level == "problem" for _, finding in lines))
 
 
-async def told(examination: Examination, settings: DoctorSettings, out: TextIO, *, colour: bool) -> list[Line]:
+async def write_report(
+    examination: DoctorRun, settings: DoctorSettings, out: TextIO, *, color: bool
+) -> list[SectionFinding]:
     """All findings, written as they come, or all at once as JSON."""
-    text = Text(columns=shutil.get_terminal_size().columns if out.isatty() else 0, colour=colour)
-    lines = list[Line]()
-    async for line in examination.lines():
+    text = TextReport(
+        columns=shutil.get_terminal_size().columns if out.isatty() else 0, color=color
+    )
+    lines = list[SectionFinding]()
+    async for line in examination.findings():
         lines.append(line)
         if not settings.json:
-            print(*text.of(line), sep="\n", file=out, flush=True)
-    print(as_json(lines) if settings.json else f"\n{summary([finding for _, finding in lines])}", file=out, flush=True)
+            print(*text.render_finding(line), sep="\n", file=out, flush=True)
+    print(
+        as_json(lines) if settings.json else f"\n{summary([finding for _, finding in lines])}",
+        file=out,
+        flush=True,
+    )
     return lines

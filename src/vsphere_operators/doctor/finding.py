@@ -38,7 +38,7 @@ def problem(subject: str, words: str, fix: str = "") -> Finding:
     return Finding(level="problem", subject=subject, words=words, fix=fix)
 
 
-async def guarded(subject: str, check: AsyncIterator[Finding]) -> AsyncIterator[Finding]:
+async def run_check(subject: str, check: AsyncIterator[Finding]) -> AsyncIterator[Finding]:
     """The findings of a check; one that fails is a finding too, so that nothing keeps the others from being made."""
     try:
         async for finding in check:
@@ -47,5 +47,6 @@ async def guarded(subject: str, check: AsyncIterator[Finding]) -> AsyncIterator[
         yield problem(subject, str(error))
     except Exception as error:
         yield problem(
-            subject, f"this check itself failed: {type(error).__name__}: {error}. That is a fault of the doctor; please report it."
+            subject,
+            f"this check itself failed: {type(error).__name__}: {error}. That is a fault of the doctor; please report it.",
         )

@@ -13,9 +13,9 @@ from kubewright.rbac import Rule
 
 from .finding import Finding, ok, problem
 
-GRANT = "kubectl apply -k config/rbac"
-SERVICE_ACCOUNT = "system:serviceaccount:"
-AT_ONCE = 8
+APPLY_RBAC_COMMAND = "kubectl apply -k config/rbac"
+SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
+MAX_CONCURRENT_REVIEWS = 8
 
 
 class Grant(Struct, frozen=True, kw_only=True):
@@ -24,15 +24,15 @@ class Grant(Struct, frozen=True, kw_only=True):
     role: str
     rules: Sequence[Rule]
     namespace: str = ""
-    of_namespace: bool = False
+    namespaced_role: bool = False
     """Whether it is a Role, which is bound in its namespace alone."""
-    made_by: str = GRANT
+    install_command: str = APPLY_RBAC_COMMAND
     """The command that makes it."""
-    binds: bool = True
+    binds_service_account: bool = True
     """Whether that also binds it to the manager's own account."""
 
 
-class Question(Struct, frozen=True):
+class AccessReview(Struct, frozen=True):
     """May we do this?"""
 
     verb: str
@@ -43,7 +43,7 @@ class Question(Struct, frozen=True):
     """"" is whatever it is called."""
 
     @property
-    def title(self) -> str:
+    def resource_title(self) -> str:
         """The resource as kubectl writes it."""
         resource = f"{self.resource}.{self.group}" if self.group else self.resource
         return f'{resource} "{self.name}"' if self.name else resource
@@ -52,7 +52,9 @@ class Question(Struct, frozen=True):
 async def whoami(client: Client) -> str:
     """The name that the API server knows us by."""
     path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-    answer = await client.review(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
+    answer = await client.review(
+        path, {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    )
     return str(answer.get("status", {}).get("userInfo", {}).get("username", ""))
 
 
@@ -60,21 +62,23 @@ async def check(client: Client, user: str, grants: Sequence[Grant]) -> AsyncIter
     """One line for all that is allowed, one for each resource that is not."""
     asked, refused = 0, False
     for grant in grants:
-        questions = questions_of(grant)
-        answers = await ask_all(client, questions)
+        questions = access_reviews_for(grant)
+        answers = await review_access(client, questions)
         asked += len(questions)
-        denied = [question for question, allowed in zip(questions, answers, strict=True) if not allowed]
-        for finding in told(denied, user, grant):
+        denied = [
+            question for question, allowed in zip(questions, answers, strict=True) if not allowed
+        ]
+        for finding in denied_findings(denied, user, grant):
             refused = True
             yield finding
     if not refused:
         yield ok("rights", f'"{user}" has all {asked} rights that the manager needs')
 
 
-def questions_of(grant: Grant) -> list[Question]:
+def access_reviews_for(grant: Grant) -> list[AccessReview]:
     """Every verb on every resource of the rules."""
     return [
-        Question(verb, group, resource, grant.namespace, name)
+        AccessReview(verb, group, resource, grant.namespace, name)
         for rule in grant.rules
         for group in rule["apiGroups"]
         for resource in rule["resources"]
@@ -83,21 +87,26 @@ def questions_of(grant: Grant) -> list[Question]:
     ]
 
 
-async def ask_all(client: Client, questions: Sequence[Question]) -> list[bool]:
+async def review_access(client: Client, questions: Sequence[AccessReview]) -> list[bool]:
     """The answers, some at once."""
-    room = asyncio.Semaphore(AT_ONCE)
+    room = asyncio.Semaphore(MAX_CONCURRENT_REVIEWS)
 
-    async def one(question: Question) -> bool:
+    async def one(question: AccessReview) -> bool:
         async with room:
-            return await may(client, question)
+            return await is_allowed(client, question)
 
     return list(await asyncio.gather(*(one(each) for each in questions)))
 
 
-async def may(client: Client, question: Question) -> bool:
+async def is_allowed(client: Client, question: AccessReview) -> bool:
     """SelfSubjectAccessReview."""
     resource, _, subresource = question.resource.partition("/")
-    wish = {"verb": question.verb, "group": question.group, "resource": resource, "subresource": subresource}
+    wish = {
+        "verb": question.verb,
+        "group": question.group,
+        "resource": resource,
+        "subresource": subresource,
+    }
     wish |= {"namespace": question.namespace, "name": question.name}
     body = {
         "apiVersion": "authorization.k8s.io/v1",
@@ -108,25 +117,38 @@ async def may(client: Client, question: Question) -> bool:
     return bool(answer.get("status", {}).get("allowed"))
 
 
-def told(denied: Iterable[Question], user: str, grant: Grant) -> list[Finding]:
+def denied_findings(denied: Iterable[AccessReview], user: str, grant: Grant) -> list[Finding]:
     """One line a resource, with what binds the generated role and no more."""
     verbs: dict[str, list[str]] = {}
     for question in denied:
-        verbs.setdefault(question.title, []).append(question.verb)
+        verbs.setdefault(question.resource_title, []).append(question.verb)
     where = f" in namespace {grant.namespace}" if grant.namespace else ""
     return [
-        problem("rights", f'{title} is forbidden: "{user}" may not {" or ".join(names)} them{where}', binding(user, grant))
+        problem(
+            "rights",
+            f'{title} is forbidden: "{user}" may not {" or ".join(names)} them{where}',
+            binding_command(user, grant),
+        )
         for title, names in verbs.items()
     ]
 
 
-def binding(user: str, grant: Grant) -> str:
+def binding_command(user: str, grant: Grant) -> str:
     """The command that gives the generated role to this identity. Never a wider one."""
-    if user == f"{SERVICE_ACCOUNT}vsphere-operators-system:controller-manager" and grant.binds:
-        return grant.made_by
-    whom = f"--serviceaccount={user.removeprefix(SERVICE_ACCOUNT)}" if user.startswith(SERVICE_ACCOUNT) else f"--user={shlex.quote(user)}"
-    name = shlex.quote(f"{grant.role}-{''.join(letter if letter.isalnum() else '-' for letter in user).strip('-').lower()}")
-    role = f"--{'role' if grant.of_namespace else 'clusterrole'}={grant.role}"
+    if (
+        user == f"{SERVICE_ACCOUNT_PREFIX}vsphere-operators-system:controller-manager"
+        and grant.binds_service_account
+    ):
+        return grant.install_command
+    whom = (
+        f"--serviceaccount={user.removeprefix(SERVICE_ACCOUNT_PREFIX)}"
+        if user.startswith(SERVICE_ACCOUNT_PREFIX)
+        else f"--user={shlex.quote(user)}"
+    )
+    name = shlex.quote(
+        f"{grant.role}-{''.join(letter if letter.isalnum() else '-' for letter in user).strip('-').lower()}"
+    )
+    role = f"--{'role' if grant.namespaced_role else 'clusterrole'}={grant.role}"
     if grant.namespace:
-        return f"{grant.made_by} && kubectl -n {grant.namespace} create rolebinding {name} {role} {whom}"
-    return f"{grant.made_by} && kubectl create clusterrolebinding {name} {role} {whom}"
+        return f"{grant.install_command} && kubectl -n {grant.namespace} create rolebinding {name} {role} {whom}"
+    return f"{grant.install_command} && kubectl create clusterrolebinding {name} {role} {whom}"

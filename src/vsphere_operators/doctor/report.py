@@ -8,64 +8,71 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from .checks import Line
+from .checks import SectionFinding
 from .finding import Finding, Level
 
 LEVEL_WIDTH = 9
 SUBJECT_WIDTH = 13
-NARROWEST = 60
-COLOURS: dict[str, str] = {"ok": "32", "warning": "33", "problem": "1;31", "bold": "1"}
+MIN_WIDTH = 60
+ANSI_CODES: dict[str, str] = {"ok": "32", "warning": "33", "problem": "1;31", "bold": "1"}
 
 
-class Text:
+class TextReport:
     """Lines as they come; `columns` is the terminal's width, 0 for none to fit into."""
 
-    def __init__(self, *, columns: int = 0, colour: bool = False) -> None:
-        self.columns, self.colour = columns, colour
-        self.chapter = ""
+    def __init__(self, *, columns: int = 0, color: bool = False) -> None:
+        self.columns, self.color = columns, color
+        self.section = ""
 
-    def of(self, line: Line) -> Iterator[str]:
+    def render_finding(self, line: SectionFinding) -> Iterator[str]:
         """The lines of one finding; a new chapter begins with its title."""
         chapter, finding = line
-        if chapter != self.chapter:
-            yield from ([""] if self.chapter else [])
-            yield self.painted(chapter, "bold")
-            self.chapter = chapter
+        if chapter != self.section:
+            yield from ([""] if self.section else [])
+            yield self.apply_color(chapter, "bold")
+            self.section = chapter
         head = f"{finding.level:<{LEVEL_WIDTH}}{finding.subject:<{SUBJECT_WIDTH}}"
-        first, *rest = self.wrapped(finding.words, len(head) + 2)
-        yield f"  {self.painted(finding.level.ljust(LEVEL_WIDTH), finding.level)}{finding.subject:<{SUBJECT_WIDTH}}{first}"
+        first, *rest = self.wrap(finding.words, len(head) + 2)
+        yield f"  {self.apply_color(finding.level.ljust(LEVEL_WIDTH), finding.level)}{finding.subject:<{SUBJECT_WIDTH}}{first}"
         indent = " " * (len(head) + 2)
         yield from (indent + each for each in rest)
         if finding.fix:
             # Never wrapped: it is there to be pasted.
-            yield f"{indent}{self.painted('fix:', 'bold')} {finding.fix}"
+            yield f"{indent}{self.apply_color('fix:', 'bold')} {finding.fix}"
 
-    def wrapped(self, words: str, indent: int) -> list[str]:
+    def wrap(self, words: str, indent: int) -> list[str]:
         """The words in lines that fit."""
         if not self.columns:
             return [words]
-        return textwrap.wrap(words, max(self.columns, NARROWEST) - indent, break_long_words=False, break_on_hyphens=False) or [""]
+        return textwrap.wrap(
+            words,
+            max(self.columns, MIN_WIDTH) - indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]
 
-    def painted(self, text: str, colour: str) -> str:
+    def apply_color(self, text: str, colour: str) -> str:
         """In colour, where there is any."""
-        return f"\x1b[{COLOURS[colour]}m{text}\x1b[0m" if self.colour else text
+        return f"\x1b[{ANSI_CODES[colour]}m{text}\x1b[0m" if self.color else text
 
 
 def summary(findings: Sequence[Finding]) -> str:
     """How it stands, in a sentence."""
     counts = Counter(finding.level for finding in findings)
     if counts["problem"]:
-        return f"{several(counts, 'problem')}, {several(counts, 'warning')}. Mend them from the top: what comes later may follow from it."
-    return f"No problems, {several(counts, 'warning')}."
+        return f"{format_count(counts, 'problem')}, {format_count(counts, 'warning')}. Mend them from the top: what comes later may follow from it."
+    return f"No problems, {format_count(counts, 'warning')}."
 
 
-def several(counts: Counter[Level], level: Level) -> str:
+def format_count(counts: Counter[Level], level: Level) -> str:
     """`1 problem`, `2 problems`."""
     return f"{counts[level]} {level}{'' if counts[level] == 1 else 's'}"
 
 
-def as_json(lines: Sequence[Line]) -> str:
+def as_json(lines: Sequence[SectionFinding]) -> str:
     """Everything, for programs."""
     findings = [{"chapter": chapter, **msgspec.to_builtins(finding)} for chapter, finding in lines]
     healthy = all(finding.level != "problem" for _, finding in lines)
-    return msgspec.json.format(msgspec.json.encode({"healthy": healthy, "findings": findings}), indent=2).decode()
+    return msgspec.json.format(
+        msgspec.json.encode({"healthy": healthy, "findings": findings}), indent=2
+    ).decode()

@@ -6,10 +6,22 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Any
 
-from kubewright import Cache, Column, Controller, Doc, Int64, Key, Resource, Spec, Status, Terminal, kind
+from kubewright import (
+    Cache,
+    Column,
+    Controller,
+    Doc,
+    Int64,
+    Key,
+    Resource,
+    Spec,
+    Status,
+    Terminal,
+    kind,
+)
 from kubewright.builtin import PersistentVolume
 
-from ..vcenters.registry import Served, VCenters
+from ..vcenters.registry import VCenterRegistry, VCenterView
 from ..vsphere.model import Disk
 
 CSI_DRIVER = "csi.vsphere.vmware.com"
@@ -19,7 +31,10 @@ VOLUME_HANDLE_INDEX = "disk"
 class FCDInfoSpec(Spec):
     """Which disk."""
 
-    pvId: Annotated[str, Doc("Name of the PersistentVolume that the disk backs, or of the First Class Disk itself.")] = ""
+    pvId: Annotated[
+        str,
+        Doc("Name of the PersistentVolume that the disk backs, or of the First Class Disk itself."),
+    ] = ""
 
 
 class FCDInfoStatus(Status):
@@ -27,14 +42,26 @@ class FCDInfoStatus(Status):
 
     sizeMB: Annotated[Int64 | None, Doc("Capacity, in MB.")] = None
     filePath: Annotated[str | None, Doc("The disk's file: [datastore] folder/name.vmdk.")] = None
-    provisioningType: Annotated[str | None, Doc("thin, eagerZeroedThick or lazyZeroedThick.")] = None
-    id: Annotated[str | None, Doc("The disk's id; a PersistentVolume calls it volumeHandle.")] = None
+    provisioningType: Annotated[str | None, Doc("thin, eagerZeroedThick or lazyZeroedThick.")] = (
+        None
+    )
+    id: Annotated[str | None, Doc("The disk's id; a PersistentVolume calls it volumeHandle.")] = (
+        None
+    )
     datastore: Annotated[str | None, Doc("Name of the datastore that it is on.")] = None
-    attachedTo: Annotated[str | None, Doc("Name of the VM that uses it; absent while none does.")] = None
+    attachedTo: Annotated[
+        str | None, Doc("Name of the VM that uses it; absent while none does.")
+    ] = None
     creationTime: Annotated[datetime | None, Doc("When the disk was made.")] = None
-    persistentVolume: Annotated[str | None, Doc("Name of the PersistentVolume that it backs.")] = None
-    claim: Annotated[str | None, Doc("The PersistentVolumeClaim that the volume is bound to, as namespace/name.")] = None
-    vcenter: Annotated[str | None, Doc("The vCenter that answered, by its name in the manager's configuration.")] = None
+    persistentVolume: Annotated[str | None, Doc("Name of the PersistentVolume that it backs.")] = (
+        None
+    )
+    claim: Annotated[
+        str | None, Doc("The PersistentVolumeClaim that the volume is bound to, as namespace/name.")
+    ] = None
+    vcenter: Annotated[
+        str | None, Doc("The vCenter that answered, by its name in the manager's configuration.")
+    ] = None
 
 
 @kind(
@@ -55,7 +82,9 @@ class FCDInfo(Resource[FCDInfoSpec, FCDInfoStatus]):
     """The First Class Disk behind a PersistentVolume."""
 
 
-def status_of(disk: Disk, volume: PersistentVolume | None, *, datastore: str, attached_to: str, vcenter: str) -> FCDInfoStatus:
+def status_of(
+    disk: Disk, volume: PersistentVolume | None, *, datastore: str, attached_to: str, vcenter: str
+) -> FCDInfoStatus:
     """All of the answer."""
     return FCDInfoStatus(
         sizeMB=disk.size_mb,
@@ -75,7 +104,11 @@ def status_without_disk(volume: PersistentVolume | None) -> FCDInfoStatus:
     """What is known while the disk is not: what the PersistentVolume says."""
     if volume is None:
         return FCDInfoStatus()
-    return FCDInfoStatus(id=get_volume_handle(volume), persistentVolume=volume.metadata.name, claim=format_claim(volume))
+    return FCDInfoStatus(
+        id=get_volume_handle(volume),
+        persistentVolume=volume.metadata.name,
+        claim=format_claim(volume),
+    )
 
 
 def get_volume_handle(volume: PersistentVolume) -> str | None:
@@ -96,9 +129,13 @@ def find_volume(name: str, cache: Cache) -> PersistentVolume | None:
     return volume if volume is not None and get_volume_handle(volume) else None
 
 
-def find_disk(name: str, volume: PersistentVolume | None, served: Served) -> Disk:
+def find_disk(name: str, volume: PersistentVolume | None, served: VCenterView) -> Disk:
     """The disk behind the volume of that name, where there is one; else the disk that is named so itself."""
-    return served.disk_by_id(get_volume_handle(volume) or "") if volume else served.disk(name)
+    return (
+        served.find_disk_by_id(get_volume_handle(volume) or "")
+        if volume
+        else served.find_disk(name)
+    )
 
 
 def get_disk_keys(info: FCDInfo) -> tuple[str, ...]:
@@ -108,7 +145,11 @@ def get_disk_keys(info: FCDInfo) -> tuple[str, ...]:
 
 def has_new_references(old: Any, new: Any) -> bool:
     """Whether the status names a disk or a VM that it did not name before."""
-    return old is not None and new is not None and not get_status_references(new) <= get_status_references(old)
+    return (
+        old is not None
+        and new is not None
+        and not get_status_references(new) <= get_status_references(old)
+    )
 
 
 def get_status_references(info: FCDInfo) -> set[str]:
@@ -123,34 +164,44 @@ class FCDInfoController(Controller[FCDInfo]):
     no index entry yet; therefore an answer that names something new is looked at once more when it is written.
     """
 
-    def __init__(self, vcenters: VCenters, cache: Cache) -> None:
+    def __init__(self, vcenters: VCenterRegistry, cache: Cache) -> None:
         self.vcenters, self.cache = vcenters, cache
-        vcenters.serve(self)
+        vcenters.watch_namespaces(self)
         cache.store(PersistentVolume).add_index(VOLUME_HANDLE_INDEX, get_volume_handle)
         self.wake_on(PersistentVolume, by=lambda info: info.spec.pvId)
         self.wake_on(PersistentVolume, by=lambda info: info.status.id, of=get_volume_handle)
-        self.wake_on(vcenters.disks, by=get_disk_keys)
-        self.wake_on(vcenters.machines, by=lambda info: info.status.attachedTo)
-        self.wake_on(FCDInfo, by=lambda info: info.metadata.uid, of=lambda info: info.metadata.uid, when=has_new_references)
+        self.wake_on(vcenters.disk_changes, by=get_disk_keys)
+        self.wake_on(vcenters.vm_changes, by=lambda info: info.status.attachedTo)
+        self.wake_on(
+            FCDInfo,
+            by=lambda info: info.metadata.uid,
+            of=lambda info: info.metadata.uid,
+            when=has_new_references,
+        )
 
     async def reconcile(self, info: FCDInfo) -> None:
         """Find the disk through the PersistentVolume of that name, else by its own name, and tell what is known of it."""
         name = info.spec.pvId
         if not name:
-            raise Terminal("PVIdMissing", "spec.pvId is empty; set it to the name of a PersistentVolume that the vSphere CSI driver made")
-        served = self.vcenters.of(info)
+            raise Terminal(
+                "PVIdMissing",
+                "spec.pvId is empty; set it to the name of a PersistentVolume that the vSphere CSI driver made",
+            )
+        served = self.vcenters.get_view(info)
         named = find_volume(name, self.cache)
         try:
             disk = find_disk(name, named, served)
         except Terminal:
-            served.look_for_disks()
+            served.request_disk_refresh()
             info.status = status_without_disk(named)
             raise
         info.status = self.build_status(served, disk, named)
 
-    def build_status(self, served: Served, disk: Disk, named: PersistentVolume | None) -> FCDInfoStatus:
+    def build_status(
+        self, served: VCenterView, disk: Disk, named: PersistentVolume | None
+    ) -> FCDInfoStatus:
         """The status of a disk that was found, with the names of all that belongs to it."""
-        user = served.machine_using(disk)
+        user = served.find_vm_using(disk)
         return status_of(
             disk,
             named or first_by_name(self.cache.by(PersistentVolume, VOLUME_HANDLE_INDEX, disk.id)),

@@ -8,13 +8,28 @@ from typing import Annotated
 
 from msgspec.structs import replace
 
-from kubewright import Column, Controller, Doc, Done, Int64, ListType, Resource, Spec, Status, Terminal, kind
+from kubewright import (
+    Column,
+    Controller,
+    Doc,
+    Done,
+    Int64,
+    ListType,
+    Resource,
+    Spec,
+    Status,
+    Terminal,
+    kind,
+)
 
-from ..vcenters.registry import VCenters
-from ..vsphere.inventory import Place
+from ..vcenters.registry import VCenterRegistry
+from ..vsphere.inventory import Location
 from ..vsphere.model import Host, HostStats
 
-DISCONNECTED_STATES = {"disconnected": "is disconnected from", "notResponding": "does not respond to"}
+DISCONNECTED_STATES = {
+    "disconnected": "is disconnected from",
+    "notResponding": "does not respond to",
+}
 POWERED_DOWN_STATES = ("standBy", "poweredOff")
 
 
@@ -27,22 +42,38 @@ class HostInfoSpec(Spec):
 class HostInfoStatus(Status):
     """The host as vCenter knows it now. What is not known is absent, never 0."""
 
-    totalCPU: Annotated[Int64 | None, Doc("All cores together: cpuMhz x numCpuCores, in MHz.")] = None
-    freeCPU: Annotated[Int64 | None, Doc("totalCPU less what is in use, in MHz. Turbo can take it below 0.")] = None
-    totalMemoryMB: Annotated[Int64 | None, Doc("Physical memory, in MB of 1024 x 1024 bytes.")] = None
+    totalCPU: Annotated[Int64 | None, Doc("All cores together: cpuMhz x numCpuCores, in MHz.")] = (
+        None
+    )
+    freeCPU: Annotated[
+        Int64 | None, Doc("totalCPU less what is in use, in MHz. Turbo can take it below 0.")
+    ] = None
+    totalMemoryMB: Annotated[Int64 | None, Doc("Physical memory, in MB of 1024 x 1024 bytes.")] = (
+        None
+    )
     freeMemoryMB: Annotated[Int64 | None, Doc("totalMemoryMB less what is in use.")] = None
     vendor: Annotated[str | None, Doc("Who made the machine.")] = None
     model: Annotated[str | None, Doc("What the vendor calls it.")] = None
     esxiVersion: Annotated[str | None, Doc("Version of ESXi, such as 8.0.3.")] = None
     esxiBuild: Annotated[str | None, Doc("Build number of ESXi.")] = None
-    connectionState: Annotated[str | None, Doc("connected, disconnected or notResponding: how vCenter hears from it.")] = None
-    maintenanceMode: Annotated[bool | None, Doc("True while the host is in maintenance mode and takes no VMs.")] = None
+    connectionState: Annotated[
+        str | None, Doc("connected, disconnected or notResponding: how vCenter hears from it.")
+    ] = None
+    maintenanceMode: Annotated[
+        bool | None, Doc("True while the host is in maintenance mode and takes no VMs.")
+    ] = None
     bootTime: Annotated[datetime | None, Doc("When the host was started.")] = None
     vms: Annotated[Int64 | None, Doc("How many VMs and templates are registered on it.")] = None
-    cluster: Annotated[str | None, Doc("The cluster it is in; absent for a standalone host.")] = None
+    cluster: Annotated[str | None, Doc("The cluster it is in; absent for a standalone host.")] = (
+        None
+    )
     datacenter: Annotated[str | None, Doc("The datacenter it is in.")] = None
-    inventoryPath: Annotated[str | None, Doc("Where it is in the inventory, such as /dc-1/host/cluster-1/esxi-1.")] = None
-    vcenter: Annotated[str | None, Doc("The vCenter that answered, by its name in the manager's configuration.")] = None
+    inventoryPath: Annotated[
+        str | None, Doc("Where it is in the inventory, such as /dc-1/host/cluster-1/esxi-1.")
+    ] = None
+    vcenter: Annotated[
+        str | None, Doc("The vCenter that answered, by its name in the manager's configuration.")
+    ] = None
     tags: Annotated[list[str] | None, ListType("set"), Doc("vSphere tags, as category:tag.")] = None
     customAttributes: Annotated[dict[str, str] | None, Doc("Custom attributes by name.")] = None
 
@@ -69,7 +100,9 @@ class HostInfo(Resource[HostInfoSpec, HostInfoStatus]):
     """The capacity of one ESXi host."""
 
 
-def status_of(host: Host, place: Place, vms: int, tags: Sequence[str], vcenter: str) -> HostInfoStatus:
+def status_of(
+    host: Host, place: Location, vms: int, tags: Sequence[str], vcenter: str
+) -> HostInfoStatus:
     """All of the answer."""
     now = without_stale_stats(host)
     total_cpu = now.cpu_mhz * now.cpu_cores if now.cpu_mhz and now.cpu_cores else None
@@ -110,7 +143,10 @@ def subtract(total: int | None, used: int | None) -> int | None:
 def ready_reason(host: Host, vcenter: str) -> Done:
     """What to say with the answer; raises for a host whose load cannot be known."""
     if host.power in POWERED_DOWN_STATES:
-        return Done("HostInStandby", f'host "{host.name}" is switched off or in standby, so its load is not known')
+        return Done(
+            "HostInStandby",
+            f'host "{host.name}" is switched off or in standby, so its load is not known',
+        )
     if how := DISCONNECTED_STATES.get(host.connection):
         raise Terminal(
             "HostDisconnected",
@@ -118,23 +154,34 @@ def ready_reason(host: Host, vcenter: str) -> Done:
             "check its power and its network, then reconnect it in vCenter",
         )
     if host.in_maintenance:
-        return Done("MaintenanceMode", f'host "{host.name}" is in maintenance mode and takes no VMs')
+        return Done(
+            "MaintenanceMode", f'host "{host.name}" is in maintenance mode and takes no VMs'
+        )
     return Done()
 
 
 class HostInfoController(Controller[HostInfo]):
     """Answers from the inventory in memory; a change of the host in vCenter wakes the resources that name it."""
 
-    def __init__(self, vcenters: VCenters) -> None:
+    def __init__(self, vcenters: VCenterRegistry) -> None:
         self.vcenters = vcenters
-        vcenters.serve(self)
-        self.wake_on(vcenters.hosts, by=lambda info: info.spec.hostname)
+        vcenters.watch_namespaces(self)
+        self.wake_on(vcenters.host_changes, by=lambda info: info.spec.hostname)
 
     async def reconcile(self, info: HostInfo) -> Done:
         """Find the host by its name and tell what is known of it."""
         if not info.spec.hostname:
-            raise Terminal("HostnameMissing", "spec.hostname is empty; set it to the name of an ESXi host, as vCenter shows it")
-        served = self.vcenters.of(info)
-        host = served.host(info.spec.hostname)
-        info.status = status_of(host, served.place(host.ref), served.machines_on(host), served.tags(host.ref), served.name)
+            raise Terminal(
+                "HostnameMissing",
+                "spec.hostname is empty; set it to the name of an ESXi host, as vCenter shows it",
+            )
+        served = self.vcenters.get_view(info)
+        host = served.find_host(info.spec.hostname)
+        info.status = status_of(
+            host,
+            served.location(host.ref),
+            served.count_vms_on(host),
+            served.tags(host.ref),
+            served.name,
+        )
         return ready_reason(host, served.name)

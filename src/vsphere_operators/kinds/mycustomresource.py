@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from kubewright import Cache, Column, Controller, Doc, Done, Resource, Spec, Status, Terminal, created_or_deleted, kind
+from kubewright import (
+    Cache,
+    Column,
+    Controller,
+    Doc,
+    Done,
+    Resource,
+    Spec,
+    Status,
+    Terminal,
+    created_or_deleted,
+    kind,
+)
 from kubewright.builtin import PodMetadata
 
 POD_NAME_INDEX = "name"
@@ -23,7 +35,10 @@ class MyCustomResourceStatus(Status):
     Healthy: Annotated[bool, Doc("True while a Pod of that name exists.")] = False
 
 
-@kind("poc.test.domain/v1", columns=[Column("Friend", ".spec.name"), Column("Healthy", ".status.Healthy")])
+@kind(
+    "poc.test.domain/v1",
+    columns=[Column("Friend", ".spec.name"), Column("Healthy", ".status.Healthy")],
+)
 class MyCustomResource(Resource[MyCustomResourceSpec, MyCustomResourceStatus]):
     """A resource that is healthy while its friend, a Pod, exists."""
 
@@ -31,10 +46,14 @@ class MyCustomResource(Resource[MyCustomResourceSpec, MyCustomResourceStatus]):
 def check_friends(name: str, friends: Sequence[PodMetadata]) -> tuple[MyCustomResourceStatus, Done]:
     """The status, and the words for it, of a resource whose friend goes by this name."""
     if not friends:
-        return MyCustomResourceStatus(Healthy=False), Done("NoFriend", f'no Pod named "{name}" exists')
+        return MyCustomResourceStatus(Healthy=False), Done(
+            "NoFriend", f'no Pod named "{name}" exists'
+        )
     first, *others = sorted(pod.metadata.namespace for pod in friends)
     where = f"{first} and {len(others)} more" if others else first
-    return MyCustomResourceStatus(Healthy=True), Done("FriendFound", f'Pod "{name}" exists in namespace {where}')
+    return MyCustomResourceStatus(Healthy=True), Done(
+        "FriendFound", f'Pod "{name}" exists in namespace {where}'
+    )
 
 
 class MyCustomResourceController(Controller[MyCustomResource]):
@@ -49,6 +68,10 @@ class MyCustomResourceController(Controller[MyCustomResource]):
         """Look for the friend among the Pods in memory."""
         name = resource.spec.name
         if not name:
-            raise Terminal("NameMissing", "spec.name is empty; set it to the name of the Pod to look for")
-        resource.status, done = check_friends(name, self.cache.by(PodMetadata, POD_NAME_INDEX, name))
+            raise Terminal(
+                "NameMissing", "spec.name is empty; set it to the name of the Pod to look for"
+            )
+        resource.status, done = check_friends(
+            name, self.cache.by(PodMetadata, POD_NAME_INDEX, name)
+        )
         return done

@@ -7,11 +7,23 @@ from typing import Annotated
 
 from msgspec.structs import replace
 
-from kubewright import Column, Controller, Doc, Done, Int64, ListType, Resource, Spec, Status, Terminal, kind
+from kubewright import (
+    Column,
+    Controller,
+    Doc,
+    Done,
+    Int64,
+    ListType,
+    Resource,
+    Spec,
+    Status,
+    Terminal,
+    kind,
+)
 
-from ..vcenters.registry import VCenters
-from ..vsphere.inventory import Place
-from ..vsphere.model import Machine
+from ..vcenters.registry import VCenterRegistry
+from ..vsphere.inventory import Location
+from ..vsphere.model import VirtualMachine
 
 UNAVAILABLE_STATES = {
     "disconnected": "vCenter does not hear from the host that it is on; reconnect that host in vCenter",
@@ -32,7 +44,10 @@ class VMInfoSpec(Spec):
 class VMInfoStatus(Status):
     """The VM as vCenter knows it now. What is not known is absent, never 0."""
 
-    guestId: Annotated[str | None, Doc("Guest operating system: as VMware Tools report it, else as the VM was configured.")] = None
+    guestId: Annotated[
+        str | None,
+        Doc("Guest operating system: as VMware Tools report it, else as the VM was configured."),
+    ] = None
     totalCPU: Annotated[Int64 | None, Doc("Number of virtual CPUs.")] = None
     resvdCPU: Annotated[Int64 | None, Doc("Reserved CPU, in MHz; 0 is no reservation.")] = None
     totalMem: Annotated[Int64 | None, Doc("Memory, in MB.")] = None
@@ -40,20 +55,43 @@ class VMInfoStatus(Status):
     powerState: Annotated[str | None, Doc("poweredOn, poweredOff or suspended.")] = None
     hwVersion: Annotated[str | None, Doc("Version of the virtual hardware, such as vmx-19.")] = None
     ipAddress: Annotated[str | None, Doc("Primary address, as VMware Tools report it.")] = None
-    pathToVM: Annotated[str | None, Doc("The VM's configuration file: [datastore] folder/name.vmx.")] = None
+    pathToVM: Annotated[
+        str | None, Doc("The VM's configuration file: [datastore] folder/name.vmx.")
+    ] = None
     host: Annotated[str | None, Doc("The ESXi host that it is on.")] = None
-    connectionState: Annotated[str | None, Doc("connected, or why nothing new is heard of it.")] = None
-    toolsRunningStatus: Annotated[str | None, Doc("Whether VMware Tools run: guestToolsRunning, guestToolsNotRunning...")] = None
-    toolsVersionStatus: Annotated[str | None, Doc("Whether VMware Tools are current: guestToolsCurrent, guestToolsUnmanaged...")] = None
-    ipAddresses: Annotated[list[str] | None, ListType("atomic"), Doc("All addresses, in the order that VMware Tools report them.")] = None
-    datastores: Annotated[list[str] | None, ListType("atomic"), Doc("Names of the datastores that hold its files.")] = None
-    biosUUID: Annotated[str | None, Doc("BIOS uuid, which the guest and a Node's providerID show.")] = None
+    connectionState: Annotated[str | None, Doc("connected, or why nothing new is heard of it.")] = (
+        None
+    )
+    toolsRunningStatus: Annotated[
+        str | None, Doc("Whether VMware Tools run: guestToolsRunning, guestToolsNotRunning...")
+    ] = None
+    toolsVersionStatus: Annotated[
+        str | None,
+        Doc("Whether VMware Tools are current: guestToolsCurrent, guestToolsUnmanaged..."),
+    ] = None
+    ipAddresses: Annotated[
+        list[str] | None,
+        ListType("atomic"),
+        Doc("All addresses, in the order that VMware Tools report them."),
+    ] = None
+    datastores: Annotated[
+        list[str] | None, ListType("atomic"), Doc("Names of the datastores that hold its files.")
+    ] = None
+    biosUUID: Annotated[
+        str | None, Doc("BIOS uuid, which the guest and a Node's providerID show.")
+    ] = None
     instanceUUID: Annotated[str | None, Doc("The uuid by which vCenter tells VMs apart.")] = None
     template: Annotated[bool | None, Doc("True of a template, which never runs.")] = None
-    cluster: Annotated[str | None, Doc("The cluster that its host is in; absent on a standalone host.")] = None
+    cluster: Annotated[
+        str | None, Doc("The cluster that its host is in; absent on a standalone host.")
+    ] = None
     datacenter: Annotated[str | None, Doc("The datacenter it is in.")] = None
-    inventoryPath: Annotated[str | None, Doc("Where it is in the inventory, such as /dc-1/vm/folder-1/vm-1.")] = None
-    vcenter: Annotated[str | None, Doc("The vCenter that answered, by its name in the manager's configuration.")] = None
+    inventoryPath: Annotated[
+        str | None, Doc("Where it is in the inventory, such as /dc-1/vm/folder-1/vm-1.")
+    ] = None
+    vcenter: Annotated[
+        str | None, Doc("The vCenter that answered, by its name in the manager's configuration.")
+    ] = None
 
 
 @kind(
@@ -76,11 +114,13 @@ class VMInfo(Resource[VMInfoSpec, VMInfoStatus]):
     """The configuration and state of one virtual machine."""
 
 
-def status_of(vm: Machine, place: Place, host: str, datastores: Sequence[str], vcenter: str) -> VMInfoStatus:
+def status_of(
+    vm: VirtualMachine, place: Location, host: str, datastores: Sequence[str], vcenter: str
+) -> VMInfoStatus:
     """All of the answer."""
     now = without_stale_state(vm)
     return VMInfoStatus(
-        guestId=now.guest_id or now.configured_guest or None,
+        guestId=now.guest_id or now.configured_guest_id or None,
         totalCPU=now.cpus,
         resvdCPU=now.cpu_reservation_mhz,
         totalMem=now.memory_mb,
@@ -88,7 +128,7 @@ def status_of(vm: Machine, place: Place, host: str, datastores: Sequence[str], v
         powerState=now.power or None,
         hwVersion=now.guest_hardware_version or now.hardware_version or None,
         ipAddress=now.ip_address or None,
-        pathToVM=now.path or None,
+        pathToVM=now.vmx_path or None,
         host=host or None,
         connectionState=now.connection or None,
         toolsRunningStatus=now.tools_running or None,
@@ -105,17 +145,20 @@ def status_of(vm: Machine, place: Place, host: str, datastores: Sequence[str], v
     )
 
 
-def without_stale_state(vm: Machine) -> Machine:
+def without_stale_state(vm: VirtualMachine) -> VirtualMachine:
     """The VM without what vCenter can only remember of one that it does not hear from."""
     if vm.connection not in UNAVAILABLE_STATES:
         return vm
     return replace(vm, power="", ip_address="", ip_addresses=(), tools_running="", tools_version="")
 
 
-def ready_reason(vm: Machine) -> Done:
+def ready_reason(vm: VirtualMachine) -> Done:
     """What to say with the answer; raises for a VM whose state cannot be known."""
     if why := UNAVAILABLE_STATES.get(vm.connection):
-        raise Terminal(f"VM{vm.connection.capitalize()}", f'VM "{vm.name}" is {vm.connection}, so its state is not known: {why}')
+        raise Terminal(
+            f"VM{vm.connection.capitalize()}",
+            f'VM "{vm.name}" is {vm.connection}, so its state is not known: {why}',
+        )
     if vm.is_template:
         return Done("Template", f'"{vm.name}" is a template and never runs')
     if vm.power == "poweredOff":
@@ -134,17 +177,22 @@ def ready_reason(vm: Machine) -> Done:
 class VMInfoController(Controller[VMInfo]):
     """Answers from the inventory in memory; a change of the VM in vCenter wakes the resources that name it."""
 
-    def __init__(self, vcenters: VCenters) -> None:
+    def __init__(self, vcenters: VCenterRegistry) -> None:
         self.vcenters = vcenters
-        vcenters.serve(self)
-        self.wake_on(vcenters.machines, by=lambda info: info.spec.nodename)
+        vcenters.watch_namespaces(self)
+        self.wake_on(vcenters.vm_changes, by=lambda info: info.spec.nodename)
 
     async def reconcile(self, info: VMInfo) -> Done:
         """Find the VM by its name and tell what is known of it."""
         if not info.spec.nodename:
-            raise Terminal("NodenameMissing", "spec.nodename is empty; set it to the name of a virtual machine, as vCenter shows it")
-        served = self.vcenters.of(info)
-        vm = served.machine(info.spec.nodename)
+            raise Terminal(
+                "NodenameMissing",
+                "spec.nodename is empty; set it to the name of a virtual machine, as vCenter shows it",
+            )
+        served = self.vcenters.get_view(info)
+        vm = served.find_vm(info.spec.nodename)
         datastores = [served.name_of(ref) for ref in vm.datastores]
-        info.status = status_of(vm, served.place(vm.ref), served.name_of(vm.host), datastores, served.name)
+        info.status = status_of(
+            vm, served.location(vm.ref), served.name_of(vm.host), datastores, served.name
+        )
         return ready_reason(vm)

@@ -26,29 +26,29 @@ from ..kinds.vmgroup.controller import VmGroup
 from ..terminal import discard_stdout, replace_unencodable
 from ..vsphere.faults import VCenterError
 from . import top, tree, vmgroup, why
-from .rows import Rows, rows_of
-from .sources import Cluster, connection_of, facts_inside, rows_inside, vcenters
-from .table import Table, drawn
+from .rows import Rows, rows_from_objects
+from .sources import Cluster, load_connection, open_vcenters, read_node_facts, rows_from_vcenters
+from .table import Table, render_table
 
 PROGRAM = "kubectl vsphere"
 Output = Literal["", "wide", "json", "yaml"]
 
 
 @dataclass(frozen=True)
-class Page:
+class Printer:
     """How an answer is written."""
 
     output: Output
     width: int
     """0 where there is no terminal to fit into."""
-    colour: bool
+    color: bool
 
     @property
     def wide(self) -> bool:
         """Whether more columns are wanted; they are not cut then."""
         return self.output == "wide"
 
-    def written(self, value: Any, lines: Callable[[], str]) -> str:
+    def format_output(self, value: Any, lines: Callable[[], str]) -> str:
         """For programs, or the lines for people."""
         if self.output not in ("json", "yaml"):
             return lines()
@@ -57,77 +57,105 @@ class Page:
             return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode()
         return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip()
 
-    def table(self, made: Table) -> str:
+    def format_table(self, made: Table) -> str:
         """A table; a wide one runs over the edge, as kubectl's do."""
         if not made.rows:
-            return (
-                "Nothing found. The manager answers what objects ask: see `kubectl get hi,vi,vg -A`; or look into vCenter with --vcenter."
-            )
-        return drawn(made, width=0 if self.wide else self.width, colour=self.colour)
+            return "Nothing found. The manager answers what objects ask: see `kubectl get hi,vi,vg -A`; or look into vCenter with --vcenter."
+        return render_table(made, width=0 if self.wide else self.width, color=self.color)
 
 
 class Commands:
     """What can be asked."""
 
-    def __init__(self, options: argparse.Namespace, cluster: Cluster, environ: Mapping[str, str], page: Page) -> None:
-        self.options, self.cluster, self.environ, self.page = options, cluster, environ, page
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        cluster: Cluster,
+        environ: Mapping[str, str],
+        printer: Printer,
+    ) -> None:
+        self.options, self.cluster, self.environ, self.printer = options, cluster, environ, printer
 
     async def top(self) -> str:
         """Hosts or VMs."""
-        rows, page = await self.rows(), self.page
+        rows, page = await self.read_rows(), self.printer
         if self.options.what == "hosts":
-            return page.written(rows.hosts, lambda: page.table(top.hosts(rows.hosts, wide=page.wide, short=page.width > 0)))
-        return page.written(rows.vms, lambda: page.table(top.vms(rows.vms, wide=page.wide)))
+            return page.format_output(
+                rows.hosts,
+                lambda: page.format_table(
+                    top.host_table(rows.hosts, wide=page.wide, short_names=page.width > 0)
+                ),
+            )
+        return page.format_output(
+            rows.vms, lambda: page.format_table(top.vm_table(rows.vms, wide=page.wide))
+        )
 
     async def tree(self) -> str:
         """Where everything is."""
-        branches, page = tree.tree(await self.rows()), self.page
+        branches, page = tree.build_tree(await self.read_rows()), self.printer
         width = 0 if page.wide else page.width
-        return page.written(
-            branches, lambda: "\n".join(tree.drawn(branches, width=width, colour=page.colour)) or page.table(Table(columns=()))
+        return page.format_output(
+            branches,
+            lambda: (
+                "\n".join(tree.render_tree(branches, width=width, color=page.color))
+                or page.format_table(Table(columns=()))
+            ),
         )
 
     async def describe(self) -> str:
         """One group."""
-        key, page = self.key(), self.page
+        key, page = self.object_key(), self.printer
         found = await self.cluster.client.get(VmGroup, key)
-        events = await self.cluster.client.list(Event, key.namespace, fields=f"involvedObject.kind=VmGroup,involvedObject.name={key.name}")
+        events = await self.cluster.client.list(
+            Event,
+            key.namespace,
+            fields=f"involvedObject.kind=VmGroup,involvedObject.name={key.name}",
+        )
         width = 0 if page.wide else page.width
-        return page.written(found, lambda: "\n".join(vmgroup.description(found, events, wide=page.wide, width=width, colour=page.colour)))
+        return page.format_output(
+            found,
+            lambda: "\n".join(
+                vmgroup.render_group(found, events, wide=page.wide, width=width, color=page.color)
+            ),
+        )
 
     async def why(self) -> str:
         """One choice."""
-        info = await self.cluster.client.get(GPUInfo, self.key())
-        nodes, now, page = await self.cluster.every(Node), datetime.now(UTC), self.page
+        info = await self.cluster.client.get(GPUInfo, self.object_key())
+        nodes, now, page = await self.cluster.list_readable(Node), datetime.now(UTC), self.printer
         facts = None
         if self.options.vcenter:
-            async with vcenters(self.vcenter_flags, self.environ, self.cluster.note) as opened:
-                facts = await facts_inside(opened, nodes, now)
-        answer = why.answer_of(info, nodes, facts, SelectionRules(), now)
+            async with open_vcenters(self.vcenter_flags, self.environ, self.cluster.warn) as opened:
+                facts = await read_node_facts(opened, nodes, now)
+        answer = why.explain_selection(info, nodes, facts, SelectionRules(), now)
         width = 0 if page.wide else page.width
-        return page.written(answer, lambda: "\n".join(why.lines(answer, width=width, colour=page.colour)))
+        return page.format_output(
+            answer, lambda: "\n".join(why.render_explanation(answer, width=width, color=page.color))
+        )
 
-    async def rows(self) -> Rows:
+    async def read_rows(self) -> Rows:
         """From the objects, or from the vCenters themselves."""
-        objects = await self.cluster.objects()
-        told = rows_of(objects)
+        objects = await self.cluster.read_objects()
+        told = rows_from_objects(objects)
         if not self.options.vcenter:
             return told
-        async with vcenters(self.vcenter_flags, self.environ, self.cluster.note) as opened:
-            return await rows_inside(opened, objects.nodes, told)
+        async with open_vcenters(self.vcenter_flags, self.environ, self.cluster.warn) as opened:
+            return await rows_from_vcenters(opened, objects.nodes, told)
 
     @property
     def vcenter_flags(self) -> list[str]:
         """Those of the manager's flags that say how to reach a vCenter."""
         given = {"vcenter-ca-file": self.options.vcenter_ca_file, "vcenters": self.options.vcenters}
-        return [f"-{name}={value}" for name, value in given.items() if value] + (["-insecure"] if self.options.insecure else [])
+        return [f"-{name}={value}" for name, value in given.items() if value] + (
+            ["-insecure"] if self.options.insecure else []
+        )
 
-    def key(self) -> Key:
+    def object_key(self) -> Key:
         """The object that is meant."""
         return Key(self.cluster.namespace, self.options.name)
 
 
-DEFAULTS: Mapping[str, str | bool] = {
+FLAG_DEFAULTS: Mapping[str, str | bool] = {
     "namespace": "",
     "all_namespaces": False,
     "output": "",
@@ -140,52 +168,84 @@ DEFAULTS: Mapping[str, str | bool] = {
 }
 
 
-def flags() -> argparse.ArgumentParser:
+def build_shared_parser() -> argparse.ArgumentParser:
     """Those of every command. They have no defaults here: a command's would undo what was given before it."""
     shared = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
-    shared.add_argument("-n", "--namespace", help="the namespace of the objects; the kubeconfig's by default")
-    shared.add_argument("-A", "--all-namespaces", action="store_true", help="the objects of all namespaces")
-    shared.add_argument("-o", "--output", choices=("wide", "json", "yaml"), help="how to write the answer")
+    shared.add_argument(
+        "-n", "--namespace", help="the namespace of the objects; the kubeconfig's by default"
+    )
+    shared.add_argument(
+        "-A", "--all-namespaces", action="store_true", help="the objects of all namespaces"
+    )
+    shared.add_argument(
+        "-o", "--output", choices=("wide", "json", "yaml"), help="how to write the answer"
+    )
     shared.add_argument("--kubeconfig", help="path of a kubeconfig")
     shared.add_argument("--context", help="context of the kubeconfig")
     shared.add_argument(
-        "--vcenter", action="store_true", help="look into vCenter itself, named by the manager's variables (GOVMOMI_URL...)"
+        "--vcenter",
+        action="store_true",
+        help="look into vCenter itself, named by the manager's variables (GOVMOMI_URL...)",
     )
-    shared.add_argument("--vcenters", metavar="FILE", help="with --vcenter: the manager's file of several vCenters")
-    shared.add_argument("--vcenter-ca-file", metavar="FILE", help="with --vcenter: CA bundle to verify it with")
-    shared.add_argument("--insecure", action="store_true", help="with --vcenter: do not verify its certificate")
+    shared.add_argument(
+        "--vcenters", metavar="FILE", help="with --vcenter: the manager's file of several vCenters"
+    )
+    shared.add_argument(
+        "--vcenter-ca-file", metavar="FILE", help="with --vcenter: CA bundle to verify it with"
+    )
+    shared.add_argument(
+        "--insecure", action="store_true", help="with --vcenter: do not verify its certificate"
+    )
     return shared
 
 
-def parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     """The command line; flags may stand before the command and after it."""
-    shared = flags()
-    main = argparse.ArgumentParser(prog=PROGRAM, parents=[shared], description="Looks around in what the vSphere operators wrote.")
+    shared = build_shared_parser()
+    main = argparse.ArgumentParser(
+        prog=PROGRAM,
+        parents=[shared],
+        description="Looks around in what the vSphere operators wrote.",
+    )
     commands = main.add_subparsers(dest="command", required=True, metavar="COMMAND")
     each = commands.add_parser("top", parents=[shared], help="hosts or vms, the busiest first")
     each.add_argument("what", choices=("hosts", "vms"))
-    commands.add_parser("tree", parents=[shared], help="datacenter, cluster, host, VM and node, with the disks beside")
-    each = commands.add_parser("describe", parents=[shared], help="a VmGroup with its VMs and events")
+    commands.add_parser(
+        "tree",
+        parents=[shared],
+        help="datacenter, cluster, host, VM and node, with the disks beside",
+    )
+    each = commands.add_parser(
+        "describe", parents=[shared], help="a VmGroup with its VMs and events"
+    )
     each.add_argument("what", choices=("group",))
     each.add_argument("name")
-    each = commands.add_parser("why", parents=[shared], help="why a GPUInfo chose its node, and who was refused")
+    each = commands.add_parser(
+        "why", parents=[shared], help="why a GPUInfo chose its node, and who was refused"
+    )
     each.add_argument("what", choices=("gpu",))
     each.add_argument("name")
     return main
 
 
-def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """What is asked. One object has one namespace: who asks for it in all of them is told so."""
-    made = parser()
-    options = made.parse_args(argv, argparse.Namespace(**DEFAULTS))
+    made = build_parser()
+    options = made.parse_args(argv, argparse.Namespace(**FLAG_DEFAULTS))
     if options.all_namespaces and hasattr(options, "name"):
-        made.error(f"-A is for top and tree; {options.command} shows one object. Name its namespace: -n NAMESPACE")
+        made.error(
+            f"-A is for top and tree; {options.command} shows one object. Name its namespace: -n NAMESPACE"
+        )
     return options
 
 
-async def answer(options: argparse.Namespace, environ: Mapping[str, str], page: Page) -> str:
+async def run_command(
+    options: argparse.Namespace, environ: Mapping[str, str], page: Printer
+) -> str:
     """One command."""
-    connection = await asyncio.to_thread(connection_of, options.kubeconfig, options.context, environ)
+    connection = await asyncio.to_thread(
+        load_connection, options.kubeconfig, options.context, environ
+    )
     namespace = "" if options.all_namespaces else options.namespace or connection.namespace
     cluster = Cluster(connection, namespace, lambda words: print(words, file=sys.stderr))
     try:
@@ -197,15 +257,22 @@ async def answer(options: argparse.Namespace, environ: Mapping[str, str], page: 
 def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
     """0 with an answer, 1 without, 2 for a wrong command line."""
     environ = os.environ if environ is None else environ
-    options = parsed(argv)
+    options = parse_arguments(argv)
     replace_unencodable(sys.stdout, machine_readable=options.output in ("json", "yaml"))
     configure(LogOptions(level="panic"))
     terminal = sys.stdout.isatty()
-    page = Page(options.output, shutil.get_terminal_size().columns if terminal else 0, terminal and "NO_COLOR" not in environ)
+    page = Printer(
+        options.output,
+        shutil.get_terminal_size().columns if terminal else 0,
+        terminal and "NO_COLOR" not in environ,
+    )
     try:
-        print(asyncio.run(answer(options, environ, page)), flush=True)
+        print(asyncio.run(run_command(options, environ, page)), flush=True)
     except NotFound as error:
-        print(f"{PROGRAM}: {error}. Is the namespace right? -n NAMESPACE names another.", file=sys.stderr)
+        print(
+            f"{PROGRAM}: {error}. Is the namespace right? -n NAMESPACE names another.",
+            file=sys.stderr,
+        )
         return 1
     except (KubewrightError, VCenterError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)

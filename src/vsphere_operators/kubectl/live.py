@@ -7,21 +7,26 @@ from collections.abc import Sequence
 from kubewright.builtin import Node
 
 from ..vsphere.inventory import Inventory
-from ..vsphere.model import Disk, Host, Machine
-from .rows import DiskRow, HostRow, Rows, VmRow, with_nodes
+from ..vsphere.model import Disk, Host, VirtualMachine
+from .rows import DiskRow, HostRow, Rows, VmRow, match_nodes
 
 
-def rows_in(inventory: Inventory, disks: Sequence[Disk], nodes: Sequence[Node]) -> Rows:
+def rows_from_inventory(inventory: Inventory, disks: Sequence[Disk], nodes: Sequence[Node]) -> Rows:
     """Everything but templates."""
-    vms = [vm_of(inventory, each) for each in inventory.machines.values() if not each.is_template]
-    matched, unmatched = with_nodes(vms, nodes)
-    hosts = [host_of(inventory, each) for each in inventory.hosts.values()]
-    return Rows(hosts=hosts, vms=matched, disks=[disk_of(inventory, each) for each in disks], unmatched=unmatched)
+    vms = [vm_row(inventory, each) for each in inventory.vms.values() if not each.is_template]
+    matched, unmatched = match_nodes(vms, nodes)
+    hosts = [host_row(inventory, each) for each in inventory.hosts.values()]
+    return Rows(
+        hosts=hosts,
+        vms=matched,
+        disks=[disk_row(inventory, each) for each in disks],
+        unmatched=unmatched,
+    )
 
 
-def host_of(inventory: Inventory, host: Host) -> HostRow:
+def host_row(inventory: Inventory, host: Host) -> HostRow:
     """One host."""
-    place = inventory.place(host.ref)
+    place = inventory.location(host.ref)
     return HostRow(
         name=host.name,
         state="maintenance" if host.in_maintenance else host.connection,
@@ -29,7 +34,7 @@ def host_of(inventory: Inventory, host: Host) -> HostRow:
         cpuUsedMHz=host.stats.cpu_usage_mhz,
         memoryTotalMB=host.memory_bytes // 2**20 if host.memory_bytes else None,
         memoryUsedMB=host.stats.memory_usage_mb,
-        vms=len(inventory.machines_on(host.ref)),
+        vms=len(inventory.vms_on(host.ref)),
         cluster=place.cluster,
         datacenter=place.datacenter,
         vcenter=inventory.name,
@@ -38,9 +43,9 @@ def host_of(inventory: Inventory, host: Host) -> HostRow:
     )
 
 
-def vm_of(inventory: Inventory, vm: Machine) -> VmRow:
+def vm_row(inventory: Inventory, vm: VirtualMachine) -> VmRow:
     """One VM."""
-    place = inventory.place(vm.host) if vm.host else inventory.place(vm.ref)
+    place = inventory.location(vm.host) if vm.host else inventory.location(vm.ref)
     return VmRow(
         name=vm.name,
         power=vm.power,
@@ -57,7 +62,16 @@ def vm_of(inventory: Inventory, vm: Machine) -> VmRow:
     )
 
 
-def disk_of(inventory: Inventory, disk: Disk) -> DiskRow:
+def disk_row(inventory: Inventory, disk: Disk) -> DiskRow:
     """One disk, with the VM that uses it."""
-    users = [each.name for each in inventory.machines.values() if {each.instance_uuid, each.bios_uuid} & set(disk.consumers)]
-    return DiskRow(name=disk.name, sizeMB=disk.size_mb, datastore=inventory.name_of(disk.datastore), attachedTo=users[0] if users else "")
+    users = [
+        each.name
+        for each in inventory.vms.values()
+        if {each.instance_uuid, each.bios_uuid} & set(disk.consumers)
+    ]
+    return DiskRow(
+        name=disk.name,
+        sizeMB=disk.size_mb,
+        datastore=inventory.name_of(disk.datastore),
+        attachedTo=users[0] if users else "",
+    )

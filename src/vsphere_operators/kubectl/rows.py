@@ -67,7 +67,7 @@ class DiskRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     claim: str = ""
 
 
-class Objects(Struct, frozen=True, kw_only=True):
+class ClusterObjects(Struct, frozen=True, kw_only=True):
     """What was read from the cluster."""
 
     hosts: Sequence[HostInfo] = ()
@@ -87,18 +87,24 @@ class Rows(Struct, frozen=True, kw_only=True):
     unmatched: list[str] = []
 
 
-def rows_of(objects: Objects) -> Rows:
+def rows_from_objects(objects: ClusterObjects) -> Rows:
     """What the objects tell together: each of them may know a part."""
     candidates = [each for gpu in objects.gpus for each in gpu.status.candidates or ()]
-    vms = merged((*map(vm_of, objects.vms), *replicas_of(objects.groups), *map(vm_of_candidate, candidates)))
-    hosts = {(each.vcenter, each.name): each for each in map(host_of, objects.hosts) if each is not None}
-    known = [in_place(row, hosts.get((row.vcenter, row.host))) for row in vms]
-    matched, unmatched = with_nodes(known, objects.nodes)
-    disks = {each.name: each for each in map(disk_of, objects.disks)}
-    return Rows(hosts=list(hosts.values()), vms=matched, disks=list(disks.values()), unmatched=unmatched)
+    vms = merge_vm_rows(
+        (*map(vm_row, objects.vms), *replica_rows(objects.groups), *map(candidate_row, candidates))
+    )
+    hosts = {
+        (each.vcenter, each.name): each for each in map(host_row, objects.hosts) if each is not None
+    }
+    known = [with_location_of_host(row, hosts.get((row.vcenter, row.host))) for row in vms]
+    matched, unmatched = match_nodes(known, objects.nodes)
+    disks = {each.name: each for each in map(disk_row, objects.disks)}
+    return Rows(
+        hosts=list(hosts.values()), vms=matched, disks=list(disks.values()), unmatched=unmatched
+    )
 
 
-def host_of(info: HostInfo) -> HostRow | None:
+def host_row(info: HostInfo) -> HostRow | None:
     """From a HostInfo; None for one without an answer."""
     status = info.status
     if status.connectionState is None:
@@ -107,9 +113,9 @@ def host_of(info: HostInfo) -> HostRow | None:
         name=info.spec.hostname,
         state="maintenance" if status.maintenanceMode else status.connectionState,
         cpuTotalMHz=status.totalCPU,
-        cpuUsedMHz=less(status.totalCPU, status.freeCPU),
+        cpuUsedMHz=used_amount(status.totalCPU, status.freeCPU),
         memoryTotalMB=status.totalMemoryMB,
-        memoryUsedMB=less(status.totalMemoryMB, status.freeMemoryMB),
+        memoryUsedMB=used_amount(status.totalMemoryMB, status.freeMemoryMB),
         vms=status.vms,
         cluster=status.cluster or "",
         datacenter=status.datacenter or "",
@@ -119,7 +125,7 @@ def host_of(info: HostInfo) -> HostRow | None:
     )
 
 
-def vm_of(info: VMInfo) -> VmRow:
+def vm_row(info: VMInfo) -> VmRow:
     """From a VMInfo."""
     status = info.status
     return VmRow(
@@ -136,7 +142,7 @@ def vm_of(info: VMInfo) -> VmRow:
     )
 
 
-def replicas_of(groups: Iterable[VmGroup]) -> Iterable[VmRow]:
+def replica_rows(groups: Iterable[VmGroup]) -> Iterable[VmRow]:
     """The VMs of VmGroups that are there."""
     for group in groups:
         for each in group.status.replicas:
@@ -153,7 +159,7 @@ def replicas_of(groups: Iterable[VmGroup]) -> Iterable[VmRow]:
                 )
 
 
-def vm_of_candidate(candidate: Candidate) -> VmRow:
+def candidate_row(candidate: Candidate) -> VmRow:
     """From a node that a GPUInfo has looked at."""
     return VmRow(
         name=candidate.vm or candidate.node,
@@ -166,7 +172,7 @@ def vm_of_candidate(candidate: Candidate) -> VmRow:
     )
 
 
-def disk_of(info: FCDInfo) -> DiskRow:
+def disk_row(info: FCDInfo) -> DiskRow:
     """From an FCDInfo."""
     status = info.status
     return DiskRow(
@@ -178,41 +184,48 @@ def disk_of(info: FCDInfo) -> DiskRow:
     )
 
 
-def merged(rows: Iterable[VmRow]) -> list[VmRow]:
+def merge_vm_rows(rows: Iterable[VmRow]) -> list[VmRow]:
     """Each VM once, with all that is told of it. One name may be that of several VMs: in two vCenters, or in two datacenters of one."""
     found = dict[str, list[VmRow]]()
     for row in rows:
         same = found.setdefault(row.name, [])
-        place = next((index for index, each in enumerate(same) if may_be_one(each, row)), None)
+        place = next((index for index, each in enumerate(same) if can_be_same_vm(each, row)), None)
         if place is None:
             same.append(row)
         else:
-            same[place] = completed(same[place], row)
+            same[place] = fill_missing_fields(same[place], row)
     return [row for same in found.values() for row in same]
 
 
-def may_be_one(one: VmRow, other: VmRow) -> bool:
+def can_be_same_vm(one: VmRow, other: VmRow) -> bool:
     """Whether nothing that both know tells two VMs of one name apart; where it runs may just have changed."""
-    pairs = ((getattr(one, field), getattr(other, field)) for field in ("vcenter", "datacenter", "uuid", "group"))
+    pairs = (
+        (getattr(one, field), getattr(other, field))
+        for field in ("vcenter", "datacenter", "uuid", "group")
+    )
     return all(mine == theirs or not mine or not theirs for mine, theirs in pairs)
 
 
-def completed(first: VmRow, other: VmRow) -> VmRow:
+def fill_missing_fields(first: VmRow, other: VmRow) -> VmRow:
     """What the first does not know, from the other."""
     missing: dict[str, Any] = {
-        field: getattr(other, field) for field in VmRow.__struct_fields__ if getattr(first, field) in ("", None) and getattr(other, field)
+        field: getattr(other, field)
+        for field in VmRow.__struct_fields__
+        if getattr(first, field) in ("", None) and getattr(other, field)
     }
     return replace(first, **missing)
 
 
-def in_place(row: VmRow, host: HostRow | None) -> VmRow:
+def with_location_of_host(row: VmRow, host: HostRow | None) -> VmRow:
     """With the cluster and datacenter of its host, where that one is known."""
     if host is None:
         return row
-    return replace(row, cluster=row.cluster or host.cluster, datacenter=row.datacenter or host.datacenter)
+    return replace(
+        row, cluster=row.cluster or host.cluster, datacenter=row.datacenter or host.datacenter
+    )
 
 
-def with_nodes(vms: Sequence[VmRow], nodes: Iterable[Node]) -> tuple[list[VmRow], list[str]]:
+def match_nodes(vms: Sequence[VmRow], nodes: Iterable[Node]) -> tuple[list[VmRow], list[str]]:
     """The VMs with the Nodes that run in them, by uuid, else by a name that only one has; and Nodes whose VM is not among them."""
     found, unmatched = list(vms), list[str]()
     by_uuid = {row.uuid: index for index, row in enumerate(vms) if row.uuid}
@@ -221,7 +234,11 @@ def with_nodes(vms: Sequence[VmRow], nodes: Iterable[Node]) -> tuple[list[VmRow]
     by_name = {row.name: index for index, row in enumerate(vms) if names[row.name] == 1}
     for node in nodes:
         name = node.metadata.name
-        ways = (*(by_uuid.get(uuid) for uuid in parse_provider_id(node.spec.providerID)), by_node.get(name), by_name.get(name))
+        ways = (
+            *(by_uuid.get(uuid) for uuid in parse_provider_id(node.spec.providerID)),
+            by_node.get(name),
+            by_name.get(name),
+        )
         place = next((each for each in ways if each is not None), None)
         if place is None:
             unmatched.append(name)
@@ -230,6 +247,6 @@ def with_nodes(vms: Sequence[VmRow], nodes: Iterable[Node]) -> tuple[list[VmRow]
     return found, unmatched
 
 
-def less(total: int | None, free: int | None) -> int | None:
+def used_amount(total: int | None, free: int | None) -> int | None:
     """What is used; None where either is not known."""
     return None if total is None or free is None else total - free

@@ -29,102 +29,156 @@ from ..kinds.vmgroup.controller import VmGroup
 from ..kinds.vminfo import VMInfo
 from ..settings.flags import Settings
 from ..vcenters import oneshot
-from ..vcenters.registry import HOW_TO_CONFIGURE
+from ..vcenters.registry import CONFIGURATION_HINT
 from ..vsphere.faults import Unreachable
 from ..vsphere.vcenter import VCenter
-from .live import rows_in
-from .rows import Objects, Rows
+from .live import rows_from_inventory
+from .rows import ClusterObjects, Rows
 
 T = TypeVar("T", bound=Object)
-DETAILS_SECONDS = 20.0
+DETAILS_TIMEOUT_SECONDS = 20.0
 
 
 class Cluster:
     """The cluster of a kubeconfig."""
 
-    def __init__(self, connection: Connection, namespace: str, note: Callable[[str], None]) -> None:
+    def __init__(self, connection: Connection, namespace: str, warn: Callable[[str], None]) -> None:
         """An empty namespace is all of them; `note` gets what could not be read."""
         self.transport = Transport(connection, user_agent="kubectl-vsphere")
-        self.client, self.namespace, self.note = Client(self.transport, field_manager="kubectl-vsphere"), namespace, note
+        self.client, self.namespace, self.warn = (
+            Client(self.transport, field_manager="kubectl-vsphere"),
+            namespace,
+            warn,
+        )
 
-    async def every(self, kind: type[T]) -> list[T]:
+    async def list_readable(self, kind: type[T]) -> list[T]:
         """All of a kind; what may not be read, or is not installed, is left out and said."""
         try:
-            return await self.client.list(kind, self.namespace if kind.definition.namespaced else "")
+            return await self.client.list(
+                kind, self.namespace if kind.definition.namespaced else ""
+            )
         except (Forbidden, KindMissing) as error:
-            self.note(f"left out: {error}")
+            self.warn(f"left out: {error}")
             return []
 
-    async def objects(self) -> Objects:
+    async def read_objects(self) -> ClusterObjects:
         """All that rows are made of."""
         hosts, vms, disks, gpus, groups, nodes = await asyncio.gather(
-            self.every(HostInfo), self.every(VMInfo), self.every(FCDInfo), self.every(GPUInfo), self.every(VmGroup), self.every(Node)
+            self.list_readable(HostInfo),
+            self.list_readable(VMInfo),
+            self.list_readable(FCDInfo),
+            self.list_readable(GPUInfo),
+            self.list_readable(VmGroup),
+            self.list_readable(Node),
         )
-        return Objects(hosts=hosts, vms=vms, disks=disks, gpus=gpus, groups=groups, nodes=nodes)
+        return ClusterObjects(
+            hosts=hosts, vms=vms, disks=disks, gpus=gpus, groups=groups, nodes=nodes
+        )
 
 
-def connection_of(kubeconfig: str, context: str, environ: Mapping[str, str]) -> Connection:
+def load_connection(kubeconfig: str, context: str, environ: Mapping[str, str]) -> Connection:
     """As kubectl finds it; it reads files."""
     return load(kubeconfig, "", context, environ=environ, home=Path(environ.get("HOME", "/")))
 
 
 @asynccontextmanager
-async def vcenters(flags: Sequence[str], environ: Mapping[str, str], warn: Callable[[str], None]) -> AsyncIterator[list[VCenter]]:
+async def open_vcenters(
+    flags: Sequence[str], environ: Mapping[str, str], warn: Callable[[str], None]
+) -> AsyncIterator[list[VCenter]]:
     """All vCenters that the manager's variables and these of its flags name, loaded."""
-    configs = await asyncio.to_thread(parse(Settings, flags, environ, program="kubectl vsphere").read_vcenter_configs, warn)
+    configs = await asyncio.to_thread(
+        parse(Settings, flags, environ, program="kubectl vsphere").read_vcenter_configs, warn
+    )
     if not configs:
-        raise ConfigError(f"--vcenter: no vCenter is named. {HOW_TO_CONFIGURE.replace(' for the manager', '')}.")
+        raise ConfigError(
+            f"--vcenter: no vCenter is named. {CONFIGURATION_HINT.replace(' for the manager', '')}."
+        )
     async with AsyncExitStack() as stack:
-        opened = [await stack.enter_async_context(oneshot.visiting(config)) for config in configs]
+        opened = [
+            await stack.enter_async_context(oneshot.temporary_vcenter(config)) for config in configs
+        ]
         for vcenter in opened:
             await vcenter.session.login()
-            await oneshot.load(vcenter)
+            await oneshot.load_inventory(vcenter)
         yield opened
 
 
-async def rows_inside(opened: Sequence[VCenter], nodes: Sequence[Node], told: Rows) -> Rows:
+async def rows_from_vcenters(opened: Sequence[VCenter], nodes: Sequence[Node], told: Rows) -> Rows:
     """What the vCenters have, together, with the groups and claims that only objects tell. A Node is unmatched if none has its VM."""
     parts = []
     for vcenter in opened:
-        await vcenter.disks.look()
-        parts.append(rows_in(vcenter.inventory, list(vcenter.disks.disks.values()), nodes))
+        await vcenter.disks.poll()
+        parts.append(
+            rows_from_inventory(vcenter.inventory, list(vcenter.disks.disks.values()), nodes)
+        )
     groups = {(row.vcenter, row.name): row.group for row in told.vms if row.group}
     claims = {row.name: row.claim for row in told.disks}
     return Rows(
         hosts=[row for part in parts for row in part.hosts],
-        vms=[replace(row, group=groups.get((row.vcenter, row.name), "")) for part in parts for row in part.vms],
-        disks=[replace(row, claim=claims.get(row.name, "")) for part in parts for row in part.disks],
-        unmatched=[name for name in parts[0].unmatched if all(name in part.unmatched for part in parts)] if parts else [],
+        vms=[
+            replace(row, group=groups.get((row.vcenter, row.name), ""))
+            for part in parts
+            for row in part.vms
+        ],
+        disks=[
+            replace(row, claim=claims.get(row.name, "")) for part in parts for row in part.disks
+        ],
+        unmatched=[
+            name for name in parts[0].unmatched if all(name in part.unmatched for part in parts)
+        ]
+        if parts
+        else [],
     )
 
 
-async def facts_inside(opened: Sequence[VCenter], nodes: Sequence[Node], now: datetime) -> dict[str, NodeFacts]:
+async def read_node_facts(
+    opened: Sequence[VCenter], nodes: Sequence[Node], now: datetime
+) -> dict[str, NodeFacts]:
     """The facts of each Node as the manager finds them, its calendar apart."""
     matches = {node.metadata.name: match_node(node, opened) for node in nodes}
     for vcenter in opened:
-        refs = [each.vm.ref for each in matches.values() if each.vcenter is vcenter and each.vm is not None]
+        refs = [
+            each.vm.ref
+            for each in matches.values()
+            if each.vcenter is vcenter and each.vm is not None
+        ]
         for ref in refs:
-            vcenter.devices.want(ref)
-        await details(vcenter)
+            vcenter.passthrough_devices.request_refresh(ref)
+        await read_details(vcenter)
     resources = GPUFlags().gpu_resource_globs
-    return {node.metadata.name: build_facts(node, surroundings(matches[node.metadata.name]), resources, None, now) for node in nodes}
+    return {
+        node.metadata.name: build_facts(
+            node, build_node_context(matches[node.metadata.name]), resources, None, now
+        )
+        for node in nodes
+    }
 
 
-async def details(vcenter: VCenter) -> None:
+async def read_details(vcenter: VCenter) -> None:
     """Read the devices that are wanted, and what is planned."""
     try:
-        await asyncio.wait_for(asyncio.gather(vcenter.devices.look(), vcenter.scheduled.look()), DETAILS_SECONDS)
-    except TimeoutError:
-        words = (
-            f"vCenter {vcenter.name} did not tell the devices of its VMs within {DETAILS_SECONDS:.0f} s; try again when it has less to do"
+        await asyncio.wait_for(
+            asyncio.gather(vcenter.passthrough_devices.poll(), vcenter.scheduled_tasks.poll()),
+            DETAILS_TIMEOUT_SECONDS,
         )
+    except TimeoutError:
+        words = f"vCenter {vcenter.name} did not tell the devices of its VMs within {DETAILS_TIMEOUT_SECONDS:.0f} s; try again when it has less to do"
         raise Unreachable(words) from None
 
 
-def surroundings(found: Match) -> NodeContext:
+def build_node_context(found: Match) -> NodeContext:
     """A Node's VM and all that comes with it."""
     vcenter, vm = found.vcenter, found.vm
     if vcenter is None or vm is None:
         return NodeContext(blocker=found.blocker)
-    host, planned = vcenter.inventory.hosts.get(vm.host), vcenter.scheduled.of(vm.host) if vm.host else ()
-    return NodeContext(vcenter_name=vcenter.name, vm=vm, host=host, devices=vcenter.devices.of(vm.ref) or (), scheduled_maintenance=planned)
+    host, planned = (
+        vcenter.inventory.hosts.get(vm.host),
+        vcenter.scheduled_tasks.get(vm.host) if vm.host else (),
+    )
+    return NodeContext(
+        vcenter_name=vcenter.name,
+        vm=vm,
+        host=host,
+        devices=vcenter.passthrough_devices.get(vm.ref) or (),
+        scheduled_maintenance=planned,
+    )

@@ -12,19 +12,19 @@ from typing import Literal
 
 from msgspec import Struct
 
-GAP = 2
-FIELD = 12
-NARROWEST = 4
-NARROWEST_SENTENCES = 24
-Tone = Literal["", "good", "bad", "busy", "head"]
-COLOURS: dict[Tone, str] = {"good": "32", "bad": "31", "busy": "33", "head": "1"}
+COLUMN_GAP = 2
+LABEL_WIDTH = 12
+MIN_COLUMN_WIDTH = 4
+MIN_WRAPPED_WIDTH = 24
+Style = Literal["", "good", "bad", "busy", "head"]
+ANSI_CODES: dict[Style, str] = {"good": "32", "bad": "31", "busy": "33", "head": "1"}
 
 
 class Cell(Struct, frozen=True):
     """A text, and how it is to be taken."""
 
     text: str
-    tone: Tone = ""
+    style: Style = ""
 
 
 class Table(Struct, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class Table(Struct, frozen=True, kw_only=True):
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...] = ()
-    wraps: bool = False
+    wrap_last_column: bool = False
     """Whether the last column has sentences, which go on below where they are too long."""
 
     def lines(self, width: int = 0) -> list[list[Cell]]:
@@ -40,59 +40,76 @@ class Table(Struct, frozen=True, kw_only=True):
         every = [tuple(Cell(title, "head") for title in self.columns), *self.rows]
         natural = [max(len(row[index].text) for row in every) for index in range(len(self.columns))]
         names = [row[0].text for row in self.rows]
-        if self.wraps and width:
-            widths = leaving_room(names, natural, width)
-            return [line for row in every for line in folded(row, widths)]
-        widths = telling_apart(names, natural, width)
-        return [filled(row, widths) for row in every]
+        if self.wrap_last_column and width:
+            widths = fit_with_wrapped_column(names, natural, width)
+            return [line for row in every for line in wrap_row(row, widths)]
+        widths = fit_with_distinct_names(names, natural, width)
+        return [fit_row(row, widths) for row in every]
 
 
-def fitting(widths: Sequence[int], width: int) -> list[int]:
+def fit_widths(widths: Sequence[int], width: int) -> list[int]:
     """Widths that fit: always the widest gives way, and none below a few characters."""
     made = list(widths)
-    excess = sum(made) + GAP * (len(made) - 1) - width if width else 0
-    while excess > 0 and max(made) > NARROWEST:
+    excess = sum(made) + COLUMN_GAP * (len(made) - 1) - width if width else 0
+    while excess > 0 and max(made) > MIN_COLUMN_WIDTH:
         made[made.index(max(made))] -= 1
         excess -= 1
     return made
 
 
-def telling_apart(names: Sequence[str], widths: Sequence[int], width: int) -> list[int]:
+def fit_with_distinct_names(names: Sequence[str], widths: Sequence[int], width: int) -> list[int]:
     """Widths that fit, the first of them so wide that different names do not become one; the others give way for it, if they can."""
-    made = fitting(widths, width)
+    made = fit_widths(widths, width)
     different = set(names)
     for first in range(made[0], widths[0] + 1):
-        if len({cut(name, first) for name in different}) == len(different):
-            wider = [first, *fitting(widths[1:], max(width - first - GAP, 1))] if first > made[0] else made
-            return wider if sum(wider) + GAP * (len(wider) - 1) <= width else made
+        if len({fit_text(name, first) for name in different}) == len(different):
+            wider = (
+                [first, *fit_widths(widths[1:], max(width - first - COLUMN_GAP, 1))]
+                if first > made[0]
+                else made
+            )
+            return wider if sum(wider) + COLUMN_GAP * (len(wider) - 1) <= width else made
     return made
 
 
-def leaving_room(names: Sequence[str], widths: Sequence[int], width: int) -> list[int]:
+def fit_with_wrapped_column(names: Sequence[str], widths: Sequence[int], width: int) -> list[int]:
     """Widths that fit, of which the last gives way first, down to what sentences need."""
     *front, last = widths
-    made = telling_apart(names, front, max(width - GAP - min(last, NARROWEST_SENTENCES), 1)) if front else []
-    return [*made, max(min(last, width - sum(made) - GAP * len(made)), NARROWEST)]
+    made = (
+        fit_with_distinct_names(
+            names, front, max(width - COLUMN_GAP - min(last, MIN_WRAPPED_WIDTH), 1)
+        )
+        if front
+        else []
+    )
+    return [*made, max(min(last, width - sum(made) - COLUMN_GAP * len(made)), MIN_COLUMN_WIDTH)]
 
 
-def filled(row: Sequence[Cell], widths: Sequence[int]) -> list[Cell]:
+def fit_row(row: Sequence[Cell], widths: Sequence[int]) -> list[Cell]:
     """A row in one line."""
-    return [Cell(cut(cell.text, size), cell.tone) for cell, size in zip(row, widths, strict=True)]
+    return [
+        Cell(fit_text(cell.text, size), cell.style) for cell, size in zip(row, widths, strict=True)
+    ]
 
 
-def folded(row: Sequence[Cell], widths: Sequence[int]) -> Iterator[list[Cell]]:
+def wrap_row(row: Sequence[Cell], widths: Sequence[int]) -> Iterator[list[Cell]]:
     """A row in as many lines as its last cell takes; a word that is longer than a line stays whole."""
     *front, last = row
-    texts = textwrap.wrap(last.text, widths[-1], break_long_words=False, break_on_hyphens=False) or [""]
+    texts = textwrap.wrap(
+        last.text, widths[-1], break_long_words=False, break_on_hyphens=False
+    ) or [""]
     for number, text in enumerate(texts):
-        yield [*filled([Cell("")] * len(front) if number else front, widths[:-1]), Cell(text.ljust(widths[-1]), last.tone)]
+        yield [
+            *fit_row([Cell("")] * len(front) if number else front, widths[:-1]),
+            Cell(text.ljust(widths[-1]), last.style),
+        ]
 
 
-def cut(text: str, width: int) -> str:
+def fit_text(text: str, width: int) -> str:
     """Exactly so wide: a sentence loses its end, a name its middle, since names differ at their ends."""
     if len(text) <= width:
         return text.ljust(width)
-    if " " in text or width < 2 * NARROWEST:
+    if " " in text or width < 2 * MIN_COLUMN_WIDTH:
         return f"{text[: width - 1]}…"
     tail = (width - 1) // 2
     return f"{text[: width - 1 - tail]}…{text[-tail:]}"
@@ -111,24 +128,44 @@ def short_hosts(names: Iterable[str]) -> dict[str, str]:
     return {name: short if count[short] == 1 else name for name, short in made.items()}
 
 
-def field(name: str, value: str, *, width: int, tone: Tone = "", colour: bool = False) -> str:
+def render_field(
+    name: str, value: str, *, width: int, style: Style = "", color: bool = False
+) -> str:
     """`Name:  value`, with lines that are too long going on under the value."""
-    head = f"{name + ':':<{FIELD}}"
-    lines = textwrap.wrap(value, max(width - FIELD, FIELD), break_long_words=False, break_on_hyphens=False) if width else [value]
-    return head + f"\n{' ' * FIELD}".join(painted(line, tone, colour=colour) for line in lines or [""])
+    head = f"{name + ':':<{LABEL_WIDTH}}"
+    lines = (
+        textwrap.wrap(
+            value,
+            max(width - LABEL_WIDTH, LABEL_WIDTH),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        if width
+        else [value]
+    )
+    return head + f"\n{' ' * LABEL_WIDTH}".join(
+        apply_color(line, style, color=color) for line in lines or [""]
+    )
 
 
-def drawn(table: Table, *, width: int = 0, colour: bool = False) -> str:
+def render_table(table: Table, *, width: int = 0, color: bool = False) -> str:
     """The table as text."""
-    return "\n".join(joined(line, colour=colour) for line in table.lines(width))
+    return "\n".join(join_cells(line, color=color) for line in table.lines(width))
 
 
-def joined(cells: Sequence[Cell], *, colour: bool) -> str:
+def join_cells(cells: Sequence[Cell], *, color: bool) -> str:
     """One line, without blanks at its end."""
     *front, last = cells
-    return (" " * GAP).join(painted(cell.text, cell.tone, colour=colour) for cell in [*front, Cell(last.text.rstrip(), last.tone)]).rstrip()
+    return (
+        (" " * COLUMN_GAP)
+        .join(
+            apply_color(cell.text, cell.style, color=color)
+            for cell in [*front, Cell(last.text.rstrip(), last.style)]
+        )
+        .rstrip()
+    )
 
 
-def painted(text: str, tone: Tone, *, colour: bool) -> str:
+def apply_color(text: str, style: Style, *, color: bool) -> str:
     """In colour, where there is any."""
-    return f"\x1b[{COLOURS[tone]}m{text}\x1b[0m" if colour and tone else text
+    return f"\x1b[{ANSI_CODES[style]}m{text}\x1b[0m" if color and style else text

@@ -16,9 +16,9 @@ from kubewright.builtin import Node
 from ..kinds.gpuinfo.controller import Candidate, GPUInfo, parse_requirement
 from ..kinds.gpuinfo.node import is_ready, is_schedulable, list_unschedulable_reasons
 from ..kinds.gpuinfo.rules import NodeFacts, Rejection, SelectionRules
-from .table import Cell, Table, drawn, field, short_host
+from .table import Cell, Table, render_field, render_table, short_host
 
-MEANINGS: Mapping[str, str] = {
+REJECTION_EXPLANATIONS: Mapping[str, str] = {
     Rejection.NOT_READY: "its kubelet does not say that it is ready",
     Rejection.UNSCHEDULABLE: "it is cordoned, of the control plane, or tainted by Kubernetes",
     Rejection.VCENTER_UNREACHABLE: "its vCenter cannot be asked",
@@ -37,7 +37,7 @@ MEANINGS: Mapping[str, str] = {
 }
 
 
-class Verdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class NodeResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One Node and what became of it."""
 
     node: str
@@ -46,112 +46,165 @@ class Verdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
     why: str = ""
 
 
-class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Explanation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All of it."""
 
     question: str
     answer: str
     message: str = ""
-    verdicts: list[Verdict] = []
+    verdicts: list[NodeResult] = []
     uncounted: dict[str, int] = {}
     """How many more were refused, of whom the names are not known here."""
     candidates: list[Candidate] = []
 
 
-def answer_of(info: GPUInfo, nodes: Sequence[Node], facts: Mapping[str, NodeFacts] | None, rules: SelectionRules, now: datetime) -> Answer:
+def explain_selection(
+    info: GPUInfo,
+    nodes: Sequence[Node],
+    facts: Mapping[str, NodeFacts] | None,
+    rules: SelectionRules,
+    now: datetime,
+) -> Explanation:
     """Who was refused and why; `facts` of the Nodes make it complete."""
-    found = [verdict_of(node, info, facts, rules, now) for node in sorted(nodes, key=lambda each: each.metadata.name)]
+    found = [
+        explain_node(node, info, facts, rules, now)
+        for node in sorted(nodes, key=lambda each: each.metadata.name)
+    ]
     verdicts = [each for each in found if each is not None]
     named = [each.result for each in verdicts]
-    left = {reason: count - named.count(reason) for reason, count in (info.status.refused or {}).items()}
+    left = {
+        reason: count - named.count(reason) for reason, count in (info.status.refused or {}).items()
+    }
     ready = next((each for each in info.status.conditions or () if each.type == "Ready"), None)
-    hours, gpu = info.spec.desAccTime or 0, "with a GPU" if info.spec.gpuRequired else "without a GPU"
-    return Answer(
+    hours, gpu = (
+        info.spec.desAccTime or 0,
+        "with a GPU" if info.spec.gpuRequired else "without a GPU",
+    )
+    return Explanation(
         question=f"a node {gpu}, for {hours} h",
         answer=info.status.suitableNodeName or "no answer yet",
         message=ready.message if ready else "",
         verdicts=verdicts,
-        uncounted={reason: count for reason, count in left.items() if count > 0} if facts is None else {},
+        uncounted={reason: count for reason, count in left.items() if count > 0}
+        if facts is None
+        else {},
         candidates=info.status.candidates or [],
     )
 
 
-def verdict_of(node: Node, info: GPUInfo, facts: Mapping[str, NodeFacts] | None, rules: SelectionRules, now: datetime) -> Verdict | None:
+def explain_node(
+    node: Node,
+    info: GPUInfo,
+    facts: Mapping[str, NodeFacts] | None,
+    rules: SelectionRules,
+    now: datetime,
+) -> NodeResult | None:
     """What became of one Node; None where nothing here tells."""
     name, suitable = node.metadata.name, [each.node for each in info.status.candidates or ()]
     if name == info.status.suitableNodeName:
-        return Verdict(node=name, result="chosen", why="the least CPU demand, or not so much more that it pays to move")
-    refusal = obstacle(node) if facts is None else rules.find_rejection(facts[name], parse_requirement(info.spec), now)
+        return NodeResult(
+            node=name,
+            result="chosen",
+            why="the least CPU demand, or not so much more that it pays to move",
+        )
+    refusal = (
+        kubernetes_rejection(node)
+        if facts is None
+        else rules.find_rejection(facts[name], parse_requirement(info.spec), now)
+    )
     if refusal is not None:
         known = facts.get(name) if facts else None
-        why = closed(node) if refusal is Rejection.UNSCHEDULABLE else explained(refusal, known, info, rules, now)
-        return Verdict(node=name, result=refusal.value, why=why)
+        why = (
+            unschedulable_explanation(node)
+            if refusal is Rejection.UNSCHEDULABLE
+            else rejection_explanation(refusal, known, info, rules, now)
+        )
+        return NodeResult(node=name, result=refusal.value, why=why)
     if name in suitable or facts is not None:
-        return Verdict(node=name, result="suits", why="but has more CPU demand")
+        return NodeResult(node=name, result="suits", why="but has more CPU demand")
     return None
 
 
-def obstacle(node: Node) -> Rejection | None:
+def kubernetes_rejection(node: Node) -> Rejection | None:
     """What Kubernetes alone tells."""
     if not is_ready(node):
         return Rejection.NOT_READY
     return None if is_schedulable(node) else Rejection.UNSCHEDULABLE
 
 
-def closed(node: Node) -> str:
+def unschedulable_explanation(node: Node) -> str:
     """What keeps Pods off a Node, by its own words."""
-    return ", and ".join(dict.fromkeys(list_unschedulable_reasons(node))) or MEANINGS[Rejection.UNSCHEDULABLE]
+    return (
+        ", and ".join(dict.fromkeys(list_unschedulable_reasons(node)))
+        or REJECTION_EXPLANATIONS[Rejection.UNSCHEDULABLE]
+    )
 
 
-def explained(refusal: Rejection, facts: NodeFacts | None, info: GPUInfo, rules: SelectionRules, now: datetime) -> str:
+def rejection_explanation(
+    refusal: Rejection, facts: NodeFacts | None, info: GPUInfo, rules: SelectionRules, now: datetime
+) -> str:
     """The reason in words, with the numbers where they are known."""
-    words = MEANINGS[refusal]
+    words = REJECTION_EXPLANATIONS[refusal]
     if facts is None or refusal is not Rejection.TOO_LITTLE_TIME:
-        return words + (f" ({facts.host_name})" if facts and facts.host_name and "host" in words else "")
+        return words + (
+            f" ({facts.host_name})" if facts and facts.host_name and "host" in words else ""
+        )
     source = f", says {facts.maintenance.source}" if facts.maintenance else ""
     return f"{words}: in {rules.available_hours(facts, now)} h, and {info.spec.desAccTime} h are wanted{source}"
 
 
-def meaning_of(reason: str) -> str:
+def explanation_suffix(reason: str) -> str:
     """A reason as a status has it, in words; "" for one that only a newer manager knows."""
-    return f", {MEANINGS[reason]}" if reason in MEANINGS else ""
+    return f", {REJECTION_EXPLANATIONS[reason]}" if reason in REJECTION_EXPLANATIONS else ""
 
 
-def lines(answer: Answer, *, width: int, colour: bool) -> Iterator[str]:
+def render_explanation(answer: Explanation, *, width: int, color: bool) -> Iterator[str]:
     """For people."""
-    yield field("Asked for", answer.question, width=width)
-    yield field("Answer", answer.answer, width=width)
+    yield render_field("Asked for", answer.question, width=width)
+    yield render_field("Answer", answer.answer, width=width)
     if answer.message:
-        yield field("Because", answer.message, width=width)
+        yield render_field("Because", answer.message, width=width)
     yield ""
     rows = tuple(
-        (Cell(each.node), Cell(each.result, "good" if each.result in ("chosen", "suits") else "bad"), Cell(each.why))
+        (
+            Cell(each.node),
+            Cell(each.result, "good" if each.result in ("chosen", "suits") else "bad"),
+            Cell(each.why),
+        )
         for each in answer.verdicts
     )
-    yield drawn(Table(columns=("NODE", "RESULT", "WHY"), rows=rows, wraps=True), width=width, colour=colour)
+    yield render_table(
+        Table(columns=("NODE", "RESULT", "WHY"), rows=rows, wrap_last_column=True),
+        width=width,
+        color=color,
+    )
     for reason, count in answer.uncounted.items():
-        yield f"{count} more refused: {reason}{meaning_of(reason)}. Which ones, --vcenter tells."
+        yield f"{count} more refused: {reason}{explanation_suffix(reason)}. Which ones, --vcenter tells."
     if answer.candidates:
         yield ""
-        yield drawn(candidates(answer.candidates), width=width, colour=colour)
+        yield render_table(candidate_table(answer.candidates), width=width, color=color)
 
 
-def candidates(found: Sequence[Candidate]) -> Table:
+def candidate_table(found: Sequence[Candidate]) -> Table:
     """Those that suit, as the manager saw them."""
     rows = tuple(
         (
             Cell(each.node),
-            Cell(text(each.availableHours)),
-            Cell(text(each.cpuDemandMHz)),
-            Cell(text(each.freeMemoryMB)),
+            Cell(format_number(each.availableHours)),
+            Cell(format_number(each.cpuDemandMHz)),
+            Cell(format_number(each.freeMemoryMB)),
             Cell(short_host(each.host or "")),
             Cell("; ".join(each.gpus or ())),
         )
         for each in found
     )
-    return Table(columns=("SUITS", "HOURS", "CPU MHZ", "FREE MB", "HOST", "GPU"), rows=rows, wraps=True)
+    return Table(
+        columns=("SUITS", "HOURS", "CPU MHZ", "FREE MB", "HOST", "GPU"),
+        rows=rows,
+        wrap_last_column=True,
+    )
 
 
-def text(number: int | None) -> str:
+def format_number(number: int | None) -> str:
     """A number, or that nobody knows."""
     return "-" if number is None else str(number)

@@ -9,7 +9,7 @@ from pathlib import Path
 from kubewright.errors import ConfigError
 from kubewright.flags import variable
 
-from ..vcenters.config import address
+from ..vcenters.config import parse_server_address
 
 Warn = Callable[[str], None]
 
@@ -36,19 +36,30 @@ class Login:
 
     def find_differences(self, other: Login) -> list[str]:
         """The pairs of keys that both are set, and say different things."""
-        each = zip(self.variable_names, other.variable_names, self.values, other.values, strict=True)
-        return [f"{mine} and {theirs}" for mine, theirs, left, right in each if left and right and left != right]
+        each = zip(
+            self.variable_names, other.variable_names, self.values, other.values, strict=True
+        )
+        return [
+            f"{mine} and {theirs}"
+            for mine, theirs, left, right in each
+            if left and right and left != right
+        ]
 
     def fill_from(self, other: Login) -> Login:
         """The same set, with what it lacks taken from the other."""
-        return Login(self.variable_names, self.server or other.server, self.username or other.username, self.password or other.password)
+        return Login(
+            self.variable_names,
+            self.server or other.server,
+            self.username or other.username,
+            self.password or other.password,
+        )
 
 
 def normalize_server(server: str) -> str:
     """The server in the one form that all its spellings share."""
     try:
-        found = address(server, insecure=False, ca_file="")
-        return f"{found.root}{found.path}"
+        found = parse_server_address(server, insecure=False, ca_file="")
+        return f"{found.base_url}{found.path}"
     except ValueError:
         return server
 
@@ -57,27 +68,47 @@ def normalize_server(server: str) -> str:
 class Environment:
     """The variables that name one vCenter; a Secret may hold either set of them."""
 
-    govmomi_url: str = variable("GOVMOMI_URL", "", "The vCenter: a host, host:port, an IP address or an https URL.")
-    govmomi_hostname: str = variable("GOVMOMI_HOSTNAME", "", "The same, when there is no GOVMOMI_URL.")
+    govmomi_url: str = variable(
+        "GOVMOMI_URL", "", "The vCenter: a host, host:port, an IP address or an https URL."
+    )
+    govmomi_hostname: str = variable(
+        "GOVMOMI_HOSTNAME", "", "The same, when there is no GOVMOMI_URL."
+    )
     govmomi_username: str = variable("GOVMOMI_USERNAME", "", "Who logs in to the vCenter.")
     govmomi_password: str = variable("GOVMOMI_PASSWORD", "", "The password.", secret=True)
-    vc_host: str = variable("VC_HOST", "", "The vCenter, when the GOVMOMI_ variables are not all set.")
+    vc_host: str = variable(
+        "VC_HOST", "", "The vCenter, when the GOVMOMI_ variables are not all set."
+    )
     vc_user: str = variable("VC_USER", "", "Who logs in there.")
     vc_pass: str = variable("VC_PASS", "", "The password.", secret=True)
-    vc_insecure: bool = variable("VC_INSECURE", False, "As -insecure, when neither that nor GOVMOMI_INSECURE is given.")
+    vc_insecure: bool = variable(
+        "VC_INSECURE", False, "As -insecure, when neither that nor GOVMOMI_INSECURE is given."
+    )
 
     @property
     def govmomi_login(self) -> Login:
         """The set GOVMOMI_*; a password that `echo` wrote into a Secret ends with a newline."""
-        server_key = "GOVMOMI_HOSTNAME" if self.govmomi_hostname and not self.govmomi_url else "GOVMOMI_URL"
+        server_key = (
+            "GOVMOMI_HOSTNAME" if self.govmomi_hostname and not self.govmomi_url else "GOVMOMI_URL"
+        )
         keys = (server_key, "GOVMOMI_USERNAME", "GOVMOMI_PASSWORD")
         server = self.govmomi_url or self.govmomi_hostname
-        return Login(keys, server.strip(), self.govmomi_username.strip(), self.govmomi_password.rstrip("\r\n"))
+        return Login(
+            keys,
+            server.strip(),
+            self.govmomi_username.strip(),
+            self.govmomi_password.rstrip("\r\n"),
+        )
 
     @property
     def vc_login(self) -> Login:
         """The set VC_*."""
-        return Login(("VC_HOST", "VC_USER", "VC_PASS"), self.vc_host.strip(), self.vc_user.strip(), self.vc_pass.rstrip("\r\n"))
+        return Login(
+            ("VC_HOST", "VC_USER", "VC_PASS"),
+            self.vc_host.strip(),
+            self.vc_user.strip(),
+            self.vc_pass.rstrip("\r\n"),
+        )
 
     def choose_login(self, warn: Warn) -> Login | None:
         """The first complete set, or both together where they agree; None when nothing is set, ConfigError when something is missing."""
@@ -101,7 +132,11 @@ class Environment:
         """The variable that names the vCenter and what it says, for who has the credentials from elsewhere."""
         mine, theirs = self.govmomi_login, self.vc_login
         chosen = mine if mine.server else theirs
-        if mine.server and theirs.server and normalize_server(mine.server) != normalize_server(theirs.server):
+        if (
+            mine.server
+            and theirs.server
+            and normalize_server(mine.server) != normalize_server(theirs.server)
+        ):
             warn(
                 f"the environment names two vCenters: {mine.variable_names[0]} and {theirs.variable_names[0]} differ; {chosen.variable_names[0]} is used"
             )
@@ -112,7 +147,9 @@ def build_incomplete_login_error(login: Login, other: Login) -> ConfigError:
     """The error for a set of variables that lacks some."""
     missing = [
         f"{key} (or {alias})"
-        for key, alias, value in zip(login.variable_names, other.variable_names, login.values, strict=True)
+        for key, alias, value in zip(
+            login.variable_names, other.variable_names, login.values, strict=True
+        )
         if not value
     ]
     return ConfigError(
@@ -129,7 +166,9 @@ def read_server(directory: str) -> tuple[str, str]:
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
-            raise ConfigError(f"-vcenter-credentials: {path} cannot be read: {error.strerror}") from None
+            raise ConfigError(
+                f"-vcenter-credentials: {path} cannot be read: {error.strerror}"
+            ) from None
         if text:
             return str(path), text
     return "", ""

@@ -34,7 +34,10 @@ class FileContents(Struct, frozen=True):
 def read_config_files(settings: Settings, warn: Warn) -> FileContents:
     """What they say now, `warn` gets what is odd but works; raises ConfigError for what cannot be used."""
     read_limits(settings.limits_file)
-    return FileContents(settings.read_vcenter_configs(warn), Path(settings.limits_file).read_bytes() if settings.limits_file else b"")
+    return FileContents(
+        settings.read_vcenter_configs(warn),
+        Path(settings.limits_file).read_bytes() if settings.limits_file else b"",
+    )
 
 
 class ConfigFileWatcher:
@@ -43,17 +46,30 @@ class ConfigFileWatcher:
     What cannot be used is told, and nothing changes; nor does it when no vCenter is named any more, as while a Secret is exchanged.
     """
 
-    def __init__(self, settings: Settings, before: FileContents, poll_seconds: float = POLL_SECONDS) -> None:
-        self.settings, self.loaded, self.poll_seconds, self.last_error = settings, before, poll_seconds, ""
+    def __init__(
+        self, settings: Settings, before: FileContents, poll_seconds: float = POLL_SECONDS
+    ) -> None:
+        self.settings, self.loaded, self.poll_seconds, self.last_error = (
+            settings,
+            before,
+            poll_seconds,
+            "",
+        )
 
     async def run(self) -> NoReturn:
         """Look until there is a change."""
         while True:
             await asyncio.sleep(self.poll_seconds)
             now = await asyncio.to_thread(self.try_read)
-            if now is not None and now != self.loaded and (now.vcenter_configs or not self.loaded.vcenter_configs):
+            if (
+                now is not None
+                and now != self.loaded
+                and (now.vcenter_configs or not self.loaded.vcenter_configs)
+            ):
                 names = ", ".join(each.name for each in now.vcenter_configs) or "none"
-                raise StartAnew(f"the files of the settings have changed; the vCenters are: {names}")
+                raise StartAnew(
+                    f"the files of the settings have changed; the vCenters are: {names}"
+                )
 
     def try_read(self) -> FileContents | None:
         """What the files say; None where that cannot be used, which is told once."""

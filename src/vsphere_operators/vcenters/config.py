@@ -29,8 +29,13 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from kubewright.errors import ConfigError
 
-from ..vsphere.address import Address, address_of
-from ..vsphere.credentials import Credentials, CredentialSource, DirectoryCredentials, FixedCredentials
+from ..vsphere.address import Address, parse_address
+from ..vsphere.credentials import (
+    Credentials,
+    CredentialSource,
+    DirectoryCredentials,
+    FixedCredentials,
+)
 from ..yamlfile import FileFormat
 
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
@@ -39,72 +44,101 @@ GLOB = re.compile(r"[-a-z0-9*?\[\]!]+", re.ASCII)
 LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 
 
-class Defaults(Struct, frozen=True, forbid_unknown_fields=True):
+class PlacementDefaults(Struct, frozen=True, forbid_unknown_fields=True):
     """Where things go when an object does not say; names as vCenter shows them, "" for no default."""
 
-    datacenter: Annotated[str, Meta(description="The datacenter for new VMs; without it the only one there is.")] = ""
-    cluster: Annotated[str, Meta(description="The cluster for new VMs; without it the template's own.")] = ""
-    resourcePool: Annotated[str, Meta(description="The resource pool for new VMs; without it the cluster's own.")] = ""
-    folder: Annotated[str, Meta(description="The folder that holds the groups' folders, by name or path; without it `vm-operator`.")] = ""
-    datastore: Annotated[str, Meta(description="The datastore for new VMs; without it the template's own.")] = ""
+    datacenter: Annotated[
+        str, Meta(description="The datacenter for new VMs; without it the only one there is.")
+    ] = ""
+    cluster: Annotated[
+        str, Meta(description="The cluster for new VMs; without it the template's own.")
+    ] = ""
+    resourcePool: Annotated[
+        str, Meta(description="The resource pool for new VMs; without it the cluster's own.")
+    ] = ""
+    folder: Annotated[
+        str,
+        Meta(
+            description="The folder that holds the groups' folders, by name or path; without it `vm-operator`."
+        ),
+    ] = ""
+    datastore: Annotated[
+        str, Meta(description="The datastore for new VMs; without it the template's own.")
+    ] = ""
 
 
-class Namespaces(Struct, frozen=True, forbid_unknown_fields=True):
+class NamespaceSelector(Struct, frozen=True, forbid_unknown_fields=True):
     """Which namespaces a vCenter serves: those that one of the globs names, and those that carry all of the labels."""
 
     names: Annotated[tuple[str, ...], Meta(description="Names or globs of namespaces.")] = ()
-    labels: Annotated[dict[str, str], Meta(description="All of these labels, on the Namespace.")] = {}
+    labels: Annotated[
+        dict[str, str], Meta(description="All of these labels, on the Namespace.")
+    ] = {}
 
 
-class Entry(Struct, frozen=True, forbid_unknown_fields=True):
+class VCenterEntry(Struct, frozen=True, forbid_unknown_fields=True):
     """One vCenter as it stands in the file. UNSET, where None would let a key without a value pass for one that is absent."""
 
     name: Annotated[str, Meta(description="A DNS label; messages and metrics call the vCenter so.")]
     server: Annotated[str, Meta(description="A host, host:port, an IP address or an https URL.")]
-    credentials: Annotated[str, Meta(description="A directory with what to log in with, see below.")]
-    ca: Annotated[str, Meta(description="CA bundle to verify it with; without it that of `-vcenter-ca-file`.")] = ""
-    insecure: Annotated[bool | UnsetType, Meta(description="Do not verify its certificate; without it `-insecure` counts.")] = UNSET
-    defaults: Annotated[Defaults, Meta(description="Where VMs go when an object does not say: names as vCenter shows them.")] = Defaults()
+    credentials: Annotated[
+        str, Meta(description="A directory with what to log in with, see below.")
+    ]
+    ca: Annotated[
+        str, Meta(description="CA bundle to verify it with; without it that of `-vcenter-ca-file`.")
+    ] = ""
+    insecure: Annotated[
+        bool | UnsetType,
+        Meta(description="Do not verify its certificate; without it `-insecure` counts."),
+    ] = UNSET
+    defaults: Annotated[
+        PlacementDefaults,
+        Meta(description="Where VMs go when an object does not say: names as vCenter shows them."),
+    ] = PlacementDefaults()
     namespaces: Annotated[
-        Namespaces | UnsetType,
-        Meta(description="Whom it serves: those that one of the names fits, and those with all of the labels. Without it: all the rest."),
+        NamespaceSelector | UnsetType,
+        Meta(
+            description="Whom it serves: those that one of the names fits, and those with all of the labels. Without it: all the rest."
+        ),
     ] = UNSET
 
 
-class File(Struct, frozen=True, forbid_unknown_fields=True):
+class VCenterFile(Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file."""
 
-    vcenters: Annotated[tuple[Entry, ...], Meta(description="The vCenters.")]
+    vcenters: Annotated[tuple[VCenterEntry, ...], Meta(description="The vCenters.")]
 
 
-def address(server: str, *, insecure: bool, ca_file: str) -> Address:
+def parse_server_address(server: str, *, insecure: bool, ca_file: str) -> Address:
     """The address in what people write; ValueError says what is allowed, and never what was written."""
     try:
-        found = address_of(server, insecure=insecure, ca_file="" if insecure else ca_file)
+        found = parse_address(server, insecure=insecure, ca_file="" if insecure else ca_file)
         if not DNS_NAME.fullmatch(found.host):
             ip_address(found.host)
         return found
     except ValueError:
-        raise ValueError("it has to be a host, host:port, an IP address or an https URL, without a user or password in it") from None
+        raise ValueError(
+            "it has to be a host, host:port, an IP address or an https URL, without a user or password in it"
+        ) from None
 
 
-def read(file: str) -> tuple[Entry, ...]:
+def read_vcenters(file: str) -> tuple[VCenterEntry, ...]:
     """The entries of the file; ConfigError has the line that is wrong."""
-    return FORM.read(file).vcenters
+    return FILE_FORMAT.read(file).vcenters
 
 
-def faults(file: File) -> Iterator[tuple[str, str]]:
+def validate_file(file: VCenterFile) -> Iterator[tuple[str, str]]:
     """What is wrong beyond types: the path, and what to do."""
     entries = file.vcenters
     if not entries:
         yield "$.vcenters", "the list is empty; name a vCenter, or leave -vcenters out"
     for index, entry in enumerate(entries):
         path = f"$.vcenters[{index}]"
-        yield from faults_of(entry, path)
-        yield from clashes(entry, path, entries[:index])
+        yield from validate_entry(entry, path)
+        yield from find_conflicts(entry, path, entries[:index])
 
 
-def faults_of(entry: Entry, path: str) -> Iterator[tuple[str, str]]:
+def validate_entry(entry: VCenterEntry, path: str) -> Iterator[tuple[str, str]]:
     """What is wrong with one entry by itself."""
     if not DNS_LABEL.fullmatch(entry.name):
         yield (
@@ -112,52 +146,83 @@ def faults_of(entry: Entry, path: str) -> Iterator[tuple[str, str]]:
             f'"{entry.name}" is no name for a vCenter: use lower-case letters, digits and -, 63 at most, no - at either end',
         )
     try:
-        address(entry.server, insecure=False, ca_file="")
+        parse_server_address(entry.server, insecure=False, ca_file="")
     except ValueError as error:
         yield f"{path}.server", str(error)
     if not entry.credentials:
-        yield f"{path}.credentials", "it is empty; name the directory that has the user and the password in files"
+        yield (
+            f"{path}.credentials",
+            "it is empty; name the directory that has the user and the password in files",
+        )
     if entry.namespaces is not UNSET:
-        yield from faults_of_namespaces(entry.namespaces, f"{path}.namespaces")
+        yield from validate_namespaces(entry.namespaces, f"{path}.namespaces")
 
 
-def faults_of_namespaces(namespaces: Namespaces, path: str) -> Iterator[tuple[str, str]]:
+def validate_namespaces(namespaces: NamespaceSelector, path: str) -> Iterator[tuple[str, str]]:
     """What can fit no namespace."""
     if not namespaces.names and not namespaces.labels:
-        yield path, "it serves no namespace; add `names` or `labels`, or leave `namespaces` out, to serve all the rest"
+        yield (
+            path,
+            "it serves no namespace; add `names` or `labels`, or leave `namespaces` out, to serve all the rest",
+        )
     for index, glob in enumerate(namespaces.names):
         if not GLOB.fullmatch(glob):
             words = f'"{glob}" fits no namespace' if glob else "it is empty and fits no namespace"
-            yield f"{path}.names[{index}]", f"{words}: use lower-case letters, digits and -, and the globs * ? [..]"
+            yield (
+                f"{path}.names[{index}]",
+                f"{words}: use lower-case letters, digits and -, and the globs * ? [..]",
+            )
     for key, value in namespaces.labels.items():
         if not key or not LABEL_VALUE.fullmatch(value):
-            yield f"{path}.labels.{key}", "no namespace can have this label; globs work in `names` only"
+            yield (
+                f"{path}.labels.{key}",
+                "no namespace can have this label; globs work in `names` only",
+            )
 
 
-def clashes(entry: Entry, path: str, before: Sequence[Entry]) -> Iterator[tuple[str, str]]:
+def find_conflicts(
+    entry: VCenterEntry, path: str, before: Sequence[VCenterEntry]
+) -> Iterator[tuple[str, str]]:
     """What an earlier entry has already."""
     mine = entry.namespaces
     for other in before:
         theirs = other.namespaces
         if entry.name == other.name:
-            yield f"{path}.name", f'"{entry.name}" is the name of an earlier vCenter; give each its own'
+            yield (
+                f"{path}.name",
+                f'"{entry.name}" is the name of an earlier vCenter; give each its own',
+            )
         if mine is UNSET and theirs is UNSET:
-            yield path, f'it has no `namespaces`, and so would serve all the rest, as "{other.name}" does; give one of them `namespaces`'
+            yield (
+                path,
+                f'it has no `namespaces`, and so would serve all the rest, as "{other.name}" does; give one of them `namespaces`',
+            )
         if mine is UNSET or theirs is UNSET:
             continue
         for index, glob in enumerate(mine.names):
             if glob in theirs.names:
-                yield f"{path}.namespaces.names[{index}]", f'"{glob}" belongs to "{other.name}" already; remove one of them'
+                yield (
+                    f"{path}.namespaces.names[{index}]",
+                    f'"{glob}" belongs to "{other.name}" already; remove one of them',
+                )
         if mine.labels and mine.labels == theirs.labels:
-            yield f"{path}.namespaces.labels", f'"{other.name}" has the same labels; change one of them'
+            yield (
+                f"{path}.namespaces.labels",
+                f'"{other.name}" has the same labels; change one of them',
+            )
 
 
-FORM = FileFormat(
+FILE_FORMAT = FileFormat(
     flag="-vcenters",
     description="list of vCenters",
-    root_type=File,
-    mapping_types={"$": File, "$.vcenters[]": Entry, "$.vcenters[].defaults": Defaults, "$.vcenters[].namespaces": Namespaces},
-    find_errors=faults,
+    root_type=VCenterFile,
+    mapping_types={
+        "$": VCenterFile,
+        "$.vcenters[]": VCenterEntry,
+        "$.vcenters[].defaults": PlacementDefaults,
+        "$.vcenters[].namespaces": NamespaceSelector,
+    },
+    find_errors=validate_file,
 )
 
 
@@ -188,8 +253,8 @@ class VCenterConfig:
     """Files that are read again when they change; "" when username and password are fixed."""
     username: str = ""
     password: str = field(default="", repr=False)
-    defaults: Defaults = Defaults()
-    namespaces: Namespaces | None = None
+    defaults: PlacementDefaults = PlacementDefaults()
+    namespaces: NamespaceSelector | None = None
     """None: every namespace that no other vCenter serves."""
 
     def build_credential_source(self) -> CredentialSource:
@@ -214,9 +279,15 @@ class VCenterConfig:
         return self.match_namespace(namespace, labels) is not None
 
 
-def choose_vcenter(configs: Sequence[VCenterConfig], namespace: str, labels: Mapping[str, str]) -> VCenterConfig | None:
+def choose_vcenter(
+    configs: Sequence[VCenterConfig], namespace: str, labels: Mapping[str, str]
+) -> VCenterConfig | None:
     """The vCenter of a namespace: by exact name, then glob, then labels, then the one for the rest; two of a rank are an error."""
-    ranked = [(rank, config) for config in configs if (rank := config.match_namespace(namespace, labels)) is not None]
+    ranked = [
+        (rank, config)
+        for config in configs
+        if (rank := config.match_namespace(namespace, labels)) is not None
+    ]
     best = min((rank for rank, _ in ranked), default=NamespaceMatch.DEFAULT)
     winners = [config for rank, config in ranked if rank is best]
     if len(winners) > 1:

@@ -9,7 +9,7 @@ from kubewright.metrics import Metrics
 from ..vsphere.vcenter import VCenter
 
 CALL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-IDENTITY = re.compile(r"/id:[^/]+")
+ID_IN_PATH = re.compile(r"/id:[^/]+")
 
 
 class VCenterMetrics:
@@ -17,33 +17,56 @@ class VCenterMetrics:
 
     def __init__(self, metrics: Metrics) -> None:
         self.calls = metrics.counters(
-            "vsphere_vcenter_calls_total", "Number of calls to vCenter, by method and how they ended", ["vcenter", "method", "outcome"]
+            "vsphere_vcenter_calls_total",
+            "Number of calls to vCenter, by method and how they ended",
+            ["vcenter", "method", "outcome"],
         )
-        self.seconds = metrics.histograms(
-            "vsphere_vcenter_call_duration_seconds", "How long calls to vCenter took", ["vcenter", "method"], CALL_BUCKETS
+        self.call_seconds = metrics.histograms(
+            "vsphere_vcenter_call_duration_seconds",
+            "How long calls to vCenter took",
+            ["vcenter", "method"],
+            CALL_BUCKETS,
         )
-        self.sessions = metrics.gauges("vsphere_vcenter_sessions", "Number of sessions that are open at the vCenter", ["vcenter"])
-        self.logins = metrics.gauges("vsphere_vcenter_logins", "Number of times that a session was opened since the start", ["vcenter"])
-        self.objects = metrics.gauges("vsphere_inventory_objects", "Number of objects in the inventory", ["vcenter", "type"])
-        self.age = metrics.gauges("vsphere_inventory_age_seconds", "Seconds since vCenter last answered for the inventory", ["vcenter"])
-        self.updates = metrics.counters("vsphere_inventory_updates_total", "Number of updates from vCenter", ["vcenter", "type", "kind"])
+        self.sessions = metrics.gauges(
+            "vsphere_vcenter_sessions",
+            "Number of sessions that are open at the vCenter",
+            ["vcenter"],
+        )
+        self.logins = metrics.gauges(
+            "vsphere_vcenter_logins",
+            "Number of times that a session was opened since the start",
+            ["vcenter"],
+        )
+        self.objects = metrics.gauges(
+            "vsphere_inventory_objects", "Number of objects in the inventory", ["vcenter", "type"]
+        )
+        self.inventory_age = metrics.gauges(
+            "vsphere_inventory_age_seconds",
+            "Seconds since vCenter last answered for the inventory",
+            ["vcenter"],
+        )
+        self.updates = metrics.counters(
+            "vsphere_inventory_updates_total",
+            "Number of updates from vCenter",
+            ["vcenter", "type", "kind"],
+        )
 
-    def of(self, vcenter: str) -> VCenterMeter:
+    def for_vcenter(self, vcenter: str) -> SingleVCenterMetrics:
         """The meter of one vCenter."""
-        return VCenterMeter(self, vcenter)
+        return SingleVCenterMetrics(self, vcenter)
 
-    def watch(self, vcenter: VCenter) -> None:
+    def register_gauges(self, vcenter: VCenter) -> None:
         """Read these from the vCenter at each scrape."""
         self.sessions.labels(vcenter.name).set_function(lambda: float(vcenter.session.logged_in))
         self.logins.labels(vcenter.name).set_function(lambda: float(vcenter.session.generation))
-        self.age.labels(vcenter.name).set_function(lambda: vcenter.silent_seconds)
+        self.inventory_age.labels(vcenter.name).set_function(lambda: vcenter.seconds_since_answer)
         inventory = vcenter.inventory
         sizes = {
             "HostSystem": lambda: len(inventory.hosts),
-            "VirtualMachine": lambda: len(inventory.machines),
+            "VirtualMachine": lambda: len(inventory.vms),
             "Datastore": lambda: len(inventory.datastores),
-            "ComputeResource": lambda: len(inventory.computes),
-            "ResourcePool": lambda: len(inventory.pools),
+            "ComputeResource": lambda: len(inventory.compute_resources),
+            "ResourcePool": lambda: len(inventory.resource_pools),
             "Folder": lambda: len(inventory.folders),
             "Datacenter": lambda: len(inventory.datacenters),
             "Task": lambda: len(inventory.tasks),
@@ -53,19 +76,19 @@ class VCenterMetrics:
             self.objects.labels(vcenter.name, type_name).set_function(size)
 
 
-class VCenterMeter:
+class SingleVCenterMetrics:
     """What the vCenter side tells as it works."""
 
     def __init__(self, metrics: VCenterMetrics, vcenter: str) -> None:
         self.metrics, self.vcenter = metrics, vcenter
 
-    def called(self, method: str, outcome: str, seconds: float) -> None:
+    def observe_call(self, method: str, outcome: str, seconds: float) -> None:
         """A call ended."""
         # The path of a tag has its id inside: a series for each would never end.
-        method = IDENTITY.sub("/id", method)
+        method = ID_IN_PATH.sub("/id", method)
         self.metrics.calls.labels(self.vcenter, method, outcome).inc()
-        self.metrics.seconds.labels(self.vcenter, method).observe(seconds)
+        self.metrics.call_seconds.labels(self.vcenter, method).observe(seconds)
 
-    def updated(self, type_name: str, kind: str, count: int = 1) -> None:
+    def count_updates(self, type_name: str, kind: str, count: int = 1) -> None:
         """Updates of objects of a type came."""
         self.metrics.updates.labels(self.vcenter, type_name, kind).inc(count)

@@ -12,23 +12,29 @@ from ..vsphere.faults import Unreachable
 from ..vsphere.vcenter import VCenter
 from .config import VCenterConfig
 
-LOAD_SECONDS = 60.0
+LOAD_TIMEOUT_SECONDS = 60.0
 
 
-class Unmeasured:
+class NoMetrics:
     """A meter that nobody reads."""
 
-    def called(self, method: str, outcome: str, seconds: float) -> None:
+    def observe_call(self, method: str, outcome: str, seconds: float) -> None:
         """A call ended."""
 
-    def updated(self, type_name: str, kind: str, count: int) -> None:
+    def count_updates(self, type_name: str, kind: str, count: int) -> None:
         """Updates came."""
 
 
 @asynccontextmanager
-async def visiting(config: VCenterConfig) -> AsyncIterator[VCenter]:
+async def temporary_vcenter(config: VCenterConfig) -> AsyncIterator[VCenter]:
     """A vCenter to which nothing has been said yet; what was opened is closed at the end."""
-    vcenter = VCenter(config.name, config.address, config.build_credential_source(), Log("vcenter", vCenter=config.name), Unmeasured())
+    vcenter = VCenter(
+        config.name,
+        config.address,
+        config.build_credential_source(),
+        Log("vcenter", vCenter=config.name),
+        NoMetrics(),
+    )
     try:
         yield vcenter
     finally:
@@ -37,16 +43,20 @@ async def visiting(config: VCenterConfig) -> AsyncIterator[VCenter]:
         await vcenter.soap.close()
 
 
-async def load(vcenter: VCenter) -> None:
+async def load_inventory(vcenter: VCenter) -> None:
     """Read the inventory once."""
     loaded = asyncio.Event()
     vcenter.listeners.append(loaded.set)
-    follower = asyncio.create_task(vcenter.collector.follow())
+    follower = asyncio.create_task(vcenter.inventory_watcher.run())
     waiter = asyncio.create_task(loaded.wait())
     try:
-        done, _ = await asyncio.wait((follower, waiter), timeout=LOAD_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(
+            (follower, waiter), timeout=LOAD_TIMEOUT_SECONDS, return_when=asyncio.FIRST_COMPLETED
+        )
         if not done:
-            raise Unreachable(f"the inventory of vCenter {vcenter.name} could not be read within {LOAD_SECONDS:.0f} s")
+            raise Unreachable(
+                f"the inventory of vCenter {vcenter.name} could not be read within {LOAD_TIMEOUT_SECONDS:.0f} s"
+            )
         if follower in done:
             await follower
     finally:

@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 # Enough to hide the way to the server and back; vCenter shares its threads with everybody else.
-CALLS_AT_ONCE = 8
+MAX_CONCURRENT_CALLS = 8
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-async def at_once(items: Sequence[T], work: Callable[[T], Awaitable[R]]) -> list[R]:
+async def gather_limited(items: Sequence[T], work: Callable[[T], Awaitable[R]]) -> list[R]:
     """The results of some work on each item, in order; the first failure ends all, and nothing of it runs on."""
     results: dict[int, R] = {}
     queue = iter(enumerate(items))
@@ -24,7 +24,7 @@ async def at_once(items: Sequence[T], work: Callable[[T], Awaitable[R]]) -> list
 
     # Not a TaskGroup: one that fails while it waits leaves its own cancellation on the task until Python 3.13, and before 3.11.3
     # asyncio.timeout takes such a one for somebody else's and ends whoever goes on.
-    workers = [asyncio.ensure_future(worker()) for _ in items[:CALLS_AT_ONCE]]
+    workers = [asyncio.ensure_future(worker()) for _ in items[:MAX_CONCURRENT_CALLS]]
     try:
         await asyncio.gather(*workers)
     finally:

@@ -10,33 +10,64 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .inventory import Inventory
-from .model import PassedDevice
-from .polling import Rhythm
-from .properties import digits, many, text
+from .model import PassthroughDevice
+from .polling import PollSchedule
+from .properties import parse_int, to_text, to_tuple
 from .session import Session
-from .transport import Log, Soap
-from .updates import DISK, TYPE, Value
-from .vm_details import Reading
+from .transport import Log, SoapClient
+from .updates import DISK_TYPE, TYPE_KEY, Value
+from .vm_details import VmPropertyCache
 
-DEVICES = "config.hardware.device"
+DEVICES_PROPERTY = "config.hardware.device"
 
 
-class Devices(Reading[tuple[PassedDevice, ...]]):
+class PassthroughDevices(VmPropertyCache[tuple[PassthroughDevice, ...]]):
     """Who has which; `of` answers from memory."""
 
-    def __init__(self, soap: Soap, session: Session, inventory: Inventory, log: Log, *, rhythm: Rhythm | None = None) -> None:
-        super().__init__([DEVICES], lambda found: passed_devices(found.get(DEVICES)), soap, session, inventory, log, rhythm=rhythm)
+    def __init__(
+        self,
+        soap: SoapClient,
+        session: Session,
+        inventory: Inventory,
+        log: Log,
+        *,
+        poll_schedule: PollSchedule | None = None,
+    ) -> None:
+        super().__init__(
+            [DEVICES_PROPERTY],
+            lambda found: decode_passthrough_devices(found.get(DEVICES_PROPERTY)),
+            soap,
+            session,
+            inventory,
+            log,
+            poll_schedule=poll_schedule,
+        )
 
 
-def passed_devices(value: Value) -> tuple[PassedDevice, ...]:
+def decode_passthrough_devices(value: Value) -> tuple[PassthroughDevice, ...]:
     """Of config.hardware.device, the vGPUs and passed-through PCI devices; the decoder has left out all others."""
-    backings = [each.get("backing") for each in many(value) if isinstance(each, dict) and each.get(TYPE) != DISK]
-    return tuple(passed_device(backing) for backing in backings if isinstance(backing, dict))
+    backings = [
+        each.get("backing")
+        for each in to_tuple(value)
+        if isinstance(each, dict) and each.get(TYPE_KEY) != DISK_TYPE
+    ]
+    return tuple(
+        decode_passthrough_device(backing) for backing in backings if isinstance(backing, dict)
+    )
 
 
-def passed_device(backing: Mapping[str, Value]) -> PassedDevice:
+def decode_passthrough_device(backing: Mapping[str, Value]) -> PassthroughDevice:
     """One of them, by its backing: Vmiop is a vGPU, Device a certain device, Dynamic any of a list."""
-    allowed = [each for each in many(backing.get("allowedDevice")) if isinstance(each, dict)]
+    allowed = [each for each in to_tuple(backing.get("allowedDevice")) if isinstance(each, dict)]
     # vendorId of a certain device is xsd:short, so that 8086 arrives as a negative number.
-    vendors = tuple(digits(each.get("vendorId")) & 0xFFFF for each in (backing, *allowed) if each.get("vendorId"))
-    return PassedDevice(text(backing.get("vgpu")), text(backing.get("deviceName")), text(backing.get("id")), vendors)
+    vendors = tuple(
+        parse_int(each.get("vendorId")) & 0xFFFF
+        for each in (backing, *allowed)
+        if each.get("vendorId")
+    )
+    return PassthroughDevice(
+        to_text(backing.get("vgpu")),
+        to_text(backing.get("deviceName")),
+        to_text(backing.get("id")),
+        vendors,
+    )

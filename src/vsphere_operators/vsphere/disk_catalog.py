@@ -22,44 +22,53 @@ from typing import Any, Protocol
 from msgspec import Struct, field
 from pyVmomi import vim, vslm
 
-from .concurrency import at_once
-from .disk_sources import Row, disk_in, ids_in, page_in, uses_in
-from .faults import Denied, NotAuthenticated, NotFound, Rejected, TimedOut, Unreachable, VCenterError, WrongLogin
+from .concurrency import gather_limited
+from .disk_sources import DiskRow, decode_associations, decode_disk, decode_ids, decode_page
+from .faults import (
+    Denied,
+    NotAuthenticated,
+    NotFound,
+    Rejected,
+    TimedOut,
+    Unreachable,
+    VCenterError,
+    WrongLogin,
+)
 from .inventory import Inventory
 from .model import Datastore, Disk
 from .session import Session
-from .transport import Soap, SoapStub
+from .transport import SoapClient, SoapStub
 
 VSLM_PATH = "/vslm/sdk"
 VSLM_VERSION = "vslm.version.v7_0"
 # The most that VslmListVStorageObjectForSpec gives at once.
 DISKS_PER_PAGE = 1000
-USERS_PER_CALL = 100
-THE_WHOLE_LOOK_FAILS = (Unreachable, NotAuthenticated, WrongLogin)
+ASSOCIATIONS_PER_CALL = 100
+CATALOG_ERRORS = (Unreachable, NotAuthenticated, WrongLogin)
 """But for TimedOut: a datastore that hangs takes only its own disks down."""
 
 
-class Depth(IntEnum):
+class RefreshScope(IntEnum):
     """How much a look reads beyond the list."""
 
     NEW = 1
-    USES = 2
+    ASSOCIATIONS = 2
     ALL = 3
 
 
-class Look(Struct):
+class DiskListing(Struct):
     """What a look found."""
 
     disks: dict[str, Disk] = field(default_factory=dict)
     """By id."""
-    unread: dict[str, str] = field(default_factory=dict)
+    unreadable_datastores: dict[str, str] = field(default_factory=dict)
     """Why a datastore's disks, or some of them, could not be read; by MoRef."""
 
 
-class Catalog(Protocol):
+class DiskCatalog(Protocol):
     """A road to the disks."""
 
-    async def look(self, known: Mapping[str, Disk], depth: Depth) -> Look:
+    async def list_disks(self, known: Mapping[str, Disk], depth: RefreshScope) -> DiskListing:
         """All disks that there are now; those in `known` may be taken from there, as far as the depth allows."""
         ...
 
@@ -67,55 +76,88 @@ class Catalog(Protocol):
 class GlobalCatalog:
     """The vslm endpoint."""
 
-    def __init__(self, soap: Soap, session: Session, inventory: Inventory, *, page_size: int = DISKS_PER_PAGE) -> None:
-        self.soap, self.session, self.inventory, self.page_size = soap, session, inventory, page_size
-        self.marks: dict[str, object] = {}
-        self.users: dict[str, tuple[str, ...]] = {}
-        self.tells_users = True
+    def __init__(
+        self,
+        soap: SoapClient,
+        session: Session,
+        inventory: Inventory,
+        *,
+        page_size: int = DISKS_PER_PAGE,
+    ) -> None:
+        self.soap, self.session, self.inventory, self.page_size = (
+            soap,
+            session,
+            inventory,
+            page_size,
+        )
+        self.fingerprints: dict[str, object] = {}
+        self.associations: dict[str, tuple[str, ...]] = {}
+        self.supports_associations = True
 
-    async def look(self, known: Mapping[str, Disk], depth: Depth) -> Look:
+    async def list_disks(self, known: Mapping[str, Disk], depth: RefreshScope) -> DiskListing:
         """List all, then read those that are new or differ."""
-        self.tells_users = self.tells_users or depth is Depth.ALL
-        rows = await self.rows()
-        users = {**self.users, **(await self.users_of([row.id for row in rows]) if depth >= Depth.USES else {})}
-        marks = {row.id: (row.mark, users.get(row.id)) for row in rows}
-        all_of_them = depth is Depth.ALL or (depth is Depth.USES and not self.tells_users)
-        stale = [id for id in marks if all_of_them or id not in known or self.marks.get(id) != marks[id]]
-        result = Look(disks={id: known[id] for id in marks.keys() - set(stale)})
-        await read_into(result, stale, self.retrieve, self.homes(rows, known))
-        self.marks = {id: mark for id, mark in marks.items() if id in result.disks}
-        self.users = {id: users[id] for id in marks if id in users}
-        return without_unreachable(result, self.inventory.datastores)
+        self.supports_associations = self.supports_associations or depth is RefreshScope.ALL
+        rows = await self.list_rows()
+        users = {
+            **self.associations,
+            **(
+                await self.read_associations([row.id for row in rows])
+                if depth >= RefreshScope.ASSOCIATIONS
+                else {}
+            ),
+        }
+        marks = {row.id: (row.fingerprint, users.get(row.id)) for row in rows}
+        all_of_them = depth is RefreshScope.ALL or (
+            depth is RefreshScope.ASSOCIATIONS and not self.supports_associations
+        )
+        stale = [
+            id
+            for id in marks
+            if all_of_them or id not in known or self.fingerprints.get(id) != marks[id]
+        ]
+        result = DiskListing(disks={id: known[id] for id in marks.keys() - set(stale)})
+        await read_disks_into(result, stale, self.retrieve, self.find_datastores(rows, known))
+        self.fingerprints = {id: mark for id, mark in marks.items() if id in result.disks}
+        self.associations = {id: users[id] for id in marks if id in users}
+        return drop_inaccessible(result, self.inventory.datastores)
 
-    async def rows(self) -> list[Row]:
+    async def list_rows(self) -> list[DiskRow]:
         """The whole list, page by page in the order of ids."""
-        rows: list[Row] = []
+        rows: list[DiskRow] = []
         while True:
-            query = [after(rows[-1].id)] if rows else []
-            page = page_in(await self.call("ListVStorageObjectsForSpec", query, self.page_size))
+            query = [next_page_query(rows[-1].id)] if rows else []
+            page = decode_page(await self.call("ListVStorageObjectsForSpec", query, self.page_size))
             last = rows[-1].id if rows else ""
             rows += page.rows
             # A server that does not go on would be asked for ever.
             if page.is_last or not page.rows or page.rows[-1].id <= last:
                 return rows
 
-    async def users_of(self, ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    async def read_associations(self, ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """A mark of who uses each disk; empty on a server that does not tell."""
-        if not self.tells_users:
+        if not self.supports_associations:
             return {}
-        batches = [ids[start : start + USERS_PER_CALL] for start in range(0, len(ids), USERS_PER_CALL)]
+        batches = [
+            ids[start : start + ASSOCIATIONS_PER_CALL]
+            for start in range(0, len(ids), ASSOCIATIONS_PER_CALL)
+        ]
         try:
-            answers = await at_once(batches, lambda batch: self.call("RetrieveVStorageObjectAssociations", [ID(id) for id in batch]))
-        except THE_WHOLE_LOOK_FAILS:
+            answers = await gather_limited(
+                batches,
+                lambda batch: self.call(
+                    "RetrieveVStorageObjectAssociations", [create_disk_id(id) for id in batch]
+                ),
+            )
+        except CATALOG_ERRORS:
             raise
         except VCenterError:
-            self.tells_users = False
+            self.supports_associations = False
             return {}
-        return {id: use for answer in answers for id, use in uses_in(answer).items()}
+        return {id: use for answer in answers for id, use in decode_associations(answer).items()}
 
     async def retrieve(self, id: str) -> bytes:
         """One disk."""
-        return await self.call("RetrieveVStorageObject", ID(id))
+        return await self.call("RetrieveVStorageObject", create_disk_id(id))
 
     async def call(self, method: str, *arguments: Any) -> bytes:
         """One call to the manager of all disks. Its endpoint may refuse a session that lives: that is no reason to log in anew."""
@@ -123,53 +165,73 @@ class GlobalCatalog:
         try:
             return await self.send(method, arguments)
         except NotAuthenticated:
-            await self.session.check()
+            await self.session.ensure_alive()
         try:
             return await self.send(method, arguments)
         except NotAuthenticated as error:
-            raise Denied(f"{error}: the catalog of disks does not accept this session, which lives") from error
+            raise Denied(
+                f"{error}: the catalog of disks does not accept this session, which lives"
+            ) from error
 
     async def send(self, method: str, arguments: Sequence[Any]) -> bytes:
         """The same with the session's key as it is now: this endpoint wants it in the SOAP header."""
         stub = SoapStub(self.soap, VSLM_VERSION, VSLM_PATH)
         stub.requestContext = {"vcSessionCookie": self.soap.cookie}
-        return await answer_to(stub, vslm.vso.VStorageObjectManager("VStorageObjectManager", stub), method, arguments)
+        return await call_raw(
+            stub, vslm.vso.VStorageObjectManager("VStorageObjectManager", stub), method, arguments
+        )
 
-    def homes(self, rows: Iterable[Row], known: Mapping[str, Disk]) -> dict[str, str]:
+    def find_datastores(self, rows: Iterable[DiskRow], known: Mapping[str, Disk]) -> dict[str, str]:
         """The MoRef of each disk's datastore, by the URL in its row, else as last known; "" where neither tells."""
-        by_url = {store.url.rstrip("/"): store.ref for store in self.inventory.datastores.values() if store.url}
+        by_url = {
+            store.url.rstrip("/"): store.ref
+            for store in self.inventory.datastores.values()
+            if store.url
+        }
         before = {id: disk.datastore for id, disk in known.items()}
-        return {row.id: by_url.get(row.datastore_url.rstrip("/")) or before.get(row.id, "") for row in rows}
+        return {
+            row.id: by_url.get(row.datastore_url.rstrip("/")) or before.get(row.id, "")
+            for row in rows
+        }
 
 
 class DatastoreCatalog:
     """The vim API, datastore by datastore."""
 
-    def __init__(self, soap: Soap, session: Session, inventory: Inventory) -> None:
+    def __init__(self, soap: SoapClient, session: Session, inventory: Inventory) -> None:
         self.soap, self.session, self.inventory = soap, session, inventory
 
-    async def look(self, known: Mapping[str, Disk], depth: Depth) -> Look:
+    async def list_disks(self, known: Mapping[str, Disk], depth: RefreshScope) -> DiskListing:
         """List each datastore, then read what is new; who uses a disk, only reading it tells."""
         stores = [store for store in self.inventory.datastores.values() if store.accessible]
-        result = Look()
+        result = DiskListing()
         homes: dict[str, str] = {}
-        for store, ids in zip(stores, await at_once(stores, self.ids_on), strict=True):
+        for store, ids in zip(stores, await gather_limited(stores, self.list_ids_on), strict=True):
             if isinstance(ids, VCenterError):
-                result.unread[store.ref] = str(ids)
+                result.unreadable_datastores[store.ref] = str(ids)
             else:
                 homes |= dict.fromkeys(ids, store.ref)
-        fresh = {id for id, home in homes.items() if depth is Depth.NEW and id in known and known[id].datastore == home}
+        fresh = {
+            id
+            for id, home in homes.items()
+            if depth is RefreshScope.NEW and id in known and known[id].datastore == home
+        }
         result.disks = {id: known[id] for id in fresh}
-        await read_into(result, [id for id in homes if id not in fresh], lambda id: self.retrieve(id, homes[id]), homes)
-        return without_unreachable(result, self.inventory.datastores)
+        await read_disks_into(
+            result,
+            [id for id in homes if id not in fresh],
+            lambda id: self.retrieve(id, homes[id]),
+            homes,
+        )
+        return drop_inaccessible(result, self.inventory.datastores)
 
-    async def ids_on(self, store: Datastore) -> Sequence[str] | VCenterError:
+    async def list_ids_on(self, store: Datastore) -> Sequence[str] | VCenterError:
         """The disks of one datastore, or why they cannot be read."""
         try:
-            return ids_in(await self.call("ListVStorageObject", vim.Datastore(store.ref)))
+            return decode_ids(await self.call("ListVStorageObject", vim.Datastore(store.ref)))
         except TimedOut as error:
             return error
-        except THE_WHOLE_LOOK_FAILS:
+        except CATALOG_ERRORS:
             raise
         except NotFound:
             return ()
@@ -178,7 +240,7 @@ class DatastoreCatalog:
 
     async def retrieve(self, id: str, home: str) -> bytes:
         """One disk."""
-        return await self.call("RetrieveVStorageObject", ID(id), vim.Datastore(home))
+        return await self.call("RetrieveVStorageObject", create_disk_id(id), vim.Datastore(home))
 
     async def call(self, method: str, *arguments: Any) -> bytes:
         """One call to the vim manager of disks, within the session."""
@@ -186,47 +248,56 @@ class DatastoreCatalog:
 
     async def send(self, method: str, arguments: Sequence[Any]) -> bytes:
         """The same; which manager there is may be another after a new login."""
-        manager = (await self.soap.content()).vStorageObjectManager
+        manager = (await self.soap.get_service_content()).vStorageObjectManager
         if manager is None:
-            raise Rejected(f"vCenter {self.soap.address.title} does not know First Class Disks; they need vSphere 6.5 or newer")
-        return await answer_to(self.soap.stub, manager, method, arguments)
+            raise Rejected(
+                f"vCenter {self.soap.address.display_name} does not know First Class Disks; they need vSphere 6.5 or newer"
+            )
+        return await call_raw(self.soap.stub, manager, method, arguments)
 
 
-def ID(text: str) -> Any:  # noqa: N802
+def create_disk_id(text: str) -> Any:
     """An id as the API wants it."""
     return vim.vslm.ID(id=text)
 
 
-def after(id: str) -> Any:
+def next_page_query(id: str) -> Any:
     """The query for the next page."""
-    return vslm.vso.VStorageObjectQuerySpec(queryField="id", queryOperator="greaterThan", queryValue=[id])
+    return vslm.vso.VStorageObjectQuerySpec(
+        queryField="id", queryOperator="greaterThan", queryValue=[id]
+    )
 
 
-async def answer_to(stub: SoapStub, target: Any, method: str, arguments: Sequence[Any]) -> bytes:
+async def call_raw(stub: SoapStub, target: Any, method: str, arguments: Sequence[Any]) -> bytes:
     """Call a method by pyVmomi's name for it, and leave the answer as it is."""
     info = target._GetMethodInfo(method)
     body = stub.SerializeRequest(target, info, arguments)
     return await stub.soap.post(body, method=info.wsdlName, path=stub.path, action=stub.versionId)
 
 
-async def read_into(result: Look, ids: Iterable[str], retrieve: Callable[[str], Awaitable[bytes]], homes: Mapping[str, str]) -> None:
+async def read_disks_into(
+    result: DiskListing,
+    ids: Iterable[str],
+    retrieve: Callable[[str], Awaitable[bytes]],
+    homes: Mapping[str, str],
+) -> None:
     """Read disks one by one; one that is gone is left out, one that cannot be read names its datastore."""
     hanging: set[str] = set()
 
     async def read(id: str) -> None:
         try:
             if homes[id] not in hanging:
-                result.disks[id] = disk_in(await retrieve(id))
+                result.disks[id] = decode_disk(await retrieve(id))
         except TimedOut as error:
             hanging.add(homes[id])
-            result.unread.setdefault(homes[id], str(error))
-        except THE_WHOLE_LOOK_FAILS:
+            result.unreadable_datastores.setdefault(homes[id], str(error))
+        except CATALOG_ERRORS:
             raise
         except VCenterError as error:
             if not is_gone(error):
-                result.unread.setdefault(homes[id], str(error))
+                result.unreadable_datastores.setdefault(homes[id], str(error))
 
-    await at_once(list(ids), read)
+    await gather_limited(list(ids), read)
 
 
 def is_gone(error: VCenterError) -> bool:
@@ -234,9 +305,11 @@ def is_gone(error: VCenterError) -> bool:
     return isinstance(error, NotFound) or error.fault == "InvalidArgument"
 
 
-def without_unreachable(look: Look, stores: Mapping[str, Datastore]) -> Look:
+def drop_inaccessible(look: DiskListing, stores: Mapping[str, Datastore]) -> DiskListing:
     """Without the disks of datastores that no host can reach: nobody can use them, and what is known of them may be wrong."""
     lost = {ref for ref, store in stores.items() if not store.accessible}
-    look.unread |= {ref: "no host can reach it" for ref in lost if ref not in look.unread}
+    look.unreadable_datastores |= {
+        ref: "no host can reach it" for ref in lost if ref not in look.unreadable_datastores
+    }
     look.disks = {id: disk for id, disk in look.disks.items() if disk.datastore not in lost}
     return look

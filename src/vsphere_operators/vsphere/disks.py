@@ -15,26 +15,42 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NoReturn
 
-from .disk_catalog import Catalog, DatastoreCatalog, Depth, GlobalCatalog, Look
+from .disk_catalog import DatastoreCatalog, DiskCatalog, DiskListing, GlobalCatalog, RefreshScope
 from .faults import Ambiguous, Busy, CertificateRefused, NotFound, VCenterError, WrongLogin
 from .inventory import Change, Inventory
-from .model import Datastore, Disk, Machine, Task
-from .polling import Rhythm
+from .model import Datastore, Disk, Task, VirtualMachine
+from .polling import PollSchedule
 from .session import Session
-from .transport import Log, Soap
+from .transport import Log, SoapClient
 
 INTERVAL_SECONDS = 60.0
-ALL_SECONDS = 600.0
-OUTDATED_INTERVALS = 3
+FULL_REFRESH_SECONDS = 600.0
+STALE_INTERVALS = 3
 Listener = Callable[[Disk | None, Disk | None], None]
 
 # Words in the descriptionId of tasks, lower-case. Disks by themselves: vslm.vcenter.VStorageObjectManager.createDisk,
 # com.vmware.cns.tasks.createvolume, VirtualMachine.attachDisk; by their VM: VirtualMachine.reconfigure and the like.
-MAKES_OR_DELETES = ("createdisk", "registerdisk", "deletedisk", "deletevstorageobject", "createvolume", "deletevolume")
-DISK_WORDS = ("disk", "vstorageobject", "vslm", ".cns.", "volume")
-ATTACHES = ("attachdisk", "detachdisk", "attachvolume", "detachvolume")
-MACHINE_WORDS = tuple(
-    f"virtualmachine.{verb}" for verb in ("reconfigure", "destroy", "unregister", "clone", "relocate", "revert", "removesnapshot")
+CREATE_OR_DELETE_TASKS = (
+    "createdisk",
+    "registerdisk",
+    "deletedisk",
+    "deletevstorageobject",
+    "createvolume",
+    "deletevolume",
+)
+DISK_TASKS = ("disk", "vstorageobject", "vslm", ".cns.", "volume")
+ATTACH_TASKS = ("attachdisk", "detachdisk", "attachvolume", "detachvolume")
+VIRTUAL_MACHINE_TASKS = tuple(
+    f"virtualmachine.{verb}"
+    for verb in (
+        "reconfigure",
+        "destroy",
+        "unregister",
+        "clone",
+        "relocate",
+        "revert",
+        "removesnapshot",
+    )
 )
 
 
@@ -43,155 +59,183 @@ class Disks:
 
     def __init__(
         self,
-        soap: Soap,
+        soap: SoapClient,
         session: Session,
         inventory: Inventory,
         log: Log,
         *,
         interval_seconds: float = INTERVAL_SECONDS,
-        rhythm: Rhythm | None = None,
+        poll_schedule: PollSchedule | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.inventory, self.log, self.clock = inventory, log, clock
-        self.first_road, self.second_road = GlobalCatalog(soap, session, inventory), DatastoreCatalog(soap, session, inventory)
-        self.road: Catalog = self.first_road
-        self.rhythm = rhythm or Rhythm(interval_seconds)
+        self.global_catalog, self.datastore_catalog = (
+            GlobalCatalog(soap, session, inventory),
+            DatastoreCatalog(soap, session, inventory),
+        )
+        self.catalog: DiskCatalog = self.global_catalog
+        self.poll_schedule = poll_schedule or PollSchedule(interval_seconds)
         self.listeners: list[Listener] = []
         self.loaded = False
-        self.read_well_at = -math.inf
+        self.last_success_at = -math.inf
         self.problem: VCenterError | None = None
         self.disks: dict[str, Disk] = {}
-        self.names: dict[str, list[Disk]] = {}
-        self.by_user: dict[str, list[Disk]] = {}
+        self.disks_by_name: dict[str, list[Disk]] = {}
+        self.disks_by_consumer: dict[str, list[Disk]] = {}
         """By the uuid of the VM that uses them, in lower case."""
-        self.unread: dict[str, str] = {}
-        self.wanted = Depth.NEW
-        self.read_at = {Depth.USES: -ALL_SECONDS, Depth.ALL: -ALL_SECONDS}
-        self.detour = ""
+        self.unreadable_datastores: dict[str, str] = {}
+        self.requested_scope = RefreshScope.NEW
+        self.read_at = {
+            RefreshScope.ASSOCIATIONS: -FULL_REFRESH_SECONDS,
+            RefreshScope.ALL: -FULL_REFRESH_SECONDS,
+        }
+        self.fallback_reason = ""
 
-    def by_name(self, name: str) -> Disk:
+    def find_by_name(self, name: str) -> Disk:
         """The disk of that name."""
-        found = self.names.get(name, [])
+        found = self.disks_by_name.get(name, [])
         if len(found) > 1:
-            raise self.ambiguous(name, found)
-        return found[0] if found else self.missing(f'named "{name}"')
+            raise self.ambiguous_error(name, found)
+        return found[0] if found else self.raise_not_found(f'named "{name}"')
 
-    def by_id(self, id: str) -> Disk:
+    def find_by_id(self, id: str) -> Disk:
         """The disk of that id."""
-        return self.disks.get(id) or self.missing(f'with the id "{id}"')
+        return self.disks.get(id) or self.raise_not_found(f'with the id "{id}"')
 
     @property
-    def outdated(self) -> bool:
+    def is_stale(self) -> bool:
         """Whether several looks in a row have failed: then what is known may be wrong, and `problem` says why."""
-        return self.problem is not None and self.clock() - self.read_well_at > OUTDATED_INTERVALS * self.rhythm.interval_seconds
+        return (
+            self.problem is not None
+            and self.clock() - self.last_success_at
+            > STALE_INTERVALS * self.poll_schedule.interval_seconds
+        )
 
-    def refresh_soon(self) -> None:
+    def request_refresh(self) -> None:
         """Ask for a fresh list: a disk may be so new that no look has seen it. Cheap enough for every reconcile that misses one."""
-        self.want(Depth.NEW)
+        self.request_scope(RefreshScope.NEW)
 
     async def run(self) -> NoReturn:
         """Look again and again, until cancelled."""
-        with self.inventory.heard_by(self.heard):
+        with self.inventory.subscribe(self.on_inventory_change):
             if not self.inventory.datastores:
-                await self.rhythm.next()
-            await self.rhythm.keep(self.look)
+                await self.poll_schedule.wait_for_next()
+            await self.poll_schedule.run(self.poll)
 
-    def heard(self, change: Change) -> None:
+    def on_inventory_change(self, change: Change) -> None:
         """Ask for a look when something in the inventory concerns disks."""
-        if depth := concern(change):
-            self.want(depth)
+        if depth := select_scope(change):
+            self.request_scope(depth)
 
-    def want(self, depth: Depth) -> None:
+    def request_scope(self, depth: RefreshScope) -> None:
         """The next look comes soon, and is at least that deep."""
-        self.wanted = max(self.wanted, depth)
-        self.rhythm.soon()
+        self.requested_scope = max(self.requested_scope, depth)
+        self.poll_schedule.trigger()
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Look once; a failure is told and remembered, never raised."""
-        depth, self.wanted = self.depth_now(), Depth.NEW
+        depth, self.requested_scope = self.next_scope(), RefreshScope.NEW
         started_at = self.clock()
         try:
-            with self.rhythm.looking():
-                found = await self.along_a_road(depth)
+            with self.poll_schedule.track_poll():
+                found = await self.list_disks(depth)
         except VCenterError as error:
-            self.wanted = max(self.wanted, depth)
-            self.fail(error)
+            self.requested_scope = max(self.requested_scope, depth)
+            self.on_poll_failure(error)
             return
         self.read_at |= {reached: started_at for reached in self.read_at if reached <= depth}
-        self.learn(found)
+        self.apply(found)
 
-    def depth_now(self) -> Depth:
+    def next_scope(self) -> RefreshScope:
         """What was asked for, or more where the last look of that depth is long ago."""
         ages = {depth: self.clock() - read_at for depth, read_at in self.read_at.items()}
-        if ages[Depth.ALL] >= ALL_SECONDS:
-            return Depth.ALL
+        if ages[RefreshScope.ALL] >= FULL_REFRESH_SECONDS:
+            return RefreshScope.ALL
         # A look by interval comes a moment early when the clock is coarse.
-        return max(self.wanted, Depth.USES) if ages[Depth.USES] >= 0.9 * self.rhythm.interval_seconds else self.wanted
+        return (
+            max(self.requested_scope, RefreshScope.ASSOCIATIONS)
+            if ages[RefreshScope.ASSOCIATIONS] >= 0.9 * self.poll_schedule.interval_seconds
+            else self.requested_scope
+        )
 
-    async def along_a_road(self, depth: Depth) -> Look:
+    async def list_disks(self, depth: RefreshScope) -> DiskListing:
         """Look along the road that works; the first one is tried again with each look at all."""
-        if self.road is self.second_road and depth is not Depth.ALL:
-            return await self.second_road.look(self.disks, depth)
+        if self.catalog is self.datastore_catalog and depth is not RefreshScope.ALL:
+            return await self.datastore_catalog.list_disks(self.disks, depth)
         try:
-            found = await self.first_road.look(self.disks, depth)
+            found = await self.global_catalog.list_disks(self.disks, depth)
         except (WrongLogin, CertificateRefused):
             raise
         except VCenterError as error:
-            return await self.along_the_second(error)
-        self.road, self.detour = self.first_road, ""
+            return await self.list_by_datastore(error)
+        self.catalog, self.fallback_reason = self.global_catalog, ""
         return found
 
-    async def along_the_second(self, error: VCenterError) -> Look:
+    async def list_by_datastore(self, error: VCenterError) -> DiskListing:
         """The first road is closed: if the second is open, keep to it."""
-        found = await self.second_road.look(self.disks, Depth.ALL)
-        if self.detour != str(error):
-            self.log.info(f"the global catalog of disks is not available, each datastore is asked instead: {error}")
-        self.road, self.detour = self.second_road, str(error)
+        found = await self.datastore_catalog.list_disks(self.disks, RefreshScope.ALL)
+        if self.fallback_reason != str(error):
+            self.log.info(
+                f"the global catalog of disks is not available, each datastore is asked instead: {error}"
+            )
+        self.catalog, self.fallback_reason = self.datastore_catalog, str(error)
         return found
 
-    def fail(self, error: VCenterError) -> None:
+    def on_poll_failure(self, error: VCenterError) -> None:
         """Keep what is known, and say once why it may be old."""
         if str(error) != str(self.problem):
             self.log.warning(f"First Class Disks cannot be read, the last known ones stay: {error}")
         self.problem = error
 
-    def learn(self, found: Look) -> None:
+    def apply(self, found: DiskListing) -> None:
         """Take what was found, and tell what differs."""
         old, self.disks = self.disks, found.disks
-        self.names = by_names(found.disks.values())
-        self.say_unread(found.unread)
-        self.problem, self.loaded, self.read_well_at = None, True, self.clock()
-        self.by_user = by_users(found.disks.values())
+        self.disks_by_name = group_by_name(found.disks.values())
+        self.log_unreadable(found.unreadable_datastores)
+        self.problem, self.loaded, self.last_success_at = None, True, self.clock()
+        self.disks_by_consumer = group_by_consumer(found.disks.values())
         for id in {**old, **found.disks}:
             if old.get(id) != found.disks.get(id):
                 for listener in self.listeners:
                     listener(old.get(id), found.disks.get(id))
 
-    def say_unread(self, unread: dict[str, str]) -> None:
+    def log_unreadable(self, unread: dict[str, str]) -> None:
         """One warning for each datastore that has become unreadable, one line when it is back."""
-        for ref in unread.keys() - self.unread.keys():
-            self.log.warning(f"the First Class Disks of datastore {self.store(ref)} cannot be read and count as gone: {unread[ref]}")
-        for ref in self.unread.keys() - unread.keys():
-            self.log.info(f"the First Class Disks of datastore {self.store(ref)} can be read again")
-        self.unread = unread
+        for ref in unread.keys() - self.unreadable_datastores.keys():
+            self.log.warning(
+                f"the First Class Disks of datastore {self.datastore_path(ref)} cannot be read and count as gone: {unread[ref]}"
+            )
+        for ref in self.unreadable_datastores.keys() - unread.keys():
+            self.log.info(
+                f"the First Class Disks of datastore {self.datastore_path(ref)} can be read again"
+            )
+        self.unreadable_datastores = unread
 
-    def store(self, ref: str) -> str:
+    def datastore_path(self, ref: str) -> str:
         """A datastore's path for people."""
         return self.inventory.path(ref) if ref in self.inventory.datastores else ref or "(unknown)"
 
-    def missing(self, which: str) -> NoReturn:
+    def raise_not_found(self, which: str) -> NoReturn:
         """Say that there is no such disk, and where nobody could look."""
         where = f'vCenter "{self.inventory.name}"'
         if not self.loaded:
-            raise Busy(f"the First Class Disks of {where} have not been read yet{f': {self.problem}' if self.problem else ''}")
+            raise Busy(
+                f"the First Class Disks of {where} have not been read yet{f': {self.problem}' if self.problem else ''}"
+            )
         words = f"{where} has no First Class Disk {which}; check the name or id, or wait until the disk is made: it is then found by itself"
-        if self.unread:
-            words += ". These datastores could not be read: " + "; ".join(f"{self.store(ref)} ({why})" for ref, why in self.unread.items())
+        if self.unreadable_datastores:
+            words += ". These datastores could not be read: " + "; ".join(
+                f"{self.datastore_path(ref)} ({why})"
+                for ref, why in self.unreadable_datastores.items()
+            )
         raise NotFound(words)
 
-    def ambiguous(self, name: str, found: list[Disk]) -> Ambiguous:
+    def ambiguous_error(self, name: str, found: list[Disk]) -> Ambiguous:
         """Say which disks share a name."""
-        paths = [f"{self.store(disk.datastore)} (id {disk.id})" for disk in sorted(found, key=lambda disk: (disk.datastore, disk.id))]
+        paths = [
+            f"{self.datastore_path(disk.datastore)} (id {disk.id})"
+            for disk in sorted(found, key=lambda disk: (disk.datastore, disk.id))
+        ]
         return Ambiguous(
             f'vCenter "{self.inventory.name}" has {len(found)} First Class Disks named "{name}": {", ".join(paths)}; '
             "rename one, or name the PersistentVolume that it backs",
@@ -199,7 +243,7 @@ class Disks:
         )
 
 
-def by_users(disks: Iterable[Disk]) -> dict[str, list[Disk]]:
+def group_by_consumer(disks: Iterable[Disk]) -> dict[str, list[Disk]]:
     """Disks by who uses them."""
     users: dict[str, list[Disk]] = {}
     for disk in disks:
@@ -208,7 +252,7 @@ def by_users(disks: Iterable[Disk]) -> dict[str, list[Disk]]:
     return users
 
 
-def by_names(disks: Iterable[Disk]) -> dict[str, list[Disk]]:
+def group_by_name(disks: Iterable[Disk]) -> dict[str, list[Disk]]:
     """Disks by their name."""
     names: dict[str, list[Disk]] = {}
     for disk in disks:
@@ -216,23 +260,29 @@ def by_names(disks: Iterable[Disk]) -> dict[str, list[Disk]]:
     return names
 
 
-def concern(change: Change) -> Depth | None:
+def select_scope(change: Change) -> RefreshScope | None:
     """How deep to look for a change in the inventory; None when it does not concern disks."""
     old, new = change.old, change.new
     if isinstance(new, Task):
-        ended = new.state in ("success", "error") and not (isinstance(old, Task) and old.state == new.state)
-        return task_concern(new.description.lower()) if ended else None
+        ended = new.state in ("success", "error") and not (
+            isinstance(old, Task) and old.state == new.state
+        )
+        return select_task_scope(new.description.lower()) if ended else None
     if isinstance(old, Datastore) and isinstance(new, Datastore):
-        return Depth.ALL if (old.name, old.accessible) != (new.name, new.accessible) else None
+        return (
+            RefreshScope.ALL if (old.name, old.accessible) != (new.name, new.accessible) else None
+        )
     if isinstance(old or new, Datastore):
-        return Depth.NEW
-    return Depth.USES if isinstance(old, Machine) and new is None else None
+        return RefreshScope.NEW
+    return RefreshScope.ASSOCIATIONS if isinstance(old, VirtualMachine) and new is None else None
 
 
-def task_concern(description: str) -> Depth | None:
+def select_task_scope(description: str) -> RefreshScope | None:
     """The same for a task that has ended, by its descriptionId in lower case."""
-    if any(word in description for word in MAKES_OR_DELETES):
-        return Depth.NEW
-    if description.startswith(MACHINE_WORDS) or any(word in description for word in ATTACHES):
-        return Depth.USES
-    return Depth.ALL if any(word in description for word in DISK_WORDS) else None
+    if any(word in description for word in CREATE_OR_DELETE_TASKS):
+        return RefreshScope.NEW
+    if description.startswith(VIRTUAL_MACHINE_TASKS) or any(
+        word in description for word in ATTACH_TASKS
+    ):
+        return RefreshScope.ASSOCIATIONS
+    return RefreshScope.ALL if any(word in description for word in DISK_TASKS) else None

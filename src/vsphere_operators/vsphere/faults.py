@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 from lxml import etree
 from pyVmomi import vim, vmodl
 
-LONGEST_MESSAGE = 1000
+MAX_MESSAGE_LENGTH = 1000
 XSI_TYPE = "{http://www.w3.org/2001/XMLSchema-instance}type"
 
 
@@ -34,7 +34,11 @@ class VCenterError(Exception):
     """A log needs no stack trace of it."""
 
     def __init__(self, message: str, *, fault: str = "") -> None:
-        super().__init__(message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}... (cut)")
+        super().__init__(
+            message
+            if len(message) <= MAX_MESSAGE_LENGTH
+            else f"{message[:MAX_MESSAGE_LENGTH]}... (cut)"
+        )
         self.fault = fault
         """The name of vCenter's fault, such as InvalidPowerState; "" where it was none."""
 
@@ -74,9 +78,9 @@ class NotAuthenticated(Denied):
 class WrongLogin(Denied):
     """User or password is wrong, or the account is locked."""
 
-    def __init__(self, message: str, *, fault: str = "", again_in_seconds: float = 0.0) -> None:
+    def __init__(self, message: str, *, fault: str = "", retry_after_seconds: float = 0.0) -> None:
         super().__init__(message, fault=fault)
-        self.again_in_seconds = again_in_seconds
+        self.retry_after_seconds = retry_after_seconds
 
 
 class Busy(VCenterError):
@@ -87,16 +91,16 @@ class Rejected(VCenterError):
     """What was asked cannot be done as it is."""
 
 
-AWAY = (Unreachable, NotAuthenticated, WrongLogin)
+UNAVAILABLE_ERRORS = (Unreachable, NotAuthenticated, WrongLogin)
 """No word about what was asked: the vCenter or our session with it is away."""
-PASSING = (*AWAY, Busy)
+RETRYABLE_ERRORS = (*UNAVAILABLE_ERRORS, Busy)
 """What the same question may get past later."""
 
 
-class Meaning:
+class FaultMapping:
     """Which faults mean what, by the name on the wire; a fault that is not listed is judged by its base types."""
 
-    BY_NAME: ClassVar[dict[str, type[VCenterError]]] = {
+    ERROR_TYPES: ClassVar[dict[str, type[VCenterError]]] = {
         "ManagedObjectNotFound": NotFound,
         "NotFound": NotFound,
         "FileNotFound": NotFound,
@@ -126,32 +130,38 @@ class Meaning:
     }
 
 
-def from_fault(fault: Any, doing: str) -> VCenterError:
+def error_from_fault(fault: Any, doing: str) -> VCenterError:
     """The error for any fault object of pyVmomi, with vCenter's own words and the privilege or object that it names."""
     name = fault_name(type(fault))
-    said = words_of(fault) or sentence(name)
-    return meaning_of(type(fault))(f"{doing}: {said}{detail(fault)}", fault=name)
+    said = find_message(fault) or split_camel_case(name)
+    return error_type_for(type(fault))(f"{doing}: {said}{describe_detail(fault)}", fault=name)
 
 
-def from_text(answer: bytes, doing: str) -> VCenterError:
+def error_from_xml(answer: bytes, doing: str) -> VCenterError:
     """The error for a fault that pyVmomi cannot read, such as one that is newer than it: by its name and words alone."""
     try:
         body = etree.fromstring(answer, etree.XMLParser(resolve_entities=False, no_network=True))
     except etree.XMLSyntaxError:
         return Rejected(f"{doing}: it answered with a fault that cannot be read")
-    name = next((named(each) for detail in body.iter("{*}detail") for each in detail), "")
-    said = (body.findtext(".//{*}faultstring") or "").strip().rstrip(".") or sentence(name)
-    return meaning_of_name(name)(f"{doing}: {said or 'it answered with a fault without words'}", fault=name)
+    name = next((fault_name_in(each) for detail in body.iter("{*}detail") for each in detail), "")
+    said = (body.findtext(".//{*}faultstring") or "").strip().rstrip(".") or split_camel_case(name)
+    return error_type_for_name(name)(
+        f"{doing}: {said or 'it answered with a fault without words'}", fault=name
+    )
 
 
-def meaning_of_name(name: str) -> type[VCenterError]:
+def error_type_for_name(name: str) -> type[VCenterError]:
     """What a fault means of which only the name is known, as in the end of a task."""
-    return meaning_of(getattr(vim.fault, name, None) or getattr(vmodl.fault, name, None) or object)
+    return error_type_for(
+        getattr(vim.fault, name, None) or getattr(vmodl.fault, name, None) or object
+    )
 
 
-def named(fault: Any) -> str:
+def fault_name_in(fault: Any) -> str:
     """The fault's name in its element."""
-    return str(fault.get(XSI_TYPE, "")).rpartition(":")[2] or str(etree.QName(fault).localname).removesuffix("Fault")
+    return str(fault.get(XSI_TYPE, "")).rpartition(":")[2] or str(
+        etree.QName(fault).localname
+    ).removesuffix("Fault")
 
 
 def fault_name(kind: type) -> str:
@@ -159,15 +169,15 @@ def fault_name(kind: type) -> str:
     return kind.__name__.rpartition(".")[2]
 
 
-def meaning_of(kind: type) -> type[VCenterError]:
+def error_type_for(kind: type) -> type[VCenterError]:
     """The nearest listed type, from the fault itself up its bases."""
     for base in kind.__mro__:
-        if found := Meaning.BY_NAME.get(fault_name(base)):
+        if found := FaultMapping.ERROR_TYPES.get(fault_name(base)):
             return found
     return Rejected
 
 
-def words_of(fault: Any) -> str:
+def find_message(fault: Any) -> str:
     """The words of vCenter itself: of the fault, else of the first message behind it that has any."""
     if text := getattr(fault, "msg", None):
         return str(text).strip().rstrip(".")
@@ -175,18 +185,20 @@ def words_of(fault: Any) -> str:
         if message.message:
             return str(message.message).strip().rstrip(".")
     cause = getattr(fault, "faultCause", None)
-    return words_of(cause) if cause is not None else ""
+    return find_message(cause) if cause is not None else ""
 
 
-def sentence(name: str) -> str:
+def split_camel_case(name: str) -> str:
     """`InvalidPowerState` as words, for a fault that came without any."""
     return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name).strip()
 
 
-def detail(fault: Any) -> str:
+def describe_detail(fault: Any) -> str:
     """What the fault names beside its words: the privilege that is missing, the property that is wrong, the state that is in the way."""
     parts = []
-    if isinstance(fault, vmodl.fault.SecurityError) and (privilege := getattr(fault, "privilegeId", None)):
+    if isinstance(fault, vmodl.fault.SecurityError) and (
+        privilege := getattr(fault, "privilegeId", None)
+    ):
         parts.append(f'the privilege "{privilege}" is missing; give it to the role of this user')
     if argument := getattr(fault, "invalidProperty", None):
         parts.append(f"the property {argument} is wrong")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 
-NONE: frozenset[str] = frozenset()
+NO_REFS: frozenset[str] = frozenset()
 
 
 class Index:
@@ -19,9 +19,9 @@ class Index:
     def __iter__(self) -> Iterator[str]:
         return iter(self.refs)
 
-    def of(self, key: str) -> Set[str]:
+    def get(self, key: str) -> Set[str]:
         """Those with this key."""
-        held = self.refs.get(key, NONE)
+        held = self.refs.get(key, NO_REFS)
         return frozenset((held,)) if isinstance(held, str) else held
 
     def move(self, ref: str, before: str, after: str) -> None:

@@ -26,28 +26,44 @@ from typing import Any, TypeAlias
 from msgspec import Struct, structs
 
 from .index import Index
-from .lookup import AnEntity, Lookup
-from .model import Compute, Datacenter, Datastore, Entity, Folder, Host, Machine, ResourcePool, Task
-from .properties import ATTRIBUTES, SORTS, Item, attribute_names, without_stale_stats
-from .relations import Relations, Touched
+from .lookup import EntityT, Lookup
+from .model import (
+    ComputeResource,
+    Datacenter,
+    Datastore,
+    Entity,
+    Folder,
+    Host,
+    ResourcePool,
+    Task,
+    VirtualMachine,
+)
+from .properties import (
+    CUSTOM_FIELDS_MANAGER,
+    TYPE_MAPPINGS,
+    InventoryObject,
+    to_attribute_names,
+    without_stale_stats,
+)
+from .relations import ChangeSet, Relations
 from .updates import ObjectUpdate
 
 
 class Change(Struct, frozen=True):
     """One object before and after; None is: not there."""
 
-    old: Item | None
-    new: Item | None
-    around: bool = False
+    old: InventoryObject | None
+    new: InventoryObject | None
+    dependency_changed: bool = False
     """Something else that its answer holds changed, whether or not anything of its own did."""
 
     @property
-    def derived(self) -> bool:
+    def only_dependency_changed(self) -> bool:
         """Nothing of its own changed, but something that its answer holds."""
         return self.old is self.new
 
 
-class Place(Struct, frozen=True):
+class Location(Struct, frozen=True):
     """Where something is, in names; "" where there is none."""
 
     path: str = ""
@@ -57,10 +73,10 @@ class Place(Struct, frozen=True):
 
 
 Listener: TypeAlias = Callable[[Change], None]
-Failed: TypeAlias = Callable[[Exception], None]
+ErrorHandler: TypeAlias = Callable[[Exception], None]
 
 
-def raised(error: Exception) -> None:
+def raise_error(error: Exception) -> None:
     """Where nobody else takes the errors of listeners, whoever feeds the inventory gets them."""
     raise error
 
@@ -68,112 +84,134 @@ def raised(error: Exception) -> None:
 class Inventory:
     """What one vCenter has. `name` is the vCenter's own, for messages; `failed` gets what a listener raises."""
 
-    def __init__(self, name: str, failed: Failed = raised) -> None:
-        self.name, self.failed = name, failed
+    def __init__(self, name: str, failed: ErrorHandler = raise_error) -> None:
+        self.name, self.on_listener_error = name, failed
         self.listeners: list[Listener] = []
         self.hosts: dict[str, Host] = {}
-        self.machines: dict[str, Machine] = {}
+        self.vms: dict[str, VirtualMachine] = {}
         self.datastores: dict[str, Datastore] = {}
-        self.computes: dict[str, Compute] = {}
-        self.pools: dict[str, ResourcePool] = {}
+        self.compute_resources: dict[str, ComputeResource] = {}
+        self.resource_pools: dict[str, ResourcePool] = {}
         self.folders: dict[str, Folder] = {}
         self.datacenters: dict[str, Datacenter] = {}
         self.tasks: dict[str, Task] = {}
-        self.tables: Mapping[type[Item], dict[str, Any]] = {
+        self.objects_by_type: Mapping[type[InventoryObject], dict[str, Any]] = {
             Host: self.hosts,
-            Machine: self.machines,
+            VirtualMachine: self.vms,
             Datastore: self.datastores,
-            Compute: self.computes,
-            ResourcePool: self.pools,
+            ComputeResource: self.compute_resources,
+            ResourcePool: self.resource_pools,
             Folder: self.folders,
             Datacenter: self.datacenters,
             Task: self.tasks,
         }
-        self.items: dict[str, Item] = {}
+        self.objects: dict[str, InventoryObject] = {}
         """All of them, whatever they are."""
-        self.told: dict[str, Item] = {}
+        self.raw_objects: dict[str, InventoryObject] = {}
         """The same as vCenter told it: attributes by key, load also where it is stale."""
-        self.relations = Relations(self.tables)
+        self.relations = Relations(self.objects_by_type)
         self.tree = self.relations.tree
         self.attribute_names: dict[str, str] = {}
-        self.nameless: set[str] = set()
+        self.unnamed_attribute_keys: set[str] = set()
         """Keys of custom attributes whose names are not known."""
-        self.lookups: dict[type, Lookup[Any]] = {kind: self.lookup(kind, "named", self.relations.names[kind]) for kind in WORDS}
-        self.with_bios_uuid: Lookup[Machine] = self.lookup(Machine, "with the bios uuid", self.relations.bios_uuids)
-        self.with_instance_uuid: Lookup[Machine] = self.lookup(Machine, "with the instance uuid", self.relations.instance_uuids)
+        self.name_lookups: dict[type, Lookup[Any]] = {
+            kind: self.create_lookup(kind, "named", self.relations.by_name[kind])
+            for kind in TYPE_LABELS
+        }
+        self.bios_uuid_lookup: Lookup[VirtualMachine] = self.create_lookup(
+            VirtualMachine, "with the bios uuid", self.relations.by_bios_uuid
+        )
+        self.instance_uuid_lookup: Lookup[VirtualMachine] = self.create_lookup(
+            VirtualMachine, "with the instance uuid", self.relations.by_instance_uuid
+        )
 
-    def lookup(self, kind: type[Item], having: str, index: Index) -> Lookup[Any]:
+    def create_lookup(self, kind: type[InventoryObject], having: str, index: Index) -> Lookup[Any]:
         """How one of a sort is found."""
-        return Lookup(self.name, WORDS[kind], having, self.tables[kind], index, self.path)
+        return Lookup(
+            self.name, TYPE_LABELS[kind], having, self.objects_by_type[kind], index, self.path
+        )
 
-    def named(self, kind: type[AnEntity]) -> Lookup[AnEntity]:
+    def name_lookup(self, kind: type[EntityT]) -> Lookup[EntityT]:
         """How those of a sort are found by name."""
-        return self.lookups[kind]
+        return self.name_lookups[kind]
 
     def apply(self, updates: Iterable[ObjectUpdate]) -> None:
         """Take updates in, then tell the listeners."""
-        touched = Touched()
+        touched = ChangeSet()
         for update in updates:
-            if update.type == ATTRIBUTES:
-                self.name_attributes(attribute_names(update.changes.get("field")), touched)
-            elif update.type in SORTS:
-                self.put(update.ref, merged(self.told, update), touched)
-        self.tell(touched)
+            if update.type == CUSTOM_FIELDS_MANAGER:
+                self.set_attribute_names(to_attribute_names(update.changes.get("field")), touched)
+            elif update.type in TYPE_MAPPINGS:
+                self.put(update.ref, apply_update(self.raw_objects, update), touched)
+        self.notify(touched)
 
-    def replace(self, updates: Iterable[ObjectUpdate]) -> None:
+    def replace_all(self, updates: Iterable[ObjectUpdate]) -> None:
         """Everything anew: what is not in the updates has left."""
-        reload = Reload(self)
+        reload = InventoryReload(self)
         reload.add(updates)
         reload.commit()
 
-    def put(self, ref: str, told: Item | None, touched: Touched) -> None:
+    def put(self, ref: str, told: InventoryObject | None, touched: ChangeSet) -> None:
         """Hold another value of one object, or none."""
-        old, new = self.items.get(ref), None
+        old, new = self.objects.get(ref), None
         if told is None:
-            self.told.pop(ref, None)
+            self.raw_objects.pop(ref, None)
         else:
-            self.told[ref], new = told, self.shown(told)
+            self.raw_objects[ref], new = told, self.to_effective(told)
         if old == new:
             return
-        touched.before.setdefault(ref, old)
+        touched.old_values.setdefault(ref, old)
         if new is not None:
-            self.tables[type(new)][ref] = self.items[ref] = new
+            self.objects_by_type[type(new)][ref] = self.objects[ref] = new
         elif old is not None:
-            del self.tables[type(old)][ref], self.items[ref]
-        self.relations.follow(ref, old, new, touched)
+            del self.objects_by_type[type(old)][ref], self.objects[ref]
+        self.relations.update_indexes(ref, old, new, touched)
 
-    def shown(self, told: Item) -> Item:
+    def to_effective(self, told: InventoryObject) -> InventoryObject:
         """What vCenter told, as we tell it: attributes by name, no load of what does not report."""
-        if isinstance(told, Host | Machine) and told.attributes:
+        if isinstance(told, Host | VirtualMachine) and told.attributes:
             names = self.attribute_names
-            self.nameless |= told.attributes.keys() - names.keys()
-            told = structs.replace(told, attributes={names[key]: value for key, value in told.attributes.items() if key in names})
+            self.unnamed_attribute_keys |= told.attributes.keys() - names.keys()
+            told = structs.replace(
+                told,
+                attributes={
+                    names[key]: value for key, value in told.attributes.items() if key in names
+                },
+            )
         return without_stale_stats(told)
 
-    def name_attributes(self, names: dict[str, str], touched: Touched) -> None:
+    def set_attribute_names(self, names: dict[str, str], touched: ChangeSet) -> None:
         """Custom attributes are called otherwise from now on."""
         if names == self.attribute_names:
             return
         self.attribute_names = names
-        self.nameless.clear()
-        for ref, told in list(self.told.items()):
-            if isinstance(told, Host | Machine) and told.attributes:
+        self.unnamed_attribute_keys.clear()
+        for ref, told in list(self.raw_objects.items()):
+            if isinstance(told, Host | VirtualMachine) and told.attributes:
                 self.put(ref, told, touched)
 
-    def tell(self, touched: Touched) -> None:
+    def notify(self, touched: ChangeSet) -> None:
         """Tell the listeners what changed by itself, then what changed with it, or back to what it was."""
-        dependants = self.relations.dependants(touched)
-        changes = {ref: Change(old, new, ref in dependants) for ref, old in touched.before.items() if (new := self.items.get(ref)) != old}
-        derived = [Change(item, item, True) for ref in sorted(dependants - changes.keys()) if (item := self.items.get(ref)) is not None]
+        dependants = self.relations.find_dependants(touched)
+        changes = {
+            ref: Change(old, new, ref in dependants)
+            for ref, old in touched.old_values.items()
+            if (new := self.objects.get(ref)) != old
+        }
+        derived = [
+            Change(item, item, True)
+            for ref in sorted(dependants - changes.keys())
+            if (item := self.objects.get(ref)) is not None
+        ]
         for change in (*changes.values(), *derived):
             for listener in self.listeners:
                 try:
                     listener(change)
                 except Exception as error:
-                    self.failed(error)
+                    self.on_listener_error(error)
 
     @contextmanager
-    def heard_by(self, listener: Listener) -> Iterator[None]:
+    def subscribe(self, listener: Listener) -> Iterator[None]:
         """For the time of a `with`, this one hears of each change."""
         self.listeners.append(listener)
         try:
@@ -181,45 +219,45 @@ class Inventory:
         finally:
             self.listeners.remove(listener)
 
-    def host(self, name: str) -> Host:
+    def find_host(self, name: str) -> Host:
         """The host of this name; like all of these, raises NotFound or Ambiguous."""
-        return self.named(Host).one(name)
+        return self.name_lookup(Host).find(name)
 
-    def machine(self, name: str) -> Machine:
+    def find_vm(self, name: str) -> VirtualMachine:
         """The VM or template of this name."""
-        return self.named(Machine).one(name)
+        return self.name_lookup(VirtualMachine).find(name)
 
-    def machine_by_bios_uuid(self, uuid: str) -> Machine:
+    def find_vm_by_bios_uuid(self, uuid: str) -> VirtualMachine:
         """The VM of this bios uuid, in either case."""
-        return self.with_bios_uuid.one(uuid.lower())
+        return self.bios_uuid_lookup.find(uuid.lower())
 
-    def machine_by_instance_uuid(self, uuid: str) -> Machine:
+    def find_vm_by_instance_uuid(self, uuid: str) -> VirtualMachine:
         """The VM of this instance uuid, in either case."""
-        return self.with_instance_uuid.one(uuid.lower())
+        return self.instance_uuid_lookup.find(uuid.lower())
 
-    def datacenter(self, name: str) -> Datacenter:
+    def find_datacenter(self, name: str) -> Datacenter:
         """The datacenter of this name."""
-        return self.named(Datacenter).one(name)
+        return self.name_lookup(Datacenter).find(name)
 
-    def cluster(self, name: str) -> Compute:
+    def find_cluster(self, name: str) -> ComputeResource:
         """The cluster of this name."""
-        return self.named(Compute).one(name)
+        return self.name_lookup(ComputeResource).find(name)
 
-    def pool(self, name: str) -> ResourcePool:
+    def find_resource_pool(self, name: str) -> ResourcePool:
         """The resource pool of this name."""
-        return self.named(ResourcePool).one(name)
+        return self.name_lookup(ResourcePool).find(name)
 
-    def folder(self, name: str) -> Folder:
+    def find_folder(self, name: str) -> Folder:
         """The folder of this name."""
-        return self.named(Folder).one(name)
+        return self.name_lookup(Folder).find(name)
 
-    def datastore(self, name: str) -> Datastore:
+    def find_datastore(self, name: str) -> Datastore:
         """The datastore of this name."""
-        return self.named(Datastore).one(name)
+        return self.name_lookup(Datastore).find(name)
 
     def entity(self, ref: str) -> Entity | None:
         """Whatever has a place in the tree under this reference."""
-        item = self.items.get(ref)
+        item = self.objects.get(ref)
         return item if isinstance(item, Entity) else None
 
     def name_of(self, ref: str) -> str:
@@ -229,70 +267,93 @@ class Inventory:
 
     def path(self, ref: str) -> str:
         """The inventory path, as vSphere writes it: `/DC0/host/C0/esxi-1`, without the root folder. "" for what is not known."""
-        steps = [entity for each in self.tree.upwards(ref) if (entity := self.entity(each)) is not None]
-        return "".join(f"/{step.name}" for step in reversed(steps) if not is_root(step)) or ("/" if steps else "")
+        steps = [
+            entity
+            for each in self.tree.self_and_ancestors(ref)
+            if (entity := self.entity(each)) is not None
+        ]
+        return "".join(f"/{step.name}" for step in reversed(steps) if not is_root(step)) or (
+            "/" if steps else ""
+        )
 
-    def place(self, ref: str) -> Place:
+    def location(self, ref: str) -> Location:
         """Where something is, in names."""
         datacenter, cluster = self.datacenter_of(ref), self.cluster_of(ref)
-        return Place(self.path(ref), datacenter.name if datacenter else "", cluster.name if cluster else "")
+        return Location(
+            self.path(ref), datacenter.name if datacenter else "", cluster.name if cluster else ""
+        )
 
     def datacenter_of(self, ref: str) -> Datacenter | None:
         """The datacenter that it is in."""
-        return next((self.datacenters[each] for each in self.tree.upwards(ref) if each in self.datacenters), None)
+        return next(
+            (
+                self.datacenters[each]
+                for each in self.tree.self_and_ancestors(ref)
+                if each in self.datacenters
+            ),
+            None,
+        )
 
-    def cluster_of(self, ref: str) -> Compute | None:
+    def cluster_of(self, ref: str) -> ComputeResource | None:
         """The cluster that it is in; that of a VM is its host's."""
-        machine = self.machines.get(ref)
-        above = [self.computes[each] for each in self.tree.upwards(machine.host if machine else ref) if each in self.computes]
+        machine = self.vms.get(ref)
+        above = [
+            self.compute_resources[each]
+            for each in self.tree.self_and_ancestors(machine.host if machine else ref)
+            if each in self.compute_resources
+        ]
         return next((compute for compute in above if compute.is_cluster), None)
 
-    def machines_on(self, ref: str) -> list[Machine]:
+    def vms_on(self, ref: str) -> list[VirtualMachine]:
         """The VMs and templates of a host."""
-        return [self.machines[each] for each in self.relations.on_host.of(ref)]
+        return [self.vms[each] for each in self.relations.vms_by_host.get(ref)]
 
     def children(self, ref: str) -> list[Entity]:
         """What is directly below."""
-        return [entity for each in self.tree.children(ref) if (entity := self.entity(each)) is not None]
+        return [
+            entity for each in self.tree.children(ref) if (entity := self.entity(each)) is not None
+        ]
 
 
-class Reload:
+class InventoryReload:
     """A second reading of everything, page by page; `commit` exchanges all at once."""
 
     def __init__(self, inventory: Inventory) -> None:
         self.inventory = inventory
-        self.told: dict[str, Item] = {}
+        self.raw_objects: dict[str, InventoryObject] = {}
         self.attribute_names: dict[str, str] = {}
 
     def add(self, updates: Iterable[ObjectUpdate]) -> None:
         """Take a page in; nobody sees it yet."""
         for update in updates:
-            if update.type == ATTRIBUTES:
-                self.attribute_names = attribute_names(update.changes.get("field"))
-            elif update.type in SORTS:
-                if (item := merged(self.told, update)) is None:
-                    self.told.pop(update.ref, None)
+            if update.type == CUSTOM_FIELDS_MANAGER:
+                self.attribute_names = to_attribute_names(update.changes.get("field"))
+            elif update.type in TYPE_MAPPINGS:
+                if (item := apply_update(self.raw_objects, update)) is None:
+                    self.raw_objects.pop(update.ref, None)
                 else:
-                    self.told[update.ref] = item
+                    self.raw_objects[update.ref] = item
 
     def commit(self) -> None:
         """From now on this is the inventory; listeners hear of what differs."""
-        inventory, touched = self.inventory, Touched()
-        for ref in [ref for ref in inventory.told if ref not in self.told]:
+        inventory, touched = self.inventory, ChangeSet()
+        for ref in [ref for ref in inventory.raw_objects if ref not in self.raw_objects]:
             inventory.put(ref, None, touched)
-        inventory.name_attributes(self.attribute_names, touched)
-        for ref, told in self.told.items():
+        inventory.set_attribute_names(self.attribute_names, touched)
+        for ref, told in self.raw_objects.items():
             inventory.put(ref, told, touched)
-        inventory.tell(touched)
+        inventory.notify(touched)
 
 
-def merged(told: Mapping[str, Item], update: ObjectUpdate) -> Item | None:
+def apply_update(
+    told: Mapping[str, InventoryObject], update: ObjectUpdate
+) -> InventoryObject | None:
     """An object after an update; None when it has left, or was never there to be modified."""
-    sort = SORTS[update.type]
+    sort = TYPE_MAPPINGS[update.type]
     if update.kind == "enter":
-        return sort.updated(sort.blank(update), update)
+        return sort.apply_update(sort.create_empty(update), update)
     old = told.get(update.ref)
-    return None if old is None or update.kind == "leave" else sort.updated(old, update)
+    return None if old is None or update.kind == "leave" else sort.apply_update(old, update)
 
 
 def is_root(entity: Entity) -> bool:
@@ -300,11 +361,11 @@ def is_root(entity: Entity) -> bool:
     return isinstance(entity, Folder) and not entity.parent
 
 
-WORDS: Mapping[type[Item], str] = {
+TYPE_LABELS: Mapping[type[InventoryObject], str] = {
     Host: "host",
-    Machine: "VM",
+    VirtualMachine: "VM",
     Datastore: "datastore",
-    Compute: "cluster",
+    ComputeResource: "cluster",
     ResourcePool: "resource pool",
     Folder: "folder",
     Datacenter: "datacenter",

@@ -8,42 +8,48 @@ from typing import Generic, TypeVar
 from .faults import Ambiguous, NotFound
 from .index import Index
 from .model import Entity
-from .suggestions import Near
+from .suggestions import Suggestions
 
-AnEntity = TypeVar("AnEntity", bound=Entity)
-LONGEST_NAME = 100
+EntityT = TypeVar("EntityT", bound=Entity)
+MAX_QUOTED_LENGTH = 100
 
 
-class Lookup(Generic[AnEntity]):
+class Lookup(Generic[EntityT]):
     """Objects of one sort by one key. `what` is their word in messages, `having` how they have the key, `server` where they are."""
 
     def __init__(
-        self, server: str, what: str, having: str, table: Mapping[str, AnEntity], index: Index, path: Callable[[str], str]
+        self,
+        server: str,
+        what: str,
+        having: str,
+        table: Mapping[str, EntityT],
+        index: Index,
+        path: Callable[[str], str],
     ) -> None:
-        self.server, self.what, self.having = server, what, having
+        self.vcenter_name, self.type_label, self.key_phrase = server, what, having
         self.table, self.index, self.path = table, index, path
-        self.near = Near(index)
+        self.suggestions = Suggestions(index)
 
-    def one(self, key: str) -> AnEntity:
+    def find(self, key: str) -> EntityT:
         """The only one with this key."""
-        refs = self.index.of(key)
+        refs = self.index.get(key)
         if len(refs) == 1:
             return self.table[next(iter(refs))]
-        raise self.ambiguous(key) if refs else self.not_found(key)
+        raise self.ambiguous_error(key) if refs else self.not_found_error(key)
 
-    def not_found(self, key: str) -> NotFound:
+    def not_found_error(self, key: str) -> NotFound:
         """There is none."""
-        near = ", ".join(f'"{each}"' for each in self.near.to(key))
+        near = ", ".join(f'"{each}"' for each in self.suggestions.suggest(key))
         return NotFound(
-            f'vCenter "{self.server}" has no {self.what} {self.having} "{key[:LONGEST_NAME]}". {f"Near to it: {near}. " if near else ""}'
-            f"Correct it, letter case counts; or give this account a role in vCenter that sees the {self.what}. It is found by itself then."
+            f'vCenter "{self.vcenter_name}" has no {self.type_label} {self.key_phrase} "{key[:MAX_QUOTED_LENGTH]}". {f"Near to it: {near}. " if near else ""}'
+            f"Correct it, letter case counts; or give this account a role in vCenter that sees the {self.type_label}. It is found by itself then."
         )
 
-    def ambiguous(self, key: str) -> Ambiguous:
+    def ambiguous_error(self, key: str) -> Ambiguous:
         """There are several."""
-        paths = sorted(self.path(ref) for ref in self.index.of(key))
+        paths = sorted(self.path(ref) for ref in self.index.get(key))
         return Ambiguous(
-            f'vCenter "{self.server}" has {len(paths)} {self.what}s {self.having} "{key[:LONGEST_NAME]}": {", ".join(paths)}. '
+            f'vCenter "{self.vcenter_name}" has {len(paths)} {self.type_label}s {self.key_phrase} "{key[:MAX_QUOTED_LENGTH]}": {", ".join(paths)}. '
             "Which one is meant cannot be told; rename all but one in vCenter.",
             paths,
         )

@@ -34,7 +34,7 @@ class Datacenter(Entity, frozen=True, kw_only=True):
     """A datacenter."""
 
 
-class Compute(Entity, frozen=True, kw_only=True):
+class ComputeResource(Entity, frozen=True, kw_only=True):
     """A cluster, or the ComputeResource that holds one host outside any cluster."""
 
     is_cluster: bool = False
@@ -83,7 +83,7 @@ class AssignableDevice(Struct, frozen=True, order=True):
     """"" where vCenter does not tell."""
 
 
-class Assigned(Struct, frozen=True, order=True):
+class AssignedDevice(Struct, frozen=True, order=True):
     """A device that a VM has got from its host."""
 
     vm: str = ""
@@ -116,14 +116,14 @@ class Host(Entity, frozen=True, kw_only=True):
     attributes: dict[str, str] = {}
     """Custom attributes by name."""
     graphics: tuple[GraphicsDevice, ...] = ()
-    vgpu_types: tuple[str, ...] = ()
+    vgpu_profiles: tuple[str, ...] = ()
     """Profiles that it offers, such as grid_a100-10c."""
-    assigned: tuple[Assigned, ...] = ()
+    assigned_devices: tuple[AssignedDevice, ...] = ()
     """Devices that VMs have got when they started."""
     stats: HostStats = HostStats()
 
 
-class MachineStats(Struct, frozen=True, kw_only=True):
+class VirtualMachineStats(Struct, frozen=True, kw_only=True):
     """What moves every 20 s."""
 
     cpu_usage_mhz: int | None = None
@@ -131,19 +131,19 @@ class MachineStats(Struct, frozen=True, kw_only=True):
     guest_memory_mb: int | None = None
 
 
-class PassedDevice(Struct, frozen=True, gc=False):
+class PassthroughDevice(Struct, frozen=True, gc=False):
     """A vGPU, or a PCI device of the host, that was given to a VM."""
 
-    vgpu: str = ""
+    vgpu_profile: str = ""
     """The profile of a vGPU, "" for a whole device."""
     name: str = ""
     pci_id: str = ""
     """"" where the host chooses the device when the VM starts."""
-    vendors: tuple[int, ...] = ()
+    vendor_ids: tuple[int, ...] = ()
     """PCI vendor ids that it has, or may have."""
 
 
-class Machine(Entity, frozen=True, kw_only=True):
+class VirtualMachine(Entity, frozen=True, kw_only=True):
     """A virtual machine or a template."""
 
     host: str = ""
@@ -152,7 +152,7 @@ class Machine(Entity, frozen=True, kw_only=True):
     is_template: bool = False
     bios_uuid: str = ""
     instance_uuid: str = ""
-    configured_guest: str = ""
+    configured_guest_id: str = ""
     """config.guestId: what the VM was made for."""
     hardware_version: str = ""
     """config.version, such as vmx-19."""
@@ -160,7 +160,7 @@ class Machine(Entity, frozen=True, kw_only=True):
     memory_mb: int | None = None
     cpu_reservation_mhz: int | None = None
     memory_reservation_mb: int | None = None
-    path: str = ""
+    vmx_path: str = ""
     """vmPathName: `[datastore] folder/vm.vmx`."""
     datastores: tuple[str, ...] = ()
     resource_pool: str = ""
@@ -177,7 +177,7 @@ class Machine(Entity, frozen=True, kw_only=True):
     attributes: dict[str, str] = {}
     config_version: str = ""
     """config.changeVersion: moves with every change of its configuration."""
-    stats: MachineStats = MachineStats()
+    stats: VirtualMachineStats = VirtualMachineStats()
 
 
 class Task(Struct, frozen=True, kw_only=True):

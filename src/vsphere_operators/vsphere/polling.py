@@ -17,65 +17,78 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-SETTLE_SECONDS = 1.0
-PAUSE_SECONDS = 5.0
-REST_PER_LOOK = 4.0
+DEBOUNCE_SECONDS = 1.0
+MIN_INTERVAL_SECONDS = 5.0
+IDLE_PER_POLL_RATIO = 4.0
 
 
-class Rhythm:
+class PollSchedule:
     """The times of one repeated look."""
 
     def __init__(
         self,
         interval_seconds: float,
         *,
-        settle_seconds: float = SETTLE_SECONDS,
-        pause_seconds: float = PAUSE_SECONDS,
+        debounce_seconds: float = DEBOUNCE_SECONDS,
+        min_interval_seconds: float = MIN_INTERVAL_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.interval_seconds, self.settle_seconds, self.pause_seconds, self.clock = interval_seconds, settle_seconds, pause_seconds, clock
-        self.asked = asyncio.Event()
-        self.started = self.ended = clock() - pause_seconds
+        self.interval_seconds, self.debounce_seconds, self.min_interval_seconds, self.clock = (
+            interval_seconds,
+            debounce_seconds,
+            min_interval_seconds,
+            clock,
+        )
+        self.triggered = asyncio.Event()
+        self.started_at = self.ended_at = clock() - min_interval_seconds
         self.failures = 0
 
-    def soon(self) -> None:
+    def trigger(self) -> None:
         """Something has changed."""
-        self.asked.set()
+        self.triggered.set()
 
     @contextmanager
-    def looking(self) -> Iterator[None]:
+    def track_poll(self) -> Iterator[None]:
         """Around each look; one that raises has failed."""
         # What is asked for from now on, this look may have missed.
-        self.asked.clear()
-        self.started = self.clock()
+        self.triggered.clear()
+        self.started_at = self.clock()
         self.failures += 1
         try:
             yield
             self.failures = 0
         finally:
-            self.ended = self.clock()
+            self.ended_at = self.clock()
 
-    async def keep(self, look: Callable[[], Awaitable[None]]) -> NoReturn:
+    async def run(self, look: Callable[[], Awaitable[None]]) -> NoReturn:
         """Look again and again, until cancelled."""
         while True:
             await look()
-            await self.next()
+            await self.wait_for_next()
 
-    async def next(self) -> None:
+    async def wait_for_next(self) -> None:
         """Return when it is time for the next look."""
         if self.failures:
-            await self.sleep_until(self.ended + self.patience_seconds())
+            await self.sleep_until(self.ended_at + self.backoff_seconds())
             return
         try:
-            await asyncio.wait_for(self.asked.wait(), max(0.001, self.started + self.interval_seconds - self.clock()))
+            await asyncio.wait_for(
+                self.triggered.wait(),
+                max(0.001, self.started_at + self.interval_seconds - self.clock()),
+            )
         except TimeoutError:
             return
-        rested_at = max(self.started + self.pause_seconds, self.ended + REST_PER_LOOK * (self.ended - self.started))
-        await self.sleep_until(max(self.clock() + self.settle_seconds, rested_at))
+        rested_at = max(
+            self.started_at + self.min_interval_seconds,
+            self.ended_at + IDLE_PER_POLL_RATIO * (self.ended_at - self.started_at),
+        )
+        await self.sleep_until(max(self.clock() + self.debounce_seconds, rested_at))
 
-    def patience_seconds(self) -> float:
+    def backoff_seconds(self) -> float:
         """How long to wait after so many failures."""
-        return min(self.interval_seconds, self.pause_seconds * 2.0 ** min(self.failures - 1, 10))
+        return min(
+            self.interval_seconds, self.min_interval_seconds * 2.0 ** min(self.failures - 1, 10)
+        )
 
     async def sleep_until(self, moment: float) -> None:
         """Sleep until the clock shows that moment."""

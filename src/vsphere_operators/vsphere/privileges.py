@@ -13,11 +13,11 @@ from msgspec import Struct
 from pyVmomi import vim
 
 from .faults import Rejected
-from .properties import text
-from .vm_calls import Hands
+from .properties import to_text
+from .vm_calls import VmCalls
 
-READ = ("System.Read",)
-IN_FOLDER = (
+READ_PRIVILEGES = ("System.Read",)
+FOLDER_PRIVILEGES = (
     "Folder.Create",
     "Folder.Delete",
     "VirtualMachine.Inventory.CreateFromExisting",
@@ -28,12 +28,12 @@ IN_FOLDER = (
     "VirtualMachine.Interact.PowerOn",
     "VirtualMachine.Interact.PowerOff",
 )
-ON_TEMPLATE = ("VirtualMachine.Provisioning.DeployTemplate",)
-ON_POOL = ("Resource.AssignVMToPool",)
-ON_DATASTORE = ("Datastore.AllocateSpace",)
+TEMPLATE_PRIVILEGES = ("VirtualMachine.Provisioning.DeployTemplate",)
+RESOURCE_POOL_PRIVILEGES = ("Resource.AssignVMToPool",)
+DATASTORE_PRIVILEGES = ("Datastore.AllocateSpace",)
 
 
-class Place(Struct, frozen=True):
+class EntityRef(Struct, frozen=True):
     """Something in the inventory that privileges are held on."""
 
     type: str
@@ -45,36 +45,44 @@ class Place(Struct, frozen=True):
 class Account(Struct, frozen=True):
     """Who is logged in."""
 
-    session: str
+    session_key: str
     name: str
 
 
-async def account(hands: Hands) -> Account:
+async def read_account(hands: VmCalls) -> Account:
     """Who we are to vCenter."""
-    content = await hands.soap.content()
-    found = (await hands.read("SessionManager", content.sessionManager._moId, ["currentSession"])).get("currentSession")
+    content = await hands.soap.get_service_content()
+    found = (
+        await hands.read_properties(
+            "SessionManager", content.sessionManager._moId, ["currentSession"]
+        )
+    ).get("currentSession")
     if not isinstance(found, Mapping):
         raise Rejected("vCenter does not tell who is logged in")
-    return Account(text(found.get("key")), text(found.get("userName")))
+    return Account(to_text(found.get("key")), to_text(found.get("userName")))
 
 
-async def missing(hands: Hands, who: Account, places: Sequence[Place], privileges: Sequence[str]) -> dict[str, tuple[str, ...]]:
+async def find_missing_privileges(
+    hands: VmCalls, who: Account, places: Sequence[EntityRef], privileges: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
     """By reference, which of these privileges this account has not on each of the places."""
     stub = hands.soap.stub
-    entities = [TYPES[place.type](place.ref, stub) for place in places]
+    entities = [MANAGED_TYPES[place.type](place.ref, stub) for place in places]
 
     async def ask() -> Any:
-        manager = (await hands.soap.content()).authorizationManager
-        return await manager.HasPrivilegeOnEntities(entities, who.session, list(privileges))
+        manager = (await hands.soap.get_service_content()).authorizationManager
+        return await manager.HasPrivilegeOnEntities(entities, who.session_key, list(privileges))
 
     answer = await hands.session.call(ask)
     return {
-        str(each.entity._moId): tuple(sorted(found.privId for found in each.privAvailability or () if not found.isGranted))
+        str(each.entity._moId): tuple(
+            sorted(found.privId for found in each.privAvailability or () if not found.isGranted)
+        )
         for each in answer or ()
     }
 
 
-TYPES: dict[str, Any] = {
+MANAGED_TYPES: dict[str, Any] = {
     "Folder": vim.Folder,
     "VirtualMachine": vim.VirtualMachine,
     "ResourcePool": vim.ResourcePool,

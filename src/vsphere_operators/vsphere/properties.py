@@ -14,251 +14,299 @@ from typing import Any, TypeAlias
 from msgspec import Struct, structs
 
 from .model import (
-    Assigned,
-    Compute,
+    AssignedDevice,
+    ComputeResource,
     Datacenter,
     Datastore,
     Folder,
     GraphicsDevice,
     Host,
     HostStats,
-    Machine,
-    MachineStats,
     ResourcePool,
     Task,
+    VirtualMachine,
+    VirtualMachineStats,
 )
-from .updates import TYPE, ObjectUpdate, Ref, Value
+from .updates import TYPE_KEY, ObjectUpdate, Ref, Value
 
-Item: TypeAlias = Host | Machine | Datastore | Compute | ResourcePool | Folder | Datacenter | Task
-ESCAPED = re.compile("%(2f|5c|25)", re.IGNORECASE)
+InventoryObject: TypeAlias = (
+    Host | VirtualMachine | Datastore | ComputeResource | ResourcePool | Folder | Datacenter | Task
+)
+ESCAPED_CHARACTER = re.compile("%(2f|5c|25)", re.IGNORECASE)
 PCI_ID = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE)
-ATTRIBUTES = "CustomFieldsManager"
+CUSTOM_FIELDS_MANAGER = "CustomFieldsManager"
 """The type of the one object that knows the names of custom attributes."""
 
 
-def text(value: Value) -> str:
+def to_text(value: Value) -> str:
     """A string."""
     return value if isinstance(value, str) else ""
 
 
-def word(value: Value) -> str:
+def to_interned_text(value: Value) -> str:
     """One of few strings: thousands of objects share each."""
     return sys.intern(value) if isinstance(value, str) else ""
 
 
-def name(value: Value) -> str:
+def to_name(value: Value) -> str:
     """A name as vCenter shows it; on the wire it has slash, backslash and percent sign as %2f, %5c and %25."""
-    shown = text(value)
-    return ESCAPED.sub(lambda found: chr(int(found[1], 16)), shown) if "%" in shown else shown
+    shown = to_text(value)
+    return (
+        ESCAPED_CHARACTER.sub(lambda found: chr(int(found[1], 16)), shown)
+        if "%" in shown
+        else shown
+    )
 
 
-def number(value: Value) -> int | None:
+def to_int(value: Value) -> int | None:
     """A whole number, None for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def flag(value: Value) -> bool:
+def to_bool(value: Value) -> bool:
     """True only if it was told."""
     return value is True
 
 
-def moment(value: Value) -> Value:
+def to_time(value: Value) -> Value:
     """A time."""
     return value
 
 
-def ref(value: Value) -> str:
+def to_ref(value: Value) -> str:
     """The value of a reference; "" for anything else."""
     return sys.intern(value.value) if isinstance(value, Ref) else ""
 
 
-def many(value: Value) -> tuple[Value, ...]:
+def to_tuple(value: Value) -> tuple[Value, ...]:
     """A field that may occur once or several times."""
     return value if isinstance(value, tuple) else () if value is None else (value,)
 
 
-def refs(value: Value) -> tuple[str, ...]:
+def to_refs(value: Value) -> tuple[str, ...]:
     """The values of references."""
-    return tuple([ref(each) for each in many(value)])
+    return tuple([to_ref(each) for each in to_tuple(value)])
 
 
-def addresses(value: Value) -> tuple[str, ...]:
+def to_ip_addresses(value: Value) -> tuple[str, ...]:
     """All addresses in guest.net, each once, in the order of Tools."""
-    cards = [card for card in many(value) if isinstance(card, dict)]
-    return tuple(dict.fromkeys(text(each) for card in cards for each in many(card.get("ipAddress"))))
+    cards = [card for card in to_tuple(value) if isinstance(card, dict)]
+    return tuple(
+        dict.fromkeys(to_text(each) for card in cards for each in to_tuple(card.get("ipAddress")))
+    )
 
 
-def attributes(value: Value) -> dict[str, str]:
+def to_attributes(value: Value) -> dict[str, str]:
     """Custom attributes by key; the names are kept elsewhere."""
-    return {text(each.get("key")): text(each.get("value")) for each in many(value) if isinstance(each, dict)}
+    return {
+        to_text(each.get("key")): to_text(each.get("value"))
+        for each in to_tuple(value)
+        if isinstance(each, dict)
+    }
 
 
-def attribute_names(value: Value) -> dict[str, str]:
+def to_attribute_names(value: Value) -> dict[str, str]:
     """CustomFieldsManager.field: names by key."""
-    return {text(each.get("key")): name(each.get("name")) for each in many(value) if isinstance(each, dict)}
+    return {
+        to_text(each.get("key")): to_name(each.get("name"))
+        for each in to_tuple(value)
+        if isinstance(each, dict)
+    }
 
 
-def fault_type(value: Value) -> str:
+def to_fault_type(value: Value) -> str:
     """The name of the fault in a LocalizedMethodFault."""
     fault = value.get("fault") if isinstance(value, dict) else None
-    return text(fault.get(TYPE)) if isinstance(fault, dict) else ""
+    return to_text(fault.get(TYPE_KEY)) if isinstance(fault, dict) else ""
 
 
-def fault_message(value: Value) -> str:
+def to_fault_message(value: Value) -> str:
     """The words of a LocalizedMethodFault, with the privilege that it names."""
     if not isinstance(value, dict):
         return ""
-    fault, words = value.get("fault"), text(value.get("localizedMessage"))
-    privilege = text(fault.get("privilegeId")) if isinstance(fault, dict) else ""
+    fault, words = value.get("fault"), to_text(value.get("localizedMessage"))
+    privilege = to_text(fault.get("privilegeId")) if isinstance(fault, dict) else ""
     return f'{words} (the privilege "{privilege}" is missing)' if privilege else words
 
 
-def user(value: Value) -> str:
+def to_user(value: Value) -> str:
     """Who started a task, if it was a person."""
-    return text(value.get("userName")) if isinstance(value, dict) else ""
+    return to_text(value.get("userName")) if isinstance(value, dict) else ""
 
 
-def words(value: Value) -> tuple[str, ...]:
+def to_texts(value: Value) -> tuple[str, ...]:
     """Some strings."""
-    return tuple(text(each) for each in many(value))
+    return tuple(to_text(each) for each in to_tuple(value))
 
 
-def digits(value: Value) -> int:
+def parse_int(value: Value) -> int:
     """A whole number inside a data object, where it is text."""
-    return int(text(value) or 0)
+    return int(to_text(value) or 0)
 
 
-def graphics(value: Value) -> tuple[GraphicsDevice, ...]:
+def to_graphics_devices(value: Value) -> tuple[GraphicsDevice, ...]:
     """config.graphicsInfo of a host."""
     return tuple(
         GraphicsDevice(
-            text(each.get("deviceName")),
-            text(each.get("pciId")),
-            text(each.get("graphicsType")),
-            digits(each.get("memorySizeInKB")),
-            refs(each.get("vm")),
+            to_text(each.get("deviceName")),
+            to_text(each.get("pciId")),
+            to_text(each.get("graphicsType")),
+            parse_int(each.get("memorySizeInKB")),
+            to_refs(each.get("vm")),
         )
-        for each in many(value)
+        for each in to_tuple(value)
         if isinstance(each, dict)
     )
 
 
-def assigned(value: Value) -> tuple[Assigned, ...]:
+def to_assigned_devices(value: Value) -> tuple[AssignedDevice, ...]:
     """config.assignableHardwareBinding of a host: who has which device; its id stands inside `instanceId`."""
-    bindings = [each for each in many(value) if isinstance(each, dict)]
-    return tuple(sorted(Assigned(ref(each.get("vm")), pci_id_in(text(each.get("instanceId")))) for each in bindings))
+    bindings = [each for each in to_tuple(value) if isinstance(each, dict)]
+    return tuple(
+        sorted(
+            AssignedDevice(to_ref(each.get("vm")), find_pci_id(to_text(each.get("instanceId"))))
+            for each in bindings
+        )
+    )
 
 
-def pci_id_in(called: str) -> str:
+def find_pci_id(called: str) -> str:
     """The id of a PCI device in whatever it is called by, "" for none."""
     found = PCI_ID.search(called)
     return found[0].lower() if found else ""
 
 
-Convert: TypeAlias = Callable[[Value], object]
-Row: TypeAlias = tuple[str, str, Convert]
+Converter: TypeAlias = Callable[[Value], object]
+FieldMapping: TypeAlias = tuple[str, str, Converter]
 
 
-class Sort(Struct, frozen=True):
+class TypeMapping(Struct, frozen=True):
     """How objects of one managed type are asked for and become values."""
 
-    item: type[Item]
-    fields: Mapping[str, Sequence[tuple[str, Convert]]]
+    model_type: type[InventoryObject]
+    fields: Mapping[str, Sequence[tuple[str, Converter]]]
     """Which fields a property fills."""
-    stats: Mapping[str, str]
+    stats_fields: Mapping[str, str]
     """Those of `stats`, where there are some."""
-    unset: Mapping[str, object]
+    defaults: Mapping[str, object]
     """What a field is when its property is not set."""
 
     @property
     def paths(self) -> list[str]:
         """The properties to ask for."""
-        return [*self.fields, *self.stats]
+        return [*self.fields, *self.stats_fields]
 
-    def blank(self, update: ObjectUpdate) -> Item:
+    def create_empty(self, update: ObjectUpdate) -> InventoryObject:
         """An object of which nothing is known yet."""
-        if self.item is Compute:
-            return Compute(ref=update.ref, is_cluster=update.type == "ClusterComputeResource")
-        return self.item(ref=update.ref)
+        if self.model_type is ComputeResource:
+            return ComputeResource(
+                ref=update.ref, is_cluster=update.type == "ClusterComputeResource"
+            )
+        return self.model_type(ref=update.ref)
 
-    def updated(self, old: Item, update: ObjectUpdate) -> Item:
+    def apply_update(self, old: InventoryObject, update: ObjectUpdate) -> InventoryObject:
         """The object after an update; properties that we did not ask for count for nothing."""
         changed, told = dict[str, Any](), update.changes
         if update.missing:
             told = {**told, **dict.fromkeys(update.missing)}
         for path, value in told.items():
             for field, convert in self.fields.get(path, ()):
-                changed[field] = self.unset[field] if value is None else convert(value)
-        if (moved := self.stats.keys() & told.keys()) and isinstance(old, Host | Machine):
-            changed["stats"] = structs.replace(old.stats, **{self.stats[path]: number(told[path]) for path in moved})
+                changed[field] = self.defaults[field] if value is None else convert(value)
+        if (moved := self.stats_fields.keys() & told.keys()) and isinstance(
+            old, Host | VirtualMachine
+        ):
+            changed["stats"] = structs.replace(
+                old.stats, **{self.stats_fields[path]: to_int(told[path]) for path in moved}
+            )
         return structs.replace(old, **changed) if changed else old
 
-    def unmerged(self, update: ObjectUpdate) -> set[str]:
+    def find_partial_properties(self, update: ObjectUpdate) -> set[str]:
         """Properties of which the update tells a part only, so that they must be read again."""
-        told = set(update.partial) | {path for path in update.changes if path not in self.fields and path not in self.stats}
-        return {asked for path in told for asked in self.fields if path == asked or path.startswith((f"{asked}.", f"{asked}["))}
+        told = set(update.partial) | {
+            path
+            for path in update.changes
+            if path not in self.fields and path not in self.stats_fields
+        }
+        return {
+            asked
+            for path in told
+            for asked in self.fields
+            if path == asked or path.startswith((f"{asked}.", f"{asked}["))
+        }
 
 
-def sort(item: type[Item], rows: Iterable[Row], stats: Mapping[str, str] | None = None) -> Sort:
+def map_type(
+    item: type[InventoryObject],
+    rows: Iterable[FieldMapping],
+    stats: Mapping[str, str] | None = None,
+) -> TypeMapping:
     """A sort from rows of property, field and how the one becomes the other; what is not set has the default of the model."""
-    fields = dict[str, list[tuple[str, Convert]]]()
+    fields = dict[str, list[tuple[str, Converter]]]()
     for path, field, convert in rows:
         fields.setdefault(path, []).append((field, convert))
     blank = item(ref="")
-    return Sort(item, fields, stats or {}, {field: getattr(blank, field) for field in item.__struct_fields__})
+    return TypeMapping(
+        item,
+        fields,
+        stats or {},
+        {field: getattr(blank, field) for field in item.__struct_fields__},
+    )
 
 
-PLACE: tuple[Row, ...] = (("name", "name", name), ("parent", "parent", ref))
+ENTITY_FIELDS: tuple[FieldMapping, ...] = (("name", "name", to_name), ("parent", "parent", to_ref))
 
-HOST = sort(
+HOST_MAPPING = map_type(
     Host,
     (
-        *PLACE,
-        ("runtime.connectionState", "connection", word),
-        ("runtime.powerState", "power", word),
-        ("runtime.inMaintenanceMode", "in_maintenance", flag),
-        ("runtime.bootTime", "boot_time", moment),
-        ("summary.hardware.cpuMhz", "cpu_mhz", number),
-        ("summary.hardware.numCpuCores", "cpu_cores", number),
-        ("summary.hardware.memorySize", "memory_bytes", number),
-        ("summary.hardware.vendor", "vendor", word),
-        ("summary.hardware.model", "model", word),
-        ("summary.config.product.version", "version", word),
-        ("summary.config.product.build", "build", word),
-        ("customValue", "attributes", attributes),
-        ("config.graphicsInfo", "graphics", graphics),
-        ("config.sharedPassthruGpuTypes", "vgpu_types", words),
-        ("config.assignableHardwareBinding", "assigned", assigned),
+        *ENTITY_FIELDS,
+        ("runtime.connectionState", "connection", to_interned_text),
+        ("runtime.powerState", "power", to_interned_text),
+        ("runtime.inMaintenanceMode", "in_maintenance", to_bool),
+        ("runtime.bootTime", "boot_time", to_time),
+        ("summary.hardware.cpuMhz", "cpu_mhz", to_int),
+        ("summary.hardware.numCpuCores", "cpu_cores", to_int),
+        ("summary.hardware.memorySize", "memory_bytes", to_int),
+        ("summary.hardware.vendor", "vendor", to_interned_text),
+        ("summary.hardware.model", "model", to_interned_text),
+        ("summary.config.product.version", "version", to_interned_text),
+        ("summary.config.product.build", "build", to_interned_text),
+        ("customValue", "attributes", to_attributes),
+        ("config.graphicsInfo", "graphics", to_graphics_devices),
+        ("config.sharedPassthruGpuTypes", "vgpu_profiles", to_texts),
+        ("config.assignableHardwareBinding", "assigned_devices", to_assigned_devices),
     ),
-    {"summary.quickStats.overallCpuUsage": "cpu_usage_mhz", "summary.quickStats.overallMemoryUsage": "memory_usage_mb"},
+    {
+        "summary.quickStats.overallCpuUsage": "cpu_usage_mhz",
+        "summary.quickStats.overallMemoryUsage": "memory_usage_mb",
+    },
 )
-MACHINE = sort(
-    Machine,
+VIRTUAL_MACHINE_MAPPING = map_type(
+    VirtualMachine,
     (
-        *PLACE,
-        ("runtime.host", "host", ref),
-        ("runtime.connectionState", "connection", word),
-        ("runtime.powerState", "power", word),
-        ("config.template", "is_template", flag),
-        ("config.uuid", "bios_uuid", text),
-        ("config.instanceUuid", "instance_uuid", text),
-        ("config.guestId", "configured_guest", word),
-        ("config.version", "hardware_version", word),
-        ("summary.config.numCpu", "cpus", number),
-        ("summary.config.memorySizeMB", "memory_mb", number),
-        ("summary.config.cpuReservation", "cpu_reservation_mhz", number),
-        ("summary.config.memoryReservation", "memory_reservation_mb", number),
-        ("summary.config.vmPathName", "path", text),
-        ("datastore", "datastores", refs),
-        ("resourcePool", "resource_pool", ref),
-        ("summary.guest.toolsRunningStatus", "tools_running", word),
-        ("summary.guest.toolsVersionStatus2", "tools_version", word),
-        ("summary.guest.guestId", "guest_id", word),
-        ("summary.guest.hwVersion", "guest_hardware_version", word),
-        ("summary.guest.ipAddress", "ip_address", text),
-        ("guest.net", "ip_addresses", addresses),
-        ("customValue", "attributes", attributes),
-        ("config.changeVersion", "config_version", text),
+        *ENTITY_FIELDS,
+        ("runtime.host", "host", to_ref),
+        ("runtime.connectionState", "connection", to_interned_text),
+        ("runtime.powerState", "power", to_interned_text),
+        ("config.template", "is_template", to_bool),
+        ("config.uuid", "bios_uuid", to_text),
+        ("config.instanceUuid", "instance_uuid", to_text),
+        ("config.guestId", "configured_guest_id", to_interned_text),
+        ("config.version", "hardware_version", to_interned_text),
+        ("summary.config.numCpu", "cpus", to_int),
+        ("summary.config.memorySizeMB", "memory_mb", to_int),
+        ("summary.config.cpuReservation", "cpu_reservation_mhz", to_int),
+        ("summary.config.memoryReservation", "memory_reservation_mb", to_int),
+        ("summary.config.vmPathName", "vmx_path", to_text),
+        ("datastore", "datastores", to_refs),
+        ("resourcePool", "resource_pool", to_ref),
+        ("summary.guest.toolsRunningStatus", "tools_running", to_interned_text),
+        ("summary.guest.toolsVersionStatus2", "tools_version", to_interned_text),
+        ("summary.guest.guestId", "guest_id", to_interned_text),
+        ("summary.guest.hwVersion", "guest_hardware_version", to_interned_text),
+        ("summary.guest.ipAddress", "ip_address", to_text),
+        ("guest.net", "ip_addresses", to_ip_addresses),
+        ("customValue", "attributes", to_attributes),
+        ("config.changeVersion", "config_version", to_text),
     ),
     {
         "summary.quickStats.overallCpuUsage": "cpu_usage_mhz",
@@ -266,59 +314,65 @@ MACHINE = sort(
         "summary.quickStats.guestMemoryUsage": "guest_memory_mb",
     },
 )
-DATASTORE = sort(
+DATASTORE_MAPPING = map_type(
     Datastore,
     (
-        *PLACE,
-        ("summary.url", "url", text),
-        ("summary.accessible", "accessible", flag),
+        *ENTITY_FIELDS,
+        ("summary.url", "url", to_text),
+        ("summary.accessible", "accessible", to_bool),
     ),
 )
-TASK = sort(
+TASK_MAPPING = map_type(
     Task,
     (
-        ("info.state", "state", word),
-        ("info.progress", "progress_percent", number),
-        ("info.descriptionId", "description", word),
-        ("info.entity", "entity", ref),
-        ("info.reason", "user", user),
-        ("info.result", "result", ref),
-        ("info.error", "fault", fault_type),
-        ("info.error", "message", fault_message),
+        ("info.state", "state", to_interned_text),
+        ("info.progress", "progress_percent", to_int),
+        ("info.descriptionId", "description", to_interned_text),
+        ("info.entity", "entity", to_ref),
+        ("info.reason", "user", to_user),
+        ("info.result", "result", to_ref),
+        ("info.error", "fault", to_fault_type),
+        ("info.error", "message", to_fault_message),
     ),
 )
-ENTITIES: Mapping[str, Sort] = {
-    "VirtualMachine": MACHINE,
-    "HostSystem": HOST,
-    "Datastore": DATASTORE,
-    "ComputeResource": sort(Compute, PLACE),
-    "ResourcePool": sort(ResourcePool, (*PLACE, ("owner", "owner", ref))),
-    "Folder": sort(Folder, PLACE),
-    "Datacenter": sort(Datacenter, PLACE),
+ENTITY_MAPPINGS: Mapping[str, TypeMapping] = {
+    "VirtualMachine": VIRTUAL_MACHINE_MAPPING,
+    "HostSystem": HOST_MAPPING,
+    "Datastore": DATASTORE_MAPPING,
+    "ComputeResource": map_type(ComputeResource, ENTITY_FIELDS),
+    "ResourcePool": map_type(ResourcePool, (*ENTITY_FIELDS, ("owner", "owner", to_ref))),
+    "Folder": map_type(Folder, ENTITY_FIELDS),
+    "Datacenter": map_type(Datacenter, ENTITY_FIELDS),
 }
-SORTS: Mapping[str, Sort] = {
-    **ENTITIES,
-    "ClusterComputeResource": ENTITIES["ComputeResource"],
-    "VirtualApp": ENTITIES["ResourcePool"],
-    "StoragePod": ENTITIES["Folder"],
-    "Task": TASK,
+TYPE_MAPPINGS: Mapping[str, TypeMapping] = {
+    **ENTITY_MAPPINGS,
+    "ClusterComputeResource": ENTITY_MAPPINGS["ComputeResource"],
+    "VirtualApp": ENTITY_MAPPINGS["ResourcePool"],
+    "StoragePod": ENTITY_MAPPINGS["Folder"],
+    "Task": TASK_MAPPING,
 }
 """By the type that an update names, which is the most special one."""
 
 
-def without_stale_stats(item: Item) -> Item:
+def without_stale_stats(item: InventoryObject) -> InventoryObject:
     """A host or VM that does not report keeps its last load in vCenter; here it has none, as the load of now is not known."""
     if isinstance(item, Host) and item.connection != "connected" and item.stats != HostStats():
         return structs.replace(item, stats=HostStats())
-    if isinstance(item, Machine) and item.connection not in ("connected", "") and item.stats != MachineStats():
-        return structs.replace(item, stats=MachineStats())
+    if (
+        isinstance(item, VirtualMachine)
+        and item.connection not in ("connected", "")
+        and item.stats != VirtualMachineStats()
+    ):
+        return structs.replace(item, stats=VirtualMachineStats())
     return item
 
 
-def to_read_again(updates: Iterable[ObjectUpdate]) -> dict[tuple[str, str], set[str]]:
+def find_properties_to_reread(updates: Iterable[ObjectUpdate]) -> dict[tuple[str, str], set[str]]:
     """The properties that updates tell in part only, by type and reference."""
     found = {}
     for update in updates:
-        if (known := SORTS.get(update.type)) and (paths := known.unmerged(update)):
+        if (known := TYPE_MAPPINGS.get(update.type)) and (
+            paths := known.find_partial_properties(update)
+        ):
             found[update.type, update.ref] = paths
     return found

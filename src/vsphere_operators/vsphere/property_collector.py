@@ -18,78 +18,96 @@ from collections.abc import Callable, Iterable
 from typing import NoReturn, Protocol
 
 from .faults import Denied, NotAuthenticated, VCenterError
-from .inventory import Inventory, Reload
-from .properties import ATTRIBUTES, to_read_again
-from .server_view import Limits, Watch
-from .transport import Log, Soap
+from .inventory import Inventory, InventoryReload
+from .properties import CUSTOM_FIELDS_MANAGER, find_properties_to_reread
+from .server_view import CollectorOptions, ServerCollector
+from .transport import Log, SoapClient
 from .updates import ObjectUpdate
 
-LOST = ("InvalidCollectorVersion", "ManagedObjectNotFound", "RequestCanceled")
+LOST_WATCH_FAULTS = ("InvalidCollectorVersion", "ManagedObjectNotFound", "RequestCanceled")
 """Faults of WaitForUpdatesEx that say: start again. The last is the answer to a collector that is destroyed under an open call."""
 
 
-class Living(Protocol):
+class LoginState(Protocol):
     """What has to be known of a session."""
 
     @property
-    def logged_in(self) -> bool: ...  # noqa: D102
+    def logged_in(self) -> bool: ...
 
 
-class UpdateMeter(Protocol):
+class UpdateMetrics(Protocol):
     """Who counts updates."""
 
-    def updated(self, type_name: str, kind: str, count: int) -> None:
+    def count_updates(self, type_name: str, kind: str, count: int) -> None:
         """Updates came: of objects of a type, which entered, were modified or left."""
         ...
 
 
-class Collector:
+class InventoryWatcher:
     """Feeds one inventory from one vCenter. `loaded` is called whenever everything has been read, `answered` with each answer after."""
 
     def __init__(
         self,
-        soap: Soap,
-        session: Living,
+        soap: SoapClient,
+        session: LoginState,
         inventory: Inventory,
         log: Log,
-        meter: UpdateMeter,
+        meter: UpdateMetrics,
         *,
-        loaded: Callable[[], None] = lambda: None,
-        answered: Callable[[], None] = lambda: None,
-        limits: Limits | None = None,
+        on_loaded: Callable[[], None] = lambda: None,
+        on_answer: Callable[[], None] = lambda: None,
+        options: CollectorOptions | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.soap, self.session, self.inventory, self.log, self.meter = soap, session, inventory, log, meter
-        self.loaded, self.answered, self.limits, self.clock = loaded, answered, limits or Limits(), clock
-        self.heard_at = clock()
+        self.soap, self.session, self.inventory, self.log, self.metrics = (
+            soap,
+            session,
+            inventory,
+            log,
+            meter,
+        )
+        self.on_loaded, self.on_answer, self.options, self.clock = (
+            on_loaded,
+            on_answer,
+            options or CollectorOptions(),
+            clock,
+        )
+        self.last_answer_at = clock()
         """When the last answer came; before the first one, when we began to hope for it."""
-        self.answers = 0
+        self.answer_count = 0
         """Since everything was read."""
-        self.lost_at = -math.inf
-        self.asked: set[str] = set()
+        self.watch_lost_at = -math.inf
+        self.requested_attribute_keys: set[str] = set()
         """Keys of custom attributes whose names were asked for; some have none."""
 
-    async def follow(self) -> NoReturn:
+    async def run(self) -> NoReturn:
         """Load, then follow for ever; starts again by itself when vCenter forgot what it was to watch."""
         while True:
             try:
-                await self.watch()
+                await self.watch_once()
             except VCenterError as error:
                 # Lost again so soon: whoever calls us knows how long to wait.
-                soon = self.clock() - self.lost_at < self.limits.reload_seconds
-                self.lost_at = self.clock()
-                if error.fault not in LOST or not self.answers or soon:
+                soon = self.clock() - self.watch_lost_at < self.options.min_reload_interval_seconds
+                self.watch_lost_at = self.clock()
+                if error.fault not in LOST_WATCH_FAULTS or not self.answer_count or soon:
                     raise
-                self.log.warning("vCenter no longer watches the inventory for us; reading everything again", error=error)
+                self.log.warning(
+                    "vCenter no longer watches the inventory for us; reading everything again",
+                    error=error,
+                )
 
-    async def watch(self) -> NoReturn:
+    async def watch_once(self) -> NoReturn:
         """One watch, from its opening to its end."""
-        watch, dead, self.answers = Watch(self.soap, self.limits, self.log), False, 0
+        watch, dead, self.answer_count = (
+            ServerCollector(self.soap, self.options, self.log),
+            False,
+            0,
+        )
         try:
             await watch.open()
             version = await self.load(watch)
             while True:
-                version = await self.step(watch, version)
+                version = await self.wait_and_apply(watch, version)
         except NotAuthenticated:
             dead = True  # and with the session all that was watched
             raise
@@ -97,49 +115,61 @@ class Collector:
             if self.session.logged_in and not dead:
                 await watch.close()
 
-    async def load(self, watch: Watch) -> str:
+    async def load(self, watch: ServerCollector) -> str:
         """Read everything, page by page, then exchange the inventory at once; returns the version from which on to follow."""
-        reload, version, truncated, in_parts = Reload(self.inventory), "", True, list[ObjectUpdate]()
+        reload, version, truncated, in_parts = (
+            InventoryReload(self.inventory),
+            "",
+            True,
+            list[ObjectUpdate](),
+        )
         while truncated:
-            answer = await watch.wait(version)
-            self.heard_at = self.clock()
+            answer = await watch.wait_for_updates(version)
+            self.last_answer_at = self.clock()
             if answer is None:
                 raise Denied(
-                    f"vCenter {self.soap.address.title} shows nothing of its inventory, not even the root folder. "
+                    f"vCenter {self.soap.address.display_name} shows nothing of its inventory, not even the root folder. "
                     "Give this account the Read-only role on the root folder, with 'Propagate to children'."
                 )
             version, truncated = answer.version, answer.truncated
             reload.add(answer.updates)
             in_parts += [update for update in answer.updates if update.partial]
-            self.count(answer.updates)
+            self.count_updates(answer.updates)
         reload.commit()
-        await self.complete(watch, in_parts)
-        self.loaded()
+        await self.read_incomplete(watch, in_parts)
+        self.on_loaded()
         return version
 
-    async def step(self, watch: Watch, version: str) -> str:
+    async def wait_and_apply(self, watch: ServerCollector, version: str) -> str:
         """One answer."""
-        answer = await watch.wait(version)
-        self.heard_at = self.clock()
-        self.answers += 1
-        self.answered()
+        answer = await watch.wait_for_updates(version)
+        self.last_answer_at = self.clock()
+        self.answer_count += 1
+        self.on_answer()
         if answer is None:
             return version
         self.inventory.apply(answer.updates)
-        self.count(answer.updates)
-        await self.complete(watch, answer.updates)
+        self.count_updates(answer.updates)
+        await self.read_incomplete(watch, answer.updates)
         return answer.version
 
-    async def complete(self, watch: Watch, updates: Iterable[ObjectUpdate]) -> None:
+    async def read_incomplete(
+        self, watch: ServerCollector, updates: Iterable[ObjectUpdate]
+    ) -> None:
         """Read what the updates left open: properties that came in parts, and names of new custom attributes."""
-        wanted = to_read_again(update for update in updates if update.kind != "leave")
-        if watch.attributes and not self.inventory.nameless <= self.asked:
-            self.asked |= self.inventory.nameless
-            wanted[ATTRIBUTES, watch.attributes] = {"field"}
+        wanted = find_properties_to_reread(update for update in updates if update.kind != "leave")
+        if (
+            watch.custom_fields_manager
+            and not self.inventory.unnamed_attribute_keys <= self.requested_attribute_keys
+        ):
+            self.requested_attribute_keys |= self.inventory.unnamed_attribute_keys
+            wanted[CUSTOM_FIELDS_MANAGER, watch.custom_fields_manager] = {"field"}
         if wanted:
-            self.inventory.apply(await watch.read(wanted))
+            self.inventory.apply(await watch.read_properties(wanted))
 
-    def count(self, updates: Iterable[ObjectUpdate]) -> None:
+    def count_updates(self, updates: Iterable[ObjectUpdate]) -> None:
         """Tell the meter."""
-        for (type_name, kind), count in Counter((update.type, update.kind) for update in updates).items():
-            self.meter.updated(type_name, kind, count)
+        for (type_name, kind), count in Counter(
+            (update.type, update.kind) for update in updates
+        ).items():
+            self.metrics.count_updates(type_name, kind, count)

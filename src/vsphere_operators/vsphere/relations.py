@@ -6,17 +6,17 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from .index import Index
-from .model import Compute, Entity, Machine
-from .properties import Item
+from .model import ComputeResource, Entity, VirtualMachine
+from .properties import InventoryObject
 from .tree import Tree
 
 
-class Keys(NamedTuple):
+class IndexKeys(NamedTuple):
     """What an object is found by."""
 
     name: str = ""
-    above: str = ""
-    sought: str = ""
+    parent: str = ""
+    lookup_name: str = ""
     """The name, unless nobody looks for it."""
     host: str = ""
     bios_uuid: str = ""
@@ -24,76 +24,94 @@ class Keys(NamedTuple):
     datastores: tuple[str, ...] = ()
 
 
-NO_KEYS = Keys()
+NO_KEYS = IndexKeys()
 
 
-class Touched:
+class ChangeSet:
     """What a batch of updates has touched so far."""
 
     def __init__(self) -> None:
-        self.before: dict[str, Item | None] = {}
+        self.old_values: dict[str, InventoryObject | None] = {}
         """The values that changed, as they were."""
-        self.moved: list[str] = []
+        self.moved_refs: list[str] = []
         """Another name, another parent, come or gone: what hangs on it has another answer too."""
-        self.concerned: set[str] = set()
+        self.affected_refs: set[str] = set()
         """Those whose own answer alone changed with that of another."""
 
 
 class Relations:
     """The indexes over the objects of one vCenter."""
 
-    def __init__(self, kinds: Iterable[type[Item]]) -> None:
+    def __init__(self, kinds: Iterable[type[InventoryObject]]) -> None:
         self.tree = Tree()
-        self.names = {kind: Index() for kind in kinds}
-        self.bios_uuids, self.instance_uuids = Index(), Index()
-        self.on_host, self.on_datastore = Index(), Index()
+        self.by_name = {kind: Index() for kind in kinds}
+        self.by_bios_uuid, self.by_instance_uuid = Index(), Index()
+        self.vms_by_host, self.vms_by_datastore = Index(), Index()
 
-    def follow(self, ref: str, old: Item | None, new: Item | None, touched: Touched) -> None:
+    def update_indexes(
+        self, ref: str, old: InventoryObject | None, new: InventoryObject | None, touched: ChangeSet
+    ) -> None:
         """Let the indexes follow a change, and note whom it concerns."""
-        before, after, kind = keys_of(old), keys_of(new), type(new or old)
+        before, after, kind = read_keys(old), read_keys(new), type(new or old)
         if not issubclass(kind, Entity) or (before == after and old and new):
             return
-        if not (old and new) or before.name != after.name or before.above != after.above:
-            touched.moved.append(ref)
-            self.tree.hang(ref, after.above)
-        self.rename(self.names[kind], ref, before.sought, after.sought, touched)
-        self.rename(self.bios_uuids, ref, before.bios_uuid, after.bios_uuid, touched)
-        self.rename(self.instance_uuids, ref, before.instance_uuid, after.instance_uuid, touched)
+        if not (old and new) or before.name != after.name or before.parent != after.parent:
+            touched.moved_refs.append(ref)
+            self.tree.set_parent(ref, after.parent)
+        self.move_key(self.by_name[kind], ref, before.lookup_name, after.lookup_name, touched)
+        self.move_key(self.by_bios_uuid, ref, before.bios_uuid, after.bios_uuid, touched)
+        self.move_key(
+            self.by_instance_uuid, ref, before.instance_uuid, after.instance_uuid, touched
+        )
         if before.host != after.host:
-            self.on_host.move(ref, before.host, after.host)
-            touched.concerned |= {before.host, after.host}
+            self.vms_by_host.move(ref, before.host, after.host)
+            touched.affected_refs |= {before.host, after.host}
         if before.datastores != after.datastores:
-            self.store(ref, before.datastores, after.datastores)
+            self.move_datastores(ref, before.datastores, after.datastores)
 
-    def rename(self, index: Index, ref: str, before: str, after: str, touched: Touched) -> None:
+    def move_key(self, index: Index, ref: str, before: str, after: str, touched: ChangeSet) -> None:
         """Another key; it concerns all others that have or had the same, since whether they are the only one is part of their answer."""
         if before != after:
             index.move(ref, before, after)
-            touched.concerned |= index.of(before) | index.of(after)
+            touched.affected_refs |= index.get(before) | index.get(after)
 
-    def store(self, ref: str, before: Iterable[str], after: Iterable[str]) -> None:
+    def move_datastores(self, ref: str, before: Iterable[str], after: Iterable[str]) -> None:
         """A VM is on other datastores."""
         for datastore in before:
-            self.on_datastore.drop(datastore, ref)
+            self.vms_by_datastore.drop(datastore, ref)
         for datastore in after:
-            self.on_datastore.add(datastore, ref)
+            self.vms_by_datastore.add(datastore, ref)
 
-    def dependants(self, touched: Touched) -> set[str]:
+    def find_dependants(self, touched: ChangeSet) -> set[str]:
         """All whose answer changed with somebody else's: what is below, on the host or on the datastore that moved, and those concerned."""
-        found, ahead = set[str](), list(touched.moved)
+        found, ahead = set[str](), list(touched.moved_refs)
         while ahead:
             ref = ahead.pop()
             if ref not in found:
                 found.add(ref)
-                ahead += [*self.tree.children(ref), *self.on_host.of(ref), *self.on_datastore.of(ref)]
-        return found | touched.concerned
+                ahead += [
+                    *self.tree.children(ref),
+                    *self.vms_by_host.get(ref),
+                    *self.vms_by_datastore.get(ref),
+                ]
+        return found | touched.affected_refs
 
 
-def keys_of(item: Item | None) -> Keys:
+def read_keys(item: InventoryObject | None) -> IndexKeys:
     """The keys of a value; a task has none."""
-    if isinstance(item, Machine):
+    if isinstance(item, VirtualMachine):
         above = item.parent or item.resource_pool  # inside a vApp a VM has no folder
-        return Keys(item.name, above, item.name, item.host, item.bios_uuid.lower(), item.instance_uuid.lower(), item.datastores)
-    if isinstance(item, Compute) and not item.is_cluster:
-        return Keys(item.name, item.parent)  # what holds a single host has the host's name, and is not what is meant by it
-    return Keys(item.name, item.parent, item.name) if isinstance(item, Entity) else NO_KEYS
+        return IndexKeys(
+            item.name,
+            above,
+            item.name,
+            item.host,
+            item.bios_uuid.lower(),
+            item.instance_uuid.lower(),
+            item.datastores,
+        )
+    if isinstance(item, ComputeResource) and not item.is_cluster:
+        return IndexKeys(
+            item.name, item.parent
+        )  # what holds a single host has the host's name, and is not what is meant by it
+    return IndexKeys(item.name, item.parent, item.name) if isinstance(item, Entity) else NO_KEYS

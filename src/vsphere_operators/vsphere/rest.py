@@ -16,25 +16,34 @@ from contextlib import contextmanager
 from typing import Any, Self
 from urllib.parse import quote
 
-from .concurrency import at_once
-from .faults import Busy, Denied, NotAuthenticated, NotFound, Rejected, Unreachable, VCenterError, WrongLogin
-from .transport import Log, Soap
+from .concurrency import gather_limited
+from .faults import (
+    Busy,
+    Denied,
+    NotAuthenticated,
+    NotFound,
+    Rejected,
+    Unreachable,
+    VCenterError,
+    WrongLogin,
+)
+from .transport import Log, SoapClient
 
-SESSION = "/rest/com/vmware/cis/session"
-TAGGING = "/rest/com/vmware/cis/tagging"
+SESSION_PATH = "/rest/com/vmware/cis/session"
+TAGGING_PATH = "/rest/com/vmware/cis/tagging"
 SESSION_HEADER = "vmware-api-session-id"
 # One call for 500 objects keeps the answer below a second; a vCenter has at most 2,500 hosts.
 OBJECTS_PER_CALL = 500
-LOGOUT_SECONDS = 5.0
+LOGOUT_TIMEOUT_SECONDS = 5.0
 
 
-class Rest:
+class RestSession:
     """One REST session."""
 
-    def __init__(self, soap: Soap, username: str, password: str, log: Log) -> None:
+    def __init__(self, soap: SoapClient, username: str, password: str, log: Log) -> None:
         self.soap, self.username, self.log = soap, username, log
-        self.basic = b64encode(f"{username}:{password}".encode()).decode()
-        self.key = ""
+        self.basic_auth = b64encode(f"{username}:{password}".encode()).decode()
+        self.session_key = ""
 
     async def __aenter__(self) -> Self:
         login = asyncio.create_task(self.login(), name="vcenter REST login")
@@ -42,7 +51,7 @@ class Rest:
             await asyncio.shield(login)
         except asyncio.CancelledError:
             # A session whose key nobody knows cannot be ended: so the answer is waited for.
-            await asyncio.wait([login], timeout=2 * LOGOUT_SECONDS)
+            await asyncio.wait([login], timeout=2 * LOGOUT_TIMEOUT_SECONDS)
             if not login.cancel() and login.exception() is None:
                 await self.logout()
             raise
@@ -53,92 +62,126 @@ class Rest:
 
     async def login(self) -> None:
         """Open the session."""
-        status, answer = await self.soap.json("POST", SESSION, headers={"Authorization": f"Basic {self.basic}"})
+        status, answer = await self.soap.request_json(
+            "POST", SESSION_PATH, headers={"Authorization": f"Basic {self.basic_auth}"}
+        )
         if status == 401:
             raise WrongLogin(
-                f'vCenter {self.soap.address.title} refuses the login of "{self.username}" at its REST endpoint: '
+                f'vCenter {self.soap.address.display_name} refuses the login of "{self.username}" at its REST endpoint: '
                 "user or password is wrong, or the account is locked"
             )
-        self.key = str(self.value_in(status, answer, "the REST login"))
+        self.session_key = str(self.unwrap_value(status, answer, "the REST login"))
 
     async def logout(self) -> None:
         """End the session."""
         try:
-            await self.soap.json("DELETE", SESSION, headers=self.headers(), timeout_seconds=LOGOUT_SECONDS)
+            await self.soap.request_json(
+                "DELETE",
+                SESSION_PATH,
+                headers=self.session_headers(),
+                timeout_seconds=LOGOUT_TIMEOUT_SECONDS,
+            )
         except VCenterError as failed:
-            self.log.debug("the REST session could not be ended; the server ends it when it has been idle", error=failed)
-        self.key = ""
+            self.log.debug(
+                "the REST session could not be ended; the server ends it when it has been idle",
+                error=failed,
+            )
+        self.session_key = ""
 
-    async def attached(self, kind: str, refs: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    async def list_attached_tags(
+        self, kind: str, refs: Sequence[str]
+    ) -> dict[str, tuple[str, ...]]:
         """The ids of the tags on each object that has any."""
         starts = range(0, len(refs), OBJECTS_PER_CALL)
         found: dict[str, tuple[str, ...]] = {}
         for start in starts:
             wanted = [{"id": ref, "type": kind} for ref in refs[start : start + OBJECTS_PER_CALL]]
-            path = f"{TAGGING}/tag-association?~action=list-attached-tags-on-objects"
-            with understood("which tags are attached"):
+            path = f"{TAGGING_PATH}/tag-association?~action=list-attached-tags-on-objects"
+            with reject_malformed("which tags are attached"):
                 for row in await self.call("POST", path, {"object_ids": wanted}) or ():
                     if row.get("tag_ids"):
                         found[str(row["object_id"]["id"])] = tuple(row["tag_ids"])
         return found
 
-    async def tags(self, ids: Sequence[str]) -> dict[str, tuple[str, str]]:
+    async def read_tags(self, ids: Sequence[str]) -> dict[str, tuple[str, str]]:
         """Name and category's id of each tag that still exists."""
-        answers = await at_once(ids, lambda id: self.one("tag", id))
-        with understood("the tags"):
-            return {id: (str(tag["name"]), str(tag["category_id"])) for id, tag in zip(ids, answers, strict=True) if tag}
+        answers = await gather_limited(ids, lambda id: self.read_or_none("tag", id))
+        with reject_malformed("the tags"):
+            return {
+                id: (str(tag["name"]), str(tag["category_id"]))
+                for id, tag in zip(ids, answers, strict=True)
+                if tag
+            }
 
-    async def categories(self, ids: Sequence[str]) -> dict[str, str]:
+    async def read_categories(self, ids: Sequence[str]) -> dict[str, str]:
         """The name of each category that still exists."""
-        answers = await at_once(ids, lambda id: self.one("category", id))
-        with understood("the categories of tags"):
-            return {id: str(category["name"]) for id, category in zip(ids, answers, strict=True) if category}
+        answers = await gather_limited(ids, lambda id: self.read_or_none("category", id))
+        with reject_malformed("the categories of tags"):
+            return {
+                id: str(category["name"])
+                for id, category in zip(ids, answers, strict=True)
+                if category
+            }
 
-    async def one(self, what: str, id: str) -> Any:
+    async def read_or_none(self, what: str, id: str) -> Any:
         """A tag or a category; None when it is gone, or not for our eyes."""
         try:
-            return await self.call("GET", f"{TAGGING}/{what}/id:{quote(id, safe=':')}")
+            return await self.call("GET", f"{TAGGING_PATH}/{what}/id:{quote(id, safe=':')}")
         except (NotFound, Forbidden):
             return None
 
     async def call(self, verb: str, path: str, body: object = None) -> Any:
         """One call within the session."""
-        status, answer = await self.soap.json(verb, path, body, self.headers())
-        return self.value_in(status, answer, f"{verb} {path.partition('?')[0]}")
+        status, answer = await self.soap.request_json(verb, path, body, self.session_headers())
+        return self.unwrap_value(status, answer, f"{verb} {path.partition('?')[0]}")
 
-    def headers(self) -> dict[str, str]:
+    def session_headers(self) -> dict[str, str]:
         """What says who we are."""
-        return {SESSION_HEADER: self.key}
+        return {SESSION_HEADER: self.session_key}
 
-    def value_in(self, status: int, answer: Any, doing: str) -> Any:
+    def unwrap_value(self, status: int, answer: Any, doing: str) -> Any:
         """The value inside an answer, or what its status means."""
         if status < 300:
             return answer.get("value") if isinstance(answer, dict) else answer
-        raise meaning_of(status)(f"{doing} at {self.soap.address.title}: HTTP {status}{words_in(answer)}")
+        raise error_type_for_status(status)(
+            f"{doing} at {self.soap.address.display_name}: HTTP {status}{find_messages(answer)}"
+        )
 
 
 @contextmanager
-def understood(what: str) -> Iterator[None]:
+def reject_malformed(what: str) -> Iterator[None]:
     """Around the reading of an answer: one of another form is said to be one."""
     try:
         yield
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise Rejected(f"the REST endpoint's answer about {what} has a form that nobody here knows: {type(error).__name__}") from error
+        raise Rejected(
+            f"the REST endpoint's answer about {what} has a form that nobody here knows: {type(error).__name__}"
+        ) from error
 
 
 class Forbidden(Denied):
     """The user may not read this one thing."""
 
 
-def meaning_of(status: int) -> type[VCenterError]:
+def error_type_for_status(status: int) -> type[VCenterError]:
     """Our error for a status."""
-    known: dict[int, type[VCenterError]] = {401: NotAuthenticated, 403: Forbidden, 404: NotFound, 429: Busy, 503: Unreachable}
+    known: dict[int, type[VCenterError]] = {
+        401: NotAuthenticated,
+        403: Forbidden,
+        404: NotFound,
+        429: Busy,
+        503: Unreachable,
+    }
     return known.get(status) or (Unreachable if status >= 500 else Rejected)
 
 
-def words_in(answer: Any) -> str:
+def find_messages(answer: Any) -> str:
     """What vCenter itself says in an error's body."""
     value = answer.get("value") if isinstance(answer, dict) else None
     messages = value.get("messages") if isinstance(value, dict) else None
-    said = [str(message["default_message"]) for message in messages or () if isinstance(message, dict) and message.get("default_message")]
+    said = [
+        str(message["default_message"])
+        for message in messages or ()
+        if isinstance(message, dict) and message.get("default_message")
+    ]
     return f": {'; '.join(said)}" if said else ""

@@ -16,132 +16,162 @@ from typing import Any, NoReturn
 from msgspec import Struct
 from pyVmomi import vmodl
 
-from .faults import AWAY, Busy, VCenterError
-from .polling import Rhythm
-from .properties import flag, name, ref, text
-from .retrieve import all_selected
-from .server_view import on
+from .faults import UNAVAILABLE_ERRORS, Busy, VCenterError
+from .polling import PollSchedule
+from .properties import to_bool, to_name, to_ref, to_text
+from .retrieve import retrieve_selected
+from .server_view import build_object_spec
 from .session import Session
-from .transport import Log, Soap
+from .transport import Log, SoapClient
 from .updates import Value
 
-Query = vmodl.query.PropertyCollector
+PropertyCollector = vmodl.query.PropertyCollector
 INTERVAL_SECONDS = 300.0
 ENTER_MAINTENANCE = "EnterMaintenanceMode_Task"
-INFO = "info"
-PATIENT_LOOKS = 4
+INFO_PROPERTY = "info"
+MAX_BUSY_POLLS = 4
 """Over 5, 10 and 20 seconds."""
 EARLIEST_YEAR, LATEST_YEAR = 2000, 9000
 Listener = Callable[[str], None]
 
 
-class Planned(Struct, frozen=True):
+class PlannedMaintenance(Struct, frozen=True):
     """A host will be put into maintenance mode."""
 
     host: str
     """Its reference."""
-    at: datetime
-    task: str
+    starts_at: datetime
+    task_name: str
     """What people call the scheduled task."""
 
 
-class Scheduled:
+class ScheduledTasks:
     """What is planned for which host; `of` answers from memory."""
 
     def __init__(
-        self, soap: Soap, session: Session, log: Log, *, interval_seconds: float = INTERVAL_SECONDS, rhythm: Rhythm | None = None
+        self,
+        soap: SoapClient,
+        session: Session,
+        log: Log,
+        *,
+        interval_seconds: float = INTERVAL_SECONDS,
+        poll_schedule: PollSchedule | None = None,
     ) -> None:
         self.soap, self.session, self.log = soap, session, log
-        self.rhythm = rhythm or Rhythm(interval_seconds)
-        self.wanted = asyncio.Event()
-        self.known: dict[str, tuple[Planned, ...]] = {}
+        self.poll_schedule = poll_schedule or PollSchedule(interval_seconds)
+        self.requested = asyncio.Event()
+        self.by_host: dict[str, tuple[PlannedMaintenance, ...]] = {}
         self.listeners: list[Listener] = []
-        self.looked = False
+        self.has_polled = False
         """Whether a look has ended, well or with a no: before that nobody can tell whether anything is planned."""
         self.problem = ""
         """Why the last look failed, "" if it did not."""
-        self.turned: list[Callable[[], None]] = []
+        self.state_listeners: list[Callable[[], None]] = []
         """Called when `looked` or `problem` has changed."""
 
-    def of(self, host: str) -> tuple[Planned, ...]:
+    def get(self, host: str) -> tuple[PlannedMaintenance, ...]:
         """What is planned for the host of this reference; the first who asks starts the looking."""
-        self.wanted.set()
-        return self.known.get(host, ())
+        self.requested.set()
+        return self.by_host.get(host, ())
 
     async def run(self) -> NoReturn:
         """Look again and again, until cancelled, from when somebody asks."""
-        await self.wanted.wait()
-        await self.rhythm.keep(self.look)
+        await self.requested.wait()
+        await self.poll_schedule.run(self.poll)
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Look once; a failure is told once, and never raised."""
         try:
-            with self.rhythm.looking():
-                self.learn(await self.session.call(self.read))
-            self.end("")
+            with self.poll_schedule.track_poll():
+                self.apply(await self.session.call(self.read_planned))
+            self.finish_poll("")
         except VCenterError as error:
             words = str(error)
             if words != self.problem:
-                self.log.warning("scheduled tasks cannot be read, the last known ones stay", error=error)
-            self.end(words, looked=not self.will_pass(error))
+                self.log.warning(
+                    "scheduled tasks cannot be read, the last known ones stay", error=error
+                )
+            self.finish_poll(words, has_polled=not self.is_retryable(error))
         except Exception:
-            self.end("an answer of vCenter could not be understood; the manager's log has more")
+            self.finish_poll(
+                "an answer of vCenter could not be understood; the manager's log has more"
+            )
             raise
 
-    def will_pass(self, error: VCenterError) -> bool:
+    def is_retryable(self, error: VCenterError) -> bool:
         """Whether the next looks may tell more; a vCenter that is here and busy with nothing else for minutes has said no."""
-        return isinstance(error, AWAY) or (isinstance(error, Busy) and self.rhythm.failures <= PATIENT_LOOKS)
+        return isinstance(error, UNAVAILABLE_ERRORS) or (
+            isinstance(error, Busy) and self.poll_schedule.failures <= MAX_BUSY_POLLS
+        )
 
-    def end(self, problem: str, *, looked: bool = True) -> None:
+    def finish_poll(self, problem: str, *, has_polled: bool = True) -> None:
         """A look has ended; one that could not tell anything leaves `looked` as it was."""
-        before, self.looked, self.problem = (self.looked, self.problem), self.looked or looked, problem
-        if before != (self.looked, problem):
-            for listener in self.turned:
+        before, self.has_polled, self.problem = (
+            (self.has_polled, self.problem),
+            self.has_polled or has_polled,
+            problem,
+        )
+        if before != (self.has_polled, problem):
+            for listener in self.state_listeners:
                 listener()
 
-    async def read(self) -> list[Planned]:
+    async def read_planned(self) -> list[PlannedMaintenance]:
         """All scheduled tasks of this vCenter that enter maintenance mode; a vCenter without such a manager has none."""
-        content = await self.soap.content()
+        content = await self.soap.get_service_content()
         if content.scheduledTaskManager is None:
             return []
         tasks = await content.scheduledTaskManager.RetrieveEntityScheduledTask(None)
         if not tasks:
             return []
-        paths = Query.PropertySpec(type=type(tasks[0]), all=False, pathSet=[INFO])
-        spec = Query.FilterSpec(objectSet=[on(task) for task in tasks], propSet=[paths], reportMissingObjectsInResults=True)
-        updates = await all_selected(self.soap, spec)
-        return [found for update in updates if (found := planned(update.changes.get(INFO))) is not None]
+        paths = PropertyCollector.PropertySpec(
+            type=type(tasks[0]), all=False, pathSet=[INFO_PROPERTY]
+        )
+        spec = PropertyCollector.FilterSpec(
+            objectSet=[build_object_spec(task) for task in tasks],
+            propSet=[paths],
+            reportMissingObjectsInResults=True,
+        )
+        updates = await retrieve_selected(self.soap, spec)
+        return [
+            found
+            for update in updates
+            if (found := decode_planned_maintenance(update.changes.get(INFO_PROPERTY))) is not None
+        ]
 
-    def learn(self, found: list[Planned]) -> None:
+    def apply(self, found: list[PlannedMaintenance]) -> None:
         """Take what was read, and tell for which hosts it differs."""
-        old, self.known = self.known, {}
-        for each in sorted(found, key=lambda each: (each.at, each.task)):
-            self.known[each.host] = (*self.known.get(each.host, ()), each)
-        for host in {**old, **self.known}:
-            if old.get(host) != self.known.get(host):
+        old, self.by_host = self.by_host, {}
+        for each in sorted(found, key=lambda each: (each.starts_at, each.task_name)):
+            self.by_host[each.host] = (*self.by_host.get(each.host, ()), each)
+        for host in {**old, **self.by_host}:
+            if old.get(host) != self.by_host.get(host):
                 for listener in self.listeners:
                     listener(host)
 
 
-def planned(info: Value) -> Planned | None:
+def decode_planned_maintenance(info: Value) -> PlannedMaintenance | None:
     """What a ScheduledTaskInfo means; None for one that is switched off, is over, or does something else."""
-    if not isinstance(info, dict) or not enabled(info) or not isinstance(action := info.get("action"), dict):
+    if (
+        not isinstance(info, dict)
+        or not is_enabled(info)
+        or not isinstance(action := info.get("action"), dict)
+    ):
         return None
-    host, at = ref(info.get("entity")), moment(info.get("nextRunTime"))
-    if text(action.get("name")) != ENTER_MAINTENANCE or not host or at is None:
+    host, at = to_ref(info.get("entity")), parse_time(info.get("nextRunTime"))
+    if to_text(action.get("name")) != ENTER_MAINTENANCE or not host or at is None:
         return None
-    return Planned(host, at, name(info.get("name")))
+    return PlannedMaintenance(host, at, to_name(info.get("name")))
 
 
-def enabled(info: dict[str, Any]) -> bool:
+def is_enabled(info: dict[str, Any]) -> bool:
     """Whether it will run; inside a data object a truth is text."""
-    return flag(info.get("enabled")) or text(info.get("enabled")) in ("true", "1")
+    return to_bool(info.get("enabled")) or to_text(info.get("enabled")) in ("true", "1")
 
 
-def moment(value: Value) -> datetime | None:
+def parse_time(value: Value) -> datetime | None:
     """A time, also as text; without an offset it is UTC. A year that nobody can mean, such as 9999 for never, is no time."""
     try:
-        found = value if isinstance(value, datetime) else datetime.fromisoformat(text(value))
+        found = value if isinstance(value, datetime) else datetime.fromisoformat(to_text(value))
     except ValueError:
         return None
     if not EARLIEST_YEAR <= found.year <= LATEST_YEAR:

@@ -8,11 +8,11 @@ from difflib import get_close_matches
 
 from .index import Index
 
-NEIGHBOURS = 10
-ANSWERS = 3
+MAX_NEIGHBOURS = 10
+MAX_SUGGESTIONS = 3
 
 
-class Near:
+class Suggestions:
     """Near names out of an index.
 
     difflib alone takes 55 ms for 1,000 names that differ by a number. So it sees only neighbours: those that begin alike, by the sorted
@@ -20,40 +20,46 @@ class Near:
     """
 
     def __init__(self, index: Index) -> None:
-        self.index, self.seen = index, -1
-        self.forwards: list[tuple[str, str]] = []
-        self.backwards: list[tuple[str, str]] = []
+        self.index, self.seen_generation = index, -1
+        self.by_prefix: list[tuple[str, str]] = []
+        self.by_suffix: list[tuple[str, str]] = []
 
-    def to(self, name: str) -> list[str]:
+    def suggest(self, name: str) -> list[str]:
         """Up to three names, the nearest first; before all others those that are longer or shorter by the end, such as a domain."""
-        if self.seen != self.index.generation:
-            self.seen = self.index.generation
-            self.forwards, self.backwards = both_ways(self.index)
-        return nearest(name, self.forwards, self.backwards)
+        if self.seen_generation != self.index.generation:
+            self.seen_generation = self.index.generation
+            self.by_prefix, self.by_suffix = sort_by_prefix_and_suffix(self.index)
+        return closest_names(name, self.by_prefix, self.by_suffix)
 
 
-def near_to(name: str, names: Iterable[str]) -> list[str]:
+def suggest_names(name: str, names: Iterable[str]) -> list[str]:
     """The same out of names that are looked through once."""
-    return nearest(name, *both_ways(names))
+    return closest_names(name, *sort_by_prefix_and_suffix(names))
 
 
-def both_ways(names: Iterable[str]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+def sort_by_prefix_and_suffix(
+    names: Iterable[str],
+) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Names sorted from before and from behind, each with what they are compared by."""
     forwards = sorted((name.casefold(), name) for name in names)
     return forwards, sorted((key[::-1], name) for key, name in forwards)
 
 
-def nearest(name: str, forwards: Sequence[tuple[str, str]], backwards: Sequence[tuple[str, str]]) -> list[str]:
+def closest_names(
+    name: str, forwards: Sequence[tuple[str, str]], backwards: Sequence[tuple[str, str]]
+) -> list[str]:
     """Up to three of the neighbours on either side."""
     plain = name.casefold()
-    by_key = dict(neighbours(forwards, plain))
-    by_key |= {key[::-1]: shown for key, shown in neighbours(backwards, plain[::-1])}
+    by_key = dict(find_neighbours(forwards, plain))
+    by_key |= {key[::-1]: shown for key, shown in find_neighbours(backwards, plain[::-1])}
     alike = [key for key in by_key if key.startswith(plain) or plain.startswith(key)]
-    found = dict.fromkeys([*sorted(alike, key=len), *get_close_matches(plain, by_key, ANSWERS)])
-    return [by_key[key] for key in found][:ANSWERS] if plain else []
+    found = dict.fromkeys(
+        [*sorted(alike, key=len), *get_close_matches(plain, by_key, MAX_SUGGESTIONS)]
+    )
+    return [by_key[key] for key in found][:MAX_SUGGESTIONS] if plain else []
 
 
-def neighbours(ordered: Sequence[tuple[str, str]], key: str) -> Sequence[tuple[str, str]]:
+def find_neighbours(ordered: Sequence[tuple[str, str]], key: str) -> Sequence[tuple[str, str]]:
     """Those around the place where the key would stand."""
     place = bisect(ordered, (key, ""))
-    return ordered[max(0, place - NEIGHBOURS) : place + NEIGHBOURS]
+    return ordered[max(0, place - MAX_NEIGHBOURS) : place + MAX_NEIGHBOURS]

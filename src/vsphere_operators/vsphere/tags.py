@@ -20,13 +20,13 @@ from .credentials import Credentials, CredentialSource
 from .faults import VCenterError, WrongLogin
 from .inventory import Change, Inventory
 from .model import Host
-from .polling import Rhythm
-from .rest import Rest
+from .polling import PollSchedule
+from .rest import RestSession
 from .session import Session
-from .transport import Log, Soap
+from .transport import Log, SoapClient
 
 INTERVAL_SECONDS = 300.0
-SAME_AGAIN_SECONDS = 1800.0
+REJECTED_RETRY_SECONDS = 1800.0
 Listener = Callable[[str], None]
 
 
@@ -35,95 +35,125 @@ class Tags:
 
     def __init__(
         self,
-        soap: Soap,
+        soap: SoapClient,
         session: Session,
         credentials: CredentialSource,
         inventory: Inventory,
         log: Log,
         *,
         interval_seconds: float = INTERVAL_SECONDS,
-        rhythm: Rhythm | None = None,
+        poll_schedule: PollSchedule | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.soap, self.session, self.credentials, self.inventory, self.log = soap, session, credentials, inventory, log
+        self.soap, self.session, self.credentials, self.inventory, self.log = (
+            soap,
+            session,
+            credentials,
+            inventory,
+            log,
+        )
         self.clock = clock
-        self.rhythm = rhythm or Rhythm(interval_seconds)
+        self.poll_schedule = poll_schedule or PollSchedule(interval_seconds)
         self.listeners: list[Listener] = []
-        self.known: dict[str, tuple[str, ...]] = {}
-        self.refused: Credentials | None = None
-        self.refused_at = 0.0
+        self.by_ref: dict[str, tuple[str, ...]] = {}
+        self.rejected_credentials: Credentials | None = None
+        self.rejected_at = 0.0
         self.problem: VCenterError | None = None
-        self.said = ""
+        self.last_message = ""
 
-    def of(self, ref: str) -> tuple[str, ...]:
+    def get(self, ref: str) -> tuple[str, ...]:
         """The tags of an object as `category:tag`, sorted."""
-        return self.known.get(ref, ())
+        return self.by_ref.get(ref, ())
 
     async def run(self) -> NoReturn:
         """Look again and again, until cancelled."""
-        with self.inventory.heard_by(self.heard):
+        with self.inventory.subscribe(self.on_inventory_change):
             if not self.inventory.hosts:
-                await self.rhythm.next()
-            await self.rhythm.keep(self.look)
+                await self.poll_schedule.wait_for_next()
+            await self.poll_schedule.run(self.poll)
 
-    def heard(self, change: Change) -> None:
+    def on_inventory_change(self, change: Change) -> None:
         """A host that enters may have tags; one that leaves has none."""
         if isinstance(change.new, Host) and change.old is None:
-            self.rhythm.soon()
+            self.poll_schedule.trigger()
         if isinstance(change.old, Host) and change.new is None:
-            self.known.pop(change.old.ref, None)
+            self.by_ref.pop(change.old.ref, None)
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Read all tags; a failure is told and remembered, never raised."""
         try:
-            with self.rhythm.looking():
+            with self.poll_schedule.track_poll():
                 await self.read()
         except VCenterError as error:
             self.problem = error
-            self.say(f"tags cannot be read, the last known ones stay: {error}", self.log.warning)
+            self.log_once(
+                f"tags cannot be read, the last known ones stay: {error}", self.log.warning
+            )
 
     async def read(self) -> None:
         """Log in, read, log out."""
         credentials = await asyncio.to_thread(self.credentials.read)
         if not credentials.password:
-            self.say("tags are left out: they need a login with a password, and there is none", self.log.info)
+            self.log_once(
+                "tags are left out: they need a login with a password, and there is none",
+                self.log.info,
+            )
             return
         # Both ways to log in count for the same lock of the account, so both obey the same budget.
         await self.session.login()
-        self.session.admit(credentials)
-        if self.was_refused(credentials) or not self.inventory.hosts:
+        self.session.check_login_budget(credentials)
+        if self.was_rejected(credentials) or not self.inventory.hosts:
             return
         try:
-            self.learn(await self.tags_by(credentials, list(self.inventory.hosts)))
+            self.apply(await self.read_tags(credentials, list(self.inventory.hosts)))
         except WrongLogin:
-            self.refused, self.refused_at = credentials, self.clock()
-            self.session.failed_login(credentials)
+            self.rejected_credentials, self.rejected_at = credentials, self.clock()
+            self.session.count_failed_login(credentials)
             raise
-        self.problem, self.said = None, ""
+        self.problem, self.last_message = None, ""
 
-    def was_refused(self, credentials: Credentials) -> bool:
+    def was_rejected(self, credentials: Credentials) -> bool:
         """Whether these were refused not long ago."""
-        return credentials == self.refused and self.clock() - self.refused_at < SAME_AGAIN_SECONDS
+        return (
+            credentials == self.rejected_credentials
+            and self.clock() - self.rejected_at < REJECTED_RETRY_SECONDS
+        )
 
-    async def tags_by(self, credentials: Credentials, refs: list[str]) -> dict[str, tuple[str, ...]]:
+    async def read_tags(
+        self, credentials: Credentials, refs: list[str]
+    ) -> dict[str, tuple[str, ...]]:
         """`category:tag` for each host that has tags."""
-        async with Rest(self.soap, credentials.username, credentials.password, self.log) as rest:
-            attached = await rest.attached("HostSystem", refs)
-            tags = await rest.tags(sorted({id for ids in attached.values() for id in ids}))
-            categories = await rest.categories(sorted({category for _, category in tags.values()}))
-        words = {id: f"{categories[category]}:{name}" for id, (name, category) in tags.items() if category in categories}
-        return {ref: tuple(sorted({words[id] for id in ids if id in words})) for ref, ids in attached.items()}
+        async with RestSession(
+            self.soap, credentials.username, credentials.password, self.log
+        ) as rest:
+            attached = await rest.list_attached_tags("HostSystem", refs)
+            tags = await rest.read_tags(sorted({id for ids in attached.values() for id in ids}))
+            categories = await rest.read_categories(
+                sorted({category for _, category in tags.values()})
+            )
+        words = {
+            id: f"{categories[category]}:{name}"
+            for id, (name, category) in tags.items()
+            if category in categories
+        }
+        return {
+            ref: tuple(sorted({words[id] for id in ids if id in words}))
+            for ref, ids in attached.items()
+        }
 
-    def learn(self, found: dict[str, tuple[str, ...]]) -> None:
+    def apply(self, found: dict[str, tuple[str, ...]]) -> None:
         """Take what was read, but for hosts that left meanwhile, and tell whose tags differ."""
-        old, self.known = self.known, {ref: words for ref, words in found.items() if words and ref in self.inventory.hosts}
-        for ref in {**old, **self.known}:
-            if old.get(ref) != self.known.get(ref):
+        old, self.by_ref = (
+            self.by_ref,
+            {ref: words for ref, words in found.items() if words and ref in self.inventory.hosts},
+        )
+        for ref in {**old, **self.by_ref}:
+            if old.get(ref) != self.by_ref.get(ref):
                 for listener in self.listeners:
                     listener(ref)
 
-    def say(self, words: str, how: Callable[..., Any]) -> None:
+    def log_once(self, words: str, how: Callable[..., Any]) -> None:
         """Tell people once, not at every look."""
-        if words != self.said:
+        if words != self.last_message:
             how(words)
-        self.said = words
+        self.last_message = words

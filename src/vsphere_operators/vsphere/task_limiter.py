@@ -26,19 +26,19 @@ from .model import Task
 from .session import Session
 from .transport import Log
 
-AT_ONCE = 3
+MAX_RUNNING_TASKS = 3
 # Who asked for room and did not come again has changed his mind, or is gone.
-PATIENCE_SECONDS = 60.0
+WAITING_OWNER_SECONDS = 60.0
 # A task is shown a moment after it was named. One that is not, vCenter forgot in a restart.
-LOST_SECONDS = 60.0
-ENDED = ("success", "error")
+LOST_TASK_SECONDS = 60.0
+FINAL_STATES = ("success", "error")
 
 
 class Operation(Struct, frozen=True):
     """One change under way."""
 
     owner: str
-    doing: str
+    description: str
     task: str
     """MoRef of the task."""
     started_at: float = 0.0
@@ -48,7 +48,7 @@ Listener = Callable[[Operation, Task | None], None]
 """Hears of an end; None is an end that nobody can tell any more."""
 
 
-class Operations:
+class TaskLimiter:
     """All operations of this process on one vCenter."""
 
     def __init__(
@@ -57,75 +57,89 @@ class Operations:
         inventory: Inventory,
         log: Log,
         *,
-        at_once: int = AT_ONCE,
+        max_running_tasks: int = MAX_RUNNING_TASKS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.session, self.inventory, self.log, self.at_once, self.clock = session, inventory, log, at_once, clock
+        self.session, self.inventory, self.log, self.max_running_tasks, self.clock = (
+            session,
+            inventory,
+            log,
+            max_running_tasks,
+            clock,
+        )
         self.running: dict[str, Operation] = {}
-        self.starting = 0
-        self.waiting: dict[str, float] = {}
+        self.starting_count = 0
+        self.waiting_owners: dict[str, float] = {}
         """Owners who found no room, in the order in which they came, and when they last asked."""
         self.listeners: list[Listener] = []
-        self.room_listeners: list[Callable[[str], None]] = []
+        self.slot_listeners: list[Callable[[str], None]] = []
         """Hear which owner should ask again now."""
-        inventory.listeners.append(self.hear)
+        inventory.listeners.append(self.on_inventory_change)
 
     async def start(self, owner: str, doing: str, call: Callable[[], Awaitable[Any]]) -> Operation:
         """Start the task that `call` starts; Busy when there is no room for this owner now."""
         self.admit(owner)
-        self.starting += 1
+        self.starting_count += 1
         try:
             task = await self.session.call(call)
         except BaseException:
-            self.starting -= 1
-            self.offer_room()
+            self.starting_count -= 1
+            self.offer_free_slots()
             raise
-        self.starting -= 1
+        self.starting_count -= 1
         operation = Operation(owner, doing, str(task._moId), self.clock())
         self.running[operation.task] = operation
         self.log.debug("operation started", operation=doing, owner=owner, task=operation.task)
-        self.look_at(self.inventory.tasks.get(operation.task))
+        self.end_if_final(self.inventory.tasks.get(operation.task))
         return operation
 
     def admit(self, owner: str) -> None:
         """Raise Busy, and write the owner down, unless there is room that nobody has waited for longer."""
         now = self.clock()
         for lost in [
-            each for each in self.running.values() if now - each.started_at >= LOST_SECONDS and each.task not in self.inventory.tasks
+            each
+            for each in self.running.values()
+            if now - each.started_at >= LOST_TASK_SECONDS and each.task not in self.inventory.tasks
         ]:
             self.end(lost, None)
-        self.waiting = {each: asked for each, asked in self.waiting.items() if now - asked < PATIENCE_SECONDS}
+        self.waiting_owners = {
+            each: asked
+            for each, asked in self.waiting_owners.items()
+            if now - asked < WAITING_OWNER_SECONDS
+        }
         ahead = 0
-        for each in self.waiting:
+        for each in self.waiting_owners:
             if each == owner:
                 break
             ahead += 1
-        if self.room > ahead:
-            self.waiting.pop(owner, None)
+        if self.free_slots > ahead:
+            self.waiting_owners.pop(owner, None)
             return
-        self.waiting[owner] = now
-        raise Busy(f"{self.at_once} operations are running in this vCenter, which is the limit; this one waits for its turn")
+        self.waiting_owners[owner] = now
+        raise Busy(
+            f"{self.max_running_tasks} operations are running in this vCenter, which is the limit; this one waits for its turn"
+        )
 
-    def withdraw(self, owner: str) -> None:
+    def stop_waiting(self, owner: str) -> None:
         """The owner wants nothing any more; whoever waits behind is let through."""
-        if self.waiting.pop(owner, None) is not None:
-            self.offer_room()
+        if self.waiting_owners.pop(owner, None) is not None:
+            self.offer_free_slots()
 
     @property
-    def room(self) -> int:
+    def free_slots(self) -> int:
         """How many more may start."""
-        return self.at_once - len(self.running) - self.starting
+        return self.max_running_tasks - len(self.running) - self.starting_count
 
-    def hear(self, change: Change) -> None:
+    def on_inventory_change(self, change: Change) -> None:
         """A task changed; a task of ours that left without an end, ended without one that anybody can tell."""
         if isinstance(change.new, Task):
-            self.look_at(change.new)
+            self.end_if_final(change.new)
         elif isinstance(change.old, Task) and change.old.ref in self.running:
             self.end(self.running[change.old.ref], None)
 
-    def look_at(self, task: Task | None) -> None:
+    def end_if_final(self, task: Task | None) -> None:
         """Take note of an end."""
-        if task is not None and task.state in ENDED and task.ref in self.running:
+        if task is not None and task.state in FINAL_STATES and task.ref in self.running:
             self.end(self.running[task.ref], task)
 
     def end(self, operation: Operation, task: Task | None) -> None:
@@ -133,10 +147,10 @@ class Operations:
         del self.running[operation.task]
         for listener in self.listeners:
             listener(operation, task)
-        self.offer_room()
+        self.offer_free_slots()
 
-    def offer_room(self) -> None:
+    def offer_free_slots(self) -> None:
         """Let the first of those who wait ask again."""
-        for owner in list(self.waiting)[: max(self.room, 0)]:
-            for listener in self.room_listeners:
+        for owner in list(self.waiting_owners)[: max(self.free_slots, 0)]:
+            for listener in self.slot_listeners:
                 listener(owner)

@@ -12,19 +12,19 @@ class Tree:
 
     def __init__(self) -> None:
         self.parents: dict[str, str] = {}
-        self.below = Index()
+        self.children_by_parent = Index()
 
-    def hang(self, ref: str, parent: str) -> None:
+    def set_parent(self, ref: str, parent: str) -> None:
         """Hang a node under another; under "" it hangs nowhere."""
-        self.below.move(ref, self.parents.pop(ref, ""), parent)
+        self.children_by_parent.move(ref, self.parents.pop(ref, ""), parent)
         if parent:
             self.parents[ref] = parent
 
     def children(self, ref: str) -> Set[str]:
         """What hangs directly under a node."""
-        return self.below.of(ref)
+        return self.children_by_parent.get(ref)
 
-    def upwards(self, ref: str) -> Iterator[str]:
+    def self_and_ancestors(self, ref: str) -> Iterator[str]:
         """The node, its parent, and so on; ends also when a move that is seen in halves makes a ring."""
         seen = set[str]()
         while ref and ref not in seen:

@@ -17,16 +17,20 @@ from msgspec import Struct
 from .faults import Unreachable
 
 XSI_TYPE = "{http://www.w3.org/2001/XMLSchema-instance}type"
-SOAP = "{http://schemas.xmlsoap.org/soap/envelope/}"
-VIM = "{urn:vim25}"
-CHANGE, PROPERTY, MISSING = f"{VIM}changeSet", f"{VIM}propSet", f"{VIM}missingSet"
-TYPE = "@type"
+SOAP_NAMESPACE = "{http://schemas.xmlsoap.org/soap/envelope/}"
+VIM_NAMESPACE = "{urn:vim25}"
+CHANGE_TAG, PROPERTY_TAG, MISSING_TAG = (
+    f"{VIM_NAMESPACE}changeSet",
+    f"{VIM_NAMESPACE}propSet",
+    f"{VIM_NAMESPACE}missingSet",
+)
+TYPE_KEY = "@type"
 """The key under which a data object keeps the name of its type."""
-PASSED, DISK = "VirtualPCIPassthrough", "VirtualDisk"
+PCI_PASSTHROUGH_TYPE, DISK_TYPE = "VirtualPCIPassthrough", "VirtualDisk"
 """Of a VM's devices, the only ones that anybody here asks for; a VM has a dozen others, which would be most of the work of decoding it."""
 
 
-Result = TypeVar("Result")
+ResultT = TypeVar("ResultT")
 
 
 class Ref(Struct, frozen=True, gc=False):
@@ -37,15 +41,17 @@ class Ref(Struct, frozen=True, gc=False):
 
 
 # Union, not |: the name stands in quotes, since the type holds itself.
-Value: TypeAlias = Union[str, int, float, bool, datetime, Ref, tuple["Value", ...], dict[str, "Value"], None]  # noqa: UP007
-Kind = Literal["enter", "modify", "leave"]
-KINDS: dict[str, Kind] = {"enter": "enter", "modify": "modify", "leave": "leave"}
+Value: TypeAlias = Union[
+    str, int, float, bool, datetime, Ref, tuple["Value", ...], dict[str, "Value"], None
+]  # noqa: UP007
+UpdateKind = Literal["enter", "modify", "leave"]
+UPDATE_KINDS: dict[str, UpdateKind] = {"enter": "enter", "modify": "modify", "leave": "leave"}
 
 
 class ObjectUpdate(Struct, frozen=True, gc=False):
     """What became of one object."""
 
-    kind: Kind
+    kind: UpdateKind
     type: str
     ref: str
     changes: dict[str, Value] = {}
@@ -65,7 +71,7 @@ class UpdateSet(Struct, frozen=True):
     updates: list[ObjectUpdate]
 
 
-class Objects(Struct, frozen=True):
+class ObjectPage(Struct, frozen=True):
     """One answer of RetrievePropertiesEx."""
 
     token: str
@@ -73,20 +79,22 @@ class Objects(Struct, frozen=True):
     updates: list[ObjectUpdate]
 
 
-def decode(body: bytes) -> UpdateSet | None:
+def decode_updates(body: bytes) -> UpdateSet | None:
     """The answer of WaitForUpdatesEx; None when nothing changed in the time that it waits."""
-    return read(body, update_set)
+    return decode_response(body, decode_update_set)
 
 
-def decode_objects(body: bytes) -> Objects:
+def decode_object_page(body: bytes) -> ObjectPage:
     """The answer of RetrievePropertiesEx: what was read, as modifications."""
-    return read(body, objects) or Objects("", [])
+    return decode_response(body, decode_page_element) or ObjectPage("", [])
 
 
-def read(body: bytes, decode_result: Callable[[etree._Element], Result]) -> Result | None:
+def decode_response(
+    body: bytes, decode_result: Callable[[etree._Element], ResultT]
+) -> ResultT | None:
     """The `returnval` of an answer; what is not an answer of the vSphere API is said in plain words."""
     try:
-        result = returned(parsed(body))
+        result = find_return_value(parse_xml(body))
         return None if result is None else decode_result(result)
     except (etree.XMLSyntaxError, ValueError, TypeError, LookupError, RecursionError) as error:
         raise Unreachable(
@@ -95,10 +103,16 @@ def read(body: bytes, decode_result: Callable[[etree._Element], Result]) -> Resu
         ) from error
 
 
-def parsed(body: bytes) -> etree._Element:
+def parse_xml(body: bytes) -> etree._Element:
     """The document, read as one from a stranger: no entities, nothing fetched, no limits lifted, and no DTD, which SOAP forbids."""
     parser = etree.XMLParser(
-        resolve_entities=False, no_network=True, huge_tree=False, load_dtd=False, remove_comments=True, remove_pis=True, collect_ids=False
+        resolve_entities=False,
+        no_network=True,
+        huge_tree=False,
+        load_dtd=False,
+        remove_comments=True,
+        remove_pis=True,
+        collect_ids=False,
     )
     root = etree.fromstring(body, parser)
     if root.getroottree().docinfo.doctype:
@@ -106,91 +120,119 @@ def parsed(body: bytes) -> etree._Element:
     return root
 
 
-def returned(envelope: etree._Element) -> etree._Element | None:
+def find_return_value(envelope: etree._Element) -> etree._Element | None:
     """The result inside Envelope, Body and Response; None for an answer without one."""
-    content = envelope.find(f"{SOAP}Body")
+    content = envelope.find(f"{SOAP_NAMESPACE}Body")
     if content is None or len(content) != 1:
         raise ValueError("it is no SOAP envelope")
-    return content[0].find(f"{VIM}returnval")
+    return content[0].find(f"{VIM_NAMESPACE}returnval")
 
 
-def update_set(result: etree._Element) -> UpdateSet:
+def decode_update_set(result: etree._Element) -> UpdateSet:
     """Version, all objects of all filters, and whether there is more."""
-    version = result.findtext(f"{VIM}version")
+    version = result.findtext(f"{VIM_NAMESPACE}version")
     if not version:
         raise ValueError("it has no version")
-    found = [object_update(item) for item in result.iterfind(f"{VIM}filterSet/{VIM}objectSet")]
-    return UpdateSet(version, result.findtext(f"{VIM}truncated") in TRUE, found)
+    found = [
+        decode_object_update(item)
+        for item in result.iterfind(f"{VIM_NAMESPACE}filterSet/{VIM_NAMESPACE}objectSet")
+    ]
+    return UpdateSet(version, result.findtext(f"{VIM_NAMESPACE}truncated") in TRUE_TEXTS, found)
 
 
-def object_update(element: etree._Element) -> ObjectUpdate:
+def decode_object_update(element: etree._Element) -> ObjectUpdate:
     """One objectSet: kind, obj, then changes and what is missing."""
-    kind, obj, changes, missing, partial = element[0], element[1], dict[str, Value](), list[str](), list[str]()
+    kind, obj, changes, missing, partial = (
+        element[0],
+        element[1],
+        dict[str, Value](),
+        list[str](),
+        list[str](),
+    )
     # Most of the decoder's time is spent here. So by position where the schema has an order: to ask an element for its name takes longer.
     for detail in element[2:]:
         name, size = detail[0].text or "", len(detail)
         if "[" in name:
             partial.append(name.partition("[")[0])
         elif size == 3:  # name, op, val
-            changes[name] = value(detail[2])
-        elif detail.tag == CHANGE:  # name and op: no longer set
+            changes[name] = decode_value(detail[2])
+        elif detail.tag == CHANGE_TAG:  # name and op: no longer set
             changes[name] = None
-        elif detail.tag == MISSING:
+        elif detail.tag == MISSING_TAG:
             missing.append(name)
-    return ObjectUpdate(KINDS[kind.text or ""], obj.get("type", ""), obj.text or "", changes, tuple(missing), tuple(partial))
+    return ObjectUpdate(
+        UPDATE_KINDS[kind.text or ""],
+        obj.get("type", ""),
+        obj.text or "",
+        changes,
+        tuple(missing),
+        tuple(partial),
+    )
 
 
-def objects(result: etree._Element) -> Objects:
+def decode_page_element(result: etree._Element) -> ObjectPage:
     """All objects, and the token for more."""
-    return Objects(result.findtext(f"{VIM}token") or "", [object_content(item) for item in result.iterfind(f"{VIM}objects")])
+    return ObjectPage(
+        result.findtext(f"{VIM_NAMESPACE}token") or "",
+        [decode_object_content(item) for item in result.iterfind(f"{VIM_NAMESPACE}objects")],
+    )
 
 
-def object_content(element: etree._Element) -> ObjectUpdate:
+def decode_object_content(element: etree._Element) -> ObjectUpdate:
     """One object: obj, then properties and what is missing."""
-    obj, changes = element[0], {item[0].text or "": value(item[1]) for item in element.iterchildren(PROPERTY)}
-    missing = tuple([item[0].text or "" for item in element.iterchildren(MISSING)])
+    obj, changes = (
+        element[0],
+        {item[0].text or "": decode_value(item[1]) for item in element.iterchildren(PROPERTY_TAG)},
+    )
+    missing = tuple([item[0].text or "" for item in element.iterchildren(MISSING_TAG)])
     return ObjectUpdate("modify", obj.get("type", ""), obj.text or "", changes, missing)
 
 
-def value(element: etree._Element) -> Value:
+def decode_value(element: etree._Element) -> Value:
     """A value of any type."""
     # Mostly `xsi:type` is the only attribute, and to ask for it by its long name takes longer than to take what there is.
     attributes = element.values()
     if not attributes:
-        return untyped(element)
-    simple = SIMPLE.get(attributes[0])
-    return simple(element.text or "") if simple else composed(element)
+        return decode_untyped_value(element)
+    simple = SIMPLE_TYPES.get(attributes[0])
+    return simple(element.text or "") if simple else decode_complex_value(element)
 
 
-def composed(element: etree._Element) -> Value:
+def decode_complex_value(element: etree._Element) -> Value:
     """A reference, a list, a data object, or a word of an enumeration."""
     kind = element.get(XSI_TYPE, "")
     if not kind:
-        return untyped(element)
+        return decode_untyped_value(element)
     if kind == "ManagedObjectReference":
         return Ref(element.get("type", ""), element.text or "")
     if kind == "ArrayOfVirtualDevice":
-        return tuple([value(child) for child in element if child.get(XSI_TYPE) in (PASSED, DISK)])
+        return tuple(
+            [
+                decode_value(child)
+                for child in element
+                if child.get(XSI_TYPE) in (PCI_PASSTHROUGH_TYPE, DISK_TYPE)
+            ]
+        )
     if kind.startswith("ArrayOf"):
-        return tuple([value(child) for child in element])
+        return tuple([decode_value(child) for child in element])
     if (text := element.text) and not len(element):
         return text
-    return {TYPE: kind, **fields(element)}
+    return {TYPE_KEY: kind, **decode_fields(element)}
 
 
-def untyped(element: etree._Element) -> Value:
+def decode_untyped_value(element: etree._Element) -> Value:
     """A field of a data object that has the type which the schema gives it."""
     if len(element):
-        return fields(element)
+        return decode_fields(element)
     text, kind = element.text or "", element.get("type")
     return text if kind is None else Ref(kind, text)
 
 
-def fields(element: etree._Element) -> dict[str, Value]:
+def decode_fields(element: etree._Element) -> dict[str, Value]:
     """The fields of a data object; one that occurs several times is a tuple."""
     found = dict[str, Value]()
     for child in element:
-        name, held = str(child.tag).rpartition("}")[2], value(child)
+        name, held = str(child.tag).rpartition("}")[2], decode_value(child)
         if name in found:
             before = found[name]
             found[name] = (*before, held) if isinstance(before, tuple) else (before, held)
@@ -199,12 +241,12 @@ def fields(element: etree._Element) -> dict[str, Value]:
     return found
 
 
-TRUE = ("true", "1")
-SIMPLE: Mapping[str, Callable[[str], Value]] = {
+TRUE_TEXTS = ("true", "1")
+SIMPLE_TYPES: Mapping[str, Callable[[str], Value]] = {
     "xsd:string": str,
     "xsd:anyURI": str,
     "xsd:base64Binary": str,
-    "xsd:boolean": TRUE.__contains__,
+    "xsd:boolean": TRUE_TEXTS.__contains__,
     "xsd:byte": int,
     "xsd:short": int,
     "xsd:int": int,

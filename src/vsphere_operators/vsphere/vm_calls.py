@@ -13,28 +13,28 @@ from msgspec import Struct
 from pyVmomi import vim
 
 from .faults import NotFound, Rejected
-from .properties import many, text
+from .properties import to_text, to_tuple
 from .session import Session
-from .transport import Soap
-from .updates import DISK, TYPE, Ref, Value
-from .vm_details import retrieved
+from .transport import SoapClient
+from .updates import DISK_TYPE, TYPE_KEY, Ref, Value
+from .vm_details import retrieve_properties
 
-LINKED = "createNewChildDiskBacking"
-BELONGINGS = ("config.extraConfig", "config.hardware.device")
+LINKED_CLONE_DISK_MOVE_TYPE = "createNewChildDiskBacking"
+VM_CONFIG_PROPERTIES = ("config.extraConfig", "config.hardware.device")
 
 
-class CloneOrder(Struct, frozen=True, kw_only=True):
+class CloneSpec(Struct, frozen=True, kw_only=True):
     """All of one clone. References are MoRefs, "" for what vCenter should choose."""
 
     template: str
     folder: str
     name: str
-    pool: str
+    resource_pool: str
     datastore: str = ""
     cpus: int
     memory_mb: int
     instance_uuid: str
-    options: Mapping[str, str] = {}
+    extra_config: Mapping[str, str] = {}
     """extraConfig."""
     power_on: bool = True
     linked: bool = False
@@ -43,44 +43,46 @@ class CloneOrder(Struct, frozen=True, kw_only=True):
     """The id of a storage policy."""
 
 
-class Belongings(Struct, frozen=True):
+class VmConfig(Struct, frozen=True):
     """Whose a VM is, and whose disks it has."""
 
-    options: dict[str, str] = {}
+    extra_config: dict[str, str] = {}
     """extraConfig."""
-    disks: tuple[str, ...] = ()
+    first_class_disks: tuple[str, ...] = ()
     """Ids of the First Class Disks that are attached."""
-    files: tuple[str, ...] = ()
+    disk_files: tuple[str, ...] = ()
     """Files of all other disks: `[datastore] folder/name.vmdk`."""
 
-    def foreign_files(self, vmx: str) -> tuple[str, ...]:
+    def foreign_disk_files(self, vmx: str) -> tuple[str, ...]:
         """Those that do not lie with the VM's own files, whatever datastore: somebody attached them."""
-        own = folder_in(vmx)
-        return tuple(each for each in self.files if own and not folder_in(each).startswith(own))
+        own = parse_folder(vmx)
+        return tuple(
+            each for each in self.disk_files if own and not parse_folder(each).startswith(own)
+        )
 
 
-class Closeup(Struct, frozen=True):
+class FreshVm(Struct, frozen=True):
     """A VM as vCenter has it at this very moment."""
 
     instance_uuid: str
-    vmx: str
-    belongings: Belongings
+    vmx_path: str
+    config: VmConfig
 
     @property
     def has_foreign_disks(self) -> bool:
         """Whether it carries somebody's data."""
-        return bool(self.belongings.disks or self.belongings.foreign_files(self.vmx))
+        return bool(self.config.first_class_disks or self.config.foreign_disk_files(self.vmx_path))
 
 
-class Hands:
+class VmCalls:
     """What can be done in one vCenter."""
 
-    def __init__(self, soap: Soap, session: Session) -> None:
+    def __init__(self, soap: SoapClient, session: Session) -> None:
         self.soap, self.session = soap, session
 
-    async def clone(self, order: CloneOrder, snapshot: Any = None) -> Any:
+    async def clone(self, order: CloneSpec, snapshot: Any = None) -> Any:
         """Start a clone; its VM has mark, size and identity from its first moment. A linked one stands on the snapshot."""
-        location = vim.vm.RelocateSpec(pool=vim.ResourcePool(order.pool, self.soap.stub))
+        location = vim.vm.RelocateSpec(pool=vim.ResourcePool(order.resource_pool, self.soap.stub))
         if order.datastore:
             location.datastore = vim.Datastore(order.datastore, self.soap.stub)
         if order.storage_policy:
@@ -89,28 +91,37 @@ class Hands:
             numCPUs=order.cpus,
             memoryMB=order.memory_mb,
             instanceUuid=order.instance_uuid,
-            extraConfig=[vim.option.OptionValue(key=key, value=value) for key, value in order.options.items()],
+            extraConfig=[
+                vim.option.OptionValue(key=key, value=value)
+                for key, value in order.extra_config.items()
+            ],
         )
-        spec = vim.vm.CloneSpec(location=location, template=False, config=config, powerOn=order.power_on)
+        spec = vim.vm.CloneSpec(
+            location=location, template=False, config=config, powerOn=order.power_on
+        )
         if snapshot is not None:
-            location.diskMoveType, spec.snapshot = LINKED, snapshot
-        return await self.machine(order.template).CloneVM_Task(vim.Folder(order.folder, self.soap.stub), escaped(order.name), spec)
+            location.diskMoveType, spec.snapshot = LINKED_CLONE_DISK_MOVE_TYPE, snapshot
+        return await self.managed_vm(order.template).CloneVM_Task(
+            vim.Folder(order.folder, self.soap.stub), escape_name(order.name), spec
+        )
 
     async def power_on(self, ref: str) -> Any:
         """Start powering a VM on, or resuming it."""
-        return await self.machine(ref).PowerOnVM_Task(None)
+        return await self.managed_vm(ref).PowerOnVM_Task(None)
 
     async def power_off(self, ref: str) -> Any:
         """Start powering a VM off."""
-        return await self.machine(ref).PowerOffVM_Task()
+        return await self.managed_vm(ref).PowerOffVM_Task()
 
     async def resize(self, ref: str, cpus: int, memory_mb: int) -> Any:
         """Start giving a VM another size."""
-        return await self.machine(ref).ReconfigVM_Task(vim.vm.ConfigSpec(numCPUs=cpus, memoryMB=memory_mb))
+        return await self.managed_vm(ref).ReconfigVM_Task(
+            vim.vm.ConfigSpec(numCPUs=cpus, memoryMB=memory_mb)
+        )
 
     async def destroy(self, ref: str) -> Any:
         """Start destroying a VM with its disks."""
-        return await self.machine(ref).Destroy_Task()
+        return await self.managed_vm(ref).Destroy_Task()
 
     async def destroy_folder(self, ref: str) -> Any:
         """Start destroying a folder, with all that is in it: look into it first."""
@@ -118,21 +129,33 @@ class Hands:
 
     async def create_folder(self, parent: str, name: str) -> str:
         """Make a folder; its reference."""
-        made = await vim.Folder(parent, self.soap.stub).CreateFolder(escaped(name))
+        made = await vim.Folder(parent, self.soap.stub).CreateFolder(escape_name(name))
         return str(made._moId)
 
-    async def closeup(self, ref: str) -> Closeup:
+    async def read_vm(self, ref: str) -> FreshVm:
         """The VM as it is now; raises NotFound for one that is gone."""
-        found = await self.read("VirtualMachine", ref, ["config.instanceUuid", "config.files.vmPathName", *BELONGINGS])
-        return Closeup(text(found.get("config.instanceUuid")), text(found.get("config.files.vmPathName")), belongings_of(found))
+        found = await self.read_properties(
+            "VirtualMachine",
+            ref,
+            ["config.instanceUuid", "config.files.vmPathName", *VM_CONFIG_PROPERTIES],
+        )
+        return FreshVm(
+            to_text(found.get("config.instanceUuid")),
+            to_text(found.get("config.files.vmPathName")),
+            decode_vm_config(found),
+        )
 
-    async def is_empty(self, folder: str) -> bool:
+    async def is_folder_empty(self, folder: str) -> bool:
         """Whether nothing is in the folder at this moment."""
-        return not many((await self.read("Folder", folder, ["childEntity"])).get("childEntity"))
+        return not to_tuple(
+            (await self.read_properties("Folder", folder, ["childEntity"])).get("childEntity")
+        )
 
-    async def snapshot_of(self, template: str) -> Any:
+    async def read_current_snapshot(self, template: str) -> Any:
         """The present snapshot, which a linked clone stands on."""
-        found = (await self.read("VirtualMachine", template, ["snapshot.currentSnapshot"])).get("snapshot.currentSnapshot")
+        found = (
+            await self.read_properties("VirtualMachine", template, ["snapshot.currentSnapshot"])
+        ).get("snapshot.currentSnapshot")
         if not isinstance(found, Ref):
             raise Rejected(
                 "a linked clone needs a snapshot of the template, and it has none; take one in vCenter, or unset spec.linkedClone",
@@ -140,45 +163,59 @@ class Hands:
             )
         return vim.vm.Snapshot(found.value, self.soap.stub)
 
-    async def read(self, kind: str, ref: str, paths: list[str]) -> dict[str, Value]:
+    async def read_properties(self, kind: str, ref: str, paths: list[str]) -> dict[str, Value]:
         """Some properties of one object, from vCenter itself and not from memory."""
-        updates = await retrieved(self.soap, self.session, kind, [ref], paths)
+        updates = await retrieve_properties(self.soap, self.session, kind, [ref], paths)
         if not updates:
             raise NotFound(f"{kind} {ref} is gone", fault="ManagedObjectNotFound")
         if missing := updates[0].missing:
-            raise Rejected(f"vCenter does not show {', '.join(missing)} of {kind} {ref} to this account, so nothing is done to it")
+            raise Rejected(
+                f"vCenter does not show {', '.join(missing)} of {kind} {ref} to this account, so nothing is done to it"
+            )
         return dict(updates[0].changes)
 
-    def machine(self, ref: str) -> Any:
+    def managed_vm(self, ref: str) -> Any:
         """The VM to call."""
         return vim.VirtualMachine(ref, self.soap.stub)
 
 
-def belongings_of(found: Mapping[str, Value]) -> Belongings:
+def decode_vm_config(found: Mapping[str, Value]) -> VmConfig:
     """What the properties of BELONGINGS say."""
-    options, devices = (many(found.get(path)) for path in BELONGINGS)
-    disks = [each for each in devices if isinstance(each, dict) and each.get(TYPE) == DISK]
+    options, devices = (to_tuple(found.get(path)) for path in VM_CONFIG_PROPERTIES)
+    disks = [each for each in devices if isinstance(each, dict) and each.get(TYPE_KEY) == DISK_TYPE]
     ids = [each.get("vDiskId") for each in disks]
     backings = [each.get("backing") for each in disks if not each.get("vDiskId")]
-    return Belongings(
-        {text(each.get("key")): text(each.get("value")) for each in options if isinstance(each, dict)},
-        tuple(disk for each in ids if isinstance(each, dict) and (disk := text(each.get("id")))),
-        tuple(file for each in backings if isinstance(each, dict) and (file := text(each.get("fileName")))),
+    return VmConfig(
+        {
+            to_text(each.get("key")): to_text(each.get("value"))
+            for each in options
+            if isinstance(each, dict)
+        },
+        tuple(disk for each in ids if isinstance(each, dict) and (disk := to_text(each.get("id")))),
+        tuple(
+            file
+            for each in backings
+            if isinstance(each, dict) and (file := to_text(each.get("fileName")))
+        ),
     )
 
 
-def folder_in(path: str) -> str:
+def parse_folder(path: str) -> str:
     """The folder in `[datastore] folder/name.vmdk`, without the datastore."""
     return path.partition("] ")[2].rpartition("/")[0]
 
 
-def escaped(name: str) -> str:
+def escape_name(name: str) -> str:
     """A name as it goes over the wire: vCenter takes %, / and backslash only so."""
     return name.replace("%", "%25").replace("/", "%2f").replace("\\", "%5c")
 
 
-def guestinfo(user_data: bytes, meta_data: bytes) -> dict[str, str]:
+def build_guestinfo(user_data: bytes, meta_data: bytes) -> dict[str, str]:
     """cloud-init's datasource VMware, as extraConfig."""
     given = {"userdata": user_data, "metadata": meta_data}
-    encoded = {f"guestinfo.{key}": base64.b64encode(value).decode() for key, value in given.items() if value}
+    encoded = {
+        f"guestinfo.{key}": base64.b64encode(value).decode()
+        for key, value in given.items()
+        if value
+    }
     return encoded | {f"{key}.encoding": "base64" for key in encoded}

@@ -25,7 +25,17 @@ from .errors import KubewrightError, NotYet, Refused, Retry, Terminal
 from .kind import Column, Object, Resource, Scale, Spec, Status, kind, version_of
 from .manager import Manager, Options
 from .meta import Condition, Key, ObjectMeta, OwnerReference
-from .schema import Doc, EmbeddedResource, Int32, Int64, IntOrString, ListType, PreserveUnknown, Rule, Schema
+from .schema import (
+    Doc,
+    EmbeddedResource,
+    Int32,
+    Int64,
+    IntOrString,
+    ListType,
+    PreserveUnknown,
+    Rule,
+    Schema,
+)
 from .source import Stream, any_change, created_or_deleted, spec_changed
 from .webhook import Admission, Conversion, Webhook
 

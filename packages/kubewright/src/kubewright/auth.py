@@ -34,7 +34,9 @@ REREAD_SECONDS = 60.0  # client-go's figure for token files; the kubelet renews 
 LEEWAY_SECONDS = 10.0  # a token has to outlive the request that carries it
 SHORTEST_SECONDS = 1.0  # between two runs of a plugin whose credentials arrive expired, which is what a wrong clock looks like
 PLUGIN_TIMEOUT_SECONDS = 60.0
-MEMORY_FOLDER = "/dev/shm"  # no disk behind it, and writable in a Pod whose root file system is read-only
+MEMORY_FOLDER = (
+    "/dev/shm"  # no disk behind it, and writable in a Pod whose root file system is read-only
+)
 
 log = logging.getLogger("kubewright.auth")
 
@@ -53,7 +55,10 @@ class Credentials:
     """The live credentials of one connection; any number of transports may share them."""
 
     def __init__(
-        self, connection: Connection, clock: Callable[[], float] = time.monotonic, environ: Mapping[str, str] = os.environ
+        self,
+        connection: Connection,
+        clock: Callable[[], float] = time.monotonic,
+        environ: Mapping[str, str] = os.environ,
     ) -> None:
         self.connection = connection
         self.clock = clock
@@ -78,7 +83,9 @@ class Credentials:
 
         With the `refused` headers a latecomer learns that others have renewed them meanwhile, without another look.
         """
-        if refused is not None and refused.get("Authorization", "") != (await self.headers()).get("Authorization", ""):
+        if refused is not None and refused.get("Authorization", "") != (await self.headers()).get(
+            "Authorization", ""
+        ):
             return True
         return await self.shared_look()
 
@@ -133,22 +140,37 @@ class Credentials:
         environ = {**self.environ, **exec_info(self.connection, identity.exec_plugin)}
         output = await run(identity.exec_plugin, identity.place, environ)
         made = exec_credential(identity.exec_plugin, identity.place, output)
-        return made if made.certificate_pem else replace(made, certificate_pem=found.certificate_pem, key_pem=found.key_pem)
+        return (
+            made
+            if made.certificate_pem
+            else replace(made, certificate_pem=found.certificate_pem, key_pem=found.key_pem)
+        )
 
     async def context_for(self, credential: Credential) -> ssl.SSLContext | None:
         """The context that presents this certificate: the one we have, if it does."""
         old = self.credential
-        if old and (old.certificate_pem, old.key_pem) == (credential.certificate_pem, credential.key_pem):
+        if old and (old.certificate_pem, old.key_pem) == (
+            credential.certificate_pem,
+            credential.key_pem,
+        ):
             return self.context
-        return await asyncio.to_thread(tls_context, self.connection, credential) if is_encrypted(self.connection.server) else None
+        return (
+            await asyncio.to_thread(tls_context, self.connection, credential)
+            if is_encrypted(self.connection.server)
+            else None
+        )
 
 
 def read(identity: Identity) -> Credential:
     """What the kubeconfig and the files that it names say; blocks."""
-    place, rotates = identity.place, identity.token_file or identity.client_cert_file or identity.client_key_file
+    place, rotates = (
+        identity.place,
+        identity.token_file or identity.client_cert_file or identity.client_key_file,
+    )
     return Credential(
         authorization=authorization(identity),
-        certificate_pem=identity.client_cert_pem or from_file(place, "client-certificate", identity.client_cert_file),
+        certificate_pem=identity.client_cert_pem
+        or from_file(place, "client-certificate", identity.client_cert_file),
         key_pem=identity.client_key_pem or from_file(place, "client-key", identity.client_key_file),
         good_for_seconds=REREAD_SECONDS if rotates else math.inf,
     )
@@ -162,18 +184,28 @@ def from_file(place: Place, key: str, file: str) -> bytes:
 def authorization(identity: Identity) -> str:
     """The header for the token or password of the identity; blocks, if it is in a file."""
     if identity.token_file:
-        return bearer(identity.place, "tokenFile", from_file(identity.place, "tokenFile", identity.token_file).decode("latin-1"))
+        return bearer(
+            identity.place,
+            "tokenFile",
+            from_file(identity.place, "tokenFile", identity.token_file).decode("latin-1"),
+        )
     if identity.token:
         return bearer(identity.place, "token", identity.token)
     if identity.username:
-        return "Basic " + base64.b64encode(f"{identity.username}:{identity.password}".encode()).decode()
+        return (
+            "Basic "
+            + base64.b64encode(f"{identity.username}:{identity.password}".encode()).decode()
+        )
     return ""
 
 
 def bearer(place: Place, key: str, token: str) -> str:
     """The header for a token; one that no header can carry would end in an error that quotes it."""
     if not re.fullmatch(r"[\x21-\x7e]+", token.strip()):
-        raise place.error(key, "the value is no token: it is empty, or holds spaces, line breaks or letters beyond ASCII")
+        raise place.error(
+            key,
+            "the value is no token: it is empty, or holds spaces, line breaks or letters beyond ASCII",
+        )
     return "Bearer " + token.strip()
 
 
@@ -189,7 +221,9 @@ def tls_context(connection: Connection, credential: Credential) -> ssl.SSLContex
     if connection.ca_pem is None:
         context.load_default_certs()
     elif not is_certificate(connection.ca_pem):
-        raise ConfigError(f"The certificate authority of {connection.source or connection.server} is not a PEM certificate.")
+        raise ConfigError(
+            f"The certificate authority of {connection.source or connection.server} is not a PEM certificate."
+        )
     else:
         context.load_verify_locations(cadata=connection.ca_pem.decode("ascii", "ignore"))
     if credential.certificate_pem:
@@ -201,10 +235,15 @@ def present(context: ssl.SSLContext, identity: Identity, credential: Credential)
     """Give our certificate to the context, or say which of its two halves is wrong."""
     certificate_key, private_key = certificate_keys(identity)
     if not is_certificate(credential.certificate_pem):
-        raise identity.place.error(certificate_key, "the value does not hold a PEM certificate (-----BEGIN CERTIFICATE-----)")
+        raise identity.place.error(
+            certificate_key,
+            "the value does not hold a PEM certificate (-----BEGIN CERTIFICATE-----)",
+        )
     try:
         with on_disk(credential) as (certificate, key):
-            context.load_cert_chain(certificate, key, password=b"")  # without a password OpenSSL would ask on the terminal
+            context.load_cert_chain(
+                certificate, key, password=b""
+            )  # without a password OpenSSL would ask on the terminal
     except ssl.SSLError:
         why = "the value does not hold a PEM private key without a passphrase, or the key does not belong to the certificate"
         raise identity.place.error(private_key, why) from None
@@ -265,7 +304,9 @@ def exec_info(connection: Connection, plugin: ExecPlugin) -> dict[str, str]:
             "config": plugin.cluster_config,
         }
         spec["cluster"] = {key: value for key, value in cluster.items() if value}
-    info = msgspec.json.encode({"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec})
+    info = msgspec.json.encode(
+        {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
+    )
     return {**plugin.env, "KUBERNETES_EXEC_INFO": info.decode()}
 
 
@@ -283,7 +324,9 @@ async def run(plugin: ExecPlugin, place: Place, environ: Mapping[str, str]) -> b
     return output
 
 
-async def started(plugin: ExecPlugin, place: Place, environ: Mapping[str, str]) -> asyncio.subprocess.Process:
+async def started(
+    plugin: ExecPlugin, place: Place, environ: Mapping[str, str]
+) -> asyncio.subprocess.Process:
     """The running plugin."""
     pipe = asyncio.subprocess.PIPE
     try:
@@ -300,7 +343,11 @@ async def started(plugin: ExecPlugin, place: Place, environ: Mapping[str, str]) 
         hint = plugin.install_hint.strip() or "Install it, or correct the command or PATH."
         raise failed(plugin, place, f"was not found. {hint}") from None
     except (OSError, ValueError) as error:
-        raise failed(plugin, place, f"could not be started: {getattr(error, 'strerror', None) or 'an argument holds a NUL'}") from None
+        raise failed(
+            plugin,
+            place,
+            f"could not be started: {getattr(error, 'strerror', None) or 'an argument holds a NUL'}",
+        ) from None
 
 
 async def finished(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
@@ -324,16 +371,26 @@ def exec_credential(plugin: ExecPlugin, place: Place, output: bytes) -> Credenti
     try:
         answer = msgspec.json.decode(output, type=ExecCredential)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise failed(plugin, place, f"printed something else than an ExecCredential in JSON: {error}") from None
+        raise failed(
+            plugin, place, f"printed something else than an ExecCredential in JSON: {error}"
+        ) from None
     if (answer.kind, answer.api_version) != ("ExecCredential", plugin.api_version):
         raise failed(
-            plugin, place, f"did not print an ExecCredential of {plugin.api_version}, the version that user.exec.apiVersion asks for"
+            plugin,
+            place,
+            f"did not print an ExecCredential of {plugin.api_version}, the version that user.exec.apiVersion asks for",
         )
     status = answer.status or ExecStatus()
     if bool(status.client_certificate_data) != bool(status.client_key_data):
-        raise failed(plugin, place, "printed a certificate without its key, or a key without its certificate")
+        raise failed(
+            plugin, place, "printed a certificate without its key, or a key without its certificate"
+        )
     if not status.token and not status.client_certificate_data:
-        raise failed(plugin, place, "printed neither a token nor a certificate; does its login have to be renewed?")
+        raise failed(
+            plugin,
+            place,
+            "printed neither a token nor a certificate; does its login have to be renewed?",
+        )
     return Credential(
         authorization=bearer(place, "exec", status.token) if status.token else "",
         certificate_pem=(status.client_certificate_data or "").encode(),

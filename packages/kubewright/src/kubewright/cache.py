@@ -81,9 +81,13 @@ class Store(Generic[T]):
     def add_index(self, name: str, read: IndexFunction) -> None:
         """Keep keys by what `read` finds in each object. Before the first object: an index made later would be empty."""
         if self.objects:
-            raise ConfigError(f"index {name} of {self.kind.resource} was added after the cache had started; add it before manager.run()")
+            raise ConfigError(
+                f"index {name} of {self.kind.resource} was added after the cache had started; add it before manager.run()"
+            )
         if name in self.indexes:
-            raise ConfigError(f"{self.kind.resource} has an index {name} already; choose another name")
+            raise ConfigError(
+                f"{self.kind.resource} has an index {name} already; choose another name"
+            )
         self.indexes[name] = Index(read)
 
     def keys_by(self, index: str, value: str) -> list[Key]:
@@ -123,7 +127,9 @@ class Store(Generic[T]):
 
     def settle(self, seen: set[Key], revision: int, namespace: str, *, force: bool) -> None:
         """End a list: what it did not show is gone, unless it is newer than the list."""
-        for key in [k for k in self.objects if k not in seen and (not namespace or k.namespace == namespace)]:
+        for key in [
+            k for k in self.objects if k not in seen and (not namespace or k.namespace == namespace)
+        ]:
             old = self.objects[key]
             if force or old.metadata.revision <= revision:
                 self.swap(key, old, None, Via.WATCH)
@@ -131,7 +137,9 @@ class Store(Generic[T]):
             self.revisions[namespace] = revision
         self.saw(revision, namespace)
 
-    def swap(self, key: Key, old: T | Undecoded | None, new: T | Undecoded | None, via: Via) -> None:
+    def swap(
+        self, key: Key, old: T | Undecoded | None, new: T | Undecoded | None, via: Via
+    ) -> None:
         """The one place where an object changes; a listener or an index function that fails is logged and hurts nobody else."""
         if new is None:
             self.objects.pop(key, None)
@@ -143,14 +151,18 @@ class Store(Generic[T]):
             try:
                 listener(key, old, new, via)
             except Exception as error:
-                self.log.error("a listener failed", error=error, kind=self.kind.resource, object=str(key))
+                self.log.error(
+                    "a listener failed", error=error, kind=self.kind.resource, object=str(key)
+                )
 
     def indexed(self, name: str, index: Index, obj: T | Undecoded | None) -> tuple[str, ...]:
         """The index values, none where the function fails: an odd object may not stop the watch."""
         try:
             return index.values_of(obj)
         except Exception as error:
-            self.log.error("an index function failed", error=error, index=name, kind=self.kind.resource)
+            self.log.error(
+                "an index function failed", error=error, index=name, kind=self.kind.resource
+            )
             return ()
 
 
@@ -175,7 +187,11 @@ class Cache:
     def all(self, kind: type[T], namespace: str = "") -> list[T]:
         """All objects of the kind (in the namespace)."""
         objects = self.watched(kind).objects.values()
-        return [o for o in objects if not isinstance(o, Undecoded) and (not namespace or o.metadata.namespace == namespace)]
+        return [
+            o
+            for o in objects
+            if not isinstance(o, Undecoded) and (not namespace or o.metadata.namespace == namespace)
+        ]
 
     def by(self, kind: type[T], index: str, value: str) -> list[T]:
         """The objects of the kind whose index has that value."""
@@ -192,5 +208,7 @@ class Cache:
         """The store of a kind that is watched; another one would be empty for ever, which reads like "there is none"."""
         if kind not in self.stores:
             name = kind.__name__
-            raise ConfigError(f"{name} is not watched, so the cache knows none; declare it with wake_on({name}, ...) or ask the client")
+            raise ConfigError(
+                f"{name} is not watched, so the cache knows none; declare it with wake_on({name}, ...) or ask the client"
+            )
         return cast("Store[T]", self.stores[kind])

@@ -65,12 +65,20 @@ def request_for(
 ) -> Request:
     """The request for one kind and key; an empty name means the collection. Names are quoted, never pasted."""
     namespace, name = quoted(key.namespace), quoted(key.name)
-    accept = "application/json" if not kind.metadata_only else METADATA_ONLY if name or "watch" in (query or {}) else METADATA_ONLY_LIST
+    accept = (
+        "application/json"
+        if not kind.metadata_only
+        else METADATA_ONLY
+        if name or "watch" in (query or {})
+        else METADATA_ONLY_LIST
+    )
     what = "/".join(part for part in (*key, subresource) if part)
     verb = (
         "watch"
         if "watch" in (query or {})
-        else {"GET": "get" if name else "list", "POST": "create", "PUT": "replace"}.get(method, method.lower())
+        else {"GET": "get" if name else "list", "POST": "create", "PUT": "replace"}.get(
+            method, method.lower()
+        )
     )
     return Request(
         method=method,
@@ -91,7 +99,13 @@ def quoted(text: str) -> str:
 class Client:
     """Reads and writes objects of any declared kind."""
 
-    def __init__(self, sender: Sender, *, field_manager: str = "kubewright", wrote: Callable[[Object], None] | None = None) -> None:
+    def __init__(
+        self,
+        sender: Sender,
+        *,
+        field_manager: str = "kubewright",
+        wrote: Callable[[Object], None] | None = None,
+    ) -> None:
         self.sender = sender
         self.field_manager = field_manager
         self.wrote = wrote
@@ -100,7 +114,9 @@ class Client:
         """The object, as the API server has it now."""
         return kind.decode(await self.sender.send(request_for("GET", kind.definition, key)))
 
-    async def list(self, kind: type[T], namespace: str = "", *, labels: str = "", fields: str = "") -> list[T]:
+    async def list(
+        self, kind: type[T], namespace: str = "", *, labels: str = "", fields: str = ""
+    ) -> list[T]:
         """All objects of the kind (in the namespace), read page by page; one that does not decode raises."""
         found: list[T] = []
         async for page in self.pages(kind, namespace, labels=labels, fields=fields):
@@ -111,14 +127,27 @@ class Client:
         return found
 
     async def pages(
-        self, kind: type[T], namespace: str = "", *, labels: str = "", fields: str = "", limit: int = PAGE
+        self,
+        kind: type[T],
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = PAGE,
     ) -> AsyncIterator[Page[T]]:
         """The list in pages of one consistent moment (a quorum read). A page too large to hold is asked for again in smaller ones."""
         rest = ""
         while True:
-            query = {"limit": str(limit), "continue": rest, "labelSelector": labels, "fieldSelector": fields}
+            query = {
+                "limit": str(limit),
+                "continue": rest,
+                "labelSelector": labels,
+                "fieldSelector": fields,
+            }
             try:
-                body = await self.sender.send(request_for("GET", kind.definition, Key(namespace, ""), query=query))
+                body = await self.sender.send(
+                    request_for("GET", kind.definition, Key(namespace, ""), query=query)
+                )
             except TooMuch:
                 if limit == 1:
                     raise
@@ -145,27 +174,51 @@ class Client:
 
         `opened` is called when the server has taken the watch, which may be a minute before the first line.
         """
-        query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": revision, "timeoutSeconds": str(timeout_seconds)}
+        query = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": revision,
+            "timeoutSeconds": str(timeout_seconds),
+        }
         query |= {"labelSelector": labels, "fieldSelector": fields}
         # The server ends a watch after timeoutSeconds; one that goes on past that and a bookmark's time is not to be trusted.
         request = replace(
-            request_for("GET", kind.definition, Key(namespace, ""), query=query), timeout_seconds=timeout_seconds + SILENCE_SECONDS
+            request_for("GET", kind.definition, Key(namespace, ""), query=query),
+            timeout_seconds=timeout_seconds + SILENCE_SECONDS,
         )
-        async for line in self.sender.lines(request, silence_seconds=SILENCE_SECONDS, opened=opened):
+        async for line in self.sender.lines(
+            request, silence_seconds=SILENCE_SECONDS, opened=opened
+        ):
             yield change_of(kind, line, request.doing)
 
     async def create(self, obj: T) -> T:
         """Store a new object."""
         key = Key(obj.metadata.namespace, "")
-        return await self.write(type(obj), request_for("POST", obj.definition, key, query=self.query(), body=obj.encode()))
+        return await self.write(
+            type(obj),
+            request_for("POST", obj.definition, key, query=self.query(), body=obj.encode()),
+        )
 
     async def patch(
-        self, kind: type[T], key: Key, patch: Any, *, how: PatchKind = "merge", subresource: str = "", force: bool = False
+        self,
+        kind: type[T],
+        key: Key,
+        patch: Any,
+        *,
+        how: PatchKind = "merge",
+        subresource: str = "",
+        force: bool = False,
     ) -> T:
         """Change part of an object: a merge patch (dict), a JSON patch (list) or server-side apply (dict with apiVersion and kind)."""
         query = self.query() | ({"force": "true"} if force else {})
         request = request_for(
-            "PATCH", kind.definition, key, subresource=subresource, query=query, body=patch, content_type=CONTENT_TYPES[how]
+            "PATCH",
+            kind.definition,
+            key,
+            subresource=subresource,
+            query=query,
+            body=patch,
+            content_type=CONTENT_TYPES[how],
         )
         return await self.write(kind, request)
 
@@ -174,10 +227,16 @@ class Client:
 
         Fields that our class does not know would be lost by a plain PUT, so ours are laid over what is stored now.
         """
-        stored: Json = msgspec.json.decode(await self.sender.send(request_for("GET", obj.definition, obj.key)))
+        stored: Json = msgspec.json.decode(
+            await self.sender.send(request_for("GET", obj.definition, obj.key))
+        )
         body = overlay(stored, obj)
-        body["metadata"]["resourceVersion"] = obj.metadata.resourceVersion or stored["metadata"]["resourceVersion"]
-        request = request_for("PUT", obj.definition, obj.key, subresource=subresource, query=self.query(), body=body)
+        body["metadata"]["resourceVersion"] = (
+            obj.metadata.resourceVersion or stored["metadata"]["resourceVersion"]
+        )
+        request = request_for(
+            "PUT", obj.definition, obj.key, subresource=subresource, query=self.query(), body=body
+        )
         return await self.write(type(obj), request)
 
     async def patch_status(self, kind: type[T], key: Key, status: Json, *, revision: str = "") -> T:
@@ -185,7 +244,11 @@ class Client:
 
         A uid would not do: on the status subresource the API server ignores all other metadata (seen on 1.36).
         """
-        patch = {"metadata": {"resourceVersion": revision}, "status": status} if revision else {"status": status}
+        patch = (
+            {"metadata": {"resourceVersion": revision}, "status": status}
+            if revision
+            else {"status": status}
+        )
         return await self.patch(kind, key, patch, subresource="status")
 
     async def write(self, kind: type[T], request: Request) -> T:
@@ -196,11 +259,24 @@ class Client:
         return written
 
     async def delete(
-        self, kind: type[T], key: Key, *, uid: str = "", revision: str = "", propagation: str = "", grace_seconds: int | None = None
+        self,
+        kind: type[T],
+        key: Key,
+        *,
+        uid: str = "",
+        revision: str = "",
+        propagation: str = "",
+        grace_seconds: int | None = None,
     ) -> None:
         """Delete the object; with `uid` or `revision` only if it is still that one. Already gone is fine."""
-        preconditions = {name: value for name, value in (("uid", uid), ("resourceVersion", revision)) if value}
-        options = {"preconditions": preconditions or None, "propagationPolicy": propagation or None, "gracePeriodSeconds": grace_seconds}
+        preconditions = {
+            name: value for name, value in (("uid", uid), ("resourceVersion", revision)) if value
+        }
+        options = {
+            "preconditions": preconditions or None,
+            "propagationPolicy": propagation or None,
+            "gracePeriodSeconds": grace_seconds,
+        }
         body = {"apiVersion": "v1", "kind": "DeleteOptions"} | plain(options)
         try:
             await self.sender.send(request_for("DELETE", kind.definition, key, body=body))
@@ -229,14 +305,22 @@ class Client:
         about = kind.definition
         path = f"/apis/{about.group}/{about.version}" if about.group else f"/api/{about.version}"
         try:
-            body = msgspec.json.decode(await self.sender.send(Request("GET", path, doing=f"discover {about.resource}")))
+            body = msgspec.json.decode(
+                await self.sender.send(Request("GET", path, doing=f"discover {about.resource}"))
+            )
         except NotFound:
             return False
         return any(resource["name"] == about.plural for resource in body.get("resources", ()))
 
     async def review(self, path: str, body: Json) -> Json:
         """Post one of the review resources (TokenReview, SubjectAccessReview...), which are questions, not objects."""
-        request = Request("POST", path, body=ENCODER.encode(body), content_type="application/json", doing=f"ask {body.get('kind', path)}")
+        request = Request(
+            "POST",
+            path,
+            body=ENCODER.encode(body),
+            content_type="application/json",
+            doing=f"ask {body.get('kind', path)}",
+        )
         answer: Json = msgspec.json.decode(await self.sender.send(request))
         return answer
 

@@ -30,26 +30,59 @@ from .webhook.options import WebhookOptions
 class ManagerFlags:
     """The flags that every manager has, under controller-runtime's names old and new."""
 
-    kubeconfig: str = flag("kubeconfig", "", "Path of a kubeconfig; then KUBECONFIG, the Pod's service account, ~/.kube/config.")
-    master: str = flag("master", "", "Address of the API server; overrides the kubeconfig's.")
-    context: str = flag("context", "", "Context of the kubeconfig to use; its current one by default.")
-    metrics_address: str = flag(
-        "metrics-addr", ":8080", "Where /metrics listens; 0 switches it off.", aliases=("metrics-bind-address",), env="METRICS_ADDR"
+    kubeconfig: str = flag(
+        "kubeconfig",
+        "",
+        "Path of a kubeconfig; then KUBECONFIG, the Pod's service account, ~/.kube/config.",
     )
-    metrics_secure: bool = flag("metrics-secure", False, "Serve /metrics over TLS, to those whom Kubernetes allows to get it.")
+    master: str = flag("master", "", "Address of the API server; overrides the kubeconfig's.")
+    context: str = flag(
+        "context", "", "Context of the kubeconfig to use; its current one by default."
+    )
+    metrics_address: str = flag(
+        "metrics-addr",
+        ":8080",
+        "Where /metrics listens; 0 switches it off.",
+        aliases=("metrics-bind-address",),
+        env="METRICS_ADDR",
+    )
+    metrics_secure: bool = flag(
+        "metrics-secure",
+        False,
+        "Serve /metrics over TLS, to those whom Kubernetes allows to get it.",
+    )
     metrics_certificates: str = flag(
-        "metrics-cert-path", "", "Directory with tls.crt and tls.key for /metrics; without it a self-signed pair is made."
+        "metrics-cert-path",
+        "",
+        "Directory with tls.crt and tls.key for /metrics; without it a self-signed pair is made.",
     )
     health_address: str = flag(
-        "health-probe-bind-address", "", "Where /healthz and /readyz listen; empty switches them off.", env="HEALTH_PROBE_ADDR"
+        "health-probe-bind-address",
+        "",
+        "Where /healthz and /readyz listen; empty switches them off.",
+        env="HEALTH_PROBE_ADDR",
     )
     leader_election: bool = flag(
-        "enable-leader-election", False, "Act only while holding the leader lease.", aliases=("leader-elect",), env="LEADER_ELECT"
+        "enable-leader-election",
+        False,
+        "Act only while holding the leader lease.",
+        aliases=("leader-elect",),
+        env="LEADER_ELECT",
     )
-    lease_name: str = flag("leader-election-id", "", "Name of the Lease; derived from the program's name by default.")
-    lease_namespace: str = flag("leader-election-namespace", "", "Namespace of the Lease; the Pod's own by default.", env="POD_NAMESPACE")
+    lease_name: str = flag(
+        "leader-election-id", "", "Name of the Lease; derived from the program's name by default."
+    )
+    lease_namespace: str = flag(
+        "leader-election-namespace",
+        "",
+        "Namespace of the Lease; the Pod's own by default.",
+        env="POD_NAMESPACE",
+    )
     namespaces: str = flag(
-        "watch-namespaces", "", "Namespaces to watch, separated by commas; all of them by default.", env="WATCH_NAMESPACE"
+        "watch-namespaces",
+        "",
+        "Namespaces to watch, separated by commas; all of them by default.",
+        env="WATCH_NAMESPACE",
     )
     webhook_port: int = flag("webhook-port", 9443, "Where webhooks are served, if there are any.")
     webhook_certificates: str = flag(
@@ -58,9 +91,21 @@ class ManagerFlags:
         "Directory with tls.crt and tls.key for webhooks; without it a CA is made, kept in a Secret and put into every caBundle.",
         aliases=("webhook-cert-path",),
     )
-    webhook_service: str = flag("webhook-service", "", "Name of the Service before the webhooks; <name>-webhook-service by default.")
-    webhook_hosts: str = flag("webhook-hosts", "", "Further names and addresses for the webhooks' certificate, separated by commas.")
-    stop_seconds: Duration = flag("graceful-shutdown-timeout", 30.0, "How long what is in work may take to end after a signal.")
+    webhook_service: str = flag(
+        "webhook-service",
+        "",
+        "Name of the Service before the webhooks; <name>-webhook-service by default.",
+    )
+    webhook_hosts: str = flag(
+        "webhook-hosts",
+        "",
+        "Further names and addresses for the webhooks' certificate, separated by commas.",
+    )
+    stop_seconds: Duration = flag(
+        "graceful-shutdown-timeout",
+        30.0,
+        "How long what is in work may take to end after a signal.",
+    )
     logs: LogOptions = field(default_factory=LogOptions)
 
     def options(self, name: str) -> Options:
@@ -78,9 +123,9 @@ class ManagerFlags:
             stop_seconds=self.stop_seconds,
             webhooks=WebhookOptions(
                 port=self.webhook_port,
-                certificates=self.webhook_certificates,
+                certificate_dir=self.webhook_certificates,
                 service=self.webhook_service,
-                hosts=parts_of(self.webhook_hosts),
+                extra_hosts=parts_of(self.webhook_hosts),
             ),
         )
 
@@ -133,10 +178,17 @@ def run(
         return 1
 
 
-async def serve(settings: F, build: Callable[[Manager, F], None], name: str, environ: Mapping[str, str]) -> None:
+async def serve(
+    settings: F, build: Callable[[Manager, F], None], name: str, environ: Mapping[str, str]
+) -> None:
     """Connect, build the manager, and run it until a signal. A second signal ends the process at once."""
     connection = await asyncio.to_thread(
-        load, settings.kubeconfig, settings.master, settings.context, environ=environ, home=Path(environ.get("HOME", "/"))
+        load,
+        settings.kubeconfig,
+        settings.master,
+        settings.context,
+        environ=environ,
+        home=Path(environ.get("HOME", "/")),
     )
     manager = Manager(connection, settings.options(name))
     build(manager, settings)
@@ -144,7 +196,9 @@ async def serve(settings: F, build: Callable[[Manager, F], None], name: str, env
     loop = asyncio.get_running_loop()
 
     def give_up() -> None:
-        Log("setup").error("what was in work did not end in time; ending without it", seconds=settings.stop_seconds)
+        Log("setup").error(
+            "what was in work did not end in time; ending without it", seconds=settings.stop_seconds
+        )
         os._exit(1)
 
     def bound_the_end() -> None:
@@ -156,7 +210,9 @@ async def serve(settings: F, build: Callable[[Manager, F], None], name: str, env
             loop.remove_signal_handler(each)
             signal.signal(each, lambda signalled, _: os._exit(128 + signalled))
         # Not before: whoever reads it may send the second one at that very moment.
-        Log("setup").info("received a signal, stopping; a second one ends at once", signal=number.name)
+        Log("setup").info(
+            "received a signal, stopping; a second one ends at once", signal=number.name
+        )
         stop.set()
         bound_the_end()
 
@@ -193,6 +249,8 @@ def in_plain_words(error: KubewrightError) -> str:
         case Unauthorized():
             return f"{error}. The credential of this kubeconfig is missing, wrong or expired: try `kubectl auth whoami` with it."
         case Forbidden():
-            return f"{error}. Grant the generated role to this identity: kubectl apply -k config/rbac"
+            return (
+                f"{error}. Grant the generated role to this identity: kubectl apply -k config/rbac"
+            )
         case _:
             return str(error)

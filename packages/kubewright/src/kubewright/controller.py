@@ -76,7 +76,9 @@ class Controller(Generic[T]):
         """Make the lists of declarations here, so that a subclass's __init__ need not call ours."""
         self = super().__new__(cls)
         if not hasattr(cls, "kind"):
-            raise ConfigError(f"{cls.__name__} does not say its kind: write class {cls.__name__}(Controller[YourKind])")
+            raise ConfigError(
+                f"{cls.__name__} does not say its kind: write class {cls.__name__}(Controller[YourKind])"
+            )
         self.wakes, self.rights, self.log = [], [], Log(cls.__name__)
         return self
 
@@ -87,12 +89,21 @@ class Controller(Generic[T]):
     async def finalize(self, obj: T) -> None:
         """Clean up before the object goes; must bear being run twice."""
 
-    def wake_on(self, what: type[Object] | Stream, *, by: IndexFunction, of: IndexFunction = name_of, when: When = any_change) -> None:
+    def wake_on(
+        self,
+        what: type[Object] | Stream,
+        *,
+        by: IndexFunction,
+        of: IndexFunction = name_of,
+        when: When = any_change,
+    ) -> None:
         """Let changes elsewhere wake the objects that depend on them, found by index.
 
         `by` reads from our object what it depends on; `of` reads from the other object what it is known by (its name).
         """
-        self.wakes.append(OnStream(what, by) if isinstance(what, Stream) else OnKind(what, by, of, when))
+        self.wakes.append(
+            OnStream(what, by) if isinstance(what, Stream) else OnKind(what, by, of, when)
+        )
 
     def wake_on_owned(self, kind: type[Object]) -> None:
         """Let changes of objects that ours own wake the owner."""
@@ -102,13 +113,17 @@ class Controller(Generic[T]):
         """Look at all objects every so often."""
         self.wakes.append(OnTimer(seconds))
 
-    def needs(self, kind: type[Object], *verbs: str, subresource: str = "", names: tuple[str, ...] = ()) -> None:
+    def needs(
+        self, kind: type[Object], *verbs: str, subresource: str = "", names: tuple[str, ...] = ()
+    ) -> None:
         """Declare what the reconcile does through the client, for the generated role; `create` cannot be limited to names."""
         self.rights.append(Right(kind, verbs, subresource, names))
 
     def log_of(self, key: Key) -> Log:
         """The log for lines about one object, with the fields by which controller-runtime names it."""
-        return self.log.bind(**{self.kind.definition.name: key}, namespace=key.namespace, name=key.name)
+        return self.log.bind(
+            **{self.kind.definition.name: key}, namespace=key.namespace, name=key.name
+        )
 
     @property
     def name(self) -> str:

@@ -34,13 +34,29 @@ class Engine(Generic[T]):
     """The queue and the workers of one controller, and what follows from each outcome."""
 
     def __init__(
-        self, controller: Controller[T], *, cache: Cache, client: Client, statuses: StatusWriter, metrics: Metrics, log: Log
+        self,
+        controller: Controller[T],
+        *,
+        cache: Cache,
+        client: Client,
+        statuses: StatusWriter,
+        metrics: Metrics,
+        log: Log,
     ) -> None:
-        self.controller, self.cache, self.client, self.statuses = controller, cache, client, statuses
+        self.controller, self.cache, self.client, self.statuses = (
+            controller,
+            cache,
+            client,
+            statuses,
+        )
         self.kind: type[T] = controller.kind  # type: ignore[assignment]  # the class attribute cannot be generic
         self.about = controller.kind.definition
         self.metrics = metrics.controller(controller.name, controller.concurrency)
-        self.log = log.bind(controller=controller.name, controllerGroup=self.about.group, controllerKind=self.about.name)
+        self.log = log.bind(
+            controller=controller.name,
+            controllerGroup=self.about.group,
+            controllerKind=self.about.name,
+        )
         controller.log = self.log
         self.queue: WorkQueue[Key] = WorkQueue(metrics.queue(controller.name), open=False)
         self.store = cache.store(self.kind)
@@ -122,9 +138,18 @@ class Engine(Generic[T]):
         """
         while True:
             await asyncio.sleep(GRACE_SECONDS)
-            oldest = asyncio.get_running_loop().time() - self.controller.timeout_seconds - GRACE_SECONDS
-            for key in [k for k, started in self.stepping.items() if started < oldest and k not in self.replaced]:
-                self.log.error("a reconcile does not stop although it was told to; another worker takes its place", object=str(key))
+            oldest = (
+                asyncio.get_running_loop().time() - self.controller.timeout_seconds - GRACE_SECONDS
+            )
+            for key in [
+                k
+                for k, started in self.stepping.items()
+                if started < oldest and k not in self.replaced
+            ]:
+                self.log.error(
+                    "a reconcile does not stop although it was told to; another worker takes its place",
+                    object=str(key),
+                )
                 self.replaced.add(key)
                 self.spawn(self.work())
 
@@ -135,7 +160,11 @@ class Engine(Generic[T]):
             self.queue.forget(key)
             return
         try:
-            outcome = await (self.statuses.refuse(seen, self.kind) if isinstance(seen, Undecoded) else self.handle(seen))
+            outcome = await (
+                self.statuses.refuse(seen, self.kind)
+                if isinstance(seen, Undecoded)
+                else self.handle(seen)
+            )
         except (Exception, asyncio.CancelledError) as error:
             self.go_on_after(error)
             outcome = outcome_of_error(error, seen.metadata.generation)
@@ -153,7 +182,11 @@ class Engine(Generic[T]):
         if outcome.error is not None:
             self.explain(key, outcome, outcome.error)
         else:
-            self.log.debug("reconciled", object=str(key), reason=outcome.condition.reason if outcome.condition else "")
+            self.log.debug(
+                "reconciled",
+                object=str(key),
+                reason=outcome.condition.reason if outcome.condition else "",
+            )
         if outcome.backs_off:
             self.queue.add_backed_off(key, priority)
             return
@@ -187,13 +220,19 @@ class Engine(Generic[T]):
         if outcome.terminal and obj.status is given and msgspec.json.encode(given) == before:
             obj.status = self.kind.status_type()
         if outcome.condition is not None:
-            await self.write_status(seen, before, obj.status, outcome.condition, warns=outcome.warns)
+            await self.write_status(
+                seen, before, obj.status, outcome.condition, warns=outcome.warns
+            )
         return outcome
 
-    async def write_status(self, seen: T, before: bytes, status: Any, condition: Condition, *, warns: bool) -> None:
+    async def write_status(
+        self, seen: T, before: bytes, status: Any, condition: Condition, *, warns: bool
+    ) -> None:
         """Send the status if it changed; its echo on the watch is then known to be ours."""
         with self.own.writing(seen.key) as ours:
-            written = await self.statuses.write(seen, before, status, condition, self.metrics, warns=warns)
+            written = await self.statuses.write(
+                seen, before, status, condition, self.metrics, warns=warns
+            )
             if written is not None:
                 ours.append(written.metadata.revision)
 
@@ -209,7 +248,10 @@ class Engine(Generic[T]):
                 return outcome_of_error(error, generation)
             self.metrics.timed_out()
             return outcome_of_error(
-                TimeoutError(f"the reconcile took longer than {seconds:g} s and was stopped; it is tried again"), generation
+                TimeoutError(
+                    f"the reconcile took longer than {seconds:g} s and was stopped; it is tried again"
+                ),
+                generation,
             )
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             self.go_on_after(error)
@@ -218,7 +260,9 @@ class Engine(Generic[T]):
             del self.stepping[obj.key]
             forget_cancellations()
         if not isinstance(obj.status, self.kind.status_type):
-            wrong = TypeError(f"the reconcile set status to {type(obj.status).__name__}, not {self.kind.status_type.__name__}")
+            wrong = TypeError(
+                f"the reconcile set status to {type(obj.status).__name__}, not {self.kind.status_type.__name__}"
+            )
             obj.status = self.kind.status_type()
             return outcome_of_error(wrong, generation)
         return outcome_of_return(returned, generation)
@@ -229,14 +273,21 @@ class Engine(Generic[T]):
         obj: T = replace(seen, status=msgspec.json.decode(before, type=self.kind.status_type))
         outcome = await self.attempt(self.controller.finalize, obj)
         if outcome.result == "success":
-            await self.set_finalizers(seen, [f for f in seen.metadata.finalizers if f != self.controller.finalizer])
+            await self.set_finalizers(
+                seen, [f for f in seen.metadata.finalizers if f != self.controller.finalizer]
+            )
         elif outcome.condition is not None:
-            await self.write_status(seen, before, obj.status, outcome.condition, warns=outcome.warns)
+            await self.write_status(
+                seen, before, obj.status, outcome.condition, warns=outcome.warns
+            )
         return outcome
 
     async def set_finalizers(self, seen: T, finalizers: list[str]) -> T | None:
         """Write the list of finalizers, if nobody wrote since: a merge patch replaces it as a whole. None where the object is gone."""
-        metadata = {"resourceVersion": seen.metadata.resourceVersion, "finalizers": finalizers or None}
+        metadata = {
+            "resourceVersion": seen.metadata.resourceVersion,
+            "finalizers": finalizers or None,
+        }
         with self.own.writing(seen.key) as ours:
             try:
                 written = await self.client.patch(self.kind, seen.key, {"metadata": metadata})

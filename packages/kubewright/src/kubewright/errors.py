@@ -57,7 +57,10 @@ SECRET = re.compile(
 
 def cut(text: str) -> str:
     """The text without what looks like a credential, and of bounded length; for logs, statuses and exceptions."""
-    safe = SECRET.sub(lambda m: (m[1] or m[2] or m[3] or "") + "***" + ("@" if m[3] else ""), text[: 2 * LONGEST_MESSAGE])
+    safe = SECRET.sub(
+        lambda m: (m[1] or m[2] or m[3] or "") + "***" + ("@" if m[3] else ""),
+        text[: 2 * LONGEST_MESSAGE],
+    )
     return safe if len(text) <= LONGEST_MESSAGE else safe[:LONGEST_MESSAGE] + "... (cut)"
 
 
@@ -76,7 +79,9 @@ class KubeconfigError(ConfigError):
     """A kubeconfig that cannot be used: which file, which key, and why."""
 
     def __init__(self, file: str, key: str, why: str) -> None:
-        super().__init__(f"kubeconfig {file}: {why} (at {key})" if key else f"kubeconfig {file}: {why}")
+        super().__init__(
+            f"kubeconfig {file}: {why} (at {key})" if key else f"kubeconfig {file}: {why}"
+        )
         self.file, self.key = file, key
 
 
@@ -93,7 +98,9 @@ class ApiError(KubewrightError):
 
     code: ClassVar[int] = 0
 
-    def __init__(self, message: str, *, status: int = 0, reason: str = "", retry_after: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, status: int = 0, reason: str = "", retry_after: float | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status or self.code
         self.reason = reason
@@ -227,7 +234,9 @@ class Retry(KubewrightError):
     `warns=False` is for work under way: it is no news, so no warning Event is made of it.
     """
 
-    def __init__(self, message: str, *, after: float, reason: str = "Retrying", warns: bool = True) -> None:
+    def __init__(
+        self, message: str, *, after: float, reason: str = "Retrying", warns: bool = True
+    ) -> None:
         super().__init__(message)
         self.after, self.reason, self.warns = after, reason, warns
 
@@ -257,26 +266,56 @@ class Refused(KubewrightError):
 
 BY_CODE: dict[int, type[ApiError]] = {
     error.code: error
-    for error in (BadRequest, Unauthorized, Forbidden, NotFound, Conflict, Gone, TooLarge, Invalid, TooManyRequests, Timeout)
+    for error in (
+        BadRequest,
+        Unauthorized,
+        Forbidden,
+        NotFound,
+        Conflict,
+        Gone,
+        TooLarge,
+        Invalid,
+        TooManyRequests,
+        Timeout,
+    )
 }
-BY_REASON: dict[str, type[ApiError]] = {"AlreadyExists": AlreadyExists, "Expired": Gone, "Timeout": Timeout, "ServerTimeout": Timeout}
+BY_REASON: dict[str, type[ApiError]] = {
+    "AlreadyExists": AlreadyExists,
+    "Expired": Gone,
+    "Timeout": Timeout,
+    "ServerTimeout": Timeout,
+}
 
 
-def from_status(code: int, body: dict[str, Any], *, doing: str, retry_after: float | None = None) -> ApiError:
+def from_status(
+    code: int, body: dict[str, Any], *, doing: str, retry_after: float | None = None
+) -> ApiError:
     """The error for a `Status` body of the API server (or of a proxy in front of it), with its own words kept."""
     reason = str(body.get("reason") or "")
     words = str(body.get("message") or f"HTTP {code}")
     error = BY_REASON.get(reason) or BY_CODE.get(code) or (ServerError if code >= 500 else ApiError)
     # A path that the server does not know at all gets plain text, not a Status.
-    if error is NotFound and ("could not find the requested resource" in words or body.get("kind") != "Status"):
+    if error is NotFound and (
+        "could not find the requested resource" in words or body.get("kind") != "Status"
+    ):
         error = KindMissing
     details = body.get("details") or {}
-    patience = retry_after if retry_after is not None else details.get("retryAfterSeconds") if isinstance(details, dict) else None
+    patience = (
+        retry_after
+        if retry_after is not None
+        else details.get("retryAfterSeconds")
+        if isinstance(details, dict)
+        else None
+    )
     return error(f"{doing}: {words}", status=code, reason=reason, retry_after=bounded(patience))
 
 
 def bounded(patience: object) -> float | None:
     """What a server may ask of our patience: a number, and no more than a minute of it."""
-    if not isinstance(patience, int | float) or isinstance(patience, bool) or not math.isfinite(patience):
+    if (
+        not isinstance(patience, int | float)
+        or isinstance(patience, bool)
+        or not math.isfinite(patience)
+    ):
         return None
     return min(max(float(patience), 0.0), LONGEST_PATIENCE_SECONDS)

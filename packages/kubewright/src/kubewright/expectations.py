@@ -23,7 +23,9 @@ from .meta import Key
 class Expectations:
     """Pending effects by key; a token names one effect and is unique."""
 
-    def __init__(self, *, deadline_seconds: float = 300.0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, *, deadline_seconds: float = 300.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.deadline_seconds = deadline_seconds
         self.clock = clock
         self.by_key: dict[Key, dict[Hashable, float]] = {}

@@ -31,7 +31,16 @@ Duration = Annotated[float, "seconds, written as a Go duration"]
 
 TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
-UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+UNIT_SECONDS = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "μs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+}
 DURATION_PART = r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)"
 
 
@@ -96,7 +105,13 @@ def arguments() -> tuple[str, ...]:
     return field(default=(), metadata={"arguments": True})
 
 
-def parse(declaration: type[T], argv: Sequence[str], environ: Mapping[str, str], *, program: str = "manager") -> T:
+def parse(
+    declaration: type[T],
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    program: str = "manager",
+) -> T:
     """Make the declared dataclass from the command line (without argv[0]), the environment and the defaults, in this order."""
     options = list(options_of(declaration))
     given, rest = scan(options, argv, program)
@@ -118,7 +133,9 @@ def options_of(declaration: type[Any], path: tuple[str, ...] = ()) -> Iterator[O
     for each in fields(declaration):
         here = (*path, each.name)
         if "flag" in each.metadata:
-            yield Option(here, each.metadata["flag"], without_none(hints[each.name]), default_of(each))
+            yield Option(
+                here, each.metadata["flag"], without_none(hints[each.name]), default_of(each)
+            )
         elif is_dataclass(hints[each.name]):
             yield from options_of(hints[each.name], here)
 
@@ -134,7 +151,9 @@ def default_of(declared: Field[Any]) -> Any:
     return None if declared.default is MISSING else declared.default
 
 
-def build(declaration: type[Any], values: Mapping[tuple[str, ...], Any], path: tuple[str, ...] = ()) -> Any:
+def build(
+    declaration: type[Any], values: Mapping[tuple[str, ...], Any], path: tuple[str, ...] = ()
+) -> Any:
     """Make the dataclass, and those inside it, from what was given; the rest keeps its defaults."""
     hints = get_type_hints(declaration)
     chosen: dict[str, Any] = {}
@@ -147,7 +166,9 @@ def build(declaration: type[Any], values: Mapping[tuple[str, ...], Any], path: t
     return declaration(**chosen)
 
 
-def scan(options: Sequence[Option], argv: Sequence[str], program: str) -> tuple[dict[tuple[str, ...], Any], list[str]]:
+def scan(
+    options: Sequence[Option], argv: Sequence[str], program: str
+) -> tuple[dict[tuple[str, ...], Any], list[str]]:
     """What the flags say, and the arguments after them."""
     known = {name: option for option in options for name in option.names}
     given: dict[tuple[str, ...], Any] = {}
@@ -158,7 +179,11 @@ def scan(options: Sequence[Option], argv: Sequence[str], program: str) -> tuple[
             break
         name, equals, text = split(word)
         if name not in known:
-            raise HelpWanted(usage(options, program)) if name in ("h", "help") else undefined(name, known)
+            raise (
+                HelpWanted(usage(options, program))
+                if name in ("h", "help")
+                else undefined(name, known)
+            )
         option = known[name]
         if not equals:
             text = "true" if option.type is bool else following(name, rest)
@@ -189,7 +214,9 @@ def undefined(name: str, known: Mapping[str, Option]) -> FlagError:
     return FlagError(f"flag provided but not defined: -{name}; {hint}-help lists all flags")
 
 
-def from_environment(options: Sequence[Option], environ: Mapping[str, str]) -> dict[tuple[str, ...], Any]:
+def from_environment(
+    options: Sequence[Option], environ: Mapping[str, str]
+) -> dict[tuple[str, ...], Any]:
     """What the environment says; an empty variable counts as not set, as optional keys of a Secret leave it."""
     found: dict[tuple[str, ...], Any] = {}
     for option in options:
@@ -253,7 +280,10 @@ def duration(text: str) -> float:
     unsigned = text[1:] if text[:1] in ("+", "-") else text
     if unsigned != "0" and not re.fullmatch(f"({DURATION_PART})+", unsigned, re.ASCII):
         raise ValueError("it has to be a duration such as 10s, 1m30s, 500ms or 1h")
-    seconds = math.fsum(float(amount) * UNIT_SECONDS[unit] for amount, unit in re.findall(DURATION_PART, unsigned, re.ASCII))
+    seconds = math.fsum(
+        float(amount) * UNIT_SECONDS[unit]
+        for amount, unit in re.findall(DURATION_PART, unsigned, re.ASCII)
+    )
     return -seconds if text.startswith("-") else seconds
 
 
@@ -271,7 +301,9 @@ def in_words(seconds: float) -> str:
     """Seconds as Go prints a duration: 5m0s, 1h0m0s, 1.5s, 500ms."""
     sign, left = ("-" if seconds < 0 else ""), abs(seconds)
     if 0 < left < 1:
-        unit = next(unit for unit in ("ms", "us", "ns") if left >= UNIT_SECONDS[unit] or unit == "ns")
+        unit = next(
+            unit for unit in ("ms", "us", "ns") if left >= UNIT_SECONDS[unit] or unit == "ns"
+        )
         return f"{sign}{left / UNIT_SECONDS[unit]:.9g}{unit}"
     hours, left = divmod(left, 3600)
     minutes, left = divmod(left, 60)
@@ -281,16 +313,36 @@ def in_words(seconds: float) -> str:
 
 def usage(options: Sequence[Option], program: str) -> str:
     """The help text: every flag with its other names, default and variable, as Go prints it, then the variables alone."""
-    by_flag = [f"  -{option.flag.name}{written_type(option)}\n    \t{described(option)}" for option in options if option.flag.name]
-    by_env = [f"  {option.flag.env}\n    \t{option.flag.help}" for option in options if not option.flag.name]
-    return "\n".join([f"Usage of {program}:", *by_flag, *(["Environment:", *by_env] if by_env else [])]) + "\n"
+    by_flag = [
+        f"  -{option.flag.name}{written_type(option)}\n    \t{described(option)}"
+        for option in options
+        if option.flag.name
+    ]
+    by_env = [
+        f"  {option.flag.env}\n    \t{option.flag.help}"
+        for option in options
+        if not option.flag.name
+    ]
+    return (
+        "\n".join(
+            [f"Usage of {program}:", *by_flag, *(["Environment:", *by_env] if by_env else [])]
+        )
+        + "\n"
+    )
 
 
 def written_type(option: Option) -> str:
     """What stands after the name, with its space; nothing for a bool, which needs no value."""
     if get_origin(option.type) is Literal:
         return " " + "|".join(map(str, get_args(option.type)))
-    names = {str: "string", bool: "", int: "int", float: "float", Duration: "duration", tuple[str, ...]: "string, repeatable"}
+    names = {
+        str: "string",
+        bool: "",
+        int: "int",
+        float: "float",
+        Duration: "duration",
+        tuple[str, ...]: "string, repeatable",
+    }
     return f" {names[option.type]}".rstrip()
 
 
@@ -298,7 +350,11 @@ def described(option: Option) -> str:
     """The help of one flag with what else there is to know."""
     notes = [f"also -{alias}" for alias in option.flag.aliases]
     notes += [f"environment {option.flag.env}"] if option.flag.env else []
-    notes += [f"default {written_default(option)}"] if option.default not in (None, "", False, ()) else []
+    notes += (
+        [f"default {written_default(option)}"]
+        if option.default not in (None, "", False, ())
+        else []
+    )
     return f"{option.flag.help} ({', '.join(notes)})" if notes else option.flag.help
 
 

@@ -47,8 +47,19 @@ class Scale:
     selector: str = ""
 
 
-READY = Column("Ready", '.status.conditions[?(@.type=="Ready")].status', "string", description="Whether the answer is current.")
-REASON = Column("Reason", '.status.conditions[?(@.type=="Ready")].reason', "string", priority=1, description="Why, in one word.")
+READY = Column(
+    "Ready",
+    '.status.conditions[?(@.type=="Ready")].status',
+    "string",
+    description="Whether the answer is current.",
+)
+REASON = Column(
+    "Reason",
+    '.status.conditions[?(@.type=="Ready")].reason',
+    "string",
+    priority=1,
+    description="Why, in one word.",
+)
 AGE = Column("Age", ".metadata.creationTimestamp", "date")
 DEFAULT_COLUMNS = (READY, REASON, AGE)
 
@@ -71,7 +82,9 @@ class Kind:
     storage: bool = True
     deprecated: str = ""
     metadata_only: bool = False
-    decoder: msgspec.json.Decoder[Any] = field(default_factory=msgspec.json.Decoder, repr=False, compare=False)
+    decoder: msgspec.json.Decoder[Any] = field(
+        default_factory=msgspec.json.Decoder, repr=False, compare=False
+    )
 
     @property
     def api_version(self) -> str:
@@ -86,7 +99,13 @@ class Kind:
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """The API server's path of a collection, an object or a subresource."""
         prefix = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-        parts = [prefix, f"namespaces/{namespace}" if namespace and self.namespaced else "", self.plural, name, subresource]
+        parts = [
+            prefix,
+            f"namespaces/{namespace}" if namespace and self.namespaced else "",
+            self.plural,
+            name,
+            subresource,
+        ]
         return "/".join(part for part in parts if part)
 
 
@@ -141,9 +160,13 @@ class Status(Struct, gc=False, kw_only=True):
     """
 
     conditions: Annotated[
-        list[Condition], ListType("map", "type"), Meta(description="What is true of this object, one entry a type; Ready is always there.")
+        list[Condition],
+        ListType("map", "type"),
+        Meta(description="What is true of this object, one entry a type; Ready is always there."),
     ] = []
-    observedGeneration: Annotated[int | None, Meta(description="The metadata.generation that this status was computed from.")] = None
+    observedGeneration: Annotated[
+        int | None, Meta(description="The metadata.generation that this status was computed from.")
+    ] = None
 
     def condition(self, type: str) -> Condition | None:
         """The condition of that type, or None."""
@@ -180,11 +203,37 @@ class Resource(Object, Generic[SpecT, StatusT], kw_only=True):
 
 # By their endings, the first that fits, as kubebuilder's library has them; rare words are left out: `plural=` says another.
 PLURALS = (
-    *(("index", "indices"), ("vertex", "vertices"), ("matrix", "matrices"), ("criterion", "criteria"), ("medium", "media")),
-    *(("person", "people"), ("child", "children"), ("human", "humans"), ("man", "men"), ("mouse", "mice"), ("quiz", "quizzes")),
-    *(("leaf", "leaves"), ("shelf", "shelves"), ("life", "lives"), ("half", "halves"), ("radius", "radii"), ("focus", "foci")),
+    *(
+        ("index", "indices"),
+        ("vertex", "vertices"),
+        ("matrix", "matrices"),
+        ("criterion", "criteria"),
+        ("medium", "media"),
+    ),
+    *(
+        ("person", "people"),
+        ("child", "children"),
+        ("human", "humans"),
+        ("man", "men"),
+        ("mouse", "mice"),
+        ("quiz", "quizzes"),
+    ),
+    *(
+        ("leaf", "leaves"),
+        ("shelf", "shelves"),
+        ("life", "lives"),
+        ("half", "halves"),
+        ("radius", "radii"),
+        ("focus", "foci"),
+    ),
     *((word, word) for word in ("data", "series", "information", "equipment")),
-    *(("potato", "potatoes"), ("tomato", "tomatoes"), ("piano", "pianos"), ("datum", "data"), ("alias", "aliases")),
+    *(
+        ("potato", "potatoes"),
+        ("tomato", "tomatoes"),
+        ("piano", "pianos"),
+        ("datum", "data"),
+        ("alias", "aliases"),
+    ),
     *(("sis", "ses"), ("ss", "sses"), ("us", "uses"), ("s", "s")),
     *(("x", "xes"), ("z", "zes"), ("ch", "ches"), ("sh", "shes")),
     *(("io", "ios"), ("oo", "oos"), ("to", "tos"), ("o", "oes")),
@@ -224,7 +273,9 @@ def kind(
     """
     group, slash, version = api_version.rpartition("/")
     if (slash and not group) or not version:
-        raise SchemaError(api_version, 'apiVersion must read "group/version", or "v1" for the core group')
+        raise SchemaError(
+            api_version, 'apiVersion must read "group/version", or "v1" for the core group'
+        )
 
     def declare(cls: type[ObjectT]) -> type[ObjectT]:
         own = name or cls.__name__

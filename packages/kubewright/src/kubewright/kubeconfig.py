@@ -102,13 +102,19 @@ def existing(listed: Sequence[Path]) -> list[Path]:
     found = [path for path in listed if os.path.exists(path)]
     if not found:
         names = ", ".join(map(str, listed))
-        raise ConfigError(f"KUBECONFIG names {names}, which does not exist. Correct the variable, or unset it to use the default places.")
+        raise ConfigError(
+            f"KUBECONFIG names {names}, which does not exist. Correct the variable, or unset it to use the default places."
+        )
     return found
 
 
 def nothing_found(in_pod: bool, home: Path, service_account: Path) -> str:
     """What was tried and what to do, for somebody who starts this for the first time."""
-    pod = f"{service_account / 'token'} is not mounted" if in_pod else "KUBERNETES_SERVICE_HOST and _PORT are not set"
+    pod = (
+        f"{service_account / 'token'} is not mounted"
+        if in_pod
+        else "KUBERNETES_SERVICE_HOST and _PORT are not set"
+    )
     return (
         "No Kubernetes cluster is configured. Tried: --kubeconfig (not given), KUBECONFIG (not set), "
         f"the Pod's service account ({pod}), {home / '.kube' / 'config'} (does not exist). "
@@ -118,7 +124,10 @@ def nothing_found(in_pod: bool, home: Path, service_account: Path) -> str:
 
 def in_cluster_server(environ: Mapping[str, str]) -> str:
     """The API server as Kubernetes tells its Pods, or "" outside one."""
-    host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
+    host, port = (
+        environ.get("KUBERNETES_SERVICE_HOST", ""),
+        environ.get("KUBERNETES_SERVICE_PORT", ""),
+    )
     if not host or not port:
         return ""
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
@@ -135,7 +144,8 @@ def from_service_account(folder: Path, server: str) -> Connection:
         server=server.rstrip("/"),
         identity=Identity(token_file=str(folder / "token")) if is_encrypted(server) else ANONYMOUS,
         ca_pem=ca_pem,
-        namespace=(optional(folder / "namespace") or b"").decode(errors="replace").strip() or "default",
+        namespace=(optional(folder / "namespace") or b"").decode(errors="replace").strip()
+        or "default",
         source="the Pod's service account",
     )
 
@@ -150,11 +160,15 @@ def from_files(files: Sequence[Path], master: str, context: str) -> Connection:
     merged = merge(files)
     name, place, chosen = merged.choose(context)
     cluster_place, cluster = merged.named("cluster", chosen.cluster, place)
-    user_place, user = merged.named("user", chosen.user, place) if chosen.user else (NOWHERE, Entry(""))
+    user_place, user = (
+        merged.named("user", chosen.user, place) if chosen.user else (NOWHERE, Entry(""))
+    )
     server = master or checked_server(cluster_place, cluster.cluster)
     return Connection(
         server=server.rstrip("/"),
-        identity=identity(user_place, user.user, cluster.cluster) if is_encrypted(server) else ANONYMOUS,
+        identity=identity(user_place, user.user, cluster.cluster)
+        if is_encrypted(server)
+        else ANONYMOUS,
         ca_pem=authority(cluster_place, cluster.cluster),
         tls_server_name=cluster.cluster.tls_server_name,
         proxy_url=checked_proxy(cluster_place, cluster.cluster),
@@ -190,7 +204,9 @@ def is_encrypted(server: str) -> bool:
 def checked_server(place: Place, cluster: Cluster) -> str:
     """The server's address."""
     if not cluster.server:
-        raise place.error("server", "it is empty. Set the address of the API server, like https://host:6443.")
+        raise place.error(
+            "server", "it is empty. Set the address of the API server, like https://host:6443."
+        )
     if fault := server_fault(cluster.server):
         raise place.error("server", fault)
     return cluster.server
@@ -201,7 +217,11 @@ def checked_proxy(place: Place, cluster: Cluster) -> str:
     parts = address(cluster.proxy_url)
     scheme = parts.scheme if parts else ""
     if cluster.proxy_url and scheme not in ("http", "https"):
-        what = "SOCKS proxies are not supported" if scheme.startswith("socks") else "this is not a proxy's address"
+        what = (
+            "SOCKS proxies are not supported"
+            if scheme.startswith("socks")
+            else "this is not a proxy's address"
+        )
         raise place.error("proxy-url", f"{what}; use one that begins with http:// or https://")
     return cluster.proxy_url
 
@@ -210,7 +230,10 @@ def authority(place: Place, cluster: Cluster) -> bytes | None:
     """The certificates to trust, None for the system's. Not verifying is no choice here."""
     if cluster.insecure_skip_tls_verify:
         why = "TLS is always verified. Remove this and set certificate-authority or certificate-authority-data instead"
-        raise place.error("insecure-skip-tls-verify", f"{why} (and tls-server-name, if the certificate has another name).")
+        raise place.error(
+            "insecure-skip-tls-verify",
+            f"{why} (and tls-server-name, if the certificate has another name).",
+        )
     if cluster.certificate_authority_data:
         key = "certificate-authority-data"
         pem = decoded(place, key, cluster.certificate_authority_data)
@@ -220,14 +243,18 @@ def authority(place: Place, cluster: Cluster) -> bytes | None:
     else:
         return None
     if not is_certificate(pem):
-        raise place.error(key, "the value does not hold a PEM certificate (-----BEGIN CERTIFICATE-----)")
+        raise place.error(
+            key, "the value does not hold a PEM certificate (-----BEGIN CERTIFICATE-----)"
+        )
     return pem
 
 
 def is_certificate(pem: bytes) -> bool:
     """Whether OpenSSL finds certificates, and no broken one, in there."""
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem.decode("ascii", "ignore"))
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(
+            cadata=pem.decode("ascii", "ignore")
+        )
     except (ssl.SSLError, ValueError):
         return False
     return True
@@ -243,9 +270,13 @@ def identity(place: Place, user: User, cluster: Cluster) -> Identity:
         password=user.password,
         client_cert_pem=decoded(place, "client-certificate-data", user.client_certificate_data),
         client_key_pem=decoded(place, "client-key-data", user.client_key_data),
-        client_cert_file="" if user.client_certificate_data else place.path(user.client_certificate),
+        client_cert_file=""
+        if user.client_certificate_data
+        else place.path(user.client_certificate),
         client_key_file="" if user.client_key_data else place.path(user.client_key),
-        exec_plugin=plugin(Place(place.file, f"{place.key}.exec"), user.exec, cluster) if user.exec else None,
+        exec_plugin=plugin(Place(place.file, f"{place.key}.exec"), user.exec, cluster)
+        if user.exec
+        else None,
         place=place,
     )
 
@@ -254,17 +285,32 @@ def refuse(place: Place, user: User) -> None:
     """Raise for what contradicts itself and for what we do not support."""
     if user.auth_provider is not None:
         raise place.error(
-            "auth-provider", "Kubernetes has replaced auth providers by exec plugins. Set user.exec to the plugin of your provider instead."
+            "auth-provider",
+            "Kubernetes has replaced auth providers by exec plugins. Set user.exec to the plugin of your provider instead.",
         )
-    for key, value in ("as", user.as_user), ("as-uid", user.as_uid), ("as-groups", user.as_groups), ("as-user-extra", user.as_user_extra):
+    for key, value in (
+        ("as", user.as_user),
+        ("as-uid", user.as_uid),
+        ("as-groups", user.as_groups),
+        ("as-user-extra", user.as_user_extra),
+    ):
         if value:
-            raise place.error(key, "impersonation is not supported. Use a kubeconfig with credentials of that user.")
+            raise place.error(
+                key,
+                "impersonation is not supported. Use a kubeconfig with credentials of that user.",
+            )
     if (user.token or user.token_file) and user.username:
         raise place.error("username", "there is a token too. Keep one of the two.")
     has_certificate = bool(user.client_certificate or user.client_certificate_data)
     if has_certificate != bool(user.client_key or user.client_key_data):
-        there, missing = ("client-certificate", "client-key") if has_certificate else ("client-key", "client-certificate")
-        raise place.error(missing, f"there is a {there} without it. Set {missing} or {missing}-data.")
+        there, missing = (
+            ("client-certificate", "client-key")
+            if has_certificate
+            else ("client-key", "client-certificate")
+        )
+        raise place.error(
+            missing, f"there is a {there} without it. Set {missing} or {missing}-data."
+        )
 
 
 def plugin(place: Place, config: Exec, cluster: Cluster) -> ExecPlugin:
@@ -272,11 +318,17 @@ def plugin(place: Place, config: Exec, cluster: Cluster) -> ExecPlugin:
     if not config.command:
         raise place.error("command", "it is empty. Set the plugin's command.")
     if config.api_version not in EXEC_API_VERSIONS:
-        raise place.error("apiVersion", f"it must be {' or '.join(EXEC_API_VERSIONS)}. Update the plugin and write its kubeconfig again.")
+        raise place.error(
+            "apiVersion",
+            f"it must be {' or '.join(EXEC_API_VERSIONS)}. Update the plugin and write its kubeconfig again.",
+        )
     if config.interactive_mode not in ("", "Never", "IfAvailable", "Always"):
         raise place.error("interactiveMode", "it must be Never or IfAvailable")
     if config.interactive_mode == "Always":
-        raise place.error("interactiveMode", "Always needs a person at the keyboard, and there is none here. Use Never or IfAvailable.")
+        raise place.error(
+            "interactiveMode",
+            "Always needs a person at the keyboard, and there is none here. Use Never or IfAvailable.",
+        )
     return ExecPlugin(
         command=place.path(config.command) if os.sep in config.command else config.command,
         args=config.args,
@@ -285,5 +337,7 @@ def plugin(place: Place, config: Exec, cluster: Cluster) -> ExecPlugin:
         interactive_mode=config.interactive_mode or "IfAvailable",
         provide_cluster_info=config.provide_cluster_info,
         install_hint=config.install_hint,
-        cluster_config=next((e.extension for e in cluster.extensions if e.name == EXEC_EXTENSION), None),
+        cluster_config=next(
+            (e.extension for e in cluster.extensions if e.name == EXEC_EXTENSION), None
+        ),
     )

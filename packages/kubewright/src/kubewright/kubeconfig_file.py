@@ -28,7 +28,11 @@ class Place(NamedTuple):
 
     def error(self, key: str, why: str) -> ConfigError:
         """The error for one key of this entry. What came from no kubeconfig (a Pod's files, say) has no key to name."""
-        return KubeconfigError(self.file, ".".join(filter(None, (self.key, key))), why) if self.file else ConfigError(why)
+        return (
+            KubeconfigError(self.file, ".".join(filter(None, (self.key, key))), why)
+            if self.file
+            else ConfigError(why)
+        )
 
     def path(self, name: str) -> str:
         """The file of that name; a relative one is relative to the kubeconfig."""
@@ -154,9 +158,16 @@ def merge(files: Sequence[Path]) -> Merged:
     for file in files:
         document = parse(file)
         current = current or document.current_context
-        for part, found in ("cluster", document.clusters), ("user", document.users), ("context", document.contexts):
+        for part, found in (
+            ("cluster", document.clusters),
+            ("user", document.users),
+            ("context", document.contexts),
+        ):
             for entry in found:
-                entries.setdefault((part, entry.name), (Place(str(file), f"{part}s[name={entry.name}].{part}"), entry))
+                entries.setdefault(
+                    (part, entry.name),
+                    (Place(str(file), f"{part}s[name={entry.name}].{part}"), entry),
+                )
     return Merged(os.pathsep.join(map(str, files)), current, entries)
 
 
@@ -165,10 +176,14 @@ def parse(file: Path) -> Document:
     place = Place(str(file))
     raw = read_yaml(place, contents(place, "", str(file)))
     try:
-        document = msgspec.convert({} if raw is None else raw, Document, strict=False)  # not strict: the text "true" is a bool here
+        document = msgspec.convert(
+            {} if raw is None else raw, Document, strict=False
+        )  # not strict: the text "true" is a bool here
     except msgspec.ValidationError as error:
         why, _, path = str(error).partition(" - at `$")
-        raise place.error(by_name(path.strip("`."), raw), f"the value has the wrong type: {why.replace('`', '')}") from None
+        raise place.error(
+            by_name(path.strip("`."), raw), f"the value has the wrong type: {why.replace('`', '')}"
+        ) from None
     except RecursionError:
         raise place.error("", "it is nested too deeply to be a kubeconfig") from None
     if document.kind != "Config":
@@ -180,12 +195,15 @@ class TextLoader(yaml.SafeLoader):
     """Reads every scalar as it is written and leaves out nulls: a name or password of digits stays one, as in kubectl."""
 
     yaml_constructors = yaml.SafeLoader.yaml_constructors | {
-        f"tag:yaml.org,2002:{scalar}": yaml.SafeLoader.construct_scalar for scalar in ("bool", "int", "float", "timestamp")
+        f"tag:yaml.org,2002:{scalar}": yaml.SafeLoader.construct_scalar
+        for scalar in ("bool", "int", "float", "timestamp")
     }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """The mapping without its nulls; an extension keeps its types, since it is some plugin's own data."""
-        node.value = [(key, value) for key, value in node.value if value.tag != "tag:yaml.org,2002:null"]
+        node.value = [
+            (key, value) for key, value in node.value if value.tag != "tag:yaml.org,2002:null"
+        ]
         built: dict[Any, Any] = super().construct_mapping(node, deep)
         for key, value in node.value:
             if key.value == "extension":
@@ -203,7 +221,9 @@ def read_yaml(place: Place, content: bytes) -> Any:
         todo = "Check the indentation there, and put quotes around values that begin with one of * & ! % @ or hold a colon."
         raise place.error("", f"it is not valid YAML at {where}. {todo}") from None
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        raise place.error("", "it is not YAML at all: perhaps a binary file, or not UTF-8") from None
+        raise place.error(
+            "", "it is not YAML at all: perhaps a binary file, or not UTF-8"
+        ) from None
 
 
 def by_name(path: str, document: Any) -> str:
@@ -223,7 +243,10 @@ def contents(place: Place, key: str, file: str) -> bytes:
         return Path(file).read_bytes()
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "this is not a file name"
-        raise place.error(key, f"it cannot be read: {why}" if file == place.file else f"{file} cannot be read: {why}") from error
+        raise place.error(
+            key,
+            f"it cannot be read: {why}" if file == place.file else f"{file} cannot be read: {why}",
+        ) from error
 
 
 def decoded(place: Place, key: str, value: str) -> bytes:

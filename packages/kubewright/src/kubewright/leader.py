@@ -52,7 +52,14 @@ class Leader:
     """A candidate for one Lease."""
 
     def __init__(
-        self, client: Client, key: Key, identity: str, *, metrics: Metrics, log: Log, clock: Callable[[], float] = machine_seconds
+        self,
+        client: Client,
+        key: Key,
+        identity: str,
+        *,
+        metrics: Metrics,
+        log: Log,
+        clock: Callable[[], float] = machine_seconds,
     ) -> None:
         self.client, self.key, self.identity = client, key, identity
         self.metrics, self.clock = metrics, clock
@@ -80,7 +87,9 @@ class Leader:
         """Until the next look: at the latest when the present lease would run out."""
         if self.seen is None:
             return STANDBY_LOOK_SECONDS
-        runs_out = self.seen_at + (self.seen.spec.leaseDurationSeconds or DURATION_SECONDS) - self.clock()
+        runs_out = (
+            self.seen_at + (self.seen.spec.leaseDurationSeconds or DURATION_SECONDS) - self.clock()
+        )
         return min(STANDBY_LOOK_SECONDS, max(0.05, runs_out))
 
     async def hold(self) -> None:
@@ -119,7 +128,11 @@ class Leader:
             self.notice(await self.client.get(Lease, self.key))
         except NotFound:
             # Somebody deleted it; whoever held it may not know yet, and is waited for like any holder.
-            if self.seen is not None and self.seen.spec.holderIdentity not in ("", self.identity) and not self.ran_out():
+            if (
+                self.seen is not None
+                and self.seen.spec.holderIdentity not in ("", self.identity)
+                and not self.ran_out()
+            ):
                 return False
             return await self.create()
         assert self.seen is not None
@@ -135,20 +148,37 @@ class Leader:
 
     def notice(self, lease: Lease) -> None:
         """Start the stopwatch anew whenever the lease has changed."""
-        if self.seen is None or self.seen.metadata.resourceVersion != lease.metadata.resourceVersion:
+        if (
+            self.seen is None
+            or self.seen.metadata.resourceVersion != lease.metadata.resourceVersion
+        ):
             self.seen, self.seen_at = lease, self.clock()
 
     def ran_out(self) -> bool:
         """Whether the holder has not renewed for the whole duration, by our own stopwatch."""
         assert self.seen is not None
-        return self.clock() >= self.seen_at + (self.seen.spec.leaseDurationSeconds or DURATION_SECONDS)
+        return self.clock() >= self.seen_at + (
+            self.seen.spec.leaseDurationSeconds or DURATION_SECONDS
+        )
 
     async def create(self) -> bool:
         """The first ever to lead."""
         at = micro_time()
-        spec = LeaseSpec(holderIdentity=self.identity, leaseDurationSeconds=int(DURATION_SECONDS), acquireTime=at, renewTime=at)
+        spec = LeaseSpec(
+            holderIdentity=self.identity,
+            leaseDurationSeconds=int(DURATION_SECONDS),
+            acquireTime=at,
+            renewTime=at,
+        )
         try:
-            self.notice(await self.client.create(Lease(metadata=ObjectMeta(name=self.key.name, namespace=self.key.namespace), spec=spec)))
+            self.notice(
+                await self.client.create(
+                    Lease(
+                        metadata=ObjectMeta(name=self.key.name, namespace=self.key.namespace),
+                        spec=spec,
+                    )
+                )
+            )
         except AlreadyExists:
             return False
         return True
@@ -156,9 +186,16 @@ class Leader:
     async def write(self, *, renewing: bool) -> bool:
         """Write ourselves into the lease as we saw it; False when somebody was faster."""
         assert self.seen is not None
-        spec: dict[str, Any] = {"holderIdentity": self.identity, "leaseDurationSeconds": int(DURATION_SECONDS), "renewTime": micro_time()}
+        spec: dict[str, Any] = {
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": int(DURATION_SECONDS),
+            "renewTime": micro_time(),
+        }
         if not renewing:
-            spec |= {"acquireTime": spec["renewTime"], "leaseTransitions": self.seen.spec.leaseTransitions + 1}
+            spec |= {
+                "acquireTime": spec["renewTime"],
+                "leaseTransitions": self.seen.spec.leaseTransitions + 1,
+            }
         patch = {"metadata": {"resourceVersion": self.seen.metadata.resourceVersion}, "spec": spec}
         try:
             self.notice(await self.client.patch(Lease, self.key, patch))
@@ -173,7 +210,12 @@ class Leader:
             spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": micro_time()}
             try:
                 await self.client.patch(
-                    Lease, self.key, {"metadata": {"resourceVersion": self.seen.metadata.resourceVersion}, "spec": spec}
+                    Lease,
+                    self.key,
+                    {
+                        "metadata": {"resourceVersion": self.seen.metadata.resourceVersion},
+                        "spec": spec,
+                    },
                 )
                 return
             except Conflict:
@@ -200,6 +242,9 @@ class Leader:
             await asyncio.wait_for(self.give_back(), RETRY_SECONDS)
             self.log.info("released the leader lease")
         except (KubewrightError, TimeoutError) as error:
-            self.log.error("the leader lease could not be released; a standby takes over when it runs out", error=error)
+            self.log.error(
+                "the leader lease could not be released; a standby takes over when it runs out",
+                error=error,
+            )
         finally:
             self.metrics.leader(str(self.key), leading=False)

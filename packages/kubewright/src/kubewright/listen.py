@@ -26,7 +26,9 @@ def address_of(text: str) -> Address | None:
         return None
     found = re.fullmatch(r"(?:\[([0-9a-fA-F:.%\w]+)\]|([^:\[\]]*)):(\d{1,5})", text, re.ASCII)
     if found is None or int(found[3]) > 65535:
-        raise ConfigError(f'"{text}" is no address to listen on: it has to be like :8080, 127.0.0.1:8080 or [::1]:8080, or 0 for none')
+        raise ConfigError(
+            f'"{text}" is no address to listen on: it has to be like :8080, 127.0.0.1:8080 or [::1]:8080, or 0 for none'
+        )
     return Address(found[1] or found[2] or "", int(found[3]))
 
 
@@ -60,11 +62,18 @@ async def bound(address: Address) -> socket.socket:
     """Bind one socket; for all interfaces one that takes IPv6 and IPv4 alike, where the machine has both."""
     if not address.host:
         try:
-            return socket.create_server(("", address.port), family=socket.AF_INET6, dualstack_ipv6=True)
+            return socket.create_server(
+                ("", address.port), family=socket.AF_INET6, dualstack_ipv6=True
+            )
         except (ValueError, OSError) as error:
-            if isinstance(error, OSError) and error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+            if isinstance(error, OSError) and error.errno not in (
+                errno.EADDRNOTAVAIL,
+                errno.EAFNOSUPPORT,
+            ):
                 raise
             return socket.create_server(("", address.port))
-    found = await asyncio.get_running_loop().getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().getaddrinfo(
+        address.host, address.port, type=socket.SOCK_STREAM
+    )
     family, _, _, _, where = found[0]
     return socket.create_server((str(where[0]), address.port), family=family)

@@ -25,7 +25,13 @@ from .errors import LONGEST_MESSAGE, ConfigError, KubewrightError, cut
 from .flags import flag
 from .meta import Key
 
-LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR, "panic": logging.CRITICAL}
+LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "error": logging.ERROR,
+    "panic": logging.CRITICAL,
+}
 HANDLER = "kubewright"
 DEEPEST = 8
 LONGEST_TRACE_FRAMES = 40
@@ -38,10 +44,22 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 class LogOptions:
     """The flags of zap, as controller-runtime names them."""
 
-    devel: bool = flag("zap-devel", False, "Development defaults: console encoder, debug level, stack traces from warnings on.")
-    level: str = flag("zap-log-level", "", "What to log: debug, info, error, panic, or a number above 0 for more than debug.")
-    encoder: Literal["json", "console"] | None = flag("zap-encoder", None, "How to write: json, unless -zap-devel is given.")
-    stacktrace_level: Literal["info", "error", "panic"] | None = flag("zap-stacktrace-level", None, "From which level on stack traces.")
+    devel: bool = flag(
+        "zap-devel",
+        False,
+        "Development defaults: console encoder, debug level, stack traces from warnings on.",
+    )
+    level: str = flag(
+        "zap-log-level",
+        "",
+        "What to log: debug, info, error, panic, or a number above 0 for more than debug.",
+    )
+    encoder: Literal["json", "console"] | None = flag(
+        "zap-encoder", None, "How to write: json, unless -zap-devel is given."
+    )
+    stacktrace_level: Literal["info", "error", "panic"] | None = flag(
+        "zap-stacktrace-level", None, "From which level on stack traces."
+    )
     time_encoding: Literal["rfc3339", "rfc3339nano", "iso8601", "epoch", "millis", "nanos"] = flag(
         "zap-time-encoding", "rfc3339", "How to write the time."
     )
@@ -68,13 +86,19 @@ def threshold(options: LogOptions) -> int:
         return LEVELS[text]
     if text.isdecimal() and int(text) > 0:
         return max(1, logging.DEBUG + 1 - int(text))
-    raise ConfigError(f'-zap-log-level "{options.level}": it has to be debug, info, error, panic or a whole number above 0')
+    raise ConfigError(
+        f'-zap-log-level "{options.level}": it has to be debug, info, error, panic or a whole number above 0'
+    )
 
 
 def formatter_for(options: LogOptions) -> LineFormatter:
     """The formatter that the flags ask for."""
     traces_from = LEVELS[options.stacktrace_level or ("warn" if options.devel else "error")]
-    kind = ConsoleFormatter if (options.encoder or ("console" if options.devel else "json")) == "console" else JsonFormatter
+    kind = (
+        ConsoleFormatter
+        if (options.encoder or ("console" if options.devel else "json")) == "console"
+        else JsonFormatter
+    )
     return kind(traces_from, TIMES[options.time_encoding])
 
 
@@ -104,7 +128,9 @@ class Log:
         if self.logger.isEnabledFor(logging.INFO):
             self.write(logging.INFO, message, error, fields)
 
-    def warning(self, message: str, /, error: BaseException | None = None, **fields: object) -> None:
+    def warning(
+        self, message: str, /, error: BaseException | None = None, **fields: object
+    ) -> None:
         """What will pass by itself, but should not become a habit."""
         if self.logger.isEnabledFor(logging.WARNING):
             self.write(logging.WARNING, message, error, fields)
@@ -114,7 +140,9 @@ class Log:
         if self.logger.isEnabledFor(logging.ERROR):
             self.write(logging.ERROR, message, error, fields)
 
-    def write(self, level: int, message: str, error: BaseException | None, fields: dict[str, object]) -> None:
+    def write(
+        self, level: int, message: str, error: BaseException | None, fields: dict[str, object]
+    ) -> None:
         """Hand the line to the standard library, without its walk up the stack for a file name that we do not print."""
         about = (type(error), error, error.__traceback__) if error is not None else None
         record = logging.LogRecord(self.logger.name, level, "", 0, message, (), about)
@@ -169,11 +197,18 @@ class ConsoleFormatter(LineFormatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Time, level, logger, message, fields."""
-        columns = [str(self.time_text(record.created)), level_name(record.levelno).upper(), record.name, safe(record.getMessage())]
+        columns = [
+            str(self.time_text(record.created)),
+            level_name(record.levelno).upper(),
+            record.name,
+            safe(record.getMessage()),
+        ]
         if fields := self.fields_of(record):
             columns.append(msgspec.json.format(msgspec.json.encode(fields), indent=0).decode())
         line = "\t".join(CONTROL.sub(escaped, column) for column in columns)
-        trace = "".join(f"\n\t{CONTROL.sub(escaped, each)}" for each in self.trace_of(record).splitlines())
+        trace = "".join(
+            f"\n\t{CONTROL.sub(escaped, each)}" for each in self.trace_of(record).splitlines()
+        )
         return line + trace
 
 
@@ -219,12 +254,20 @@ def as_text(value: object) -> str:
 def described(error: BaseException) -> str:
     """An error in one line; the type's name goes before what was not written for people."""
     words = as_text(error)
-    return words if isinstance(error, KubewrightError) else f"{type(error).__name__}: {words}" if words else type(error).__name__
+    return (
+        words
+        if isinstance(error, KubewrightError)
+        else f"{type(error).__name__}: {words}"
+        if words
+        else type(error).__name__
+    )
 
 
 def safe(text: str) -> str:
     """The text without credentials and of bounded length, and encodable whatever came from outside."""
-    bounded = text[: 2 * LONGEST_MESSAGE]  # a search for credentials in megabytes would hold up the loop
+    bounded = text[
+        : 2 * LONGEST_MESSAGE
+    ]  # a search for credentials in megabytes would hold up the loop
     return cut(bounded if bounded.isascii() else bounded.encode(errors="backslashreplace").decode())
 
 
@@ -246,7 +289,11 @@ def rfc3339_nano(seconds: float) -> str:
 
 def iso8601(seconds: float) -> str:
     """As 2026-01-02T15:04:05.123Z."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(seconds, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
 
 
 TIMES: dict[str, Callable[[float], str | float | int]] = {

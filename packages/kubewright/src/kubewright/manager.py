@@ -39,7 +39,7 @@ from .source import OnKind, OnOwned
 from .status import StatusWriter
 from .transport import Pool, Request, Transport
 from .webhook.options import WebhookOptions
-from .webhook.runner import Webhooks
+from .webhook.runner import WebhookRunner
 from .webhook.types import Conversion, Webhook
 
 # A bookmark shows life once a minute and a dead watch is noticed after 70 s; beyond this, something is really wrong.
@@ -83,7 +83,13 @@ class Options:
 class Manager:
     """Add controllers and webhooks, then `await run()`."""
 
-    def __init__(self, connection: Connection, options: Options | None = None, *, transport: Pool | None = None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        options: Options | None = None,
+        *,
+        transport: Pool | None = None,
+    ) -> None:
         """`transport` takes the place of a real connection in tests."""
         self.options = options or Options()
         self.server_address = connection.server
@@ -91,15 +97,27 @@ class Manager:
         self.metrics = Metrics()
         agent = f"{self.options.name}/{os.getpid()} (kubewright)"
         may_write = self.may_write if self.options.leader_election else None
-        self.transport: Pool = transport or Transport(connection, metrics=self.metrics, may_write=may_write, user_agent=agent)
+        self.transport: Pool = transport or Transport(
+            connection, metrics=self.metrics, may_write=may_write, user_agent=agent
+        )
         self.aside: Pool = self.transport.unguarded()
         self.cache = Cache(self.log)
-        self.client = Client(self.transport, field_manager=self.options.name, wrote=self.cache.wrote)
-        self.recorder = Recorder(self.client, self.metrics, self.log, component=self.options.name, instance=self.options.identity)
+        self.client = Client(
+            self.transport, field_manager=self.options.name, wrote=self.cache.wrote
+        )
+        self.recorder = Recorder(
+            self.client,
+            self.metrics,
+            self.log,
+            component=self.options.name,
+            instance=self.options.identity,
+        )
         self.namespace = self.options.lease_namespace or connection.namespace
         lease = Key(self.namespace, self.options.lease_name or f"{self.options.name}-leader")
         self.client_aside = Client(self.aside, field_manager=self.options.name)
-        self.leader = Leader(self.client_aside, lease, self.options.identity, metrics=self.metrics, log=self.log)
+        self.leader = Leader(
+            self.client_aside, lease, self.options.identity, metrics=self.metrics, log=self.log
+        )
         self.reviewer = ApiReviewer(self.client_aside)
         self.on_lead: list[Callable[[], object]] = []
         """Called when the lease has become ours, before any controller starts: what was said before that has reached nobody."""
@@ -108,7 +126,7 @@ class Manager:
         self.controllers: list[Controller[Any]] = []
         self.webhooks: list[Webhook[Any]] = []
         self.conversions: list[Conversion[Any, Any]] = []
-        self.answering: Webhooks | None = None
+        self.answering: WebhookRunner | None = None
         """The webhooks while they are served."""
         self.services: list[Service] = []
         self.reflectors: dict[type[Object], list[Reflector[Any]]] = {}
@@ -126,7 +144,9 @@ class Manager:
                 self.conversions.append(part)
             case _:
                 if any(other.kind is part.kind for other in self.controllers):
-                    raise ConfigError(f"there are two controllers for {part.kind.__name__}; one kind has one")
+                    raise ConfigError(
+                        f"there are two controllers for {part.kind.__name__}; one kind has one"
+                    )
                 self.controllers.append(part)
 
     def add_service(self, service: Service) -> None:
@@ -140,8 +160,12 @@ class Manager:
         server = self.server()
         engines: list[Engine[Any]] = []
         try:
-            version = await self.transport.send(Request("GET", "/version", doing="reach the API server", timeout_seconds=10))
-            self.log.debug("reached the API server", server=self.server_address, version=version_in(version))
+            version = await self.transport.send(
+                Request("GET", "/version", doing="reach the API server", timeout_seconds=10)
+            )
+            self.log.debug(
+                "reached the API server", server=self.server_address, version=version_in(version)
+            )
             engines = [self.engine(controller) for controller in self.controllers]
             await server.start()
             if self.answering is not None:
@@ -165,7 +189,9 @@ class Manager:
 
     def lives(self, engines: list[Engine[Any]]) -> list[Coroutine[Any, Any, None]]:
         """Everything that runs until the end."""
-        watches = [reflector.run() for reflectors in self.reflectors.values() for reflector in reflectors]
+        watches = [
+            reflector.run() for reflectors in self.reflectors.values() for reflector in reflectors
+        ]
         others = [service.run() for service in self.services]
         if self.answering is not None:
             others.append(self.answering.run())
@@ -175,7 +201,13 @@ class Manager:
         """No key half done: engines end first, while watches, services and the lease still live."""
         self.log.info("stopping: finishing what is in work", seconds=self.options.stop_seconds)
         drain = [self.answering.drain()] if self.answering is not None else []
-        await asyncio.gather(*drain, *(engine.stop(self.options.stop_seconds * SHARE_OF_STOP_FOR_WORK) for engine in engines))
+        await asyncio.gather(
+            *drain,
+            *(
+                engine.stop(self.options.stop_seconds * SHARE_OF_STOP_FOR_WORK)
+                for engine in engines
+            ),
+        )
         with suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self.recorder.flush()
@@ -184,7 +216,12 @@ class Manager:
         """The engine of a controller, and a watch for every kind that it depends on."""
         statuses = StatusWriter(self.client, self.recorder)
         engine: Engine[Any] = Engine(
-            controller, cache=self.cache, client=self.client, statuses=statuses, metrics=self.metrics, log=Log("controller")
+            controller,
+            cache=self.cache,
+            client=self.client,
+            statuses=statuses,
+            metrics=self.metrics,
+            log=Log("controller"),
         )
         for kind in kinds_of(controller):
             if kind not in self.reflectors:
@@ -196,9 +233,16 @@ class Manager:
         namespaces = self.options.namespaces if kind.definition.namespaced else ()
         store = self.cache.store(kind)
         log = Log("cache")
-        made = [Reflector(kind, store, self.client, self.metrics, log, namespace=name) for name in namespaces or ("",)]
+        made = [
+            Reflector(kind, store, self.client, self.metrics, log, namespace=name)
+            for name in namespaces or ("",)
+        ]
         resource = kind.definition.resource
-        self.metrics.watch(resource, age=lambda: max(r.age_seconds for r in made), objects=lambda: len(store.objects))
+        self.metrics.watch(
+            resource,
+            age=lambda: max(r.age_seconds for r in made),
+            objects=lambda: len(store.objects),
+        )
         return made
 
     async def lead(self, engines: list[Engine[Any]]) -> None:
@@ -223,7 +267,11 @@ class Manager:
         for kind in kinds_of(engine.controller):
             for reflector in self.reflectors[kind]:
                 await reflector.synced.wait()
-        self.log.info("Starting workers", controller=engine.controller.name, workers=engine.controller.concurrency)
+        self.log.info(
+            "Starting workers",
+            controller=engine.controller.name,
+            workers=engine.controller.concurrency,
+        )
         engine.start()
 
     async def measure_lag(self) -> None:
@@ -247,14 +295,14 @@ class Manager:
         )
         server.add_ready_check("watches", self.watch_problem)
         if self.answering is not None:
-            server.add_ready_check("webhooks", self.answering.problem)
+            server.add_ready_check("webhooks", self.answering.readiness_problem)
         return server
 
-    def webhook_side(self) -> Webhooks | None:
+    def webhook_side(self) -> WebhookRunner | None:
         """What answers the API server, where there is anything to answer. Its writes need no lease: every replica serves."""
         if not self.webhooks and not self.conversions:
             return None
-        return Webhooks(
+        return WebhookRunner(
             self.webhooks,
             self.conversions,
             self.options.webhooks,
@@ -267,7 +315,14 @@ class Manager:
     def watch_problem(self) -> str | None:
         """What is wrong with the watches, all of it; None if nothing is."""
         every = (reflector for reflectors in self.reflectors.values() for reflector in reflectors)
-        return "; ".join(f"{reflector.name}: {words}" for reflector in every if (words := trouble_with(reflector))) or None
+        return (
+            "; ".join(
+                f"{reflector.name}: {words}"
+                for reflector in every
+                if (words := trouble_with(reflector))
+            )
+            or None
+        )
 
 
 def trouble_with(reflector: Reflector[Any]) -> str:
@@ -297,4 +352,6 @@ def version_in(body: bytes) -> str:
     try:
         return str(msgspec.json.decode(body, type=dict[str, Any])["gitVersion"])
     except (msgspec.DecodeError, KeyError):
-        raise ConfigError("what answers at this address is no Kubernetes API server: check the server in the kubeconfig") from None
+        raise ConfigError(
+            "what answers at this address is no Kubernetes API server: check the server in the kubeconfig"
+        ) from None

@@ -59,12 +59,22 @@ class ObjectMeta(Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True
 class Condition(Struct, frozen=True, gc=False, kw_only=True):
     """One standard metav1.Condition."""
 
-    type: Annotated[str, Meta(description="What the condition is about, in CamelCase.", max_length=316)]
+    type: Annotated[
+        str, Meta(description="What the condition is about, in CamelCase.", max_length=316)
+    ]
     status: Annotated[Literal["True", "False", "Unknown"], Meta(description="Whether it holds.")]
-    reason: Annotated[str, Meta(description="Why, as one CamelCase word for programs.", max_length=1024)] = ""
-    message: Annotated[str, Meta(description="Why, and what to do, for people.", max_length=32768)] = ""
-    lastTransitionTime: Annotated[datetime | None, Meta(description="When status last changed.")] = None
-    observedGeneration: Annotated[int, Meta(description="The metadata.generation it was computed from.", ge=0)] = 0
+    reason: Annotated[
+        str, Meta(description="Why, as one CamelCase word for programs.", max_length=1024)
+    ] = ""
+    message: Annotated[
+        str, Meta(description="Why, and what to do, for people.", max_length=32768)
+    ] = ""
+    lastTransitionTime: Annotated[
+        datetime | None, Meta(description="When status last changed.")
+    ] = None
+    observedGeneration: Annotated[
+        int, Meta(description="The metadata.generation it was computed from.", ge=0)
+    ] = 0
 
 
 def now() -> datetime:

@@ -15,8 +15,19 @@ from itertools import accumulate
 from operator import mul
 from typing import Any, Generic, Literal, TypeVar
 
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
@@ -87,7 +98,9 @@ class Distribution:
 
     def sample(self) -> tuple[list[tuple[str, float]], float]:
         """What a scrape shows: the buckets, each of which holds all smaller ones, and the sum."""
-        return list(zip([*map(floatToGoString, self.bounds), "+Inf"], accumulate(self.counts), strict=True)), self.sum
+        return list(
+            zip([*map(floatToGoString, self.bounds), "+Inf"], accumulate(self.counts), strict=True)
+        ), self.sum
 
 
 Child = TypeVar("Child", Value, Distribution)
@@ -99,7 +112,14 @@ class Family(Collector, Generic[Child]):
     Not prometheus_client's own: those add a `_created` series to each, which controller-runtime does not have.
     """
 
-    def __init__(self, form: type[Metric], name: str, help: str, label_names: Sequence[str], make: Callable[[], Child]) -> None:
+    def __init__(
+        self,
+        form: type[Metric],
+        name: str,
+        help: str,
+        label_names: Sequence[str],
+        make: Callable[[], Child],
+    ) -> None:
         self.form: Callable[..., Any] = form
         self.name, self.help, self.label_names = name, help, label_names
         self.make: Callable[[], Child] = make
@@ -110,7 +130,9 @@ class Family(Collector, Generic[Child]):
         child = self.children.get(values)
         if child is None:
             if len(values) != len(self.label_names):
-                raise ValueError(f"{self.name} has the labels {', '.join(self.label_names) or '(none)'}, not {values}")
+                raise ValueError(
+                    f"{self.name} has the labels {', '.join(self.label_names) or '(none)'}, not {values}"
+                )
             child = self.children[values] = self.make()
         return child
 
@@ -130,7 +152,9 @@ class ControllerMetrics:
     """What one controller tells. Its series are found once, and exist from the start at 0, so that rates have a beginning."""
 
     def __init__(self, metrics: Metrics, name: str, concurrency: int) -> None:
-        self.results: dict[Result, Value] = {result: metrics.reconcile_total.labels(name, result) for result in RESULTS}
+        self.results: dict[Result, Value] = {
+            result: metrics.reconcile_total.labels(name, result) for result in RESULTS
+        }
         self.errors = metrics.reconcile_errors.labels(name)
         self.terminal_errors = metrics.terminal_reconcile_errors.labels(name)
         self.panics = metrics.reconcile_panics.labels(name)
@@ -186,7 +210,9 @@ class QueueMetrics:
         self.unfinished: Callable[[], Sequence[float]] = list
         """For how many seconds each key in work has been so; asked at each scrape. The queue's owner sets it."""
         metrics.unfinished_seconds.labels(name, name).set_function(lambda: sum(self.unfinished()))
-        metrics.longest_running_seconds.labels(name, name).set_function(lambda: max(self.unfinished(), default=0.0))
+        metrics.longest_running_seconds.labels(name, name).set_function(
+            lambda: max(self.unfinished(), default=0.0)
+        )
 
     def added(self, priority: int) -> None:
         """A key began to wait."""
@@ -216,7 +242,9 @@ class QueueMetrics:
         found = self.by_priority.get(priority)
         if found is None:
             known = len(self.by_priority) < MOST_PRIORITIES
-            found = self.depths.labels(self.name, self.name, str(priority) if known else OTHER_PRIORITIES)
+            found = self.depths.labels(
+                self.name, self.name, str(priority) if known else OTHER_PRIORITIES
+            )
             if known:
                 self.by_priority[priority] = found
         return found
@@ -240,33 +268,58 @@ class Metrics:
         """controller-runtime's pkg/internal/controller/metrics."""
         by = ["controller"]
         self.reconcile_total = self.counters(
-            "controller_runtime_reconcile_total", "Total number of reconciliations per controller", [*by, "result"]
+            "controller_runtime_reconcile_total",
+            "Total number of reconciliations per controller",
+            [*by, "result"],
         )
         self.reconcile_errors = self.counters(
-            "controller_runtime_reconcile_errors_total", "Total number of reconciliation errors per controller", by
+            "controller_runtime_reconcile_errors_total",
+            "Total number of reconciliation errors per controller",
+            by,
         )
         self.terminal_reconcile_errors = self.counters(
-            "controller_runtime_terminal_reconcile_errors_total", "Total number of terminal reconciliation errors per controller", by
+            "controller_runtime_terminal_reconcile_errors_total",
+            "Total number of terminal reconciliation errors per controller",
+            by,
         )
         self.reconcile_panics = self.counters(
-            "controller_runtime_reconcile_panics_total", "Total number of reconciliation panics per controller", by
+            "controller_runtime_reconcile_panics_total",
+            "Total number of reconciliation panics per controller",
+            by,
         )
         self.reconcile_timeouts = self.counters(
-            "controller_runtime_reconcile_timeouts_total", "Total number of reconciliation timeouts per controller", by
+            "controller_runtime_reconcile_timeouts_total",
+            "Total number of reconciliation timeouts per controller",
+            by,
         )
         self.reconcile_seconds = self.histograms(
-            "controller_runtime_reconcile_time_seconds", "Length of time per reconciliation per controller", by, RECONCILE_BUCKETS
+            "controller_runtime_reconcile_time_seconds",
+            "Length of time per reconciliation per controller",
+            by,
+            RECONCILE_BUCKETS,
         )
         self.max_concurrent_reconciles = self.gauges(
-            "controller_runtime_max_concurrent_reconciles", "Maximum number of concurrent reconciles per controller", by
+            "controller_runtime_max_concurrent_reconciles",
+            "Maximum number of concurrent reconciles per controller",
+            by,
         )
-        self.active_workers = self.gauges("controller_runtime_active_workers", "Number of currently used workers per controller", by)
+        self.active_workers = self.gauges(
+            "controller_runtime_active_workers",
+            "Number of currently used workers per controller",
+            by,
+        )
 
     def queue_instruments(self) -> None:
         """controller-runtime's pkg/internal/metrics/workqueue.go."""
         by = ["name", "controller"]
-        self.queue_depth = self.gauges("workqueue_depth", "Current depth of workqueue by workqueue and priority", [*by, "priority"])
-        self.queue_adds = self.counters("workqueue_adds_total", "Total number of adds handled by workqueue", by)
+        self.queue_depth = self.gauges(
+            "workqueue_depth",
+            "Current depth of workqueue by workqueue and priority",
+            [*by, "priority"],
+        )
+        self.queue_adds = self.counters(
+            "workqueue_adds_total", "Total number of adds handled by workqueue", by
+        )
         self.queue_seconds = self.histograms(
             "workqueue_queue_duration_seconds",
             "How long in seconds an item stays in workqueue before being requested",
@@ -274,7 +327,10 @@ class Metrics:
             QUEUE_BUCKETS,
         )
         self.work_seconds = self.histograms(
-            "workqueue_work_duration_seconds", "How long in seconds processing an item from workqueue takes.", by, QUEUE_BUCKETS
+            "workqueue_work_duration_seconds",
+            "How long in seconds processing an item from workqueue takes.",
+            by,
+            QUEUE_BUCKETS,
         )
         self.unfinished_seconds = self.gauges(
             "workqueue_unfinished_work_seconds",
@@ -310,22 +366,44 @@ class Metrics:
 
     def own_instruments(self) -> None:
         """What controller-runtime does not tell: whether the watches live, and what was not written."""
-        self.watch_age = self.gauges("kubewright_watch_age_seconds", "Seconds since the watch last showed a sign of life", ["kind"])
-        self.watch_restarts = self.counters(
-            "kubewright_watch_restarts_total", "Number of times a watch was started again, by what ended it", ["kind", "reason"]
+        self.watch_age = self.gauges(
+            "kubewright_watch_age_seconds",
+            "Seconds since the watch last showed a sign of life",
+            ["kind"],
         )
-        self.lists = self.counters("kubewright_lists_total", "Number of full lists read from the API server", ["kind"])
-        self.undecodable_total = self.counters("kubewright_undecodable_total", "Number of objects that do not fit their class", ["kind"])
-        self.cached_objects = self.gauges("kubewright_cached_objects", "Number of objects in the cache", ["kind"])
+        self.watch_restarts = self.counters(
+            "kubewright_watch_restarts_total",
+            "Number of times a watch was started again, by what ended it",
+            ["kind", "reason"],
+        )
+        self.lists = self.counters(
+            "kubewright_lists_total", "Number of full lists read from the API server", ["kind"]
+        )
+        self.undecodable_total = self.counters(
+            "kubewright_undecodable_total",
+            "Number of objects that do not fit their class",
+            ["kind"],
+        )
+        self.cached_objects = self.gauges(
+            "kubewright_cached_objects", "Number of objects in the cache", ["kind"]
+        )
         self.events_dropped = self.counters(
-            "kubewright_events_dropped_total", "Number of Kubernetes Events given up because they came too fast or could not be sent"
+            "kubewright_events_dropped_total",
+            "Number of Kubernetes Events given up because they came too fast or could not be sent",
         ).labels()
-        self.status_writes = self.counters("kubewright_status_writes_total", "Number of statuses written", ["controller"])
+        self.status_writes = self.counters(
+            "kubewright_status_writes_total", "Number of statuses written", ["controller"]
+        )
         self.status_unchanged = self.counters(
-            "kubewright_status_unchanged_total", "Number of reconciles after which the status was right already", ["controller"]
+            "kubewright_status_unchanged_total",
+            "Number of reconciles after which the status was right already",
+            ["controller"],
         )
         self.loop_lag = self.histograms(
-            "kubewright_event_loop_lag_seconds", "How late the event loop was in running a timer", [], LAG_BUCKETS
+            "kubewright_event_loop_lag_seconds",
+            "How late the event loop was in running a timer",
+            [],
+            LAG_BUCKETS,
         ).labels()
 
     def counters(self, name: str, help: str, label_names: Sequence[str] = ()) -> Family[Value]:
@@ -336,9 +414,13 @@ class Metrics:
         """Register a gauge."""
         return self.registered(Family(GaugeMetricFamily, name, help, label_names, Value))
 
-    def histograms(self, name: str, help: str, label_names: Sequence[str], buckets: Sequence[float]) -> Family[Distribution]:
+    def histograms(
+        self, name: str, help: str, label_names: Sequence[str], buckets: Sequence[float]
+    ) -> Family[Distribution]:
         """Register a histogram."""
-        return self.registered(Family(HistogramMetricFamily, name, help, label_names, lambda: Distribution(buckets)))
+        return self.registered(
+            Family(HistogramMetricFamily, name, help, label_names, lambda: Distribution(buckets))
+        )
 
     def registered(self, family: Family[Child]) -> Family[Child]:
         """The same family, which is now part of every scrape."""

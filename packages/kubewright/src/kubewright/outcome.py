@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .controller import Done
-from .errors import Conflict, KubewrightError, NotLeader, NotYet, Retry, Terminal, TooManyRequests, cut
+from .errors import (
+    Conflict,
+    KubewrightError,
+    NotLeader,
+    NotYet,
+    Retry,
+    Terminal,
+    TooManyRequests,
+    cut,
+)
 from .meta import Condition
 from .metrics import Result
 
@@ -30,9 +39,13 @@ class Outcome:
     error: BaseException | None = None
 
 
-def ready(status: Literal["True", "False", "Unknown"], reason: str, message: str, generation: int) -> Condition:
+def ready(
+    status: Literal["True", "False", "Unknown"], reason: str, message: str, generation: int
+) -> Condition:
     """The Ready condition."""
-    return Condition(type=READY, status=status, reason=reason, message=message, observedGeneration=generation)
+    return Condition(
+        type=READY, status=status, reason=reason, message=message, observedGeneration=generation
+    )
 
 
 def outcome_of_return(returned: object, generation: int) -> Outcome:
@@ -40,24 +53,39 @@ def outcome_of_return(returned: object, generation: int) -> Outcome:
     if returned is None:
         return Outcome("success", ready("True", "Reconciled", "", generation))
     if not isinstance(returned, Done):
-        return outcome_of_error(TypeError(f"the reconcile returned {type(returned).__name__}; return None or Done(...)"), generation)
+        return outcome_of_error(
+            TypeError(
+                f"the reconcile returned {type(returned).__name__}; return None or Done(...)"
+            ),
+            generation,
+        )
     after = returned.again_after_seconds
     if after is not None and not is_delay(after):
-        return outcome_of_error(TypeError(f"again_after_seconds is {after!r}; it has to be a number of seconds"), generation)
+        return outcome_of_error(
+            TypeError(f"again_after_seconds is {after!r}; it has to be a number of seconds"),
+            generation,
+        )
     condition = ready("True", returned.reason, returned.message, generation)
     return Outcome("success" if after is None else "requeue_after", condition, after)
 
 
 def is_delay(value: object) -> bool:
     """Whether this can be waited for."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and value >= 0
+    )
 
 
 def outcome_of_error(error: BaseException, generation: int) -> Outcome:
     """The switch."""
     match error:
         case Retry() | NotYet() if not is_delay(error.after):
-            words = f"{type(error).__name__}(after={error.after!r}): it has to be a number of seconds"
+            words = (
+                f"{type(error).__name__}(after={error.after!r}): it has to be a number of seconds"
+            )
             return outcome_of_error(TypeError(words), generation)
         case NotYet():
             return Outcome("requeue_after", None, error.after, error=error)
@@ -65,7 +93,12 @@ def outcome_of_error(error: BaseException, generation: int) -> Outcome:
             condition = ready("False", error.reason, str(error), generation)
             return Outcome("requeue_after", condition, error.after, warns=error.warns, error=error)
         case Terminal():
-            return Outcome("error", ready("False", error.reason, str(error), generation), terminal=True, error=error)
+            return Outcome(
+                "error",
+                ready("False", error.reason, str(error), generation),
+                terminal=True,
+                error=error,
+            )
         case NotLeader():
             # Either the process is about to end, and the next leader does the work, or the lease comes back and we do.
             return Outcome("requeue", None, backs_off=True, error=error)
@@ -75,9 +108,25 @@ def outcome_of_error(error: BaseException, generation: int) -> Outcome:
         case TooManyRequests(retry_after=float() | int() as after):
             return Outcome("requeue_after", None, float(after), error=error)
         case KubewrightError():
-            return Outcome("error", ready("False", type(error).__name__, str(error), generation), backs_off=True, error=error)
+            return Outcome(
+                "error",
+                ready("False", type(error).__name__, str(error), generation),
+                backs_off=True,
+                error=error,
+            )
         case TimeoutError():
-            return Outcome("error", ready("False", "TimedOut", str(error) or "timed out", generation), backs_off=True, error=error)
+            return Outcome(
+                "error",
+                ready("False", "TimedOut", str(error) or "timed out", generation),
+                backs_off=True,
+                error=error,
+            )
         case _:
             words = f"{type(error).__name__}: {cut(str(error))}; it is tried again with back-off"
-            return Outcome("error", ready("False", "Error", words, generation), backs_off=True, unexpected=True, error=error)
+            return Outcome(
+                "error",
+                ready("False", "Error", words, generation),
+                backs_off=True,
+                unexpected=True,
+                error=error,
+            )

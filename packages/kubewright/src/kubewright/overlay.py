@@ -47,9 +47,10 @@ def known_fields(struct: type[Struct]) -> dict[str, tuple[Any, Any]]:
 
 def resolved(hint: Any, struct: type[Struct]) -> Any:
     """The annotation with the type variables of `Resource[Spec, Status]` filled in."""
-    return {"SpecT": getattr(struct, "spec_type", None), "StatusT": getattr(struct, "status_type", None)}.get(
-        getattr(hint, "__name__", ""), hint
-    )
+    return {
+        "SpecT": getattr(struct, "spec_type", None),
+        "StatusT": getattr(struct, "status_type", None),
+    }.get(getattr(hint, "__name__", ""), hint)
 
 
 def merged_value(stored: Any, ours: Any, hint: Any) -> Any:
@@ -58,17 +59,27 @@ def merged_value(stored: Any, ours: Any, hint: Any) -> Any:
     if isinstance(bare, type) and issubclass(bare, Struct) and isinstance(stored, dict):
         return merged(stored, ours, bare)
     if get_origin(bare) is dict and isinstance(stored, dict):
-        return {key: merged_value(stored.get(key), value, get_args(bare)[1]) for key, value in ours.items()}
+        return {
+            key: merged_value(stored.get(key), value, get_args(bare)[1])
+            for key, value in ours.items()
+        }
     if get_origin(bare) is list and isinstance(stored, list):
         item = get_args(bare)[0]
         keys = next((m.keys for m in markers if isinstance(m, ListType)), ())
-        return [merged_value(partner(stored, value, index, keys), value, item) for index, value in enumerate(ours)]
+        return [
+            merged_value(partner(stored, value, index, keys), value, item)
+            for index, value in enumerate(ours)
+        ]
     return ours
 
 
 def partner(stored: list[Any], value: Any, index: int, keys: tuple[str, ...]) -> Any:
     """The stored item that is the same as ours: by the list-map keys, else by position."""
     if keys and isinstance(value, dict):
-        same = (item for item in stored if isinstance(item, dict) and all(item.get(k) == value.get(k) for k in keys))
+        same = (
+            item
+            for item in stored
+            if isinstance(item, dict) and all(item.get(k) == value.get(k) for k in keys)
+        )
         return next(same, None)
     return stored[index] if index < len(stored) else None

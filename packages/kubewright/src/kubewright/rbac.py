@@ -21,12 +21,16 @@ class Declaring(Protocol):
     rights: list[Right]
 
 
-def manager_rules(controllers: Iterable[Controller[Any]], others: Iterable[Declaring] = ()) -> list[Rule]:
+def manager_rules(
+    controllers: Iterable[Controller[Any]], others: Iterable[Declaring] = ()
+) -> list[Rule]:
     """The rules of the manager's ClusterRole."""
     return rules_of(manager_rights(controllers, others))
 
 
-def manager_rights(controllers: Iterable[Controller[Any]], others: Iterable[Declaring] = ()) -> list[Right]:
+def manager_rights(
+    controllers: Iterable[Controller[Any]], others: Iterable[Declaring] = ()
+) -> list[Right]:
     """What a manager needs: watch what is watched, patch statuses, write events, and what `needs` declares."""
     own = (right for controller in controllers for right in rights_of(controller))
     return [EVENTS, *own, *(right for other in others for right in other.rights)]
@@ -35,9 +39,17 @@ def manager_rights(controllers: Iterable[Controller[Any]], others: Iterable[Decl
 def rights_of(controller: Controller[Any]) -> list[Right]:
     """What a controller does because of what it declares."""
     own = controller.kind
-    woken = [Right(wake.kind, READ) for wake in controller.wakes if isinstance(wake, OnKind | OnOwned)]
+    woken = [
+        Right(wake.kind, READ) for wake in controller.wakes if isinstance(wake, OnKind | OnOwned)
+    ]
     finalizing = [Right(own, ("patch",))] if controller.finalizer else []
-    return [Right(own, READ), Right(own, ("patch",), "status"), *finalizing, *woken, *controller.rights]
+    return [
+        Right(own, READ),
+        Right(own, ("patch",), "status"),
+        *finalizing,
+        *woken,
+        *controller.rights,
+    ]
 
 
 def rules_of(rights: Iterable[Right]) -> list[Rule]:
@@ -46,11 +58,18 @@ def rules_of(rights: Iterable[Right]) -> list[Rule]:
     for right in rights:
         kind = right.kind.definition
         resource = f"{kind.plural}/{right.subresource}" if right.subresource else kind.plural
-        wanted.setdefault((kind.group, resource, tuple(sorted(right.names))), set()).update(right.verbs)
-    return [rule([group], [resource], sorted(verbs), names) for (group, resource, names), verbs in sorted(wanted.items())]
+        wanted.setdefault((kind.group, resource, tuple(sorted(right.names))), set()).update(
+            right.verbs
+        )
+    return [
+        rule([group], [resource], sorted(verbs), names)
+        for (group, resource, names), verbs in sorted(wanted.items())
+    ]
 
 
-def rule(groups: list[str], resources: list[str], verbs: list[str], names: tuple[str, ...] = ()) -> Rule:
+def rule(
+    groups: list[str], resources: list[str], verbs: list[str], names: tuple[str, ...] = ()
+) -> Rule:
     """One policy rule."""
     limited = {"resourceNames": list(names)} if names else {}
     return {"apiGroups": groups, "resources": resources} | limited | {"verbs": verbs}
@@ -81,7 +100,10 @@ def user_rules(kind: Kind, who: UserRole) -> list[Rule]:
     subresources = {"status": ["get"]} | ({"scale": who.scale} if kind.scale else {})
     return [
         rule([kind.group], [kind.plural], who.verbs),
-        *(rule([kind.group], [f"{kind.plural}/{name}"], verbs) for name, verbs in subresources.items()),
+        *(
+            rule([kind.group], [f"{kind.plural}/{name}"], verbs)
+            for name, verbs in subresources.items()
+        ),
     ]
 
 

@@ -55,7 +55,14 @@ class Recorder:
     """Queues events and writes them one after the other."""
 
     def __init__(
-        self, client: Client, metrics: Metrics, log: Log, *, component: str, instance: str, clock: Callable[[], float] = time.monotonic
+        self,
+        client: Client,
+        metrics: Metrics,
+        log: Log,
+        *,
+        component: str,
+        instance: str,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.client, self.metrics, self.log = client, metrics, log
         self.component, self.instance, self.clock = component, instance, clock
@@ -63,7 +70,9 @@ class Recorder:
         self.said: OrderedDict[tuple[str, ...], Said] = OrderedDict()
         self.budgets: OrderedDict[str, Budget] = OrderedDict()
 
-    def event(self, obj: Object | Undecoded, kind: Kind, type: EventType, reason: str, message: str) -> None:
+    def event(
+        self, obj: Object | Undecoded, kind: Kind, type: EventType, reason: str, message: str
+    ) -> None:
         """Say something about an object. Returns at once."""
         about = ObjectReference(
             apiVersion=kind.api_version,
@@ -109,7 +118,11 @@ class Recorder:
         about = event.involvedObject
         same = (about.uid, about.name, about.namespace, event.type, event.reason, event.message)
         known = self.said.get(same)
-        if known is not None and self.clock() - known.at < SAME_FOR_SECONDS and await self.count_up(known):
+        if (
+            known is not None
+            and self.clock() - known.at < SAME_FOR_SECONDS
+            and await self.count_up(known)
+        ):
             return
         if not self.may_say_more(about.uid):
             self.metrics.event_dropped()
@@ -120,7 +133,9 @@ class Recorder:
     async def count_up(self, known: Said) -> bool:
         """One more of the same; False when the event has expired in the cluster."""
         try:
-            await self.client.patch(Event, known.key, {"count": known.count + 1, "lastTimestamp": now()})
+            await self.client.patch(
+                Event, known.key, {"count": known.count + 1, "lastTimestamp": now()}
+            )
         except NotFound:
             return False
         known.count, known.at = known.count + 1, self.clock()
@@ -129,7 +144,10 @@ class Recorder:
     def named(self, event: Event) -> Event:
         """The event with name and times; for a cluster-scoped object events live in `default`."""
         about = event.involvedObject
-        event.metadata = ObjectMeta(name=f"{about.name[:200]}.{uuid.uuid4().hex[:16]}", namespace=about.namespace or "default")
+        event.metadata = ObjectMeta(
+            name=f"{about.name[:200]}.{uuid.uuid4().hex[:16]}",
+            namespace=about.namespace or "default",
+        )
         event.count, event.firstTimestamp, event.lastTimestamp = 1, now(), now()
         return event
 

@@ -18,7 +18,16 @@ from typing import Generic, TypeVar
 
 from .cache import Store, Via
 from .client import Client
-from .errors import ApiError, BadRequest, Forbidden, Gone, KindMissing, TimedOut, TooMuch, Undecodable
+from .errors import (
+    ApiError,
+    BadRequest,
+    Forbidden,
+    Gone,
+    KindMissing,
+    TimedOut,
+    TooMuch,
+    Undecodable,
+)
 from .kind import Object
 from .log import Log
 from .meta import Key
@@ -80,7 +89,10 @@ class Reflector(Generic[T]):
                     await self.after(error)
                     continue
                 self.metrics.watch_restarted(self.name, "silent")
-                self.log.warning("the watch has gone silent, connecting again from where it was", revision=self.revision)
+                self.log.warning(
+                    "the watch has gone silent, connecting again from where it was",
+                    revision=self.revision,
+                )
             except Exception as error:
                 await self.after(error)
 
@@ -94,7 +106,9 @@ class Reflector(Generic[T]):
             backwards = int(revision) < self.store.shown(self.namespace)
             for item in page.items:
                 seen.add(item.metadata.key)
-                self.take(item, via=Via.WATCH if self.synced.is_set() else Via.FIRST_LIST, force=backwards)
+                self.take(
+                    item, via=Via.WATCH if self.synced.is_set() else Via.FIRST_LIST, force=backwards
+                )
         self.store.settle(seen, int(revision), self.namespace, force=backwards)
         self.revision = revision
         self.lives()
@@ -106,7 +120,9 @@ class Reflector(Generic[T]):
         """Follow the changes since the last revision until the server ends the watch."""
         self.began_at = self.clock()
         limit = random.randint(SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS)
-        async for change in self.client.watch(self.kind, self.revision, self.namespace, timeout_seconds=limit, opened=self.lives):
+        async for change in self.client.watch(
+            self.kind, self.revision, self.namespace, timeout_seconds=limit, opened=self.lives
+        ):
             revision = self.checked(change)
             self.lives()
             self.pause = FIRST_PAUSE_SECONDS
@@ -122,16 +138,28 @@ class Reflector(Generic[T]):
         """The revision of a change that can be true: time goes forward, and nothing comes from a namespace that was not asked for."""
         revision = int(change.revision)
         if revision < int(self.revision):
-            raise Undecodable(f"the watch went back in time, from revision {self.revision} to {revision}")
-        if self.namespace and change.object is not None and change.object.metadata.namespace != self.namespace:
-            raise Undecodable(f"the watch showed an object of namespace {change.object.metadata.namespace[:63]}")
+            raise Undecodable(
+                f"the watch went back in time, from revision {self.revision} to {revision}"
+            )
+        if (
+            self.namespace
+            and change.object is not None
+            and change.object.metadata.namespace != self.namespace
+        ):
+            raise Undecodable(
+                f"the watch showed an object of namespace {change.object.metadata.namespace[:63]}"
+            )
         return revision
 
     def take(self, item: T | Undecoded, *, via: Via = Via.WATCH, force: bool = False) -> None:
         """Into the store, counted when it does not decode."""
         if isinstance(item, Undecoded):
             self.metrics.undecodable(self.name)
-            self.log.error("an object does not decode and is left out", object=str(item.metadata.key), why=item.why)
+            self.log.error(
+                "an object does not decode and is left out",
+                object=str(item.metadata.key),
+                why=item.why,
+            )
         self.store.put(item, via=via, force=force)
 
     def lives(self) -> None:

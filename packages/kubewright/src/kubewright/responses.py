@@ -128,7 +128,15 @@ def undecoded(raw: Raw, why: str) -> Undecoded:
         return Undecoded(partial.metadata, why, partial.status.conditions)
     except msgspec.DecodeError:
         bare = msgspec.json.decode(raw, type=BareObject).metadata
-        return Undecoded(ObjectMeta(name=bare.name, namespace=bare.namespace, resourceVersion=bare.resourceVersion, uid=bare.uid), why)
+        return Undecoded(
+            ObjectMeta(
+                name=bare.name,
+                namespace=bare.namespace,
+                resourceVersion=bare.resourceVersion,
+                uid=bare.uid,
+            ),
+            why,
+        )
 
 
 def change_of(kind: type[T], raw: bytes, doing: str) -> Change[T]:
@@ -136,10 +144,16 @@ def change_of(kind: type[T], raw: bytes, doing: str) -> Change[T]:
     try:
         line = decoded(LINE, raw)
         if line.type == "BOOKMARK":
-            return Change(line.type, None, msgspec.json.decode(line.object, type=MetadataOnly).metadata.resourceVersion)
+            return Change(
+                line.type,
+                None,
+                msgspec.json.decode(line.object, type=MetadataOnly).metadata.resourceVersion,
+            )
         if line.type in ("ADDED", "MODIFIED", "DELETED"):
             item = item_of(kind, line.object)
-            if not item.metadata.name or (kind.definition.namespaced and not item.metadata.namespace):
+            if not item.metadata.name or (
+                kind.definition.namespaced and not item.metadata.namespace
+            ):
                 raise Undecodable(f"{doing}: an object without a name or namespace")
             return Change(line.type, item, item.metadata.resourceVersion)
         if line.type != "ERROR":

@@ -19,14 +19,21 @@ class ApiReviewer:
         """Whether the bearer of this token may do that to a non-resource path."""
         about = await self.client.review(
             "/apis/authentication.k8s.io/v1/tokenreviews",
-            {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}},
+            {
+                "apiVersion": "authentication.k8s.io/v1",
+                "kind": "TokenReview",
+                "spec": {"token": token},
+            },
         )
         status = about.get("status") or {}
         if not status.get("authenticated"):
             return "unauthenticated"
         user = status.get("user") or {}
         asked = {name: user[name] for name in ("groups", "uid", "extra") if user.get(name)}
-        asked |= {"user": user.get("username", ""), "nonResourceAttributes": {"verb": verb, "path": path}}
+        asked |= {
+            "user": user.get("username", ""),
+            "nonResourceAttributes": {"verb": verb, "path": path},
+        }
         answer = await self.client.review(
             "/apis/authorization.k8s.io/v1/subjectaccessreviews",
             {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": asked},

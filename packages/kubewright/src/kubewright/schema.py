@@ -66,7 +66,11 @@ class Rule:
 
     def schema(self) -> OpenApi:
         """The entry of x-kubernetes-validations."""
-        named = {"rule": self.rule, "message": self.message, "messageExpression": self.message_expression}
+        named = {
+            "rule": self.rule,
+            "message": self.message,
+            "messageExpression": self.message_expression,
+        }
         named |= {"reason": self.reason, "fieldPath": self.field_path}
         return {k: v for k, v in named.items() if v}
 
@@ -80,14 +84,19 @@ class Schema:
     @classmethod
     def of(cls, **keys: Any) -> Schema:
         """Schema.of(default=0, title="x"); an underscore in `x_kubernetes_...` stands for a dash."""
-        return cls(tuple((k.replace("_", "-") if k.startswith("x_") else k, v) for k, v in keys.items()))
+        return cls(
+            tuple((k.replace("_", "-") if k.startswith("x_") else k, v) for k, v in keys.items())
+        )
 
 
 Int32 = Annotated[int, Format("int32")]
 Int64 = Annotated[int, Format("int64")]
 IntOrString = Annotated[int | str, Schema.of(x_kubernetes_int_or_string=True)]
 PreserveUnknown = Annotated[dict[str, Any], Schema.of(x_kubernetes_preserve_unknown_fields=True)]
-EmbeddedResource = Annotated[dict[str, Any], Schema.of(x_kubernetes_embedded_resource=True, x_kubernetes_preserve_unknown_fields=True)]
+EmbeddedResource = Annotated[
+    dict[str, Any],
+    Schema.of(x_kubernetes_embedded_resource=True, x_kubernetes_preserve_unknown_fields=True),
+]
 
 SIMPLE: dict[Any, OpenApi] = {
     str: {"type": "string"},
@@ -98,18 +107,32 @@ SIMPLE: dict[Any, OpenApi] = {
     datetime: {"type": "string", "format": "date-time"},
     Any: {"x-kubernetes-preserve-unknown-fields": True},
 }
-BOUNDS = {"ge": ("minimum", False), "gt": ("minimum", True), "le": ("maximum", False), "lt": ("maximum", True)}
-LENGTHS = {"string": ("minLength", "maxLength"), "array": ("minItems", "maxItems"), "object": ("minProperties", "maxProperties")}
+BOUNDS = {
+    "ge": ("minimum", False),
+    "gt": ("minimum", True),
+    "le": ("maximum", False),
+    "lt": ("maximum", True),
+}
+LENGTHS = {
+    "string": ("minLength", "maxLength"),
+    "array": ("minItems", "maxItems"),
+    "object": ("minProperties", "maxProperties"),
+}
 
 
-def schema_of(struct: type[Struct], where: str = "", inside: tuple[type, ...] = (), *, defaults: bool = True) -> OpenApi:
+def schema_of(
+    struct: type[Struct], where: str = "", inside: tuple[type, ...] = (), *, defaults: bool = True
+) -> OpenApi:
     """The schema of a Struct: one property a field, required where there is no default.
 
     `defaults=False` leaves defaults out: a status is written by us and never completed by the server.
     """
     where = where or struct.__name__
     if struct in inside:
-        raise SchemaError(where, f"{struct.__name__} contains itself; a CRD cannot express recursion, use PreserveUnknown")
+        raise SchemaError(
+            where,
+            f"{struct.__name__} contains itself; a CRD cannot express recursion, use PreserveUnknown",
+        )
     hints = get_type_hints(struct, include_extras=True)
     properties, required = {}, []
     for info in msgspec.structs.fields(struct):
@@ -121,7 +144,9 @@ def schema_of(struct: type[Struct], where: str = "", inside: tuple[type, ...] = 
         elif defaults and default not in ("", 0, False, None, [], {}):
             shape.setdefault("default", default)
         properties[info.encode_name] = shape
-    schema: OpenApi = {"type": "object"} | described(struct) | ({"properties": properties} if properties else {})
+    schema: OpenApi = (
+        {"type": "object"} | described(struct) | ({"properties": properties} if properties else {})
+    )
     if required:
         schema["required"] = sorted(required)
     rules = [rule.schema() for rule in getattr(struct, "rules", ())]
@@ -146,10 +171,14 @@ def default_of(info: msgspec.structs.FieldInfo, where: str) -> Any:
         raise SchemaError(where, f"its default does not encode: {error}") from error
 
 
-def annotation_schema(hint: Any, where: str, inside: tuple[type, ...], *, defaults: bool = True) -> OpenApi:
+def annotation_schema(
+    hint: Any, where: str, inside: tuple[type, ...], *, defaults: bool = True
+) -> OpenApi:
     """The schema of one annotation: the bare type first, then each marker laid over it, left to right."""
     hint, markers = without_none(hint, where)
-    if any(isinstance(m, Schema) and dict(m.keys).get("x-kubernetes-int-or-string") for m in markers):
+    if any(
+        isinstance(m, Schema) and dict(m.keys).get("x-kubernetes-int-or-string") for m in markers
+    ):
         schema: OpenApi = {}
     else:
         schema = bare_schema(hint, where, inside, defaults=defaults)
@@ -169,13 +198,18 @@ def without_none(hint: Any, where: str) -> tuple[Any, list[Any]]:
         rest = [a for a in get_args(hint) if a is not type(None)]
         if get_origin(hint) in (Union, types.UnionType) and len(rest) < len(get_args(hint)):
             if len(rest) != 1 and set(rest) != {int, str}:
-                raise SchemaError(where, f"{hint} is a union of several types; a CRD field has one (or IntOrString, or PreserveUnknown)")
+                raise SchemaError(
+                    where,
+                    f"{hint} is a union of several types; a CRD field has one (or IntOrString, or PreserveUnknown)",
+                )
             hint = rest[0] if len(rest) == 1 else int | str
             continue
         return hint, markers
 
 
-def bare_schema(hint: Any, where: str, inside: tuple[type, ...], *, defaults: bool = True) -> OpenApi:
+def bare_schema(
+    hint: Any, where: str, inside: tuple[type, ...], *, defaults: bool = True
+) -> OpenApi:
     """The schema of a type without markers."""
     if hint in SIMPLE:
         return dict(SIMPLE[hint])
@@ -183,7 +217,10 @@ def bare_schema(hint: Any, where: str, inside: tuple[type, ...], *, defaults: bo
     if origin is Literal:
         return enum_schema(args, where)
     if origin in (list, Sequence):
-        return {"type": "array", "items": annotation_schema(args[0], f"{where}[]", inside, defaults=defaults)}
+        return {
+            "type": "array",
+            "items": annotation_schema(args[0], f"{where}[]", inside, defaults=defaults),
+        }
     if origin is dict and args[0] is str:
         return map_schema(args[1], where, inside, defaults=defaults)
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
@@ -191,22 +228,34 @@ def bare_schema(hint: Any, where: str, inside: tuple[type, ...], *, defaults: bo
     if isinstance(hint, type) and issubclass(hint, Struct):
         return schema_of(hint, where, inside, defaults=defaults)
     if origin is dict:
-        raise SchemaError(where, f"the keys of a map are strings in JSON, not {getattr(args[0], '__name__', args[0])}")
-    raise SchemaError(where, f"{getattr(hint, '__name__', hint)} has no OpenAPI form; see kubewright.schema for what has")
+        raise SchemaError(
+            where,
+            f"the keys of a map are strings in JSON, not {getattr(args[0], '__name__', args[0])}",
+        )
+    raise SchemaError(
+        where,
+        f"{getattr(hint, '__name__', hint)} has no OpenAPI form; see kubewright.schema for what has",
+    )
 
 
 def map_schema(value: Any, where: str, inside: tuple[type, ...], *, defaults: bool) -> OpenApi:
     """A map from strings; dict[str, Any] keeps whatever it is given."""
     if value is Any:
         return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    return {"type": "object", "additionalProperties": annotation_schema(value, f"{where}{{}}", inside, defaults=defaults)}
+    return {
+        "type": "object",
+        "additionalProperties": annotation_schema(value, f"{where}{{}}", inside, defaults=defaults),
+    }
 
 
 def enum_schema(values: Sequence[Any], where: str) -> OpenApi:
     """An enum, whose members all have one JSON type."""
     kinds = {type(value) for value in values}
     if len(kinds) != 1 or next(iter(kinds)) not in (str, int):
-        raise SchemaError(where, f"an enum's values must all be strings or all be integers, not {sorted(map(repr, values))}")
+        raise SchemaError(
+            where,
+            f"an enum's values must all be strings or all be integers, not {sorted(map(repr, values))}",
+        )
     return {"type": SIMPLE[next(iter(kinds))]["type"], "enum": list(values)}
 
 
@@ -241,7 +290,10 @@ def lay_meta_over(schema: OpenApi, meta: Meta, where: str) -> None:
     for length, index in ((meta.min_length, 0), (meta.max_length, 1)):
         if length is not None:
             if schema.get("type") not in LENGTHS:
-                raise SchemaError(where, f"a length limit on a {schema.get('type', 'value without a type')} means nothing")
+                raise SchemaError(
+                    where,
+                    f"a length limit on a {schema.get('type', 'value without a type')} means nothing",
+                )
             schema[LENGTHS[schema["type"]][index]] = length
     if meta.pattern is not None:
         schema["pattern"] = meta.pattern
@@ -257,11 +309,17 @@ def lay_list_type_over(schema: OpenApi, marker: ListType, where: str) -> None:
     items = schema["items"]
     schema["x-kubernetes-list-type"] = marker.kind
     if marker.kind == "set" and items.get("type") in ("object", "array"):
-        items.setdefault("x-kubernetes-map-type" if items["type"] == "object" else "x-kubernetes-list-type", "atomic")
+        items.setdefault(
+            "x-kubernetes-map-type" if items["type"] == "object" else "x-kubernetes-list-type",
+            "atomic",
+        )
     if marker.kind != "map":
         return
     for key in marker.keys or ("",):
         part = items.get("properties", {}).get(key)
         if part is None or (key not in items.get("required", []) and "default" not in part):
-            raise SchemaError(where, f'the list-map key "{key}" must be a field of the items, and required or with a default')
+            raise SchemaError(
+                where,
+                f'the list-map key "{key}" must be a field of the items, and required or with a default',
+            )
     schema["x-kubernetes-list-map-keys"] = list(marker.keys)

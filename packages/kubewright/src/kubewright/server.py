@@ -29,7 +29,9 @@ REVIEW_SECONDS = 10.0
 RELOAD_SECONDS = 10.0
 STOP_SECONDS = 5.0
 MOST_IN_FLIGHT = 64
-METRICS_ADVICE = "Choose another with -metrics-addr (environment METRICS_ADDR), or 0 to do without metrics"
+METRICS_ADVICE = (
+    "Choose another with -metrics-addr (environment METRICS_ADDR), or 0 to do without metrics"
+)
 HEALTH_ADVICE = "Choose another with -health-probe-bind-address (environment HEALTH_PROBE_ADDR), or 0 to do without health probes"
 MOST_VERDICTS = 1024
 # controller-runtime keeps a token for 1 min, a yes for 5 min and a no for 30 s; ours are shorter: a changed role works sooner.
@@ -68,13 +70,18 @@ class Reviews:
         self.known.pop(key, None)
         while len(self.known) >= MOST_VERDICTS:
             del self.known[next(iter(self.known))]
-        self.known[key] = (answer, self.clock() + (ALLOWED_SECONDS if answer == "allowed" else REFUSED_SECONDS))
+        self.known[key] = (
+            answer,
+            self.clock() + (ALLOWED_SECONDS if answer == "allowed" else REFUSED_SECONDS),
+        )
         return answer
 
 
 def text_answer(status: int, text: str, headers: Mapping[str, str] | None = None) -> web.Response:
     """Plain text that no browser takes for something else."""
-    return web.Response(status=status, text=text, headers={"X-Content-Type-Options": "nosniff", **(headers or {})})
+    return web.Response(
+        status=status, text=text, headers={"X-Content-Type-Options": "nosniff", **(headers or {})}
+    )
 
 
 async def problem_of(check: Check) -> str | None:
@@ -102,7 +109,13 @@ class Health:
         checks = self.checks or {"ping": lambda: None}
         excluded = set(request.query.getall("exclude", []))
         asked = sorted(checks.keys() - excluded)
-        problems = dict(zip(asked, await asyncio.gather(*(problem_of(checks[name]) for name in asked)), strict=True))
+        problems = dict(
+            zip(
+                asked,
+                await asyncio.gather(*(problem_of(checks[name]) for name in asked)),
+                strict=True,
+            )
+        )
         failed = any(problem is not None for problem in problems.values())
         if not failed and "verbose" not in request.query:
             return text_answer(200, "ok")
@@ -110,19 +123,35 @@ class Health:
         if unknown := sorted(excluded - checks.keys()):
             quoted = ",".join(f'"{cut(name)}"' for name in unknown)
             lines.append(f"warn: some health checks cannot be excluded: no matches for {quoted}")
-        return text_answer(500 if failed else 200, "\n".join([*lines, f"{self.name} check {'failed' if failed else 'passed'}", ""]))
+        return text_answer(
+            500 if failed else 200,
+            "\n".join([*lines, f"{self.name} check {'failed' if failed else 'passed'}", ""]),
+        )
 
     def line(self, name: str, excluded: bool, problem: str | None) -> str:
         """One check in the long answer."""
-        return f"[+]{name} excluded: ok" if excluded else f"[+]{name} ok" if problem is None else f"[-]{name} failed: {problem}"
+        return (
+            f"[+]{name} excluded: ok"
+            if excluded
+            else f"[+]{name} ok"
+            if problem is None
+            else f"[-]{name} failed: {problem}"
+        )
 
     async def answer_one(self, request: web.Request) -> web.Response:
         """One check by its name."""
         check = self.checks.get(request.match_info["check"])
         if check is None:
-            return text_answer(404, f"there is no such check; {self.name} has: {', '.join(sorted(self.checks)) or 'none'}")
+            return text_answer(
+                404,
+                f"there is no such check; {self.name} has: {', '.join(sorted(self.checks)) or 'none'}",
+            )
         problem = await problem_of(check)
-        return text_answer(200, "ok") if problem is None else text_answer(500, f"internal server error: {problem}")
+        return (
+            text_answer(200, "ok")
+            if problem is None
+            else text_answer(500, f"internal server error: {problem}")
+        )
 
 
 class Server:
@@ -140,12 +169,20 @@ class Server:
         reload_seconds: float = RELOAD_SECONDS,
     ) -> None:
         if secure and reviewer is None:
-            raise ConfigError("secure metrics need somebody who says who may read them: give a reviewer")
+            raise ConfigError(
+                "secure metrics need somebody who says who may read them: give a reviewer"
+            )
         self.log = Log("server")
-        self.metrics, self.metrics_address, self.health_address = metrics, metrics_address, health_address
+        self.metrics, self.metrics_address, self.health_address = (
+            metrics,
+            metrics_address,
+            health_address,
+        )
         self.certificate: Certificate | None = None
         if secure:
-            self.certificate = CertificateFiles(Path(certificates), self.log) if certificates else Certificate()
+            self.certificate = (
+                CertificateFiles(Path(certificates), self.log) if certificates else Certificate()
+            )
         self.reviews = Reviews(reviewer) if secure and reviewer is not None else None
         self.reload_seconds = reload_seconds
         self.healthz, self.readyz = Health("healthz"), Health("readyz")
@@ -170,8 +207,16 @@ class Server:
             if self.certificate is not None and address_of(self.metrics_address) is not None:
                 await self.load(self.certificate)
             tls = self.certificate.context if self.certificate is not None else None
-            self.metrics_port = await self.serve("metrics", self.metrics_address, {"/metrics": self.answer_metrics}, tls, METRICS_ADVICE)
-            self.health_port = await self.serve("health probes", self.health_address, self.health_routes(), None, HEALTH_ADVICE)
+            self.metrics_port = await self.serve(
+                "metrics",
+                self.metrics_address,
+                {"/metrics": self.answer_metrics},
+                tls,
+                METRICS_ADVICE,
+            )
+            self.health_port = await self.serve(
+                "health probes", self.health_address, self.health_routes(), None, HEALTH_ADVICE
+            )
         except BaseException:
             await self.stop()
             raise
@@ -188,10 +233,21 @@ class Server:
         """Each endpoint by itself and with a check's name behind it."""
         routes: dict[str, Handler] = {}
         for health in (self.healthz, self.readyz):
-            routes |= {f"/{health.name}": health.answer, f"/{health.name}/": health.answer, f"/{health.name}/{{check}}": health.answer_one}
+            routes |= {
+                f"/{health.name}": health.answer,
+                f"/{health.name}/": health.answer,
+                f"/{health.name}/{{check}}": health.answer_one,
+            }
         return routes
 
-    async def serve(self, purpose: str, text: str, routes: Mapping[str, Handler], tls: ssl.SSLContext | None, advice: str) -> int:
+    async def serve(
+        self,
+        purpose: str,
+        text: str,
+        routes: Mapping[str, Handler],
+        tls: ssl.SSLContext | None,
+        advice: str,
+    ) -> int:
         """Answer these paths at this address; returns the port, 0 where the address says not to. `advice` is for one that is taken."""
         address = address_of(text)
         if address is None:
@@ -200,7 +256,13 @@ class Server:
         application = web.Application(middlewares=[self.bounded], client_max_size=64 * 1024)
         for path, handler in routes.items():
             application.router.add_get(path, handler)
-        runner = web.AppRunner(application, access_log=None, keepalive_timeout=75.0, shutdown_timeout=STOP_SECONDS, max_headers=64)
+        runner = web.AppRunner(
+            application,
+            access_log=None,
+            keepalive_timeout=75.0,
+            shutdown_timeout=STOP_SECONDS,
+            max_headers=64,
+        )
         self.runners.append(runner)
         await runner.setup()
         await web.SockSite(runner, listener, ssl_context=tls).start()
@@ -213,7 +275,9 @@ class Server:
     async def bounded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Refuse what is beyond our means, instead of slowing down what matters."""
         if self.in_flight >= MOST_IN_FLIGHT:
-            return text_answer(503, "too many requests at once; try again in a second", {"Retry-After": "1"})
+            return text_answer(
+                503, "too many requests at once; try again in a second", {"Retry-After": "1"}
+            )
         self.in_flight += 1
         try:
             return await handler(request)
@@ -233,16 +297,33 @@ class Server:
         """Why this request gets no answer, None if it does; a review that fails opens nothing."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if self.reviews is None or scheme.lower() != "bearer" or not token.strip():
-            return text_answer(401, "Unauthorized: a bearer token is needed", {"WWW-Authenticate": "Bearer"})
+            return text_answer(
+                401, "Unauthorized: a bearer token is needed", {"WWW-Authenticate": "Bearer"}
+            )
         try:
-            verdict = await self.reviews.verdict(token.strip(), request.method.lower(), request.path)
+            verdict = await self.reviews.verdict(
+                token.strip(), request.method.lower(), request.path
+            )
         except Exception as error:
             self.log.error("cannot ask who may read the metrics", error=error)
-            return text_answer(500, "the API server could not be asked whether you may read this; the manager's log says why")
+            return text_answer(
+                500,
+                "the API server could not be asked whether you may read this; the manager's log says why",
+            )
         if verdict == "unauthenticated":
-            return text_answer(401, "Unauthorized: the token is not known, or has expired", {"WWW-Authenticate": "Bearer"})
+            return text_answer(
+                401,
+                "Unauthorized: the token is not known, or has expired",
+                {"WWW-Authenticate": "Bearer"},
+            )
         allowed = verdict == "allowed"
-        return None if allowed else text_answer(403, f"Forbidden: a role with nonResourceURLs {request.path} and verb get is needed")
+        return (
+            None
+            if allowed
+            else text_answer(
+                403, f"Forbidden: a role with nonResourceURLs {request.path} and verb get is needed"
+            )
+        )
 
     async def stop(self) -> None:
         """Listen no more, and let answers under way end."""

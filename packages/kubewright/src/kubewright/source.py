@@ -53,7 +53,9 @@ def spec_changed(old: Any, new: Any) -> bool:
     """A `when` that looks past status updates: generation moves only with the spec (and with deletion)."""
     if old is None or new is None:
         return old is not new
-    return bool((old.metadata.uid, old.metadata.generation) != (new.metadata.uid, new.metadata.generation))
+    return bool(
+        (old.metadata.uid, old.metadata.generation) != (new.metadata.uid, new.metadata.generation)
+    )
 
 
 def only_status_moved(old: Any, new: Any) -> bool:
@@ -61,7 +63,12 @@ def only_status_moved(old: Any, new: Any) -> bool:
     if old is None or new is None:
         return False
     a, b = old.metadata, new.metadata
-    return bool(a.uid == b.uid and a.generation == b.generation and a.labels == b.labels and a.annotations == b.annotations)
+    return bool(
+        a.uid == b.uid
+        and a.generation == b.generation
+        and a.labels == b.labels
+        and a.annotations == b.annotations
+    )
 
 
 def name_of(obj: Object) -> str:
@@ -104,14 +111,25 @@ class OnOwned:
 
         def hear(key: Key, old: Any, new: Any, via: Via) -> None:
             if via is not Via.FIRST_LIST:
-                wake({owner for obj in (old, new) if obj is not None for owner in self.owners(obj, own)}, queue)
+                wake(
+                    {
+                        owner
+                        for obj in (old, new)
+                        if obj is not None
+                        for owner in self.owners(obj, own)
+                    },
+                    queue,
+                )
 
         cache.store(self.kind).listeners.append(hear)
 
     def owners(self, obj: Object, own: Store[Any]) -> Iterable[Key]:
         """The keys of the objects of our kind that own this one."""
         for reference in obj.metadata.ownerReferences:
-            if reference.kind == own.kind.name and reference.apiVersion.rpartition("/")[0] == own.kind.group:
+            if (
+                reference.kind == own.kind.name
+                and reference.apiVersion.rpartition("/")[0] == own.kind.group
+            ):
                 yield Key(obj.metadata.namespace if own.kind.namespaced else "", reference.name)
 
 
@@ -163,7 +181,9 @@ class OnOwn:
         def hear(key: Key, old: Any, new: Any, via: Via) -> None:
             if key in self.held and only_status_moved(old, new):
                 self.held[key].append(new.metadata.revision)
-            elif (via is not Via.OWN_WRITE or not only_status_moved(old, new)) and self.when(old, new):
+            elif (via is not Via.OWN_WRITE or not only_status_moved(old, new)) and self.when(
+                old, new
+            ):
                 queue.add(key, LOW if via is Via.FIRST_LIST else NORMAL)
 
         own.listeners.append(hear)

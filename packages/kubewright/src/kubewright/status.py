@@ -28,7 +28,14 @@ class StatusWriter:
         self.client, self.recorder = client, recorder
 
     async def write(
-        self, seen: T, before: bytes, status: Any, condition: Condition, metrics: ControllerMetrics, *, warns: bool = True
+        self,
+        seen: T,
+        before: bytes,
+        status: Any,
+        condition: Condition,
+        metrics: ControllerMetrics,
+        *,
+        warns: bool = True,
     ) -> T | None:
         """Send what changed of the status since `before`, if anything; returns the object as it is then.
 
@@ -48,12 +55,19 @@ class StatusWriter:
             metrics.unchanged()
             return None
         try:
-            written = await self.client.patch_status(type(seen), seen.key, patch, revision=seen.metadata.resourceVersion)
+            written = await self.client.patch_status(
+                type(seen), seen.key, patch, revision=seen.metadata.resourceVersion
+            )
         except NotFound:
             return None
         metrics.wrote()
         if warns or condition.status != "False":
-            self.tell(seen, type(seen), seen.status.conditions if isinstance(status, Status) else (), condition)
+            self.tell(
+                seen,
+                type(seen),
+                seen.status.conditions if isinstance(status, Status) else (),
+                condition,
+            )
         return written
 
     async def refuse(self, seen: Undecoded, kind: type[T]) -> Outcome:
@@ -64,24 +78,32 @@ class StatusWriter:
         if conditions != seen.conditions:
             patch = {"conditions": plain(msgspec.to_builtins(conditions))}
             with suppress(NotFound, Undecodable, Invalid):
-                await self.client.patch_status(kind, seen.metadata.key, patch, revision=seen.metadata.resourceVersion)
+                await self.client.patch_status(
+                    kind, seen.metadata.key, patch, revision=seen.metadata.resourceVersion
+                )
             self.tell(seen, kind, seen.conditions, condition)
         return Outcome("error", condition, terminal=True)
 
-    def tell(self, seen: T | Undecoded, kind: type[T], conditions: Sequence[Condition], now: Condition) -> None:
+    def tell(
+        self, seen: T | Undecoded, kind: type[T], conditions: Sequence[Condition], now: Condition
+    ) -> None:
         """An event when readiness turns False (or False for another reason), and when it is True again. A first success is no news."""
         old = next((c for c in conditions if c.type == READY), None)
         before = (old.status, old.reason, old.message) if old is not None else ("", "", "")
         if now.status == "False" and before != (now.status, now.reason, now.message):
             self.recorder.event(seen, kind.definition, "Warning", now.reason, now.message)
         elif now.status == "True" and before[0] == "False":
-            self.recorder.event(seen, kind.definition, "Normal", now.reason, now.message or "works again")
+            self.recorder.event(
+                seen, kind.definition, "Normal", now.reason, now.message or "works again"
+            )
 
 
 def without_nulls(value: dict[str, Any], encoded: bytes) -> dict[str, Any]:
     """The value without nulls; most statuses have none below their own fields, and a look at the bytes tells."""
     flat = {name: field for name, field in value.items() if field is not None}
-    deeper: dict[str, Any] = flat if encoded.count(b":null") == len(value) - len(flat) else plain(flat)
+    deeper: dict[str, Any] = (
+        flat if encoded.count(b":null") == len(value) - len(flat) else plain(flat)
+    )
     return deeper
 
 

@@ -25,7 +25,9 @@ class Certificate:
         # Handshakes start on `context` and go on with the newest pair; a context under load is never changed.
         self.context.sni_callback = self.use_current
 
-    def use_current(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+    def use_current(
+        self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext
+    ) -> None:
         """Let this handshake use the newest pair."""
         connection.context = self.current
 
@@ -33,7 +35,9 @@ class Certificate:
         """Show this certificate (with its chain and key) from now on. It reads and writes files, so call it in a thread."""
         context = fresh_context()
         with in_memory(pem) as file:
-            context.load_cert_chain(file, password=lambda: "")  # without one, OpenSSL would ask the terminal
+            context.load_cert_chain(
+                file, password=lambda: ""
+            )  # without one, OpenSSL would ask the terminal
         self.current, self.loaded = context, pem
 
 
@@ -48,11 +52,17 @@ class CertificateFiles(Certificate):
     def load(self) -> None:
         """Read the pair if it is new; the old one stays if the new one cannot be used, for example half written."""
         try:
-            pem = (self.directory / "tls.crt").read_bytes() + b"\n" + (self.directory / "tls.key").read_bytes()
+            pem = (
+                (self.directory / "tls.crt").read_bytes()
+                + b"\n"
+                + (self.directory / "tls.key").read_bytes()
+            )
             if pem != self.loaded:
                 self.use(pem)
         except (OSError, ssl.SSLError) as error:
-            raise ConfigError(f"the certificate in {self.directory} cannot be used (tls.crt and tls.key are needed): {error}") from error
+            raise ConfigError(
+                f"the certificate in {self.directory} cannot be used (tls.crt and tls.key are needed): {error}"
+            ) from error
 
     async def keep_current(self, seconds: float) -> None:
         """Load a renewed pair, for ever."""
@@ -67,12 +77,18 @@ class CertificateFiles(Certificate):
             await asyncio.to_thread(self.load)
         except ConfigError as error:
             if str(error) != self.problem:
-                self.log.error("the old certificate stays in use" if before else "there is no certificate yet", error=error)
+                self.log.error(
+                    "the old certificate stays in use" if before else "there is no certificate yet",
+                    error=error,
+                )
             self.problem = str(error)
             return
         self.problem = ""
         if self.loaded != before:
-            self.log.info("the certificate was renewed" if before else "the certificate is there", directory=str(self.directory))
+            self.log.info(
+                "the certificate was renewed" if before else "the certificate is there",
+                directory=str(self.directory),
+            )
 
 
 def fresh_context() -> ssl.SSLContext:
@@ -113,13 +129,22 @@ def self_signed_pem(host: str) -> bytes:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, host[:64])])
     now = datetime.now(UTC)
-    names = x509.SubjectAlternativeName([x509.DNSName(each) for each in dict.fromkeys((host, "localhost")) if each.isascii()])
+    names = x509.SubjectAlternativeName(
+        [x509.DNSName(each) for each in dict.fromkeys((host, "localhost")) if each.isascii()]
+    )
     certificate = (
         x509.CertificateBuilder(
-            name, name, key.public_key(), x509.random_serial_number(), now - timedelta(hours=1), now + timedelta(days=365)
+            name,
+            name,
+            key.public_key(),
+            x509.random_serial_number(),
+            now - timedelta(hours=1),
+            now + timedelta(days=365),
         )
         .add_extension(names, critical=False)
         .sign(key, hashes.SHA256())
     )
     pem = serialization.Encoding.PEM
-    return certificate.public_bytes(pem) + key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return certificate.public_bytes(pem) + key.private_bytes(
+        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )

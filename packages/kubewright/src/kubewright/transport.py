@@ -20,7 +20,17 @@ import msgspec
 from yarl import URL
 
 from .auth import Credentials
-from .errors import ApiError, CertificateRefused, KubewrightError, NotLeader, TimedOut, TooMuch, Unauthorized, Unreachable, from_status
+from .errors import (
+    ApiError,
+    CertificateRefused,
+    KubewrightError,
+    NotLeader,
+    TimedOut,
+    TooMuch,
+    Unauthorized,
+    Unreachable,
+    from_status,
+)
 from .kubeconfig import Connection
 from .meta import now
 from .metrics import Metrics
@@ -61,7 +71,9 @@ class Sender(Protocol):
         """The body of a successful answer; anything else raises."""
         ...
 
-    def lines(self, request: Request, *, silence_seconds: float, opened: Callable[[], None] = nothing) -> AsyncIterator[bytes]:
+    def lines(
+        self, request: Request, *, silence_seconds: float, opened: Callable[[], None] = nothing
+    ) -> AsyncIterator[bytes]:
         """The lines of a streamed answer, as they come; `opened` is called when the server has taken the request."""
         ...
 
@@ -90,7 +102,9 @@ class GuardedRequest(aiohttp.ClientRequest):
     async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
         """Write the request, unless it is a write that we may not make any more."""
         if self.method not in READS and not self.may_write():
-            raise NotLeader(f"{self.method} {self.url.path} was not sent: the lease is not certainly ours any more")
+            raise NotLeader(
+                f"{self.method} {self.url.path} was not sent: the lease is not certainly ours any more"
+            )
         return await super().send(conn)
 
 
@@ -123,7 +137,10 @@ class Transport:
         self.host = urlsplit(connection.server).netloc
         self.root = connection.server.rstrip("/")
         self.session: aiohttp.ClientSession | None = None
-        self.turns_to_read, self.turns_to_write = asyncio.Semaphore(ANSWERS_AT_ONCE), asyncio.Semaphore(ANSWERS_AT_ONCE)
+        self.turns_to_read, self.turns_to_write = (
+            asyncio.Semaphore(ANSWERS_AT_ONCE),
+            asyncio.Semaphore(ANSWERS_AT_ONCE),
+        )
 
     async def send(self, request: Request) -> bytes:
         """The body of a successful answer. Retry-After of a 429 or 503 is obeyed, a 401 tried once more if the credential changed."""
@@ -137,7 +154,11 @@ class Transport:
                     raise
                 refreshed = True
             except ApiError as error:
-                if error.status not in (429, 503) or error.retry_after is None or attempt >= MOST_PATIENT_RETRIES:
+                if (
+                    error.status not in (429, 503)
+                    or error.retry_after is None
+                    or attempt >= MOST_PATIENT_RETRIES
+                ):
                     raise
                 await asyncio.sleep(error.retry_after)
         raise AssertionError("the last attempt returns or raises")
@@ -146,7 +167,9 @@ class Transport:
         """The time at the server, to the second; None where it does not tell."""
         request = Request("GET", "/version", doing="ask for the time", timeout_seconds=10)
         try:
-            response = await self.open(request, await self.credentials.headers(), limits(request.timeout_seconds, None))
+            response = await self.open(
+                request, await self.credentials.headers(), limits(request.timeout_seconds, None)
+            )
             await bounded_body(response, request)
         except FAILURES as error:
             raise self.failed(error, request) from error
@@ -167,7 +190,9 @@ class Transport:
             raise self.refused(response, body, request)
         return body
 
-    async def lines(self, request: Request, *, silence_seconds: float, opened: Callable[[], None] = nothing) -> AsyncIterator[bytes]:
+    async def lines(
+        self, request: Request, *, silence_seconds: float, opened: Callable[[], None] = nothing
+    ) -> AsyncIterator[bytes]:
         """The lines of a streamed answer. Silence, or going on past the request's own time, is TimedOut; a line over the bound TooMuch."""
         identity = await self.credentials.headers()
         limit = limits(request.timeout_seconds, silence_seconds)
@@ -191,7 +216,9 @@ class Transport:
                         for line in whole:
                             yield line
                     if size > LONGEST_LINE_BYTES:
-                        raise TooMuch(f"{request.doing}: one line of the answer is longer than {LONGEST_LINE_BYTES} bytes; it was not read")
+                        raise TooMuch(
+                            f"{request.doing}: one line of the answer is longer than {LONGEST_LINE_BYTES} bytes; it was not read"
+                        )
             finally:
                 hang_up(response)
         except FAILURES as error:
@@ -199,7 +226,9 @@ class Transport:
         if rest := b"".join(parts).strip():
             yield rest
 
-    async def open(self, request: Request, identity: dict[str, str], timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+    async def open(
+        self, request: Request, identity: dict[str, str], timeout: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
         """Send the request; the answer's head is there when this returns."""
         context = await self.credentials.ssl_context() or True
         if self.session is None:
@@ -207,7 +236,11 @@ class Transport:
         headers = {**identity, "Accept": request.accept}
         if request.content_type:
             headers["Content-Type"] = request.content_type
-        address = f"{self.root}{request.path}?{request.query}" if request.query else self.root + request.path
+        address = (
+            f"{self.root}{request.path}?{request.query}"
+            if request.query
+            else self.root + request.path
+        )
         response = await self.session.request(
             request.method,
             URL(address, encoded=True),
@@ -222,9 +255,15 @@ class Transport:
         self.count(str(response.status), request.method)
         return response
 
-    def refused(self, response: aiohttp.ClientResponse, body: bytes, request: Request) -> KubewrightError:
+    def refused(
+        self, response: aiohttp.ClientResponse, body: bytes, request: Request
+    ) -> KubewrightError:
         """The error in an unsuccessful answer; of a 401 one wants to know whose credential it was."""
-        whose = f" with the credential of {self.connection.source}" if response.status == Unauthorized.code else ""
+        whose = (
+            f" with the credential of {self.connection.source}"
+            if response.status == Unauthorized.code
+            else ""
+        )
         return refusal(response, body, request.doing + whose)
 
     def failed(self, error: Exception, request: Request) -> KubewrightError:
@@ -262,7 +301,12 @@ class Transport:
 
     def unguarded(self) -> Transport:
         """A second pool to the same server without the leader's guard: for the lease itself and for reviews."""
-        return Transport(self.connection, metrics=self.metrics, user_agent=self.user_agent, credentials=self.credentials)
+        return Transport(
+            self.connection,
+            metrics=self.metrics,
+            user_agent=self.user_agent,
+            credentials=self.credentials,
+        )
 
 
 @lru_cache
@@ -288,7 +332,9 @@ async def bounded_body(response: aiohttp.ClientResponse, request: Request) -> by
         size += len(chunk)
         if size > LONGEST_ANSWER_BYTES:
             hang_up(response)
-            raise TooMuch(f"{request.doing}: the answer is larger than {LONGEST_ANSWER_BYTES} bytes; it was not read")
+            raise TooMuch(
+                f"{request.doing}: the answer is larger than {LONGEST_ANSWER_BYTES} bytes; it was not read"
+            )
         chunks.append(chunk)
     return b"".join(chunks)
 
@@ -301,7 +347,12 @@ def refusal(response: aiohttp.ClientResponse, body: bytes, doing: str) -> Kubewr
         status = None
     if not isinstance(status, dict) or "message" not in status:
         status = {"message": body[:300].decode(errors="replace").strip() or response.reason}
-    return from_status(response.status, status, doing=doing, retry_after=patience(response.headers.get("Retry-After", "")))
+    return from_status(
+        response.status,
+        status,
+        doing=doing,
+        retry_after=patience(response.headers.get("Retry-After", "")),
+    )
 
 
 def patience(header: str) -> float | None:
@@ -319,12 +370,17 @@ def in_our_words(error: Exception, request: Request, connection: Connection) -> 
     where = f"{request.doing}: the API server at {connection.server} (from {connection.source})"
     if isinstance(error, TimeoutError):
         return TimedOut(f"{where} did not answer in time")
-    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError | ssl.SSLError):
+    if isinstance(
+        error,
+        aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError | ssl.SSLError,
+    ):
         why = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
         return CertificateRefused(
             f"{where}: TLS failed: {why}. Check certificate-authority(-data), tls-server-name and the client certificate of that context."
         )
     if isinstance(error, aiohttp.ClientConnectorError | ConnectionRefusedError):
         why = getattr(error, "os_error", None) or error
-        return Unreachable(f"{where} cannot be reached: {getattr(why, 'strerror', None) or why}. Is the cluster up, and the address right?")
+        return Unreachable(
+            f"{where} cannot be reached: {getattr(why, 'strerror', None) or why}. Is the cluster up, and the address right?"
+        )
     return Unreachable(f"{where} broke the connection: {type(error).__name__} {error}".rstrip())

@@ -46,7 +46,11 @@ def choosy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "src/choosy/main.py").write_text(CHOOSY)
     pyproject = root / "pyproject.toml"
     head, _, _ = pyproject.read_text().partition("[[tool.kubewright.resources]]")
-    pyproject.write_text(head.replace('"greeter.', '"choosy.').replace("components = []", 'components = []\noptional_webhooks = "-hooks"'))
+    pyproject.write_text(
+        head.replace('"greeter.', '"choosy.').replace(
+            "components = []", 'components = []\noptional_webhooks = "-hooks"'
+        )
+    )
     shutil.rmtree(root / "config")
     assert main(["manifests", "--project", str(root)]) == 0
     return root

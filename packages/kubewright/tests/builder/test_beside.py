@@ -6,18 +6,29 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kubewright.builder.exchange import alone_in
+from kubewright.builder.exchange import lock_project
 
 WITHIN_SECONDS = 120
 
 
 def started(project: Path, kind: str) -> subprocess.Popen[bytes]:
-    words = ["create", "api", "--project", str(project), "--group", "demo", "--version", "v1", "--kind", kind]
+    words = [
+        "create",
+        "api",
+        "--project",
+        str(project),
+        "--group",
+        "demo",
+        "--version",
+        "v1",
+        "--kind",
+        kind,
+    ]
     return subprocess.Popen([sys.executable, "-m", "kubewright", *words], stdout=subprocess.DEVNULL)
 
 
 def test_two_kinds_that_are_made_at_once_are_both_there(project: Path) -> None:
-    with alone_in(project):  # both have begun before either may read
+    with lock_project(project):  # both have begun before either may read
         writers = [started(project, kind) for kind in ("Alpha", "Beta")]
     assert [writer.wait(WITHIN_SECONDS) for writer in writers] == [0, 0]
     for file in ("pyproject.toml", "src/greeter/main.py"):

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubewright.builder.compat.crd_diff import compare
+from kubewright.builder.compat.crd_diff import compare_crds
 from kubewright.builder.compat.schema_diff import schema_changes
 
 Json = dict[str, Any]
@@ -36,7 +36,13 @@ BASE: Json = {
                 "name": "v1",
                 "served": True,
                 "storage": True,
-                "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.count", "statusReplicasPath": ".status.count"}},
+                "subresources": {
+                    "status": {},
+                    "scale": {
+                        "specReplicasPath": ".spec.count",
+                        "statusReplicasPath": ".status.count",
+                    },
+                },
                 "additionalPrinterColumns": [
                     {"name": "Mode", "type": "string", "jsonPath": ".spec.mode"},
                     {"name": "Count", "type": "integer", "jsonPath": ".spec.count"},
@@ -49,12 +55,30 @@ BASE: Json = {
                                 "type": "object",
                                 "required": ["mode"],
                                 "properties": {
-                                    "mode": {"type": "string", "enum": ["on", "off"], "description": "How."},
-                                    "count": {"type": "integer", "format": "int32", "minimum": 1, "maximum": 10, "default": 2},
-                                    "name": {"type": "string", "minLength": 1, "maxLength": 20, "pattern": "^a"},
+                                    "mode": {
+                                        "type": "string",
+                                        "enum": ["on", "off"],
+                                        "description": "How.",
+                                    },
+                                    "count": {
+                                        "type": "integer",
+                                        "format": "int32",
+                                        "minimum": 1,
+                                        "maximum": 10,
+                                        "default": 2,
+                                    },
+                                    "name": {
+                                        "type": "string",
+                                        "minLength": 1,
+                                        "maxLength": 20,
+                                        "pattern": "^a",
+                                    },
                                     "free": {"type": "string"},
                                     "step": {"type": "integer", "multipleOf": 4},
-                                    "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                                    "open": {
+                                        "type": "object",
+                                        "x-kubernetes-preserve-unknown-fields": True,
+                                    },
                                     "none": {"type": "string", "nullable": True},
                                     "ports": {
                                         "type": "array",
@@ -63,22 +87,38 @@ BASE: Json = {
                                         "items": {
                                             "type": "object",
                                             "required": ["port"],
-                                            "properties": {"port": {"type": "integer"}, "proto": {"type": "string", "default": "TCP"}},
+                                            "properties": {
+                                                "port": {"type": "integer"},
+                                                "proto": {"type": "string", "default": "TCP"},
+                                            },
                                         },
                                     },
-                                    "labels": {"type": "object", "additionalProperties": {"type": "string", "maxLength": 9}},
+                                    "labels": {
+                                        "type": "object",
+                                        "additionalProperties": {"type": "string", "maxLength": 9},
+                                    },
                                 },
-                                "x-kubernetes-validations": [{"rule": "self.count > 0", "message": "no"}],
+                                "x-kubernetes-validations": [
+                                    {"rule": "self.count > 0", "message": "no"}
+                                ],
                             },
                             "status": {
                                 "type": "object",
-                                "properties": {"count": {"type": "integer", "maximum": 5}, "phase": {"type": "string", "enum": ["A", "B"]}},
+                                "properties": {
+                                    "count": {"type": "integer", "maximum": 5},
+                                    "phase": {"type": "string", "enum": ["A", "B"]},
+                                },
                             },
                         },
                     }
                 },
             },
-            {"name": "v0", "served": True, "storage": False, "schema": {"openAPIV3Schema": {"type": "object"}}},
+            {
+                "name": "v0",
+                "served": True,
+                "storage": False,
+                "schema": {"openAPIV3Schema": {"type": "object"}},
+            },
         ],
     },
 }
@@ -95,7 +135,9 @@ def fields(crd: Json) -> Json:
 
 
 def status(crd: Json) -> Json:
-    found: Json = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    found: Json = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"][
+        "properties"
+    ]
     return found
 
 
@@ -113,44 +155,128 @@ BREAKING: dict[str, tuple[Edit, str]] = {
     "category removed": (lambda c: c["spec"]["names"].pop("categories"), '"all" is gone'),
     "version removed": (lambda c: c["spec"]["versions"].pop(), "v0: the version is gone"),
     "version not served": (lambda c: version(c).update(served=False), "v1: is not served any more"),
-    "status subresource removed": (lambda c: version(c)["subresources"].pop("status"), "subresource status: is gone"),
-    "scale subresource removed": (lambda c: version(c)["subresources"].pop("scale"), "subresource scale: is gone"),
-    "scale path changed": (lambda c: version(c)["subresources"]["scale"].update(statusReplicasPath=".status.n"), "statusReplicasPath was"),
-    "column removed": (lambda c: version(c)["additionalPrinterColumns"].pop(0), 'column "Mode": is gone'),
-    "column shows another field": (lambda c: version(c)["additionalPrinterColumns"][0].update(jsonPath=".x"), "shows .x"),
-    "column for -o wide alone": (lambda c: version(c)["additionalPrinterColumns"][0].update(priority=1), "is shown by `-o wide` alone now"),
+    "status subresource removed": (
+        lambda c: version(c)["subresources"].pop("status"),
+        "subresource status: is gone",
+    ),
+    "scale subresource removed": (
+        lambda c: version(c)["subresources"].pop("scale"),
+        "subresource scale: is gone",
+    ),
+    "scale path changed": (
+        lambda c: version(c)["subresources"]["scale"].update(statusReplicasPath=".status.n"),
+        "statusReplicasPath was",
+    ),
+    "column removed": (
+        lambda c: version(c)["additionalPrinterColumns"].pop(0),
+        'column "Mode": is gone',
+    ),
+    "column shows another field": (
+        lambda c: version(c)["additionalPrinterColumns"][0].update(jsonPath=".x"),
+        "shows .x",
+    ),
+    "column for -o wide alone": (
+        lambda c: version(c)["additionalPrinterColumns"][0].update(priority=1),
+        "is shown by `-o wide` alone now",
+    ),
     "field removed": (lambda c: fields(c).pop("free"), "v1.spec.free: the field is gone"),
     "field of an item removed": (
         lambda c: fields(c)["ports"]["items"]["properties"].pop("proto"),
         "v1.spec.ports[].proto: the field is gone",
     ),
-    "status field removed": (lambda c: status(c).pop("phase"), "v1.status.phase: the field is gone"),
-    "type changed": (lambda c: fields(c)["free"].update(type="integer"), "the type was string, is integer"),
-    "status type changed": (lambda c: status(c)["count"].update(type="string"), "v1.status.count: the type"),
-    "type of items changed": (lambda c: fields(c)["ports"]["items"]["properties"]["port"].update(type="string"), "ports[].port: the type"),
-    "type of values changed": (lambda c: fields(c)["labels"]["additionalProperties"].update(type="integer"), "labels{}: the type"),
-    "format narrowed": (lambda c: fields(c)["ports"]["items"]["properties"]["port"].update(format="int32"), "the format was any, is int32"),
-    "newly required": (lambda c: spec(c)["required"].append("free"), "v1.spec.free: is required now"),
-    "new required field": (lambda c: (fields(c).update(new={"type": "string"}), spec(c)["required"].append("new")), "a new required field"),
-    "enum narrowed": (lambda c: fields(c)["mode"].update(enum=["on"]), "the value off is not allowed any more"),
+    "status field removed": (
+        lambda c: status(c).pop("phase"),
+        "v1.status.phase: the field is gone",
+    ),
+    "type changed": (
+        lambda c: fields(c)["free"].update(type="integer"),
+        "the type was string, is integer",
+    ),
+    "status type changed": (
+        lambda c: status(c)["count"].update(type="string"),
+        "v1.status.count: the type",
+    ),
+    "type of items changed": (
+        lambda c: fields(c)["ports"]["items"]["properties"]["port"].update(type="string"),
+        "ports[].port: the type",
+    ),
+    "type of values changed": (
+        lambda c: fields(c)["labels"]["additionalProperties"].update(type="integer"),
+        "labels{}: the type",
+    ),
+    "format narrowed": (
+        lambda c: fields(c)["ports"]["items"]["properties"]["port"].update(format="int32"),
+        "the format was any, is int32",
+    ),
+    "newly required": (
+        lambda c: spec(c)["required"].append("free"),
+        "v1.spec.free: is required now",
+    ),
+    "new required field": (
+        lambda c: (fields(c).update(new={"type": "string"}), spec(c)["required"].append("new")),
+        "a new required field",
+    ),
+    "enum narrowed": (
+        lambda c: fields(c)["mode"].update(enum=["on"]),
+        "the value off is not allowed any more",
+    ),
     "enum added": (lambda c: fields(c)["free"].update(enum=["x"]), "only x are allowed now"),
     "minimum raised": (lambda c: fields(c)["count"].update(minimum=2), "minimum was 1, is 2"),
     "maximum lowered": (lambda c: fields(c)["count"].update(maximum=9), "maximum was 10, is 9"),
     "bound added": (lambda c: fields(c)["step"].update(minimum=0), "minimum was not there, is 0"),
-    "bound made exclusive": (lambda c: fields(c)["count"].update(exclusiveMinimum=True), "exclusiveMinimum"),
-    "length tightened": (lambda c: fields(c)["name"].update(maxLength=19), "maxLength was 20, is 19"),
-    "length of values tightened": (lambda c: fields(c)["labels"]["additionalProperties"].update(maxLength=8), "labels{}: maxLength"),
-    "items limited": (lambda c: fields(c)["ports"].update(maxItems=3), "maxItems was not there, is 3"),
-    "multiple narrowed": (lambda c: fields(c)["step"].update(multipleOf=8), "multipleOf was 4, is 8"),
-    "pattern added": (lambda c: fields(c)["free"].update(pattern="^x"), "the pattern was not there, is ^x"),
-    "pattern changed": (lambda c: fields(c)["name"].update(pattern="^b"), "the pattern was ^a, is ^b"),
+    "bound made exclusive": (
+        lambda c: fields(c)["count"].update(exclusiveMinimum=True),
+        "exclusiveMinimum",
+    ),
+    "length tightened": (
+        lambda c: fields(c)["name"].update(maxLength=19),
+        "maxLength was 20, is 19",
+    ),
+    "length of values tightened": (
+        lambda c: fields(c)["labels"]["additionalProperties"].update(maxLength=8),
+        "labels{}: maxLength",
+    ),
+    "items limited": (
+        lambda c: fields(c)["ports"].update(maxItems=3),
+        "maxItems was not there, is 3",
+    ),
+    "multiple narrowed": (
+        lambda c: fields(c)["step"].update(multipleOf=8),
+        "multipleOf was 4, is 8",
+    ),
+    "pattern added": (
+        lambda c: fields(c)["free"].update(pattern="^x"),
+        "the pattern was not there, is ^x",
+    ),
+    "pattern changed": (
+        lambda c: fields(c)["name"].update(pattern="^b"),
+        "the pattern was ^a, is ^b",
+    ),
     "default changed": (lambda c: fields(c)["count"].update(default=3), "the default was 2, is 3"),
-    "default removed": (lambda c: fields(c)["count"].pop("default"), "the default was 2, is not there"),
-    "default added": (lambda c: fields(c)["free"].update(default="x"), "the default was not there, is x"),
-    "list type changed": (lambda c: fields(c)["ports"].update({"x-kubernetes-list-type": "atomic"}), "x-kubernetes-list-type was map"),
-    "list keys changed": (lambda c: fields(c)["ports"].update({"x-kubernetes-list-map-keys": ["proto"]}), "x-kubernetes-list-map-keys"),
-    "rule added": (lambda c: spec(c)["x-kubernetes-validations"].append({"rule": "1 > 0"}), "the rule 1 > 0 is new"),
-    "unknown fields pruned": (lambda c: fields(c)["open"].pop("x-kubernetes-preserve-unknown-fields"), "unknown fields are kept no more"),
+    "default removed": (
+        lambda c: fields(c)["count"].pop("default"),
+        "the default was 2, is not there",
+    ),
+    "default added": (
+        lambda c: fields(c)["free"].update(default="x"),
+        "the default was not there, is x",
+    ),
+    "list type changed": (
+        lambda c: fields(c)["ports"].update({"x-kubernetes-list-type": "atomic"}),
+        "x-kubernetes-list-type was map",
+    ),
+    "list keys changed": (
+        lambda c: fields(c)["ports"].update({"x-kubernetes-list-map-keys": ["proto"]}),
+        "x-kubernetes-list-map-keys",
+    ),
+    "rule added": (
+        lambda c: spec(c)["x-kubernetes-validations"].append({"rule": "1 > 0"}),
+        "the rule 1 > 0 is new",
+    ),
+    "unknown fields pruned": (
+        lambda c: fields(c)["open"].pop("x-kubernetes-preserve-unknown-fields"),
+        "unknown fields are kept no more",
+    ),
     "null refused": (lambda c: fields(c)["none"].pop("nullable"), "null is allowed no more"),
 }
 
@@ -174,14 +300,26 @@ SAFE: dict[str, Edit] = {
     "pattern removed": lambda c: fields(c)["name"].pop("pattern"),
     "format widened": lambda c: fields(c)["count"].update(format="int64"),
     "rule removed": lambda c: spec(c)["x-kubernetes-validations"].clear(),
-    "unknown fields kept": lambda c: fields(c)["labels"].update({"x-kubernetes-preserve-unknown-fields": True}),
+    "unknown fields kept": lambda c: fields(c)["labels"].update(
+        {"x-kubernetes-preserve-unknown-fields": True}
+    ),
     "null allowed": lambda c: fields(c)["free"].update(nullable=True),
-    "new column": lambda c: version(c)["additionalPrinterColumns"].append({"name": "New", "type": "string", "jsonPath": ".spec.free"}),
+    "new column": lambda c: version(c)["additionalPrinterColumns"].append(
+        {"name": "New", "type": "string", "jsonPath": ".spec.free"}
+    ),
     "new short name": lambda c: c["spec"]["names"]["shortNames"].append("tg"),
-    "new version": lambda c: c["spec"]["versions"].append(copy.deepcopy(c["spec"]["versions"][1]) | {"name": "v2"}),
-    "another version stored": lambda c: (version(c).update(storage=False), c["spec"]["versions"][1].update(storage=True)),
+    "new version": lambda c: c["spec"]["versions"].append(
+        copy.deepcopy(c["spec"]["versions"][1]) | {"name": "v2"}
+    ),
+    "another version stored": lambda c: (
+        version(c).update(storage=False),
+        c["spec"]["versions"][1].update(storage=True),
+    ),
     "deprecated": lambda c: version(c).update(deprecated=True),
-    "status rules are our own": lambda c: (status(c)["count"].update(maximum=4), status(c)["phase"].update(enum=["A"])),
+    "status rules are our own": lambda c: (
+        status(c)["count"].update(maximum=4),
+        status(c)["phase"].update(enum=["A"]),
+    ),
     "conversion by webhook": lambda c: c["spec"].update(conversion={"strategy": "Webhook"}),
 }
 
@@ -196,26 +334,33 @@ def edited(edit: Edit) -> Json:
 @pytest.mark.parametrize("name", BREAKING)
 def test_it_breaks_and_is_named(name: str) -> None:
     edit, words = BREAKING[name]
-    broken = [str(each) for each in compare([BASE], [edited(edit)]) if each.breaking]
+    broken = [str(each) for each in compare_crds([BASE], [edited(edit)]) if each.is_breaking]
     assert any(words in each for each in broken), broken
 
 
 @pytest.mark.parametrize("name", SAFE)
 def test_it_is_seen_and_breaks_nobody(name: str) -> None:
-    found = compare([BASE], [edited(SAFE[name])])
+    found = compare_crds([BASE], [edited(SAFE[name])])
     assert found
-    assert [str(each) for each in found if each.breaking] == []
+    assert [str(each) for each in found if each.is_breaking] == []
 
 
 def test_a_kind_that_goes_breaks_and_one_that_comes_does_not() -> None:
-    assert [(each.words, each.breaking) for each in compare([BASE], [])] == [("the kind is gone", True)]
-    assert [(each.words, each.breaking) for each in compare([], [BASE])] == [("a new kind", False)]
+    assert [(each.message, each.is_breaking) for each in compare_crds([BASE], [])] == [
+        ("the kind is gone", True)
+    ]
+    assert [(each.message, each.is_breaking) for each in compare_crds([], [BASE])] == [
+        ("a new kind", False)
+    ]
 
 
 def test_the_same_crds_differ_in_nothing() -> None:
-    ours = [yaml.safe_load(path.read_text()) for path in sorted((ROOT / "config/crd/bases").glob("*.yaml"))]
+    ours = [
+        yaml.safe_load(path.read_text())
+        for path in sorted((ROOT / "config/crd/bases").glob("*.yaml"))
+    ]
     assert len(ours) >= 5
-    assert compare([BASE, *ours], copy.deepcopy([*ours, BASE])) == []
+    assert compare_crds([BASE, *ours], copy.deepcopy([*ours, BASE])) == []
 
 
 bounds = st.one_of(st.none(), st.integers(-3, 3))
@@ -225,7 +370,12 @@ schemas = st.builds(
         {"type": "integer"}
         | {
             key: value
-            for key, value in {"minimum": low, "maximum": high, "enum": enum, "multipleOf": multiple}.items()
+            for key, value in {
+                "minimum": low,
+                "maximum": high,
+                "enum": enum,
+                "multipleOf": multiple,
+            }.items()
             if value is not None
         }
     ),

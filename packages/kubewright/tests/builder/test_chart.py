@@ -12,9 +12,9 @@ import yaml
 
 from goldens import GOLDEN
 from kubewright.builder.cli import main
-from kubewright.builder.manifests.helm import semantic
-from kubewright.builder.manifests.helm_markers import filled_text
-from kubewright.builder.manifests.installer import kustomized
+from kubewright.builder.manifests.helm import to_semantic_version
+from kubewright.builder.manifests.helm_markers import fill_placeholders
+from kubewright.builder.manifests.installer import run_kustomize
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.go_module import build_module
 
@@ -38,7 +38,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def objects_in(text: str) -> Objects:
     documents = [normal(each) for each in yaml.safe_load_all(text) if each]
-    found = {(each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): each for each in documents}
+    found = {
+        (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): each
+        for each in documents
+    }
     assert len(found) == len(documents)
     return found
 
@@ -46,7 +49,11 @@ def objects_in(text: str) -> Objects:
 def normal(value: Any) -> Any:
     """Without what is empty, which is null in the chart and absent in kustomize; what a patch adds to is sorted by name."""
     if isinstance(value, dict):
-        return {key: by_name(normal(each)) if key in NAMED else normal(each) for key, each in value.items() if each is not None}
+        return {
+            key: by_name(normal(each)) if key in NAMED else normal(each)
+            for key, each in value.items()
+            if each is not None
+        }
     return [normal(each) for each in value] if isinstance(value, list) else value
 
 
@@ -65,9 +72,12 @@ def rendered(helm: Path, chart: Path, namespace: str, tmp_path: Path, **values: 
 def by_kustomize(project: Path, binaries: dict[str, Path], *components: str) -> Objects:
     overlay = project / "config/overlays/test"
     overlay.mkdir(parents=True, exist_ok=True)
-    picked = {"resources": ["../../default"], "components": [f"../../components/{name}" for name in components]}
+    picked = {
+        "resources": ["../../default"],
+        "components": [f"../../components/{name}" for name in components],
+    }
     (overlay / "kustomization.yaml").write_text(yaml.safe_dump(picked))
-    return objects_in(kustomized(project, overlay, str(binaries["kubectl"])))
+    return objects_in(run_kustomize(project, overlay, str(binaries["kubectl"])))
 
 
 ALL = {"createNamespace": True, "crds": {"keep": False}}
@@ -82,14 +92,28 @@ VARIANTS: list[tuple[list[str], Json]] = [
     (["without-webhooks", "cert-manager"], {"webhooks": {"enabled": False, "certManager": True}}),
     (
         ["cert-manager", "ha", "network-policy", "prometheus"],
-        {"webhooks": {"certManager": True}, "replicas": 2, "networkPolicy": {"enabled": True}, "metrics": {"serviceMonitor": True}},
+        {
+            "webhooks": {"certManager": True},
+            "replicas": 2,
+            "networkPolicy": {"enabled": True},
+            "metrics": {"serviceMonitor": True},
+        },
     ),
 ]
 
 
-@pytest.mark.parametrize(("components", "values"), VARIANTS, ids=lambda value: "+".join(value) if isinstance(value, list) else "")
+@pytest.mark.parametrize(
+    ("components", "values"),
+    VARIANTS,
+    ids=lambda value: "+".join(value) if isinstance(value, list) else "",
+)
 def test_helm_and_kustomize_render_the_same(
-    helm: Path, project: Path, binaries: dict[str, Path], tmp_path: Path, components: list[str], values: Json
+    helm: Path,
+    project: Path,
+    binaries: dict[str, Path],
+    tmp_path: Path,
+    components: list[str],
+    values: Json,
 ) -> None:
     ours = rendered(helm, project / "dist/chart", "greeter-system", tmp_path, **ALL, **values)
     theirs = by_kustomize(project, binaries, *components)
@@ -119,9 +143,18 @@ OPTIONAL: list[tuple[list[str], Json]] = [
 ]
 
 
-@pytest.mark.parametrize(("components", "values"), OPTIONAL, ids=lambda value: "+".join(value) if isinstance(value, list) else "")
+@pytest.mark.parametrize(
+    ("components", "values"),
+    OPTIONAL,
+    ids=lambda value: "+".join(value) if isinstance(value, list) else "",
+)
 def test_webhooks_that_are_optional_render_the_same_too(
-    helm: Path, choosy: Path, binaries: dict[str, Path], tmp_path: Path, components: list[str], values: Json
+    helm: Path,
+    choosy: Path,
+    binaries: dict[str, Path],
+    tmp_path: Path,
+    components: list[str],
+    values: Json,
 ) -> None:
     assert main(["helm", "--project", str(choosy)]) == 0
     ours = rendered(helm, choosy / "dist/chart", "greeter-system", tmp_path, **ALL, **values)
@@ -131,21 +164,31 @@ def test_webhooks_that_are_optional_render_the_same_too(
         assert ours[key] == document, key
 
 
-def test_the_variants_of_pyproject_are_the_charts_own_values(helm: Path, greeter: Path, binaries: dict[str, Path], tmp_path: Path) -> None:
+def test_the_variants_of_pyproject_are_the_charts_own_values(
+    helm: Path, greeter: Path, binaries: dict[str, Path], tmp_path: Path
+) -> None:
     pyproject = greeter / "pyproject.toml"
-    picked = '["ha", "namespaced", "network-policy", "prometheus", "cert-manager", "without-webhooks"]'
+    picked = (
+        '["ha", "namespaced", "network-policy", "prometheus", "cert-manager", "without-webhooks"]'
+    )
     pyproject.write_text(pyproject.read_text().replace("components = []", f"components = {picked}"))
     assert main(["manifests", "--project", str(greeter)]) == 0
     assert main(["helm", "--project", str(greeter)]) == 0
     ours = rendered(helm, greeter / "dist/chart", "greeter-system", tmp_path, **ALL)
-    assert ours == objects_in(kustomized(greeter, greeter / "config/default", str(binaries["kubectl"])))
+    assert ours == objects_in(
+        run_kustomize(greeter, greeter / "config/default", str(binaries["kubectl"]))
+    )
 
 
-def test_this_repositorys_chart_renders_the_same_too(helm: Path, binaries: dict[str, Path], tmp_path: Path) -> None:
+def test_this_repositorys_chart_renders_the_same_too(
+    helm: Path, binaries: dict[str, Path], tmp_path: Path
+) -> None:
     chart = tmp_path / "chart"
     assert main(["helm", "--project", str(ROOT), "--output", str(chart)]) == 0
     ours = rendered(helm, chart, "vsphere-operators-system", tmp_path, **ALL)
-    assert ours == objects_in(kustomized(ROOT, ROOT / "config/default", str(binaries["kubectl"])))
+    assert ours == objects_in(
+        run_kustomize(ROOT, ROOT / "config/default", str(binaries["kubectl"]))
+    )
     shutil.copytree(ROOT / "config", tmp_path / "config")
     for components, values in OPTIONAL:
         ours = rendered(helm, chart, "vsphere-operators-system", tmp_path, **ALL, **values)
@@ -164,7 +207,9 @@ def test_values_reach_their_places(helm: Path, tmp_path: Path) -> None:
         "crds": {"install": False},
     }
     objects = rendered(helm, chart, "elsewhere", tmp_path, **asked)
-    pod = objects["Deployment", "elsewhere", "vsphere-operators-controller-manager"]["spec"]["template"]["spec"]
+    pod = objects["Deployment", "elsewhere", "vsphere-operators-controller-manager"]["spec"][
+        "template"
+    ]["spec"]
     container = pod["containers"][0]
     assert container["image"] == "example.com/x:v2"
     assert container["args"][-2:] == ["-zap-devel", "-stats-interval=30s"]
@@ -173,20 +218,30 @@ def test_values_reach_their_places(helm: Path, tmp_path: Path) -> None:
     assert pod["volumes"][-1]["secret"]["secretName"] == "other"
     kinds = {kind for kind, _, _ in objects}
     assert not kinds & {"CustomResourceDefinition", "Service", "Namespace"}
-    assert {each["namespace"] for found in objects.values() for each in found.get("subjects", [])} == {"elsewhere"}
+    assert {
+        each["namespace"] for found in objects.values() for each in found.get("subjects", [])
+    } == {"elsewhere"}
 
 
 def test_crds_stay_when_the_release_goes(helm: Path, project: Path, tmp_path: Path) -> None:
     objects = rendered(helm, project / "dist/chart", "greeter-system", tmp_path)
     kept = [each for (kind, _, _), each in objects.items() if kind == "CustomResourceDefinition"]
     assert len(kept) == 3
-    assert all(each["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep" for each in kept)
+    assert all(
+        each["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep" for each in kept
+    )
 
 
-def test_what_the_chart_renders_is_admitted(helm: Path, project: Path, control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_what_the_chart_renders_is_admitted(
+    helm: Path, project: Path, control_plane: ControlPlane, tmp_path: Path
+) -> None:
     objects = rendered(helm, project / "dist/chart", "greeter-system", tmp_path, **ALL)
-    control_plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(objects.pop(("Namespace", "", "greeter-system"))))
-    shown = control_plane.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump_all(objects.values()))
+    control_plane.kubectl(
+        "apply", "-f", "-", stdin=yaml.safe_dump(objects.pop(("Namespace", "", "greeter-system")))
+    )
+    shown = control_plane.kubectl(
+        "apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump_all(objects.values())
+    )
     assert len(shown.splitlines()) == len(objects)
 
 
@@ -202,11 +257,17 @@ def test_what_is_not_part_of_the_chart_any_more_goes(project: Path, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("python", "helm"),
-    [("0.1.0", "0.1.0"), ("1.2", "1.2.0"), ("1.2rc1", "1.2.0-rc1"), ("2.0.1.dev3+g12", "2.0.1-dev3.g12"), ("1.0.0+g12", "1.0.0-g12")],
+    [
+        ("0.1.0", "0.1.0"),
+        ("1.2", "1.2.0"),
+        ("1.2rc1", "1.2.0-rc1"),
+        ("2.0.1.dev3+g12", "2.0.1-dev3.g12"),
+        ("1.0.0+g12", "1.0.0-g12"),
+    ],
 )
 def test_a_version_of_python_is_one_of_helm(python: str, helm: str) -> None:
-    assert semantic(python) == helm
+    assert to_semantic_version(python) == helm
 
 
 def test_braces_in_a_description_stay_braces() -> None:
-    assert filled_text("description: as {{ x }}\n") == "description: as {{ `{{` }} x }}\n"
+    assert fill_placeholders("description: as {{ x }}\n") == "description: as {{ `{{` }} x }}\n"

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from goldens import GOLDEN, files_of
 from kubewright.builder import cli_commands as commands
 from kubewright.builder.cli import main
-from kubewright.builder.names import checked_group, checked_kind, checked_version, resource
-from kubewright.builder.scaffold.fields import field_of
-from kubewright.builder.scaffold.python_edit import with_argument, with_import, with_statement
+from kubewright.builder.names import build_resource_names, check_kind, check_version, qualify_group
+from kubewright.builder.scaffold.fields import parse_field
+from kubewright.builder.scaffold.python_edit import add_import, add_statement, set_kind_argument
 from kubewright.errors import ConfigError
 
 from .typed import api, state
@@ -31,24 +31,49 @@ def test_a_kind_is_one_file_its_test_its_sample_and_one_line(project: Path) -> N
     before = files_of(project)
     assert api(project, "--short-name", "gr") == 0
     after = files_of(project)
-    assert {path for path in after if path not in before and not path.startswith("config/rbac")} == {
+    assert {
+        path for path in after if path not in before and not path.startswith("config/rbac")
+    } == {
         "src/greeter/kinds/greeting.py",
         "tests/kinds/test_greeting.py",
         "config/samples/demo_v1_greeting.yaml",
         "config/samples/README.md",
         "config/crd/bases/demo.example.com_greetings.yaml",
     }
-    added = [line for line in after["src/greeter/main.py"].splitlines() if line not in before["src/greeter/main.py"].splitlines()]
-    assert added == ["from .kinds.greeting import GreetingController", "    manager.add(GreetingController())"]
+    added = [
+        line
+        for line in after["src/greeter/main.py"].splitlines()
+        if line not in before["src/greeter/main.py"].splitlines()
+    ]
+    assert added == [
+        "from .kinds.greeting import GreetingController",
+        "    manager.add(GreetingController())",
+    ]
     crd = yaml.safe_load(after["config/crd/bases/demo.example.com_greetings.yaml"])
     assert crd["spec"]["names"]["shortNames"] == ["gr"]
     assert tomllib.loads(after["pyproject.toml"])["tool"]["kubewright"]["resources"] == [
-        {"group": "demo.example.com", "version": "v1", "kind": "Greeting", "plural": "greetings", "path": "greeter.kinds.greeting:Greeting"}
+        {
+            "group": "demo.example.com",
+            "version": "v1",
+            "kind": "Greeting",
+            "plural": "greetings",
+            "path": "greeter.kinds.greeting:Greeting",
+        }
     ]
 
 
 def test_fields_of_the_command_line_reach_types_crd_and_sample(project: Path) -> None:
-    options = ["--spec", "cpu:int!", "--spec", "template:str", "--status", "phase:str", "--cluster-wide", "--plural", "grps"]
+    options = [
+        "--spec",
+        "cpu:int!",
+        "--spec",
+        "template:str",
+        "--status",
+        "phase:str",
+        "--cluster-wide",
+        "--plural",
+        "grps",
+    ]
     assert api(project, *options, kind="VmGroup") == 0
     crd = yaml.safe_load((project / "config/crd/bases/demo.example.com_grps.yaml").read_text())
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
@@ -74,7 +99,9 @@ def test_plurals_are_those_of_kubebuilder(project: Path) -> None:
     assert (project / "config/crd/bases/topology.example.com_hostinfoes.yaml").exists()
 
 
-def test_a_dry_run_shows_the_diff_and_writes_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_shows_the_diff_and_writes_nothing(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = state(project)
     assert api(project, "--dry-run") == 0
     shown = capsys.readouterr().out
@@ -119,15 +146,23 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("options", "words"), REFUSED, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
-def test_bad_names_are_refused_in_plain_words(project: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: str) -> None:
+@pytest.mark.parametrize(
+    ("options", "words"),
+    REFUSED,
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_names_are_refused_in_plain_words(
+    project: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: str
+) -> None:
     before = state(project)
     assert api(project, *options) == 1
     assert words in capsys.readouterr().err
     assert state(project) == before
 
 
-def test_an_existing_kind_is_refused_and_so_is_a_plural_that_is_taken(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_existing_kind_is_refused_and_so_is_a_plural_that_is_taken(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert api(project) == 0
     before = state(project)
     assert api(project) == 1
@@ -138,7 +173,9 @@ def test_an_existing_kind_is_refused_and_so_is_a_plural_that_is_taken(project: P
     assert state(project) == before
 
 
-def test_a_persons_file_is_never_overwritten_without_force(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_persons_file_is_never_overwritten_without_force(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     mine = project / "src/greeter/kinds/greeting.py"
     mine.write_text("# mine\n")
     before = state(project)
@@ -151,9 +188,13 @@ def test_a_persons_file_is_never_overwritten_without_force(project: Path, capsys
     assert "class Greeting(" in mine.read_text()
 
 
-def test_code_that_does_not_import_is_told_and_nothing_is_written(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_code_that_does_not_import_is_told_and_nothing_is_written(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (project / "src/greeter/main.py").write_text(
-        (project / "src/greeter/main.py").read_text().replace("import Manager", "import Mangler, Manager")
+        (project / "src/greeter/main.py")
+        .read_text()
+        .replace("import Manager", "import Mangler, Manager")
     )
     before = state(project)
     assert api(project) == 1
@@ -174,13 +215,17 @@ INIT_REFUSED = [
 
 
 @pytest.mark.parametrize(("options", "words"), INIT_REFUSED)
-def test_a_bad_project_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: str) -> None:
+def test_a_bad_project_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: str
+) -> None:
     assert main(["init", str(tmp_path / "new"), *options]) == 1
     assert words in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 
 
-def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_not_empty_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     assert main(["init", str(tmp_path), "--project-name", "x", "--domain", "example.com"]) == 1
     assert "thesis.txt" in capsys.readouterr().err
@@ -189,12 +234,31 @@ def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path, capsys: pytest.Ca
 
 def test_a_repository_without_files_is_an_empty_folder(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
-    assert main(["init", str(tmp_path), "--project-name", "x", "--domain", "example.com", "--license", "none"]) == 0
+    assert (
+        main(
+            [
+                "init",
+                str(tmp_path),
+                "--project-name",
+                "x",
+                "--domain",
+                "example.com",
+                "--license",
+                "none",
+            ]
+        )
+        == 0
+    )
     assert not (tmp_path / "LICENSE").exists()
 
 
-def test_what_is_missing_is_named_where_nobody_can_be_asked(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["create", "api", "--project", str(project), "--group", "demo", "--version", "v1"]) == 2
+def test_what_is_missing_is_named_where_nobody_can_be_asked(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        main(["create", "api", "--project", str(project), "--group", "demo", "--version", "v1"])
+        == 2
+    )
     assert "--kind is missing" in capsys.readouterr().err
 
 
@@ -216,7 +280,11 @@ def test_a_project_is_needed(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 def test_every_command_has_an_example() -> None:
     def leaves(command: click.Command) -> list[click.Command]:
-        return [leaf for each in command.commands.values() for leaf in leaves(each)] if isinstance(command, click.Group) else [command]
+        return (
+            [leaf for each in command.commands.values() for leaf in leaves(each)]
+            if isinstance(command, click.Group)
+            else [command]
+        )
 
     assert len(leaves(commands.kubewright)) >= 3
     for each in leaves(commands.kubewright):
@@ -225,7 +293,9 @@ def test_every_command_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shells_are_completed(shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shells_are_completed(
+    shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("_KUBEWRIGHT_COMPLETE", f"{shell}_source")
     with pytest.raises(SystemExit) as ended:
         main([])
@@ -235,42 +305,88 @@ def test_shells_are_completed(shell: str, monkeypatch: pytest.MonkeyPatch, capsy
 
 def test_no_kind_may_hide_what_generated_code_imports_or_be_hidden_by_it() -> None:
     trees = [ast.parse(path.read_text()) for path in (GOLDEN / "greeter").rglob("kinds/*.py")]
-    imports = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level]
+    imports = [
+        node
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and not node.level
+    ]
     outside = [node for node in imports if not (node.module or "").startswith("greeter")]
     imported = {each.name for node in outside for each in node.names if each.name[0].isupper()}
     assert len(imported) > 15
-    arguments = {each.arg.capitalize() for tree in trees for each in ast.walk(tree) if isinstance(each, ast.arg)}
-    for name in imported | arguments - {"Greeting", "House", "Hub", "Installed", "Client", "Namespace"}:
+    arguments = {
+        each.arg.capitalize()
+        for tree in trees
+        for each in ast.walk(tree)
+        if isinstance(each, ast.arg)
+    }
+    for name in imported | arguments - {
+        "Greeting",
+        "House",
+        "Hub",
+        "Installed",
+        "Client",
+        "Namespace",
+    }:
         with pytest.raises(ConfigError, match="reserved"):
-            checked_kind(name)
+            check_kind(name)
 
 
 def test_a_kind_that_pytest_would_take_for_a_test_has_tests_that_are_found(project: Path) -> None:
     assert api(project, kind="TestRun") == 0
-    assert main(["create", "webhook", "--project", str(project), "--kind", "TestRun", "--defaulting", "--validation"]) == 0
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests/kinds"]
+    assert (
+        main(
+            [
+                "create",
+                "webhook",
+                "--project",
+                str(project),
+                "--kind",
+                "TestRun",
+                "--defaulting",
+                "--validation",
+            ]
+        )
+        == 0
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--collect-only",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "tests/kinds",
+    ]
     found = subprocess.run(command, cwd=project, capture_output=True, text=True)
     assert found.returncode == 0, found.stdout
 
 
 def test_names_that_will_do() -> None:
-    assert [checked_kind(each) for each in ("HostInfo", "VM", "A1")] == ["HostInfo", "VM", "A1"]
-    assert [checked_version(each) for each in ("v1", "v2beta3", "v10alpha1")] == ["v1", "v2beta3", "v10alpha1"]
-    assert checked_group("topology", "corinternal.com") == "topology.corinternal.com"
-    assert checked_group("vm.codeconnect.vmworld.com", "example.com") == "vm.codeconnect.vmworld.com"
-    assert checked_group("demo", "myk8s.io") == "demo.myk8s.io"
-    assert resource("a", "b.c", "v1", "Box").plural == "boxes"
+    assert [check_kind(each) for each in ("HostInfo", "VM", "A1")] == ["HostInfo", "VM", "A1"]
+    assert [check_version(each) for each in ("v1", "v2beta3", "v10alpha1")] == [
+        "v1",
+        "v2beta3",
+        "v10alpha1",
+    ]
+    assert qualify_group("topology", "corinternal.com") == "topology.corinternal.com"
+    assert (
+        qualify_group("vm.codeconnect.vmworld.com", "example.com") == "vm.codeconnect.vmworld.com"
+    )
+    assert qualify_group("demo", "myk8s.io") == "demo.myk8s.io"
+    assert build_resource_names("a", "b.c", "v1", "Box").plural == "boxes"
 
 
 def test_a_field_with_another_spelling_of_its_type() -> None:
-    assert field_of("freeCPU:int64").type == "int"
-    assert field_of("name").in_spec().endswith('] = ""')
+    assert parse_field("freeCPU:int64").type == "int"
+    assert parse_field("name").render_spec_line().endswith('] = ""')
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=12))
 def test_a_kind_that_will_do_is_a_class_and_a_file_of_its_own(text: str) -> None:
     try:
-        checked_kind(text)
+        check_kind(text)
     except ConfigError:
         return
     assert text.isidentifier()
@@ -300,37 +416,47 @@ class C:
 
 
 def test_imports_stay_sorted_and_lines_go_to_the_end() -> None:
-    text = with_import(with_import(MAIN, ".kinds.a", "AController", "m"), ".kinds.c", "CController", "m")
+    text = add_import(
+        add_import(MAIN, ".kinds.a", "AController", "m"), ".kinds.c", "CController", "m"
+    )
     lines = [line for line in text.splitlines() if line.startswith("from .")]
     assert lines == [f"from .kinds.{x.lower()} import {x}Controller" for x in "ABC"]
-    assert with_import(text, ".kinds.a", "AController", "m") == text
-    assert "    )\n    mgr.add(A())\n" in with_statement(text, "build", "{0}.add(A())", "m")
+    assert add_import(text, ".kinds.a", "AController", "m") == text
+    assert "    )\n    mgr.add(A())\n" in add_statement(text, "build", "{0}.add(A())", "m")
 
 
 def test_a_line_stays_before_a_return() -> None:
     assert (
-        with_statement("def build(m):\n    return None\n", "build", "{0}.add(A())", "m")
+        add_statement("def build(m):\n    return None\n", "build", "{0}.add(A())", "m")
         == "def build(m):\n    m.add(A())\n    return None\n"
     )
 
 
 def test_an_argument_goes_to_the_end_of_a_call_of_several_lines() -> None:
     text = '@kind(\n    "\u00e4/v1",\n    columns=[1],\n)\nclass C:\n    pass\n'
-    added = with_argument(text, "C", "storage", "False", "m")
+    added = set_kind_argument(text, "C", "storage", "False", "m")
     assert added == text.replace("columns=[1],", "columns=[1], storage=False,")
-    assert with_argument(added, "C", "storage", "True", "m") == added.replace("storage=False", "storage=True")
+    assert set_kind_argument(added, "C", "storage", "True", "m") == added.replace(
+        "storage=False", "storage=True"
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("def build(:", "is no Python"), ("x = 1\n", "has no function build"), ("def build(): ...\n", "has no function build")],
+    [
+        ("def build(:", "is no Python"),
+        ("x = 1\n", "has no function build"),
+        ("def build(): ...\n", "has no function build"),
+    ],
 )
 def test_a_main_without_a_list_is_told_what_to_add(text: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        with_statement(text, "build", "{0}.add(A())", "main.py")
+        add_statement(text, "build", "{0}.add(A())", "main.py")
 
 
-def test_without_its_packages_the_builder_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_its_packages_the_builder_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.delitem(sys.modules, "kubewright.builder.cli_commands")
     monkeypatch.setitem(sys.modules, "click", None)
     assert main(["init"]) == 1

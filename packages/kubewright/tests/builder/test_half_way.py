@@ -11,14 +11,16 @@ import click
 import pytest
 
 from kubewright.builder import cli_commands as commands
-from kubewright.builder.changeset import Change
+from kubewright.builder.changeset import ChangeSet
 from kubewright.builder.cli import main
 
 from .typed import api, state
 
 
 @pytest.mark.parametrize("at", range(0, 14, 3))
-def test_interrupted_half_way_leaves_all_as_it_was(project: Path, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+def test_interrupted_half_way_leaves_all_as_it_was(
+    project: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
     before = state(project)
     moves = 0
     real = os.replace
@@ -33,7 +35,19 @@ def test_interrupted_half_way_leaves_all_as_it_was(project: Path, monkeypatch: p
     monkeypatch.setattr(os, "replace", interrupted)
     with pytest.raises((KeyboardInterrupt, click.Abort)):
         commands.kubewright.main(
-            ["create", "api", "--project", str(project), "--group", "demo", "--version", "v1", "--kind", "Greeting"], standalone_mode=False
+            [
+                "create",
+                "api",
+                "--project",
+                str(project),
+                "--group",
+                "demo",
+                "--version",
+                "v1",
+                "--kind",
+                "Greeting",
+            ],
+            standalone_mode=False,
         )
     assert moves > at
     assert state(project) == before
@@ -42,7 +56,10 @@ def test_interrupted_half_way_leaves_all_as_it_was(project: Path, monkeypatch: p
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP], ids=["terminated", "hung up"])
 def test_ended_half_way_leaves_all_as_it_was(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], sent: signal.Signals
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    sent: signal.Signals,
 ) -> None:
     before = state(project)
     real = os.replace
@@ -83,7 +100,23 @@ def test_what_a_person_keeps_below_config_is_left_alone(project: Path) -> None:
     kept = project / "config/overlays/picture.png"
     kept.parent.mkdir()
     kept.write_bytes(b"\xff\xfe")
-    assert main(["create", "api", "--project", str(project), "--group", "demo", "--version", "v1", "--kind", "Greeting"]) == 0
+    assert (
+        main(
+            [
+                "create",
+                "api",
+                "--project",
+                str(project),
+                "--group",
+                "demo",
+                "--version",
+                "v1",
+                "--kind",
+                "Greeting",
+            ]
+        )
+        == 0
+    )
     assert kept.read_bytes() == b"\xff\xfe"
 
 
@@ -105,5 +138,5 @@ def test_a_file_keeps_its_rights(tmp_path: Path) -> None:
     script = tmp_path / "run"
     script.write_text("#!/bin/sh\n")
     script.chmod(0o700)
-    Change(tmp_path, {"run": "#!/bin/sh\nexit\n"}).write()
+    ChangeSet(tmp_path, {"run": "#!/bin/sh\nexit\n"}).write()
     assert script.stat().st_mode & 0o777 == 0o700

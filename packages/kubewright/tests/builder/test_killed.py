@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from kubewright.builder import exchange
-from kubewright.builder.changeset import Change
+from kubewright.builder.changeset import ChangeSet
 from kubewright.builder.cli import main
-from kubewright.builder.exchange import alone_in
+from kubewright.builder.exchange import lock_project
 from kubewright.errors import ConfigError
 
 from .typed import state
@@ -48,7 +48,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def started(folder: Path, number: signal.Signals, at: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", SIGNALLED, str(folder), str(int(number)), str(at)])
+    return subprocess.Popen(
+        [sys.executable, "-c", SIGNALLED, str(folder), str(int(number)), str(at)]
+    )
 
 
 def killed(folder: Path, at: int) -> None:
@@ -62,7 +64,9 @@ def any_command(folder: Path, *options: str) -> None:
 
 
 @pytest.mark.parametrize("at", range(1, MOVES + 1))
-def test_a_killed_command_is_undone_by_the_next(folder: Path, at: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_killed_command_is_undone_by_the_next(
+    folder: Path, at: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = state(folder)
     killed(folder, at)
     any_command(folder)
@@ -74,7 +78,9 @@ def test_a_killed_command_is_undone_by_the_next(folder: Path, at: int, capsys: p
     assert "half way" not in capsys.readouterr().err
 
 
-def test_an_init_that_was_killed_can_be_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_init_that_was_killed_can_be_run_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     killed(tmp_path, at=2)
     assert (tmp_path / "a.txt").exists()
     assert main(["init", str(tmp_path), "--domain", "example.com", "--project-name", "again"]) == 0
@@ -83,7 +89,9 @@ def test_an_init_that_was_killed_can_be_run_again(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.parametrize("name", ["a.txt", "deep/er/b.txt"])
-def test_what_somebody_has_changed_since_is_theirs(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_somebody_has_changed_since_is_theirs(
+    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     killed(folder, MOVES)
     (folder / name).write_text("mine")
     before = state(folder)
@@ -95,7 +103,9 @@ def test_what_somebody_has_changed_since_is_theirs(folder: Path, name: str, caps
     assert state(folder) == before
 
 
-def test_what_a_killed_command_had_finished_stays(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_killed_command_had_finished_stays(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     left = folder / ".kubewright-d_ne1234"
     (left / "old").mkdir(parents=True)
     (left / "old/a.txt").write_text("older")
@@ -114,7 +124,9 @@ def test_a_plan_that_was_cut_off_means_that_nothing_was_moved(folder: Path) -> N
     assert {".kubewright-cut_off1/plan.json", *state(folder)} == set(before)
 
 
-def test_a_command_that_is_still_at_work_is_left_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_that_is_still_at_work_is_left_alone(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     writer = started(folder, signal.SIGSTOP, at=3)
     try:
         assert os.WIFSTOPPED(os.waitpid(writer.pid, os.WUNTRACED)[1])
@@ -122,15 +134,25 @@ def test_a_command_that_is_still_at_work_is_left_alone(folder: Path, capsys: pyt
         any_command(folder, "--check")
         assert "half way" not in capsys.readouterr().err
         assert state(folder) == before
-        with pytest.raises(ConfigError, match="another kubewright command is at work"), alone_in(folder, wait_seconds=0):
+        with (
+            pytest.raises(ConfigError, match="another kubewright command is at work"),
+            lock_project(folder, timeout_seconds=0),
+        ):
             pass
     finally:
         os.kill(writer.pid, signal.SIGCONT)
     assert writer.wait(60) == 0
-    assert state(folder) == {"a.txt": b"new a", "c.txt": b"new c", "deep/er/b.txt": b"new b", "other.txt": b"old other.txt"}
+    assert state(folder) == {
+        "a.txt": b"new a",
+        "c.txt": b"new c",
+        "deep/er/b.txt": b"new b",
+        "other.txt": b"old other.txt",
+    }
 
 
-def test_a_folder_that_cannot_be_locked_is_written_to_but_not_cleaned(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_locked_is_written_to_but_not_cleaned(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     killed(folder, at=3)
     before = state(folder)
 
@@ -140,10 +162,12 @@ def test_a_folder_that_cannot_be_locked_is_written_to_but_not_cleaned(folder: Pa
     monkeypatch.setattr(fcntl, "flock", refused)
     any_command(folder)
     assert state(folder) == before
-    assert Change(folder, {"d.txt": "d"}).write() == ["d.txt"]
+    assert ChangeSet(folder, {"d.txt": "d"}).write() == ["d.txt"]
 
 
-def test_a_link_of_a_persons_is_not_followed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_link_of_a_persons_is_not_followed(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     theirs = tmp_path_factory.mktemp("theirs")
     (theirs / "thesis.txt").write_text("years of work")
     (folder / ".kubewright-link_abc").symlink_to(theirs)
@@ -169,7 +193,7 @@ def test_a_strangers_plan_is_not_followed(folder: Path, monkeypatch: pytest.Monk
     killed(folder, at=3)
     before = state(folder)
     (left,) = folder.glob(".kubewright-*")
-    assert exchange.leftovers(folder) == [left]
+    assert exchange.find_work_folders(folder) == [left]
     real = Path.stat
 
     def of_a_stranger(path: Path, **options: bool) -> os.stat_result:
@@ -183,10 +207,17 @@ def test_a_strangers_plan_is_not_followed(folder: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(
     "words",
-    [["manifests", "--check"], ["docs", "--check"], ["create", "api", "--dry-run"], ["create", "webhook", "--dry-run"]],
+    [
+        ["manifests", "--check"],
+        ["docs", "--check"],
+        ["create", "api", "--dry-run"],
+        ["create", "webhook", "--dry-run"],
+    ],
     ids=" ".join,
 )
-def test_what_writes_nothing_only_says_what_is_half_done(folder: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_writes_nothing_only_says_what_is_half_done(
+    folder: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     killed(folder, at=3)
     before = state(folder)
     assert main([*words, "--project", str(folder)]) == 1
@@ -197,10 +228,17 @@ def test_what_writes_nothing_only_says_what_is_half_done(folder: Path, words: li
     assert state(folder) == before
 
 
-def test_an_init_that_is_only_shown_touches_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_init_that_is_only_shown_touches_nothing(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     killed(folder, at=3)
     before = state(folder)
-    assert main(["init", str(folder), "--domain", "example.com", "--project-name", "again", "--dry-run"]) == 1
+    assert (
+        main(
+            ["init", str(folder), "--domain", "example.com", "--project-name", "again", "--dry-run"]
+        )
+        == 1
+    )
     assert "the next command that writes here" in capsys.readouterr().err
     assert state(folder) == before
     assert main(["init", str(folder / "not/there"), "--domain", "example.com", "--dry-run"]) == 0
@@ -222,4 +260,4 @@ def test_links_are_brought_back_as_they_were(folder: Path, at: int) -> None:
 
 def test_a_link_that_leads_nowhere_is_somebodys_file(folder: Path) -> None:
     (folder / "b.txt").symlink_to("nowhere")
-    assert Change(folder, {"b.txt": "b"}).conflicts == ["b.txt"]
+    assert ChangeSet(folder, {"b.txt": "b"}).conflicts == ["b.txt"]

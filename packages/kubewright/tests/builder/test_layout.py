@@ -29,7 +29,12 @@ def make_everything(root: Path, kind: str = "Greeting") -> None:
 def complaints(root: Path, *paths: str) -> str:
     """What `make check` of ruff would say of these files."""
     commands = (["format", "--check"], ["check"])
-    done = [subprocess.run([RUFF, *words, "--no-cache", *paths], cwd=root, capture_output=True, text=True) for words in commands]
+    done = [
+        subprocess.run(
+            [RUFF, *words, "--no-cache", *paths], cwd=root, capture_output=True, text=True
+        )
+        for words in commands
+    ]
     return "".join(each.stdout + each.stderr for each in done if each.returncode)
 
 
@@ -39,7 +44,9 @@ def without_ruff(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_ruff")
-def test_a_fresh_project_needs_no_ruff_for_it(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fresh_project_needs_no_ruff_for_it(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     make_everything(project)
     assert complaints(project, "src", "tests") == ""
     assert "make format" not in capsys.readouterr().out
@@ -58,7 +65,9 @@ def test_without_ruff_a_person_is_told_where_it_would_have_something_to_do(
     assert complaints(project, "src", "tests") != ""
 
 
-def test_a_long_name_breaks_lines_where_ruff_does(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_long_name_breaks_lines_where_ruff_does(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     make_everything(project, LONG)
     assert complaints(project, "src", "tests") == ""
     assert "make format" not in capsys.readouterr().out
@@ -67,7 +76,9 @@ def test_a_long_name_breaks_lines_where_ruff_does(project: Path, capsys: pytest.
 def test_this_repositorys_own_configuration_is_followed(tmp_path: Path) -> None:
     root = tmp_path / "repository"
     for part in ("src", "config"):
-        shutil.copytree(REPOSITORY / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            REPOSITORY / part, root / part, ignore=shutil.ignore_patterns("__pycache__")
+        )
     (root / "tests/kinds").mkdir(parents=True)
     shutil.copy(REPOSITORY / "pyproject.toml", root)
     for part in ("packages", "testenv"):
@@ -75,7 +86,9 @@ def test_this_repositorys_own_configuration_is_followed(tmp_path: Path) -> None:
     assert api(root) == 0
     assert complaints(root, "src", "tests") == ""
     test = (root / "tests/kinds/test_greeting.py").read_text()
-    assert "import yaml\n\nfrom kubewright import Client, Key\n" in test, "kubewright is this repository's own"
+    assert "import yaml\n\nfrom kubewright import Client, Key\n" in test, (
+        "kubewright is this repository's own"
+    )
 
 
 def test_whose_an_import_is_the_configuration_says(project: Path) -> None:
@@ -88,7 +101,10 @@ def test_whose_an_import_is_the_configuration_says(project: Path) -> None:
     assert complaints(project, "src/greeter/kinds", "tests/kinds") == ""
     test = (project / "tests/kinds/test_greeting_v2beta1.py").read_text()
     assert "from msgspec import convert\n\nfrom greeter.kinds.greeting import Greeting\n" in test
-    assert "import GreetingV2beta1, GreetingV2beta1Conversion, GreetingV2beta1Spec\nfrom kubewright import Client, Key\n" in test
+    assert (
+        "import GreetingV2beta1, GreetingV2beta1Conversion, GreetingV2beta1Spec\nfrom kubewright import Client, Key\n"
+        in test
+    )
 
 
 def test_a_persons_file_gets_its_lines_and_no_other_layout(project: Path) -> None:
@@ -109,15 +125,23 @@ def test_a_persons_file_that_was_laid_out_stays_so(project: Path) -> None:
     file.write_text(file.read_text().replace("line-length = 140", "line-length = 40"))
     subprocess.run([RUFF, "format", "--quiet", "--no-cache", "src"], cwd=project, check=True)
     assert api(project) == 0
-    assert "    manager.add(\n        GreetingController()\n    )\n" not in (project / "src/greeter/main.py").read_text()
-    assert "from .kinds.greeting import (\n    GreetingController,\n)\n" in (project / "src/greeter/main.py").read_text()
+    assert (
+        "    manager.add(\n        GreetingController()\n    )\n"
+        not in (project / "src/greeter/main.py").read_text()
+    )
+    assert (
+        "from .kinds.greeting import (\n    GreetingController,\n)\n"
+        in (project / "src/greeter/main.py").read_text()
+    )
 
 
-def test_a_project_that_does_not_say_how_ruff_is_used_is_left_as_the_templates_have_it(tmp_path: Path) -> None:
+def test_a_project_that_does_not_say_how_ruff_is_used_is_left_as_the_templates_have_it(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "pyproject.toml").write_text("[project]\n")
-    assert layout.ruff_of(tmp_path) is None
+    assert layout.find_ruff(tmp_path) is None
     (tmp_path / "ruff.toml").write_text("")
-    assert layout.ruff_of(tmp_path) == str(RUFF)
+    assert layout.find_ruff(tmp_path) == str(RUFF)
 
 
 def broken_ruff(project: Path, script: str) -> None:
@@ -149,7 +173,9 @@ def test_where_ruff_fails_the_templates_stay_and_a_person_is_told(
     assert complaints(project, "src", "tests") == ""
 
 
-def test_a_configuration_above_the_project_is_left_to_make_format(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_configuration_above_the_project_is_left_to_make_format(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (project.parent / "ruff.toml").write_text("line-length = 100\n")
     file = project / "pyproject.toml"
     file.write_text(file.read_text().replace("line-length = 140", 'extend = "../ruff.toml"'))
@@ -159,5 +185,5 @@ def test_a_configuration_above_the_project_is_left_to_make_format(project: Path,
 
 
 def test_what_ruff_cannot_read_is_no_layout(project: Path) -> None:
-    with pytest.raises(layout.Failed):
-        layout.tidied(str(RUFF), project, "src/greeter/x.py", "def (:\n")
+    with pytest.raises(layout.RuffFailed):
+        layout.format_text(str(RUFF), project, "src/greeter/x.py", "def (:\n")

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from goldens import files_of
-from kubewright.builder.api_docs import rows
+from kubewright.builder.api_docs import render_rows
 from kubewright.builder.cli import main
-from kubewright.builder.manifests.installer import kustomized, with_image
+from kubewright.builder.manifests.installer import replace_image, run_kustomize
 from kubewright.builder.project import Project
 from kubewright.builtin import ConfigMap, Node
 from kubewright.controller import Controller
@@ -37,7 +37,10 @@ class WidgetController(Controller[Widget]):
 
 
 def rights(rules: list[dict[str, Any]]) -> dict[str, list[str]]:
-    return {f"{rule['resources'][0]}.{rule['apiGroups'][0]}".rstrip("."): rule["verbs"] for rule in rules}
+    return {
+        f"{rule['resources'][0]}.{rule['apiGroups'][0]}".rstrip("."): rule["verbs"]
+        for rule in rules
+    }
 
 
 def test_rights_follow_from_declarations_and_nothing_else() -> None:
@@ -65,7 +68,9 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_committed_files_are_current_and_a_stale_one_is_named(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_committed_files_are_current_and_a_stale_one_is_named(
+    copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["manifests", "--check", "--project", str(copy)]) == 0
     role = copy / "config/rbac/role.yaml"
     role.write_text(role.read_text().replace("- watch", "- watch\n  - delete"))
@@ -116,9 +121,11 @@ def test_a_project_that_is_none_is_told_so(tmp_path: Path, text: str | None, wor
 
 
 def test_a_reference_that_leads_nowhere_is_named(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text("[tool.kubewright]\nname='x'\nbuild='nowhere.main:build'\nsettings='nowhere:S'\n")
+    (tmp_path / "pyproject.toml").write_text(
+        "[tool.kubewright]\nname='x'\nbuild='nowhere.main:build'\nsettings='nowhere:S'\n"
+    )
     with pytest.raises(ConfigError, match=r"nowhere\.main:build"):
-        Project.read(tmp_path).declared()
+        Project.read(tmp_path).load_declarations()
 
 
 def git(root: Path, *words: str) -> None:
@@ -126,7 +133,9 @@ def git(root: Path, *words: str) -> None:
     subprocess.run(["git", "-C", str(root), *identity, *words], check=True, capture_output=True)
 
 
-def test_a_breaking_change_is_named_even_after_the_files_were_written(greeter: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_breaking_change_is_named_even_after_the_files_were_written(
+    greeter: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = greeter
     git(root, "init", "-q")
     git(root, "add", "-A")
@@ -160,12 +169,20 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(
-    ("path", "text", "words"), BROKEN, ids=["sample", "sample-bytes", "overlay-bytes", "project-bytes", "syntax", "import"]
+    ("path", "text", "words"),
+    BROKEN,
+    ids=["sample", "sample-bytes", "overlay-bytes", "project-bytes", "syntax", "import"],
 )
-def test_what_cannot_be_read_is_named_with_its_place(greeter: Path, path: str, text: str, words: str) -> None:
+def test_what_cannot_be_read_is_named_with_its_place(
+    greeter: Path, path: str, text: str, words: str
+) -> None:
     (greeter / path).parent.mkdir(exist_ok=True)
     (greeter / path).write_bytes(text.encode(errors="surrogateescape"))
-    done = subprocess.run([sys.executable, "-m", "kubewright", "manifests", "--project", str(greeter)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "kubewright", "manifests", "--project", str(greeter)],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 1
     assert words in done.stderr
     assert "Traceback" not in done.stderr
@@ -174,11 +191,16 @@ def test_what_cannot_be_read_is_named_with_its_place(greeter: Path, path: str, t
 @pytest.mark.parametrize(
     ("picked", "words"),
     [
-        ("without-webhooks", "without-webhooks, which goes with webhooks that are always on; there are "),
+        (
+            "without-webhooks",
+            "without-webhooks, which goes with webhooks that are always on; there are ",
+        ),
         ("cert-manager", "cert-manager, whose certificate is for webhooks; add webhooks, too"),
     ],
 )
-def test_a_component_that_does_not_fit_is_named(copy: Path, capsys: pytest.CaptureFixture[str], picked: str, words: str) -> None:
+def test_a_component_that_does_not_fit_is_named(
+    copy: Path, capsys: pytest.CaptureFixture[str], picked: str, words: str
+) -> None:
     pyproject = copy / "pyproject.toml"
     line = f'name = "vsphere-operators"\ncomponents = ["{picked}"]\nbuild'
     pyproject.write_text(pyproject.read_text().replace('name = "vsphere-operators"\nbuild', line))
@@ -188,8 +210,14 @@ def test_a_component_that_does_not_fit_is_named(copy: Path, capsys: pytest.Captu
 
 def test_a_component_that_needs_a_webhook_is_named(project: Path) -> None:
     pyproject = project / "pyproject.toml"
-    pyproject.write_text(pyproject.read_text().replace("components = []", 'components = ["cert-manager"]'))
-    done = subprocess.run([sys.executable, "-m", "kubewright", "manifests", "--project", str(project)], capture_output=True, text=True)
+    pyproject.write_text(
+        pyproject.read_text().replace("components = []", 'components = ["cert-manager"]')
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "kubewright", "manifests", "--project", str(project)],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 1
     assert "cert-manager, which needs a webhook" in done.stderr
 
@@ -219,15 +247,21 @@ def test_webhooks_that_are_optional_are_a_component(choosy: Path) -> None:
     (container,) = deployed["spec"]["template"]["spec"]["containers"]
     assert "-hooks" not in container["args"]
     assert [port["name"] for port in container["ports"]] == ["metrics", "health"]
-    assert [each["kind"] for each in read(config / "webhook/manifests.yaml")] == ["ValidatingWebhookConfiguration"]
+    assert [each["kind"] for each in read(config / "webhook/manifests.yaml")] == [
+        "ValidatingWebhookConfiguration"
+    ]
 
 
-def test_components_go_on_top_of_each_other_in_an_order_that_works(copy: Path, binaries: dict[str, Path]) -> None:
+def test_components_go_on_top_of_each_other_in_an_order_that_works(
+    copy: Path, binaries: dict[str, Path]
+) -> None:
     pyproject = copy / "pyproject.toml"
     line = 'name = "vsphere-operators"\ncomponents = ["cert-manager", "webhooks", "network-policy"]\nbuild'
     pyproject.write_text(pyproject.read_text().replace('name = "vsphere-operators"\nbuild', line))
     assert main(["manifests", "--project", str(copy)]) == 0
-    made = list(yaml.safe_load_all(kustomized(copy, copy / "config/default", str(binaries["kubectl"]))))
+    made = list(
+        yaml.safe_load_all(run_kustomize(copy, copy / "config/default", str(binaries["kubectl"])))
+    )
     (policy,) = (each for each in made if each["kind"] == "NetworkPolicy")
     assert policy["spec"]["ingress"][-1] == {"ports": [{"port": 9443, "protocol": "TCP"}]}
     assert not any("webhook-ca" in each["metadata"]["name"] for each in made)
@@ -243,23 +277,37 @@ UNFIT = {
 def test_a_flag_that_does_not_add_the_webhooks_is_refused(
     choosy: Path, tmp_path: Path, change: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    root, package = Path(shutil.copytree(choosy, tmp_path / "greeter")), f"choosy{list(UNFIT.values()).index(change)}"
+    root, package = (
+        Path(shutil.copytree(choosy, tmp_path / "greeter")),
+        f"choosy{list(UNFIT.values()).index(change)}",
+    )
     (root / "src/choosy").rename(root / "src" / package)
     file, pyproject = root / "src" / package / "main.py", root / "pyproject.toml"
     file.write_text(file.read_text().replace(*change))
     pyproject.write_text(pyproject.read_text().replace('"choosy.', f'"{package}.'))
     assert main(["manifests", "--check", "--project", str(root)]) == 1
-    assert "has to add webhooks with it and none without it, and no conversion" in capsys.readouterr().err
+    assert (
+        "has to add webhooks with it and none without it, and no conversion"
+        in capsys.readouterr().err
+    )
 
 
-def test_a_flag_that_the_manager_does_not_have_is_named(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_flag_that_the_manager_does_not_have_is_named(
+    copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pyproject = copy / "pyproject.toml"
-    pyproject.write_text(pyproject.read_text().replace('optional_webhooks = "-webhooks"', 'optional_webhooks = "-webhoks"'))
+    pyproject.write_text(
+        pyproject.read_text().replace(
+            'optional_webhooks = "-webhooks"', 'optional_webhooks = "-webhoks"'
+        )
+    )
     assert main(["manifests", "--check", "--project", str(copy)]) == 1
     assert "webhoks" in capsys.readouterr().err
 
 
-def test_without_git_the_files_on_disk_are_what_people_have(greeter: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_git_the_files_on_disk_are_what_people_have(
+    greeter: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = greeter
     crd = root / "config/crd/bases/demo.example.com_houses.yaml"
     crd.write_text(crd.read_text().replace("rooms", "floors"))
@@ -274,17 +322,29 @@ def test_without_git_the_files_on_disk_are_what_people_have(greeter: Path, capsy
 def test_webhooks_conversion_and_their_rights_are_generated(greeter: Path) -> None:
     root = greeter
     crd = yaml.safe_load((root / "config/crd/bases/demo.example.com_greetings.yaml").read_text())
-    assert [(each["name"], each["storage"]) for each in crd["spec"]["versions"]] == [("v1", False), ("v2", True)]
+    assert [(each["name"], each["storage"]) for each in crd["spec"]["versions"]] == [
+        ("v1", False),
+        ("v2", True),
+    ]
     service = crd["spec"]["conversion"]["webhook"]["clientConfig"]["service"]
     assert (service["name"], service["namespace"]) == ("greeter-webhook-service", "greeter-system")
-    configured = [each["kind"] for each in yaml.safe_load_all((root / "config/webhook/manifests.yaml").read_text())]
+    configured = [
+        each["kind"]
+        for each in yaml.safe_load_all((root / "config/webhook/manifests.yaml").read_text())
+    ]
     assert configured == ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]
-    rules = [each for each in yaml.safe_load_all((root / "config/rbac/webhook_ca_roles.yaml").read_text()) if "rules" in each]
+    rules = [
+        each
+        for each in yaml.safe_load_all((root / "config/rbac/webhook_ca_roles.yaml").read_text())
+        if "rules" in each
+    ]
     wide = next(each for each in rules if each["kind"] == "ClusterRole")
     assert all(rule["resourceNames"] for rule in wide["rules"])
 
 
-def test_a_second_version_or_webhook_that_makes_no_sense_is_refused(greeter: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_version_or_webhook_that_makes_no_sense_is_refused(
+    greeter: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = greeter
     before = files_of(root)
     project = ("--project", str(root))
@@ -293,7 +353,18 @@ def test_a_second_version_or_webhook_that_makes_no_sense_is_refused(greeter: Pat
         ("create", "webhook", "--kind", "Nobody", "--defaulting"): "there is no kind",
         ("create", "webhook", "--kind", "Street"): "say what the webhook does",
         ("create", "api", "--group", "demo", "--version", "v2", "--kind", "Greeting"): "already",
-        ("create", "api", "--group", "demo", "--version", "v2", "--kind", "House", "--spec", "a:str"): "leave --spec",
+        (
+            "create",
+            "api",
+            "--group",
+            "demo",
+            "--version",
+            "v2",
+            "--kind",
+            "House",
+            "--spec",
+            "a:str",
+        ): "leave --spec",
     }
     for words, said in refused.items():
         assert main([*words, *project]) == 1, words
@@ -301,7 +372,9 @@ def test_a_second_version_or_webhook_that_makes_no_sense_is_refused(greeter: Pat
     assert files_of(root) == before
 
 
-def test_the_page_about_the_api_tells_every_field(greeter: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_about_the_api_tells_every_field(
+    greeter: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = greeter
     assert main(["docs", "--project", str(root)]) == 0
     page = (root / "docs/api.md").read_text()
@@ -317,7 +390,7 @@ def test_the_page_about_the_api_tells_every_field(greeter: Path, capsys: pytest.
 def test_the_page_goes_into_lists_and_maps() -> None:
     port = {"type": "object", "properties": {"port": {"type": "integer", "description": "Which."}}}
     field = {"type": "object", "additionalProperties": {"type": "array", "items": port}}
-    assert list(rows({"properties": {"open": field}}, "")) == [
+    assert list(render_rows({"properties": {"open": field}}, "")) == [
         "| `open` | map of list of object |  |\n",
         "| `open{}[].port` | integer | Which. |\n",
     ]
@@ -325,15 +398,37 @@ def test_the_page_goes_into_lists_and_maps() -> None:
 
 def test_an_image_that_nobody_has_is_not_exchanged_in_silence() -> None:
     text = "kind: Deployment\nspec: {template: {spec: {containers: [{name: manager, image: other:v1}]}}}\n"
-    with pytest.raises(ConfigError, match="no container has the image controller:latest, so there is none to put mine:v2 into"):
-        with_image(text, "controller:latest", "mine:v2")
+    with pytest.raises(
+        ConfigError,
+        match="no container has the image controller:latest, so there is none to put mine:v2 into",
+    ):
+        replace_image(text, "controller:latest", "mine:v2")
 
 
-def test_one_file_to_install_has_the_image_that_was_asked_for(greeter: Path, binaries: dict[str, Path]) -> None:
+def test_one_file_to_install_has_the_image_that_was_asked_for(
+    greeter: Path, binaries: dict[str, Path]
+) -> None:
     root = greeter
     kubectl = str(binaries["kubectl"])
-    assert main(["build-installer", "--project", str(root), "--image", "example.com/greeter:v7", "--kubectl", kubectl]) == 0
+    assert (
+        main(
+            [
+                "build-installer",
+                "--project",
+                str(root),
+                "--image",
+                "example.com/greeter:v7",
+                "--kubectl",
+                kubectl,
+            ]
+        )
+        == 0
+    )
     objects = list(yaml.safe_load_all((root / "dist/install.yaml").read_text()))
     (deployed,) = (each for each in objects if each["kind"] == "Deployment")
-    assert deployed["spec"]["template"]["spec"]["containers"][0]["image"] == "example.com/greeter:v7"
-    assert {"Namespace", "CustomResourceDefinition", "ClusterRole", "Service"} <= {each["kind"] for each in objects}
+    assert (
+        deployed["spec"]["template"]["spec"]["containers"][0]["image"] == "example.com/greeter:v7"
+    )
+    assert {"Namespace", "CustomResourceDefinition", "ClusterRole", "Service"} <= {
+        each["kind"] for each in objects
+    }

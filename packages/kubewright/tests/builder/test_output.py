@@ -20,12 +20,23 @@ WITHIN_SECONDS = 60
 
 
 def docs(project: Path, output: Path | str) -> list[str]:
-    return [sys.executable, "-m", "kubewright", "docs", "--project", str(project), "--output", str(output)]
+    return [
+        sys.executable,
+        "-m",
+        "kubewright",
+        "docs",
+        "--project",
+        str(project),
+        "--output",
+        str(output),
+    ]
 
 
 def test_standard_output_by_its_name(tmp_path: Path, greeter: Path) -> None:
     page = printed(greeter)
-    piped = subprocess.run(docs(greeter, "/dev/stdout"), capture_output=True, timeout=WITHIN_SECONDS, check=True)
+    piped = subprocess.run(
+        docs(greeter, "/dev/stdout"), capture_output=True, timeout=WITHIN_SECONDS, check=True
+    )
     assert piped.stdout == page
     assert piped.stderr == b"wrote /dev/stdout\n"
     link = tmp_path / "stdout"
@@ -37,7 +48,9 @@ def test_standard_output_by_its_name(tmp_path: Path, greeter: Path) -> None:
 
 
 def printed(project: Path) -> bytes:
-    return subprocess.run(docs(project, "-"), stdout=subprocess.PIPE, timeout=WITHIN_SECONDS, check=True).stdout
+    return subprocess.run(
+        docs(project, "-"), stdout=subprocess.PIPE, timeout=WITHIN_SECONDS, check=True
+    ).stdout
 
 
 def test_a_pipe_is_written_into(tmp_path: Path, greeter: Path) -> None:
@@ -62,7 +75,9 @@ def test_a_link_stays_and_its_file_is_written(tmp_path: Path, greeter: Path) -> 
 
 def test_the_project_by_another_name_is_the_project(tmp_path: Path, greeter: Path) -> None:
     (tmp_path / "other").symlink_to(greeter)
-    assert main(["docs", "--project", str(greeter), "--output", str(tmp_path / "other/page.md")]) == 0
+    assert (
+        main(["docs", "--project", str(greeter), "--output", str(tmp_path / "other/page.md")]) == 0
+    )
     assert (greeter / "page.md").read_bytes() == printed(greeter)
 
 
@@ -78,5 +93,7 @@ def test_what_was_killed_outside_of_the_project_is_undone(
     killed(elsewhere, at=3)
     assert main([command, "--project", str(greeter), "--output", str(elsewhere / output)]) == 0
     assert "what it had changed is as it was before" in capsys.readouterr().err
-    assert {path: text for path, text in state(elsewhere).items() if not path.startswith(output)} == before
+    assert {
+        path: text for path, text in state(elsewhere).items() if not path.startswith(output)
+    } == before
     assert not list(elsewhere.glob(".kubewright-*"))

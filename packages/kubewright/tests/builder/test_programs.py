@@ -20,7 +20,12 @@ def hanging(folder: Path, name: str) -> Path:
     return program
 
 
-def test_a_kustomize_that_hangs(tmp_path: Path, greeter: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_kustomize_that_hangs(
+    tmp_path: Path,
+    greeter: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.setattr(installer, "WITHIN_SECONDS", 0.2)
     kubectl = hanging(tmp_path, "kubectl")
     assert main(["build-installer", "--project", str(greeter), "--kubectl", str(kubectl)]) == 1
@@ -29,7 +34,12 @@ def test_a_kustomize_that_hangs(tmp_path: Path, greeter: Path, monkeypatch: pyte
     assert "Run it by hand to see" in said
 
 
-def test_a_git_that_hangs(tmp_path: Path, greeter: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_git_that_hangs(
+    tmp_path: Path,
+    greeter: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.setattr(baseline, "WITHIN_SECONDS", 0.2)
     monkeypatch.setenv("PATH", str(hanging(tmp_path, "git").parent), prepend=":")
     assert main(["manifests", "--project", str(greeter), "--check"]) == 1
@@ -41,20 +51,47 @@ def test_a_git_that_hangs(tmp_path: Path, greeter: Path, monkeypatch: pytest.Mon
 
 def make(project: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run make as in a shell without a cluster, with what it would install taken as there."""
-    clean = {name: value for name, value in os.environ.items() if name not in ("KUBERNETES_SERVICE_HOST", "MAKEFLAGS", "MAKELEVEL")}
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("KUBERNETES_SERVICE_HOST", "MAKEFLAGS", "MAKELEVEL")
+    }
     command = ["make", "--no-print-directory", "-o", "testenv", "-o", "manifests", *words]
-    return subprocess.run(command, cwd=project, env={**clean, **environ}, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        command, cwd=project, env={**clean, **environ}, capture_output=True, text=True, timeout=60
+    )
 
 
 @pytest.mark.parametrize("target", ["install", "uninstall", "deploy", "undeploy"])
-def test_make_says_in_words_that_no_cluster_is_configured(tmp_path: Path, greeter: Path, target: str) -> None:
+def test_make_says_in_words_that_no_cluster_is_configured(
+    tmp_path: Path, greeter: Path, target: str
+) -> None:
     kubectl = tmp_path / "kubectl"
-    kubectl.write_text('#!/bin/sh\ntest -e "$KUBECONFIG" || { echo current-context is not set >&2; exit 1; }\n')
+    kubectl.write_text(
+        '#!/bin/sh\ntest -e "$KUBECONFIG" || { echo current-context is not set >&2; exit 1; }\n'
+    )
     kubectl.chmod(0o755)
     refused = make(greeter, target, f"KUBECTL={kubectl}", KUBECONFIG=str(tmp_path / "none"))
     assert refused.returncode
     assert refused.stdout == ""
-    assert refused.stderr.splitlines()[0] == "No Kubernetes cluster is configured: set KUBECONFIG to the file that names yours"
+    assert (
+        refused.stderr.splitlines()[0]
+        == "No Kubernetes cluster is configured: set KUBECONFIG to the file that names yours"
+    )
     (tmp_path / "config").touch()
-    assert make(greeter, "cluster", f"KUBECTL={kubectl}", KUBECONFIG=str(tmp_path / "config")).returncode == 0
-    assert make(greeter, "cluster", f"KUBECTL={kubectl}", KUBECONFIG="", KUBERNETES_SERVICE_HOST="10.0.0.1").returncode == 0
+    assert (
+        make(
+            greeter, "cluster", f"KUBECTL={kubectl}", KUBECONFIG=str(tmp_path / "config")
+        ).returncode
+        == 0
+    )
+    assert (
+        make(
+            greeter,
+            "cluster",
+            f"KUBECTL={kubectl}",
+            KUBECONFIG="",
+            KUBERNETES_SERVICE_HOST="10.0.0.1",
+        ).returncode
+        == 0
+    )

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kubewright.builder.changeset import text_in, text_of
+from kubewright.builder.changeset import read_text, read_text_if_exists
 from kubewright.builder.cli import main
-from kubewright.builder.compat.baseline import on_disk
+from kubewright.builder.compat.baseline import read_crds_on_disk
 from kubewright.errors import ConfigError
 
 from .typed import api, state
@@ -34,7 +34,11 @@ def no_yaml(path: Path) -> None:
     path.write_text("spec: [")
 
 
-MAIN, HUB, SAMPLE = "src/greeter/main.py", "src/greeter/kinds/greeting.py", "config/samples/demo_v1_greeting.yaml"
+MAIN, HUB, SAMPLE = (
+    "src/greeter/main.py",
+    "src/greeter/kinds/greeting.py",
+    "config/samples/demo_v1_greeting.yaml",
+)
 BROKEN: list[tuple[str, Callable[[Path], None], str]] = [
     (MAIN, latin, "save it as UTF-8"),
     (MAIN, folder, "is a folder where a file has to be; move it away"),
@@ -51,9 +55,15 @@ BROKEN: list[tuple[str, Callable[[Path], None], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("path", "spoil", "words"), BROKEN, ids=lambda value: getattr(value, "__name__", value))
+@pytest.mark.parametrize(
+    ("path", "spoil", "words"), BROKEN, ids=lambda value: getattr(value, "__name__", value)
+)
 def test_another_version_names_the_file_that_it_cannot_read(
-    greeter: Path, capsys: pytest.CaptureFixture[str], path: str, spoil: Callable[[Path], None], words: str
+    greeter: Path,
+    capsys: pytest.CaptureFixture[str],
+    path: str,
+    spoil: Callable[[Path], None],
+    words: str,
 ) -> None:
     spoil(greeter / path)
     before = state(greeter)
@@ -70,33 +80,45 @@ def test_a_sample_that_is_no_object_gives_an_empty_spec(greeter: Path) -> None:
     assert api(greeter, "--dry-run", version="v3") == 0
 
 
-@pytest.mark.parametrize(("spoil", "words"), [(latin, "save it as UTF-8"), (folder, "is a folder"), (no_yaml, "is no YAML")])
-def test_a_committed_crd_that_cannot_be_read_is_named(greeter: Path, spoil: Callable[[Path], None], words: str) -> None:
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [(latin, "save it as UTF-8"), (folder, "is a folder"), (no_yaml, "is no YAML")],
+)
+def test_a_committed_crd_that_cannot_be_read_is_named(
+    greeter: Path, spoil: Callable[[Path], None], words: str
+) -> None:
     spoil(greeter / "config/crd/bases/demo.example.com_houses.yaml")
     with pytest.raises(ConfigError, match=rf"demo\.example\.com_houses\.yaml {words}|{words}"):
-        on_disk(greeter)
+        read_crds_on_disk(greeter)
 
 
 @pytest.mark.parametrize(
     ("number", "words"),
-    [(errno.EACCES, r"cannot be read: you have not the right.*chmod u\+r"), (errno.EIO, "cannot be read: Input/output")],
+    [
+        (errno.EACCES, r"cannot be read: you have not the right.*chmod u\+r"),
+        (errno.EIO, "cannot be read: Input/output"),
+    ],
 )
-def test_a_file_that_the_system_does_not_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: str) -> None:
+def test_a_file_that_the_system_does_not_give(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: str
+) -> None:
     def refused(path: Path, encoding: str) -> str:
-        raise OSError(number, "Input/output error" if number == errno.EIO else "Permission denied", str(path))
+        raise OSError(
+            number, "Input/output error" if number == errno.EIO else "Permission denied", str(path)
+        )
 
     monkeypatch.setattr(Path, "read_text", refused)
     with pytest.raises(ConfigError, match=words):
-        text_of(tmp_path / "main.py")
+        read_text_if_exists(tmp_path / "main.py")
 
 
 def test_a_file_below_a_file_and_one_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "kinds").write_text("")
     with pytest.raises(ConfigError, match="above it is a file; move that away"):
-        text_of(tmp_path / "kinds/greeting.py")
-    assert text_of(tmp_path / "none.py") is None
+        read_text_if_exists(tmp_path / "kinds/greeting.py")
+    assert read_text_if_exists(tmp_path / "none.py") is None
     with pytest.raises(ConfigError, match=r"none\.py is not there; bring it back"):
-        text_in(tmp_path / "none.py")
+        read_text(tmp_path / "none.py")
 
 
 def test_an_editors_lock_in_the_sources_stops_nothing(project: Path) -> None:

@@ -43,20 +43,41 @@ def webhook(root: Path, *words: str, kind: str = "Greeting") -> int:
 
 @pytest.mark.parametrize(
     "words",
-    [("--spoke", "v2"), ("--version", "v2"), ("--group", "demo", "--version", "v1", "--spoke", "v2")],
+    [
+        ("--spoke", "v2"),
+        ("--version", "v2"),
+        ("--group", "demo", "--version", "v1", "--spoke", "v2"),
+    ],
     ids=["in short", "as create api", "as kubebuilder"],
 )
 def test_it_makes_what_create_api_makes(
-    root: Path, two_versions: dict[str, str], capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+    root: Path,
+    two_versions: dict[str, str],
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
 ) -> None:
     assert webhook(root, "--conversion", *words) == 0
     assert files_of(root) == two_versions
-    assert "Next:\n  edit src/greeter/kinds/greeting_v2.py\n  make test\n" in capsys.readouterr().out
+    assert (
+        "Next:\n  edit src/greeter/kinds/greeting_v2.py\n  make test\n" in capsys.readouterr().out
+    )
 
 
 def test_all_in_one_command_is_what_one_after_the_other_makes(root: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(root, tmp_path / "other"))
-    assert webhook(root, "--defaulting", "--validation", "--conversion", "--spoke", "v2,v3beta1", "--spoke", "v4") == 0
+    assert (
+        webhook(
+            root,
+            "--defaulting",
+            "--validation",
+            "--conversion",
+            "--spoke",
+            "v2,v3beta1",
+            "--spoke",
+            "v4",
+        )
+        == 0
+    )
     assert webhook(other, "--defaulting", "--validation") == 0
     for version in ("v2", "v3beta1", "v4"):
         assert api(other, version=version) == 0
@@ -68,8 +89,15 @@ def test_all_in_one_command_is_what_one_after_the_other_makes(root: Path, tmp_pa
         ("v3beta1", True),
         ("v4", True),
     ]
-    crd = yaml.safe_load((root / "config/crd/bases/demo.example.com_greetings.yaml").read_text())["spec"]
-    assert {each["name"]: each["storage"] for each in crd["versions"]} == {"v1": True, "v2": False, "v3beta1": False, "v4": False}
+    crd = yaml.safe_load((root / "config/crd/bases/demo.example.com_greetings.yaml").read_text())[
+        "spec"
+    ]
+    assert {each["name"]: each["storage"] for each in crd["versions"]} == {
+        "v1": True,
+        "v2": False,
+        "v3beta1": False,
+        "v4": False,
+    }
     assert crd["conversion"]["strategy"] == "Webhook"
 
 
@@ -80,28 +108,43 @@ REFUSED = [
     ),
     (["--conversion", "--version", "v2"], "src/greeter/kinds/greeting_v2.py"),
     (["--conversion", "--spoke", "v3,v2"], "src/greeter/kinds/greeting_v2.py"),
-    (["--conversion", "--spoke", "v1"], "src/greeter/kinds/greeting.py, is the version that its controller knows"),
+    (
+        ["--conversion", "--spoke", "v1"],
+        "src/greeter/kinds/greeting.py, is the version that its controller knows",
+    ),
     (["--conversion", "--spoke", "2"], "has to be like v1"),
     (["--conversion", "--version", "v2", "--spoke", "v3"], "leave --version v2 out"),
     (["--validation", "--version", "v2"], "leave --version v2 out"),
-    (["--validation", "--conversion", "--spoke", "v3"], "Write the other method into src/greeter/kinds/greeting_webhook.py"),
+    (
+        ["--validation", "--conversion", "--spoke", "v3"],
+        "Write the other method into src/greeter/kinds/greeting_webhook.py",
+    ),
     (["--defaulting", "--spoke", "v3"], "say --conversion too"),
     (["--version", "v1"], "say what the webhook does: --defaulting, --validation, --conversion"),
     (["--conversion", "--spoke", "v3", "--group", "other"], 'there is no kind "Greeting" here'),
     (["--conversion", "--spoke", "v3", "--kind", "Street"], "no controller of ours knows it"),
-    (["--conversion", "--spoke", "v3", "--kind", "Town"], 'there is no kind "Town" here; there are: Greeting, House, Street'),
+    (
+        ["--conversion", "--spoke", "v3", "--kind", "Town"],
+        'there is no kind "Town" here; there are: Greeting, House, Street',
+    ),
 ]
 
 
-@pytest.mark.parametrize(("words", "said"), REFUSED, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
-def test_what_makes_no_sense_is_refused_in_words(greeter: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
+@pytest.mark.parametrize(
+    ("words", "said"), REFUSED, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
+def test_what_makes_no_sense_is_refused_in_words(
+    greeter: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
     before = state(greeter)
     assert webhook(greeter, *words) == 1
     assert said in capsys.readouterr().err
     assert state(greeter) == before
 
 
-def test_a_dry_run_shows_it_and_writes_nothing(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_shows_it_and_writes_nothing(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = state(root)
     assert webhook(root, "--conversion", "--spoke", "v2", "--validation", "--dry-run") == 0
     shown = capsys.readouterr().out
@@ -115,7 +158,9 @@ def test_a_dry_run_shows_it_and_writes_nothing(root: Path, capsys: pytest.Captur
     assert state(root) == before
 
 
-def test_a_persons_file_is_overwritten_only_by_force(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_persons_file_is_overwritten_only_by_force(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     mine = root / "src/greeter/kinds/greeting_v2.py"
     mine.write_text("# mine\n")
     before = state(root)
@@ -127,7 +172,10 @@ def test_a_persons_file_is_overwritten_only_by_force(root: Path, capsys: pytest.
 
 
 def test_a_person_is_asked_for_the_kind_and_the_version(
-    root: Path, two_versions: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    root: Path,
+    two_versions: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     answers = iter(["Greeting", "2", "v2"])
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
@@ -137,6 +185,8 @@ def test_a_person_is_asked_for_the_kind_and_the_version(
     assert files_of(root) == two_versions
 
 
-def test_what_is_missing_is_named_where_nobody_can_be_asked(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_missing_is_named_where_nobody_can_be_asked(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert webhook(root, "--conversion") == 2
     assert "--spoke is missing" in capsys.readouterr().err

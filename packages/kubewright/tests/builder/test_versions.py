@@ -22,30 +22,45 @@ def crd_of(root: Path, name: str) -> Any:
 
 
 def test_the_stored_version_moves_and_only_that(greeter: Path) -> None:
-    assert create(greeter, "--group", "demo", "--version", "v3", "--kind", "Greeting", "--storage") == 0
+    assert (
+        create(greeter, "--group", "demo", "--version", "v3", "--kind", "Greeting", "--storage")
+        == 0
+    )
     versions = crd_of(greeter, "demo.example.com_greetings")["versions"]
-    assert [(each["name"], each["storage"]) for each in versions] == [("v1", False), ("v2", False), ("v3", True)]
+    assert [(each["name"], each["storage"]) for each in versions] == [
+        ("v1", False),
+        ("v2", False),
+        ("v3", True),
+    ]
     assert "storage=False" in (greeter / "src/greeter/kinds/greeting_v2.py").read_text()
 
 
 def test_scope_and_plural_are_the_kinds_and_need_not_be_said_again(greeter: Path) -> None:
     assert create(greeter, "--group", "demo", "--version", "v1", "--kind", "House") == 0
     house = crd_of(greeter, "demo.example.com_houses")
-    assert (house["scope"], [each["name"] for each in house["versions"]]) == ("Cluster", ["v1", "v1alpha1"])
+    assert (house["scope"], [each["name"] for each in house["versions"]]) == (
+        "Cluster",
+        ["v1", "v1alpha1"],
+    )
     assert 'Key("", NAME)' in (greeter / "tests/kinds/test_house_v1.py").read_text()
 
 
 def test_short_names_and_columns_stay_with_another_stored_version(tmp_path: Path) -> None:
     root = Path(shutil.copytree(GOLDEN / "hostinfo", tmp_path / "hostinfo"))
     before = crd_of(root, "topology.corinternal.com_hostinfoes")
-    assert create(root, "--group", "topology", "--version", "v2", "--kind", "HostInfo", "--storage") == 0
+    assert (
+        create(root, "--group", "topology", "--version", "v2", "--kind", "HostInfo", "--storage")
+        == 0
+    )
     after = crd_of(root, "topology.corinternal.com_hostinfoes")
     assert after["names"] == before["names"]
     columns = before["versions"][0]["additionalPrinterColumns"]
     assert [each["additionalPrinterColumns"] for each in after["versions"]] == [columns, columns]
 
 
-def test_what_makes_no_sense_for_a_version_is_refused(greeter: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_makes_no_sense_for_a_version_is_refused(
+    greeter: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = files_of(greeter)
     refused = {
         ("v2", "Street"): "no controller of ours knows it",

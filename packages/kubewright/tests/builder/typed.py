@@ -7,8 +7,24 @@ from pathlib import Path
 from kubewright.builder.cli import main
 
 
-def api(project: Path, *options: str, kind: str = "Greeting", version: str = "v1", group: str = "demo") -> int:
-    return main(["create", "api", "--project", str(project), "--group", group, "--version", version, "--kind", kind, *options])
+def api(
+    project: Path, *options: str, kind: str = "Greeting", version: str = "v1", group: str = "demo"
+) -> int:
+    return main(
+        [
+            "create",
+            "api",
+            "--project",
+            str(project),
+            "--group",
+            group,
+            "--version",
+            version,
+            "--kind",
+            kind,
+            *options,
+        ]
+    )
 
 
 def state(root: Path) -> dict[str, bytes]:

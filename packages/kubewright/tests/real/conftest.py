@@ -13,7 +13,7 @@ from kubewright.testing.proxy import HttpProxy, TcpProxy
 @pytest.fixture
 async def http_proxy(control_plane: ControlPlane) -> AsyncIterator[HttpProxy]:
     """Refuses, lies and keeps a ledger."""
-    async with HttpProxy.before(control_plane) as proxy:
+    async with HttpProxy.in_front_of(control_plane) as proxy:
         yield proxy
 
 

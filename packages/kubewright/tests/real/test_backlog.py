@@ -32,7 +32,12 @@ async def test_an_edit_overtakes_a_backlog_of_five_thousand_objects(real_api: Ap
     async with running(real_api, controller(Widget, slow, concurrency=1)) as manager:
         await eventually(lambda: order, within=60)
         await real_api.client.patch(Widget, Key(real_api.namespace, "w4999"), {"spec": {"size": 7}})
-        await eventually(lambda: [w.spec.size for w in manager.cache.all(Widget) if w.metadata.name == "w4999"] == [7])
+        await eventually(
+            lambda: (
+                [w.spec.size for w in manager.cache.all(Widget) if w.metadata.name == "w4999"]
+                == [7]
+            )
+        )
         edited.set()
         await eventually(lambda: len(order) >= 2)
         assert order[1] == ("w4999", 7)

@@ -17,18 +17,32 @@ import pytest
 from kubewright.testing import eventually
 from kubewright.testing.apiserver import StartFailed
 from kubewright.testing.controlplane import ControlPlane, KubectlFailed
-from kubewright.testing.http import Https, Refused, trusting
+from kubewright.testing.http import HttpClient, HttpError, create_tls_context
 from kubewright.testing.proxy import HttpProxy, TcpProxy
 
 Kubectl = Callable[..., str]
 
 
 def configmap(namespace: str, name: str = "thing", **data: str) -> str:
-    return json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}, "data": data})
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": namespace},
+            "data": data,
+        }
+    )
 
 
-def kubectl_with(plane: ControlPlane, kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [str(plane.binaries["kubectl"]), f"--kubeconfig={kubeconfig}", f"--cache-dir={plane.folder / 'other'}", *arguments]
+def kubectl_with(
+    plane: ControlPlane, kubeconfig: Path, *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    command = [
+        str(plane.binaries["kubectl"]),
+        f"--kubeconfig={kubeconfig}",
+        f"--cache-dir={plane.folder / 'other'}",
+        *arguments,
+    ]
     return subprocess.run(command, capture_output=True, text=True)
 
 
@@ -40,7 +54,13 @@ class Watch:
 
     @classmethod
     async def start(cls, plane: ControlPlane, path: str, kubeconfig: Path) -> Watch:
-        command = [str(plane.binaries["kubectl"]), f"--kubeconfig={kubeconfig}", "get", "--raw", f"{path}?watch=true"]
+        command = [
+            str(plane.binaries["kubectl"]),
+            f"--kubeconfig={kubeconfig}",
+            "get",
+            "--raw",
+            f"{path}?watch=true",
+        ]
         return cls(await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE))
 
     async def event(self) -> dict[str, Any]:
@@ -55,13 +75,22 @@ class Watch:
 
 def test_the_plane_is_a_cluster(kubectl: Kubectl, namespace: str) -> None:
     assert kubectl("get", "namespace", namespace, "-o", "name") == f"namespace/{namespace}\n"
-    client, server = (line.rpartition(" ")[2] for line in kubectl("version").splitlines() if line.startswith(("Client", "Server")))
+    client, server = (
+        line.rpartition(" ")[2]
+        for line in kubectl("version").splitlines()
+        if line.startswith(("Client", "Server"))
+    )
     assert client == server != "v0.0.0"
 
 
-def test_a_kubectl_that_does_not_end_is_given_up(control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kubectl_that_does_not_end_is_given_up(
+    control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("kubewright.testing.controlplane.KUBECTL_SECONDS", 1.0)
-    with pytest.raises(KubectlFailed, match=r"^kubectl get --raw /api/v1/namespaces\?watch=true: it had not ended after 1 s$"):
+    with pytest.raises(
+        KubectlFailed,
+        match=r"^kubectl get --raw /api/v1/namespaces\?watch=true: it had not ended after 1 s$",
+    ):
         control_plane.kubectl("get", "--raw", "/api/v1/namespaces?watch=true")
 
 
@@ -70,7 +99,9 @@ def test_a_pod_can_be_created_without_a_service_account(kubectl: Kubectl, namesp
     assert kubectl("-n", namespace, "get", "pods", "-o", "name") == "pod/funny-joe\n"
 
 
-def test_apply_takes_files_and_text(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
+def test_apply_takes_files_and_text(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
     (tmp_path / "one.json").write_text(configmap(namespace, "one"))
     printed = control_plane.apply(tmp_path / "one.json", configmap(namespace, "two"))
     assert printed == "configmap/one created\nconfigmap/two created\n"
@@ -82,71 +113,109 @@ def test_kubectl_raises_with_its_own_words(kubectl: Kubectl) -> None:
 
 
 def test_rbac_is_on_for_anybody_but_admin(control_plane: ControlPlane, tmp_path: Path) -> None:
-    alice = control_plane.kubeconfig(tmp_path / "alice", user="alice", groups=("dev",))
-    assert 'User "alice" cannot list resource "pods"' in kubectl_with(control_plane, alice, "get", "pods").stderr
-    assert kubectl_with(control_plane, control_plane.kubeconfig(tmp_path / "admin"), "get", "pods").returncode == 0
+    alice = control_plane.write_kubeconfig(tmp_path / "alice", user="alice", groups=("dev",))
+    assert (
+        'User "alice" cannot list resource "pods"'
+        in kubectl_with(control_plane, alice, "get", "pods").stderr
+    )
+    assert (
+        kubectl_with(
+            control_plane, control_plane.write_kubeconfig(tmp_path / "admin"), "get", "pods"
+        ).returncode
+        == 0
+    )
 
 
 def test_a_service_account_has_a_token_that_the_server_knows(
     control_plane: ControlPlane, kubectl: Kubectl, namespace: str, tmp_path: Path
 ) -> None:
     kubectl("-n", namespace, "create", "serviceaccount", "manager")
-    config = control_plane.service_account_kubeconfig(namespace, "manager", tmp_path / "manager")
-    assert f"system:serviceaccount:{namespace}:manager" in kubectl_with(control_plane, config, "auth", "whoami").stdout
+    config = control_plane.write_service_account_kubeconfig(
+        namespace, "manager", tmp_path / "manager"
+    )
+    assert (
+        f"system:serviceaccount:{namespace}:manager"
+        in kubectl_with(control_plane, config, "auth", "whoami").stdout
+    )
     assert kubectl_with(control_plane, config, "get", "pods").returncode != 0
 
 
 def test_a_removed_namespace_leaves_nothing(control_plane: ControlPlane, kubectl: Kubectl) -> None:
     control_plane.create_namespace("doomed")
     control_plane.apply(configmap("doomed"))
-    kubectl("-n", "doomed", "patch", "configmap", "thing", "--type=merge", "-p", '{"metadata":{"finalizers":["example.com/never"]}}')
+    kubectl(
+        "-n",
+        "doomed",
+        "patch",
+        "configmap",
+        "thing",
+        "--type=merge",
+        "-p",
+        '{"metadata":{"finalizers":["example.com/never"]}}',
+    )
     control_plane.remove_namespace("doomed")
     control_plane.create_namespace("doomed")
     assert kubectl("-n", "doomed", "get", "configmaps", "-o", "name") == ""
     control_plane.remove_namespace("doomed")
 
 
-def test_the_kubeconfig_is_the_administrators(kubeconfig: Path, control_plane: ControlPlane) -> None:
-    assert json.loads(kubeconfig.read_text())["clusters"][0]["cluster"]["server"] == control_plane.url
+def test_the_kubeconfig_is_the_administrators(
+    kubeconfig: Path, control_plane: ControlPlane
+) -> None:
+    assert (
+        json.loads(kubeconfig.read_text())["clusters"][0]["cluster"]["server"] == control_plane.url
+    )
 
 
-async def test_a_killed_server_refuses_and_comes_back_with_its_data(control_plane: ControlPlane, kubectl: Kubectl, namespace: str) -> None:
+async def test_a_killed_server_refuses_and_comes_back_with_its_data(
+    control_plane: ControlPlane, kubectl: Kubectl, namespace: str
+) -> None:
     control_plane.apply(configmap(namespace, kept="yes"))
     await control_plane.kill_apiserver()
     with pytest.raises(KubectlFailed, match="refused"):
         kubectl("get", "namespaces")
     await control_plane.start_apiserver()
-    assert kubectl("-n", namespace, "get", "configmap", "thing", "-o", "jsonpath={.data.kept}") == "yes"
+    assert (
+        kubectl("-n", namespace, "get", "configmap", "thing", "-o", "jsonpath={.data.kept}")
+        == "yes"
+    )
 
 
-async def test_compaction_and_a_restart_give_410_for_certain(control_plane: ControlPlane, namespace: str) -> None:
+async def test_compaction_and_a_restart_give_410_for_certain(
+    control_plane: ControlPlane, namespace: str
+) -> None:
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     control_plane.apply(configmap(namespace, n="0"))
-    with control_plane.apiserver.https() as https:
+    with control_plane.apiserver.admin_client() as https:
         old = https.call("GET", path)["metadata"]["resourceVersion"]
     for number in range(5):
         control_plane.apply(configmap(namespace, n=str(number)))
     assert await control_plane.compact_etcd() >= int(old)
     await control_plane.restart_apiserver()
-    with control_plane.apiserver.https() as https:
+    with control_plane.apiserver.admin_client() as https:
         event = https.call("GET", f"{path}?watch=true&resourceVersion={old}&timeoutSeconds=5")
     told = event if isinstance(event, dict) else json.loads(event.splitlines()[0])
     assert (told["type"], told["object"]["code"]) == ("ERROR", 410)
 
 
-async def test_another_apiserver_can_be_made_stale(control_plane: ControlPlane, namespace: str) -> None:
+async def test_another_apiserver_can_be_made_stale(
+    control_plane: ControlPlane, namespace: str
+) -> None:
     path = f"/api/v1/namespaces/{namespace}/configmaps"
 
-    def names(https: Https) -> list[str]:
-        return [item["metadata"]["name"] for item in https.call("GET", f"{path}?resourceVersion=0")["items"]]
+    def names(https: HttpClient) -> list[str]:
+        return [
+            item["metadata"]["name"]
+            for item in https.call("GET", f"{path}?resourceVersion=0")["items"]
+        ]
 
     async with (
         TcpProxy("127.0.0.1", control_plane.etcd.port.number) as proxy,
-        control_plane.another_apiserver(f"http://127.0.0.1:{proxy.port}") as other,
+        control_plane.create_apiserver(f"http://127.0.0.1:{proxy.port}") as other,
     ):
         proxy.stall()
         await asyncio.to_thread(control_plane.apply, configmap(namespace))
-        with other.https() as stale, control_plane.apiserver.https() as fresh:
+        with other.admin_client() as stale, control_plane.apiserver.admin_client() as fresh:
             await eventually(lambda: asyncio.to_thread(names, fresh))
             assert await asyncio.to_thread(names, stale) == []
             proxy.resume()
@@ -155,29 +224,38 @@ async def test_another_apiserver_can_be_made_stale(control_plane: ControlPlane, 
 
 @pytest.fixture
 async def proxy(control_plane: ControlPlane) -> AsyncIterator[HttpProxy]:
-    async with HttpProxy.before(control_plane) as proxy:
+    async with HttpProxy.in_front_of(control_plane) as proxy:
         yield proxy
 
 
 @pytest.fixture
-def through(proxy: HttpProxy) -> Iterator[Https]:
+def through(proxy: HttpProxy) -> Iterator[HttpClient]:
     """A client of the proxy; use it in a thread, since the proxy needs the loop."""
-    with Https(proxy.url, trusting(proxy.authority.certificate)) as https:
+    with HttpClient(proxy.url, create_tls_context(proxy.ca.certificate)) as https:
         yield https
 
 
-async def test_a_swallowed_create_is_in_the_cluster(proxy: HttpProxy, through: Https, kubectl: Kubectl, namespace: str) -> None:
-    rule = proxy.swallow_next("POST", "*/configmaps")
+async def test_a_swallowed_create_is_in_the_cluster(
+    proxy: HttpProxy, through: HttpClient, kubectl: Kubectl, namespace: str
+) -> None:
+    rule = proxy.drop_next_response("POST", "*/configmaps")
     with pytest.raises((http.client.RemoteDisconnected, ConnectionResetError)):
-        await asyncio.to_thread(through.call, "POST", f"/api/v1/namespaces/{namespace}/configmaps", json.loads(configmap(namespace)))
-    assert rule.forwarded == [201]
-    assert kubectl("-n", namespace, "get", "configmap", "thing", "-o", "name") == "configmap/thing\n"
-    assert [seen.status for seen in proxy.requests("POST")] == [0]
+        await asyncio.to_thread(
+            through.call,
+            "POST",
+            f"/api/v1/namespaces/{namespace}/configmaps",
+            json.loads(configmap(namespace)),
+        )
+    assert rule.upstream_statuses == [201]
+    assert (
+        kubectl("-n", namespace, "get", "configmap", "thing", "-o", "name") == "configmap/thing\n"
+    )
+    assert [seen.status for seen in proxy.find_requests("POST")] == [0]
 
 
-async def test_a_refusal_looks_like_the_servers_own(proxy: HttpProxy, through: Https) -> None:
+async def test_a_refusal_looks_like_the_servers_own(proxy: HttpProxy, through: HttpClient) -> None:
     proxy.fail_next("GET", "/api/v1/pods", 409)
-    with pytest.raises(Refused, match='"reason": "Conflict"'):
+    with pytest.raises(HttpError, match='"reason": "Conflict"'):
         await asyncio.to_thread(through.call, "GET", "/api/v1/pods")
     assert (await asyncio.to_thread(through.call, "GET", "/api/v1/pods"))["kind"] == "PodList"
 
@@ -186,7 +264,9 @@ async def test_a_token_through_the_proxy_is_its_owner(
     control_plane: ControlPlane, proxy: HttpProxy, kubectl: Kubectl, namespace: str, tmp_path: Path
 ) -> None:
     kubectl("-n", namespace, "create", "serviceaccount", "manager")
-    config = proxy.kubeconfig(tmp_path / "config", token=control_plane.service_account_token(namespace, "manager"))
+    config = proxy.write_kubeconfig(
+        tmp_path / "config", token=control_plane.create_service_account_token(namespace, "manager")
+    )
     done = await asyncio.to_thread(kubectl_with, control_plane, config, "auth", "whoami")
     assert f"system:serviceaccount:{namespace}:manager" in done.stdout
 
@@ -195,22 +275,28 @@ async def test_a_watch_streams_through_the_proxy_and_takes_our_lines(
     control_plane: ControlPlane, proxy: HttpProxy, namespace: str, tmp_path: Path
 ) -> None:
     path = f"/api/v1/namespaces/{namespace}/configmaps"
-    watch = await Watch.start(control_plane, path, proxy.kubeconfig(tmp_path / "config"))
+    watch = await Watch.start(control_plane, path, proxy.write_kubeconfig(tmp_path / "config"))
     await eventually(lambda: proxy.watches)
     control_plane.apply(configmap(namespace))
     assert (await watch.event())["object"]["metadata"]["name"] == "thing"
-    assert await proxy.inject({"type": "ERROR", "object": {"code": 410}}, path) == 1
+    assert await proxy.inject_line({"type": "ERROR", "object": {"code": 410}}, path) == 1
     assert (await watch.event())["type"] == "ERROR"
-    assert proxy.cut_watches(path) == 1
+    assert proxy.abort_watches(path) == 1
     await asyncio.wait_for(watch.process.wait(), 10.0)
     await eventually(lambda: not proxy.watches)
 
 
-async def test_a_stalled_watch_hears_nothing_until_it_flows(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
+async def test_a_stalled_watch_hears_nothing_until_it_flows(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
     async with TcpProxy("127.0.0.1", control_plane.apiserver.port.number) as tcp:
-        config = control_plane.kubeconfig(tmp_path / "config", server=f"https://127.0.0.1:{tcp.port}")
+        config = control_plane.write_kubeconfig(
+            tmp_path / "config", server=f"https://127.0.0.1:{tcp.port}"
+        )
         control_plane.apply(configmap(namespace, n="1"))
-        watch = await Watch.start(control_plane, f"/api/v1/namespaces/{namespace}/configmaps", config)
+        watch = await Watch.start(
+            control_plane, f"/api/v1/namespaces/{namespace}/configmaps", config
+        )
         assert (await watch.event())["object"]["data"] == {"n": "1"}
         tcp.stall()
         control_plane.apply(configmap(namespace, n="2"))
@@ -227,7 +313,11 @@ async def test_the_audit_log_tells_who_did_what(binaries: dict[str, Path]) -> No
         plane.kubectl("create", "configmap", "thing")
 
         def noted() -> list[str]:
-            return [e["user"]["username"] for e in plane.audit_events() if e["verb"] == "create" and e["objectRef"].get("name") == "thing"]
+            return [
+                e["user"]["username"]
+                for e in plane.read_audit_events()
+                if e["verb"] == "create" and e["objectRef"].get("name") == "thing"
+            ]
 
         assert await eventually(noted) == ["admin"]
 
@@ -245,7 +335,7 @@ async def test_a_failed_start_shows_the_log_and_cleans_up(binaries: dict[str, Pa
     with pytest.raises(StartFailed, match=r"it ended by itself(.|\n)*unknown flag: --no-such-flag"):
         await plane.start()
     assert not plane.folder.exists()
-    assert not plane.etcd.process.running
+    assert not plane.etcd.process.is_running
 
 
 async def test_a_killed_test_run_takes_the_plane_with_it(binaries: dict[str, Path]) -> None:
@@ -259,7 +349,9 @@ print(plane.folder, plane.etcd.process.pid, plane.apiserver.process.pid, flush=T
 time.sleep(600)
 """
     paths = [f"{name}={path}" for name, path in binaries.items()]
-    run = await asyncio.create_subprocess_exec(sys.executable, "-c", program, *paths, stdout=asyncio.subprocess.PIPE)
+    run = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, *paths, stdout=asyncio.subprocess.PIPE
+    )
     assert run.stdout
     folder, *pids = (await asyncio.wait_for(run.stdout.readline(), 60.0)).decode().split()
     run.kill()
@@ -270,5 +362,7 @@ time.sleep(600)
 
 def alive(pid: int) -> bool:
     """Whether a process of that id runs; one that ended and was not yet waited for by its parent does not."""
-    listed = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout.strip()
+    listed = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True
+    ).stdout.strip()
     return bool(listed) and not listed.startswith("Z")

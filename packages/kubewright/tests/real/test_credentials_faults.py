@@ -12,7 +12,7 @@ import pytest
 from kubewright.controller import controller
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.http import Https, Refused
+from kubewright.testing.http import HttpClient, HttpError
 from kubewright.testing.proxy import HttpProxy
 
 from ..kinds import Widget, double
@@ -50,11 +50,26 @@ class TokenFile:
 
     def issue(self, life: str) -> None:
         """Put a token into the file that is good while the Secret of this name exists."""
-        with self.plane.apiserver.https() as https:
-            secret = https.call("POST", f"/api/v1/namespaces/{self.namespace}/secrets", {"metadata": {"name": life}})
-            bound = {"kind": "Secret", "apiVersion": "v1", "name": life, "uid": secret["metadata"]["uid"]}
-            request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": bound}}
-            answer = https.call("POST", f"/api/v1/namespaces/{self.namespace}/serviceaccounts/manager/token", request)
+        with self.plane.apiserver.admin_client() as https:
+            secret = https.call(
+                "POST", f"/api/v1/namespaces/{self.namespace}/secrets", {"metadata": {"name": life}}
+            )
+            bound = {
+                "kind": "Secret",
+                "apiVersion": "v1",
+                "name": life,
+                "uid": secret["metadata"]["uid"],
+            }
+            request = {
+                "apiVersion": "authentication.k8s.io/v1",
+                "kind": "TokenRequest",
+                "spec": {"boundObjectRef": bound},
+            }
+            answer = https.call(
+                "POST",
+                f"/api/v1/namespaces/{self.namespace}/serviceaccounts/manager/token",
+                request,
+            )
         beside = self.path.with_name(f".{life}")
         beside.write_text(answer["status"]["token"])
         beside.replace(self.path)
@@ -63,15 +78,15 @@ class TokenFile:
         """Replace the token, end the old one, and return when the API server refuses it (it remembers a yes for 10 s)."""
         old = self.path.read_text()
         self.issue("second-life")
-        with self.plane.apiserver.https() as https:
+        with self.plane.apiserver.admin_client() as https:
             https.call("DELETE", f"/api/v1/namespaces/{self.namespace}/secrets/first-life")
         await eventually(lambda: asyncio.to_thread(self.refused, old), within=30, every=0.5)
 
     def refused(self, token: str) -> bool:
-        with Https(self.plane.url, self.plane.bearer_tls) as https:
+        with HttpClient(self.plane.url, self.plane.bearer_tls) as https:
             try:
                 https.call("GET", "/api", headers={"Authorization": f"Bearer {token}"})
-            except Refused as refusal:
+            except HttpError as refusal:
                 return refusal.status == 401
         return False
 
@@ -88,29 +103,33 @@ async def token_file(control_plane: ControlPlane, real_api: Api, tmp_path: Path)
 @pytest.fixture
 async def api(real_api: Api, http_proxy: HttpProxy, token_file: TokenFile, tmp_path: Path) -> Api:
     """The manager is the service account of the token file, seen by the proxy."""
-    config = json.loads(http_proxy.kubeconfig(tmp_path / "config").read_text())
+    config = json.loads(http_proxy.write_kubeconfig(tmp_path / "config").read_text())
     config["users"][0]["user"] = {"tokenFile": str(token_file.path)}
     (tmp_path / "config").write_text(json.dumps(config))
     return await through(real_api, tmp_path / "config")
 
 
-async def test_a_manager_goes_on_writing_with_the_new_token(api: Api, http_proxy: HttpProxy, token_file: TokenFile) -> None:
+async def test_a_manager_goes_on_writing_with_the_new_token(
+    api: Api, http_proxy: HttpProxy, token_file: TokenFile
+) -> None:
     async with running(api, controller(Widget, double)) as manager:
         await api.widget("before", size=1)
         await settled(api, manager)
         await token_file.rotate()
         await api.widget("after", size=2)
         await settled(api, manager)
-    writes = http_proxy.requests("PATCH", "*/widgets/after/status")
-    assert [(seen.status, seen.authorization) for seen in writes] == [(401, True), (200, True)]
+    writes = http_proxy.find_requests("PATCH", "*/widgets/after/status")
+    assert [(seen.status, seen.has_authorization) for seen in writes] == [(401, True), (200, True)]
 
 
-async def test_a_manager_goes_on_watching_with_the_new_token(api: Api, http_proxy: HttpProxy, token_file: TokenFile) -> None:
+async def test_a_manager_goes_on_watching_with_the_new_token(
+    api: Api, http_proxy: HttpProxy, token_file: TokenFile
+) -> None:
     async with running(api, controller(Widget, double)) as manager:
         await api.widget("before", size=1)
         await settled(api, manager)
         await token_file.rotate()
-        assert http_proxy.cut_watches(WIDGETS) == 1
+        assert http_proxy.abort_watches(WIDGETS) == 1
         await api.widget("after", size=2)
         await settled(api, manager, within=15)
-    assert 401 in [seen.status for seen in http_proxy.requests("GET", WIDGETS, watch=True)]
+    assert 401 in [seen.status for seen in http_proxy.find_requests("GET", WIDGETS, watch=True)]

@@ -16,12 +16,24 @@ def open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-async def test_a_watch_is_closed_though_the_other_side_is_silent(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
+async def test_a_watch_is_closed_though_the_other_side_is_silent(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
     async with TcpProxy("127.0.0.1", control_plane.apiserver.port.number) as proxy:
-        config = control_plane.kubeconfig(tmp_path / "config", server=f"https://127.0.0.1:{proxy.port}")
-        transport = Transport(await asyncio.to_thread(load, str(config), environ={}, home=Path("/")))
+        config = control_plane.write_kubeconfig(
+            tmp_path / "config", server=f"https://127.0.0.1:{proxy.port}"
+        )
+        transport = Transport(
+            await asyncio.to_thread(load, str(config), environ={}, home=Path("/"))
+        )
         opened = asyncio.Event()
-        watch = Request("GET", f"/api/v1/namespaces/{namespace}/configmaps", query="watch=true", doing="watching", timeout_seconds=60)
+        watch = Request(
+            "GET",
+            f"/api/v1/namespaces/{namespace}/configmaps",
+            query="watch=true",
+            doing="watching",
+            timeout_seconds=60,
+        )
         lines = transport.lines(watch, silence_seconds=60, opened=opened.set)
         reading = asyncio.create_task(anext(lines, b""))
         await asyncio.wait_for(opened.wait(), 10)

@@ -51,23 +51,29 @@ NONSENSE = {
 async def test_a_line_of_nonsense_is_survived_and_nothing_is_missed(
     real_api: Api, http_proxy: HttpProxy, tmp_path: Path, line: bytes
 ) -> None:
-    api = await through(real_api, http_proxy.kubeconfig(tmp_path / "config"))
+    api = await through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
     await three(api)
     async with running(api, controller(Widget, double)) as manager:
         await settled(api, manager)
-        await eventually(lambda: http_proxy.watches_of(WIDGETS))
-        assert await http_proxy.inject(line, WIDGETS) == 1
+        await eventually(lambda: http_proxy.find_watches(WIDGETS))
+        assert await http_proxy.inject_line(line, WIDGETS) == 1
         await change_three(api)
         await settled(api, manager)
-        assert {key.name for key in manager.cache.store(Widget).objects} == {"kept", "changed", "created"}
+        assert {key.name for key in manager.cache.store(Widget).objects} == {
+            "kept",
+            "changed",
+            "created",
+        }
 
 
-async def test_a_line_without_end_is_given_up_after_8_mib(real_api: Api, http_proxy: HttpProxy, tmp_path: Path) -> None:
-    api = await through(real_api, http_proxy.kubeconfig(tmp_path / "config"))
+async def test_a_line_without_end_is_given_up_after_8_mib(
+    real_api: Api, http_proxy: HttpProxy, tmp_path: Path
+) -> None:
+    api = await through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
     await three(api)
     async with running(api, controller(Widget, double)) as manager:
         await settled(api, manager)
-        await eventually(lambda: http_proxy.watches_of(WIDGETS))
+        await eventually(lambda: http_proxy.find_watches(WIDGETS))
         before = memory_bytes()
         taken, peak = await offer_endless_line(http_proxy)
         assert ALLOWED_BYTES <= taken <= 2 * ALLOWED_BYTES
@@ -78,7 +84,7 @@ async def test_a_line_without_end_is_given_up_after_8_mib(real_api: Api, http_pr
 
 async def offer_endless_line(proxy: HttpProxy) -> tuple[int, int]:
     """Send a line without end into the watch; returns how much of it was taken, and this process' largest memory meanwhile."""
-    watch, piece = proxy.watches_of(WIDGETS)[0], b"x" * 65536
+    watch, piece = proxy.find_watches(WIDGETS)[0], b"x" * 65536
     peak = 0
     for taken in range(0, OFFERED_BYTES, len(piece)):
         try:

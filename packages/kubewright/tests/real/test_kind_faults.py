@@ -34,25 +34,38 @@ def doubling() -> Controller[Gadget]:
 
 
 async def gadget(api: Api, name: str, size: int) -> None:
-    await api.client.create(Gadget(metadata=ObjectMeta(name=name, namespace=api.namespace), spec=GadgetSpec(size=size)))
+    await api.client.create(
+        Gadget(metadata=ObjectMeta(name=name, namespace=api.namespace), spec=GadgetSpec(size=size))
+    )
 
 
 def stored(plane: ControlPlane, api: Api, name: str) -> Any:
     """The object as it is stored, whether or not it fits the class."""
-    with plane.apiserver.https() as https:
+    with plane.apiserver.admin_client() as https:
         return https.call("GET", Gadget.definition.path(api.namespace, name))
 
 
-async def ready(plane: ControlPlane, api: Api, name: str, reason: str, *, within: float = 15) -> Condition:
+async def ready(
+    plane: ControlPlane, api: Api, name: str, reason: str, *, within: float = 15
+) -> Condition:
     """The Ready condition, once it has this reason."""
 
     async def there() -> dict[str, Any] | None:
         status = (await asyncio.to_thread(stored, plane, api, name)).get("status", {})
-        return next((c for c in status.get("conditions", ()) if (c["type"], c["reason"]) == ("Ready", reason)), None)
+        return next(
+            (
+                c
+                for c in status.get("conditions", ())
+                if (c["type"], c["reason"]) == ("Ready", reason)
+            ),
+            None,
+        )
 
     found = await eventually(there, within=within, every=0.1)
     assert found
-    return Condition(type="Ready", status=found["status"], reason=reason, message=found.get("message", ""))
+    return Condition(
+        type="Ready", status=found["status"], reason=reason, message=found.get("message", "")
+    )
 
 
 def answer_of(port: int) -> tuple[int, str]:
@@ -65,15 +78,27 @@ def answer_of(port: int) -> tuple[int, str]:
 
 
 def port_in(log: pytest.LogCaptureFixture) -> int:
-    return next(int(record.fields["port"]) for record in log.records if "serving health probes" in record.message)  # type: ignore[attr-defined]
+    return next(
+        int(record.fields["port"])
+        for record in log.records
+        if "serving health probes" in record.message
+    )  # type: ignore[attr-defined]
 
 
 async def test_a_crd_that_is_deleted_and_applied_again_is_waited_for(
     real_api: Api, control_plane: ControlPlane, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    options = Options(metrics_address="0", health_address="127.0.0.1:0", namespaces=(real_api.namespace,), stop_seconds=5)
-    async with gadgets(control_plane, gadget_crd()), running(real_api, doubling(), options=options) as manager:
+    options = Options(
+        metrics_address="0",
+        health_address="127.0.0.1:0",
+        namespaces=(real_api.namespace,),
+        stop_seconds=5,
+    )
+    async with (
+        gadgets(control_plane, gadget_crd()),
+        running(real_api, doubling(), options=options) as manager,
+    ):
         await gadget(real_api, "first", 1)
         await ready(control_plane, real_api, "first", "Reconciled")
         assert await asyncio.to_thread(answer_of, port_in(caplog)) == (200, "ok")
@@ -94,10 +119,21 @@ async def test_a_crd_that_is_deleted_and_applied_again_is_waited_for(
 def write(plane: ControlPlane, api: Api, name: str, spec: dict[str, Any]) -> None:
     """Write an object that our class would not let through."""
     metadata = {"name": name, "namespace": api.namespace}
-    plane.apply(json.dumps({"apiVersion": Gadget.definition.api_version, "kind": "Gadget", "metadata": metadata, "spec": spec}))
+    plane.apply(
+        json.dumps(
+            {
+                "apiVersion": Gadget.definition.api_version,
+                "kind": "Gadget",
+                "metadata": metadata,
+                "spec": spec,
+            }
+        )
+    )
 
 
-async def test_an_object_that_does_not_decode_says_so_itself_and_stops_nobody(real_api: Api, control_plane: ControlPlane) -> None:
+async def test_an_object_that_does_not_decode_says_so_itself_and_stops_nobody(
+    real_api: Api, control_plane: ControlPlane
+) -> None:
     async with gadgets(control_plane, gadget_crd(most=None)):
         await asyncio.to_thread(write, control_plane, real_api, "bad", {"size": 5000})
         await gadget(real_api, "good", 1)
@@ -108,12 +144,17 @@ async def test_an_object_that_does_not_decode_says_so_itself_and_stops_nobody(re
             assert "1000" in condition.message
             assert "kubectl explain gadget" in condition.message
             await eventually(lambda: said(real_api, "bad", "Undecodable"))
-            assert f'kubewright_undecodable_total{{kind="{CRD}"}}' in manager.metrics.exposition()[0].decode()
+            assert (
+                f'kubewright_undecodable_total{{kind="{CRD}"}}'
+                in manager.metrics.exposition()[0].decode()
+            )
             await gadget(real_api, "later", 2)
             await ready(control_plane, real_api, "later", "Reconciled")
             await asyncio.to_thread(write, control_plane, real_api, "bad", {"size": 500})
             await ready(control_plane, real_api, "bad", "Reconciled")
-            assert (await asyncio.to_thread(stored, control_plane, real_api, "bad"))["status"]["doubled"] == 1000
+            assert (await asyncio.to_thread(stored, control_plane, real_api, "bad"))["status"][
+                "doubled"
+            ] == 1000
             await asyncio.to_thread(write, control_plane, real_api, "good", {"size": 2000})
             await ready(control_plane, real_api, "good", "Undecodable")
 
@@ -121,19 +162,27 @@ async def test_an_object_that_does_not_decode_says_so_itself_and_stops_nobody(re
 async def said(api: Api, name: str, reason: str) -> list[Event]:
     """The warnings with that reason about the object."""
     events = await api.client.list(Event, api.namespace)
-    return [e for e in events if (e.involvedObject.name, e.type, e.reason) == (name, "Warning", reason)]
+    return [
+        e for e in events if (e.involvedObject.name, e.type, e.reason) == (name, "Warning", reason)
+    ]
 
 
-async def test_an_object_nested_beyond_measure_stops_nobody(real_api: Api, control_plane: ControlPlane) -> None:
+async def test_an_object_nested_beyond_measure_stops_nobody(
+    real_api: Api, control_plane: ControlPlane
+) -> None:
     deep = '{"a":' * NESTED + "1" + "}" * NESTED
     body = f'{{"apiVersion":"{Gadget.definition.api_version}","kind":"Gadget","metadata":{{"name":"deep"}},"spec":{{"junk":{deep}}}}}'
     path = Gadget.definition.path(real_api.namespace)
     async with gadgets(control_plane, gadget_crd(**{"x-kubernetes-preserve-unknown-fields": True})):
-        await asyncio.to_thread(control_plane.kubectl, "create", "--raw", path, "-f", "-", stdin=body)
+        await asyncio.to_thread(
+            control_plane.kubectl, "create", "--raw", path, "-f", "-", stdin=body
+        )
         await gadget(real_api, "good", 1)
         async with running(real_api, doubling()):
             await ready(control_plane, real_api, "good", "Reconciled")
-            await real_api.client.patch(Gadget, Key(real_api.namespace, "good"), {"spec": {"size": 2}})
+            await real_api.client.patch(
+                Gadget, Key(real_api.namespace, "good"), {"spec": {"size": 2}}
+            )
             await eventually(lambda: asyncio.to_thread(doubled, control_plane, real_api, "good", 4))
 
 

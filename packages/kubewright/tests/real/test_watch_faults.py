@@ -14,65 +14,97 @@ from kubewright.meta import Key
 from kubewright.source import Stream
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.proxy import HttpProxy, Seen, TcpProxy
+from kubewright.testing.proxy import HttpProxy, RecordedRequest, TcpProxy
 
 from ..kinds import Widget, WidgetStatus, double
 from ..rig import Api, running
 from .wire import WIDGET_STATUSES, WIDGETS, change_three, settled, three, through
 
 OUTAGE_SECONDS = 60.0
-EXPIRED = {"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old resource version: 1 (2)"}
+EXPIRED = {
+    "kind": "Status",
+    "status": "Failure",
+    "code": 410,
+    "reason": "Expired",
+    "message": "too old resource version: 1 (2)",
+}
 
 
 async def test_a_watch_that_stalls_with_its_socket_open_is_noticed_within_75_seconds_and_nothing_is_missed(
     real_api: Api, http_proxy: HttpProxy, tcp_proxy: TcpProxy, tmp_path: Path
 ) -> None:
-    api = await through(real_api, http_proxy.kubeconfig(tmp_path / "config", server=f"https://127.0.0.1:{tcp_proxy.port}"))
+    api = await through(
+        real_api,
+        http_proxy.write_kubeconfig(
+            tmp_path / "config", server=f"https://127.0.0.1:{tcp_proxy.port}"
+        ),
+    )
     await three(api)
     async with running(api, controller(Widget, double)) as manager:
         await settled(api, manager)
         stalled_at = asyncio.get_running_loop().time()
-        tcp_proxy.stall_open()
+        tcp_proxy.stall_existing()
         await change_three(api)
         with pytest.raises(AssertionError, match="not true within"):
             await settled(api, manager, within=1)
         await settled(api, manager, within=stalled_at + 75 - asyncio.get_running_loop().time())
-        assert {key.name for key in manager.cache.store(Widget).objects} == {"kept", "changed", "created"}
-        assert len(http_proxy.requests("GET", WIDGETS, watch=False)) == 1
+        assert {key.name for key in manager.cache.store(Widget).objects} == {
+            "kept",
+            "changed",
+            "created",
+        }
+        assert len(http_proxy.find_requests("GET", WIDGETS, watch=False)) == 1
 
 
 async def expire_in_the_stream(proxy: HttpProxy) -> None:
-    assert await proxy.inject({"type": "ERROR", "object": EXPIRED}, WIDGETS) == 1
+    assert await proxy.inject_line({"type": "ERROR", "object": EXPIRED}, WIDGETS) == 1
 
 
 async def expire_at_connect(proxy: HttpProxy) -> None:
     proxy.expire_next_watch(WIDGETS)
-    assert proxy.cut_watches(WIDGETS) == 1
+    assert proxy.abort_watches(WIDGETS) == 1
 
 
 @pytest.mark.parametrize("expire", [expire_in_the_stream, expire_at_connect])
 async def test_a_410_in_either_form_leads_to_a_new_list(
-    real_api: Api, http_proxy: HttpProxy, tmp_path: Path, expire: Callable[[HttpProxy], Awaitable[None]]
+    real_api: Api,
+    http_proxy: HttpProxy,
+    tmp_path: Path,
+    expire: Callable[[HttpProxy], Awaitable[None]],
 ) -> None:
-    api = await through(real_api, http_proxy.kubeconfig(tmp_path / "config"))
+    api = await through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
     await three(api)
     async with running(api, controller(Widget, double)) as manager:
         await settled(api, manager)
-        await eventually(lambda: http_proxy.watches_of(WIDGETS))
+        await eventually(lambda: http_proxy.find_watches(WIDGETS))
         held = http_proxy.delay_next("GET", WIDGETS, 1.0, watch=False)
         await expire(http_proxy)
-        await eventually(lambda: held.hits)
+        await eventually(lambda: held.matched_requests)
         await change_three(api)
         await settled(api, manager)
-        assert len(http_proxy.requests("GET", WIDGETS, watch=False)) == 2
-        assert {key.name for key in manager.cache.store(Widget).objects} == {"kept", "changed", "created"}
+        assert len(http_proxy.find_requests("GET", WIDGETS, watch=False)) == 2
+        assert {key.name for key in manager.cache.store(Widget).objects} == {
+            "kept",
+            "changed",
+            "created",
+        }
 
 
 async def test_a_watch_that_fell_behind_a_compaction_and_a_restart_misses_nothing(
-    real_api: Api, control_plane: ControlPlane, http_proxy: HttpProxy, tcp_proxy: TcpProxy, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    real_api: Api,
+    control_plane: ControlPlane,
+    http_proxy: HttpProxy,
+    tcp_proxy: TcpProxy,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")
-    api = await through(real_api, http_proxy.kubeconfig(tmp_path / "config", server=f"https://127.0.0.1:{tcp_proxy.port}"))
+    api = await through(
+        real_api,
+        http_proxy.write_kubeconfig(
+            tmp_path / "config", server=f"https://127.0.0.1:{tcp_proxy.port}"
+        ),
+    )
     await three(api)
     async with running(api, controller(Widget, double)) as manager:
         await settled(api, manager)
@@ -81,30 +113,37 @@ async def test_a_watch_that_fell_behind_a_compaction_and_a_restart_misses_nothin
         await change_three(api)
         oldest = await control_plane.compact_etcd()
         await control_plane.restart_apiserver()
-        tcp_proxy.cut()  # with all that was held back: what is resumed is the watch, not the stream
+        tcp_proxy.abort_connections()  # with all that was held back: what is resumed is the watch, not the stream
         tcp_proxy.resume()
         await settled(api, manager, within=30)
-        assert {key.name for key in manager.cache.store(Widget).objects} >= {"kept", "changed", "created", "w199"}
+        assert {key.name for key in manager.cache.store(Widget).objects} >= {
+            "kept",
+            "changed",
+            "created",
+            "w199",
+        }
         assert Key(api.namespace, "deleted") not in manager.cache.store(Widget).objects
     assert "the watch is too far behind for the API server, listing again" in caplog.text
-    assert revision_of(http_proxy.requests("GET", WIDGETS, watch=True)[1]) < oldest
-    assert len(http_proxy.requests("GET", WIDGETS, watch=False)) == 2
+    assert revision_of(http_proxy.find_requests("GET", WIDGETS, watch=True)[1]) < oldest
+    assert len(http_proxy.find_requests("GET", WIDGETS, watch=False)) == 2
 
 
-def revision_of(watch: Seen) -> int:
+def revision_of(watch: RecordedRequest) -> int:
     """Where a watch was to begin."""
     return int(parse_qs(watch.query)["resourceVersion"][0])
 
 
-async def test_compaction_alone_goes_unnoticed(real_api: Api, control_plane: ControlPlane, http_proxy: HttpProxy, tmp_path: Path) -> None:
-    api = await through(real_api, http_proxy.kubeconfig(tmp_path / "config"))
+async def test_compaction_alone_goes_unnoticed(
+    real_api: Api, control_plane: ControlPlane, http_proxy: HttpProxy, tmp_path: Path
+) -> None:
+    api = await through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
     await three(api)
     async with running(api, controller(Widget, double)) as manager:
         await settled(api, manager)
         await control_plane.compact_etcd()
         await change_three(api)
         await settled(api, manager)
-        assert http_proxy.cut_watches(WIDGETS) == 1
+        assert http_proxy.abort_watches(WIDGETS) == 1
         await control_plane.compact_etcd()
         await api.widget("after", size=5)
         await settled(api, manager)
@@ -113,7 +152,7 @@ async def test_compaction_alone_goes_unnoticed(real_api: Api, control_plane: Con
 async def test_an_api_server_that_is_down_for_a_minute_is_asked_seldom_and_found_again(
     real_api: Api, control_plane: ControlPlane, http_proxy: HttpProxy, tmp_path: Path
 ) -> None:
-    api = await through(real_api, http_proxy.kubeconfig(tmp_path / "config"))
+    api = await through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
     outside, factor = Stream(), 2
 
     async def multiply(widget: Widget) -> None:
@@ -124,19 +163,26 @@ async def test_an_api_server_that_is_down_for_a_minute_is_asked_seldom_and_found
     await three(api)
     async with running(api, multiplying) as manager:
         await settled(api, manager)
-        asked_before, written_before = len(http_proxy.requests("GET", WIDGETS)), len(http_proxy.requests("PATCH", WIDGET_STATUSES))
+        asked_before, written_before = (
+            len(http_proxy.find_requests("GET", WIDGETS)),
+            len(http_proxy.find_requests("PATCH", WIDGET_STATUSES)),
+        )
         await control_plane.kill_apiserver()
         try:
             factor = 3
             outside.publish("changed")
             await asyncio.sleep(OUTAGE_SECONDS)
-            asked = len(http_proxy.requests("GET", WIDGETS)) - asked_before
-            written = len(http_proxy.requests("PATCH", WIDGET_STATUSES)) - written_before
+            asked = len(http_proxy.find_requests("GET", WIDGETS)) - asked_before
+            written = len(http_proxy.find_requests("PATCH", WIDGET_STATUSES)) - written_before
         finally:
             factor = 2
             await control_plane.start_apiserver()
-        assert 5 <= asked <= 26, "the watch is asked for again with pauses that grow to 8 s (aiohttp asks twice where a connection breaks)"
-        assert 5 <= written <= 20, "a key whose status cannot be written comes back with pauses that double"
+        assert 5 <= asked <= 26, (
+            "the watch is asked for again with pauses that grow to 8 s (aiohttp asks twice where a connection breaks)"
+        )
+        assert 5 <= written <= 20, (
+            "a key whose status cannot be written comes back with pauses that double"
+        )
         await change_three(api)
         await settled(api, manager, within=20)
 
@@ -153,15 +199,17 @@ async def test_a_stale_api_server_never_makes_the_manager_act_on_the_past(
 
     async with (
         TcpProxy("127.0.0.1", control_plane.etcd.port.number) as to_etcd,
-        control_plane.another_apiserver(f"http://127.0.0.1:{to_etcd.port}") as other,
+        control_plane.create_apiserver(f"http://127.0.0.1:{to_etcd.port}") as other,
         HttpProxy(other.url, control_plane.admin_tls, control_plane.bearer_tls) as proxy,
     ):
-        api = await through(real_api, proxy.kubeconfig(tmp_path / "config"))
+        api = await through(real_api, proxy.write_kubeconfig(tmp_path / "config"))
         to_etcd.stall()
         await real_api.client.patch(Widget, Key(api.namespace, "a"), {"spec": {"size": 2}})
         async with running(api, controller(Widget, note)) as manager:
-            await eventually(lambda: proxy.requests("GET", WIDGETS, watch=False))
-            assert "resourceVersion=0" not in proxy.requests("GET", WIDGETS, watch=False)[0].query
+            await eventually(lambda: proxy.find_requests("GET", WIDGETS, watch=False))
+            assert (
+                "resourceVersion=0" not in proxy.find_requests("GET", WIDGETS, watch=False)[0].query
+            )
             await asyncio.sleep(4)
             assert seen == []
             to_etcd.resume()

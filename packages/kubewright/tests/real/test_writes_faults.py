@@ -21,12 +21,20 @@ PATIENCE_SECONDS = 2
 
 def theirs(status: str) -> dict[str, object]:
     """A condition of another controller."""
-    condition = {"type": "Theirs", "status": status, "reason": "Because", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    condition = {
+        "type": "Theirs",
+        "status": status,
+        "reason": "Because",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
     return {"status": {"conditions": [condition]}}
 
 
-async def test_a_409_on_a_status_write_keeps_the_other_writers_condition(real_api: Api, http_proxy: HttpProxy, tmp_path: Path) -> None:
-    api = await through(real_api, http_proxy.kubeconfig(tmp_path / "config"))
+async def test_a_409_on_a_status_write_keeps_the_other_writers_condition(
+    real_api: Api, http_proxy: HttpProxy, tmp_path: Path
+) -> None:
+    api = await through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
     key = (await api.widget(size=4)).key
     await api.client.patch(Widget, key, theirs("True"), subresource="status")
     runs = 0
@@ -41,13 +49,21 @@ async def test_a_409_on_a_status_write_keeps_the_other_writers_condition(real_ap
     async with running(api, controller(Widget, overtaken)) as manager:
         await settled(api, manager)
         widget = await api.get()
-        assert {c.type: c.status for c in widget.status.conditions} == {"Theirs": "False", "Ready": "True"}
-        assert [seen.status for seen in http_proxy.requests("PATCH", WIDGET_STATUSES)] == [409, 200]
+        assert {c.type: c.status for c in widget.status.conditions} == {
+            "Theirs": "False",
+            "Ready": "True",
+        }
+        assert [seen.status for seen in http_proxy.find_requests("PATCH", WIDGET_STATUSES)] == [
+            409,
+            200,
+        ]
         assert await api.events() == []
 
 
-async def test_the_answer_for_a_deleted_object_never_lands_on_its_successor(real_api: Api, http_proxy: HttpProxy, tmp_path: Path) -> None:
-    api = await through(real_api, http_proxy.kubeconfig(tmp_path / "config"))
+async def test_the_answer_for_a_deleted_object_never_lands_on_its_successor(
+    real_api: Api, http_proxy: HttpProxy, tmp_path: Path
+) -> None:
+    api = await through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
     old = await api.widget(size=1)
     answered: list[str] = []
 
@@ -61,49 +77,55 @@ async def test_the_answer_for_a_deleted_object_never_lands_on_its_successor(real
     async with running(api, controller(Widget, outlived)) as manager:
         await settled(api, manager)
         assert answered[0] == old.metadata.uid
-        assert [seen.status for seen in http_proxy.requests("PATCH", WIDGET_STATUSES)] == [409, 200]
+        assert [seen.status for seen in http_proxy.find_requests("PATCH", WIDGET_STATUSES)] == [
+            409,
+            200,
+        ]
         assert (await api.get()).status.doubled == 14
 
 
 async def test_a_throttled_status_write_comes_again_no_earlier_than_asked_and_holds_up_nobody(
     real_api: Api, http_proxy: HttpProxy, tmp_path: Path
 ) -> None:
-    api = await through(real_api, http_proxy.kubeconfig(tmp_path / "config"))
+    api = await through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
     rule = http_proxy.throttle_next("PATCH", "*/widgets/slow/status", PATIENCE_SECONDS, times=2)
     async with running(api, controller(Widget, double)) as manager:
         await api.widget("slow", size=1)
-        await eventually(lambda: rule.hits)
+        await eventually(lambda: rule.matched_requests)
         await api.widget("other", size=2)
         await api.ready("other", within=PATIENCE_SECONDS / 2)
         await settled(api, manager)
-    attempts = http_proxy.requests("PATCH", "*/widgets/slow/status")
+    attempts = http_proxy.find_requests("PATCH", "*/widgets/slow/status")
     assert [seen.status for seen in attempts] == [429, 429, 200]
-    assert all(later.at - earlier.at >= PATIENCE_SECONDS for earlier, later in pairwise(attempts))
+    assert all(
+        later.received_at - earlier.received_at >= PATIENCE_SECONDS
+        for earlier, later in pairwise(attempts)
+    )
 
 
 @pytest.mark.parametrize("watch", [False, True], ids=["list", "watch"])
 async def test_a_throttled_read_comes_again_no_earlier_than_asked(
     real_api: Api, http_proxy: HttpProxy, tmp_path: Path, watch: bool
 ) -> None:
-    api = await through(real_api, http_proxy.kubeconfig(tmp_path / "config"))
+    api = await through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
     rule = http_proxy.throttle_next("GET", WIDGETS, PATIENCE_SECONDS, watch=watch)
     async with running(api, controller(Widget, double)) as manager:
-        await eventually(lambda: rule.hits)
+        await eventually(lambda: rule.matched_requests)
         await api.widget(size=1)
         await settled(api, manager)
-    first, second, *_ = http_proxy.requests("GET", WIDGETS, watch=watch)
+    first, second, *_ = http_proxy.find_requests("GET", WIDGETS, watch=watch)
     assert (first.status, second.status) == (429, 200)
-    assert second.at - first.at >= PATIENCE_SECONDS
+    assert second.received_at - first.received_at >= PATIENCE_SECONDS
 
 
 async def test_a_status_write_that_was_done_but_unanswered_is_right_in_the_end(
     real_api: Api, http_proxy: HttpProxy, tmp_path: Path
 ) -> None:
-    api = await through(real_api, http_proxy.kubeconfig(tmp_path / "config"))
-    rule = http_proxy.swallow_next("PATCH", WIDGET_STATUSES)
+    api = await through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
+    rule = http_proxy.drop_next_response("PATCH", WIDGET_STATUSES)
     async with running(api, controller(Widget, double)) as manager:
         await api.widget(size=1)
         await settled(api, manager)
         await api.client.patch(Widget, Key(api.namespace, "a"), {"spec": {"size": 2}})
         await settled(api, manager)
-    assert rule.forwarded == [200]
+    assert rule.upstream_statuses == [200]

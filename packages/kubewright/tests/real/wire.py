@@ -38,7 +38,9 @@ class Gadget(Resource[GadgetSpec, WidgetStatus]):
 
 async def through(api: Api, kubeconfig: Path) -> Api:
     """The same API server for the test, while the manager goes where this kubeconfig leads."""
-    return replace(api, connection=await asyncio.to_thread(load, str(kubeconfig), environ={}, home=Path("/")))
+    return replace(
+        api, connection=await asyncio.to_thread(load, str(kubeconfig), environ={}, home=Path("/"))
+    )
 
 
 async def settled(api: Api, manager: Manager, *, within: float = 15) -> None:
@@ -46,9 +48,17 @@ async def settled(api: Api, manager: Manager, *, within: float = 15) -> None:
 
     async def right() -> bool:
         stored = await api.client.list(Widget, api.namespace)
-        known = {widget.key: widget.metadata.resourceVersion for widget in manager.cache.all(Widget)}
-        answered = all(w.status.doubled == w.spec.size * 2 and w.status.observedGeneration == w.metadata.generation for w in stored)
-        return answered and known == {widget.key: widget.metadata.resourceVersion for widget in stored}
+        known = {
+            widget.key: widget.metadata.resourceVersion for widget in manager.cache.all(Widget)
+        }
+        answered = all(
+            w.status.doubled == w.spec.size * 2
+            and w.status.observedGeneration == w.metadata.generation
+            for w in stored
+        )
+        return answered and known == {
+            widget.key: widget.metadata.resourceVersion for widget in stored
+        }
 
     await eventually(right, within=within, every=0.1)
 
@@ -83,10 +93,23 @@ async def gadgets(plane: ControlPlane, crd: str) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        await asyncio.to_thread(plane.kubectl, "delete", "crd", Gadget.definition.resource, "--ignore-not-found", "--timeout=20s")
+        await asyncio.to_thread(
+            plane.kubectl,
+            "delete",
+            "crd",
+            Gadget.definition.resource,
+            "--ignore-not-found",
+            "--timeout=20s",
+        )
 
 
 async def install_gadgets(plane: ControlPlane, crd: str) -> None:
     """Apply the CRD and wait until it is served."""
     await asyncio.to_thread(plane.apply, crd)
-    await asyncio.to_thread(plane.kubectl, "wait", "--for=condition=Established", f"crd/{Gadget.definition.resource}", "--timeout=20s")
+    await asyncio.to_thread(
+        plane.kubectl,
+        "wait",
+        "--for=condition=Established",
+        f"crd/{Gadget.definition.resource}",
+        "--timeout=20s",
+    )

@@ -37,23 +37,37 @@ class Boxes:
 
     async def apply(self, name: str, spec: str = "", version: str = "v2", extra: str = "") -> str:
         """kubectl apply of one box."""
-        head = f"apiVersion: hooks.kubewright.test/{version}\nkind: Box\nmetadata: {{name: {name}}}\n"
-        return await self.kubectl("apply", "-f", "-", stdin=head + (f"spec: {{{spec}}}\n" if spec else "") + extra)
+        head = (
+            f"apiVersion: hooks.kubewright.test/{version}\nkind: Box\nmetadata: {{name: {name}}}\n"
+        )
+        return await self.kubectl(
+            "apply", "-f", "-", stdin=head + (f"spec: {{{spec}}}\n" if spec else "") + extra
+        )
 
 
 def ask_nobody(plane: ControlPlane, name: str) -> None:
     """Take the webhooks away again, and the conversion from the CRD: to make that one anew takes the API server seconds."""
-    with plane.apiserver.https() as https:
+    with plane.apiserver.admin_client() as https:
         for verb in ("mutating", "validating"):
-            https.call("DELETE", f"/apis/admissionregistration.k8s.io/v1/{verb}webhookconfigurations/{name}-{verb}-webhook-configuration")
+            https.call(
+                "DELETE",
+                f"/apis/admissionregistration.k8s.io/v1/{verb}webhookconfigurations/{name}-{verb}-webhook-configuration",
+            )
         nobody = {"spec": {"conversion": {"strategy": "None", "webhook": None}}}
         merge = {"Content-Type": "application/merge-patch+json"}
-        https.call("PATCH", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/boxes.hooks.kubewright.test", nobody, merge)
+        https.call(
+            "PATCH",
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/boxes.hooks.kubewright.test",
+            nobody,
+            merge,
+        )
 
 
 @pytest.fixture
 async def connection(control_plane: ControlPlane) -> Connection:
-    return await asyncio.to_thread(load, str(control_plane.admin_kubeconfig), environ={}, home=Path("/"))
+    return await asyncio.to_thread(
+        load, str(control_plane.admin_kubeconfig), environ={}, home=Path("/")
+    )
 
 
 @pytest.fixture
@@ -64,13 +78,21 @@ async def client(connection: Connection) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-async def boxes(control_plane: ControlPlane, connection: Connection, client: Client, namespace: str) -> AsyncIterator[Boxes]:
+async def boxes(
+    control_plane: ControlPlane, connection: Connection, client: Client, namespace: str
+) -> AsyncIterator[Boxes]:
     """Boxes, with webhooks that a manager with a CA of its own answers; afterwards nobody is asked. The CRD stays for the next test."""
     webhook, name = BoxWebhook(), f"boxes-{uuid.uuid4().hex[:6]}"
     async with answering(connection, options(name, namespace), webhook, BoxConversion()) as manager:
         await asyncio.to_thread(control_plane.apply, manifests(port_of(manager), [webhook], name))
         try:
-            await kubectl(control_plane, "wait", "--for=condition=Established", "crd/boxes.hooks.kubewright.test", "--timeout=20s")
+            await kubectl(
+                control_plane,
+                "wait",
+                "--for=condition=Established",
+                "crd/boxes.hooks.kubewright.test",
+                "--timeout=20s",
+            )
             await trusted(manager)
             made = Boxes(control_plane, connection, client, namespace, name, manager, webhook)
             await eventually(lambda: made.apply("first", "width: 1"), within=20, every=0.2)

@@ -9,14 +9,30 @@ from typing import Annotated, Any
 
 from msgspec.structs import replace
 
-from kubewright import Admission, Conversion, Doc, Manager, Options, Refused, Resource, Spec, Status, Webhook, kind
+from kubewright import (
+    Admission,
+    Conversion,
+    Doc,
+    Manager,
+    Options,
+    Refused,
+    Resource,
+    Spec,
+    Status,
+    Webhook,
+    kind,
+)
 from kubewright.crd import crds, to_yaml
 from kubewright.kubeconfig import Connection
 from kubewright.meta import Key
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.webhook.configuration import Reach, configurations, with_conversions
-from kubewright.webhook.options import Times, WebhookOptions
+from kubewright.webhook.configuration import (
+    WebhookClientConfig,
+    build_configurations,
+    with_conversions,
+)
+from kubewright.webhook.options import CertificateTimings, WebhookOptions
 
 HERE = "127.0.0.1"
 
@@ -82,34 +98,49 @@ class BoxWebhook(Webhook[Box]):
         if box.spec.colour == "plaid":
             raise Refused("plaid is out of fashion; choose a plain colour")
         if box.spec.width > 100:
-            request.refuse("must not be above 100", field="spec.width")
+            request.reject("must not be above 100", field="spec.width")
         if box.spec.height > 100:
-            request.refuse("must not be above 100", field="spec.height")
+            request.reject("must not be above 100", field="spec.height")
         if old is not None and box.spec.width < old.spec.width:
             raise Refused("a box does not shrink", field="spec.width")
         if box.spec.colour == "grey":
             request.warn("grey boxes are hard to find")
 
 
-def manifests(port: int, webhooks: Sequence[Webhook[Any]], name: str, ca_bundle: bytes = b"") -> str:
+def manifests(
+    port: int, webhooks: Sequence[Webhook[Any]], name: str, ca_bundle: bytes = b""
+) -> str:
     """The CRD and the configurations that lead to this port."""
-    reach = Reach(url=f"https://{HERE}:{port}", ca_bundle=ca_bundle)
+    reach = WebhookClientConfig(url=f"https://{HERE}:{port}", ca_bundle=ca_bundle)
     schemas = with_conversions(crds([Box, OldBox]), [BoxConversion()], reach)
     for version in (version for crd in schemas for version in crd["spec"]["versions"]):
         # As a newer release of the CRD would have it: a field that our classes do not know.
         properties = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
         properties["future"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    return to_yaml(*schemas, *configurations(webhooks, reach, name=name))
+    return to_yaml(*schemas, *build_configurations(webhooks, reach, name=name))
 
 
-def options(name: str, namespace: str, times: Times | None = None, **more: Any) -> Options:
+def options(
+    name: str, namespace: str, times: CertificateTimings | None = None, **more: Any
+) -> Options:
     """A manager that serves on a free port, with a CA of its own in this namespace."""
-    served = WebhookOptions(host=HERE, port=0, hosts=(HERE,), times=times or Times(look_seconds=0.5), drain_seconds=0, **more)
-    return Options(name=name, metrics_address="0", lease_namespace=namespace, stop_seconds=5, webhooks=served)
+    served = WebhookOptions(
+        host=HERE,
+        port=0,
+        extra_hosts=(HERE,),
+        timings=times or CertificateTimings(check_interval_seconds=0.5),
+        drain_seconds=0,
+        **more,
+    )
+    return Options(
+        name=name, metrics_address="0", lease_namespace=namespace, stop_seconds=5, webhooks=served
+    )
 
 
 @asynccontextmanager
-async def answering(connection: Connection, chosen: Options, *parts: Webhook[Any] | Conversion[Any, Any]) -> AsyncIterator[Manager]:
+async def answering(
+    connection: Connection, chosen: Options, *parts: Webhook[Any] | Conversion[Any, Any]
+) -> AsyncIterator[Manager]:
     """A manager that runs these, once it listens."""
     manager = Manager(connection, chosen)
     for part in parts:
@@ -125,15 +156,20 @@ async def answering(connection: Connection, chosen: Options, *parts: Webhook[Any
 
 
 def port_of(manager: Manager) -> int:
-    return manager.answering.endpoint.port if manager.answering is not None else 0
+    return manager.answering.server.port if manager.answering is not None else 0
 
 
 async def trusted(manager: Manager) -> None:
     """Wait until every caBundle there is holds our CA."""
     assert manager.answering is not None
-    rotation = manager.answering.rotation
+    rotation = manager.answering.cert_rotator
     assert rotation is not None
-    await eventually(lambda: rotation.everywhere_since is not None and len(rotation.checked) == len(rotation.targets))
+    await eventually(
+        lambda: (
+            rotation.propagated_since is not None
+            and len(rotation.verified_versions) == len(rotation.targets)
+        )
+    )
 
 
 async def kubectl(plane: ControlPlane, *arguments: str, stdin: str | None = None) -> str:

@@ -11,7 +11,13 @@ from msgspec.structs import replace
 from kubewright import Admission, Refused, Webhook
 from kubewright.builtin import Pod
 from kubewright.errors import ConfigError
-from kubewright.webhook.admission import BadReview, Defaulting, Failed, Validating, handlers_of
+from kubewright.webhook.admission import (
+    BadReview,
+    DefaultingHandler,
+    ValidatingHandler,
+    WebhookFailed,
+    create_handlers,
+)
 
 from .rig import Box, BoxWebhook, OldBox
 
@@ -19,18 +25,31 @@ V2 = {"group": "hooks.kubewright.test", "version": "v2", "kind": "Box"}
 
 
 def box(spec: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
-    obj = {"apiVersion": "hooks.kubewright.test/v2", "kind": "Box", "metadata": {"name": "a", **metadata}}
+    obj = {
+        "apiVersion": "hooks.kubewright.test/v2",
+        "kind": "Box",
+        "metadata": {"name": "a", **metadata},
+    }
     return obj | ({"spec": spec} if spec is not None else {})
 
 
 def review(obj: Any, old: Any = None, **request: Any) -> bytes:
-    asked = {"uid": "u-1", "kind": V2, "operation": "CREATE", "name": "a", "object": obj, "oldObject": old} | request
-    return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}).encode()
+    asked = {
+        "uid": "u-1",
+        "kind": V2,
+        "operation": "CREATE",
+        "name": "a",
+        "object": obj,
+        "oldObject": old,
+    } | request
+    return json.dumps(
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}
+    ).encode()
 
 
 async def response(webhook: Webhook[Any], body: bytes, *, mutate: bool = False) -> dict[str, Any]:
-    handler = Defaulting(webhook) if mutate else Validating(webhook)
-    answer = json.loads(await handler.answer(body))
+    handler = DefaultingHandler(webhook) if mutate else ValidatingHandler(webhook)
+    answer = json.loads(await handler.handle(body))
     assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     assert answer["response"].pop("uid") == "u-1"
     return dict(answer["response"])
@@ -43,9 +62,18 @@ def patch_in(answer: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 async def test_the_patch_is_what_default_changed_and_no_more() -> None:
-    sent = box({"width": 3, "unknown": {"x": [1]}}, creationTimestamp=None, managedFields=[{"manager": "m"}])
-    assert patch_in(await response(BoxWebhook(), review(sent), mutate=True)) == [{"op": "add", "path": "/spec/height", "value": 3}]
-    assert patch_in(await response(BoxWebhook(), review(box({"width": 3, "height": 2})), mutate=True)) == []
+    sent = box(
+        {"width": 3, "unknown": {"x": [1]}},
+        creationTimestamp=None,
+        managedFields=[{"manager": "m"}],
+    )
+    assert patch_in(await response(BoxWebhook(), review(sent), mutate=True)) == [
+        {"op": "add", "path": "/spec/height", "value": 3}
+    ]
+    assert (
+        patch_in(await response(BoxWebhook(), review(box({"width": 3, "height": 2})), mutate=True))
+        == []
+    )
     assert patch_in(await response(BoxWebhook(), review(box()), mutate=True)) == []
 
 
@@ -75,13 +103,23 @@ async def test_refusals_with_fields_are_invalid_and_all_are_told() -> None:
     ]
     details = {"name": "a", "group": "hooks.kubewright.test", "kind": "Box", "causes": causes}
     message = "spec.width: must not be above 100; spec.height: must not be above 100"
-    status = {"status": "Failure", "message": message, "reason": "Invalid", "code": 422, "details": details}
+    status = {
+        "status": "Failure",
+        "message": message,
+        "reason": "Invalid",
+        "code": 422,
+        "details": details,
+    }
     assert answer == {"allowed": False, "status": status}
 
 
 async def test_a_refusal_without_a_field_is_forbidden() -> None:
     answer = await response(BoxWebhook(), review(box({"colour": "plaid"})))
-    assert (answer["allowed"], answer["status"]["code"], answer["status"]["reason"]) == (False, 403, "Forbidden")
+    assert (answer["allowed"], answer["status"]["code"], answer["status"]["reason"]) == (
+        False,
+        403,
+        "Forbidden",
+    )
     assert "details" not in answer["status"]
 
 
@@ -93,7 +131,10 @@ async def test_one_that_only_warns_refuses_nothing_whatever_it_looks_like() -> N
     for spec in ({"width": 101}, {"colour": "plaid"}, {"width": "wide"}):
         assert (await response(BoxWebhook(), review(box(spec))))["allowed"] is False
         assert await response(Soft(), review(box(spec))) == {"allowed": True}
-    assert await response(Soft(), review(box({"colour": "grey"}))) == {"allowed": True, "warnings": ["grey boxes are hard to find"]}
+    assert await response(Soft(), review(box({"colour": "grey"}))) == {
+        "allowed": True,
+        "warnings": ["grey boxes are hard to find"],
+    }
 
 
 async def test_warnings_are_one_line_and_bounded() -> None:
@@ -108,7 +149,9 @@ async def test_warnings_are_one_line_and_bounded() -> None:
 
 async def test_old_is_the_stored_object_unless_it_does_not_fit() -> None:
     shrinking = review(box({"width": 1}), box({"width": 2}), operation="UPDATE")
-    assert (await response(BoxWebhook(), shrinking))["status"]["message"] == "spec.width: a box does not shrink"
+    assert (await response(BoxWebhook(), shrinking))["status"][
+        "message"
+    ] == "spec.width: a box does not shrink"
     damaged = review(box({"width": 1}), box({"width": "two"}), operation="UPDATE")
     assert (await response(BoxWebhook(), damaged))["allowed"] is True
 
@@ -121,7 +164,9 @@ async def test_what_does_not_fit_the_class_is_refused_with_its_field() -> None:
 async def test_an_object_that_does_not_fit_can_still_go() -> None:
     going = box({"width": "two"}, deletionTimestamp="2026-01-01T00:00:00Z")
     for mutate in (True, False):
-        assert await response(BoxWebhook(), review(going, going, operation="UPDATE"), mutate=mutate) == {"allowed": True}
+        assert await response(
+            BoxWebhook(), review(going, going, operation="UPDATE"), mutate=mutate
+        ) == {"allowed": True}
 
 
 async def test_an_object_that_only_says_it_is_going_is_looked_at_as_any_other() -> None:
@@ -180,13 +225,15 @@ async def test_what_was_not_asked_for_is_allowed_and_what_was_is_heard() -> None
 )
 async def test_what_is_no_review_of_ours(body: bytes) -> None:
     with pytest.raises(BadReview):
-        await Validating(BoxWebhook()).answer(body)
+        await ValidatingHandler(BoxWebhook()).handle(body)
 
 
 async def test_an_exception_is_a_failure_in_words_without_secrets() -> None:
-    with pytest.raises(Failed) as failed:
+    with pytest.raises(WebhookFailed) as failed:
         await response(BoxWebhook(), review(box({"colour": "broken"})))
-    assert str(failed.value) == "BoxWebhook.validate failed: KeyError: 'no such colour, password=***'"
+    assert (
+        str(failed.value) == "BoxWebhook.validate failed: KeyError: 'no such colour, password=***'"
+    )
     assert failed.value.unexpected
 
 
@@ -195,7 +242,7 @@ async def test_what_takes_too_long_is_stopped() -> None:
     webhook = BoxWebhook()
     webhook.gate.clear()
     began_at = asyncio.get_running_loop().time()
-    with pytest.raises(Failed, match=r"took longer than 4\.5 s"):
+    with pytest.raises(WebhookFailed, match=r"took longer than 4\.5 s"):
         await response(webhook, review(box({"colour": "slow"})))
     assert asyncio.get_running_loop().time() - began_at == pytest.approx(4.5)
 
@@ -205,7 +252,9 @@ async def test_default_must_return_nothing() -> None:
         async def default(self, box: Box, request: Admission) -> Box:  # type: ignore[override]
             return box
 
-    with pytest.raises(Failed, match=r"Returning\.default returned a Box; it has to return nothing"):
+    with pytest.raises(
+        WebhookFailed, match=r"Returning\.default returned a Box; it has to return nothing"
+    ):
         await response(Returning(), review(box()), mutate=True)
 
 
@@ -213,11 +262,11 @@ def test_paths_are_controller_runtimes() -> None:
     class OfPods(Webhook[Pod]):
         async def validate_deletion(self, pod: Pod, request: Admission) -> None: ...
 
-    assert [each.path for each in handlers_of(BoxWebhook())] == [
+    assert [each.path for each in create_handlers(BoxWebhook())] == [
         "/mutate-hooks-kubewright-test-v2-box",
         "/validate-hooks-kubewright-test-v2-box",
     ]
-    assert [each.path for each in handlers_of(OfPods())] == ["/validate--v1-pod"]
+    assert [each.path for each in create_handlers(OfPods())] == ["/validate--v1-pod"]
 
 
 def test_declarations_that_make_no_sense() -> None:
@@ -231,6 +280,10 @@ def test_declarations_that_make_no_sense() -> None:
 
         async def validate(self, obj: OldBox, old: OldBox | None, request: Admission) -> None: ...
 
-    for declaration, words in ((Nothing, "nothing to do"), (Kindless, "does not say its kind"), (Patient, "takes 1 to 30")):
+    for declaration, words in (
+        (Nothing, "nothing to do"),
+        (Kindless, "does not say its kind"),
+        (Patient, "takes 1 to 30"),
+    ):
         with pytest.raises(ConfigError, match=words):
             declaration()

@@ -21,10 +21,10 @@ from kubewright.command import ManagerFlags
 from kubewright.errors import ConfigError
 from kubewright.flags import parse
 from kubewright.testing import eventually
-from kubewright.testing.ca import Authority
+from kubewright.testing.ca import CertificateAuthority
 from kubewright.testing.fake import FakeApi
-from kubewright.webhook.options import Times, WebhookOptions
-from kubewright.webhook.runner import certificate_for
+from kubewright.webhook.options import CertificateTimings, WebhookOptions
+from kubewright.webhook.runner import create_certificate
 
 from ..rig import NOWHERE
 from .rig import HERE, BoxWebhook, port_of
@@ -40,7 +40,13 @@ class Running:
         self.api, self.webhook = FakeApi(), BoxWebhook()
         self.api.objects["/version"] = {"gitVersion": "v1"}
         chosen = Options(
-            name="op", metrics_address="0", health_address=f"{HERE}:0", lease_namespace="sys", stop_seconds=5, webhooks=webhooks, **options
+            name="op",
+            metrics_address="0",
+            health_address=f"{HERE}:0",
+            lease_namespace="sys",
+            stop_seconds=5,
+            webhooks=webhooks,
+            **options,
         )
         self.manager = Manager(NOWHERE, chosen, transport=self.api)
         self.stop = asyncio.Event()
@@ -64,32 +70,51 @@ class Running:
         await self.task
 
     async def ready(self) -> tuple[int, str]:
-        async with aiohttp.ClientSession() as session, session.get(f"http://{HERE}:{self.server.health_port}/readyz/webhooks") as answer:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://{HERE}:{self.server.health_port}/readyz/webhooks") as answer,
+        ):
             return answer.status, await answer.text()
 
     async def post(self, tls: ssl.SSLContext | bool, spec: dict[str, Any] | None = None) -> bool:
         address = f"https://{HERE}:{port_of(self.manager)}{VALIDATE}"
         async with (
             aiohttp.ClientSession() as session,
-            session.post(address, data=review(box(spec)), ssl=tls, headers={"Content-Type": "application/json"}) as answer,
+            session.post(
+                address,
+                data=review(box(spec)),
+                ssl=tls,
+                headers={"Content-Type": "application/json"},
+            ) as answer,
         ):
             return bool(json.loads(await answer.text())["response"]["allowed"])
 
 
-def trusting(*authorities: Authority) -> ssl.SSLContext:
-    return ssl.create_default_context(cadata="".join(each.certificate.decode() for each in authorities))
+def trusting(*authorities: CertificateAuthority) -> ssl.SSLContext:
+    return ssl.create_default_context(
+        cadata="".join(each.certificate.decode() for each in authorities)
+    )
 
 
-def write(authority: Authority, folder: Path) -> None:
-    authority.serving(HERE).write(folder / "tls.crt", folder / "tls.key")
+def write(authority: CertificateAuthority, folder: Path) -> None:
+    authority.issue_serving_certificate(HERE).write(folder / "tls.crt", folder / "tls.key")
 
 
 async def test_certificates_from_files_that_come_late_and_change(tmp_path: Path) -> None:
-    options = WebhookOptions(host=HERE, port=0, certificates=str(tmp_path), times=Times(look_seconds=0.05), drain_seconds=0)
-    first, second = Authority("first"), Authority("second")
+    options = WebhookOptions(
+        host=HERE,
+        port=0,
+        certificate_dir=str(tmp_path),
+        timings=CertificateTimings(check_interval_seconds=0.05),
+        drain_seconds=0,
+    )
+    first, second = CertificateAuthority("first"), CertificateAuthority("second")
     async with Running(options) as running:
         status, words = await running.ready()
-        assert (status, words) == (500, f"internal server error: there is no certificate in {tmp_path} yet")
+        assert (status, words) == (
+            500,
+            f"internal server error: there is no certificate in {tmp_path} yet",
+        )
         await asyncio.to_thread(write, first, tmp_path)
 
         async def ready() -> bool:
@@ -105,18 +130,32 @@ async def test_certificates_from_files_that_come_late_and_change(tmp_path: Path)
 
 
 async def test_our_own_authority_without_anybody_else() -> None:
-    options = WebhookOptions(host=HERE, port=0, hosts=(HERE,), times=Times(look_seconds=0.05), drain_seconds=0)
+    options = WebhookOptions(
+        host=HERE,
+        port=0,
+        extra_hosts=(HERE,),
+        timings=CertificateTimings(check_interval_seconds=0.05),
+        drain_seconds=0,
+    )
     async with Running(options) as running:
-        secret = await eventually(lambda: running.api.objects.get("/api/v1/namespaces/sys/secrets/op-webhook-ca"))
+        secret = await eventually(
+            lambda: running.api.objects.get("/api/v1/namespaces/sys/secrets/op-webhook-ca")
+        )
         assert secret is not None
         assert set(secret["data"]) == {"current.crt", "current.key"}
         assert running.manager.answering is not None
-        rotation = running.manager.answering.rotation
+        rotation = running.manager.answering.cert_rotator
         assert rotation is not None
         await eventually(lambda: rotation.problem == "")
-        assert rotation.hosts == ("op-webhook-service.sys.svc", "op-webhook-service.sys.svc.cluster.local", HERE)
+        assert rotation.hosts == (
+            "op-webhook-service.sys.svc",
+            "op-webhook-service.sys.svc.cluster.local",
+            HERE,
+        )
         assert await running.ready() == (200, "ok")
-        assert await running.post(ssl.create_default_context(cadata=rotation.signed_by.decode()))
+        assert await running.post(
+            ssl.create_default_context(cadata=rotation.issuer_certificate.decode())
+        )
         assert any(
             line.startswith("kubewright_webhook_certificate_expiry_seconds 1.")
             for line in running.manager.metrics.exposition()[0].decode().splitlines()
@@ -124,16 +163,24 @@ async def test_our_own_authority_without_anybody_else() -> None:
 
 
 async def test_readiness_goes_first_and_answers_go_on(tmp_path: Path) -> None:
-    authority = Authority("test")
+    authority = CertificateAuthority("test")
     await asyncio.to_thread(write, authority, tmp_path)
-    options = WebhookOptions(host=HERE, port=0, certificates=str(tmp_path), drain_seconds=1)
+    options = WebhookOptions(host=HERE, port=0, certificate_dir=str(tmp_path), drain_seconds=1)
     async with Running(options) as running:
         await eventually(lambda: running.post(trusting(authority)))
         running.webhook.gate.clear()
         waiting = asyncio.create_task(running.post(trusting(authority), {"colour": "slow"}))
-        await eventually(lambda: running.webhook.asked[-1:] and running.manager.answering and running.manager.answering.endpoint.busy)
+        await eventually(
+            lambda: (
+                running.webhook.asked[-1:]
+                and running.manager.answering
+                and running.manager.answering.server.active_requests
+            )
+        )
         running.stop.set()
-        await eventually(lambda: running.manager.answering and running.manager.answering.stopping)
+        await eventually(
+            lambda: running.manager.answering and running.manager.answering.is_stopping
+        )
         assert await running.ready() == (500, "internal server error: stopping")
         assert await running.post(trusting(authority))
         running.webhook.gate.set()
@@ -154,20 +201,35 @@ async def test_without_webhooks_nothing_listens() -> None:
 
 
 async def test_a_standby_answers_too(tmp_path: Path) -> None:
-    authority = Authority("test")
+    authority = CertificateAuthority("test")
     await asyncio.to_thread(write, authority, tmp_path)
-    options = WebhookOptions(host=HERE, port=0, certificates=str(tmp_path), drain_seconds=0)
+    options = WebhookOptions(host=HERE, port=0, certificate_dir=str(tmp_path), drain_seconds=0)
     standby = Running(options, leader_election=True)
     spec = {"holderIdentity": "another", "leaseDurationSeconds": 3600}
-    standby.api.create("/apis/coordination.k8s.io/v1/namespaces/sys/leases", {"metadata": {"name": "op-leader"}, "spec": spec})
+    standby.api.create(
+        "/apis/coordination.k8s.io/v1/namespaces/sys/leases",
+        {"metadata": {"name": "op-leader"}, "spec": spec},
+    )
     async with standby:
         assert await eventually(lambda: standby.post(trusting(authority)))
         assert not standby.manager.leader.is_leader_now()
 
 
 def test_flags() -> None:
-    flags = parse(ManagerFlags, ["-webhook-port=8443", "--webhook-cert-path", "/certs", "-webhook-hosts=a, b", "-webhook-service=s"], {})
-    assert flags.options("op").webhooks == WebhookOptions(port=8443, certificates="/certs", hosts=("a", "b"), service="s")
+    flags = parse(
+        ManagerFlags,
+        [
+            "-webhook-port=8443",
+            "--webhook-cert-path",
+            "/certs",
+            "-webhook-hosts=a, b",
+            "-webhook-service=s",
+        ],
+        {},
+    )
+    assert flags.options("op").webhooks == WebhookOptions(
+        port=8443, certificate_dir="/certs", extra_hosts=("a", "b"), service="s"
+    )
     assert parse(ManagerFlags, [], {}).options("op").webhooks == WebhookOptions(port=9443)
     assert replace(WebhookOptions(), secret="x").secret_name("op") == "x"
 
@@ -179,9 +241,14 @@ def test_what_is_no_port() -> None:
 
 async def test_a_port_that_is_taken_is_told_in_words() -> None:
     with socket.create_server((HERE, 0)) as taken:
-        running = Running(WebhookOptions(host=HERE, port=taken.getsockname()[1], certificates="/none"))
+        running = Running(
+            WebhookOptions(host=HERE, port=taken.getsockname()[1], certificate_dir="/none")
+        )
         running.manager.add(running.webhook)
-        with pytest.raises(ConfigError, match=r"for webhooks: another process.*Choose another port with -webhook-port"):
+        with pytest.raises(
+            ConfigError,
+            match=r"for webhooks: another process.*Choose another port with -webhook-port",
+        ):
             await running.manager.run(running.stop)
 
 
@@ -193,8 +260,12 @@ def test_our_own_authority_needs_cryptography(monkeypatch: pytest.MonkeyPatch) -
             raise ImportError(name)
         return original(name, *rest)
 
-    for module in [name for name in sys.modules if name.startswith(("kubewright.webhook.cert_rotation", "kubewright.webhook.ca"))]:
+    for module in [
+        name
+        for name in sys.modules
+        if name.startswith(("kubewright.webhook.cert_rotation", "kubewright.webhook.ca"))
+    ]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ConfigError, match=r"install kubewright\[tls\]"):
-        certificate_for(WebhookOptions(), Client(FakeApi()), "op", "sys", [])
+        create_certificate(WebhookOptions(), Client(FakeApi()), "op", "sys", [])

@@ -8,19 +8,31 @@ import pytest
 from cryptography import x509
 from cryptography.x509 import verification
 
-from kubewright.webhook.ca import Authorities, Pair, advanced, new_authority, new_serving, pair_of
-from kubewright.webhook.options import Times
+from kubewright.webhook.ca import (
+    CertificateAuthorities,
+    KeyPair,
+    create_ca,
+    issue_serving_certificate,
+    parse_key_pair,
+    rotate,
+)
+from kubewright.webhook.options import CertificateTimings
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-TIMES = Times()
+TIMES = CertificateTimings()
 HOSTS = ["op-webhook-service.sys.svc", "127.0.0.1"]
 DAY = timedelta(days=1)
 
 
-def trusts(bundle: bytes, serving: Pair, now: datetime, host: str = HOSTS[0]) -> bool:
+def trusts(bundle: bytes, serving: KeyPair, now: datetime, host: str = HOSTS[0]) -> bool:
     """Verified by another implementation than the one that signed."""
     store = verification.Store(x509.load_pem_x509_certificates(bundle))
-    verifier = verification.PolicyBuilder().store(store).time(now).build_server_verifier(x509.DNSName(host))
+    verifier = (
+        verification.PolicyBuilder()
+        .store(store)
+        .time(now)
+        .build_server_verifier(x509.DNSName(host))
+    )
     try:
         verifier.verify(x509.load_pem_x509_certificate(serving.certificate), [])
     except verification.VerificationError:
@@ -28,8 +40,10 @@ def trusts(bundle: bytes, serving: Pair, now: datetime, host: str = HOSTS[0]) ->
     return True
 
 
-def step(known: Authorities | None, now: datetime, *, everywhere: bool = True) -> Authorities:
-    return advanced(known, now, TIMES, "op", everywhere=everywhere)
+def step(
+    known: CertificateAuthorities | None, now: datetime, *, everywhere: bool = True
+) -> CertificateAuthorities:
+    return rotate(known, now, TIMES, "op", propagated=everywhere)
 
 
 def test_the_life_of_an_authority() -> None:
@@ -42,9 +56,9 @@ def test_the_life_of_an_authority() -> None:
     assert both.bundle == both.next.certificate + first.bundle
     assert step(both, START + 250 * DAY, everywhere=False) is both
     moved = step(both, START + 250 * DAY)
-    assert moved == Authorities(both.next, previous=first.current)
+    assert moved == CertificateAuthorities(both.next, previous=first.current)
     assert step(moved, START + 300 * DAY) is moved
-    assert step(moved, START + 366 * DAY) == Authorities(both.next)
+    assert step(moved, START + 366 * DAY) == CertificateAuthorities(both.next)
 
 
 def test_what_is_shown_is_trusted_one_step_before_and_after() -> None:
@@ -53,7 +67,7 @@ def test_what_is_shown_is_trusted_one_step_before_and_after() -> None:
         now += 5 * DAY
         following = step(known, now)
         for signer in (known.current, following.current):
-            serving = new_serving(signer, HOSTS, now, TIMES)
+            serving = issue_serving_certificate(signer, HOSTS, now, TIMES)
             for bundle in (known.bundle, following.bundle):
                 assert trusts(bundle, serving, now)
         known = following
@@ -70,32 +84,42 @@ def test_an_authority_that_expired_unnoticed_is_replaced_at_once() -> None:
 
 
 def test_a_serving_certificate_does_not_outlive_its_authority_and_is_for_its_hosts() -> None:
-    authority = new_authority("op", START, TIMES)
-    assert new_serving(authority, HOSTS, START, TIMES).expires_at == START + 30 * DAY
-    late = new_serving(authority, HOSTS, START + 360 * DAY, TIMES)
+    authority = create_ca("op", START, TIMES)
+    assert issue_serving_certificate(authority, HOSTS, START, TIMES).expires_at == START + 30 * DAY
+    late = issue_serving_certificate(authority, HOSTS, START + 360 * DAY, TIMES)
     assert late.expires_at == authority.expires_at
     assert trusts(authority.certificate, late, START + 361 * DAY)
     assert not trusts(authority.certificate, late, START + 366 * DAY)
     assert not trusts(authority.certificate, late, START + 361 * DAY, host="another.sys.svc")
-    assert not late.due(START + 361 * DAY)
-    assert late.due(START + 364 * DAY)
+    assert not late.is_renewal_due(START + 361 * DAY)
+    assert late.is_renewal_due(START + 364 * DAY)
 
 
 def test_a_secret_keeps_it_all() -> None:
     whole = step(step(step(None, START), START + 250 * DAY), START + 250 * DAY)
-    data = {key: value for key, value in whole.data().items() if value is not None}
+    data = {key: value for key, value in whole.to_secret_data().items() if value is not None}
     assert set(data) == {"current.crt", "current.key", "previous.crt", "previous.key"}
-    assert Authorities.of(data) == whole
-    assert whole.data()["next.key"] is None
+    assert CertificateAuthorities.from_secret_data(data) == whole
+    assert whole.to_secret_data()["next.key"] is None
 
 
-@pytest.mark.parametrize("damage", [{}, {"current.crt": b""}, {"current.key": b"-----BEGIN"}, {"current.crt": b"x", "current.key": b"y"}])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {},
+        {"current.crt": b""},
+        {"current.key": b"-----BEGIN"},
+        {"current.crt": b"x", "current.key": b"y"},
+    ],
+)
 def test_a_damaged_secret_is_none(damage: dict[str, bytes]) -> None:
-    whole = {key: value for key, value in step(None, START).data().items() if value is not None}
-    assert Authorities.of(whole | damage if damage else {}) is None
+    whole = {
+        key: value for key, value in step(None, START).to_secret_data().items() if value is not None
+    }
+    assert CertificateAuthorities.from_secret_data(whole | damage if damage else {}) is None
 
 
 def test_a_key_of_another_certificate_is_none() -> None:
-    one, other = new_authority("a", START, TIMES), new_authority("b", START, TIMES)
-    assert pair_of(one.certificate, other.key) is None
-    assert pair_of(one.certificate, one.key) == one
+    one, other = create_ca("a", START, TIMES), create_ca("b", START, TIMES)
+    assert parse_key_pair(one.certificate, other.key) is None
+    assert parse_key_pair(one.certificate, one.key) == one

@@ -9,14 +9,19 @@ from kubewright.builtin import ConfigMap, Pod
 from kubewright.controller import Controller
 from kubewright.crd import crds
 from kubewright.errors import ConfigError
-from kubewright.webhook import Reach, configurations, service, with_conversions
+from kubewright.webhook import (
+    WebhookClientConfig,
+    build_configurations,
+    build_service,
+    with_conversions,
+)
 from kubewright.webhook.options import WebhookOptions
-from kubewright.webhook.rbac import cluster_rights, namespace_rights
+from kubewright.webhook.rbac import cluster_permissions, namespace_permissions
 
 from ..kinds import Widget
 from .rig import Box, BoxConversion, BoxWebhook, OldBox
 
-REACH = Reach(namespace="sys", service="op-webhook-service")
+REACH = WebhookClientConfig(namespace="sys", service="op-webhook-service")
 
 
 class PodWebhook(Webhook[Pod]):
@@ -30,7 +35,7 @@ class PodWebhook(Webhook[Pod]):
 
 
 def test_what_the_api_server_is_told() -> None:
-    [mutating, validating] = configurations([BoxWebhook()], REACH, name="op")
+    [mutating, validating] = build_configurations([BoxWebhook()], REACH, name="op")
     rule = {
         "apiGroups": ["hooks.kubewright.test"],
         "apiVersions": ["v2"],
@@ -42,7 +47,12 @@ def test_what_the_api_server_is_told() -> None:
         "name": "not-while-deleting",
         "expression": "request.operation != 'UPDATE' || !has(oldObject.metadata.deletionTimestamp)",
     }
-    service = {"namespace": "sys", "name": "op-webhook-service", "path": "/validate-hooks-kubewright-test-v2-box", "port": 443}
+    service = {
+        "namespace": "sys",
+        "name": "op-webhook-service",
+        "path": "/validate-hooks-kubewright-test-v2-box",
+        "port": 443,
+    }
     assert validating == {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",
@@ -63,41 +73,64 @@ def test_what_the_api_server_is_told() -> None:
     }
     assert mutating["metadata"] == {"name": "op-mutating-webhook-configuration"}
     [entry] = mutating["webhooks"]
-    assert (entry["name"], entry["reinvocationPolicy"]) == ("mutate.boxes.hooks.kubewright.test", "IfNeeded")
+    assert (entry["name"], entry["reinvocationPolicy"]) == (
+        "mutate.boxes.hooks.kubewright.test",
+        "IfNeeded",
+    )
     assert entry["rules"] == [rule]
 
 
 def test_what_a_webhook_asks_for_itself() -> None:
-    [validating] = configurations([PodWebhook()], REACH, name="op", annotations={"cert-manager.io/inject-ca-from": "sys/cert"})
+    [validating] = build_configurations(
+        [PodWebhook()], REACH, name="op", annotations={"cert-manager.io/inject-ca-from": "sys/cert"}
+    )
     assert validating["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "sys/cert"}
     [entry] = validating["webhooks"]
     assert entry["rules"][0]["operations"] == ["DELETE"]
-    assert (entry["failurePolicy"], entry["timeoutSeconds"], entry["sideEffects"]) == ("Ignore", 2, "NoneOnDryRun")
+    assert (entry["failurePolicy"], entry["timeoutSeconds"], entry["sideEffects"]) == (
+        "Ignore",
+        2,
+        "NoneOnDryRun",
+    )
     assert "matchConditions" not in entry
-    kept_out = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "sys"]}
+    kept_out = {
+        "key": "kubernetes.io/metadata.name",
+        "operator": "NotIn",
+        "values": ["kube-system", "sys"],
+    }
     assert entry["namespaceSelector"] == {"matchExpressions": [kept_out]}
     assert entry["objectSelector"] == {"matchLabels": {"a": "b"}}
     assert entry["name"] == "validate.pods.core"
 
 
 def test_conversion_goes_into_the_crds_that_need_it() -> None:
-    found = with_conversions(crds([Box, OldBox, Widget]), [BoxConversion()], Reach(url="https://here:1", ca_bundle=b"ca"))
+    found = with_conversions(
+        crds([Box, OldBox, Widget]),
+        [BoxConversion()],
+        WebhookClientConfig(url="https://here:1", ca_bundle=b"ca"),
+    )
     by_name = {crd["metadata"]["name"]: crd["spec"].get("conversion") for crd in found}
     assert by_name == {
         "boxes.hooks.kubewright.test": {
             "strategy": "Webhook",
-            "webhook": {"clientConfig": {"url": "https://here:1/convert", "caBundle": "Y2E="}, "conversionReviewVersions": ["v1"]},
+            "webhook": {
+                "clientConfig": {"url": "https://here:1/convert", "caBundle": "Y2E="},
+                "conversionReviewVersions": ["v1"],
+            },
         },
         "widgets.kubewright.test": None,
     }
 
 
 def test_the_service_in_front() -> None:
-    assert service(REACH, target_port=9443, selector={"app": "op"}) == {
+    assert build_service(REACH, target_port=9443, selector={"app": "op"}) == {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": "op-webhook-service", "namespace": "sys"},
-        "spec": {"ports": [{"name": "webhook", "port": 443, "protocol": "TCP", "targetPort": 9443}], "selector": {"app": "op"}},
+        "spec": {
+            "ports": [{"name": "webhook", "port": 443, "protocol": "TCP", "targetPort": 9443}],
+            "selector": {"app": "op"},
+        },
     }
 
 
@@ -105,8 +138,10 @@ def test_one_kind_has_one_webhook() -> None:
     class Other(Webhook[OldBox]):
         async def validate(self, box: OldBox, old: OldBox | None, request: Admission) -> None: ...
 
-    with pytest.raises(ConfigError, match=r"two webhooks for boxes.hooks.kubewright.test, BoxWebhook and Other"):
-        configurations([BoxWebhook(), Other()], REACH, name="op")
+    with pytest.raises(
+        ConfigError, match=r"two webhooks for boxes.hooks.kubewright.test, BoxWebhook and Other"
+    ):
+        build_configurations([BoxWebhook(), Other()], REACH, name="op")
 
 
 def rules(*rights: Any) -> list[dict[str, Any]]:
@@ -116,9 +151,17 @@ def rules(*rights: Any) -> list[dict[str, Any]]:
 def test_rights_of_our_own_authority_are_by_name() -> None:
     parts: Any = ([BoxWebhook()], [BoxConversion()], WebhookOptions())
     configured = {"apiGroups": ["admissionregistration.k8s.io"], "verbs": ["get", "patch"]}
-    assert rules(cluster_rights(*parts, name="op")) == [
-        configured | {"resources": ["mutatingwebhookconfigurations"], "resourceNames": ["op-mutating-webhook-configuration"]},
-        configured | {"resources": ["validatingwebhookconfigurations"], "resourceNames": ["op-validating-webhook-configuration"]},
+    assert rules(cluster_permissions(*parts, name="op")) == [
+        configured
+        | {
+            "resources": ["mutatingwebhookconfigurations"],
+            "resourceNames": ["op-mutating-webhook-configuration"],
+        },
+        configured
+        | {
+            "resources": ["validatingwebhookconfigurations"],
+            "resourceNames": ["op-validating-webhook-configuration"],
+        },
         {
             "apiGroups": ["apiextensions.k8s.io"],
             "resources": ["customresourcedefinitions"],
@@ -126,17 +169,24 @@ def test_rights_of_our_own_authority_are_by_name() -> None:
             "verbs": ["get", "patch"],
         },
     ]
-    assert rules(namespace_rights(*parts, name="op")) == [
+    assert rules(namespace_permissions(*parts, name="op")) == [
         {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
-        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["op-webhook-ca"], "verbs": ["get", "patch"]},
+        {
+            "apiGroups": [""],
+            "resources": ["secrets"],
+            "resourceNames": ["op-webhook-ca"],
+            "verbs": ["get", "patch"],
+        },
     ]
 
 
 def test_no_rights_without_webhooks_or_with_certificates_from_files() -> None:
-    files: Any = ([BoxWebhook()], [BoxConversion()], WebhookOptions(certificates="/certs"))
+    files: Any = ([BoxWebhook()], [BoxConversion()], WebhookOptions(certificate_dir="/certs"))
     nothing: Any = ([], [], WebhookOptions())
     for parts in (files, nothing):
-        assert cluster_rights(*parts, name="op") == namespace_rights(*parts, name="op") == []
+        assert (
+            cluster_permissions(*parts, name="op") == namespace_permissions(*parts, name="op") == []
+        )
 
 
 def test_what_a_webhook_needs_is_in_the_role_of_the_manager() -> None:
@@ -148,5 +198,14 @@ def test_what_a_webhook_needs_is_in_the_role_of_the_manager() -> None:
     class WidgetController(Controller[Widget]): ...
 
     found = rbac.manager_rules([WidgetController()], [Looking()])
-    assert {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["limits"], "verbs": ["get"]} in found
-    assert {"apiGroups": ["kubewright.test"], "resources": ["widgets/status"], "verbs": ["patch"]} in found
+    assert {
+        "apiGroups": [""],
+        "resources": ["configmaps"],
+        "resourceNames": ["limits"],
+        "verbs": ["get"],
+    } in found
+    assert {
+        "apiGroups": ["kubewright.test"],
+        "resources": ["widgets/status"],
+        "verbs": ["patch"],
+    } in found

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from kubewright import Conversion, Resource, Spec, Status, kind
 from kubewright.errors import ConfigError
 from kubewright.webhook.admission import BadReview
-from kubewright.webhook.conversion import Converting
+from kubewright.webhook.conversion import ConversionHandler
 
 from .rig import Box, BoxConversion, BoxSpec, OldBox
 
@@ -36,16 +36,26 @@ class FlatConversion(Conversion[FlatBox, Box]):
         return Box(spec=BoxSpec(width=int(width or 0), height=int(height or 0)))
 
     def from_hub(self, hub: Box) -> FlatBox:
-        return FlatBox(spec=FlatSpec(sides=f"{hub.spec.width}x{hub.spec.height}" if hub.spec.width else ""))
+        return FlatBox(
+            spec=FlatSpec(sides=f"{hub.spec.width}x{hub.spec.height}" if hub.spec.width else "")
+        )
 
 
 def review(wanted: str, *objects: Any) -> bytes:
     asked = {"uid": "u-1", "desiredAPIVersion": wanted, "objects": objects}
-    return json.dumps({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": asked}).encode()
+    return json.dumps(
+        {"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": asked}
+    ).encode()
 
 
-async def response(wanted: str, *objects: Any, converting: Converting | None = None) -> dict[str, Any]:
-    answer = json.loads(await (converting or Converting([BoxConversion(), FlatConversion()])).answer(review(wanted, *objects)))
+async def response(
+    wanted: str, *objects: Any, converting: ConversionHandler | None = None
+) -> dict[str, Any]:
+    answer = json.loads(
+        await (converting or ConversionHandler([BoxConversion(), FlatConversion()])).handle(
+            review(wanted, *objects)
+        )
+    )
     assert answer["response"]["uid"] == "u-1"
     return dict(answer["response"])
 
@@ -60,13 +70,23 @@ async def converted(obj: Any, wanted: str) -> dict[str, Any]:
 
 def box(version: str, spec: Any = None, **more: Any) -> dict[str, Any]:
     metadata = {"name": "a", "uid": "u", "managedFields": [{"x": 1}], "labels": {"l": "1"}}
-    return {"apiVersion": version, "kind": "Box", "metadata": metadata} | ({} if spec is None else {"spec": spec}) | more
+    return (
+        {"apiVersion": version, "kind": "Box", "metadata": metadata}
+        | ({} if spec is None else {"spec": spec})
+        | more
+    )
 
 
 async def test_metadata_and_unknown_fields_stay() -> None:
-    old = box(V1, {"size": 3, "unknown": {"x": 1}}, status={"area": 9, "conditions": [], "more": True})
+    old = box(
+        V1, {"size": 3, "unknown": {"x": 1}}, status={"area": 9, "conditions": [], "more": True}
+    )
     made = await converted(old, V2)
-    assert made == box(V2, {"width": 3, "height": 3, "unknown": {"x": 1}}, status={"area": 9, "conditions": [], "more": True})
+    assert made == box(
+        V2,
+        {"width": 3, "height": 3, "unknown": {"x": 1}},
+        status={"area": 9, "conditions": [], "more": True},
+    )
     assert await converted(box(V1), V2) == box(V2)
     assert await converted(box(V2), V2) == box(V2)
 
@@ -86,7 +106,9 @@ async def test_nothing_is_kept_where_that_is_not_wanted() -> None:
     class Forgetting(BoxConversion):
         keep = False
 
-    answer = await response(V1, box(V2, {"width": 1, "height": 2}), converting=Converting([Forgetting()]))
+    answer = await response(
+        V1, box(V2, {"width": 1, "height": 2}), converting=ConversionHandler([Forgetting()])
+    )
     assert answer["convertedObjects"] == [box(V1, {"size": 1})]
 
 
@@ -97,7 +119,11 @@ Specs = st.fixed_dictionaries(
         "width": Sides,
         "height": Sides,
         "colour": st.sampled_from(["", "red"]),
-        "unknown": st.recursive(st.integers(0, 1), lambda inner: st.dictionaries(st.sampled_from("ab"), inner, min_size=1), max_leaves=3),
+        "unknown": st.recursive(
+            st.integers(0, 1),
+            lambda inner: st.dictionaries(st.sampled_from("ab"), inner, min_size=1),
+            max_leaves=3,
+        ),
     },
 )
 
@@ -107,13 +133,17 @@ Specs = st.fixed_dictionaries(
 async def test_nothing_is_lost_there_and_back(spec: dict[str, Any], there: str) -> None:
     original = box(V2, spec)
     before = copy.deepcopy(original)
-    assert without_defaults(await converted(await converted(original, there), V2)) == without_defaults(original)
+    assert without_defaults(
+        await converted(await converted(original, there), V2)
+    ) == without_defaults(original)
     assert original == before
 
 
 def without_defaults(obj: dict[str, Any]) -> dict[str, Any]:
     """A zero that is written and one that is not are the same to the class, and may change places."""
-    return obj | {"spec": {name: value for name, value in obj.get("spec", {}).items() if value not in ("", 0)}}
+    return obj | {
+        "spec": {name: value for name, value in obj.get("spec", {}).items() if value not in ("", 0)}
+    }
 
 
 @pytest.mark.parametrize(
@@ -136,17 +166,26 @@ async def test_an_annotation_written_by_somebody_else_breaks_nothing(kept: str) 
 
 
 def kept_with(obj: dict[str, Any], version: str, kept: str) -> dict[str, Any]:
-    return obj | {"metadata": obj["metadata"] | {"annotations": {f"hooks.kubewright.test/kept-from-{version}": kept}}}
+    return obj | {
+        "metadata": obj["metadata"]
+        | {"annotations": {f"hooks.kubewright.test/kept-from-{version}": kept}}
+    }
 
 
 async def test_what_somebody_else_wrote_and_no_conversion_understands_is_left_aside() -> None:
-    strange = kept_with(box(V2, {"width": 3, "height": 3}), "v3", '[[["spec","sides"],"3x3","wide"],[["spec","unknown"],null,1]]')
+    strange = kept_with(
+        box(V2, {"width": 3, "height": 3}),
+        "v3",
+        '[[["spec","sides"],"3x3","wide"],[["spec","unknown"],null,1]]',
+    )
     assert (await converted(strange, V3))["spec"] == {"sides": "3x3", "unknown": 1}
 
 
 async def test_more_than_annotations_hold_is_told_with_the_object() -> None:
     answer = await response(V1, box(V2, {"width": 1, "height": 1, "colour": "x" * 262_144}))
-    assert answer["result"]["message"].startswith("a: it has more that v1 cannot say than annotations hold (262144 bytes)")
+    assert answer["result"]["message"].startswith(
+        "a: it has more that v1 cannot say than annotations hold (262144 bytes)"
+    )
 
 
 class WeightSpec(Spec):
@@ -174,12 +213,14 @@ class WeightConversion(Conversion[OldWeight, Weight]):
         return Weight(spec=WeightSpec(value=old.spec.kilos))
 
     def from_hub(self, hub: Weight) -> OldWeight:
-        return OldWeight(spec=OldWeightSpec(kilos=hub.spec.value // (1000 if hub.spec.unit == "g" else 1)))
+        return OldWeight(
+            spec=OldWeightSpec(kilos=hub.spec.value // (1000 if hub.spec.unit == "g" else 1))
+        )
 
 
 async def test_what_was_kept_never_turns_an_edit_into_something_else() -> None:
     """The unit was kept beside the value: with another value it means something else, while the note still holds."""
-    converting = Converting([WeightConversion()])
+    converting = ConversionHandler([WeightConversion()])
     grams = box(V2, {"value": 1500, "unit": "g", "note": "fragile"}) | {"kind": "Weight"}
     [old] = (await response(V1, grams, converting=converting))["convertedObjects"]
     assert old["spec"] == {"kilos": 1}
@@ -196,7 +237,7 @@ async def test_labels_may_change_but_nothing_else_of_metadata() -> None:
             made.metadata = replace(old.metadata, labels={"l": "2"}, uid="another")
             return made
 
-    answer = await response(V2, box(V1, {"size": 1}), converting=Converting([Marking()]))
+    answer = await response(V2, box(V1, {"size": 1}), converting=ConversionHandler([Marking()]))
     [made] = answer["convertedObjects"]
     assert made["metadata"] == box(V1)["metadata"] | {"labels": {"l": "2"}}
 
@@ -215,11 +256,16 @@ async def test_a_failure_is_told_for_all() -> None:
         def to_hub(self, old: OldBox) -> Any:
             return old
 
-    for conversion, words in ((Failing(), "ValueError: cannot read a"), (Wrong(), "gave a OldBox, not a Box")):
-        answer = await response(V2, box(V1), box(V1), converting=Converting([conversion]))
+    for conversion, words in (
+        (Failing(), "ValueError: cannot read a"),
+        (Wrong(), "gave a OldBox, not a Box"),
+    ):
+        answer = await response(V2, box(V1), box(V1), converting=ConversionHandler([conversion]))
         assert (answer["result"]["status"], answer["convertedObjects"]) == ("Failure", [])
         assert words in answer["result"]["message"]
-        assert answer["result"]["message"].startswith("a: "), "one of a page stops all of them, and has to be found"
+        assert answer["result"]["message"].startswith("a: "), (
+            "one of a page stops all of them, and has to be found"
+        )
     assert (
         "nobody declared how Box is converted from or to hooks.kubewright.test/v9"
         in (await response(V1, box(V2), box("hooks.kubewright.test/v9")))["result"]["message"]
@@ -228,11 +274,17 @@ async def test_a_failure_is_told_for_all() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"[]", b"{}", b'{"apiVersion":"v1","kind":"Pod","request":{"uid":"","desiredAPIVersion":"","objects":[]}}']
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"apiVersion":"v1","kind":"Pod","request":{"uid":"","desiredAPIVersion":"","objects":[]}}',
+    ],
 )
 async def test_what_is_no_review(body: bytes) -> None:
     with pytest.raises(BadReview):
-        await Converting([BoxConversion()]).answer(body)
+        await ConversionHandler([BoxConversion()]).handle(body)
 
 
 def test_declarations_that_make_no_sense() -> None:
@@ -243,7 +295,7 @@ def test_declarations_that_make_no_sense() -> None:
     class Nothing(Conversion): ...  # type: ignore[type-arg]
 
     with pytest.raises(ConfigError, match="two conversions"):
-        Converting([BoxConversion(), Twice()])
+        ConversionHandler([BoxConversion(), Twice()])
     with pytest.raises(ConfigError, match="no two versions of one kind"):
         Same()
     with pytest.raises(ConfigError, match="does not say its versions"):

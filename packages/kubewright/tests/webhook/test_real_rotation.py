@@ -28,18 +28,40 @@ from kubewright.meta import Key, ObjectMeta
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.tcpproxy import TcpProxy
-from kubewright.webhook.ca_bundle import CustomResourceDefinition, MutatingWebhookConfiguration, ValidatingWebhookConfiguration
-from kubewright.webhook.options import Times
-from kubewright.webhook.rbac import cluster_rights, namespace_rights
-from kubewright.webhook.server import Endpoint
+from kubewright.webhook.ca_bundle import (
+    CustomResourceDefinition,
+    MutatingWebhookConfiguration,
+    ValidatingWebhookConfiguration,
+)
+from kubewright.webhook.options import CertificateTimings
+from kubewright.webhook.rbac import cluster_permissions, namespace_permissions
+from kubewright.webhook.server import WebhookServer
 
 from .conftest import Boxes, ask_nobody
-from .rig import HERE, Box, BoxConversion, BoxSpec, BoxWebhook, OldBox, answering, kubectl, manifests, options, port_of, trusted
+from .rig import (
+    HERE,
+    Box,
+    BoxConversion,
+    BoxSpec,
+    BoxWebhook,
+    OldBox,
+    answering,
+    kubectl,
+    manifests,
+    options,
+    port_of,
+    trusted,
+)
 
 ROTATIONS = 3
 LIFE_SECONDS = float(os.environ.get("KUBEWRIGHT_CA_SECONDS") or 16)
 """Of a CA; `make rotation` has 60. Of the third that is left when the next one is made, most is for a machine that is busy."""
-SHORT = Times(authority_seconds=LIFE_SECONDS, serving_seconds=LIFE_SECONDS, settle_seconds=LIFE_SECONDS / 12, look_seconds=0.5)
+SHORT = CertificateTimings(
+    ca_lifetime_seconds=LIFE_SECONDS,
+    serving_lifetime_seconds=LIFE_SECONDS,
+    propagation_seconds=LIFE_SECONDS / 12,
+    check_interval_seconds=0.5,
+)
 
 
 class Service(TcpProxy):
@@ -49,9 +71,11 @@ class Service(TcpProxy):
         super().__init__(HERE, 0)
         self.ports: list[int] = []
 
-    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.target = (HERE, self.ports[self.accepted % len(self.ports)])
-        await super().connected(reader, writer)
+    async def handle_connection(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.target = (HERE, self.ports[self.accepted_count % len(self.ports)])
+        await super().handle_connection(reader, writer)
 
 
 @dataclass
@@ -99,20 +123,24 @@ class Stream:
 
 def without_keep_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the API server connect anew for each review: a connection that lives on never sees another certificate."""
-    original = Endpoint.handle
+    original = WebhookServer.handle
 
-    async def closing(self: Endpoint, request: web.Request) -> web.Response:
+    async def closing(self: WebhookServer, request: web.Request) -> web.Response:
         response = await original(self, request)
         response.force_close()
         return response
 
-    monkeypatch.setattr(Endpoint, "handle", closing)
+    monkeypatch.setattr(WebhookServer, "handle", closing)
 
 
 async def bundles(client: Client, name: str) -> list[str]:
     """Every caBundle there is, PEM."""
-    mutating = await client.get(MutatingWebhookConfiguration, Key("", f"{name}-mutating-webhook-configuration"))
-    validating = await client.get(ValidatingWebhookConfiguration, Key("", f"{name}-validating-webhook-configuration"))
+    mutating = await client.get(
+        MutatingWebhookConfiguration, Key("", f"{name}-mutating-webhook-configuration")
+    )
+    validating = await client.get(
+        ValidatingWebhookConfiguration, Key("", f"{name}-validating-webhook-configuration")
+    )
     crd = await client.get(CustomResourceDefinition, Key("", "boxes.hooks.kubewright.test"))
     found = [hook["clientConfig"] for config in (mutating, validating) for hook in config.webhooks]
     found.append(crd.spec.conversion["webhook"]["clientConfig"])
@@ -123,63 +151,120 @@ async def handshake(port: int, bundle: str) -> int:
     """Connect as the API server would, and return the key id of the CA that signed what was shown."""
     context = ssl.create_default_context(cadata=bundle)
     _, writer = await asyncio.open_connection(HERE, port, ssl=context)
-    shown = x509.load_der_x509_certificate(writer.get_extra_info("ssl_object").getpeercert(binary_form=True))
+    shown = x509.load_der_x509_certificate(
+        writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    )
     writer.close()
-    issuer = shown.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value.key_identifier
+    issuer = shown.extensions.get_extension_for_class(
+        x509.AuthorityKeyIdentifier
+    ).value.key_identifier
     return int.from_bytes(issuer or b"")
 
 
-async def as_service_account(plane: ControlPlane, namespace: str, name: str, path: Path, webhook: BoxWebhook) -> Connection:
+async def as_service_account(
+    plane: ControlPlane, namespace: str, name: str, path: Path, webhook: BoxWebhook
+) -> Connection:
     """A connection with the generated rights and no others."""
     parts = ([webhook], [BoxConversion()], options(name, namespace).webhooks)
-    cluster, own = rbac.rules_of(cluster_rights(*parts, name=name)), rbac.rules_of(namespace_rights(*parts, name=name))
-    group, who = "rbac.authorization.k8s.io", [{"kind": "ServiceAccount", "name": name, "namespace": namespace}]
+    cluster, own = (
+        rbac.rules_of(cluster_permissions(*parts, name=name)),
+        rbac.rules_of(namespace_permissions(*parts, name=name)),
+    )
+    group, who = (
+        "rbac.authorization.k8s.io",
+        [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+    )
 
     def role(kind: str, rules: list[Any]) -> dict[str, Any]:
-        return {"apiVersion": f"{group}/v1", "kind": kind, "metadata": {"name": name, "namespace": namespace}, "rules": rules}
+        return {
+            "apiVersion": f"{group}/v1",
+            "kind": kind,
+            "metadata": {"name": name, "namespace": namespace},
+            "rules": rules,
+        }
 
     def binding(kind: str) -> dict[str, Any]:
         reference = {"apiGroup": group, "kind": kind, "name": name}
         metadata = {"name": name, "namespace": namespace}
-        return {"apiVersion": f"{group}/v1", "kind": f"{kind}Binding", "metadata": metadata, "roleRef": reference, "subjects": who}
+        return {
+            "apiVersion": f"{group}/v1",
+            "kind": f"{kind}Binding",
+            "metadata": metadata,
+            "roleRef": reference,
+            "subjects": who,
+        }
 
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}
-    documents = [account, role("ClusterRole", cluster), role("Role", own), binding("ClusterRole"), binding("Role")]
+    account = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": name, "namespace": namespace},
+    }
+    documents = [
+        account,
+        role("ClusterRole", cluster),
+        role("Role", own),
+        binding("ClusterRole"),
+        binding("Role"),
+    ]
     await asyncio.to_thread(plane.apply, to_yaml(*documents))
-    file = await asyncio.to_thread(plane.service_account_kubeconfig, namespace, name, path)
+    file = await asyncio.to_thread(plane.write_service_account_kubeconfig, namespace, name, path)
     return await asyncio.to_thread(load, str(file), environ={}, home=Path("/"))
 
 
 async def test_three_rotations_under_a_steady_stream_of_creates_with_two_replicas(
-    control_plane: ControlPlane, client: Client, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    control_plane: ControlPlane,
+    client: Client,
+    namespace: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The truth is read from the API server's answers, and by connecting to each replica as it would."""
     without_keep_alive(monkeypatch)
     webhook, name = BoxWebhook(), f"boxes-{uuid.uuid4().hex[:6]}"
-    connection = await as_service_account(control_plane, namespace, name, tmp_path / "kubeconfig", webhook)
+    connection = await as_service_account(
+        control_plane, namespace, name, tmp_path / "kubeconfig", webhook
+    )
     chosen = options(name, namespace, SHORT)
     parts = (webhook, BoxConversion())
-    async with Service() as front, answering(connection, chosen, *parts) as one, answering(connection, chosen, *parts) as two:
+    async with (
+        Service() as front,
+        answering(connection, chosen, *parts) as one,
+        answering(connection, chosen, *parts) as two,
+    ):
         front.ports = [port_of(one), port_of(two)]
         await asyncio.to_thread(control_plane.apply, manifests(front.port, [webhook], name))
         try:
-            await kubectl(control_plane, "wait", "--for=condition=Established", "crd/boxes.hooks.kubewright.test", "--timeout=20s")
+            await kubectl(
+                control_plane,
+                "wait",
+                "--for=condition=Established",
+                "crd/boxes.hooks.kubewright.test",
+                "--timeout=20s",
+            )
             await asyncio.gather(trusted(one), trusted(two))
             stream = Stream(client, namespace, name, front.ports)
             await eventually(stream.create, within=10)
             task = asyncio.create_task(stream.run())
-            await eventually(lambda: len(stream.authorities) > ROTATIONS or task.done(), within=6 * LIFE_SECONDS, every=0.2)
+            await eventually(
+                lambda: len(stream.authorities) > ROTATIONS or task.done(),
+                within=6 * LIFE_SECONDS,
+                every=0.2,
+            )
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         finally:
             await asyncio.to_thread(ask_nobody, control_plane, name)
-            await kubectl(control_plane, "delete", f"clusterrole/{name}", f"clusterrolebinding/{name}")
-    seen = f"{stream.created} created, {front.accepted} connections of the API server, {stream.handshakes} of ours"
-    print(f"{seen}, {len(stream.authorities)} CAs of {LIFE_SECONDS:g} s, {len(stream.failures)} refused")
+            await kubectl(
+                control_plane, "delete", f"clusterrole/{name}", f"clusterrolebinding/{name}"
+            )
+    seen = f"{stream.created} created, {front.accepted_count} connections of the API server, {stream.handshakes} of ours"
+    print(
+        f"{seen}, {len(stream.authorities)} CAs of {LIFE_SECONDS:g} s, {len(stream.failures)} refused"
+    )
     assert stream.failures == []
     assert len(stream.authorities) == ROTATIONS + 1
     # Each create is defaulted, validated and converted once, and each time the API server connects anew.
-    assert front.accepted >= 3 * stream.created > 0
+    assert front.accepted_count >= 3 * stream.created > 0
     assert any(bundle.count("BEGIN CERTIFICATE") > 1 for bundle in stream.bundles)
 
 
@@ -192,7 +277,9 @@ async def test_what_somebody_removes_is_put_back(boxes: Boxes) -> None:
     ):
         removal = json.dumps([{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}])
         await boxes.kubectl("patch", kind, path, "--type=json", "-p", removal)
-    removal = json.dumps([{"op": "remove", "path": "/spec/conversion/webhook/clientConfig/caBundle"}])
+    removal = json.dumps(
+        [{"op": "remove", "path": "/spec/conversion/webhook/clientConfig/caBundle"}]
+    )
     await boxes.kubectl("patch", "crd", "boxes.hooks.kubewright.test", "--type=json", "-p", removal)
 
     async def back() -> bool:
@@ -200,23 +287,41 @@ async def test_what_somebody_removes_is_put_back(boxes: Boxes) -> None:
 
     await eventually(back, within=10)
     await boxes.client.delete(Secret, Key(boxes.namespace, f"{boxes.name}-webhook-ca"))
-    made_again = await eventually(lambda: boxes.client.get(Secret, Key(boxes.namespace, f"{boxes.name}-webhook-ca")), within=10)
+    made_again = await eventually(
+        lambda: boxes.client.get(Secret, Key(boxes.namespace, f"{boxes.name}-webhook-ca")),
+        within=10,
+    )
     assert made_again.data["current.crt"].decode() == before
     assert await bundles(boxes.client, boxes.name) == [before] * 3
 
 
 async def test_a_manager_that_comes_later_uses_the_same_authority(boxes: Boxes) -> None:
-    async with answering(boxes.connection, options(boxes.name, boxes.namespace), BoxWebhook(), BoxConversion()) as later:
+    async with answering(
+        boxes.connection, options(boxes.name, boxes.namespace), BoxWebhook(), BoxConversion()
+    ) as later:
         [bundle, *_] = await bundles(boxes.client, boxes.name)
         one = await handshake(port_of(boxes.manager), bundle)
         assert await eventually(lambda: handshake(port_of(later), bundle)) == one
 
 
-async def test_of_many_at_once_one_makes_the_authority(connection: Connection, client: Client, namespace: str) -> None:
+async def test_of_many_at_once_one_makes_the_authority(
+    connection: Connection, client: Client, namespace: str
+) -> None:
     async with AsyncExitStack() as stack:
-        managers = [await stack.enter_async_context(answering(connection, options("many", namespace), BoxWebhook())) for _ in range(6)]
-        rotations = [each.answering.rotation for each in managers if each.answering is not None]
-        await eventually(lambda: all(each is not None and each.serving is not None for each in rotations))
+        managers = [
+            await stack.enter_async_context(
+                answering(connection, options("many", namespace), BoxWebhook())
+            )
+            for _ in range(6)
+        ]
+        rotations = [each.answering.cert_rotator for each in managers if each.answering is not None]
+        await eventually(
+            lambda: all(
+                each is not None and each.serving_certificate is not None for each in rotations
+            )
+        )
         secret = await client.get(Secret, Key(namespace, "many-webhook-ca"))
-        assert {each.signed_by for each in rotations if each is not None} == {secret.data["current.crt"]}
+        assert {each.issuer_certificate for each in rotations if each is not None} == {
+            secret.data["current.crt"]
+        }
         assert set(secret.data) == {"current.crt", "current.key"}

@@ -57,10 +57,18 @@ class CalendarWatcher:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.key, self.on_entries, self.record_warning, self.log, self.clock = where, plan, complain, log, clock
+        self.key, self.on_entries, self.record_warning, self.log, self.clock = (
+            where,
+            plan,
+            complain,
+            log,
+            clock,
+        )
         store: Store[ConfigMap] = Store(ConfigMap.definition, log)
         store.listeners.append(self.on_configmap_change)
-        self.reflector = CalendarReflector(ConfigMap, store, client, metrics, log, namespace=where.namespace)
+        self.reflector = CalendarReflector(
+            ConfigMap, store, client, metrics, log, namespace=where.namespace
+        )
         self.started_at: float | None = None
         self.is_present = False
         self.state_changed: list[Callable[[], None]] = []
@@ -77,12 +85,21 @@ class CalendarWatcher:
         if self.is_present:
             return
         patience_seconds = (
-            FIRST_LIST_TIMEOUT_SECONDS if self.started_at is None else self.started_at + FIRST_LIST_TIMEOUT_SECONDS - self.clock()
+            FIRST_LIST_TIMEOUT_SECONDS
+            if self.started_at is None
+            else self.started_at + FIRST_LIST_TIMEOUT_SECONDS - self.clock()
         )
         if patience_seconds > 0:
             # Its coming wakes everybody; this is for the case that it does not come.
-            raise NotYet(f"the calendar of maintenance, ConfigMap {self.key}, is being read", after=patience_seconds + 0.001)
-        raise Retry(f"{self.describe_problem()}. No node is named until then.", after=RETRY_SECONDS, reason="CalendarUnreadable")
+            raise NotYet(
+                f"the calendar of maintenance, ConfigMap {self.key}, is being read",
+                after=patience_seconds + 0.001,
+            )
+        raise Retry(
+            f"{self.describe_problem()}. No node is named until then.",
+            after=RETRY_SECONDS,
+            reason="CalendarUnreadable",
+        )
 
     def describe_problem(self) -> str:
         """What is wrong, and what to do."""
@@ -112,7 +129,13 @@ class CalendarWatcher:
         for problem in parse_calendar(found.data)[1]:
             self.record_warning(found, "CalendarLineUnreadable", str(problem))
 
-    def on_configmap_change(self, key: Key, old: ConfigMap | Undecoded | None, new: ConfigMap | Undecoded | None, via: Via) -> None:
+    def on_configmap_change(
+        self,
+        key: Key,
+        old: ConfigMap | Undecoded | None,
+        new: ConfigMap | Undecoded | None,
+        via: Via,
+    ) -> None:
         """A ConfigMap came, changed or went; others in the namespace are nobody's business here."""
         if key != self.key:
             return
@@ -120,7 +143,10 @@ class CalendarWatcher:
             self.report_invalid_lines(new)
             self.on_entries(parse_calendar(new.data)[0])
         elif self.is_present:
-            self.log.warning("the calendar of maintenance is gone; no node is named until it is back", configMap=str(key))
+            self.log.warning(
+                "the calendar of maintenance is gone; no node is named until it is back",
+                configMap=str(key),
+            )
         before, self.is_present = self.is_present, isinstance(new, ConfigMap)
         if before != self.is_present:
             self.notify_state_changed()

@@ -31,8 +31,13 @@ from kubewright import (
 from kubewright.builtin import Node
 from kubewright.recorder import Recorder
 
-from ...vcenters.registry import HOW_TO_CONFIGURE, NOT_LOADED_SECONDS, answers_now, unavailable
-from ...vsphere.stats_throttle import SLOTS, slot_of
+from ...vcenters.registry import (
+    CONFIGURATION_HINT,
+    NOT_LOADED_RETRY_SECONDS,
+    is_status_current,
+    unavailable_error,
+)
+from ...vsphere.stats_throttle import SLOT_COUNT, slot_of
 from ...vsphere.vcenter import VCenter
 from .calendar import CalendarWatcher
 from .maintenance import to_utc
@@ -54,7 +59,9 @@ class GPUInfoSpec(Spec):
     """What the job needs."""
 
     desAccTime: Annotated[Int64 | None, Doc("For how many hours the job needs the node.")] = None
-    gpuRequired: Annotated[bool | None, Doc("True: only nodes with a GPU. False: only nodes without.")] = None
+    gpuRequired: Annotated[
+        bool | None, Doc("True: only nodes with a GPU. False: only nodes without.")
+    ] = None
 
 
 class Candidate(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -64,15 +71,27 @@ class Candidate(Struct, frozen=True, omit_defaults=True, kw_only=True):
     host: Annotated[str | None, Doc("The ESXi host that its VM is on.")] = None
     vm: Annotated[str | None, Doc("Its VM.")] = None
     matchedBy: Annotated[str | None, Doc("By what the VM was found: providerID or name.")] = None
-    vcenter: Annotated[str | None, Doc("The vCenter of the VM, by its name in the manager's configuration.")] = None
+    vcenter: Annotated[
+        str | None, Doc("The vCenter of the VM, by its name in the manager's configuration.")
+    ] = None
     availableHours: Annotated[Int64 | None, Doc("Whole hours until the next maintenance.")] = None
-    nextMaintenance: Annotated[datetime | None, Doc("When that begins; absent while none is known.")] = None
+    nextMaintenance: Annotated[
+        datetime | None, Doc("When that begins; absent while none is known.")
+    ] = None
     maintenanceSource: Annotated[str | None, Doc("Who says so.")] = None
     cpuDemandMHz: Annotated[Int64 | None, Doc("What the VM asks of the CPUs.")] = None
     guestMemoryMB: Annotated[Int64 | None, Doc("What the guest uses.")] = None
     freeMemoryMB: Annotated[Int64 | None, Doc("What the VM has and the guest does not use.")] = None
-    gpus: Annotated[list[str] | None, ListType("atomic"), Doc("What makes it a node with a GPU, each with its source.")] = None
-    hostDevices: Annotated[list[str] | None, ListType("atomic"), Doc("Graphics devices of the host, whoever uses them.")] = None
+    gpus: Annotated[
+        list[str] | None,
+        ListType("atomic"),
+        Doc("What makes it a node with a GPU, each with its source."),
+    ] = None
+    hostDevices: Annotated[
+        list[str] | None,
+        ListType("atomic"),
+        Doc("Graphics devices of the host, whoever uses them."),
+    ] = None
 
 
 class UnmatchedNode(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -94,16 +113,30 @@ class GPUInfoStatus(Status):
     """The answer, and why it is the answer."""
 
     suitableNodeName: Annotated[str | None, Doc("The best node, or `None available`.")] = None
-    suitableHostName: Annotated[str | None, Doc("The ESXi host that it is on, or `None available`.")] = None
+    suitableHostName: Annotated[
+        str | None, Doc("The ESXi host that it is on, or `None available`.")
+    ] = None
     nodeMemoryUsage: Annotated[Int64 | None, Doc("Guest memory in use, in MB.")] = None
     nodeCPUUsage: Annotated[Int64 | None, Doc("CPU demand, in MHz.")] = None
-    availableAcceleratorTime: Annotated[Int64 | None, Doc("Whole hours until the next planned maintenance there.")] = None
-    candidates: Annotated[list[Candidate] | None, ListType("atomic"), Doc("The chosen node, and the best of the others that suit.")] = None
-    refused: Annotated[dict[str, Int64] | None, Doc("How many nodes do not suit, by the first reason for it.")] = None
-    unmatched: Annotated[UnmatchedNodes | None, Doc("The Nodes that no VM, or more than one, could be found for; absent without any.")] = (
-        None
-    )
-    simulated: Annotated[bool | None, Doc("True where hours and GPUs are random numbers: -accelerator-source=simulated.")] = None
+    availableAcceleratorTime: Annotated[
+        Int64 | None, Doc("Whole hours until the next planned maintenance there.")
+    ] = None
+    candidates: Annotated[
+        list[Candidate] | None,
+        ListType("atomic"),
+        Doc("The chosen node, and the best of the others that suit."),
+    ] = None
+    refused: Annotated[
+        dict[str, Int64] | None, Doc("How many nodes do not suit, by the first reason for it.")
+    ] = None
+    unmatched: Annotated[
+        UnmatchedNodes | None,
+        Doc("The Nodes that no VM, or more than one, could be found for; absent without any."),
+    ] = None
+    simulated: Annotated[
+        bool | None,
+        Doc("True where hours and GPUs are random numbers: -accelerator-source=simulated."),
+    ] = None
 
 
 @kind(
@@ -148,7 +181,9 @@ class Selection(Struct, frozen=True, kw_only=True):
         others = (each for each in self.best_nodes if each.name != self.chosen.name)
         return [self.chosen, *islice(others, MAX_CANDIDATES - 1)]
 
-    def requeue_after_seconds(self, rules: SelectionRules, now: datetime, interval_seconds: float, spread: float) -> float | None:
+    def requeue_after_seconds(
+        self, rules: SelectionRules, now: datetime, interval_seconds: float, spread: float
+    ) -> float | None:
         """When the answer changes by time alone; a little later, when its hours do; and not more often than once an interval, the rest.
 
         `spread` is the object's own part, 0 to 1, of the time over which all that have to look again at one moment do so.
@@ -158,13 +193,23 @@ class Selection(Struct, frozen=True, kw_only=True):
         moves = rules.seconds_until_too_little_time(self.chosen, self.requirement, now)
         hour = rules.seconds_until_hours_change(self.chosen, now)
         beside = [rules.seconds_until_hours_change(each, now) for each in self.candidates[1:]]
-        later = [max(seconds, interval_seconds) for seconds in (*beside, self.seconds_until_fewer_suitable) if seconds is not None]
-        due = [seconds + spread * REFRESH_SPREAD_SECONDS for seconds in (hour, *later) if seconds is not None]
+        later = [
+            max(seconds, interval_seconds)
+            for seconds in (*beside, self.seconds_until_fewer_suitable)
+            if seconds is not None
+        ]
+        due = [
+            seconds + spread * REFRESH_SPREAD_SECONDS
+            for seconds in (hour, *later)
+            if seconds is not None
+        ]
         due += [] if moves is None else [moves + spread * RESELECT_SPREAD_SECONDS]
         return min(*due, MAX_REQUEUE_SECONDS + spread * REFRESH_SPREAD_SECONDS) if due else None
 
 
-def status_of(answer: Selection, rules: SelectionRules, now: datetime, *, simulated: bool) -> GPUInfoStatus:
+def status_of(
+    answer: Selection, rules: SelectionRules, now: datetime, *, simulated: bool
+) -> GPUInfoStatus:
     """All of the answer."""
     chosen = answer.chosen
     return GPUInfoStatus(
@@ -183,7 +228,11 @@ def status_of(answer: Selection, rules: SelectionRules, now: datetime, *, simula
 def build_unmatched_nodes(answer: Selection) -> UnmatchedNodes | None:
     """The Nodes without a VM of their own, as they are shown."""
     found = [(each.name, each.match_failure) for each in answer.unmatched_nodes]
-    nodes = [UnmatchedNode(node=name, reason=why.reason.value, message=why.message) for name, why in found if why is not None]
+    nodes = [
+        UnmatchedNode(node=name, reason=why.reason.value, message=why.message)
+        for name, why in found
+        if why is not None
+    ]
     return UnmatchedNodes(nodes=nodes, more=answer.omitted_unmatched_count) if nodes else None
 
 
@@ -210,14 +259,28 @@ def build_candidate(facts: NodeFacts, rules: SelectionRules, now: datetime) -> C
 def ready_reason(spec: GPUInfoSpec, answer: Selection, *, simulated: bool) -> tuple[str, str]:
     """Reason and message for the Ready condition."""
     total = answer.suitable_count + sum(answer.rejection_counts.values())
-    missing = [name for name, value in (("desAccTime", spec.desAccTime), ("gpuRequired", spec.gpuRequired)) if value is None]
-    notes = f" spec.{' and spec.'.join(missing)} is not set; it counts as 0 hours, or as no GPU." if missing else ""
+    missing = [
+        name
+        for name, value in (("desAccTime", spec.desAccTime), ("gpuRequired", spec.gpuRequired))
+        if value is None
+    ]
+    notes = (
+        f" spec.{' and spec.'.join(missing)} is not set; it counts as 0 hours, or as no GPU."
+        if missing
+        else ""
+    )
     if simulated:
         notes += " Hours and GPUs are simulated (-accelerator-source=simulated): place no real job by them."
     if answer.chosen is not None:
         if answer.suitable_count == 1:
-            return "NodeChosen", f'"{answer.chosen.name}" is the only node that suits, of {total}.{notes}'
-        return "NodeChosen", f'"{answer.chosen.name}" is the best of {answer.suitable_count} nodes that suit, of {total}.{notes}'
+            return (
+                "NodeChosen",
+                f'"{answer.chosen.name}" is the only node that suits, of {total}.{notes}',
+            )
+        return (
+            "NodeChosen",
+            f'"{answer.chosen.name}" is the best of {answer.suitable_count} nodes that suit, of {total}.{notes}',
+        )
     counts = ", ".join(f"{count} {reason}" for reason, count in answer.rejection_counts.items())
     few = "the cluster has no nodes." if not total else f"the only node does not suit: {counts}."
     words = f"none of {total} nodes suits: {counts}." if total > 1 else few
@@ -228,7 +291,10 @@ def parse_requirement(spec: GPUInfoSpec) -> Requirement:
     """What is asked; negative hours are refused in words, since a schema that refuses them would refuse manifests that people have."""
     hours = spec.desAccTime or 0
     if hours < 0:
-        raise Terminal("NegativeTime", f"spec.desAccTime is {hours}; set it to the hours that the job needs, 0 or more")
+        raise Terminal(
+            "NegativeTime",
+            f"spec.desAccTime is {hours}; set it to the hours that the job needs, 0 or more",
+        )
     return Requirement(hours, bool(spec.gpuRequired))
 
 
@@ -236,7 +302,7 @@ def describe_unreadable_tasks(vcenter: VCenter) -> str:
     """A vCenter whose scheduled tasks cannot be read, in words."""
     what = f'The scheduled tasks of vCenter "{vcenter.name}" cannot be read, so a maintenance that is planned by one may be missing here'
     mend = "If it is a matter of rights, let its account see scheduled tasks (System.View on the root folder)."
-    return f"{what}: {vcenter.scheduled.problem.rstrip('.')}. {mend}"
+    return f"{what}: {vcenter.scheduled_tasks.problem.rstrip('.')}. {mend}"
 
 
 def never(old: Any, new: Any) -> bool:
@@ -261,20 +327,30 @@ class GPUInfoController(Controller[GPUInfo]):
         change_fraction: float,
         calendar: CalendarWatcher | None = None,
     ) -> None:
-        self.tracker, self.vcenters, self.cache, self.rules, self.recorder = nodes, vcenters, cache, rules, recorder
+        self.tracker, self.vcenters, self.cache, self.rules, self.recorder = (
+            nodes,
+            vcenters,
+            cache,
+            rules,
+            recorder,
+        )
         self.interval_seconds, self.calendar = interval_seconds, calendar
         self.simulated = nodes.simulation is not None
         self.published_keys: set[Key] = set()
         """Who has had an answer of this process."""
         self.stream = Stream()
         wake = lambda key: self.stream.publish(str(key))  # noqa: E731
-        self.subscriptions = Subscriptions(nodes, rules, wake, interval_seconds=interval_seconds, change_fraction=change_fraction)
+        self.subscriptions = Subscriptions(
+            nodes, rules, wake, interval_seconds=interval_seconds, change_fraction=change_fraction
+        )
         self.wake_on(self.stream, by=lambda info: str(info.key))
         self.wake_on(Node, by=lambda info: None, when=never)
-        cache.store(GPUInfo).listeners.append(lambda key, old, new, via: self.forget(key) if new is None else None)
+        cache.store(GPUInfo).listeners.append(
+            lambda key, old, new, via: self.forget(key) if new is None else None
+        )
         for vcenter in vcenters.values():
             vcenter.listeners.append(self.stream.publish_all)
-            vcenter.scheduled.turned.append(self.stream.publish_all)
+            vcenter.scheduled_tasks.state_listeners.append(self.stream.publish_all)
         if calendar is not None:
             calendar.state_changed.append(self.stream.publish_all)
 
@@ -300,10 +376,20 @@ class GPUInfoController(Controller[GPUInfo]):
         self.published_keys.add(info.key)
         reason, message = ready_reason(info.spec, answer, simulated=self.simulated)
         if info.status.suitableNodeName != before:
-            self.recorder.event(info, GPUInfo.definition, "Normal", reason, f"{message} Before: {before or 'no answer'}.")
+            self.recorder.event(
+                info,
+                GPUInfo.definition,
+                "Normal",
+                reason,
+                f"{message} Before: {before or 'no answer'}.",
+            )
         await self.update_label(info.key, answer.chosen.name if answer.chosen else "")
-        spread = slot_of(str(info.key)) / SLOTS
-        return Done(reason, message, answer.requeue_after_seconds(self.rules, now, self.interval_seconds, spread))
+        spread = slot_of(str(info.key)) / SLOT_COUNT
+        return Done(
+            reason,
+            message,
+            answer.requeue_after_seconds(self.rules, now, self.interval_seconds, spread),
+        )
 
     def select_node(self, question: Requirement, present: str, now: datetime) -> Selection:
         """The answer of this moment."""
@@ -313,23 +399,39 @@ class GPUInfoController(Controller[GPUInfo]):
             chosen=ranking.choose(question, present, rules, now),
             best_nodes=list(islice(ranking.iter_suitable(question, rules, now), MAX_CANDIDATES)),
             suitable_count=ranking.count_suitable(question, rules, now),
-            seconds_until_fewer_suitable=ranking.pools[question.gpu_required].seconds_until_fewer_suitable(question, rules, now),
+            seconds_until_fewer_suitable=ranking.pools[
+                question.gpu_required
+            ].seconds_until_fewer_suitable(question, rules, now),
             rejection_counts=ranking.count_rejections(question, rules, now),
-            unmatched_nodes=[ranking.facts[name] for name in ranking.unmatched_names[:MAX_UNMATCHED]],
+            unmatched_nodes=[
+                ranking.facts[name] for name in ranking.unmatched_names[:MAX_UNMATCHED]
+            ],
             omitted_unmatched_count=max(len(ranking.unmatched_names) - MAX_UNMATCHED, 0),
         )
 
     def build_plans_known_condition(self, generation: int) -> Condition:
         """Whether all that is planned could be read."""
         reason, message = (
-            ("Simulated", "hours are simulated, nothing planned is read") if self.simulated else self.describe_unreadable_plans()
+            ("Simulated", "hours are simulated, nothing planned is read")
+            if self.simulated
+            else self.describe_unreadable_plans()
         )
         status: Literal["True", "False"] = "True" if reason in ("Simulated", "AllRead") else "False"
-        return Condition(type=PLANS_KNOWN, status=status, reason=reason, message=message, observedGeneration=generation)
+        return Condition(
+            type=PLANS_KNOWN,
+            status=status,
+            reason=reason,
+            message=message,
+            observedGeneration=generation,
+        )
 
     def describe_unreadable_plans(self) -> tuple[str, str]:
         """What of it could not, as reason and words."""
-        unread = [describe_unreadable_tasks(each) for each in self.vcenters.values() if each.scheduled.problem and each.problem is None]
+        unread = [
+            describe_unreadable_tasks(each)
+            for each in self.vcenters.values()
+            if each.scheduled_tasks.problem and each.problem is None
+        ]
         if self.calendar is not None and self.calendar.stale_message:
             return "CalendarStale", " ".join([f"{self.calendar.stale_message}.", *unread])
         return ("ScheduledTasksUnreadable" if unread else "AllRead"), " ".join(unread)
@@ -337,16 +439,26 @@ class GPUInfoController(Controller[GPUInfo]):
     def require_facts(self, info: GPUInfo) -> None:
         """Raise while nobody can tell: no vCenter, none that answers, or one that is being loaded."""
         if not self.vcenters:
-            raise Terminal("NoVCenter", f"no vCenter is configured, so nothing is known of the nodes' VMs. {HOW_TO_CONFIGURE}.")
+            raise Terminal(
+                "NoVCenter",
+                f"no vCenter is configured, so nothing is known of the nodes' VMs. {CONFIGURATION_HINT}.",
+            )
         lost = [each for each in self.vcenters.values() if each.problem is not None]
         for vcenter in lost if len(lost) == len(self.vcenters) else ():
             assert vcenter.problem is not None
-            raise unavailable(vcenter, vcenter.problem, info)
-        loading = [each.name for each in self.vcenters.values() if not each.loaded and each.problem is None]
+            raise unavailable_error(vcenter, vcenter.problem, info)
+        loading = [
+            each.name for each in self.vcenters.values() if not each.loaded and each.problem is None
+        ]
         if loading:
-            raise NotYet(f"the inventory of vCenter {', '.join(loading)} is being loaded", after=NOT_LOADED_SECONDS)
+            raise NotYet(
+                f"the inventory of vCenter {', '.join(loading)} is being loaded",
+                after=NOT_LOADED_RETRY_SECONDS,
+            )
         if info.key not in self.published_keys and (unread := self.tracker.count_pending_reads()):
-            raise NotYet(f"the devices of {unread} VMs are being read", after=DEVICES_PENDING_RETRY_SECONDS)
+            raise NotYet(
+                f"the devices of {unread} VMs are being read", after=DEVICES_PENDING_RETRY_SECONDS
+            )
         if not self.simulated:
             self.require_maintenance_plans(info)
 
@@ -356,13 +468,20 @@ class GPUInfoController(Controller[GPUInfo]):
             if self.calendar is not None:
                 self.calendar.require_loaded()
         except Retry:
-            if not answers_now(info):
+            if not is_status_current(info):
                 info.status = GPUInfoStatus()
             raise
         for vcenter in self.vcenters.values():
-            if vcenter.scheduled.wanted.is_set() and not vcenter.scheduled.looked and vcenter.problem is None:
+            if (
+                vcenter.scheduled_tasks.requested.is_set()
+                and not vcenter.scheduled_tasks.has_polled
+                and vcenter.problem is None
+            ):
                 words = f"the scheduled tasks of vCenter {vcenter.name} are being read"
-                raise NotYet(f"{words}: {vcenter.scheduled.problem}".removesuffix(": "), after=NOT_LOADED_SECONDS)
+                raise NotYet(
+                    f"{words}: {vcenter.scheduled_tasks.problem}".removesuffix(": "),
+                    after=NOT_LOADED_RETRY_SECONDS,
+                )
 
     async def update_label(self, key: Key, node: str) -> None:
         """Nothing, unless asked for."""

@@ -42,7 +42,9 @@ class LabellingGPUInfoController(GPUInfoController):
         """The Node on which each label stands by our will, "" for none."""
         self.changed_labels = Stream()
         self.wake_on(self.changed_labels, by=lambda info: build_label_key(info.key))
-        self.cache.store(Node).listeners.append(lambda key, old, new, via: self.on_node_change(old, new))
+        self.cache.store(Node).listeners.append(
+            lambda key, old, new, via: self.on_node_change(old, new)
+        )
         return self
 
     async def reconcile(self, info: GPUInfo) -> Done:
@@ -71,7 +73,10 @@ class LabellingGPUInfoController(GPUInfoController):
 
     def on_node_change(self, old: Node | Undecoded | None, new: Node | Undecoded | None) -> None:
         """Wake those whose label somebody else has put on a Node or taken off."""
-        before, after = (set(find_gpuinfo_labels(node)) if isinstance(node, Node) else set() for node in (old, new))
+        before, after = (
+            set(find_gpuinfo_labels(node)) if isinstance(node, Node) else set()
+            for node in (old, new)
+        )
         name = next(node.metadata.name for node in (new, old) if node is not None)
         for label in before ^ after:
             if (label in after) != (self.desired_node_by_label.get(label) == name):
@@ -100,8 +105,12 @@ class LabelCleanup:
         self.wakeup = asyncio.Event()
         self.forbidden: set[tuple[type[GPUInfo | Node], Key]] = set()
         """Those of which it was said that we may not."""
-        cache.store(GPUInfo).listeners.append(lambda key, old, new, via: self.on_change(GPUInfo, key, new))
-        cache.store(Node).listeners.append(lambda key, old, new, via: self.on_change(Node, key, new))
+        cache.store(GPUInfo).listeners.append(
+            lambda key, old, new, via: self.on_change(GPUInfo, key, new)
+        )
+        cache.store(Node).listeners.append(
+            lambda key, old, new, via: self.on_change(Node, key, new)
+        )
 
     def on_change(self, kind: type[GPUInfo | Node], key: Key, new: Any) -> None:
         """Something came or changed, and has something of ours, or has it no longer."""
@@ -143,12 +152,20 @@ class LabelCleanup:
         except Conflict:
             self.log.debug("somebody else wrote first, trying again", object=str(key))
         except KubewrightError as error:
-            self.log.debug("could not take off a label or finalizer, trying again", object=str(key), error=error)
+            self.log.debug(
+                "could not take off a label or finalizer, trying again",
+                object=str(key),
+                error=error,
+            )
 
 
 def has_leftovers(obj: GPUInfo | Node) -> bool:
     """Whether it has something of ours."""
-    return bool(find_gpuinfo_labels(obj)) if isinstance(obj, Node) else FINALIZER in obj.metadata.finalizers
+    return (
+        bool(find_gpuinfo_labels(obj))
+        if isinstance(obj, Node)
+        else FINALIZER in obj.metadata.finalizers
+    )
 
 
 def build_cleanup_patch(obj: GPUInfo | Node) -> dict[str, Any]:
@@ -156,7 +173,9 @@ def build_cleanup_patch(obj: GPUInfo | Node) -> dict[str, Any]:
     if isinstance(obj, Node):
         return {"metadata": {"labels": dict.fromkeys(find_gpuinfo_labels(obj))}}
     others = [each for each in obj.metadata.finalizers if each != FINALIZER]
-    return {"metadata": {"resourceVersion": obj.metadata.resourceVersion, "finalizers": others or None}}
+    return {
+        "metadata": {"resourceVersion": obj.metadata.resourceVersion, "finalizers": others or None}
+    }
 
 
 def describe_leftover(obj: GPUInfo | Node) -> tuple[str, str]:
@@ -165,6 +184,12 @@ def describe_leftover(obj: GPUInfo | Node) -> tuple[str, str]:
     name, namespace = obj.metadata.name, obj.metadata.namespace
     if isinstance(obj, Node):
         off = " ".join(f"{label}-" for label in find_gpuinfo_labels(obj))
-        return "LabelLeft", f"it has a label of -label-suitable-nodes, {mend} kubectl label node {name} {off}"
+        return (
+            "LabelLeft",
+            f"it has a label of -label-suitable-nodes, {mend} kubectl label node {name} {off}",
+        )
     edit = f"take {FINALIZER} out of metadata.finalizers with kubectl edit gpuinfo -n {namespace} {name}"
-    return "FinalizerLeft", f"it cannot be deleted, since it has the finalizer of -label-suitable-nodes, {mend} {edit}"
+    return (
+        "FinalizerLeft",
+        f"it cannot be deleted, since it has the finalizer of -label-suitable-nodes, {mend} {edit}",
+    )

@@ -80,9 +80,16 @@ class Schedule:
 
     def match_entries(self, host: str, node: str) -> list[CalendarEntry]:
         """The same, found out."""
-        named = [*self.entries_by_name.get(("node", node), ()), *(self.entries_by_name.get(("host", host), ()) if host else ())]
+        named = [
+            *self.entries_by_name.get(("node", node), ()),
+            *(self.entries_by_name.get(("host", host), ()) if host else ()),
+        ]
         names = {"host": host, "node": node}
-        return named + [entry for entry, pattern in self.glob_entries if (name := names[entry.target]) and pattern.match(name)]
+        return named + [
+            entry
+            for entry, pattern in self.glob_entries
+            if (name := names[entry.target]) and pattern.match(name)
+        ]
 
     def forget_node(self, node: str) -> None:
         """A Node is gone."""
@@ -141,10 +148,17 @@ def parse_entry(words: Iterable[str], source: str) -> CalendarEntry:
     if not given.get("start"):
         raise ValueError("it has no start=, such as start=2026-11-20T22:00:00Z")
     if (repeats := given.get("repeats", "")) not in ("", "daily", "weekly", "monthly"):
-        raise ValueError(f"repeats={repeats[:30]} is not known; there are daily, weekly and monthly")
+        raise ValueError(
+            f"repeats={repeats[:30]} is not known; there are daily, weekly and monthly"
+        )
     length = parse_length(given.get("length", ""))
     return CalendarEntry(
-        cast("Target", targets[0]), given[targets[0]], parse_time(given["start"]), length, cast("Repeats", repeats), source
+        cast("Target", targets[0]),
+        given[targets[0]],
+        parse_time(given["start"]),
+        length,
+        cast("Repeats", repeats),
+        source,
     )
 
 
@@ -195,13 +209,19 @@ def add_months(start: datetime, months: int) -> datetime:
     """The same day and hour so many months later, on the last day of a month that is too short."""
     years, month = divmod(start.month - 1 + months, 12)
     year = start.year + years
-    return start.replace(year=year, month=month + 1, day=min(start.day, calendar.monthrange(year, month + 1)[1]))
+    return start.replace(
+        year=year, month=month + 1, day=min(start.day, calendar.monthrange(year, month + 1)[1])
+    )
 
 
 def find_next_window(windows: Iterable[Window | None], now: datetime) -> Window | None:
     """The first of those that are not over; of two at once, the one that lasts longer."""
     ahead = [window for window in windows if window is not None and window.end > now]
-    return min(ahead, key=lambda window: (window.start, -window.end.timestamp(), window.source), default=None)
+    return min(
+        ahead,
+        key=lambda window: (window.start, -window.end.timestamp(), window.source),
+        default=None,
+    )
 
 
 def to_utc(moment: datetime) -> datetime:

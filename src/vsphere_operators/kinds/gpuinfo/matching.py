@@ -11,11 +11,13 @@ from msgspec import Struct
 from kubewright.builtin import Node
 
 from ...vsphere.inventory import Inventory
-from ...vsphere.model import Machine
+from ...vsphere.model import VirtualMachine
 from ...vsphere.vcenter import VCenter
 from .rules import MatchFailure, Rejection
 
-PROVIDER_ID_PATTERN = re.compile(r"vsphere://([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})", re.IGNORECASE)
+PROVIDER_ID_PATTERN = re.compile(
+    r"vsphere://([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})", re.IGNORECASE
+)
 MAX_LISTED_PATHS = 3
 
 
@@ -23,7 +25,7 @@ class Match(Struct, frozen=True):
     """The VM of a Node and by what it was found, or why there is none."""
 
     vcenter: VCenter | None = None
-    vm: Machine | None = None
+    vm: VirtualMachine | None = None
     matched_by: str = ""
     blocker: Rejection | None = None
     match_failure: MatchFailure | None = None
@@ -49,39 +51,52 @@ def match_node(node: Node, vcenters: Iterable[VCenter]) -> Match:
     unheard = any(not each.loaded or each.problem is not None for each in known)
     if node.spec.providerID and unheard:
         return Match(blocker=Rejection.VCENTER_UNREACHABLE)
-    if found := [(each, vm) for each in known for vm in find_vms_by_name(each.inventory, node.metadata.name)]:
+    if found := [
+        (each, vm) for each in known for vm in find_vms_by_name(each.inventory, node.metadata.name)
+    ]:
         return resolve_match(found, "name")
     return Match(blocker=Rejection.VCENTER_UNREACHABLE) if unheard else build_not_found_match(node)
 
 
 def build_not_found_match(node: Node) -> Match:
     """No vCenter has it."""
-    has = f"{node.spec.providerID[:80]} in spec.providerID" if node.spec.providerID else "no spec.providerID"
+    has = (
+        f"{node.spec.providerID[:80]} in spec.providerID"
+        if node.spec.providerID
+        else "no spec.providerID"
+    )
     words = f"no vCenter has a VM with its uuid or its name; the Node has {has}"
-    return Match(blocker=Rejection.VM_NOT_FOUND, match_failure=MatchFailure(Rejection.VM_NOT_FOUND, words))
+    return Match(
+        blocker=Rejection.VM_NOT_FOUND, match_failure=MatchFailure(Rejection.VM_NOT_FOUND, words)
+    )
 
 
-def resolve_match(found: list[tuple[VCenter, Machine]], by: str) -> Match:
+def resolve_match(found: list[tuple[VCenter, VirtualMachine]], by: str) -> Match:
     """The only one."""
     if len(found) > 1:
         places = sorted(f"{vcenter.name}:{vcenter.inventory.path(vm.ref)}" for vcenter, vm in found)
-        more = f" and {len(places) - MAX_LISTED_PATHS} more" if len(places) > MAX_LISTED_PATHS else ""
+        more = (
+            f" and {len(places) - MAX_LISTED_PATHS} more" if len(places) > MAX_LISTED_PATHS else ""
+        )
         words = f"{len(places)} VMs have its {'uuid' if by == 'providerID' else by}: {', '.join(places[:MAX_LISTED_PATHS])}{more}"
-        return Match(blocker=Rejection.VM_AMBIGUOUS, match_failure=MatchFailure(Rejection.VM_AMBIGUOUS, words))
+        return Match(
+            blocker=Rejection.VM_AMBIGUOUS,
+            match_failure=MatchFailure(Rejection.VM_AMBIGUOUS, words),
+        )
     vcenter, machine = found[0]
     return Match(vcenter, machine, by)
 
 
-def find_vms_by_uuid(inventory: Inventory, uuid: str) -> list[Machine]:
+def find_vms_by_uuid(inventory: Inventory, uuid: str) -> list[VirtualMachine]:
     """The VMs with this bios uuid."""
-    return exclude_templates(inventory, inventory.relations.bios_uuids.of(uuid))
+    return exclude_templates(inventory, inventory.relations.by_bios_uuid.get(uuid))
 
 
-def find_vms_by_name(inventory: Inventory, name: str) -> list[Machine]:
+def find_vms_by_name(inventory: Inventory, name: str) -> list[VirtualMachine]:
     """The VMs of this name."""
-    return exclude_templates(inventory, inventory.relations.names[Machine].of(name))
+    return exclude_templates(inventory, inventory.relations.by_name[VirtualMachine].get(name))
 
 
-def exclude_templates(inventory: Inventory, refs: Iterable[str]) -> list[Machine]:
+def exclude_templates(inventory: Inventory, refs: Iterable[str]) -> list[VirtualMachine]:
     """Those that can run."""
-    return [vm for ref in sorted(refs) if not (vm := inventory.machines[ref]).is_template]
+    return [vm for ref in sorted(refs) if not (vm := inventory.vms[ref]).is_template]

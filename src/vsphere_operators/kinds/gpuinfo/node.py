@@ -11,8 +11,14 @@ from msgspec import Struct
 
 from kubewright.builtin import Node
 
-from ...vsphere.model import AssignableHardware, GraphicsDevice, Host, Machine, PassedDevice
-from ...vsphere.scheduled_tasks import Planned
+from ...vsphere.model import (
+    AssignableHardware,
+    GraphicsDevice,
+    Host,
+    PassthroughDevice,
+    VirtualMachine,
+)
+from ...vsphere.scheduled_tasks import PlannedMaintenance
 from .maintenance import CalendarEntry, Window, find_next_window, parse_time, window_from_start
 from .rules import Load, MatchFailure, NodeFacts, Rejection
 
@@ -46,27 +52,37 @@ class NodeContext(Struct, frozen=True):
     """What is known of a Node beside itself."""
 
     vcenter_name: str = ""
-    vm: Machine | None = None
+    vm: VirtualMachine | None = None
     blocker: Rejection | None = None
     """Why there is no machine, or none that can be trusted."""
     match_failure: MatchFailure | None = None
     matched_by: str = ""
     host: Host | None = None
-    devices: Sequence[PassedDevice] = ()
+    devices: Sequence[PassthroughDevice] = ()
     devices_hidden: bool = False
     """vCenter does not show them to us."""
     assignable_hardware: AssignableHardware = AssignableHardware()
     """What the host can give to VMs."""
-    scheduled_maintenance: Sequence[Planned] = ()
+    scheduled_maintenance: Sequence[PlannedMaintenance] = ()
     calendar_entries: Sequence[CalendarEntry] = ()
     """Those of the calendar that are about it."""
 
 
-def build_facts(node: Node, around: NodeContext, resources: Sequence[str], simulation: Simulation | None, now: datetime) -> NodeFacts:
+def build_facts(
+    node: Node,
+    around: NodeContext,
+    resources: Sequence[str],
+    simulation: Simulation | None,
+    now: datetime,
+) -> NodeFacts:
     """All that a choice depends on."""
     vm, host, name = around.vm, around.host, node.metadata.name
     hours, gpu = simulation.simulate_node(name) if simulation else (None, None)
-    gpus = () if simulation else (*describe_vm_gpus(around.devices, host), *describe_node_gpus(node, resources))
+    gpus = (
+        ()
+        if simulation
+        else (*describe_vm_gpus(around.devices, host), *describe_node_gpus(node, resources))
+    )
     obstacle = find_blocker(node, around)
     if obstacle is None and around.devices_hidden and not gpus and not simulation:
         obstacle = Rejection.DEVICES_HIDDEN
@@ -83,7 +99,9 @@ def build_facts(node: Node, around: NodeContext, resources: Sequence[str], simul
         cpus=(vm.cpus if vm else None) or 0,
         memory_mb=(vm.memory_mb if vm else None) or 0,
         load=Load(vm.stats.cpu_demand_mhz, vm.stats.guest_memory_mb) if vm else Load(),
-        maintenance=None if simulation else find_next_window(list_maintenance_windows(node, around, now), now),
+        maintenance=None
+        if simulation
+        else find_next_window(list_maintenance_windows(node, around, now), now),
         simulated_hours=hours,
         simulated_gpu=gpu,
     )
@@ -100,7 +118,7 @@ def find_blocker(node: Node, around: NodeContext) -> Rejection | None:
     return find_vm_blocker(around.vm, around.host)
 
 
-def find_vm_blocker(vm: Machine, host: Host | None) -> Rejection | None:
+def find_vm_blocker(vm: VirtualMachine, host: Host | None) -> Rejection | None:
     """The same, of its VM and host. A lost host takes its VMs along, so it is looked at first where vCenter has lost the VM."""
     lost = host is None or host.connection != "connected"
     if vm.connection not in ("connected", ""):
@@ -114,7 +132,10 @@ def find_vm_blocker(vm: Machine, host: Host | None) -> Rejection | None:
 
 def is_ready(node: Node) -> bool:
     """Whether its kubelet says so."""
-    return any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)
+    return any(
+        condition.type == "Ready" and condition.status == "True"
+        for condition in node.status.conditions
+    )
 
 
 def is_schedulable(node: Node) -> bool:
@@ -129,7 +150,9 @@ def list_unschedulable_reasons(node: Node) -> Iterator[str]:
     if node.metadata.deletionTimestamp is not None:
         yield "it is being deleted"
     for taint in node.spec.taints:
-        if taint.effect not in ("NoSchedule", "NoExecute") or (node.spec.unschedulable and taint.key == UNSCHEDULABLE_TAINT):
+        if taint.effect not in ("NoSchedule", "NoExecute") or (
+            node.spec.unschedulable and taint.key == UNSCHEDULABLE_TAINT
+        ):
             continue
         if taint.key in BLOCKING_TAINTS:
             yield BLOCKING_TAINTS[taint.key]
@@ -137,13 +160,15 @@ def list_unschedulable_reasons(node: Node) -> Iterator[str]:
             yield f"Kubernetes has tainted it {taint.key}:{taint.effect}"
 
 
-def describe_vm_gpus(devices: Iterable[PassedDevice], host: Host | None) -> Iterator[str]:
+def describe_vm_gpus(devices: Iterable[PassthroughDevice], host: Host | None) -> Iterator[str]:
     """The vGPUs and passed-through GPUs of a VM, in words."""
     graphics = {each.pci_id for each in host.graphics} if host else set()
     for device in devices:
-        if device.vgpu:
-            yield f"vm: vGPU {device.vgpu}"
-        elif device.pci_id in graphics or any(vendor in GPU_VENDOR_IDS for vendor in device.vendors):
+        if device.vgpu_profile:
+            yield f"vm: vGPU {device.vgpu_profile}"
+        elif device.pci_id in graphics or any(
+            vendor in GPU_VENDOR_IDS for vendor in device.vendor_ids
+        ):
             yield f"vm: {'passthrough' if device.pci_id else 'dynamic passthrough'} {device.name or device.pci_id}".rstrip()
 
 
@@ -158,14 +183,20 @@ def describe_host_devices(host: Host | None, hardware: AssignableHardware) -> tu
     """The graphics devices of a host in words, the vGPU profiles that it offers, and the hardware that it assigns."""
     if host is None:
         return ()
-    profiles = (f"vGPU types: {', '.join(host.vgpu_types)}",) if host.vgpu_types else ()
-    graphics = (describe_graphics_device(each, count_vms_using(each, host)) for each in host.graphics)
+    profiles = (f"vGPU types: {', '.join(host.vgpu_profiles)}",) if host.vgpu_profiles else ()
+    graphics = (
+        describe_graphics_device(each, count_vms_using(each, host)) for each in host.graphics
+    )
     return (*graphics, *profiles, *describe_assignable_hardware(host, hardware))
 
 
 def count_vms_using(device: GraphicsDevice, host: Host) -> int:
     """How many VMs have a graphics device, by either of those who know: the host's graphics, and its assignable hardware."""
-    assigned = {each.vm for each in host.assigned if each.pci_id and each.pci_id == device.pci_id.lower()}
+    assigned = {
+        each.vm
+        for each in host.assigned_devices
+        if each.pci_id and each.pci_id == device.pci_id.lower()
+    }
     return len({*device.vms, *assigned})
 
 
@@ -177,24 +208,32 @@ def describe_graphics_device(device: GraphicsDevice, users: int) -> str:
 
 def describe_assignable_hardware(host: Host, hardware: AssignableHardware) -> Iterator[str]:
     """What the host assigns when a VM starts: how much of each sort is free where vCenter tells which devices are taken, else in all."""
-    taken = {each.pci_id for each in host.assigned} - {""}
+    taken = {each.pci_id for each in host.assigned_devices} - {""}
     sorts = dict[tuple[str, str], list[str]]()
     for device in hardware.devices:
         sorts.setdefault((device.name, device.label), []).append(device.pci_id)
     for (name, label), ids in sorts.items():
-        used = f", {len(taken.intersection(ids))} in use, {len(set(ids) - taken)} free" if all(ids) else ""
+        used = (
+            f", {len(taken.intersection(ids))} in use, {len(set(ids) - taken)} free"
+            if all(ids)
+            else ""
+        )
         yield f"assignable: {len(ids)} x {name}{f' ({label})' if label else ''}{used}"
     yield from (f"assignable group: {group}" for group in hardware.groups)
-    if hardware != AssignableHardware() or host.assigned:
-        yield f"assigned to VMs: {len(host.assigned)}"
+    if hardware != AssignableHardware() or host.assigned_devices:
+        yield f"assigned to VMs: {len(host.assigned_devices)}"
 
 
-def list_maintenance_windows(node: Node, around: NodeContext, now: datetime) -> Iterator[Window | None]:
+def list_maintenance_windows(
+    node: Node, around: NodeContext, now: datetime
+) -> Iterator[Window | None]:
     """What is planned for a Node, from all sources; what cannot be read is left out here, and told by `complaints`."""
     host = around.host
     told = [("Node annotation", node.metadata.annotations.get(NEXT_MAINTENANCE_KEY))]
     if host is not None:
-        told.append((f"custom attribute of host {host.name}", host.attributes.get(NEXT_MAINTENANCE_KEY)))
+        told.append(
+            (f"custom attribute of host {host.name}", host.attributes.get(NEXT_MAINTENANCE_KEY))
+        )
     for source, text in told:
         if text:
             try:
@@ -202,23 +241,37 @@ def list_maintenance_windows(node: Node, around: NodeContext, now: datetime) -> 
             except ValueError:
                 continue
     yield from (
-        window_from_start(each.at, f'scheduled task "{each.task}" of vCenter {around.vcenter_name}')
+        window_from_start(
+            each.starts_at, f'scheduled task "{each.task_name}" of vCenter {around.vcenter_name}'
+        )
         for each in around.scheduled_maintenance
     )
     yield from (entry.next_window(now) for entry in around.calendar_entries)
 
 
-def find_warnings(node: Node, host: Host | None, resources: Sequence[str]) -> Iterator[tuple[str, str]]:
+def find_warnings(
+    node: Node, host: Host | None, resources: Sequence[str]
+) -> Iterator[tuple[str, str]]:
     """What is wrong with what people wrote, as reason and words for an Event on the Node."""
-    told = [(f"annotation {NEXT_MAINTENANCE_KEY}", node.metadata.annotations.get(NEXT_MAINTENANCE_KEY))]
+    told = [
+        (f"annotation {NEXT_MAINTENANCE_KEY}", node.metadata.annotations.get(NEXT_MAINTENANCE_KEY))
+    ]
     if host is not None:
-        told.append((f"custom attribute {NEXT_MAINTENANCE_KEY} of host {host.name}", host.attributes.get(NEXT_MAINTENANCE_KEY)))
+        told.append(
+            (
+                f"custom attribute {NEXT_MAINTENANCE_KEY} of host {host.name}",
+                host.attributes.get(NEXT_MAINTENANCE_KEY),
+            )
+        )
     for what, text in told:
         try:
             if text:
                 parse_time(text)
         except ValueError as error:
-            yield "MaintenanceUnreadable", f"{what} counts for nothing: {error}. Write such a time, or take it away."
+            yield (
+                "MaintenanceUnreadable",
+                f"{what} counts for nothing: {error}. Write such a time, or take it away.",
+            )
     for resource, quantity in sorted(node.status.allocatable.items()):
         looks_like_one = "gpu" in resource.lower() and quantity not in ("", "0")
         if looks_like_one and not any(fnmatchcase(resource, glob) for glob in resources):

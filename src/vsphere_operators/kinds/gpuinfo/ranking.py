@@ -71,7 +71,9 @@ class CandidatePool:
             self.simulated_hours_by_node[facts.name] = facts.simulated_hours
             insort(self.sorted_simulated_hours, facts.simulated_hours)
             return
-        self.start_by_node[facts.name] = facts.maintenance.start if facts.maintenance else NO_MAINTENANCE
+        self.start_by_node[facts.name] = (
+            facts.maintenance.start if facts.maintenance else NO_MAINTENANCE
+        )
         if facts.maintenance is not None:
             insort(self.sorted_starts, facts.maintenance.start)
 
@@ -91,14 +93,19 @@ class CandidatePool:
         if question.hours <= 0:
             return self.ranks[0][2] if self.ranks else ""
         if self.pareto_fronts is None:
-            self.pareto_fronts = ParetoFront(self.ranks, self.start_by_node), ParetoFront(self.ranks, self.simulated_hours_by_node)
+            self.pareto_fronts = (
+                ParetoFront(self.ranks, self.start_by_node),
+                ParetoFront(self.ranks, self.simulated_hours_by_node),
+            )
         real, simulated = self.pareto_fronts
         found = simulated.find_best(question.hours)
         if question.hours <= rules.horizon_hours:
             found = [*found, *real.find_best(now + question.hours * HOUR)]
         return min(found)[2] if found else ""
 
-    def count_too_little_time(self, question: Requirement, rules: SelectionRules, now: datetime) -> int:
+    def count_too_little_time(
+        self, question: Requirement, rules: SelectionRules, now: datetime
+    ) -> int:
         """How many have too little time."""
         if question.hours <= 0:
             return 0
@@ -107,13 +114,19 @@ class CandidatePool:
             return simulated + len(self.ranks) - len(self.sorted_simulated_hours)
         return simulated + bisect_left(self.sorted_starts, now + question.hours * HOUR)
 
-    def seconds_until_fewer_suitable(self, question: Requirement, rules: SelectionRules, now: datetime) -> float | None:
+    def seconds_until_fewer_suitable(
+        self, question: Requirement, rules: SelectionRules, now: datetime
+    ) -> float | None:
         """When the next of those that have time enough has it no longer; None for never."""
         if not 0 < question.hours <= rules.horizon_hours:
             return None
         needed = now + question.hours * HOUR
         place = bisect_left(self.sorted_starts, needed)
-        return (self.sorted_starts[place] - needed).total_seconds() + 0.001 if place < len(self.sorted_starts) else None
+        return (
+            (self.sorted_starts[place] - needed).total_seconds() + 0.001
+            if place < len(self.sorted_starts)
+            else None
+        )
 
 
 class Ranking:
@@ -153,9 +166,15 @@ class Ranking:
         """Those without an obstacle, the best first."""
         return (self.facts[name] for _, _, name in self.pools[gpu].ranks)
 
-    def iter_suitable(self, question: Requirement, rules: SelectionRules, now: datetime) -> Iterator[NodeFacts]:
+    def iter_suitable(
+        self, question: Requirement, rules: SelectionRules, now: datetime
+    ) -> Iterator[NodeFacts]:
         """All that suit, the best first."""
-        suiting = (facts for facts in self.iter_eligible(question.gpu_required) if rules.has_enough_time(facts, question, now))
+        suiting = (
+            facts
+            for facts in self.iter_eligible(question.gpu_required)
+            if rules.has_enough_time(facts, question, now)
+        )
         # Nobody looks for more than there are: behind the last of them there may be hundreds that do not suit.
         return islice(suiting, self.count_suitable(question, rules, now))
 
@@ -164,7 +183,9 @@ class Ranking:
         side = self.pools[question.gpu_required]
         return len(side.ranks) - side.count_too_little_time(question, rules, now)
 
-    def choose(self, question: Requirement, present: str, rules: SelectionRules, now: datetime) -> NodeFacts | None:
+    def choose(
+        self, question: Requirement, present: str, rules: SelectionRules, now: datetime
+    ) -> NodeFacts | None:
         """The answer; `present` is the node that was named before, "" for none."""
         best = self.facts.get(self.pools[question.gpu_required].find_best(question, rules, now))
         held = self.facts.get(present)
@@ -172,7 +193,9 @@ class Ranking:
             return best
         return best if rules.is_better_by_margin(best, held) else held
 
-    def count_rejections(self, question: Requirement, rules: SelectionRules, now: datetime) -> dict[str, int]:
+    def count_rejections(
+        self, question: Requirement, rules: SelectionRules, now: datetime
+    ) -> dict[str, int]:
         """How many nodes are refused for which reason, in the order of the reasons."""
         counts = Counter(self.blocker_counts)
         wrong = Rejection.GPU_MISSING if question.gpu_required else Rejection.GPU_PRESENT

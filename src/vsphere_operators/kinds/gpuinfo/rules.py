@@ -113,14 +113,24 @@ class SelectionRules(Struct, frozen=True, gc=False):
 
     def seconds_until_hours_change(self, facts: NodeFacts, now: datetime) -> float | None:
         """When `hours` will be another number; None for never. The end of a window is another fact, and not told here."""
-        if facts.simulated_hours is not None or facts.maintenance is None or (left := facts.maintenance.start - now) < HOUR:
+        if (
+            facts.simulated_hours is not None
+            or facts.maintenance is None
+            or (left := facts.maintenance.start - now) < HOUR
+        ):
             return None
         beyond = left - self.horizon_hours * HOUR
         return (beyond if beyond >= timedelta() else left % HOUR).total_seconds() + 0.001
 
-    def seconds_until_too_little_time(self, facts: NodeFacts, question: Requirement, now: datetime) -> float | None:
+    def seconds_until_too_little_time(
+        self, facts: NodeFacts, question: Requirement, now: datetime
+    ) -> float | None:
         """When a node that suits will have too little time; None for never."""
-        if facts.simulated_hours is not None or facts.maintenance is None or not 0 < question.hours <= self.horizon_hours:
+        if (
+            facts.simulated_hours is not None
+            or facts.maintenance is None
+            or not 0 < question.hours <= self.horizon_hours
+        ):
             return None
         return (facts.maintenance.start - now - question.hours * HOUR).total_seconds() + 0.001
 
@@ -130,9 +140,14 @@ class SelectionRules(Struct, frozen=True, gc=False):
             return facts.simulated_hours >= question.hours
         if question.hours <= 0 or facts.maintenance is None:
             return question.hours <= self.horizon_hours
-        return question.hours <= self.horizon_hours and facts.maintenance.start - now >= question.hours * HOUR
+        return (
+            question.hours <= self.horizon_hours
+            and facts.maintenance.start - now >= question.hours * HOUR
+        )
 
-    def find_rejection(self, facts: NodeFacts, question: Requirement, now: datetime) -> Rejection | None:
+    def find_rejection(
+        self, facts: NodeFacts, question: Requirement, now: datetime
+    ) -> Rejection | None:
         """Why this node does not suit; None if it does."""
         if facts.blocker is not None:
             return facts.blocker

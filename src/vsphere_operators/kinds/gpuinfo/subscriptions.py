@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from kubewright import Key
 
-from ...vsphere.stats_throttle import SLOTS, VCPU_MHZ, part, slot_of
+from ...vsphere.stats_throttle import ASSUMED_VCPU_MHZ, SLOT_COUNT, relative_change, slot_of
 from .rules import NodeFacts, Requirement, SelectionRules
 from .tracker import NodeTracker
 
@@ -36,14 +36,20 @@ class Subscriptions:
     """All standing questions; `wake` gets those who should look again."""
 
     def __init__(
-        self, nodes: NodeTracker, rules: SelectionRules, wake: Callable[[Key], None], *, interval_seconds: float, change_fraction: float
+        self,
+        nodes: NodeTracker,
+        rules: SelectionRules,
+        wake: Callable[[Key], None],
+        *,
+        interval_seconds: float,
+        change_fraction: float,
     ) -> None:
         self.tracker, self.rules, self.wake = nodes, rules, wake
-        self.slot_seconds, self.change_fraction = interval_seconds / SLOTS, change_fraction
+        self.slot_seconds, self.change_fraction = interval_seconds / SLOT_COUNT, change_fraction
         self.by_key: dict[Key, Subscription] = {}
         self.by_node: dict[str, dict[Key, Subscription]] = {}
         """By the name of the node that was told, "" for none."""
-        self.slots: list[dict[Key, None]] = [{} for _ in range(SLOTS)]
+        self.slots: list[dict[Key, None]] = [{} for _ in range(SLOT_COUNT)]
         self.current_slot = 0
         nodes.listeners.append(self.on_facts_change)
 
@@ -73,17 +79,31 @@ class Subscriptions:
             self.unsubscribe(key)
             self.wake(key)
 
-    def find_affected(self, old: NodeFacts | None, new: NodeFacts | None, now: datetime) -> list[Key]:
+    def find_affected(
+        self, old: NodeFacts | None, new: NodeFacts | None, now: datetime
+    ) -> list[Key]:
         """Whose answer may be another one now."""
         changed = new or old
         if changed is None:
             return []
-        told = [key for key, asked in self.by_node.get(changed.name, {}).items() if self.is_outdated(asked, new, now)]
-        return told if new is None or new.blocker is not None else [*told, *self.find_improvable(new, now)]
+        told = [
+            key
+            for key, asked in self.by_node.get(changed.name, {}).items()
+            if self.is_outdated(asked, new, now)
+        ]
+        return (
+            told
+            if new is None or new.blocker is not None
+            else [*told, *self.find_improvable(new, now)]
+        )
 
     def is_outdated(self, asked: Subscription, new: NodeFacts | None, now: datetime) -> bool:
         """Whether those who were told this node have to be told something else."""
-        if new is None or asked.published_facts is None or replace(new, load=asked.published_facts.load) != asked.published_facts:
+        if (
+            new is None
+            or asked.published_facts is None
+            or replace(new, load=asked.published_facts.load) != asked.published_facts
+        ):
             return True
         if compute_load_change(asked.published_facts, new) > self.change_fraction:
             return True
@@ -92,10 +112,16 @@ class Subscriptions:
 
     def find_improvable(self, new: NodeFacts, now: datetime) -> Iterator[Key]:
         """Those who were told another node, or none, and for whom this one is better."""
-        hours, gpu, facts = self.rules.available_hours(new, now), new.has_gpu, self.tracker.ranking.facts
+        hours, gpu, facts = (
+            self.rules.available_hours(new, now),
+            new.has_gpu,
+            self.tracker.ranking.facts,
+        )
         for name, group in self.by_node.items():
             present = facts.get(name)
-            if name != new.name and (present is None or self.rules.is_better_by_margin(new, present)):
+            if name != new.name and (
+                present is None or self.rules.is_better_by_margin(new, present)
+            ):
                 for key, asked in group.items():
                     if asked.requirement.gpu_required == gpu and asked.requirement.hours <= hours:
                         yield key
@@ -104,7 +130,7 @@ class Subscriptions:
         """Wake, each in its slot, those whose status may show something that has changed."""
         while True:
             await asyncio.sleep(self.slot_seconds)
-            self.current_slot = (self.current_slot + 1) % SLOTS
+            self.current_slot = (self.current_slot + 1) % SLOT_COUNT
             for key in list(self.slots[self.current_slot]):
                 if self.by_key[key].facts_version != self.tracker.version:
                     self.wake(key)
@@ -112,5 +138,9 @@ class Subscriptions:
 
 def compute_load_change(told: NodeFacts, new: NodeFacts) -> float:
     """By which part of its total the load has moved, the larger of CPU and memory."""
-    cpu = part(told.load.cpu_demand_mhz, new.load.cpu_demand_mhz, new.cpus * VCPU_MHZ)
-    return max(cpu, part(told.load.guest_memory_mb, new.load.guest_memory_mb, new.memory_mb))
+    cpu = relative_change(
+        told.load.cpu_demand_mhz, new.load.cpu_demand_mhz, new.cpus * ASSUMED_VCPU_MHZ
+    )
+    return max(
+        cpu, relative_change(told.load.guest_memory_mb, new.load.guest_memory_mb, new.memory_mb)
+    )

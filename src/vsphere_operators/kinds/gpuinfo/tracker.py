@@ -27,7 +27,7 @@ from kubewright.responses import Undecoded
 
 from ...vsphere.index import Index
 from ...vsphere.inventory import Change
-from ...vsphere.model import AssignableHardware, Host, Machine
+from ...vsphere.model import AssignableHardware, Host, VirtualMachine
 from ...vsphere.vcenter import VCenter
 from .maintenance import CalendarEntry, Schedule
 from .matching import match_node, parse_provider_id
@@ -58,7 +58,13 @@ class NodeTracker:
         gpu_resource_globs: tuple[str, ...],
         simulation: Simulation | None = None,
     ) -> None:
-        self.cache, self.vcenters, self.clock, self.record_warning, self.log = cache, vcenters, clock, complain, log
+        self.cache, self.vcenters, self.clock, self.record_warning, self.log = (
+            cache,
+            vcenters,
+            clock,
+            complain,
+            log,
+        )
         self.gpu_resource_globs, self.simulation = gpu_resource_globs, simulation
         self.schedule = Schedule()
         self.ranking = Ranking()
@@ -75,12 +81,14 @@ class NodeTracker:
         cache.store(Node).listeners.append(self.on_node_change)
         for vcenter in vcenters.values():
             vcenter.inventory.listeners.append(partial(self.on_inventory_change, vcenter))
-            vcenter.devices.listeners.append(partial(self.on_devices_change, vcenter))
-            vcenter.scheduled.listeners.append(partial(self.on_host_change, vcenter))
-            vcenter.assignable.listeners.append(partial(self.on_host_change, vcenter))
+            vcenter.passthrough_devices.listeners.append(partial(self.on_devices_change, vcenter))
+            vcenter.scheduled_tasks.listeners.append(partial(self.on_host_change, vcenter))
+            vcenter.assignable_hardware.listeners.append(partial(self.on_host_change, vcenter))
             vcenter.listeners.append(self.rebuild_all)
 
-    def on_node_change(self, key: Key, old: Node | Undecoded | None, new: Node | Undecoded | None, via: Via) -> None:
+    def on_node_change(
+        self, key: Key, old: Node | Undecoded | None, new: Node | Undecoded | None, via: Via
+    ) -> None:
         """A Node came, changed or went."""
         for obj, change in ((old, self.nodes_by_uuid.drop), (new, self.nodes_by_uuid.add)):
             for uuid in parse_provider_id(obj.spec.providerID) if isinstance(obj, Node) else ():
@@ -91,20 +99,24 @@ class NodeTracker:
         """Something in a vCenter came, changed or went."""
         names = set[str]()
         for item in (change.old, change.new):
-            if isinstance(item, Machine):
-                names |= {item.name, *self.nodes_by_uuid.of(item.bios_uuid.lower()), *self.nodes_by_vm.of(qualify_ref(vcenter, item.ref))}
+            if isinstance(item, VirtualMachine):
+                names |= {
+                    item.name,
+                    *self.nodes_by_uuid.get(item.bios_uuid.lower()),
+                    *self.nodes_by_vm.get(qualify_ref(vcenter, item.ref)),
+                }
             elif isinstance(item, Host):
-                names |= self.nodes_by_host.of(qualify_ref(vcenter, item.ref))
+                names |= self.nodes_by_host.get(qualify_ref(vcenter, item.ref))
         if names:
             self.rebuild(names)
 
     def on_devices_change(self, vcenter: VCenter, ref: str) -> None:
         """The devices of a VM are known, or are others."""
-        self.rebuild(list(self.nodes_by_vm.of(qualify_ref(vcenter, ref))))
+        self.rebuild(list(self.nodes_by_vm.get(qualify_ref(vcenter, ref))))
 
     def on_host_change(self, vcenter: VCenter, ref: str) -> None:
         """Something else is planned for a host, or it has other hardware to assign."""
-        self.rebuild(list(self.nodes_by_host.of(qualify_ref(vcenter, ref))))
+        self.rebuild(list(self.nodes_by_host.get(qualify_ref(vcenter, ref))))
 
     def set_calendar_entries(self, entries: Iterable[CalendarEntry]) -> None:
         """The calendar has these entries from now on; those that are over, which people leave standing, cost nobody a look."""
@@ -133,20 +145,32 @@ class NodeTracker:
             if old != new:
                 self.apply_facts(name, old, new, now)
 
-    def apply_facts(self, name: str, old: NodeFacts | None, new: NodeFacts | None, now: datetime) -> None:
+    def apply_facts(
+        self, name: str, old: NodeFacts | None, new: NodeFacts | None, now: datetime
+    ) -> None:
         """Other facts of one Node."""
         self.version += 1
         self.ranking.set_facts(name, new)
-        if new is not None and new.maintenance is not None and (old is None or old.maintenance != new.maintenance):
+        if (
+            new is not None
+            and new.maintenance is not None
+            and (old is None or old.maintenance != new.maintenance)
+        ):
             heapq.heappush(self.window_ends, (new.maintenance.end, name))
             self.set_timer(now)
         for listener in self.listeners:
             listener(old, new)
 
-    def build_unreadable_facts(self, name: str, old: NodeFacts | None, error: Exception) -> NodeFacts:
+    def build_unreadable_facts(
+        self, name: str, old: NodeFacts | None, error: Exception
+    ) -> NodeFacts:
         """What stands for facts that cannot be made; said once, and not with every change of load."""
         if old is None or old.blocker is not Rejection.FACTS_UNREADABLE:
-            self.log.error("unexpected error, no job is sent to this node until it is mended", node=name, error=error)
+            self.log.error(
+                "unexpected error, no job is sent to this node until it is mended",
+                node=name,
+                error=error,
+            )
         return NodeFacts(name=name, blocker=Rejection.FACTS_UNREADABLE)
 
     def collect_facts(self, name: str, now: datetime) -> NodeFacts | None:
@@ -183,9 +207,11 @@ class NodeTracker:
         if vcenter is None or vm is None:
             self.set_location(name, "", "")
             entries = self.schedule.find_entries(host="", node=name)
-            return NodeContext(blocker=found.blocker, match_failure=found.match_failure, calendar_entries=entries)
+            return NodeContext(
+                blocker=found.blocker, match_failure=found.match_failure, calendar_entries=entries
+            )
         self.set_location(name, qualify_ref(vcenter, vm.ref), qualify_ref(vcenter, vm.host))
-        devices = vcenter.devices.of(vm.ref)
+        devices = vcenter.passthrough_devices.get(vm.ref)
         away = not vcenter.loaded or vcenter.problem is not None
         unread = devices is None and self.simulation is None
         # A vCenter that is away keeps nobody waiting: its Nodes are refused, and others may be chosen.
@@ -195,13 +221,19 @@ class NodeTracker:
         return NodeContext(
             vcenter_name=vcenter.name,
             vm=vm,
-            blocker=Rejection.VCENTER_UNREACHABLE if away else Rejection.DEVICES_UNREAD if unread else None,
+            blocker=Rejection.VCENTER_UNREACHABLE
+            if away
+            else Rejection.DEVICES_UNREAD
+            if unread
+            else None,
             matched_by=found.matched_by,
             host=host,
             devices=devices or (),
-            devices_hidden=vm.ref in vcenter.devices.hidden,
-            assignable_hardware=vcenter.assignable.of(vm.host) if vm.host else AssignableHardware(),
-            scheduled_maintenance=vcenter.scheduled.of(vm.host) if vm.host else (),
+            devices_hidden=vm.ref in vcenter.passthrough_devices.hidden,
+            assignable_hardware=vcenter.assignable_hardware.get(vm.host)
+            if vm.host
+            else AssignableHardware(),
+            scheduled_maintenance=vcenter.scheduled_tasks.get(vm.host) if vm.host else (),
             calendar_entries=self.schedule.find_entries(host=host.name if host else "", node=name),
         )
 
@@ -221,7 +253,9 @@ class NodeTracker:
             self.timer.cancel()
         self.timer = None
         if self.window_ends:
-            seconds = min(max((self.window_ends[0][0] - now).total_seconds(), 0.0), MAX_TIMER_SECONDS)
+            seconds = min(
+                max((self.window_ends[0][0] - now).total_seconds(), 0.0), MAX_TIMER_SECONDS
+            )
             self.timer = asyncio.get_running_loop().call_later(seconds, self.on_timer)
 
     def on_timer(self) -> None:

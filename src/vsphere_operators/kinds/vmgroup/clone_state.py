@@ -58,18 +58,28 @@ def infer_clone_state(
     if record.state == "Present" or (known and known.outcome == "refused"):
         return CloneState.ENDED
     if task := (known.task if known else "") or record.task:
-        return clone_state_of_task(next((each for each in tasks if each.ref == task), None), since, now)
+        return clone_state_of_task(
+            next((each for each in tasks if each.ref == task), None), since, now
+        )
     if known and known.outcome == "unsent":
         return CloneState.UNSENT
     candidates = [each for each in tasks if is_candidate_task(record, each, accounted, since)]
     if any(each.state == "running" for each in candidates):
         return CloneState.RUNNING
-    return clone_state_after_settling(max([since, *(each.ended_at_seconds for each in candidates)]), now)
+    return clone_state_after_settling(
+        max([since, *(each.ended_at_seconds for each in candidates)]), now
+    )
 
 
-def is_candidate_task(record: ReplicaRecord, task: CloneTask, accounted: Collection[str], since: float) -> bool:
+def is_candidate_task(
+    record: ReplicaRecord, task: CloneTask, accounted: Collection[str], since: float
+) -> bool:
     """Whether a task may be the clone of this record; one that began later than ours could have, is not."""
-    return task.template == record.template and task.ref not in accounted and task.seen_at_seconds <= since + CLONE_SETTLE_SECONDS
+    return (
+        task.template == record.template
+        and task.ref not in accounted
+        and task.seen_at_seconds <= since + CLONE_SETTLE_SECONDS
+    )
 
 
 def clone_state_of_task(task: CloneTask | None, since: float, now: float) -> CloneState:
@@ -78,7 +88,11 @@ def clone_state_of_task(task: CloneTask | None, since: float, now: float) -> Clo
         return clone_state_after_settling(since, now)
     if task.state == "running":
         return CloneState.RUNNING
-    return CloneState.ENDED if task.state == "error" else clone_state_after_settling(max(since, task.ended_at_seconds), now)
+    return (
+        CloneState.ENDED
+        if task.state == "error"
+        else clone_state_after_settling(max(since, task.ended_at_seconds), now)
+    )
 
 
 def clone_state_after_settling(since: float, now: float) -> CloneState:

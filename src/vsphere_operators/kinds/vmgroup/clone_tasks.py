@@ -11,7 +11,12 @@ from ...vsphere.model import Task
 from .clone_state import CloneTask
 
 CLONE_DESCRIPTION_ID = "VirtualMachine.clone"
-CLONE_TASK_STATES = {"queued": "running", "running": "running", "success": "success", "error": "error"}
+CLONE_TASK_STATES = {
+    "queued": "running",
+    "running": "running",
+    "success": "success",
+    "error": "error",
+}
 
 
 class CloneTaskTracker:
@@ -36,6 +41,14 @@ class CloneTaskTracker:
     def update_task(self, task: Task) -> None:
         """How a clone is now."""
         before, now, state = self.tasks.get(task.ref), self.clock(), CLONE_TASK_STATES[task.state]
-        seen = before or CloneTask(ref=task.ref, template=task.entity, state="running", seen_at_seconds=now)
-        ended = now if state != "running" and (before is None or before.state == "running") else seen.ended_at_seconds
-        self.tasks[task.ref] = replace(seen, template=task.entity, state=state, ended_at_seconds=ended)
+        seen = before or CloneTask(
+            ref=task.ref, template=task.entity, state="running", seen_at_seconds=now
+        )
+        ended = (
+            now
+            if state != "running" and (before is None or before.state == "running")
+            else seen.ended_at_seconds
+        )
+        self.tasks[task.ref] = replace(
+            seen, template=task.entity, state=state, ended_at_seconds=ended
+        )

@@ -28,9 +28,9 @@ from kubewright.errors import Forbidden, NotFound, NotLeader, cut
 from kubewright.recorder import Recorder
 
 from ...vcenters.config import VCenterConfig
-from ...vcenters.registry import LOOK_AGAIN_SECONDS
-from ...vsphere.model import Machine, Task
-from ...vsphere.vm_calls import guestinfo
+from ...vcenters.registry import UNAVAILABLE_RETRY_SECONDS
+from ...vsphere.model import Task, VirtualMachine
+from ...vsphere.vm_calls import build_guestinfo
 from .folder import FolderClaim
 from .limits import NamespaceLimits, QuotaUsage
 from .messages import describe_request
@@ -70,7 +70,12 @@ class VmGroup(Resource[VmGroupSpec, VmGroupStatus]):
     """A number of equal virtual machines, cloned from a template."""
 
     # Without its spec nobody could tell what to clean up.
-    rules = (Rule("!has(oldSelf.spec) || has(self.spec)", "spec cannot be taken away; delete the object instead"),)
+    rules = (
+        Rule(
+            "!has(oldSelf.spec) || has(self.spec)",
+            "spec cannot be taken away; delete the object instead",
+        ),
+    )
 
     @property
     def deleting(self) -> bool:
@@ -94,7 +99,11 @@ def desired_state_of(group: VmGroup) -> DesiredState:
         template_name=spec.template,
         fingerprint=compute_fingerprint(spec.template, str(spec.linkedClone), spec.storagePolicy),
         power=spec.powerState,
-        rollout=Rollout(max_surge=rollout.maxSurge, max_unavailable=rollout.maxUnavailable, strategy=rollout.strategy),
+        rollout=Rollout(
+            max_surge=rollout.maxSurge,
+            max_unavailable=rollout.maxUnavailable,
+            strategy=rollout.strategy,
+        ),
         paused=spec.paused,
         deleting=group.deleting,
         deletion_policy=spec.deletionPolicy,
@@ -105,7 +114,7 @@ class StatusContext(Struct, frozen=True, kw_only=True):
     """What a status shows beside the plan."""
 
     vcenter: str
-    vms_by_replica: dict[str, Machine]
+    vms_by_replica: dict[str, VirtualMachine]
     """By name of the replica."""
     last_known_refs: Mapping[str, str]
     """What was last told of the VMs that are not seen: one that tells no configuration now is still known by it after a restart."""
@@ -126,7 +135,9 @@ def status_of(group: VmGroup, plan: Plan, around: StatusContext) -> VmGroupStatu
         lastMessage=cut(plan.message),
         selector=f"{API_GROUP}/vmgroup-uid={group.metadata.uid}",
         replicas=[replica_status_of(each, around) for each in plan.records],
-        folder=FolderStatus(ref=around.folder.ref, path=around.folder.path) if around.folder else None,
+        folder=FolderStatus(ref=around.folder.ref, path=around.folder.path)
+        if around.folder
+        else None,
         vcenter=around.vcenter,
         conditions=conditions_of(group, plan),
     )
@@ -147,7 +158,11 @@ def replica_status_of(record: ReplicaRecord, around: StatusContext) -> ReplicaSt
         progress=task.progress_percent if task is not None and running else None,
         attempt=record.attempt,
         leaving=record.terminating,
-        moRef=vm.ref if vm else around.last_known_refs.get(record.name, "") if record.state == "Present" else "",
+        moRef=vm.ref
+        if vm
+        else around.last_known_refs.get(record.name, "")
+        if record.state == "Present"
+        else "",
         power=vm.power if vm else "",
         ipAddress=vm.ip_address if vm else "",
         host=around.host_name(vm.host) if vm else "",
@@ -159,27 +174,56 @@ def conditions_of(group: VmGroup, plan: Plan) -> list[Condition]:
     working = plan.phase == "PENDING" and not group.spec.paused
     short = plan.counts.ready < group.spec.replicas
     return [
-        build_condition(group, "Progressing", working, "Working" if working else "Paused" if group.spec.paused else "Idle"),
         build_condition(
-            group, "Degraded", short and plan.phase == "ERROR", "TooFewReady" if short and plan.phase == "ERROR" else "NotInError"
+            group,
+            "Progressing",
+            working,
+            "Working" if working else "Paused" if group.spec.paused else "Idle",
+        ),
+        build_condition(
+            group,
+            "Degraded",
+            short and plan.phase == "ERROR",
+            "TooFewReady" if short and plan.phase == "ERROR" else "NotInError",
         ),
     ]
 
 
 def build_condition(group: VmGroup, type: str, holds: bool, reason: str) -> Condition:
     """One condition."""
-    return Condition(type=type, status="True" if holds else "False", reason=reason, observedGeneration=group.metadata.generation)
+    return Condition(
+        type=type,
+        status="True" if holds else "False",
+        reason=reason,
+        observedGeneration=group.metadata.generation,
+    )
 
 
 def trigger_keys_of(group: VmGroup) -> Iterable[str]:
     """What wakes a group; see groups.py."""
     status, spec = group.status, group.spec
-    template, parent = (each.rpartition("/")[2] for each in (spec.template, spec.requested_placement["folder"] or "vm-operator"))
-    yield from (f"uid:{group.metadata.uid}", f"owner:{group.key}", f"template:{template}", f"folder:{parent}")
+    template, parent = (
+        each.rpartition("/")[2]
+        for each in (spec.template, spec.requested_placement["folder"] or "vm-operator")
+    )
+    yield from (
+        f"uid:{group.metadata.uid}",
+        f"owner:{group.key}",
+        f"template:{template}",
+        f"folder:{parent}",
+    )
     # Its own folder, and where it was refused that one, what happens in it.
-    yield f"folder:{status.folder.ref}" if status.folder is not None else f"folder:{folder_name_of(group)}"
+    yield (
+        f"folder:{status.folder.ref}"
+        if status.folder is not None
+        else f"folder:{folder_name_of(group)}"
+    )
     # Whose clone may be any of those that run, waits for each of them.
-    yield from {f"source:{each.template}" for each in status.replicas if each.template and each.state == "Planned"}
+    yield from {
+        f"source:{each.template}"
+        for each in status.replicas
+        if each.template and each.state == "Planned"
+    }
 
 
 def folder_name_of(group: VmGroup) -> str:
@@ -200,15 +244,26 @@ def shared_keys_of(group: VmGroup) -> Iterable[str]:
 class Preconditions:
     """What a group needs of Kubernetes before it acts: who we are, whether we may, what the object says now, and its Secret."""
 
-    def __init__(self, client: Client, recorder: Recorder, may_write: Callable[[], bool], cluster: str = "") -> None:
-        self.client, self.recorder, self.may_write, self.cluster_id = client, recorder, may_write, cluster
+    def __init__(
+        self, client: Client, recorder: Recorder, may_write: Callable[[], bool], cluster: str = ""
+    ) -> None:
+        self.client, self.recorder, self.may_write, self.cluster_id = (
+            client,
+            recorder,
+            may_write,
+            cluster,
+        )
 
     async def group_id_of(self, group: VmGroup) -> GroupId:
         """Whose VMs they are. The cluster is known by the uid of one of its namespaces, which no other has."""
         if not self.cluster_id:
-            self.cluster_id = (await self.client.get(Namespace, Key("", CLUSTER_ID_NAMESPACE))).metadata.uid
+            self.cluster_id = (
+                await self.client.get(Namespace, Key("", CLUSTER_ID_NAMESPACE))
+            ).metadata.uid
         meta = group.metadata
-        return GroupId(cluster_id=self.cluster_id, namespace=meta.namespace, name=meta.name, uid=meta.uid)
+        return GroupId(
+            cluster_id=self.cluster_id, namespace=meta.namespace, name=meta.name, uid=meta.uid
+        )
 
     def actions_for(self, group: VmGroup, say: Callable[[str], None]) -> ClusterActions:
         """For one step of one group."""
@@ -216,14 +271,18 @@ class Preconditions:
             log=say,
             require_leadership=self.require_leadership,
             confirm_deletion=lambda name: self.confirm_deletion(group, name),
-            warn=lambda reason, words: self.recorder.event(group, VmGroup.definition, "Warning", reason, words),
+            warn=lambda reason, words: self.recorder.event(
+                group, VmGroup.definition, "Warning", reason, words
+            ),
             read_extra_config=lambda: self.read_extra_config(group),
         )
 
     def require_leadership(self) -> None:
         """Raise unless the lease is certainly ours at this moment."""
         if not self.may_write():
-            raise NotLeader("nothing is sent to vCenter: this manager does not certainly hold the lease")
+            raise NotLeader(
+                "nothing is sent to vCenter: this manager does not certainly hold the lease"
+            )
 
     async def confirm_deletion(self, group: VmGroup, name: str) -> bool:
         """Whether the object, fresh from the API server, still wants this replica gone, or with "" itself."""
@@ -235,7 +294,11 @@ class Preconditions:
             return False
         if fresh.spec.paused or (fresh.deleting and fresh.spec.deletionPolicy == "Orphan"):
             return False
-        return any(each.name == name and each.leaving for each in fresh.status.replicas) if name else fresh.deleting
+        return (
+            any(each.name == name and each.leaving for each in fresh.status.replicas)
+            if name
+            else fresh.deleting
+        )
 
     async def read_extra_config(self, group: VmGroup) -> dict[str, str]:
         """cloud-init's data from the Secret, as extraConfig."""
@@ -246,29 +309,53 @@ class Preconditions:
         try:
             found = await self.client.get(Secret, key)
         except NotFound as error:
-            raise CloneBlocked("SecretNotFound", f'the Secret "{key}" of spec.bootstrap.cloudInit does not exist; create it') from error
+            raise CloneBlocked(
+                "SecretNotFound",
+                f'the Secret "{key}" of spec.bootstrap.cloudInit does not exist; create it',
+            ) from error
         except Forbidden as error:
             cure = f"kubectl apply -n {key.namespace} -f config/optional/cloud-init-secrets.yaml lets it"
             raise CloneBlocked(
-                "SecretForbidden", f'the manager may not read the Secret "{key}" of spec.bootstrap.cloudInit; {cure}'
+                "SecretForbidden",
+                f'the manager may not read the Secret "{key}" of spec.bootstrap.cloudInit; {cure}',
             ) from error
         if asked.userDataKey not in found.data:
-            raise CloneBlocked("SecretIncomplete", f'the Secret "{key}" has no key "{asked.userDataKey}"; add it, or set userDataKey')
-        return guestinfo(found.data[asked.userDataKey], found.data.get(asked.metaDataKey, b""))
+            raise CloneBlocked(
+                "SecretIncomplete",
+                f'the Secret "{key}" has no key "{asked.userDataKey}"; add it, or set userDataKey',
+            )
+        return build_guestinfo(
+            found.data[asked.userDataKey], found.data.get(asked.metaDataKey, b"")
+        )
 
 
 class VmGroupController(Controller[VmGroup]):
     """Takes one step of a group at a time: look, plan, store or do. Nothing waits for vCenter's tasks: their ends wake the group."""
 
     finalizer = "vm-operator"
-    concurrency = 16  # It alone calls vCenter, whose threads and our few connections to it are everybody's.
+    concurrency = (
+        16  # It alone calls vCenter, whose threads and our few connections to it are everybody's.
+    )
     resync_seconds = 300.0
 
-    def __init__(self, groups: VmGroupTriggers, cache: Cache, guard: Preconditions, limits: Callable[[str], NamespaceLimits]) -> None:
-        self.group_triggers, self.cache, self.preconditions, self.limits_for = groups, cache, guard, limits
-        self.reconcilers = {name: GroupReconciler(workshop) for name, workshop in groups.executors.items()}
+    def __init__(
+        self,
+        groups: VmGroupTriggers,
+        cache: Cache,
+        guard: Preconditions,
+        limits: Callable[[str], NamespaceLimits],
+    ) -> None:
+        self.group_triggers, self.cache, self.preconditions, self.limits_for = (
+            groups,
+            cache,
+            guard,
+            limits,
+        )
+        self.reconcilers = {
+            name: GroupReconciler(workshop) for name, workshop in groups.executors.items()
+        }
         cache.store(VmGroup).add_index(FOLDER_NAME_INDEX, folder_name_of)
-        groups.vcenters.serve(self)
+        groups.vcenters.watch_namespaces(self)
         self.wake_on(groups.stream, by=trigger_keys_of)
         self.wake_on(VmGroup, by=recovery_keys_of, of=shared_keys_of, when=spec_changed)
         self.needs(VmGroup, "get")
@@ -284,13 +371,16 @@ class VmGroupController(Controller[VmGroup]):
     async def finalize(self, group: VmGroup) -> None:
         """One step towards the end."""
         if is_untouched(group) and not any(
-            each.ownership_index.refs_by_group_uid.of(group.metadata.uid) for each in self.group_triggers.executors.values()
+            each.ownership_index.refs_by_group_uid.get(group.metadata.uid)
+            for each in self.group_triggers.executors.values()
         ):
             return
         report = await self.run_step(group)
         if not report.cleanup_finished:
             raise build_retry(report)
-        self.reconcilers[group.status.vcenter].executor.forget_group(await self.preconditions.group_id_of(group))
+        self.reconcilers[group.status.vcenter].executor.forget_group(
+            await self.preconditions.group_id_of(group)
+        )
 
     async def run_step(self, group: VmGroup) -> StepResult:
         """Look, plan, do; the status has all of it."""
@@ -299,10 +389,13 @@ class VmGroupController(Controller[VmGroup]):
         steward, config = self.reconciler_for(group)
         owner = await self.preconditions.group_id_of(group)
         try:
-            report = await steward.run_step(self.build_input(group, owner, config), self.preconditions.actions_for(group, log.info))
+            report = await steward.run_step(
+                self.build_input(group, owner, config),
+                self.preconditions.actions_for(group, log.info),
+            )
         except CloneBlocked as error:
             group.status.phase, group.status.lastMessage = "ERROR", str(error)
-            raise Retry(str(error), after=LOOK_AGAIN_SECONDS, reason=error.reason) from error
+            raise Retry(str(error), after=UNAVAILABLE_RETRY_SECONDS, reason=error.reason) from error
         around = StatusContext(
             vcenter=steward.vcenter.name,
             vms_by_replica=report.vms_by_replica,
@@ -318,21 +411,26 @@ class VmGroupController(Controller[VmGroup]):
         """Who looks after the group. No records are lost when nobody can: Terminal would set the status back to nothing."""
         status, vcenters = group.status, self.group_triggers.vcenters
         try:
-            vcenter = vcenters.of(group).vcenter
+            vcenter = vcenters.get_view(group).vcenter
         except (Terminal, Retry) as error:
-            status.phase, status.lastMessage = "ERROR" if isinstance(error, Terminal) else "PENDING", str(error)
-            raise Retry(str(error), after=LOOK_AGAIN_SECONDS, reason=error.reason) from error
+            status.phase, status.lastMessage = (
+                "ERROR" if isinstance(error, Terminal) else "PENDING",
+                str(error),
+            )
+            raise Retry(str(error), after=UNAVAILABLE_RETRY_SECONDS, reason=error.reason) from error
         if status.replicas and status.vcenter not in ("", vcenter.name):
             status.phase = "ERROR"
             status.lastMessage = (
                 f'the VMs of this group are in vCenter "{status.vcenter}", and "{vcenter.name}" serves this namespace now; nothing is '
                 "done in either. Let the first serve it again, or set spec.deletionPolicy to Orphan there and make a new group."
             )
-            raise Retry(status.lastMessage, after=LOOK_AGAIN_SECONDS, reason="VCenterChanged")
+            raise Retry(
+                status.lastMessage, after=UNAVAILABLE_RETRY_SECONDS, reason="VCenterChanged"
+            )
         steward = self.reconcilers[vcenter.name]
         if not steward.executor.ownership_index.has_synced:
             raise NotYet("the marks of VMs are being read", after=MARKS_UNREAD_RETRY_SECONDS)
-        return steward, vcenters.config(vcenter.name)
+        return steward, vcenters.get_config(vcenter.name)
 
     def build_input(self, group: VmGroup, owner: GroupId, config: VCenterConfig) -> GroupInput:
         """What the object says, and what has to be known of the others."""
@@ -348,13 +446,21 @@ class VmGroupController(Controller[VmGroup]):
             limits=self.limits_for(here),
             folder_claim=self.folder_claim_of(group, owner.cluster_id),
             folder_claims=[
-                self.folder_claim_of(each, owner.cluster_id) for each in self.cache.by(VmGroup, FOLDER_NAME_INDEX, folder_name_of(group))
+                self.folder_claim_of(each, owner.cluster_id)
+                for each in self.cache.by(VmGroup, FOLDER_NAME_INDEX, folder_name_of(group))
             ],
             list_other_usage=lambda: [
-                other_usage_of(group, each) for each in self.cache.all(VmGroup, here) if each.metadata.uid != group.metadata.uid
+                other_usage_of(group, each)
+                for each in self.cache.all(VmGroup, here)
+                if each.metadata.uid != group.metadata.uid
             ],
             last_known_refs=last_known_refs_of(group),
-            list_recorded_tasks=lambda: {each.task for other in self.cache.all(VmGroup) for each in other.status.replicas if each.task},
+            list_recorded_tasks=lambda: {
+                each.task
+                for other in self.cache.all(VmGroup)
+                for each in other.status.replicas
+                if each.task
+            },
             linked_clone=spec.linkedClone,
             storage_policy=spec.storagePolicy,
         )
@@ -363,16 +469,21 @@ class VmGroupController(Controller[VmGroup]):
         """Which folder a group has or would make: by vCenter and reference of what it is in, since a folder can be named in many ways."""
         meta = group.metadata
         owner = GroupId(cluster_id=cluster, namespace=meta.namespace, name=meta.name, uid=meta.uid)
-        where, holds = f"{self.parent_folder_of(group)}/{folder_name_of(group)}", bool(group.status.replicas)
-        return FolderClaim(group_id=owner, folder_key=where, created_at=created_at(group), in_use=holds)
+        where, holds = (
+            f"{self.parent_folder_of(group)}/{folder_name_of(group)}",
+            bool(group.status.replicas),
+        )
+        return FolderClaim(
+            group_id=owner, folder_key=where, created_at=created_at(group), in_use=holds
+        )
 
     def parent_folder_of(self, group: VmGroup) -> str:
         """The vCenter and the folder that a group's folder is in; "" of what cannot be told."""
-        config = self.group_triggers.vcenters.serving(group.metadata.namespace)
+        config = self.group_triggers.vcenters.find_config(group.metadata.namespace)
         if config is None:
             return ""
         ground = PlacementResolver(
-            self.group_triggers.vcenters.opened[config.name].inventory,
+            self.group_triggers.vcenters.vcenters_by_name[config.name].inventory,
             group.spec.requested_placement,
             to_builtins(config.defaults),
             NamespaceLimits(),
@@ -396,7 +507,10 @@ def created_at(group: VmGroup) -> str:
 
 def other_usage_of(group: VmGroup, other: VmGroup) -> QuotaUsage:
     """What another group takes of the quota: all that it asks for if it is older, else what it has."""
-    spec, older = other.spec, (created_at(other), other.metadata.uid) < (created_at(group), group.metadata.uid)
+    spec, older = (
+        other.spec,
+        (created_at(other), other.metadata.uid) < (created_at(group), group.metadata.uid),
+    )
     vms = spec.replicas if older else len(other.status.replicas)
     return QuotaUsage(vms=vms, cpus=vms * spec.cpu, memory_mb=vms * spec.memory * MB_PER_GB)
 
@@ -409,5 +523,11 @@ def is_untouched(group: VmGroup) -> bool:
 
 def build_retry(report: StepResult) -> Retry:
     """What the object says while it is not as it should be; work under way is no warning."""
-    after = LOOK_AGAIN_SECONDS if report.requeue_after_seconds is None else report.requeue_after_seconds
-    return Retry(report.plan.message, after=after, reason=report.reason, warns=report.plan.phase == "ERROR")
+    after = (
+        UNAVAILABLE_RETRY_SECONDS
+        if report.requeue_after_seconds is None
+        else report.requeue_after_seconds
+    )
+    return Retry(
+        report.plan.message, after=after, reason=report.reason, warns=report.plan.phase == "ERROR"
+    )

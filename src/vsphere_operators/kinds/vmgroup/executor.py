@@ -17,11 +17,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...vsphere.faults import Busy, NotFound, Unreachable, VCenterError, meaning_of_name
+from ...vsphere.faults import Busy, NotFound, Unreachable, VCenterError, error_type_for_name
 from ...vsphere.model import Folder, Task
 from ...vsphere.task_limiter import Operation
 from ...vsphere.vcenter import VCenter
-from ...vsphere.vm_calls import CloneOrder
+from ...vsphere.vm_calls import CloneSpec
 from .clone_state import CloneRequest
 from .clone_tasks import CloneTaskTracker
 from .expectations import EFFECT_TIMEOUT_SECONDS, Effect, Expectations, PendingEffect
@@ -40,7 +40,13 @@ from .model import (
     ReplicaRecord,
     ReplicaVm,
 )
-from .ownership import GroupId, OwnershipMark, is_owned_by, mark_from_extra_config, mark_to_extra_config
+from .ownership import (
+    GroupId,
+    OwnershipMark,
+    is_owned_by,
+    mark_from_extra_config,
+    mark_to_extra_config,
+)
 from .ownership_index import OwnershipIndex
 from .placement import Placement
 
@@ -98,7 +104,7 @@ class Executor:
         self.expectations: dict[str, Expectations] = {}
         self.pending_tasks: dict[str, PendingTask] = {}
         vcenter.inventory.listeners.append(self.clone_tracker.on_change)
-        vcenter.operations.listeners.append(self.on_task_ended)
+        vcenter.task_limiter.listeners.append(self.on_task_ended)
 
     def expectations_for(self, uid: str) -> Expectations:
         """What is remembered of a group."""
@@ -107,39 +113,55 @@ class Executor:
     def forget_group(self, group: GroupId) -> None:
         """The group is gone."""
         self.expectations.pop(group.uid, None)
-        self.vcenter.operations.withdraw(f"{group.namespace}/{group.name}")
+        self.vcenter.task_limiter.stop_waiting(f"{group.namespace}/{group.name}")
 
     def list_sent_tasks(self) -> set[str]:
         """The clone tasks that this process knows to be a record's."""
-        return {sent.task for memory in self.expectations.values() for sent in memory.clone_requests.values() if sent.task}
+        return {
+            sent.task
+            for memory in self.expectations.values()
+            for sent in memory.clone_requests.values()
+            if sent.task
+        }
 
-    async def start_clone(self, job: OperationContext, action: Clone, wish: DesiredState, site: Placement, folder: str) -> None:
+    async def start_clone(
+        self, job: OperationContext, action: Clone, wish: DesiredState, site: Placement, folder: str
+    ) -> None:
         """Send a stored record."""
-        record, memory, hands = action.record, job.expectations, self.vcenter.hands
-        mark = OwnershipMark(group_id=job.group_id, replica_name=record.name, slot=record.slot, fingerprint=record.fingerprint)
-        order = CloneOrder(
+        record, memory, hands = action.record, job.expectations, self.vcenter.vm_calls
+        mark = OwnershipMark(
+            group_id=job.group_id,
+            replica_name=record.name,
+            slot=record.slot,
+            fingerprint=record.fingerprint,
+        )
+        order = CloneSpec(
             template=record.template,
             folder=folder,
             name=record.name,
-            pool=site.resource_pool,
+            resource_pool=site.resource_pool,
             datastore=site.datastore,
             cpus=wish.cpus,
             memory_mb=wish.memory_mb,
             instance_uuid=record.instance_uuid,
-            options={**job.extra_config, **mark_to_extra_config(mark)},
+            extra_config={**job.extra_config, **mark_to_extra_config(mark)},
             power_on=action.power_on,
             linked=job.linked_clone,
             storage_policy=job.storage_policy,
         )
 
         async def call() -> Any:
-            snapshot = await hands.snapshot_of(order.template) if order.linked else None
+            snapshot = await hands.read_current_snapshot(order.template) if order.linked else None
             job.require_leadership()
             job.log(describe_action(action))
             memory.clone_requests[record.name] = self.unanswered_request(record)
             return await hands.clone(order, snapshot)
 
-        started = PendingTask(job.group_id, record.name, f'cloning "{record.name}" from template "{action.template_name}"')
+        started = PendingTask(
+            job.group_id,
+            record.name,
+            f'cloning "{record.name}" from template "{action.template_name}"',
+        )
         try:
             task = await self.start_task(job, started, call)
         except VCenterError as error:
@@ -156,35 +178,58 @@ class Executor:
 
     def unanswered_request(self, record: ReplicaRecord) -> CloneRequest:
         """It may be under way from now on."""
-        return CloneRequest(attempt=record.attempt, outcome="unanswered", updated_at_seconds=self.clock())
+        return CloneRequest(
+            attempt=record.attempt, outcome="unanswered", updated_at_seconds=self.clock()
+        )
 
-    def record_clone_error(self, job: OperationContext, record: ReplicaRecord, error: VCenterError) -> None:
+    def record_clone_error(
+        self, job: OperationContext, record: ReplicaRecord, error: VCenterError
+    ) -> None:
         """Whether vCenter said no, said nothing, or was not asked at all."""
         sent = job.expectations.clone_requests[record.name]
         if sent.outcome != "unanswered":
             return
         outcome = "unanswered" if isinstance(error, Unreachable) else "refused"
-        job.expectations.clone_requests[record.name] = replace(sent, outcome=outcome, updated_at_seconds=self.clock())
+        job.expectations.clone_requests[record.name] = replace(
+            sent, outcome=outcome, updated_at_seconds=self.clock()
+        )
 
     async def change_vm(self, job: OperationContext, action: VmAction) -> None:
         """Start a change of one VM."""
-        vm, hands = action.vm, self.vcenter.hands
+        vm, hands = action.vm, self.vcenter.vm_calls
         match action:
             case PowerOn():
-                await self.start_vm_task(job, action, "powering on", "poweredOn", lambda: hands.power_on(vm.ref))
+                await self.start_vm_task(
+                    job, action, "powering on", "poweredOn", lambda: hands.power_on(vm.ref)
+                )
             case PowerOff():
-                await self.start_vm_task(job, action, "powering off", "poweredOff", lambda: hands.power_off(vm.ref))
+                await self.start_vm_task(
+                    job, action, "powering off", "poweredOff", lambda: hands.power_off(vm.ref)
+                )
             case Reconfigure(cpus=cpus, memory_mb=memory_mb):
-                await self.start_vm_task(job, action, "resizing", "resized", lambda: hands.resize(vm.ref, cpus, memory_mb))
+                await self.start_vm_task(
+                    job,
+                    action,
+                    "resizing",
+                    "resized",
+                    lambda: hands.resize(vm.ref, cpus, memory_mb),
+                )
             case Destroy():
-                await self.start_vm_task(job, action, "destroying", "destroyed", lambda: hands.destroy(vm.ref))
+                await self.start_vm_task(
+                    job, action, "destroying", "destroyed", lambda: hands.destroy(vm.ref)
+                )
 
     async def start_vm_task(
-        self, job: OperationContext, action: VmAction, verb: str, effect: Effect, act: Callable[[], Awaitable[Any]]
+        self,
+        job: OperationContext,
+        action: VmAction,
+        verb: str,
+        effect: Effect,
+        act: Callable[[], Awaitable[Any]],
     ) -> None:
         """The way of all changes of a VM: look closely if it is final, ask the lease, call."""
         vm = action.vm
-        machine = self.vcenter.inventory.machines.get(vm.ref)
+        machine = self.vcenter.inventory.vms.get(vm.ref)
         before = machine.config_version if machine else ""
 
         async def call() -> Any:
@@ -200,16 +245,20 @@ class Executor:
             await self.start_task(job, started, call)
         except (NotFound, PreconditionFailed):
             # What is gone needs nothing; what was held back is planned anew from what was seen.
-            self.vcenter.belongings.want(vm.ref)
+            self.vcenter.vm_configs.request_refresh(vm.ref)
         finally:
             if not any(each.target_ref == vm.ref for each in self.pending_tasks.values()):
                 job.expectations.busy_refs.discard(vm.ref)
 
     async def check_before_destroy(self, job: OperationContext, vm: ReplicaVm) -> None:
         """Raise Held unless vCenter and the API server, both asked now, say that this VM is ours, is to go, and carries no one's disk."""
-        closeup = await self.vcenter.hands.closeup(vm.ref)
+        closeup = await self.vcenter.vm_calls.read_vm(vm.ref)
         if (
-            not is_owned_by(mark_from_extra_config(closeup.belongings.options), closeup.instance_uuid, job.group_id)
+            not is_owned_by(
+                mark_from_extra_config(closeup.config.extra_config),
+                closeup.instance_uuid,
+                job.group_id,
+            )
             or closeup.has_foreign_disks
         ):
             raise PreconditionFailed
@@ -222,7 +271,7 @@ class Executor:
         async def call() -> str:
             job.require_leadership()
             job.log(describe_action(CreateFolder()))
-            return await self.vcenter.hands.create_folder(parent, name)
+            return await self.vcenter.vm_calls.create_folder(parent, name)
 
         try:
             made = await self.vcenter.session.call(call)
@@ -232,7 +281,9 @@ class Executor:
         job.expectations.record_success(FOLDER_KEY)
         job.expectations.created_folder = (made, self.clock() + EFFECT_TIMEOUT_SECONDS)
 
-    def record_folder_error(self, job: OperationContext, parent: str, name: str, error: VCenterError) -> None:
+    def record_folder_error(
+        self, job: OperationContext, parent: str, name: str, error: VCenterError
+    ) -> None:
         """A folder of that name that is not seen yet will be; anything else of that name is in the way."""
         inventory = self.vcenter.inventory
         same = [each for each in inventory.children(parent) if each.name == name]
@@ -240,27 +291,41 @@ class Executor:
             return
         if error.fault == "DuplicateName" and same:
             words = f"{inventory.path(same[0].ref)} has the name of the group's folder and is none; rename or move it"
-            job.expectations.record_failure(FOLDER_KEY, OperationFailure(words, True, "FolderNameTaken"))
+            job.expectations.record_failure(
+                FOLDER_KEY, OperationFailure(words, True, "FolderNameTaken")
+            )
             return
-        self.record_error(job, PendingTask(job.group_id, FOLDER_KEY, f'creating the folder "{name}"'), error)
+        self.record_error(
+            job, PendingTask(job.group_id, FOLDER_KEY, f'creating the folder "{name}"'), error
+        )
 
     async def destroy_folder(self, job: OperationContext, action: DestroyFolder) -> None:
         """Start destroying the group's folder, if it is empty at this moment."""
         ref = action.folder.ref
 
         async def call() -> Any:
-            if not await self.vcenter.hands.is_empty(ref) or not await job.confirm_deletion(""):
+            if not await self.vcenter.vm_calls.is_folder_empty(
+                ref
+            ) or not await job.confirm_deletion(""):
                 raise PreconditionFailed
             job.require_leadership()
             job.log(describe_action(action))
-            return await self.vcenter.hands.destroy_folder(ref)
+            return await self.vcenter.vm_calls.destroy_folder(ref)
 
         if ref in job.expectations.busy_refs:
             return
         job.expectations.busy_refs.add(ref)
         try:
             await self.start_task(
-                job, PendingTask(job.group_id, FOLDER_KEY, f'destroying the folder "{action.folder.name}"', ref, "destroyed"), call
+                job,
+                PendingTask(
+                    job.group_id,
+                    FOLDER_KEY,
+                    f'destroying the folder "{action.folder.name}"',
+                    ref,
+                    "destroyed",
+                ),
+                call,
             )
         except (NotFound, PreconditionFailed):
             return
@@ -268,26 +333,37 @@ class Executor:
             if not any(each.target_ref == ref for each in self.pending_tasks.values()):
                 job.expectations.busy_refs.discard(ref)
 
-    async def start_task(self, job: OperationContext, started: PendingTask, call: Callable[[], Awaitable[Any]]) -> str:
+    async def start_task(
+        self, job: OperationContext, started: PendingTask, call: Callable[[], Awaitable[Any]]
+    ) -> str:
         """Start an operation, and take note of a refusal; returns its task. What is gone already needs no change."""
         try:
-            operation = await self.vcenter.operations.start(job.task_owner, started.description, call)
+            operation = await self.vcenter.task_limiter.start(
+                job.task_owner, started.description, call
+            )
         except VCenterError as error:
-            waits, gone = isinstance(error, Busy) and not error.fault, isinstance(error, NotFound) and started.effect is not None
+            waits, gone = (
+                isinstance(error, Busy) and not error.fault,
+                isinstance(error, NotFound) and started.effect is not None,
+            )
             if not waits and not gone:
                 self.record_error(job, started, error)
             raise
         self.pending_tasks[operation.task] = started
-        if operation.task not in self.vcenter.operations.running:
+        if operation.task not in self.vcenter.task_limiter.running:
             # Its end was there before its name.
             self.on_task_ended(operation, self.vcenter.inventory.tasks.get(operation.task))
         return operation.task
 
-    def record_error(self, job: OperationContext, started: PendingTask, error: VCenterError) -> None:
+    def record_error(
+        self, job: OperationContext, started: PendingTask, error: VCenterError
+    ) -> None:
         """A call was refused, or not answered."""
         passing = isinstance(error, Busy | Unreachable)
         told = describe_failure(started.description, error.fault, str(error), transient=passing)
-        job.expectations.record_failure(started.name, OperationFailure(told.message, told.permanent, told.reason))
+        job.expectations.record_failure(
+            started.name, OperationFailure(told.message, told.permanent, told.reason)
+        )
 
     def on_task_ended(self, operation: Operation, task: Task | None) -> None:
         """An operation has ended; None is an end that nobody can tell any more."""
@@ -300,10 +376,16 @@ class Executor:
             memory.record_success(started.name)
             if started.effect is not None:
                 memory.pending_effects[started.target_ref] = PendingEffect(
-                    started.effect, self.clock() + EFFECT_TIMEOUT_SECONDS, started.config_version_before
+                    started.effect,
+                    self.clock() + EFFECT_TIMEOUT_SECONDS,
+                    started.config_version_before,
                 )
         elif task is not None:
-            passing = issubclass(meaning_of_name(task.fault), Busy | Unreachable)
-            told = describe_failure(started.description, task.fault, task.message or task.fault, transient=passing)
-            memory.record_failure(started.name, OperationFailure(told.message, told.permanent, told.reason))
+            passing = issubclass(error_type_for_name(task.fault), Busy | Unreachable)
+            told = describe_failure(
+                started.description, task.fault, task.message or task.fault, transient=passing
+            )
+            memory.record_failure(
+                started.name, OperationFailure(told.message, told.permanent, told.reason)
+            )
         self.wake_group(started.group_id.uid)

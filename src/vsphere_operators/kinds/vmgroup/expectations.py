@@ -56,13 +56,17 @@ class Expectations:
         self.created_folder: tuple[str, float] = NO_CREATED_FOLDER
         """A folder that was made just now, and until when that counts although the inventory has not shown it."""
 
-    def expect_records(self, before: Iterable[ReplicaRecord], after: Iterable[ReplicaRecord]) -> None:
+    def expect_records(
+        self, before: Iterable[ReplicaRecord], after: Iterable[ReplicaRecord]
+    ) -> None:
         """These records are about to be stored: what is new in them is unsent, if and when it is seen stored."""
         attempts = {each.name: each.attempt for each in before}
         self.expected_names = {each.name for each in after}
         for each in after:
             if each.state == "Planned" and attempts.get(each.name) != each.attempt:
-                self.clone_requests[each.name] = CloneRequest(attempt=each.attempt, outcome="unsent", updated_at_seconds=self.clock())
+                self.clone_requests[each.name] = CloneRequest(
+                    attempt=each.attempt, outcome="unsent", updated_at_seconds=self.clock()
+                )
 
     def check_writes_kept(self, records: Iterable[ReplicaRecord]) -> None:
         """Raise when what we store does not stay, again and again: the API server drops what its CRD does not know."""
@@ -78,7 +82,9 @@ class Expectations:
     def keep_only(self, names: Iterable[str]) -> None:
         """Forget replicas that are no more, and effects that must have been seen by now."""
         known, now = set(names), self.clock()
-        self.pending_effects = {ref: glow for ref, glow in self.pending_effects.items() if glow.expires_at > now}
+        self.pending_effects = {
+            ref: glow for ref, glow in self.pending_effects.items() if glow.expires_at > now
+        }
         for table in (self.clone_requests, self.backoffs):
             for name in [each for each in table if each not in known]:
                 del table[name]
@@ -102,7 +108,10 @@ class Expectations:
     def seconds_until_retry(self) -> float | None:
         """When the first of those that rest is tried again."""
         now = self.clock()
-        return min((each.retry_at - now for each in self.backoffs.values() if each.retry_at > now), default=None)
+        return min(
+            (each.retry_at - now for each in self.backoffs.values() if each.retry_at > now),
+            default=None,
+        )
 
     def observe_generation(self, generation: int) -> None:
         """A look at the object; if the wish is another one, what failed under the old one is tried at once."""

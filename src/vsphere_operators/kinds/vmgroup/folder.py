@@ -21,7 +21,9 @@ class FolderClaim(Struct, frozen=True, kw_only=True):
     """Whether it has begun to use it."""
 
 
-def find_conflicting_owner(claim: FolderClaim, owners_inside: Collection[GroupId], claims: Collection[FolderClaim]) -> GroupId | None:
+def find_conflicting_owner(
+    claim: FolderClaim, owners_inside: Collection[GroupId], claims: Collection[FolderClaim]
+) -> GroupId | None:
     """Who else owns the folder, None if nobody.
 
     `owners_inside` are the owners of the VMs in it, by genuine marks; `claims` are those of all living groups of this cluster.
@@ -30,8 +32,14 @@ def find_conflicting_owner(claim: FolderClaim, owners_inside: Collection[GroupId
         return None
     if others := sorted(owners_inside, key=lambda each: (each.cluster_id, each.uid)):
         return others[0]
-    same = [each for each in claims if each.folder_key == claim.folder_key and each.group_id.uid != claim.group_id.uid]
-    older = sorted((each for each in same if claim_sort_key(each) < claim_sort_key(claim)), key=claim_sort_key)
+    same = [
+        each
+        for each in claims
+        if each.folder_key == claim.folder_key and each.group_id.uid != claim.group_id.uid
+    ]
+    older = sorted(
+        (each for each in same if claim_sort_key(each) < claim_sort_key(claim)), key=claim_sort_key
+    )
     return older[0].group_id if older else None
 
 

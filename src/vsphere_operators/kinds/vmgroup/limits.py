@@ -18,7 +18,11 @@ class QuotaUsage(Struct, frozen=True, kw_only=True):
     memory_mb: int = 0
 
     def __add__(self, other: QuotaUsage) -> QuotaUsage:
-        return QuotaUsage(vms=self.vms + other.vms, cpus=self.cpus + other.cpus, memory_mb=self.memory_mb + other.memory_mb)
+        return QuotaUsage(
+            vms=self.vms + other.vms,
+            cpus=self.cpus + other.cpus,
+            memory_mb=self.memory_mb + other.memory_mb,
+        )
 
 
 class Quota(Struct, frozen=True, kw_only=True):
@@ -54,10 +58,19 @@ class TemplateMatch(Struct, frozen=True):
     problem: str = ""
 
 
-def select_template(wanted: str, templates: Iterable[TemplateCandidate], datacenter_path: str, limits: NamespaceLimits) -> TemplateMatch:
+def select_template(
+    wanted: str,
+    templates: Iterable[TemplateCandidate],
+    datacenter_path: str,
+    limits: NamespaceLimits,
+) -> TemplateMatch:
     """The one template that `spec.template` names: by exact name, or by exact inventory path, within what the namespace may use."""
     by_path = "/" in wanted
-    named = [each for each in templates if each.path == wanted or (not by_path and each.path.rpartition("/")[2] == wanted)]
+    named = [
+        each
+        for each in templates
+        if each.path == wanted or (not by_path and each.path.rpartition("/")[2] == wanted)
+    ]
     roots = template_search_folders(by_path, datacenter_path, limits)
     usable = [each for each in named if any(is_within(each.path, root) for root in roots)]
     if len(usable) == 1:
@@ -65,11 +78,18 @@ def select_template(wanted: str, templates: Iterable[TemplateCandidate], datacen
     where = ", ".join(roots) or "no folder at all"
     if usable:
         paths = ", ".join(sorted(each.path for each in usable))
-        return TemplateMatch(None, f'several templates are named "{wanted}": {paths}; give the full path of one in spec.template')
-    return TemplateMatch(None, f'no template "{wanted}" in {where}; create it there, or change spec.template')
+        return TemplateMatch(
+            None,
+            f'several templates are named "{wanted}": {paths}; give the full path of one in spec.template',
+        )
+    return TemplateMatch(
+        None, f'no template "{wanted}" in {where}; create it there, or change spec.template'
+    )
 
 
-def template_search_folders(by_path: bool, datacenter_path: str, limits: NamespaceLimits) -> tuple[str, ...]:
+def template_search_folders(
+    by_path: bool, datacenter_path: str, limits: NamespaceLimits
+) -> tuple[str, ...]:
     """The folders in which templates count."""
     if limits.template_folders is not None:
         return limits.template_folders
@@ -98,7 +118,11 @@ def find_quota_violation(wanted: QuotaUsage, others: Iterable[QuotaUsage], quota
     for each in others:
         total += each
     exceeded = "; ".join(describe_exceeded_quotas(total, wanted, quota))
-    return f"the quota of this namespace is exceeded: {exceeded}; lower this group or another, or ask the administrator" if exceeded else ""
+    return (
+        f"the quota of this namespace is exceeded: {exceeded}; lower this group or another, or ask the administrator"
+        if exceeded
+        else ""
+    )
 
 
 def describe_exceeded_quotas(total: QuotaUsage, wanted: QuotaUsage, quota: Quota) -> Iterator[str]:

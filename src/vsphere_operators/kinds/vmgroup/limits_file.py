@@ -41,13 +41,19 @@ class LimitsEntry(Struct, frozen=True, forbid_unknown_fields=True):
     namespaces: Annotated[tuple[str, ...], Meta(description="Names or globs of namespaces.")]
     templateFolders: Annotated[
         tuple[str, ...] | UnsetType,
-        Meta(description="Full inventory paths; templates are found in these alone. Without it: a bare name in the whole datacenter."),
+        Meta(
+            description="Full inventory paths; templates are found in these alone. Without it: a bare name in the whole datacenter."
+        ),
     ] = UNSET
     places: Annotated[
         dict[str, tuple[str, ...]],
-        Meta(description="By field of `spec.placement`, the names that may be asked for. A field that is not named is free."),
+        Meta(
+            description="By field of `spec.placement`, the names that may be asked for. A field that is not named is free."
+        ),
     ] = {}
-    quota: Annotated[QuotaEntry, Meta(description="The most that all groups of one namespace may have together.")] = QuotaEntry()
+    quota: Annotated[
+        QuotaEntry, Meta(description="The most that all groups of one namespace may have together.")
+    ] = QuotaEntry()
 
     def to_limits(self) -> NamespaceLimits:
         """What it means for a group."""
@@ -57,7 +63,9 @@ class LimitsEntry(Struct, frozen=True, forbid_unknown_fields=True):
             template_folders=None if self.templateFolders is UNSET else self.templateFolders,
             allowed_placement=self.places,
             quota=Quota(
-                vms=unset_to_none(quota.vms), cpus=unset_to_none(quota.cpus), memory_mb=None if memory_gb is None else memory_gb * MB_PER_GB
+                vms=unset_to_none(quota.vms),
+                cpus=unset_to_none(quota.cpus),
+                memory_mb=None if memory_gb is None else memory_gb * MB_PER_GB,
             ),
         )
 
@@ -65,7 +73,10 @@ class LimitsEntry(Struct, frozen=True, forbid_unknown_fields=True):
 class LimitsFile(Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file."""
 
-    limits: Annotated[tuple[LimitsEntry, ...], Meta(description="The entries; the first that fits a namespace counts.")]
+    limits: Annotated[
+        tuple[LimitsEntry, ...],
+        Meta(description="The entries; the first that fits a namespace counts."),
+    ]
 
 
 def unset_to_none(given: int | UnsetType) -> int | None:
@@ -81,13 +92,22 @@ def find_file_errors(file: LimitsFile) -> Iterator[tuple[str, str]]:
             yield f"{path}.namespaces", "the list is empty; name a namespace or a glob"
         for place, glob in enumerate(entry.namespaces):
             if not GLOB.fullmatch(glob):
-                yield f"{path}.namespaces[{place}]", f'"{glob}" fits no namespace: use lower-case letters, digits and -, and * ? [..]'
+                yield (
+                    f"{path}.namespaces[{place}]",
+                    f'"{glob}" fits no namespace: use lower-case letters, digits and -, and * ? [..]',
+                )
         for folder in entry.templateFolders if entry.templateFolders is not UNSET else ():
             if not folder.startswith("/"):
-                yield f"{path}.templateFolders", f'"{folder}" has to be a full inventory path, such as /DC0/vm/vm-operator'
+                yield (
+                    f"{path}.templateFolders",
+                    f'"{folder}" has to be a full inventory path, such as /DC0/vm/vm-operator',
+                )
         for field in entry.places:
             if field not in PLACEMENT_FIELDS:
-                yield f"{path}.places.{field}", f"there is no such place; there are {', '.join(PLACEMENT_FIELDS)}"
+                yield (
+                    f"{path}.places.{field}",
+                    f"there is no such place; there are {', '.join(PLACEMENT_FIELDS)}",
+                )
 
 
 LIMITS_FILE_FORMAT = FileFormat(
@@ -101,10 +121,16 @@ LIMITS_FILE_FORMAT = FileFormat(
 
 def read_limits(file: str) -> Callable[[str], NamespaceLimits]:
     """The limits by namespace; "" is no file, and so no limits."""
-    known = [(entry.namespaces, entry.to_limits()) for entry in LIMITS_FILE_FORMAT.read(file).limits] if file else []
+    known = (
+        [(entry.namespaces, entry.to_limits()) for entry in LIMITS_FILE_FORMAT.read(file).limits]
+        if file
+        else []
+    )
 
     def of(namespace: str) -> NamespaceLimits:
-        fitting = (limits for globs, limits in known if any(fnmatchcase(namespace, glob) for glob in globs))
+        fitting = (
+            limits for globs, limits in known if any(fnmatchcase(namespace, glob) for glob in globs)
+        )
         return next(fitting, NamespaceLimits())
 
     return of

@@ -21,7 +21,15 @@ from .model import (
     RemoveFinalizer,
     ReplicaRecord,
 )
-from .replica import Replica, count_to_create, foreign_disks_of, has_desired_size, is_available, is_outdated, surge_allowed
+from .replica import (
+    Replica,
+    count_to_create,
+    foreign_disks_of,
+    has_desired_size,
+    is_available,
+    is_outdated,
+    surge_allowed,
+)
 
 SUCCESS_MESSAGE = "successfully reconciled VmGroup"
 
@@ -37,13 +45,26 @@ def summarize(wish: DesiredState, members: Sequence[Replica]) -> Summary:
     """Phase and message."""
     errors = list(list_errors(wish, members))
     if wish.paused:
-        phase: Phase = "ERROR" if errors else "RUNNING" if is_in_desired_state(wish, members) else "PENDING"
-        return Summary(phase, "; ".join([f"paused: {describe_progress(wish, members)}", *errors, "unset spec.paused to go on"]))
+        phase: Phase = (
+            "ERROR" if errors else "RUNNING" if is_in_desired_state(wish, members) else "PENDING"
+        )
+        return Summary(
+            phase,
+            "; ".join(
+                [
+                    f"paused: {describe_progress(wish, members)}",
+                    *errors,
+                    "unset spec.paused to go on",
+                ]
+            ),
+        )
     if errors:
         return Summary("ERROR", "; ".join(errors))
     if is_in_desired_state(wish, members):
         return Summary("RUNNING", SUCCESS_MESSAGE)
-    return Summary("PENDING", "; ".join([describe_progress(wish, members), *list_transient_problems(members)]))
+    return Summary(
+        "PENDING", "; ".join([describe_progress(wish, members), *list_transient_problems(members)])
+    )
 
 
 def is_in_desired_state(wish: DesiredState, members: Sequence[Replica]) -> bool:
@@ -63,7 +84,12 @@ def list_errors(wish: DesiredState, members: Sequence[Replica]) -> Iterator[str]
     for each in members:
         if each.failure is not None and each.failure.permanent:
             yield each.failure.message
-        if each.conflicting_vm and each.vm is None and not each.record.terminating and each.clone_state is not CloneState.RUNNING:
+        if (
+            each.conflicting_vm
+            and each.vm is None
+            and not each.record.terminating
+            and each.clone_state is not CloneState.RUNNING
+        ):
             yield f'the name "{each.name}" is taken by {each.conflicting_vm}, which has no mark of this group; rename or remove that VM'
     for each in find_held_by_disks(wish, members):
         yield (
@@ -88,9 +114,13 @@ def find_held_by_disks(wish: DesiredState, members: Sequence[Replica]) -> Iterat
     """Replicas that would go if they had no disks of somebody else."""
     keepers = [each for each in members if not each.record.terminating]
     free_to_go = sum(not foreign_disks_of(each) for each in keepers)
-    too_many = not wish.deleting and len(keepers) - free_to_go > wish.replicas + surge_allowed(wish, keepers)
+    too_many = not wish.deleting and len(keepers) - free_to_go > wish.replicas + surge_allowed(
+        wish, keepers
+    )
     for each in members:
-        if foreign_disks_of(each) and (each.record.terminating or too_many or (is_outdated(wish, each) and not wish.deleting)):
+        if foreign_disks_of(each) and (
+            each.record.terminating or too_many or (is_outdated(wish, each) and not wish.deleting)
+        ):
             yield each
 
 
@@ -110,9 +140,22 @@ def describe_progress(wish: DesiredState, members: Sequence[Replica]) -> str:
         return f"being deleted, {len(members)} replica(s) left"
     ready = sum(is_available(wish, each) for each in members)
     coming = sum(each.vm is None and not each.record.terminating for each in members)
-    outdated = sum(is_outdated(wish, each) or has_wrong_size(wish, each) for each in members if not each.record.terminating)
-    parts = [(coming, "to be cloned or being cloned"), (outdated, "to be brought up to date"), (leaving, "leaving")]
-    return ", ".join([f"{ready} of {wish.replicas} replica(s) ready", *(f"{count} {what}" for count, what in parts if count)])
+    outdated = sum(
+        is_outdated(wish, each) or has_wrong_size(wish, each)
+        for each in members
+        if not each.record.terminating
+    )
+    parts = [
+        (coming, "to be cloned or being cloned"),
+        (outdated, "to be brought up to date"),
+        (leaving, "leaving"),
+    ]
+    return ", ".join(
+        [
+            f"{ready} of {wish.replicas} replica(s) ready",
+            *(f"{count} {what}" for count, what in parts if count),
+        ]
+    )
 
 
 def has_wrong_size(wish: DesiredState, member: Replica) -> bool:
@@ -120,7 +163,9 @@ def has_wrong_size(wish: DesiredState, member: Replica) -> bool:
     return member.vm is not None and not has_desired_size(wish, member.vm)
 
 
-def describe_record_changes(wish: DesiredState, before: Sequence[ReplicaRecord], after: Sequence[ReplicaRecord]) -> tuple[str, ...]:
+def describe_record_changes(
+    wish: DesiredState, before: Sequence[ReplicaRecord], after: Sequence[ReplicaRecord]
+) -> tuple[str, ...]:
     """The lines for a change of the records."""
     if wish.deleting:
         return ("VmGroup marked for deletion",)
@@ -135,7 +180,9 @@ def describe_sync_state(wish: DesiredState, members: Sequence[Replica]) -> tuple
     """The lines of a plan that changes no record."""
     if wish.deleting:
         return ("VmGroup marked for deletion",)
-    in_sync = len(members) == wish.replicas and not any(each.vm is None or each.record.terminating for each in members)
+    in_sync = len(members) == wish.replicas and not any(
+        each.vm is None or each.record.terminating for each in members
+    )
     return ("replica count in sync, checking power state",) if in_sync else ()
 
 
@@ -155,7 +202,9 @@ def describe_action(action: Action) -> str:
         case PowerOff():
             return f'powering off vm "{action.vm.name}"'
         case Reconfigure():
-            return f'resizing vm "{action.vm.name}" to {action.cpus} vCPUs and {action.memory_mb} MB'
+            return (
+                f'resizing vm "{action.vm.name}" to {action.cpus} vCPUs and {action.memory_mb} MB'
+            )
         case RemoveFinalizer():
             return "nothing is left of this VmGroup in vCenter"
 

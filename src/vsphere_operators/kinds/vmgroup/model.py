@@ -183,7 +183,16 @@ class RemoveFinalizer(Struct, frozen=True):
     """Take the finalizer away by a conditional write: nothing of the group is left to do."""
 
 
-Action: TypeAlias = CreateFolder | Clone | PowerOn | PowerOff | Reconfigure | Destroy | DestroyFolder | RemoveFinalizer
+Action: TypeAlias = (
+    CreateFolder
+    | Clone
+    | PowerOn
+    | PowerOff
+    | Reconfigure
+    | Destroy
+    | DestroyFolder
+    | RemoveFinalizer
+)
 
 
 class Counts(Struct, frozen=True, kw_only=True):

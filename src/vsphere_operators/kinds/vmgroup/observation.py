@@ -8,7 +8,7 @@ from typing import cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...vsphere.model import Folder, Machine
+from ...vsphere.model import Folder, VirtualMachine
 from ...vsphere.vcenter import VCenter
 from .clone_state import infer_clone_state
 from .clone_tasks import CloneTaskTracker
@@ -35,7 +35,9 @@ class ObservationSources(Struct, frozen=True, kw_only=True):
     """References of the VMs as they were last told, by name of the replica."""
 
 
-def observe_group(sight: ObservationSources, records: Sequence[ReplicaRecord], folder: GroupFolder | None) -> ObservedState:
+def observe_group(
+    sight: ObservationSources, records: Sequence[ReplicaRecord], folder: GroupFolder | None
+) -> ObservedState:
     """All that a plan needs."""
     memory, vcenter = sight.expectations, sight.vcenter
     told = tuple(with_task(each, memory) for each in records)
@@ -47,11 +49,13 @@ def observe_group(sight: ObservationSources, records: Sequence[ReplicaRecord], f
         records=told,
         vms=vms,
         clone_states={each.name: clone_state_of(sight, each, accounted) for each in absent},
-        conflicting_vms={each.name: path for each in absent if (path := find_conflicting_vm(sight, each, folder))},
+        conflicting_vms={
+            each.name: path for each in absent if (path := find_conflicting_vm(sight, each, folder))
+        },
         failures=memory.active_failures(),
         folder=folder,
         # At least one is tried, so that who finds no room is written down for the next.
-        max_actions=max(1, vcenter.operations.room),
+        max_actions=max(1, vcenter.task_limiter.free_slots),
     )
 
 
@@ -63,27 +67,48 @@ def with_task(record: ReplicaRecord, memory: Expectations) -> ReplicaRecord:
     return record
 
 
-def find_replica_vms(sight: ObservationSources, records: Sequence[ReplicaRecord]) -> Iterable[ReplicaVm]:
+def find_replica_vms(
+    sight: ObservationSources, records: Sequence[ReplicaRecord]
+) -> Iterable[ReplicaVm]:
     """The VMs that are the group's by their marks; of two with one mark, which cannot be, the first."""
     clusters, found = sight.group_id.cluster_id, dict[str, ReplicaVm]()
     busy = find_busy_refs(sight.vcenter)
-    cloning = {each.name for each in records if (task := sight.clone_tracker.tasks.get(each.task)) and task.state == "running"}
-    for ref in sorted(sight.ownership_index.refs_by_group_uid.of(sight.group_id.uid)):
-        mark, machine = sight.ownership_index.marks[ref], sight.vcenter.inventory.machines.get(ref)
+    cloning = {
+        each.name
+        for each in records
+        if (task := sight.clone_tracker.tasks.get(each.task)) and task.state == "running"
+    }
+    for ref in sorted(sight.ownership_index.refs_by_group_uid.get(sight.group_id.uid)):
+        mark, machine = sight.ownership_index.marks[ref], sight.vcenter.inventory.vms.get(ref)
         if machine is not None and mark.group_id.cluster_id == clusters:
-            found.setdefault(mark.replica_name, build_replica_vm(sight, machine, mark, busy=ref in busy or mark.replica_name in cloning))
+            found.setdefault(
+                mark.replica_name,
+                build_replica_vm(
+                    sight, machine, mark, busy=ref in busy or mark.replica_name in cloning
+                ),
+            )
     return found.values()
 
 
 def find_busy_refs(vcenter: VCenter) -> set[str]:
     """VMs on which something runs that changes their power or existence."""
-    tasks = (each for each in vcenter.inventory.tasks.values() if each.state in ("queued", "running"))
-    return {each.entity for each in tasks if each.description.rpartition(".")[2] in DISRUPTIVE_TASKS}
+    tasks = (
+        each for each in vcenter.inventory.tasks.values() if each.state in ("queued", "running")
+    )
+    return {
+        each.entity for each in tasks if each.description.rpartition(".")[2] in DISRUPTIVE_TASKS
+    }
 
 
-def build_replica_vm(sight: ObservationSources, machine: Machine, mark: OwnershipMark, *, busy: bool) -> ReplicaVm:
+def build_replica_vm(
+    sight: ObservationSources, machine: VirtualMachine, mark: OwnershipMark, *, busy: bool
+) -> ReplicaVm:
     """One VM as a plan sees it."""
-    broken = machine.connection not in ("connected", "") or machine.power not in ("poweredOn", "poweredOff", "suspended")
+    broken = machine.connection not in ("connected", "") or machine.power not in (
+        "poweredOn",
+        "poweredOff",
+        "suspended",
+    )
     glow = sight.expectations.pending_effects.get(machine.ref)
     return ReplicaVm(
         name=mark.replica_name,
@@ -102,7 +127,7 @@ def build_replica_vm(sight: ObservationSources, machine: Machine, mark: Ownershi
     )
 
 
-def is_effect_pending(glow: PendingEffect, machine: Machine, now: float) -> bool:
+def is_effect_pending(glow: PendingEffect, machine: VirtualMachine, now: float) -> bool:
     """Whether what a task has done is still to be seen."""
     if now >= glow.expires_at:
         return False
@@ -113,51 +138,83 @@ def is_effect_pending(glow: PendingEffect, machine: Machine, now: float) -> bool
 
 def foreign_disk_names(vcenter: VCenter, ref: str) -> tuple[str, ...]:
     """Disks of a VM that are somebody else's: First Class Disks, by name where it is known, and files that lie elsewhere."""
-    found, machine, disks = vcenter.belongings.known.get(ref), vcenter.inventory.machines.get(ref), vcenter.disks.disks
+    found, machine, disks = (
+        vcenter.vm_configs.values.get(ref),
+        vcenter.inventory.vms.get(ref),
+        vcenter.disks.disks,
+    )
     if found is None or machine is None:
         return ()
-    named = (disks[each].name if each in disks else each for each in found.disks)
-    return (*named, *found.foreign_files(machine.path))
+    named = (disks[each].name if each in disks else each for each in found.first_class_disks)
+    return (*named, *found.foreign_disk_files(machine.vmx_path))
 
 
-def clone_state_of(sight: ObservationSources, record: ReplicaRecord, accounted: Collection[str]) -> CloneState:
+def clone_state_of(
+    sight: ObservationSources, record: ReplicaRecord, accounted: Collection[str]
+) -> CloneState:
     """What may be under way; a VM with the right identity whose mark is not read yet may be it."""
     inventory, known = sight.vcenter.inventory, sight.clone_tracker.tasks
-    last = inventory.machines.get(sight.last_known_refs.get(record.name, ""))
+    last = inventory.vms.get(sight.last_known_refs.get(record.name, ""))
     silent = last is not None and not last.instance_uuid
-    if silent or any(ref in sight.ownership_index.unread_refs for ref in inventory.relations.instance_uuids.of(record.instance_uuid)):
+    if silent or any(
+        ref in sight.ownership_index.unread_refs
+        for ref in inventory.relations.by_instance_uuid.get(record.instance_uuid)
+    ):
         return CloneState.UNKNOWN
     sent = sight.expectations.clone_requests.get(record.name)
     task = (sent.task if sent and sent.attempt == record.attempt else "") or record.task
     tasks = [known[task]] if task in known else [] if task else list(known.values())
-    return infer_clone_state(record, tasks, accounted, sent, sight.vcenter.watching_since, sight.expectations.clock())
+    return infer_clone_state(
+        record, tasks, accounted, sent, sight.vcenter.watching_since, sight.expectations.clock()
+    )
 
 
-def find_conflicting_vm(sight: ObservationSources, record: ReplicaRecord, folder: GroupFolder | None) -> str:
+def find_conflicting_vm(
+    sight: ObservationSources, record: ReplicaRecord, folder: GroupFolder | None
+) -> str:
     """The path of a VM that is not ours and has the record's name in the folder, or its identity anywhere."""
     inventory, known = sight.vcenter.inventory, sight.ownership_index
     namesakes = [
-        ref for ref in inventory.relations.names[Machine].of(record.name) if folder and inventory.machines[ref].parent == folder.ref
+        ref
+        for ref in inventory.relations.by_name[VirtualMachine].get(record.name)
+        if folder and inventory.vms[ref].parent == folder.ref
     ]
-    for ref in (*namesakes, *inventory.relations.instance_uuids.of(record.instance_uuid)):
-        if inventory.machines[ref].instance_uuid and ref not in known.unread_refs and ref not in known.marks:
+    for ref in (*namesakes, *inventory.relations.by_instance_uuid.get(record.instance_uuid)):
+        if (
+            inventory.vms[ref].instance_uuid
+            and ref not in known.unread_refs
+            and ref not in known.marks
+        ):
             return inventory.path(ref)
     return ""
 
 
-def find_group_folder(sight: ObservationSources, ref: str, parent: str, name: str) -> GroupFolder | None:
+def find_group_folder(
+    sight: ObservationSources, ref: str, parent: str, name: str
+) -> GroupFolder | None:
     """The group's folder: by reference, so that it may be renamed and moved; else by name; else one that was made just now."""
     inventory, (made, until) = sight.vcenter.inventory, sight.expectations.created_folder
-    found = inventory.folders.get(ref) or inventory.folders.get(made) or find_child_folder(sight.vcenter, parent, name)
+    found = (
+        inventory.folders.get(ref)
+        or inventory.folders.get(made)
+        or find_child_folder(sight.vcenter, parent, name)
+    )
     if found is not None:
-        return GroupFolder(ref=found.ref, name=found.name, path=inventory.path(found.ref), is_empty=not inventory.tree.children(found.ref))
+        return GroupFolder(
+            ref=found.ref,
+            name=found.name,
+            path=inventory.path(found.ref),
+            is_empty=not inventory.tree.children(found.ref),
+        )
     if made and sight.expectations.clock() < until:
-        return GroupFolder(ref=made, name=name, path=f"{inventory.path(parent)}/{name}", is_empty=True)
+        return GroupFolder(
+            ref=made, name=name, path=f"{inventory.path(parent)}/{name}", is_empty=True
+        )
     return None
 
 
 def find_child_folder(vcenter: VCenter, parent: str, name: str) -> Folder | None:
     """The folder of a name directly in another."""
     inventory = vcenter.inventory
-    found = (inventory.folders[ref] for ref in inventory.relations.names[Folder].of(name))
+    found = (inventory.folders[ref] for ref in inventory.relations.by_name[Folder].get(name))
     return next((each for each in found if parent and each.parent == parent), None)

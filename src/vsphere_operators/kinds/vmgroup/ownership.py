@@ -52,8 +52,17 @@ def compute_fingerprint(*parts: str) -> str:
 def mark_to_extra_config(mark: OwnershipMark) -> dict[str, str]:
     """The mark as extraConfig."""
     group = mark.group_id
-    values = {"cluster": group.cluster_id, "namespace": group.namespace, "name": group.name, "uid": group.uid}
-    values |= {"replica": mark.replica_name, "slot": str(mark.slot), "fingerprint": mark.fingerprint}
+    values = {
+        "cluster": group.cluster_id,
+        "namespace": group.namespace,
+        "name": group.name,
+        "uid": group.uid,
+    }
+    values |= {
+        "replica": mark.replica_name,
+        "slot": str(mark.slot),
+        "fingerprint": mark.fingerprint,
+    }
     return {f"{EXTRA_CONFIG_PREFIX}{key}": value for key, value in values.items()}
 
 
@@ -65,8 +74,18 @@ def mark_from_extra_config(options: Mapping[str, str]) -> OwnershipMark | None:
     }
     if not all(found.values()) or not (found["slot"].isascii() and found["slot"].isdecimal()):
         return None
-    group = GroupId(cluster_id=found["cluster"], namespace=found["namespace"], name=found["name"], uid=found["uid"])
-    return OwnershipMark(group_id=group, replica_name=found["replica"], slot=int(found["slot"]), fingerprint=found["fingerprint"])
+    group = GroupId(
+        cluster_id=found["cluster"],
+        namespace=found["namespace"],
+        name=found["name"],
+        uid=found["uid"],
+    )
+    return OwnershipMark(
+        group_id=group,
+        replica_name=found["replica"],
+        slot=int(found["slot"]),
+        fingerprint=found["fingerprint"],
+    )
 
 
 def is_genuine(mark: OwnershipMark, instance_uuid: str) -> bool:

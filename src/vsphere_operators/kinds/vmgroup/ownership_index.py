@@ -12,24 +12,30 @@ from collections.abc import Callable
 
 from ...vsphere.index import Index
 from ...vsphere.inventory import Change
-from ...vsphere.model import Machine
+from ...vsphere.model import VirtualMachine
 from ...vsphere.vcenter import VCenter
 from .ownership import OwnershipMark, is_genuine, mark_from_extra_config
 
-UUID5_PATTERN = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE)
+UUID5_PATTERN = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE
+)
 
 
 class OwnershipIndex:
     """The genuine marks by reference, and the references by uid of the group; `tell` hears whose VMs changed."""
 
     def __init__(self, vcenter: VCenter, tell: Callable[[str], None]) -> None:
-        self.inventory, self.vm_configs, self.notify_group = vcenter.inventory, vcenter.belongings, tell
+        self.inventory, self.vm_configs, self.notify_group = (
+            vcenter.inventory,
+            vcenter.vm_configs,
+            tell,
+        )
         self.marks: dict[str, OwnershipMark] = {}
         self.refs_by_group_uid = Index()
         self.unread_refs: set[str] = set()
         self.synced = False
         vcenter.inventory.listeners.append(self.on_change)
-        vcenter.belongings.listeners.append(self.on_vm_config)
+        vcenter.vm_configs.listeners.append(self.on_vm_config)
 
     @property
     def has_synced(self) -> bool:
@@ -40,22 +46,24 @@ class OwnershipIndex:
     def on_change(self, change: Change) -> None:
         """A VM came, changed or went."""
         old, new = change.old, change.new
-        if isinstance(new, Machine):
+        if isinstance(new, VirtualMachine):
             # Without its files vCenter tells no configuration; whose it is has not changed by that.
-            if not new.instance_uuid or (isinstance(old, Machine) and old.instance_uuid == new.instance_uuid):
+            if not new.instance_uuid or (
+                isinstance(old, VirtualMachine) and old.instance_uuid == new.instance_uuid
+            ):
                 return
             if UUID5_PATTERN.fullmatch(new.instance_uuid):
-                if self.vm_configs.of(new.ref) is None:
+                if self.vm_configs.get(new.ref) is None:
                     self.unread_refs.add(new.ref)
                 self.on_vm_config(new.ref)
-            elif isinstance(old, Machine):
+            elif isinstance(old, VirtualMachine):
                 self.remove(new.ref)
-        elif isinstance(old, Machine):
+        elif isinstance(old, VirtualMachine):
             self.remove(old.ref)
 
     def on_vm_config(self, ref: str) -> None:
         """What belongs to a VM is known, or is otherwise."""
-        found, machine = self.vm_configs.known.get(ref), self.inventory.machines.get(ref)
+        found, machine = self.vm_configs.values.get(ref), self.inventory.vms.get(ref)
         if found is None or machine is None or not machine.instance_uuid:
             return
         if ref in self.vm_configs.hidden:
@@ -63,7 +71,7 @@ class OwnershipIndex:
             self.unread_refs.add(ref)
             return
         self.unread_refs.discard(ref)
-        mark = mark_from_extra_config(found.options)
+        mark = mark_from_extra_config(found.extra_config)
         if mark is None or not is_genuine(mark, machine.instance_uuid):
             self.remove(ref)
             return

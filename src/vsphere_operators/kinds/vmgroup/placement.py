@@ -12,17 +12,32 @@ from typing import TypeVar
 from msgspec import Struct
 
 from ...vsphere.inventory import Inventory
-from ...vsphere.model import Compute, Datacenter, Datastore, Entity, Folder, Machine, ResourcePool
-from ...vsphere.suggestions import near_to
-from .limits import NamespaceLimits, TemplateCandidate, find_placement_violation, is_within, select_template, template_search_folders
+from ...vsphere.model import (
+    ComputeResource,
+    Datacenter,
+    Datastore,
+    Entity,
+    Folder,
+    ResourcePool,
+    VirtualMachine,
+)
+from ...vsphere.suggestions import suggest_names
+from .limits import (
+    NamespaceLimits,
+    TemplateCandidate,
+    find_placement_violation,
+    is_within,
+    select_template,
+    template_search_folders,
+)
 from .model import CloneBlocked
 
 DEFAULT_PARENT_FOLDER = "vm-operator"
-EntityT = TypeVar("EntityT", Compute, Datacenter, Datastore, Folder, ResourcePool)
-EntityType = type[Datacenter] | type[Compute] | type[ResourcePool] | type[Datastore]
+EntityT = TypeVar("EntityT", ComputeResource, Datacenter, Datastore, Folder, ResourcePool)
+EntityType = type[Datacenter] | type[ComputeResource] | type[ResourcePool] | type[Datastore]
 ENTITY_TYPES: Mapping[str, EntityType] = {
     "datacenter": Datacenter,
-    "cluster": Compute,
+    "cluster": ComputeResource,
     "resourcePool": ResourcePool,
     "datastore": Datastore,
 }
@@ -42,20 +57,30 @@ class Placement(Struct, frozen=True, kw_only=True):
 class PlacementResolver:
     """One vCenter seen with the wishes of one group: each question is answered or raises Obstacle."""
 
-    def __init__(self, inventory: Inventory, asked: Mapping[str, str], defaults: Mapping[str, str], limits: NamespaceLimits) -> None:
+    def __init__(
+        self,
+        inventory: Inventory,
+        asked: Mapping[str, str],
+        defaults: Mapping[str, str],
+        limits: NamespaceLimits,
+    ) -> None:
         self.inventory, self.limits = inventory, limits
         self.requested_placement = asked
-        self.effective_placement = {field: asked.get(field) or defaults.get(field, "") for field in PLACEMENT_FIELDS}
+        self.effective_placement = {
+            field: asked.get(field) or defaults.get(field, "") for field in PLACEMENT_FIELDS
+        }
 
     def check_requested(self) -> None:
         """Refuse what the administrator does not allow this namespace."""
         if words := find_placement_violation(dict(self.requested_placement), self.limits):
             raise CloneBlocked("PlacementNotAllowed", words)
 
-    def check_resolved(self, datacenter: Datacenter, site: Placement, template: Machine) -> None:
+    def check_resolved(
+        self, datacenter: Datacenter, site: Placement, template: VirtualMachine
+    ) -> None:
         """Refuse also what nobody asked for by name, but what it comes to."""
         inventory = self.inventory
-        pool = inventory.pools.get(site.resource_pool)
+        pool = inventory.resource_pools.get(site.resource_pool)
         stores = [site.datastore] if site.datastore else list(template.datastores)
         found = {
             "datacenter": [datacenter.name],
@@ -71,9 +96,12 @@ class PlacementResolver:
         for field, names in found.items():
             allowed = self.limits.allowed_placement.get(field)
             if allowed is not None and not any(name in allowed for name in names):
-                raise CloneBlocked("PlacementNotAllowed", find_placement_violation({field: names[0] if names else "(none)"}, self.limits))
+                raise CloneBlocked(
+                    "PlacementNotAllowed",
+                    find_placement_violation({field: names[0] if names else "(none)"}, self.limits),
+                )
 
-    def resolve(self, template: str) -> tuple[Machine, Placement]:
+    def resolve(self, template: str) -> tuple[VirtualMachine, Placement]:
         """What is cloned, and where to; the first thing that is in the way is raised."""
         self.check_requested()
         datacenter = self.find_datacenter()
@@ -87,13 +115,18 @@ class PlacementResolver:
         """The one that is named, or the only one."""
         name, all_of_them = self.effective_placement["datacenter"], self.inventory.datacenters
         if name:
-            same = [all_of_them[ref] for ref in self.inventory.relations.names[Datacenter].of(name)]
+            same = [
+                all_of_them[ref] for ref in self.inventory.relations.by_name[Datacenter].get(name)
+            ]
             return self.require_one(same, "datacenter", name)
         if len(all_of_them) == 1:
             return next(iter(all_of_them.values()))
         names = ", ".join(sorted(each.name for each in all_of_them.values())) or "none"
         cure = "name one in spec.placement.datacenter, or as the default of this vCenter in the file of -vcenters"
-        raise CloneBlocked("DatacenterAmbiguous", f'vCenter "{self.inventory.name}" has {len(all_of_them)} datacenters ({names}); {cure}')
+        raise CloneBlocked(
+            "DatacenterAmbiguous",
+            f'vCenter "{self.inventory.name}" has {len(all_of_them)} datacenters ({names}); {cure}',
+        )
 
     def find_parent_folder(self, datacenter: Datacenter) -> Folder:
         """The folder for the groups' folders: by path, or by name where only one has it. Nobody but the administrator makes it."""
@@ -105,43 +138,59 @@ class PlacementResolver:
             for each in self.find_in_datacenter(Folder, wanted.rpartition("/")[2], datacenter)
             if self.path_of(each).startswith(f"{root}/")
         ]
-        found = [each for each in same if self.path_of(each) == exact] or ([] if "/" in wanted else same)
+        found = [each for each in same if self.path_of(each) == exact] or (
+            [] if "/" in wanted else same
+        )
         if len(found) == 1:
             return found[0]
         if found:
             raise CloneBlocked(
-                "FolderAmbiguous", f'several folders are named "{wanted}": {self.join_paths(found)}; give a path in spec.placement.folder'
+                "FolderAmbiguous",
+                f'several folders are named "{wanted}": {self.join_paths(found)}; give a path in spec.placement.folder',
             )
         raise CloneBlocked(
-            "FolderNotFound", f"the folder {exact} does not exist; create it in vCenter (VMs and Templates), it is found by itself"
+            "FolderNotFound",
+            f"the folder {exact} does not exist; create it in vCenter (VMs and Templates), it is found by itself",
         )
 
-    def find_template(self, wanted: str, datacenter: Datacenter) -> Machine:
+    def find_template(self, wanted: str, datacenter: Datacenter) -> VirtualMachine:
         """What is cloned: a template. A VM is none, or anybody could have a copy of anybody's disks by its name."""
         inventory = self.inventory
-        named = [inventory.machines[ref] for ref in inventory.relations.names[Machine].of(wanted.rpartition("/")[2])]
-        templates = [TemplateCandidate(each.ref, inventory.path(each.ref)) for each in named if each.is_template]
+        named = [
+            inventory.vms[ref]
+            for ref in inventory.relations.by_name[VirtualMachine].get(wanted.rpartition("/")[2])
+        ]
+        templates = [
+            TemplateCandidate(each.ref, inventory.path(each.ref))
+            for each in named
+            if each.is_template
+        ]
         choice = select_template(wanted, templates, inventory.path(datacenter.ref), self.limits)
         if choice.template is not None:
-            return inventory.machines[choice.template.ref]
+            return inventory.vms[choice.template.ref]
         if len(templates) < len(named) and not templates:
             raise CloneBlocked(
-                "TemplateNotFound", f"{choice.problem}. There is a VM of that name, but it is no template: convert it in vCenter"
+                "TemplateNotFound",
+                f"{choice.problem}. There is a VM of that name, but it is no template: convert it in vCenter",
             )
         if choice.problem.startswith("several"):
             raise CloneBlocked("TemplateAmbiguous", choice.problem)
         near = ", ".join(f'"{each}"' for each in self.suggest_templates(wanted, datacenter))
-        raise CloneBlocked("TemplateNotFound", ". Near to it: ".join(filter(None, (choice.problem, near))))
+        raise CloneBlocked(
+            "TemplateNotFound", ". Near to it: ".join(filter(None, (choice.problem, near)))
+        )
 
     def suggest_templates(self, wanted: str, datacenter: Datacenter) -> list[str]:
         """Names near to that of a template that does not exist; only of those that the namespace may use."""
         inventory, by_path = self.inventory, "/" in wanted
         roots = template_search_folders(by_path, inventory.path(datacenter.ref), self.limits)
-        paths = [inventory.path(each.ref) for each in inventory.machines.values() if each.is_template]
+        paths = [inventory.path(each.ref) for each in inventory.vms.values() if each.is_template]
         usable = {path for path in paths if any(is_within(path, root) for root in roots)}
-        return near_to(wanted, usable if by_path else {path.rpartition("/")[2] for path in usable})
+        return suggest_names(
+            wanted, usable if by_path else {path.rpartition("/")[2] for path in usable}
+        )
 
-    def find_placement(self, datacenter: Datacenter, template: Machine) -> Placement:
+    def find_placement(self, datacenter: Datacenter, template: VirtualMachine) -> Placement:
         """All of it."""
         return Placement(
             parent_folder=self.find_parent_folder(datacenter).ref,
@@ -149,14 +198,25 @@ class PlacementResolver:
             datastore=self.find_datastore(datacenter),
         )
 
-    def find_resource_pool(self, datacenter: Datacenter, template: Machine) -> str:
+    def find_resource_pool(self, datacenter: Datacenter, template: VirtualMachine) -> str:
         """The pool that is named, else the root pool of the cluster that is named, of the only one, or of the template's own."""
-        name, cluster = self.effective_placement["resourcePool"], self.effective_placement["cluster"]
+        name, cluster = (
+            self.effective_placement["resourcePool"],
+            self.effective_placement["cluster"],
+        )
         owner = self.find_cluster(datacenter, cluster) if cluster else ""
         if name:
-            pools = [each for each in self.find_in_datacenter(ResourcePool, name, datacenter) if not owner or each.owner == owner]
+            pools = [
+                each
+                for each in self.find_in_datacenter(ResourcePool, name, datacenter)
+                if not owner or each.owner == owner
+            ]
             return self.require_one(pools, "resourcePool", name, datacenter).ref
-        roots = {each.parent: each.ref for each in self.inventory.pools.values() if each.parent in self.inventory.computes}
+        roots = {
+            each.parent: each.ref
+            for each in self.inventory.resource_pools.values()
+            if each.parent in self.inventory.compute_resources
+        }
         if owner:
             return roots.get(owner, "") or self.raise_pool_ambiguous(datacenter)
         local = [ref for parent, ref in roots.items() if self.is_in_datacenter(parent, datacenter)]
@@ -167,14 +227,19 @@ class PlacementResolver:
 
     def find_cluster(self, datacenter: Datacenter, name: str) -> str:
         """The cluster of that name."""
-        clusters = [each for each in self.find_in_datacenter(Compute, name, datacenter) if each.is_cluster]
+        clusters = [
+            each
+            for each in self.find_in_datacenter(ComputeResource, name, datacenter)
+            if each.is_cluster
+        ]
         return self.require_one(clusters, "cluster", name, datacenter).ref
 
     def raise_pool_ambiguous(self, datacenter: Datacenter) -> str:
         """Nothing says which pool is meant."""
         cure = "name one in spec.placement.resourcePool or a cluster in spec.placement.cluster"
         raise CloneBlocked(
-            "ResourcePoolAmbiguous", f'which resource pool of datacenter "{datacenter.name}" is meant cannot be told; {cure}'
+            "ResourcePoolAmbiguous",
+            f'which resource pool of datacenter "{datacenter.name}" is meant cannot be told; {cure}',
         )
 
     def find_datastore(self, datacenter: Datacenter) -> str:
@@ -182,24 +247,35 @@ class PlacementResolver:
         name = self.effective_placement["datastore"]
         if not name:
             return ""
-        found = self.require_one(self.find_in_datacenter(Datastore, name, datacenter), "datastore", name, datacenter)
+        found = self.require_one(
+            self.find_in_datacenter(Datastore, name, datacenter), "datastore", name, datacenter
+        )
         if not found.accessible:
             raise CloneBlocked(
-                "DatastoreInaccessible", f'the datastore "{name}" is not accessible; mend it, or name another in spec.placement'
+                "DatastoreInaccessible",
+                f'the datastore "{name}" is not accessible; mend it, or name another in spec.placement',
             )
         return found.ref
 
-    def find_in_datacenter(self, kind: type[EntityT], name: str, datacenter: Datacenter) -> list[EntityT]:
+    def find_in_datacenter(
+        self, kind: type[EntityT], name: str, datacenter: Datacenter
+    ) -> list[EntityT]:
         """All of a sort and a name in a datacenter."""
-        table: Mapping[str, EntityT] = self.inventory.tables[kind]
-        return [table[ref] for ref in sorted(self.inventory.relations.names[kind].of(name)) if self.is_in_datacenter(ref, datacenter)]
+        table: Mapping[str, EntityT] = self.inventory.objects_by_type[kind]
+        return [
+            table[ref]
+            for ref in sorted(self.inventory.relations.by_name[kind].get(name))
+            if self.is_in_datacenter(ref, datacenter)
+        ]
 
     def is_in_datacenter(self, ref: str, datacenter: Datacenter) -> bool:
         """Whether something is in a datacenter."""
         found = self.inventory.datacenter_of(ref)
         return found is not None and found.ref == datacenter.ref
 
-    def require_one(self, found: Sequence[EntityT], field: str, name: str, datacenter: Datacenter | None = None) -> EntityT:
+    def require_one(
+        self, found: Sequence[EntityT], field: str, name: str, datacenter: Datacenter | None = None
+    ) -> EntityT:
         """The only one of a name; `datacenter` is where it was looked for."""
         if len(found) == 1:
             return found[0]
@@ -209,15 +285,26 @@ class PlacementResolver:
             raise CloneBlocked(f"{title}Ambiguous", words)
         near = ", ".join(f'"{each}"' for each in self.suggest_names(field, name, datacenter))
         words = f'vCenter "{self.inventory.name}" has no {field} named "{name}" there{f" (near to it: {near})" if near else ""}'
-        raise CloneBlocked(f"{title}NotFound", f"{words}; correct spec.placement.{field}, letter case counts")
+        raise CloneBlocked(
+            f"{title}NotFound", f"{words}; correct spec.placement.{field}, letter case counts"
+        )
 
     def suggest_names(self, field: str, name: str, datacenter: Datacenter | None) -> list[str]:
         """Names near to one that does not exist, of those that would do: in the datacenter, and what the namespace may use."""
-        allowed, table = self.limits.allowed_placement.get(field), self.inventory.tables[ENTITY_TYPES[field]].values()
-        there = [each for each in table if datacenter is None or self.is_in_datacenter(each.ref, datacenter)]
+        allowed, table = (
+            self.limits.allowed_placement.get(field),
+            self.inventory.objects_by_type[ENTITY_TYPES[field]].values(),
+        )
+        there = [
+            each
+            for each in table
+            if datacenter is None or self.is_in_datacenter(each.ref, datacenter)
+        ]
         # A host outside clusters has a compute resource of its own, which is no cluster.
-        names = {each.name for each in there if not isinstance(each, Compute) or each.is_cluster}
-        return near_to(name, names if allowed is None else names.intersection(allowed))
+        names = {
+            each.name for each in there if not isinstance(each, ComputeResource) or each.is_cluster
+        }
+        return suggest_names(name, names if allowed is None else names.intersection(allowed))
 
     def path_of(self, entity: Entity) -> str:
         """Where it is."""

@@ -53,13 +53,22 @@ def plan(wish: DesiredState, seen: ObservedState, new_name: Callable[[], str]) -
     records = compute_desired_records(wish, members, new_name)
     if records != stored:
         return structs.replace(
-            build_plan(wish, members, records, ()), write_status_first=True, log_lines=describe_record_changes(wish, seen.records, records)
+            build_plan(wish, members, records, ()),
+            write_status_first=True,
+            log_lines=describe_record_changes(wish, seen.records, records),
         )
     actions = choose_actions(wish, seen, members)
-    return structs.replace(build_plan(wish, members, records, actions), log_lines=describe_sync_state(wish, members))
+    return structs.replace(
+        build_plan(wish, members, records, actions), log_lines=describe_sync_state(wish, members)
+    )
 
 
-def build_plan(wish: DesiredState, members: Sequence[Replica], records: tuple[ReplicaRecord, ...], actions: tuple[Action, ...]) -> Plan:
+def build_plan(
+    wish: DesiredState,
+    members: Sequence[Replica],
+    records: tuple[ReplicaRecord, ...],
+    actions: tuple[Action, ...],
+) -> Plan:
     """A plan with its words and numbers."""
     told: Summary = summarize(wish, members)
     return Plan(
@@ -78,7 +87,9 @@ def count_replicas(wish: DesiredState, members: Sequence[Replica]) -> Counts:
     return Counts(
         current=sum(each.vm is not None for each in members),
         ready=sum(is_available(wish, each) for each in members),
-        updated=sum(vm.fingerprint == wish.fingerprint and has_desired_size(wish, vm) for vm in staying),
+        updated=sum(
+            vm.fingerprint == wish.fingerprint and has_desired_size(wish, vm) for vm in staying
+        ),
         pending=sum(each.vm is None and not each.record.terminating for each in members),
         terminating=sum(each.record.terminating for each in members),
     )
@@ -86,13 +97,20 @@ def count_replicas(wish: DesiredState, members: Sequence[Replica]) -> Counts:
 
 def with_observed_state(member: Replica) -> ReplicaRecord:
     """The record with what was seen since: nothing that must be stored ahead."""
-    return structs.replace(member.record, state="Present") if member.vm is not None else member.record
+    return (
+        structs.replace(member.record, state="Present") if member.vm is not None else member.record
+    )
 
 
-def compute_desired_records(wish: DesiredState, members: Sequence[Replica], new_name: Callable[[], str]) -> tuple[ReplicaRecord, ...]:
+def compute_desired_records(
+    wish: DesiredState, members: Sequence[Replica], new_name: Callable[[], str]
+) -> tuple[ReplicaRecord, ...]:
     """The records as they should be: who leaves is marked, who is gone is dropped, who failed is renewed, who is missing is added."""
     leaving = select_for_deletion(wish, members)
-    marked = [structs.replace(each, record=mark_terminating(each)) if each.name in leaving else each for each in members]
+    marked = [
+        structs.replace(each, record=mark_terminating(each)) if each.name in leaving else each
+        for each in members
+    ]
     kept = [each for each in marked if not can_drop_record(wish, each)]
     records = [renew_record(wish, each) for each in kept]
     slot = max((each.record.slot for each in members), default=-1) + 1
@@ -107,7 +125,11 @@ def mark_terminating(member: Replica) -> ReplicaRecord:
 
 def can_drop_record(wish: DesiredState, member: Replica) -> bool:
     """Whether the record can be dropped: no VM, none that may come, and not wanted, or of no use since its VM is nobody's now."""
-    return member.vm is None and not member.can_still_appear and (member.record.terminating or wish.deleting or is_disowned(member))
+    return (
+        member.vm is None
+        and not member.can_still_appear
+        and (member.record.terminating or wish.deleting or is_disowned(member))
+    )
 
 
 def is_disowned(member: Replica) -> bool:
@@ -118,24 +140,44 @@ def is_disowned(member: Replica) -> bool:
 def renew_record(wish: DesiredState, member: Replica) -> ReplicaRecord:
     """The record to clone from, stored anew before it is sent again; under the same name, as the first may have been sent."""
     record = with_observed_state(member)
-    if member.vm is not None or record.terminating or wish.blocker or member.conflicting_vm or member.failure:
+    if (
+        member.vm is not None
+        or record.terminating
+        or wish.blocker
+        or member.conflicting_vm
+        or member.failure
+    ):
         return record
-    unsent_and_old = member.clone_state is CloneState.UNSENT and (record.template, record.fingerprint) != (wish.template, wish.fingerprint)
+    unsent_and_old = member.clone_state is CloneState.UNSENT and (
+        record.template,
+        record.fingerprint,
+    ) != (wish.template, wish.fingerprint)
     if member.clone_state is not CloneState.ENDED and not unsent_and_old:
         return record
     return structs.replace(
-        record, state="Planned", task="", attempt=record.attempt + 1, template=wish.template, fingerprint=wish.fingerprint
+        record,
+        state="Planned",
+        task="",
+        attempt=record.attempt + 1,
+        template=wish.template,
+        fingerprint=wish.fingerprint,
     )
 
 
 def new_record(wish: DesiredState, slot: int, name: str) -> ReplicaRecord:
     """A new record."""
     return ReplicaRecord(
-        slot=slot, name=name, instance_uuid=instance_uuid_of(wish.uid, name), template=wish.template, fingerprint=wish.fingerprint
+        slot=slot,
+        name=name,
+        instance_uuid=instance_uuid_of(wish.uid, name),
+        template=wish.template,
+        fingerprint=wish.fingerprint,
     )
 
 
-def choose_actions(wish: DesiredState, seen: ObservedState, members: Sequence[Replica]) -> tuple[Action, ...]:
+def choose_actions(
+    wish: DesiredState, seen: ObservedState, members: Sequence[Replica]
+) -> tuple[Action, ...]:
     """The operations to start now, the most needed first, as many as there is room for."""
     if wish.deleting and is_ready_to_finalize(wish, members):
         return choose_final_actions(wish, seen)
@@ -184,14 +226,19 @@ def power_actions(wish: DesiredState, members: Sequence[Replica]) -> Iterator[Ac
             yield PowerOn(vm) if wish.power == "poweredOn" else PowerOff(vm)
 
 
-def clone_actions(wish: DesiredState, seen: ObservedState, members: Sequence[Replica]) -> Iterator[Action]:
+def clone_actions(
+    wish: DesiredState, seen: ObservedState, members: Sequence[Replica]
+) -> Iterator[Action]:
     """Send what is stored and unsent; before the first, make the folder."""
     if wish.blocker or wish.deleting:
         return
     unsent = [
         each
         for each in members
-        if each.vm is None and each.clone_state is CloneState.UNSENT and not each.record.terminating and not each.conflicting_vm
+        if each.vm is None
+        and each.clone_state is CloneState.UNSENT
+        and not each.record.terminating
+        and not each.conflicting_vm
     ]
     if unsent and seen.folder is None:
         yield CreateFolder()
@@ -200,14 +247,23 @@ def clone_actions(wish: DesiredState, seen: ObservedState, members: Sequence[Rep
         yield Clone(each.record, wish.template_name, power_on=wish.power == "poweredOn")
 
 
-def resize_actions(wish: DesiredState, members: Sequence[Replica], calm: Sequence[Replica]) -> Iterator[Action]:
+def resize_actions(
+    wish: DesiredState, members: Sequence[Replica], calm: Sequence[Replica]
+) -> Iterator[Action]:
     """Set the size of what is off; power off as many of the others as can be spared."""
     if wish.deleting:
         return
     can_be_spared = disruptions_allowed(wish, members)
     for each in calm:
         vm = each.vm
-        if vm is None or vm.busy or vm.broken or each.record.terminating or has_desired_size(wish, vm) or is_to_be_replaced(wish, each):
+        if (
+            vm is None
+            or vm.busy
+            or vm.broken
+            or each.record.terminating
+            or has_desired_size(wish, vm)
+            or is_to_be_replaced(wish, each)
+        ):
             continue
         if vm.power == "poweredOff":
             yield Reconfigure(vm, wish.cpus, wish.memory_mb)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...vsphere.faults import Busy, VCenterError
-from ...vsphere.model import Machine
+from ...vsphere.model import VirtualMachine
 from .executor import FOLDER_KEY, Executor, OperationContext
 from .expectations import INITIAL_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS, NO_CREATED_FOLDER
 from .folder import FolderClaim, describe_folder_conflict, find_conflicting_owner
@@ -91,7 +91,7 @@ class StepResult(Struct, frozen=True, kw_only=True):
     reason: str
     """Of Ready, where it does not hold."""
     folder: GroupFolder | None
-    vms_by_replica: dict[str, Machine]
+    vms_by_replica: dict[str, VirtualMachine]
     """By name of the replica."""
     requeue_after_seconds: float | None
     """When to look again; None is: when something changes."""
@@ -103,7 +103,11 @@ class GroupReconciler:
     """Looks after groups in one vCenter."""
 
     def __init__(self, workshop: Executor) -> None:
-        self.executor, self.vcenter, self.inventory = workshop, workshop.vcenter, workshop.vcenter.inventory
+        self.executor, self.vcenter, self.inventory = (
+            workshop,
+            workshop.vcenter,
+            workshop.vcenter.inventory,
+        )
 
     async def run_step(self, case: GroupInput, means: ClusterActions) -> StepResult:
         """Look, plan, do."""
@@ -124,7 +128,7 @@ class GroupReconciler:
             means.log(line)
         if made.write_status_first:
             memory.expect_records(scene.observed.records, made.records)
-            self.vcenter.operations.withdraw(task_owner_of(case.group_id))
+            self.vcenter.task_limiter.stop_waiting(task_owner_of(case.group_id))
             return self.build_result(scene, made, requeue_after_seconds=0.0)
         job = OperationContext(
             group_id=case.group_id,
@@ -139,7 +143,9 @@ class GroupReconciler:
             try:
                 job = replace(job, extra_config=await means.read_extra_config())
             except CloneBlocked as error:
-                made = replace(made, actions=without_clones(made.actions), phase="ERROR", message=str(error))
+                made = replace(
+                    made, actions=without_clones(made.actions), phase="ERROR", message=str(error)
+                )
                 scene = replace(scene, blocker_reason=error.reason)
         finished = await self.execute_actions(job, scene, made.actions)
         if finished and scene.folder is not None and case.desired.deletion_policy == "Destroy":
@@ -154,7 +160,9 @@ class GroupReconciler:
             cleanup_finished=finished,
         )
 
-    async def observe_and_plan(self, case: GroupInput, sight: ObservationSources) -> tuple[Observation, Plan]:
+    async def observe_and_plan(
+        self, case: GroupInput, sight: ObservationSources
+    ) -> tuple[Observation, Plan]:
         """What is there, and what to do.
 
         Who is chosen to go is not taken back, so everybody who is chosen has been read just now: a volume may have been attached.
@@ -163,16 +171,20 @@ class GroupReconciler:
         while True:
             scene = self.observe(case, sight)
             made = plan(scene.desired, scene.observed, self.make_name_generator(case))
-            chosen = [ref for ref in newly_terminating_refs(scene.observed, made) if ref not in read]
+            chosen = [
+                ref for ref in newly_terminating_refs(scene.observed, made) if ref not in read
+            ]
             if not chosen:
                 return scene, made
             with suppress(VCenterError):
-                await self.vcenter.belongings.refresh(chosen)
+                await self.vcenter.vm_configs.refresh(chosen)
             read.update(chosen)
 
     def observe(self, case: GroupInput, sight: ObservationSources) -> Observation:
         """Where things go, what is in the way, what is there."""
-        ground = PlacementResolver(self.inventory, case.requested_placement, case.defaults, case.limits)
+        ground = PlacementResolver(
+            self.inventory, case.requested_placement, case.defaults, case.limits
+        )
         site, template, obstacle, parent = None, "", None, ""
         name = folder_name(case.group_id.namespace, case.group_id.name)
         try:
@@ -184,16 +196,29 @@ class GroupReconciler:
         except CloneBlocked as error:
             obstacle = error
         folder = find_group_folder(sight, case.folder_ref, parent, name)
-        taken = find_conflicting_owner(case.folder_claim, self.find_folder_owners(folder), case.folder_claims)
+        taken = find_conflicting_owner(
+            case.folder_claim, self.find_folder_owners(folder), case.folder_claims
+        )
         if taken is not None:
             where = folder.path if folder else f"{self.inventory.path(parent)}/{name}"
-            lives = any(each.group_id.uid == taken.uid for each in case.folder_claims) or taken.cluster_id != case.group_id.cluster_id
-            obstacle, folder = obstacle or CloneBlocked("FolderTaken", describe_folder_conflict(where, taken, owner_exists=lives)), None
+            lives = (
+                any(each.group_id.uid == taken.uid for each in case.folder_claims)
+                or taken.cluster_id != case.group_id.cluster_id
+            )
+            obstacle, folder = (
+                obstacle
+                or CloneBlocked(
+                    "FolderTaken", describe_folder_conflict(where, taken, owner_exists=lives)
+                ),
+                None,
+            )
         if folder is not None and folder.ref in self.inventory.folders:
             sight.expectations.created_folder = NO_CREATED_FOLDER
         obstacle = obstacle or self.find_blocker(case, sight)
         wish = replace(
-            self.limit_surge_to_quota(case), template=template, blocker=str(obstacle) if obstacle and not case.desired.deleting else ""
+            self.limit_surge_to_quota(case),
+            template=template,
+            blocker=str(obstacle) if obstacle and not case.desired.deleting else "",
         )
         return Observation(
             desired=wish,
@@ -206,10 +231,14 @@ class GroupReconciler:
             vms_by_replica=self.find_vms_by_replica(case.group_id.uid),
         )
 
-    def find_vms_by_replica(self, uid: str) -> dict[str, Machine]:
+    def find_vms_by_replica(self, uid: str) -> dict[str, VirtualMachine]:
         """The VMs of a group by name of the replica."""
-        owners, machines = self.executor.ownership_index, self.inventory.machines
-        return {owners.marks[ref].replica_name: machines[ref] for ref in owners.refs_by_group_uid.of(uid) if ref in machines}
+        owners, machines = self.executor.ownership_index, self.inventory.vms
+        return {
+            owners.marks[ref].replica_name: machines[ref]
+            for ref in owners.refs_by_group_uid.get(uid)
+            if ref in machines
+        }
 
     def limit_surge_to_quota(self, case: GroupInput) -> DesiredState:
         """The wish with as much surge as the quota leaves."""
@@ -228,16 +257,28 @@ class GroupReconciler:
             return CloneBlocked("TooManyReplicas", words)
         quota = case.limits.quota
         if quota != Quota() and (
-            words := find_quota_violation(usage_of(case.desired, case.desired.replicas), case.list_other_usage(), quota)
+            words := find_quota_violation(
+                usage_of(case.desired, case.desired.replicas), case.list_other_usage(), quota
+            )
         ):
             return CloneBlocked("QuotaExceeded", words)
         trouble = sight.expectations.active_failures().get(FOLDER_KEY)
-        return CloneBlocked(trouble.reason, trouble.message) if trouble and trouble.permanent else None
+        return (
+            CloneBlocked(trouble.reason, trouble.message) if trouble and trouble.permanent else None
+        )
 
     def find_folder_owners(self, folder: GroupFolder | None) -> list[GroupId]:
         """Whose VMs are in a folder."""
         marks = self.executor.ownership_index.marks
-        return [marks[ref].group_id for ref in self.inventory.tree.children(folder.ref) if ref in marks] if folder else []
+        return (
+            [
+                marks[ref].group_id
+                for ref in self.inventory.tree.children(folder.ref)
+                if ref in marks
+            ]
+            if folder
+            else []
+        )
 
     def make_name_generator(self, case: GroupInput) -> Callable[[], str]:
         """Names that no replica has, and no VM of the vCenter."""
@@ -245,20 +286,22 @@ class GroupReconciler:
         choose = random.SystemRandom().choice
 
         def name() -> str:
-            while (found := generate_replica_name(case.group_id.name, choose, used)) in used or self.inventory.relations.names[Machine].of(
-                found
-            ):
+            while (
+                found := generate_replica_name(case.group_id.name, choose, used)
+            ) in used or self.inventory.relations.by_name[VirtualMachine].get(found):
                 pass
             used.add(found)
             return found
 
         return name
 
-    async def execute_actions(self, job: OperationContext, scene: Observation, actions: Sequence[Action]) -> bool:
+    async def execute_actions(
+        self, job: OperationContext, scene: Observation, actions: Sequence[Action]
+    ) -> bool:
         """Start what the plan says, until there is no room; whether the group may go."""
         resting = FOLDER_KEY in job.expectations.active_failures()
         if not actions:
-            self.vcenter.operations.withdraw(job.task_owner)
+            self.vcenter.task_limiter.stop_waiting(job.task_owner)
         for action in actions:
             if isinstance(action, RemoveFinalizer):
                 return True
@@ -271,7 +314,9 @@ class GroupReconciler:
                     return False
         return False
 
-    async def dispatch_action(self, job: OperationContext, scene: Observation, action: Action) -> None:
+    async def dispatch_action(
+        self, job: OperationContext, scene: Observation, action: Action
+    ) -> None:
         """Start one thing."""
         match action:
             case CreateFolder():
@@ -281,39 +326,71 @@ class GroupReconciler:
             case Clone():
                 assert scene.placement is not None
                 assert scene.folder is not None
-                await self.executor.start_clone(job, action, scene.desired, scene.placement, scene.folder.ref)
+                await self.executor.start_clone(
+                    job, action, scene.desired, scene.placement, scene.folder.ref
+                )
             case RemoveFinalizer():
                 pass
             case _:
                 await self.executor.change_vm(job, action)
 
-    def choose_requeue_delay(self, scene: Observation, made: Plan, sight: ObservationSources) -> float | None:
+    def choose_requeue_delay(
+        self, scene: Observation, made: Plan, sight: ObservationSources
+    ) -> float | None:
         """When to look again by ourselves; what vCenter does wakes us anyway."""
         memory = sight.expectations
         if memory.active_failures().keys() - scene.observed.failures.keys():
             return 0.0  # what was refused in this step is told by the next
         if made.phase == "RUNNING":
             return None
-        if any(isinstance(each, CreateFolder) for each in made.actions) and memory.created_folder != NO_CREATED_FOLDER:
+        if (
+            any(isinstance(each, CreateFolder) for each in made.actions)
+            and memory.created_folder != NO_CREATED_FOLDER
+        ):
             return 0.0  # it is there: go on
-        doubtful = any(each in (CloneState.UNKNOWN, CloneState.RUNNING) for each in scene.observed.clone_states.values())
+        doubtful = any(
+            each in (CloneState.UNKNOWN, CloneState.RUNNING)
+            for each in scene.observed.clone_states.values()
+        )
         settling = (
-            any(glow.expires_at > memory.clock() for glow in memory.pending_effects.values()) or memory.created_folder[1] > memory.clock()
+            any(glow.expires_at > memory.clock() for glow in memory.pending_effects.values())
+            or memory.created_folder[1] > memory.clock()
         )
         if doubtful or settling or any(isinstance(each, CreateFolder) for each in made.actions):
             return SHORT_REQUEUE_SECONDS
-        pause = INITIAL_BACKOFF_SECONDS if made.phase == "PENDING" or scene.blocker_reason in UNWATCHED_REASONS else MAX_BACKOFF_SECONDS
+        pause = (
+            INITIAL_BACKOFF_SECONDS
+            if made.phase == "PENDING" or scene.blocker_reason in UNWATCHED_REASONS
+            else MAX_BACKOFF_SECONDS
+        )
         return min(pause, (memory.seconds_until_retry() or pause) + 0.05)
 
     def build_result(
-        self, scene: Observation, made: Plan, *, requeue_after_seconds: float | None, cleanup_finished: bool = False
+        self,
+        scene: Observation,
+        made: Plan,
+        *,
+        requeue_after_seconds: float | None,
+        cleanup_finished: bool = False,
     ) -> StepResult:
         """What the object is told."""
         trouble = scene.observed.failures.get(FOLDER_KEY)
         if trouble is not None and (scene.desired.deleting or not trouble.permanent):
-            made = replace(made, phase="ERROR" if trouble.permanent else "PENDING", message=f"{made.message}; {trouble.message}")
-        lasting = [each.reason for each in scene.observed.failures.values() if each.permanent and each.reason]
-        reason = "Progressing" if made.phase != "ERROR" else scene.blocker_reason or (lasting[0] if lasting else "NeedsAttention")
+            made = replace(
+                made,
+                phase="ERROR" if trouble.permanent else "PENDING",
+                message=f"{made.message}; {trouble.message}",
+            )
+        lasting = [
+            each.reason
+            for each in scene.observed.failures.values()
+            if each.permanent and each.reason
+        ]
+        reason = (
+            "Progressing"
+            if made.phase != "ERROR"
+            else scene.blocker_reason or (lasting[0] if lasting else "NeedsAttention")
+        )
         return StepResult(
             plan=made,
             reason=reason,
@@ -356,4 +433,4 @@ class Observation(Struct, frozen=True, kw_only=True):
     parent_folder: str
     folder_name: str
     blocker_reason: str
-    vms_by_replica: dict[str, Machine]
+    vms_by_replica: dict[str, VirtualMachine]

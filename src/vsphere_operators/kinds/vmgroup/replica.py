@@ -6,7 +6,14 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from .model import CloneState, DesiredState, ObservedState, OperationFailure, ReplicaRecord, ReplicaVm
+from .model import (
+    CloneState,
+    DesiredState,
+    ObservedState,
+    OperationFailure,
+    ReplicaRecord,
+    ReplicaVm,
+)
 
 
 class Replica(Struct, frozen=True, kw_only=True):
@@ -68,7 +75,13 @@ def has_desired_size(wish: DesiredState, vm: ReplicaVm) -> bool:
 def is_available(wish: DesiredState, member: Replica) -> bool:
     """Whether a replica does its work: there, whole, left in peace, and on (or off, if that is the wish)."""
     vm = member.vm
-    return vm is not None and not member.record.terminating and not vm.broken and not vm.busy and vm.power == wish.power
+    return (
+        vm is not None
+        and not member.record.terminating
+        and not vm.broken
+        and not vm.busy
+        and vm.power == wish.power
+    )
 
 
 def is_rolling_update(wish: DesiredState) -> bool:
@@ -78,7 +91,9 @@ def is_rolling_update(wish: DesiredState) -> bool:
 
 def effective_max_unavailable(wish: DesiredState) -> int:
     """How many may be down for a change; where neither surge nor absence is allowed nothing could ever change, so that one is."""
-    return wish.rollout.max_unavailable or (0 if wish.rollout.max_surge and is_rolling_update(wish) else 1)
+    return wish.rollout.max_unavailable or (
+        0 if wish.rollout.max_surge and is_rolling_update(wish) else 1
+    )
 
 
 def is_outdated(wish: DesiredState, member: Replica) -> bool:
@@ -86,7 +101,9 @@ def is_outdated(wish: DesiredState, member: Replica) -> bool:
     vm = member.vm
     if vm is None or not is_rolling_update(wish):
         return False
-    return vm.fingerprint != wish.fingerprint or (effective_max_unavailable(wish) == 0 and not has_desired_size(wish, vm))
+    return vm.fingerprint != wish.fingerprint or (
+        effective_max_unavailable(wish) == 0 and not has_desired_size(wish, vm)
+    )
 
 
 def surge_allowed(wish: DesiredState, keepers: Iterable[Replica]) -> int:
@@ -106,7 +123,10 @@ def select_for_deletion(wish: DesiredState, members: Sequence[Replica]) -> froze
     if wish.deleting:
         return frozenset(each.name for each in keepers if wish.deletion_policy == "Destroy")
     excess = max(0, len(keepers) - wish.replicas - surge_allowed(wish, keepers))
-    first = sorted((each for each in keepers if not foreign_disks_of(each)), key=lambda each: deletion_order(wish, each))[:excess]
+    first = sorted(
+        (each for each in keepers if not foreign_disks_of(each)),
+        key=lambda each: deletion_order(wish, each),
+    )[:excess]
     names = frozenset(each.name for each in first)
     if wish.blocker:
         return names
@@ -128,10 +148,15 @@ def deletion_order(wish: DesiredState, member: Replica) -> tuple[int, bool, int]
 def select_outdated(wish: DesiredState, keepers: Sequence[Replica]) -> frozenset[str]:
     """Outdated replicas that may go: those that do no work anyway, and as many others as can be spared."""
     outdated = sorted(
-        (each for each in keepers if is_outdated(wish, each) and not foreign_disks_of(each)), key=lambda each: each.record.slot
+        (each for each in keepers if is_outdated(wish, each) and not foreign_disks_of(each)),
+        key=lambda each: each.record.slot,
     )
     working = [each.name for each in outdated if is_available(wish, each)]
-    idle = [each.name for each in outdated if not is_available(wish, each) and not (each.vm and each.vm.busy)]
+    idle = [
+        each.name
+        for each in outdated
+        if not is_available(wish, each) and not (each.vm and each.vm.busy)
+    ]
     return frozenset([*idle, *working[: disruptions_allowed(wish, keepers)]])
 
 
@@ -141,4 +166,6 @@ def count_to_create(wish: DesiredState, members: Sequence[Replica]) -> int:
         return 0
     keepers = [each for each in members if not each.record.terminating]
     allowed = wish.replicas + surge_allowed(wish, keepers)
-    return max(0, min(allowed - len(keepers), wish.replicas + wish.rollout.max_surge - len(members)))
+    return max(
+        0, min(allowed - len(keepers), wish.replicas + wish.rollout.max_surge - len(members))
+    )

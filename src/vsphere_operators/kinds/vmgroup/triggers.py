@@ -12,10 +12,19 @@ from msgspec.structs import replace
 
 from kubewright import Stream
 
-from ...vcenters.registry import VCenters
+from ...vcenters.registry import VCenterRegistry
 from ...vsphere.inventory import Change
-from ...vsphere.model import Compute, Datacenter, Datastore, Folder, Machine, MachineStats, ResourcePool, Task
-from ...vsphere.task_limiter import ENDED
+from ...vsphere.model import (
+    ComputeResource,
+    Datacenter,
+    Datastore,
+    Folder,
+    ResourcePool,
+    Task,
+    VirtualMachine,
+    VirtualMachineStats,
+)
+from ...vsphere.task_limiter import FINAL_STATES
 from ...vsphere.vcenter import VCenter
 from .clone_tasks import CLONE_DESCRIPTION_ID
 from .executor import Executor
@@ -27,18 +36,23 @@ PROGRESS_INTERVAL_SECONDS = 5.0
 class VmGroupTriggers:
     """All workshops, and the stream."""
 
-    def __init__(self, vcenters: VCenters) -> None:
+    def __init__(self, vcenters: VCenterRegistry) -> None:
         self.vcenters = vcenters
         self.stream = Stream()
         self.progress_published_at: dict[str, float] = {}
         """When somebody was last woken for a clone's progress, by task."""
-        self.executors = {name: self.create_executor(vcenter) for name, vcenter in vcenters.opened.items()}
+        self.executors = {
+            name: self.create_executor(vcenter)
+            for name, vcenter in vcenters.vcenters_by_name.items()
+        }
 
     def create_executor(self, vcenter: VCenter) -> Executor:
         """The workshop of one vCenter, connected to the stream."""
         made = Executor(vcenter, self.wake_group)
         vcenter.inventory.listeners.append(partial(self.on_change, made))
-        vcenter.operations.room_listeners.append(lambda owner: self.stream.publish(f"owner:{owner}"))
+        vcenter.task_limiter.slot_listeners.append(
+            lambda owner: self.stream.publish(f"owner:{owner}")
+        )
         vcenter.listeners.append(self.stream.publish_all)
         return made
 
@@ -50,13 +64,19 @@ class VmGroupTriggers:
         """Wake those whom a change in a vCenter concerns."""
         old, new = change.old, change.new
         match new or old:
-            case Machine():
+            case VirtualMachine():
                 self.on_vm_change(workshop, change)
             case Folder() if is_structural(change):
                 for folder in (each for each in (old, new) if isinstance(each, Folder)):
-                    for name in (f"folder:{folder.name}", f"folder:{folder.ref}", f"folder:{folder.parent}"):
+                    for name in (
+                        f"folder:{folder.name}",
+                        f"folder:{folder.ref}",
+                        f"folder:{folder.parent}",
+                    ):
                         self.stream.publish(name)
-            case Datacenter() | Compute() | ResourcePool() | Datastore() if is_structural(change):
+            case Datacenter() | ComputeResource() | ResourcePool() | Datastore() if is_structural(
+                change
+            ):
                 self.stream.publish_all()
             case Datastore(accessible=True) if isinstance(old, Datastore) and not old.accessible:
                 self.stream.publish_all()
@@ -65,20 +85,27 @@ class VmGroupTriggers:
 
     def on_vm_change(self, workshop: Executor, change: Change) -> None:
         """A VM: of a group, a template, or something in a group's folder."""
-        old, new = (each if isinstance(each, Machine) else None for each in (change.old, change.new))
+        old, new = (
+            each if isinstance(each, VirtualMachine) else None for each in (change.old, change.new)
+        )
         known = [each for each in (old, new) if each is not None]
         if (
             old is not None
             and new is not None
-            and replace(old, stats=MachineStats()) == replace(new, stats=MachineStats())
-            and not change.around
+            and replace(old, stats=VirtualMachineStats())
+            == replace(new, stats=VirtualMachineStats())
+            and not change.dependency_changed
         ):
             return
         mark = workshop.ownership_index.marks.get(known[0].ref)
         if mark is not None:
             self.wake_group(mark.group_id.uid)
-        moved = not (old and new) or (old.name, old.parent, old.is_template) != (new.name, new.parent, new.is_template)
-        if moved or (change.around and known[-1].is_template):
+        moved = not (old and new) or (old.name, old.parent, old.is_template) != (
+            new.name,
+            new.parent,
+            new.is_template,
+        )
+        if moved or (change.dependency_changed and known[-1].is_template):
             for each in known:
                 self.stream.publish(f"template:{each.name}")
                 self.stream.publish(f"folder:{each.parent}")
@@ -90,14 +117,24 @@ class VmGroupTriggers:
         known = new or old
         if known is None or known.description != CLONE_DESCRIPTION_ID:
             return
-        started, now, moved = workshop.pending_tasks.get(known.ref), workshop.clock(), old is None or new is None or old.state != new.state
-        over, was_over = new is None or new.state in ENDED, old is not None and old.state in ENDED
+        started, now, moved = (
+            workshop.pending_tasks.get(known.ref),
+            workshop.clock(),
+            old is None or new is None or old.state != new.state,
+        )
+        over, was_over = (
+            new is None or new.state in FINAL_STATES,
+            old is not None and old.state in FINAL_STATES,
+        )
         # Ours wakes its own group, through its operation: with many groups of one template, each end would wake them all.
         if over and not was_over and known.ref not in workshop.clone_tracker.own_tasks:
             self.stream.publish(f"source:{known.entity}")
         if moved:
             self.progress_published_at[known.ref] = now
-        elif started is not None and now - self.progress_published_at.get(known.ref, now) >= PROGRESS_INTERVAL_SECONDS:
+        elif (
+            started is not None
+            and now - self.progress_published_at.get(known.ref, now) >= PROGRESS_INTERVAL_SECONDS
+        ):
             self.progress_published_at[known.ref] = now
             self.wake_group(started.group_id.uid)
         if over:
@@ -108,7 +145,7 @@ def is_structural(change: Change) -> bool:
     """Whether something came, went, was renamed or moved."""
     old, new = change.old, change.new
     return (
-        change.around
+        change.dependency_changed
         or old is None
         or new is None
         or (getattr(old, "name", ""), getattr(old, "parent", ""))

@@ -10,7 +10,9 @@ from contextlib import contextmanager
 
 from ..errors import KubewrightError
 
-MISSING = "the builder needs a package that is not installed ({}): pip install 'kubewright[builder]'"
+MISSING_PACKAGE_MESSAGE = (
+    "the builder needs a package that is not installed ({}): pip install 'kubewright[builder]'"
+)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -20,18 +22,18 @@ def main(argv: list[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name not in ("click", "tomlkit"):
             raise
-        print(f"kubewright: {MISSING.format(error.name)}", file=sys.stderr)
+        print(f"kubewright: {MISSING_PACKAGE_MESSAGE.format(error.name)}", file=sys.stderr)
         return 1
-    return invoke(kubewright, argv)
+    return run_command(kubewright, argv)
 
 
-def invoke(command: object, argv: list[str] | None) -> int:
+def run_command(command: object, argv: list[str] | None) -> int:
     """Run a click command, and turn every failure into words and an exit code."""
     import click
 
     assert isinstance(command, click.Command)
     try:
-        with interruptible():
+        with interrupt_on_signals():
             found = command.main(argv, prog_name="kubewright", standalone_mode=False)
         return found if isinstance(found, int) else 0
     except click.Abort:
@@ -44,18 +46,25 @@ def invoke(command: object, argv: list[str] | None) -> int:
         print(f"kubewright: {error}", file=sys.stderr)
         return 1
     except OSError as error:
-        words = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+        words = (
+            f"{error.filename}: {error.strerror}"
+            if error.filename and error.strerror
+            else str(error)
+        )
         print(f"kubewright: {words}; what this command had changed is as it was", file=sys.stderr)
         return 1
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
+def interrupt_on_signals() -> Iterator[None]:
     """SIGTERM, and SIGHUP of a terminal that goes away, are interruptions as Ctrl-C is: what was moved is moved back."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {each: signal.signal(each, signal.default_int_handler) for each in (signal.SIGTERM, signal.SIGHUP)}
+    before = {
+        each: signal.signal(each, signal.default_int_handler)
+        for each in (signal.SIGTERM, signal.SIGHUP)
+    }
     try:
         yield
     finally:

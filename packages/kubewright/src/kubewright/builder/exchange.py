@@ -28,15 +28,15 @@ import msgspec
 
 from ..errors import ConfigError
 
-PREFIX = ".kubewright-"
-NAME = re.compile(re.escape(PREFIX) + "[a-z0-9_]{8}")
-PLAN, NEW, OLD = "plan.json", "new", "old"
-WAIT_SECONDS = 30.0
-LOOK_SECONDS = 0.1
-UNTOUCHED = "This command writes nothing, so the files are as that one left them: the next command that writes here moves them back"
+WORK_FOLDER_PREFIX = ".kubewright-"
+WORK_FOLDER_NAME = re.compile(re.escape(WORK_FOLDER_PREFIX) + "[a-z0-9_]{8}")
+PLAN_FILE, NEW_FOLDER, OLD_FOLDER = "plan.json", "new", "old"
+LOCK_TIMEOUT_SECONDS = 30.0
+LOCK_POLL_SECONDS = 0.1
+NOT_RECOVERED_MESSAGE = "This command writes nothing, so the files are as that one left them: the next command that writes here moves them back"
 
 
-class Plan(msgspec.Struct, frozen=True):
+class WritePlan(msgspec.Struct, frozen=True):
     """What is to be moved, and what there was before."""
 
     changed: dict[str, str]
@@ -53,11 +53,15 @@ class Plan(msgspec.Struct, frozen=True):
         return (*sorted(self.changed), *self.removed)
 
 
-def planned(root: Path, beside: Path, changed: Sequence[str], removed: Sequence[str]) -> Plan:
+def build_plan(
+    root: Path, beside: Path, changed: Sequence[str], removed: Sequence[str]
+) -> WritePlan:
     """The plan for the files that wait beside."""
-    hashes = {path: hash_of(beside / NEW / path) for path in changed}
-    folders = {folder for path in changed for folder in (root / path).parents if not folder.exists()}
-    return Plan(
+    hashes = {path: hash_file(beside / NEW_FOLDER / path) for path in changed}
+    folders = {
+        folder for path in changed for folder in (root / path).parents if not folder.exists()
+    }
+    return WritePlan(
         hashes,
         tuple(removed),
         tuple(path for path in changed if not os.path.lexists(root / path)),
@@ -65,37 +69,39 @@ def planned(root: Path, beside: Path, changed: Sequence[str], removed: Sequence[
     )
 
 
-def exchange(root: Path, beside: Path, plan: Plan) -> None:
+def swap_files(root: Path, beside: Path, plan: WritePlan) -> None:
     """Move new files to their places and old ones aside; back again if anything stops it."""
-    (beside / PLAN).write_bytes(msgspec.json.encode(plan))
+    (beside / PLAN_FILE).write_bytes(msgspec.json.encode(plan))
     try:
         for folder in plan.folders:
             (root / folder).mkdir(exist_ok=True)
         for path in plan.moves:
-            move(root / path, beside / NEW / path, beside / OLD / path)
-        (beside / PLAN).unlink()
+            move_file(root / path, beside / NEW_FOLDER / path, beside / OLD_FOLDER / path)
+        (beside / PLAN_FILE).unlink()
     except BaseException:
-        with undisturbed():
-            undo(root, beside, plan)
-            (beside / PLAN).unlink(missing_ok=True)
+        with block_signals():
+            undo_plan(root, beside, plan)
+            (beside / PLAN_FILE).unlink(missing_ok=True)
         raise
 
 
-def move(place: Path, new: Path, old: Path) -> None:
+def move_file(place: Path, new: Path, old: Path) -> None:
     """Put what is at a place aside, and what is to come there, if anything is."""
-    if os.path.lexists(place):  # a link leads nowhere once it is aside, and is brought back all the same
+    if os.path.lexists(
+        place
+    ):  # a link leads nowhere once it is aside, and is brought back all the same
         old.parent.mkdir(parents=True, exist_ok=True)
         os.replace(place, old)
     if new.exists():
         os.replace(new, place)
 
 
-def undo(root: Path, beside: Path, plan: Plan) -> None:
+def undo_plan(root: Path, beside: Path, plan: WritePlan) -> None:
     """Bring back all that was there; what has been brought back already stays, so it may be done twice."""
     for path in reversed(plan.moves):
-        if os.path.lexists(beside / OLD / path):
-            os.replace(beside / OLD / path, root / path)
-        elif came(path, beside, plan):
+        if os.path.lexists(beside / OLD_FOLDER / path):
+            os.replace(beside / OLD_FOLDER / path, root / path)
+        elif was_created(path, beside, plan):
             (root / path).unlink(missing_ok=True)
     for folder in reversed(plan.folders):
         if (root / folder).is_dir() and not any((root / folder).iterdir()):
@@ -103,9 +109,11 @@ def undo(root: Path, beside: Path, plan: Plan) -> None:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def block_signals() -> Iterator[None]:
     """Signals wait: whoever is impatient presses Ctrl-C twice."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    before = signal.pthread_sigmask(
+        signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    )
     try:
         yield
     finally:
@@ -113,21 +121,23 @@ def undisturbed() -> Iterator[None]:
 
 
 @contextmanager
-def alone_in(root: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[bool]:
+def lock_project(root: Path, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> Iterator[bool]:
     """Be the only one that writes into a folder, or raise; yields whether that is sure, as it is not on a file system without locks."""
     folder = os.open(root, os.O_RDONLY)
     try:
-        deadline = time.monotonic() + wait_seconds
-        while (sure := locked(folder)) is None:
+        deadline = time.monotonic() + timeout_seconds
+        while (sure := try_lock(folder)) is None:
             if time.monotonic() >= deadline:
-                raise ConfigError(f"another kubewright command is at work in {root}; run this again when it has ended")
-            time.sleep(LOOK_SECONDS)
+                raise ConfigError(
+                    f"another kubewright command is at work in {root}; run this again when it has ended"
+                )
+            time.sleep(LOCK_POLL_SECONDS)
         yield sure
     finally:
         os.close(folder)
 
 
-def locked(folder: int) -> bool | None:
+def try_lock(folder: int) -> bool | None:
     """Whether the lock is ours now: None while another has it, False on a file system that has no locks."""
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -138,70 +148,96 @@ def locked(folder: int) -> bool | None:
     return True
 
 
-def leftovers(root: Path) -> list[Path]:
+def find_work_folders(root: Path) -> list[Path]:
     """Folders of commands that write here, or did."""
-    return sorted(path for path in root.glob(f"{PREFIX}*") if is_ours(path, root))
+    return sorted(
+        path for path in root.glob(f"{WORK_FOLDER_PREFIX}*") if is_work_folder(path, root)
+    )
 
 
-def is_ours(path: Path, root: Path) -> bool:
+def is_work_folder(path: Path, root: Path) -> bool:
     """Whether a folder is certainly one that a command made to write from."""
-    if not NAME.fullmatch(path.name) or path.is_symlink() or not path.is_dir():
+    if not WORK_FOLDER_NAME.fullmatch(path.name) or path.is_symlink() or not path.is_dir():
         return False
-    owners = (os.geteuid(), root.stat().st_uid)  # in a folder that all may write to, such as /tmp, a stranger's plan is not followed
-    return path.stat().st_uid in owners and {each.name for each in path.iterdir()} <= {PLAN, NEW, OLD}
+    owners = (
+        os.geteuid(),
+        root.stat().st_uid,
+    )  # in a folder that all may write to, such as /tmp, a stranger's plan is not followed
+    return path.stat().st_uid in owners and {each.name for each in path.iterdir()} <= {
+        PLAN_FILE,
+        NEW_FOLDER,
+        OLD_FOLDER,
+    }
 
 
-def recovered(root: Path) -> list[str]:
+def recover_all(root: Path) -> list[str]:
     """Undo what commands that were killed left half done, in words; only for one that is `alone_in` the folder."""
-    return [words for beside in leftovers(root) if (words := recover(root, beside))]
+    return [words for beside in find_work_folders(root) if (words := recover(root, beside))]
 
 
-def half_done(root: Path) -> list[str]:
+def find_interrupted(root: Path) -> list[str]:
     """What `recovered` would undo, in words; nothing is touched."""
-    if not leftovers(root):
+    if not find_work_folders(root):
         return []
     try:
-        with alone_in(root, wait_seconds=0) as sure:
-            left = [beside for beside in leftovers(root) if plan_in(beside)] if sure else []
+        with lock_project(root, timeout_seconds=0) as sure:
+            left = (
+                [beside for beside in find_work_folders(root) if read_plan(beside)] if sure else []
+            )
     except ConfigError:
         return []  # somebody is at work, and not dead
-    return [f"a kubewright command was killed half way here, and left {beside}. {UNTOUCHED}" for beside in left]
+    return [
+        f"a kubewright command was killed half way here, and left {beside}. {NOT_RECOVERED_MESSAGE}"
+        for beside in left
+    ]
 
 
 def recover(root: Path, beside: Path) -> str:
     """Undo one, and remove its folder."""
-    plan = plan_in(beside)
-    theirs = changed_since(root, beside, plan) if plan else []
+    plan = read_plan(beside)
+    theirs = find_changed_since(root, beside, plan) if plan else []
     if theirs:
         return (
             f"a kubewright command was killed half way here, and somebody has changed {', '.join(theirs)} since. Nothing was moved back: "
-            f"{beside}/{OLD} has the files as they were before. Take from it what you need, then remove {beside}"
+            f"{beside}/{OLD_FOLDER} has the files as they were before. Take from it what you need, then remove {beside}"
         )
     if plan:
-        undo(root, beside, plan)
+        undo_plan(root, beside, plan)
     shutil.rmtree(beside)
-    return "a kubewright command was killed half way here; what it had changed is as it was before" if plan else ""
+    return (
+        "a kubewright command was killed half way here; what it had changed is as it was before"
+        if plan
+        else ""
+    )
 
 
-def plan_in(beside: Path) -> Plan | None:
+def read_plan(beside: Path) -> WritePlan | None:
     """What was to happen; None where nothing is half done."""
     try:
-        return msgspec.json.decode((beside / PLAN).read_bytes(), type=Plan)
+        return msgspec.json.decode((beside / PLAN_FILE).read_bytes(), type=WritePlan)
     except (FileNotFoundError, msgspec.DecodeError):
         return None  # killed before the plan was written, which comes before the first move, or after the last
 
 
-def changed_since(root: Path, beside: Path, plan: Plan) -> list[str]:
+def find_changed_since(root: Path, beside: Path, plan: WritePlan) -> list[str]:
     """Files that would be replaced or removed, and that are not as we wrote them."""
-    at_stake = [path for path in plan.moves if os.path.lexists(beside / OLD / path) or came(path, beside, plan)]
-    return [path for path in at_stake if os.path.lexists(root / path) and hash_of(root / path) != plan.changed.get(path)]
+    at_stake = [
+        path
+        for path in plan.moves
+        if os.path.lexists(beside / OLD_FOLDER / path) or was_created(path, beside, plan)
+    ]
+    return [
+        path
+        for path in at_stake
+        if os.path.lexists(root / path) and hash_file(root / path) != plan.changed.get(path)
+    ]
 
 
-def came(path: str, beside: Path, plan: Plan) -> bool:
+def was_created(path: str, beside: Path, plan: WritePlan) -> bool:
     """Whether a file that was not there has been moved to its place."""
-    return path in plan.fresh and not (beside / NEW / path).exists()
+    return path in plan.fresh and not (beside / NEW_FOLDER / path).exists()
 
 
-def hash_of(path: Path) -> str:
+def hash_file(path: Path) -> str:
     """What tells a file's bytes from others; of a folder, nothing."""
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""

@@ -10,35 +10,60 @@ from dataclasses import dataclass
 from ..errors import ConfigError
 from ..kind import plural_of
 
-LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
-KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,58}")  # 63 with "List" behind it
-VERSION = re.compile(r"v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?")
+DNS_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+KIND_PATTERN = re.compile(r"[A-Z][A-Za-z0-9]{0,58}")  # 63 with "List" behind it
+VERSION_PATTERN = re.compile(r"v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?")
 # What the modules of a kind, of its tests and of its webhook import under these names would hide the kind's own class, or be hidden by it.
-TAKEN_KINDS = frozenset(
+RESERVED_KINDS = frozenset(
     {
-        *("Annotated", "Column", "Controller", "Doc", "Done", "Resource", "Spec", "Status", "None", "True", "False"),
-        *("Client", "ControlPlane", "Conversion", "Key", "Path", "Admission", "ObjectMeta", "Refused", "Webhook"),
+        *(
+            "Annotated",
+            "Column",
+            "Controller",
+            "Doc",
+            "Done",
+            "Resource",
+            "Spec",
+            "Status",
+            "None",
+            "True",
+            "False",
+        ),
+        *(
+            "Client",
+            "ControlPlane",
+            "Conversion",
+            "Key",
+            "Path",
+            "Admission",
+            "ObjectMeta",
+            "Refused",
+            "Webhook",
+        ),
     }
 )
 # Objects are arguments by the name of their kind; these are arguments already.
-TAKEN_ARGUMENTS = frozenset({"self", "old", "request"})
+RESERVED_ARGUMENTS = frozenset({"self", "old", "request"})
 RESERVED_GROUPS = ("k8s.io", "kubernetes.io")
 # Packages that a project stands on: one of the same name would hide them.
-TAKEN_PACKAGES = frozenset({"kubewright", "tests", "aiohttp", "click", "msgspec", "pytest", "tomlkit", "yaml"}) | sys.stdlib_module_names
-LONGEST_DOMAIN = 253
+RESERVED_PACKAGES = (
+    frozenset({"kubewright", "tests", "aiohttp", "click", "msgspec", "pytest", "tomlkit", "yaml"})
+    | sys.stdlib_module_names
+)
+MAX_DOMAIN_LENGTH = 253
 # A Service's name has at most 63 characters, and the longest of ours is "<name>-controller-manager-metrics-service".
-LONGEST_PROJECT = 63 - len("-controller-manager-metrics-service")
+MAX_PROJECT_NAME_LENGTH = 63 - len("-controller-manager-metrics-service")
 
 
 @dataclass(frozen=True)
-class Resource:
+class ResourceNames:
     """One version of one kind, and the names that follow."""
 
     group: str
     version: str
     kind: str
     plural: str
-    short: tuple[str, ...] = ()
+    short_names: tuple[str, ...] = ()
     namespaced: bool = True
 
     @property
@@ -52,93 +77,130 @@ class Resource:
         return self.kind.lower()
 
     @property
-    def sample(self) -> str:
+    def sample_file(self) -> str:
         """The sample's file, as kubebuilder names it: by the first part of the group."""
         return f"{self.group.split('.')[0]}_{self.version}_{self.module}.yaml"
 
 
-def resource(
-    group: str, domain: str, version: str, kind: str, *, plural: str = "", short: tuple[str, ...] = (), namespaced: bool = True
-) -> Resource:
+def build_resource_names(
+    group: str,
+    domain: str,
+    version: str,
+    kind: str,
+    *,
+    plural: str = "",
+    short_names: tuple[str, ...] = (),
+    namespaced: bool = True,
+) -> ResourceNames:
     """The names of a kind, all of them checked."""
-    checked_kind(kind)
-    checked_version(version)
-    whole = checked_group(group, domain)
-    return Resource(whole, version, kind, checked_plural(plural or plural_of(kind), kind), checked_short(short), namespaced)
+    check_kind(kind)
+    check_version(version)
+    whole = qualify_group(group, domain)
+    return ResourceNames(
+        whole,
+        version,
+        kind,
+        check_plural(plural or plural_of(kind), kind),
+        check_short_names(short_names),
+        namespaced,
+    )
 
 
-def checked_kind(kind: str) -> str:
+def check_kind(kind: str) -> str:
     """A kind, or in plain words why not."""
-    if not KIND.fullmatch(kind):
+    if not KIND_PATTERN.fullmatch(kind):
         better = re.sub(r"[^A-Za-z0-9]+(.)?", lambda found: (found[1] or "").upper(), kind)
         better = better[:1].upper() + better[1:]
-        hint = f", such as {better}" if KIND.fullmatch(better) else ""
-        raise ConfigError(f'the kind "{kind}" has to be letters and digits that begin with a capital{hint}')
-    if keyword.iskeyword(kind.lower()) or kind in TAKEN_KINDS or kind.lower() in TAKEN_ARGUMENTS:
-        raise ConfigError(f'the kind "{kind}" cannot be a module or a class of Python: the word is reserved; take another, as My{kind}')
+        hint = f", such as {better}" if KIND_PATTERN.fullmatch(better) else ""
+        raise ConfigError(
+            f'the kind "{kind}" has to be letters and digits that begin with a capital{hint}'
+        )
+    if (
+        keyword.iskeyword(kind.lower())
+        or kind in RESERVED_KINDS
+        or kind.lower() in RESERVED_ARGUMENTS
+    ):
+        raise ConfigError(
+            f'the kind "{kind}" cannot be a module or a class of Python: the word is reserved; take another, as My{kind}'
+        )
     return kind
 
 
-def checked_version(version: str) -> str:
+def check_version(version: str) -> str:
     """A version, or in plain words why not."""
-    if not VERSION.fullmatch(version):
+    if not VERSION_PATTERN.fullmatch(version):
         raise ConfigError(f'the version "{version}" has to be like v1, v1alpha1 or v2beta3')
     return version
 
 
-def checked_group(group: str, domain: str) -> str:
+def qualify_group(group: str, domain: str) -> str:
     """The whole group: `topology` with the project's domain behind it; one with a dot is whole already."""
     whole = group if "." in group else f"{group}.{domain}" if domain else group
-    if not is_domain(whole) or "." not in whole:
-        raise ConfigError(f'the group "{whole}" has to be a DNS name such as topology.example.com, all lower-case')
+    if not is_dns_name(whole) or "." not in whole:
+        raise ConfigError(
+            f'the group "{whole}" has to be a DNS name such as topology.example.com, all lower-case'
+        )
     if any(f".{whole}".endswith(f".{reserved}") for reserved in RESERVED_GROUPS):
-        raise ConfigError(f'the group "{whole}" belongs to Kubernetes, which takes no CRD in it unapproved; use your own domain')
+        raise ConfigError(
+            f'the group "{whole}" belongs to Kubernetes, which takes no CRD in it unapproved; use your own domain'
+        )
     return whole
 
 
-def checked_domain(domain: str) -> str:
+def check_domain(domain: str) -> str:
     """A domain, or in plain words why not."""
-    if not is_domain(domain) or "." not in domain:
+    if not is_dns_name(domain) or "." not in domain:
         raise ConfigError(f'the domain "{domain}" has to be a DNS name such as example.com')
     return domain
 
 
-def checked_project(name: str) -> str:
+def check_project_name(name: str) -> str:
     """A project's name: it begins the names of cluster-wide objects and names the namespace."""
-    if not re.fullmatch(LABEL, name) or not name[0].isalpha() or len(name) > LONGEST_PROJECT:
+    if (
+        not re.fullmatch(DNS_LABEL, name)
+        or not name[0].isalpha()
+        or len(name) > MAX_PROJECT_NAME_LENGTH
+    ):
         raise ConfigError(
-            f'the project\'s name "{name}" has to be at most {LONGEST_PROJECT} lower-case letters, digits and dashes, '
+            f'the project\'s name "{name}" has to be at most {MAX_PROJECT_NAME_LENGTH} lower-case letters, digits and dashes, '
             "and to begin with a letter; give another with --project-name"
         )
-    package_of(name)
+    package_name(name)
     return name
 
 
-def package_of(project: str) -> str:
+def package_name(project: str) -> str:
     """The Python package of a project."""
     package = project.replace("-", "_")
-    if keyword.iskeyword(package) or package in TAKEN_PACKAGES:
+    if keyword.iskeyword(package) or package in RESERVED_PACKAGES:
         raise ConfigError(
             f'the project\'s name "{project}" cannot be a package of Python, where it is taken; give another with --project-name'
         )
     return package
 
 
-def checked_plural(plural: str, kind: str) -> str:
+def check_plural(plural: str, kind: str) -> str:
     """A plural, or in plain words why not."""
-    if not re.fullmatch(LABEL, plural) or not plural[0].isalpha():
-        raise ConfigError(f'the plural "{plural}" of {kind} has to be lower-case letters, digits and dashes')
+    if not re.fullmatch(DNS_LABEL, plural) or not plural[0].isalpha():
+        raise ConfigError(
+            f'the plural "{plural}" of {kind} has to be lower-case letters, digits and dashes'
+        )
     return plural
 
 
-def checked_short(short: tuple[str, ...]) -> tuple[str, ...]:
+def check_short_names(short: tuple[str, ...]) -> tuple[str, ...]:
     """Short names, or in plain words why not."""
     for each in short:
-        if not re.fullmatch(LABEL, each) or not each[0].isalpha():
-            raise ConfigError(f'the short name "{each}" has to be lower-case letters, digits and dashes, and to begin with a letter')
+        if not re.fullmatch(DNS_LABEL, each) or not each[0].isalpha():
+            raise ConfigError(
+                f'the short name "{each}" has to be lower-case letters, digits and dashes, and to begin with a letter'
+            )
     return short
 
 
-def is_domain(text: str) -> bool:
+def is_dns_name(text: str) -> bool:
     """Whether it is a DNS name."""
-    return len(text) <= LONGEST_DOMAIN and re.fullmatch(rf"{LABEL}(\.{LABEL})*", text) is not None
+    return (
+        len(text) <= MAX_DOMAIN_LENGTH
+        and re.fullmatch(rf"{DNS_LABEL}(\.{DNS_LABEL})*", text) is not None
+    )

@@ -11,58 +11,62 @@ from typing import Any
 import click
 
 from ..errors import ConfigError
-from .changeset import Change
-from .exchange import alone_in, half_done, recovered
+from .changeset import ChangeSet
+from .exchange import find_interrupted, lock_project, recover_all
 from .project import Project
 
-MANY = 20
+MAX_LISTED_FILES = 20
 
 
-def resolved(context: click.Context, parameter: click.Parameter, folder: Path) -> Path:
+def resolve_folder(context: click.Context, parameter: click.Parameter, folder: Path) -> Path:
     """The folder of a project, without links on the way to it."""
     return folder.resolve()
 
 
 @contextmanager
-def opened(root: Path, *, writes: bool = True) -> Iterator[Project]:
+def open_project(root: Path, *, writes: bool = True) -> Iterator[Project]:
     """The project in a folder: what a command reads of it is still so when it writes."""
-    with settled(root, writes=writes):
+    with lock_folder(root, writes=writes):
         yield Project.read(root)
 
 
 @contextmanager
-def settled(root: Path, *, writes: bool = True) -> Iterator[None]:
+def lock_folder(root: Path, *, writes: bool = True) -> Iterator[None]:
     """A folder for this command alone, with nothing half written in it; one that writes nothing only says what is half written."""
     if not root.is_dir():
         yield
     elif not writes:
-        warn(half_done(root))
+        print_warnings(find_interrupted(root))
         yield
     else:
-        with alone_in(root) as sure:
-            warn(recovered(root) if sure else [])
+        with lock_project(root) as sure:
+            print_warnings(recover_all(root) if sure else [])
             yield
 
 
-def warn(found: Sequence[str]) -> None:
+def print_warnings(found: Sequence[str]) -> None:
     """Say what has to be known beside what was asked for."""
     for words in found:
         click.echo(f"kubewright: {words}", err=True)
 
 
-PROJECT = click.option(
+PROJECT_OPTION = click.option(
     "--project",
     "root",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(),
-    callback=resolved,
+    callback=resolve_folder,
     help="The folder of the project.",
 )
-DRY_RUN = click.option("--dry-run", is_flag=True, help="Write nothing; show what would change as a diff.")
-FORCE = click.option("--force", is_flag=True, help="Overwrite files that are there.")
+DRY_RUN_OPTION = click.option(
+    "--dry-run", is_flag=True, help="Write nothing; show what would change as a diff."
+)
+FORCE_OPTION = click.option("--force", is_flag=True, help="Overwrite files that are there.")
 
 
-def asked(option: str, value: str | None, words: str, check: Any, suggestion: str | None = None) -> str:
+def get_or_prompt(
+    option: str, value: str | None, words: str, check: Any, suggestion: str | None = None
+) -> str:
     """The value, checked; where it is missing a person at the terminal is asked, again until it is right."""
     if value is not None:
         return str(check(value))
@@ -78,28 +82,36 @@ def asked(option: str, value: str | None, words: str, check: Any, suggestion: st
     return str(click.prompt(words, value_proc=checked, default=suggestion))
 
 
-def finish(change: Change, *, dry_run: bool, force: bool) -> None:
+def show_or_write(change: ChangeSet, *, dry_run: bool, force: bool) -> None:
     """Show the change, or write it and say what was written."""
     if dry_run:
         click.echo(change.diff() or "nothing would change")
         return
     if not force:
-        change.refuse_conflicts()
-    click.echo("\n".join(told_in_short(change.write(), change.removed)))
+        change.check_conflicts()
+    click.echo("\n".join(summarize_files(change.write(), change.removed)))
 
 
-def told_in_short(paths: Sequence[str], removed: Sequence[str]) -> list[str]:
+def summarize_files(paths: Sequence[str], removed: Sequence[str]) -> list[str]:
     """Which files were written or removed; of many, those of config/ by their number alone."""
-    generated = [path for path in paths if path.startswith("config/")] if len(paths) > MANY else []
-    rest = [f"removed {path}" if path in removed else f"wrote {path}" for path in paths if path not in generated]
+    generated = (
+        [path for path in paths if path.startswith("config/")]
+        if len(paths) > MAX_LISTED_FILES
+        else []
+    )
+    rest = [
+        f"removed {path}" if path in removed else f"wrote {path}"
+        for path in paths
+        if path not in generated
+    ]
     return [*rest, f"wrote config/ ({len(generated)} files)"] if generated else rest
 
 
-def said_next(words: str, files: Sequence[str], *, format_too: bool) -> None:
+def print_next_steps(words: str, files: Sequence[str], *, needs_format: bool) -> None:
     """Say what a person does next: the files to edit, then the checks."""
     click.echo(f"\n{words} Next:")
     for path in files:
         click.echo(f"  edit {path}")
-    if format_too:
+    if needs_format:
         click.echo("  make format")
     click.echo("  make test")

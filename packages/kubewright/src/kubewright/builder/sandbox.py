@@ -15,41 +15,50 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import ConfigError
-from .changeset import Change, text_of
+from .changeset import ChangeSet, read_text_if_exists
 
-COPIED = ("pyproject.toml", "src", "config")
-WITHIN_SECONDS = 120
-LAST_LINES = 8
+COPIED_PATHS = ("pyproject.toml", "src", "config")
+GENERATE_TIMEOUT_SECONDS = 120
+ERROR_TAIL_LINES = 8
 
 
-def with_config(change: Change) -> Change:
+def add_generated_config(change: ChangeSet) -> ChangeSet:
     """The change, and all that `kubewright manifests` writes after it."""
     with tempfile.TemporaryDirectory(prefix="kubewright-") as folder:
         copy = Path(folder)
-        copied(change.root, copy)
+        copy_project(change.root, copy)
         replace(change, root=copy).write()
-        generate(copy)
-        there = files_in(copy)
+        run_manifests(copy)
+        there = list_config_files(copy)
         # What is the same is not read as text: a person may keep anything below config/.
-        fresh = [path for path in there if path not in change.files and not same(copy / path, change.root / path)]
-        generated = {path: text_of(copy / path) or "" for path in fresh}
-    removed = tuple(path for path in files_in(change.root) if path not in there)
-    return replace(change, files={**change.files, **generated}, edits=change.edits | frozenset(generated), removed=removed)
+        fresh = [
+            path
+            for path in there
+            if path not in change.files and not has_same_content(copy / path, change.root / path)
+        ]
+        generated = {path: read_text_if_exists(copy / path) or "" for path in fresh}
+    removed = tuple(path for path in list_config_files(change.root) if path not in there)
+    return replace(
+        change,
+        files={**change.files, **generated},
+        edits=change.edits | frozenset(generated),
+        removed=removed,
+    )
 
 
-def also(first: Change, second: Callable[[Path], Change]) -> Change:
+def chain_changes(first: ChangeSet, second: Callable[[Path], ChangeSet]) -> ChangeSet:
     """Two changes as one; the second is worked out on a copy that has the first, since both edit the same files."""
     with tempfile.TemporaryDirectory(prefix="kubewright-") as folder:
         copy = Path(folder)
-        copied(first.root, copy)
+        copy_project(first.root, copy)
         replace(first, root=copy).write()
         then = second(copy)
     return replace(first, files={**first.files, **then.files}, edits=first.edits | then.edits)
 
 
-def copied(root: Path, copy: Path) -> None:
+def copy_project(root: Path, copy: Path) -> None:
     """Copy what generating reads."""
-    for name in COPIED:
+    for name in COPIED_PATHS:
         source = root / name
         if source.is_dir():
             copy_folder(source, copy / name)
@@ -60,7 +69,12 @@ def copied(root: Path, copy: Path) -> None:
 def copy_folder(source: Path, target: Path) -> None:
     """Copy a person's folder, but for what Python leaves and for links that lead nowhere, as an editor's locks are."""
     try:
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"), ignore_dangling_symlinks=True)
+        shutil.copytree(
+            source,
+            target,
+            ignore=shutil.ignore_patterns("__pycache__"),
+            ignore_dangling_symlinks=True,
+        )
     except shutil.Error as error:
         file, _, why = error.args[0][0]
         raise ConfigError(
@@ -68,25 +82,43 @@ def copy_folder(source: Path, target: Path) -> None:
         ) from None
 
 
-def files_in(root: Path) -> list[str]:
+def list_config_files(root: Path) -> list[str]:
     """The files of config/, by their path in the project."""
-    return sorted(path.relative_to(root).as_posix() for path in (root / "config").rglob("*") if path.is_file())
+    return sorted(
+        path.relative_to(root).as_posix() for path in (root / "config").rglob("*") if path.is_file()
+    )
 
 
-def same(one: Path, other: Path) -> bool:
+def has_same_content(one: Path, other: Path) -> bool:
     """Whether two files are there and have the same bytes."""
     return other.is_file() and one.read_bytes() == other.read_bytes()
 
 
-def generate(copy: Path) -> None:
+def run_manifests(copy: Path) -> None:
     """Run `kubewright manifests` on the copy."""
     command = [sys.executable, "-m", "kubewright", "manifests", "--project", str(copy)]
     environ = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=WITHIN_SECONDS, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            env=environ,
+            timeout=GENERATE_TIMEOUT_SECONDS,
+            stdin=subprocess.DEVNULL,
+        )
     except subprocess.TimeoutExpired:
-        raise ConfigError(f"nothing was written, since the project's code was not imported within {WITHIN_SECONDS} s") from None
+        raise ConfigError(
+            f"nothing was written, since the project's code was not imported within {GENERATE_TIMEOUT_SECONDS} s"
+        ) from None
     if done.returncode:
         # The end says what happened; a traceback's beginning is ours.
-        words = "\n".join((done.stderr or done.stdout).strip().replace(f"{copy}/", "").splitlines()[-LAST_LINES:])
-        raise ConfigError(f"nothing was written, since config/ cannot be generated from the project's code:\n{words}")
+        words = "\n".join(
+            (done.stderr or done.stdout)
+            .strip()
+            .replace(f"{copy}/", "")
+            .splitlines()[-ERROR_TAIL_LINES:]
+        )
+        raise ConfigError(
+            f"nothing was written, since config/ cannot be generated from the project's code:\n{words}"
+        )

@@ -10,16 +10,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from .http import Https
-from .port import Port
+from .http import HttpClient
+from .port import ReservedPort
 from .process import Process
 from .wait import eventually
 
-READY_WITHIN_SECONDS = 60.0
+START_TIMEOUT_SECONDS = 60.0
 GRACE_SECONDS = 5.0
 # A test's API server has a small heap, so Go's default collects it many times a second: about 15 % of its CPU in a profile.
 # A cluster's has gigabytes, and collects seldom. GOGC of the environment goes before.
-GARBAGE_PERCENT = "400"
+GOGC_PERCENT = "400"
 
 
 class StartFailed(Exception):
@@ -39,36 +39,50 @@ class ApiServer:
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self.admin_tls = admin_tls
-        self.port = Port()
+        self.port = ReservedPort()
         self.url = f"https://127.0.0.1:{self.port.number}"
         arguments = [str(binary), *standard_flags(folder, self.port.number, etcd_url), *flags]
         log = folder / f"kube-apiserver-{self.port.number}.log"
-        self.process = Process("kube-apiserver", arguments, log, {"GOGC": GARBAGE_PERCENT, **os.environ, **(environ or {})})
+        self.process = Process(
+            "kube-apiserver",
+            arguments,
+            log,
+            {"GOGC": GOGC_PERCENT, **os.environ, **(environ or {})},
+        )
 
     async def __aenter__(self) -> Self:
         await self.start()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         await self.stop()
 
     async def start(self) -> None:
         """Start it, and return when it is ready."""
         self.process.start()
         try:
-            await eventually(self.ready_or_dead, within=READY_WITHIN_SECONDS, every=0.05)
+            await eventually(self.check_ready_or_exited, within=START_TIMEOUT_SECONDS, every=0.05)
         except AssertionError as not_ready:
             await self.process.kill()
-            raise StartFailed(f"kube-apiserver did not start: {not_ready}. The end of its log:\n{self.process.tail()}") from None
-        if not self.process.running:
-            raise StartFailed(f"kube-apiserver did not start: it ended by itself. The end of its log:\n{self.process.tail()}")
+            raise StartFailed(
+                f"kube-apiserver did not start: {not_ready}. The end of its log:\n{self.process.read_log_tail()}"
+            ) from None
+        if not self.process.is_running:
+            raise StartFailed(
+                f"kube-apiserver did not start: it ended by itself. The end of its log:\n{self.process.read_log_tail()}"
+            )
 
     async def stop(self) -> None:
         """End it for good."""
-        await self.end()
+        await self.terminate()
         self.port.release()
 
-    async def end(self) -> None:
+    async def terminate(self) -> None:
         """Ask it to end, and insist after a grace: open watches would keep it for a minute."""
         await self.process.stop(GRACE_SECONDS)
 
@@ -76,19 +90,19 @@ class ApiServer:
         """Kill it (SIGKILL): no goodbye on any connection but the kernel's."""
         await self.process.kill()
 
-    def https(self) -> Https:
+    def admin_client(self) -> HttpClient:
         """A connection for plain calls as an administrator."""
-        return Https(self.url, self.admin_tls)
+        return HttpClient(self.url, self.admin_tls)
 
-    async def ready_or_dead(self) -> bool:
+    async def check_ready_or_exited(self) -> bool:
         """True when waiting for it has an end; raises what keeps it from serving."""
-        if self.process.running:
-            await asyncio.to_thread(self.ask_for_readiness)
+        if self.process.is_running:
+            await asyncio.to_thread(self.check_ready)
         return True
 
-    def ask_for_readiness(self) -> None:
+    def check_ready(self) -> None:
         """Raise unless it serves; the default namespace comes a moment after /readyz says yes."""
-        with self.https() as https:
+        with self.admin_client() as https:
             https.call("GET", "/readyz")
             https.call("GET", "/api/v1/namespaces/default")
 

@@ -16,71 +16,95 @@ from pathlib import Path
 
 from kubewright.errors import ConfigError
 
-from .go_build import PACKAGES, Builder, Pins, Progress, numbers, pins
+from .go_build import GO_PACKAGES, GoBuilder, Pins, Progress, load_pins, parse_version
 
-DEFAULT = ("etcd", "kube-apiserver", "kubectl")
-ASKED_BY = {"etcd": ["--version"], "kubectl": ["version", "--client"]}
-ANSWERS_WITHIN_SECONDS = 30
+DEFAULT_BINARIES = ("etcd", "kube-apiserver", "kubectl")
+VERSION_ARGUMENTS = {"etcd": ["--version"], "kubectl": ["version", "--client"]}
+VERSION_TIMEOUT_SECONDS = 30
 
 
-def find(
-    names: Sequence[str] = DEFAULT,
+def find_binaries(
+    names: Sequence[str] = DEFAULT_BINARIES,
     environ: Mapping[str, str] | None = None,
     *,
     folders: Sequence[Path] = (),
     progress: Progress | None = None,
-    pinned: Pins | None = None,
+    version_pins: Pins | None = None,
 ) -> dict[str, Path]:
     """The path of each binary; builds what is nowhere. `folders` are looked at before all else."""
     environ = os.environ if environ is None else environ
-    progress, pinned = progress or Progress(sys.stderr), pinned or pins()
-    if unknown := set(names) - set(PACKAGES):
-        raise ConfigError(f"no binary is called {', '.join(sorted(unknown))}. There are: {', '.join(PACKAGES)}.")
+    progress, version_pins = progress or Progress(sys.stderr), version_pins or load_pins()
+    if unknown := set(names) - set(GO_PACKAGES):
+        raise ConfigError(
+            f"no binary is called {', '.join(sorted(unknown))}. There are: {', '.join(GO_PACKAGES)}."
+        )
     if (named := environ.get("KUBEBUILDER_ASSETS")) and not Path(named).is_dir():
-        progress.say(f"KUBEBUILDER_ASSETS names {named}, which is no folder; looking elsewhere")
-    cache = cache_folder(environ) / pinned.digest
-    found = {name: fitting(name, environ, folders, progress, pinned) or cache / name for name in names}
+        progress.print_line(
+            f"KUBEBUILDER_ASSETS names {named}, which is no folder; looking elsewhere"
+        )
+    cache = cache_folder(environ) / version_pins.digest
+    found = {
+        name: find_existing(name, environ, folders, progress, version_pins) or cache / name
+        for name in names
+    }
     missing = [name for name, path in found.items() if not path.exists()]
     if missing:
-        Builder(cache, pinned, environ, progress).build(missing)
+        GoBuilder(cache, version_pins, environ, progress).build(missing)
     return found
 
 
-def fitting(name: str, environ: Mapping[str, str], folders: Sequence[Path], progress: Progress, pinned: Pins) -> Path | None:
+def find_existing(
+    name: str, environ: Mapping[str, str], folders: Sequence[Path], progress: Progress, pinned: Pins
+) -> Path | None:
     """The first binary of that name outside the cache whose version fits; says why another was passed over."""
-    wanted = pinned.version_of(name)
-    for where, path in candidates(name, environ, folders):
-        has = version(name, path)
-        if numbers(has)[:2] == numbers(wanted)[:2]:
+    wanted = pinned.binary_version(name)
+    for where, path in list_candidates(name, environ, folders):
+        has = read_version(name, path)
+        if parse_version(has)[:2] == parse_version(wanted)[:2]:
             return path
         minor = ".".join(wanted.split(".")[:2])
-        progress.say(f"passed over {path} ({where}): {f'it is {has}' if has else 'it does not tell its version'}, and {minor} is pinned")
+        progress.print_line(
+            f"passed over {path} ({where}): {f'it is {has}' if has else 'it does not tell its version'}, and {minor} is pinned"
+        )
     return None
 
 
-def candidates(name: str, environ: Mapping[str, str], folders: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+def list_candidates(
+    name: str, environ: Mapping[str, str], folders: Sequence[Path]
+) -> Iterator[tuple[str, Path]]:
     """Where a binary is outside the cache, and what led there."""
     places = [(str(folder), str(folder)) for folder in folders]
-    places += [(variable, environ[variable]) for variable in ("KUBEBUILDER_ASSETS", "PATH") if environ.get(variable)]
+    places += [
+        (variable, environ[variable])
+        for variable in ("KUBEBUILDER_ASSETS", "PATH")
+        if environ.get(variable)
+    ]
     for where, path in places:
         if found := shutil.which(name, path=path):
             yield where, Path(found).absolute()
 
 
-def version(name: str, binary: Path) -> str:
+def read_version(name: str, binary: Path) -> str:
     """What the binary says its version is, without the `v`; "" where it does not say."""
     try:
         asked = subprocess.run(
-            [binary, *ASKED_BY.get(name, ["--version"])],
+            [binary, *VERSION_ARGUMENTS.get(name, ["--version"])],
             capture_output=True,
             text=True,
-            timeout=ANSWERS_WITHIN_SECONDS,
+            timeout=VERSION_TIMEOUT_SECONDS,
             stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     words = asked.stdout.split()
-    return next((word.removeprefix("v") for word in words if numbers(word)[1:] and word.removeprefix("v")[:1].isdigit()), "")
+    return next(
+        (
+            word.removeprefix("v")
+            for word in words
+            if parse_version(word)[1:] and word.removeprefix("v")[:1].isdigit()
+        ),
+        "",
+    )
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
@@ -90,7 +114,7 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
     return (named if named.is_absolute() else home / ".cache") / "kubewright"
 
 
-def link(found: Mapping[str, Path], into: Path) -> None:
+def link_binaries(found: Mapping[str, Path], into: Path) -> None:
     """Link each binary into the folder; what is there already and is the same stays."""
     into.mkdir(parents=True, exist_ok=True)
     for name, path in found.items():
@@ -104,17 +128,27 @@ def link(found: Mapping[str, Path], into: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m kubewright.testing.binaries", description="Find or build the real binaries for tests.")
-    parser.add_argument("--into", type=Path, metavar="DIR", help="link the binaries into this folder")
-    parser.add_argument("--only", default=",".join(DEFAULT), metavar="NAMES", help=f"which, with commas between; of {', '.join(PACKAGES)}")
+    parser = argparse.ArgumentParser(
+        prog="python -m kubewright.testing.binaries",
+        description="Find or build the real binaries for tests.",
+    )
+    parser.add_argument(
+        "--into", type=Path, metavar="DIR", help="link the binaries into this folder"
+    )
+    parser.add_argument(
+        "--only",
+        default=",".join(DEFAULT_BINARIES),
+        metavar="NAMES",
+        help=f"which, with commas between; of {', '.join(GO_PACKAGES)}",
+    )
     options = parser.parse_args(arguments)
     try:
-        found = find([name.strip() for name in options.only.split(",") if name.strip()])
+        found = find_binaries([name.strip() for name in options.only.split(",") if name.strip()])
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 1
     if options.into:
-        link(found, options.into)
+        link_binaries(found, options.into)
     for name, path in found.items():
         print(f"{name:<24} {path}")
     return 0

@@ -17,7 +17,7 @@ CLOCK_SKEW = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
-class Pair:
+class KeyPair:
     """A certificate and its private key, both PEM."""
 
     certificate: bytes
@@ -26,10 +26,10 @@ class Pair:
     def write(self, certificate: Path, key: Path) -> None:
         """Put both into files, the key readable by its owner only."""
         certificate.write_bytes(self.certificate)
-        write_private(key, self.key)
+        write_private_file(key, self.key)
 
 
-class Authority:
+class CertificateAuthority:
     """Signs serving and client certificates; P-256, because making an RSA key costs a quarter of a second."""
 
     def __init__(self, name: str) -> None:
@@ -37,42 +37,54 @@ class Authority:
         self.subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
         builder = (
-            certificate(self.subject, self.subject, self.key.public_key())
+            new_certificate_builder(self.subject, self.subject, self.key.public_key())
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(usage, critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(self.key.public_key()), critical=False)
+            .add_extension(
+                x509.SubjectKeyIdentifier.from_public_key(self.key.public_key()), critical=False
+            )
         )
-        self.certificate = pem(builder.sign(self.key, hashes.SHA256()))
+        self.certificate = encode_certificate(builder.sign(self.key, hashes.SHA256()))
 
-    def serving(self, *hosts: str) -> Pair:
+    def issue_serving_certificate(self, *hosts: str) -> KeyPair:
         """A server's certificate, valid for these names and addresses."""
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
         names = x509.SubjectAlternativeName([general_name(host) for host in hosts])
-        return self.signed(subject, ExtendedKeyUsageOID.SERVER_AUTH, names)
+        return self.issue_certificate(subject, ExtendedKeyUsageOID.SERVER_AUTH, names)
 
-    def client(self, user: str, groups: tuple[str, ...] = ()) -> Pair:
+    def issue_client_certificate(self, user: str, groups: tuple[str, ...] = ()) -> KeyPair:
         """A client's certificate: Kubernetes reads the user from CN and the groups from O."""
         attributes = [x509.NameAttribute(NameOID.COMMON_NAME, user)]
         attributes += [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
-        return self.signed(x509.Name(attributes), ExtendedKeyUsageOID.CLIENT_AUTH)
+        return self.issue_certificate(x509.Name(attributes), ExtendedKeyUsageOID.CLIENT_AUTH)
 
-    def signed(self, subject: x509.Name, purpose: x509.ObjectIdentifier, names: x509.SubjectAlternativeName | None = None) -> Pair:
+    def issue_certificate(
+        self,
+        subject: x509.Name,
+        purpose: x509.ObjectIdentifier,
+        names: x509.SubjectAlternativeName | None = None,
+    ) -> KeyPair:
         """A new key and its certificate for one purpose."""
         key = ec.generate_private_key(ec.SECP256R1())
         usage = x509.KeyUsage(True, False, False, False, False, False, False, False, False)
         builder = (
-            certificate(subject, self.subject, key.public_key())
+            new_certificate_builder(subject, self.subject, key.public_key())
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(usage, critical=True)
             .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()),
+                critical=False,
+            )
         )
         if names:
             builder = builder.add_extension(names, critical=False)
-        return Pair(pem(builder.sign(self.key, hashes.SHA256())), private_pem(key))
+        return KeyPair(encode_certificate(builder.sign(self.key, hashes.SHA256())), encode_key(key))
 
 
-def certificate(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+def new_certificate_builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
+) -> x509.CertificateBuilder:
     """The part that every certificate has."""
     now = datetime.now(UTC)
     return (
@@ -94,24 +106,28 @@ def general_name(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def signing_keys() -> tuple[bytes, bytes]:
+def generate_signing_keys() -> tuple[bytes, bytes]:
     """A public and a private key, PEM, for verifying and signing service account tokens."""
     key = ec.generate_private_key(ec.SECP256R1())
-    public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    return public, private_pem(key)
+    public = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return public, encode_key(key)
 
 
-def pem(signed: x509.Certificate) -> bytes:
+def encode_certificate(signed: x509.Certificate) -> bytes:
     """The certificate as PEM."""
     return signed.public_bytes(serialization.Encoding.PEM)
 
 
-def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def encode_key(key: ec.EllipticCurvePrivateKey) -> bytes:
     """The key as PEM, not encrypted."""
-    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
 
 
-def write_private(path: Path, content: bytes) -> None:
+def write_private_file(path: Path, content: bytes) -> None:
     """Write a file that only its owner can read, from its first byte on."""
     path.touch(mode=0o600)
     path.write_bytes(content)

@@ -23,15 +23,15 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from .apiserver import GRACE_SECONDS, ApiServer
-from .ca import Authority, signing_keys, write_private
+from .ca import CertificateAuthority, generate_signing_keys, write_private_file
 from .etcd import Etcd
-from .http import trusting, write_kubeconfig
+from .http import create_tls_context, write_kubeconfig
 from .namespaces import remove_namespace
 from .process import Process
 
 ADMIN_GROUP = "system:masters"
 # Longer than any wait that a test asks kubectl for.
-KUBECTL_SECONDS = 120.0
+KUBECTL_TIMEOUT_SECONDS = 120.0
 AuditLevel = Literal["Metadata", "Request", "RequestResponse"]
 
 
@@ -57,33 +57,56 @@ class ControlPlane:
         self.binaries = binaries
         self.folder = folder or Path(tempfile.mkdtemp(prefix="kubewright-"))
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.authority = Authority("kubewright-test")
+        self.ca = CertificateAuthority("kubewright-test")
         self.audit_log = self.folder / "audit.jsonl"
         self.write_files(audit_level)
-        self.admin_tls = trusting(self.authority.certificate, self.folder / "admin.crt", self.folder / "admin.key")
-        self.bearer_tls = trusting(self.authority.certificate)
+        self.admin_tls = create_tls_context(
+            self.ca.certificate, self.folder / "admin.crt", self.folder / "admin.key"
+        )
+        self.bearer_tls = create_tls_context(self.ca.certificate)
         self.etcd = Etcd(binaries["etcd"], self.folder)
-        self.apiserver = self.another_apiserver(self.etcd.url, [*self.audit_flags(audit), *extra_args], environ)
-        self.admin_kubeconfig = self.kubeconfig(self.folder / "admin.kubeconfig")
-        self.controller_manager = self.controller_manager_for(controllers) if controllers else None
+        self.apiserver = self.create_apiserver(
+            self.etcd.url, [*self.audit_flags(audit), *extra_args], environ
+        )
+        self.admin_kubeconfig = self.write_kubeconfig(self.folder / "admin.kubeconfig")
+        self.controller_manager = (
+            self.create_controller_manager(controllers) if controllers else None
+        )
 
     def write_files(self, audit_level: AuditLevel) -> None:
         """Write what the API servers read when they start."""
-        self.authority.serving("127.0.0.1", "localhost").write(self.folder / "serving.crt", self.folder / "serving.key")
-        self.authority.client("admin", (ADMIN_GROUP,)).write(self.folder / "admin.crt", self.folder / "admin.key")
-        (self.folder / "ca.crt").write_bytes(self.authority.certificate)
-        public, private = signing_keys()
+        self.ca.issue_serving_certificate("127.0.0.1", "localhost").write(
+            self.folder / "serving.crt", self.folder / "serving.key"
+        )
+        self.ca.issue_client_certificate("admin", (ADMIN_GROUP,)).write(
+            self.folder / "admin.crt", self.folder / "admin.key"
+        )
+        (self.folder / "ca.crt").write_bytes(self.ca.certificate)
+        public, private = generate_signing_keys()
         (self.folder / "service-accounts.pub").write_bytes(public)
-        write_private(self.folder / "service-accounts.key", private)
-        policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [{"level": audit_level}]}
+        write_private_file(self.folder / "service-accounts.key", private)
+        policy = {
+            "apiVersion": "audit.k8s.io/v1",
+            "kind": "Policy",
+            "omitStages": ["RequestReceived"],
+            "rules": [{"level": audit_level}],
+        }
         (self.folder / "audit-policy.json").write_text(json.dumps(policy))
 
     def audit_flags(self, audit: bool) -> list[str]:
         """The flags that write the audit log in one file, however long."""
         policy = self.folder / "audit-policy.json"
-        return [f"--audit-policy-file={policy}", f"--audit-log-path={self.audit_log}", "--audit-log-maxsize=100000"] if audit else []
+        return (
+            [
+                f"--audit-policy-file={policy}",
+                f"--audit-log-path={self.audit_log}",
+                "--audit-log-maxsize=100000",
+            ]
+            if audit
+            else []
+        )
 
-    def controller_manager_for(self, controllers: Sequence[str]) -> Process:
+    def create_controller_manager(self, controllers: Sequence[str]) -> Process:
         """kube-controller-manager with these controllers only, such as `namespace-controller`."""
         flags = [
             f"--kubeconfig={self.admin_kubeconfig}",
@@ -93,7 +116,9 @@ class ControlPlane:
             "--bind-address=127.0.0.1",
         ]
         binary = str(self.binaries["kube-controller-manager"])
-        return Process("kube-controller-manager", [binary, *flags], self.folder / "kube-controller-manager.log")
+        return Process(
+            "kube-controller-manager", [binary, *flags], self.folder / "kube-controller-manager.log"
+        )
 
     # Life and death
 
@@ -101,7 +126,12 @@ class ControlPlane:
         await self.start()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         await self.stop()
 
     async def start(self) -> None:
@@ -112,8 +142,10 @@ class ControlPlane:
             if self.controller_manager:
                 self.controller_manager.start()
         except BaseException as error:
-            if not self.etcd.process.running:
-                error.add_note(f"etcd has ended by itself. The end of its log:\n{self.etcd.process.tail()}")
+            if not self.etcd.process.is_running:
+                error.add_note(
+                    f"etcd has ended by itself. The end of its log:\n{self.etcd.process.read_log_tail()}"
+                )
             await self.stop()
             raise
 
@@ -127,11 +159,11 @@ class ControlPlane:
 
     def start_sync(self) -> None:
         """`start` for a place without an event loop, such as a fixture of a whole test session."""
-        run_apart(self.start())
+        run_in_new_loop(self.start())
 
     def stop_sync(self) -> None:
         """`stop` for a place without an event loop."""
-        run_apart(self.stop())
+        run_in_new_loop(self.stop())
 
     # Faults
 
@@ -145,16 +177,28 @@ class ControlPlane:
 
     async def restart_apiserver(self) -> None:
         """End the API server and start it again: its watch cache then begins at the present."""
-        await self.apiserver.end()
+        await self.apiserver.terminate()
         await self.apiserver.start()
 
     async def compact_etcd(self) -> int:
         """Forget all revisions before the newest. Alone it gives no 410: the watch cache still answers, so restart the API server too."""
         return await self.etcd.compact()
 
-    def another_apiserver(self, etcd_url: str, extra_args: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> ApiServer:
+    def create_apiserver(
+        self,
+        etcd_url: str,
+        extra_args: Sequence[str] = (),
+        environ: Mapping[str, str] | None = None,
+    ) -> ApiServer:
         """One more API server with the same authority and keys; `etcd_url` may lead through a TcpProxy, which makes it stale on demand."""
-        return ApiServer(self.binaries["kube-apiserver"], self.folder, etcd_url, self.admin_tls, extra_args, environ)
+        return ApiServer(
+            self.binaries["kube-apiserver"],
+            self.folder,
+            etcd_url,
+            self.admin_tls,
+            extra_args,
+            environ,
+        )
 
     # Access
 
@@ -163,24 +207,38 @@ class ControlPlane:
         """Where the API server listens."""
         return self.apiserver.url
 
-    def kubeconfig(self, path: Path, user: str = "admin", groups: tuple[str, ...] = (), server: str = "") -> Path:
+    def write_kubeconfig(
+        self, path: Path, user: str = "admin", groups: tuple[str, ...] = (), server: str = ""
+    ) -> Path:
         """Write a kubeconfig with a client certificate: `admin` may do everything, anybody else what RBAC gives.
 
         `server` leads elsewhere than to the API server itself, such as to a TcpProxy.
         """
-        credential = self.authority.client(user, (ADMIN_GROUP,) if user == "admin" else groups)
-        return write_kubeconfig(path, server or self.url, self.authority.certificate, user, credential)
+        credential = self.ca.issue_client_certificate(
+            user, (ADMIN_GROUP,) if user == "admin" else groups
+        )
+        return write_kubeconfig(path, server or self.url, self.ca.certificate, user, credential)
 
-    def service_account_kubeconfig(self, namespace: str, name: str, path: Path, server: str = "") -> Path:
+    def write_service_account_kubeconfig(
+        self, namespace: str, name: str, path: Path, server: str = ""
+    ) -> Path:
         """Write a kubeconfig with a token of this service account, which has to exist."""
-        token = self.service_account_token(namespace, name)
-        return write_kubeconfig(path, server or self.url, self.authority.certificate, name, token)
+        token = self.create_service_account_token(namespace, name)
+        return write_kubeconfig(path, server or self.url, self.ca.certificate, name, token)
 
-    def service_account_token(self, namespace: str, name: str, expiration_seconds: int = 3600) -> str:
+    def create_service_account_token(
+        self, namespace: str, name: str, expiration_seconds: int = 3600
+    ) -> str:
         """A token by TokenRequest; the API server gives none for less than 600 s."""
-        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": expiration_seconds}}
-        with self.apiserver.https() as https:
-            answer = https.call("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", request)
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": expiration_seconds},
+        }
+        with self.apiserver.admin_client() as https:
+            answer = https.call(
+                "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", request
+            )
         return str(answer["status"]["token"])
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
@@ -188,9 +246,11 @@ class ControlPlane:
 
         It blocks the thread: where the API server needs the test's own loop for the answer, as for a webhook, use asyncio.to_thread.
         """
-        return self.kubectl_run(*arguments, stdin=stdin).stdout
+        return self.run_kubectl(*arguments, stdin=stdin).stdout
 
-    def kubectl_run(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    def run_kubectl(
+        self, *arguments: str, stdin: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """The same, with what it prints besides, such as warnings; nothing is left in the home of whoever runs the tests."""
         command = [
             str(self.binaries["kubectl"]),
@@ -199,9 +259,17 @@ class ControlPlane:
             *arguments,
         ]
         try:
-            done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=KUBECTL_SECONDS)
+            done = subprocess.run(
+                command,
+                input=stdin,
+                capture_output=True,
+                text=True,
+                timeout=KUBECTL_TIMEOUT_SECONDS,
+            )
         except subprocess.TimeoutExpired:
-            raise KubectlFailed(f"kubectl {' '.join(arguments)}: it had not ended after {KUBECTL_SECONDS:g} s") from None
+            raise KubectlFailed(
+                f"kubectl {' '.join(arguments)}: it had not ended after {KUBECTL_TIMEOUT_SECONDS:g} s"
+            ) from None
         if done.returncode:
             raise KubectlFailed(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
         return done
@@ -209,27 +277,33 @@ class ControlPlane:
     def apply(self, *manifests: Path | str) -> str:
         """Apply files, folders (a Path) or YAML text (a str), in this order."""
         printed = [
-            self.kubectl("apply", "-f", str(manifest)) if isinstance(manifest, Path) else self.kubectl("apply", "-f", "-", stdin=manifest)
+            self.kubectl("apply", "-f", str(manifest))
+            if isinstance(manifest, Path)
+            else self.kubectl("apply", "-f", "-", stdin=manifest)
             for manifest in manifests
         ]
         return "".join(printed)
 
     def create_namespace(self, name: str) -> None:
         """Create a namespace."""
-        with self.apiserver.https() as https:
+        with self.apiserver.admin_client() as https:
             https.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
 
     def remove_namespace(self, name: str) -> None:
         """Delete a namespace and all that is in it, finalizers or not: nothing else here does."""
-        with self.apiserver.https() as https:
+        with self.apiserver.admin_client() as https:
             remove_namespace(https, name)
 
-    def audit_events(self) -> list[dict[str, Any]]:
+    def read_audit_events(self) -> list[dict[str, Any]]:
         """The audit log so far; empty unless the plane was made with audit=True."""
-        return [json.loads(line) for line in self.audit_log.read_text().splitlines()] if self.audit_log.exists() else []
+        return (
+            [json.loads(line) for line in self.audit_log.read_text().splitlines()]
+            if self.audit_log.exists()
+            else []
+        )
 
 
-def run_apart(work: Coroutine[Any, Any, None]) -> None:
+def run_in_new_loop(work: Coroutine[Any, Any, None]) -> None:
     """Run it in a loop of its own and leave the thread's current loop as it is: that one belongs to the test framework."""
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
         runner.run(work)

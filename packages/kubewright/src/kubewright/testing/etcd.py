@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from .http import Https, encoded
-from .port import Port
+from .http import HttpClient, encode_base64
+from .port import ReservedPort
 from .process import Process
 
 
@@ -14,7 +14,7 @@ class Etcd:
     """One etcd on a port of its own; speaks plain HTTP on 127.0.0.1."""
 
     def __init__(self, binary: Path, folder: Path) -> None:
-        self.port, self.peer_port = Port(), Port()
+        self.port, self.peer_port = ReservedPort(), ReservedPort()
         self.url = f"http://127.0.0.1:{self.port.number}"
         peer_url = f"http://127.0.0.1:{self.peer_port.number}"
         flags = [
@@ -43,23 +43,25 @@ class Etcd:
         self.port.release()
         self.peer_port.release()
 
-    async def revision(self) -> int:
+    async def get_revision(self) -> int:
         """The newest revision, which is also the newest resourceVersion."""
-        return await asyncio.to_thread(self.read_revision)
+        return await asyncio.to_thread(self.read_revision_blocking)
 
     async def compact(self) -> int:
         """Forget all revisions before the newest, and return that one."""
-        return await asyncio.to_thread(self.compact_now)
+        return await asyncio.to_thread(self.compact_blocking)
 
-    def read_revision(self) -> int:
+    def read_revision_blocking(self) -> int:
         """Ask through etcd's JSON gateway."""
-        with Https(self.url) as https:
-            answer = https.call("POST", "/v3/kv/range", {"key": encoded(b"/"), "count_only": True})
+        with HttpClient(self.url) as https:
+            answer = https.call(
+                "POST", "/v3/kv/range", {"key": encode_base64(b"/"), "count_only": True}
+            )
         return int(answer["header"]["revision"])
 
-    def compact_now(self) -> int:
+    def compact_blocking(self) -> int:
         """Compact through etcd's JSON gateway; `physical` answers only when it is done."""
-        revision = self.read_revision()
-        with Https(self.url) as https:
+        revision = self.read_revision_blocking()
+        with HttpClient(self.url) as https:
             https.call("POST", "/v3/kv/compaction", {"revision": str(revision), "physical": True})
         return revision

@@ -24,7 +24,15 @@ from ..transport import Request, nothing
 
 Json = dict[str, Any]
 Fault = Callable[[Request], Exception | None]
-METADATA_OF_THE_SERVER = ("uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "name", "namespace")
+SERVER_METADATA_FIELDS = (
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "name",
+    "namespace",
+)
 
 
 class FakeApi:
@@ -34,7 +42,7 @@ class FakeApi:
         self.objects: dict[str, Json] = {}
         """Stored objects by their path."""
         self.revision = 1000
-        self.oldest = 0
+        self.oldest_revision = 0
         self.watchers: list[tuple[str, asyncio.Queue[Json | None]]] = []
         self.history: list[tuple[int, str, Json]] = []
         self.requests: list[Request] = []
@@ -68,9 +76,9 @@ class FakeApi:
             if (error := fault(request)) is not None:
                 raise error
         body = msgspec.json.decode(request.body) if request.body else None
-        return msgspec.json.encode(self.answer(request, body))
+        return msgspec.json.encode(self.handle(request, body))
 
-    def answer(self, request: Request, body: Any) -> Json:
+    def handle(self, request: Request, body: Any) -> Json:
         """What the API server would say."""
         path = request.path
         if path == "/version":
@@ -78,8 +86,10 @@ class FakeApi:
         if request.method == "POST":
             return self.create(path, body)
         if request.method == "GET" and path not in self.objects and "limit=" in request.query:
-            return self.listed(path, parse_qs(request.query))
-        base, status = (path.removesuffix("/status"), True) if path.endswith("/status") else (path, False)
+            return self.list_page(path, parse_qs(request.query))
+        base, status = (
+            (path.removesuffix("/status"), True) if path.endswith("/status") else (path, False)
+        )
         if base not in self.objects:
             raise NotFound(f"{request.doing}: not found", status=404)
         if request.method == "GET":
@@ -89,31 +99,50 @@ class FakeApi:
         patched = body if request.method == "PUT" else merge(self.objects[base], body)
         return self.update(base, patched, status=status)
 
-    def listed(self, path: str, query: dict[str, list[str]]) -> Json:
+    def list_page(self, path: str, query: dict[str, list[str]]) -> Json:
         """One page of the collection."""
-        found = [self.objects[key] for key in sorted(self.objects) if in_collection(key, path)]
+        found = [self.objects[key] for key in sorted(self.objects) if is_in_collection(key, path)]
         start, limit = int(query.get("continue", ["0"])[0]), int(query["limit"][0])
         rest = str(start + limit) if start + limit < len(found) else ""
-        return {"metadata": {"resourceVersion": str(self.revision), "continue": rest}, "items": found[start : start + limit]}
+        return {
+            "metadata": {"resourceVersion": str(self.revision), "continue": rest},
+            "items": found[start : start + limit],
+        }
 
     def create(self, path: str, body: Json) -> Json:
         """A new object."""
         key = f"{path}/{body['metadata']['name']}"
         if key in self.objects:
             raise AlreadyExists(f"{key} already exists", reason="AlreadyExists")
-        metadata = body["metadata"] | {"uid": str(uuid.uuid4()), "generation": 1, "creationTimestamp": now().isoformat()}
-        return self.store("ADDED", key, {k: v for k, v in body.items() if k != "status"} | {"metadata": metadata})
+        metadata = body["metadata"] | {
+            "uid": str(uuid.uuid4()),
+            "generation": 1,
+            "creationTimestamp": now().isoformat(),
+        }
+        return self.store(
+            "ADDED", key, {k: v for k, v in body.items() if k != "status"} | {"metadata": metadata}
+        )
 
     def update(self, key: str, wanted: Json, *, status: bool) -> Json:
         """A changed object: the status through its subresource alone, everything else not through it."""
         old = self.objects[key]
-        if (expected := wanted["metadata"].get("resourceVersion")) not in (None, "", old["metadata"]["resourceVersion"]):
-            raise Conflict(f"{key}: the resourceVersion is not {expected} any more", reason="Conflict")
+        if (expected := wanted["metadata"].get("resourceVersion")) not in (
+            None,
+            "",
+            old["metadata"]["resourceVersion"],
+        ):
+            raise Conflict(
+                f"{key}: the resourceVersion is not {expected} any more", reason="Conflict"
+            )
         if status:
-            new = {k: v for k, v in old.items() if k != "status"} | ({"status": wanted["status"]} if "status" in wanted else {})
+            new = {k: v for k, v in old.items() if k != "status"} | (
+                {"status": wanted["status"]} if "status" in wanted else {}
+            )
         else:
-            new = {k: v for k, v in wanted.items() if k != "status"} | ({"status": old["status"]} if "status" in old else {})
-            served = {k: old["metadata"][k] for k in METADATA_OF_THE_SERVER if k in old["metadata"]}
+            new = {k: v for k, v in wanted.items() if k != "status"} | (
+                {"status": old["status"]} if "status" in old else {}
+            )
+            served = {k: old["metadata"][k] for k in SERVER_METADATA_FIELDS if k in old["metadata"]}
             new["metadata"] = wanted["metadata"] | served
             new["metadata"]["generation"] += new.get("spec") != old.get("spec")
         if new == old:
@@ -127,18 +156,25 @@ class FakeApi:
         old = self.objects[key]
         for name, value in options.get("preconditions", {}).items():
             if old["metadata"][name] != value:
-                raise Conflict(f"{key}: the {name} in the precondition is {value}", reason="Conflict")
+                raise Conflict(
+                    f"{key}: the {name} in the precondition is {value}", reason="Conflict"
+                )
         if not old["metadata"].get("finalizers"):
             return self.store("DELETED", key, old)
         if old["metadata"].get("deletionTimestamp"):
             return old
-        marked = old["metadata"] | {"deletionTimestamp": now().isoformat(), "generation": old["metadata"]["generation"] + 1}
+        marked = old["metadata"] | {
+            "deletionTimestamp": now().isoformat(),
+            "generation": old["metadata"]["generation"] + 1,
+        }
         return self.store("MODIFIED", key, old | {"metadata": marked})
 
     def store(self, type: str, key: str, obj: Json) -> Json:
         """Give it the next resourceVersion, keep or drop it, tell the watchers."""
         self.revision += 1
-        obj = copy.deepcopy(obj | {"metadata": obj["metadata"] | {"resourceVersion": str(self.revision)}})
+        obj = copy.deepcopy(
+            obj | {"metadata": obj["metadata"] | {"resourceVersion": str(self.revision)}}
+        )
         if type == "DELETED":
             self.objects.pop(key, None)
         else:
@@ -146,22 +182,24 @@ class FakeApi:
         event = {"type": type, "object": obj}
         self.history.append((self.revision, key, event))
         for path, queue in self.watchers:
-            if in_collection(key, path):
+            if is_in_collection(key, path):
                 queue.put_nowait(event)
         return obj
 
-    async def lines(self, request: Request, *, silence_seconds: float, opened: Callable[[], None] = nothing) -> AsyncIterator[bytes]:
+    async def lines(
+        self, request: Request, *, silence_seconds: float, opened: Callable[[], None] = nothing
+    ) -> AsyncIterator[bytes]:
         """A watch from the given revision on."""
         self.requests.append(request)
         for fault in self.faults:
             if (error := fault(request)) is not None:
                 raise error
         since = int(parse_qs(request.query)["resourceVersion"][0])
-        if since < self.oldest:
+        if since < self.oldest_revision:
             raise Gone("too old resource version", reason="Expired")
         queue: asyncio.Queue[Json | None] = asyncio.Queue()
         for revision, key, event in self.history:
-            if revision > since and in_collection(key, request.path):
+            if revision > since and is_in_collection(key, request.path):
                 queue.put_nowait(event)
         watcher = (request.path, queue)
         self.watchers.append(watcher)
@@ -179,21 +217,25 @@ class FakeApi:
     async def close(self) -> None:
         """Nothing to close."""
 
-    def end_watches(self) -> None:
+    def close_watches(self) -> None:
         """Close every watch, as a server does that restarts."""
         for _, queue in self.watchers:
             queue.put_nowait(None)
 
     def compact(self) -> None:
         """Forget the past: a watch from before now is 410."""
-        self.oldest = self.revision
+        self.oldest_revision = self.revision
         self.history.clear()
 
 
-def in_collection(key: str, path: str) -> bool:
+def is_in_collection(key: str, path: str) -> bool:
     """Whether the object at `key` belongs to the collection at `path`, which may span all namespaces."""
     folder, _, _ = key.rpartition("/")
     if folder == path:
         return True
     prefix, _, plural = path.rpartition("/")
-    return folder.startswith(f"{prefix}/namespaces/") and folder.endswith(f"/{plural}") and "/namespaces/" not in path
+    return (
+        folder.startswith(f"{prefix}/namespaces/")
+        and folder.endswith(f"/{plural}")
+        and "/namespaces/" not in path
+    )

@@ -5,41 +5,51 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from .http import Https, Refused
+from .http import HttpClient, HttpError
 
-AGGREGATED = {"Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}
-MERGE_PATCH = {"Content-Type": "application/merge-patch+json"}
-GONE = {404, 409}
+AGGREGATED_DISCOVERY_HEADERS = {
+    "Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+}
+MERGE_PATCH_HEADERS = {"Content-Type": "application/merge-patch+json"}
+GONE_STATUSES = {404, 409}
 
 
-def remove_namespace(https: Https, name: str) -> None:
+def remove_namespace(https: HttpClient, name: str) -> None:
     """Delete the namespace, so that nothing new can be created in it, then all it holds, then let it go."""
     https.call("DELETE", f"/api/v1/namespaces/{name}")
-    for collection in collections(https, name):
+    for collection in list_collections(https, name):
         for item in https.call("GET", collection)["items"]:
-            remove(https, f"{collection}/{item['metadata']['name']}", item["metadata"])
+            remove_object(https, f"{collection}/{item['metadata']['name']}", item["metadata"])
     left = https.call("GET", f"/api/v1/namespaces/{name}")
     left["spec"]["finalizers"] = []
     https.call("PUT", f"/api/v1/namespaces/{name}/finalize", left)
 
 
-def remove(https: Https, path: str, metadata: dict[str, Any]) -> None:
+def remove_object(https: HttpClient, path: str, metadata: dict[str, Any]) -> None:
     """Delete one object at once; whoever waited for its finalizer is no longer there."""
     try:
         if metadata.get("finalizers"):
-            https.call("PATCH", path, {"metadata": {"finalizers": None}}, MERGE_PATCH)
-        https.call("DELETE", path, {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
-    except Refused as refused:
-        if refused.status not in GONE:
+            https.call("PATCH", path, {"metadata": {"finalizers": None}}, MERGE_PATCH_HEADERS)
+        https.call(
+            "DELETE", path, {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
+        )
+    except HttpError as refused:
+        if refused.status not in GONE_STATUSES:
             raise
 
 
-def collections(https: Https, namespace: str) -> Iterator[str]:
+def list_collections(https: HttpClient, namespace: str) -> Iterator[str]:
     """The paths of all collections of a namespace that can be listed and deleted from, in their preferred version."""
     for root in ("/api", "/apis"):
-        for group in https.call("GET", root, headers=AGGREGATED)["items"]:
+        for group in https.call("GET", root, headers=AGGREGATED_DISCOVERY_HEADERS)["items"]:
             version = group["versions"][0]
-            prefix = "/".join(part for part in (root, group["metadata"].get("name", ""), version["version"]) if part)
+            prefix = "/".join(
+                part
+                for part in (root, group["metadata"].get("name", ""), version["version"])
+                if part
+            )
             for resource in version.get("resources", []):
-                if resource["scope"] == "Namespaced" and {"list", "delete"} <= set(resource["verbs"]):
+                if resource["scope"] == "Namespaced" and {"list", "delete"} <= set(
+                    resource["verbs"]
+                ):
                     yield f"{prefix}/namespaces/{namespace}/{resource['resource']}"

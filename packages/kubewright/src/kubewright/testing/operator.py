@@ -24,20 +24,20 @@ from ..client import Client
 from ..kubeconfig import Connection, load
 from ..manager import Manager, Options
 from ..transport import Transport
-from ..webhook import Reach, configurations
-from ..webhook.configuration import conversion
-from ..webhook.options import Times, WebhookOptions
+from ..webhook import WebhookClientConfig, build_configurations
+from ..webhook.configuration import build_conversion
+from ..webhook.options import CertificateTimings, WebhookOptions
 from .controlplane import ControlPlane
 from .wait import eventually
 
 S = TypeVar("S")
 STOP_SECONDS = 5.0
-HERE = "127.0.0.1"
-ACCOUNT = "controller-manager"
-ASK_NOBODY: dict[str, Any] = {"strategy": "None", "webhook": None}
+LOCALHOST = "127.0.0.1"
+SERVICE_ACCOUNT = "controller-manager"
+NO_CONVERSION: dict[str, Any] = {"strategy": "None", "webhook": None}
 
 
-def install(plane: ControlPlane, *folders: Path) -> None:
+def install_manifests(plane: ControlPlane, *folders: Path) -> None:
     """Apply kustomizations, and wait until their CRDs are served; one that lists nothing is passed over, since kubectl refuses it."""
     for folder in folders:
         if yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]:
@@ -45,78 +45,120 @@ def install(plane: ControlPlane, *folders: Path) -> None:
     listed = json.loads(plane.kubectl("get", "crd", "-o", "json"))["items"]
     for crd in listed:
         if crd["spec"].get("conversion", {}).get("strategy") == "Webhook":
-            convert_by(plane, crd["metadata"]["name"], ASK_NOBODY)
+            set_conversion(plane, crd["metadata"]["name"], NO_CONVERSION)
     if listed:
         plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
 
 
-def convert_by(plane: ControlPlane, crd: str, conversion: dict[str, Any]) -> None:
+def set_conversion(plane: ControlPlane, crd: str, conversion: dict[str, Any]) -> None:
     """Say who converts between the versions of a kind."""
-    plane.kubectl("patch", "crd", crd, "--type=merge", "-p", json.dumps({"spec": {"conversion": conversion}}))
+    plane.kubectl(
+        "patch", "crd", crd, "--type=merge", "-p", json.dumps({"spec": {"conversion": conversion}})
+    )
 
 
 @asynccontextmanager
-async def running(
-    plane: ControlPlane, build: Callable[[Manager, S], None], settings: S, *namespaces: str, name: str, system: str = ""
+async def run_operator(
+    plane: ControlPlane,
+    build: Callable[[Manager, S], None],
+    settings: S,
+    *namespaces: str,
+    name: str,
+    system_namespace: str = "",
 ) -> AsyncIterator[Client]:
     """An administrator's client, beside the manager that `build` fills; it serves these namespaces, or all."""
-    system = system or f"{name}-system"
-    manager = Manager(await as_account(plane, system), options(name, system, namespaces))
+    system_namespace = system_namespace or f"{name}-system"
+    manager = Manager(
+        await load_service_account_connection(plane, system_namespace),
+        build_options(name, system_namespace, namespaces),
+    )
     build(manager, settings)
     stop = asyncio.Event()
     work = asyncio.create_task(manager.run(stop))
     try:
-        async with asked(plane, manager, work), connected(plane.admin_kubeconfig) as client:
+        async with (
+            register_webhooks(plane, manager, work),
+            connect_client(plane.admin_kubeconfig) as client,
+        ):
             yield client
     finally:
         stop.set()
         await work
 
 
-async def as_account(plane: ControlPlane, system: str) -> Connection:
+async def load_service_account_connection(plane: ControlPlane, system: str) -> Connection:
     """The connection of the manager's own service account."""
     with tempfile.TemporaryDirectory() as folder:
-        file = plane.service_account_kubeconfig(system, ACCOUNT, Path(folder) / "kubeconfig")
+        file = plane.write_service_account_kubeconfig(
+            system, SERVICE_ACCOUNT, Path(folder) / "kubeconfig"
+        )
         return await asyncio.to_thread(load, str(file), environ={}, home=Path("/"))
 
 
-def options(name: str, system: str, namespaces: tuple[str, ...]) -> Options:
+def build_options(name: str, system: str, namespaces: tuple[str, ...]) -> Options:
     """As deployed, but on free ports and in a hurry."""
-    webhooks = WebhookOptions(host=HERE, port=0, hosts=(HERE,), times=Times(look_seconds=0.5), drain_seconds=0)
+    webhooks = WebhookOptions(
+        host=LOCALHOST,
+        port=0,
+        extra_hosts=(LOCALHOST,),
+        timings=CertificateTimings(check_interval_seconds=0.5),
+        drain_seconds=0,
+    )
     return Options(
-        name=name, metrics_address="0", lease_namespace=system, namespaces=namespaces, stop_seconds=STOP_SECONDS, webhooks=webhooks
+        name=name,
+        metrics_address="0",
+        lease_namespace=system,
+        namespaces=namespaces,
+        stop_seconds=STOP_SECONDS,
+        webhooks=webhooks,
     )
 
 
 @asynccontextmanager
-async def asked(plane: ControlPlane, manager: Manager, work: asyncio.Task[None]) -> AsyncIterator[None]:
+async def register_webhooks(
+    plane: ControlPlane, manager: Manager, work: asyncio.Task[None]
+) -> AsyncIterator[None]:
     """The API server asks this manager, until the end; kubectl runs in threads, since the answers come from this loop."""
-    await eventually(lambda: work.done() or manager.answering is None or manager.answering.endpoint.port)
+    await eventually(
+        lambda: work.done() or manager.answering is None or manager.answering.server.port
+    )
     if manager.answering is None or work.done():
         yield
         return
-    reach = Reach(url=f"https://{HERE}:{manager.answering.endpoint.port}")
-    documents = configurations(manager.webhooks, reach, name=manager.options.name)
+    reach = WebhookClientConfig(url=f"https://{LOCALHOST}:{manager.answering.server.port}")
+    documents = build_configurations(manager.webhooks, reach, name=manager.options.name)
     converted = {each.hub.definition.resource for each in manager.conversions}
     for document in documents:
         await asyncio.to_thread(plane.apply, json.dumps(document))
     for crd in converted:
-        await asyncio.to_thread(convert_by, plane, crd, conversion(reach))
-    rotation = manager.answering.rotation
-    await eventually(lambda: rotation is None or (rotation.everywhere_since is not None and len(rotation.checked) == len(rotation.targets)))
+        await asyncio.to_thread(set_conversion, plane, crd, build_conversion(reach))
+    rotation = manager.answering.cert_rotator
+    await eventually(
+        lambda: (
+            rotation is None
+            or (
+                rotation.propagated_since is not None
+                and len(rotation.verified_versions) == len(rotation.targets)
+            )
+        )
+    )
     try:
         yield
     finally:
         for document in documents:
-            await asyncio.to_thread(plane.kubectl, "delete", document["kind"], document["metadata"]["name"])
+            await asyncio.to_thread(
+                plane.kubectl, "delete", document["kind"], document["metadata"]["name"]
+            )
         for crd in converted:
-            await asyncio.to_thread(convert_by, plane, crd, ASK_NOBODY)
+            await asyncio.to_thread(set_conversion, plane, crd, NO_CONVERSION)
 
 
 @asynccontextmanager
-async def connected(kubeconfig: Path) -> AsyncIterator[Client]:
+async def connect_client(kubeconfig: Path) -> AsyncIterator[Client]:
     """A client with this kubeconfig's rights."""
-    transport = Transport(await asyncio.to_thread(load, str(kubeconfig), environ={}, home=Path("/")))
+    transport = Transport(
+        await asyncio.to_thread(load, str(kubeconfig), environ={}, home=Path("/"))
+    )
     try:
         yield Client(transport)
     finally:

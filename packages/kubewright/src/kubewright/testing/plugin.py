@@ -28,8 +28,8 @@ import pytest
 if TYPE_CHECKING:
     from .controlplane import ControlPlane
 
-TESTENV = "KUBEWRIGHT_TESTENV"
-LOOPTIME = "looptime_plugin"
+TESTENV_VARIABLE = "KUBEWRIGHT_TESTENV"
+LOOPTIME_PLUGIN = "looptime_plugin"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,7 +43,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
     Up to Python 3.13 its question for one before a plain test would make a loop that nobody closes: a ResourceWarning, later and elsewhere.
     """
-    if sys.version_info < (3, 14) and session.config.pluginmanager.hasplugin(LOOPTIME):
+    if sys.version_info < (3, 14) and session.config.pluginmanager.hasplugin(LOOPTIME_PLUGIN):
         asyncio.set_event_loop(None)
 
 
@@ -52,11 +52,11 @@ def binaries(pytestconfig: pytest.Config) -> dict[str, Path]:
     """The paths of etcd, kube-apiserver and kubectl."""
     from . import binaries as assets
 
-    folder = Path(os.environ.get(TESTENV) or pytestconfig.rootpath / ".testenv" / "bin")
+    folder = Path(os.environ.get(TESTENV_VARIABLE) or pytestconfig.rootpath / ".testenv" / "bin")
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     # A build takes minutes: its progress must be seen.
     with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
-        return assets.find(folders=[folder])
+        return assets.find_binaries(folders=[folder])
 
 
 @pytest.fixture(scope="session")
@@ -92,12 +92,14 @@ def kubectl(control_plane: ControlPlane) -> Callable[..., str]:
 
 
 @pytest.fixture
-def unblocked(pytestconfig: pytest.Config) -> Iterator[None]:
+def no_blocking_calls(pytestconfig: pytest.Config) -> Iterator[None]:
     """Make a blocking call in the event loop raise, where kubewright or another named module is among the callers."""
     try:
         from blockbuster import blockbuster_ctx
     except ImportError:
-        raise pytest.UsageError("finding blocking calls needs the package blockbuster: install it, or unset blockbuster_modules") from None
+        raise pytest.UsageError(
+            "finding blocking calls needs the package blockbuster: install it, or unset blockbuster_modules"
+        ) from None
     modules = pytestconfig.getini("blockbuster_modules") or ["kubewright"]
     # The parts for tests may block: they are not what is tested.
     with blockbuster_ctx(modules, excluded_modules=["kubewright.testing"]):
@@ -105,7 +107,7 @@ def unblocked(pytestconfig: pytest.Config) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def unblocked_where_asked(request: pytest.FixtureRequest) -> None:
+def apply_no_blocking_calls(request: pytest.FixtureRequest) -> None:
     """Put `unblocked` on every test of a project that names modules."""
     if request.config.getini("blockbuster_modules"):
         request.getfixturevalue("unblocked")

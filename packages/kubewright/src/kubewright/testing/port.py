@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 
-class Port:
+class ReservedPort:
     """A free port of 127.0.0.1, held by a bound socket that never listens.
 
     A server started with SO_REUSEPORT may listen there; nobody else is given the number in between, and while no server listens,
@@ -13,11 +13,11 @@ class Port:
     """
 
     def __init__(self) -> None:
-        self.holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        self.holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        self.holder.bind(("127.0.0.1", 0))
-        self.number: int = self.holder.getsockname()[1]
+        self.reserved_socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self.reserved_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self.reserved_socket.bind(("127.0.0.1", 0))
+        self.number: int = self.reserved_socket.getsockname()[1]
 
     def release(self) -> None:
         """Let the number go."""
-        self.holder.close()
+        self.reserved_socket.close()

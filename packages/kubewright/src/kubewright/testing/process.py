@@ -33,12 +33,18 @@ os.execv(program, sys.argv[2:])
 class Process:
     """One program, started and stopped as often as wanted, in a process group of its own."""
 
-    def __init__(self, name: str, arguments: Sequence[str], log: Path, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        log: Path,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
         self.name, self.arguments, self.log, self.environ = name, list(arguments), log, environ
         self.child: subprocess.Popen[bytes] | None = None
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         """Whether it has been started and has not ended."""
         return self.child is not None and self.child.poll() is None
 
@@ -52,12 +58,17 @@ class Process:
         command = [sys.executable, "-I", "-S", "-c", LAUNCHER, str(os.getpid()), *self.arguments]
         with self.log.open("ab") as log:
             self.child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=self.environ
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=self.environ,
             )
 
     async def stop(self, grace_seconds: float) -> None:
         """Ask it to end, and kill what is left of its group after the grace."""
-        self.send(signal.SIGTERM)
+        self.send_signal(signal.SIGTERM)
         if self.child:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 await asyncio.to_thread(self.child.wait, grace_seconds)
@@ -65,16 +76,20 @@ class Process:
 
     async def kill(self) -> None:
         """End it now (SIGKILL), and wait until it is gone."""
-        self.send(signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
         if self.child:
             await asyncio.to_thread(self.child.wait)
 
-    def send(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         """Send a signal to the whole group, if it runs."""
-        if self.child and self.running:
+        if self.child and self.is_running:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.child.pid, number)
 
-    def tail(self, lines: int = 15) -> str:
+    def read_log_tail(self, lines: int = 15) -> str:
         """The last lines of its log."""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
+        return (
+            "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+            if self.log.exists()
+            else ""
+        )

@@ -31,15 +31,33 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from ..listen import accept_no_more
-from .ca import Authority
+from .ca import CertificateAuthority
 from .http import write_kubeconfig
-from .proxy_rules import UNANSWERED, Answer, Change, Rule, Seen, Wanted, encoded_line, status_body
+from .proxy_rules import (
+    UNANSWERED,
+    BufferedResponse,
+    ProxyRule,
+    RecordedRequest,
+    RequestMatcher,
+    ResponseTransform,
+    encode_line,
+    encode_status,
+)
 from .tcpproxy import TcpProxy
 
-__all__ = ["Answer", "HttpProxy", "Rule", "Seen", "TcpProxy"]
+__all__ = ["BufferedResponse", "HttpProxy", "ProxyRule", "RecordedRequest", "TcpProxy"]
 
 # Of one connection, not of the message; the two sides negotiate their own.
-HOP_BY_HOP = {"connection", "content-length", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
+HOP_BY_HOP = {
+    "connection",
+    "content-length",
+    "host",
+    "keep-alive",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+}
 
 
 class Upstream(Protocol):
@@ -53,7 +71,7 @@ class Upstream(Protocol):
     bearer_tls: ssl.SSLContext
 
 
-class Dropped(Exception):
+class DropConnection(Exception):
     """The connection to the client is to be broken, without an answer."""
 
 
@@ -61,7 +79,7 @@ class Dropped(Exception):
 class OpenWatch:
     """A watch that is being passed on."""
 
-    seen: Seen
+    record: RecordedRequest
     request: web.BaseRequest
     response: web.StreamResponse
 
@@ -70,47 +88,54 @@ class HttpProxy:
     """A reverse proxy with its own CA; rules apply to the next fitting requests, the oldest rule first."""
 
     def __init__(self, url: str, admin_tls: ssl.SSLContext, bearer_tls: ssl.SSLContext) -> None:
-        self.upstream, self.admin_tls, self.bearer_tls = url.rstrip("/"), admin_tls, bearer_tls
-        self.authority = Authority("kubewright-proxy")
+        self.upstream_url, self.admin_tls, self.bearer_tls = url.rstrip("/"), admin_tls, bearer_tls
+        self.ca = CertificateAuthority("kubewright-proxy")
         self.port = 0
-        self.ledger: list[Seen] = []
-        self.rules: list[Rule] = []
+        self.recorded_requests: list[RecordedRequest] = []
+        self.rules: list[ProxyRule] = []
         self.watches: list[OpenWatch] = []
-        self.exit = contextlib.AsyncExitStack()
+        self.exit_stack = contextlib.AsyncExitStack()
 
     @classmethod
-    def before(cls, plane: Upstream) -> Self:
+    def in_front_of(cls, plane: Upstream) -> Self:
         """A proxy before this control plane."""
         return cls(plane.url, plane.admin_tls, plane.bearer_tls)
 
     async def __aenter__(self) -> Self:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
-        session = aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0), auto_decompress=False)
-        self.session = await self.exit.enter_async_context(session)
-        self.server = web.Server(self.serve, handler_cancellation=True)
+        session = aiohttp.ClientSession(
+            timeout=timeout, connector=aiohttp.TCPConnector(limit=0), auto_decompress=False
+        )
+        self.session = await self.exit_stack.enter_async_context(session)
+        self.server = web.Server(self.handle_request, handler_cancellation=True)
         runner = web.ServerRunner(self.server, shutdown_timeout=0.0)
         await runner.setup()
-        self.exit.push_async_callback(runner.cleanup)
+        self.exit_stack.push_async_callback(runner.cleanup)
         self.listener = socket.create_server(("127.0.0.1", 0))
-        await web.SockSite(runner, self.listener, ssl_context=self.serving_tls()).start()
+        await web.SockSite(runner, self.listener, ssl_context=self.create_serving_tls()).start()
         self.port = self.listener.getsockname()[1]
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         await accept_no_more([self.listener])
-        self.cut_watches()
+        self.abort_watches()
         # TLS is ended politely else, with a peer that may be dead, and after our loop is.
         for connection in list(self.server.connections):
             if connection.transport:
                 connection.transport.abort()
-        await self.exit.aclose()
+        await self.exit_stack.aclose()
 
-    def serving_tls(self) -> ssl.SSLContext:
+    def create_serving_tls(self) -> ssl.SSLContext:
         """Our own certificate; the ssl module takes it from files only."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         with tempfile.TemporaryDirectory() as folder:
             certificate, key = Path(folder) / "crt", Path(folder) / "key"
-            self.authority.serving("127.0.0.1", "localhost").write(certificate, key)
+            self.ca.issue_serving_certificate("127.0.0.1", "localhost").write(certificate, key)
             context.load_cert_chain(certificate, key)
         return context
 
@@ -120,25 +145,33 @@ class HttpProxy:
         return f"https://127.0.0.1:{self.port}"
 
     @property
-    def connections(self) -> int:
+    def connection_count(self) -> int:
         """How many clients' connections are open now."""
         return len(self.server.connections)
 
-    def kubeconfig(self, path: Path, token: str = "", server: str = "") -> Path:
+    def write_kubeconfig(self, path: Path, token: str = "", server: str = "") -> Path:
         """Write a kubeconfig that leads here: as administrator, or with a token as its owner. `server` for a TcpProxy before this one.
 
         The certificate in it is for show: we ask for none, but kubectl asks for a password where there is no credential.
         """
-        credential = token or self.authority.client("proxied")
-        return write_kubeconfig(path, server or self.url, self.authority.certificate, "proxied", credential)
+        credential = token or self.ca.issue_client_certificate("proxied")
+        return write_kubeconfig(
+            path, server or self.url, self.ca.certificate, "proxied", credential
+        )
 
-    def requests(self, method: str = "*", path: str = "*", watch: bool | None = None) -> list[Seen]:
+    def find_requests(
+        self, method: str = "*", path: str = "*", watch: bool | None = None
+    ) -> list[RecordedRequest]:
         """Those of the ledger that fit."""
-        return [seen for seen in self.ledger if Wanted(method, path, watch).fits(seen)]
+        return [
+            seen
+            for seen in self.recorded_requests
+            if RequestMatcher(method, path, watch).matches(seen)
+        ]
 
     # Rules
 
-    def add(self, rule: Rule) -> Rule:
+    def add_rule(self, rule: ProxyRule) -> ProxyRule:
         """Put one more rule in force; the methods below make the common ones."""
         self.rules.append(rule)
         return rule
@@ -153,107 +186,162 @@ class HttpProxy:
         times: int = 1,
         *,
         watch: bool | None = None,
-    ) -> Rule:
+    ) -> ProxyRule:
         """Answer with an error, without asking the API server; the body is a fitting metav1.Status unless given."""
-        content = status_body(status, f"refused by the test's proxy with {status}") if body is None else body
-        answer = Answer(status, content, {"Content-Type": "application/json", **(headers or {})})
-        return self.add(Rule(Wanted(method, path, watch), times, answer=answer))
+        content = (
+            encode_status(status, f"refused by the test's proxy with {status}")
+            if body is None
+            else body
+        )
+        answer = BufferedResponse(
+            status, content, {"Content-Type": "application/json", **(headers or {})}
+        )
+        return self.add_rule(ProxyRule(RequestMatcher(method, path, watch), times, response=answer))
 
-    def expire_next_watch(self, path: str = "*", times: int = 1) -> Rule:
+    def expire_next_watch(self, path: str = "*", times: int = 1) -> ProxyRule:
         """Answer 410 when a watch connects: its resourceVersion is too old."""
         return self.fail_next("GET", path, 410, times=times, watch=True)
 
-    def throttle_next(self, method: str, path: str, retry_after_seconds: int, times: int = 1, *, watch: bool | None = None) -> Rule:
+    def throttle_next(
+        self,
+        method: str,
+        path: str,
+        retry_after_seconds: int,
+        times: int = 1,
+        *,
+        watch: bool | None = None,
+    ) -> ProxyRule:
         """Answer 429 with Retry-After."""
-        return self.fail_next(method, path, 429, headers={"Retry-After": str(retry_after_seconds)}, times=times, watch=watch)
+        return self.fail_next(
+            method,
+            path,
+            429,
+            headers={"Retry-After": str(retry_after_seconds)},
+            times=times,
+            watch=watch,
+        )
 
-    def delay_next(self, method: str, path: str, seconds: float, times: int = 1, *, watch: bool | None = None) -> Rule:
+    def delay_next(
+        self, method: str, path: str, seconds: float, times: int = 1, *, watch: bool | None = None
+    ) -> ProxyRule:
         """Wait before the request goes on."""
-        return self.add(Rule(Wanted(method, path, watch), times, delay_seconds=seconds))
+        return self.add_rule(
+            ProxyRule(RequestMatcher(method, path, watch), times, delay_seconds=seconds)
+        )
 
-    def swallow_next(self, method: str, path: str, times: int = 1) -> Rule:
+    def drop_next_response(self, method: str, path: str, times: int = 1) -> ProxyRule:
         """Let the API server do it, read its whole answer, then break the connection: done, but unanswered."""
-        return self.add(Rule(Wanted(method, path, False), times, swallow=True))
+        return self.add_rule(
+            ProxyRule(RequestMatcher(method, path, False), times, drop_response=True)
+        )
 
-    def replace_next(self, method: str, path: str, change: Change, times: int = 1) -> Rule:
+    def transform_next_response(
+        self, method: str, path: str, change: ResponseTransform, times: int = 1
+    ) -> ProxyRule:
         """Give the client what `change` makes of the API server's answer."""
-        return self.add(Rule(Wanted(method, path, False), times, change=change))
+        return self.add_rule(
+            ProxyRule(RequestMatcher(method, path, False), times, transform=change)
+        )
 
-    async def inject(self, line: bytes | str | Mapping[str, Any], path: str = "*") -> int:
+    async def inject_line(self, line: bytes | str | Mapping[str, Any], path: str = "*") -> int:
         """Send one line of our own into all open watches of that path, between whole events; returns into how many."""
-        streams = [watch.response for watch in self.watches_of(path)]
+        streams = [watch.response for watch in self.find_watches(path)]
         for stream in streams:
-            await stream.write(encoded_line(line))
+            await stream.write(encode_line(line))
         return len(streams)
 
-    def cut_watches(self, path: str = "*") -> int:
+    def abort_watches(self, path: str = "*") -> int:
         """Break the connections of all open watches of that path; returns how many."""
-        streams = self.watches_of(path)
+        streams = self.find_watches(path)
         for watch in streams:
-            abort(watch.request)
+            abort_connection(watch.request)
         return len(streams)
 
-    def watches_of(self, path: str) -> list[OpenWatch]:
+    def find_watches(self, path: str) -> list[OpenWatch]:
         """The watches that are open now."""
-        return [watch for watch in self.watches if Wanted(path=path).fits(watch.seen)]
+        return [watch for watch in self.watches if RequestMatcher(path=path).matches(watch.record)]
 
     # Serving
 
-    async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def handle_request(self, request: web.BaseRequest) -> web.StreamResponse:
         """Handle one request: note it, and do what its rule says."""
         headers = request.headers
-        seen = Seen(
-            time.monotonic(), request.method, request.path, request.query_string, headers.get("User-Agent", ""), "Authorization" in headers
+        seen = RecordedRequest(
+            time.monotonic(),
+            request.method,
+            request.path,
+            request.query_string,
+            headers.get("User-Agent", ""),
+            "Authorization" in headers,
         )
-        self.ledger.append(seen)
-        rule = next((rule for rule in self.rules if rule.takes(seen)), Rule(Wanted()))
+        self.recorded_requests.append(seen)
+        rule = next(
+            (rule for rule in self.rules if rule.try_match(seen)), ProxyRule(RequestMatcher())
+        )
         try:
-            return await self.answered(request, seen, rule)
-        except (Dropped, aiohttp.ClientError, OSError):
+            return await self.apply_rule(request, seen, rule)
+        except (DropConnection, aiohttp.ClientError, OSError):
             seen.status = UNANSWERED if seen.status is None else seen.status
-            abort(request)
+            abort_connection(request)
             return web.Response()
 
-    async def answered(self, request: web.BaseRequest, seen: Seen, rule: Rule) -> web.StreamResponse:
+    async def apply_rule(
+        self, request: web.BaseRequest, seen: RecordedRequest, rule: ProxyRule
+    ) -> web.StreamResponse:
         """Take the steps of the rule."""
         await asyncio.sleep(rule.delay_seconds)
-        answer = rule.answer
-        if rule.swallow or rule.change:
+        answer = rule.response
+        if rule.drop_response or rule.transform:
             # Shielded: a client that goes away must not take the call with it.
-            answer = await asyncio.shield(self.whole(request, rule))
-        if rule.swallow:
-            raise Dropped
+            answer = await asyncio.shield(self.fetch_response(request, rule))
+        if rule.drop_response:
+            raise DropConnection
         if not answer:
-            return await self.streamed(request, seen, rule)
-        answer = rule.change(answer) if rule.change else answer
+            return await self.stream_response(request, seen, rule)
+        answer = rule.transform(answer) if rule.transform else answer
         seen.status = answer.status
         return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
 
-    async def whole(self, request: web.BaseRequest, rule: Rule) -> Answer:
+    async def fetch_response(self, request: web.BaseRequest, rule: ProxyRule) -> BufferedResponse:
         """The API server's whole answer, not compressed."""
-        async with self.forward(request, await request.content.read(), {"accept-encoding"}) as upstream:
+        async with self.forward(
+            request, await request.content.read(), {"accept-encoding"}
+        ) as upstream:
             body = await upstream.read()
-            rule.forwarded.append(upstream.status)
-            return Answer(upstream.status, body, {"Content-Type": upstream.headers.get("Content-Type", "application/json")})
+            rule.upstream_statuses.append(upstream.status)
+            return BufferedResponse(
+                upstream.status,
+                body,
+                {"Content-Type": upstream.headers.get("Content-Type", "application/json")},
+            )
 
-    async def streamed(self, request: web.BaseRequest, seen: Seen, rule: Rule) -> web.StreamResponse:
+    async def stream_response(
+        self, request: web.BaseRequest, seen: RecordedRequest, rule: ProxyRule
+    ) -> web.StreamResponse:
         """Pass the answer on as it comes."""
         async with self.forward(request, await request.content.read()) as upstream:
-            rule.forwarded.append(upstream.status)
+            rule.upstream_statuses.append(upstream.status)
             seen.status = upstream.status
-            response = web.StreamResponse(status=upstream.status, headers=kept(upstream.headers, HOP_BY_HOP - {"content-length"}))
+            response = web.StreamResponse(
+                status=upstream.status,
+                headers=filter_headers(upstream.headers, HOP_BY_HOP - {"content-length"}),
+            )
             await response.prepare(request)
-            with self.listed(OpenWatch(seen, request, response)):
-                pieces = whole_lines(upstream.content) if seen.watch else upstream.content.iter_any()
+            with self.track_watch(OpenWatch(seen, request, response)):
+                pieces = (
+                    iter_whole_lines(upstream.content)
+                    if seen.is_watch
+                    else upstream.content.iter_any()
+                )
                 async for piece in pieces:
                     await response.write(piece)
             await response.write_eof()
             return response
 
     @contextlib.contextmanager
-    def listed(self, watch: OpenWatch) -> Iterator[None]:
+    def track_watch(self, watch: OpenWatch) -> Iterator[None]:
         """Know the watch while it is open; anything else passes unlisted."""
-        if watch.seen.watch:
+        if watch.record.is_watch:
             self.watches.append(watch)
         try:
             yield
@@ -267,8 +355,8 @@ class HttpProxy:
         """The same request to the API server, with the sender's token or else as administrator."""
         return self.session.request(
             request.method,
-            URL(f"{self.upstream}{request.raw_path}", encoded=True),
-            headers=kept(request.headers, HOP_BY_HOP | without),
+            URL(f"{self.upstream_url}{request.raw_path}", encoded=True),
+            headers=filter_headers(request.headers, HOP_BY_HOP | without),
             data=body or None,
             ssl=self.bearer_tls if "Authorization" in request.headers else self.admin_tls,
             allow_redirects=False,
@@ -276,12 +364,14 @@ class HttpProxy:
         )
 
 
-def kept(headers: CIMultiDictProxy[str], without: Set[str]) -> CIMultiDict[str]:
+def filter_headers(headers: CIMultiDictProxy[str], without: Set[str]) -> CIMultiDict[str]:
     """The headers that go on."""
-    return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in without)
+    return CIMultiDict(
+        (name, value) for name, value in headers.items() if name.lower() not in without
+    )
 
 
-async def whole_lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+async def iter_whole_lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
     """The stream in pieces that end with a line, so that a line of ours fits between any two."""
     held = b""
     async for chunk in content.iter_any():
@@ -292,7 +382,7 @@ async def whole_lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
         yield held
 
 
-def abort(request: web.BaseRequest) -> None:
+def abort_connection(request: web.BaseRequest) -> None:
     """Break the client's connection."""
     if request.transport:
         request.transport.abort()

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import parse_qs
 
-REASONS = {
+STATUS_REASONS = {
     400: "BadRequest",
     401: "Unauthorized",
     403: "Forbidden",
@@ -26,44 +26,44 @@ UNANSWERED = 0
 
 
 @dataclass
-class Seen:
+class RecordedRequest:
     """One request in the ledger. `status` is None while it runs, and 0 where the client got no answer."""
 
-    at: float
+    received_at: float
     method: str
     path: str
     query: str
     user_agent: str
-    authorization: bool
+    has_authorization: bool
     status: int | None = None
 
     @property
-    def watch(self) -> bool:
+    def is_watch(self) -> bool:
         """Whether it asks for a watch."""
         return parse_qs(self.query).get("watch", [""])[-1] in {"1", "true"}
 
     @property
-    def mutating(self) -> bool:
+    def is_mutating(self) -> bool:
         """Whether it may change something."""
         return self.method not in {"GET", "HEAD", "OPTIONS"}
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RequestMatcher:
     """Which requests: a method or `*`, a path in which `*` stands for anything (also slashes), and watches only, or none, or both."""
 
     method: str = "*"
     path: str = "*"
     watch: bool | None = None
 
-    def fits(self, seen: Seen) -> bool:
+    def matches(self, seen: RecordedRequest) -> bool:
         """Whether this request is meant."""
-        of_kind = self.watch is None or self.watch == seen.watch
+        of_kind = self.watch is None or self.watch == seen.is_watch
         return self.method in {"*", seen.method} and fnmatchcase(seen.path, self.path) and of_kind
 
 
 @dataclass(frozen=True)
-class Answer:
+class BufferedResponse:
     """A whole response."""
 
     status: int
@@ -71,35 +71,35 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=lambda: {"Content-Type": "application/json"})
 
 
-Change = Callable[[Answer], Answer]
+ResponseTransform = Callable[[BufferedResponse], BufferedResponse]
 
 
 @dataclass
-class Rule:
+class ProxyRule:
     """What happens to the next `times` wanted requests; the steps are taken in the order of the fields.
 
     `hits` are the requests it was applied to, `forwarded` the statuses with which the API server answered those it did get:
     a fault that was not reached proves nothing, so assert on them.
     """
 
-    wanted: Wanted
+    matcher: RequestMatcher
     times: int = 1
     delay_seconds: float = 0.0
-    answer: Answer | None = None
-    change: Change | None = None
-    swallow: bool = False
-    hits: list[Seen] = field(default_factory=list)
-    forwarded: list[int] = field(default_factory=list)
+    response: BufferedResponse | None = None
+    transform: ResponseTransform | None = None
+    drop_response: bool = False
+    matched_requests: list[RecordedRequest] = field(default_factory=list)
+    upstream_statuses: list[int] = field(default_factory=list)
 
-    def takes(self, seen: Seen) -> bool:
+    def try_match(self, seen: RecordedRequest) -> bool:
         """Whether it applies to this request; if so, it counts as one of its times."""
-        if len(self.hits) >= self.times or not self.wanted.fits(seen):
+        if len(self.matched_requests) >= self.times or not self.matcher.matches(seen):
             return False
-        self.hits.append(seen)
+        self.matched_requests.append(seen)
         return True
 
 
-def status_body(status: int, message: str) -> bytes:
+def encode_status(status: int, message: str) -> bytes:
     """A metav1.Status, as the API server says no."""
     told = {
         "kind": "Status",
@@ -107,13 +107,19 @@ def status_body(status: int, message: str) -> bytes:
         "metadata": {},
         "status": "Failure",
         "message": message,
-        "reason": REASONS.get(status, ""),
+        "reason": STATUS_REASONS.get(status, ""),
         "code": status,
     }
     return json.dumps(told).encode()
 
 
-def encoded_line(line: bytes | str | Mapping[str, Any]) -> bytes:
+def encode_line(line: bytes | str | Mapping[str, Any]) -> bytes:
     """One line of a watch stream, with its end."""
-    content = line if isinstance(line, bytes) else line.encode() if isinstance(line, str) else json.dumps(line).encode()
+    content = (
+        line
+        if isinstance(line, bytes)
+        else line.encode()
+        if isinstance(line, str)
+        else json.dumps(line).encode()
+    )
     return content if content.endswith(b"\n") else content + b"\n"

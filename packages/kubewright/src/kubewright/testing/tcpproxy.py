@@ -18,29 +18,34 @@ class TcpProxy:
     def __init__(self, target_host: str, target_port: int) -> None:
         self.target = (target_host, target_port)
         self.port = 0
-        self.accepted = 0
+        self.accepted_count = 0
         self.bytes_up = 0
         self.bytes_down = 0
-        self.open: dict[asyncio.Task[None], list[asyncio.StreamWriter]] = {}
-        self.gates = [open_gate()]
+        self.open_connections: dict[asyncio.Task[None], list[asyncio.StreamWriter]] = {}
+        self.gates = [create_open_gate()]
         self.server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Self:
-        self.server = await asyncio.start_server(self.connected, "127.0.0.1", 0)
+        self.server = await asyncio.start_server(self.handle_connection, "127.0.0.1", 0)
         self.port = self.server.sockets[0].getsockname()[1]
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self.server:
             await accept_no_more(self.server.sockets)
             self.server.close()
-        self.cut()
-        await asyncio.gather(*self.open, return_exceptions=True)
+        self.abort_connections()
+        await asyncio.gather(*self.open_connections, return_exceptions=True)
 
     @property
-    def connections(self) -> int:
+    def connection_count(self) -> int:
         """How many connections are open now; `accepted` counts all that ever were."""
-        return len(self.open)
+        return len(self.open_connections)
 
     def stall(self) -> None:
         """Let nothing through in either direction, not even an end, on connections old and new.
@@ -50,66 +55,75 @@ class TcpProxy:
         for gate in self.gates:
             gate.clear()
 
-    def stall_open(self) -> None:
+    def stall_existing(self) -> None:
         """Stall the connections that are open now, while new ones work: what a peer meets that connects again."""
         self.stall()
-        self.gates.append(open_gate())
+        self.gates.append(create_open_gate())
 
     def resume(self) -> None:
         """Let everything through again, what was held back first."""
         for gate in self.gates:
             gate.set()
 
-    def cut(self) -> None:
+    def abort_connections(self) -> None:
         """Break all connections at once."""
-        for task, writers in self.open.items():
+        for task, writers in self.open_connections.items():
             for writer in writers:
                 writer.transport.abort()
             task.cancel()
 
-    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle_connection(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         """Serve one connection; asyncio starts a task for each."""
         task = asyncio.current_task()
         assert task
-        self.accepted += 1
-        writers = self.open[task] = [writer]
+        self.accepted_count += 1
+        writers = self.open_connections[task] = [writer]
         gate = self.gates[-1]
         try:
             with contextlib.suppress(OSError, asyncio.CancelledError):
                 await gate.wait()
                 upstream_reader, upstream_writer = await asyncio.open_connection(*self.target)
                 writers.append(upstream_writer)
-                await asyncio.gather(self.upward(reader, upstream_writer, gate), self.downward(upstream_reader, writer, gate))
+                await asyncio.gather(
+                    self.forward_upstream(reader, upstream_writer, gate),
+                    self.forward_downstream(upstream_reader, writer, gate),
+                )
         finally:
-            del self.open[task]
+            del self.open_connections[task]
             for each in writers:
                 each.transport.abort()
 
-    async def upward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event) -> None:
+    async def forward_upstream(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event
+    ) -> None:
         """From the client to the target."""
-        while data := await held(reader, gate):
+        while data := await read_through_gate(reader, gate):
             self.bytes_up += len(data)
             writer.write(data)
             await writer.drain()
         writer.write_eof()
 
-    async def downward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event) -> None:
+    async def forward_downstream(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event
+    ) -> None:
         """From the target to the client."""
-        while data := await held(reader, gate):
+        while data := await read_through_gate(reader, gate):
             self.bytes_down += len(data)
             writer.write(data)
             await writer.drain()
         writer.write_eof()
 
 
-def open_gate() -> asyncio.Event:
+def create_open_gate() -> asyncio.Event:
     """What lets bytes through until it is cleared."""
     gate = asyncio.Event()
     gate.set()
     return gate
 
 
-async def held(reader: asyncio.StreamReader, gate: asyncio.Event) -> bytes:
+async def read_through_gate(reader: asyncio.StreamReader, gate: asyncio.Event) -> bytes:
     """What arrives next, kept back while the gate is shut; b"" is the end, and is kept back too."""
     data = await reader.read(CHUNK_BYTES)
     await gate.wait()

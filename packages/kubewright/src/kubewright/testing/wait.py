@@ -11,7 +11,9 @@ T = TypeVar("T")
 
 
 @overload
-async def eventually(check: Callable[[], Awaitable[T]], *, within: float = 10.0, every: float = 0.02) -> T: ...
+async def eventually(
+    check: Callable[[], Awaitable[T]], *, within: float = 10.0, every: float = 0.02
+) -> T: ...
 
 
 @overload
@@ -27,16 +29,18 @@ async def eventually(check: Callable[[], Any], *, within: float = 10.0, every: f
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within
     while True:
-        answer, failure = await answer_of(check)
+        answer, failure = await run_check(check)
         if failure is None and answer:
             return answer
         if loop.time() >= deadline:
             said = f"raised {failure!r}" if failure else f"answered {answer!r}"
-            raise AssertionError(f"not true within {within:g} s: the last check {said}") from failure
+            raise AssertionError(
+                f"not true within {within:g} s: the last check {said}"
+            ) from failure
         await asyncio.sleep(every)
 
 
-async def answer_of(check: Callable[[], Any]) -> tuple[Any, Exception | None]:
+async def run_check(check: Callable[[], Any]) -> tuple[Any, Exception | None]:
     """What one check said: its answer, or what it raised."""
     try:
         answer = check()

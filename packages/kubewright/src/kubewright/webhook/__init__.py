@@ -13,7 +13,20 @@ rotation        keeps that CA in a Secret, and its certificate in every caBundle
 
 from __future__ import annotations
 
-from .configuration import Reach, configurations, service, with_conversions
+from .configuration import (
+    WebhookClientConfig,
+    build_configurations,
+    build_service,
+    with_conversions,
+)
 from .types import Admission, Conversion, Webhook
 
-__all__ = ["Admission", "Conversion", "Reach", "Webhook", "configurations", "service", "with_conversions"]
+__all__ = [
+    "Admission",
+    "Conversion",
+    "Webhook",
+    "WebhookClientConfig",
+    "build_configurations",
+    "build_service",
+    "with_conversions",
+]

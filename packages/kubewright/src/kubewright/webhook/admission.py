@@ -20,11 +20,11 @@ from ..patch import Json, json_patch, merge, merge_patch
 from .types import Admission, Operation, Webhook
 
 # Object and old object, each below the 3 MiB that the API server takes, and what surrounds them; controller-runtime has the same number.
-LONGEST_REVIEW_BYTES = 7 * 1024 * 1024
+MAX_REVIEW_BYTES = 7 * 1024 * 1024
 # Of the time that the API server waits: the rest is for words to arrive instead of a cut connection.
-SHARE_OF_TIMEOUT = 0.9
+TIMEOUT_FRACTION = 0.9
 # The API server takes 4,096 characters of warnings, all webhooks' together; beyond that it cuts each of them to 256.
-LONGEST_WARNING = 1024
+MAX_WARNING_CHARACTERS = 1024
 PATH_IN_ERROR = re.compile(r" - at `\$\.?([^`]*)`")
 
 
@@ -32,7 +32,7 @@ class BadReview(KubewrightError):
     """What was posted is no review that we can answer: a 400 with these words."""
 
 
-class Failed(KubewrightError):
+class WebhookFailed(KubewrightError):
     """User code failed: a 500 with these words, and the API server goes by failurePolicy."""
 
     def __init__(self, message: str, *, unexpected: bool = False) -> None:
@@ -40,7 +40,7 @@ class Failed(KubewrightError):
         self.unexpected = unexpected
 
 
-class Answering(Protocol):
+class ReviewHandler(Protocol):
     """One path of the endpoint."""
 
     @property
@@ -49,11 +49,11 @@ class Answering(Protocol):
         ...
 
     @property
-    def longest_body_bytes(self) -> int:
+    def max_body_bytes(self) -> int:
         """How much it may post."""
         ...
 
-    async def answer(self, body: bytes) -> bytes:
+    async def handle(self, body: bytes) -> bytes:
         """The answer to a review; raises BadReview or Failed."""
         ...
 
@@ -96,61 +96,70 @@ class AdmissionReview(Struct):
     request: AdmissionRequest
 
 
-class GoingMetadata(Struct):
+class DeletionMetadata(Struct):
     """Since when."""
 
     deletionTimestamp: Any = None
 
 
-class Going(Struct):
+class DeletionInfo(Struct):
     """An object of which only matters whether it is on its way out."""
 
-    metadata: GoingMetadata
+    metadata: DeletionMetadata
 
 
-REVIEW = msgspec.json.Decoder(AdmissionReview)
+REVIEW_DECODER = msgspec.json.Decoder(AdmissionReview)
 
 
-def path_of(verb: str, kind: Kind) -> str:
+def webhook_path(verb: str, kind: Kind) -> str:
     """The path that controller-runtime would give: /mutate-example-com-v1-greeting."""
     return f"/{verb}-{kind.group.replace('.', '-')}-{kind.version}-{kind.name.lower()}"
 
 
-class Admitting(ABC):
+class AdmissionHandler(ABC):
     """What defaulting and validating have in common: the envelope, the time limit, and what becomes of a refusal or a failure."""
 
     verb = ""
-    longest_body_bytes = LONGEST_REVIEW_BYTES
+    max_body_bytes = MAX_REVIEW_BYTES
 
     def __init__(self, webhook: Webhook[Any]) -> None:
         self.webhook = webhook
         self.kind: type[Object] = webhook.kind
-        self.path = path_of(self.verb, self.kind.definition)
+        self.path = webhook_path(self.verb, self.kind.definition)
 
-    async def answer(self, body: bytes) -> bytes:
+    async def handle(self, body: bytes) -> bytes:
         """Decode, ask the webhook, encode."""
-        request = self.decoded(body)
-        admission = admission_of(request)
+        request = self.decode_request(body)
+        admission = build_admission(request)
         response: Json = {"uid": request.uid, "allowed": True}
         try:
-            if self.concerns(request):
+            if self.is_in_scope(request):
                 response |= await self.respond(request, admission)
         except Refused as refused:
-            admission.refusals.append(refused)
-        if admission.refusals and not self.webhook.only_warns:
-            status = refusal(self.kind.definition, admission)
+            admission.rejections.append(refused)
+        if admission.rejections and not self.webhook.warn_only:
+            status = build_rejection_status(self.kind.definition, admission)
             response = {"uid": request.uid, "allowed": False, "status": status}
-            self.webhook.log.debug("refused", object=f"{request.namespace}/{request.name}", user=admission.username, why=status["message"])
+            self.webhook.log.debug(
+                "refused",
+                object=f"{request.namespace}/{request.name}",
+                user=admission.username,
+                why=status["message"],
+            )
         if admission.warnings:
-            response["warnings"] = [readable(text) for text in admission.warnings]
-        return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+            response["warnings"] = [format_warning(text) for text in admission.warnings]
+        return msgspec.json.encode(
+            {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+        )
 
-    def decoded(self, body: bytes) -> AdmissionRequest:
+    def decode_request(self, body: bytes) -> AdmissionRequest:
         """The request in the body, if it is about our kind."""
         try:
-            request = REVIEW.decode(body).request
+            request = REVIEW_DECODER.decode(body).request
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            raise BadReview(f"this is no AdmissionReview of admission.k8s.io/v1: {error}") from error
+            raise BadReview(
+                f"this is no AdmissionReview of admission.k8s.io/v1: {error}"
+            ) from error
         ours, asked = self.kind.definition, request.kind
         if (asked.group, asked.version, asked.kind) != (ours.group, ours.version, ours.name):
             raise BadReview(
@@ -159,26 +168,31 @@ class Admitting(ABC):
             )
         return request
 
-    def concerns(self, request: AdmissionRequest) -> bool:
+    def is_in_scope(self, request: AdmissionRequest) -> bool:
         """Whether the webhook wants to hear of this; what it did not ask for is allowed, however the configuration reads."""
-        return request.subResource == "" or (request.subResource == "status" and self.webhook.and_status)
+        return request.subResource == "" or (
+            request.subResource == "status" and self.webhook.include_status
+        )
 
     @abstractmethod
     async def respond(self, request: AdmissionRequest, admission: Admission) -> Json:
         """What the answer says besides yes."""
 
-    def sent(self, request: AdmissionRequest) -> Object | None:
+    def decode_object(self, request: AdmissionRequest) -> Object | None:
         """The object that is to be stored; None where it is on its way out and the webhook does not care, whatever it looks like.
 
         The stored object says whether it is; the sent one may lie.
         """
-        if is_going(request.oldObject) and not self.webhook.while_deleting:
+        if is_terminating(request.oldObject) and not self.webhook.include_terminating:
             return None
-        return decoded_or_refused(self.kind, request.object)
+        return decode_or_reject(self.kind, request.object)
 
-    async def run(self, work: Callable[[], Awaitable[object]], name: str) -> None:
+    async def call_webhook(self, work: Callable[[], Awaitable[object]], name: str) -> None:
         """User code, within its time; whatever it raises other than Refused is a failure of its own."""
-        who, seconds = f"{type(self.webhook).__name__}.{name}", self.webhook.timeout_seconds * SHARE_OF_TIMEOUT
+        who, seconds = (
+            f"{type(self.webhook).__name__}.{name}",
+            self.webhook.timeout_seconds * TIMEOUT_FRACTION,
+        )
         try:
             async with asyncio.timeout(seconds) as limit:
                 returned = await work()
@@ -187,35 +201,45 @@ class Admitting(ABC):
         except (Exception, SystemExit) as error:
             if isinstance(error, TimeoutError) and limit.expired():
                 self.webhook.log.warning(f"{who} took too long and was stopped", seconds=seconds)
-                raise Failed(f"{who} took longer than {seconds:g} s and was stopped; try again") from error
+                raise WebhookFailed(
+                    f"{who} took longer than {seconds:g} s and was stopped; try again"
+                ) from error
             self.webhook.log.error(f"{who} failed", error=error)
-            raise Failed(cut(f"{who} failed: {type(error).__name__}: {error}"), unexpected=True) from error
+            raise WebhookFailed(
+                cut(f"{who} failed: {type(error).__name__}: {error}"), unexpected=True
+            ) from error
         if returned is not None:
-            raise Failed(f"{who} returned a {type(returned).__name__}; it has to return nothing", unexpected=True)
+            raise WebhookFailed(
+                f"{who} returned a {type(returned).__name__}; it has to return nothing",
+                unexpected=True,
+            )
 
 
-class Defaulting(Admitting):
+class DefaultingHandler(AdmissionHandler):
     """`default`, as /mutate-..."""
 
     verb = "mutate"
 
     async def respond(self, request: AdmissionRequest, admission: Admission) -> Json:
         """The JSON patch of what `default` changed."""
-        obj = self.sent(request)
+        obj = self.decode_object(request)
         if obj is None or request.operation not in ("CREATE", "UPDATE"):
             return {}
         raw: Json = msgspec.json.decode(request.object)
         before = overlay(raw, obj)
-        await self.run(lambda: self.webhook.default(obj, admission), "default")
+        await self.call_webhook(lambda: self.webhook.default(obj, admission), "default")
         # Both sides passed our encoder, so what is merely spelled differently than in `raw` is in neither.
         changes = merge_patch(before, overlay(raw, obj))
         operations = list(json_patch(raw, merge(raw, changes)))
         if not operations:
             return {}
-        return {"patchType": "JSONPatch", "patch": base64.b64encode(msgspec.json.encode(operations)).decode()}
+        return {
+            "patchType": "JSONPatch",
+            "patch": base64.b64encode(msgspec.json.encode(operations)).decode(),
+        }
 
 
-class Validating(Admitting):
+class ValidatingHandler(AdmissionHandler):
     """`validate` and `validate_deletion`, as /validate-..."""
 
     verb = "validate"
@@ -223,22 +247,31 @@ class Validating(Admitting):
     async def respond(self, request: AdmissionRequest, admission: Admission) -> Json:
         """Nothing more than yes; a no is raised or collected."""
         if request.operation == "DELETE":
-            going = old_of(self.kind, request)
-            if self.webhook.validates_deletion and going is not None:
-                await self.run(lambda: self.webhook.validate_deletion(going, admission), "validate_deletion")
-        elif request.operation in ("CREATE", "UPDATE") and (obj := self.sent(request)) is not None:
-            old = old_of(self.kind, request)
-            await self.run(lambda: self.webhook.validate(obj, old, admission), "validate")
+            going = decode_old_object(self.kind, request)
+            if self.webhook.has_validate_deletion and going is not None:
+                await self.call_webhook(
+                    lambda: self.webhook.validate_deletion(going, admission), "validate_deletion"
+                )
+        elif (
+            request.operation in ("CREATE", "UPDATE")
+            and (obj := self.decode_object(request)) is not None
+        ):
+            old = decode_old_object(self.kind, request)
+            await self.call_webhook(lambda: self.webhook.validate(obj, old, admission), "validate")
         return {}
 
 
-def handlers_of(webhook: Webhook[Any]) -> list[Admitting]:
+def create_handlers(webhook: Webhook[Any]) -> list[AdmissionHandler]:
     """The paths that this webhook answers."""
-    found: list[Admitting] = [Defaulting(webhook)] if webhook.defaults else []
-    return [*found, Validating(webhook)] if webhook.validates or webhook.validates_deletion else found
+    found: list[AdmissionHandler] = [DefaultingHandler(webhook)] if webhook.has_default else []
+    return (
+        [*found, ValidatingHandler(webhook)]
+        if webhook.has_validate or webhook.has_validate_deletion
+        else found
+    )
 
 
-def admission_of(request: AdmissionRequest) -> Admission:
+def build_admission(request: AdmissionRequest) -> Admission:
     """What user code is told of the request."""
     known: Operation = request.operation if request.operation != "CONNECT" else "UPDATE"
     return Admission(
@@ -252,7 +285,7 @@ def admission_of(request: AdmissionRequest) -> Admission:
     )
 
 
-def decoded_or_refused(kind: type[Object], raw: Raw) -> Object:
+def decode_or_reject(kind: type[Object], raw: Raw) -> Object:
     """The typed object; one that does not fit the class is refused with the field."""
     if is_absent(raw):
         raise BadReview("the review has no object")
@@ -263,7 +296,7 @@ def decoded_or_refused(kind: type[Object], raw: Raw) -> Object:
         raise Refused(PATH_IN_ERROR.sub("", str(error)), field=where[1] if where else "") from error
 
 
-def old_of(kind: type[Object], request: AdmissionRequest) -> Object | None:
+def decode_old_object(kind: type[Object], request: AdmissionRequest) -> Object | None:
     """The stored object, None where there is none or where it does not fit the class any more."""
     if not is_absent(request.oldObject):
         with suppress(Undecodable):
@@ -271,10 +304,10 @@ def old_of(kind: type[Object], request: AdmissionRequest) -> Object | None:
     return None
 
 
-def is_going(raw: Raw) -> bool:
+def is_terminating(raw: Raw) -> bool:
     """Whether the object is being deleted; read by itself, since one that does not fit its class must be able to go."""
     with suppress(msgspec.DecodeError):
-        return msgspec.json.decode(raw, type=Going).metadata.deletionTimestamp is not None
+        return msgspec.json.decode(raw, type=DeletionInfo).metadata.deletionTimestamp is not None
     return False
 
 
@@ -283,22 +316,36 @@ def is_absent(raw: Raw) -> bool:
     return bytes(raw) in (b"", b"null")
 
 
-def refusal(kind: Kind, admission: Admission) -> Json:
+def build_rejection_status(kind: Kind, admission: Admission) -> Json:
     """The Status of a no: with fields it reads as the API server's own validation does, without it is forbidden."""
-    words = [f"{each.field}: {each}" if each.field else str(each) for each in admission.refusals]
-    status: Json = {"status": "Failure", "message": "; ".join(words), "reason": "Forbidden", "code": 403}
-    if any(each.field for each in admission.refusals):
-        status |= {"reason": "Invalid", "code": 422, "details": details(kind, admission.name, admission.refusals)}
+    words = [f"{each.field}: {each}" if each.field else str(each) for each in admission.rejections]
+    status: Json = {
+        "status": "Failure",
+        "message": "; ".join(words),
+        "reason": "Forbidden",
+        "code": 403,
+    }
+    if any(each.field for each in admission.rejections):
+        status |= {
+            "reason": "Invalid",
+            "code": 422,
+            "details": build_status_details(kind, admission.name, admission.rejections),
+        }
     return status
 
 
-def details(kind: Kind, name: str, refusals: Sequence[Refused]) -> Json:
+def build_status_details(kind: Kind, name: str, refusals: Sequence[Refused]) -> Json:
     """The causes by field; kubectl prints each on a line, and would begin one without a field with a colon."""
-    causes = [{"reason": "FieldValueInvalid", "message": str(each), "field": each.field or "the object"} for each in refusals]
+    causes = [
+        {"reason": "FieldValueInvalid", "message": str(each), "field": each.field or "the object"}
+        for each in refusals
+    ]
     return {"name": name, "group": kind.group, "kind": kind.name, "causes": causes}
 
 
-def readable(text: str) -> str:
+def format_warning(text: str) -> str:
     """A warning as an HTTP header can carry it: one line, of bounded length."""
     line = " ".join(cut(text).split())
-    return line if len(line) <= LONGEST_WARNING else line[: LONGEST_WARNING - 3] + "..."
+    return (
+        line if len(line) <= MAX_WARNING_CHARACTERS else line[: MAX_WARNING_CHARACTERS - 3] + "..."
+    )

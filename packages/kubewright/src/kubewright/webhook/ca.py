@@ -15,125 +15,155 @@ from datetime import datetime, timedelta
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, generate_private_key
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.hazmat.primitives.asymmetric.ec import (
+    SECP256R1,
+    EllipticCurvePrivateKey,
+    generate_private_key,
+)
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from .options import Times
+from .options import CertificateTimings
 
 # Clocks differ: a certificate is valid a little before it is made.
-SKEW = timedelta(minutes=5)
-SHARE_OF_LIFE = 2 / 3
-ROLES = ("current", "next", "previous")
+CLOCK_SKEW = timedelta(minutes=5)
+RENEWAL_FRACTION = 2 / 3
+CA_ROLES = ("current", "next", "previous")
 
 
 @dataclass(frozen=True)
-class Pair:
+class KeyPair:
     """A certificate and its key, PEM, and the time between which it is good."""
 
     certificate: bytes
     key: bytes
-    made_at: datetime
+    issued_at: datetime
     expires_at: datetime
 
-    def due(self, now: datetime) -> bool:
+    def is_renewal_due(self, now: datetime) -> bool:
         """Whether its successor should be made."""
-        return now >= self.made_at + (self.expires_at - self.made_at) * SHARE_OF_LIFE
+        return now >= self.issued_at + (self.expires_at - self.issued_at) * RENEWAL_FRACTION
 
-    def over(self, now: datetime) -> bool:
+    def is_expired(self, now: datetime) -> bool:
         """Whether it has expired."""
         return now >= self.expires_at
 
 
 @dataclass(frozen=True)
-class Authorities:
+class CertificateAuthorities:
     """The CA that signs, the one that will, the one that did."""
 
-    current: Pair
-    next: Pair | None = None
-    previous: Pair | None = None
+    current: KeyPair
+    next: KeyPair | None = None
+    previous: KeyPair | None = None
 
     @property
     def bundle(self) -> bytes:
         """All that is to be trusted; the same bytes for the same CAs."""
-        return b"".join(each.certificate for each in (self.next, self.current, self.previous) if each is not None)
+        return b"".join(
+            each.certificate
+            for each in (self.next, self.current, self.previous)
+            if each is not None
+        )
 
-    def data(self) -> dict[str, bytes | None]:
+    def to_secret_data(self) -> dict[str, bytes | None]:
         """As the data of a Secret; None takes a key out."""
-        pairs = {role: getattr(self, role) for role in ROLES}
-        return {f"{role}.crt": pair.certificate if pair else None for role, pair in pairs.items()} | {
-            f"{role}.key": pair.key if pair else None for role, pair in pairs.items()
-        }
+        pairs = {role: getattr(self, role) for role in CA_ROLES}
+        return {
+            f"{role}.crt": pair.certificate if pair else None for role, pair in pairs.items()
+        } | {f"{role}.key": pair.key if pair else None for role, pair in pairs.items()}
 
     @classmethod
-    def of(cls, data: dict[str, bytes]) -> Authorities | None:
+    def from_secret_data(cls, data: dict[str, bytes]) -> CertificateAuthorities | None:
         """From the data of a Secret; None where nothing usable is in it."""
-        found = {role: pair_of(data.get(f"{role}.crt", b""), data.get(f"{role}.key", b"")) for role in ROLES}
+        found = {
+            role: parse_key_pair(data.get(f"{role}.crt", b""), data.get(f"{role}.key", b""))
+            for role in CA_ROLES
+        }
         current = found.pop("current")
         return cls(current, **found) if current is not None else None
 
 
-def advanced(known: Authorities | None, now: datetime, times: Times, name: str, *, everywhere: bool) -> Authorities:
+def rotate(
+    known: CertificateAuthorities | None,
+    now: datetime,
+    times: CertificateTimings,
+    name: str,
+    *,
+    propagated: bool,
+) -> CertificateAuthorities:
     """One step on from what is known, or the same. `everywhere` says that all trust the bundle of `known`, and have for long enough."""
-    if known is not None and known.next is not None and known.next.over(now):
+    if known is not None and known.next is not None and known.next.is_expired(now):
         known = replace(known, next=None)
-    if known is None or (known.current.over(now) and known.next is None):
-        return Authorities(new_authority(name, now, times))
-    if known.previous is not None and known.previous.over(now):
+    if known is None or (known.current.is_expired(now) and known.next is None):
+        return CertificateAuthorities(create_ca(name, now, times))
+    if known.previous is not None and known.previous.is_expired(now):
         return replace(known, previous=None)
-    if known.next is not None and (everywhere or known.current.over(now)):
-        return Authorities(known.next, previous=known.current)
-    if known.next is None and known.current.due(now):
-        return replace(known, next=new_authority(name, now, times))
+    if known.next is not None and (propagated or known.current.is_expired(now)):
+        return CertificateAuthorities(known.next, previous=known.current)
+    if known.next is None and known.current.is_renewal_due(now):
+        return replace(known, next=create_ca(name, now, times))
     return known
 
 
-def new_authority(name: str, now: datetime, times: Times) -> Pair:
+def create_ca(name: str, now: datetime, times: CertificateTimings) -> KeyPair:
     """A new CA."""
-    key = new_key()
+    key = generate_key()
     subject = common_name(f"{name} webhook CA")
-    expires = now + timedelta(seconds=times.authority_seconds)
+    expires = now + timedelta(seconds=times.ca_lifetime_seconds)
     usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
     builder = (
-        certificate(subject, subject, key, now, expires)
+        new_certificate_builder(subject, subject, key, now, expires)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
-    return Pair(signed(builder, key), pem_of(key), now, expires)
+    return KeyPair(sign_certificate(builder, key), encode_key(key), now, expires)
 
 
-def new_serving(authority: Pair, hosts: Sequence[str], now: datetime, times: Times) -> Pair:
+def issue_serving_certificate(
+    authority: KeyPair, hosts: Sequence[str], now: datetime, times: CertificateTimings
+) -> KeyPair:
     """A serving certificate for these names and addresses, which does not outlive its CA."""
-    key = new_key()
+    key = generate_key()
     issuer = x509.load_pem_x509_certificate(authority.certificate)
-    issuer_key = private_key(authority.key)
-    expires = min(now + timedelta(seconds=times.serving_seconds), authority.expires_at)
+    issuer_key = load_private_key(authority.key)
+    expires = min(now + timedelta(seconds=times.serving_lifetime_seconds), authority.expires_at)
     usage = x509.KeyUsage(True, False, False, False, False, False, False, False, False)
     builder = (
-        certificate(common_name(hosts[0]), issuer.subject, key, now, expires)
+        new_certificate_builder(common_name(hosts[0]), issuer.subject, key, now, expires)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
-        .add_extension(x509.SubjectAlternativeName([general_name(host) for host in hosts]), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()),
+            critical=False,
+        )
+        .add_extension(
+            x509.SubjectAlternativeName([general_name(host) for host in hosts]), critical=False
+        )
     )
-    return Pair(signed(builder, issuer_key), pem_of(key), now, expires)
+    return KeyPair(sign_certificate(builder, issuer_key), encode_key(key), now, expires)
 
 
-def pair_of(crt: bytes, key: bytes) -> Pair | None:
+def parse_key_pair(crt: bytes, key: bytes) -> KeyPair | None:
     """A pair from its two PEMs; None where they are missing, damaged, or not of each other."""
     try:
         loaded = x509.load_pem_x509_certificate(crt)
-        private = private_key(key)
+        private = load_private_key(key)
     except (ValueError, TypeError):
         return None
     if private.public_key() != loaded.public_key():
         return None
-    return Pair(crt, key, loaded.not_valid_before_utc + SKEW, loaded.not_valid_after_utc)
+    return KeyPair(crt, key, loaded.not_valid_before_utc + CLOCK_SKEW, loaded.not_valid_after_utc)
 
 
-def private_key(pem: bytes) -> EllipticCurvePrivateKey:
+def load_private_key(pem: bytes) -> EllipticCurvePrivateKey:
     """The key in this PEM; ValueError or TypeError where there is none of ours."""
     key = load_pem_private_key(pem, None)
     if not isinstance(key, EllipticCurvePrivateKey):
@@ -141,24 +171,30 @@ def private_key(pem: bytes) -> EllipticCurvePrivateKey:
     return key
 
 
-def certificate(
-    subject: x509.Name, issuer: x509.Name, key: EllipticCurvePrivateKey, now: datetime, expires: datetime
+def new_certificate_builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: EllipticCurvePrivateKey,
+    now: datetime,
+    expires: datetime,
 ) -> x509.CertificateBuilder:
     """The part that every certificate has."""
-    return x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number(), now - SKEW, expires)
+    return x509.CertificateBuilder(
+        issuer, subject, key.public_key(), x509.random_serial_number(), now - CLOCK_SKEW, expires
+    )
 
 
-def signed(builder: x509.CertificateBuilder, key: EllipticCurvePrivateKey) -> bytes:
+def sign_certificate(builder: x509.CertificateBuilder, key: EllipticCurvePrivateKey) -> bytes:
     """The finished certificate, PEM."""
     return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
 
-def new_key() -> EllipticCurvePrivateKey:
+def generate_key() -> EllipticCurvePrivateKey:
     """P-256: making an RSA key costs a quarter of a second."""
     return generate_private_key(SECP256R1())
 
 
-def pem_of(key: EllipticCurvePrivateKey) -> bytes:
+def encode_key(key: EllipticCurvePrivateKey) -> bytes:
     """The key, not encrypted."""
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 

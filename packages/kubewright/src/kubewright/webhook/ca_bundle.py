@@ -18,23 +18,23 @@ from .types import Conversion, Webhook
 GROUP = "admissionregistration.k8s.io"
 
 
-class Configuration(Object, omit_defaults=True):
+class WebhookConfiguration(Object, omit_defaults=True):
     """A list of webhooks; each stays as it is but for its caBundle."""
 
     webhooks: list[dict[str, Any]] = []
 
 
 @kind(f"{GROUP}/v1", namespaced=False)
-class MutatingWebhookConfiguration(Configuration):
+class MutatingWebhookConfiguration(WebhookConfiguration):
     """Whom the API server asks before it stores."""
 
 
 @kind(f"{GROUP}/v1", namespaced=False)
-class ValidatingWebhookConfiguration(Configuration):
+class ValidatingWebhookConfiguration(WebhookConfiguration):
     """Whom it asks whether to."""
 
 
-class DefinitionSpec(Struct, frozen=True, omit_defaults=True):
+class CustomResourceDefinitionSpec(Struct, frozen=True, omit_defaults=True):
     """The part that is about conversion; the schemas are passed over."""
 
     conversion: dict[str, Any] = {}
@@ -44,30 +44,32 @@ class DefinitionSpec(Struct, frozen=True, omit_defaults=True):
 class CustomResourceDefinition(Object, omit_defaults=True):
     """A CRD."""
 
-    spec: DefinitionSpec = DefinitionSpec()
+    spec: CustomResourceDefinitionSpec = CustomResourceDefinitionSpec()
 
 
 @kind(f"{GROUP}/v1", name=MUTATING, namespaced=False, metadata_only=True)
-class MutatingMetadata(Object):
+class MutatingWebhookConfigurationMetadata(Object):
     """Only which version there is."""
 
 
 @kind(f"{GROUP}/v1", name=VALIDATING, namespaced=False, metadata_only=True)
-class ValidatingMetadata(Object):
+class ValidatingWebhookConfigurationMetadata(Object):
     """Only which version there is."""
 
 
-@kind("apiextensions.k8s.io/v1", name="CustomResourceDefinition", namespaced=False, metadata_only=True)
-class DefinitionMetadata(Object):
+@kind(
+    "apiextensions.k8s.io/v1", name="CustomResourceDefinition", namespaced=False, metadata_only=True
+)
+class CustomResourceDefinitionMetadata(Object):
     """Only which version there is."""
 
 
 @dataclass(frozen=True)
-class Target:
+class CaBundleTarget:
     """One object that has to carry our caBundle."""
 
-    kind: type[Configuration] | type[CustomResourceDefinition]
-    metadata: type[Object]
+    kind: type[WebhookConfiguration] | type[CustomResourceDefinition]
+    metadata_kind: type[Object]
     name: str
 
     @property
@@ -79,36 +81,62 @@ class Target:
         return f"{self.kind.definition.name} {self.name}"
 
 
-def targets_of(webhooks: Iterable[Webhook[Any]], conversions: Iterable[Conversion[Any, Any]], name: str) -> list[Target]:
+def find_ca_bundle_targets(
+    webhooks: Iterable[Webhook[Any]], conversions: Iterable[Conversion[Any, Any]], name: str
+) -> list[CaBundleTarget]:
     """What carries the caBundle for these declarations; `name` is the operator's."""
     hooks = list(webhooks)
-    found: list[Target] = []
-    if any(hook.defaults for hook in hooks):
-        found.append(Target(MutatingWebhookConfiguration, MutatingMetadata, configuration_name(name, MUTATING)))
-    if any(hook.validates or hook.validates_deletion for hook in hooks):
-        found.append(Target(ValidatingWebhookConfiguration, ValidatingMetadata, configuration_name(name, VALIDATING)))
+    found: list[CaBundleTarget] = []
+    if any(hook.has_default for hook in hooks):
+        found.append(
+            CaBundleTarget(
+                MutatingWebhookConfiguration,
+                MutatingWebhookConfigurationMetadata,
+                configuration_name(name, MUTATING),
+            )
+        )
+    if any(hook.has_validate or hook.has_validate_deletion for hook in hooks):
+        found.append(
+            CaBundleTarget(
+                ValidatingWebhookConfiguration,
+                ValidatingWebhookConfigurationMetadata,
+                configuration_name(name, VALIDATING),
+            )
+        )
     converted = sorted({each.hub.definition.resource for each in conversions})
-    return found + [Target(CustomResourceDefinition, DefinitionMetadata, resource) for resource in converted]
+    return found + [
+        CaBundleTarget(CustomResourceDefinition, CustomResourceDefinitionMetadata, resource)
+        for resource in converted
+    ]
 
 
-def can_carry(obj: Configuration | CustomResourceDefinition) -> bool:
+def has_webhook_client(obj: WebhookConfiguration | CustomResourceDefinition) -> bool:
     """Whether there is a place for a caBundle."""
-    return bool(obj.webhooks) if isinstance(obj, Configuration) else obj.spec.conversion.get("strategy") == "Webhook"
+    return (
+        bool(obj.webhooks)
+        if isinstance(obj, WebhookConfiguration)
+        else obj.spec.conversion.get("strategy") == "Webhook"
+    )
 
 
-def patch_for(obj: Configuration | CustomResourceDefinition, bundle: bytes) -> Json | None:
+def build_ca_bundle_patch(
+    obj: WebhookConfiguration | CustomResourceDefinition, bundle: bytes
+) -> Json | None:
     """The patch that puts the bundle in, if nobody wrote since; None where it is in already, or nothing can carry it."""
     encoded = base64.b64encode(bundle).decode()
     revision = {"metadata": {"resourceVersion": obj.metadata.resourceVersion}}
-    if isinstance(obj, Configuration):
-        hooks = [with_bundle(hook, encoded) for hook in obj.webhooks]
+    if isinstance(obj, WebhookConfiguration):
+        hooks = [with_ca_bundle(hook, encoded) for hook in obj.webhooks]
         return None if hooks == obj.webhooks else revision | {"webhooks": hooks}
     webhook = obj.spec.conversion.get("webhook") or {}
-    if not can_carry(obj) or (webhook.get("clientConfig") or {}).get("caBundle") == encoded:
+    if (
+        not has_webhook_client(obj)
+        or (webhook.get("clientConfig") or {}).get("caBundle") == encoded
+    ):
         return None
     return revision | {"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": encoded}}}}}
 
 
-def with_bundle(hook: Json, encoded: str) -> Json:
+def with_ca_bundle(hook: Json, encoded: str) -> Json:
     """One webhook of a configuration, with this caBundle."""
     return hook | {"clientConfig": (hook.get("clientConfig") or {}) | {"caBundle": encoded}}

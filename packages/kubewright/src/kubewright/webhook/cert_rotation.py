@@ -25,24 +25,24 @@ from ..errors import AlreadyExists, Conflict, Forbidden, KubewrightError, NotFou
 from ..log import Log
 from ..meta import Key, ObjectMeta
 from ..tls import Certificate
-from .ca import Authorities, Pair, advanced, new_serving
-from .ca_bundle import Target, can_carry, patch_for
-from .options import Times
+from .ca import CertificateAuthorities, KeyPair, issue_serving_certificate, rotate
+from .ca_bundle import CaBundleTarget, build_ca_bundle_patch, has_webhook_client
+from .options import CertificateTimings
 
 # The first pause after somebody else was faster, and after a failure; each doubles until a look succeeds.
-RACE_SECONDS = 0.05
-FAILURE_SECONDS = 0.5
+CONFLICT_BACKOFF_SECONDS = 0.05
+FAILURE_BACKOFF_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
-class Known:
+class StoredCa:
     """The CAs, and the Secret's resourceVersion that they were read at."""
 
-    authorities: Authorities
-    revision: str
+    authorities: CertificateAuthorities
+    resource_version: str
 
 
-class Raced(Exception):
+class ConcurrentWrite(Exception):
     """Somebody else wrote meanwhile: look again."""
 
 
@@ -51,7 +51,7 @@ def wall_clock() -> datetime:
     return datetime.now(UTC).replace(microsecond=0)
 
 
-class Rotation:
+class CertRotator:
     """One replica's part in it; all replicas run the same."""
 
     def __init__(
@@ -62,86 +62,105 @@ class Rotation:
         name: str,
         secret: Key,
         hosts: Sequence[str],
-        targets: Sequence[Target],
-        times: Times | None = None,
+        targets: Sequence[CaBundleTarget],
+        timings: CertificateTimings | None = None,
         clock: Callable[[], datetime] = wall_clock,
     ) -> None:
         """`client` is one whose writes need no lease: every replica serves."""
         self.client, self.certificate = client, certificate
-        self.name, self.secret, self.hosts, self.targets = name, secret, tuple(hosts), tuple(targets)
-        self.times, self.clock = times or Times(), clock
+        self.name, self.secret, self.hosts, self.targets = (
+            name,
+            secret,
+            tuple(hosts),
+            tuple(targets),
+        )
+        self.timings, self.clock = timings or CertificateTimings(), clock
         self.log = Log("webhook").bind(secret=str(secret))
-        self.known: Known | None = None
-        self.serving: Pair | None = None
-        self.signed_by = b""
-        self.checked: dict[Target, str] = {}
+        self.stored: StoredCa | None = None
+        self.serving_certificate: KeyPair | None = None
+        self.issuer_certificate = b""
+        self.verified_versions: dict[CaBundleTarget, str] = {}
         """The resourceVersion at which each target was last seen with the present bundle."""
-        self.everywhere_since: float | None = None
-        self.said = ""
+        self.propagated_since: float | None = None
+        self.last_error = ""
 
     async def run(self) -> None:
         """Look every few seconds, until cancelled."""
         failures = 0
         while True:
             try:
-                await self.look()
-                failures, pause = 0, self.times.look_seconds
-            except (Raced, Conflict):
-                failures, pause = failures + 1, RACE_SECONDS * 2 ** min(failures, 16)
+                await self.reconcile()
+                failures, pause = 0, self.timings.check_interval_seconds
+            except (ConcurrentWrite, Conflict):
+                failures, pause = failures + 1, CONFLICT_BACKOFF_SECONDS * 2 ** min(failures, 16)
             except Exception as error:
-                self.explain(error)
-                failures, pause = failures + 1, FAILURE_SECONDS * 2 ** min(failures, 16)
-            await asyncio.sleep(min(pause, self.times.look_seconds) * random.uniform(0.5, 1.0))
+                self.log_error(error)
+                failures, pause = failures + 1, FAILURE_BACKOFF_SECONDS * 2 ** min(failures, 16)
+            await asyncio.sleep(
+                min(pause, self.timings.check_interval_seconds) * random.uniform(0.5, 1.0)
+            )
 
-    async def look(self) -> None:
+    async def reconcile(self) -> None:
         """One look at everything: bundles first, so that a CA signs only when what was just read says that it is trusted."""
-        if self.known is not None:
+        if self.stored is not None:
             # The API server may be out of our reach for long; it may still reach us.
-            await self.present(self.known.authorities.current)
-        known = await self.read() or await self.create()
-        await self.present(known.authorities.current)
-        problem = await self.spread(known)
-        wanted = advanced(known.authorities, self.clock(), self.times, self.name, everywhere=self.settled())
+            await self.renew_serving_certificate(self.stored.authorities.current)
+        known = await self.read_secret() or await self.create_secret()
+        await self.renew_serving_certificate(known.authorities.current)
+        problem = await self.propagate_bundle(known)
+        wanted = rotate(
+            known.authorities,
+            self.clock(),
+            self.timings,
+            self.name,
+            propagated=self.is_propagated(),
+        )
         if wanted != known.authorities:
-            known = await self.write(known.revision, wanted)
-            await self.present(known.authorities.current)
-            problem = await self.spread(known)
+            known = await self.update_secret(known.resource_version, wanted)
+            await self.renew_serving_certificate(known.authorities.current)
+            problem = await self.propagate_bundle(known)
         if problem is not None:
             raise problem
-        self.said = ""
+        self.last_error = ""
 
-    async def read(self) -> Known | None:
+    async def read_secret(self) -> StoredCa | None:
         """What the Secret holds, None where there is no Secret; one that is empty or damaged is filled."""
         try:
             found = await self.client.get(Secret, self.secret)
         except NotFound:
             return None
-        authorities = Authorities.of(found.data)
+        authorities = CertificateAuthorities.from_secret_data(found.data)
         if authorities is None:
             self.log.warning("the Secret holds no usable CA; making one")
-            return await self.write(found.metadata.resourceVersion, self.fresh())
-        return self.learn(Known(authorities, found.metadata.resourceVersion))
+            return await self.update_secret(
+                found.metadata.resourceVersion, self.restore_or_create_ca()
+            )
+        return self.apply_stored(StoredCa(authorities, found.metadata.resourceVersion))
 
-    def fresh(self) -> Authorities:
+    def restore_or_create_ca(self) -> CertificateAuthorities:
         """The CAs that we know of, or a new one."""
-        known = self.known.authorities if self.known is not None else None
-        return advanced(known, self.clock(), self.times, self.name, everywhere=False)
+        known = self.stored.authorities if self.stored is not None else None
+        return rotate(known, self.clock(), self.timings, self.name, propagated=False)
 
-    async def create(self) -> Known:
+    async def create_secret(self) -> StoredCa:
         """Make the Secret, unless somebody is faster."""
-        authorities = self.fresh()
-        data = {key: value for key, value in authorities.data().items() if value is not None}
+        authorities = self.restore_or_create_ca()
+        data = {
+            key: value for key, value in authorities.to_secret_data().items() if value is not None
+        }
         metadata = ObjectMeta(name=self.secret.name, namespace=self.secret.namespace)
         try:
             made = await self.client.create(Secret(metadata=metadata, data=data, type="Opaque"))
         except AlreadyExists:
-            raise Raced from None
-        self.log.info("made the Secret with the CA of the webhooks", expires=authorities.current.expires_at)
-        return self.learn(Known(authorities, made.metadata.resourceVersion))
+            raise ConcurrentWrite from None
+        self.log.info(
+            "made the Secret with the CA of the webhooks", expires=authorities.current.expires_at
+        )
+        return self.apply_stored(StoredCa(authorities, made.metadata.resourceVersion))
 
-    async def write(self, revision: str, wanted: Authorities) -> Known:
+    async def update_secret(self, revision: str, wanted: CertificateAuthorities) -> StoredCa:
         """Write the next step into the Secret, if nobody wrote since."""
-        patch = {"metadata": {"resourceVersion": revision}, "data": wanted.data()}
+        patch = {"metadata": {"resourceVersion": revision}, "data": wanted.to_secret_data()}
         written = await self.client.patch(Secret, self.secret, patch)
         self.log.info(
             "the CA of the webhooks moved on",
@@ -149,86 +168,106 @@ class Rotation:
             next=wanted.next.expires_at if wanted.next else None,
             previous=wanted.previous.expires_at if wanted.previous else None,
         )
-        return self.learn(Known(wanted, written.metadata.resourceVersion))
+        return self.apply_stored(StoredCa(wanted, written.metadata.resourceVersion))
 
-    def learn(self, known: Known) -> Known:
+    def apply_stored(self, known: StoredCa) -> StoredCa:
         """Take in what the Secret holds; another bundle has to be seen everywhere anew."""
-        if self.known is None or self.known.authorities.bundle != known.authorities.bundle:
-            self.checked.clear()
-            self.everywhere_since = None
-        self.known = known
+        if self.stored is None or self.stored.authorities.bundle != known.authorities.bundle:
+            self.verified_versions.clear()
+            self.propagated_since = None
+        self.stored = known
         return known
 
-    async def present(self, authority: Pair) -> None:
+    async def renew_serving_certificate(self, authority: KeyPair) -> None:
         """Have a serving certificate of this CA, made anew before it expires."""
         now = self.clock()
-        if authority.over(now):
+        if authority.is_expired(now):
             return
-        if self.serving is None or self.signed_by != authority.certificate or self.serving.due(now):
-            serving = new_serving(authority, self.hosts, now, self.times)
+        if (
+            self.serving_certificate is None
+            or self.issuer_certificate != authority.certificate
+            or self.serving_certificate.is_renewal_due(now)
+        ):
+            serving = issue_serving_certificate(authority, self.hosts, now, self.timings)
             await asyncio.to_thread(self.certificate.use, serving.certificate + serving.key)
-            self.serving, self.signed_by = serving, authority.certificate
+            self.serving_certificate, self.issuer_certificate = serving, authority.certificate
             self.log.info("serving with a new certificate", expires=serving.expires_at)
 
-    async def spread(self, known: Known) -> KubewrightError | None:
+    async def propagate_bundle(self, known: StoredCa) -> KubewrightError | None:
         """See to it that every target carries the bundle, and since when all do. One that cannot be reached does not hold up the others."""
         problem: KubewrightError | None = None
         for target in self.targets:
             try:
-                await self.see_to(target, known)
+                await self.update_target(target, known)
             except Conflict:
-                raise Raced from None
+                raise ConcurrentWrite from None
             except KubewrightError as error:
                 problem = error
-                self.everywhere_since = None
-        if problem is None and self.everywhere_since is None:
-            self.everywhere_since = asyncio.get_running_loop().time()
+                self.propagated_since = None
+        if problem is None and self.propagated_since is None:
+            self.propagated_since = asyncio.get_running_loop().time()
         return problem
 
-    async def see_to(self, target: Target, known: Known) -> None:
+    async def update_target(self, target: CaBundleTarget, known: StoredCa) -> None:
         """Put the bundle in where it is not."""
         try:
-            revision = (await self.client.get(target.metadata, target.key)).metadata.resourceVersion
-            if self.checked.get(target) == revision:
+            revision = (
+                await self.client.get(target.metadata_kind, target.key)
+            ).metadata.resourceVersion
+            if self.verified_versions.get(target) == revision:
                 return
             found = await self.client.get(target.kind, target.key)
         except NotFound:
-            self.checked.pop(target, None)
+            self.verified_versions.pop(target, None)
             return
-        if not can_carry(found):
+        if not has_webhook_client(found):
             self.log.warning(
-                "nothing in it leads to a webhook, so nothing is converted or asked: apply the generated manifests", at=str(target)
+                "nothing in it leads to a webhook, so nothing is converted or asked: apply the generated manifests",
+                at=str(target),
             )
-        patch = patch_for(found, known.authorities.bundle)
+        patch = build_ca_bundle_patch(found, known.authorities.bundle)
         if patch is not None:
-            if (await self.client.get(Secret, self.secret)).metadata.resourceVersion != known.revision:
-                raise Raced
-            self.everywhere_since = None
+            if (
+                await self.client.get(Secret, self.secret)
+            ).metadata.resourceVersion != known.resource_version:
+                raise ConcurrentWrite
+            self.propagated_since = None
             found = await self.client.patch(target.kind, target.key, patch)
             self.log.info("put the CA into a caBundle", target=str(target))
-        self.checked[target] = found.metadata.resourceVersion
+        self.verified_versions[target] = found.metadata.resourceVersion
 
-    def settled(self) -> bool:
+    def is_propagated(self) -> bool:
         """Whether the bundle has been everywhere for long enough."""
         now = asyncio.get_running_loop().time()
-        return self.everywhere_since is not None and now - self.everywhere_since >= self.times.settle_seconds
+        return (
+            self.propagated_since is not None
+            and now - self.propagated_since >= self.timings.propagation_seconds
+        )
 
-    def explain(self, error: Exception) -> None:
+    def log_error(self, error: Exception) -> None:
         """Say once what is wrong; what nobody foresaw comes with its trace."""
         words = f"the certificates of the webhooks cannot be looked after: {cut(str(error))}"
         if isinstance(error, Forbidden):
             words += ". Grant the generated roles: kubectl apply -k config/rbac"
-        if words != self.said:
+        if words != self.last_error:
             self.log.error(words, error=None if isinstance(error, KubewrightError) else error)
-        self.said = words
+        self.last_error = words
 
-    def expires_at_seconds(self) -> float:
+    def get_expiry_seconds(self) -> float:
         """When the serving certificate expires, in seconds since 1970; 0 where there is none."""
-        return self.serving.expires_at.timestamp() if self.serving is not None else 0.0
+        return (
+            self.serving_certificate.expires_at.timestamp()
+            if self.serving_certificate is not None
+            else 0.0
+        )
 
     @property
     def problem(self) -> str:
         """Why nobody can connect, "" where they can."""
-        if self.serving is None:
-            return self.said or "there is no certificate yet"
-        return f"the certificate has expired. {self.said}".strip() if self.serving.over(self.clock()) else ""
+        if self.serving_certificate is None:
+            return self.last_error or "there is no certificate yet"
+        return (
+            f"the certificate has expired. {self.last_error}".strip()
+            if self.serving_certificate.is_expired(self.clock())
+            else ""
+        )

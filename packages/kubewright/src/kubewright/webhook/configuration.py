@@ -11,21 +11,21 @@ from typing import Any
 from ..errors import ConfigError
 from ..kind import Kind
 from ..patch import Json
-from .admission import Admitting, Defaulting, Validating
-from .conversion import PATH
+from .admission import AdmissionHandler, DefaultingHandler, ValidatingHandler
+from .conversion import CONVERSION_PATH
 from .types import Conversion, Webhook
 
 MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
 # What is stored says whether an object is going. What is sent may lie: an object that server-side apply creates brings its own
 # deletionTimestamp as far as here. Only an update has both, and has() on null would be an error, which goes by failurePolicy.
-NOT_WHILE_DELETING = {
+NOT_TERMINATING = {
     "name": "not-while-deleting",
     "expression": "request.operation != 'UPDATE' || !has(oldObject.metadata.deletionTimestamp)",
 }
 
 
 @dataclass(frozen=True)
-class Reach:
+class WebhookClientConfig:
     """How the API server reaches us: through a Service, or by an address (for a manager outside the cluster)."""
 
     namespace: str = ""
@@ -35,21 +35,37 @@ class Reach:
     ca_bundle: bytes = b""
     """PEM; empty where somebody else fills it in: our own CA, or cert-manager."""
 
-    def config(self, path: str) -> Json:
+    def for_path(self, path: str) -> Json:
         """The clientConfig for one path."""
         where: Json = (
             {"url": f"{self.url}{path}"}
             if self.url
-            else {"service": {"namespace": self.namespace, "name": self.service, "path": path, "port": self.port}}
+            else {
+                "service": {
+                    "namespace": self.namespace,
+                    "name": self.service,
+                    "path": path,
+                    "port": self.port,
+                }
+            }
         )
-        return where | ({"caBundle": base64.b64encode(self.ca_bundle).decode()} if self.ca_bundle else {})
+        return where | (
+            {"caBundle": base64.b64encode(self.ca_bundle).decode()} if self.ca_bundle else {}
+        )
 
 
-def service(reach: Reach, *, target_port: int = 9443, selector: dict[str, str]) -> Json:
+def build_service(
+    reach: WebhookClientConfig, *, target_port: int = 9443, selector: dict[str, str]
+) -> Json:
     """The Service in front of the manager's Pods."""
     port = {"name": "webhook", "port": reach.port, "protocol": "TCP", "targetPort": target_port}
     metadata = {"name": reach.service, "namespace": reach.namespace}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": [port], "selector": selector}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata,
+        "spec": {"ports": [port], "selector": selector},
+    }
 
 
 def configuration_name(name: str, kind: str) -> str:
@@ -57,21 +73,39 @@ def configuration_name(name: str, kind: str) -> str:
     return f"{name}-{kind.removesuffix('WebhookConfiguration').lower()}-webhook-configuration"
 
 
-def configurations(webhooks: Iterable[Webhook[Any]], reach: Reach, *, name: str, annotations: dict[str, str] | None = None) -> list[Json]:
+def build_configurations(
+    webhooks: Iterable[Webhook[Any]],
+    reach: WebhookClientConfig,
+    *,
+    name: str,
+    annotations: dict[str, str] | None = None,
+) -> list[Json]:
     """The MutatingWebhookConfiguration and the ValidatingWebhookConfiguration, as far as there is something to put in.
 
     `name` is the operator's, as the manager has it in its options: our own CA looks for these names. `annotations` are for
     cert-manager (`cert-manager.io/inject-ca-from`).
     """
-    hooks = checked(webhooks)
+    hooks = check_webhooks(webhooks)
     entries: dict[str, list[Json]] = {
-        MUTATING: [entry(Defaulting(hook), reach) for hook in hooks if hook.defaults],
-        VALIDATING: [entry(Validating(hook), reach) for hook in hooks if hook.validates or hook.validates_deletion],
+        MUTATING: [
+            build_webhook_entry(DefaultingHandler(hook), reach)
+            for hook in hooks
+            if hook.has_default
+        ],
+        VALIDATING: [
+            build_webhook_entry(ValidatingHandler(hook), reach)
+            for hook in hooks
+            if hook.has_validate or hook.has_validate_deletion
+        ],
     }
-    return [configuration(kind, name, listed, annotations or {}) for kind, listed in entries.items() if listed]
+    return [
+        build_configuration(kind, name, listed, annotations or {})
+        for kind, listed in entries.items()
+        if listed
+    ]
 
 
-def checked(webhooks: Iterable[Webhook[Any]]) -> list[Webhook[Any]]:
+def check_webhooks(webhooks: Iterable[Webhook[Any]]) -> list[Webhook[Any]]:
     """The webhooks in the order of their kinds. One a kind: matchPolicy Equivalent brings every version to it."""
     hooks = sorted(webhooks, key=lambda hook: hook.kind.definition.resource)
     for one, other in pairwise(hooks):
@@ -83,57 +117,73 @@ def checked(webhooks: Iterable[Webhook[Any]]) -> list[Webhook[Any]]:
     return hooks
 
 
-def configuration(kind: str, name: str, entries: Sequence[Json], annotations: dict[str, str]) -> Json:
+def build_configuration(
+    kind: str, name: str, entries: Sequence[Json], annotations: dict[str, str]
+) -> Json:
     """One of the two objects."""
-    metadata: Json = {"name": configuration_name(name, kind)} | ({"annotations": annotations} if annotations else {})
-    return {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": metadata, "webhooks": list(entries)}
+    metadata: Json = {"name": configuration_name(name, kind)} | (
+        {"annotations": annotations} if annotations else {}
+    )
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": metadata,
+        "webhooks": list(entries),
+    }
 
 
-def entry(handler: Admitting, reach: Reach) -> Json:
+def build_webhook_entry(handler: AdmissionHandler, reach: WebhookClientConfig) -> Json:
     """One webhook of a configuration."""
     hook, kind = handler.webhook, handler.kind.definition
     made: Json = {
         "name": f"{handler.verb}.{kind.plural}.{kind.group or 'core'}",
         "admissionReviewVersions": ["v1"],
-        "clientConfig": reach.config(handler.path),
+        "clientConfig": reach.for_path(handler.path),
         "failurePolicy": hook.failure_policy,
         "matchPolicy": "Equivalent",
         "sideEffects": hook.side_effects,
         "timeoutSeconds": hook.timeout_seconds,
-        "rules": [rule(handler)],
+        "rules": [build_rule(handler)],
     }
-    if isinstance(handler, Defaulting):
+    if isinstance(handler, DefaultingHandler):
         # What a later webhook changes may need a default of ours again.
         made["reinvocationPolicy"] = "IfNeeded"
-    if not hook.while_deleting:
-        made["matchConditions"] = [NOT_WHILE_DELETING]
-    for key, selector in (("namespaceSelector", selector_of(hook, reach.namespace)), ("objectSelector", hook.object_selector)):
+    if not hook.include_terminating:
+        made["matchConditions"] = [NOT_TERMINATING]
+    for key, selector in (
+        ("namespaceSelector", build_namespace_selector(hook, reach.namespace)),
+        ("objectSelector", hook.object_selector),
+    ):
         if selector:
             made[key] = selector
     return made
 
 
-def rule(handler: Admitting) -> Json:
+def build_rule(handler: AdmissionHandler) -> Json:
     """Which requests: never DELETE, never a subresource, unless the webhook asked."""
     hook, kind = handler.webhook, handler.kind.definition
-    validating = isinstance(handler, Validating)
-    writes = ["CREATE", "UPDATE"] if not validating or hook.validates else []
+    validating = isinstance(handler, ValidatingHandler)
+    writes = ["CREATE", "UPDATE"] if not validating or hook.has_validate else []
     return {
         "apiGroups": [kind.group],
         "apiVersions": [kind.version],
-        "operations": [*writes, *(["DELETE"] if validating and hook.validates_deletion else [])],
-        "resources": [kind.plural, *([f"{kind.plural}/status"] if hook.and_status else [])],
+        "operations": [*writes, *(["DELETE"] if validating and hook.has_validate_deletion else [])],
+        "resources": [kind.plural, *([f"{kind.plural}/status"] if hook.include_status else [])],
         "scope": "Namespaced" if kind.namespaced else "Cluster",
     }
 
 
-def selector_of(hook: Webhook[Any], own_namespace: str) -> Json | None:
+def build_namespace_selector(hook: Webhook[Any], own_namespace: str) -> Json | None:
     """The namespaces: all for a kind of our own; for a built-in one not those that we need ourselves to come up."""
     kind = hook.kind.definition
     if hook.namespace_selector is not None or not kind.namespaced or not is_built_in(kind):
         return hook.namespace_selector
     kept_out = ["kube-system", *([own_namespace] if own_namespace else [])]
-    return {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": kept_out}]}
+    return {
+        "matchExpressions": [
+            {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": kept_out}
+        ]
+    }
 
 
 def is_built_in(kind: Kind) -> bool:
@@ -141,14 +191,25 @@ def is_built_in(kind: Kind) -> bool:
     return "." not in kind.group or kind.group.endswith(".k8s.io")
 
 
-def conversion(reach: Reach) -> Json:
+def build_conversion(reach: WebhookClientConfig) -> Json:
     """The `spec.conversion` of a CRD whose versions we convert."""
-    return {"strategy": "Webhook", "webhook": {"clientConfig": reach.config(PATH), "conversionReviewVersions": ["v1"]}}
+    return {
+        "strategy": "Webhook",
+        "webhook": {
+            "clientConfig": reach.for_path(CONVERSION_PATH),
+            "conversionReviewVersions": ["v1"],
+        },
+    }
 
 
-def with_conversions(crds: Iterable[Json], conversions: Iterable[Conversion[Any, Any]], reach: Reach) -> list[Json]:
+def with_conversions(
+    crds: Iterable[Json], conversions: Iterable[Conversion[Any, Any]], reach: WebhookClientConfig
+) -> list[Json]:
     """The CRDs, those of kinds that we convert with their `spec.conversion`."""
     converted = {each.hub.definition.resource for each in conversions}
     return [
-        crd | {"spec": crd["spec"] | {"conversion": conversion(reach)}} if crd["metadata"]["name"] in converted else crd for crd in crds
+        crd | {"spec": crd["spec"] | {"conversion": build_conversion(reach)}}
+        if crd["metadata"]["name"] in converted
+        else crd
+        for crd in crds
     ]

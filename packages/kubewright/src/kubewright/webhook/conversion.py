@@ -27,20 +27,27 @@ from ..log import Log
 from ..meta import ObjectMeta
 from ..patch import Json
 from .admission import BadReview
-from .conversion_check import ABSENT, Difference, differences, looked_up, put, without_known
+from .conversion_check import (
+    ABSENT,
+    Difference,
+    find_differences,
+    get_at_path,
+    select_unknown_fields,
+    set_at_path,
+)
 from .types import Conversion
 
-PATH = "/convert"
+CONVERSION_PATH = "/convert"
 # A page of a list is converted in one review; the API server's own answer may be as large.
-LONGEST_REVIEW_BYTES = 64 * 1024 * 1024
+MAX_REVIEW_BYTES = 64 * 1024 * 1024
 # Converting blocks the loop; a list gives way to others this often.
-OBJECTS_IN_A_ROW = 50
+OBJECTS_PER_YIELD = 50
 # The API server's own limit, names and values together.
-MOST_ANNOTATIONS_BYTES = 256 * 1024
+MAX_ANNOTATIONS_BYTES = 256 * 1024
 # Of an annotation whose pieces do not fit together any more; each costs a conversion.
-MOST_PIECES = 32
-OURS = ("apiVersion", "kind", "metadata")
-Step = Callable[[Any], Object]
+MAX_SEPARATE_RESTORES = 32
+ENVELOPE_FIELDS = ("apiVersion", "kind", "metadata")
+ConvertFunction = Callable[[Any], Object]
 
 
 class ConversionRequest(Struct):
@@ -59,27 +66,27 @@ class ConversionReview(Struct):
     request: ConversionRequest
 
 
-class Head(Struct):
+class TypeMeta(Struct):
     """Which object, in which version."""
 
     apiVersion: str
     kind: str
 
 
-class NamedMetadata(Struct):
+class NameMetadata(Struct):
     """Which one."""
 
     name: str = ""
     namespace: str = ""
 
 
-class Named(Struct):
+class NamedObject(Struct):
     """An object of which only matters how it is called."""
 
-    metadata: NamedMetadata
+    metadata: NameMetadata
 
 
-class Versions:
+class KindVersions:
     """All versions of one kind: the hub, and a conversion for each other one."""
 
     def __init__(self, hub: type[Object]) -> None:
@@ -88,131 +95,196 @@ class Versions:
 
     def add(self, conversion: Conversion[Any, Any]) -> None:
         """One more version."""
-        old = conversion.old.definition
+        old = conversion.spoke.definition
         if conversion.hub is not self.hub:
-            raise ConfigError(f"{old.name} has two hubs, {self.hub.__name__} and {conversion.hub.__name__}; all versions meet at one")
+            raise ConfigError(
+                f"{old.name} has two hubs, {self.hub.__name__} and {conversion.hub.__name__}; all versions meet at one"
+            )
         if old.api_version in self.conversions:
-            raise ConfigError(f"there are two conversions for {old.api_version} {old.name}; one version has one")
+            raise ConfigError(
+                f"there are two conversions for {old.api_version} {old.name}; one version has one"
+            )
         self.conversions[old.api_version] = conversion
 
-    def converted(self, obj: Json, wanted: str) -> Json:
+    def convert(self, obj: Json, wanted: str) -> Json:
         """The object in the wanted version, through the hub."""
         if obj["apiVersion"] != self.hub.definition.api_version:
-            one = self.of(obj["apiVersion"])
-            obj = there_and_kept(obj, one.old, one.hub, one.to_hub, one.from_hub, keep=one.keep)
+            one = self.find_conversion(obj["apiVersion"])
+            obj = convert_preserving(
+                obj, one.spoke, one.hub, one.to_hub, one.from_hub, preserve=one.preserve_lost_fields
+            )
         if wanted != self.hub.definition.api_version:
-            one = self.of(wanted)
-            obj = there_and_kept(obj, one.hub, one.old, one.from_hub, one.to_hub, keep=one.keep)
+            one = self.find_conversion(wanted)
+            obj = convert_preserving(
+                obj, one.hub, one.spoke, one.from_hub, one.to_hub, preserve=one.preserve_lost_fields
+            )
         return obj
 
-    def of(self, api_version: str) -> Conversion[Any, Any]:
+    def find_conversion(self, api_version: str) -> Conversion[Any, Any]:
         """The conversion of a version."""
         if api_version not in self.conversions:
-            raise BadReview(f"nobody declared how {self.hub.definition.name} is converted from or to {api_version}: add a Conversion")
+            raise BadReview(
+                f"nobody declared how {self.hub.definition.name} is converted from or to {api_version}: add a Conversion"
+            )
         return self.conversions[api_version]
 
 
-class Converting:
+class ConversionHandler:
     """All conversions of a manager, as /convert."""
 
-    path = PATH
-    longest_body_bytes = LONGEST_REVIEW_BYTES
+    path = CONVERSION_PATH
+    max_body_bytes = MAX_REVIEW_BYTES
 
     def __init__(self, conversions: Iterable[Conversion[Any, Any]]) -> None:
         self.log = Log("conversion")
-        self.kinds: dict[tuple[str, str], Versions] = {}
+        self.kinds: dict[tuple[str, str], KindVersions] = {}
         for each in conversions:
             hub = each.hub.definition
-            self.kinds.setdefault((hub.group, hub.name), Versions(each.hub)).add(each)
+            self.kinds.setdefault((hub.group, hub.name), KindVersions(each.hub)).add(each)
 
-    async def answer(self, body: bytes) -> bytes:
+    async def handle(self, body: bytes) -> bytes:
         """All objects, or why none: half a list would be a lie."""
-        request = decoded(body)
-        response: Json = {"uid": request.uid, "result": {"status": "Success"}, "convertedObjects": []}
+        request = decode_request(body)
+        response: Json = {
+            "uid": request.uid,
+            "result": {"status": "Success"},
+            "convertedObjects": [],
+        }
         try:
             for number, raw in enumerate(request.objects):
-                if number % OBJECTS_IN_A_ROW == OBJECTS_IN_A_ROW - 1:
+                if number % OBJECTS_PER_YIELD == OBJECTS_PER_YIELD - 1:
                     await asyncio.sleep(0)
-                response["convertedObjects"].append(self.converted(raw, request.desiredAPIVersion))
+                response["convertedObjects"].append(self.convert(raw, request.desiredAPIVersion))
         except (Exception, SystemExit) as error:
-            words = str(error) if isinstance(error, KubewrightError) else f"{type(error).__name__}: {error}"
-            which = called(request.objects[len(response["convertedObjects"])])
-            self.log.error("a conversion failed", error=error, object=which, wanted=request.desiredAPIVersion)
-            response = {"uid": request.uid, "result": {"status": "Failure", "message": cut(f"{which}: {words}")}, "convertedObjects": []}
-        return msgspec.json.encode({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "response": response})
+            words = (
+                str(error)
+                if isinstance(error, KubewrightError)
+                else f"{type(error).__name__}: {error}"
+            )
+            which = describe_object(request.objects[len(response["convertedObjects"])])
+            self.log.error(
+                "a conversion failed", error=error, object=which, wanted=request.desiredAPIVersion
+            )
+            response = {
+                "uid": request.uid,
+                "result": {"status": "Failure", "message": cut(f"{which}: {words}")},
+                "convertedObjects": [],
+            }
+        return msgspec.json.encode(
+            {
+                "apiVersion": "apiextensions.k8s.io/v1",
+                "kind": "ConversionReview",
+                "response": response,
+            }
+        )
 
-    def converted(self, raw: Raw, wanted: str) -> Json:
+    def convert(self, raw: Raw, wanted: str) -> Json:
         """One object in the wanted version."""
         obj: Json = msgspec.json.decode(raw, type=dict[str, Any])
-        head = msgspec.convert(obj, Head)
+        head = msgspec.convert(obj, TypeMeta)
         group = head.apiVersion.rpartition("/")[0]
         if (group, head.kind) not in self.kinds:
-            raise BadReview(f"nobody declared a conversion of {head.apiVersion} {head.kind}: add a Conversion")
-        return self.kinds[group, head.kind].converted(obj, wanted)
+            raise BadReview(
+                f"nobody declared a conversion of {head.apiVersion} {head.kind}: add a Conversion"
+            )
+        return self.kinds[group, head.kind].convert(obj, wanted)
 
 
-def called(raw: Raw) -> str:
+def describe_object(raw: Raw) -> str:
     """Namespace and name of an object, whatever else is wrong with it: one of a page stops all of them, and has to be found."""
     try:
-        key = msgspec.json.decode(raw, type=Named).metadata
+        key = msgspec.json.decode(raw, type=NamedObject).metadata
     except (msgspec.DecodeError, RecursionError):
         return "an object without a name"
     return f"{key.namespace}/{key.name}" if key.namespace else key.name
 
 
-def decoded(body: bytes) -> ConversionRequest:
+def decode_request(body: bytes) -> ConversionRequest:
     """The request in the body."""
     try:
         review = msgspec.json.decode(body, type=ConversionReview)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise BadReview(f"this is no ConversionReview of apiextensions.k8s.io/v1: {error}") from error
+        raise BadReview(
+            f"this is no ConversionReview of apiextensions.k8s.io/v1: {error}"
+        ) from error
     if (review.apiVersion, review.kind) != ("apiextensions.k8s.io/v1", "ConversionReview"):
-        raise BadReview(f"this is a {review.apiVersion} {review.kind}, no ConversionReview of apiextensions.k8s.io/v1")
+        raise BadReview(
+            f"this is a {review.apiVersion} {review.kind}, no ConversionReview of apiextensions.k8s.io/v1"
+        )
     return review.request
 
 
-def there_and_kept(obj: Json, source: type[Object], target: type[Object], there: Step, back: Step, *, keep: bool) -> Json:
+def convert_preserving(
+    obj: Json,
+    source: type[Object],
+    target: type[Object],
+    there: ConvertFunction,
+    back: ConvertFunction,
+    *,
+    preserve: bool,
+) -> Json:
     """The object in the other version: what was kept for that version put back, what it cannot say kept for the way back."""
-    made = stepped(obj, source, target, there)
-    if not keep:
+    made = convert_once(obj, source, target, there)
+    if not preserve:
         return made
-    made = with_kept(made, target, back)
-    again = stepped(made, target, source, back)
-    lost = differences(body_of(again), body_of(obj))
+    made = restore_preserved(made, target, back)
+    again = convert_once(made, target, source, back)
+    lost = find_differences(without_envelope(again), without_envelope(obj))
     if not lost:
         return made
     kept = msgspec.json.encode([list(each) for each in lost]).decode()
-    annotations = {**annotations_of(made), kept_from(source.definition): kept}
-    refuse_too_much(annotations, source, target)
+    annotations = {**copy_annotations(made), preserved_annotation_key(source.definition): kept}
+    check_annotations_size(annotations, source, target)
     return with_annotations(made, annotations)
 
 
-def refuse_too_much(annotations: dict[str, str], source: type[Object], target: type[Object]) -> None:
+def check_annotations_size(
+    annotations: dict[str, str], source: type[Object], target: type[Object]
+) -> None:
     """Raise for more than the API server takes; its own words would not say which object it is."""
-    if sum(len(text.encode()) for pair in annotations.items() for text in pair) > MOST_ANNOTATIONS_BYTES:
+    if (
+        sum(len(text.encode()) for pair in annotations.items() for text in pair)
+        > MAX_ANNOTATIONS_BYTES
+    ):
         old, new = source.definition.version, target.definition.version
         raise BadReview(
-            f"it has more that {new} cannot say than annotations hold ({MOST_ANNOTATIONS_BYTES} bytes): make it smaller in {old}, "
+            f"it has more that {new} cannot say than annotations hold ({MAX_ANNOTATIONS_BYTES} bytes): make it smaller in {old}, "
             f"or bound those fields in the schema of {old}"
         )
 
 
-def stepped(obj: Json, source: type[Object], target: type[Object], step: Step) -> Json:
+def convert_once(
+    obj: Json, source: type[Object], target: type[Object], step: ConvertFunction
+) -> Json:
     """One conversion by user code, with metadata and unknown fields carried over."""
     typed = source.decode(msgspec.json.encode(obj))
     made = step(typed)
     if not isinstance(made, target):
-        raise TypeError(f"a conversion to {target.definition.api_version} gave a {type(made).__name__}, not a {target.__name__}")
-    unknown = {name: value for name, value in without_known(obj, source).items() if name not in OURS}
-    body = {name: value for name, value in body_of(made.encode()).items() if name in obj or value != default_of(target).get(name)}
-    for path, _, value in differences({}, unknown):
-        if looked_up(body, path) is ABSENT:
-            body = put(body, path, value)
-    head = {"apiVersion": target.definition.api_version, "kind": target.definition.name, "metadata": obj["metadata"]}
-    return with_metadata_of(made, typed, head | body)
+        raise TypeError(
+            f"a conversion to {target.definition.api_version} gave a {type(made).__name__}, not a {target.__name__}"
+        )
+    unknown = {
+        name: value
+        for name, value in select_unknown_fields(obj, source).items()
+        if name not in ENVELOPE_FIELDS
+    }
+    body = {
+        name: value
+        for name, value in without_envelope(made.encode()).items()
+        if name in obj or value != encode_empty(target).get(name)
+    }
+    for path, _, value in find_differences({}, unknown):
+        if get_at_path(body, path) is ABSENT:
+            body = set_at_path(body, path, value)
+    head = {
+        "apiVersion": target.definition.api_version,
+        "kind": target.definition.name,
+        "metadata": obj["metadata"],
+    }
+    return merge_metadata(made, typed, head | body)
 
 
-def with_metadata_of(made: Object, typed: Object, obj: Json) -> Json:
+def merge_metadata(made: Object, typed: Object, obj: Json) -> Json:
     """Labels and annotations as the conversion wants them; one that says nothing of metadata keeps them."""
     metadata = dict(obj["metadata"])
     if made.metadata.key == typed.metadata.key and made.metadata != ObjectMeta():
@@ -222,44 +294,44 @@ def with_metadata_of(made: Object, typed: Object, obj: Json) -> Json:
     return obj | {"metadata": metadata}
 
 
-def with_kept(obj: Json, target: type[Object], back: Step) -> Json:
+def restore_preserved(obj: Json, target: type[Object], back: ConvertFunction) -> Json:
     """What was kept for this version, put back where nobody changed it since; the annotation has done its work then.
 
     Anybody may write annotations, and one that leads to no object of this version would break every list. So what is put back must not
     change what the object says in the version that it came in; all of it at once, else piece by piece.
     """
-    annotations = annotations_of(obj)
-    if kept_from(target.definition) not in annotations:
+    annotations = copy_annotations(obj)
+    if preserved_annotation_key(target.definition) not in annotations:
         return obj
-    kept = kept_in(annotations.pop(kept_from(target.definition)))
+    kept = parse_preserved(annotations.pop(preserved_annotation_key(target.definition)))
     filled = with_annotations(obj, annotations)
     meant = back(target.decode(msgspec.json.encode(filled)))
-    for some in (kept, *([each] for each in kept[:MOST_PIECES])):
+    for some in (kept, *([each] for each in kept[:MAX_SEPARATE_RESTORES])):
         with suppress(RecursionError):
-            tried = with_pieces(filled, some)
-            if tried != filled and said(tried, target, back) == meant:
+            tried = apply_differences(filled, some)
+            if tried != filled and convert_back(tried, target, back) == meant:
                 filled = tried
     return filled
 
 
-def kept_in(text: str) -> list[Difference]:
+def parse_preserved(text: str) -> list[Difference]:
     """The pieces in an annotation, none of them about what is ours; none at all where it is not one of our own."""
     try:
         found = msgspec.json.decode(text, type=list[tuple[list[str], Any, Any]])
     except (msgspec.DecodeError, RecursionError):
         return []
-    return [Difference(*each) for each in found if each[0] and each[0][0] not in OURS]
+    return [Difference(*each) for each in found if each[0] and each[0][0] not in ENVELOPE_FIELDS]
 
 
-def with_pieces(obj: Json, pieces: Iterable[Difference]) -> Json:
+def apply_differences(obj: Json, pieces: Iterable[Difference]) -> Json:
     """The object with these, wherever it has what the round trip gave."""
     for path, given, value in pieces:
-        if looked_up(obj, path) == given:
-            obj = put(obj, path, value)
+        if get_at_path(obj, path) == given:
+            obj = set_at_path(obj, path, value)
     return obj
 
 
-def said(obj: Json, target: type[Object], back: Step) -> Object | None:
+def convert_back(obj: Json, target: type[Object], back: ConvertFunction) -> Object | None:
     """The object in the version that it came in; None where there is no way back from what somebody wrote."""
     try:
         return back(target.decode(msgspec.json.encode(obj)))
@@ -267,12 +339,12 @@ def said(obj: Json, target: type[Object], back: Step) -> Object | None:
         return None
 
 
-def kept_from(kind: Kind) -> str:
+def preserved_annotation_key(kind: Kind) -> str:
     """The annotation that keeps what only this version can say; its prefix is the group, which is the operator's own."""
     return f"{kind.group}/kept-from-{kind.version}"
 
 
-def annotations_of(obj: Json) -> dict[str, str]:
+def copy_annotations(obj: Json) -> dict[str, str]:
     """A copy of the annotations."""
     return dict(obj["metadata"].get("annotations") or {})
 
@@ -283,12 +355,12 @@ def with_annotations(obj: Json, annotations: dict[str, str]) -> Json:
     return obj | {"metadata": metadata | ({"annotations": annotations} if annotations else {})}
 
 
-def body_of(obj: Json) -> Json:
+def without_envelope(obj: Json) -> Json:
     """All that a conversion is about."""
-    return {name: value for name, value in obj.items() if name not in OURS}
+    return {name: value for name, value in obj.items() if name not in ENVELOPE_FIELDS}
 
 
-def default_of(kind: type[Object]) -> Json:
+def encode_empty(kind: type[Object]) -> Json:
     """What an object reads like of which nothing is set; parts that are like this and were not there before stay away."""
     try:
         return kind().encode()

@@ -22,7 +22,7 @@ class Difference(NamedTuple):
     second: Any
 
 
-def differences(first: Json, second: Json, path: tuple[str, ...] = ()) -> list[Difference]:
+def find_differences(first: Json, second: Json, path: tuple[str, ...] = ()) -> list[Difference]:
     """Every leaf that is not the same in both."""
     found: list[Difference] = []
     for name in {**first, **second}:
@@ -30,13 +30,13 @@ def differences(first: Json, second: Json, path: tuple[str, ...] = ()) -> list[D
         inner = one if isinstance(one, dict) else {} if one is ABSENT else None
         outer = other if isinstance(other, dict) else {} if other is ABSENT else None
         if (inner and outer is not None) or (outer and inner is not None):
-            found += differences(inner, outer, (*path, name))
+            found += find_differences(inner, outer, (*path, name))
         elif one != other:
             found.append(Difference([*path, name], one, other))
     return found
 
 
-def looked_up(obj: Json, path: list[str]) -> Any:
+def get_at_path(obj: Json, path: list[str]) -> Any:
     """The value at this path, ABSENT where there is none."""
     value: Any = obj
     for name in path:
@@ -46,16 +46,18 @@ def looked_up(obj: Json, path: list[str]) -> Any:
     return value
 
 
-def put(obj: Json, path: list[str], value: Any) -> Json:
+def set_at_path(obj: Json, path: list[str], value: Any) -> Json:
     """A copy of the object with this value at this path; ABSENT takes it out. Where something else is in the way, nothing changes."""
     name, *rest = path
     if not rest:
-        return {k: v for k, v in obj.items() if k != name} | ({} if value is ABSENT else {name: value})
+        return {k: v for k, v in obj.items() if k != name} | (
+            {} if value is ABSENT else {name: value}
+        )
     inner = obj.get(name, {})
-    return obj | {name: put(inner, rest, value)} if isinstance(inner, dict) else obj
+    return obj | {name: set_at_path(inner, rest, value)} if isinstance(inner, dict) else obj
 
 
-def without_known(obj: Json, struct: type[Struct]) -> Json:
+def select_unknown_fields(obj: Json, struct: type[Struct]) -> Json:
     """What the class does not know; inside of lists it knows everything, since those change as a whole."""
     known = known_fields(struct)
     left: Json = {}
@@ -64,6 +66,10 @@ def without_known(obj: Json, struct: type[Struct]) -> Json:
             left[name] = value
         elif isinstance(value, dict):
             bare, _ = without_none(known[name][0], name)
-            inner = without_known(value, bare) if isinstance(bare, type) and issubclass(bare, Struct) else {}
+            inner = (
+                select_unknown_fields(value, bare)
+                if isinstance(bare, type) and issubclass(bare, Struct)
+                else {}
+            )
             left |= {name: inner} if inner else {}
     return left

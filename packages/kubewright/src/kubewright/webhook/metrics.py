@@ -15,37 +15,47 @@ class WebhookMetrics:
     def __init__(self, metrics: Metrics, paths: Iterable[str]) -> None:
         by = ["webhook"]
         self.requests = metrics.counters(
-            "controller_runtime_webhook_requests_total", "Total number of admission requests by HTTP status code.", [*by, "code"]
+            "controller_runtime_webhook_requests_total",
+            "Total number of admission requests by HTTP status code.",
+            [*by, "code"],
         )
         self.latency = metrics.histograms(
-            "controller_runtime_webhook_latency_seconds", "Histogram of the latency of processing admission requests", by, LATENCY_BUCKETS
+            "controller_runtime_webhook_latency_seconds",
+            "Histogram of the latency of processing admission requests",
+            by,
+            LATENCY_BUCKETS,
         )
         self.in_flight = metrics.gauges(
-            "controller_runtime_webhook_requests_in_flight", "Current number of admission requests being served.", by
+            "controller_runtime_webhook_requests_in_flight",
+            "Current number of admission requests being served.",
+            by,
         )
-        self.panics = metrics.counters("controller_runtime_webhook_panics_total", "Total number of webhook panics").labels()
+        self.panics = metrics.counters(
+            "controller_runtime_webhook_panics_total", "Total number of webhook panics"
+        ).labels()
         self.expiry = metrics.gauges(
-            "kubewright_webhook_certificate_expiry_seconds", "When the serving certificate of our own CA expires, in seconds since 1970"
+            "kubewright_webhook_certificate_expiry_seconds",
+            "When the serving certificate of our own CA expires, in seconds since 1970",
         )
         for path in paths:
             self.in_flight.labels(path)
             for code in ("200", "500"):
                 self.requests.labels(path, code)
 
-    def began(self, path: str) -> None:
+    def record_start(self, path: str) -> None:
         """A request is being answered."""
         self.in_flight.labels(path).inc()
 
-    def ended(self, path: str, code: int, seconds: float) -> None:
+    def record_end(self, path: str, code: int, seconds: float) -> None:
         """It was, after so long."""
         self.in_flight.labels(path).dec()
         self.requests.labels(path, str(code)).inc()
         self.latency.labels(path).observe(seconds)
 
-    def failed(self) -> None:
+    def record_panic(self) -> None:
         """User code raised what nobody meant to raise: what is a panic in Go."""
         self.panics.inc()
 
-    def expires(self, read: Callable[[], float]) -> None:
+    def set_expiry_function(self, read: Callable[[], float]) -> None:
         """Say how to read, at each scrape, when the serving certificate expires."""
         self.expiry.labels().set_function(read)

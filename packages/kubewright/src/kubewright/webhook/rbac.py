@@ -7,24 +7,38 @@ from typing import Any
 
 from ..builtin import Secret
 from ..controller import Right
-from .ca_bundle import targets_of
+from .ca_bundle import find_ca_bundle_targets
 from .options import WebhookOptions
 from .types import Conversion, Webhook
 
 
-def cluster_rights(
-    webhooks: Iterable[Webhook[Any]], conversions: Iterable[Conversion[Any, Any]], options: WebhookOptions, *, name: str
+def cluster_permissions(
+    webhooks: Iterable[Webhook[Any]],
+    conversions: Iterable[Conversion[Any, Any]],
+    options: WebhookOptions,
+    *,
+    name: str,
 ) -> list[Right]:
     """For a ClusterRole: each configuration and CRD that carries our caBundle, by name."""
-    if not options.own_authority:
+    if not options.has_own_ca:
         return []
-    return [Right(target.kind, ("get", "patch"), names=(target.name,)) for target in targets_of(webhooks, conversions, name)]
+    return [
+        Right(target.kind, ("get", "patch"), names=(target.name,))
+        for target in find_ca_bundle_targets(webhooks, conversions, name)
+    ]
 
 
-def namespace_rights(
-    webhooks: Iterable[Webhook[Any]], conversions: Iterable[Conversion[Any, Any]], options: WebhookOptions, *, name: str
+def namespace_permissions(
+    webhooks: Iterable[Webhook[Any]],
+    conversions: Iterable[Conversion[Any, Any]],
+    options: WebhookOptions,
+    *,
+    name: str,
 ) -> list[Right]:
     """For a Role in the manager's namespace: the Secret with the CA. `create` cannot be limited to a name; the namespace limits it."""
-    if not options.own_authority or not targets_of(webhooks, conversions, name):
+    if not options.has_own_ca or not find_ca_bundle_targets(webhooks, conversions, name):
         return []
-    return [Right(Secret, ("create",)), Right(Secret, ("get", "patch"), names=(options.secret_name(name),))]
+    return [
+        Right(Secret, ("create",)),
+        Right(Secret, ("get", "patch"), names=(options.secret_name(name),)),
+    ]

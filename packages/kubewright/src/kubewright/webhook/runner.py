@@ -14,20 +14,20 @@ from ..log import Log
 from ..meta import Key
 from ..metrics import Metrics
 from ..tls import Certificate, CertificateFiles
-from .admission import Answering, handlers_of
-from .ca_bundle import Target, targets_of
-from .configuration import checked
-from .conversion import Converting
+from .admission import ReviewHandler, create_handlers
+from .ca_bundle import CaBundleTarget, find_ca_bundle_targets
+from .configuration import check_webhooks
+from .conversion import ConversionHandler
 from .metrics import WebhookMetrics
 from .options import WebhookOptions
-from .server import Endpoint
+from .server import WebhookServer
 from .types import Conversion, Webhook
 
 if TYPE_CHECKING:
-    from .cert_rotation import Rotation
+    from .cert_rotation import CertRotator
 
 
-class Webhooks:
+class WebhookRunner:
     """The webhooks of one manager, started and stopped with it."""
 
     def __init__(
@@ -42,55 +42,69 @@ class Webhooks:
         metrics: Metrics,
     ) -> None:
         """`client` is one whose writes need no lease."""
-        self.options, self.stopping = options, False
-        answering: list[Answering] = [handler for hook in checked(webhooks) for handler in handlers_of(hook)]
+        self.options, self.is_stopping = options, False
+        answering: list[ReviewHandler] = [
+            handler for hook in check_webhooks(webhooks) for handler in create_handlers(hook)
+        ]
         if conversions:
-            answering.append(Converting(conversions))
+            answering.append(ConversionHandler(conversions))
         self.metrics = WebhookMetrics(metrics, [each.path for each in answering])
-        self.certificate, self.rotation = certificate_for(options, client, name, namespace, targets_of(webhooks, conversions, name))
-        if self.rotation is not None:
-            self.metrics.expires(self.rotation.expires_at_seconds)
+        self.certificate, self.cert_rotator = create_certificate(
+            options, client, name, namespace, find_ca_bundle_targets(webhooks, conversions, name)
+        )
+        if self.cert_rotator is not None:
+            self.metrics.set_expiry_function(self.cert_rotator.get_expiry_seconds)
         where = Address(options.host, options.port)
-        self.endpoint = Endpoint(f"{options.host}:{options.port}", where, answering, self.certificate, self.metrics)
+        self.server = WebhookServer(
+            f"{options.host}:{options.port}", where, answering, self.certificate, self.metrics
+        )
 
     async def start(self) -> None:
         """Listen."""
-        await self.endpoint.start()
+        await self.server.start()
 
     async def run(self) -> None:
         """Keep the certificate good, until cancelled."""
-        if self.rotation is not None:
-            await self.rotation.run()
+        if self.cert_rotator is not None:
+            await self.cert_rotator.run()
         elif isinstance(self.certificate, CertificateFiles):
             await self.certificate.reload()
-            await self.certificate.keep_current(self.options.times.look_seconds)
+            await self.certificate.keep_current(self.options.timings.check_interval_seconds)
 
-    def problem(self) -> str | None:
+    def readiness_problem(self) -> str | None:
         """What keeps us from answering, None where nothing does; for /readyz."""
-        if self.stopping:
+        if self.is_stopping:
             return "stopping"
-        if self.rotation is not None:
-            return self.rotation.problem or None
-        return None if self.certificate.loaded else f"there is no certificate in {self.options.certificates} yet"
+        if self.cert_rotator is not None:
+            return self.cert_rotator.problem or None
+        return (
+            None
+            if self.certificate.loaded
+            else f"there is no certificate in {self.options.certificate_dir} yet"
+        )
 
     async def drain(self) -> None:
         """Readiness goes first; answers go on until nobody is sent here any more."""
-        self.stopping = True
+        self.is_stopping = True
         await asyncio.sleep(self.options.drain_seconds)
 
     async def stop(self) -> None:
         """Listen no more, and let answers under way end."""
-        await self.endpoint.stop()
+        await self.server.stop()
 
 
-def certificate_for(
-    options: WebhookOptions, client: Client, name: str, namespace: str, targets: Sequence[Target]
-) -> tuple[Certificate, Rotation | None]:
+def create_certificate(
+    options: WebhookOptions,
+    client: Client,
+    name: str,
+    namespace: str,
+    targets: Sequence[CaBundleTarget],
+) -> tuple[Certificate, CertRotator | None]:
     """What is shown to the API server, and what looks after it where the CA is ours."""
-    if not options.own_authority:
-        return CertificateFiles(Path(options.certificates), Log("webhook")), None
+    if not options.has_own_ca:
+        return CertificateFiles(Path(options.certificate_dir), Log("webhook")), None
     try:
-        from .cert_rotation import Rotation
+        from .cert_rotation import CertRotator
     except ImportError as error:
         # Python's own library cannot sign.
         raise ConfigError(
@@ -98,5 +112,13 @@ def certificate_for(
             "or give a directory with tls.crt and tls.key (-webhook-cert-dir)"
         ) from error
     certificate, secret = Certificate(), Key(namespace, options.secret_name(name))
-    hosts = options.all_hosts(name, namespace)
-    return certificate, Rotation(client, certificate, name=name, secret=secret, hosts=hosts, targets=targets, times=options.times)
+    hosts = options.certificate_hosts(name, namespace)
+    return certificate, CertRotator(
+        client,
+        certificate,
+        name=name,
+        secret=secret,
+        hosts=hosts,
+        targets=targets,
+        timings=options.timings,
+    )

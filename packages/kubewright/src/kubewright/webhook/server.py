@@ -13,21 +13,21 @@ from aiohttp.web_protocol import RequestHandler
 from ..listen import Address, accept_no_more, listen
 from ..log import Log
 from ..tls import Certificate
-from .admission import Answering, BadReview, Failed
+from .admission import BadReview, ReviewHandler, WebhookFailed
 from .metrics import WebhookMetrics
 
-HEAD_SECONDS = 10.0
-BODY_SECONDS = 10.0
+HEADERS_TIMEOUT_SECONDS = 10.0
+BODY_TIMEOUT_SECONDS = 10.0
 # Go's client keeps idle connections for 90 s: it has to be the one who closes, or a request would meet a closed door.
 KEEP_ALIVE_SECONDS = 120.0
 # Whoever was refused may still be sending, and reads the words only afterwards.
 LINGER_SECONDS = 2.0
-MOST_AT_ONCE = 128
-MOST_SILENT = 256
-MOST_HELD_BYTES = 256 * 1024 * 1024
+MAX_CONCURRENT_REQUESTS = 128
+MAX_CONNECTIONS_WITHOUT_REQUEST = 256
+MAX_BUFFERED_BYTES = 256 * 1024 * 1024
 
 
-class Refusal(Exception):
+class HttpError(Exception):
     """No answer, but a code and words."""
 
     def __init__(self, code: int, words: str) -> None:
@@ -35,27 +35,32 @@ class Refusal(Exception):
         self.code = code
 
 
-class Endpoint:
+class WebhookServer:
     """Listens with a certificate that may change, and gives each body to whoever answers its path."""
 
     def __init__(
         self,
         address: str,
         where: Address,
-        answering: Sequence[Answering],
+        answering: Sequence[ReviewHandler],
         certificate: Certificate,
         metrics: WebhookMetrics,
         *,
         stop_seconds: float = 10.0,
     ) -> None:
-        self.address, self.where, self.certificate, self.metrics = address, where, certificate, metrics
-        self.answering = {each.path: each for each in answering}
+        self.address, self.bind_address, self.certificate, self.metrics = (
+            address,
+            where,
+            certificate,
+            metrics,
+        )
+        self.handlers = {each.path: each for each in answering}
         self.stop_seconds = stop_seconds
         self.log = Log("webhook")
-        self.busy = 0
-        self.held_bytes = 0
+        self.active_requests = 0
+        self.buffered_bytes = 0
         """Of bodies that have arrived; what somebody only announces counts for nothing."""
-        self.silent: dict[RequestHandler, asyncio.TimerHandle] = {}
+        self.header_timers: dict[RequestHandler, asyncio.TimerHandle] = {}
         """Connections that have not sent the head of a request yet."""
         self.runner: web.AppRunner | None = None
         self.listener: asyncio.Server | None = None
@@ -65,7 +70,7 @@ class Endpoint:
     async def start(self) -> None:
         """Listen; without a certificate, handshakes fail until there is one."""
         application = web.Application()
-        for path in self.answering:
+        for path in self.handlers:
             application.router.add_post(path, self.handle)
         self.runner = web.AppRunner(
             application,
@@ -76,100 +81,120 @@ class Endpoint:
             max_headers=64,
         )
         await self.runner.setup()
-        bound = await listen(self.address, self.where, "webhooks", "Choose another port with -webhook-port")
+        bound = await listen(
+            self.address, self.bind_address, "webhooks", "Choose another port with -webhook-port"
+        )
         loop = asyncio.get_running_loop()
         self.listener = await loop.create_server(
-            self.connected, sock=bound, ssl=self.certificate.context, ssl_handshake_timeout=HEAD_SECONDS
+            self.create_protocol,
+            sock=bound,
+            ssl=self.certificate.context,
+            ssl_handshake_timeout=HEADERS_TIMEOUT_SECONDS,
         )
         self.port = int(bound.getsockname()[1])
-        self.log.info("serving webhooks", address=self.address, port=self.port, paths=sorted(self.answering))
+        self.log.info(
+            "serving webhooks", address=self.address, port=self.port, paths=sorted(self.handlers)
+        )
 
-    def connected(self) -> asyncio.Protocol:
+    def create_protocol(self) -> asyncio.Protocol:
         """A connection, which has to send the head of a request soon; aiohttp by itself would wait for ever."""
         assert self.runner is not None
         assert self.runner.server is not None
         handler = self.runner.server()
-        if len(self.silent) >= MOST_SILENT:
-            self.make_room()
-        self.silent[handler] = asyncio.get_running_loop().call_later(HEAD_SECONDS, self.hang_up, handler)
-        return Line(handler, self.ended)
+        if len(self.header_timers) >= MAX_CONNECTIONS_WITHOUT_REQUEST:
+            self.close_oldest_without_request()
+        self.header_timers[handler] = asyncio.get_running_loop().call_later(
+            HEADERS_TIMEOUT_SECONDS, self.close_connection, handler
+        )
+        return TrackedConnection(handler, self.cancel_header_timer)
 
-    def ended(self, handler: RequestHandler) -> None:
+    def cancel_header_timer(self, handler: RequestHandler) -> None:
         """A connection has ended, or has begun to talk: it is not silent any more."""
-        if (timer := self.silent.pop(handler, None)) is not None:
+        if (timer := self.header_timers.pop(handler, None)) is not None:
             timer.cancel()
 
-    def make_room(self) -> None:
+    def close_oldest_without_request(self) -> None:
         """End the oldest connection that says nothing; one without a transport is still shaking hands, which has its own limit."""
-        oldest = next((handler for handler in self.silent if handler.transport is not None), None)
+        oldest = next(
+            (handler for handler in self.header_timers if handler.transport is not None), None
+        )
         if oldest is not None:
-            self.hang_up(oldest)
+            self.close_connection(oldest)
 
-    def hang_up(self, handler: RequestHandler) -> None:
+    def close_connection(self, handler: RequestHandler) -> None:
         """End a connection that says nothing."""
-        self.ended(handler)
+        self.cancel_header_timer(handler)
         handler.force_close()
 
     async def handle(self, request: web.Request) -> web.Response:
         """One review, counted, answered or refused in words."""
-        self.ended(request.protocol)
+        self.cancel_header_timer(request.protocol)
         path, began_at = request.path, time.perf_counter()
         code = 500
-        self.metrics.began(path)
+        self.metrics.record_start(path)
         try:
-            body = await self.answered(request)
+            body = await self.dispatch(request)
             code = 200
             return web.Response(body=body, content_type="application/json")
-        except Refusal as refusal:
+        except HttpError as refusal:
             code = refusal.code
-            response = web.Response(status=code, text=str(refusal), headers={"X-Content-Type-Options": "nosniff"})
+            response = web.Response(
+                status=code, text=str(refusal), headers={"X-Content-Type-Options": "nosniff"}
+            )
             response.force_close()
             return response
         finally:
-            self.metrics.ended(path, code, time.perf_counter() - began_at)
+            self.metrics.record_end(path, code, time.perf_counter() - began_at)
 
-    async def answered(self, request: web.Request) -> bytes:
+    async def dispatch(self, request: web.Request) -> bytes:
         """The answer of whoever the path belongs to; a failure of theirs is a 500, and the API server shows its words."""
-        if self.busy >= MOST_AT_ONCE:
-            raise Refusal(503, "too many reviews at once; try again in a second")
+        if self.active_requests >= MAX_CONCURRENT_REQUESTS:
+            raise HttpError(503, "too many reviews at once; try again in a second")
         if request.content_type != "application/json":
-            raise Refusal(415, "a review is application/json")
-        answering = self.answering[request.path]
-        self.busy += 1
+            raise HttpError(415, "a review is application/json")
+        answering = self.handlers[request.path]
+        self.active_requests += 1
         try:
-            async with self.body_of(request, answering.longest_body_bytes) as body:
-                return await answering.answer(body)
+            async with self.read_body(request, answering.max_body_bytes) as body:
+                return await answering.handle(body)
         except BadReview as error:
-            raise Refusal(400, str(error)) from error
-        except Failed as error:
+            raise HttpError(400, str(error)) from error
+        except WebhookFailed as error:
             if error.unexpected:
-                self.metrics.failed()
-            raise Refusal(500, str(error)) from error
-        except (Refusal, asyncio.CancelledError, ConnectionError):
+                self.metrics.record_panic()
+            raise HttpError(500, str(error)) from error
+        except (HttpError, asyncio.CancelledError, ConnectionError):
             raise
         except Exception as error:
             self.log.error("a review could not be answered", error=error, path=request.path)
-            raise Refusal(500, f"the review could not be answered: {type(error).__name__}; the manager's log says more") from error
+            raise HttpError(
+                500,
+                f"the review could not be answered: {type(error).__name__}; the manager's log says more",
+            ) from error
         finally:
-            self.busy -= 1
+            self.active_requests -= 1
 
     @asynccontextmanager
-    async def body_of(self, request: web.Request, most_bytes: int) -> AsyncIterator[bytes]:
+    async def read_body(self, request: web.Request, most_bytes: int) -> AsyncIterator[bytes]:
         """The whole body, within its size and time, counted while it is held."""
         body = bytearray()
         try:
             try:
-                async with asyncio.timeout(BODY_SECONDS):
-                    async for chunk in chunks(request, most_bytes):
-                        self.held_bytes += len(chunk)
+                async with asyncio.timeout(BODY_TIMEOUT_SECONDS):
+                    async for chunk in read_chunks(request, most_bytes):
+                        self.buffered_bytes += len(chunk)
                         body += chunk
-                        if self.held_bytes > MOST_HELD_BYTES:
-                            raise Refusal(503, "too much to review at once; try again in a second")
+                        if self.buffered_bytes > MAX_BUFFERED_BYTES:
+                            raise HttpError(
+                                503, "too much to review at once; try again in a second"
+                            )
             except TimeoutError:
-                raise Refusal(408, f"the body did not arrive within {BODY_SECONDS:g} s") from None
+                raise HttpError(
+                    408, f"the body did not arrive within {BODY_TIMEOUT_SECONDS:g} s"
+                ) from None
             yield bytes(body)
         finally:
-            self.held_bytes -= len(body)
+            self.buffered_bytes -= len(body)
 
     async def stop(self) -> None:
         """Listen no more, and let answers under way end."""
@@ -177,15 +202,15 @@ class Endpoint:
             listener, self.listener = self.listener, None
             await accept_no_more(listener.sockets)
             listener.close()
-        for handler in list(self.silent):
-            self.hang_up(handler)
+        for handler in list(self.header_timers):
+            self.close_connection(handler)
         if self.runner is not None:
             runner, self.runner = self.runner, None
             await runner.cleanup()
         self.port = 0
 
 
-async def chunks(request: web.Request, most_bytes: int) -> AsyncIterator[bytes]:
+async def read_chunks(request: web.Request, most_bytes: int) -> AsyncIterator[bytes]:
     """The body as it comes, unless it is or becomes too large."""
     size = request.content_length or 0
     if size <= most_bytes:
@@ -196,14 +221,14 @@ async def chunks(request: web.Request, most_bytes: int) -> AsyncIterator[bytes]:
                 break
             yield chunk
     if size > most_bytes:
-        raise Refusal(413, f"a review here has at most {most_bytes} bytes")
+        raise HttpError(413, f"a review here has at most {most_bytes} bytes")
 
 
-class Line(asyncio.Protocol):
+class TrackedConnection(asyncio.Protocol):
     """One connection: aiohttp's own handler, and a word to us when it ends."""
 
     def __init__(self, handler: RequestHandler, ended: Callable[[RequestHandler], None]) -> None:
-        self.handler, self.ended = handler, ended
+        self.handler, self.on_headers_or_close = handler, ended
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The handshake is over."""
@@ -227,5 +252,5 @@ class Line(asyncio.Protocol):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """It is over."""
-        self.ended(self.handler)
+        self.on_headers_or_close(self.handler)
         self.handler.connection_lost(exc)

@@ -23,7 +23,7 @@ from ..kind import Object
 from ..log import Log
 
 T = TypeVar("T", bound=Object)
-OldT = TypeVar("OldT", bound=Object)
+SpokeT = TypeVar("SpokeT", bound=Object)
 HubT = TypeVar("HubT", bound=Object)
 Operation = Literal["CREATE", "UPDATE", "DELETE"]
 
@@ -42,15 +42,15 @@ class Admission:
     """Nothing will be stored: whatever this webhook does elsewhere has to be left undone."""
     subresource: str = ""
     warnings: list[str] = field(default_factory=list)
-    refusals: list[Refused] = field(default_factory=list)
+    rejections: list[Refused] = field(default_factory=list)
 
     def warn(self, message: str) -> None:
         """Tell whoever sent the object something, without refusing it; kubectl prints it."""
         self.warnings.append(message)
 
-    def refuse(self, message: str, *, field: str = "") -> None:
+    def reject(self, message: str, *, field: str = "") -> None:
         """Refuse, but go on looking: whoever sent the object hears of all that is wrong at once."""
-        self.refusals.append(Refused(message, field=field))
+        self.rejections.append(Refused(message, field=field))
 
 
 class Webhook(Generic[T]):
@@ -63,18 +63,18 @@ class Webhook(Generic[T]):
     """How long the API server waits, 1 to 30; whoever writes the object waits too."""
     failure_policy: ClassVar[Literal["Fail", "Ignore"]] = "Fail"
     """What the API server does when nobody answers, or the answer is an error."""
-    only_warns: ClassVar[bool] = False
+    warn_only: ClassVar[bool] = False
     """Never refuse, not even an object that does not fit the class; `failure_policy` is then best Ignore."""
     side_effects: ClassVar[Literal["None", "NoneOnDryRun"]] = "None"
-    and_status: ClassVar[bool] = False
+    include_status: ClassVar[bool] = False
     """Be asked about writes of the status, too."""
-    while_deleting: ClassVar[bool] = False
+    include_terminating: ClassVar[bool] = False
     """Be asked about objects that are being deleted, too; then no finalizer comes off while nobody answers."""
     namespace_selector: ClassVar[dict[str, Any] | None] = None
     """Which namespaces, as a label selector; see `configuration.selector_of` for the default."""
     object_selector: ClassVar[dict[str, Any] | None] = None
 
-    rights: list[Right]
+    permissions: list[Right]
     log: Log
 
     def __init_subclass__(cls) -> None:
@@ -87,12 +87,18 @@ class Webhook(Generic[T]):
         """Check the declaration here, so that a subclass's __init__ need not call ours."""
         self = super().__new__(cls)
         if not hasattr(cls, "kind"):
-            raise ConfigError(f"{cls.__name__} does not say its kind: write class {cls.__name__}(Webhook[YourKind])")
-        if not (self.defaults or self.validates or self.validates_deletion):
-            raise ConfigError(f"{cls.__name__} has nothing to do: write default, validate or validate_deletion")
+            raise ConfigError(
+                f"{cls.__name__} does not say its kind: write class {cls.__name__}(Webhook[YourKind])"
+            )
+        if not (self.has_default or self.has_validate or self.has_validate_deletion):
+            raise ConfigError(
+                f"{cls.__name__} has nothing to do: write default, validate or validate_deletion"
+            )
         if not 1 <= cls.timeout_seconds <= 30:
-            raise ConfigError(f"{cls.__name__}.timeout_seconds is {cls.timeout_seconds}; the API server takes 1 to 30")
-        self.rights, self.log = [], Log(cls.__name__)
+            raise ConfigError(
+                f"{cls.__name__}.timeout_seconds is {cls.timeout_seconds}; the API server takes 1 to 30"
+            )
+        self.permissions, self.log = [], Log(cls.__name__)
         return self
 
     async def default(self, obj: T, request: Admission) -> None:
@@ -107,27 +113,29 @@ class Webhook(Generic[T]):
     async def validate_deletion(self, obj: T, request: Admission) -> None:
         """The same for a deletion. Writing it means that nothing of the kind can be deleted while nobody answers."""
 
-    def needs(self, kind: type[Object], *verbs: str, subresource: str = "", names: tuple[str, ...] = ()) -> None:
+    def needs(
+        self, kind: type[Object], *verbs: str, subresource: str = "", names: tuple[str, ...] = ()
+    ) -> None:
         """Declare what these methods do through a client, for the generated role."""
-        self.rights.append(Right(kind, verbs, subresource, names))
+        self.permissions.append(Right(kind, verbs, subresource, names))
 
     @property
-    def defaults(self) -> bool:
+    def has_default(self) -> bool:
         """Whether `default` is written."""
         return type(self).default is not Webhook.default
 
     @property
-    def validates(self) -> bool:
+    def has_validate(self) -> bool:
         """Whether `validate` is written."""
         return type(self).validate is not Webhook.validate
 
     @property
-    def validates_deletion(self) -> bool:
+    def has_validate_deletion(self) -> bool:
         """Whether `validate_deletion` is written."""
         return type(self).validate_deletion is not Webhook.validate_deletion
 
 
-class Conversion(Generic[OldT, HubT]):
+class Conversion(Generic[SpokeT, HubT]):
     """Between one version of a kind and its hub, the version that all others are converted through; plain functions without I/O.
 
     class GreetingConversion(Conversion[GreetingV1, Greeting]):
@@ -139,30 +147,34 @@ class Conversion(Generic[OldT, HubT]):
 
     # By its name pytest would take the one of a kind TestRun for tests.
     __test__: ClassVar[bool] = False
-    old: ClassVar[type[Object]]
+    spoke: ClassVar[type[Object]]
     hub: ClassVar[type[Object]]
-    keep: ClassVar[bool] = True
+    preserve_lost_fields: ClassVar[bool] = True
 
     def __init_subclass__(cls) -> None:
         for base in getattr(cls, "__orig_bases__", ()):
             match get_args(base):
-                case (type() as old, type() as hub) if issubclass(old, Object) and issubclass(hub, Object):
-                    cls.old, cls.hub = old, hub
+                case (type() as old, type() as hub) if issubclass(old, Object) and issubclass(
+                    hub, Object
+                ):
+                    cls.spoke, cls.hub = old, hub
 
-    def __new__(cls, *args: Any, **named: Any) -> Conversion[OldT, HubT]:
+    def __new__(cls, *args: Any, **named: Any) -> Conversion[SpokeT, HubT]:
         """Check the declaration here, so that a subclass's __init__ need not call ours."""
         if not hasattr(cls, "old"):
-            raise ConfigError(f"{cls.__name__} does not say its versions: write class {cls.__name__}(Conversion[Old, Hub])")
-        old, hub = cls.old.definition, cls.hub.definition
+            raise ConfigError(
+                f"{cls.__name__} does not say its versions: write class {cls.__name__}(Conversion[Old, Hub])"
+            )
+        old, hub = cls.spoke.definition, cls.hub.definition
         if (old.group, old.name) != (hub.group, hub.name) or old.version == hub.version:
             names = f"{old.api_version} {old.name} and {hub.api_version} {hub.name}"
             raise ConfigError(f"{cls.__name__}: {names} are no two versions of one kind")
         return super().__new__(cls)
 
-    def to_hub(self, old: OldT) -> HubT:
+    def to_hub(self, old: SpokeT) -> HubT:
         """The same object in the hub's version."""
         raise TypeError(f"{type(self).__name__} has no to_hub")
 
-    def from_hub(self, hub: HubT) -> OldT:
+    def from_hub(self, hub: HubT) -> SpokeT:
         """The same object in the other version."""
         raise TypeError(f"{type(self).__name__} has no from_hub")

@@ -16,37 +16,50 @@ Crd = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Difference:
+class CrdChange:
     """One change of a CRD."""
 
     crd: str
-    where: str
-    words: str
-    breaking: bool
+    path: str
+    message: str
+    is_breaking: bool
 
     def __str__(self) -> str:
-        return f"{self.crd} {self.where}: {self.words}" if self.where else f"{self.crd}: {self.words}"
+        return (
+            f"{self.crd} {self.path}: {self.message}"
+            if self.path
+            else f"{self.crd}: {self.message}"
+        )
 
 
-def compare(old: Sequence[Crd], new: Sequence[Crd]) -> list[Difference]:
+def compare_crds(old: Sequence[Crd], new: Sequence[Crd]) -> list[CrdChange]:
     """Every change between two sets of CRDs."""
     before, after = ({crd["metadata"]["name"]: crd for crd in crds} for crds in (old, new))
-    found = [Difference(name, "", "the kind is gone", True) for name in before.keys() - after.keys()]
-    found += [Difference(name, "", "a new kind", False) for name in after.keys() - before.keys()]
+    found = [CrdChange(name, "", "the kind is gone", True) for name in before.keys() - after.keys()]
+    found += [CrdChange(name, "", "a new kind", False) for name in after.keys() - before.keys()]
     for name in before.keys() & after.keys():
-        found += [Difference(name, *change) for change in crd_changes(before[name]["spec"], after[name]["spec"])]
-    return sorted(found, key=lambda each: (each.crd, each.where, each.words))
+        found += [
+            CrdChange(name, *change)
+            for change in crd_changes(before[name]["spec"], after[name]["spec"])
+        ]
+    return sorted(found, key=lambda each: (each.crd, each.path, each.message))
 
 
 def crd_changes(old: Crd, new: Crd) -> Iterator[tuple[str, str, bool]]:
     """Place, words and verdict of each change of one CRD."""
     if old["scope"] != new["scope"]:
-        yield "scope", f"was {old['scope']}, is {new['scope']}: no stored object can be found any more", True
+        yield (
+            "scope",
+            f"was {old['scope']}, is {new['scope']}: no stored object can be found any more",
+            True,
+        )
     yield from name_changes(old["names"], new["names"])
     had, has = (crd.get("conversion", {}).get("strategy", "None") for crd in (old, new))
     if had != has:
         yield "conversion", f"was {had}, is {has}", has == "None"
-    before, after = ({version["name"]: version for version in crd["versions"]} for crd in (old, new))
+    before, after = (
+        {version["name"]: version for version in crd["versions"]} for crd in (old, new)
+    )
     for name in before.keys() - after.keys():
         yield name, "the version is gone", True
     for name in after.keys() - before.keys():
@@ -76,13 +89,17 @@ def version_changes(old: Crd, new: Crd) -> Iterator[tuple[str, str, bool]]:
     if old["storage"] != new["storage"]:
         yield (
             "",
-            "is stored now" if new["storage"] else "is not stored any more; stored objects stay in it until written again",
+            "is stored now"
+            if new["storage"]
+            else "is not stored any more; stored objects stay in it until written again",
             False,
         )
     if not old.get("deprecated") and new.get("deprecated"):
         yield "", "is deprecated", False
     yield from subresource_changes(old.get("subresources", {}), new.get("subresources", {}))
-    yield from column_changes(old.get("additionalPrinterColumns", []), new.get("additionalPrinterColumns", []))
+    yield from column_changes(
+        old.get("additionalPrinterColumns", []), new.get("additionalPrinterColumns", [])
+    )
     yield from schema_changes(old["schema"]["openAPIV3Schema"], new["schema"]["openAPIV3Schema"])
 
 
@@ -97,7 +114,11 @@ def subresource_changes(old: Crd, new: Crd) -> Iterator[tuple[str, str, bool]]:
         else:
             for key in sorted(old[name].keys() | new[name].keys()):
                 if old[name].get(key) != new[name].get(key):
-                    yield f" subresource {name}", f"{key} was {old[name].get(key)}, is {new[name].get(key)}", key in old[name]
+                    yield (
+                        f" subresource {name}",
+                        f"{key} was {old[name].get(key)}, is {new[name].get(key)}",
+                        key in old[name],
+                    )
 
 
 def column_changes(old: Sequence[Crd], new: Sequence[Crd]) -> Iterator[tuple[str, str, bool]]:
@@ -107,10 +128,18 @@ def column_changes(old: Sequence[Crd], new: Sequence[Crd]) -> Iterator[tuple[str
         if name not in after:
             yield f' column "{name}"', "is gone", True
         elif before[name]["jsonPath"] != after[name]["jsonPath"]:
-            yield f' column "{name}"', f"showed {before[name]['jsonPath']}, shows {after[name]['jsonPath']}", True
+            yield (
+                f' column "{name}"',
+                f"showed {before[name]['jsonPath']}, shows {after[name]['jsonPath']}",
+                True,
+            )
         elif bool(before[name].get("priority")) != bool(after[name].get("priority")):
             hidden = bool(after[name].get("priority"))
-            yield f' column "{name}"', "is shown by `-o wide` alone now" if hidden else "is always shown now", hidden
+            yield (
+                f' column "{name}"',
+                "is shown by `-o wide` alone now" if hidden else "is always shown now",
+                hidden,
+            )
     for name in after:
         if name not in before:
             yield f' column "{name}"', "is new", False

@@ -6,22 +6,27 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 Schema = Mapping[str, Any]
-Found = tuple[str, str, bool]
+SchemaChange = tuple[str, str, bool]
 
 LOWER_BOUNDS = ("minimum", "minLength", "minItems", "minProperties")
 UPPER_BOUNDS = ("maximum", "maxLength", "maxItems", "maxProperties")
-EXCLUSIVE = ("exclusiveMinimum", "exclusiveMaximum")
+EXCLUSIVE_BOUNDS = ("exclusiveMinimum", "exclusiveMaximum")
 WIDER_FORMATS = {("int32", "int64"), ("int32", None), ("int64", None), ("float", "double")}
-OPENINGS = {"x-kubernetes-preserve-unknown-fields": "unknown fields are kept", "nullable": "null is allowed"}
-MERGING = ("x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-map-type")
+PERMISSIVE_KEYS = {
+    "x-kubernetes-preserve-unknown-fields": "unknown fields are kept",
+    "nullable": "null is allowed",
+}
+MERGE_KEYS = ("x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-map-type")
 
 
-def schema_changes(old: Schema, new: Schema, where: str = "", *, read_only: bool = False) -> Iterator[Found]:
+def schema_changes(
+    old: Schema, new: Schema, where: str = "", *, read_only: bool = False
+) -> Iterator[SchemaChange]:
     """Place, words and verdict of each change; with `read_only` only what a reader sees breaks."""
     yield from type_changes(old, new, where)
     if old.get("type") != new.get("type"):
         return
-    for rules in RULES:
+    for rules in COMPARISONS:
         for words, breaking in rules(old, new):
             yield where, words, breaking and not read_only
     if old.get("description") != new.get("description"):
@@ -31,20 +36,30 @@ def schema_changes(old: Schema, new: Schema, where: str = "", *, read_only: bool
         if isinstance(old.get(key), Mapping) and isinstance(new.get(key), Mapping):
             yield from schema_changes(old[key], new[key], f"{where}{suffix}", read_only=read_only)
         elif old.get(key) != new.get(key) and not new.get("x-kubernetes-preserve-unknown-fields"):
-            yield where, f"{key} was {shown(old.get(key))}, is {shown(new.get(key))}", True
+            yield (
+                where,
+                f"{key} was {format_value(old.get(key))}, is {format_value(new.get(key))}",
+                True,
+            )
 
 
-def type_changes(old: Schema, new: Schema, where: str) -> Iterator[Found]:
+def type_changes(old: Schema, new: Schema, where: str) -> Iterator[SchemaChange]:
     """Another type, or another format of the same."""
     had, has = old.get("type"), new.get("type")
     if had != has:
         yield where, f"the type was {had or 'any'}, is {has or 'any'}", True
     elif old.get("format") != new.get("format"):
         pair = (old.get("format"), new.get("format"))
-        yield where, f"the format was {pair[0] or 'any'}, is {pair[1] or 'any'}", pair not in WIDER_FORMATS
+        yield (
+            where,
+            f"the format was {pair[0] or 'any'}, is {pair[1] or 'any'}",
+            pair not in WIDER_FORMATS,
+        )
 
 
-def property_changes(old: Schema, new: Schema, where: str, *, read_only: bool) -> Iterator[Found]:
+def property_changes(
+    old: Schema, new: Schema, where: str, *, read_only: bool
+) -> Iterator[SchemaChange]:
     """Fields gone, new and changed."""
     before, after = old.get("properties", {}), new.get("properties", {})
     needed, needs = set(old.get("required", [])), set(new.get("required", []))
@@ -55,13 +70,21 @@ def property_changes(old: Schema, new: Schema, where: str, *, read_only: bool) -
             yield spot, "the field is gone", not new.get("x-kubernetes-preserve-unknown-fields")
         elif name not in before:
             needed_now = name in needs and "default" not in after[name]
-            yield spot, "a new required field" if needed_now else "a new field", needed_now and not read_only
+            yield (
+                spot,
+                "a new required field" if needed_now else "a new field",
+                needed_now and not read_only,
+            )
         else:
             yield from schema_changes(before[name], after[name], spot, read_only=below_status)
             if (name in needed) != (name in needs):
                 # Where there is a default, the API server fills it in before it asks what is required.
                 refuses = name in needs and "default" not in after[name] and not read_only
-                yield spot, "is required now" if name in needs else "is not required any more", refuses
+                yield (
+                    spot,
+                    "is required now" if name in needs else "is not required any more",
+                    refuses,
+                )
 
 
 def bound_changes(old: Schema, new: Schema) -> Iterator[tuple[str, bool]]:
@@ -69,16 +92,18 @@ def bound_changes(old: Schema, new: Schema) -> Iterator[tuple[str, bool]]:
     for key in LOWER_BOUNDS + UPPER_BOUNDS:
         had, has = old.get(key), new.get(key)
         if had != has:
-            tighter = has is not None and (had is None or (has > had if key in LOWER_BOUNDS else has < had))
-            yield f"{key} was {shown(had)}, is {shown(has)}", tighter
-    for key in EXCLUSIVE:
+            tighter = has is not None and (
+                had is None or (has > had if key in LOWER_BOUNDS else has < had)
+            )
+            yield f"{key} was {format_value(had)}, is {format_value(has)}", tighter
+    for key in EXCLUSIVE_BOUNDS:
         if bool(old.get(key)) != bool(new.get(key)):
             yield f"{key} was {bool(old.get(key))}, is {bool(new.get(key))}", bool(new.get(key))
     had, has = old.get("multipleOf"), new.get("multipleOf")
     if had != has:
         # Every multiple of 4 is one of 2.
         wider = has is None or (had is not None and had % has == 0)
-        yield f"multipleOf was {shown(had)}, is {shown(has)}", not wider
+        yield f"multipleOf was {format_value(had)}, is {format_value(has)}", not wider
 
 
 def enum_changes(old: Schema, new: Schema) -> Iterator[tuple[str, bool]]:
@@ -101,49 +126,55 @@ def pattern_changes(old: Schema, new: Schema) -> Iterator[tuple[str, bool]]:
     """Patterns; whether one is wider than another nobody can say, so each new one breaks."""
     had, has = old.get("pattern"), new.get("pattern")
     if had != has:
-        yield f"the pattern was {shown(had)}, is {shown(has)}", has is not None
+        yield f"the pattern was {format_value(had)}, is {format_value(has)}", has is not None
 
 
 def default_changes(old: Schema, new: Schema) -> Iterator[tuple[str, bool]]:
     """Defaults: a field that nobody set means something else now."""
     if old.get("default") != new.get("default"):
-        yield f"the default was {shown(old.get('default'))}, is {shown(new.get('default'))}", True
+        yield (
+            f"the default was {format_value(old.get('default'))}, is {format_value(new.get('default'))}",
+            True,
+        )
 
 
-def opening_changes(old: Schema, new: Schema) -> Iterator[tuple[str, bool]]:
+def permissive_changes(old: Schema, new: Schema) -> Iterator[tuple[str, bool]]:
     """What else may be there."""
-    for key, words in OPENINGS.items():
+    for key, words in PERMISSIVE_KEYS.items():
         if bool(old.get(key)) != bool(new.get(key)):
             yield f"{words} now" if new.get(key) else f"{words} no more", not new.get(key)
 
 
-def merging_changes(old: Schema, new: Schema) -> Iterator[tuple[str, bool]]:
+def merge_key_changes(old: Schema, new: Schema) -> Iterator[tuple[str, bool]]:
     """How lists and maps merge: server-side apply treats stored objects otherwise now."""
-    for key in MERGING:
+    for key in MERGE_KEYS:
         if old.get(key) != new.get(key):
-            yield f"{key} was {shown(old.get(key))}, is {shown(new.get(key))}", True
+            yield f"{key} was {format_value(old.get(key))}, is {format_value(new.get(key))}", True
 
 
 def rule_changes(old: Schema, new: Schema) -> Iterator[tuple[str, bool]]:
     """CEL rules, by their expression."""
-    had, has = ({rule["rule"] for rule in schema.get("x-kubernetes-validations", [])} for schema in (old, new))
+    had, has = (
+        {rule["rule"] for rule in schema.get("x-kubernetes-validations", [])}
+        for schema in (old, new)
+    )
     for rule in sorted(had - has):
         yield f"the rule {rule} is gone", False
     for rule in sorted(has - had):
         yield f"the rule {rule} is new", True
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value in a sentence."""
     return "not there" if value is None else str(value)
 
 
-RULES: tuple[Callable[[Schema, Schema], Iterator[tuple[str, bool]]], ...] = (
+COMPARISONS: tuple[Callable[[Schema, Schema], Iterator[tuple[str, bool]]], ...] = (
     bound_changes,
     enum_changes,
     pattern_changes,
     default_changes,
-    opening_changes,
-    merging_changes,
+    permissive_changes,
+    merge_key_changes,
     rule_changes,
 )

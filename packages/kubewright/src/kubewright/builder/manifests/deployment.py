@@ -4,84 +4,105 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..project import Declared, Project
-from .rbac import ACCOUNT
+from ..project import Declarations, Project
+from .rbac import SERVICE_ACCOUNT
 
 Document = dict[str, Any]
 METRICS_PORT = 8443
 HEALTH_PORT = 8081
 WEBHOOK_PORT = 9443
 # The manager's own 30 s for what is in work, and some for the lease and the connections.
-GRACE_SECONDS = 40
+TERMINATION_GRACE_SECONDS = 40
 
 
-def labels(project: Project) -> dict[str, str]:
+def manager_labels(project: Project) -> dict[str, str]:
     """What every object of the manager carries, and what finds its Pods."""
     return {"app.kubernetes.io/name": project.name, "control-plane": "controller-manager"}
 
 
-def metadata(project: Project, name: str) -> Document:
+def build_metadata(project: Project, name: str) -> Document:
     """The metadata of an object in the manager's namespace."""
-    return {"name": f"{project.name}-{name}", "namespace": project.namespace, "labels": labels(project)}
+    return {
+        "name": f"{project.name}-{name}",
+        "namespace": project.namespace,
+        "labels": manager_labels(project),
+    }
 
 
-def arguments(project: Project) -> list[str]:
+def manager_flags(project: Project) -> list[str]:
     """The manager's flags."""
     return [
         "-leader-elect",
         f"-health-probe-bind-address=:{HEALTH_PORT}",
         f"-metrics-bind-address=:{METRICS_PORT}",
         "-metrics-secure",
-        *project.table.manager.args,
+        *project.config.manager.args,
     ]
 
 
-def deployment(project: Project, declared: Declared) -> Document:
+def build_deployment(project: Project, declared: Declarations) -> Document:
     """The manager, able to run where only "restricted" Pods may."""
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": metadata(project, "controller-manager"),
+        "metadata": build_metadata(project, "controller-manager"),
         "spec": {
             "replicas": 1,
-            "selector": {"matchLabels": labels(project)},
+            "selector": {"matchLabels": manager_labels(project)},
             "template": {
-                "metadata": {"labels": labels(project), "annotations": {"kubectl.kubernetes.io/default-container": "manager"}},
-                "spec": pod(project, declared),
+                "metadata": {
+                    "labels": manager_labels(project),
+                    "annotations": {"kubectl.kubernetes.io/default-container": "manager"},
+                },
+                "spec": build_pod_spec(project, declared),
             },
         },
     }
 
 
-def pod(project: Project, declared: Declared) -> Document:
+def build_pod_spec(project: Project, declared: Declarations) -> Document:
     """The Pod's spec; /tmp is where a self-signed certificate lies for a moment."""
-    secrets = project.table.manager.secrets
-    volumes = [{"name": each.name, "secret": {"secretName": each.name, "optional": True}} for each in secrets]
+    secrets = project.config.manager.secrets
+    volumes = [
+        {"name": each.name, "secret": {"secretName": each.name, "optional": True}}
+        for each in secrets
+    ]
     return {
-        "serviceAccountName": ACCOUNT,
-        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "serviceAccountName": SERVICE_ACCOUNT,
+        "terminationGracePeriodSeconds": TERMINATION_GRACE_SECONDS,
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [container(project, declared)],
-        "volumes": [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}}, *volumes],
+        "containers": [build_container(project, declared)],
+        "volumes": [
+            {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
+            *volumes,
+        ],
     }
 
 
-def container(project: Project, declared: Declared) -> Document:
+def build_container(project: Project, declared: Declarations) -> Document:
     """The container."""
-    mounts = [{"name": each.name, "mountPath": each.mount, "readOnly": True} for each in project.table.manager.secrets]
+    mounts = [
+        {"name": each.name, "mountPath": each.mount, "readOnly": True}
+        for each in project.config.manager.secrets
+    ]
     return {
         "name": "manager",
-        "image": project.table.image,
-        "args": arguments(project),
-        "env": [{"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}],
+        "image": project.config.image,
+        "args": manager_flags(project),
+        "env": [
+            {
+                "name": "POD_NAMESPACE",
+                "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}},
+            }
+        ],
         "ports": [
             {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
             {"name": "health", "containerPort": HEALTH_PORT, "protocol": "TCP"},
-            *([webhook_port()] if declared.asked else []),
+            *([build_webhook_port()] if declared.has_webhook_server else []),
         ],
-        "livenessProbe": probe("/healthz", 15, 20),
-        "readinessProbe": probe("/readyz", 5, 10),
-        "resources": project.table.manager.resources,
+        "livenessProbe": build_probe("/healthz", 15, 20),
+        "readinessProbe": build_probe("/readyz", 5, 10),
+        "resources": project.config.manager.resources,
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
@@ -92,35 +113,41 @@ def container(project: Project, declared: Declared) -> Document:
     }
 
 
-def webhook_port() -> Document:
+def build_webhook_port() -> Document:
     """Where the container is asked; the Service finds it by its name."""
     return {"name": "webhook", "containerPort": WEBHOOK_PORT, "protocol": "TCP"}
 
 
-def probe(path: str, delay_seconds: int, period_seconds: int) -> Document:
+def build_probe(path: str, delay_seconds: int, period_seconds: int) -> Document:
     """A question that kubelet asks."""
-    return {"httpGet": {"path": path, "port": "health"}, "initialDelaySeconds": delay_seconds, "periodSeconds": period_seconds}
+    return {
+        "httpGet": {"path": path, "port": "health"},
+        "initialDelaySeconds": delay_seconds,
+        "periodSeconds": period_seconds,
+    }
 
 
-def metrics_service(project: Project) -> Document:
+def build_metrics_service(project: Project) -> Document:
     """Where /metrics is found."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": metadata(project, "controller-manager-metrics-service"),
+        "metadata": build_metadata(project, "controller-manager-metrics-service"),
         "spec": {
-            "selector": labels(project),
-            "ports": [{"name": "https", "port": METRICS_PORT, "targetPort": "metrics", "protocol": "TCP"}],
+            "selector": manager_labels(project),
+            "ports": [
+                {"name": "https", "port": METRICS_PORT, "targetPort": "metrics", "protocol": "TCP"}
+            ],
         },
     }
 
 
-def service_monitor(project: Project) -> Document:
+def build_service_monitor(project: Project) -> Document:
     """What tells the Prometheus operator to scrape; the certificate is self-signed, so it cannot be verified."""
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "ServiceMonitor",
-        "metadata": metadata(project, "controller-manager-metrics-monitor"),
+        "metadata": build_metadata(project, "controller-manager-metrics-monitor"),
         "spec": {
             "endpoints": [
                 {
@@ -131,12 +158,12 @@ def service_monitor(project: Project) -> Document:
                     "tlsConfig": {"insecureSkipVerify": True},
                 }
             ],
-            "selector": {"matchLabels": labels(project)},
+            "selector": {"matchLabels": manager_labels(project)},
         },
     }
 
 
-def network_policy(project: Project, declared: Declared) -> Document:
+def build_network_policy(project: Project, declared: Declarations) -> Document:
     """Who may speak to the manager: /metrics from namespaces labelled `metrics: enabled`, webhooks from anywhere; kubelet always may."""
     metrics = {
         "from": [{"namespaceSelector": {"matchLabels": {"metrics": "enabled"}}}],
@@ -145,31 +172,43 @@ def network_policy(project: Project, declared: Declared) -> Document:
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": metadata(project, "controller-manager"),
+        "metadata": build_metadata(project, "controller-manager"),
         "spec": {
-            "podSelector": {"matchLabels": labels(project)},
+            "podSelector": {"matchLabels": manager_labels(project)},
             "policyTypes": ["Ingress"],
-            "ingress": [metrics, *([webhook_ingress()] if declared.asked else [])],
+            "ingress": [
+                metrics,
+                *([build_webhook_ingress()] if declared.has_webhook_server else []),
+            ],
         },
     }
 
 
-def webhook_ingress() -> Document:
+def build_webhook_ingress() -> Document:
     """Webhooks from anywhere: the API server is in no namespace, so no selector names it."""
     return {"ports": [{"port": WEBHOOK_PORT, "protocol": "TCP"}]}
 
 
-def disruption_budget(project: Project) -> Document:
+def build_disruption_budget(project: Project) -> Document:
     """One of two stays while nodes are drained."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": metadata(project, "controller-manager"),
-        "spec": {"minAvailable": 1, "selector": {"matchLabels": labels(project)}},
+        "metadata": build_metadata(project, "controller-manager"),
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": manager_labels(project)}},
     }
 
 
-def anti_affinity(project: Project) -> Document:
+def build_anti_affinity(project: Project) -> Document:
     """Two managers on two nodes, where there are two."""
-    term = {"labelSelector": {"matchLabels": labels(project)}, "topologyKey": "kubernetes.io/hostname"}
-    return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]}}
+    term = {
+        "labelSelector": {"matchLabels": manager_labels(project)},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    return {
+        "podAntiAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 100, "podAffinityTerm": term}
+            ]
+        }
+    }

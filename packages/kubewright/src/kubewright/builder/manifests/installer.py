@@ -13,26 +13,36 @@ from ...errors import ConfigError
 from ..project import Project
 
 Document = dict[str, Any]
-WITHIN_SECONDS = 120
-NEAR = Path(".testenv/bin/kubectl")
+KUSTOMIZE_TIMEOUT_SECONDS = 120
+TESTENV_KUBECTL = Path(".testenv/bin/kubectl")
 
 
-def installer(project: Project, image: str = "", overlay: str = "config/default", kubectl: str = "") -> str:
+def render_installer(
+    project: Project, image: str = "", overlay: str = "config/default", kubectl: str = ""
+) -> str:
     """The text of dist/install.yaml, with this image where one is named."""
-    text = kustomized(project.root, project.root / overlay, kubectl)
-    return with_image(text, project.table.image, image) if image else text
+    text = run_kustomize(project.root, project.root / overlay, kubectl)
+    return replace_image(text, project.config.image, image) if image else text
 
 
-def kustomized(root: Path, folder: Path, kubectl: str = "") -> str:
+def run_kustomize(root: Path, folder: Path, kubectl: str = "") -> str:
     """What `kubectl kustomize` makes of a folder."""
     if not (folder / "kustomization.yaml").is_file():
-        raise ConfigError(f"{folder} has no kustomization.yaml; run `make manifests`, or name another folder with --overlay")
-    command = [found(root, kubectl), "kustomize", str(folder)]
+        raise ConfigError(
+            f"{folder} has no kustomization.yaml; run `make manifests`, or name another folder with --overlay"
+        )
+    command = [find_kubectl(root, kubectl), "kustomize", str(folder)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=WITHIN_SECONDS)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=KUSTOMIZE_TIMEOUT_SECONDS,
+        )
     except subprocess.TimeoutExpired:
         raise ConfigError(
-            f"`{' '.join(command)}` had not ended after {WITHIN_SECONDS} s, and was stopped. It may wait for a server that a kustomization "
+            f"`{' '.join(command)}` had not ended after {KUSTOMIZE_TIMEOUT_SECONDS} s, and was stopped. It may wait for a server that a kustomization "
             "names. Run it by hand to see, or name another kubectl with --kubectl"
         ) from None
     if done.returncode:
@@ -40,27 +50,36 @@ def kustomized(root: Path, folder: Path, kubectl: str = "") -> str:
     return done.stdout
 
 
-def found(root: Path, kubectl: str) -> str:
+def find_kubectl(root: Path, kubectl: str) -> str:
     """The kubectl to use: the named one, that of the test environment, the one on PATH."""
-    near = str(root / NEAR) if (root / NEAR).exists() else None
+    near = str(root / TESTENV_KUBECTL) if (root / TESTENV_KUBECTL).exists() else None
     chosen = kubectl or near or shutil.which("kubectl")
     if not chosen or not shutil.which(chosen):
-        raise ConfigError("kubectl is needed, for its kustomize; `make testenv` brings one, or name one with --kubectl")
+        raise ConfigError(
+            "kubectl is needed, for its kustomize; `make testenv` brings one, or name one with --kubectl"
+        )
     return chosen
 
 
-def with_image(text: str, old: str, new: str) -> str:
+def replace_image(text: str, old: str, new: str) -> str:
     """The documents with another image in every container that had the project's own."""
     documents = [document for document in yaml.safe_load_all(text) if document]
-    ours = [each for document in documents for each in containers_in(document) if each.get("image") == old]
+    ours = [
+        each
+        for document in documents
+        for each in find_containers(document)
+        if each.get("image") == old
+    ]
     if not ours:
-        raise ConfigError(f"no container has the image {old}, so there is none to put {new} into: is another one set in config/?")
+        raise ConfigError(
+            f"no container has the image {old}, so there is none to put {new} into: is another one set in config/?"
+        )
     for container in ours:
         container["image"] = new
     return yaml.safe_dump_all(documents, sort_keys=False, width=160)
 
 
-def containers_in(document: Document) -> list[Document]:
+def find_containers(document: Document) -> list[Document]:
     """The containers of a Deployment; other kinds have none."""
     if document.get("kind") != "Deployment":
         return []

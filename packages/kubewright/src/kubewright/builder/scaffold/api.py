@@ -9,130 +9,170 @@ import yaml
 
 from ...errors import ConfigError
 from ...kind import plural_of
-from ..changeset import Change, text_in, text_of
-from ..names import Resource
-from ..project import Listed, Project
+from ..changeset import ChangeSet, read_text, read_text_if_exists
+from ..names import ResourceNames
+from ..project import Project, ResourceEntry
 from .fields import SPEC_EXAMPLE, STATUS_EXAMPLE, Field
-from .format import LONGEST_LINE
-from .python_edit import with_import, with_statement
-from .template import tree
+from .format import LINE_LENGTH
+from .python_edit import add_import, add_statement
+from .template import render_folder
 
-MOST_COLUMNS = 3
+MAX_COLUMNS = 3
 
 
 @dataclass(frozen=True)
-class Wish:
+class ApiParameters:
     """What `create api` is told."""
 
-    resource: Resource
+    resource: ResourceNames
     spec: tuple[Field, ...] = ()
     status: tuple[Field, ...] = ()
     controller: bool = True
     storage: bool = False
 
 
-def new_api(project: Project, wish: Wish) -> Change:
+def scaffold_api(project: Project, wish: ApiParameters) -> ChangeSet:
     """The files of a new kind, and the edits of main.py and pyproject.toml."""
-    refuse_existing(project, wish.resource)
-    files = tree("api", values_of(project, wish))
-    edits = {"pyproject.toml": with_resource(project, listed(project, wish, wish.resource.module))}
+    check_resource_is_new(project, wish.resource)
+    files = render_folder("api", build_template_values(project, wish))
+    edits = {
+        "pyproject.toml": add_resource_entry(
+            project, build_resource_entry(project, wish, wish.resource.module)
+        )
+    }
     if wish.controller:
-        path, text = list_of_controllers(project)
-        text = with_import(text, f".kinds.{wish.resource.module}", f"{wish.resource.kind}Controller", path)
-        function = project.table.build.partition(":")[2]
-        edits[path] = with_statement(text, function, f"{{0}}.add({wish.resource.kind}Controller())", path)
+        path, text = read_build_module(project)
+        text = add_import(
+            text, f".kinds.{wish.resource.module}", f"{wish.resource.kind}Controller", path
+        )
+        function = project.config.build.partition(":")[2]
+        edits[path] = add_statement(
+            text, function, f"{{0}}.add({wish.resource.kind}Controller())", path
+        )
     else:
         files = without_controller(files, project, wish.resource)
-    return Change(project.root, files | edits, frozenset(edits))
+    return ChangeSet(project.root, files | edits, frozenset(edits))
 
 
-def refuse_existing(project: Project, new: Resource) -> None:
+def check_resource_is_new(project: Project, new: ResourceNames) -> None:
     """Raise for a kind that is there; another version of it is another command's work."""
-    for old in project.table.resources:
+    for old in project.config.resources:
         if old.kind.lower() == new.kind.lower() and old.group != new.group:
-            raise ConfigError(f"there is a kind {old.kind} in group {old.group} already; a project has one kind of a name")
+            raise ConfigError(
+                f"there is a kind {old.kind} in group {old.group} already; a project has one kind of a name"
+            )
         if (old.kind, old.version) == (new.kind, new.version):
-            raise ConfigError(f"there is a {new.kind} {new.api_version} already: {old.path}. Another version of it: --version v2")
+            raise ConfigError(
+                f"there is a {new.kind} {new.api_version} already: {old.path}. Another version of it: --version v2"
+            )
         if old.plural == new.plural and old.group == new.group and old.kind != new.kind:
-            raise ConfigError(f'{old.kind} has the plural "{old.plural}" already; give another with --plural')
+            raise ConfigError(
+                f'{old.kind} has the plural "{old.plural}" already; give another with --plural'
+            )
 
 
-def values_of(project: Project, wish: Wish) -> dict[str, str]:
+def build_template_values(project: Project, wish: ApiParameters) -> dict[str, str]:
     """What the places in the templates are filled with."""
     new = wish.resource
     plain = not wish.spec and not wish.status
     spec, status = (SPEC_EXAMPLE, STATUS_EXAMPLE) if plain else (wish.spec, wish.status)
-    columns = columns_of(spec, status)
+    columns = format_columns(spec, status)
     return {
         "package": project.package,
         "kind": new.kind,
         "module": new.module,
         "argument": new.module,
         "api_version": new.api_version,
-        "sample": new.sample,
+        "sample": new.sample_file,
         "typing": "from typing import Annotated\n\n" if spec or status else "",
-        "imports": imports(fields=bool(spec or status), columns=bool(columns)),
-        "spec_fields": block([field.in_spec() for field in spec]),
-        "status_fields": block([field.in_status() for field in status]),
-        "declaration": declaration(wish, columns),
+        "imports": format_imports(fields=bool(spec or status), columns=bool(columns)),
+        "spec_fields": format_fields([field.render_spec_line() for field in spec]),
+        "status_fields": format_fields([field.render_status_line() for field in status]),
+        "declaration": format_kind_arguments(wish, columns),
         "answer": "echo=spec.foo" if plain else "",
-        "example": ", ".join(f"{field.name}={python(field.example)}" for field in spec),
-        "sample_spec": yaml.safe_dump({"spec": {field.name: field.example for field in spec}}, sort_keys=False),
+        "example": ", ".join(f"{field.name}={format_literal(field.example)}" for field in spec),
+        "sample_spec": yaml.safe_dump(
+            {"spec": {field.name: field.example for field in spec}}, sort_keys=False
+        ),
         "namespace_flag": '"-n", namespace, ' if new.namespaced else "",
         "key_namespace": "namespace" if new.namespaced else '""',
     }
 
 
-def imports(*, fields: bool, columns: bool) -> str:
+def format_imports(*, fields: bool, columns: bool) -> str:
     """What the kind's module takes from kubewright."""
-    names = ["Column"] * columns + ["Controller"] + ["Doc"] * fields + ["Done", "Resource", "Spec", "Status", "kind"]
+    names = (
+        ["Column"] * columns
+        + ["Controller"]
+        + ["Doc"] * fields
+        + ["Done", "Resource", "Spec", "Status", "kind"]
+    )
     return ", ".join(names)
 
 
-def block(lines: list[str]) -> str:
+def format_fields(lines: list[str]) -> str:
     """Fields below a docstring."""
     return "".join(["\n", *(f"\n{line}" for line in lines)]) if lines else ""
 
 
-def python(value: object) -> str:
+def format_literal(value: object) -> str:
     """A value as our formatter writes it."""
-    return f'"{value}"' if isinstance(value, str) else "[" + ", ".join(map(python, value)) + "]" if isinstance(value, list) else repr(value)
+    return (
+        f'"{value}"'
+        if isinstance(value, str)
+        else "[" + ", ".join(map(format_literal, value)) + "]"
+        if isinstance(value, list)
+        else repr(value)
+    )
 
 
-def columns_of(spec: tuple[Field, ...], status: tuple[Field, ...]) -> list[str]:
+def format_columns(spec: tuple[Field, ...], status: tuple[Field, ...]) -> list[str]:
     """Columns for the first fields that a column can show."""
-    shown = [(part, field) for part, fields in (("spec", spec), ("status", status)) for field in fields if field.type != "list[str]"]
-    return [f'Column("{field.name[0].upper()}{field.name[1:]}", ".{part}.{field.name}")' for part, field in shown[:MOST_COLUMNS]]
+    shown = [
+        (part, field)
+        for part, fields in (("spec", spec), ("status", status))
+        for field in fields
+        if field.type != "list[str]"
+    ]
+    return [
+        f'Column("{field.name[0].upper()}{field.name[1:]}", ".{part}.{field.name}")'
+        for part, field in shown[:MAX_COLUMNS]
+    ]
 
 
-def declaration(wish: Wish, columns: list[str]) -> str:
+def format_kind_arguments(wish: ApiParameters, columns: list[str]) -> str:
     """The arguments of @kind, in one line where they fit."""
     new = wish.resource
     arguments = [f'"{new.api_version}"']
     if new.plural != plural_of(new.kind):
         arguments.append(f'plural="{new.plural}"')
-    if new.short:
-        arguments.append("short=(" + ", ".join(f'"{each}"' for each in new.short) + ("," if len(new.short) == 1 else "") + ")")
+    if new.short_names:
+        arguments.append(
+            "short=("
+            + ", ".join(f'"{each}"' for each in new.short_names)
+            + ("," if len(new.short_names) == 1 else "")
+            + ")"
+        )
     if not new.namespaced:
         arguments.append("namespaced=False")
     if columns:
         arguments.append(f"columns=[{', '.join(columns)}]")
     line = ", ".join(arguments)
-    if len(f"@kind({line})") <= LONGEST_LINE:
+    if len(f"@kind({line})") <= LINE_LENGTH:
         return line
     return "".join(["\n", *(f"    {each},\n" for each in arguments)])
 
 
-def listed(project: Project, wish: Wish, module: str) -> Listed:
+def build_resource_entry(project: Project, wish: ApiParameters, module: str) -> ResourceEntry:
     """The kind's entry in pyproject.toml."""
     new = wish.resource
     path = f"{project.package}.kinds.{module}:{new.kind}"
-    return Listed(new.group, new.version, new.kind, new.plural, path, wish.controller)
+    return ResourceEntry(new.group, new.version, new.kind, new.plural, path, wish.controller)
 
 
-def with_resource(project: Project, new: Listed) -> str:
+def add_resource_entry(project: Project, new: ResourceEntry) -> str:
     """pyproject.toml with one more kind; all else in it stays as it is."""
-    document = tomlkit.parse(text_in(project.root / "pyproject.toml"))
+    document = tomlkit.parse(read_text(project.root / "pyproject.toml"))
     entry = tomlkit.table()
     for key in ("group", "version", "kind", "plural", "path"):
         entry.add(key, getattr(new, key))
@@ -151,19 +191,25 @@ def with_resource(project: Project, new: Listed) -> str:
     return tomlkit.dumps(document)
 
 
-def list_of_controllers(project: Project) -> tuple[str, str]:
+def read_build_module(project: Project) -> tuple[str, str]:
     """The file that has `build`, and its text."""
-    module = project.table.build.partition(":")[0]
+    module = project.config.build.partition(":")[0]
     path = f"src/{module.replace('.', '/')}.py"
-    text = text_of(project.root / path)
+    text = read_text_if_exists(project.root / path)
     if text is None:
-        raise ConfigError(f'[tool.kubewright] build = "{project.table.build}" leads to {path}, which is not there')
+        raise ConfigError(
+            f'[tool.kubewright] build = "{project.config.build}" leads to {path}, which is not there'
+        )
     return path, text
 
 
-def without_controller(files: dict[str, str], project: Project, new: Resource) -> dict[str, str]:
+def without_controller(
+    files: dict[str, str], project: Project, new: ResourceNames
+) -> dict[str, str]:
     """The same files for a kind that another operator's controller serves: no function, no controller, no test of them."""
     path = f"src/{project.package}/kinds/{new.module}.py"
     types = files[path].partition("\n\ndef status_of")[0].rstrip("\n") + "\n"
     types = types.replace("Controller, ", "").replace("Done, ", "")
-    return {path: types} | {each: text for each, text in files.items() if each.startswith("config/")}
+    return {path: types} | {
+        each: text for each, text in files.items() if each.startswith("config/")
+    }

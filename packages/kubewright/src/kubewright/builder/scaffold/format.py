@@ -19,100 +19,118 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..changeset import Change, text_of
+from ..changeset import ChangeSet, read_text_if_exists
 from ..sandbox import copy_folder
 
-LONGEST_LINE = 140
-SOURCES = ["src"]
-COPIED = ("src", "tests")
-WITHIN_SECONDS = 60
+LINE_LENGTH = 140
+SOURCE_FOLDERS = ["src"]
+COPIED_FOLDERS = ("src", "tests")
+RUFF_TIMEOUT_SECONDS = 60
 # As `make format` has it; what the linter can mend may have to be laid out again.
-STEPS = (("check", "--fix-only", "--exit-zero"), ("format",))
+RUFF_COMMANDS = (("check", "--fix-only", "--exit-zero"), ("format",))
 
 
-class Failed(Exception):
+class RuffFailed(Exception):
     """Ruff did not do what it was asked."""
 
 
-def laid_out(change: Change) -> tuple[Change, bool]:
+def format_change(change: ChangeSet) -> tuple[ChangeSet, bool]:
     """The change with its Python laid out, and whether `make format` has still to do so."""
-    ruff = ruff_of(change.root)
+    ruff = find_ruff(change.root)
     if ruff is None:
-        return change, configured_otherwise(change.root) or bool(too_long(change))
+        return change, has_custom_ruff_config(change.root) or bool(find_long_lines(change))
     try:
-        return laid_out_by(ruff, change), False
-    except Failed:
+        return format_change_with_ruff(ruff, change), False
+    except RuffFailed:
         return change, True
 
 
-def laid_out_by(ruff: str, change: Change) -> Change:
+def format_change_with_ruff(ruff: str, change: ChangeSet) -> ChangeSet:
     """The change as this ruff has it; a person's file only where it was so before."""
     with tempfile.TemporaryDirectory(prefix="kubewright-") as folder:
-        copy = linked(change.root, Path(folder))
+        copy = link_project(change.root, Path(folder))
         python = [path for path in change.files if path.endswith(".py")]
-        ours = [path for path in python if path not in change.edits or is_laid_out(ruff, copy, path)]
-        Change(copy, {path: change.files[path] for path in python}).write()
-        tidy = {path: tidied(ruff, copy, path, change.files[path]) for path in ours}
+        ours = [
+            path for path in python if path not in change.edits or is_formatted(ruff, copy, path)
+        ]
+        ChangeSet(copy, {path: change.files[path] for path in python}).write()
+        tidy = {path: format_text(ruff, copy, path, change.files[path]) for path in ours}
     return replace(change, files={**change.files, **tidy})
 
 
-def linked(root: Path, copy: Path) -> Path:
+def link_project(root: Path, copy: Path) -> Path:
     """A folder that looks like the project: what may be changed is copied, the rest linked."""
     for entry in root.iterdir():
-        if entry.name in COPIED and entry.is_dir():
+        if entry.name in COPIED_FOLDERS and entry.is_dir():
             copy_folder(entry, copy / entry.name)
         else:
             (copy / entry.name).symlink_to(entry)
     return copy
 
 
-def is_laid_out(ruff: str, root: Path, path: str) -> bool:
+def is_formatted(ruff: str, root: Path, path: str) -> bool:
     """Whether a file is as ruff would have it."""
-    text = text_of(root / path) or ""
-    return tidied(ruff, root, path, text) == text
+    text = read_text_if_exists(root / path) or ""
+    return format_text(ruff, root, path, text) == text
 
 
-def tidied(ruff: str, root: Path, path: str, text: str) -> str:
+def format_text(ruff: str, root: Path, path: str, text: str) -> str:
     """A file's text as ruff lays it out."""
-    for step in STEPS:
+    for step in RUFF_COMMANDS:
         command = [ruff, *step, "--quiet", "--no-cache", "--stdin-filename", str(root / path), "-"]
-        tidy = printed(command, text, root)
+        tidy = run_ruff(command, text, root)
         if text and not tidy:
-            raise Failed  # nothing that is laid out becomes nothing
+            raise RuffFailed  # nothing that is laid out becomes nothing
         text = tidy
     return text
 
 
-def printed(command: list[str], text: str, root: Path) -> str:
+def run_ruff(command: list[str], text: str, root: Path) -> str:
     """What ruff prints for a text."""
     try:
-        done = subprocess.run(command, input=text.encode(), capture_output=True, cwd=root, timeout=WITHIN_SECONDS, check=True)
+        done = subprocess.run(
+            command,
+            input=text.encode(),
+            capture_output=True,
+            cwd=root,
+            timeout=RUFF_TIMEOUT_SECONDS,
+            check=True,
+        )
         return done.stdout.decode()
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError) as error:
-        raise Failed from error
+        raise RuffFailed from error
 
 
-def ruff_of(root: Path) -> str | None:
+def find_ruff(root: Path) -> str | None:
     """The project's own ruff, else the one beside this Python, else one in PATH; none where the project does not say how to use it."""
-    if not (table_of(root) or any((root / name).exists() for name in ("ruff.toml", ".ruff.toml"))):
+    if not (
+        read_ruff_config(root)
+        or any((root / name).exists() for name in ("ruff.toml", ".ruff.toml"))
+    ):
         return None
     places = [str(root / ".venv/bin"), str(Path(sys.executable).parent)]
-    return next((found for place in places if (found := shutil.which("ruff", path=place))), None) or shutil.which("ruff")
+    return next(
+        (found for place in places if (found := shutil.which("ruff", path=place))), None
+    ) or shutil.which("ruff")
 
 
-def configured_otherwise(root: Path) -> bool:
+def has_custom_ruff_config(root: Path) -> bool:
     """Whether the project has another configuration than `init` gives it."""
-    table = table_of(root)
-    return bool((table.get("line-length"), table.get("src")) != (LONGEST_LINE, SOURCES))
+    table = read_ruff_config(root)
+    return bool((table.get("line-length"), table.get("src")) != (LINE_LENGTH, SOURCE_FOLDERS))
 
 
-def table_of(root: Path) -> dict[str, Any]:
+def read_ruff_config(root: Path) -> dict[str, Any]:
     """[tool.ruff] of pyproject.toml."""
-    found: dict[str, Any] = tomllib.loads(text_of(root / "pyproject.toml") or "").get("tool", {}).get("ruff", {})
+    found: dict[str, Any] = (
+        tomllib.loads(read_text_if_exists(root / "pyproject.toml") or "")
+        .get("tool", {})
+        .get("ruff", {})
+    )
     return found
 
 
-def too_long(change: Change) -> list[str]:
+def find_long_lines(change: ChangeSet) -> list[str]:
     """The lines of new Python that a long name has made too long."""
     texts = [text for path, text in change.files.items() if path.endswith(".py")]
-    return [line for text in texts for line in text.splitlines() if len(line) > LONGEST_LINE]
+    return [line for text in texts for line in text.splitlines() if len(line) > LINE_LENGTH]

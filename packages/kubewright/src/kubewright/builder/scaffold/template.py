@@ -12,27 +12,37 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import PurePosixPath
 
-PLACE = re.compile(r"<<([a-z_]+)>>")
-PLACE_IN_PATH = re.compile(r"\{([a-z_]+)\}")
-SUFFIX = ".tmpl"
-TOP = PurePosixPath()
+PLACEHOLDER = re.compile(r"<<([a-z_]+)>>")
+PATH_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+TEMPLATE_SUFFIX = ".tmpl"
+ROOT_PATH = PurePosixPath()
 
 
-def filled(text: str, values: Mapping[str, str], place: re.Pattern[str] = PLACE) -> str:
+def fill_template(
+    text: str, values: Mapping[str, str], place: re.Pattern[str] = PLACEHOLDER
+) -> str:
     """The text with every place filled; a place without a value is a mistake of ours and raises KeyError."""
     return place.sub(lambda found: values[found[1]], text)
 
 
-def tree(folder: str, values: Mapping[str, str]) -> dict[str, str]:
+def render_folder(folder: str, values: Mapping[str, str]) -> dict[str, str]:
     """Every file of a folder of templates, by the path that it gets in the project."""
     root = resources.files(__package__) / "templates" / folder
-    return {filled(path, values, PLACE_IN_PATH): filled(text, values) for path, text in walk(root)}
+    return {
+        fill_template(path, values, PATH_PLACEHOLDER): fill_template(text, values)
+        for path, text in walk_templates(root)
+    }
 
 
-def walk(folder: Traversable, above: PurePosixPath = TOP) -> Iterator[tuple[str, str]]:
+def walk_templates(
+    folder: Traversable, above: PurePosixPath = ROOT_PATH
+) -> Iterator[tuple[str, str]]:
     """Paths and texts of all templates below a folder, in the order of their names."""
     for entry in sorted(folder.iterdir(), key=lambda each: each.name):
         if entry.is_dir():
-            yield from walk(entry, above / entry.name)
-        elif entry.name.endswith(SUFFIX):
-            yield str(above / entry.name.removesuffix(SUFFIX)), entry.read_text(encoding="utf-8")
+            yield from walk_templates(entry, above / entry.name)
+        elif entry.name.endswith(TEMPLATE_SUFFIX):
+            yield (
+                str(above / entry.name.removesuffix(TEMPLATE_SUFFIX)),
+                entry.read_text(encoding="utf-8"),
+            )

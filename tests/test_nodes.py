@@ -306,9 +306,12 @@ async def test_a_line_is_matched_once_for_a_node_and_its_host_and_no_timer_is_lo
         )
         searched = list[tuple[str, str]]()
         search = nodes.schedule.match_entries
-        nodes.schedule.match_entries = lambda host, node: (
-            searched.append((host, node)) or search(host, node)
-        )  # type: ignore[method-assign, func-returns-value]
+
+        def match_entries(host: str, node: str) -> Any:
+            searched.append((host, node))
+            return search(host, node)
+
+        nodes.schedule.match_entries = match_entries  # type: ignore[method-assign]
         stage.demand(1, 5000)
         assert searched == []
         stage.modify("VirtualMachine", "vm-1", runtime__host=Ref("HostSystem", "host-2"))

@@ -63,15 +63,15 @@ HOST_FIELDS = {
     "cpu_cores": "summary.hardware.numCpuCores", "memory_bytes": "summary.hardware.memorySize", "vendor": "summary.hardware.vendor",
     "model": "summary.hardware.model", "version": "summary.config.product.version", "build": "summary.config.product.build",
     "stats.cpu_usage_mhz": "summary.quickStats.overallCpuUsage", "stats.memory_usage_mb": "summary.quickStats.overallMemoryUsage",
-    "vgpu_types": "config.sharedPassthruGpuTypes",
+    "vgpu_profiles": "config.sharedPassthruGpuTypes",
 }  # fmt: skip
 MACHINE_FIELDS = {
     "name": "name", "parent": "parent", "host": "runtime.host", "connection": "runtime.connectionState", "power": "runtime.powerState",
     "is_template": "config.template", "bios_uuid": "config.uuid", "config_version": "config.changeVersion",
-    "instance_uuid": "config.instanceUuid", "configured_guest": "config.guestId",
+    "instance_uuid": "config.instanceUuid", "configured_guest_id": "config.guestId",
     "hardware_version": "config.version", "cpus": "summary.config.numCpu", "memory_mb": "summary.config.memorySizeMB",
     "cpu_reservation_mhz": "summary.config.cpuReservation", "memory_reservation_mb": "summary.config.memoryReservation",
-    "path": "summary.config.vmPathName", "datastores": "datastore", "resource_pool": "resourcePool",
+    "vmx_path": "summary.config.vmPathName", "datastores": "datastore", "resource_pool": "resourcePool",
     "tools_running": "summary.guest.toolsRunningStatus", "tools_version": "summary.guest.toolsVersionStatus2",
     "guest_id": "summary.guest.guestId", "guest_hardware_version": "summary.guest.hwVersion",
     "ip_address": "summary.guest.ipAddress", "stats.cpu_usage_mhz": "summary.quickStats.overallCpuUsage",
@@ -108,7 +108,7 @@ def expected(
             for each in told["config.graphicsInfo"] or ()
         )
         bound = told["config.assignableHardwareBinding"] or ()
-        fields["assigned"] = tuple(
+        fields["assigned_devices"] = tuple(
             sorted(
                 AssignedDevice(each.vm._moId, each.instanceId.removeprefix("pci:"))
                 for each in bound

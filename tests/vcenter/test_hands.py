@@ -39,7 +39,7 @@ class Wire(SoapStub):
 
     def InvokeMethod(
         self, target: Any, info: Any, arguments: Any, outer: Any = None
-    ) -> Awaitable[Any]:  # noqa: N802
+    ) -> Awaitable[Any]:
         self.sent.append((target._moId, info.wsdlName, tuple(arguments)))
         return self.answer()
 

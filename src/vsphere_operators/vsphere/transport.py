@@ -352,7 +352,7 @@ class SoapStub(SoapAdapter.SoapStubAdapterBase):  # type: ignore[misc]
 
     def InvokeMethod(
         self, target: Any, info: Any, arguments: Any, outer: Any = None
-    ) -> Awaitable[Any]:  # noqa: N802
+    ) -> Awaitable[Any]:
         """Start the call; what it returns is decoded by pyVmomi."""
         return self.invoke(target, info, arguments)
 

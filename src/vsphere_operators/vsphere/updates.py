@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Literal, TypeAlias, TypeVar, Union
+from typing import Literal, TypeAlias, TypeVar
 
 from lxml import etree
 from msgspec import Struct
@@ -41,9 +41,9 @@ class Ref(Struct, frozen=True, gc=False):
 
 
 # Union, not |: the name stands in quotes, since the type holds itself.
-Value: TypeAlias = Union[
-    str, int, float, bool, datetime, Ref, tuple["Value", ...], dict[str, "Value"], None
-]  # noqa: UP007
+Value: TypeAlias = (
+    str | int | float | bool | datetime | Ref | tuple["Value", ...] | dict[str, "Value"] | None
+)
 UpdateKind = Literal["enter", "modify", "leave"]
 UPDATE_KINDS: dict[str, UpdateKind] = {"enter": "enter", "modify": "modify", "leave": "leave"}
 

@@ -78,11 +78,8 @@ def answer_of(port: int) -> tuple[int, str]:
 
 
 def port_in(log: pytest.LogCaptureFixture) -> int:
-    return next(
-        int(record.fields["port"])
-        for record in log.records
-        if "serving health probes" in record.message
-    )  # type: ignore[attr-defined]
+    record = next(r for r in log.records if "serving health probes" in r.message)
+    return int(record.fields["port"])  # type: ignore[attr-defined]
 
 
 async def test_a_crd_that_is_deleted_and_applied_again_is_waited_for(

@@ -30,7 +30,7 @@ def build_vcenters(manager: Manager, settings: Settings) -> VCenterRegistry:
     said = read_config_files(settings, Log("setup").warning)
     configs = said.vcenter_configs
     metrics = VCenterMetrics(manager.metrics)
-    opened = {config.name: build_vcenter(config, settings, metrics) for config in configs}
+    opened = {config.name: _build_vcenter(config, settings, metrics) for config in configs}
     vcenters = VCenterRegistry(
         opened,
         configs,
@@ -51,7 +51,7 @@ def build_vcenters(manager: Manager, settings: Settings) -> VCenterRegistry:
     return vcenters
 
 
-def build_vcenter(config: VCenterConfig, settings: Settings, metrics: VCenterMetrics) -> VCenter:
+def _build_vcenter(config: VCenterConfig, settings: Settings, metrics: VCenterMetrics) -> VCenter:
     """One vCenter, watched by the metrics."""
     vcenter = VCenter(
         config.name,

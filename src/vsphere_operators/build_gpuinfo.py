@@ -15,7 +15,7 @@ from .settings.flags import Settings
 from .vcenters.registry import VCenterRegistry
 
 
-def utc_now() -> datetime:
+def _utc_now() -> datetime:
     """The wall clock."""
     return datetime.now(UTC)
 
@@ -33,7 +33,7 @@ def build_gpuinfo_controller(
     nodes = NodeTracker(
         manager.cache,
         vcenters.vcenters_by_name,
-        utc_now,
+        _utc_now,
         complain,
         log=Log("nodes"),
         gpu_resource_globs=told,

@@ -17,7 +17,7 @@ from .kinds.vminfo import VMInfoController
 from .settings.flags import Settings
 from .webhooks import build_webhooks
 
-SEE_ALSO = """\
+_SEE_ALSO = """\
 If something does not work, `manager doctor` looks why, by the same flags: cluster, CRDs, rights, vCenter, certificates, login, privileges.
 Each problem comes with the command that mends it. `manager doctor -help` has more.
 """
@@ -52,7 +52,7 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
-    return command.run(Settings, build, name="vsphere-operators", see_also=SEE_ALSO)
+    return command.run(Settings, build, name="vsphere-operators", see_also=_SEE_ALSO)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ class NameWarningWebhook(Webhook[T], ABC):
         """Warn, if the spec is new and names what cannot be found."""
         if old is not None and old.spec == obj.spec:
             return
-        served = self.find_vcenter(obj)
+        served = self._find_vcenter(obj)
         if served is None:
             return
         try:
@@ -53,7 +53,7 @@ class NameWarningWebhook(Webhook[T], ABC):
         except (Retry, NotYet):
             return
 
-    def find_vcenter(self, obj: T) -> VCenterView | None:
+    def _find_vcenter(self, obj: T) -> VCenterView | None:
         """The vCenter of its namespace, None where none can be asked."""
         if self.namespaces and obj.metadata.namespace not in self.namespaces:
             return None

@@ -25,7 +25,7 @@ ManagerBuilder = Callable[[Manager, Settings], None]
 SectionFinding = tuple[str, Finding]
 """The chapter, and what was found."""
 
-SET_VCENTER_COMMAND = "export GOVMOMI_URL=VCENTER GOVMOMI_USERNAME=USER && read -rsp 'password: ' GOVMOMI_PASSWORD && export GOVMOMI_PASSWORD"
+_SET_VCENTER_COMMAND = "export GOVMOMI_URL=VCENTER GOVMOMI_USERNAME=USER && read -rsp 'password: ' GOVMOMI_PASSWORD && export GOVMOMI_PASSWORD"
 CLUSTER_SECTION, MANAGER_SECTION = "Kubernetes", "This manager"
 
 
@@ -40,18 +40,18 @@ class DoctorRun:
 
     async def findings(self) -> AsyncIterator[SectionFinding]:
         """Every finding, as soon as it is made."""
-        async for finding in run_check("cluster", self.check_kubernetes()):
+        async for finding in run_check("cluster", self._check_kubernetes()):
             yield CLUSTER_SECTION, finding
-        async for finding in run_check("settings", self.check_manager()):
+        async for finding in run_check("settings", self._check_manager()):
             yield MANAGER_SECTION, finding
         configs = list[VCenterConfig]()
-        async for finding in run_check("vCenter", self.check_vcenter_settings(configs)):
+        async for finding in run_check("vCenter", self._check_vcenter_settings(configs)):
             yield "vCenter", finding
         for config in configs:
-            async for finding in vcenter.check(config, self.vmgroups_served_by(config, configs)):
+            async for finding in vcenter.check(config, self._vmgroups_served_by(config, configs)):
                 yield f"vCenter {config.name}", finding
 
-    async def check_kubernetes(self) -> AsyncIterator[Finding]:
+    async def _check_kubernetes(self) -> AsyncIterator[Finding]:
         """The cluster."""
         found = await asyncio.to_thread(cluster.load_connection, self.settings, self.environ)
         if isinstance(found, Finding):
@@ -62,12 +62,12 @@ class DoctorRun:
             connection=found, transport=Transport(found, user_agent="vsphere-operators-doctor")
         )
         try:
-            async for finding in self.check_reachable_cluster(there):
+            async for finding in self._check_reachable_cluster(there):
                 yield finding
         finally:
             await there.transport.close()
 
-    async def check_reachable_cluster(self, there: Cluster) -> AsyncIterator[Finding]:
+    async def _check_reachable_cluster(self, there: Cluster) -> AsyncIterator[Finding]:
         """What the API server tells."""
         reached = True
         async for finding in run_check("API server", cluster.check_api_server(there)):
@@ -96,7 +96,7 @@ class DoctorRun:
         self.build(manager, alone)
         return manager
 
-    async def check_manager(self) -> AsyncIterator[Finding]:
+    async def _check_manager(self) -> AsyncIterator[Finding]:
         """What the manager itself would be."""
         async for finding in run_check(
             "metrics",
@@ -109,13 +109,13 @@ class DoctorRun:
             await asyncio.to_thread(read_limits, self.settings.limits_file)
             yield ok("limits", f"{self.settings.limits_file} can be read")
 
-    async def check_vcenter_settings(self, found: list[VCenterConfig]) -> AsyncIterator[Finding]:
+    async def _check_vcenter_settings(self, found: list[VCenterConfig]) -> AsyncIterator[Finding]:
         """Which vCenters the settings name; they are added to `found`."""
         odd = list[str]()
         try:
             found += await asyncio.to_thread(self.settings.read_vcenter_configs, odd.append)
         except ConfigError as error:
-            yield problem("settings", str(error), SET_VCENTER_COMMAND)
+            yield problem("settings", str(error), _SET_VCENTER_COMMAND)
             return
         for words in odd:
             yield warning("settings", words)
@@ -126,9 +126,9 @@ class DoctorRun:
             )
         else:
             words = f"no vCenter is configured: only MyCustomResource works, the other kinds say NoVCenter. {CONFIGURATION_HINT}."
-            yield problem("settings", words, SET_VCENTER_COMMAND)
+            yield problem("settings", words, _SET_VCENTER_COMMAND)
 
-    def vmgroups_served_by(
+    def _vmgroups_served_by(
         self, config: VCenterConfig, configs: Sequence[VCenterConfig]
     ) -> list[VmGroupRequest]:
         """The groups whose namespace this vCenter serves by name; those that labels decide about are left out."""

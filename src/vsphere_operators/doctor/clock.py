@@ -6,27 +6,27 @@ from datetime import datetime, timedelta
 
 from .finding import Finding, ok, problem, warning
 
-WARNING_SKEW = timedelta(seconds=5)
+_WARNING_SKEW = timedelta(seconds=5)
 # Tokens and certificates are given some minutes of slack, and no more; a SAML token of vCenter 10 at the most.
-PROBLEM_SKEW = timedelta(minutes=5)
-ENABLE_NTP_COMMAND = "sudo timedatectl set-ntp true"
+_PROBLEM_SKEW = timedelta(minutes=5)
+_ENABLE_NTP_COMMAND = "sudo timedatectl set-ntp true"
 
 
 def check_clock_skew(theirs: datetime, ours: datetime, whose: str) -> Finding:
     """What the difference means."""
     apart = abs(theirs - ours)
     how = f"the clock of {whose} is {format_duration(apart)} {'ahead of' if theirs > ours else 'behind'} this machine's"
-    if apart >= PROBLEM_SKEW:
+    if apart >= _PROBLEM_SKEW:
         return problem(
             "clock",
             f"{how}: certificates and tokens will be refused as expired or not yet valid",
-            ENABLE_NTP_COMMAND,
+            _ENABLE_NTP_COMMAND,
         )
-    if apart >= WARNING_SKEW:
+    if apart >= _WARNING_SKEW:
         return warning(
             "clock",
             f"{how}: times in logs, statuses and leases do not fit together",
-            ENABLE_NTP_COMMAND,
+            _ENABLE_NTP_COMMAND,
         )
     return ok("clock", f"{whose} and this machine agree to {apart.total_seconds():.1f} s")
 

@@ -109,16 +109,16 @@ async def check_cluster(
     places = list(dict.fromkeys((key, Key(SYSTEM_NAMESPACE, key.name))))
     for subject, check in (
         ("CRDs", crds.check(client, kinds)),
-        ("rights", rbac.check(client, user, required_grants(settings, manager, key.namespace))),
+        ("rights", rbac.check(client, user, _required_grants(settings, manager, key.namespace))),
         ("leader", lease.check_lease(client, places, leader_election=settings.leader_election)),
     ):
         async for finding in run_check(subject, check):
             yield finding
 
 
-def required_grants(settings: Settings, manager: Manager, lease_namespace: str) -> list[Grant]:
+def _required_grants(settings: Settings, manager: Manager, lease_namespace: str) -> list[Grant]:
     """The generated roles that these settings need."""
-    found = manager_grants(watched_namespaces(settings), manager.controllers) + webhook_ca_grants(
+    found = manager_grants(_watched_namespaces(settings), manager.controllers) + webhook_ca_grants(
         manager, lease_namespace
     )
     if settings.leader_election:
@@ -198,7 +198,7 @@ def manager_grants(
     ]
 
 
-def watched_namespaces(settings: Settings) -> Sequence[str]:
+def _watched_namespaces(settings: Settings) -> Sequence[str]:
     """The namespaces that the manager is confined to; none of them is all."""
     return settings.options(MANAGER_NAME).namespaces
 
@@ -208,7 +208,7 @@ async def list_vmgroup_requests(cluster: Cluster, settings: Settings) -> list[Vm
     try:
         every = [
             each
-            for namespace in watched_namespaces(settings) or ("",)
+            for namespace in _watched_namespaces(settings) or ("",)
             for each in await cluster.client.list(VmGroup, namespace)
         ]
     except KubewrightError:

@@ -51,7 +51,7 @@ def run(
     colour = out.isatty() and "NO_COLOR" not in environ
     try:
         lines = asyncio.run(
-            write_report(DoctorRun(settings, environ, build), settings, out, color=colour)
+            _write_report(DoctorRun(settings, environ, build), settings, out, color=colour)
         )
     except BrokenPipeError:
         return discard_stdout()
@@ -60,7 +60,7 @@ def run(
     return int(any(finding.level == "problem" for _, finding in lines))
 
 
-async def write_report(
+async def _write_report(
     examination: DoctorRun, settings: DoctorSettings, out: TextIO, *, color: bool
 ) -> list[SectionFinding]:
     """All findings, written as they come, or all at once as JSON."""

@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-LIST_ITEM_KEYS = ("name", "jsonPath")
+_LIST_ITEM_KEYS = ("name", "jsonPath")
 """What tells the entries of a list apart."""
-SERVER_DEFAULTED_FIELDS = ("conversion", "preserveUnknownFields")
+_SERVER_DEFAULTED_FIELDS = ("conversion", "preserveUnknownFields")
 
 
 def diff_specs(generated: Mapping[str, Any], installed: Mapping[str, Any]) -> list[str]:
     """The paths below spec that are not the same; what the API server fills in by itself does not count."""
-    theirs = {key: value for key, value in installed.items() if key not in SERVER_DEFAULTED_FIELDS}
-    return list(diff_values(generated, theirs, ""))
+    theirs = {key: value for key, value in installed.items() if key not in _SERVER_DEFAULTED_FIELDS}
+    return list(_diff_values(generated, theirs, ""))
 
 
-def diff_values(ours: Any, theirs: Any, path: str) -> Iterator[str]:
+def _diff_values(ours: Any, theirs: Any, path: str) -> Iterator[str]:
     """The deepest paths at which two JSON values differ."""
     if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
         for key in [*ours, *(key for key in theirs if key not in ours)]:
-            yield from diff_key(ours, theirs, key, f"{path}.{key}" if path else str(key))
-    elif index_by_name(ours) and index_by_name(theirs):
-        yield from diff_values(index_by_name(ours), index_by_name(theirs), path)
+            yield from _diff_key(ours, theirs, key, f"{path}.{key}" if path else str(key))
+    elif _index_by_name(ours) and _index_by_name(theirs):
+        yield from _diff_values(_index_by_name(ours), _index_by_name(theirs), path)
     elif ours != theirs:
         yield path
 
 
-def diff_key(
+def _diff_key(
     ours: Mapping[str, Any], theirs: Mapping[str, Any], key: str, path: str
 ) -> Iterator[str]:
     """The differences at one key."""
@@ -36,10 +36,10 @@ def diff_key(
     elif key not in ours:
         yield f"{path} (only there)"
     else:
-        yield from diff_values(ours[key], theirs[key], path)
+        yield from _diff_values(ours[key], theirs[key], path)
 
 
-def index_by_name(value: Any) -> dict[str, Any]:
+def _index_by_name(value: Any) -> dict[str, Any]:
     """A list of named things as a mapping, {} for what is none."""
     if (
         not isinstance(value, Sequence)
@@ -47,5 +47,5 @@ def index_by_name(value: Any) -> dict[str, Any]:
         or not all(isinstance(each, Mapping) for each in value)
     ):
         return {}
-    key = next((key for key in LIST_ITEM_KEYS if all(key in each for each in value)), "")
+    key = next((key for key in _LIST_ITEM_KEYS if all(key in each for each in value)), "")
     return {str(each[key]): each for each in value} if key else {}

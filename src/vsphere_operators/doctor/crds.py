@@ -12,8 +12,8 @@ from kubewright.errors import Forbidden, NotFound
 from .crd_drift import diff_specs
 from .finding import Finding, ok, problem, warning
 
-INSTALL_COMMAND = "kubectl apply -k config/crd"
-MAX_PATHS_SHOWN = 3
+_INSTALL_COMMAND = "kubectl apply -k config/crd"
+_MAX_PATHS_SHOWN = 3
 
 
 @kind("apiextensions.k8s.io/v1", namespaced=False)
@@ -29,38 +29,38 @@ async def check(client: Client, kinds: Sequence[type[Object]]) -> AsyncIterator[
     missing = [each for each in kinds if not await client.serves(each)]
     present = [each for each in kinds if each not in missing]
     if missing:
-        yield missing_crds_finding(missing, len(kinds))
+        yield _missing_crds_finding(missing, len(kinds))
     try:
-        found = [(each, await get_crd(client, each)) for each in present]
+        found = [(each, await _get_crd(client, each)) for each in present]
     except Forbidden:
         if present:
             yield ok(
                 "CRDs",
-                f"{count_with_verb(present)} installed; this identity may not read their schemas, as the manager need not. "
+                f"{_count_with_verb(present)} installed; this identity may not read their schemas, as the manager need not. "
                 "Run the doctor as an administrator to compare them.",
             )
         return
-    bad = [finding for each, crd in found for finding in check_crd(each, crd)]
+    bad = [finding for each, crd in found for finding in _check_crd(each, crd)]
     for finding in bad:
         yield finding
     if present and not bad:
         yield ok(
             "CRDs",
-            f"{count_with_verb(present)} installed, each as this version of the manager generates it",
+            f"{_count_with_verb(present)} installed, each as this version of the manager generates it",
         )
 
 
-def missing_crds_finding(missing: Sequence[type[Object]], wanted: int) -> Finding:
+def _missing_crds_finding(missing: Sequence[type[Object]], wanted: int) -> Finding:
     """Kinds that the API server does not know."""
     names = ", ".join(each.definition.resource for each in missing)
     return problem(
         "CRDs",
         f"{len(missing)} of {wanted} are not installed: {names}. Objects of these kinds cannot be made.",
-        INSTALL_COMMAND,
+        _INSTALL_COMMAND,
     )
 
 
-async def get_crd(client: Client, each: type[Object]) -> CustomResourceDefinition | None:
+async def _get_crd(client: Client, each: type[Object]) -> CustomResourceDefinition | None:
     """The CRD of a kind; None where another API server than the CRDs' serves it."""
     try:
         return await client.get(CustomResourceDefinition, Key("", each.definition.resource))
@@ -68,7 +68,7 @@ async def get_crd(client: Client, each: type[Object]) -> CustomResourceDefinitio
         return None
 
 
-def check_crd(each: type[Object], crd: CustomResourceDefinition | None) -> Iterable[Finding]:
+def _check_crd(each: type[Object], crd: CustomResourceDefinition | None) -> Iterable[Finding]:
     """What is wrong with an installed CRD."""
     name = each.definition.resource
     if crd is None:
@@ -79,16 +79,16 @@ def check_crd(each: type[Object], crd: CustomResourceDefinition | None) -> Itera
         return
     (generated,) = crds([each])
     if paths := diff_specs(generated["spec"], crd.spec):
-        shown = ", ".join(paths[:MAX_PATHS_SHOWN]) + (
-            f" and {len(paths) - MAX_PATHS_SHOWN} more" if len(paths) > MAX_PATHS_SHOWN else ""
+        shown = ", ".join(paths[:_MAX_PATHS_SHOWN]) + (
+            f" and {len(paths) - _MAX_PATHS_SHOWN} more" if len(paths) > _MAX_PATHS_SHOWN else ""
         )
         yield problem(
             "CRDs",
             f"{name} is of another version than this manager: it differs at {shown}",
-            INSTALL_COMMAND,
+            _INSTALL_COMMAND,
         )
 
 
-def count_with_verb(kinds: Sequence[object]) -> str:
+def _count_with_verb(kinds: Sequence[object]) -> str:
     """How many, with the verb."""
     return f"{len(kinds)} are" if len(kinds) > 1 else "1 is"

@@ -12,10 +12,10 @@ from kubewright.listen import Address, address_of
 
 from .finding import Finding, ok, problem
 
-TIMEOUT_SECONDS = 3.0
-MAX_BODY_BYTES = 256 * 1024
-MANAGER_METRIC_PREFIX = "controller_runtime_"
-WILDCARD_HOSTS = ("", "0.0.0.0", "::")
+_TIMEOUT_SECONDS = 3.0
+_MAX_BODY_BYTES = 256 * 1024
+_MANAGER_METRIC_PREFIX = "controller_runtime_"
+_WILDCARD_HOSTS = ("", "0.0.0.0", "::")
 
 
 async def check(text: str, *, secure: bool) -> AsyncIterator[Finding]:
@@ -26,12 +26,12 @@ async def check(text: str, *, secure: bool) -> AsyncIterator[Finding]:
     elif address.port == 0:
         yield ok("metrics", "/metrics will be on a free port, which the manager's log tells")
     else:
-        yield await asyncio.to_thread(probe_endpoint, address, secure)
+        yield await asyncio.to_thread(_probe_endpoint, address, secure)
 
 
-def probe_endpoint(address: Address, secure: bool) -> Finding:
+def _probe_endpoint(address: Address, secure: bool) -> Finding:
     """Ask there; it blocks."""
-    host = "127.0.0.1" if address.host in WILDCARD_HOSTS else address.host
+    host = "127.0.0.1" if address.host in _WILDCARD_HOSTS else address.host
     url = f"{'https' if secure else 'http'}://{f'[{host}]' if ':' in host else host}:{address.port}/metrics"
     try:
         status, text = fetch(url)
@@ -41,7 +41,7 @@ def probe_endpoint(address: Address, secure: bool) -> Finding:
         return address_in_use(url, str(error.reason))
     except (OSError, ValueError) as error:
         return address_in_use(url, str(error))
-    if status == 200 and MANAGER_METRIC_PREFIX in text:
+    if status == 200 and _MANAGER_METRIC_PREFIX in text:
         return ok("metrics", f"a manager answers at {url}")
     if secure and status in (401, 403):
         return ok("metrics", f"{url} answers and asks who is there, as it should")
@@ -56,8 +56,8 @@ def fetch(url: str) -> tuple[int, str]:
         urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=unverified)
     )
     try:
-        with opener.open(url, timeout=TIMEOUT_SECONDS) as answer:
-            return answer.status, answer.read(MAX_BODY_BYTES).decode(errors="replace")
+        with opener.open(url, timeout=_TIMEOUT_SECONDS) as answer:
+            return answer.status, answer.read(_MAX_BODY_BYTES).decode(errors="replace")
     except HTTPError as error:
         with error:
             return error.code, ""

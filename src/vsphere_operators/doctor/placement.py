@@ -15,7 +15,7 @@ from ..vsphere.inventory import Inventory
 from ..vsphere.model import Datacenter
 from .finding import Finding, ok, warning
 
-MAX_NAMES_SHOWN = 5
+_MAX_NAMES_SHOWN = 5
 
 
 class VmGroupRequest(Struct, frozen=True, kw_only=True):
@@ -32,21 +32,21 @@ def check(
     inventory: Inventory, defaults: Mapping[str, str], groups: Sequence[VmGroupRequest]
 ) -> Iterator[Finding]:
     """All of it."""
-    yield check_datacenters(inventory, defaults)
+    yield _check_datacenters(inventory, defaults)
     for datacenter in sorted(inventory.datacenters.values(), key=lambda each: each.name):
         ground = PlacementResolver(
             inventory, {"datacenter": datacenter.name}, defaults, NamespaceLimits()
         )
-        yield check_parent_folder(ground, datacenter)
-    yield check_resource_pools(inventory)
-    yield check_templates(inventory)
+        yield _check_parent_folder(ground, datacenter)
+    yield _check_resource_pools(inventory)
+    yield _check_templates(inventory)
     for group in groups:
-        yield from check_vmgroup(inventory, defaults, group)
+        yield from _check_vmgroup(inventory, defaults, group)
 
 
-def check_datacenters(inventory: Inventory, defaults: Mapping[str, str]) -> Finding:
+def _check_datacenters(inventory: Inventory, defaults: Mapping[str, str]) -> Finding:
     """One is used by itself; of several, one has to be named."""
-    names = join_names(each.name for each in inventory.datacenters.values())
+    names = _join_names(each.name for each in inventory.datacenters.values())
     try:
         chosen = PlacementResolver(inventory, {}, defaults, NamespaceLimits()).find_datacenter()
     except CloneBlocked as obstacle:
@@ -60,12 +60,12 @@ def check_datacenters(inventory: Inventory, defaults: Mapping[str, str]) -> Find
         return warning(
             "datacenters",
             words,
-            patch_command("VMGROUP", {"placement": {"datacenter": datacenter_names(inventory)[0]}}),
+            _patch_command("VMGROUP", {"placement": {"datacenter": _datacenter_names(inventory)[0]}}),
         )
     return ok("datacenters", f'{names}; VmGroups go to "{chosen.name}"')
 
 
-def check_parent_folder(ground: PlacementResolver, datacenter: Datacenter) -> Finding:
+def _check_parent_folder(ground: PlacementResolver, datacenter: Datacenter) -> Finding:
     """The folder that groups' folders are made in."""
     try:
         return ok("folder", ground.path_of(ground.find_parent_folder(datacenter)))
@@ -78,7 +78,7 @@ def check_parent_folder(ground: PlacementResolver, datacenter: Datacenter) -> Fi
         )
 
 
-def check_resource_pools(inventory: Inventory) -> Finding:
+def _check_resource_pools(inventory: Inventory) -> Finding:
     """The resource pools that VMs can go to."""
     pools = [each for each in inventory.resource_pools.values() if each.parent]
     if not pools:
@@ -95,7 +95,7 @@ def check_resource_pools(inventory: Inventory) -> Finding:
     return ok("pools", ", ".join(f"{what}: {count}" for what, count in counts.items()))
 
 
-def check_templates(inventory: Inventory) -> Finding:
+def _check_templates(inventory: Inventory) -> Finding:
     """What VmGroups can be cloned from."""
     names = {each.name for each in inventory.vms.values() if each.is_template}
     if not names:
@@ -104,10 +104,10 @@ def check_templates(inventory: Inventory) -> Finding:
             "there is no template, or this account sees none",
             "govc vm.markastemplate vm-operator-template",
         )
-    return ok("templates", join_names(names))
+    return ok("templates", _join_names(names))
 
 
-def check_vmgroup(
+def _check_vmgroup(
     inventory: Inventory, defaults: Mapping[str, str], group: VmGroupRequest
 ) -> Iterator[Finding]:
     """A line for a group that cannot be served as it is."""
@@ -118,37 +118,37 @@ def check_vmgroup(
         yield warning(
             "VmGroup",
             f"{group.namespace}/{group.name}: {obstacle}",
-            suggest_fix(inventory, group, obstacle),
+            _suggest_fix(inventory, group, obstacle),
         )
 
 
-def suggest_fix(inventory: Inventory, group: VmGroupRequest, obstacle: CloneBlocked) -> str:
+def _suggest_fix(inventory: Inventory, group: VmGroupRequest, obstacle: CloneBlocked) -> str:
     """A patch that mends it, where one does."""
     templates = sorted({each.name for each in inventory.vms.values() if each.is_template})
     if obstacle.reason == "TemplateNotFound" and templates:
-        return patch_command(group.name, {"template": templates[0]}, group.namespace)
+        return _patch_command(group.name, {"template": templates[0]}, group.namespace)
     if obstacle.reason == "DatacenterAmbiguous":
-        return patch_command(
+        return _patch_command(
             group.name,
-            {"placement": {"datacenter": datacenter_names(inventory)[0]}},
+            {"placement": {"datacenter": _datacenter_names(inventory)[0]}},
             group.namespace,
         )
     return ""
 
 
-def patch_command(name: str, spec: Mapping[str, object], namespace: str = "") -> str:
+def _patch_command(name: str, spec: Mapping[str, object], namespace: str = "") -> str:
     """The kubectl command that changes a group's spec."""
     where = f"-n {namespace} " if namespace else ""
     return f"kubectl {where}patch vg {name} --type merge -p {shlex.quote(json.dumps({'spec': spec}, separators=(',', ':')))}"
 
 
-def datacenter_names(inventory: Inventory) -> list[str]:
+def _datacenter_names(inventory: Inventory) -> list[str]:
     """The datacenters' names."""
     return sorted(each.name for each in inventory.datacenters.values())
 
 
-def join_names(names: Iterator[str] | set[str]) -> str:
+def _join_names(names: Iterator[str] | set[str]) -> str:
     """The first names, and how many more there are."""
     every = sorted(names)
-    more = len(every) - MAX_NAMES_SHOWN
-    return ", ".join(every[:MAX_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    more = len(every) - _MAX_NAMES_SHOWN
+    return ", ".join(every[:_MAX_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -15,10 +15,10 @@ from ..vsphere.privileges import Account, EntityRef
 from ..vsphere.vm_calls import VmCalls
 from .finding import Finding, ok, problem, warning
 
-ROLE_NAME = "vsphere-operators"
-INFO_KINDS = "HostInfo, VMInfo, FCDInfo, GPUInfo"
+_ROLE_NAME = "vsphere-operators"
+_INFO_KINDS = "HostInfo, VMInfo, FCDInfo, GPUInfo"
 # A vCenter may have thousands of datastores; whoever lacks a privilege lacks it on the first ones too.
-MAX_OBJECTS_CHECKED = 20
+_MAX_OBJECTS_CHECKED = 20
 
 
 class RequiredPrivileges(Struct, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ async def check(hands: VmCalls, inventory: Inventory, parent: str) -> AsyncItera
     """One line for each set of kinds."""
     try:
         who = await privileges.read_account(hands)
-        needs = list(list_required_privileges(inventory, parent))
+        needs = list(_list_required_privileges(inventory, parent))
         answers = [
             await privileges.find_missing_privileges(hands, who, need.objects, need.privileges)
             for need in needs
@@ -55,14 +55,14 @@ async def check(hands: VmCalls, inventory: Inventory, parent: str) -> AsyncItera
             yield finding
 
 
-def list_required_privileges(inventory: Inventory, parent: str) -> Iterator[RequiredPrivileges]:
+def _list_required_privileges(inventory: Inventory, parent: str) -> Iterator[RequiredPrivileges]:
     """What is needed where; sorts of which there are none need nothing."""
     roots = [each.ref for each in inventory.folders.values() if not each.parent]
     yield RequiredPrivileges(
-        kinds=INFO_KINDS,
+        kinds=_INFO_KINDS,
         description="the root folder",
         privileges=privileges.READ_PRIVILEGES,
-        objects=objects_with_paths(inventory, "Folder", roots),
+        objects=_objects_with_paths(inventory, "Folder", roots),
     )
     folders: list[Folder] = [each for each in inventory.folders.values() if each.name == parent]
     templates: list[VirtualMachine] = [each for each in inventory.vms.values() if each.is_template]
@@ -78,16 +78,16 @@ def list_required_privileges(inventory: Inventory, parent: str) -> Iterator[Requ
         ("ResourcePool", "resource pools", privileges.RESOURCE_POOL_PRIVILEGES, pools),
         ("Datastore", "datastores", privileges.DATASTORE_PRIVILEGES, stores),
     ):
-        if refs := [each.ref for each in found][:MAX_OBJECTS_CHECKED]:
+        if refs := [each.ref for each in found][:_MAX_OBJECTS_CHECKED]:
             yield RequiredPrivileges(
                 kinds="VmGroup",
                 description=what,
                 privileges=wanted,
-                objects=objects_with_paths(inventory, sort, refs),
+                objects=_objects_with_paths(inventory, sort, refs),
             )
 
 
-def objects_with_paths(inventory: Inventory, sort: str, refs: Sequence[str]) -> list[EntityRef]:
+def _objects_with_paths(inventory: Inventory, sort: str, refs: Sequence[str]) -> list[EntityRef]:
     """With their paths."""
     return [EntityRef(sort, ref, inventory.path(ref) or "/") for ref in refs]
 
@@ -111,20 +111,20 @@ def check_missing_privileges(
             where = f"on {need.description}" if everywhere else f"on {', '.join(without)}"
             words = f'"{who.name}" has not the privilege {privilege} {where}, which {kinds} needs'
             yield (problem if everywhere else warning)(
-                "privileges", words, grant_command(who.name, need.privileges, without)
+                "privileges", words, _grant_command(who.name, need.privileges, without)
             )
     if not lacking and answers:
         on = ", ".join(need.description for need, _ in answers)
         yield ok("privileges", f'{kinds}: "{who.name}" has what is needed on {on}')
 
 
-def grant_command(user: str, wanted: Sequence[str], paths: Sequence[str]) -> str:
+def _grant_command(user: str, wanted: Sequence[str], paths: Sequence[str]) -> str:
     """The commands that make a role and give it; govc is VMware's own tool for the command line.
 
     All lines have the same role: it may be there from the line before, and then gets these privileges beside those that it has.
     """
     given = " ".join(shlex.quote(path) for path in paths)
     return (
-        f"govc role.create {ROLE_NAME}; govc role.update -a {ROLE_NAME} {' '.join(wanted)} && "
-        f"govc permissions.set -principal {shlex.quote(user)} -role {ROLE_NAME} -propagate=true {given}"
+        f"govc role.create {_ROLE_NAME}; govc role.update -a {_ROLE_NAME} {' '.join(wanted)} && "
+        f"govc permissions.set -principal {shlex.quote(user)} -role {_ROLE_NAME} -propagate=true {given}"
     )

@@ -13,9 +13,9 @@ from kubewright.rbac import Rule
 
 from .finding import Finding, ok, problem
 
-APPLY_RBAC_COMMAND = "kubectl apply -k config/rbac"
-SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
-MAX_CONCURRENT_REVIEWS = 8
+_APPLY_RBAC_COMMAND = "kubectl apply -k config/rbac"
+_SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
+_MAX_CONCURRENT_REVIEWS = 8
 
 
 class Grant(Struct, frozen=True, kw_only=True):
@@ -26,7 +26,7 @@ class Grant(Struct, frozen=True, kw_only=True):
     namespace: str = ""
     namespaced_role: bool = False
     """Whether it is a Role, which is bound in its namespace alone."""
-    install_command: str = APPLY_RBAC_COMMAND
+    install_command: str = _APPLY_RBAC_COMMAND
     """The command that makes it."""
     binds_service_account: bool = True
     """Whether that also binds it to the manager's own account."""
@@ -63,7 +63,7 @@ async def check(client: Client, user: str, grants: Sequence[Grant]) -> AsyncIter
     asked, refused = 0, False
     for grant in grants:
         questions = access_reviews_for(grant)
-        answers = await review_access(client, questions)
+        answers = await _review_access(client, questions)
         asked += len(questions)
         denied = [
             question for question, allowed in zip(questions, answers, strict=True) if not allowed
@@ -87,18 +87,18 @@ def access_reviews_for(grant: Grant) -> list[AccessReview]:
     ]
 
 
-async def review_access(client: Client, questions: Sequence[AccessReview]) -> list[bool]:
+async def _review_access(client: Client, questions: Sequence[AccessReview]) -> list[bool]:
     """The answers, some at once."""
-    room = asyncio.Semaphore(MAX_CONCURRENT_REVIEWS)
+    room = asyncio.Semaphore(_MAX_CONCURRENT_REVIEWS)
 
     async def one(question: AccessReview) -> bool:
         async with room:
-            return await is_allowed(client, question)
+            return await _is_allowed(client, question)
 
     return list(await asyncio.gather(*(one(each) for each in questions)))
 
 
-async def is_allowed(client: Client, question: AccessReview) -> bool:
+async def _is_allowed(client: Client, question: AccessReview) -> bool:
     """SelfSubjectAccessReview."""
     resource, _, subresource = question.resource.partition("/")
     wish = {
@@ -136,13 +136,13 @@ def denied_findings(denied: Iterable[AccessReview], user: str, grant: Grant) -> 
 def binding_command(user: str, grant: Grant) -> str:
     """The command that gives the generated role to this identity. Never a wider one."""
     if (
-        user == f"{SERVICE_ACCOUNT_PREFIX}vsphere-operators-system:controller-manager"
+        user == f"{_SERVICE_ACCOUNT_PREFIX}vsphere-operators-system:controller-manager"
         and grant.binds_service_account
     ):
         return grant.install_command
     whom = (
-        f"--serviceaccount={user.removeprefix(SERVICE_ACCOUNT_PREFIX)}"
-        if user.startswith(SERVICE_ACCOUNT_PREFIX)
+        f"--serviceaccount={user.removeprefix(_SERVICE_ACCOUNT_PREFIX)}"
+        if user.startswith(_SERVICE_ACCOUNT_PREFIX)
         else f"--user={shlex.quote(user)}"
     )
     name = shlex.quote(

@@ -11,9 +11,9 @@ import msgspec
 from .checks import SectionFinding
 from .finding import Finding, Level
 
-LEVEL_WIDTH = 9
-SUBJECT_WIDTH = 13
-MIN_WIDTH = 60
+_LEVEL_WIDTH = 9
+_SUBJECT_WIDTH = 13
+_MIN_WIDTH = 60
 ANSI_CODES: dict[str, str] = {"ok": "32", "warning": "33", "problem": "1;31", "bold": "1"}
 
 
@@ -22,18 +22,18 @@ class TextReport:
 
     def __init__(self, *, columns: int = 0, color: bool = False) -> None:
         self.columns, self.color = columns, color
-        self.section = ""
+        self._section = ""
 
     def render_finding(self, line: SectionFinding) -> Iterator[str]:
         """The lines of one finding; a new chapter begins with its title."""
         chapter, finding = line
-        if chapter != self.section:
-            yield from ([""] if self.section else [])
+        if chapter != self._section:
+            yield from ([""] if self._section else [])
             yield self.apply_color(chapter, "bold")
-            self.section = chapter
-        head = f"{finding.level:<{LEVEL_WIDTH}}{finding.subject:<{SUBJECT_WIDTH}}"
+            self._section = chapter
+        head = f"{finding.level:<{_LEVEL_WIDTH}}{finding.subject:<{_SUBJECT_WIDTH}}"
         first, *rest = self.wrap(finding.words, len(head) + 2)
-        yield f"  {self.apply_color(finding.level.ljust(LEVEL_WIDTH), finding.level)}{finding.subject:<{SUBJECT_WIDTH}}{first}"
+        yield f"  {self.apply_color(finding.level.ljust(_LEVEL_WIDTH), finding.level)}{finding.subject:<{_SUBJECT_WIDTH}}{first}"
         indent = " " * (len(head) + 2)
         yield from (indent + each for each in rest)
         if finding.fix:
@@ -46,7 +46,7 @@ class TextReport:
             return [words]
         return textwrap.wrap(
             words,
-            max(self.columns, MIN_WIDTH) - indent,
+            max(self.columns, _MIN_WIDTH) - indent,
             break_long_words=False,
             break_on_hyphens=False,
         ) or [""]
@@ -60,11 +60,11 @@ def summary(findings: Sequence[Finding]) -> str:
     """How it stands, in a sentence."""
     counts = Counter(finding.level for finding in findings)
     if counts["problem"]:
-        return f"{format_count(counts, 'problem')}, {format_count(counts, 'warning')}. Mend them from the top: what comes later may follow from it."
-    return f"No problems, {format_count(counts, 'warning')}."
+        return f"{_format_count(counts, 'problem')}, {_format_count(counts, 'warning')}. Mend them from the top: what comes later may follow from it."
+    return f"No problems, {_format_count(counts, 'warning')}."
 
 
-def format_count(counts: Counter[Level], level: Level) -> str:
+def _format_count(counts: Counter[Level], level: Level) -> str:
     """`1 problem`, `2 problems`."""
     return f"{counts[level]} {level}{'' if counts[level] == 1 else 's'}"
 

@@ -20,22 +20,22 @@ from .clock import check_clock_skew
 from .finding import Finding, ok, problem, run_check, warning
 from .placement import VmGroupRequest
 
-MIN_API_VERSION = (7, 0)
-CREDENTIALS_SECRET = "vc-creds"
+_MIN_API_VERSION = (7, 0)
+_CREDENTIALS_SECRET = "vc-creds"
 
 
 async def check(config: VCenterConfig, groups: Sequence[VmGroupRequest]) -> AsyncIterator[Finding]:
     """All of one vCenter; one login, and it is ended."""
     async with temporary_vcenter(config) as vcenter:
-        async for finding in run_check("vCenter", check_in_order(vcenter, config, groups)):
+        async for finding in run_check("vCenter", _check_in_order(vcenter, config, groups)):
             yield finding
 
 
-async def check_in_order(
+async def _check_in_order(
     vcenter: VCenter, config: VCenterConfig, groups: Sequence[VmGroupRequest]
 ) -> AsyncIterator[Finding]:
     """Reach it, log in, read the inventory, look into it."""
-    for step in (check_reachable, check_login):
+    for step in (_check_reachable, _check_login):
         finding = await step(vcenter, config)
         yield finding
         if finding.level == "problem":
@@ -43,7 +43,7 @@ async def check_in_order(
             return
     if config.address.insecure:
         words = "its certificate is not verified (-insecure): whoever is between here and there can read the password"
-        yield warning("TLS", words, trust_ca_command(config.address))
+        yield warning("TLS", words, _trust_ca_command(config.address))
     # The call through the session: what it asks is the same for everybody.
     theirs = await vcenter.session.call(lambda: vcenter.session.service_instance.CurrentTime())
     yield check_clock_skew(theirs, datetime.now(UTC), f"vCenter {config.name}")
@@ -58,13 +58,13 @@ async def check_in_order(
         yield finding
 
 
-async def check_reachable(vcenter: VCenter, config: VCenterConfig) -> Finding:
+async def _check_reachable(vcenter: VCenter, config: VCenterConfig) -> Finding:
     """Connection, TLS, and whether it is a vCenter at all."""
     address = config.address
     try:
         about = (await vcenter.soap.get_service_content()).about
     except CertificateRefused as error:
-        return problem("TLS", str(error), trust_ca_command(address))
+        return problem("TLS", str(error), _trust_ca_command(address))
     except VCenterError as error:
         return problem(
             "reach", str(error), f"curl -vk {address.base_url}{address.path}/vimServiceVersions.xml"
@@ -75,7 +75,7 @@ async def check_reachable(vcenter: VCenter, config: VCenterConfig) -> Finding:
             f"{address.base_url} is {about.fullName}, and no vCenter: name the vCenter that manages it",
         )
     number = tuple(int(part) for part in about.apiVersion.split(".")[:2] if part.isdigit())
-    if number < MIN_API_VERSION:
+    if number < _MIN_API_VERSION:
         return warning(
             "reach",
             f"{address.base_url} is {about.fullName}; older than vSphere 7.0, with which this was never tried",
@@ -87,7 +87,7 @@ async def check_reachable(vcenter: VCenter, config: VCenterConfig) -> Finding:
     )
 
 
-async def check_login(vcenter: VCenter, config: VCenterConfig) -> Finding:
+async def _check_login(vcenter: VCenter, config: VCenterConfig) -> Finding:
     """One try: a second with the same password could only help to lock the account."""
     try:
         await vcenter.session.login()
@@ -97,7 +97,7 @@ async def check_login(vcenter: VCenter, config: VCenterConfig) -> Finding:
     return ok("login", f"{tried.description if tried else 'the account'} is accepted")
 
 
-def trust_ca_command(address: Address) -> str:
+def _trust_ca_command(address: Address) -> str:
     """Fetch the CA certificates of the vCenter itself, and name them; whoever does so should compare the fingerprint."""
     zip_url = shlex.quote(f"{address.base_url}/certs/download.zip")
     return (
@@ -111,12 +111,12 @@ def renew_credentials_command(config: VCenterConfig) -> str:
     if config.credentials_directory:
         name = Path(config.credentials_directory).name
         # One of several vCenters has its address from the list, and its Secret is named after its directory.
-        own = name == CREDENTIALS_SECRET
+        own = name == _CREDENTIALS_SECRET
         server = (
             f"--from-literal=GOVMOMI_URL={shlex.quote(config.address.base_url)} " if own else ""
         )
         return (
-            f"kubectl -n vsphere-operators-system create secret generic {CREDENTIALS_SECRET if own else shlex.quote(f'{CREDENTIALS_SECRET}-{name}')} "
+            f"kubectl -n vsphere-operators-system create secret generic {_CREDENTIALS_SECRET if own else shlex.quote(f'{_CREDENTIALS_SECRET}-{name}')} "
             f"--dry-run=client -o yaml {server}--from-literal=GOVMOMI_USERNAME=USER "
             "--from-file=GOVMOMI_PASSWORD=/dev/stdin | kubectl apply -f -"
         )

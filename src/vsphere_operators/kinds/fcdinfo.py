@@ -25,7 +25,7 @@ from ..vcenters.registry import VCenterRegistry, VCenterView
 from ..vsphere.model import Disk
 
 CSI_DRIVER = "csi.vsphere.vmware.com"
-VOLUME_HANDLE_INDEX = "disk"
+_VOLUME_HANDLE_INDEX = "disk"
 
 
 class FCDInfoSpec(Spec):
@@ -95,7 +95,7 @@ def status_of(
         attachedTo=attached_to or None,
         creationTime=disk.created_at and disk.created_at.replace(microsecond=0),
         persistentVolume=volume.metadata.name if volume else None,
-        claim=format_claim(volume),
+        claim=_format_claim(volume),
         vcenter=vcenter,
     )
 
@@ -107,7 +107,7 @@ def status_without_disk(volume: PersistentVolume | None) -> FCDInfoStatus:
     return FCDInfoStatus(
         id=get_volume_handle(volume),
         persistentVolume=volume.metadata.name,
-        claim=format_claim(volume),
+        claim=_format_claim(volume),
     )
 
 
@@ -117,7 +117,7 @@ def get_volume_handle(volume: PersistentVolume) -> str | None:
     return csi.volumeHandle if csi is not None and csi.driver == CSI_DRIVER else None
 
 
-def format_claim(volume: PersistentVolume | None) -> str | None:
+def _format_claim(volume: PersistentVolume | None) -> str | None:
     """The claim of a volume as namespace/name."""
     claim = volume.spec.claimRef if volume is not None else None
     return f"{claim.namespace}/{claim.name}" if claim is not None else None
@@ -148,11 +148,11 @@ def has_new_references(old: Any, new: Any) -> bool:
     return (
         old is not None
         and new is not None
-        and not get_status_references(new) <= get_status_references(old)
+        and not _get_status_references(new) <= _get_status_references(old)
     )
 
 
-def get_status_references(info: FCDInfo) -> set[str]:
+def _get_status_references(info: FCDInfo) -> set[str]:
     """The disk and the VM that the status names."""
     return set(filter(None, (info.status.id, info.status.attachedTo)))
 
@@ -167,7 +167,7 @@ class FCDInfoController(Controller[FCDInfo]):
     def __init__(self, vcenters: VCenterRegistry, cache: Cache) -> None:
         self.vcenters, self.cache = vcenters, cache
         vcenters.watch_namespaces(self)
-        cache.store(PersistentVolume).add_index(VOLUME_HANDLE_INDEX, get_volume_handle)
+        cache.store(PersistentVolume).add_index(_VOLUME_HANDLE_INDEX, get_volume_handle)
         self.wake_on(PersistentVolume, by=lambda info: info.spec.pvId)
         self.wake_on(PersistentVolume, by=lambda info: info.status.id, of=get_volume_handle)
         self.wake_on(vcenters.disk_changes, by=get_disk_keys)
@@ -195,16 +195,16 @@ class FCDInfoController(Controller[FCDInfo]):
             served.request_disk_refresh()
             info.status = status_without_disk(named)
             raise
-        info.status = self.build_status(served, disk, named)
+        info.status = self._build_status(served, disk, named)
 
-    def build_status(
+    def _build_status(
         self, served: VCenterView, disk: Disk, named: PersistentVolume | None
     ) -> FCDInfoStatus:
         """The status of a disk that was found, with the names of all that belongs to it."""
         user = served.find_vm_using(disk)
         return status_of(
             disk,
-            named or first_by_name(self.cache.by(PersistentVolume, VOLUME_HANDLE_INDEX, disk.id)),
+            named or first_by_name(self.cache.by(PersistentVolume, _VOLUME_HANDLE_INDEX, disk.id)),
             datastore=served.name_of(disk.datastore),
             attached_to=user.name if user else "",
             vcenter=served.name,

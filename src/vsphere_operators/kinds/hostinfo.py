@@ -26,11 +26,11 @@ from ..vcenters.registry import VCenterRegistry
 from ..vsphere.inventory import Location
 from ..vsphere.model import Host, HostStats
 
-DISCONNECTED_STATES = {
+_DISCONNECTED_STATES = {
     "disconnected": "is disconnected from",
     "notResponding": "does not respond to",
 }
-POWERED_DOWN_STATES = ("standBy", "poweredOff")
+_POWERED_DOWN_STATES = ("standBy", "poweredOff")
 
 
 class HostInfoSpec(Spec):
@@ -109,9 +109,9 @@ def status_of(
     total_memory = now.memory_bytes // 2**20 if now.memory_bytes else None
     return HostInfoStatus(
         totalCPU=total_cpu,
-        freeCPU=subtract(total_cpu, now.stats.cpu_usage_mhz),
+        freeCPU=_subtract(total_cpu, now.stats.cpu_usage_mhz),
         totalMemoryMB=total_memory,
-        freeMemoryMB=subtract(total_memory, now.stats.memory_usage_mb),
+        freeMemoryMB=_subtract(total_memory, now.stats.memory_usage_mb),
         vendor=now.vendor or None,
         model=now.model or None,
         esxiVersion=now.version or None,
@@ -131,23 +131,23 @@ def status_of(
 
 def without_stale_stats(host: Host) -> Host:
     """The host without what vCenter can only remember of one that it does not hear from, or that sleeps."""
-    unheard = host.connection in DISCONNECTED_STATES or host.power in POWERED_DOWN_STATES
+    unheard = host.connection in _DISCONNECTED_STATES or host.power in _POWERED_DOWN_STATES
     return replace(host, stats=HostStats(), boot_time=None) if unheard else host
 
 
-def subtract(total: int | None, used: int | None) -> int | None:
+def _subtract(total: int | None, used: int | None) -> int | None:
     """What is left, where both are known."""
     return None if total is None or used is None else total - used
 
 
 def ready_reason(host: Host, vcenter: str) -> Done:
     """What to say with the answer; raises for a host whose load cannot be known."""
-    if host.power in POWERED_DOWN_STATES:
+    if host.power in _POWERED_DOWN_STATES:
         return Done(
             "HostInStandby",
             f'host "{host.name}" is switched off or in standby, so its load is not known',
         )
-    if how := DISCONNECTED_STATES.get(host.connection):
+    if how := _DISCONNECTED_STATES.get(host.connection):
         raise Terminal(
             "HostDisconnected",
             f'host "{host.name}" {how} vCenter {vcenter}, so its load is not known; '

@@ -20,7 +20,7 @@ from kubewright import (
 )
 from kubewright.builtin import PodMetadata
 
-POD_NAME_INDEX = "name"
+_POD_NAME_INDEX = "name"
 
 
 class MyCustomResourceSpec(Spec):
@@ -61,7 +61,7 @@ class MyCustomResourceController(Controller[MyCustomResource]):
 
     def __init__(self, cache: Cache) -> None:
         self.cache = cache
-        cache.store(PodMetadata).add_index(POD_NAME_INDEX, lambda pod: pod.metadata.name)
+        cache.store(PodMetadata).add_index(_POD_NAME_INDEX, lambda pod: pod.metadata.name)
         self.wake_on(PodMetadata, by=lambda resource: resource.spec.name, when=created_or_deleted)
 
     async def reconcile(self, resource: MyCustomResource) -> Done:
@@ -72,6 +72,6 @@ class MyCustomResourceController(Controller[MyCustomResource]):
                 "NameMissing", "spec.name is empty; set it to the name of the Pod to look for"
             )
         resource.status, done = check_friends(
-            name, self.cache.by(PodMetadata, POD_NAME_INDEX, name)
+            name, self.cache.by(PodMetadata, _POD_NAME_INDEX, name)
         )
         return done

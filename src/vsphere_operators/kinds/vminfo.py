@@ -32,7 +32,7 @@ UNAVAILABLE_STATES = {
     "orphaned": "no host has it registered any more; register it again, or remove it from the inventory",
 }
 """What it means and what to do, by the connectionState of a VM of which nothing new is heard."""
-TOOLS_NOT_RUNNING_STATES = ("", "guestToolsNotRunning")
+_TOOLS_NOT_RUNNING_STATES = ("", "guestToolsNotRunning")
 
 
 class VMInfoSpec(Spec):
@@ -118,7 +118,7 @@ def status_of(
     vm: VirtualMachine, place: Location, host: str, datastores: Sequence[str], vcenter: str
 ) -> VMInfoStatus:
     """All of the answer."""
-    now = without_stale_state(vm)
+    now = _without_stale_state(vm)
     return VMInfoStatus(
         guestId=now.guest_id or now.configured_guest_id or None,
         totalCPU=now.cpus,
@@ -145,7 +145,7 @@ def status_of(
     )
 
 
-def without_stale_state(vm: VirtualMachine) -> VirtualMachine:
+def _without_stale_state(vm: VirtualMachine) -> VirtualMachine:
     """The VM without what vCenter can only remember of one that it does not hear from."""
     if vm.connection not in UNAVAILABLE_STATES:
         return vm
@@ -165,7 +165,7 @@ def ready_reason(vm: VirtualMachine) -> Done:
         return Done("PoweredOff", f'VM "{vm.name}" is powered off, so it has no address')
     if vm.power == "suspended":
         return Done("Suspended", f'VM "{vm.name}" is suspended, so it has no address')
-    if vm.tools_running in TOOLS_NOT_RUNNING_STATES:
+    if vm.tools_running in _TOOLS_NOT_RUNNING_STATES:
         return Done(
             "ToolsNotRunning",
             f'VMware Tools do not run in VM "{vm.name}", so its addresses are not known, and guestId is what the VM was made for; '

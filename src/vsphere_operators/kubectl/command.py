@@ -48,7 +48,7 @@ class Printer:
         """Whether more columns are wanted; they are not cut then."""
         return self.output == "wide"
 
-    def format_output(self, value: Any, lines: Callable[[], str]) -> str:
+    def _format_output(self, value: Any, lines: Callable[[], str]) -> str:
         """For programs, or the lines for people."""
         if self.output not in ("json", "yaml"):
             return lines()
@@ -74,27 +74,27 @@ class Commands:
         environ: Mapping[str, str],
         printer: Printer,
     ) -> None:
-        self.options, self.cluster, self.environ, self.printer = options, cluster, environ, printer
+        self.options, self.cluster, self.environ, self._printer = options, cluster, environ, printer
 
     async def top(self) -> str:
         """Hosts or VMs."""
-        rows, page = await self.read_rows(), self.printer
+        rows, page = await self._read_rows(), self._printer
         if self.options.what == "hosts":
-            return page.format_output(
+            return page._format_output(
                 rows.hosts,
                 lambda: page.format_table(
                     top.host_table(rows.hosts, wide=page.wide, short_names=page.width > 0)
                 ),
             )
-        return page.format_output(
+        return page._format_output(
             rows.vms, lambda: page.format_table(top.vm_table(rows.vms, wide=page.wide))
         )
 
     async def tree(self) -> str:
         """Where everything is."""
-        branches, page = tree.build_tree(await self.read_rows()), self.printer
+        branches, page = tree.build_tree(await self._read_rows()), self._printer
         width = 0 if page.wide else page.width
-        return page.format_output(
+        return page._format_output(
             branches,
             lambda: (
                 "\n".join(tree.render_tree(branches, width=width, color=page.color))
@@ -104,7 +104,7 @@ class Commands:
 
     async def describe(self) -> str:
         """One group."""
-        key, page = self.object_key(), self.printer
+        key, page = self._object_key(), self._printer
         found = await self.cluster.client.get(VmGroup, key)
         events = await self.cluster.client.list(
             Event,
@@ -112,7 +112,7 @@ class Commands:
             fields=f"involvedObject.kind=VmGroup,involvedObject.name={key.name}",
         )
         width = 0 if page.wide else page.width
-        return page.format_output(
+        return page._format_output(
             found,
             lambda: "\n".join(
                 vmgroup.render_group(found, events, wide=page.wide, width=width, color=page.color)
@@ -121,36 +121,36 @@ class Commands:
 
     async def why(self) -> str:
         """One choice."""
-        info = await self.cluster.client.get(GPUInfo, self.object_key())
-        nodes, now, page = await self.cluster.list_readable(Node), datetime.now(UTC), self.printer
+        info = await self.cluster.client.get(GPUInfo, self._object_key())
+        nodes, now, page = await self.cluster.list_readable(Node), datetime.now(UTC), self._printer
         facts = None
         if self.options.vcenter:
-            async with open_vcenters(self.vcenter_flags, self.environ, self.cluster.warn) as opened:
+            async with open_vcenters(self._vcenter_flags, self.environ, self.cluster.warn) as opened:
                 facts = await read_node_facts(opened, nodes, now)
         answer = why.explain_selection(info, nodes, facts, SelectionRules(), now)
         width = 0 if page.wide else page.width
-        return page.format_output(
+        return page._format_output(
             answer, lambda: "\n".join(why.render_explanation(answer, width=width, color=page.color))
         )
 
-    async def read_rows(self) -> Rows:
+    async def _read_rows(self) -> Rows:
         """From the objects, or from the vCenters themselves."""
         objects = await self.cluster.read_objects()
         told = rows_from_objects(objects)
         if not self.options.vcenter:
             return told
-        async with open_vcenters(self.vcenter_flags, self.environ, self.cluster.warn) as opened:
+        async with open_vcenters(self._vcenter_flags, self.environ, self.cluster.warn) as opened:
             return await rows_from_vcenters(opened, objects.nodes, told)
 
     @property
-    def vcenter_flags(self) -> list[str]:
+    def _vcenter_flags(self) -> list[str]:
         """Those of the manager's flags that say how to reach a vCenter."""
         given = {"vcenter-ca-file": self.options.vcenter_ca_file, "vcenters": self.options.vcenters}
         return [f"-{name}={value}" for name, value in given.items() if value] + (
             ["-insecure"] if self.options.insecure else []
         )
 
-    def object_key(self) -> Key:
+    def _object_key(self) -> Key:
         """The object that is meant."""
         return Key(self.cluster.namespace, self.options.name)
 
@@ -168,7 +168,7 @@ FLAG_DEFAULTS: Mapping[str, str | bool] = {
 }
 
 
-def build_shared_parser() -> argparse.ArgumentParser:
+def _build_shared_parser() -> argparse.ArgumentParser:
     """Those of every command. They have no defaults here: a command's would undo what was given before it."""
     shared = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     shared.add_argument(
@@ -199,9 +199,9 @@ def build_shared_parser() -> argparse.ArgumentParser:
     return shared
 
 
-def build_parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     """The command line; flags may stand before the command and after it."""
-    shared = build_shared_parser()
+    shared = _build_shared_parser()
     main = argparse.ArgumentParser(
         prog=PROGRAM,
         parents=[shared],
@@ -230,7 +230,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """What is asked. One object has one namespace: who asks for it in all of them is told so."""
-    made = build_parser()
+    made = _build_parser()
     options = made.parse_args(argv, argparse.Namespace(**FLAG_DEFAULTS))
     if options.all_namespaces and hasattr(options, "name"):
         made.error(

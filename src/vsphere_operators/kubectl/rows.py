@@ -90,13 +90,13 @@ class Rows(Struct, frozen=True, kw_only=True):
 def rows_from_objects(objects: ClusterObjects) -> Rows:
     """What the objects tell together: each of them may know a part."""
     candidates = [each for gpu in objects.gpus for each in gpu.status.candidates or ()]
-    vms = merge_vm_rows(
-        (*map(vm_row, objects.vms), *replica_rows(objects.groups), *map(candidate_row, candidates))
+    vms = _merge_vm_rows(
+        (*map(vm_row, objects.vms), *_replica_rows(objects.groups), *map(_candidate_row, candidates))
     )
     hosts = {
         (each.vcenter, each.name): each for each in map(host_row, objects.hosts) if each is not None
     }
-    known = [with_location_of_host(row, hosts.get((row.vcenter, row.host))) for row in vms]
+    known = [_with_location_of_host(row, hosts.get((row.vcenter, row.host))) for row in vms]
     matched, unmatched = match_nodes(known, objects.nodes)
     disks = {each.name: each for each in map(disk_row, objects.disks)}
     return Rows(
@@ -113,9 +113,9 @@ def host_row(info: HostInfo) -> HostRow | None:
         name=info.spec.hostname,
         state="maintenance" if status.maintenanceMode else status.connectionState,
         cpuTotalMHz=status.totalCPU,
-        cpuUsedMHz=used_amount(status.totalCPU, status.freeCPU),
+        cpuUsedMHz=_used_amount(status.totalCPU, status.freeCPU),
         memoryTotalMB=status.totalMemoryMB,
-        memoryUsedMB=used_amount(status.totalMemoryMB, status.freeMemoryMB),
+        memoryUsedMB=_used_amount(status.totalMemoryMB, status.freeMemoryMB),
         vms=status.vms,
         cluster=status.cluster or "",
         datacenter=status.datacenter or "",
@@ -142,7 +142,7 @@ def vm_row(info: VMInfo) -> VmRow:
     )
 
 
-def replica_rows(groups: Iterable[VmGroup]) -> Iterable[VmRow]:
+def _replica_rows(groups: Iterable[VmGroup]) -> Iterable[VmRow]:
     """The VMs of VmGroups that are there."""
     for group in groups:
         for each in group.status.replicas:
@@ -159,7 +159,7 @@ def replica_rows(groups: Iterable[VmGroup]) -> Iterable[VmRow]:
                 )
 
 
-def candidate_row(candidate: Candidate) -> VmRow:
+def _candidate_row(candidate: Candidate) -> VmRow:
     """From a node that a GPUInfo has looked at."""
     return VmRow(
         name=candidate.vm or candidate.node,
@@ -184,20 +184,20 @@ def disk_row(info: FCDInfo) -> DiskRow:
     )
 
 
-def merge_vm_rows(rows: Iterable[VmRow]) -> list[VmRow]:
+def _merge_vm_rows(rows: Iterable[VmRow]) -> list[VmRow]:
     """Each VM once, with all that is told of it. One name may be that of several VMs: in two vCenters, or in two datacenters of one."""
     found = dict[str, list[VmRow]]()
     for row in rows:
         same = found.setdefault(row.name, [])
-        place = next((index for index, each in enumerate(same) if can_be_same_vm(each, row)), None)
+        place = next((index for index, each in enumerate(same) if _can_be_same_vm(each, row)), None)
         if place is None:
             same.append(row)
         else:
-            same[place] = fill_missing_fields(same[place], row)
+            same[place] = _fill_missing_fields(same[place], row)
     return [row for same in found.values() for row in same]
 
 
-def can_be_same_vm(one: VmRow, other: VmRow) -> bool:
+def _can_be_same_vm(one: VmRow, other: VmRow) -> bool:
     """Whether nothing that both know tells two VMs of one name apart; where it runs may just have changed."""
     pairs = (
         (getattr(one, field), getattr(other, field))
@@ -206,7 +206,7 @@ def can_be_same_vm(one: VmRow, other: VmRow) -> bool:
     return all(mine == theirs or not mine or not theirs for mine, theirs in pairs)
 
 
-def fill_missing_fields(first: VmRow, other: VmRow) -> VmRow:
+def _fill_missing_fields(first: VmRow, other: VmRow) -> VmRow:
     """What the first does not know, from the other."""
     missing: dict[str, Any] = {
         field: getattr(other, field)
@@ -216,7 +216,7 @@ def fill_missing_fields(first: VmRow, other: VmRow) -> VmRow:
     return replace(first, **missing)
 
 
-def with_location_of_host(row: VmRow, host: HostRow | None) -> VmRow:
+def _with_location_of_host(row: VmRow, host: HostRow | None) -> VmRow:
     """With the cluster and datacenter of its host, where that one is known."""
     if host is None:
         return row
@@ -247,6 +247,6 @@ def match_nodes(vms: Sequence[VmRow], nodes: Iterable[Node]) -> tuple[list[VmRow
     return found, unmatched
 
 
-def used_amount(total: int | None, free: int | None) -> int | None:
+def _used_amount(total: int | None, free: int | None) -> int | None:
     """What is used; None where either is not known."""
     return None if total is None or free is None else total - free

@@ -36,7 +36,7 @@ from .live import rows_from_inventory
 from .rows import ClusterObjects, Rows
 
 T = TypeVar("T", bound=Object)
-DETAILS_TIMEOUT_SECONDS = 20.0
+_DETAILS_TIMEOUT_SECONDS = 20.0
 
 
 class Cluster:
@@ -144,7 +144,7 @@ async def read_node_facts(
         ]
         for ref in refs:
             vcenter.passthrough_devices.request_refresh(ref)
-        await read_details(vcenter)
+        await _read_details(vcenter)
     resources = GPUFlags().gpu_resource_globs
     return {
         node.metadata.name: build_facts(
@@ -154,15 +154,15 @@ async def read_node_facts(
     }
 
 
-async def read_details(vcenter: VCenter) -> None:
+async def _read_details(vcenter: VCenter) -> None:
     """Read the devices that are wanted, and what is planned."""
     try:
         await asyncio.wait_for(
             asyncio.gather(vcenter.passthrough_devices.poll(), vcenter.scheduled_tasks.poll()),
-            DETAILS_TIMEOUT_SECONDS,
+            _DETAILS_TIMEOUT_SECONDS,
         )
     except TimeoutError:
-        words = f"vCenter {vcenter.name} did not tell the devices of its VMs within {DETAILS_TIMEOUT_SECONDS:.0f} s; try again when it has less to do"
+        words = f"vCenter {vcenter.name} did not tell the devices of its VMs within {_DETAILS_TIMEOUT_SECONDS:.0f} s; try again when it has less to do"
         raise Unreachable(words) from None
 
 

@@ -13,9 +13,9 @@ from typing import Literal
 from msgspec import Struct
 
 COLUMN_GAP = 2
-LABEL_WIDTH = 12
+_LABEL_WIDTH = 12
 MIN_COLUMN_WIDTH = 4
-MIN_WRAPPED_WIDTH = 24
+_MIN_WRAPPED_WIDTH = 24
 Style = Literal["", "good", "bad", "busy", "head"]
 ANSI_CODES: dict[Style, str] = {"good": "32", "bad": "31", "busy": "33", "head": "1"}
 
@@ -41,10 +41,10 @@ class Table(Struct, frozen=True, kw_only=True):
         natural = [max(len(row[index].text) for row in every) for index in range(len(self.columns))]
         names = [row[0].text for row in self.rows]
         if self.wrap_last_column and width:
-            widths = fit_with_wrapped_column(names, natural, width)
-            return [line for row in every for line in wrap_row(row, widths)]
-        widths = fit_with_distinct_names(names, natural, width)
-        return [fit_row(row, widths) for row in every]
+            widths = _fit_with_wrapped_column(names, natural, width)
+            return [line for row in every for line in _wrap_row(row, widths)]
+        widths = _fit_with_distinct_names(names, natural, width)
+        return [_fit_row(row, widths) for row in every]
 
 
 def fit_widths(widths: Sequence[int], width: int) -> list[int]:
@@ -57,7 +57,7 @@ def fit_widths(widths: Sequence[int], width: int) -> list[int]:
     return made
 
 
-def fit_with_distinct_names(names: Sequence[str], widths: Sequence[int], width: int) -> list[int]:
+def _fit_with_distinct_names(names: Sequence[str], widths: Sequence[int], width: int) -> list[int]:
     """Widths that fit, the first of them so wide that different names do not become one; the others give way for it, if they can."""
     made = fit_widths(widths, width)
     different = set(names)
@@ -72,12 +72,12 @@ def fit_with_distinct_names(names: Sequence[str], widths: Sequence[int], width: 
     return made
 
 
-def fit_with_wrapped_column(names: Sequence[str], widths: Sequence[int], width: int) -> list[int]:
+def _fit_with_wrapped_column(names: Sequence[str], widths: Sequence[int], width: int) -> list[int]:
     """Widths that fit, of which the last gives way first, down to what sentences need."""
     *front, last = widths
     made = (
-        fit_with_distinct_names(
-            names, front, max(width - COLUMN_GAP - min(last, MIN_WRAPPED_WIDTH), 1)
+        _fit_with_distinct_names(
+            names, front, max(width - COLUMN_GAP - min(last, _MIN_WRAPPED_WIDTH), 1)
         )
         if front
         else []
@@ -85,14 +85,14 @@ def fit_with_wrapped_column(names: Sequence[str], widths: Sequence[int], width: 
     return [*made, max(min(last, width - sum(made) - COLUMN_GAP * len(made)), MIN_COLUMN_WIDTH)]
 
 
-def fit_row(row: Sequence[Cell], widths: Sequence[int]) -> list[Cell]:
+def _fit_row(row: Sequence[Cell], widths: Sequence[int]) -> list[Cell]:
     """A row in one line."""
     return [
         Cell(fit_text(cell.text, size), cell.style) for cell, size in zip(row, widths, strict=True)
     ]
 
 
-def wrap_row(row: Sequence[Cell], widths: Sequence[int]) -> Iterator[list[Cell]]:
+def _wrap_row(row: Sequence[Cell], widths: Sequence[int]) -> Iterator[list[Cell]]:
     """A row in as many lines as its last cell takes; a word that is longer than a line stays whole."""
     *front, last = row
     texts = textwrap.wrap(
@@ -100,7 +100,7 @@ def wrap_row(row: Sequence[Cell], widths: Sequence[int]) -> Iterator[list[Cell]]
     ) or [""]
     for number, text in enumerate(texts):
         yield [
-            *fit_row([Cell("")] * len(front) if number else front, widths[:-1]),
+            *_fit_row([Cell("")] * len(front) if number else front, widths[:-1]),
             Cell(text.ljust(widths[-1]), last.style),
         ]
 
@@ -132,28 +132,28 @@ def render_field(
     name: str, value: str, *, width: int, style: Style = "", color: bool = False
 ) -> str:
     """`Name:  value`, with lines that are too long going on under the value."""
-    head = f"{name + ':':<{LABEL_WIDTH}}"
+    head = f"{name + ':':<{_LABEL_WIDTH}}"
     lines = (
         textwrap.wrap(
             value,
-            max(width - LABEL_WIDTH, LABEL_WIDTH),
+            max(width - _LABEL_WIDTH, _LABEL_WIDTH),
             break_long_words=False,
             break_on_hyphens=False,
         )
         if width
         else [value]
     )
-    return head + f"\n{' ' * LABEL_WIDTH}".join(
+    return head + f"\n{' ' * _LABEL_WIDTH}".join(
         apply_color(line, style, color=color) for line in lines or [""]
     )
 
 
 def render_table(table: Table, *, width: int = 0, color: bool = False) -> str:
     """The table as text."""
-    return "\n".join(join_cells(line, color=color) for line in table.lines(width))
+    return "\n".join(_join_cells(line, color=color) for line in table.lines(width))
 
 
-def join_cells(cells: Sequence[Cell], *, color: bool) -> str:
+def _join_cells(cells: Sequence[Cell], *, color: bool) -> str:
     """One line, without blanks at its end."""
     *front, last = cells
     return (

@@ -13,7 +13,7 @@ HIGH_USAGE, MEDIUM_USAGE = 0.9, 0.7
 def host_table(rows: Iterable[HostRow], *, wide: bool, short_names: bool = False) -> Table:
     """By share of CPU in use; with short names where columns are scarce."""
     ordered = sorted(
-        rows, key=lambda row: (-(usage_share(row.cpuUsedMHz, row.cpuTotalMHz) or 0.0), row.name)
+        rows, key=lambda row: (-(_usage_share(row.cpuUsedMHz, row.cpuTotalMHz) or 0.0), row.name)
     )
     columns = ("HOST", "CPU", "MHZ", "MEMORY", "MB", "VMS", "STATE", "CLUSTER")
     more = ("DATACENTER", "VCENTER", "MODEL", "VERSION")
@@ -29,11 +29,11 @@ def host_cells(row: HostRow, name: str, *, wide: bool) -> tuple[Cell, ...]:
     """One host under a name."""
     cells = (
         Cell(name),
-        percent_cell(row.cpuUsedMHz, row.cpuTotalMHz),
-        used_of_total_cell(row.cpuUsedMHz, row.cpuTotalMHz),
-        percent_cell(row.memoryUsedMB, row.memoryTotalMB),
-        used_of_total_cell(row.memoryUsedMB, row.memoryTotalMB),
-        number_cell(row.vms),
+        _percent_cell(row.cpuUsedMHz, row.cpuTotalMHz),
+        _used_of_total_cell(row.cpuUsedMHz, row.cpuTotalMHz),
+        _percent_cell(row.memoryUsedMB, row.memoryTotalMB),
+        _used_of_total_cell(row.memoryUsedMB, row.memoryTotalMB),
+        _number_cell(row.vms),
         Cell(row.state, "good" if row.state == "connected" else "bad"),
         Cell(row.cluster),
     )
@@ -58,10 +58,10 @@ def vm_cells(row: VmRow, *, wide: bool) -> tuple[Cell, ...]:
     """One VM."""
     cells = (
         Cell(row.name),
-        number_cell(row.cpuDemandMHz),
-        number_cell(row.cpus),
-        number_cell(row.guestMemoryMB),
-        number_cell(row.memoryMB),
+        _number_cell(row.cpuDemandMHz),
+        _number_cell(row.cpus),
+        _number_cell(row.guestMemoryMB),
+        _number_cell(row.memoryMB),
         Cell(row.power, "good" if row.power == "poweredOn" else "bad"),
         Cell(row.address),
         Cell(row.host if wide else short_host(row.host)),
@@ -76,25 +76,25 @@ def vm_cells(row: VmRow, *, wide: bool) -> tuple[Cell, ...]:
     return cells + more if wide else cells
 
 
-def usage_share(used: int | None, total: int | None) -> float | None:
+def _usage_share(used: int | None, total: int | None) -> float | None:
     """Which part is in use; None where nobody knows."""
     return None if used is None or not total else used / total
 
 
-def percent_cell(used: int | None, total: int | None) -> Cell:
+def _percent_cell(used: int | None, total: int | None) -> Cell:
     """The same for people."""
-    found = usage_share(used, total)
+    found = _usage_share(used, total)
     if found is None:
         return Cell("-")
     tone: Style = "bad" if found >= HIGH_USAGE else "busy" if found >= MEDIUM_USAGE else "good"
     return Cell(f"{found:.0%}", tone)
 
 
-def used_of_total_cell(used: int | None, total: int | None) -> Cell:
+def _used_of_total_cell(used: int | None, total: int | None) -> Cell:
     """So much of so much."""
     return Cell("-" if used is None or total is None else f"{used}/{total}")
 
 
-def number_cell(value: int | None) -> Cell:
+def _number_cell(value: int | None) -> Cell:
     """A number, or that nobody knows."""
     return Cell("-" if value is None else str(value))

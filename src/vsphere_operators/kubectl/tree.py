@@ -9,7 +9,7 @@ from msgspec import Struct
 from .rows import DiskRow, HostRow, Rows, VmRow
 from .table import Style, apply_color
 
-UNKNOWN_LOCATION = "not known"
+_UNKNOWN_LOCATION = "not known"
 
 
 class Branch(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -33,15 +33,15 @@ def build_tree(rows: Rows) -> list[Branch]:
             if name not in known
         ),
     ]
-    places = {host.name: location_of(host, rows.vms) for host in hosts}
+    places = {host.name: _location_of(host, rows.vms) for host in hosts}
     top = [
-        datacenter_branch(
+        _datacenter_branch(
             name, [host for host in hosts if places[host.name][0] == name], places, rows
         )
-        for name in sort_unique_names(p for p, _ in places.values())
+        for name in _sort_unique_names(p for p, _ in places.values())
     ]
     attached = {disk.attachedTo for disk in rows.disks} & {row.name for row in rows.vms}
-    loose = [disk_branch(disk) for disk in rows.disks if disk.attachedTo not in attached]
+    loose = [_disk_branch(disk) for disk in rows.disks if disk.attachedTo not in attached]
     if loose:
         top.append(
             Branch(kind="disks", name="attached to no VM that is shown", inside=tuple(loose))
@@ -54,30 +54,30 @@ def build_tree(rows: Rows) -> list[Branch]:
     return top
 
 
-def location_of(host: HostRow, vms: Sequence[VmRow]) -> tuple[str, str]:
+def _location_of(host: HostRow, vms: Sequence[VmRow]) -> tuple[str, str]:
     """Datacenter and cluster, from the host or from a VM on it."""
     on_it = [row for row in vms if row.host == host.name]
     datacenter_name = host.datacenter or next(
         (row.datacenter for row in on_it if row.datacenter), ""
     )
-    return datacenter_name or UNKNOWN_LOCATION, host.cluster or next(
+    return datacenter_name or _UNKNOWN_LOCATION, host.cluster or next(
         (row.cluster for row in on_it if row.cluster), ""
     )
 
 
-def sort_unique_names(names: Iterator[str]) -> list[str]:
+def _sort_unique_names(names: Iterator[str]) -> list[str]:
     """Each once, what is not known last."""
-    return sorted(set(names), key=lambda name: (name == UNKNOWN_LOCATION, name))
+    return sorted(set(names), key=lambda name: (name == _UNKNOWN_LOCATION, name))
 
 
-def datacenter_branch(
+def _datacenter_branch(
     name: str, hosts: Sequence[HostRow], places: dict[str, tuple[str, str]], rows: Rows
 ) -> Branch:
     """A datacenter: its clusters, and the hosts in none."""
     inside = list[Branch]()
     for cluster in sorted({places[host.name][1] for host in hosts}):
         members = tuple(
-            host_branch(host, rows)
+            _host_branch(host, rows)
             for host in sorted(hosts, key=lambda each: each.name)
             if places[host.name][1] == cluster
         )
@@ -85,7 +85,7 @@ def datacenter_branch(
     return Branch(kind="datacenter", name=name, inside=tuple(inside))
 
 
-def host_branch(host: HostRow, rows: Rows) -> Branch:
+def _host_branch(host: HostRow, rows: Rows) -> Branch:
     """A host with its VMs."""
     free = (
         ""
@@ -94,7 +94,7 @@ def host_branch(host: HostRow, rows: Rows) -> Branch:
     )
     odd = host.state if host.state not in ("", "connected") else ""
     vms = tuple(
-        vm_branch(row, rows.disks)
+        _vm_branch(row, rows.disks)
         for row in sorted(rows.vms, key=lambda each: each.name)
         if row.host == host.name
     )
@@ -108,7 +108,7 @@ def host_branch(host: HostRow, rows: Rows) -> Branch:
     )
 
 
-def vm_branch(row: VmRow, disks: Sequence[DiskRow]) -> Branch:
+def _vm_branch(row: VmRow, disks: Sequence[DiskRow]) -> Branch:
     """A VM with the Node that runs in it, and its disks."""
     node = "" if not row.node else f"node {row.node}" if row.node != row.name else "node"
     state = "" if row.nodeReady is None else "Ready" if row.nodeReady else "NotReady"
@@ -116,7 +116,7 @@ def vm_branch(row: VmRow, disks: Sequence[DiskRow]) -> Branch:
     group = f"group {row.group}" if row.group else ""
     note = ", ".join(filter(None, (off, f"{node} {state}".strip(), group, row.address)))
     bad = bool(off) or row.nodeReady is False
-    inside = tuple(disk_branch(disk) for disk in disks if disk.attachedTo == row.name)
+    inside = tuple(_disk_branch(disk) for disk in disks if disk.attachedTo == row.name)
     return Branch(
         kind="VM",
         name=row.name,
@@ -126,7 +126,7 @@ def vm_branch(row: VmRow, disks: Sequence[DiskRow]) -> Branch:
     )
 
 
-def disk_branch(disk: DiskRow) -> Branch:
+def _disk_branch(disk: DiskRow) -> Branch:
     """A disk."""
     size = f"{disk.sizeMB} MB" if disk.sizeMB is not None else "not found"
     return Branch(
@@ -141,10 +141,10 @@ def render_tree(
 ) -> Iterator[str]:
     """The lines, cut at the width."""
     for branch in branches:
-        yield from render_branch(branch, "", "", width, color)
+        yield from _render_branch(branch, "", "", width, color)
 
 
-def render_branch(branch: Branch, first: str, rest: str, width: int, colour: bool) -> Iterator[str]:
+def _render_branch(branch: Branch, first: str, rest: str, width: int, colour: bool) -> Iterator[str]:
     """One branch under the strokes that lead to it."""
     room = max(width - len(first), 10) if width else 0
     text = f"{branch.kind} {branch.name}" + (f"  ({branch.note})" if branch.note else "")
@@ -152,7 +152,7 @@ def render_branch(branch: Branch, first: str, rest: str, width: int, colour: boo
     yield first + apply_color(shown, branch.tone, color=colour)
     for index, each in enumerate(branch.inside):
         last = index == len(branch.inside) - 1
-        yield from render_branch(
+        yield from _render_branch(
             each,
             rest + ("└─ " if last else "├─ "),
             rest + ("   " if last else "│  "),

@@ -12,19 +12,19 @@ from ..kinds.vmgroup.types import ReplicaStatus
 from .table import Cell, Style, Table, render_field, render_table
 
 PHASE_STYLES: dict[str, Style] = {"RUNNING": "good", "PENDING": "busy", "ERROR": "bad"}
-MAX_EVENTS = 10
+_MAX_EVENTS = 10
 
 
 def render_group(
     group: VmGroup, events: Sequence[Event], *, wide: bool, width: int, color: bool
 ) -> Iterator[str]:
     """All of it, in lines."""
-    for name, value, tone in overview_fields(group):
+    for name, value, tone in _overview_fields(group):
         yield render_field(name, value, width=width, style=tone, color=color)
     yield ""
     if group.status.replicas:
         yield render_table(
-            replica_table(group.status.replicas, wide=wide), width=width, color=color
+            _replica_table(group.status.replicas, wide=wide), width=width, color=color
         )
     else:
         yield "It has no VMs."
@@ -45,10 +45,10 @@ def render_group(
         )
     if events:
         yield ""
-        yield render_table(event_table(events), width=width, color=color)
+        yield render_table(_event_table(events), width=width, color=color)
 
 
-def overview_fields(group: VmGroup) -> Iterator[tuple[str, str, Style]]:
+def _overview_fields(group: VmGroup) -> Iterator[tuple[str, str, Style]]:
     """What is asked for, and how it stands."""
     spec, status = group.spec, group.status
     yield "Group", f"{group.metadata.namespace}/{group.metadata.name}", "head"
@@ -74,7 +74,7 @@ def overview_fields(group: VmGroup) -> Iterator[tuple[str, str, Style]]:
         yield "Deletion", f"since {group.metadata.deletionTimestamp:%Y-%m-%d %H:%M:%S}", "bad"
 
 
-def replica_table(found: Sequence[ReplicaStatus], *, wide: bool) -> Table:
+def _replica_table(found: Sequence[ReplicaStatus], *, wide: bool) -> Table:
     """The VMs."""
     columns = ("VM", "STATE", "POWER", "ADDRESS", "HOST")
     more = ("SLOT", "ATTEMPT", "MOREF", "INSTANCE UUID")
@@ -88,7 +88,7 @@ def replica_table(found: Sequence[ReplicaStatus], *, wide: bool) -> Table:
         cells = (
             Cell(each.name),
             Cell(state),
-            power_cell(each.power),
+            _power_cell(each.power),
             Cell(each.ipAddress),
             Cell(each.host),
         )
@@ -102,18 +102,18 @@ def replica_table(found: Sequence[ReplicaStatus], *, wide: bool) -> Table:
     return Table(columns=columns + more if wide else columns, rows=tuple(rows))
 
 
-def power_cell(state: str) -> Cell:
+def _power_cell(state: str) -> Cell:
     """On is good."""
     return Cell(state, "good" if state == "poweredOn" else "bad" if state else "")
 
 
-def event_table(events: Sequence[Event]) -> Table:
+def _event_table(events: Sequence[Event]) -> Table:
     """The newest events, the last at the end."""
-    newest = sorted(events, key=event_time)[-MAX_EVENTS:]
+    newest = sorted(events, key=event_time)[-_MAX_EVENTS:]
     rows = tuple(
         (
             Cell(f"{event_time(each):%H:%M:%S}"),
-            Cell(each.type, event_style(each)),
+            Cell(each.type, _event_style(each)),
             Cell(each.reason),
             Cell(each.message),
         )
@@ -129,6 +129,6 @@ def event_time(event: Event) -> datetime:
     )
 
 
-def event_style(event: Event) -> Style:
+def _event_style(event: Event) -> Style:
     """Warnings stand out."""
     return "bad" if event.type == "Warning" else ""

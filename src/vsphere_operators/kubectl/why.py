@@ -67,7 +67,7 @@ def explain_selection(
 ) -> Explanation:
     """Who was refused and why; `facts` of the Nodes make it complete."""
     found = [
-        explain_node(node, info, facts, rules, now)
+        _explain_node(node, info, facts, rules, now)
         for node in sorted(nodes, key=lambda each: each.metadata.name)
     ]
     verdicts = [each for each in found if each is not None]
@@ -92,7 +92,7 @@ def explain_selection(
     )
 
 
-def explain_node(
+def _explain_node(
     node: Node,
     info: GPUInfo,
     facts: Mapping[str, NodeFacts] | None,
@@ -108,16 +108,16 @@ def explain_node(
             why="the least CPU demand, or not so much more that it pays to move",
         )
     refusal = (
-        kubernetes_rejection(node)
+        _kubernetes_rejection(node)
         if facts is None
         else rules.find_rejection(facts[name], parse_requirement(info.spec), now)
     )
     if refusal is not None:
         known = facts.get(name) if facts else None
         why = (
-            unschedulable_explanation(node)
+            _unschedulable_explanation(node)
             if refusal is Rejection.UNSCHEDULABLE
-            else rejection_explanation(refusal, known, info, rules, now)
+            else _rejection_explanation(refusal, known, info, rules, now)
         )
         return NodeResult(node=name, result=refusal.value, why=why)
     if name in suitable or facts is not None:
@@ -125,14 +125,14 @@ def explain_node(
     return None
 
 
-def kubernetes_rejection(node: Node) -> Rejection | None:
+def _kubernetes_rejection(node: Node) -> Rejection | None:
     """What Kubernetes alone tells."""
     if not is_ready(node):
         return Rejection.NOT_READY
     return None if is_schedulable(node) else Rejection.UNSCHEDULABLE
 
 
-def unschedulable_explanation(node: Node) -> str:
+def _unschedulable_explanation(node: Node) -> str:
     """What keeps Pods off a Node, by its own words."""
     return (
         ", and ".join(dict.fromkeys(list_unschedulable_reasons(node)))
@@ -140,7 +140,7 @@ def unschedulable_explanation(node: Node) -> str:
     )
 
 
-def rejection_explanation(
+def _rejection_explanation(
     refusal: Rejection, facts: NodeFacts | None, info: GPUInfo, rules: SelectionRules, now: datetime
 ) -> str:
     """The reason in words, with the numbers where they are known."""
@@ -182,17 +182,17 @@ def render_explanation(answer: Explanation, *, width: int, color: bool) -> Itera
         yield f"{count} more refused: {reason}{explanation_suffix(reason)}. Which ones, --vcenter tells."
     if answer.candidates:
         yield ""
-        yield render_table(candidate_table(answer.candidates), width=width, color=color)
+        yield render_table(_candidate_table(answer.candidates), width=width, color=color)
 
 
-def candidate_table(found: Sequence[Candidate]) -> Table:
+def _candidate_table(found: Sequence[Candidate]) -> Table:
     """Those that suit, as the manager saw them."""
     rows = tuple(
         (
             Cell(each.node),
-            Cell(format_number(each.availableHours)),
-            Cell(format_number(each.cpuDemandMHz)),
-            Cell(format_number(each.freeMemoryMB)),
+            Cell(_format_number(each.availableHours)),
+            Cell(_format_number(each.cpuDemandMHz)),
+            Cell(_format_number(each.freeMemoryMB)),
             Cell(short_host(each.host or "")),
             Cell("; ".join(each.gpus or ())),
         )
@@ -205,6 +205,6 @@ def candidate_table(found: Sequence[Candidate]) -> Table:
     )
 
 
-def format_number(number: int | None) -> str:
+def _format_number(number: int | None) -> str:
     """A number, or that nobody knows."""
     return "-" if number is None else str(number)

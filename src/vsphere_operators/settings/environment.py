@@ -17,7 +17,7 @@ Warn = Callable[[str], None]
 SERVER_KEYS = ("GOVMOMI_URL", "GOVMOMI_HOSTNAME", "VC_HOST")
 
 
-MAX_SERVER_BYTES = 4096
+_MAX_SERVER_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Login:
     @property
     def values(self) -> tuple[str, str, str]:
         """In the order of the keys; two spellings of one server are equal."""
-        return normalize_server(self.server), self.username, self.password
+        return _normalize_server(self.server), self.username, self.password
 
     def find_differences(self, other: Login) -> list[str]:
         """The pairs of keys that both are set, and say different things."""
@@ -45,7 +45,7 @@ class Login:
             if left and right and left != right
         ]
 
-    def fill_from(self, other: Login) -> Login:
+    def _fill_from(self, other: Login) -> Login:
         """The same set, with what it lacks taken from the other."""
         return Login(
             self.variable_names,
@@ -55,7 +55,7 @@ class Login:
         )
 
 
-def normalize_server(server: str) -> str:
+def _normalize_server(server: str) -> str:
     """The server in the one form that all its spellings share."""
     try:
         found = parse_server_address(server, insecure=False, ca_file="")
@@ -123,9 +123,9 @@ class Environment:
         if not any((*self.govmomi_login.values, *self.vc_login.values)):
             return None
         # A password must not go to a server that it was not meant for.
-        together = self.govmomi_login if differing else self.govmomi_login.fill_from(self.vc_login)
+        together = self.govmomi_login if differing else self.govmomi_login._fill_from(self.vc_login)
         if not all(together.values):
-            raise build_incomplete_login_error(together, self.vc_login)
+            raise _build_incomplete_login_error(together, self.vc_login)
         return together
 
     def choose_server(self, warn: Warn) -> tuple[str, str]:
@@ -135,7 +135,7 @@ class Environment:
         if (
             mine.server
             and theirs.server
-            and normalize_server(mine.server) != normalize_server(theirs.server)
+            and _normalize_server(mine.server) != _normalize_server(theirs.server)
         ):
             warn(
                 f"the environment names two vCenters: {mine.variable_names[0]} and {theirs.variable_names[0]} differ; {chosen.variable_names[0]} is used"
@@ -143,7 +143,7 @@ class Environment:
         return chosen.variable_names[0], chosen.server
 
 
-def build_incomplete_login_error(login: Login, other: Login) -> ConfigError:
+def _build_incomplete_login_error(login: Login, other: Login) -> ConfigError:
     """The error for a set of variables that lacks some."""
     missing = [
         f"{key} (or {alias})"
@@ -162,7 +162,7 @@ def read_server(directory: str) -> tuple[str, str]:
     """The file of the directory that names the vCenter and what it says; both "" where there is none."""
     for path in (Path(directory) / key for key in SERVER_KEYS):
         try:
-            text = path.read_bytes()[:MAX_SERVER_BYTES].decode(errors="replace").strip()
+            text = path.read_bytes()[:_MAX_SERVER_BYTES].decode(errors="replace").strip()
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:

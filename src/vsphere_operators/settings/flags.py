@@ -116,19 +116,19 @@ class Settings(ManagerFlags):
     def read_vcenter_configs(self, warn: Warn) -> tuple[VCenterConfig, ...]:
         """The vCenters to use, none if none is named; `warn` gets what is odd but works. It reads files, and so blocks."""
         listed = (
-            tuple(self.build_listed_config(entry) for entry in read_vcenters(self.vcenters_file))
+            tuple(self._build_listed_config(entry) for entry in read_vcenters(self.vcenters_file))
             if self.vcenters_file
             else ()
         )
-        own = self.build_default_config(warn)
+        own = self._build_default_config(warn)
         if own is not None:
-            reject_conflicts(own, listed, self.vcenters_file)
+            _reject_conflicts(own, listed, self.vcenters_file)
         found = (*listed, own) if own else listed
         for config in found:
-            warn_of_missing_files(config, warn)
+            _warn_of_missing_files(config, warn)
         return found
 
-    def build_listed_config(self, entry: VCenterEntry) -> VCenterConfig:
+    def _build_listed_config(self, entry: VCenterEntry) -> VCenterConfig:
         """An entry of the file, with its paths and what it leaves to the flags filled in."""
         folder = Path(self.vcenters_file).parent
         insecure = self.insecure if entry.insecure is UNSET else entry.insecure
@@ -144,17 +144,17 @@ class Settings(ManagerFlags):
             namespaces=None if entry.namespaces is UNSET else entry.namespaces,
         )
 
-    def build_default_config(self, warn: Warn) -> VCenterConfig | None:
+    def _build_default_config(self, warn: Warn) -> VCenterConfig | None:
         """The vCenter of the credentials directory, or else of the environment; None where neither names one."""
         if self.credentials_directory:
-            return self.build_directory_config(warn)
+            return self._build_directory_config(warn)
         login = self.environment.choose_login(warn)
         if login is None:
             return None
         where = self.parse_server_address(login.variable_names[0], login.server)
         return VCenterConfig(where.host, where, username=login.username, password=login.password)
 
-    def build_directory_config(self, warn: Warn) -> VCenterConfig | None:
+    def _build_directory_config(self, warn: Warn) -> VCenterConfig | None:
         """The vCenter of -vcenter-credentials."""
         key, server = read_server(self.credentials_directory)
         if not server:
@@ -176,7 +176,7 @@ class Settings(ManagerFlags):
             raise ConfigError(f"{key} does not name a vCenter: {error}") from None
 
 
-def reject_conflicts(own: VCenterConfig, listed: Sequence[VCenterConfig], file: str) -> None:
+def _reject_conflicts(own: VCenterConfig, listed: Sequence[VCenterConfig], file: str) -> None:
     """Refuse a second vCenter for the rest, or of the same name, beside the file's."""
     for other in listed:
         if other.namespaces is None:
@@ -190,7 +190,7 @@ def reject_conflicts(own: VCenterConfig, listed: Sequence[VCenterConfig], file: 
             )
 
 
-def warn_of_missing_files(config: VCenterConfig, warn: Warn) -> None:
+def _warn_of_missing_files(config: VCenterConfig, warn: Warn) -> None:
     """Say which files are not there. It is no error: a Secret may be mounted before it is filled."""
     directory, ca_file = config.credentials_directory, config.address.ca_file
     if directory and not Path(directory).is_dir():

@@ -60,7 +60,7 @@ class ConfigFileWatcher:
         """Look until there is a change."""
         while True:
             await asyncio.sleep(self.poll_seconds)
-            now = await asyncio.to_thread(self.try_read)
+            now = await asyncio.to_thread(self._try_read)
             if (
                 now is not None
                 and now != self.loaded
@@ -71,7 +71,7 @@ class ConfigFileWatcher:
                     f"the files of the settings have changed; the vCenters are: {names}"
                 )
 
-    def try_read(self) -> FileContents | None:
+    def _try_read(self) -> FileContents | None:
         """What the files say; None where that cannot be used, which is told once."""
         now, words = None, ""
         try:

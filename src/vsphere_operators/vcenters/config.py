@@ -39,9 +39,9 @@ from ..vsphere.credentials import (
 from ..yamlfile import FileFormat
 
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
-DNS_NAME = re.compile(r"(?=.{1,254}$)\w([\w-]*\w)?(\.\w([\w-]*\w)?)*\.?", re.ASCII)
+_DNS_NAME = re.compile(r"(?=.{1,254}$)\w([\w-]*\w)?(\.\w([\w-]*\w)?)*\.?", re.ASCII)
 GLOB = re.compile(r"[-a-z0-9*?\[\]!]+", re.ASCII)
-LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 
 
 class PlacementDefaults(Struct, frozen=True, forbid_unknown_fields=True):
@@ -113,7 +113,7 @@ def parse_server_address(server: str, *, insecure: bool, ca_file: str) -> Addres
     """The address in what people write; ValueError says what is allowed, and never what was written."""
     try:
         found = parse_address(server, insecure=insecure, ca_file="" if insecure else ca_file)
-        if not DNS_NAME.fullmatch(found.host):
+        if not _DNS_NAME.fullmatch(found.host):
             ip_address(found.host)
         return found
     except ValueError:
@@ -127,18 +127,18 @@ def read_vcenters(file: str) -> tuple[VCenterEntry, ...]:
     return FILE_FORMAT.read(file).vcenters
 
 
-def validate_file(file: VCenterFile) -> Iterator[tuple[str, str]]:
+def _validate_file(file: VCenterFile) -> Iterator[tuple[str, str]]:
     """What is wrong beyond types: the path, and what to do."""
     entries = file.vcenters
     if not entries:
         yield "$.vcenters", "the list is empty; name a vCenter, or leave -vcenters out"
     for index, entry in enumerate(entries):
         path = f"$.vcenters[{index}]"
-        yield from validate_entry(entry, path)
-        yield from find_conflicts(entry, path, entries[:index])
+        yield from _validate_entry(entry, path)
+        yield from _find_conflicts(entry, path, entries[:index])
 
 
-def validate_entry(entry: VCenterEntry, path: str) -> Iterator[tuple[str, str]]:
+def _validate_entry(entry: VCenterEntry, path: str) -> Iterator[tuple[str, str]]:
     """What is wrong with one entry by itself."""
     if not DNS_LABEL.fullmatch(entry.name):
         yield (
@@ -155,10 +155,10 @@ def validate_entry(entry: VCenterEntry, path: str) -> Iterator[tuple[str, str]]:
             "it is empty; name the directory that has the user and the password in files",
         )
     if entry.namespaces is not UNSET:
-        yield from validate_namespaces(entry.namespaces, f"{path}.namespaces")
+        yield from _validate_namespaces(entry.namespaces, f"{path}.namespaces")
 
 
-def validate_namespaces(namespaces: NamespaceSelector, path: str) -> Iterator[tuple[str, str]]:
+def _validate_namespaces(namespaces: NamespaceSelector, path: str) -> Iterator[tuple[str, str]]:
     """What can fit no namespace."""
     if not namespaces.names and not namespaces.labels:
         yield (
@@ -173,14 +173,14 @@ def validate_namespaces(namespaces: NamespaceSelector, path: str) -> Iterator[tu
                 f"{words}: use lower-case letters, digits and -, and the globs * ? [..]",
             )
     for key, value in namespaces.labels.items():
-        if not key or not LABEL_VALUE.fullmatch(value):
+        if not key or not _LABEL_VALUE.fullmatch(value):
             yield (
                 f"{path}.labels.{key}",
                 "no namespace can have this label; globs work in `names` only",
             )
 
 
-def find_conflicts(
+def _find_conflicts(
     entry: VCenterEntry, path: str, before: Sequence[VCenterEntry]
 ) -> Iterator[tuple[str, str]]:
     """What an earlier entry has already."""
@@ -222,7 +222,7 @@ FILE_FORMAT = FileFormat(
         "$.vcenters[].defaults": PlacementDefaults,
         "$.vcenters[].namespaces": NamespaceSelector,
     },
-    find_errors=validate_file,
+    find_errors=_validate_file,
 )
 
 
@@ -235,7 +235,7 @@ class NamespaceMatch(IntEnum):
     DEFAULT = 3
 
 
-MATCH_DESCRIPTIONS = {
+_MATCH_DESCRIPTIONS = {
     NamespaceMatch.NAME: "by its exact name",
     NamespaceMatch.GLOB: "by a glob in `names`",
     NamespaceMatch.LABELS: "by `labels`",
@@ -263,7 +263,7 @@ class VCenterConfig:
             return DirectoryCredentials(self.credentials_directory)
         return FixedCredentials(Credentials(self.username, self.password))
 
-    def match_namespace(self, namespace: str, labels: Mapping[str, str]) -> NamespaceMatch | None:
+    def _match_namespace(self, namespace: str, labels: Mapping[str, str]) -> NamespaceMatch | None:
         """How closely this vCenter's rule fits the namespace, None if not at all."""
         if self.namespaces is None:
             return NamespaceMatch.DEFAULT
@@ -276,7 +276,7 @@ class VCenterConfig:
 
     def serves(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Whether its rule fits the namespace; another vCenter's may fit more closely, which `choose` knows."""
-        return self.match_namespace(namespace, labels) is not None
+        return self._match_namespace(namespace, labels) is not None
 
 
 def choose_vcenter(
@@ -286,14 +286,14 @@ def choose_vcenter(
     ranked = [
         (rank, config)
         for config in configs
-        if (rank := config.match_namespace(namespace, labels)) is not None
+        if (rank := config._match_namespace(namespace, labels)) is not None
     ]
     best = min((rank for rank, _ in ranked), default=NamespaceMatch.DEFAULT)
     winners = [config for rank, config in ranked if rank is best]
     if len(winners) > 1:
         names = " and ".join(f'"{config.name}"' for config in winners)
         raise ConfigError(
-            f'namespace "{namespace}" belongs to more than one vCenter: {names} claim it {MATCH_DESCRIPTIONS[best]}. '
+            f'namespace "{namespace}" belongs to more than one vCenter: {names} claim it {_MATCH_DESCRIPTIONS[best]}. '
             "Change `namespaces` in the -vcenters file so that one of them fits; an exact name goes before globs, and those before labels."
         )
     return winners[0] if winners else None

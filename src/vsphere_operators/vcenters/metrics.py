@@ -8,8 +8,8 @@ from kubewright.metrics import Metrics
 
 from ..vsphere.vcenter import VCenter
 
-CALL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-ID_IN_PATH = re.compile(r"/id:[^/]+")
+_CALL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_ID_IN_PATH = re.compile(r"/id:[^/]+")
 
 
 class VCenterMetrics:
@@ -21,11 +21,11 @@ class VCenterMetrics:
             "Number of calls to vCenter, by method and how they ended",
             ["vcenter", "method", "outcome"],
         )
-        self.call_seconds = metrics.histograms(
+        self._call_seconds = metrics.histograms(
             "vsphere_vcenter_call_duration_seconds",
             "How long calls to vCenter took",
             ["vcenter", "method"],
-            CALL_BUCKETS,
+            _CALL_BUCKETS,
         )
         self.sessions = metrics.gauges(
             "vsphere_vcenter_sessions",
@@ -40,7 +40,7 @@ class VCenterMetrics:
         self.objects = metrics.gauges(
             "vsphere_inventory_objects", "Number of objects in the inventory", ["vcenter", "type"]
         )
-        self.inventory_age = metrics.gauges(
+        self._inventory_age = metrics.gauges(
             "vsphere_inventory_age_seconds",
             "Seconds since vCenter last answered for the inventory",
             ["vcenter"],
@@ -59,7 +59,7 @@ class VCenterMetrics:
         """Read these from the vCenter at each scrape."""
         self.sessions.labels(vcenter.name).set_function(lambda: float(vcenter.session.logged_in))
         self.logins.labels(vcenter.name).set_function(lambda: float(vcenter.session.generation))
-        self.inventory_age.labels(vcenter.name).set_function(lambda: vcenter.seconds_since_answer)
+        self._inventory_age.labels(vcenter.name).set_function(lambda: vcenter.seconds_since_answer)
         inventory = vcenter.inventory
         sizes = {
             "HostSystem": lambda: len(inventory.hosts),
@@ -85,9 +85,9 @@ class SingleVCenterMetrics:
     def observe_call(self, method: str, outcome: str, seconds: float) -> None:
         """A call ended."""
         # The path of a tag has its id inside: a series for each would never end.
-        method = ID_IN_PATH.sub("/id", method)
+        method = _ID_IN_PATH.sub("/id", method)
         self.metrics.calls.labels(self.vcenter, method, outcome).inc()
-        self.metrics.call_seconds.labels(self.vcenter, method).observe(seconds)
+        self.metrics._call_seconds.labels(self.vcenter, method).observe(seconds)
 
     def count_updates(self, type_name: str, kind: str, count: int = 1) -> None:
         """Updates of objects of a type came."""

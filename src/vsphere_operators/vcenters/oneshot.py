@@ -12,7 +12,7 @@ from ..vsphere.faults import Unreachable
 from ..vsphere.vcenter import VCenter
 from .config import VCenterConfig
 
-LOAD_TIMEOUT_SECONDS = 60.0
+_LOAD_TIMEOUT_SECONDS = 60.0
 
 
 class NoMetrics:
@@ -51,11 +51,11 @@ async def load_inventory(vcenter: VCenter) -> None:
     waiter = asyncio.create_task(loaded.wait())
     try:
         done, _ = await asyncio.wait(
-            (follower, waiter), timeout=LOAD_TIMEOUT_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            (follower, waiter), timeout=_LOAD_TIMEOUT_SECONDS, return_when=asyncio.FIRST_COMPLETED
         )
         if not done:
             raise Unreachable(
-                f"the inventory of vCenter {vcenter.name} could not be read within {LOAD_TIMEOUT_SECONDS:.0f} s"
+                f"the inventory of vCenter {vcenter.name} could not be read within {_LOAD_TIMEOUT_SECONDS:.0f} s"
             )
         if follower in done:
             await follower

@@ -28,7 +28,7 @@ from .config import VCenterConfig, choose_vcenter
 UNAVAILABLE_RETRY_SECONDS = 60.0
 # Nothing is known yet: loading 1,000 hosts takes a second or two, and its end wakes everybody.
 NOT_LOADED_RETRY_SECONDS = 5.0
-NO_LABELS_RETRY_SECONDS = 1.0
+_NO_LABELS_RETRY_SECONDS = 1.0
 
 CONFIGURATION_HINT = (
     "Set GOVMOMI_URL, GOVMOMI_USERNAME and GOVMOMI_PASSWORD (or VC_HOST, VC_USER and VC_PASS) for the manager, "
@@ -58,15 +58,15 @@ class VCenterRegistry:
         vcenter.inventory.listeners.append(lambda change: self.on_vm_change(vcenter, change))
         self.publishers[vcenter.name] = pacer
         vcenter.inventory.listeners.append(pacer.on_inventory_change)
-        vcenter.tags.listeners.append(pacer.publish_ref)
-        vcenter.disks.listeners.append(self.on_disk_change)
+        vcenter.tags.listeners.append(pacer._publish_ref)
+        vcenter.disks.listeners.append(self._on_disk_change)
         vcenter.listeners.append(self.publish_all)
 
     def publish(self, entity: Host | VirtualMachine) -> None:
         """Wake who names this host or VM."""
         (self.host_changes if isinstance(entity, Host) else self.vm_changes).publish(entity.name)
 
-    def on_disk_change(self, old: Disk | None, new: Disk | None) -> None:
+    def _on_disk_change(self, old: Disk | None, new: Disk | None) -> None:
         """Wake who names this disk, by its old and new name and by its id."""
         known = [disk for disk in (old, new) if disk is not None]
         for name in {name for disk in known for name in (disk.name, disk.id)}:
@@ -74,10 +74,10 @@ class VCenterRegistry:
 
     def on_vm_change(self, vcenter: VCenter, change: Change) -> None:
         """A VM came, went, or is known by another uuid: wake who names a disk that it uses."""
-        before, after = read_uuids(change.old), read_uuids(change.new)
+        before, after = _read_uuids(change.old), _read_uuids(change.new)
         for uuid in before ^ after:
             for disk in vcenter.disks.disks_by_consumer.get(uuid, ()):
-                self.on_disk_change(None, disk)
+                self._on_disk_change(None, disk)
 
     def publish_all(self) -> None:
         """Wake everybody: a vCenter was loaded, was lost, or is back."""
@@ -90,7 +90,7 @@ class VCenterRegistry:
             config.namespaces is not None and config.namespaces.labels for config in self.configs
         ):
             controller.wake_on(
-                Namespace, by=lambda obj: obj.metadata.namespace, when=have_labels_changed
+                Namespace, by=lambda obj: obj.metadata.namespace, when=_have_labels_changed
             )
         else:
             # The role is generated without a file of vCenters; whoever writes one with labels later needs the right all the same.
@@ -100,13 +100,13 @@ class VCenterRegistry:
         """The vCenter that serves the object's namespace; raises where none does, or where its answers cannot be given now."""
         namespace = obj.metadata.namespace
         try:
-            config = choose_vcenter(self.configs, namespace, self.read_labels(namespace))
+            config = choose_vcenter(self.configs, namespace, self._read_labels(namespace))
         except ConfigError as error:
             raise Terminal("VCenterAmbiguous", str(error)) from error
         if config is None:
             raise Terminal(
                 "NoVCenter",
-                f'no vCenter serves the namespace "{namespace}". {self.explain_unserved(namespace)}.',
+                f'no vCenter serves the namespace "{namespace}". {self._explain_unserved(namespace)}.',
             )
         vcenter = self.vcenters_by_name[config.name]
         if vcenter.problem is not None:
@@ -116,12 +116,12 @@ class VCenterRegistry:
                 f'the inventory of vCenter "{vcenter.name}" is being loaded',
                 after=NOT_LOADED_RETRY_SECONDS,
             )
-        return VCenterView(vcenter, self.publishers[vcenter.name].throttle)
+        return VCenterView(vcenter, self.publishers[vcenter.name]._throttle)
 
     def find_config(self, namespace: str) -> VCenterConfig | None:
         """The configuration of the vCenter of a namespace; None where none serves it, or nobody can tell."""
         try:
-            return choose_vcenter(self.configs, namespace, self.read_labels(namespace))
+            return choose_vcenter(self.configs, namespace, self._read_labels(namespace))
         except (ConfigError, NotYet):
             return None
 
@@ -129,7 +129,7 @@ class VCenterRegistry:
         """The configuration of the vCenter of that name."""
         return next(each for each in self.configs if each.name == name)
 
-    def explain_unserved(self, namespace: str) -> str:
+    def _explain_unserved(self, namespace: str) -> str:
         """What to do for a namespace that nobody serves."""
         if not self.configs:
             return CONFIGURATION_HINT
@@ -139,7 +139,7 @@ class VCenterRegistry:
             "or an entry without `namespaces`, which serves all the rest"
         )
 
-    def read_labels(self, namespace: str) -> Mapping[str, str]:
+    def _read_labels(self, namespace: str) -> Mapping[str, str]:
         """The labels of a namespace, if they matter to anybody."""
         if not any(
             config.namespaces is not None and config.namespaces.labels for config in self.configs
@@ -150,7 +150,7 @@ class VCenterRegistry:
             # Its watch is behind ours: without its labels it would look like one that the vCenter for all the rest serves.
             raise NotYet(
                 f'the labels of the namespace "{namespace}" are not known yet',
-                after=NO_LABELS_RETRY_SECONDS,
+                after=_NO_LABELS_RETRY_SECONDS,
             )
         return found.metadata.labels
 
@@ -164,11 +164,11 @@ class ChangePublisher:
         pace: StatsThrottle,
         publish: Callable[[Host | VirtualMachine], None],
     ) -> None:
-        self.vcenter, self.throttle, self.publish = vcenter, pace, publish
+        self.vcenter, self._throttle, self.publish = vcenter, pace, publish
 
     async def run(self) -> None:
         """Tell, until cancelled, of load that has moved and has waited long enough."""
-        await self.throttle.run(self.publish_ref)
+        await self._throttle.run(self._publish_ref)
 
     def on_inventory_change(self, change: Change) -> None:
         """One change of the inventory; under both names, if it was renamed."""
@@ -180,13 +180,13 @@ class ChangePublisher:
             known[0] if old is not None else None,
             known[-1] if new is not None else None,
         )
-        if self.throttle.should_publish(
+        if self._throttle.should_publish(
             before, after, dependency_changed=change.dependency_changed
         ):
             for entity in {entity.name: entity for entity in known}.values():
                 self.publish(entity)
 
-    def publish_ref(self, ref: str) -> None:
+    def _publish_ref(self, ref: str) -> None:
         """Wake who names the host or VM of this reference."""
         inventory = self.vcenter.inventory
         entity = inventory.hosts.get(ref) or inventory.vms.get(ref)
@@ -198,7 +198,7 @@ class VCenterView:
     """What a kind may ask of the vCenter of its namespace. Every answer comes from memory; what is not there raises Terminal."""
 
     def __init__(self, vcenter: VCenter, pace: StatsThrottle) -> None:
-        self.vcenter, self.inventory, self.throttle = vcenter, vcenter.inventory, pace
+        self.vcenter, self.inventory, self._throttle = vcenter, vcenter.inventory, pace
 
     @property
     def name(self) -> str:
@@ -207,23 +207,23 @@ class VCenterView:
 
     def find_host(self, name: str) -> Host:
         """The ESXi host of this name."""
-        with lookup_errors_as_terminal("Host"):
-            return self.throttle.with_published_stats(self.inventory.find_host(name))
+        with _lookup_errors_as_terminal("Host"):
+            return self._throttle.with_published_stats(self.inventory.find_host(name))
 
     def find_vm(self, name: str) -> VirtualMachine:
         """The VM of this name."""
-        with lookup_errors_as_terminal("VM"):
-            return self.throttle.with_published_stats(self.inventory.find_vm(name))
+        with _lookup_errors_as_terminal("VM"):
+            return self._throttle.with_published_stats(self.inventory.find_vm(name))
 
     def find_disk(self, name: str) -> Disk:
         """The First Class Disk of this name."""
-        return self.require_disk(lambda: self.vcenter.disks.find_by_name(name))
+        return self._require_disk(lambda: self.vcenter.disks.find_by_name(name))
 
     def find_disk_by_id(self, id: str) -> Disk:
         """The First Class Disk of this id."""
-        return self.require_disk(lambda: self.vcenter.disks.find_by_id(id))
+        return self._require_disk(lambda: self.vcenter.disks.find_by_id(id))
 
-    def require_disk(self, find: Callable[[], Disk]) -> Disk:
+    def _require_disk(self, find: Callable[[], Disk]) -> Disk:
         """The disk, or words why not."""
         disks = self.vcenter.disks
         if disks.problem is not None and (disks.is_stale or not disks.loaded):
@@ -236,7 +236,7 @@ class VCenterView:
                 f'the disks of vCenter "{self.name}" are being listed',
                 after=NOT_LOADED_RETRY_SECONDS,
             )
-        with lookup_errors_as_terminal("Disk"):
+        with _lookup_errors_as_terminal("Disk"):
             return find()
 
     def request_disk_refresh(self) -> None:
@@ -274,7 +274,7 @@ class VCenterView:
 
 
 @contextmanager
-def lookup_errors_as_terminal(what: str) -> Iterator[None]:
+def _lookup_errors_as_terminal(what: str) -> Iterator[None]:
     """What vCenter does not have, or has twice, as a condition; the push that changes it wakes the object again."""
     try:
         yield
@@ -321,7 +321,7 @@ def is_status_current(obj: Any, vcenter: str = "") -> bool:
     )
 
 
-def read_uuids(item: object) -> set[str]:
+def _read_uuids(item: object) -> set[str]:
     """By what a disk may know the VM that uses it."""
     return (
         {item.bios_uuid.lower(), item.instance_uuid.lower()} - {""}
@@ -330,6 +330,6 @@ def read_uuids(item: object) -> set[str]:
     )
 
 
-def have_labels_changed(old: Namespace | None, new: Namespace | None) -> bool:
+def _have_labels_changed(old: Namespace | None, new: Namespace | None) -> bool:
     """Whether a namespace may have moved to another vCenter."""
     return old is None or new is None or old.metadata.labels != new.metadata.labels

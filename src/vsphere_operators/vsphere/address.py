@@ -43,7 +43,7 @@ def parse_address(text: str, **how: Any) -> Address:
     # First of all: whatever else is wrong, the words for it must not hold a piece of a password.
     if "@" in text:
         raise ValueError("it has a user or password inside; give those by their own variables")
-    parts, port = split_url(text.strip())
+    parts, port = _split_url(text.strip())
     if parts.scheme != "https":
         raise ValueError(f'"{parts.scheme}" is not https, the only way to a vCenter')
     if not parts.hostname or not re.fullmatch(r"[\w.:%-]+", parts.hostname):
@@ -51,10 +51,10 @@ def parse_address(text: str, **how: Any) -> Address:
     return Address(parts.hostname, port or 443, parts.path.rstrip("/") or "/sdk", **how)
 
 
-def split_url(text: str) -> tuple[SplitResult, int | None]:
+def _split_url(text: str) -> tuple[SplitResult, int | None]:
     """The parts of an address, and its port."""
     try:
-        parts = urlsplit(text if "//" in text else f"https://{bracket_ipv6(text)}")
+        parts = urlsplit(text if "//" in text else f"https://{_bracket_ipv6(text)}")
         return parts, parts.port
     except ValueError:
         raise ValueError(
@@ -62,27 +62,27 @@ def split_url(text: str) -> tuple[SplitResult, int | None]:
         ) from None
 
 
-def bracket_ipv6(text: str) -> str:
+def _bracket_ipv6(text: str) -> str:
     """A bare IPv6 address in the brackets that a URL wants."""
     return f"[{text}]" if text.count(":") > 1 and not text.startswith("[") else text
 
 
 def create_ssl_context(address: Address) -> ssl.SSLContext:
     """Verify unless told not to, against the CA bundle if there is one; it blocks, since it reads files."""
-    context = create_verifying_context(address)
+    context = _create_verifying_context(address)
     if address.certificate_file:
-        load_client_certificate(context, address)
+        _load_client_certificate(context, address)
     if address.insecure:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
 
 
-def create_verifying_context(address: Address) -> ssl.SSLContext:
+def _create_verifying_context(address: Address) -> ssl.SSLContext:
     """A context that believes the CA bundle, or this machine's."""
     try:
         context = ssl.create_default_context(cafile=address.ca_file or None)
     except OSError as error:
-        raise certificate_file_error(address, address.ca_file, error) from error
+        raise _certificate_file_error(address, address.ca_file, error) from error
     # RFC 5280 to the letter (the default since Python 3.13) refuses the CA that vCenter makes for itself; a self-signed
     # certificate, or an intermediate one, may be what is trusted.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -90,18 +90,18 @@ def create_verifying_context(address: Address) -> ssl.SSLContext:
     return context
 
 
-def load_client_certificate(context: ssl.SSLContext, address: Address) -> None:
+def _load_client_certificate(context: ssl.SSLContext, address: Address) -> None:
     """Give our own certificate to the context."""
     try:
         # Without a password OpenSSL would ask on the terminal.
         context.load_cert_chain(address.certificate_file, address.key_file or None, password=b"")
     except OSError as error:
-        raise certificate_file_error(
+        raise _certificate_file_error(
             address, f"{address.certificate_file} (or its key)", error
         ) from error
 
 
-def certificate_file_error(address: Address, file: str, error: OSError) -> CertificateRefused:
+def _certificate_file_error(address: Address, file: str, error: OSError) -> CertificateRefused:
     """A file that is no certificate; ssl.SSLError is an OSError, too."""
     return CertificateRefused(
         f"vCenter {address.display_name}: the certificate file {file} cannot be used: {error.strerror or error}. "

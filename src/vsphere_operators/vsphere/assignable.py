@@ -26,11 +26,11 @@ from .transport import Log, SoapClient, SoapStub
 from .updates import ObjectUpdate
 
 PropertyCollector = vmodl.query.PropertyCollector
-MANAGER_PROPERTY = "configManager.assignableHardwareManager"
-DEVICE_GROUPS_API_VERSION = "vim.version.v8_0_0_1"
+_MANAGER_PROPERTY = "configManager.assignableHardwareManager"
+_DEVICE_GROUPS_API_VERSION = "vim.version.v8_0_0_1"
 """The first that has RetrieveVendorDeviceGroupInfo; an older vCenter refuses the call, and then there are no groups."""
 INTERVAL_SECONDS = 300.0
-NO_HARDWARE = AssignableHardware()
+_NO_HARDWARE = AssignableHardware()
 
 
 class AssignableHardwareCache:
@@ -53,14 +53,14 @@ class AssignableHardwareCache:
         self.due_hosts: set[str] = set()
         """Those to read with the next look; a look without any reads all."""
         self.listeners: list[Callable[[str], None]] = []
-        self.last_warning = ""
+        self._last_warning = ""
 
     def get(self, host: str) -> AssignableHardware:
         """What is known of the host of this reference; the first who asks has it read."""
         if host not in self.requested_hosts:
             self.requested_hosts.add(host)
             self.request_refresh(host)
-        return self.by_host.get(host, NO_HARDWARE)
+        return self.by_host.get(host, _NO_HARDWARE)
 
     def request_refresh(self, host: str) -> None:
         """Read it soon."""
@@ -96,47 +96,47 @@ class AssignableHardwareCache:
                     await self.session.call(lambda: self.read_managers(hosts)) if hosts else []
                 )
                 for update, hardware in zip(
-                    updates, await gather_limited(updates, self.read_hardware), strict=True
+                    updates, await gather_limited(updates, self._read_hardware), strict=True
                 ):
                     self.apply(update.ref, hardware)
-            self.last_warning = ""
+            self._last_warning = ""
         except VCenterError as error:
             self.due_hosts |= set(hosts)
-            if str(error) != self.last_warning:
+            if str(error) != self._last_warning:
                 self.log.warning(
                     "the assignable hardware of hosts cannot be read, what was known last stays",
                     error=error,
                 )
-            self.last_warning = str(error)
+            self._last_warning = str(error)
 
     async def read_managers(self, hosts: list[str]) -> list[ObjectUpdate]:
         """Who knows the devices of each host; what is gone meanwhile is left out."""
         objects = [build_object_spec(managed_object("HostSystem", host)) for host in hosts]
-        wanted = [build_property_spec("HostSystem", [MANAGER_PROPERTY])]
+        wanted = [build_property_spec("HostSystem", [_MANAGER_PROPERTY])]
         spec = PropertyCollector.FilterSpec(
             objectSet=objects, propSet=wanted, reportMissingObjectsInResults=True
         )
         return await retrieve_selected(self.soap, spec)
 
-    async def read_hardware(self, update: ObjectUpdate) -> AssignableHardware:
+    async def _read_hardware(self, update: ObjectUpdate) -> AssignableHardware:
         """One host's lists of devices; none where it has nobody who knows them."""
-        if not (manager := to_ref(update.changes.get(MANAGER_PROPERTY))):
-            return NO_HARDWARE
-        devices = await self.call_or_empty(
+        if not (manager := to_ref(update.changes.get(_MANAGER_PROPERTY))):
+            return _NO_HARDWARE
+        devices = await self._call_or_empty(
             vim.host.AssignableHardwareManager(
                 manager, self.soap.stub
             ).RetrieveDynamicPassthroughInfo
         )
         newer = vim.host.AssignableHardwareManager(
-            manager, SoapStub(self.soap, DEVICE_GROUPS_API_VERSION)
+            manager, SoapStub(self.soap, _DEVICE_GROUPS_API_VERSION)
         )
-        groups = await self.call_or_empty(newer.RetrieveVendorDeviceGroupInfo)
+        groups = await self._call_or_empty(newer.RetrieveVendorDeviceGroupInfo)
         return AssignableHardware(
             tuple(sorted(map(convert_device_info, devices))),
             tuple(sorted(str(each.deviceGroupName) for each in groups)),
         )
 
-    async def call_or_empty(self, method: Callable[[], Awaitable[Any]]) -> list[Any]:
+    async def _call_or_empty(self, method: Callable[[], Awaitable[Any]]) -> list[Any]:
         """The answer of a method; none from a host or vCenter that is too old for it, or will not tell."""
         try:
             return list(await self.session.call(method) or ())
@@ -148,7 +148,7 @@ class AssignableHardwareCache:
 
     def apply(self, host: str, hardware: AssignableHardware) -> None:
         """Take what was read, and tell if it differs."""
-        if host in self.inventory.hosts and self.by_host.get(host, NO_HARDWARE) != hardware:
+        if host in self.inventory.hosts and self.by_host.get(host, _NO_HARDWARE) != hardware:
             self.by_host[host] = hardware
             for listener in self.listeners:
                 listener(host)

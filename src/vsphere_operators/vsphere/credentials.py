@@ -28,7 +28,7 @@ POLL_SECONDS = 2.0
 MAX_FILE_BYTES = 1024 * 1024  # a Secret cannot be larger
 
 # What XML cannot carry, and what is left of bytes that are not UTF-8: it would end in an error that quotes the whole request.
-INVALID_XML_CHARACTERS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_INVALID_XML_CHARACTERS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Credentials:
         """The text without these secrets, also as XML spells them: a server may answer with what it was sent."""
         for secret in (self.password, self.saml_token):
             for form in (
-                {secret, escape_xml(secret), escape_xml(secret).replace('"', "&quot;")}
+                {secret, _escape_xml(secret), _escape_xml(secret).replace('"', "&quot;")}
                 if secret
                 else ()
             ):
@@ -98,11 +98,11 @@ class FixedCredentials:
 
     def read(self) -> Credentials:
         """The same as ever."""
-        return require_usable(self.credentials)
+        return _require_usable(self.credentials)
 
     async def wait_for_change(self, since: Credentials) -> Credentials:
         """Wait for ever, unless those were others; what cannot be used does not become usable."""
-        if self.credentials == since or explain_unusable(self.credentials):
+        if self.credentials == since or _explain_unusable(self.credentials):
             await asyncio.Event().wait()
         return self.credentials
 
@@ -116,14 +116,14 @@ class DirectoryCredentials:
     def read(self) -> Credentials:
         """What the files say now; it blocks."""
         files = CredentialFiles(self.path)
-        found = read_token(files) or read_certificate(files) or read_user_password(files)
-        if found is None and CredentialFiles(self.path).data_path != files.data_path:
+        found = _read_token(files) or _read_certificate(files) or _read_user_password(files)
+        if found is None and CredentialFiles(self.path)._data_path != files._data_path:
             return self.read()  # swapped, and the old files deleted, while we read them
         if found is None:
             raise Denied(
-                f"The credentials in {self.path} cannot be used: {files.describe_missing()}"
+                f"The credentials in {self.path} cannot be used: {files._describe_missing()}"
             )
-        return require_usable(found)
+        return _require_usable(found)
 
     async def wait_for_change(self, since: Credentials) -> Credentials:
         """Look every 2 s; what cannot be read, or is not complete yet, has not changed."""
@@ -146,7 +146,7 @@ class CredentialFiles:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.data_path = (path / "..data").resolve() if (path / "..data").is_dir() else path
+        self._data_path = (path / "..data").resolve() if (path / "..data").is_dir() else path
 
     def read_text(self, key: str) -> str:
         """A file's content without the newline that editors and `echo` leave; "" if there is none."""
@@ -160,7 +160,7 @@ class CredentialFiles:
     def read_bytes(self, key: str) -> bytes:
         """A file's bytes, none where there is no such file."""
         try:
-            with (self.data_path / key).open("rb") as file:
+            with (self._data_path / key).open("rb") as file:
                 return file.read(MAX_FILE_BYTES)
         except (FileNotFoundError, NotADirectoryError):
             return b""
@@ -169,7 +169,7 @@ class CredentialFiles:
                 f"The credentials in {self.path} cannot be read: {key}: {error.strerror}."
             ) from error
 
-    def describe_missing(self) -> str:
+    def _describe_missing(self) -> str:
         """What is wrong with the directory, and what may be in it."""
         fix = f"Put {', or '.join(' and '.join(pair) for pair in USER_PASSWORD_FILES)} there; or {TOKEN_FILE}; or {CERTIFICATE_FILE}, {KEY_FILE} and {EXTENSION_KEY_FILE}."
         if not self.path.is_dir():
@@ -182,7 +182,7 @@ class CredentialFiles:
         return f"no key that they could come from is there, or all are empty. {fix}"
 
 
-def read_token(files: CredentialFiles) -> Credentials | None:
+def _read_token(files: CredentialFiles) -> Credentials | None:
     """The token, without the XML declaration, which cannot stand inside another document."""
     token = re.sub(r"\A\s*<\?xml[^>]{0,200}\?>", "", files.read_text(TOKEN_FILE)).strip()
     if token and not token.startswith("<"):
@@ -192,7 +192,7 @@ def read_token(files: CredentialFiles) -> Credentials | None:
     return Credentials(saml_token=token, source=str(files.path), is_watched=True) if token else None
 
 
-def read_certificate(files: CredentialFiles) -> Credentials | None:
+def _read_certificate(files: CredentialFiles) -> Credentials | None:
     """The certificate of an extension, where all three files are there."""
     certificate, key, extension = (
         files.read_bytes(CERTIFICATE_FILE),
@@ -214,7 +214,7 @@ def read_certificate(files: CredentialFiles) -> Credentials | None:
     )
 
 
-def read_user_password(files: CredentialFiles) -> Credentials | None:
+def _read_user_password(files: CredentialFiles) -> Credentials | None:
     """The first complete pair of user and password."""
     for user_key, password_key in USER_PASSWORD_FILES:
         user, password = files.read_text(user_key), files.read_text(password_key)
@@ -225,14 +225,14 @@ def read_user_password(files: CredentialFiles) -> Credentials | None:
     return None
 
 
-def require_usable(credentials: Credentials) -> Credentials:
+def _require_usable(credentials: Credentials) -> Credentials:
     """The same credentials, if they can be sent at all."""
-    if why := explain_unusable(credentials):
+    if why := _explain_unusable(credentials):
         raise Denied(f"The credentials in {credentials.source} cannot be used: {why}.")
     return credentials
 
 
-def explain_unusable(credentials: Credentials) -> str:
+def _explain_unusable(credentials: Credentials) -> str:
     """What keeps them from being sent, "" for nothing."""
     if not (
         (credentials.username and credentials.password)
@@ -245,10 +245,10 @@ def explain_unusable(credentials: Credentials) -> str:
         "password": credentials.password,
         "token": credentials.saml_token,
     }
-    bad = [name for name, value in values.items() if INVALID_XML_CHARACTERS.search(value)]
+    bad = [name for name, value in values.items() if _INVALID_XML_CHARACTERS.search(value)]
     return f"the {bad[0]} has a character that XML cannot carry" if bad else ""
 
 
-def escape_xml(text: str) -> str:
+def _escape_xml(text: str) -> str:
     """As pyVmomi writes it into a request."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

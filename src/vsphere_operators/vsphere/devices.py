@@ -52,11 +52,11 @@ def decode_passthrough_devices(value: Value) -> tuple[PassthroughDevice, ...]:
         if isinstance(each, dict) and each.get(TYPE_KEY) != DISK_TYPE
     ]
     return tuple(
-        decode_passthrough_device(backing) for backing in backings if isinstance(backing, dict)
+        _decode_passthrough_device(backing) for backing in backings if isinstance(backing, dict)
     )
 
 
-def decode_passthrough_device(backing: Mapping[str, Value]) -> PassthroughDevice:
+def _decode_passthrough_device(backing: Mapping[str, Value]) -> PassthroughDevice:
     """One of them, by its backing: Vmiop is a vGPU, Device a certain device, Dynamic any of a list."""
     allowed = [each for each in to_tuple(backing.get("allowedDevice")) if isinstance(each, dict)]
     # vendorId of a certain device is xsd:short, so that 8086 arrives as a negative number.

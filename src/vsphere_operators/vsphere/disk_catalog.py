@@ -39,12 +39,12 @@ from .model import Datastore, Disk
 from .session import Session
 from .transport import SoapClient, SoapStub
 
-VSLM_PATH = "/vslm/sdk"
-VSLM_VERSION = "vslm.version.v7_0"
+_VSLM_PATH = "/vslm/sdk"
+_VSLM_VERSION = "vslm.version.v7_0"
 # The most that VslmListVStorageObjectForSpec gives at once.
-DISKS_PER_PAGE = 1000
-ASSOCIATIONS_PER_CALL = 100
-CATALOG_ERRORS = (Unreachable, NotAuthenticated, WrongLogin)
+_DISKS_PER_PAGE = 1000
+_ASSOCIATIONS_PER_CALL = 100
+_CATALOG_ERRORS = (Unreachable, NotAuthenticated, WrongLogin)
 """But for TimedOut: a datastore that hangs takes only its own disks down."""
 
 
@@ -82,7 +82,7 @@ class GlobalCatalog:
         session: Session,
         inventory: Inventory,
         *,
-        page_size: int = DISKS_PER_PAGE,
+        page_size: int = _DISKS_PER_PAGE,
     ) -> None:
         self.soap, self.session, self.inventory, self.page_size = (
             soap,
@@ -90,42 +90,42 @@ class GlobalCatalog:
             inventory,
             page_size,
         )
-        self.fingerprints: dict[str, object] = {}
-        self.associations: dict[str, tuple[str, ...]] = {}
-        self.supports_associations = True
+        self._fingerprints: dict[str, object] = {}
+        self._associations: dict[str, tuple[str, ...]] = {}
+        self._supports_associations = True
 
     async def list_disks(self, known: Mapping[str, Disk], depth: RefreshScope) -> DiskListing:
         """List all, then read those that are new or differ."""
-        self.supports_associations = self.supports_associations or depth is RefreshScope.ALL
-        rows = await self.list_rows()
+        self._supports_associations = self._supports_associations or depth is RefreshScope.ALL
+        rows = await self._list_rows()
         users = {
-            **self.associations,
+            **self._associations,
             **(
-                await self.read_associations([row.id for row in rows])
+                await self._read_associations([row.id for row in rows])
                 if depth >= RefreshScope.ASSOCIATIONS
                 else {}
             ),
         }
         marks = {row.id: (row.fingerprint, users.get(row.id)) for row in rows}
         all_of_them = depth is RefreshScope.ALL or (
-            depth is RefreshScope.ASSOCIATIONS and not self.supports_associations
+            depth is RefreshScope.ASSOCIATIONS and not self._supports_associations
         )
         stale = [
             id
             for id in marks
-            if all_of_them or id not in known or self.fingerprints.get(id) != marks[id]
+            if all_of_them or id not in known or self._fingerprints.get(id) != marks[id]
         ]
         result = DiskListing(disks={id: known[id] for id in marks.keys() - set(stale)})
-        await read_disks_into(result, stale, self.retrieve, self.find_datastores(rows, known))
-        self.fingerprints = {id: mark for id, mark in marks.items() if id in result.disks}
-        self.associations = {id: users[id] for id in marks if id in users}
-        return drop_inaccessible(result, self.inventory.datastores)
+        await _read_disks_into(result, stale, self.retrieve, self._find_datastores(rows, known))
+        self._fingerprints = {id: mark for id, mark in marks.items() if id in result.disks}
+        self._associations = {id: users[id] for id in marks if id in users}
+        return _drop_inaccessible(result, self.inventory.datastores)
 
-    async def list_rows(self) -> list[DiskRow]:
+    async def _list_rows(self) -> list[DiskRow]:
         """The whole list, page by page in the order of ids."""
         rows: list[DiskRow] = []
         while True:
-            query = [next_page_query(rows[-1].id)] if rows else []
+            query = [_next_page_query(rows[-1].id)] if rows else []
             page = decode_page(await self.call("ListVStorageObjectsForSpec", query, self.page_size))
             last = rows[-1].id if rows else ""
             rows += page.rows
@@ -133,31 +133,31 @@ class GlobalCatalog:
             if page.is_last or not page.rows or page.rows[-1].id <= last:
                 return rows
 
-    async def read_associations(self, ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    async def _read_associations(self, ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """A mark of who uses each disk; empty on a server that does not tell."""
-        if not self.supports_associations:
+        if not self._supports_associations:
             return {}
         batches = [
-            ids[start : start + ASSOCIATIONS_PER_CALL]
-            for start in range(0, len(ids), ASSOCIATIONS_PER_CALL)
+            ids[start : start + _ASSOCIATIONS_PER_CALL]
+            for start in range(0, len(ids), _ASSOCIATIONS_PER_CALL)
         ]
         try:
             answers = await gather_limited(
                 batches,
                 lambda batch: self.call(
-                    "RetrieveVStorageObjectAssociations", [create_disk_id(id) for id in batch]
+                    "RetrieveVStorageObjectAssociations", [_create_disk_id(id) for id in batch]
                 ),
             )
-        except CATALOG_ERRORS:
+        except _CATALOG_ERRORS:
             raise
         except VCenterError:
-            self.supports_associations = False
+            self._supports_associations = False
             return {}
         return {id: use for answer in answers for id, use in decode_associations(answer).items()}
 
     async def retrieve(self, id: str) -> bytes:
         """One disk."""
-        return await self.call("RetrieveVStorageObject", create_disk_id(id))
+        return await self.call("RetrieveVStorageObject", _create_disk_id(id))
 
     async def call(self, method: str, *arguments: Any) -> bytes:
         """One call to the manager of all disks. Its endpoint may refuse a session that lives: that is no reason to log in anew."""
@@ -175,13 +175,13 @@ class GlobalCatalog:
 
     async def send(self, method: str, arguments: Sequence[Any]) -> bytes:
         """The same with the session's key as it is now: this endpoint wants it in the SOAP header."""
-        stub = SoapStub(self.soap, VSLM_VERSION, VSLM_PATH)
+        stub = SoapStub(self.soap, _VSLM_VERSION, _VSLM_PATH)
         stub.requestContext = {"vcSessionCookie": self.soap.cookie}
-        return await call_raw(
+        return await _call_raw(
             stub, vslm.vso.VStorageObjectManager("VStorageObjectManager", stub), method, arguments
         )
 
-    def find_datastores(self, rows: Iterable[DiskRow], known: Mapping[str, Disk]) -> dict[str, str]:
+    def _find_datastores(self, rows: Iterable[DiskRow], known: Mapping[str, Disk]) -> dict[str, str]:
         """The MoRef of each disk's datastore, by the URL in its row, else as last known; "" where neither tells."""
         by_url = {
             store.url.rstrip("/"): store.ref
@@ -206,7 +206,7 @@ class DatastoreCatalog:
         stores = [store for store in self.inventory.datastores.values() if store.accessible]
         result = DiskListing()
         homes: dict[str, str] = {}
-        for store, ids in zip(stores, await gather_limited(stores, self.list_ids_on), strict=True):
+        for store, ids in zip(stores, await gather_limited(stores, self._list_ids_on), strict=True):
             if isinstance(ids, VCenterError):
                 result.unreadable_datastores[store.ref] = str(ids)
             else:
@@ -217,21 +217,21 @@ class DatastoreCatalog:
             if depth is RefreshScope.NEW and id in known and known[id].datastore == home
         }
         result.disks = {id: known[id] for id in fresh}
-        await read_disks_into(
+        await _read_disks_into(
             result,
             [id for id in homes if id not in fresh],
             lambda id: self.retrieve(id, homes[id]),
             homes,
         )
-        return drop_inaccessible(result, self.inventory.datastores)
+        return _drop_inaccessible(result, self.inventory.datastores)
 
-    async def list_ids_on(self, store: Datastore) -> Sequence[str] | VCenterError:
+    async def _list_ids_on(self, store: Datastore) -> Sequence[str] | VCenterError:
         """The disks of one datastore, or why they cannot be read."""
         try:
             return decode_ids(await self.call("ListVStorageObject", vim.Datastore(store.ref)))
         except TimedOut as error:
             return error
-        except CATALOG_ERRORS:
+        except _CATALOG_ERRORS:
             raise
         except NotFound:
             return ()
@@ -240,7 +240,7 @@ class DatastoreCatalog:
 
     async def retrieve(self, id: str, home: str) -> bytes:
         """One disk."""
-        return await self.call("RetrieveVStorageObject", create_disk_id(id), vim.Datastore(home))
+        return await self.call("RetrieveVStorageObject", _create_disk_id(id), vim.Datastore(home))
 
     async def call(self, method: str, *arguments: Any) -> bytes:
         """One call to the vim manager of disks, within the session."""
@@ -253,29 +253,29 @@ class DatastoreCatalog:
             raise Rejected(
                 f"vCenter {self.soap.address.display_name} does not know First Class Disks; they need vSphere 6.5 or newer"
             )
-        return await call_raw(self.soap.stub, manager, method, arguments)
+        return await _call_raw(self.soap.stub, manager, method, arguments)
 
 
-def create_disk_id(text: str) -> Any:
+def _create_disk_id(text: str) -> Any:
     """An id as the API wants it."""
     return vim.vslm.ID(id=text)
 
 
-def next_page_query(id: str) -> Any:
+def _next_page_query(id: str) -> Any:
     """The query for the next page."""
     return vslm.vso.VStorageObjectQuerySpec(
         queryField="id", queryOperator="greaterThan", queryValue=[id]
     )
 
 
-async def call_raw(stub: SoapStub, target: Any, method: str, arguments: Sequence[Any]) -> bytes:
+async def _call_raw(stub: SoapStub, target: Any, method: str, arguments: Sequence[Any]) -> bytes:
     """Call a method by pyVmomi's name for it, and leave the answer as it is."""
     info = target._GetMethodInfo(method)
     body = stub.SerializeRequest(target, info, arguments)
     return await stub.soap.post(body, method=info.wsdlName, path=stub.path, action=stub.versionId)
 
 
-async def read_disks_into(
+async def _read_disks_into(
     result: DiskListing,
     ids: Iterable[str],
     retrieve: Callable[[str], Awaitable[bytes]],
@@ -291,7 +291,7 @@ async def read_disks_into(
         except TimedOut as error:
             hanging.add(homes[id])
             result.unreadable_datastores.setdefault(homes[id], str(error))
-        except CATALOG_ERRORS:
+        except _CATALOG_ERRORS:
             raise
         except VCenterError as error:
             if not is_gone(error):
@@ -305,7 +305,7 @@ def is_gone(error: VCenterError) -> bool:
     return isinstance(error, NotFound) or error.fault == "InvalidArgument"
 
 
-def drop_inaccessible(look: DiskListing, stores: Mapping[str, Datastore]) -> DiskListing:
+def _drop_inaccessible(look: DiskListing, stores: Mapping[str, Datastore]) -> DiskListing:
     """Without the disks of datastores that no host can reach: nobody can use them, and what is known of them may be wrong."""
     lost = {ref for ref, store in stores.items() if not store.accessible}
     look.unreadable_datastores |= {

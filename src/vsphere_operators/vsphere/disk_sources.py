@@ -33,7 +33,7 @@ class DiskPage(Struct, frozen=True):
     is_last: bool
 
 
-def find_return_values(body: bytes) -> list[Any]:
+def _find_return_values(body: bytes) -> list[Any]:
     """The `returnval` elements of an answer."""
     try:
         root = parse_xml(body)
@@ -46,70 +46,70 @@ def find_return_values(body: bytes) -> list[Any]:
 
 def decode_page(body: bytes) -> DiskPage:
     """VslmListVStorageObjectForSpec."""
-    found = find_return_values(body)
+    found = _find_return_values(body)
     rows = [
-        decode_row(element) for result in found for element in result.iterfind("{*}queryResults")
+        _decode_row(element) for result in found for element in result.iterfind("{*}queryResults")
     ]
     return DiskPage(
-        rows, not rows or all(find_text(result, "allRecordsReturned") == "true" for result in found)
+        rows, not rows or all(_find_text(result, "allRecordsReturned") == "true" for result in found)
     )
 
 
-def decode_row(element: Any) -> DiskRow:
+def _decode_row(element: Any) -> DiskRow:
     """One row."""
-    url = find_text(element, "datastoreUrl")
+    url = _find_text(element, "datastoreUrl")
     said = tuple(
-        find_text(element, name) for name in ("name", "capacityInMB", "createTime", "diskPath")
+        _find_text(element, name) for name in ("name", "capacityInMB", "createTime", "diskPath")
     )
-    return DiskRow(find_text(element, "id/{*}id"), url, (url, *said))
+    return DiskRow(_find_text(element, "id/{*}id"), url, (url, *said))
 
 
 def decode_associations(body: bytes) -> dict[str, tuple[str, ...]]:
     """VslmRetrieveVStorageObjectAssociations: for each disk who uses it, in a form that can be compared."""
     return {
-        find_text(element, "id/{*}id"): tuple(
+        _find_text(element, "id/{*}id"): tuple(
             sorted(
-                f"{find_text(use, 'vmId')}/{find_text(use, 'diskKey')}"
+                f"{_find_text(use, 'vmId')}/{_find_text(use, 'diskKey')}"
                 for use in element.iterfind("{*}vmDiskAssociation")
             )
         )
-        for element in find_return_values(body)
+        for element in _find_return_values(body)
     }
 
 
 def decode_ids(body: bytes) -> list[str]:
     """ListVStorageObject."""
-    return [find_text(element, "id") for element in find_return_values(body)]
+    return [_find_text(element, "id") for element in _find_return_values(body)]
 
 
 def decode_disk(body: bytes) -> Disk:
     """RetrieveVStorageObject of either API."""
-    for element in find_return_values(body):
+    for element in _find_return_values(body):
         if (config := element.find("{*}config")) is not None:
-            return decode_disk_config(config)
+            return _decode_disk_config(config)
     raise Rejected("vCenter's answer about a First Class Disk has no disk in it")
 
 
-def decode_disk_config(config: Any) -> Disk:
+def _decode_disk_config(config: Any) -> Disk:
     """VStorageObjectConfigInfo as our value."""
     return Disk(
-        id=find_text(config, "id/{*}id"),
-        name=find_text(config, "name"),
-        datastore=find_text(config, "backing/{*}datastore"),
-        size_mb=parse_number(find_text(config, "capacityInMB")),
-        file_path=find_text(config, "backing/{*}filePath"),
-        provisioning=find_text(config, "backing/{*}provisioningType"),
-        created_at=parse_time(find_text(config, "createTime")),
-        consumers=tuple(find_text(consumer, "id") for consumer in config.iterfind("{*}consumerId")),
+        id=_find_text(config, "id/{*}id"),
+        name=_find_text(config, "name"),
+        datastore=_find_text(config, "backing/{*}datastore"),
+        size_mb=_parse_number(_find_text(config, "capacityInMB")),
+        file_path=_find_text(config, "backing/{*}filePath"),
+        provisioning=_find_text(config, "backing/{*}provisioningType"),
+        created_at=parse_time(_find_text(config, "createTime")),
+        consumers=tuple(_find_text(consumer, "id") for consumer in config.iterfind("{*}consumerId")),
     )
 
 
-def find_text(element: Any, path: str) -> str:
+def _find_text(element: Any, path: str) -> str:
     """What stands at a path below an element; "" where there is nothing."""
     return (element.findtext("{*}" + path) or "").strip()
 
 
-def parse_number(said: str) -> int | None:
+def _parse_number(said: str) -> int | None:
     """A number of the wire, None where there is none."""
     return int(said) if said.isdecimal() else None
 

@@ -25,12 +25,12 @@ from .transport import Log, SoapClient
 
 INTERVAL_SECONDS = 60.0
 FULL_REFRESH_SECONDS = 600.0
-STALE_INTERVALS = 3
+_STALE_INTERVALS = 3
 Listener = Callable[[Disk | None, Disk | None], None]
 
 # Words in the descriptionId of tasks, lower-case. Disks by themselves: vslm.vcenter.VStorageObjectManager.createDisk,
 # com.vmware.cns.tasks.createvolume, VirtualMachine.attachDisk; by their VM: VirtualMachine.reconfigure and the like.
-CREATE_OR_DELETE_TASKS = (
+_CREATE_OR_DELETE_TASKS = (
     "createdisk",
     "registerdisk",
     "deletedisk",
@@ -38,9 +38,9 @@ CREATE_OR_DELETE_TASKS = (
     "createvolume",
     "deletevolume",
 )
-DISK_TASKS = ("disk", "vstorageobject", "vslm", ".cns.", "volume")
-ATTACH_TASKS = ("attachdisk", "detachdisk", "attachvolume", "detachvolume")
-VIRTUAL_MACHINE_TASKS = tuple(
+_DISK_TASKS = ("disk", "vstorageobject", "vslm", ".cns.", "volume")
+_ATTACH_TASKS = ("attachdisk", "detachdisk", "attachvolume", "detachvolume")
+_VIRTUAL_MACHINE_TASKS = tuple(
     f"virtualmachine.{verb}"
     for verb in (
         "reconfigure",
@@ -77,38 +77,38 @@ class Disks:
         self.poll_schedule = poll_schedule or PollSchedule(interval_seconds)
         self.listeners: list[Listener] = []
         self.loaded = False
-        self.last_success_at = -math.inf
+        self._last_success_at = -math.inf
         self.problem: VCenterError | None = None
         self.disks: dict[str, Disk] = {}
         self.disks_by_name: dict[str, list[Disk]] = {}
         self.disks_by_consumer: dict[str, list[Disk]] = {}
         """By the uuid of the VM that uses them, in lower case."""
         self.unreadable_datastores: dict[str, str] = {}
-        self.requested_scope = RefreshScope.NEW
-        self.read_at = {
+        self._requested_scope = RefreshScope.NEW
+        self._read_at = {
             RefreshScope.ASSOCIATIONS: -FULL_REFRESH_SECONDS,
             RefreshScope.ALL: -FULL_REFRESH_SECONDS,
         }
-        self.fallback_reason = ""
+        self._fallback_reason = ""
 
     def find_by_name(self, name: str) -> Disk:
         """The disk of that name."""
         found = self.disks_by_name.get(name, [])
         if len(found) > 1:
             raise self.ambiguous_error(name, found)
-        return found[0] if found else self.raise_not_found(f'named "{name}"')
+        return found[0] if found else self._raise_not_found(f'named "{name}"')
 
     def find_by_id(self, id: str) -> Disk:
         """The disk of that id."""
-        return self.disks.get(id) or self.raise_not_found(f'with the id "{id}"')
+        return self.disks.get(id) or self._raise_not_found(f'with the id "{id}"')
 
     @property
     def is_stale(self) -> bool:
         """Whether several looks in a row have failed: then what is known may be wrong, and `problem` says why."""
         return (
             self.problem is not None
-            and self.clock() - self.last_success_at
-            > STALE_INTERVALS * self.poll_schedule.interval_seconds
+            and self.clock() - self._last_success_at
+            > _STALE_INTERVALS * self.poll_schedule.interval_seconds
         )
 
     def request_refresh(self) -> None:
@@ -129,33 +129,33 @@ class Disks:
 
     def request_scope(self, depth: RefreshScope) -> None:
         """The next look comes soon, and is at least that deep."""
-        self.requested_scope = max(self.requested_scope, depth)
+        self._requested_scope = max(self._requested_scope, depth)
         self.poll_schedule.trigger()
 
     async def poll(self) -> None:
         """Look once; a failure is told and remembered, never raised."""
-        depth, self.requested_scope = self.next_scope(), RefreshScope.NEW
+        depth, self._requested_scope = self._next_scope(), RefreshScope.NEW
         started_at = self.clock()
         try:
             with self.poll_schedule.track_poll():
                 found = await self.list_disks(depth)
         except VCenterError as error:
-            self.requested_scope = max(self.requested_scope, depth)
+            self._requested_scope = max(self._requested_scope, depth)
             self.on_poll_failure(error)
             return
-        self.read_at |= {reached: started_at for reached in self.read_at if reached <= depth}
+        self._read_at |= {reached: started_at for reached in self._read_at if reached <= depth}
         self.apply(found)
 
-    def next_scope(self) -> RefreshScope:
+    def _next_scope(self) -> RefreshScope:
         """What was asked for, or more where the last look of that depth is long ago."""
-        ages = {depth: self.clock() - read_at for depth, read_at in self.read_at.items()}
+        ages = {depth: self.clock() - read_at for depth, read_at in self._read_at.items()}
         if ages[RefreshScope.ALL] >= FULL_REFRESH_SECONDS:
             return RefreshScope.ALL
         # A look by interval comes a moment early when the clock is coarse.
         return (
-            max(self.requested_scope, RefreshScope.ASSOCIATIONS)
+            max(self._requested_scope, RefreshScope.ASSOCIATIONS)
             if ages[RefreshScope.ASSOCIATIONS] >= 0.9 * self.poll_schedule.interval_seconds
-            else self.requested_scope
+            else self._requested_scope
         )
 
     async def list_disks(self, depth: RefreshScope) -> DiskListing:
@@ -167,18 +167,18 @@ class Disks:
         except (WrongLogin, CertificateRefused):
             raise
         except VCenterError as error:
-            return await self.list_by_datastore(error)
-        self.catalog, self.fallback_reason = self.global_catalog, ""
+            return await self._list_by_datastore(error)
+        self.catalog, self._fallback_reason = self.global_catalog, ""
         return found
 
-    async def list_by_datastore(self, error: VCenterError) -> DiskListing:
+    async def _list_by_datastore(self, error: VCenterError) -> DiskListing:
         """The first road is closed: if the second is open, keep to it."""
         found = await self.datastore_catalog.list_disks(self.disks, RefreshScope.ALL)
-        if self.fallback_reason != str(error):
+        if self._fallback_reason != str(error):
             self.log.info(
                 f"the global catalog of disks is not available, each datastore is asked instead: {error}"
             )
-        self.catalog, self.fallback_reason = self.datastore_catalog, str(error)
+        self.catalog, self._fallback_reason = self.datastore_catalog, str(error)
         return found
 
     def on_poll_failure(self, error: VCenterError) -> None:
@@ -190,32 +190,32 @@ class Disks:
     def apply(self, found: DiskListing) -> None:
         """Take what was found, and tell what differs."""
         old, self.disks = self.disks, found.disks
-        self.disks_by_name = group_by_name(found.disks.values())
-        self.log_unreadable(found.unreadable_datastores)
-        self.problem, self.loaded, self.last_success_at = None, True, self.clock()
-        self.disks_by_consumer = group_by_consumer(found.disks.values())
+        self.disks_by_name = _group_by_name(found.disks.values())
+        self._log_unreadable(found.unreadable_datastores)
+        self.problem, self.loaded, self._last_success_at = None, True, self.clock()
+        self.disks_by_consumer = _group_by_consumer(found.disks.values())
         for id in {**old, **found.disks}:
             if old.get(id) != found.disks.get(id):
                 for listener in self.listeners:
                     listener(old.get(id), found.disks.get(id))
 
-    def log_unreadable(self, unread: dict[str, str]) -> None:
+    def _log_unreadable(self, unread: dict[str, str]) -> None:
         """One warning for each datastore that has become unreadable, one line when it is back."""
         for ref in unread.keys() - self.unreadable_datastores.keys():
             self.log.warning(
-                f"the First Class Disks of datastore {self.datastore_path(ref)} cannot be read and count as gone: {unread[ref]}"
+                f"the First Class Disks of datastore {self._datastore_path(ref)} cannot be read and count as gone: {unread[ref]}"
             )
         for ref in self.unreadable_datastores.keys() - unread.keys():
             self.log.info(
-                f"the First Class Disks of datastore {self.datastore_path(ref)} can be read again"
+                f"the First Class Disks of datastore {self._datastore_path(ref)} can be read again"
             )
         self.unreadable_datastores = unread
 
-    def datastore_path(self, ref: str) -> str:
+    def _datastore_path(self, ref: str) -> str:
         """A datastore's path for people."""
         return self.inventory.path(ref) if ref in self.inventory.datastores else ref or "(unknown)"
 
-    def raise_not_found(self, which: str) -> NoReturn:
+    def _raise_not_found(self, which: str) -> NoReturn:
         """Say that there is no such disk, and where nobody could look."""
         where = f'vCenter "{self.inventory.name}"'
         if not self.loaded:
@@ -225,7 +225,7 @@ class Disks:
         words = f"{where} has no First Class Disk {which}; check the name or id, or wait until the disk is made: it is then found by itself"
         if self.unreadable_datastores:
             words += ". These datastores could not be read: " + "; ".join(
-                f"{self.datastore_path(ref)} ({why})"
+                f"{self._datastore_path(ref)} ({why})"
                 for ref, why in self.unreadable_datastores.items()
             )
         raise NotFound(words)
@@ -233,7 +233,7 @@ class Disks:
     def ambiguous_error(self, name: str, found: list[Disk]) -> Ambiguous:
         """Say which disks share a name."""
         paths = [
-            f"{self.datastore_path(disk.datastore)} (id {disk.id})"
+            f"{self._datastore_path(disk.datastore)} (id {disk.id})"
             for disk in sorted(found, key=lambda disk: (disk.datastore, disk.id))
         ]
         return Ambiguous(
@@ -243,7 +243,7 @@ class Disks:
         )
 
 
-def group_by_consumer(disks: Iterable[Disk]) -> dict[str, list[Disk]]:
+def _group_by_consumer(disks: Iterable[Disk]) -> dict[str, list[Disk]]:
     """Disks by who uses them."""
     users: dict[str, list[Disk]] = {}
     for disk in disks:
@@ -252,7 +252,7 @@ def group_by_consumer(disks: Iterable[Disk]) -> dict[str, list[Disk]]:
     return users
 
 
-def group_by_name(disks: Iterable[Disk]) -> dict[str, list[Disk]]:
+def _group_by_name(disks: Iterable[Disk]) -> dict[str, list[Disk]]:
     """Disks by their name."""
     names: dict[str, list[Disk]] = {}
     for disk in disks:
@@ -267,7 +267,7 @@ def select_scope(change: Change) -> RefreshScope | None:
         ended = new.state in ("success", "error") and not (
             isinstance(old, Task) and old.state == new.state
         )
-        return select_task_scope(new.description.lower()) if ended else None
+        return _select_task_scope(new.description.lower()) if ended else None
     if isinstance(old, Datastore) and isinstance(new, Datastore):
         return (
             RefreshScope.ALL if (old.name, old.accessible) != (new.name, new.accessible) else None
@@ -277,12 +277,12 @@ def select_scope(change: Change) -> RefreshScope | None:
     return RefreshScope.ASSOCIATIONS if isinstance(old, VirtualMachine) and new is None else None
 
 
-def select_task_scope(description: str) -> RefreshScope | None:
+def _select_task_scope(description: str) -> RefreshScope | None:
     """The same for a task that has ended, by its descriptionId in lower case."""
-    if any(word in description for word in CREATE_OR_DELETE_TASKS):
+    if any(word in description for word in _CREATE_OR_DELETE_TASKS):
         return RefreshScope.NEW
-    if description.startswith(VIRTUAL_MACHINE_TASKS) or any(
-        word in description for word in ATTACH_TASKS
+    if description.startswith(_VIRTUAL_MACHINE_TASKS) or any(
+        word in description for word in _ATTACH_TASKS
     ):
         return RefreshScope.ASSOCIATIONS
-    return RefreshScope.ALL if any(word in description for word in DISK_TASKS) else None
+    return RefreshScope.ALL if any(word in description for word in _DISK_TASKS) else None

@@ -132,9 +132,9 @@ class FaultMapping:
 
 def error_from_fault(fault: Any, doing: str) -> VCenterError:
     """The error for any fault object of pyVmomi, with vCenter's own words and the privilege or object that it names."""
-    name = fault_name(type(fault))
-    said = find_message(fault) or split_camel_case(name)
-    return error_type_for(type(fault))(f"{doing}: {said}{describe_detail(fault)}", fault=name)
+    name = _fault_name(type(fault))
+    said = _find_message(fault) or _split_camel_case(name)
+    return _error_type_for(type(fault))(f"{doing}: {said}{_describe_detail(fault)}", fault=name)
 
 
 def error_from_xml(answer: bytes, doing: str) -> VCenterError:
@@ -143,8 +143,8 @@ def error_from_xml(answer: bytes, doing: str) -> VCenterError:
         body = etree.fromstring(answer, etree.XMLParser(resolve_entities=False, no_network=True))
     except etree.XMLSyntaxError:
         return Rejected(f"{doing}: it answered with a fault that cannot be read")
-    name = next((fault_name_in(each) for detail in body.iter("{*}detail") for each in detail), "")
-    said = (body.findtext(".//{*}faultstring") or "").strip().rstrip(".") or split_camel_case(name)
+    name = next((_fault_name_in(each) for detail in body.iter("{*}detail") for each in detail), "")
+    said = (body.findtext(".//{*}faultstring") or "").strip().rstrip(".") or _split_camel_case(name)
     return error_type_for_name(name)(
         f"{doing}: {said or 'it answered with a fault without words'}", fault=name
     )
@@ -152,32 +152,32 @@ def error_from_xml(answer: bytes, doing: str) -> VCenterError:
 
 def error_type_for_name(name: str) -> type[VCenterError]:
     """What a fault means of which only the name is known, as in the end of a task."""
-    return error_type_for(
+    return _error_type_for(
         getattr(vim.fault, name, None) or getattr(vmodl.fault, name, None) or object
     )
 
 
-def fault_name_in(fault: Any) -> str:
+def _fault_name_in(fault: Any) -> str:
     """The fault's name in its element."""
     return str(fault.get(XSI_TYPE, "")).rpartition(":")[2] or str(
         etree.QName(fault).localname
     ).removesuffix("Fault")
 
 
-def fault_name(kind: type) -> str:
+def _fault_name(kind: type) -> str:
     """vim.fault.InvalidPowerState -> InvalidPowerState."""
     return kind.__name__.rpartition(".")[2]
 
 
-def error_type_for(kind: type) -> type[VCenterError]:
+def _error_type_for(kind: type) -> type[VCenterError]:
     """The nearest listed type, from the fault itself up its bases."""
     for base in kind.__mro__:
-        if found := FaultMapping.ERROR_TYPES.get(fault_name(base)):
+        if found := FaultMapping.ERROR_TYPES.get(_fault_name(base)):
             return found
     return Rejected
 
 
-def find_message(fault: Any) -> str:
+def _find_message(fault: Any) -> str:
     """The words of vCenter itself: of the fault, else of the first message behind it that has any."""
     if text := getattr(fault, "msg", None):
         return str(text).strip().rstrip(".")
@@ -185,15 +185,15 @@ def find_message(fault: Any) -> str:
         if message.message:
             return str(message.message).strip().rstrip(".")
     cause = getattr(fault, "faultCause", None)
-    return find_message(cause) if cause is not None else ""
+    return _find_message(cause) if cause is not None else ""
 
 
-def split_camel_case(name: str) -> str:
+def _split_camel_case(name: str) -> str:
     """`InvalidPowerState` as words, for a fault that came without any."""
     return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name).strip()
 
 
-def describe_detail(fault: Any) -> str:
+def _describe_detail(fault: Any) -> str:
     """What the fault names beside its words: the privilege that is missing, the property that is wrong, the state that is in the way."""
     parts = []
     if isinstance(fault, vmodl.fault.SecurityError) and (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 
-NO_REFS: frozenset[str] = frozenset()
+_NO_REFS: frozenset[str] = frozenset()
 
 
 class Index:
@@ -21,7 +21,7 @@ class Index:
 
     def get(self, key: str) -> Set[str]:
         """Those with this key."""
-        held = self.refs.get(key, NO_REFS)
+        held = self.refs.get(key, _NO_REFS)
         return frozenset((held,)) if isinstance(held, str) else held
 
     def move(self, ref: str, before: str, after: str) -> None:

@@ -76,7 +76,7 @@ Listener: TypeAlias = Callable[[Change], None]
 ErrorHandler: TypeAlias = Callable[[Exception], None]
 
 
-def raise_error(error: Exception) -> None:
+def _raise_error(error: Exception) -> None:
     """Where nobody else takes the errors of listeners, whoever feeds the inventory gets them."""
     raise error
 
@@ -84,7 +84,7 @@ def raise_error(error: Exception) -> None:
 class Inventory:
     """What one vCenter has. `name` is the vCenter's own, for messages; `failed` gets what a listener raises."""
 
-    def __init__(self, name: str, failed: ErrorHandler = raise_error) -> None:
+    def __init__(self, name: str, failed: ErrorHandler = _raise_error) -> None:
         self.name, self.on_listener_error = name, failed
         self.listeners: list[Listener] = []
         self.hosts: dict[str, Host] = {}
@@ -111,36 +111,36 @@ class Inventory:
         """The same as vCenter told it: attributes by key, load also where it is stale."""
         self.relations = Relations(self.objects_by_type)
         self.tree = self.relations.tree
-        self.attribute_names: dict[str, str] = {}
+        self._attribute_names: dict[str, str] = {}
         self.unnamed_attribute_keys: set[str] = set()
         """Keys of custom attributes whose names are not known."""
-        self.name_lookups: dict[type, Lookup[Any]] = {
-            kind: self.create_lookup(kind, "named", self.relations.by_name[kind])
-            for kind in TYPE_LABELS
+        self._name_lookups: dict[type, Lookup[Any]] = {
+            kind: self._create_lookup(kind, "named", self.relations.by_name[kind])
+            for kind in _TYPE_LABELS
         }
-        self.bios_uuid_lookup: Lookup[VirtualMachine] = self.create_lookup(
+        self._bios_uuid_lookup: Lookup[VirtualMachine] = self._create_lookup(
             VirtualMachine, "with the bios uuid", self.relations.by_bios_uuid
         )
-        self.instance_uuid_lookup: Lookup[VirtualMachine] = self.create_lookup(
+        self._instance_uuid_lookup: Lookup[VirtualMachine] = self._create_lookup(
             VirtualMachine, "with the instance uuid", self.relations.by_instance_uuid
         )
 
-    def create_lookup(self, kind: type[InventoryObject], having: str, index: Index) -> Lookup[Any]:
+    def _create_lookup(self, kind: type[InventoryObject], having: str, index: Index) -> Lookup[Any]:
         """How one of a sort is found."""
         return Lookup(
-            self.name, TYPE_LABELS[kind], having, self.objects_by_type[kind], index, self.path
+            self.name, _TYPE_LABELS[kind], having, self.objects_by_type[kind], index, self.path
         )
 
-    def name_lookup(self, kind: type[EntityT]) -> Lookup[EntityT]:
+    def _name_lookup(self, kind: type[EntityT]) -> Lookup[EntityT]:
         """How those of a sort are found by name."""
-        return self.name_lookups[kind]
+        return self._name_lookups[kind]
 
     def apply(self, updates: Iterable[ObjectUpdate]) -> None:
         """Take updates in, then tell the listeners."""
         touched = ChangeSet()
         for update in updates:
             if update.type == CUSTOM_FIELDS_MANAGER:
-                self.set_attribute_names(to_attribute_names(update.changes.get("field")), touched)
+                self._set_attribute_names(to_attribute_names(update.changes.get("field")), touched)
             elif update.type in TYPE_MAPPINGS:
                 self.put(update.ref, apply_update(self.raw_objects, update), touched)
         self.notify(touched)
@@ -157,7 +157,7 @@ class Inventory:
         if told is None:
             self.raw_objects.pop(ref, None)
         else:
-            self.raw_objects[ref], new = told, self.to_effective(told)
+            self.raw_objects[ref], new = told, self._to_effective(told)
         if old == new:
             return
         touched.old_values.setdefault(ref, old)
@@ -167,10 +167,10 @@ class Inventory:
             del self.objects_by_type[type(old)][ref], self.objects[ref]
         self.relations.update_indexes(ref, old, new, touched)
 
-    def to_effective(self, told: InventoryObject) -> InventoryObject:
+    def _to_effective(self, told: InventoryObject) -> InventoryObject:
         """What vCenter told, as we tell it: attributes by name, no load of what does not report."""
         if isinstance(told, Host | VirtualMachine) and told.attributes:
-            names = self.attribute_names
+            names = self._attribute_names
             self.unnamed_attribute_keys |= told.attributes.keys() - names.keys()
             told = structs.replace(
                 told,
@@ -180,11 +180,11 @@ class Inventory:
             )
         return without_stale_stats(told)
 
-    def set_attribute_names(self, names: dict[str, str], touched: ChangeSet) -> None:
+    def _set_attribute_names(self, names: dict[str, str], touched: ChangeSet) -> None:
         """Custom attributes are called otherwise from now on."""
-        if names == self.attribute_names:
+        if names == self._attribute_names:
             return
-        self.attribute_names = names
+        self._attribute_names = names
         self.unnamed_attribute_keys.clear()
         for ref, told in list(self.raw_objects.items()):
             if isinstance(told, Host | VirtualMachine) and told.attributes:
@@ -221,39 +221,39 @@ class Inventory:
 
     def find_host(self, name: str) -> Host:
         """The host of this name; like all of these, raises NotFound or Ambiguous."""
-        return self.name_lookup(Host).find(name)
+        return self._name_lookup(Host).find(name)
 
     def find_vm(self, name: str) -> VirtualMachine:
         """The VM or template of this name."""
-        return self.name_lookup(VirtualMachine).find(name)
+        return self._name_lookup(VirtualMachine).find(name)
 
     def find_vm_by_bios_uuid(self, uuid: str) -> VirtualMachine:
         """The VM of this bios uuid, in either case."""
-        return self.bios_uuid_lookup.find(uuid.lower())
+        return self._bios_uuid_lookup.find(uuid.lower())
 
     def find_vm_by_instance_uuid(self, uuid: str) -> VirtualMachine:
         """The VM of this instance uuid, in either case."""
-        return self.instance_uuid_lookup.find(uuid.lower())
+        return self._instance_uuid_lookup.find(uuid.lower())
 
     def find_datacenter(self, name: str) -> Datacenter:
         """The datacenter of this name."""
-        return self.name_lookup(Datacenter).find(name)
+        return self._name_lookup(Datacenter).find(name)
 
     def find_cluster(self, name: str) -> ComputeResource:
         """The cluster of this name."""
-        return self.name_lookup(ComputeResource).find(name)
+        return self._name_lookup(ComputeResource).find(name)
 
     def find_resource_pool(self, name: str) -> ResourcePool:
         """The resource pool of this name."""
-        return self.name_lookup(ResourcePool).find(name)
+        return self._name_lookup(ResourcePool).find(name)
 
     def find_folder(self, name: str) -> Folder:
         """The folder of this name."""
-        return self.name_lookup(Folder).find(name)
+        return self._name_lookup(Folder).find(name)
 
     def find_datastore(self, name: str) -> Datastore:
         """The datastore of this name."""
-        return self.name_lookup(Datastore).find(name)
+        return self._name_lookup(Datastore).find(name)
 
     def entity(self, ref: str) -> Entity | None:
         """Whatever has a place in the tree under this reference."""
@@ -272,13 +272,13 @@ class Inventory:
             for each in self.tree.self_and_ancestors(ref)
             if (entity := self.entity(each)) is not None
         ]
-        return "".join(f"/{step.name}" for step in reversed(steps) if not is_root(step)) or (
+        return "".join(f"/{step.name}" for step in reversed(steps) if not _is_root(step)) or (
             "/" if steps else ""
         )
 
     def location(self, ref: str) -> Location:
         """Where something is, in names."""
-        datacenter, cluster = self.datacenter_of(ref), self.cluster_of(ref)
+        datacenter, cluster = self.datacenter_of(ref), self._cluster_of(ref)
         return Location(
             self.path(ref), datacenter.name if datacenter else "", cluster.name if cluster else ""
         )
@@ -294,7 +294,7 @@ class Inventory:
             None,
         )
 
-    def cluster_of(self, ref: str) -> ComputeResource | None:
+    def _cluster_of(self, ref: str) -> ComputeResource | None:
         """The cluster that it is in; that of a VM is its host's."""
         machine = self.vms.get(ref)
         above = [
@@ -321,13 +321,13 @@ class InventoryReload:
     def __init__(self, inventory: Inventory) -> None:
         self.inventory = inventory
         self.raw_objects: dict[str, InventoryObject] = {}
-        self.attribute_names: dict[str, str] = {}
+        self._attribute_names: dict[str, str] = {}
 
     def add(self, updates: Iterable[ObjectUpdate]) -> None:
         """Take a page in; nobody sees it yet."""
         for update in updates:
             if update.type == CUSTOM_FIELDS_MANAGER:
-                self.attribute_names = to_attribute_names(update.changes.get("field"))
+                self._attribute_names = to_attribute_names(update.changes.get("field"))
             elif update.type in TYPE_MAPPINGS:
                 if (item := apply_update(self.raw_objects, update)) is None:
                     self.raw_objects.pop(update.ref, None)
@@ -339,7 +339,7 @@ class InventoryReload:
         inventory, touched = self.inventory, ChangeSet()
         for ref in [ref for ref in inventory.raw_objects if ref not in self.raw_objects]:
             inventory.put(ref, None, touched)
-        inventory.set_attribute_names(self.attribute_names, touched)
+        inventory._set_attribute_names(self._attribute_names, touched)
         for ref, told in self.raw_objects.items():
             inventory.put(ref, told, touched)
         inventory.notify(touched)
@@ -356,12 +356,12 @@ def apply_update(
     return None if old is None or update.kind == "leave" else sort.apply_update(old, update)
 
 
-def is_root(entity: Entity) -> bool:
+def _is_root(entity: Entity) -> bool:
     """The root folder has no part in paths. What else hangs nowhere is not it: its parent is only not known."""
     return isinstance(entity, Folder) and not entity.parent
 
 
-TYPE_LABELS: Mapping[type[InventoryObject], str] = {
+_TYPE_LABELS: Mapping[type[InventoryObject], str] = {
     Host: "host",
     VirtualMachine: "VM",
     Datastore: "datastore",

@@ -11,7 +11,7 @@ from .model import Entity
 from .suggestions import Suggestions
 
 EntityT = TypeVar("EntityT", bound=Entity)
-MAX_QUOTED_LENGTH = 100
+_MAX_QUOTED_LENGTH = 100
 
 
 class Lookup(Generic[EntityT]):
@@ -26,7 +26,7 @@ class Lookup(Generic[EntityT]):
         index: Index,
         path: Callable[[str], str],
     ) -> None:
-        self.vcenter_name, self.type_label, self.key_phrase = server, what, having
+        self.vcenter_name, self._type_label, self._key_phrase = server, what, having
         self.table, self.index, self.path = table, index, path
         self.suggestions = Suggestions(index)
 
@@ -35,21 +35,21 @@ class Lookup(Generic[EntityT]):
         refs = self.index.get(key)
         if len(refs) == 1:
             return self.table[next(iter(refs))]
-        raise self.ambiguous_error(key) if refs else self.not_found_error(key)
+        raise self.ambiguous_error(key) if refs else self._not_found_error(key)
 
-    def not_found_error(self, key: str) -> NotFound:
+    def _not_found_error(self, key: str) -> NotFound:
         """There is none."""
         near = ", ".join(f'"{each}"' for each in self.suggestions.suggest(key))
         return NotFound(
-            f'vCenter "{self.vcenter_name}" has no {self.type_label} {self.key_phrase} "{key[:MAX_QUOTED_LENGTH]}". {f"Near to it: {near}. " if near else ""}'
-            f"Correct it, letter case counts; or give this account a role in vCenter that sees the {self.type_label}. It is found by itself then."
+            f'vCenter "{self.vcenter_name}" has no {self._type_label} {self._key_phrase} "{key[:_MAX_QUOTED_LENGTH]}". {f"Near to it: {near}. " if near else ""}'
+            f"Correct it, letter case counts; or give this account a role in vCenter that sees the {self._type_label}. It is found by itself then."
         )
 
     def ambiguous_error(self, key: str) -> Ambiguous:
         """There are several."""
         paths = sorted(self.path(ref) for ref in self.index.get(key))
         return Ambiguous(
-            f'vCenter "{self.vcenter_name}" has {len(paths)} {self.type_label}s {self.key_phrase} "{key[:MAX_QUOTED_LENGTH]}": {", ".join(paths)}. '
+            f'vCenter "{self.vcenter_name}" has {len(paths)} {self._type_label}s {self._key_phrase} "{key[:_MAX_QUOTED_LENGTH]}": {", ".join(paths)}. '
             "Which one is meant cannot be told; rename all but one in vCenter.",
             paths,
         )

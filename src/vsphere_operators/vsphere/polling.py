@@ -19,7 +19,7 @@ from typing import NoReturn
 
 DEBOUNCE_SECONDS = 1.0
 MIN_INTERVAL_SECONDS = 5.0
-IDLE_PER_POLL_RATIO = 4.0
+_IDLE_PER_POLL_RATIO = 4.0
 
 
 class PollSchedule:
@@ -69,7 +69,7 @@ class PollSchedule:
     async def wait_for_next(self) -> None:
         """Return when it is time for the next look."""
         if self.failures:
-            await self.sleep_until(self.ended_at + self.backoff_seconds())
+            await self._sleep_until(self.ended_at + self._backoff_seconds())
             return
         try:
             await asyncio.wait_for(
@@ -80,16 +80,16 @@ class PollSchedule:
             return
         rested_at = max(
             self.started_at + self.min_interval_seconds,
-            self.ended_at + IDLE_PER_POLL_RATIO * (self.ended_at - self.started_at),
+            self.ended_at + _IDLE_PER_POLL_RATIO * (self.ended_at - self.started_at),
         )
-        await self.sleep_until(max(self.clock() + self.debounce_seconds, rested_at))
+        await self._sleep_until(max(self.clock() + self.debounce_seconds, rested_at))
 
-    def backoff_seconds(self) -> float:
+    def _backoff_seconds(self) -> float:
         """How long to wait after so many failures."""
         return min(
             self.interval_seconds, self.min_interval_seconds * 2.0 ** min(self.failures - 1, 10)
         )
 
-    async def sleep_until(self, moment: float) -> None:
+    async def _sleep_until(self, moment: float) -> None:
         """Sleep until the clock shows that moment."""
         await asyncio.sleep(max(0.0, moment - self.clock()))

@@ -67,7 +67,7 @@ async def find_missing_privileges(
 ) -> dict[str, tuple[str, ...]]:
     """By reference, which of these privileges this account has not on each of the places."""
     stub = hands.soap.stub
-    entities = [MANAGED_TYPES[place.type](place.ref, stub) for place in places]
+    entities = [_MANAGED_TYPES[place.type](place.ref, stub) for place in places]
 
     async def ask() -> Any:
         manager = (await hands.soap.get_service_content()).authorizationManager
@@ -82,7 +82,7 @@ async def find_missing_privileges(
     }
 
 
-MANAGED_TYPES: dict[str, Any] = {
+_MANAGED_TYPES: dict[str, Any] = {
     "Folder": vim.Folder,
     "VirtualMachine": vim.VirtualMachine,
     "ResourcePool": vim.ResourcePool,

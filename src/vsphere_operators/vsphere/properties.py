@@ -32,8 +32,8 @@ from .updates import TYPE_KEY, ObjectUpdate, Ref, Value
 InventoryObject: TypeAlias = (
     Host | VirtualMachine | Datastore | ComputeResource | ResourcePool | Folder | Datacenter | Task
 )
-ESCAPED_CHARACTER = re.compile("%(2f|5c|25)", re.IGNORECASE)
-PCI_ID = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE)
+_ESCAPED_CHARACTER = re.compile("%(2f|5c|25)", re.IGNORECASE)
+_PCI_ID = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE)
 CUSTOM_FIELDS_MANAGER = "CustomFieldsManager"
 """The type of the one object that knows the names of custom attributes."""
 
@@ -43,7 +43,7 @@ def to_text(value: Value) -> str:
     return value if isinstance(value, str) else ""
 
 
-def to_interned_text(value: Value) -> str:
+def _to_interned_text(value: Value) -> str:
     """One of few strings: thousands of objects share each."""
     return sys.intern(value) if isinstance(value, str) else ""
 
@@ -52,13 +52,13 @@ def to_name(value: Value) -> str:
     """A name as vCenter shows it; on the wire it has slash, backslash and percent sign as %2f, %5c and %25."""
     shown = to_text(value)
     return (
-        ESCAPED_CHARACTER.sub(lambda found: chr(int(found[1], 16)), shown)
+        _ESCAPED_CHARACTER.sub(lambda found: chr(int(found[1], 16)), shown)
         if "%" in shown
         else shown
     )
 
 
-def to_int(value: Value) -> int | None:
+def _to_int(value: Value) -> int | None:
     """A whole number, None for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
@@ -68,7 +68,7 @@ def to_bool(value: Value) -> bool:
     return value is True
 
 
-def to_time(value: Value) -> Value:
+def _to_time(value: Value) -> Value:
     """A time."""
     return value
 
@@ -83,12 +83,12 @@ def to_tuple(value: Value) -> tuple[Value, ...]:
     return value if isinstance(value, tuple) else () if value is None else (value,)
 
 
-def to_refs(value: Value) -> tuple[str, ...]:
+def _to_refs(value: Value) -> tuple[str, ...]:
     """The values of references."""
     return tuple([to_ref(each) for each in to_tuple(value)])
 
 
-def to_ip_addresses(value: Value) -> tuple[str, ...]:
+def _to_ip_addresses(value: Value) -> tuple[str, ...]:
     """All addresses in guest.net, each once, in the order of Tools."""
     cards = [card for card in to_tuple(value) if isinstance(card, dict)]
     return tuple(
@@ -96,7 +96,7 @@ def to_ip_addresses(value: Value) -> tuple[str, ...]:
     )
 
 
-def to_attributes(value: Value) -> dict[str, str]:
+def _to_attributes(value: Value) -> dict[str, str]:
     """Custom attributes by key; the names are kept elsewhere."""
     return {
         to_text(each.get("key")): to_text(each.get("value"))
@@ -114,13 +114,13 @@ def to_attribute_names(value: Value) -> dict[str, str]:
     }
 
 
-def to_fault_type(value: Value) -> str:
+def _to_fault_type(value: Value) -> str:
     """The name of the fault in a LocalizedMethodFault."""
     fault = value.get("fault") if isinstance(value, dict) else None
     return to_text(fault.get(TYPE_KEY)) if isinstance(fault, dict) else ""
 
 
-def to_fault_message(value: Value) -> str:
+def _to_fault_message(value: Value) -> str:
     """The words of a LocalizedMethodFault, with the privilege that it names."""
     if not isinstance(value, dict):
         return ""
@@ -129,12 +129,12 @@ def to_fault_message(value: Value) -> str:
     return f'{words} (the privilege "{privilege}" is missing)' if privilege else words
 
 
-def to_user(value: Value) -> str:
+def _to_user(value: Value) -> str:
     """Who started a task, if it was a person."""
     return to_text(value.get("userName")) if isinstance(value, dict) else ""
 
 
-def to_texts(value: Value) -> tuple[str, ...]:
+def _to_texts(value: Value) -> tuple[str, ...]:
     """Some strings."""
     return tuple(to_text(each) for each in to_tuple(value))
 
@@ -144,7 +144,7 @@ def parse_int(value: Value) -> int:
     return int(to_text(value) or 0)
 
 
-def to_graphics_devices(value: Value) -> tuple[GraphicsDevice, ...]:
+def _to_graphics_devices(value: Value) -> tuple[GraphicsDevice, ...]:
     """config.graphicsInfo of a host."""
     return tuple(
         GraphicsDevice(
@@ -152,7 +152,7 @@ def to_graphics_devices(value: Value) -> tuple[GraphicsDevice, ...]:
             to_text(each.get("pciId")),
             to_text(each.get("graphicsType")),
             parse_int(each.get("memorySizeInKB")),
-            to_refs(each.get("vm")),
+            _to_refs(each.get("vm")),
         )
         for each in to_tuple(value)
         if isinstance(each, dict)
@@ -172,7 +172,7 @@ def to_assigned_devices(value: Value) -> tuple[AssignedDevice, ...]:
 
 def find_pci_id(called: str) -> str:
     """The id of a PCI device in whatever it is called by, "" for none."""
-    found = PCI_ID.search(called)
+    found = _PCI_ID.search(called)
     return found[0].lower() if found else ""
 
 
@@ -216,11 +216,11 @@ class TypeMapping(Struct, frozen=True):
             old, Host | VirtualMachine
         ):
             changed["stats"] = structs.replace(
-                old.stats, **{self.stats_fields[path]: to_int(told[path]) for path in moved}
+                old.stats, **{self.stats_fields[path]: _to_int(told[path]) for path in moved}
             )
         return structs.replace(old, **changed) if changed else old
 
-    def find_partial_properties(self, update: ObjectUpdate) -> set[str]:
+    def _find_partial_properties(self, update: ObjectUpdate) -> set[str]:
         """Properties of which the update tells a part only, so that they must be read again."""
         told = set(update.partial) | {
             path
@@ -235,7 +235,7 @@ class TypeMapping(Struct, frozen=True):
         }
 
 
-def map_type(
+def _map_type(
     item: type[InventoryObject],
     rows: Iterable[FieldMapping],
     stats: Mapping[str, str] | None = None,
@@ -253,26 +253,26 @@ def map_type(
     )
 
 
-ENTITY_FIELDS: tuple[FieldMapping, ...] = (("name", "name", to_name), ("parent", "parent", to_ref))
+_ENTITY_FIELDS: tuple[FieldMapping, ...] = (("name", "name", to_name), ("parent", "parent", to_ref))
 
-HOST_MAPPING = map_type(
+HOST_MAPPING = _map_type(
     Host,
     (
-        *ENTITY_FIELDS,
-        ("runtime.connectionState", "connection", to_interned_text),
-        ("runtime.powerState", "power", to_interned_text),
+        *_ENTITY_FIELDS,
+        ("runtime.connectionState", "connection", _to_interned_text),
+        ("runtime.powerState", "power", _to_interned_text),
         ("runtime.inMaintenanceMode", "in_maintenance", to_bool),
-        ("runtime.bootTime", "boot_time", to_time),
-        ("summary.hardware.cpuMhz", "cpu_mhz", to_int),
-        ("summary.hardware.numCpuCores", "cpu_cores", to_int),
-        ("summary.hardware.memorySize", "memory_bytes", to_int),
-        ("summary.hardware.vendor", "vendor", to_interned_text),
-        ("summary.hardware.model", "model", to_interned_text),
-        ("summary.config.product.version", "version", to_interned_text),
-        ("summary.config.product.build", "build", to_interned_text),
-        ("customValue", "attributes", to_attributes),
-        ("config.graphicsInfo", "graphics", to_graphics_devices),
-        ("config.sharedPassthruGpuTypes", "vgpu_profiles", to_texts),
+        ("runtime.bootTime", "boot_time", _to_time),
+        ("summary.hardware.cpuMhz", "cpu_mhz", _to_int),
+        ("summary.hardware.numCpuCores", "cpu_cores", _to_int),
+        ("summary.hardware.memorySize", "memory_bytes", _to_int),
+        ("summary.hardware.vendor", "vendor", _to_interned_text),
+        ("summary.hardware.model", "model", _to_interned_text),
+        ("summary.config.product.version", "version", _to_interned_text),
+        ("summary.config.product.build", "build", _to_interned_text),
+        ("customValue", "attributes", _to_attributes),
+        ("config.graphicsInfo", "graphics", _to_graphics_devices),
+        ("config.sharedPassthruGpuTypes", "vgpu_profiles", _to_texts),
         ("config.assignableHardwareBinding", "assigned_devices", to_assigned_devices),
     ),
     {
@@ -280,32 +280,32 @@ HOST_MAPPING = map_type(
         "summary.quickStats.overallMemoryUsage": "memory_usage_mb",
     },
 )
-VIRTUAL_MACHINE_MAPPING = map_type(
+VIRTUAL_MACHINE_MAPPING = _map_type(
     VirtualMachine,
     (
-        *ENTITY_FIELDS,
+        *_ENTITY_FIELDS,
         ("runtime.host", "host", to_ref),
-        ("runtime.connectionState", "connection", to_interned_text),
-        ("runtime.powerState", "power", to_interned_text),
+        ("runtime.connectionState", "connection", _to_interned_text),
+        ("runtime.powerState", "power", _to_interned_text),
         ("config.template", "is_template", to_bool),
         ("config.uuid", "bios_uuid", to_text),
         ("config.instanceUuid", "instance_uuid", to_text),
-        ("config.guestId", "configured_guest_id", to_interned_text),
-        ("config.version", "hardware_version", to_interned_text),
-        ("summary.config.numCpu", "cpus", to_int),
-        ("summary.config.memorySizeMB", "memory_mb", to_int),
-        ("summary.config.cpuReservation", "cpu_reservation_mhz", to_int),
-        ("summary.config.memoryReservation", "memory_reservation_mb", to_int),
+        ("config.guestId", "configured_guest_id", _to_interned_text),
+        ("config.version", "hardware_version", _to_interned_text),
+        ("summary.config.numCpu", "cpus", _to_int),
+        ("summary.config.memorySizeMB", "memory_mb", _to_int),
+        ("summary.config.cpuReservation", "cpu_reservation_mhz", _to_int),
+        ("summary.config.memoryReservation", "memory_reservation_mb", _to_int),
         ("summary.config.vmPathName", "vmx_path", to_text),
-        ("datastore", "datastores", to_refs),
+        ("datastore", "datastores", _to_refs),
         ("resourcePool", "resource_pool", to_ref),
-        ("summary.guest.toolsRunningStatus", "tools_running", to_interned_text),
-        ("summary.guest.toolsVersionStatus2", "tools_version", to_interned_text),
-        ("summary.guest.guestId", "guest_id", to_interned_text),
-        ("summary.guest.hwVersion", "guest_hardware_version", to_interned_text),
+        ("summary.guest.toolsRunningStatus", "tools_running", _to_interned_text),
+        ("summary.guest.toolsVersionStatus2", "tools_version", _to_interned_text),
+        ("summary.guest.guestId", "guest_id", _to_interned_text),
+        ("summary.guest.hwVersion", "guest_hardware_version", _to_interned_text),
         ("summary.guest.ipAddress", "ip_address", to_text),
-        ("guest.net", "ip_addresses", to_ip_addresses),
-        ("customValue", "attributes", to_attributes),
+        ("guest.net", "ip_addresses", _to_ip_addresses),
+        ("customValue", "attributes", _to_attributes),
         ("config.changeVersion", "config_version", to_text),
     ),
     {
@@ -314,35 +314,35 @@ VIRTUAL_MACHINE_MAPPING = map_type(
         "summary.quickStats.guestMemoryUsage": "guest_memory_mb",
     },
 )
-DATASTORE_MAPPING = map_type(
+_DATASTORE_MAPPING = _map_type(
     Datastore,
     (
-        *ENTITY_FIELDS,
+        *_ENTITY_FIELDS,
         ("summary.url", "url", to_text),
         ("summary.accessible", "accessible", to_bool),
     ),
 )
-TASK_MAPPING = map_type(
+TASK_MAPPING = _map_type(
     Task,
     (
-        ("info.state", "state", to_interned_text),
-        ("info.progress", "progress_percent", to_int),
-        ("info.descriptionId", "description", to_interned_text),
+        ("info.state", "state", _to_interned_text),
+        ("info.progress", "progress_percent", _to_int),
+        ("info.descriptionId", "description", _to_interned_text),
         ("info.entity", "entity", to_ref),
-        ("info.reason", "user", to_user),
+        ("info.reason", "user", _to_user),
         ("info.result", "result", to_ref),
-        ("info.error", "fault", to_fault_type),
-        ("info.error", "message", to_fault_message),
+        ("info.error", "fault", _to_fault_type),
+        ("info.error", "message", _to_fault_message),
     ),
 )
 ENTITY_MAPPINGS: Mapping[str, TypeMapping] = {
     "VirtualMachine": VIRTUAL_MACHINE_MAPPING,
     "HostSystem": HOST_MAPPING,
-    "Datastore": DATASTORE_MAPPING,
-    "ComputeResource": map_type(ComputeResource, ENTITY_FIELDS),
-    "ResourcePool": map_type(ResourcePool, (*ENTITY_FIELDS, ("owner", "owner", to_ref))),
-    "Folder": map_type(Folder, ENTITY_FIELDS),
-    "Datacenter": map_type(Datacenter, ENTITY_FIELDS),
+    "Datastore": _DATASTORE_MAPPING,
+    "ComputeResource": _map_type(ComputeResource, _ENTITY_FIELDS),
+    "ResourcePool": _map_type(ResourcePool, (*_ENTITY_FIELDS, ("owner", "owner", to_ref))),
+    "Folder": _map_type(Folder, _ENTITY_FIELDS),
+    "Datacenter": _map_type(Datacenter, _ENTITY_FIELDS),
 }
 TYPE_MAPPINGS: Mapping[str, TypeMapping] = {
     **ENTITY_MAPPINGS,
@@ -372,7 +372,7 @@ def find_properties_to_reread(updates: Iterable[ObjectUpdate]) -> dict[tuple[str
     found = {}
     for update in updates:
         if (known := TYPE_MAPPINGS.get(update.type)) and (
-            paths := known.find_partial_properties(update)
+            paths := known._find_partial_properties(update)
         ):
             found[update.type, update.ref] = paths
     return found

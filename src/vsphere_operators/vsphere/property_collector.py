@@ -24,7 +24,7 @@ from .server_view import CollectorOptions, ServerCollector
 from .transport import Log, SoapClient
 from .updates import ObjectUpdate
 
-LOST_WATCH_FAULTS = ("InvalidCollectorVersion", "ManagedObjectNotFound", "RequestCanceled")
+_LOST_WATCH_FAULTS = ("InvalidCollectorVersion", "ManagedObjectNotFound", "RequestCanceled")
 """Faults of WaitForUpdatesEx that say: start again. The last is the answer to a collector that is destroyed under an open call."""
 
 
@@ -76,27 +76,27 @@ class InventoryWatcher:
         """When the last answer came; before the first one, when we began to hope for it."""
         self.answer_count = 0
         """Since everything was read."""
-        self.watch_lost_at = -math.inf
-        self.requested_attribute_keys: set[str] = set()
+        self._watch_lost_at = -math.inf
+        self._requested_attribute_keys: set[str] = set()
         """Keys of custom attributes whose names were asked for; some have none."""
 
     async def run(self) -> NoReturn:
         """Load, then follow for ever; starts again by itself when vCenter forgot what it was to watch."""
         while True:
             try:
-                await self.watch_once()
+                await self._watch_once()
             except VCenterError as error:
                 # Lost again so soon: whoever calls us knows how long to wait.
-                soon = self.clock() - self.watch_lost_at < self.options.min_reload_interval_seconds
-                self.watch_lost_at = self.clock()
-                if error.fault not in LOST_WATCH_FAULTS or not self.answer_count or soon:
+                soon = self.clock() - self._watch_lost_at < self.options.min_reload_interval_seconds
+                self._watch_lost_at = self.clock()
+                if error.fault not in _LOST_WATCH_FAULTS or not self.answer_count or soon:
                     raise
                 self.log.warning(
                     "vCenter no longer watches the inventory for us; reading everything again",
                     error=error,
                 )
 
-    async def watch_once(self) -> NoReturn:
+    async def _watch_once(self) -> NoReturn:
         """One watch, from its opening to its end."""
         watch, dead, self.answer_count = (
             ServerCollector(self.soap, self.options, self.log),
@@ -107,7 +107,7 @@ class InventoryWatcher:
             await watch.open()
             version = await self.load(watch)
             while True:
-                version = await self.wait_and_apply(watch, version)
+                version = await self._wait_and_apply(watch, version)
         except NotAuthenticated:
             dead = True  # and with the session all that was watched
             raise
@@ -136,11 +136,11 @@ class InventoryWatcher:
             in_parts += [update for update in answer.updates if update.partial]
             self.count_updates(answer.updates)
         reload.commit()
-        await self.read_incomplete(watch, in_parts)
+        await self._read_incomplete(watch, in_parts)
         self.on_loaded()
         return version
 
-    async def wait_and_apply(self, watch: ServerCollector, version: str) -> str:
+    async def _wait_and_apply(self, watch: ServerCollector, version: str) -> str:
         """One answer."""
         answer = await watch.wait_for_updates(version)
         self.last_answer_at = self.clock()
@@ -150,19 +150,19 @@ class InventoryWatcher:
             return version
         self.inventory.apply(answer.updates)
         self.count_updates(answer.updates)
-        await self.read_incomplete(watch, answer.updates)
+        await self._read_incomplete(watch, answer.updates)
         return answer.version
 
-    async def read_incomplete(
+    async def _read_incomplete(
         self, watch: ServerCollector, updates: Iterable[ObjectUpdate]
     ) -> None:
         """Read what the updates left open: properties that came in parts, and names of new custom attributes."""
         wanted = find_properties_to_reread(update for update in updates if update.kind != "leave")
         if (
             watch.custom_fields_manager
-            and not self.inventory.unnamed_attribute_keys <= self.requested_attribute_keys
+            and not self.inventory.unnamed_attribute_keys <= self._requested_attribute_keys
         ):
-            self.requested_attribute_keys |= self.inventory.unnamed_attribute_keys
+            self._requested_attribute_keys |= self.inventory.unnamed_attribute_keys
             wanted[CUSTOM_FIELDS_MANAGER, watch.custom_fields_manager] = {"field"}
         if wanted:
             self.inventory.apply(await watch.read_properties(wanted))

@@ -24,7 +24,7 @@ class IndexKeys(NamedTuple):
     datastores: tuple[str, ...] = ()
 
 
-NO_KEYS = IndexKeys()
+_NO_KEYS = IndexKeys()
 
 
 class ChangeSet:
@@ -33,9 +33,9 @@ class ChangeSet:
     def __init__(self) -> None:
         self.old_values: dict[str, InventoryObject | None] = {}
         """The values that changed, as they were."""
-        self.moved_refs: list[str] = []
+        self._moved_refs: list[str] = []
         """Another name, another parent, come or gone: what hangs on it has another answer too."""
-        self.affected_refs: set[str] = set()
+        self._affected_refs: set[str] = set()
         """Those whose own answer alone changed with that of another."""
 
 
@@ -46,45 +46,45 @@ class Relations:
         self.tree = Tree()
         self.by_name = {kind: Index() for kind in kinds}
         self.by_bios_uuid, self.by_instance_uuid = Index(), Index()
-        self.vms_by_host, self.vms_by_datastore = Index(), Index()
+        self.vms_by_host, self._vms_by_datastore = Index(), Index()
 
     def update_indexes(
         self, ref: str, old: InventoryObject | None, new: InventoryObject | None, touched: ChangeSet
     ) -> None:
         """Let the indexes follow a change, and note whom it concerns."""
-        before, after, kind = read_keys(old), read_keys(new), type(new or old)
+        before, after, kind = _read_keys(old), _read_keys(new), type(new or old)
         if not issubclass(kind, Entity) or (before == after and old and new):
             return
         if not (old and new) or before.name != after.name or before.parent != after.parent:
-            touched.moved_refs.append(ref)
+            touched._moved_refs.append(ref)
             self.tree.set_parent(ref, after.parent)
-        self.move_key(self.by_name[kind], ref, before.lookup_name, after.lookup_name, touched)
-        self.move_key(self.by_bios_uuid, ref, before.bios_uuid, after.bios_uuid, touched)
-        self.move_key(
+        self._move_key(self.by_name[kind], ref, before.lookup_name, after.lookup_name, touched)
+        self._move_key(self.by_bios_uuid, ref, before.bios_uuid, after.bios_uuid, touched)
+        self._move_key(
             self.by_instance_uuid, ref, before.instance_uuid, after.instance_uuid, touched
         )
         if before.host != after.host:
             self.vms_by_host.move(ref, before.host, after.host)
-            touched.affected_refs |= {before.host, after.host}
+            touched._affected_refs |= {before.host, after.host}
         if before.datastores != after.datastores:
-            self.move_datastores(ref, before.datastores, after.datastores)
+            self._move_datastores(ref, before.datastores, after.datastores)
 
-    def move_key(self, index: Index, ref: str, before: str, after: str, touched: ChangeSet) -> None:
+    def _move_key(self, index: Index, ref: str, before: str, after: str, touched: ChangeSet) -> None:
         """Another key; it concerns all others that have or had the same, since whether they are the only one is part of their answer."""
         if before != after:
             index.move(ref, before, after)
-            touched.affected_refs |= index.get(before) | index.get(after)
+            touched._affected_refs |= index.get(before) | index.get(after)
 
-    def move_datastores(self, ref: str, before: Iterable[str], after: Iterable[str]) -> None:
+    def _move_datastores(self, ref: str, before: Iterable[str], after: Iterable[str]) -> None:
         """A VM is on other datastores."""
         for datastore in before:
-            self.vms_by_datastore.drop(datastore, ref)
+            self._vms_by_datastore.drop(datastore, ref)
         for datastore in after:
-            self.vms_by_datastore.add(datastore, ref)
+            self._vms_by_datastore.add(datastore, ref)
 
     def find_dependants(self, touched: ChangeSet) -> set[str]:
         """All whose answer changed with somebody else's: what is below, on the host or on the datastore that moved, and those concerned."""
-        found, ahead = set[str](), list(touched.moved_refs)
+        found, ahead = set[str](), list(touched._moved_refs)
         while ahead:
             ref = ahead.pop()
             if ref not in found:
@@ -92,12 +92,12 @@ class Relations:
                 ahead += [
                     *self.tree.children(ref),
                     *self.vms_by_host.get(ref),
-                    *self.vms_by_datastore.get(ref),
+                    *self._vms_by_datastore.get(ref),
                 ]
-        return found | touched.affected_refs
+        return found | touched._affected_refs
 
 
-def read_keys(item: InventoryObject | None) -> IndexKeys:
+def _read_keys(item: InventoryObject | None) -> IndexKeys:
     """The keys of a value; a task has none."""
     if isinstance(item, VirtualMachine):
         above = item.parent or item.resource_pool  # inside a vApp a VM has no folder
@@ -114,4 +114,4 @@ def read_keys(item: InventoryObject | None) -> IndexKeys:
         return IndexKeys(
             item.name, item.parent
         )  # what holds a single host has the host's name, and is not what is meant by it
-    return IndexKeys(item.name, item.parent, item.name) if isinstance(item, Entity) else NO_KEYS
+    return IndexKeys(item.name, item.parent, item.name) if isinstance(item, Entity) else _NO_KEYS

@@ -31,10 +31,10 @@ from .transport import Log, SoapClient
 
 SESSION_PATH = "/rest/com/vmware/cis/session"
 TAGGING_PATH = "/rest/com/vmware/cis/tagging"
-SESSION_HEADER = "vmware-api-session-id"
+_SESSION_HEADER = "vmware-api-session-id"
 # One call for 500 objects keeps the answer below a second; a vCenter has at most 2,500 hosts.
-OBJECTS_PER_CALL = 500
-LOGOUT_TIMEOUT_SECONDS = 5.0
+_OBJECTS_PER_CALL = 500
+_LOGOUT_TIMEOUT_SECONDS = 5.0
 
 
 class RestSession:
@@ -42,7 +42,7 @@ class RestSession:
 
     def __init__(self, soap: SoapClient, username: str, password: str, log: Log) -> None:
         self.soap, self.username, self.log = soap, username, log
-        self.basic_auth = b64encode(f"{username}:{password}".encode()).decode()
+        self._basic_auth = b64encode(f"{username}:{password}".encode()).decode()
         self.session_key = ""
 
     async def __aenter__(self) -> Self:
@@ -51,7 +51,7 @@ class RestSession:
             await asyncio.shield(login)
         except asyncio.CancelledError:
             # A session whose key nobody knows cannot be ended: so the answer is waited for.
-            await asyncio.wait([login], timeout=2 * LOGOUT_TIMEOUT_SECONDS)
+            await asyncio.wait([login], timeout=2 * _LOGOUT_TIMEOUT_SECONDS)
             if not login.cancel() and login.exception() is None:
                 await self.logout()
             raise
@@ -63,14 +63,14 @@ class RestSession:
     async def login(self) -> None:
         """Open the session."""
         status, answer = await self.soap.request_json(
-            "POST", SESSION_PATH, headers={"Authorization": f"Basic {self.basic_auth}"}
+            "POST", SESSION_PATH, headers={"Authorization": f"Basic {self._basic_auth}"}
         )
         if status == 401:
             raise WrongLogin(
                 f'vCenter {self.soap.address.display_name} refuses the login of "{self.username}" at its REST endpoint: '
                 "user or password is wrong, or the account is locked"
             )
-        self.session_key = str(self.unwrap_value(status, answer, "the REST login"))
+        self.session_key = str(self._unwrap_value(status, answer, "the REST login"))
 
     async def logout(self) -> None:
         """End the session."""
@@ -78,8 +78,8 @@ class RestSession:
             await self.soap.request_json(
                 "DELETE",
                 SESSION_PATH,
-                headers=self.session_headers(),
-                timeout_seconds=LOGOUT_TIMEOUT_SECONDS,
+                headers=self._session_headers(),
+                timeout_seconds=_LOGOUT_TIMEOUT_SECONDS,
             )
         except VCenterError as failed:
             self.log.debug(
@@ -92,12 +92,12 @@ class RestSession:
         self, kind: str, refs: Sequence[str]
     ) -> dict[str, tuple[str, ...]]:
         """The ids of the tags on each object that has any."""
-        starts = range(0, len(refs), OBJECTS_PER_CALL)
+        starts = range(0, len(refs), _OBJECTS_PER_CALL)
         found: dict[str, tuple[str, ...]] = {}
         for start in starts:
-            wanted = [{"id": ref, "type": kind} for ref in refs[start : start + OBJECTS_PER_CALL]]
+            wanted = [{"id": ref, "type": kind} for ref in refs[start : start + _OBJECTS_PER_CALL]]
             path = f"{TAGGING_PATH}/tag-association?~action=list-attached-tags-on-objects"
-            with reject_malformed("which tags are attached"):
+            with _reject_malformed("which tags are attached"):
                 for row in await self.call("POST", path, {"object_ids": wanted}) or ():
                     if row.get("tag_ids"):
                         found[str(row["object_id"]["id"])] = tuple(row["tag_ids"])
@@ -106,7 +106,7 @@ class RestSession:
     async def read_tags(self, ids: Sequence[str]) -> dict[str, tuple[str, str]]:
         """Name and category's id of each tag that still exists."""
         answers = await gather_limited(ids, lambda id: self.read_or_none("tag", id))
-        with reject_malformed("the tags"):
+        with _reject_malformed("the tags"):
             return {
                 id: (str(tag["name"]), str(tag["category_id"]))
                 for id, tag in zip(ids, answers, strict=True)
@@ -116,7 +116,7 @@ class RestSession:
     async def read_categories(self, ids: Sequence[str]) -> dict[str, str]:
         """The name of each category that still exists."""
         answers = await gather_limited(ids, lambda id: self.read_or_none("category", id))
-        with reject_malformed("the categories of tags"):
+        with _reject_malformed("the categories of tags"):
             return {
                 id: str(category["name"])
                 for id, category in zip(ids, answers, strict=True)
@@ -132,24 +132,24 @@ class RestSession:
 
     async def call(self, verb: str, path: str, body: object = None) -> Any:
         """One call within the session."""
-        status, answer = await self.soap.request_json(verb, path, body, self.session_headers())
-        return self.unwrap_value(status, answer, f"{verb} {path.partition('?')[0]}")
+        status, answer = await self.soap.request_json(verb, path, body, self._session_headers())
+        return self._unwrap_value(status, answer, f"{verb} {path.partition('?')[0]}")
 
-    def session_headers(self) -> dict[str, str]:
+    def _session_headers(self) -> dict[str, str]:
         """What says who we are."""
-        return {SESSION_HEADER: self.session_key}
+        return {_SESSION_HEADER: self.session_key}
 
-    def unwrap_value(self, status: int, answer: Any, doing: str) -> Any:
+    def _unwrap_value(self, status: int, answer: Any, doing: str) -> Any:
         """The value inside an answer, or what its status means."""
         if status < 300:
             return answer.get("value") if isinstance(answer, dict) else answer
-        raise error_type_for_status(status)(
+        raise _error_type_for_status(status)(
             f"{doing} at {self.soap.address.display_name}: HTTP {status}{find_messages(answer)}"
         )
 
 
 @contextmanager
-def reject_malformed(what: str) -> Iterator[None]:
+def _reject_malformed(what: str) -> Iterator[None]:
     """Around the reading of an answer: one of another form is said to be one."""
     try:
         yield
@@ -163,7 +163,7 @@ class Forbidden(Denied):
     """The user may not read this one thing."""
 
 
-def error_type_for_status(status: int) -> type[VCenterError]:
+def _error_type_for_status(status: int) -> type[VCenterError]:
     """Our error for a status."""
     known: dict[int, type[VCenterError]] = {
         401: NotAuthenticated,

@@ -27,9 +27,9 @@ from .updates import Value
 
 PropertyCollector = vmodl.query.PropertyCollector
 INTERVAL_SECONDS = 300.0
-ENTER_MAINTENANCE = "EnterMaintenanceMode_Task"
-INFO_PROPERTY = "info"
-MAX_BUSY_POLLS = 4
+_ENTER_MAINTENANCE = "EnterMaintenanceMode_Task"
+_INFO_PROPERTY = "info"
+_MAX_BUSY_POLLS = 4
 """Over 5, 10 and 20 seconds."""
 EARLIEST_YEAR, LATEST_YEAR = 2000, 9000
 Listener = Callable[[str], None]
@@ -91,17 +91,17 @@ class ScheduledTasks:
                 self.log.warning(
                     "scheduled tasks cannot be read, the last known ones stay", error=error
                 )
-            self.finish_poll(words, has_polled=not self.is_retryable(error))
+            self.finish_poll(words, has_polled=not self._is_retryable(error))
         except Exception:
             self.finish_poll(
                 "an answer of vCenter could not be understood; the manager's log has more"
             )
             raise
 
-    def is_retryable(self, error: VCenterError) -> bool:
+    def _is_retryable(self, error: VCenterError) -> bool:
         """Whether the next looks may tell more; a vCenter that is here and busy with nothing else for minutes has said no."""
         return isinstance(error, UNAVAILABLE_ERRORS) or (
-            isinstance(error, Busy) and self.poll_schedule.failures <= MAX_BUSY_POLLS
+            isinstance(error, Busy) and self.poll_schedule.failures <= _MAX_BUSY_POLLS
         )
 
     def finish_poll(self, problem: str, *, has_polled: bool = True) -> None:
@@ -124,7 +124,7 @@ class ScheduledTasks:
         if not tasks:
             return []
         paths = PropertyCollector.PropertySpec(
-            type=type(tasks[0]), all=False, pathSet=[INFO_PROPERTY]
+            type=type(tasks[0]), all=False, pathSet=[_INFO_PROPERTY]
         )
         spec = PropertyCollector.FilterSpec(
             objectSet=[build_object_spec(task) for task in tasks],
@@ -135,7 +135,7 @@ class ScheduledTasks:
         return [
             found
             for update in updates
-            if (found := decode_planned_maintenance(update.changes.get(INFO_PROPERTY))) is not None
+            if (found := decode_planned_maintenance(update.changes.get(_INFO_PROPERTY))) is not None
         ]
 
     def apply(self, found: list[PlannedMaintenance]) -> None:
@@ -153,17 +153,17 @@ def decode_planned_maintenance(info: Value) -> PlannedMaintenance | None:
     """What a ScheduledTaskInfo means; None for one that is switched off, is over, or does something else."""
     if (
         not isinstance(info, dict)
-        or not is_enabled(info)
+        or not _is_enabled(info)
         or not isinstance(action := info.get("action"), dict)
     ):
         return None
     host, at = to_ref(info.get("entity")), parse_time(info.get("nextRunTime"))
-    if to_text(action.get("name")) != ENTER_MAINTENANCE or not host or at is None:
+    if to_text(action.get("name")) != _ENTER_MAINTENANCE or not host or at is None:
         return None
     return PlannedMaintenance(host, at, to_name(info.get("name")))
 
 
-def is_enabled(info: dict[str, Any]) -> bool:
+def _is_enabled(info: dict[str, Any]) -> bool:
     """Whether it will run; inside a data object a truth is text."""
     return to_bool(info.get("enabled")) or to_text(info.get("enabled")) in ("true", "1")
 

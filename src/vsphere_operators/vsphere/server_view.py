@@ -44,7 +44,7 @@ class ServerCollector:
 
     def __init__(self, soap: SoapClient, limits: CollectorOptions, log: Log) -> None:
         self.soap, self.options, self.log = soap, limits, log
-        self.created_objects: list[Any] = []
+        self._created_objects: list[Any] = []
         self.collector: Any = None
         self.custom_fields_manager = ""
         """The reference of the object that knows the names of custom attributes, "" where there is none."""
@@ -54,9 +54,9 @@ class ServerCollector:
         content = await self.soap.get_service_content()
         kinds = [getattr(vim, kind) for kind in ENTITY_MAPPINGS]
         view = await content.viewManager.CreateContainerView(content.rootFolder, kinds, True)
-        self.created_objects.append(view)
+        self._created_objects.append(view)
         self.collector = await content.propertyCollector.CreatePropertyCollector()
-        self.created_objects.append(self.collector)
+        self._created_objects.append(self.collector)
         entities = [
             build_object_spec(content.rootFolder),
             build_traversal_spec(view, vim.view.ContainerView, "view"),
@@ -105,7 +105,7 @@ class ServerCollector:
             PropertyCollector.RetrieveOptions(maxObjects=self.options.max_object_updates),
         )
         return [
-            with_unset_properties(update, wanted.get((update.type, update.ref), ()))
+            _with_unset_properties(update, wanted.get((update.type, update.ref), ()))
             for update in found
         ]
 
@@ -120,8 +120,8 @@ class ServerCollector:
         """Take everything down, the filters with their collector; not for long: what stays ends with the session."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self.options.close_timeout_seconds):
-                while self.created_objects:
-                    await self.destroy(self.created_objects.pop())
+                while self._created_objects:
+                    await self.destroy(self._created_objects.pop())
 
     async def destroy(self, made: Any) -> None:
         """Take one thing down; one that is gone already must not keep the next one up."""
@@ -162,6 +162,6 @@ def managed_object(kind: str, ref: str) -> Any:
     return getattr(vim, kind)(ref)
 
 
-def with_unset_properties(update: ObjectUpdate, asked: Iterable[str]) -> ObjectUpdate:
+def _with_unset_properties(update: ObjectUpdate, asked: Iterable[str]) -> ObjectUpdate:
     """The same with what was asked for and is not set: RetrievePropertiesEx leaves it out."""
     return structs.replace(update, changes={**dict.fromkeys(asked), **update.changes})

@@ -30,8 +30,8 @@ LOCKOUT_WINDOW_SECONDS = 180.0  # vCenter's default: 5 failures in 180 s lock an
 # Longer than the window: of the same wrong password each manager has one failure in it, which leaves three for mistakes in mending it.
 SAME_CREDENTIALS_RETRY_SECONDS = 185.0
 MAX_LOGIN_FAILURES = 3
-UNREADABLE_RETRY_SECONDS = 10.0
-OLD_SESSION_LOGOUT_SECONDS = 2.0
+_UNREADABLE_RETRY_SECONDS = 10.0
+_OLD_SESSION_LOGOUT_SECONDS = 2.0
 KEEP_ALIVE_SECONDS = 300.0  # an idle session ends after 30 minutes
 
 
@@ -61,9 +61,9 @@ class LoginBudget:
             if refused_at is None
             else refused_at + SAME_CREDENTIALS_RETRY_SECONDS - self.clock()
         )
-        return max(same, self.lockout_wait_seconds())
+        return max(same, self._lockout_wait_seconds())
 
-    def lockout_wait_seconds(self) -> float:
+    def _lockout_wait_seconds(self) -> float:
         """How long to wait before trying anything at all."""
         full = len(self.failure_times) == MAX_LOGIN_FAILURES
         return (
@@ -88,7 +88,7 @@ class Session:
         self.closed = False
         self.budget = LoginBudget(clock)
         self.attempted_credentials: Credentials | None = None
-        self.last_rejection = "a login was refused"
+        self._last_rejection = "a login was refused"
         self.login_task: asyncio.Task[VCenterError | None] | None = None
 
     async def call(self, make: Callable[[], Awaitable[T]]) -> T:
@@ -114,42 +114,42 @@ class Session:
     async def login(self) -> None:
         """Be logged in: at once if we are; else join the login under way, or start one. WrongLogin says when the next try is allowed."""
         if self.closed:
-            raise self.closed_error()
+            raise self._closed_error()
         if self.logged_in:
             return
         if self.login_task is None:
             self.login_task = asyncio.create_task(
-                self.attempt_login(), name=f"vcenter login: {self.soap.address.display_name}"
+                self._attempt_login(), name=f"vcenter login: {self.soap.address.display_name}"
             )
-            self.login_task.add_done_callback(self.on_login_done)
+            self.login_task.add_done_callback(self._on_login_done)
         flight = self.login_task
         # Not `await flight`: it outlives a caller that is cancelled, because others wait for it.
         await asyncio.wait([flight])
         if flight.cancelled():
-            raise self.closed_error()
+            raise self._closed_error()
         if error := flight.result():
-            raise copy_error(error)
+            raise _copy_error(error)
 
-    def closed_error(self) -> NotAuthenticated:
+    def _closed_error(self) -> NotAuthenticated:
         """The error for who calls after the end."""
         return NotAuthenticated(
             f"The session with vCenter {self.soap.address.display_name} has been ended: this program is stopping."
         )
 
-    def on_login_done(self, flight: asyncio.Task[VCenterError | None]) -> None:
+    def _on_login_done(self, flight: asyncio.Task[VCenterError | None]) -> None:
         """Make room for the next login; an error is taken note of, since every caller may be gone."""
         self.login_task = None
         if not flight.cancelled():
             flight.exception()
 
-    async def attempt_login(self) -> VCenterError | None:
+    async def _attempt_login(self) -> VCenterError | None:
         """One login with the credentials as they read now; a failure is returned, so that each who waits raises an error of its own."""
         try:
-            self.attempted_credentials = credentials = await self.read_credentials()
+            self.attempted_credentials = credentials = await self._read_credentials()
             self.check_login_budget(credentials)
         except WrongLogin as error:
             return error
-        if failure := await self.login_with(credentials):
+        if failure := await self._login_with(credentials):
             return failure
         self.generation += 1
         self.logged_in = True
@@ -161,19 +161,19 @@ class Session:
         )
         return None
 
-    async def read_credentials(self) -> Credentials:
+    async def _read_credentials(self) -> Credentials:
         """The credentials as they are now; what cannot be read is as good as refused, and has changed as soon as it can be read."""
         self.attempted_credentials = None
         try:
             return await asyncio.to_thread(self.credentials.read)
         except Denied as error:
-            raise WrongLogin(str(error), retry_after_seconds=UNREADABLE_RETRY_SECONDS) from error
+            raise WrongLogin(str(error), retry_after_seconds=_UNREADABLE_RETRY_SECONDS) from error
 
     def check_login_budget(self, credentials: Credentials) -> None:
         """Raise WrongLogin instead of asking vCenter, while a further failure could lock the account; also for logins over REST."""
         if wait := self.budget.wait_seconds(credentials):
             raise WrongLogin(
-                self.rejection_message(credentials, self.last_rejection),
+                self._rejection_message(credentials, self._last_rejection),
                 fault="InvalidLogin",
                 retry_after_seconds=wait,
             )
@@ -189,16 +189,16 @@ class Session:
         else:
             self.budget.add_failure(refused)
 
-    async def login_with(self, credentials: Credentials) -> VCenterError | None:
+    async def _login_with(self, credentials: Credentials) -> VCenterError | None:
         """Log in; what went wrong, without a secret in it, and without the chain of errors behind it, which may have one."""
         try:
-            await self.send_login(credentials)
+            await self._send_login(credentials)
         except WrongLogin as error:
             self.budget.add_failure(credentials)
-            self.last_rejection = credentials.redact(str(error).partition(": ")[2])
+            self._last_rejection = credentials.redact(str(error).partition(": ")[2])
             wait = self.budget.wait_seconds(credentials)
             return WrongLogin(
-                self.rejection_message(credentials, self.last_rejection),
+                self._rejection_message(credentials, self._last_rejection),
                 fault=error.fault,
                 retry_after_seconds=wait,
             )
@@ -206,9 +206,9 @@ class Session:
             return type(error)(credentials.redact(str(error)), fault=error.fault)
         return None
 
-    async def send_login(self, credentials: Credentials) -> None:
+    async def _send_login(self, credentials: Credentials) -> None:
         """The call that suits the credentials, without the old cookie: on a session that still lives, vCenter answers InvalidLogin."""
-        await self.end_previous_session()
+        await self._end_previous_session()
         self.soap.clear_session()
         await self.soap.use_client_certificate(
             credentials.certificate_file, credentials.key_file, credentials.pem
@@ -226,19 +226,19 @@ class Session:
         else:
             await manager.Login(credentials.username, credentials.password)
 
-    async def end_previous_session(self) -> None:
+    async def _end_previous_session(self) -> None:
         """End what may be left of the last session: if it was refused in one place only, nobody would ever end it later."""
         if not self.generation or not self.soap.cookie:
             return
         with suppress(VCenterError, TimeoutError):
-            async with asyncio.timeout(OLD_SESSION_LOGOUT_SECONDS):
+            async with asyncio.timeout(_OLD_SESSION_LOGOUT_SECONDS):
                 await (await self.soap.get_service_content()).sessionManager.Logout()
 
     async def ensure_alive(self) -> None:
         """Ask, where everybody may ask, whether the session lives; a dead one is renewed."""
         await self.call(lambda: self.service_instance.CurrentTime())
 
-    def rejection_message(self, credentials: Credentials, said: str) -> str:
+    def _rejection_message(self, credentials: Credentials, said: str) -> str:
         """What a person has to know about a wrong login; without the seconds until the next, since it is shown in every status."""
         return (
             f"vCenter {self.soap.address.display_name} refuses {credentials.description}: {said}. User or password is wrong, or the account is "
@@ -278,7 +278,7 @@ class Session:
         self.closed = True
         try:
             # Not asyncio.timeout: whoever leaves has mostly been cancelled, and before Python 3.11.3 that would hide the TimeoutError.
-            await asyncio.wait_for(self.end_session(), timeout_seconds)
+            await asyncio.wait_for(self._end_session(), timeout_seconds)
         except NotAuthenticated:
             pass
         except (VCenterError, TimeoutError) as error:
@@ -291,7 +291,7 @@ class Session:
             self.logged_in = False
             self.soap.clear_session()
 
-    async def end_session(self) -> None:
+    async def _end_session(self) -> None:
         """Wait for a login that is under way, since a session that nobody knows cannot be ended; then end it."""
         if self.login_task is not None:
             flight = self.login_task
@@ -303,7 +303,7 @@ class Session:
             await (await self.soap.get_service_content()).sessionManager.Logout()
 
 
-def copy_error(error: VCenterError) -> VCenterError:
+def _copy_error(error: VCenterError) -> VCenterError:
     """The same error once more: one that is raised in many tasks would gather the tracebacks of all."""
     if isinstance(error, WrongLogin):
         return WrongLogin(

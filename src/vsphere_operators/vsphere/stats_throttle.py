@@ -37,13 +37,13 @@ class StatsThrottle:
     def __init__(
         self, interval_seconds: float, share: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.is_disabled = interval_seconds <= 0
+        self._is_disabled = interval_seconds <= 0
         self.slot_seconds = (interval_seconds if interval_seconds > 0 else 60.0) / SLOT_COUNT
-        self.change_threshold, self.clock = share, clock
+        self._change_threshold, self.clock = share, clock
         self.published_stats: dict[str, Stats] = {}
         self.pending_by_slot: list[dict[str, Stats]] = [{} for _ in range(SLOT_COUNT)]
         """By slot: what has moved since it was told, with the newest numbers."""
-        self.last_slot = self.current_slot()
+        self._last_slot = self.current_slot()
 
     def current_slot(self) -> int:
         """The number of the slot that we are in, counted without end."""
@@ -62,14 +62,14 @@ class StatsThrottle:
         told = self.published_stats.get(new.ref)
         if (
             told is None
-            or self.is_disabled
+            or self._is_disabled
             or dependency_changed
-            or not only_stats_changed(old, new)
-            or largest_relative_change(told, new) > self.change_threshold
+            or not _only_stats_changed(old, new)
+            or _largest_relative_change(told, new) > self._change_threshold
         ):
-            self.mark_published(new.ref, new.stats)
+            self._mark_published(new.ref, new.stats)
             return True
-        self.defer(new.ref, told, new.stats)
+        self._defer(new.ref, told, new.stats)
         return False
 
     def forget(self, gone: Host | VirtualMachine | None) -> bool:
@@ -79,12 +79,12 @@ class StatsThrottle:
             self.pending_by_slot[slot_of(gone.ref)].pop(gone.ref, None)
         return True
 
-    def mark_published(self, ref: str, stats: Stats) -> None:
+    def _mark_published(self, ref: str, stats: Stats) -> None:
         """These numbers are told now, and nothing is left to tell."""
         self.published_stats[ref] = stats
         self.pending_by_slot[slot_of(ref)].pop(ref, None)
 
-    def defer(self, ref: str, told: Stats, stats: Stats) -> None:
+    def _defer(self, ref: str, told: Stats, stats: Stats) -> None:
         """Remember what moved; what has moved back is no news."""
         slot = self.pending_by_slot[slot_of(ref)]
         if stats == told:
@@ -100,8 +100,8 @@ class StatsThrottle:
     def take_due(self) -> list[str]:
         """The references whose slot has come since the last call and which have moved since they were told; they count as told now."""
         now = self.current_slot()
-        slots = range(max(self.last_slot, now - SLOT_COUNT) + 1, now + 1)
-        self.last_slot = now
+        slots = range(max(self._last_slot, now - SLOT_COUNT) + 1, now + 1)
+        self._last_slot = now
         moved: list[str] = []
         for slot in slots:
             waiting = self.pending_by_slot[slot % SLOT_COUNT]
@@ -123,14 +123,14 @@ def slot_of(ref: str) -> int:
     return crc32(ref.encode()) % SLOT_COUNT
 
 
-def only_stats_changed(old: Host | VirtualMachine | None, new: Host | VirtualMachine) -> bool:
+def _only_stats_changed(old: Host | VirtualMachine | None, new: Host | VirtualMachine) -> bool:
     """Whether the numbers are all that differs. A change without any difference is one of its surroundings, such as a cluster's name."""
     return old is not None and old.stats != new.stats and replace(new, stats=old.stats) == old
 
 
-def largest_relative_change(told: Stats, new: Host | VirtualMachine) -> float:
+def _largest_relative_change(told: Stats, new: Host | VirtualMachine) -> float:
     """By which part of its total any number has moved, the largest of them; a number that came or went has moved by all of it."""
-    return max((relative_change(*number) for number in compare_stats(told, new)), default=1.0)
+    return max((relative_change(*number) for number in _compare_stats(told, new)), default=1.0)
 
 
 def relative_change(before: int | None, now: int | None, total: float) -> float:
@@ -140,7 +140,7 @@ def relative_change(before: int | None, now: int | None, total: float) -> float:
     return abs(now - before) / total if total else 0.0
 
 
-def compare_stats(
+def _compare_stats(
     told: Stats, new: Host | VirtualMachine
 ) -> Iterator[tuple[int | None, int | None, float]]:
     """Each number as (told, now, total)."""

@@ -56,10 +56,10 @@ class Tags:
         self.poll_schedule = poll_schedule or PollSchedule(interval_seconds)
         self.listeners: list[Listener] = []
         self.by_ref: dict[str, tuple[str, ...]] = {}
-        self.rejected_credentials: Credentials | None = None
+        self._rejected_credentials: Credentials | None = None
         self.rejected_at = 0.0
         self.problem: VCenterError | None = None
-        self.last_message = ""
+        self._last_message = ""
 
     def get(self, ref: str) -> tuple[str, ...]:
         """The tags of an object as `category:tag`, sorted."""
@@ -86,7 +86,7 @@ class Tags:
                 await self.read()
         except VCenterError as error:
             self.problem = error
-            self.log_once(
+            self._log_once(
                 f"tags cannot be read, the last known ones stay: {error}", self.log.warning
             )
 
@@ -94,7 +94,7 @@ class Tags:
         """Log in, read, log out."""
         credentials = await asyncio.to_thread(self.credentials.read)
         if not credentials.password:
-            self.log_once(
+            self._log_once(
                 "tags are left out: they need a login with a password, and there is none",
                 self.log.info,
             )
@@ -102,20 +102,20 @@ class Tags:
         # Both ways to log in count for the same lock of the account, so both obey the same budget.
         await self.session.login()
         self.session.check_login_budget(credentials)
-        if self.was_rejected(credentials) or not self.inventory.hosts:
+        if self._was_rejected(credentials) or not self.inventory.hosts:
             return
         try:
             self.apply(await self.read_tags(credentials, list(self.inventory.hosts)))
         except WrongLogin:
-            self.rejected_credentials, self.rejected_at = credentials, self.clock()
+            self._rejected_credentials, self.rejected_at = credentials, self.clock()
             self.session.count_failed_login(credentials)
             raise
-        self.problem, self.last_message = None, ""
+        self.problem, self._last_message = None, ""
 
-    def was_rejected(self, credentials: Credentials) -> bool:
+    def _was_rejected(self, credentials: Credentials) -> bool:
         """Whether these were refused not long ago."""
         return (
-            credentials == self.rejected_credentials
+            credentials == self._rejected_credentials
             and self.clock() - self.rejected_at < REJECTED_RETRY_SECONDS
         )
 
@@ -152,8 +152,8 @@ class Tags:
                 for listener in self.listeners:
                     listener(ref)
 
-    def log_once(self, words: str, how: Callable[..., Any]) -> None:
+    def _log_once(self, words: str, how: Callable[..., Any]) -> None:
         """Tell people once, not at every look."""
-        if words != self.last_message:
+        if words != self._last_message:
             how(words)
-        self.last_message = words
+        self._last_message = words

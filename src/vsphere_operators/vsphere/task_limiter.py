@@ -30,7 +30,7 @@ MAX_RUNNING_TASKS = 3
 # Who asked for room and did not come again has changed his mind, or is gone.
 WAITING_OWNER_SECONDS = 60.0
 # A task is shown a moment after it was named. One that is not, vCenter forgot in a restart.
-LOST_TASK_SECONDS = 60.0
+_LOST_TASK_SECONDS = 60.0
 FINAL_STATES = ("success", "error")
 
 
@@ -69,7 +69,7 @@ class TaskLimiter:
         )
         self.running: dict[str, Operation] = {}
         self.starting_count = 0
-        self.waiting_owners: dict[str, float] = {}
+        self._waiting_owners: dict[str, float] = {}
         """Owners who found no room, in the order in which they came, and when they last asked."""
         self.listeners: list[Listener] = []
         self.slot_listeners: list[Callable[[str], None]] = []
@@ -84,13 +84,13 @@ class TaskLimiter:
             task = await self.session.call(call)
         except BaseException:
             self.starting_count -= 1
-            self.offer_free_slots()
+            self._offer_free_slots()
             raise
         self.starting_count -= 1
         operation = Operation(owner, doing, str(task._moId), self.clock())
         self.running[operation.task] = operation
         self.log.debug("operation started", operation=doing, owner=owner, task=operation.task)
-        self.end_if_final(self.inventory.tasks.get(operation.task))
+        self._end_if_final(self.inventory.tasks.get(operation.task))
         return operation
 
     def admit(self, owner: str) -> None:
@@ -99,31 +99,31 @@ class TaskLimiter:
         for lost in [
             each
             for each in self.running.values()
-            if now - each.started_at >= LOST_TASK_SECONDS and each.task not in self.inventory.tasks
+            if now - each.started_at >= _LOST_TASK_SECONDS and each.task not in self.inventory.tasks
         ]:
             self.end(lost, None)
-        self.waiting_owners = {
+        self._waiting_owners = {
             each: asked
-            for each, asked in self.waiting_owners.items()
+            for each, asked in self._waiting_owners.items()
             if now - asked < WAITING_OWNER_SECONDS
         }
         ahead = 0
-        for each in self.waiting_owners:
+        for each in self._waiting_owners:
             if each == owner:
                 break
             ahead += 1
         if self.free_slots > ahead:
-            self.waiting_owners.pop(owner, None)
+            self._waiting_owners.pop(owner, None)
             return
-        self.waiting_owners[owner] = now
+        self._waiting_owners[owner] = now
         raise Busy(
             f"{self.max_running_tasks} operations are running in this vCenter, which is the limit; this one waits for its turn"
         )
 
     def stop_waiting(self, owner: str) -> None:
         """The owner wants nothing any more; whoever waits behind is let through."""
-        if self.waiting_owners.pop(owner, None) is not None:
-            self.offer_free_slots()
+        if self._waiting_owners.pop(owner, None) is not None:
+            self._offer_free_slots()
 
     @property
     def free_slots(self) -> int:
@@ -133,11 +133,11 @@ class TaskLimiter:
     def on_inventory_change(self, change: Change) -> None:
         """A task changed; a task of ours that left without an end, ended without one that anybody can tell."""
         if isinstance(change.new, Task):
-            self.end_if_final(change.new)
+            self._end_if_final(change.new)
         elif isinstance(change.old, Task) and change.old.ref in self.running:
             self.end(self.running[change.old.ref], None)
 
-    def end_if_final(self, task: Task | None) -> None:
+    def _end_if_final(self, task: Task | None) -> None:
         """Take note of an end."""
         if task is not None and task.state in FINAL_STATES and task.ref in self.running:
             self.end(self.running[task.ref], task)
@@ -147,10 +147,10 @@ class TaskLimiter:
         del self.running[operation.task]
         for listener in self.listeners:
             listener(operation, task)
-        self.offer_free_slots()
+        self._offer_free_slots()
 
-    def offer_free_slots(self) -> None:
+    def _offer_free_slots(self) -> None:
         """Let the first of those who wait ask again."""
-        for owner in list(self.waiting_owners)[: max(self.free_slots, 0)]:
+        for owner in list(self._waiting_owners)[: max(self.free_slots, 0)]:
             for listener in self.slot_listeners:
                 listener(owner)

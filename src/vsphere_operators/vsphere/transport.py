@@ -39,14 +39,14 @@ from .faults import (
 
 # vSphere 7.0: older servers are out of support, and newer ones answer in this version's words.
 API_VERSION = "vim.version.v7_0"
-SESSION_COOKIE = "vmware_soap_session"
+_SESSION_COOKIE = "vmware_soap_session"
 CALL_TIMEOUT_SECONDS = 30.0
-CONNECT_TIMEOUT_SECONDS = 10.0
+_CONNECT_TIMEOUT_SECONDS = 10.0
 MAX_CONNECTIONS = 32
-MAX_RESPONSE_BYTES = 256 * 1024 * 1024
-CONNECTION_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
+_MAX_RESPONSE_BYTES = 256 * 1024 * 1024
+_CONNECTION_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
 # What pyVmomi's reader raises for what is no answer of the vSphere API, or one with types that it does not know.
-DECODE_ERRORS = (ExpatError, LookupError, TypeError, AttributeError, ValueError, RuntimeError)
+_DECODE_ERRORS = (ExpatError, LookupError, TypeError, AttributeError, ValueError, RuntimeError)
 
 
 class Log(Protocol):
@@ -94,19 +94,19 @@ class SoapClient:
         self.client_certificate: tuple[str, str, bytes] = ("", "", b"")
         self.stub = SoapStub(self)
         self.http: aiohttp.ClientSession | None = None
-        self.service_content: Any = None
+        self._service_content: Any = None
 
     async def get_service_content(self) -> Any:
         """The ServiceInstance's content: which managers there are. It does not change while a vCenter runs."""
-        if self.service_content is None:
-            self.service_content = await vim.ServiceInstance(
+        if self._service_content is None:
+            self._service_content = await vim.ServiceInstance(
                 "ServiceInstance", self.stub
             ).RetrieveServiceContent()
-        return self.service_content
+        return self._service_content
 
     def clear_session(self) -> None:
         """Drop what belongs to a session that is gone."""
-        self.cookie, self.service_content = "", None
+        self.cookie, self._service_content = "", None
 
     async def use_client_certificate(
         self, certificate_file: str, key_file: str, pem: bytes = b""
@@ -114,7 +114,7 @@ class SoapClient:
         """Show this client certificate from now on; connections made with another, or with what the files held before, are ended."""
         if (certificate_file, key_file, pem) != self.client_certificate:
             self.client_certificate = (certificate_file, key_file, pem)
-            await self.disconnect()
+            await self._disconnect()
 
     def build_envelope(self, target: Any, method: str, *arguments: Any) -> bytes:
         """A call as it goes over the wire; `method` is its name there, such as WaitForUpdatesEx."""
@@ -140,7 +140,7 @@ class SoapClient:
                 action or self.stub.versionId,
             )
             if status != 200:
-                raise self.error_from_response(status, answer, method)
+                raise self._error_from_response(status, answer, method)
             outcome, self.last_answer_at = "ok", time.monotonic()
             return answer
         except VCenterError as error:
@@ -156,11 +156,11 @@ class SoapClient:
         sent = self.cookie
         headers = {"Content-Type": "text/xml; charset=utf-8", "SOAPAction": action}
         if sent:
-            headers["Cookie"] = f"{SESSION_COOKIE}={sent}"
+            headers["Cookie"] = f"{_SESSION_COOKIE}={sent}"
         answer = await self.request("POST", path, body, headers, timeout_seconds, method)
         # To whoever comes without a live session vCenter gives a new key: an answer that was late must not replace that of a login.
         if path == self.address.path and (method.startswith("Login") or self.cookie == sent):
-            self.store_cookie(answer.cookies)
+            self._store_cookie(answer.cookies)
         return answer.status, answer.body
 
     async def request(
@@ -174,12 +174,12 @@ class SoapClient:
     ) -> Response:
         """What the vCenter answers to one request, whatever its status; a failure is told as what it means."""
         try:
-            async with (await self.get_http_session()).request(
+            async with (await self._get_http_session()).request(
                 verb,
                 URL(self.address.base_url + path, encoded=True),
                 data=body,
                 headers=headers,
-                timeout=create_timeout(timeout_seconds),
+                timeout=_create_timeout(timeout_seconds),
                 allow_redirects=False,
             ) as response:
                 return Response(
@@ -187,33 +187,33 @@ class SoapClient:
                     response.headers.getall("Set-Cookie", []),
                     await self.read_body(response, method),
                 )
-        except CONNECTION_ERRORS as error:
-            raise await self.handle_connection_error(error, method) from error
+        except _CONNECTION_ERRORS as error:
+            raise await self._handle_connection_error(error, method) from error
 
     async def read_body(self, response: aiohttp.ClientResponse, method: str) -> bytes:
         """The body, unless it is larger than we are willing to hold."""
         chunks, size = [], 0
         async for chunk in response.content.iter_any():
             size += len(chunk)
-            if size > MAX_RESPONSE_BYTES:
+            if size > _MAX_RESPONSE_BYTES:
                 response.close()
                 raise Rejected(
-                    f"{method}: the answer of {self.address.display_name} is larger than {MAX_RESPONSE_BYTES} bytes; it was not read"
+                    f"{method}: the answer of {self.address.display_name} is larger than {_MAX_RESPONSE_BYTES} bytes; it was not read"
                 )
             chunks.append(chunk)
         return b"".join(chunks)
 
-    def store_cookie(self, headers: list[str]) -> None:
+    def _store_cookie(self, headers: list[str]) -> None:
         """Keep the session's key, which vCenter gives with the first answer, and again with the login."""
         for header in headers:
-            if found := re.match(rf'{SESSION_COOKIE}="?([^";]+)', header):
+            if found := re.match(rf'{_SESSION_COOKIE}="?([^";]+)', header):
                 self.cookie = found[1]
 
-    def error_from_response(self, status: int, answer: bytes, method: str) -> VCenterError:
+    def _error_from_response(self, status: int, answer: bytes, method: str) -> VCenterError:
         """What an answer other than 200 means: a SOAP fault, or the page of a proxy or of a vCenter that is starting."""
         doing = f"{method} at {self.address.display_name}"
         if status == 500 and b"Envelope" in answer[:500]:
-            return self.error_from_fault_body(answer, doing)
+            return self._error_from_fault_body(answer, doing)
         if status == 401:
             return NotAuthenticated(f"{doing}: HTTP 401")
         if status == 403:
@@ -229,13 +229,13 @@ class SoapClient:
             f"{doing}: {said}; a vCenter that starts, or has too many sessions, does this. It is tried again."
         )
 
-    def error_from_fault_body(self, answer: bytes, doing: str) -> VCenterError:
+    def _error_from_fault_body(self, answer: bytes, doing: str) -> VCenterError:
         """What a SOAP fault means."""
         try:
             return error_from_fault(
                 SoapAdapter.SoapResponseDeserializer(self.stub).Deserialize(answer, object), doing
             )
-        except DECODE_ERRORS:
+        except _DECODE_ERRORS:
             return error_from_xml(answer, doing)
 
     async def request_json(
@@ -257,21 +257,21 @@ class SoapClient:
         try:
             answer = await self.request(verb, path, data, given, timeout_seconds, method)
             outcome = "ok" if answer.status < 400 else f"HTTP {answer.status}"
-            return answer.status, decode_json(answer.body)
+            return answer.status, _decode_json(answer.body)
         except VCenterError as error:
             outcome = type(error).__name__
             raise
         finally:
             self.metrics.observe_call(method, outcome, time.monotonic() - started)
 
-    async def handle_connection_error(self, error: Exception, method: str) -> VCenterError:
+    async def _handle_connection_error(self, error: Exception, method: str) -> VCenterError:
         """What a failure means; after a refused certificate the CA bundle is read again, since that is where people mend it."""
-        meant = self.error_from_exception(error, method)
+        meant = self._error_from_exception(error, method)
         if isinstance(meant, CertificateRefused):
-            await self.disconnect()
+            await self._disconnect()
         return meant
 
-    def error_from_exception(self, error: Exception, method: str) -> VCenterError:
+    def _error_from_exception(self, error: Exception, method: str) -> VCenterError:
         """A failure of aiohttp, the socket or TLS as what it means and what to do."""
         where = f"vCenter {self.address.display_name}"
         if isinstance(error, TimeoutError):
@@ -300,10 +300,10 @@ class SoapClient:
             f"{where} broke the connection during {method}; it may be restarting, or something on the way lets nothing pass"
         )
 
-    async def get_http_session(self) -> aiohttp.ClientSession:
+    async def _get_http_session(self) -> aiohttp.ClientSession:
         """The pool of connections, made at the first call; reading certificates is file work, so it is done in a thread."""
         if self.http is None:
-            context = await asyncio.to_thread(create_ssl_context, self.address_with_certificate())
+            context = await asyncio.to_thread(create_ssl_context, self._address_with_certificate())
             if self.closed:
                 raise Unreachable(
                     f"the connections to vCenter {self.address.display_name} have been closed: this program is stopping"
@@ -320,7 +320,7 @@ class SoapClient:
                 )
         return self.http
 
-    def address_with_certificate(self) -> Address:
+    def _address_with_certificate(self) -> Address:
         """The address with the client certificate that is to be shown there."""
         certificate_file, key_file, _ = self.client_certificate
         return (
@@ -332,9 +332,9 @@ class SoapClient:
     async def close(self) -> None:
         """End all connections, for good."""
         self.closed = True
-        await self.disconnect()
+        await self._disconnect()
 
-    async def disconnect(self) -> None:
+    async def _disconnect(self) -> None:
         """End all connections; the next call makes new ones."""
         if self.http is not None:
             http, self.http = self.http, None
@@ -354,9 +354,9 @@ class SoapStub(SoapAdapter.SoapStubAdapterBase):  # type: ignore[misc]
         self, target: Any, info: Any, arguments: Any, outer: Any = None
     ) -> Awaitable[Any]:
         """Start the call; what it returns is decoded by pyVmomi."""
-        return self.invoke(target, info, arguments)
+        return self._invoke(target, info, arguments)
 
-    async def invoke(self, target: Any, info: Any, arguments: Any) -> Any:
+    async def _invoke(self, target: Any, info: Any, arguments: Any) -> Any:
         """One call."""
         body = self.SerializeRequest(target, info, arguments)
         return self.decode_result(
@@ -369,7 +369,7 @@ class SoapStub(SoapAdapter.SoapStubAdapterBase):  # type: ignore[misc]
         words = f"{info.wsdlName} at {self.soap.address.display_name}: the answer is none of the vSphere API; is it a vCenter, or a proxy?"
         try:
             result = SoapAdapter.SoapResponseDeserializer(self).Deserialize(answer, info.result)
-        except DECODE_ERRORS as error:
+        except _DECODE_ERRORS as error:
             raise Unreachable(words) from error
         # pyVmomi finds nothing in a document that is another one, or only its beginning, and does not complain.
         if result is None and not (
@@ -381,12 +381,12 @@ class SoapStub(SoapAdapter.SoapStubAdapterBase):  # type: ignore[misc]
         return result
 
 
-def create_timeout(seconds: float) -> aiohttp.ClientTimeout:
+def _create_timeout(seconds: float) -> aiohttp.ClientTimeout:
     """Our deadline in aiohttp's form."""
-    return aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_TIMEOUT_SECONDS)
+    return aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_TIMEOUT_SECONDS)
 
 
-def decode_json(answer: bytes) -> Any:
+def _decode_json(answer: bytes) -> Any:
     """JSON, or None for what is not."""
     try:
         return msgspec.json.decode(answer) if answer else None

@@ -12,17 +12,17 @@ class Tree:
 
     def __init__(self) -> None:
         self.parents: dict[str, str] = {}
-        self.children_by_parent = Index()
+        self._children_by_parent = Index()
 
     def set_parent(self, ref: str, parent: str) -> None:
         """Hang a node under another; under "" it hangs nowhere."""
-        self.children_by_parent.move(ref, self.parents.pop(ref, ""), parent)
+        self._children_by_parent.move(ref, self.parents.pop(ref, ""), parent)
         if parent:
             self.parents[ref] = parent
 
     def children(self, ref: str) -> Set[str]:
         """What hangs directly under a node."""
-        return self.children_by_parent.get(ref)
+        return self._children_by_parent.get(ref)
 
     def self_and_ancestors(self, ref: str) -> Iterator[str]:
         """The node, its parent, and so on; ends also when a move that is seen in halves makes a ring."""

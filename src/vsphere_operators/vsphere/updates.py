@@ -17,12 +17,12 @@ from msgspec import Struct
 from .faults import Unreachable
 
 XSI_TYPE = "{http://www.w3.org/2001/XMLSchema-instance}type"
-SOAP_NAMESPACE = "{http://schemas.xmlsoap.org/soap/envelope/}"
-VIM_NAMESPACE = "{urn:vim25}"
+_SOAP_NAMESPACE = "{http://schemas.xmlsoap.org/soap/envelope/}"
+_VIM_NAMESPACE = "{urn:vim25}"
 CHANGE_TAG, PROPERTY_TAG, MISSING_TAG = (
-    f"{VIM_NAMESPACE}changeSet",
-    f"{VIM_NAMESPACE}propSet",
-    f"{VIM_NAMESPACE}missingSet",
+    f"{_VIM_NAMESPACE}changeSet",
+    f"{_VIM_NAMESPACE}propSet",
+    f"{_VIM_NAMESPACE}missingSet",
 )
 TYPE_KEY = "@type"
 """The key under which a data object keeps the name of its type."""
@@ -45,7 +45,7 @@ Value: TypeAlias = (
     str | int | float | bool | datetime | Ref | tuple["Value", ...] | dict[str, "Value"] | None
 )
 UpdateKind = Literal["enter", "modify", "leave"]
-UPDATE_KINDS: dict[str, UpdateKind] = {"enter": "enter", "modify": "modify", "leave": "leave"}
+_UPDATE_KINDS: dict[str, UpdateKind] = {"enter": "enter", "modify": "modify", "leave": "leave"}
 
 
 class ObjectUpdate(Struct, frozen=True, gc=False):
@@ -81,20 +81,20 @@ class ObjectPage(Struct, frozen=True):
 
 def decode_updates(body: bytes) -> UpdateSet | None:
     """The answer of WaitForUpdatesEx; None when nothing changed in the time that it waits."""
-    return decode_response(body, decode_update_set)
+    return _decode_response(body, _decode_update_set)
 
 
 def decode_object_page(body: bytes) -> ObjectPage:
     """The answer of RetrievePropertiesEx: what was read, as modifications."""
-    return decode_response(body, decode_page_element) or ObjectPage("", [])
+    return _decode_response(body, _decode_page_element) or ObjectPage("", [])
 
 
-def decode_response(
+def _decode_response(
     body: bytes, decode_result: Callable[[etree._Element], ResultT]
 ) -> ResultT | None:
     """The `returnval` of an answer; what is not an answer of the vSphere API is said in plain words."""
     try:
-        result = find_return_value(parse_xml(body))
+        result = _find_return_value(parse_xml(body))
         return None if result is None else decode_result(result)
     except (etree.XMLSyntaxError, ValueError, TypeError, LookupError, RecursionError) as error:
         raise Unreachable(
@@ -120,27 +120,27 @@ def parse_xml(body: bytes) -> etree._Element:
     return root
 
 
-def find_return_value(envelope: etree._Element) -> etree._Element | None:
+def _find_return_value(envelope: etree._Element) -> etree._Element | None:
     """The result inside Envelope, Body and Response; None for an answer without one."""
-    content = envelope.find(f"{SOAP_NAMESPACE}Body")
+    content = envelope.find(f"{_SOAP_NAMESPACE}Body")
     if content is None or len(content) != 1:
         raise ValueError("it is no SOAP envelope")
-    return content[0].find(f"{VIM_NAMESPACE}returnval")
+    return content[0].find(f"{_VIM_NAMESPACE}returnval")
 
 
-def decode_update_set(result: etree._Element) -> UpdateSet:
+def _decode_update_set(result: etree._Element) -> UpdateSet:
     """Version, all objects of all filters, and whether there is more."""
-    version = result.findtext(f"{VIM_NAMESPACE}version")
+    version = result.findtext(f"{_VIM_NAMESPACE}version")
     if not version:
         raise ValueError("it has no version")
     found = [
-        decode_object_update(item)
-        for item in result.iterfind(f"{VIM_NAMESPACE}filterSet/{VIM_NAMESPACE}objectSet")
+        _decode_object_update(item)
+        for item in result.iterfind(f"{_VIM_NAMESPACE}filterSet/{_VIM_NAMESPACE}objectSet")
     ]
-    return UpdateSet(version, result.findtext(f"{VIM_NAMESPACE}truncated") in TRUE_TEXTS, found)
+    return UpdateSet(version, result.findtext(f"{_VIM_NAMESPACE}truncated") in _TRUE_TEXTS, found)
 
 
-def decode_object_update(element: etree._Element) -> ObjectUpdate:
+def _decode_object_update(element: etree._Element) -> ObjectUpdate:
     """One objectSet: kind, obj, then changes and what is missing."""
     kind, obj, changes, missing, partial = (
         element[0],
@@ -155,13 +155,13 @@ def decode_object_update(element: etree._Element) -> ObjectUpdate:
         if "[" in name:
             partial.append(name.partition("[")[0])
         elif size == 3:  # name, op, val
-            changes[name] = decode_value(detail[2])
+            changes[name] = _decode_value(detail[2])
         elif detail.tag == CHANGE_TAG:  # name and op: no longer set
             changes[name] = None
         elif detail.tag == MISSING_TAG:
             missing.append(name)
     return ObjectUpdate(
-        UPDATE_KINDS[kind.text or ""],
+        _UPDATE_KINDS[kind.text or ""],
         obj.get("type", ""),
         obj.text or "",
         changes,
@@ -170,69 +170,69 @@ def decode_object_update(element: etree._Element) -> ObjectUpdate:
     )
 
 
-def decode_page_element(result: etree._Element) -> ObjectPage:
+def _decode_page_element(result: etree._Element) -> ObjectPage:
     """All objects, and the token for more."""
     return ObjectPage(
-        result.findtext(f"{VIM_NAMESPACE}token") or "",
-        [decode_object_content(item) for item in result.iterfind(f"{VIM_NAMESPACE}objects")],
+        result.findtext(f"{_VIM_NAMESPACE}token") or "",
+        [_decode_object_content(item) for item in result.iterfind(f"{_VIM_NAMESPACE}objects")],
     )
 
 
-def decode_object_content(element: etree._Element) -> ObjectUpdate:
+def _decode_object_content(element: etree._Element) -> ObjectUpdate:
     """One object: obj, then properties and what is missing."""
     obj, changes = (
         element[0],
-        {item[0].text or "": decode_value(item[1]) for item in element.iterchildren(PROPERTY_TAG)},
+        {item[0].text or "": _decode_value(item[1]) for item in element.iterchildren(PROPERTY_TAG)},
     )
     missing = tuple([item[0].text or "" for item in element.iterchildren(MISSING_TAG)])
     return ObjectUpdate("modify", obj.get("type", ""), obj.text or "", changes, missing)
 
 
-def decode_value(element: etree._Element) -> Value:
+def _decode_value(element: etree._Element) -> Value:
     """A value of any type."""
     # Mostly `xsi:type` is the only attribute, and to ask for it by its long name takes longer than to take what there is.
     attributes = element.values()
     if not attributes:
-        return decode_untyped_value(element)
-    simple = SIMPLE_TYPES.get(attributes[0])
-    return simple(element.text or "") if simple else decode_complex_value(element)
+        return _decode_untyped_value(element)
+    simple = _SIMPLE_TYPES.get(attributes[0])
+    return simple(element.text or "") if simple else _decode_complex_value(element)
 
 
-def decode_complex_value(element: etree._Element) -> Value:
+def _decode_complex_value(element: etree._Element) -> Value:
     """A reference, a list, a data object, or a word of an enumeration."""
     kind = element.get(XSI_TYPE, "")
     if not kind:
-        return decode_untyped_value(element)
+        return _decode_untyped_value(element)
     if kind == "ManagedObjectReference":
         return Ref(element.get("type", ""), element.text or "")
     if kind == "ArrayOfVirtualDevice":
         return tuple(
             [
-                decode_value(child)
+                _decode_value(child)
                 for child in element
                 if child.get(XSI_TYPE) in (PCI_PASSTHROUGH_TYPE, DISK_TYPE)
             ]
         )
     if kind.startswith("ArrayOf"):
-        return tuple([decode_value(child) for child in element])
+        return tuple([_decode_value(child) for child in element])
     if (text := element.text) and not len(element):
         return text
-    return {TYPE_KEY: kind, **decode_fields(element)}
+    return {TYPE_KEY: kind, **_decode_fields(element)}
 
 
-def decode_untyped_value(element: etree._Element) -> Value:
+def _decode_untyped_value(element: etree._Element) -> Value:
     """A field of a data object that has the type which the schema gives it."""
     if len(element):
-        return decode_fields(element)
+        return _decode_fields(element)
     text, kind = element.text or "", element.get("type")
     return text if kind is None else Ref(kind, text)
 
 
-def decode_fields(element: etree._Element) -> dict[str, Value]:
+def _decode_fields(element: etree._Element) -> dict[str, Value]:
     """The fields of a data object; one that occurs several times is a tuple."""
     found = dict[str, Value]()
     for child in element:
-        name, held = str(child.tag).rpartition("}")[2], decode_value(child)
+        name, held = str(child.tag).rpartition("}")[2], _decode_value(child)
         if name in found:
             before = found[name]
             found[name] = (*before, held) if isinstance(before, tuple) else (before, held)
@@ -241,12 +241,12 @@ def decode_fields(element: etree._Element) -> dict[str, Value]:
     return found
 
 
-TRUE_TEXTS = ("true", "1")
-SIMPLE_TYPES: Mapping[str, Callable[[str], Value]] = {
+_TRUE_TEXTS = ("true", "1")
+_SIMPLE_TYPES: Mapping[str, Callable[[str], Value]] = {
     "xsd:string": str,
     "xsd:anyURI": str,
     "xsd:base64Binary": str,
-    "xsd:boolean": TRUE_TEXTS.__contains__,
+    "xsd:boolean": _TRUE_TEXTS.__contains__,
     "xsd:byte": int,
     "xsd:short": int,
     "xsd:int": int,

@@ -38,8 +38,8 @@ from .vm_details import VmPropertyCache
 
 GRACE_SECONDS = 10.0
 # An open wait is answered every 15 s: once two answers are due, what is shown has to be called out of date.
-STALE_SECONDS = 30.0
-MIN_BACKOFF_SECONDS = 1.0
+_STALE_SECONDS = 30.0
+_MIN_BACKOFF_SECONDS = 1.0
 MAX_BACKOFF_SECONDS = 15.0
 
 
@@ -73,7 +73,7 @@ class VCenter:
             self.inventory,
             log,
             meter,
-            on_loaded=self.on_inventory_loaded,
+            on_loaded=self._on_inventory_loaded,
             on_answer=self.on_answer,
         )
         self.disks = Disks(
@@ -103,8 +103,8 @@ class VCenter:
         self.watching_since = clock()
         """Since when no change was missed: when everything was last read."""
         self.problem: VCenterError | None = None
-        self.failures = self.renewals = 0
-        self.failing_since: float | None = None
+        self.failures = self._renewals = 0
+        self._failing_since: float | None = None
         self.accurate_until = datetime.now(UTC)
         """Until when the answers were true; of meaning only beside `problem`."""
         self.listeners: list[Callable[[], None]] = []
@@ -115,8 +115,8 @@ class VCenter:
         try:
             async with asyncio.TaskGroup() as group:
                 for life in (
-                    self.stay_connected,
-                    self.watch_credentials,
+                    self._stay_connected,
+                    self._watch_credentials,
                     self.session.keep_alive,
                     self.disks.run,
                     self.tags.run,
@@ -125,12 +125,12 @@ class VCenter:
                     self.scheduled_tasks.run,
                     self.vm_configs.run,
                 ):
-                    group.create_task(self.run_forever(life))
+                    group.create_task(self._run_forever(life))
         finally:
             await self.session.logout()
             await self.soap.close()
 
-    async def run_forever(self, life: Callable[[], Awaitable[NoReturn]]) -> NoReturn:
+    async def _run_forever(self, life: Callable[[], Awaitable[NoReturn]]) -> NoReturn:
         """Begin anew after an error that nobody expected, such as an answer that no vCenter should give: it must not end the process."""
         while True:
             try:
@@ -139,7 +139,7 @@ class VCenter:
                 self.log.error("unexpected error, beginning anew", vCenter=self.name, error=error)
                 await asyncio.sleep(MAX_BACKOFF_SECONDS)
 
-    async def watch_credentials(self) -> NoReturn:
+    async def _watch_credentials(self) -> NoReturn:
         """A session that lives is exchanged when the credentials change: whoever gives us another account means it from now on."""
         while True:
             await self.session.wait_for_credentials_change()
@@ -149,9 +149,9 @@ class VCenter:
                 await self.session.renew(self.session.generation)
             except VCenterError as error:
                 self.on_failure(error)
-                await asyncio.sleep(MIN_BACKOFF_SECONDS)
+                await asyncio.sleep(_MIN_BACKOFF_SECONDS)
 
-    async def stay_connected(self) -> NoReturn:
+    async def _stay_connected(self) -> NoReturn:
         """Follow the inventory, and start again after each failure."""
         while True:
             generation = self.session.generation
@@ -160,10 +160,10 @@ class VCenter:
                 generation = self.session.generation
                 await self.inventory_watcher.run()
             except NotAuthenticated as error:
-                await self.renew_session(generation, error)
+                await self._renew_session(generation, error)
             except VCenterError as error:
                 self.on_failure(error)
-                await self.back_off(error)
+                await self._back_off(error)
             except Exception as error:
                 words = f"an answer of vCenter {self.name} could not be understood: {type(error).__name__}; the manager's log has more"
                 self.on_failure(Unreachable(words))
@@ -172,28 +172,28 @@ class VCenter:
                 )
                 await asyncio.sleep(MAX_BACKOFF_SECONDS)
 
-    async def renew_session(self, generation: int, cause: VCenterError) -> None:
+    async def _renew_session(self, generation: int, cause: VCenterError) -> None:
         """The session died: log in again at once, but with a pause where vCenter forgets sessions as fast as it gives them."""
         self.log.info("the session ended on the server, logging in again", vCenter=self.name)
-        if self.renewals:
+        if self._renewals:
             self.on_failure(cause)
-            await self.back_off(cause)
-        self.renewals += 1
+            await self._back_off(cause)
+        self._renewals += 1
         try:
             await self.session.renew(generation)
         except VCenterError as error:
             self.on_failure(error)
-            await self.back_off(error)
+            await self._back_off(error)
 
-    async def back_off(self, error: VCenterError) -> None:
+    async def _back_off(self, error: VCenterError) -> None:
         """Wait before the next try: ever longer, or, after a refused login, until there is a reason to hope."""
         if isinstance(error, WrongLogin):
             with suppress(TimeoutError):
-                async with asyncio.timeout(max(error.retry_after_seconds, MIN_BACKOFF_SECONDS)):
+                async with asyncio.timeout(max(error.retry_after_seconds, _MIN_BACKOFF_SECONDS)):
                     await self.session.wait_for_credentials_change()
             return
         await asyncio.sleep(
-            min(MIN_BACKOFF_SECONDS * 2.0 ** min(self.failures - 1, 10), MAX_BACKOFF_SECONDS)
+            min(_MIN_BACKOFF_SECONDS * 2.0 ** min(self.failures - 1, 10), MAX_BACKOFF_SECONDS)
         )
 
     def on_listener_error(self, error: Exception) -> None:
@@ -204,14 +204,14 @@ class VCenter:
             error=error,
         )
 
-    def on_inventory_loaded(self) -> None:
+    def _on_inventory_loaded(self) -> None:
         """Everything was read."""
         self.watching_since = self.clock()
         self.on_answer()
 
     def on_answer(self) -> None:
         """The inventory is loaded and true."""
-        self.failures, self.renewals, self.failing_since = 0, 0, None
+        self.failures, self._renewals, self._failing_since = 0, 0, None
         if self.loaded and self.problem is None:
             return
         if self.problem is not None:
@@ -222,11 +222,11 @@ class VCenter:
     def on_failure(self, error: VCenterError) -> None:
         """No answer, or a refusal; it becomes the problem of every object when it has lasted, or when nothing was ever heard."""
         self.failures += 1
-        if self.failing_since is None:
-            self.failing_since = self.clock()
+        if self._failing_since is None:
+            self._failing_since = self.clock()
         lasting = (
-            self.clock() - self.failing_since > GRACE_SECONDS
-            or self.seconds_since_answer > STALE_SECONDS
+            self.clock() - self._failing_since > GRACE_SECONDS
+            or self.seconds_since_answer > _STALE_SECONDS
         )
         if self.loaded and not lasting and not isinstance(error, WrongLogin):
             self.log.debug("vCenter did not answer, trying again", vCenter=self.name, error=error)

@@ -19,7 +19,7 @@ from .transport import SoapClient
 from .updates import DISK_TYPE, TYPE_KEY, Ref, Value
 from .vm_details import retrieve_properties
 
-LINKED_CLONE_DISK_MOVE_TYPE = "createNewChildDiskBacking"
+_LINKED_CLONE_DISK_MOVE_TYPE = "createNewChildDiskBacking"
 VM_CONFIG_PROPERTIES = ("config.extraConfig", "config.hardware.device")
 
 
@@ -55,9 +55,9 @@ class VmConfig(Struct, frozen=True):
 
     def foreign_disk_files(self, vmx: str) -> tuple[str, ...]:
         """Those that do not lie with the VM's own files, whatever datastore: somebody attached them."""
-        own = parse_folder(vmx)
+        own = _parse_folder(vmx)
         return tuple(
-            each for each in self.disk_files if own and not parse_folder(each).startswith(own)
+            each for each in self.disk_files if own and not _parse_folder(each).startswith(own)
         )
 
 
@@ -100,28 +100,28 @@ class VmCalls:
             location=location, template=False, config=config, powerOn=order.power_on
         )
         if snapshot is not None:
-            location.diskMoveType, spec.snapshot = LINKED_CLONE_DISK_MOVE_TYPE, snapshot
-        return await self.managed_vm(order.template).CloneVM_Task(
+            location.diskMoveType, spec.snapshot = _LINKED_CLONE_DISK_MOVE_TYPE, snapshot
+        return await self._managed_vm(order.template).CloneVM_Task(
             vim.Folder(order.folder, self.soap.stub), escape_name(order.name), spec
         )
 
     async def power_on(self, ref: str) -> Any:
         """Start powering a VM on, or resuming it."""
-        return await self.managed_vm(ref).PowerOnVM_Task(None)
+        return await self._managed_vm(ref).PowerOnVM_Task(None)
 
     async def power_off(self, ref: str) -> Any:
         """Start powering a VM off."""
-        return await self.managed_vm(ref).PowerOffVM_Task()
+        return await self._managed_vm(ref).PowerOffVM_Task()
 
     async def resize(self, ref: str, cpus: int, memory_mb: int) -> Any:
         """Start giving a VM another size."""
-        return await self.managed_vm(ref).ReconfigVM_Task(
+        return await self._managed_vm(ref).ReconfigVM_Task(
             vim.vm.ConfigSpec(numCPUs=cpus, memoryMB=memory_mb)
         )
 
     async def destroy(self, ref: str) -> Any:
         """Start destroying a VM with its disks."""
-        return await self.managed_vm(ref).Destroy_Task()
+        return await self._managed_vm(ref).Destroy_Task()
 
     async def destroy_folder(self, ref: str) -> Any:
         """Start destroying a folder, with all that is in it: look into it first."""
@@ -174,7 +174,7 @@ class VmCalls:
             )
         return dict(updates[0].changes)
 
-    def managed_vm(self, ref: str) -> Any:
+    def _managed_vm(self, ref: str) -> Any:
         """The VM to call."""
         return vim.VirtualMachine(ref, self.soap.stub)
 
@@ -200,7 +200,7 @@ def decode_vm_config(found: Mapping[str, Value]) -> VmConfig:
     )
 
 
-def parse_folder(path: str) -> str:
+def _parse_folder(path: str) -> str:
     """The folder in `[datastore] folder/name.vmdk`, without the datastore."""
     return path.partition("] ")[2].rpartition("/")[0]
 

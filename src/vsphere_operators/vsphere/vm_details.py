@@ -26,8 +26,8 @@ from .updates import ObjectUpdate, Value
 PropertyCollector = vmodl.query.PropertyCollector
 # A look without anybody who asks costs nothing; this is how long who could not be read waits at the most.
 INTERVAL_SECONDS, DEBOUNCE_SECONDS, MIN_INTERVAL_SECONDS = 15.0, 0.05, 0.25
-HIDDEN_RETRY_SECONDS = 60.0
-VMS_PER_CALL = 100
+_HIDDEN_RETRY_SECONDS = 60.0
+_VMS_PER_CALL = 100
 Listener = Callable[[str], None]
 CachedT = TypeVar("CachedT")
 
@@ -99,7 +99,7 @@ class VmPropertyCache(Generic[CachedT]):
         """Read those that are wanted; a failure is told, and they stay wanted."""
         if (
             self.hidden
-            and self.poll_schedule.clock() - self.hidden_retried_at >= HIDDEN_RETRY_SECONDS
+            and self.poll_schedule.clock() - self.hidden_retried_at >= _HIDDEN_RETRY_SECONDS
         ):
             self.hidden_retried_at = self.poll_schedule.clock()
             self.requested |= self.hidden
@@ -108,8 +108,8 @@ class VmPropertyCache(Generic[CachedT]):
         try:
             with self.poll_schedule.track_poll():
                 while unread:
-                    self.apply(await self.read_properties(unread[:VMS_PER_CALL]))
-                    del unread[:VMS_PER_CALL]
+                    self.apply(await self.read_properties(unread[:_VMS_PER_CALL]))
+                    del unread[:_VMS_PER_CALL]
         except RETRYABLE_ERRORS as error:
             self.requested |= set(wanted)
             self.log.debug(
@@ -131,14 +131,14 @@ class VmPropertyCache(Generic[CachedT]):
                     if ref not in self.values
                 ]
             )
-            self.mark_hidden(unread)
+            self._mark_hidden(unread)
         finally:
             # Those that the answer left out, or that an error of ours cut off.
             self.requested |= {
                 ref for ref in wanted if ref not in self.values and ref in self.inventory.vms
             }
 
-    def mark_hidden(self, refs: Iterable[str]) -> None:
+    def _mark_hidden(self, refs: Iterable[str]) -> None:
         """What is known of these may not be true any more, and vCenter does not show what is."""
         for ref in sorted((self.values.keys() & set(refs)) - self.hidden):
             self.hidden.add(ref)

@@ -22,7 +22,7 @@ from kubewright.responses import Undecoded
 from .maintenance import CalendarEntry, parse_calendar
 from .tracker import RecordWarning
 
-FIRST_LIST_TIMEOUT_SECONDS = 10.0
+_FIRST_LIST_TIMEOUT_SECONDS = 10.0
 """A first list takes less, also on an API server that has just started."""
 RETRY_SECONDS = 30.0
 ROLE_MANIFEST = "config/optional/maintenance-calendar.yaml"
@@ -57,7 +57,7 @@ class CalendarWatcher:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.key, self.on_entries, self.record_warning, self.log, self.clock = (
+        self.key, self._on_entries, self.record_warning, self.log, self.clock = (
             where,
             plan,
             complain,
@@ -65,15 +65,15 @@ class CalendarWatcher:
             clock,
         )
         store: Store[ConfigMap] = Store(ConfigMap.definition, log)
-        store.listeners.append(self.on_configmap_change)
+        store.listeners.append(self._on_configmap_change)
         self.reflector = CalendarReflector(
             ConfigMap, store, client, metrics, log, namespace=where.namespace
         )
         self.started_at: float | None = None
-        self.is_present = False
+        self._is_present = False
         self.state_changed: list[Callable[[], None]] = []
         """Called when it came, or went, or became stale, or is so no more."""
-        self.reflector.turned.append(self.notify_state_changed)
+        self.reflector.turned.append(self._notify_state_changed)
 
     async def run(self) -> None:
         """Follow it until cancelled."""
@@ -82,12 +82,12 @@ class CalendarWatcher:
 
     def require_loaded(self) -> None:
         """Raise while nobody can tell what it says."""
-        if self.is_present:
+        if self._is_present:
             return
         patience_seconds = (
-            FIRST_LIST_TIMEOUT_SECONDS
+            _FIRST_LIST_TIMEOUT_SECONDS
             if self.started_at is None
-            else self.started_at + FIRST_LIST_TIMEOUT_SECONDS - self.clock()
+            else self.started_at + _FIRST_LIST_TIMEOUT_SECONDS - self.clock()
         )
         if patience_seconds > 0:
             # Its coming wakes everybody; this is for the case that it does not come.
@@ -96,12 +96,12 @@ class CalendarWatcher:
                 after=patience_seconds + 0.001,
             )
         raise Retry(
-            f"{self.describe_problem()}. No node is named until then.",
+            f"{self._describe_problem()}. No node is named until then.",
             after=RETRY_SECONDS,
             reason="CalendarUnreadable",
         )
 
-    def describe_problem(self) -> str:
+    def _describe_problem(self) -> str:
         """What is wrong, and what to do."""
         if self.reflector.synced.is_set():
             return (
@@ -114,7 +114,7 @@ class CalendarWatcher:
     @property
     def stale_message(self) -> str:
         """Why what is known of it may be out of date, "" if it is not."""
-        if not self.is_present or not self.reflector.problem:
+        if not self._is_present or not self.reflector.problem:
             return ""
         what = f"the calendar of maintenance, ConfigMap {self.key}, cannot be read any more"
         return f"{what}; what it said last counts: {self.reflector.problem}"
@@ -122,14 +122,14 @@ class CalendarWatcher:
     def repeat_warnings(self) -> None:
         """Say anew which lines cannot be used: what was said before this process led has reached nobody."""
         if isinstance(found := self.reflector.store.objects.get(self.key), ConfigMap):
-            self.report_invalid_lines(found)
+            self._report_invalid_lines(found)
 
-    def report_invalid_lines(self, found: ConfigMap) -> None:
+    def _report_invalid_lines(self, found: ConfigMap) -> None:
         """Say which lines cannot be used."""
         for problem in parse_calendar(found.data)[1]:
             self.record_warning(found, "CalendarLineUnreadable", str(problem))
 
-    def on_configmap_change(
+    def _on_configmap_change(
         self,
         key: Key,
         old: ConfigMap | Undecoded | None,
@@ -140,18 +140,18 @@ class CalendarWatcher:
         if key != self.key:
             return
         if isinstance(new, ConfigMap):
-            self.report_invalid_lines(new)
-            self.on_entries(parse_calendar(new.data)[0])
-        elif self.is_present:
+            self._report_invalid_lines(new)
+            self._on_entries(parse_calendar(new.data)[0])
+        elif self._is_present:
             self.log.warning(
                 "the calendar of maintenance is gone; no node is named until it is back",
                 configMap=str(key),
             )
-        before, self.is_present = self.is_present, isinstance(new, ConfigMap)
-        if before != self.is_present:
-            self.notify_state_changed()
+        before, self._is_present = self._is_present, isinstance(new, ConfigMap)
+        if before != self._is_present:
+            self._notify_state_changed()
 
-    def notify_state_changed(self) -> None:
+    def _notify_state_changed(self) -> None:
         """Every answer may be another one now."""
         for listener in self.state_changed:
             listener()

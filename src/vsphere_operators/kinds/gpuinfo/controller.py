@@ -48,10 +48,10 @@ from .tracker import NodeTracker
 NONE_AVAILABLE = "None available"
 MAX_CANDIDATES = 5
 MAX_UNMATCHED = 5
-DEVICES_PENDING_RETRY_SECONDS = 0.5
+_DEVICES_PENDING_RETRY_SECONDS = 0.5
 RESELECT_SPREAD_SECONDS, REFRESH_SPREAD_SECONDS = 0.5, 30.0
 """Windows begin at full hours for hundreds of nodes and thousands of objects: they look again each at its own moment within this time."""
-MAX_REQUEUE_SECONDS = 86400.0
+_MAX_REQUEUE_SECONDS = 86400.0
 PLANS_KNOWN = "PlansKnown"
 
 
@@ -204,7 +204,7 @@ class Selection(Struct, frozen=True, kw_only=True):
             if seconds is not None
         ]
         due += [] if moves is None else [moves + spread * RESELECT_SPREAD_SECONDS]
-        return min(*due, MAX_REQUEUE_SECONDS + spread * REFRESH_SPREAD_SECONDS) if due else None
+        return min(*due, _MAX_REQUEUE_SECONDS + spread * REFRESH_SPREAD_SECONDS) if due else None
 
 
 def status_of(
@@ -218,14 +218,14 @@ def status_of(
         nodeMemoryUsage=chosen.load.guest_memory_mb if chosen else 0,
         nodeCPUUsage=chosen.load.cpu_demand_mhz if chosen else 0,
         availableAcceleratorTime=rules.available_hours(chosen, now) if chosen else 0,
-        candidates=[build_candidate(each, rules, now) for each in answer.candidates] or None,
+        candidates=[_build_candidate(each, rules, now) for each in answer.candidates] or None,
         refused=dict(answer.rejection_counts) or None,
-        unmatched=build_unmatched_nodes(answer),
+        unmatched=_build_unmatched_nodes(answer),
         simulated=simulated or None,
     )
 
 
-def build_unmatched_nodes(answer: Selection) -> UnmatchedNodes | None:
+def _build_unmatched_nodes(answer: Selection) -> UnmatchedNodes | None:
     """The Nodes without a VM of their own, as they are shown."""
     found = [(each.name, each.match_failure) for each in answer.unmatched_nodes]
     nodes = [
@@ -236,7 +236,7 @@ def build_unmatched_nodes(answer: Selection) -> UnmatchedNodes | None:
     return UnmatchedNodes(nodes=nodes, more=answer.omitted_unmatched_count) if nodes else None
 
 
-def build_candidate(facts: NodeFacts, rules: SelectionRules, now: datetime) -> Candidate:
+def _build_candidate(facts: NodeFacts, rules: SelectionRules, now: datetime) -> Candidate:
     """One node as it is shown."""
     window = facts.maintenance
     return Candidate(
@@ -298,7 +298,7 @@ def parse_requirement(spec: GPUInfoSpec) -> Requirement:
     return Requirement(hours, bool(spec.gpuRequired))
 
 
-def describe_unreadable_tasks(vcenter: VCenter) -> str:
+def _describe_unreadable_tasks(vcenter: VCenter) -> str:
     """A vCenter whose scheduled tasks cannot be read, in words."""
     what = f'The scheduled tasks of vCenter "{vcenter.name}" cannot be read, so a maintenance that is planned by one may be missing here'
     mend = "If it is a matter of rights, let its account see scheduled tasks (System.View on the root folder)."
@@ -336,7 +336,7 @@ class GPUInfoController(Controller[GPUInfo]):
         )
         self.interval_seconds, self.calendar = interval_seconds, calendar
         self.simulated = nodes.simulation is not None
-        self.published_keys: set[Key] = set()
+        self._published_keys: set[Key] = set()
         """Who has had an answer of this process."""
         self.stream = Stream()
         wake = lambda key: self.stream.publish(str(key))  # noqa: E731
@@ -357,23 +357,23 @@ class GPUInfoController(Controller[GPUInfo]):
     def forget(self, key: Key) -> None:
         """An object is gone."""
         self.subscriptions.unsubscribe(key)
-        self.published_keys.discard(key)
+        self._published_keys.discard(key)
 
     async def reconcile(self, info: GPUInfo) -> Done:
         """Choose, and tell why."""
         self.subscriptions.unsubscribe(info.key)
         try:
             question = parse_requirement(info.spec)
-            self.require_facts(info)
+            self._require_facts(info)
         except Terminal:
             info.status = GPUInfoStatus(simulated=self.simulated or None)
             raise
         now, before = self.tracker.clock(), info.status.suitableNodeName or ""
         answer = self.select_node(question, before, now)
         info.status = status_of(answer, self.rules, now, simulated=self.simulated)
-        info.status.conditions = [self.build_plans_known_condition(info.metadata.generation)]
+        info.status.conditions = [self._build_plans_known_condition(info.metadata.generation)]
         self.subscriptions.subscribe(info.key, question, answer.chosen)
-        self.published_keys.add(info.key)
+        self._published_keys.add(info.key)
         reason, message = ready_reason(info.spec, answer, simulated=self.simulated)
         if info.status.suitableNodeName != before:
             self.recorder.event(
@@ -409,12 +409,12 @@ class GPUInfoController(Controller[GPUInfo]):
             omitted_unmatched_count=max(len(ranking.unmatched_names) - MAX_UNMATCHED, 0),
         )
 
-    def build_plans_known_condition(self, generation: int) -> Condition:
+    def _build_plans_known_condition(self, generation: int) -> Condition:
         """Whether all that is planned could be read."""
         reason, message = (
             ("Simulated", "hours are simulated, nothing planned is read")
             if self.simulated
-            else self.describe_unreadable_plans()
+            else self._describe_unreadable_plans()
         )
         status: Literal["True", "False"] = "True" if reason in ("Simulated", "AllRead") else "False"
         return Condition(
@@ -425,10 +425,10 @@ class GPUInfoController(Controller[GPUInfo]):
             observedGeneration=generation,
         )
 
-    def describe_unreadable_plans(self) -> tuple[str, str]:
+    def _describe_unreadable_plans(self) -> tuple[str, str]:
         """What of it could not, as reason and words."""
         unread = [
-            describe_unreadable_tasks(each)
+            _describe_unreadable_tasks(each)
             for each in self.vcenters.values()
             if each.scheduled_tasks.problem and each.problem is None
         ]
@@ -436,7 +436,7 @@ class GPUInfoController(Controller[GPUInfo]):
             return "CalendarStale", " ".join([f"{self.calendar.stale_message}.", *unread])
         return ("ScheduledTasksUnreadable" if unread else "AllRead"), " ".join(unread)
 
-    def require_facts(self, info: GPUInfo) -> None:
+    def _require_facts(self, info: GPUInfo) -> None:
         """Raise while nobody can tell: no vCenter, none that answers, or one that is being loaded."""
         if not self.vcenters:
             raise Terminal(
@@ -455,14 +455,14 @@ class GPUInfoController(Controller[GPUInfo]):
                 f"the inventory of vCenter {', '.join(loading)} is being loaded",
                 after=NOT_LOADED_RETRY_SECONDS,
             )
-        if info.key not in self.published_keys and (unread := self.tracker.count_pending_reads()):
+        if info.key not in self._published_keys and (unread := self.tracker.count_pending_reads()):
             raise NotYet(
-                f"the devices of {unread} VMs are being read", after=DEVICES_PENDING_RETRY_SECONDS
+                f"the devices of {unread} VMs are being read", after=_DEVICES_PENDING_RETRY_SECONDS
             )
         if not self.simulated:
-            self.require_maintenance_plans(info)
+            self._require_maintenance_plans(info)
 
-    def require_maintenance_plans(self, info: GPUInfo) -> None:
+    def _require_maintenance_plans(self, info: GPUInfo) -> None:
         """Raise while nobody can tell what is planned: a node that goes down tomorrow must not be named for a long job."""
         try:
             if self.calendar is not None:

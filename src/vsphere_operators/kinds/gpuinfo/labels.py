@@ -20,10 +20,10 @@ from kubewright.responses import Undecoded
 
 from .controller import GPUInfo, GPUInfoController
 
-LABEL_PREFIX = "gpuinfo.topology.corinternal.com/"
+_LABEL_PREFIX = "gpuinfo.topology.corinternal.com/"
 FINALIZER = "gpuinfo.topology.corinternal.com/label"
-MAX_LABEL_NAME_LENGTH = 63
-LABEL_INDEX = "gpuinfo-label"
+_MAX_LABEL_NAME_LENGTH = 63
+_LABEL_INDEX = "gpuinfo-label"
 DEBOUNCE_SECONDS, RETRY_SECONDS = 1.0, 30.0
 ROLE_MANIFEST = "config/optional/label-suitable-nodes.yaml"
 
@@ -37,11 +37,11 @@ class LabellingGPUInfoController(GPUInfoController):
         """Write labels with this client."""
         self.client = client
         self.needs(Node, "patch")
-        self.cache.store(Node).add_index(LABEL_INDEX, find_gpuinfo_labels)
-        self.desired_node_by_label: dict[str, str] = {}
+        self.cache.store(Node).add_index(_LABEL_INDEX, find_gpuinfo_labels)
+        self._desired_node_by_label: dict[str, str] = {}
         """The Node on which each label stands by our will, "" for none."""
-        self.changed_labels = Stream()
-        self.wake_on(self.changed_labels, by=lambda info: build_label_key(info.key))
+        self._changed_labels = Stream()
+        self.wake_on(self._changed_labels, by=lambda info: build_label_key(info.key))
         self.cache.store(Node).listeners.append(
             lambda key, old, new, via: self.on_node_change(old, new)
         )
@@ -59,8 +59,8 @@ class LabellingGPUInfoController(GPUInfoController):
     async def update_label(self, key: Key, node: str) -> None:
         """The label stands on this Node and on no other; "" is on none."""
         name = build_label_key(key)
-        self.desired_node_by_label[name] = node
-        labelled = {each.metadata.name for each in self.cache.by(Node, LABEL_INDEX, name)}
+        self._desired_node_by_label[name] = node
+        labelled = {each.metadata.name for each in self.cache.by(Node, _LABEL_INDEX, name)}
         for other in sorted(labelled - {node}):
             await self.client.patch(Node, Key("", other), {"metadata": {"labels": {name: None}}})
         if node and node not in labelled:
@@ -69,7 +69,7 @@ class LabellingGPUInfoController(GPUInfoController):
     async def finalize(self, info: GPUInfo) -> None:
         """The label goes with the object."""
         await self.update_label(info.key, "")
-        self.desired_node_by_label.pop(build_label_key(info.key), None)
+        self._desired_node_by_label.pop(build_label_key(info.key), None)
 
     def on_node_change(self, old: Node | Undecoded | None, new: Node | Undecoded | None) -> None:
         """Wake those whose label somebody else has put on a Node or taken off."""
@@ -79,21 +79,21 @@ class LabellingGPUInfoController(GPUInfoController):
         )
         name = next(node.metadata.name for node in (new, old) if node is not None)
         for label in before ^ after:
-            if (label in after) != (self.desired_node_by_label.get(label) == name):
-                self.changed_labels.publish(label)
+            if (label in after) != (self._desired_node_by_label.get(label) == name):
+                self._changed_labels.publish(label)
 
 
 def find_gpuinfo_labels(node: Node) -> Iterable[str]:
     """The labels of ours on a Node."""
-    return [label for label in node.metadata.labels if label.startswith(LABEL_PREFIX)]
+    return [label for label in node.metadata.labels if label.startswith(_LABEL_PREFIX)]
 
 
 def build_label_key(key: Key) -> str:
     """The label that names a GPUInfo; a namespace has no dot, so no two are the same. What is too long is cut, with a digest at its end."""
     name = f"{key.namespace}.{key.name}"
-    if len(name) > MAX_LABEL_NAME_LENGTH:
-        name = f"{name[: MAX_LABEL_NAME_LENGTH - 11].rstrip('.-')}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
-    return LABEL_PREFIX + name
+    if len(name) > _MAX_LABEL_NAME_LENGTH:
+        name = f"{name[: _MAX_LABEL_NAME_LENGTH - 11].rstrip('.-')}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
+    return _LABEL_PREFIX + name
 
 
 class LabelCleanup:
@@ -102,7 +102,7 @@ class LabelCleanup:
     def __init__(self, cache: Cache, client: Client, recorder: Recorder, log: Log) -> None:
         self.cache, self.client, self.recorder, self.log = cache, client, recorder, log
         self.pending: dict[tuple[type[GPUInfo | Node], Key], None] = {}
-        self.wakeup = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self.forbidden: set[tuple[type[GPUInfo | Node], Key]] = set()
         """Those of which it was said that we may not."""
         cache.store(GPUInfo).listeners.append(
@@ -114,9 +114,9 @@ class LabelCleanup:
 
     def on_change(self, kind: type[GPUInfo | Node], key: Key, new: Any) -> None:
         """Something came or changed, and has something of ours, or has it no longer."""
-        if isinstance(new, kind) and has_leftovers(new):
+        if isinstance(new, kind) and _has_leftovers(new):
             self.pending[kind, key] = None
-            self.wakeup.set()
+            self._wakeup.set()
         else:
             self.pending.pop((kind, key), None)
             self.forbidden.discard((kind, key))
@@ -124,31 +124,31 @@ class LabelCleanup:
     async def run(self) -> NoReturn:
         """Clean up whatever is found, until cancelled."""
         while True:
-            await self.wakeup.wait()
+            await self._wakeup.wait()
             await asyncio.sleep(DEBOUNCE_SECONDS)
-            self.wakeup.clear()
+            self._wakeup.clear()
             for kind, key in list(self.pending):
-                await self.clean_object(kind, key)
+                await self._clean_object(kind, key)
             if self.pending:
-                asyncio.get_running_loop().call_later(RETRY_SECONDS, self.wakeup.set)
+                asyncio.get_running_loop().call_later(RETRY_SECONDS, self._wakeup.set)
             else:
                 self.log.info(
                     f"labels and finalizers of -label-suitable-nodes are gone; the rights of {ROLE_MANIFEST} are not needed any more"
                 )
 
-    async def clean_object(self, kind: type[GPUInfo | Node], key: Key) -> None:
+    async def _clean_object(self, kind: type[GPUInfo | Node], key: Key) -> None:
         """Take it off one object; a failure is told and tried again, a right that is lacking is said on the object once."""
         obj = self.cache.get(kind, key)
         try:
             if obj is not None:
-                await self.client.patch(kind, key, build_cleanup_patch(obj))
+                await self.client.patch(kind, key, _build_cleanup_patch(obj))
             self.pending.pop((kind, key), None)
         except NotFound:
             self.pending.pop((kind, key), None)
         except Forbidden:
             if obj is not None and (kind, key) not in self.forbidden:
                 self.forbidden.add((kind, key))
-                self.recorder.event(obj, kind.definition, "Warning", *describe_leftover(obj))
+                self.recorder.event(obj, kind.definition, "Warning", *_describe_leftover(obj))
         except Conflict:
             self.log.debug("somebody else wrote first, trying again", object=str(key))
         except KubewrightError as error:
@@ -159,7 +159,7 @@ class LabelCleanup:
             )
 
 
-def has_leftovers(obj: GPUInfo | Node) -> bool:
+def _has_leftovers(obj: GPUInfo | Node) -> bool:
     """Whether it has something of ours."""
     return (
         bool(find_gpuinfo_labels(obj))
@@ -168,7 +168,7 @@ def has_leftovers(obj: GPUInfo | Node) -> bool:
     )
 
 
-def build_cleanup_patch(obj: GPUInfo | Node) -> dict[str, Any]:
+def _build_cleanup_patch(obj: GPUInfo | Node) -> dict[str, Any]:
     """The patch that takes it off."""
     if isinstance(obj, Node):
         return {"metadata": {"labels": dict.fromkeys(find_gpuinfo_labels(obj))}}
@@ -178,7 +178,7 @@ def build_cleanup_patch(obj: GPUInfo | Node) -> dict[str, Any]:
     }
 
 
-def describe_leftover(obj: GPUInfo | Node) -> tuple[str, str]:
+def _describe_leftover(obj: GPUInfo | Node) -> tuple[str, str]:
     """Reason and words of the Event where we may not."""
     mend = f"which is off, and the manager may not take it off. Apply {ROLE_MANIFEST} until it has done so, or do it yourself:"
     name, namespace = obj.metadata.name, obj.metadata.namespace

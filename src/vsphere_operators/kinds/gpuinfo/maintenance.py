@@ -25,9 +25,9 @@ from kubewright.flags import duration
 
 Target = Literal["host", "node"]
 Repeats = Literal["", "daily", "weekly", "monthly"]
-ENTRY_FIELDS = ("host", "node", "start", "length", "repeats")
-REPEAT_INTERVALS = {"daily": timedelta(days=1), "weekly": timedelta(weeks=1)}
-ASSUMED_LENGTH = timedelta(days=1)
+_ENTRY_FIELDS = ("host", "node", "start", "length", "repeats")
+_REPEAT_INTERVALS = {"daily": timedelta(days=1), "weekly": timedelta(weeks=1)}
+_ASSUMED_LENGTH = timedelta(days=1)
 """What a start without an end counts for: time enough to put the host into maintenance mode, or to write the next start."""
 HOUR = timedelta(hours=1)
 
@@ -52,7 +52,7 @@ class CalendarEntry(Struct, frozen=True):
 
     def next_window(self, now: datetime) -> Window | None:
         """The window that we are in, or the next one; None when there is none any more."""
-        start = find_first_start_after(self.start, self.repeats, now - self.length)
+        start = _find_first_start_after(self.start, self.repeats, now - self.length)
         return None if start is None else Window(start, start + self.length, self.source)
 
 
@@ -122,7 +122,7 @@ def parse_time(text: str) -> datetime:
 
 def window_from_start(start: datetime, source: str) -> Window:
     """A window of which only the start is known."""
-    return Window(start, start + ASSUMED_LENGTH, source)
+    return Window(start, start + _ASSUMED_LENGTH, source)
 
 
 def parse_calendar(data: Mapping[str, str]) -> tuple[list[CalendarEntry], list[InvalidLine]]:
@@ -133,13 +133,13 @@ def parse_calendar(data: Mapping[str, str]) -> tuple[list[CalendarEntry], list[I
             source = f"calendar {key} line {number}"
             try:
                 if words := line.partition("#")[0].split():
-                    entries.append(parse_entry(words, source))
+                    entries.append(_parse_entry(words, source))
             except ValueError as error:
                 problems.append(InvalidLine(source, str(error)))
     return entries, problems
 
 
-def parse_entry(words: Iterable[str], source: str) -> CalendarEntry:
+def _parse_entry(words: Iterable[str], source: str) -> CalendarEntry:
     """One line; ValueError says what is wrong with it."""
     given = parse_fields(words)
     targets = [field for field in ("host", "node") if given.get(field)]
@@ -151,7 +151,7 @@ def parse_entry(words: Iterable[str], source: str) -> CalendarEntry:
         raise ValueError(
             f"repeats={repeats[:30]} is not known; there are daily, weekly and monthly"
         )
-    length = parse_length(given.get("length", ""))
+    length = _parse_length(given.get("length", ""))
     return CalendarEntry(
         cast("Target", targets[0]),
         given[targets[0]],
@@ -167,9 +167,9 @@ def parse_fields(words: Iterable[str]) -> dict[str, str]:
     given = dict[str, str]()
     for word in words:
         name, equals, value = word.partition("=")
-        if not equals or name not in ENTRY_FIELDS:
+        if not equals or name not in _ENTRY_FIELDS:
             raise ValueError(
-                f'"{word[:60]}" is not understood; a line has {", ".join(f"{field}=" for field in ENTRY_FIELDS)} and nothing else'
+                f'"{word[:60]}" is not understood; a line has {", ".join(f"{field}=" for field in _ENTRY_FIELDS)} and nothing else'
             )
         if name in given:
             raise ValueError(f"it says {name}= twice")
@@ -177,7 +177,7 @@ def parse_fields(words: Iterable[str]) -> dict[str, str]:
     return given
 
 
-def parse_length(text: str) -> timedelta:
+def _parse_length(text: str) -> timedelta:
     """A length longer than nothing."""
     if not text:
         raise ValueError("it has no length=, such as length=4h")
@@ -187,25 +187,25 @@ def parse_length(text: str) -> timedelta:
     return timedelta(seconds=seconds)
 
 
-def find_first_start_after(start: datetime, repeats: Repeats, moment: datetime) -> datetime | None:
+def _find_first_start_after(start: datetime, repeats: Repeats, moment: datetime) -> datetime | None:
     """The first of the repeated starts that is later than the moment; None when there is none."""
     if start > moment or not repeats:
         return start if start > moment else None
     if repeats == "monthly":
-        return find_monthly_start_after(start, moment)
-    step = REPEAT_INTERVALS[repeats]
+        return _find_monthly_start_after(start, moment)
+    step = _REPEAT_INTERVALS[repeats]
     return start + ((moment - start) // step + 1) * step
 
 
-def find_monthly_start_after(start: datetime, moment: datetime) -> datetime:
+def _find_monthly_start_after(start: datetime, moment: datetime) -> datetime:
     """The same, month by month."""
     local = moment.astimezone(start.tzinfo)
     months = (local.year - start.year) * 12 + local.month - start.month
-    here = add_months(start, months)
-    return here if here > moment else add_months(start, months + 1)
+    here = _add_months(start, months)
+    return here if here > moment else _add_months(start, months + 1)
 
 
-def add_months(start: datetime, months: int) -> datetime:
+def _add_months(start: datetime, months: int) -> datetime:
     """The same day and hour so many months later, on the last day of a month that is too short."""
     years, month = divmod(start.month - 1 + months, 12)
     year = start.year + years

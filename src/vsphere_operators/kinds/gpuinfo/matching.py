@@ -15,10 +15,10 @@ from ...vsphere.model import VirtualMachine
 from ...vsphere.vcenter import VCenter
 from .rules import MatchFailure, Rejection
 
-PROVIDER_ID_PATTERN = re.compile(
+_PROVIDER_ID_PATTERN = re.compile(
     r"vsphere://([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})", re.IGNORECASE
 )
-MAX_LISTED_PATHS = 3
+_MAX_LISTED_PATHS = 3
 
 
 class Match(Struct, frozen=True):
@@ -34,7 +34,7 @@ class Match(Struct, frozen=True):
 
 def parse_provider_id(provider_id: str) -> tuple[str, ...]:
     """The bios uuid, then the same with its first three parts byte by byte the other way round, as some hardware versions show it."""
-    found = PROVIDER_ID_PATTERN.fullmatch(provider_id.strip())
+    found = _PROVIDER_ID_PATTERN.fullmatch(provider_id.strip())
     if found is None:
         return ()
     uuid = UUID(found[1])
@@ -45,20 +45,20 @@ def match_node(node: Node, vcenters: Iterable[VCenter]) -> Match:
     """The only VM with the uuid, else the only one with its bytes swapped, else the only one of the name. A template is none."""
     known = list(vcenters)
     for uuid in parse_provider_id(node.spec.providerID):
-        if found := [(each, vm) for each in known for vm in find_vms_by_uuid(each.inventory, uuid)]:
-            return resolve_match(found, "providerID")
+        if found := [(each, vm) for each in known for vm in _find_vms_by_uuid(each.inventory, uuid)]:
+            return _resolve_match(found, "providerID")
     # Whether a vCenter that cannot be asked has it, nobody can tell; a VM of the same name elsewhere may be another cluster's.
     unheard = any(not each.loaded or each.problem is not None for each in known)
     if node.spec.providerID and unheard:
         return Match(blocker=Rejection.VCENTER_UNREACHABLE)
     if found := [
-        (each, vm) for each in known for vm in find_vms_by_name(each.inventory, node.metadata.name)
+        (each, vm) for each in known for vm in _find_vms_by_name(each.inventory, node.metadata.name)
     ]:
-        return resolve_match(found, "name")
-    return Match(blocker=Rejection.VCENTER_UNREACHABLE) if unheard else build_not_found_match(node)
+        return _resolve_match(found, "name")
+    return Match(blocker=Rejection.VCENTER_UNREACHABLE) if unheard else _build_not_found_match(node)
 
 
-def build_not_found_match(node: Node) -> Match:
+def _build_not_found_match(node: Node) -> Match:
     """No vCenter has it."""
     has = (
         f"{node.spec.providerID[:80]} in spec.providerID"
@@ -71,14 +71,14 @@ def build_not_found_match(node: Node) -> Match:
     )
 
 
-def resolve_match(found: list[tuple[VCenter, VirtualMachine]], by: str) -> Match:
+def _resolve_match(found: list[tuple[VCenter, VirtualMachine]], by: str) -> Match:
     """The only one."""
     if len(found) > 1:
         places = sorted(f"{vcenter.name}:{vcenter.inventory.path(vm.ref)}" for vcenter, vm in found)
         more = (
-            f" and {len(places) - MAX_LISTED_PATHS} more" if len(places) > MAX_LISTED_PATHS else ""
+            f" and {len(places) - _MAX_LISTED_PATHS} more" if len(places) > _MAX_LISTED_PATHS else ""
         )
-        words = f"{len(places)} VMs have its {'uuid' if by == 'providerID' else by}: {', '.join(places[:MAX_LISTED_PATHS])}{more}"
+        words = f"{len(places)} VMs have its {'uuid' if by == 'providerID' else by}: {', '.join(places[:_MAX_LISTED_PATHS])}{more}"
         return Match(
             blocker=Rejection.VM_AMBIGUOUS,
             match_failure=MatchFailure(Rejection.VM_AMBIGUOUS, words),
@@ -87,16 +87,16 @@ def resolve_match(found: list[tuple[VCenter, VirtualMachine]], by: str) -> Match
     return Match(vcenter, machine, by)
 
 
-def find_vms_by_uuid(inventory: Inventory, uuid: str) -> list[VirtualMachine]:
+def _find_vms_by_uuid(inventory: Inventory, uuid: str) -> list[VirtualMachine]:
     """The VMs with this bios uuid."""
-    return exclude_templates(inventory, inventory.relations.by_bios_uuid.get(uuid))
+    return _exclude_templates(inventory, inventory.relations.by_bios_uuid.get(uuid))
 
 
-def find_vms_by_name(inventory: Inventory, name: str) -> list[VirtualMachine]:
+def _find_vms_by_name(inventory: Inventory, name: str) -> list[VirtualMachine]:
     """The VMs of this name."""
-    return exclude_templates(inventory, inventory.relations.by_name[VirtualMachine].get(name))
+    return _exclude_templates(inventory, inventory.relations.by_name[VirtualMachine].get(name))
 
 
-def exclude_templates(inventory: Inventory, refs: Iterable[str]) -> list[VirtualMachine]:
+def _exclude_templates(inventory: Inventory, refs: Iterable[str]) -> list[VirtualMachine]:
     """Those that can run."""
     return [vm for ref in sorted(refs) if not (vm := inventory.vms[ref]).is_template]

@@ -23,16 +23,16 @@ from .maintenance import CalendarEntry, Window, find_next_window, parse_time, wi
 from .rules import Load, MatchFailure, NodeFacts, Rejection
 
 NEXT_MAINTENANCE_KEY = "topology.corinternal.com/next-maintenance"
-BLOCKING_TAINTS = {
+_BLOCKING_TAINTS = {
     "ToBeDeletedByClusterAutoscaler": "the cluster autoscaler is about to remove it",
     "node-role.kubernetes.io/control-plane": "it is of the control plane",
     "node-role.kubernetes.io/master": "it is of the control plane",
 }
 """Taints that no Pod of anybody tolerates, and what they tell."""
-UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
+_UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
 """The taint with which Kubernetes repeats that a Node is cordoned."""
-KUBERNETES_TAINT_PREFIXES = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
-GPU_VENDOR_IDS = (0x10DE, 0x1002)
+_KUBERNETES_TAINT_PREFIXES = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+_GPU_VENDOR_IDS = (0x10DE, 0x1002)
 """NVIDIA and AMD. Intel's is no sign: its network cards are passed through too."""
 MIN_SIMULATED_HOURS, MAX_SIMULATED_HOURS = 300, 400
 
@@ -81,7 +81,7 @@ def build_facts(
     gpus = (
         ()
         if simulation
-        else (*describe_vm_gpus(around.devices, host), *describe_node_gpus(node, resources))
+        else (*_describe_vm_gpus(around.devices, host), *_describe_node_gpus(node, resources))
     )
     obstacle = find_blocker(node, around)
     if obstacle is None and around.devices_hidden and not gpus and not simulation:
@@ -95,13 +95,13 @@ def build_facts(
         vcenter_name=around.vcenter_name,
         host_name=host.name if host else "",
         gpus=gpus,
-        host_devices=describe_host_devices(host, around.assignable_hardware),
+        host_devices=_describe_host_devices(host, around.assignable_hardware),
         cpus=(vm.cpus if vm else None) or 0,
         memory_mb=(vm.memory_mb if vm else None) or 0,
         load=Load(vm.stats.cpu_demand_mhz, vm.stats.guest_memory_mb) if vm else Load(),
         maintenance=None
         if simulation
-        else find_next_window(list_maintenance_windows(node, around, now), now),
+        else find_next_window(_list_maintenance_windows(node, around, now), now),
         simulated_hours=hours,
         simulated_gpu=gpu,
     )
@@ -115,10 +115,10 @@ def find_blocker(node: Node, around: NodeContext) -> Rejection | None:
         return Rejection.UNSCHEDULABLE
     if around.blocker is not None or around.vm is None:
         return around.blocker or Rejection.VM_NOT_FOUND
-    return find_vm_blocker(around.vm, around.host)
+    return _find_vm_blocker(around.vm, around.host)
 
 
-def find_vm_blocker(vm: VirtualMachine, host: Host | None) -> Rejection | None:
+def _find_vm_blocker(vm: VirtualMachine, host: Host | None) -> Rejection | None:
     """The same, of its VM and host. A lost host takes its VMs along, so it is looked at first where vCenter has lost the VM."""
     lost = host is None or host.connection != "connected"
     if vm.connection not in ("connected", ""):
@@ -151,46 +151,46 @@ def list_unschedulable_reasons(node: Node) -> Iterator[str]:
         yield "it is being deleted"
     for taint in node.spec.taints:
         if taint.effect not in ("NoSchedule", "NoExecute") or (
-            node.spec.unschedulable and taint.key == UNSCHEDULABLE_TAINT
+            node.spec.unschedulable and taint.key == _UNSCHEDULABLE_TAINT
         ):
             continue
-        if taint.key in BLOCKING_TAINTS:
-            yield BLOCKING_TAINTS[taint.key]
-        elif taint.key.startswith(KUBERNETES_TAINT_PREFIXES):
+        if taint.key in _BLOCKING_TAINTS:
+            yield _BLOCKING_TAINTS[taint.key]
+        elif taint.key.startswith(_KUBERNETES_TAINT_PREFIXES):
             yield f"Kubernetes has tainted it {taint.key}:{taint.effect}"
 
 
-def describe_vm_gpus(devices: Iterable[PassthroughDevice], host: Host | None) -> Iterator[str]:
+def _describe_vm_gpus(devices: Iterable[PassthroughDevice], host: Host | None) -> Iterator[str]:
     """The vGPUs and passed-through GPUs of a VM, in words."""
     graphics = {each.pci_id for each in host.graphics} if host else set()
     for device in devices:
         if device.vgpu_profile:
             yield f"vm: vGPU {device.vgpu_profile}"
         elif device.pci_id in graphics or any(
-            vendor in GPU_VENDOR_IDS for vendor in device.vendor_ids
+            vendor in _GPU_VENDOR_IDS for vendor in device.vendor_ids
         ):
             yield f"vm: {'passthrough' if device.pci_id else 'dynamic passthrough'} {device.name or device.pci_id}".rstrip()
 
 
-def describe_node_gpus(node: Node, resources: Sequence[str]) -> Iterator[str]:
+def _describe_node_gpus(node: Node, resources: Sequence[str]) -> Iterator[str]:
     """The GPU resources that a device plugin has put on the Node, in words."""
     for resource, quantity in sorted(node.status.allocatable.items()):
         if quantity not in ("", "0") and any(fnmatchcase(resource, glob) for glob in resources):
             yield f"node: {resource} {quantity}"
 
 
-def describe_host_devices(host: Host | None, hardware: AssignableHardware) -> tuple[str, ...]:
+def _describe_host_devices(host: Host | None, hardware: AssignableHardware) -> tuple[str, ...]:
     """The graphics devices of a host in words, the vGPU profiles that it offers, and the hardware that it assigns."""
     if host is None:
         return ()
     profiles = (f"vGPU types: {', '.join(host.vgpu_profiles)}",) if host.vgpu_profiles else ()
     graphics = (
-        describe_graphics_device(each, count_vms_using(each, host)) for each in host.graphics
+        _describe_graphics_device(each, _count_vms_using(each, host)) for each in host.graphics
     )
-    return (*graphics, *profiles, *describe_assignable_hardware(host, hardware))
+    return (*graphics, *profiles, *_describe_assignable_hardware(host, hardware))
 
 
-def count_vms_using(device: GraphicsDevice, host: Host) -> int:
+def _count_vms_using(device: GraphicsDevice, host: Host) -> int:
     """How many VMs have a graphics device, by either of those who know: the host's graphics, and its assignable hardware."""
     assigned = {
         each.vm
@@ -200,13 +200,13 @@ def count_vms_using(device: GraphicsDevice, host: Host) -> int:
     return len({*device.vms, *assigned})
 
 
-def describe_graphics_device(device: GraphicsDevice, users: int) -> str:
+def _describe_graphics_device(device: GraphicsDevice, users: int) -> str:
     """One graphics device."""
     use = f"in use by {users} VM{'s' if users > 1 else ''}" if users else "free"
     return f"{device.name} at {device.pci_id}, {device.type}, {device.memory_kb // 2**20} GB, {use}"
 
 
-def describe_assignable_hardware(host: Host, hardware: AssignableHardware) -> Iterator[str]:
+def _describe_assignable_hardware(host: Host, hardware: AssignableHardware) -> Iterator[str]:
     """What the host assigns when a VM starts: how much of each sort is free where vCenter tells which devices are taken, else in all."""
     taken = {each.pci_id for each in host.assigned_devices} - {""}
     sorts = dict[tuple[str, str], list[str]]()
@@ -224,7 +224,7 @@ def describe_assignable_hardware(host: Host, hardware: AssignableHardware) -> It
         yield f"assigned to VMs: {len(host.assigned_devices)}"
 
 
-def list_maintenance_windows(
+def _list_maintenance_windows(
     node: Node, around: NodeContext, now: datetime
 ) -> Iterator[Window | None]:
     """What is planned for a Node, from all sources; what cannot be read is left out here, and told by `complaints`."""

@@ -12,11 +12,11 @@ from kubewright.flags import Duration, FlagError, flag, in_words
 from .node import Simulation
 from .rules import SelectionRules
 
-RESOURCE_PATTERN = re.compile(r"[A-Za-z0-9*.?-]+/[A-Za-z0-9*._?-]+")
-DEFAULT_GPU_RESOURCES = (
+_RESOURCE_PATTERN = re.compile(r"[A-Za-z0-9*.?-]+/[A-Za-z0-9*._?-]+")
+_DEFAULT_GPU_RESOURCES = (
     "nvidia.com/gpu,nvidia.com/gpu.shared,nvidia.com/mig-*,amd.com/gpu,gpu.intel.com/*"
 )
-MAX_HORIZON_HOURS = 876_000
+_MAX_HORIZON_HOURS = 876_000
 VSPHERE, SIMULATED = "vsphere", "simulated"
 
 
@@ -36,7 +36,7 @@ class GPUFlags:
     )
     resources: str = flag(
         "gpu-resources",
-        DEFAULT_GPU_RESOURCES,
+        _DEFAULT_GPU_RESOURCES,
         "Resources of a Node that are GPUs; names or globs, with commas between them.",
     )
     calendar: str = flag(
@@ -69,7 +69,7 @@ class GPUFlags:
                 f'invalid value "{self.source}" for flag -accelerator-source: it has to be {VSPHERE} or {SIMULATED}'
             )
         for name in self.gpu_resource_globs:
-            if not RESOURCE_PATTERN.fullmatch(name):
+            if not _RESOURCE_PATTERN.fullmatch(name):
                 raise FlagError(
                     f'invalid value "{name}" for flag -gpu-resources: it has to be the name of a resource, such as nvidia.com/gpu'
                 )
@@ -77,8 +77,8 @@ class GPUFlags:
             raise FlagError(
                 f'invalid value "{self.calendar}" for flag -maintenance-calendar: it has to be namespace/name of a ConfigMap'
             )
-        if not 3600 <= self.horizon_seconds <= MAX_HORIZON_HOURS * 3600:
-            words = f"it has to be at least 1h and at most {MAX_HORIZON_HOURS}h"
+        if not 3600 <= self.horizon_seconds <= _MAX_HORIZON_HOURS * 3600:
+            words = f"it has to be at least 1h and at most {_MAX_HORIZON_HOURS}h"
             raise FlagError(
                 f'invalid value "{in_words(self.horizon_seconds)}" for flag -maintenance-horizon: {words}'
             )

@@ -20,7 +20,7 @@ from .rules import NodeFacts, Rejection, Requirement, SelectionRules
 
 Rank = tuple[float, int, str]
 Time = TypeVar("Time", datetime, int)
-NO_MAINTENANCE = datetime.max.replace(tzinfo=UTC)
+_NO_MAINTENANCE = datetime.max.replace(tzinfo=UTC)
 
 
 def rank(facts: NodeFacts) -> Rank:
@@ -34,85 +34,85 @@ class ParetoFront(Generic[Time]):
 
     def __init__(self, ranks: Iterable[Rank], times: Mapping[str, Time]) -> None:
         self.times: list[Time] = []
-        self.ranks: list[Rank] = []
+        self._ranks: list[Rank] = []
         for each in ranks:
             time = times.get(each[2])
             if time is not None and (not self.times or time > self.times[-1]):
                 self.times.append(time)
-                self.ranks.append(each)
+                self._ranks.append(each)
 
     def find_best(self, needed: Time) -> list[Rank]:
         """The best of all that have so much; none if nobody has."""
         place = bisect_left(self.times, needed)
-        return self.ranks[place : place + 1]
+        return self._ranks[place : place + 1]
 
 
 class CandidatePool:
     """The nodes with a GPU, or those without, that no obstacle keeps out."""
 
     def __init__(self) -> None:
-        self.ranks: list[Rank] = []
-        self.start_by_node: dict[str, datetime] = {}
+        self._ranks: list[Rank] = []
+        self._start_by_node: dict[str, datetime] = {}
         """When maintenance begins, by node; FAR for none that is known. Those whose hours are simulated are not in it."""
-        self.simulated_hours_by_node: dict[str, int] = {}
+        self._simulated_hours_by_node: dict[str, int] = {}
         """Simulated hours, by node."""
-        self.pareto_fronts: tuple[ParetoFront[datetime], ParetoFront[int]] | None = None
+        self._pareto_fronts: tuple[ParetoFront[datetime], ParetoFront[int]] | None = None
         """Of both; None when a node has changed since."""
-        self.sorted_starts: list[datetime] = []
+        self._sorted_starts: list[datetime] = []
         """When maintenance begins, of those that have one ahead."""
-        self.sorted_simulated_hours: list[int] = []
+        self._sorted_simulated_hours: list[int] = []
         """Hours, of those whose hours are simulated."""
 
     def add(self, facts: NodeFacts) -> None:
         """One more."""
-        self.pareto_fronts = None
-        insort(self.ranks, rank(facts))
+        self._pareto_fronts = None
+        insort(self._ranks, rank(facts))
         if facts.simulated_hours is not None:
-            self.simulated_hours_by_node[facts.name] = facts.simulated_hours
-            insort(self.sorted_simulated_hours, facts.simulated_hours)
+            self._simulated_hours_by_node[facts.name] = facts.simulated_hours
+            insort(self._sorted_simulated_hours, facts.simulated_hours)
             return
-        self.start_by_node[facts.name] = (
-            facts.maintenance.start if facts.maintenance else NO_MAINTENANCE
+        self._start_by_node[facts.name] = (
+            facts.maintenance.start if facts.maintenance else _NO_MAINTENANCE
         )
         if facts.maintenance is not None:
-            insort(self.sorted_starts, facts.maintenance.start)
+            insort(self._sorted_starts, facts.maintenance.start)
 
     def remove(self, facts: NodeFacts) -> None:
         """One less."""
-        self.pareto_fronts = None
-        self.simulated_hours_by_node.pop(facts.name, None)
-        self.start_by_node.pop(facts.name, None)
-        remove_sorted(self.ranks, rank(facts))
+        self._pareto_fronts = None
+        self._simulated_hours_by_node.pop(facts.name, None)
+        self._start_by_node.pop(facts.name, None)
+        _remove_sorted(self._ranks, rank(facts))
         if facts.simulated_hours is not None:
-            remove_sorted(self.sorted_simulated_hours, facts.simulated_hours)
+            _remove_sorted(self._sorted_simulated_hours, facts.simulated_hours)
         elif facts.maintenance is not None:
-            remove_sorted(self.sorted_starts, facts.maintenance.start)
+            _remove_sorted(self._sorted_starts, facts.maintenance.start)
 
     def find_best(self, question: Requirement, rules: SelectionRules, now: datetime) -> str:
         """The name of the best that has time enough, "" for none."""
         if question.hours <= 0:
-            return self.ranks[0][2] if self.ranks else ""
-        if self.pareto_fronts is None:
-            self.pareto_fronts = (
-                ParetoFront(self.ranks, self.start_by_node),
-                ParetoFront(self.ranks, self.simulated_hours_by_node),
+            return self._ranks[0][2] if self._ranks else ""
+        if self._pareto_fronts is None:
+            self._pareto_fronts = (
+                ParetoFront(self._ranks, self._start_by_node),
+                ParetoFront(self._ranks, self._simulated_hours_by_node),
             )
-        real, simulated = self.pareto_fronts
+        real, simulated = self._pareto_fronts
         found = simulated.find_best(question.hours)
         if question.hours <= rules.horizon_hours:
             found = [*found, *real.find_best(now + question.hours * HOUR)]
         return min(found)[2] if found else ""
 
-    def count_too_little_time(
+    def _count_too_little_time(
         self, question: Requirement, rules: SelectionRules, now: datetime
     ) -> int:
         """How many have too little time."""
         if question.hours <= 0:
             return 0
-        simulated = bisect_left(self.sorted_simulated_hours, question.hours)
+        simulated = bisect_left(self._sorted_simulated_hours, question.hours)
         if question.hours > rules.horizon_hours:
-            return simulated + len(self.ranks) - len(self.sorted_simulated_hours)
-        return simulated + bisect_left(self.sorted_starts, now + question.hours * HOUR)
+            return simulated + len(self._ranks) - len(self._sorted_simulated_hours)
+        return simulated + bisect_left(self._sorted_starts, now + question.hours * HOUR)
 
     def seconds_until_fewer_suitable(
         self, question: Requirement, rules: SelectionRules, now: datetime
@@ -121,10 +121,10 @@ class CandidatePool:
         if not 0 < question.hours <= rules.horizon_hours:
             return None
         needed = now + question.hours * HOUR
-        place = bisect_left(self.sorted_starts, needed)
+        place = bisect_left(self._sorted_starts, needed)
         return (
-            (self.sorted_starts[place] - needed).total_seconds() + 0.001
-            if place < len(self.sorted_starts)
+            (self._sorted_starts[place] - needed).total_seconds() + 0.001
+            if place < len(self._sorted_starts)
             else None
         )
 
@@ -156,15 +156,15 @@ class Ranking:
     def remove(self, old: NodeFacts) -> None:
         """One node less."""
         if old.match_failure is not None:
-            remove_sorted(self.unmatched_names, old.name)
+            _remove_sorted(self.unmatched_names, old.name)
         if old.blocker is not None:
             self.blocker_counts[old.blocker] -= 1
         else:
             self.pools[old.has_gpu].remove(old)
 
-    def iter_eligible(self, gpu: bool) -> Iterator[NodeFacts]:
+    def _iter_eligible(self, gpu: bool) -> Iterator[NodeFacts]:
         """Those without an obstacle, the best first."""
-        return (self.facts[name] for _, _, name in self.pools[gpu].ranks)
+        return (self.facts[name] for _, _, name in self.pools[gpu]._ranks)
 
     def iter_suitable(
         self, question: Requirement, rules: SelectionRules, now: datetime
@@ -172,7 +172,7 @@ class Ranking:
         """All that suit, the best first."""
         suiting = (
             facts
-            for facts in self.iter_eligible(question.gpu_required)
+            for facts in self._iter_eligible(question.gpu_required)
             if rules.has_enough_time(facts, question, now)
         )
         # Nobody looks for more than there are: behind the last of them there may be hundreds that do not suit.
@@ -181,7 +181,7 @@ class Ranking:
     def count_suitable(self, question: Requirement, rules: SelectionRules, now: datetime) -> int:
         """How many suit."""
         side = self.pools[question.gpu_required]
-        return len(side.ranks) - side.count_too_little_time(question, rules, now)
+        return len(side._ranks) - side._count_too_little_time(question, rules, now)
 
     def choose(
         self, question: Requirement, present: str, rules: SelectionRules, now: datetime
@@ -200,12 +200,12 @@ class Ranking:
         counts = Counter(self.blocker_counts)
         wrong = Rejection.GPU_MISSING if question.gpu_required else Rejection.GPU_PRESENT
         for gpu, side in self.pools.items():
-            short = side.count_too_little_time(question, rules, now)
+            short = side._count_too_little_time(question, rules, now)
             counts[Rejection.TOO_LITTLE_TIME] += short
-            counts[wrong] += len(side.ranks) - short if gpu != question.gpu_required else 0
+            counts[wrong] += len(side._ranks) - short if gpu != question.gpu_required else 0
         return {reason.value: counts[reason] for reason in Rejection if counts[reason]}
 
 
-def remove_sorted(ordered: list[Any], value: Any) -> None:
+def _remove_sorted(ordered: list[Any], value: Any) -> None:
     """One of a value out of a list in order."""
     del ordered[bisect_left(ordered, value)]

@@ -51,7 +51,7 @@ class Subscriptions:
         """By the name of the node that was told, "" for none."""
         self.slots: list[dict[Key, None]] = [{} for _ in range(SLOT_COUNT)]
         self.current_slot = 0
-        nodes.listeners.append(self.on_facts_change)
+        nodes.listeners.append(self._on_facts_change)
 
     def subscribe(self, key: Key, question: Requirement, told: NodeFacts | None) -> None:
         """Somebody was told so just now."""
@@ -73,13 +73,13 @@ class Subscriptions:
             del self.by_node[name]
         self.slots[slot_of(str(key))].pop(key, None)
 
-    def on_facts_change(self, old: NodeFacts | None, new: NodeFacts | None) -> None:
+    def _on_facts_change(self, old: NodeFacts | None, new: NodeFacts | None) -> None:
         """One node is otherwise. Who is woken asks anew, so a crowd of changes wakes each but once."""
-        for key in self.find_affected(old, new, self.tracker.clock()):
+        for key in self._find_affected(old, new, self.tracker.clock()):
             self.unsubscribe(key)
             self.wake(key)
 
-    def find_affected(
+    def _find_affected(
         self, old: NodeFacts | None, new: NodeFacts | None, now: datetime
     ) -> list[Key]:
         """Whose answer may be another one now."""
@@ -94,7 +94,7 @@ class Subscriptions:
         return (
             told
             if new is None or new.blocker is not None
-            else [*told, *self.find_improvable(new, now)]
+            else [*told, *self._find_improvable(new, now)]
         )
 
     def is_outdated(self, asked: Subscription, new: NodeFacts | None, now: datetime) -> bool:
@@ -105,12 +105,12 @@ class Subscriptions:
             or replace(new, load=asked.published_facts.load) != asked.published_facts
         ):
             return True
-        if compute_load_change(asked.published_facts, new) > self.change_fraction:
+        if _compute_load_change(asked.published_facts, new) > self.change_fraction:
             return True
         chosen = self.tracker.ranking.choose(asked.requirement, new.name, self.rules, now)
         return chosen is None or chosen.name != new.name
 
-    def find_improvable(self, new: NodeFacts, now: datetime) -> Iterator[Key]:
+    def _find_improvable(self, new: NodeFacts, now: datetime) -> Iterator[Key]:
         """Those who were told another node, or none, and for whom this one is better."""
         hours, gpu, facts = (
             self.rules.available_hours(new, now),
@@ -136,7 +136,7 @@ class Subscriptions:
                     self.wake(key)
 
 
-def compute_load_change(told: NodeFacts, new: NodeFacts) -> float:
+def _compute_load_change(told: NodeFacts, new: NodeFacts) -> float:
     """By which part of its total the load has moved, the larger of CPU and memory."""
     cpu = relative_change(
         told.load.cpu_demand_mhz, new.load.cpu_demand_mhz, new.cpus * ASSUMED_VCPU_MHZ

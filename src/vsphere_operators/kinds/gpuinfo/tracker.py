@@ -35,9 +35,9 @@ from .node import NodeContext, Simulation, build_facts, find_warnings
 from .ranking import Ranking
 from .rules import Clock, NodeFacts, Rejection
 
-MAX_TIMER_SECONDS = 3600.0
+_MAX_TIMER_SECONDS = 3600.0
 """A timer goes by a clock that stops while the machine sleeps; so it looks at the wall clock every hour."""
-PENDING_TIMEOUT = timedelta(seconds=10)
+_PENDING_TIMEOUT = timedelta(seconds=10)
 """A look takes some tenths of a second for 100 VMs, also after a start."""
 FactsListener = Callable[[NodeFacts | None, NodeFacts | None], None]
 RecordWarning = Callable[[Object, str, str], None]
@@ -76,14 +76,14 @@ class NodeTracker:
         self.node_locations: dict[str, tuple[str, str]] = {}
         self.devices_pending_since: dict[str, datetime] = {}
         self.reported_warnings: dict[str, tuple[tuple[str, str], ...]] = {}
-        self.window_ends: list[tuple[datetime, str]] = []
+        self._window_ends: list[tuple[datetime, str]] = []
         self.timer: asyncio.TimerHandle | None = None
         cache.store(Node).listeners.append(self.on_node_change)
         for vcenter in vcenters.values():
             vcenter.inventory.listeners.append(partial(self.on_inventory_change, vcenter))
-            vcenter.passthrough_devices.listeners.append(partial(self.on_devices_change, vcenter))
-            vcenter.scheduled_tasks.listeners.append(partial(self.on_host_change, vcenter))
-            vcenter.assignable_hardware.listeners.append(partial(self.on_host_change, vcenter))
+            vcenter.passthrough_devices.listeners.append(partial(self._on_devices_change, vcenter))
+            vcenter.scheduled_tasks.listeners.append(partial(self._on_host_change, vcenter))
+            vcenter.assignable_hardware.listeners.append(partial(self._on_host_change, vcenter))
             vcenter.listeners.append(self.rebuild_all)
 
     def on_node_change(
@@ -93,7 +93,7 @@ class NodeTracker:
         for obj, change in ((old, self.nodes_by_uuid.drop), (new, self.nodes_by_uuid.add)):
             for uuid in parse_provider_id(obj.spec.providerID) if isinstance(obj, Node) else ():
                 change(uuid, key.name)
-        self.rebuild([key.name])
+        self._rebuild([key.name])
 
     def on_inventory_change(self, vcenter: VCenter, change: Change) -> None:
         """Something in a vCenter came, changed or went."""
@@ -103,20 +103,20 @@ class NodeTracker:
                 names |= {
                     item.name,
                     *self.nodes_by_uuid.get(item.bios_uuid.lower()),
-                    *self.nodes_by_vm.get(qualify_ref(vcenter, item.ref)),
+                    *self.nodes_by_vm.get(_qualify_ref(vcenter, item.ref)),
                 }
             elif isinstance(item, Host):
-                names |= self.nodes_by_host.get(qualify_ref(vcenter, item.ref))
+                names |= self.nodes_by_host.get(_qualify_ref(vcenter, item.ref))
         if names:
-            self.rebuild(names)
+            self._rebuild(names)
 
-    def on_devices_change(self, vcenter: VCenter, ref: str) -> None:
+    def _on_devices_change(self, vcenter: VCenter, ref: str) -> None:
         """The devices of a VM are known, or are others."""
-        self.rebuild(list(self.nodes_by_vm.get(qualify_ref(vcenter, ref))))
+        self._rebuild(list(self.nodes_by_vm.get(_qualify_ref(vcenter, ref))))
 
-    def on_host_change(self, vcenter: VCenter, ref: str) -> None:
+    def _on_host_change(self, vcenter: VCenter, ref: str) -> None:
         """Something else is planned for a host, or it has other hardware to assign."""
-        self.rebuild(list(self.nodes_by_host.get(qualify_ref(vcenter, ref))))
+        self._rebuild(list(self.nodes_by_host.get(_qualify_ref(vcenter, ref))))
 
     def set_calendar_entries(self, entries: Iterable[CalendarEntry]) -> None:
         """The calendar has these entries from now on; those that are over, which people leave standing, cost nobody a look."""
@@ -126,26 +126,26 @@ class NodeTracker:
 
     def rebuild_all(self) -> None:
         """Anything may be otherwise: a vCenter was loaded, was lost or is back, or there is another calendar."""
-        self.rebuild({*self.ranking.facts, *(node.metadata.name for node in self.cache.all(Node))})
+        self._rebuild({*self.ranking.facts, *(node.metadata.name for node in self.cache.all(Node))})
 
     def repeat_warnings(self) -> None:
         """Say anew what is wrong: what was said before this process led has reached nobody."""
         self.reported_warnings.clear()
         self.rebuild_all()
 
-    def rebuild(self, names: Iterable[str]) -> None:
+    def _rebuild(self, names: Iterable[str]) -> None:
         """The facts of these Nodes anew, and a word to the listeners where they differ."""
         now = self.clock()
         for name in names:
             old = self.ranking.facts.get(name)
             try:
-                new = self.collect_facts(name, now)
+                new = self._collect_facts(name, now)
             except Exception as error:
-                new = self.build_unreadable_facts(name, old, error)
+                new = self._build_unreadable_facts(name, old, error)
             if old != new:
-                self.apply_facts(name, old, new, now)
+                self._apply_facts(name, old, new, now)
 
-    def apply_facts(
+    def _apply_facts(
         self, name: str, old: NodeFacts | None, new: NodeFacts | None, now: datetime
     ) -> None:
         """Other facts of one Node."""
@@ -156,12 +156,12 @@ class NodeTracker:
             and new.maintenance is not None
             and (old is None or old.maintenance != new.maintenance)
         ):
-            heapq.heappush(self.window_ends, (new.maintenance.end, name))
-            self.set_timer(now)
+            heapq.heappush(self._window_ends, (new.maintenance.end, name))
+            self._set_timer(now)
         for listener in self.listeners:
             listener(old, new)
 
-    def build_unreadable_facts(
+    def _build_unreadable_facts(
         self, name: str, old: NodeFacts | None, error: Exception
     ) -> NodeFacts:
         """What stands for facts that cannot be made; said once, and not with every change of load."""
@@ -173,25 +173,25 @@ class NodeTracker:
             )
         return NodeFacts(name=name, blocker=Rejection.FACTS_UNREADABLE)
 
-    def collect_facts(self, name: str, now: datetime) -> NodeFacts | None:
+    def _collect_facts(self, name: str, now: datetime) -> NodeFacts | None:
         """How a Node is now; None for one that is not there."""
         node = self.cache.get(Node, Key("", name))
         around = self.build_node_context(node) if node is not None else NodeContext()
         if node is None:
-            self.set_location(name, "", "")
+            self._set_location(name, "", "")
             self.devices_pending_since.pop(name, None)
             self.reported_warnings.pop(name, None)
             self.schedule.forget_node(name)
             return None
-        self.report_warnings(node, tuple(find_warnings(node, around.host, self.gpu_resource_globs)))
+        self._report_warnings(node, tuple(find_warnings(node, around.host, self.gpu_resource_globs)))
         return build_facts(node, around, self.gpu_resource_globs, self.simulation, now)
 
     def count_pending_reads(self) -> int:
         """How many Nodes' devices are being read, without those that have been for so long that nobody should wait for them."""
         now = self.clock()
-        return sum(now - since < PENDING_TIMEOUT for since in self.devices_pending_since.values())
+        return sum(now - since < _PENDING_TIMEOUT for since in self.devices_pending_since.values())
 
-    def report_warnings(self, node: Node, found: tuple[tuple[str, str], ...]) -> None:
+    def _report_warnings(self, node: Node, found: tuple[tuple[str, str], ...]) -> None:
         """Say what is wrong with what people wrote, once, and not with every change of load."""
         name = node.metadata.name
         for reason, words in found:
@@ -205,12 +205,12 @@ class NodeTracker:
         vcenter, vm = found.vcenter, found.vm
         since = self.devices_pending_since.pop(name, None) or self.clock()
         if vcenter is None or vm is None:
-            self.set_location(name, "", "")
+            self._set_location(name, "", "")
             entries = self.schedule.find_entries(host="", node=name)
             return NodeContext(
                 blocker=found.blocker, match_failure=found.match_failure, calendar_entries=entries
             )
-        self.set_location(name, qualify_ref(vcenter, vm.ref), qualify_ref(vcenter, vm.host))
+        self._set_location(name, _qualify_ref(vcenter, vm.ref), _qualify_ref(vcenter, vm.host))
         devices = vcenter.passthrough_devices.get(vm.ref)
         away = not vcenter.loaded or vcenter.problem is not None
         unread = devices is None and self.simulation is None
@@ -237,7 +237,7 @@ class NodeTracker:
             calendar_entries=self.schedule.find_entries(host=host.name if host else "", node=name),
         )
 
-    def set_location(self, name: str, machine: str, host: str) -> None:
+    def _set_location(self, name: str, machine: str, host: str) -> None:
         """A Node is on this VM and this host from now on."""
         before = self.node_locations.get(name, ("", ""))
         if before != (machine, host):
@@ -247,26 +247,26 @@ class NodeTracker:
             if not machine:
                 del self.node_locations[name]
 
-    def set_timer(self, now: datetime) -> None:
+    def _set_timer(self, now: datetime) -> None:
         """Ring at the earliest end of a window."""
         if self.timer is not None:
             self.timer.cancel()
         self.timer = None
-        if self.window_ends:
+        if self._window_ends:
             seconds = min(
-                max((self.window_ends[0][0] - now).total_seconds(), 0.0), MAX_TIMER_SECONDS
+                max((self._window_ends[0][0] - now).total_seconds(), 0.0), _MAX_TIMER_SECONDS
             )
             self.timer = asyncio.get_running_loop().call_later(seconds, self.on_timer)
 
     def on_timer(self) -> None:
         """Some windows are over."""
         now, over = self.clock(), set[str]()
-        while self.window_ends and self.window_ends[0][0] <= now:
-            over.add(heapq.heappop(self.window_ends)[1])
-        self.rebuild(over)
-        self.set_timer(now)
+        while self._window_ends and self._window_ends[0][0] <= now:
+            over.add(heapq.heappop(self._window_ends)[1])
+        self._rebuild(over)
+        self._set_timer(now)
 
 
-def qualify_ref(vcenter: VCenter, ref: str) -> str:
+def _qualify_ref(vcenter: VCenter, ref: str) -> str:
     """A reference that is unique over all vCenters; "" for none."""
     return f"{vcenter.name}/{ref}" if ref else ""

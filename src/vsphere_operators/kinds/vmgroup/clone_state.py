@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from .model import CloneState, ReplicaRecord
 
-CLONE_SETTLE_SECONDS = 10.0
+_CLONE_SETTLE_SECONDS = 10.0
 """What vCenter has not begun so long after the sender died or gave up, it will not begin; and a VM is seen so soon after its task's end."""
 
 
@@ -58,43 +58,43 @@ def infer_clone_state(
     if record.state == "Present" or (known and known.outcome == "refused"):
         return CloneState.ENDED
     if task := (known.task if known else "") or record.task:
-        return clone_state_of_task(
+        return _clone_state_of_task(
             next((each for each in tasks if each.ref == task), None), since, now
         )
     if known and known.outcome == "unsent":
         return CloneState.UNSENT
-    candidates = [each for each in tasks if is_candidate_task(record, each, accounted, since)]
+    candidates = [each for each in tasks if _is_candidate_task(record, each, accounted, since)]
     if any(each.state == "running" for each in candidates):
         return CloneState.RUNNING
-    return clone_state_after_settling(
+    return _clone_state_after_settling(
         max([since, *(each.ended_at_seconds for each in candidates)]), now
     )
 
 
-def is_candidate_task(
+def _is_candidate_task(
     record: ReplicaRecord, task: CloneTask, accounted: Collection[str], since: float
 ) -> bool:
     """Whether a task may be the clone of this record; one that began later than ours could have, is not."""
     return (
         task.template == record.template
         and task.ref not in accounted
-        and task.seen_at_seconds <= since + CLONE_SETTLE_SECONDS
+        and task.seen_at_seconds <= since + _CLONE_SETTLE_SECONDS
     )
 
 
-def clone_state_of_task(task: CloneTask | None, since: float, now: float) -> CloneState:
+def _clone_state_of_task(task: CloneTask | None, since: float, now: float) -> CloneState:
     """The flight of a record whose task is known; one that the inventory does not have is too new, or long forgotten."""
     if task is None:
-        return clone_state_after_settling(since, now)
+        return _clone_state_after_settling(since, now)
     if task.state == "running":
         return CloneState.RUNNING
     return (
         CloneState.ENDED
         if task.state == "error"
-        else clone_state_after_settling(max(since, task.ended_at_seconds), now)
+        else _clone_state_after_settling(max(since, task.ended_at_seconds), now)
     )
 
 
-def clone_state_after_settling(since: float, now: float) -> CloneState:
+def _clone_state_after_settling(since: float, now: float) -> CloneState:
     """Whether enough time passed."""
-    return CloneState.ENDED if now - since >= CLONE_SETTLE_SECONDS else CloneState.UNKNOWN
+    return CloneState.ENDED if now - since >= _CLONE_SETTLE_SECONDS else CloneState.UNKNOWN

@@ -11,7 +11,7 @@ from ...vsphere.model import Task
 from .clone_state import CloneTask
 
 CLONE_DESCRIPTION_ID = "VirtualMachine.clone"
-CLONE_TASK_STATES = {
+_CLONE_TASK_STATES = {
     "queued": "running",
     "running": "running",
     "success": "success",
@@ -33,14 +33,14 @@ class CloneTaskTracker:
         old, new = change.old, change.new
         if isinstance(new, Task):
             if new.description == CLONE_DESCRIPTION_ID:
-                self.update_task(new)
+                self._update_task(new)
         elif isinstance(old, Task):
             self.tasks.pop(old.ref, None)
             self.own_tasks.discard(old.ref)
 
-    def update_task(self, task: Task) -> None:
+    def _update_task(self, task: Task) -> None:
         """How a clone is now."""
-        before, now, state = self.tasks.get(task.ref), self.clock(), CLONE_TASK_STATES[task.state]
+        before, now, state = self.tasks.get(task.ref), self.clock(), _CLONE_TASK_STATES[task.state]
         seen = before or CloneTask(
             ref=task.ref, template=task.entity, state="running", seen_at_seconds=now
         )

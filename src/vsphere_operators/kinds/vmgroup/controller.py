@@ -43,14 +43,14 @@ from .triggers import VmGroupTriggers
 from .types import FolderStatus, ReplicaStatus, RolloutSpec, VmGroupSpec, VmGroupStatus
 
 MB_PER_GB = 1024
-API_GROUP = "vm.codeconnect.vmworld.com"
-FOLDER_NAME_INDEX = "vmgroup-by-folder"
-MARKS_UNREAD_RETRY_SECONDS = 0.5
-CLUSTER_ID_NAMESPACE = "kube-system"
+_API_GROUP = "vm.codeconnect.vmworld.com"
+_FOLDER_NAME_INDEX = "vmgroup-by-folder"
+_MARKS_UNREAD_RETRY_SECONDS = 0.5
+_CLUSTER_ID_NAMESPACE = "kube-system"
 
 
 @kind(
-    f"{API_GROUP}/v1alpha1",
+    f"{_API_GROUP}/v1alpha1",
     short=("vg",),
     columns=[
         Column("Phase", ".status.phase"),
@@ -88,7 +88,7 @@ class VmGroup(Resource[VmGroupSpec, VmGroupStatus]):
         return tuple(each.to_record() for each in self.status.replicas)
 
 
-def desired_state_of(group: VmGroup) -> DesiredState:
+def _desired_state_of(group: VmGroup) -> DesiredState:
     """What the object asks for."""
     spec, rollout = group.spec, group.spec.rollout or RolloutSpec()
     return DesiredState(
@@ -133,17 +133,17 @@ def status_of(group: VmGroup, plan: Plan, around: StatusContext) -> VmGroupStatu
         readyReplicas=counts.ready,
         updatedReplicas=counts.updated,
         lastMessage=cut(plan.message),
-        selector=f"{API_GROUP}/vmgroup-uid={group.metadata.uid}",
-        replicas=[replica_status_of(each, around) for each in plan.records],
+        selector=f"{_API_GROUP}/vmgroup-uid={group.metadata.uid}",
+        replicas=[_replica_status_of(each, around) for each in plan.records],
         folder=FolderStatus(ref=around.folder.ref, path=around.folder.path)
         if around.folder
         else None,
         vcenter=around.vcenter,
-        conditions=conditions_of(group, plan),
+        conditions=_conditions_of(group, plan),
     )
 
 
-def replica_status_of(record: ReplicaRecord, around: StatusContext) -> ReplicaStatus:
+def _replica_status_of(record: ReplicaRecord, around: StatusContext) -> ReplicaStatus:
     """One replica."""
     vm, task = around.vms_by_replica.get(record.name), around.tasks.get(record.task)
     running = task is not None and task.state in ("queued", "running")
@@ -169,18 +169,18 @@ def replica_status_of(record: ReplicaRecord, around: StatusContext) -> ReplicaSt
     )
 
 
-def conditions_of(group: VmGroup, plan: Plan) -> list[Condition]:
+def _conditions_of(group: VmGroup, plan: Plan) -> list[Condition]:
     """Progressing and Degraded; Ready is the engine's."""
     working = plan.phase == "PENDING" and not group.spec.paused
     short = plan.counts.ready < group.spec.replicas
     return [
-        build_condition(
+        _build_condition(
             group,
             "Progressing",
             working,
             "Working" if working else "Paused" if group.spec.paused else "Idle",
         ),
-        build_condition(
+        _build_condition(
             group,
             "Degraded",
             short and plan.phase == "ERROR",
@@ -189,7 +189,7 @@ def conditions_of(group: VmGroup, plan: Plan) -> list[Condition]:
     ]
 
 
-def build_condition(group: VmGroup, type: str, holds: bool, reason: str) -> Condition:
+def _build_condition(group: VmGroup, type: str, holds: bool, reason: str) -> Condition:
     """One condition."""
     return Condition(
         type=type,
@@ -199,7 +199,7 @@ def build_condition(group: VmGroup, type: str, holds: bool, reason: str) -> Cond
     )
 
 
-def trigger_keys_of(group: VmGroup) -> Iterable[str]:
+def _trigger_keys_of(group: VmGroup) -> Iterable[str]:
     """What wakes a group; see groups.py."""
     status, spec = group.status, group.spec
     template, parent = (
@@ -216,7 +216,7 @@ def trigger_keys_of(group: VmGroup) -> Iterable[str]:
     yield (
         f"folder:{status.folder.ref}"
         if status.folder is not None
-        else f"folder:{folder_name_of(group)}"
+        else f"folder:{_folder_name_of(group)}"
     )
     # Whose clone may be any of those that run, waits for each of them.
     yield from {
@@ -226,19 +226,19 @@ def trigger_keys_of(group: VmGroup) -> Iterable[str]:
     }
 
 
-def folder_name_of(group: VmGroup) -> str:
+def _folder_name_of(group: VmGroup) -> str:
     """The name of its folder, which another group may have too."""
     return folder_name(group.metadata.namespace, group.metadata.name)
 
 
-def recovery_keys_of(group: VmGroup) -> Iterable[str]:
+def _recovery_keys_of(group: VmGroup) -> Iterable[str]:
     """Whose change may mend a group that is in error: who shares its folder's name, or its namespace's quota."""
-    return shared_keys_of(group) if group.status.phase == "ERROR" else ()
+    return _shared_keys_of(group) if group.status.phase == "ERROR" else ()
 
 
-def shared_keys_of(group: VmGroup) -> Iterable[str]:
+def _shared_keys_of(group: VmGroup) -> Iterable[str]:
     """What a group shares with others."""
-    return f"folder:{folder_name_of(group)}", f"namespace:{group.metadata.namespace}"
+    return f"folder:{_folder_name_of(group)}", f"namespace:{group.metadata.namespace}"
 
 
 class Preconditions:
@@ -254,18 +254,18 @@ class Preconditions:
             cluster,
         )
 
-    async def group_id_of(self, group: VmGroup) -> GroupId:
+    async def _group_id_of(self, group: VmGroup) -> GroupId:
         """Whose VMs they are. The cluster is known by the uid of one of its namespaces, which no other has."""
         if not self.cluster_id:
             self.cluster_id = (
-                await self.client.get(Namespace, Key("", CLUSTER_ID_NAMESPACE))
+                await self.client.get(Namespace, Key("", _CLUSTER_ID_NAMESPACE))
             ).metadata.uid
         meta = group.metadata
         return GroupId(
             cluster_id=self.cluster_id, namespace=meta.namespace, name=meta.name, uid=meta.uid
         )
 
-    def actions_for(self, group: VmGroup, say: Callable[[str], None]) -> ClusterActions:
+    def _actions_for(self, group: VmGroup, say: Callable[[str], None]) -> ClusterActions:
         """For one step of one group."""
         return ClusterActions(
             log=say,
@@ -345,53 +345,53 @@ class VmGroupController(Controller[VmGroup]):
         guard: Preconditions,
         limits: Callable[[str], NamespaceLimits],
     ) -> None:
-        self.group_triggers, self.cache, self.preconditions, self.limits_for = (
+        self._group_triggers, self.cache, self.preconditions, self.limits_for = (
             groups,
             cache,
             guard,
             limits,
         )
-        self.reconcilers = {
+        self._reconcilers = {
             name: GroupReconciler(workshop) for name, workshop in groups.executors.items()
         }
-        cache.store(VmGroup).add_index(FOLDER_NAME_INDEX, folder_name_of)
+        cache.store(VmGroup).add_index(_FOLDER_NAME_INDEX, _folder_name_of)
         groups.vcenters.watch_namespaces(self)
-        self.wake_on(groups.stream, by=trigger_keys_of)
-        self.wake_on(VmGroup, by=recovery_keys_of, of=shared_keys_of, when=spec_changed)
+        self.wake_on(groups.stream, by=_trigger_keys_of)
+        self.wake_on(VmGroup, by=_recovery_keys_of, of=_shared_keys_of, when=spec_changed)
         self.needs(VmGroup, "get")
-        self.needs(Namespace, "get", names=(CLUSTER_ID_NAMESPACE,))
+        self.needs(Namespace, "get", names=(_CLUSTER_ID_NAMESPACE,))
 
     async def reconcile(self, group: VmGroup) -> Done:
         """One step towards the wish."""
         report = await self.run_step(group)
         if report.plan.phase != "RUNNING":
-            raise build_retry(report)
+            raise _build_retry(report)
         return Done(message=report.plan.message)
 
     async def finalize(self, group: VmGroup) -> None:
         """One step towards the end."""
-        if is_untouched(group) and not any(
+        if _is_untouched(group) and not any(
             each.ownership_index.refs_by_group_uid.get(group.metadata.uid)
-            for each in self.group_triggers.executors.values()
+            for each in self._group_triggers.executors.values()
         ):
             return
         report = await self.run_step(group)
         if not report.cleanup_finished:
-            raise build_retry(report)
-        self.reconcilers[group.status.vcenter].executor.forget_group(
-            await self.preconditions.group_id_of(group)
+            raise _build_retry(report)
+        self._reconcilers[group.status.vcenter].executor.forget_group(
+            await self.preconditions._group_id_of(group)
         )
 
     async def run_step(self, group: VmGroup) -> StepResult:
         """Look, plan, do; the status has all of it."""
         log = self.log_of(group.key)
         log.info(describe_request(group.metadata.namespace, group.metadata.name))
-        steward, config = self.reconciler_for(group)
-        owner = await self.preconditions.group_id_of(group)
+        steward, config = self._reconciler_for(group)
+        owner = await self.preconditions._group_id_of(group)
         try:
             report = await steward.run_step(
-                self.build_input(group, owner, config),
-                self.preconditions.actions_for(group, log.info),
+                self._build_input(group, owner, config),
+                self.preconditions._actions_for(group, log.info),
             )
         except CloneBlocked as error:
             group.status.phase, group.status.lastMessage = "ERROR", str(error)
@@ -399,7 +399,7 @@ class VmGroupController(Controller[VmGroup]):
         around = StatusContext(
             vcenter=steward.vcenter.name,
             vms_by_replica=report.vms_by_replica,
-            last_known_refs=last_known_refs_of(group),
+            last_known_refs=_last_known_refs_of(group),
             tasks=steward.inventory.tasks,
             host_name=steward.inventory.name_of,
             folder=report.folder,
@@ -407,9 +407,9 @@ class VmGroupController(Controller[VmGroup]):
         group.status = status_of(group, report.plan, around)
         return report
 
-    def reconciler_for(self, group: VmGroup) -> tuple[GroupReconciler, VCenterConfig]:
+    def _reconciler_for(self, group: VmGroup) -> tuple[GroupReconciler, VCenterConfig]:
         """Who looks after the group. No records are lost when nobody can: Terminal would set the status back to nothing."""
-        status, vcenters = group.status, self.group_triggers.vcenters
+        status, vcenters = group.status, self._group_triggers.vcenters
         try:
             vcenter = vcenters.get_view(group).vcenter
         except (Terminal, Retry) as error:
@@ -427,34 +427,34 @@ class VmGroupController(Controller[VmGroup]):
             raise Retry(
                 status.lastMessage, after=UNAVAILABLE_RETRY_SECONDS, reason="VCenterChanged"
             )
-        steward = self.reconcilers[vcenter.name]
+        steward = self._reconcilers[vcenter.name]
         if not steward.executor.ownership_index.has_synced:
-            raise NotYet("the marks of VMs are being read", after=MARKS_UNREAD_RETRY_SECONDS)
+            raise NotYet("the marks of VMs are being read", after=_MARKS_UNREAD_RETRY_SECONDS)
         return steward, vcenters.get_config(vcenter.name)
 
-    def build_input(self, group: VmGroup, owner: GroupId, config: VCenterConfig) -> GroupInput:
+    def _build_input(self, group: VmGroup, owner: GroupId, config: VCenterConfig) -> GroupInput:
         """What the object says, and what has to be known of the others."""
         spec, here = group.spec, group.metadata.namespace
         return GroupInput(
             group_id=owner,
-            desired=desired_state_of(group),
+            desired=_desired_state_of(group),
             generation=group.metadata.generation,
             records=group.records,
             folder_ref=group.status.folder.ref if group.status.folder else "",
             requested_placement=spec.requested_placement,
             defaults=to_builtins(config.defaults),
             limits=self.limits_for(here),
-            folder_claim=self.folder_claim_of(group, owner.cluster_id),
+            folder_claim=self._folder_claim_of(group, owner.cluster_id),
             folder_claims=[
-                self.folder_claim_of(each, owner.cluster_id)
-                for each in self.cache.by(VmGroup, FOLDER_NAME_INDEX, folder_name_of(group))
+                self._folder_claim_of(each, owner.cluster_id)
+                for each in self.cache.by(VmGroup, _FOLDER_NAME_INDEX, _folder_name_of(group))
             ],
             list_other_usage=lambda: [
-                other_usage_of(group, each)
+                _other_usage_of(group, each)
                 for each in self.cache.all(VmGroup, here)
                 if each.metadata.uid != group.metadata.uid
             ],
-            last_known_refs=last_known_refs_of(group),
+            last_known_refs=_last_known_refs_of(group),
             list_recorded_tasks=lambda: {
                 each.task
                 for other in self.cache.all(VmGroup)
@@ -465,25 +465,25 @@ class VmGroupController(Controller[VmGroup]):
             storage_policy=spec.storagePolicy,
         )
 
-    def folder_claim_of(self, group: VmGroup, cluster: str) -> FolderClaim:
+    def _folder_claim_of(self, group: VmGroup, cluster: str) -> FolderClaim:
         """Which folder a group has or would make: by vCenter and reference of what it is in, since a folder can be named in many ways."""
         meta = group.metadata
         owner = GroupId(cluster_id=cluster, namespace=meta.namespace, name=meta.name, uid=meta.uid)
         where, holds = (
-            f"{self.parent_folder_of(group)}/{folder_name_of(group)}",
+            f"{self._parent_folder_of(group)}/{_folder_name_of(group)}",
             bool(group.status.replicas),
         )
         return FolderClaim(
             group_id=owner, folder_key=where, created_at=created_at(group), in_use=holds
         )
 
-    def parent_folder_of(self, group: VmGroup) -> str:
+    def _parent_folder_of(self, group: VmGroup) -> str:
         """The vCenter and the folder that a group's folder is in; "" of what cannot be told."""
-        config = self.group_triggers.vcenters.find_config(group.metadata.namespace)
+        config = self._group_triggers.vcenters.find_config(group.metadata.namespace)
         if config is None:
             return ""
         ground = PlacementResolver(
-            self.group_triggers.vcenters.vcenters_by_name[config.name].inventory,
+            self._group_triggers.vcenters.vcenters_by_name[config.name].inventory,
             group.spec.requested_placement,
             to_builtins(config.defaults),
             NamespaceLimits(),
@@ -494,7 +494,7 @@ class VmGroupController(Controller[VmGroup]):
             return f"{config.name}/"
 
 
-def last_known_refs_of(group: VmGroup) -> dict[str, str]:
+def _last_known_refs_of(group: VmGroup) -> dict[str, str]:
     """References of its VMs as they were last told, by name of the replica."""
     return {each.name: each.moRef for each in group.status.replicas if each.moRef}
 
@@ -505,7 +505,7 @@ def created_at(group: VmGroup) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}" if moment else ""
 
 
-def other_usage_of(group: VmGroup, other: VmGroup) -> QuotaUsage:
+def _other_usage_of(group: VmGroup, other: VmGroup) -> QuotaUsage:
     """What another group takes of the quota: all that it asks for if it is older, else what it has."""
     spec, older = (
         other.spec,
@@ -515,13 +515,13 @@ def other_usage_of(group: VmGroup, other: VmGroup) -> QuotaUsage:
     return QuotaUsage(vms=vms, cpus=vms * spec.cpu, memory_mb=vms * spec.memory * MB_PER_GB)
 
 
-def is_untouched(group: VmGroup) -> bool:
+def _is_untouched(group: VmGroup) -> bool:
     """Whether nothing was ever made for it, so that it may go whether or not vCenter answers. A status that was wiped says nothing."""
     status = group.status
     return not status.replicas and status.folder is None and status.observedGeneration is not None
 
 
-def build_retry(report: StepResult) -> Retry:
+def _build_retry(report: StepResult) -> Retry:
     """What the object says while it is not as it should be; work under way is no warning."""
     after = (
         UNAVAILABLE_RETRY_SECONDS

@@ -104,7 +104,7 @@ class Executor:
         self.expectations: dict[str, Expectations] = {}
         self.pending_tasks: dict[str, PendingTask] = {}
         vcenter.inventory.listeners.append(self.clone_tracker.on_change)
-        vcenter.task_limiter.listeners.append(self.on_task_ended)
+        vcenter.task_limiter.listeners.append(self._on_task_ended)
 
     def expectations_for(self, uid: str) -> Expectations:
         """What is remembered of a group."""
@@ -154,7 +154,7 @@ class Executor:
             snapshot = await hands.read_current_snapshot(order.template) if order.linked else None
             job.require_leadership()
             job.log(describe_action(action))
-            memory.clone_requests[record.name] = self.unanswered_request(record)
+            memory.clone_requests[record.name] = self._unanswered_request(record)
             return await hands.clone(order, snapshot)
 
         started = PendingTask(
@@ -163,26 +163,26 @@ class Executor:
             f'cloning "{record.name}" from template "{action.template_name}"',
         )
         try:
-            task = await self.start_task(job, started, call)
+            task = await self._start_task(job, started, call)
         except VCenterError as error:
-            self.record_clone_error(job, record, error)
+            self._record_clone_error(job, record, error)
             raise
         except BaseException:
             if memory.clone_requests[record.name].outcome == "unanswered":
-                memory.clone_requests[record.name] = self.unanswered_request(record)
+                memory.clone_requests[record.name] = self._unanswered_request(record)
             raise
         memory.clone_requests[record.name] = CloneRequest(
             attempt=record.attempt, outcome="answered", task=task, updated_at_seconds=self.clock()
         )
         self.clone_tracker.own_tasks.add(task)
 
-    def unanswered_request(self, record: ReplicaRecord) -> CloneRequest:
+    def _unanswered_request(self, record: ReplicaRecord) -> CloneRequest:
         """It may be under way from now on."""
         return CloneRequest(
             attempt=record.attempt, outcome="unanswered", updated_at_seconds=self.clock()
         )
 
-    def record_clone_error(
+    def _record_clone_error(
         self, job: OperationContext, record: ReplicaRecord, error: VCenterError
     ) -> None:
         """Whether vCenter said no, said nothing, or was not asked at all."""
@@ -199,15 +199,15 @@ class Executor:
         vm, hands = action.vm, self.vcenter.vm_calls
         match action:
             case PowerOn():
-                await self.start_vm_task(
+                await self._start_vm_task(
                     job, action, "powering on", "poweredOn", lambda: hands.power_on(vm.ref)
                 )
             case PowerOff():
-                await self.start_vm_task(
+                await self._start_vm_task(
                     job, action, "powering off", "poweredOff", lambda: hands.power_off(vm.ref)
                 )
             case Reconfigure(cpus=cpus, memory_mb=memory_mb):
-                await self.start_vm_task(
+                await self._start_vm_task(
                     job,
                     action,
                     "resizing",
@@ -215,11 +215,11 @@ class Executor:
                     lambda: hands.resize(vm.ref, cpus, memory_mb),
                 )
             case Destroy():
-                await self.start_vm_task(
+                await self._start_vm_task(
                     job, action, "destroying", "destroyed", lambda: hands.destroy(vm.ref)
                 )
 
-    async def start_vm_task(
+    async def _start_vm_task(
         self,
         job: OperationContext,
         action: VmAction,
@@ -234,7 +234,7 @@ class Executor:
 
         async def call() -> Any:
             if effect == "destroyed":
-                await self.check_before_destroy(job, vm)
+                await self._check_before_destroy(job, vm)
             job.require_leadership()
             job.log(describe_action(action))
             return await act()
@@ -242,7 +242,7 @@ class Executor:
         started = PendingTask(job.group_id, vm.name, f'{verb} "{vm.name}"', vm.ref, effect, before)
         job.expectations.busy_refs.add(vm.ref)
         try:
-            await self.start_task(job, started, call)
+            await self._start_task(job, started, call)
         except (NotFound, PreconditionFailed):
             # What is gone needs nothing; what was held back is planned anew from what was seen.
             self.vcenter.vm_configs.request_refresh(vm.ref)
@@ -250,7 +250,7 @@ class Executor:
             if not any(each.target_ref == vm.ref for each in self.pending_tasks.values()):
                 job.expectations.busy_refs.discard(vm.ref)
 
-    async def check_before_destroy(self, job: OperationContext, vm: ReplicaVm) -> None:
+    async def _check_before_destroy(self, job: OperationContext, vm: ReplicaVm) -> None:
         """Raise Held unless vCenter and the API server, both asked now, say that this VM is ours, is to go, and carries no one's disk."""
         closeup = await self.vcenter.vm_calls.read_vm(vm.ref)
         if (
@@ -276,12 +276,12 @@ class Executor:
         try:
             made = await self.vcenter.session.call(call)
         except VCenterError as error:
-            self.record_folder_error(job, parent, name, error)
+            self._record_folder_error(job, parent, name, error)
             raise
         job.expectations.record_success(FOLDER_KEY)
         job.expectations.created_folder = (made, self.clock() + EFFECT_TIMEOUT_SECONDS)
 
-    def record_folder_error(
+    def _record_folder_error(
         self, job: OperationContext, parent: str, name: str, error: VCenterError
     ) -> None:
         """A folder of that name that is not seen yet will be; anything else of that name is in the way."""
@@ -295,7 +295,7 @@ class Executor:
                 FOLDER_KEY, OperationFailure(words, True, "FolderNameTaken")
             )
             return
-        self.record_error(
+        self._record_error(
             job, PendingTask(job.group_id, FOLDER_KEY, f'creating the folder "{name}"'), error
         )
 
@@ -316,7 +316,7 @@ class Executor:
             return
         job.expectations.busy_refs.add(ref)
         try:
-            await self.start_task(
+            await self._start_task(
                 job,
                 PendingTask(
                     job.group_id,
@@ -333,7 +333,7 @@ class Executor:
             if not any(each.target_ref == ref for each in self.pending_tasks.values()):
                 job.expectations.busy_refs.discard(ref)
 
-    async def start_task(
+    async def _start_task(
         self, job: OperationContext, started: PendingTask, call: Callable[[], Awaitable[Any]]
     ) -> str:
         """Start an operation, and take note of a refusal; returns its task. What is gone already needs no change."""
@@ -347,15 +347,15 @@ class Executor:
                 isinstance(error, NotFound) and started.effect is not None,
             )
             if not waits and not gone:
-                self.record_error(job, started, error)
+                self._record_error(job, started, error)
             raise
         self.pending_tasks[operation.task] = started
         if operation.task not in self.vcenter.task_limiter.running:
             # Its end was there before its name.
-            self.on_task_ended(operation, self.vcenter.inventory.tasks.get(operation.task))
+            self._on_task_ended(operation, self.vcenter.inventory.tasks.get(operation.task))
         return operation.task
 
-    def record_error(
+    def _record_error(
         self, job: OperationContext, started: PendingTask, error: VCenterError
     ) -> None:
         """A call was refused, or not answered."""
@@ -365,7 +365,7 @@ class Executor:
             started.name, OperationFailure(told.message, told.permanent, told.reason)
         )
 
-    def on_task_ended(self, operation: Operation, task: Task | None) -> None:
+    def _on_task_ended(self, operation: Operation, task: Task | None) -> None:
         """An operation has ended; None is an end that nobody can tell any more."""
         started = self.pending_tasks.pop(operation.task, None)
         if started is None:

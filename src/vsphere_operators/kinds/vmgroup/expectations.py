@@ -15,7 +15,7 @@ MAX_BACKOFF_SECONDS = 300.0
 EFFECT_TIMEOUT_SECONDS = 10.0
 """How long an effect that a task has reported may take to be seen in the inventory."""
 
-MAX_LOST_WRITES = 5
+_MAX_LOST_WRITES = 5
 NO_CREATED_FOLDER = ("", 0.0)
 Effect = Literal["poweredOn", "poweredOff", "resized", "destroyed"]
 Clock = Callable[[], float]
@@ -44,9 +44,9 @@ class Expectations:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.generation = 0
-        self.expected_names: set[str] = set()
+        self._expected_names: set[str] = set()
         """Names of the records that were to be stored last."""
-        self.lost_writes = 0
+        self._lost_writes = 0
         """How often in a row none of them was there afterwards."""
         self.clone_requests: dict[str, CloneRequest] = {}
         self.backoffs: dict[str, BackoffEntry] = {}
@@ -61,7 +61,7 @@ class Expectations:
     ) -> None:
         """These records are about to be stored: what is new in them is unsent, if and when it is seen stored."""
         attempts = {each.name: each.attempt for each in before}
-        self.expected_names = {each.name for each in after}
+        self._expected_names = {each.name for each in after}
         for each in after:
             if each.state == "Planned" and attempts.get(each.name) != each.attempt:
                 self.clone_requests[each.name] = CloneRequest(
@@ -70,9 +70,9 @@ class Expectations:
 
     def check_writes_kept(self, records: Iterable[ReplicaRecord]) -> None:
         """Raise when what we store does not stay, again and again: the API server drops what its CRD does not know."""
-        stays = not self.expected_names or any(each.name in self.expected_names for each in records)
-        self.lost_writes, self.expected_names = 0 if stays else self.lost_writes + 1, set()
-        if self.lost_writes >= MAX_LOST_WRITES:
+        stays = not self._expected_names or any(each.name in self._expected_names for each in records)
+        self._lost_writes, self._expected_names = 0 if stays else self._lost_writes + 1, set()
+        if self._lost_writes >= _MAX_LOST_WRITES:
             raise CloneBlocked(
                 "CRDOutdated",
                 "the API server does not keep status.replicas, so nothing is created: the CRD of VmGroup is older than this manager; "

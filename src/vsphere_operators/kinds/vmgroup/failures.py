@@ -49,7 +49,7 @@ FAULT_ADVICE = {
     "InvalidName": ("InvalidName", "give the group another name"),
 }
 """By vCenter's fault: a reason for programs and what to do."""
-TRANSIENT_FAULTS = (
+_TRANSIENT_FAULTS = (
     "InvalidPowerState",
     "DuplicateName",
     "ManagedObjectNotFound",
@@ -70,7 +70,7 @@ class FailureDescription(Struct, frozen=True):
 def describe_failure(doing: str, fault: str, said: str, *, transient: bool) -> FailureDescription:
     """The failure in words. `passing` is what the tree of faults thinks of it."""
     reason, cure = FAULT_ADVICE.get(fault, (fault or "VCenterError", ""))
-    lasting = fault in FAULT_ADVICE or (not transient and fault not in TRANSIENT_FAULTS)
+    lasting = fault in FAULT_ADVICE or (not transient and fault not in _TRANSIENT_FAULTS)
     if not cure:
         cure = (
             "it is tried again by itself"

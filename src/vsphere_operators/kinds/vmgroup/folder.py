@@ -38,12 +38,12 @@ def find_conflicting_owner(
         if each.folder_key == claim.folder_key and each.group_id.uid != claim.group_id.uid
     ]
     older = sorted(
-        (each for each in same if claim_sort_key(each) < claim_sort_key(claim)), key=claim_sort_key
+        (each for each in same if _claim_sort_key(each) < _claim_sort_key(claim)), key=_claim_sort_key
     )
     return older[0].group_id if older else None
 
 
-def claim_sort_key(claim: FolderClaim) -> tuple[bool, str, str]:
+def _claim_sort_key(claim: FolderClaim) -> tuple[bool, str, str]:
     """Who has begun comes first, then who was made first."""
     return not claim.in_use, claim.created_at, claim.group_id.uid
 

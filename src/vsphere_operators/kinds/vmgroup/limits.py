@@ -117,7 +117,7 @@ def find_quota_violation(wanted: QuotaUsage, others: Iterable[QuotaUsage], quota
     total = wanted
     for each in others:
         total += each
-    exceeded = "; ".join(describe_exceeded_quotas(total, wanted, quota))
+    exceeded = "; ".join(_describe_exceeded_quotas(total, wanted, quota))
     return (
         f"the quota of this namespace is exceeded: {exceeded}; lower this group or another, or ask the administrator"
         if exceeded
@@ -125,7 +125,7 @@ def find_quota_violation(wanted: QuotaUsage, others: Iterable[QuotaUsage], quota
     )
 
 
-def describe_exceeded_quotas(total: QuotaUsage, wanted: QuotaUsage, quota: Quota) -> Iterator[str]:
+def _describe_exceeded_quotas(total: QuotaUsage, wanted: QuotaUsage, quota: Quota) -> Iterator[str]:
     """What is over, each in words."""
     rows = (
         ("VMs", total.vms, wanted.vms, quota.vms),

@@ -55,16 +55,16 @@ class LimitsEntry(Struct, frozen=True, forbid_unknown_fields=True):
         QuotaEntry, Meta(description="The most that all groups of one namespace may have together.")
     ] = QuotaEntry()
 
-    def to_limits(self) -> NamespaceLimits:
+    def _to_limits(self) -> NamespaceLimits:
         """What it means for a group."""
         quota = self.quota
-        memory_gb = unset_to_none(quota.memoryGB)
+        memory_gb = _unset_to_none(quota.memoryGB)
         return NamespaceLimits(
             template_folders=None if self.templateFolders is UNSET else self.templateFolders,
             allowed_placement=self.places,
             quota=Quota(
-                vms=unset_to_none(quota.vms),
-                cpus=unset_to_none(quota.cpus),
+                vms=_unset_to_none(quota.vms),
+                cpus=_unset_to_none(quota.cpus),
                 memory_mb=None if memory_gb is None else memory_gb * MB_PER_GB,
             ),
         )
@@ -79,12 +79,12 @@ class LimitsFile(Struct, frozen=True, forbid_unknown_fields=True):
     ]
 
 
-def unset_to_none(given: int | UnsetType) -> int | None:
+def _unset_to_none(given: int | UnsetType) -> int | None:
     """A number, None for no limit."""
     return None if given is UNSET else given
 
 
-def find_file_errors(file: LimitsFile) -> Iterator[tuple[str, str]]:
+def _find_file_errors(file: LimitsFile) -> Iterator[tuple[str, str]]:
     """What is wrong beyond types: the path, and what to do."""
     for index, entry in enumerate(file.limits):
         path = f"$.limits[{index}]"
@@ -115,14 +115,14 @@ LIMITS_FILE_FORMAT = FileFormat(
     description="list of limits",
     root_type=LimitsFile,
     mapping_types={"$": LimitsFile, "$.limits[]": LimitsEntry, "$.limits[].quota": QuotaEntry},
-    find_errors=find_file_errors,
+    find_errors=_find_file_errors,
 )
 
 
 def read_limits(file: str) -> Callable[[str], NamespaceLimits]:
     """The limits by namespace; "" is no file, and so no limits."""
     known = (
-        [(entry.namespaces, entry.to_limits()) for entry in LIMITS_FILE_FORMAT.read(file).limits]
+        [(entry.namespaces, entry._to_limits()) for entry in LIMITS_FILE_FORMAT.read(file).limits]
         if file
         else []
     )

@@ -43,16 +43,16 @@ class Summary(Struct, frozen=True):
 
 def summarize(wish: DesiredState, members: Sequence[Replica]) -> Summary:
     """Phase and message."""
-    errors = list(list_errors(wish, members))
+    errors = list(_list_errors(wish, members))
     if wish.paused:
         phase: Phase = (
-            "ERROR" if errors else "RUNNING" if is_in_desired_state(wish, members) else "PENDING"
+            "ERROR" if errors else "RUNNING" if _is_in_desired_state(wish, members) else "PENDING"
         )
         return Summary(
             phase,
             "; ".join(
                 [
-                    f"paused: {describe_progress(wish, members)}",
+                    f"paused: {_describe_progress(wish, members)}",
                     *errors,
                     "unset spec.paused to go on",
                 ]
@@ -60,14 +60,14 @@ def summarize(wish: DesiredState, members: Sequence[Replica]) -> Summary:
         )
     if errors:
         return Summary("ERROR", "; ".join(errors))
-    if is_in_desired_state(wish, members):
+    if _is_in_desired_state(wish, members):
         return Summary("RUNNING", SUCCESS_MESSAGE)
     return Summary(
-        "PENDING", "; ".join([describe_progress(wish, members), *list_transient_problems(members)])
+        "PENDING", "; ".join([_describe_progress(wish, members), *_list_transient_problems(members)])
     )
 
 
-def is_in_desired_state(wish: DesiredState, members: Sequence[Replica]) -> bool:
+def _is_in_desired_state(wish: DesiredState, members: Sequence[Replica]) -> bool:
     """Whether nothing is left to do."""
     return (
         not wish.deleting
@@ -77,9 +77,9 @@ def is_in_desired_state(wish: DesiredState, members: Sequence[Replica]) -> bool:
     )
 
 
-def list_errors(wish: DesiredState, members: Sequence[Replica]) -> Iterator[str]:
+def _list_errors(wish: DesiredState, members: Sequence[Replica]) -> Iterator[str]:
     """What only a change can mend, with the change."""
-    if wish.blocker and needs_clone(wish, members):
+    if wish.blocker and _needs_clone(wish, members):
         yield wish.blocker
     for each in members:
         if each.failure is not None and each.failure.permanent:
@@ -91,14 +91,14 @@ def list_errors(wish: DesiredState, members: Sequence[Replica]) -> Iterator[str]
             and each.clone_state is not CloneState.RUNNING
         ):
             yield f'the name "{each.name}" is taken by {each.conflicting_vm}, which has no mark of this group; rename or remove that VM'
-    for each in find_held_by_disks(wish, members):
+    for each in _find_held_by_disks(wish, members):
         yield (
             f'replica "{each.name}" must go but has disks of somebody else attached ({", ".join(foreign_disks_of(each))}); '
             "it is not destroyed: detach them, for a volume by deleting the Pod that uses it"
         )
 
 
-def needs_clone(wish: DesiredState, members: Sequence[Replica]) -> bool:
+def _needs_clone(wish: DesiredState, members: Sequence[Replica]) -> bool:
     """Whether a template is needed at all."""
     if wish.deleting:
         return False
@@ -110,7 +110,7 @@ def needs_clone(wish: DesiredState, members: Sequence[Replica]) -> bool:
     )
 
 
-def find_held_by_disks(wish: DesiredState, members: Sequence[Replica]) -> Iterator[Replica]:
+def _find_held_by_disks(wish: DesiredState, members: Sequence[Replica]) -> Iterator[Replica]:
     """Replicas that would go if they had no disks of somebody else."""
     keepers = [each for each in members if not each.record.terminating]
     free_to_go = sum(not foreign_disks_of(each) for each in keepers)
@@ -124,7 +124,7 @@ def find_held_by_disks(wish: DesiredState, members: Sequence[Replica]) -> Iterat
             yield each
 
 
-def list_transient_problems(members: Sequence[Replica]) -> Iterator[str]:
+def _list_transient_problems(members: Sequence[Replica]) -> Iterator[str]:
     """What may mend itself."""
     for each in members:
         if each.failure is not None:
@@ -133,7 +133,7 @@ def list_transient_problems(members: Sequence[Replica]) -> Iterator[str]:
             yield f'vCenter cannot reach replica "{each.name}" (its host or its files); it is not replaced, since it may come back'
 
 
-def describe_progress(wish: DesiredState, members: Sequence[Replica]) -> str:
+def _describe_progress(wish: DesiredState, members: Sequence[Replica]) -> str:
     """How far it is."""
     leaving = sum(each.record.terminating for each in members)
     if wish.deleting:
@@ -141,7 +141,7 @@ def describe_progress(wish: DesiredState, members: Sequence[Replica]) -> str:
     ready = sum(is_available(wish, each) for each in members)
     coming = sum(each.vm is None and not each.record.terminating for each in members)
     outdated = sum(
-        is_outdated(wish, each) or has_wrong_size(wish, each)
+        is_outdated(wish, each) or _has_wrong_size(wish, each)
         for each in members
         if not each.record.terminating
     )
@@ -158,7 +158,7 @@ def describe_progress(wish: DesiredState, members: Sequence[Replica]) -> str:
     )
 
 
-def has_wrong_size(wish: DesiredState, member: Replica) -> bool:
+def _has_wrong_size(wish: DesiredState, member: Replica) -> bool:
     """Whether the VM is there with another size."""
     return member.vm is not None and not has_desired_size(wish, member.vm)
 

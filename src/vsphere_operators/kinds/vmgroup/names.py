@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Container
 from string import ascii_lowercase
 
-MAX_NAME_LENGTH = 80
-SUFFIX_LENGTH = 8
-HASH_LENGTH = 10
+_MAX_NAME_LENGTH = 80
+_SUFFIX_LENGTH = 8
+_HASH_LENGTH = 10
 # `%`, `/` and `\` count three times and must be escaped on the wire; the others cannot be typed into a search.
-UNSAFE_CHARACTERS = re.compile(r"[%/\\]|[^ -~]")
+_UNSAFE_CHARACTERS = re.compile(r"[%/\\]|[^ -~]")
 
 
 def escaped_length(name: str) -> int:
@@ -19,29 +19,29 @@ def escaped_length(name: str) -> int:
     return len(name) + 2 * sum(name.count(each) for each in "%/\\")
 
 
-def make_valid_name(text: str, longest: int = MAX_NAME_LENGTH) -> str:
+def _make_valid_name(text: str, longest: int = _MAX_NAME_LENGTH) -> str:
     """The text itself if vCenter takes it, else the beginning of it and a hash of all of it."""
-    plain = UNSAFE_CHARACTERS.sub("-", text).strip()
+    plain = _UNSAFE_CHARACTERS.sub("-", text).strip()
     if plain == text and 0 < len(text) <= longest:
         return text
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:HASH_LENGTH]
-    return f"{plain[: longest - HASH_LENGTH - 1].rstrip()}-{digest}"
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_LENGTH]
+    return f"{plain[: longest - _HASH_LENGTH - 1].rstrip()}-{digest}"
 
 
 def folder_name(namespace: str, name: str) -> str:
     """The group's folder. Two groups may have the same one (`a`, `b-c` and `a-b`, `c`): see folder.py."""
-    return make_valid_name(f"{namespace}-{name}")
+    return _make_valid_name(f"{namespace}-{name}")
 
 
 def replica_name(group: str, suffix: str) -> str:
     """A replica's name."""
     ending = f"-replica-{suffix}"
-    return f"{make_valid_name(group, MAX_NAME_LENGTH - len(ending))}{ending}"
+    return f"{_make_valid_name(group, _MAX_NAME_LENGTH - len(ending))}{ending}"
 
 
 def generate_replica_name(group: str, choose: Callable[[str], str], used: Container[str]) -> str:
     """A replica's name that is not used yet; `choose` picks a letter, such as random.SystemRandom().choice."""
     while True:
-        name = replica_name(group, "".join(choose(ascii_lowercase) for _ in range(SUFFIX_LENGTH)))
+        name = replica_name(group, "".join(choose(ascii_lowercase) for _ in range(_SUFFIX_LENGTH)))
         if name not in used:
             return name

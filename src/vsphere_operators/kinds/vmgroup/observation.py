@@ -17,7 +17,7 @@ from .model import CloneState, GroupFolder, ObservedState, ReplicaRecord, Replic
 from .ownership import GroupId, OwnershipMark
 from .ownership_index import OwnershipIndex
 
-DISRUPTIVE_TASKS = ("powerOn", "powerOff", "suspend", "reset", "destroy", "unregister")
+_DISRUPTIVE_TASKS = ("powerOn", "powerOff", "suspend", "reset", "destroy", "unregister")
 """Tasks of anybody that make it useless to start something on the VM. A backup's snapshot, a vMotion or an attached disk do not."""
 
 
@@ -41,16 +41,16 @@ def observe_group(
     """All that a plan needs."""
     memory, vcenter = sight.expectations, sight.vcenter
     told = tuple(with_task(each, memory) for each in records)
-    vms = tuple(find_replica_vms(sight, told))
+    vms = tuple(_find_replica_vms(sight, told))
     present = {vm.name for vm in vms}
     absent = [each for each in told if each.name not in present]
     accounted = sight.list_claimed_tasks() if absent else ()
     return ObservedState(
         records=told,
         vms=vms,
-        clone_states={each.name: clone_state_of(sight, each, accounted) for each in absent},
+        clone_states={each.name: _clone_state_of(sight, each, accounted) for each in absent},
         conflicting_vms={
-            each.name: path for each in absent if (path := find_conflicting_vm(sight, each, folder))
+            each.name: path for each in absent if (path := _find_conflicting_vm(sight, each, folder))
         },
         failures=memory.active_failures(),
         folder=folder,
@@ -67,12 +67,12 @@ def with_task(record: ReplicaRecord, memory: Expectations) -> ReplicaRecord:
     return record
 
 
-def find_replica_vms(
+def _find_replica_vms(
     sight: ObservationSources, records: Sequence[ReplicaRecord]
 ) -> Iterable[ReplicaVm]:
     """The VMs that are the group's by their marks; of two with one mark, which cannot be, the first."""
     clusters, found = sight.group_id.cluster_id, dict[str, ReplicaVm]()
-    busy = find_busy_refs(sight.vcenter)
+    busy = _find_busy_refs(sight.vcenter)
     cloning = {
         each.name
         for each in records
@@ -83,24 +83,24 @@ def find_replica_vms(
         if machine is not None and mark.group_id.cluster_id == clusters:
             found.setdefault(
                 mark.replica_name,
-                build_replica_vm(
+                _build_replica_vm(
                     sight, machine, mark, busy=ref in busy or mark.replica_name in cloning
                 ),
             )
     return found.values()
 
 
-def find_busy_refs(vcenter: VCenter) -> set[str]:
+def _find_busy_refs(vcenter: VCenter) -> set[str]:
     """VMs on which something runs that changes their power or existence."""
     tasks = (
         each for each in vcenter.inventory.tasks.values() if each.state in ("queued", "running")
     )
     return {
-        each.entity for each in tasks if each.description.rpartition(".")[2] in DISRUPTIVE_TASKS
+        each.entity for each in tasks if each.description.rpartition(".")[2] in _DISRUPTIVE_TASKS
     }
 
 
-def build_replica_vm(
+def _build_replica_vm(
     sight: ObservationSources, machine: VirtualMachine, mark: OwnershipMark, *, busy: bool
 ) -> ReplicaVm:
     """One VM as a plan sees it."""
@@ -122,12 +122,12 @@ def build_replica_vm(
         broken=broken,
         busy=busy
         or machine.ref in sight.expectations.busy_refs
-        or (glow is not None and is_effect_pending(glow, machine, sight.expectations.clock())),
-        foreign_disks=foreign_disk_names(sight.vcenter, machine.ref),
+        or (glow is not None and _is_effect_pending(glow, machine, sight.expectations.clock())),
+        foreign_disks=_foreign_disk_names(sight.vcenter, machine.ref),
     )
 
 
-def is_effect_pending(glow: PendingEffect, machine: VirtualMachine, now: float) -> bool:
+def _is_effect_pending(glow: PendingEffect, machine: VirtualMachine, now: float) -> bool:
     """Whether what a task has done is still to be seen."""
     if now >= glow.expires_at:
         return False
@@ -136,7 +136,7 @@ def is_effect_pending(glow: PendingEffect, machine: VirtualMachine, now: float) 
     return glow.effect == "destroyed" or machine.config_version == glow.config_version_before
 
 
-def foreign_disk_names(vcenter: VCenter, ref: str) -> tuple[str, ...]:
+def _foreign_disk_names(vcenter: VCenter, ref: str) -> tuple[str, ...]:
     """Disks of a VM that are somebody else's: First Class Disks, by name where it is known, and files that lie elsewhere."""
     found, machine, disks = (
         vcenter.vm_configs.values.get(ref),
@@ -149,7 +149,7 @@ def foreign_disk_names(vcenter: VCenter, ref: str) -> tuple[str, ...]:
     return (*named, *found.foreign_disk_files(machine.vmx_path))
 
 
-def clone_state_of(
+def _clone_state_of(
     sight: ObservationSources, record: ReplicaRecord, accounted: Collection[str]
 ) -> CloneState:
     """What may be under way; a VM with the right identity whose mark is not read yet may be it."""
@@ -169,7 +169,7 @@ def clone_state_of(
     )
 
 
-def find_conflicting_vm(
+def _find_conflicting_vm(
     sight: ObservationSources, record: ReplicaRecord, folder: GroupFolder | None
 ) -> str:
     """The path of a VM that is not ours and has the record's name in the folder, or its identity anywhere."""
@@ -197,7 +197,7 @@ def find_group_folder(
     found = (
         inventory.folders.get(ref)
         or inventory.folders.get(made)
-        or find_child_folder(sight.vcenter, parent, name)
+        or _find_child_folder(sight.vcenter, parent, name)
     )
     if found is not None:
         return GroupFolder(
@@ -213,7 +213,7 @@ def find_group_folder(
     return None
 
 
-def find_child_folder(vcenter: VCenter, parent: str, name: str) -> Folder | None:
+def _find_child_folder(vcenter: VCenter, parent: str, name: str) -> Folder | None:
     """The folder of a name directly in another."""
     inventory = vcenter.inventory
     found = (inventory.folders[ref] for ref in inventory.relations.by_name[Folder].get(name))

@@ -12,8 +12,8 @@ from uuid import UUID, uuid5
 
 from msgspec import Struct
 
-EXTRA_CONFIG_PREFIX = "vsphere-operators."
-UUID_NAMESPACE = UUID("6f5c1f3a-6f0e-5a8e-9a43-0d2c8d1f7b52")
+_EXTRA_CONFIG_PREFIX = "vsphere-operators."
+_UUID_NAMESPACE = UUID("6f5c1f3a-6f0e-5a8e-9a43-0d2c8d1f7b52")
 """The namespace of our uuid5; any fixed value does, as long as it never changes."""
 
 
@@ -41,7 +41,7 @@ class OwnershipMark(Struct, frozen=True, kw_only=True):
 
 def instance_uuid_of(uid: str, replica: str) -> str:
     """The instanceUuid of a replica."""
-    return str(uuid5(UUID_NAMESPACE, f"{uid}/{replica}"))
+    return str(uuid5(_UUID_NAMESPACE, f"{uid}/{replica}"))
 
 
 def compute_fingerprint(*parts: str) -> str:
@@ -63,13 +63,13 @@ def mark_to_extra_config(mark: OwnershipMark) -> dict[str, str]:
         "slot": str(mark.slot),
         "fingerprint": mark.fingerprint,
     }
-    return {f"{EXTRA_CONFIG_PREFIX}{key}": value for key, value in values.items()}
+    return {f"{_EXTRA_CONFIG_PREFIX}{key}": value for key, value in values.items()}
 
 
 def mark_from_extra_config(options: Mapping[str, str]) -> OwnershipMark | None:
     """The mark in extraConfig; None where there is none, or not all of it."""
     found = {
-        key: options.get(f"{EXTRA_CONFIG_PREFIX}{key}", "")
+        key: options.get(f"{_EXTRA_CONFIG_PREFIX}{key}", "")
         for key in ("cluster", "namespace", "name", "uid", "replica", "slot", "fingerprint")
     }
     if not all(found.values()) or not (found["slot"].isascii() and found["slot"].isdecimal()):

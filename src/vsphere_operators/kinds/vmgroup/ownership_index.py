@@ -16,7 +16,7 @@ from ...vsphere.model import VirtualMachine
 from ...vsphere.vcenter import VCenter
 from .ownership import OwnershipMark, is_genuine, mark_from_extra_config
 
-UUID5_PATTERN = re.compile(
+_UUID5_PATTERN = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE
 )
 
@@ -25,7 +25,7 @@ class OwnershipIndex:
     """The genuine marks by reference, and the references by uid of the group; `tell` hears whose VMs changed."""
 
     def __init__(self, vcenter: VCenter, tell: Callable[[str], None]) -> None:
-        self.inventory, self.vm_configs, self.notify_group = (
+        self.inventory, self.vm_configs, self._notify_group = (
             vcenter.inventory,
             vcenter.vm_configs,
             tell,
@@ -35,7 +35,7 @@ class OwnershipIndex:
         self.unread_refs: set[str] = set()
         self.synced = False
         vcenter.inventory.listeners.append(self.on_change)
-        vcenter.vm_configs.listeners.append(self.on_vm_config)
+        vcenter.vm_configs.listeners.append(self._on_vm_config)
 
     @property
     def has_synced(self) -> bool:
@@ -52,16 +52,16 @@ class OwnershipIndex:
                 isinstance(old, VirtualMachine) and old.instance_uuid == new.instance_uuid
             ):
                 return
-            if UUID5_PATTERN.fullmatch(new.instance_uuid):
+            if _UUID5_PATTERN.fullmatch(new.instance_uuid):
                 if self.vm_configs.get(new.ref) is None:
                     self.unread_refs.add(new.ref)
-                self.on_vm_config(new.ref)
+                self._on_vm_config(new.ref)
             elif isinstance(old, VirtualMachine):
                 self.remove(new.ref)
         elif isinstance(old, VirtualMachine):
             self.remove(old.ref)
 
-    def on_vm_config(self, ref: str) -> None:
+    def _on_vm_config(self, ref: str) -> None:
         """What belongs to a VM is known, or is otherwise."""
         found, machine = self.vm_configs.values.get(ref), self.inventory.vms.get(ref)
         if found is None or machine is None or not machine.instance_uuid:
@@ -79,7 +79,7 @@ class OwnershipIndex:
             self.remove(ref)
             self.marks[ref] = mark
             self.refs_by_group_uid.add(mark.group_id.uid, ref)
-        self.notify_group(mark.group_id.uid)
+        self._notify_group(mark.group_id.uid)
 
     def remove(self, ref: str) -> None:
         """It is nobody's from now on."""
@@ -87,4 +87,4 @@ class OwnershipIndex:
         mark = self.marks.pop(ref, None)
         if mark is not None:
             self.refs_by_group_uid.drop(mark.group_id.uid, ref)
-            self.notify_group(mark.group_id.uid)
+            self._notify_group(mark.group_id.uid)

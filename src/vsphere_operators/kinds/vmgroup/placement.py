@@ -35,7 +35,7 @@ from .model import CloneBlocked
 DEFAULT_PARENT_FOLDER = "vm-operator"
 EntityT = TypeVar("EntityT", ComputeResource, Datacenter, Datastore, Folder, ResourcePool)
 EntityType = type[Datacenter] | type[ComputeResource] | type[ResourcePool] | type[Datastore]
-ENTITY_TYPES: Mapping[str, EntityType] = {
+_ENTITY_TYPES: Mapping[str, EntityType] = {
     "datacenter": Datacenter,
     "cluster": ComputeResource,
     "resourcePool": ResourcePool,
@@ -75,7 +75,7 @@ class PlacementResolver:
         if words := find_placement_violation(dict(self.requested_placement), self.limits):
             raise CloneBlocked("PlacementNotAllowed", words)
 
-    def check_resolved(
+    def _check_resolved(
         self, datacenter: Datacenter, site: Placement, template: VirtualMachine
     ) -> None:
         """Refuse also what nobody asked for by name, but what it comes to."""
@@ -108,7 +108,7 @@ class PlacementResolver:
         self.find_parent_folder(datacenter)
         source = self.find_template(template, datacenter)
         site = self.find_placement(datacenter, source)
-        self.check_resolved(datacenter, site, source)
+        self._check_resolved(datacenter, site, source)
         return source, site
 
     def find_datacenter(self) -> Datacenter:
@@ -118,7 +118,7 @@ class PlacementResolver:
             same = [
                 all_of_them[ref] for ref in self.inventory.relations.by_name[Datacenter].get(name)
             ]
-            return self.require_one(same, "datacenter", name)
+            return self._require_one(same, "datacenter", name)
         if len(all_of_them) == 1:
             return next(iter(all_of_them.values()))
         names = ", ".join(sorted(each.name for each in all_of_them.values())) or "none"
@@ -135,7 +135,7 @@ class PlacementResolver:
         exact = wanted if wanted.startswith("/") else f"{root}/{wanted}"
         same = [
             each
-            for each in self.find_in_datacenter(Folder, wanted.rpartition("/")[2], datacenter)
+            for each in self._find_in_datacenter(Folder, wanted.rpartition("/")[2], datacenter)
             if self.path_of(each).startswith(f"{root}/")
         ]
         found = [each for each in same if self.path_of(each) == exact] or (
@@ -146,7 +146,7 @@ class PlacementResolver:
         if found:
             raise CloneBlocked(
                 "FolderAmbiguous",
-                f'several folders are named "{wanted}": {self.join_paths(found)}; give a path in spec.placement.folder',
+                f'several folders are named "{wanted}": {self._join_paths(found)}; give a path in spec.placement.folder',
             )
         raise CloneBlocked(
             "FolderNotFound",
@@ -175,12 +175,12 @@ class PlacementResolver:
             )
         if choice.problem.startswith("several"):
             raise CloneBlocked("TemplateAmbiguous", choice.problem)
-        near = ", ".join(f'"{each}"' for each in self.suggest_templates(wanted, datacenter))
+        near = ", ".join(f'"{each}"' for each in self._suggest_templates(wanted, datacenter))
         raise CloneBlocked(
             "TemplateNotFound", ". Near to it: ".join(filter(None, (choice.problem, near)))
         )
 
-    def suggest_templates(self, wanted: str, datacenter: Datacenter) -> list[str]:
+    def _suggest_templates(self, wanted: str, datacenter: Datacenter) -> list[str]:
         """Names near to that of a template that does not exist; only of those that the namespace may use."""
         inventory, by_path = self.inventory, "/" in wanted
         roots = template_search_folders(by_path, inventory.path(datacenter.ref), self.limits)
@@ -208,33 +208,33 @@ class PlacementResolver:
         if name:
             pools = [
                 each
-                for each in self.find_in_datacenter(ResourcePool, name, datacenter)
+                for each in self._find_in_datacenter(ResourcePool, name, datacenter)
                 if not owner or each.owner == owner
             ]
-            return self.require_one(pools, "resourcePool", name, datacenter).ref
+            return self._require_one(pools, "resourcePool", name, datacenter).ref
         roots = {
             each.parent: each.ref
             for each in self.inventory.resource_pools.values()
             if each.parent in self.inventory.compute_resources
         }
         if owner:
-            return roots.get(owner, "") or self.raise_pool_ambiguous(datacenter)
-        local = [ref for parent, ref in roots.items() if self.is_in_datacenter(parent, datacenter)]
+            return roots.get(owner, "") or self._raise_pool_ambiguous(datacenter)
+        local = [ref for parent, ref in roots.items() if self._is_in_datacenter(parent, datacenter)]
         if len(local) == 1:
             return local[0]
         host = self.inventory.hosts.get(template.host)
-        return roots.get(host.parent if host else "", "") or self.raise_pool_ambiguous(datacenter)
+        return roots.get(host.parent if host else "", "") or self._raise_pool_ambiguous(datacenter)
 
     def find_cluster(self, datacenter: Datacenter, name: str) -> str:
         """The cluster of that name."""
         clusters = [
             each
-            for each in self.find_in_datacenter(ComputeResource, name, datacenter)
+            for each in self._find_in_datacenter(ComputeResource, name, datacenter)
             if each.is_cluster
         ]
-        return self.require_one(clusters, "cluster", name, datacenter).ref
+        return self._require_one(clusters, "cluster", name, datacenter).ref
 
-    def raise_pool_ambiguous(self, datacenter: Datacenter) -> str:
+    def _raise_pool_ambiguous(self, datacenter: Datacenter) -> str:
         """Nothing says which pool is meant."""
         cure = "name one in spec.placement.resourcePool or a cluster in spec.placement.cluster"
         raise CloneBlocked(
@@ -247,8 +247,8 @@ class PlacementResolver:
         name = self.effective_placement["datastore"]
         if not name:
             return ""
-        found = self.require_one(
-            self.find_in_datacenter(Datastore, name, datacenter), "datastore", name, datacenter
+        found = self._require_one(
+            self._find_in_datacenter(Datastore, name, datacenter), "datastore", name, datacenter
         )
         if not found.accessible:
             raise CloneBlocked(
@@ -257,7 +257,7 @@ class PlacementResolver:
             )
         return found.ref
 
-    def find_in_datacenter(
+    def _find_in_datacenter(
         self, kind: type[EntityT], name: str, datacenter: Datacenter
     ) -> list[EntityT]:
         """All of a sort and a name in a datacenter."""
@@ -265,15 +265,15 @@ class PlacementResolver:
         return [
             table[ref]
             for ref in sorted(self.inventory.relations.by_name[kind].get(name))
-            if self.is_in_datacenter(ref, datacenter)
+            if self._is_in_datacenter(ref, datacenter)
         ]
 
-    def is_in_datacenter(self, ref: str, datacenter: Datacenter) -> bool:
+    def _is_in_datacenter(self, ref: str, datacenter: Datacenter) -> bool:
         """Whether something is in a datacenter."""
         found = self.inventory.datacenter_of(ref)
         return found is not None and found.ref == datacenter.ref
 
-    def require_one(
+    def _require_one(
         self, found: Sequence[EntityT], field: str, name: str, datacenter: Datacenter | None = None
     ) -> EntityT:
         """The only one of a name; `datacenter` is where it was looked for."""
@@ -281,7 +281,7 @@ class PlacementResolver:
             return found[0]
         title = f"{field[0].upper()}{field[1:]}"
         if found:
-            words = f'several are named "{name}": {self.join_paths(found)}; name another in spec.placement.{field}'
+            words = f'several are named "{name}": {self._join_paths(found)}; name another in spec.placement.{field}'
             raise CloneBlocked(f"{title}Ambiguous", words)
         near = ", ".join(f'"{each}"' for each in self.suggest_names(field, name, datacenter))
         words = f'vCenter "{self.inventory.name}" has no {field} named "{name}" there{f" (near to it: {near})" if near else ""}'
@@ -293,12 +293,12 @@ class PlacementResolver:
         """Names near to one that does not exist, of those that would do: in the datacenter, and what the namespace may use."""
         allowed, table = (
             self.limits.allowed_placement.get(field),
-            self.inventory.objects_by_type[ENTITY_TYPES[field]].values(),
+            self.inventory.objects_by_type[_ENTITY_TYPES[field]].values(),
         )
         there = [
             each
             for each in table
-            if datacenter is None or self.is_in_datacenter(each.ref, datacenter)
+            if datacenter is None or self._is_in_datacenter(each.ref, datacenter)
         ]
         # A host outside clusters has a compute resource of its own, which is no cluster.
         names = {
@@ -310,6 +310,6 @@ class PlacementResolver:
         """Where it is."""
         return self.inventory.path(entity.ref)
 
-    def join_paths(self, entities: Iterable[Entity]) -> str:
+    def _join_paths(self, entities: Iterable[Entity]) -> str:
         """Where they are."""
         return ", ".join(sorted(map(self.path_of, entities)))

@@ -47,17 +47,17 @@ def plan(wish: DesiredState, seen: ObservedState, new_name: Callable[[], str]) -
     """What to do now; `new_name` gives a name that no VM of the group ever had."""
     members = build_replicas(seen)
     known = {each.name for each in seen.records}
-    stored = tuple(with_observed_state(each) for each in members if each.name in known)
+    stored = tuple(_with_observed_state(each) for each in members if each.name in known)
     if wish.paused:
         return build_plan(wish, members, stored, ())
-    records = compute_desired_records(wish, members, new_name)
+    records = _compute_desired_records(wish, members, new_name)
     if records != stored:
         return structs.replace(
             build_plan(wish, members, records, ()),
             write_status_first=True,
             log_lines=describe_record_changes(wish, seen.records, records),
         )
-    actions = choose_actions(wish, seen, members)
+    actions = _choose_actions(wish, seen, members)
     return structs.replace(
         build_plan(wish, members, records, actions), log_lines=describe_sync_state(wish, members)
     )
@@ -77,11 +77,11 @@ def build_plan(
         actions=actions,
         phase=told.phase,
         message=told.message,
-        counts=count_replicas(wish, members),
+        counts=_count_replicas(wish, members),
     )
 
 
-def count_replicas(wish: DesiredState, members: Sequence[Replica]) -> Counts:
+def _count_replicas(wish: DesiredState, members: Sequence[Replica]) -> Counts:
     """The numbers of the status."""
     staying = [each.vm for each in members if each.vm is not None and not each.record.terminating]
     return Counts(
@@ -95,51 +95,51 @@ def count_replicas(wish: DesiredState, members: Sequence[Replica]) -> Counts:
     )
 
 
-def with_observed_state(member: Replica) -> ReplicaRecord:
+def _with_observed_state(member: Replica) -> ReplicaRecord:
     """The record with what was seen since: nothing that must be stored ahead."""
     return (
         structs.replace(member.record, state="Present") if member.vm is not None else member.record
     )
 
 
-def compute_desired_records(
+def _compute_desired_records(
     wish: DesiredState, members: Sequence[Replica], new_name: Callable[[], str]
 ) -> tuple[ReplicaRecord, ...]:
     """The records as they should be: who leaves is marked, who is gone is dropped, who failed is renewed, who is missing is added."""
     leaving = select_for_deletion(wish, members)
     marked = [
-        structs.replace(each, record=mark_terminating(each)) if each.name in leaving else each
+        structs.replace(each, record=_mark_terminating(each)) if each.name in leaving else each
         for each in members
     ]
-    kept = [each for each in marked if not can_drop_record(wish, each)]
-    records = [renew_record(wish, each) for each in kept]
+    kept = [each for each in marked if not _can_drop_record(wish, each)]
+    records = [_renew_record(wish, each) for each in kept]
     slot = max((each.record.slot for each in members), default=-1) + 1
     count = 0 if wish.blocker else count_to_create(wish, kept)
-    return (*records, *(new_record(wish, slot + each, new_name()) for each in range(count)))
+    return (*records, *(_new_record(wish, slot + each, new_name()) for each in range(count)))
 
 
-def mark_terminating(member: Replica) -> ReplicaRecord:
+def _mark_terminating(member: Replica) -> ReplicaRecord:
     """The record of one that is to go."""
-    return structs.replace(with_observed_state(member), terminating=True)
+    return structs.replace(_with_observed_state(member), terminating=True)
 
 
-def can_drop_record(wish: DesiredState, member: Replica) -> bool:
+def _can_drop_record(wish: DesiredState, member: Replica) -> bool:
     """Whether the record can be dropped: no VM, none that may come, and not wanted, or of no use since its VM is nobody's now."""
     return (
         member.vm is None
         and not member.can_still_appear
-        and (member.record.terminating or wish.deleting or is_disowned(member))
+        and (member.record.terminating or wish.deleting or _is_disowned(member))
     )
 
 
-def is_disowned(member: Replica) -> bool:
+def _is_disowned(member: Replica) -> bool:
     """Whether its VM was there, and somebody took the mark off it: it is left alone, and another takes its place."""
     return member.record.state == "Present" and bool(member.conflicting_vm)
 
 
-def renew_record(wish: DesiredState, member: Replica) -> ReplicaRecord:
+def _renew_record(wish: DesiredState, member: Replica) -> ReplicaRecord:
     """The record to clone from, stored anew before it is sent again; under the same name, as the first may have been sent."""
-    record = with_observed_state(member)
+    record = _with_observed_state(member)
     if (
         member.vm is not None
         or record.terminating
@@ -164,7 +164,7 @@ def renew_record(wish: DesiredState, member: Replica) -> ReplicaRecord:
     )
 
 
-def new_record(wish: DesiredState, slot: int, name: str) -> ReplicaRecord:
+def _new_record(wish: DesiredState, slot: int, name: str) -> ReplicaRecord:
     """A new record."""
     return ReplicaRecord(
         slot=slot,
@@ -175,58 +175,58 @@ def new_record(wish: DesiredState, slot: int, name: str) -> ReplicaRecord:
     )
 
 
-def choose_actions(
+def _choose_actions(
     wish: DesiredState, seen: ObservedState, members: Sequence[Replica]
 ) -> tuple[Action, ...]:
     """The operations to start now, the most needed first, as many as there is room for."""
-    if wish.deleting and is_ready_to_finalize(wish, members):
-        return choose_final_actions(wish, seen)
+    if wish.deleting and _is_ready_to_finalize(wish, members):
+        return _choose_final_actions(wish, seen)
     calm = [each for each in members if each.failure is None]
     actions: list[Action] = [
-        *deletion_actions(calm),
-        *power_actions(wish, calm),
-        *clone_actions(wish, seen, calm),
-        *resize_actions(wish, members, calm),
+        *_deletion_actions(calm),
+        *_power_actions(wish, calm),
+        *_clone_actions(wish, seen, calm),
+        *_resize_actions(wish, members, calm),
     ]
     return tuple(actions[: max(0, seen.max_actions)])
 
 
-def is_ready_to_finalize(wish: DesiredState, members: Sequence[Replica]) -> bool:
+def _is_ready_to_finalize(wish: DesiredState, members: Sequence[Replica]) -> bool:
     """Whether a group that is being deleted has nothing left that it must wait for."""
     return all(wish.deletion_policy == "Orphan" and each.vm is not None for each in members)
 
 
-def choose_final_actions(wish: DesiredState, seen: ObservedState) -> tuple[Action, ...]:
+def _choose_final_actions(wish: DesiredState, seen: ObservedState) -> tuple[Action, ...]:
     """The folder goes if nothing is in it; then the object."""
     if wish.deletion_policy == "Orphan" or seen.folder is None or not seen.folder.is_empty:
         return (RemoveFinalizer(),)
     return (DestroyFolder(seen.folder),) if seen.max_actions > 0 else ()
 
 
-def idle_vms(members: Sequence[Replica], *, terminating: bool) -> Iterator[ReplicaVm]:
+def _idle_vms(members: Sequence[Replica], *, terminating: bool) -> Iterator[ReplicaVm]:
     """VMs on which something may be started."""
     for each in members:
         if each.vm is not None and not each.vm.busy and each.record.terminating == terminating:
             yield each.vm
 
 
-def deletion_actions(members: Sequence[Replica]) -> Iterator[Action]:
+def _deletion_actions(members: Sequence[Replica]) -> Iterator[Action]:
     """Power off and destroy what leaves; never a VM with somebody else's disk."""
-    for vm in idle_vms(members, terminating=True):
+    for vm in _idle_vms(members, terminating=True):
         if not vm.foreign_disks:
             yield Destroy(vm) if vm.power == "poweredOff" else PowerOff(vm)
 
 
-def power_actions(wish: DesiredState, members: Sequence[Replica]) -> Iterator[Action]:
+def _power_actions(wish: DesiredState, members: Sequence[Replica]) -> Iterator[Action]:
     """Power as wished, for all that have the right size already."""
     if wish.deleting:
         return
-    for vm in idle_vms(members, terminating=False):
+    for vm in _idle_vms(members, terminating=False):
         if not vm.broken and vm.power != wish.power and has_desired_size(wish, vm):
             yield PowerOn(vm) if wish.power == "poweredOn" else PowerOff(vm)
 
 
-def clone_actions(
+def _clone_actions(
     wish: DesiredState, seen: ObservedState, members: Sequence[Replica]
 ) -> Iterator[Action]:
     """Send what is stored and unsent; before the first, make the folder."""
@@ -247,7 +247,7 @@ def clone_actions(
         yield Clone(each.record, wish.template_name, power_on=wish.power == "poweredOn")
 
 
-def resize_actions(
+def _resize_actions(
     wish: DesiredState, members: Sequence[Replica], calm: Sequence[Replica]
 ) -> Iterator[Action]:
     """Set the size of what is off; power off as many of the others as can be spared."""
@@ -262,7 +262,7 @@ def resize_actions(
             or vm.broken
             or each.record.terminating
             or has_desired_size(wish, vm)
-            or is_to_be_replaced(wish, each)
+            or _is_to_be_replaced(wish, each)
         ):
             continue
         if vm.power == "poweredOff":
@@ -272,6 +272,6 @@ def resize_actions(
             yield PowerOff(vm)
 
 
-def is_to_be_replaced(wish: DesiredState, member: Replica) -> bool:
+def _is_to_be_replaced(wish: DesiredState, member: Replica) -> bool:
     """Whether a replica will be replaced, so that its size does not matter; one that keeps its place for its disks will not."""
     return is_outdated(wish, member) and not wish.blocker and not foreign_disks_of(member)

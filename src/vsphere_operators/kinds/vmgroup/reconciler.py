@@ -38,10 +38,10 @@ from .ownership import GroupId
 from .placement import Placement, PlacementResolver
 from .plan import plan
 
-MAX_REPLICAS = 1000
+_MAX_REPLICAS = 1000
 """More records do not fit into one object: etcd takes 1.5 MB, and a record is half a KB."""
-SHORT_REQUEUE_SECONDS = 1.0
-UNWATCHED_REASONS = ("SecretNotFound", "SecretForbidden", "SecretIncomplete")
+_SHORT_REQUEUE_SECONDS = 1.0
+_UNWATCHED_REASONS = ("SecretNotFound", "SecretForbidden", "SecretIncomplete")
 """Obstacles whose end nobody tells us: nobody watches Secrets, since that would need a right to all of them."""
 
 
@@ -128,7 +128,7 @@ class GroupReconciler:
             means.log(line)
         if made.write_status_first:
             memory.expect_records(scene.observed.records, made.records)
-            self.vcenter.task_limiter.stop_waiting(task_owner_of(case.group_id))
+            self.vcenter.task_limiter.stop_waiting(_task_owner_of(case.group_id))
             return self.build_result(scene, made, requeue_after_seconds=0.0)
         job = OperationContext(
             group_id=case.group_id,
@@ -144,10 +144,10 @@ class GroupReconciler:
                 job = replace(job, extra_config=await means.read_extra_config())
             except CloneBlocked as error:
                 made = replace(
-                    made, actions=without_clones(made.actions), phase="ERROR", message=str(error)
+                    made, actions=_without_clones(made.actions), phase="ERROR", message=str(error)
                 )
                 scene = replace(scene, blocker_reason=error.reason)
-        finished = await self.execute_actions(job, scene, made.actions)
+        finished = await self._execute_actions(job, scene, made.actions)
         if finished and scene.folder is not None and case.desired.deletion_policy == "Destroy":
             words = f"the folder {scene.folder.path} stays, since there is something in it that is not this group's"
             means.warn("FolderKept", words)
@@ -156,7 +156,7 @@ class GroupReconciler:
         return self.build_result(
             scene,
             replace(made, records=told),
-            requeue_after_seconds=self.choose_requeue_delay(scene, made, sight),
+            requeue_after_seconds=self._choose_requeue_delay(scene, made, sight),
             cleanup_finished=finished,
         )
 
@@ -170,9 +170,9 @@ class GroupReconciler:
         read: set[str] = set()
         while True:
             scene = self.observe(case, sight)
-            made = plan(scene.desired, scene.observed, self.make_name_generator(case))
+            made = plan(scene.desired, scene.observed, self._make_name_generator(case))
             chosen = [
-                ref for ref in newly_terminating_refs(scene.observed, made) if ref not in read
+                ref for ref in _newly_terminating_refs(scene.observed, made) if ref not in read
             ]
             if not chosen:
                 return scene, made
@@ -197,7 +197,7 @@ class GroupReconciler:
             obstacle = error
         folder = find_group_folder(sight, case.folder_ref, parent, name)
         taken = find_conflicting_owner(
-            case.folder_claim, self.find_folder_owners(folder), case.folder_claims
+            case.folder_claim, self._find_folder_owners(folder), case.folder_claims
         )
         if taken is not None:
             where = folder.path if folder else f"{self.inventory.path(parent)}/{name}"
@@ -216,7 +216,7 @@ class GroupReconciler:
             sight.expectations.created_folder = NO_CREATED_FOLDER
         obstacle = obstacle or self.find_blocker(case, sight)
         wish = replace(
-            self.limit_surge_to_quota(case),
+            self._limit_surge_to_quota(case),
             template=template,
             blocker=str(obstacle) if obstacle and not case.desired.deleting else "",
         )
@@ -228,10 +228,10 @@ class GroupReconciler:
             parent_folder=parent,
             folder_name=name,
             blocker_reason=obstacle.reason if obstacle else "",
-            vms_by_replica=self.find_vms_by_replica(case.group_id.uid),
+            vms_by_replica=self._find_vms_by_replica(case.group_id.uid),
         )
 
-    def find_vms_by_replica(self, uid: str) -> dict[str, VirtualMachine]:
+    def _find_vms_by_replica(self, uid: str) -> dict[str, VirtualMachine]:
         """The VMs of a group by name of the replica."""
         owners, machines = self.executor.ownership_index, self.inventory.vms
         return {
@@ -240,25 +240,25 @@ class GroupReconciler:
             if ref in machines
         }
 
-    def limit_surge_to_quota(self, case: GroupInput) -> DesiredState:
+    def _limit_surge_to_quota(self, case: GroupInput) -> DesiredState:
         """The wish with as much surge as the quota leaves."""
         wish, quota = case.desired, case.limits.quota
         if quota == Quota() or not wish.rollout.max_surge:
             return wish
         others, surge = case.list_other_usage(), wish.rollout.max_surge
-        while surge and find_quota_violation(usage_of(wish, wish.replicas + surge), others, quota):
+        while surge and find_quota_violation(_usage_of(wish, wish.replicas + surge), others, quota):
             surge -= 1
         return replace(wish, rollout=replace(wish.rollout, max_surge=surge))
 
     def find_blocker(self, case: GroupInput, sight: ObservationSources) -> CloneBlocked | None:
         """What is in the way beside the places: too many, the quota, a folder that cannot be made."""
-        if case.desired.replicas > MAX_REPLICAS:
-            words = f"{case.desired.replicas} replicas are more than one object can keep account of; ask for {MAX_REPLICAS} at the most"
+        if case.desired.replicas > _MAX_REPLICAS:
+            words = f"{case.desired.replicas} replicas are more than one object can keep account of; ask for {_MAX_REPLICAS} at the most"
             return CloneBlocked("TooManyReplicas", words)
         quota = case.limits.quota
         if quota != Quota() and (
             words := find_quota_violation(
-                usage_of(case.desired, case.desired.replicas), case.list_other_usage(), quota
+                _usage_of(case.desired, case.desired.replicas), case.list_other_usage(), quota
             )
         ):
             return CloneBlocked("QuotaExceeded", words)
@@ -267,7 +267,7 @@ class GroupReconciler:
             CloneBlocked(trouble.reason, trouble.message) if trouble and trouble.permanent else None
         )
 
-    def find_folder_owners(self, folder: GroupFolder | None) -> list[GroupId]:
+    def _find_folder_owners(self, folder: GroupFolder | None) -> list[GroupId]:
         """Whose VMs are in a folder."""
         marks = self.executor.ownership_index.marks
         return (
@@ -280,7 +280,7 @@ class GroupReconciler:
             else []
         )
 
-    def make_name_generator(self, case: GroupInput) -> Callable[[], str]:
+    def _make_name_generator(self, case: GroupInput) -> Callable[[], str]:
         """Names that no replica has, and no VM of the vCenter."""
         used = {each.name for each in case.records}
         choose = random.SystemRandom().choice
@@ -295,7 +295,7 @@ class GroupReconciler:
 
         return name
 
-    async def execute_actions(
+    async def _execute_actions(
         self, job: OperationContext, scene: Observation, actions: Sequence[Action]
     ) -> bool:
         """Start what the plan says, until there is no room; whether the group may go."""
@@ -308,13 +308,13 @@ class GroupReconciler:
             if isinstance(action, CreateFolder | DestroyFolder) and resting:
                 return False
             try:
-                await self.dispatch_action(job, scene, action)
+                await self._dispatch_action(job, scene, action)
             except VCenterError as error:
                 if isinstance(error, Busy) and not error.fault:
                     return False
         return False
 
-    async def dispatch_action(
+    async def _dispatch_action(
         self, job: OperationContext, scene: Observation, action: Action
     ) -> None:
         """Start one thing."""
@@ -334,7 +334,7 @@ class GroupReconciler:
             case _:
                 await self.executor.change_vm(job, action)
 
-    def choose_requeue_delay(
+    def _choose_requeue_delay(
         self, scene: Observation, made: Plan, sight: ObservationSources
     ) -> float | None:
         """When to look again by ourselves; what vCenter does wakes us anyway."""
@@ -357,10 +357,10 @@ class GroupReconciler:
             or memory.created_folder[1] > memory.clock()
         )
         if doubtful or settling or any(isinstance(each, CreateFolder) for each in made.actions):
-            return SHORT_REQUEUE_SECONDS
+            return _SHORT_REQUEUE_SECONDS
         pause = (
             INITIAL_BACKOFF_SECONDS
-            if made.phase == "PENDING" or scene.blocker_reason in UNWATCHED_REASONS
+            if made.phase == "PENDING" or scene.blocker_reason in _UNWATCHED_REASONS
             else MAX_BACKOFF_SECONDS
         )
         return min(pause, (memory.seconds_until_retry() or pause) + 0.05)
@@ -401,24 +401,24 @@ class GroupReconciler:
         )
 
 
-def newly_terminating_refs(seen: ObservedState, made: Plan) -> list[str]:
+def _newly_terminating_refs(seen: ObservedState, made: Plan) -> list[str]:
     """References of the VMs that a plan newly lets go."""
     before = {each.name for each in seen.records if each.terminating}
     going = {each.name for each in made.records if each.terminating} - before
     return [vm.ref for vm in seen.vms if vm.name in going]
 
 
-def task_owner_of(group: GroupId) -> str:
+def _task_owner_of(group: GroupId) -> str:
     """Who asks for room."""
     return f"{group.namespace}/{group.name}"
 
 
-def usage_of(wish: DesiredState, vms: int) -> QuotaUsage:
+def _usage_of(wish: DesiredState, vms: int) -> QuotaUsage:
     """So many VMs of the wished size."""
     return QuotaUsage(vms=vms, cpus=vms * wish.cpus, memory_mb=vms * wish.memory_mb)
 
 
-def without_clones(actions: Sequence[Action]) -> tuple[Action, ...]:
+def _without_clones(actions: Sequence[Action]) -> tuple[Action, ...]:
     """All others."""
     return tuple(each for each in actions if not isinstance(each, Clone))
 

@@ -41,7 +41,7 @@ def build_replicas(seen: ObservedState) -> tuple[Replica, ...]:
     vms = {vm.name: vm for vm in seen.vms}
     known = {record.name for record in seen.records}
     strays = sorted((vm for vm in seen.vms if vm.name not in known), key=lambda vm: vm.slot)
-    records = (*seen.records, *(adopt_vm(vm) for vm in strays))
+    records = (*seen.records, *(_adopt_vm(vm) for vm in strays))
     return tuple(
         Replica(
             record=record,
@@ -54,7 +54,7 @@ def build_replicas(seen: ObservedState) -> tuple[Replica, ...]:
     )
 
 
-def adopt_vm(vm: ReplicaVm) -> ReplicaRecord:
+def _adopt_vm(vm: ReplicaVm) -> ReplicaRecord:
     """The record that a VM of ours must have had."""
     return ReplicaRecord(
         slot=vm.slot,
@@ -84,25 +84,25 @@ def is_available(wish: DesiredState, member: Replica) -> bool:
     )
 
 
-def is_rolling_update(wish: DesiredState) -> bool:
+def _is_rolling_update(wish: DesiredState) -> bool:
     """Whether VMs are replaced where they differ."""
     return wish.rollout.strategy == "RollingUpdate"
 
 
-def effective_max_unavailable(wish: DesiredState) -> int:
+def _effective_max_unavailable(wish: DesiredState) -> int:
     """How many may be down for a change; where neither surge nor absence is allowed nothing could ever change, so that one is."""
     return wish.rollout.max_unavailable or (
-        0 if wish.rollout.max_surge and is_rolling_update(wish) else 1
+        0 if wish.rollout.max_surge and _is_rolling_update(wish) else 1
     )
 
 
 def is_outdated(wish: DesiredState, member: Replica) -> bool:
     """Whether a VM must be replaced; one that may not be down for a new size is replaced too."""
     vm = member.vm
-    if vm is None or not is_rolling_update(wish):
+    if vm is None or not _is_rolling_update(wish):
         return False
     return vm.fingerprint != wish.fingerprint or (
-        effective_max_unavailable(wish) == 0 and not has_desired_size(wish, vm)
+        _effective_max_unavailable(wish) == 0 and not has_desired_size(wish, vm)
     )
 
 
@@ -114,7 +114,7 @@ def surge_allowed(wish: DesiredState, keepers: Iterable[Replica]) -> int:
 def disruptions_allowed(wish: DesiredState, members: Iterable[Replica]) -> int:
     """How many available replicas may be taken down now."""
     available = sum(is_available(wish, each) for each in members)
-    return max(0, available - (wish.replicas - effective_max_unavailable(wish)))
+    return max(0, available - (wish.replicas - _effective_max_unavailable(wish)))
 
 
 def select_for_deletion(wish: DesiredState, members: Sequence[Replica]) -> frozenset[str]:
@@ -125,12 +125,12 @@ def select_for_deletion(wish: DesiredState, members: Sequence[Replica]) -> froze
     excess = max(0, len(keepers) - wish.replicas - surge_allowed(wish, keepers))
     first = sorted(
         (each for each in keepers if not foreign_disks_of(each)),
-        key=lambda each: deletion_order(wish, each),
+        key=lambda each: _deletion_order(wish, each),
     )[:excess]
     names = frozenset(each.name for each in first)
     if wish.blocker:
         return names
-    return names | select_outdated(wish, [each for each in keepers if each.name not in names])
+    return names | _select_outdated(wish, [each for each in keepers if each.name not in names])
 
 
 def foreign_disks_of(member: Replica) -> tuple[str, ...]:
@@ -138,14 +138,14 @@ def foreign_disks_of(member: Replica) -> tuple[str, ...]:
     return member.vm.foreign_disks if member.vm is not None else ()
 
 
-def deletion_order(wish: DesiredState, member: Replica) -> tuple[int, bool, int]:
+def _deletion_order(wish: DesiredState, member: Replica) -> tuple[int, bool, int]:
     """What is not there, then broken, then off, then outdated, then the newest."""
     vm = member.vm
     rank = 0 if vm is None else 1 if vm.broken else 2 if vm.power != "poweredOn" else 3
     return rank, not is_outdated(wish, member), -member.record.slot
 
 
-def select_outdated(wish: DesiredState, keepers: Sequence[Replica]) -> frozenset[str]:
+def _select_outdated(wish: DesiredState, keepers: Sequence[Replica]) -> frozenset[str]:
     """Outdated replicas that may go: those that do no work anyway, and as many others as can be spared."""
     outdated = sorted(
         (each for each in keepers if is_outdated(wish, each) and not foreign_disks_of(each)),

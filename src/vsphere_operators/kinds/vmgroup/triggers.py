@@ -42,11 +42,11 @@ class VmGroupTriggers:
         self.progress_published_at: dict[str, float] = {}
         """When somebody was last woken for a clone's progress, by task."""
         self.executors = {
-            name: self.create_executor(vcenter)
+            name: self._create_executor(vcenter)
             for name, vcenter in vcenters.vcenters_by_name.items()
         }
 
-    def create_executor(self, vcenter: VCenter) -> Executor:
+    def _create_executor(self, vcenter: VCenter) -> Executor:
         """The workshop of one vCenter, connected to the stream."""
         made = Executor(vcenter, self.wake_group)
         vcenter.inventory.listeners.append(partial(self.on_change, made))
@@ -66,7 +66,7 @@ class VmGroupTriggers:
         match new or old:
             case VirtualMachine():
                 self.on_vm_change(workshop, change)
-            case Folder() if is_structural(change):
+            case Folder() if _is_structural(change):
                 for folder in (each for each in (old, new) if isinstance(each, Folder)):
                     for name in (
                         f"folder:{folder.name}",
@@ -74,14 +74,14 @@ class VmGroupTriggers:
                         f"folder:{folder.parent}",
                     ):
                         self.stream.publish(name)
-            case Datacenter() | ComputeResource() | ResourcePool() | Datastore() if is_structural(
+            case Datacenter() | ComputeResource() | ResourcePool() | Datastore() if _is_structural(
                 change
             ):
                 self.stream.publish_all()
             case Datastore(accessible=True) if isinstance(old, Datastore) and not old.accessible:
                 self.stream.publish_all()
             case Task():
-                self.on_task_change(workshop, change)
+                self._on_task_change(workshop, change)
 
     def on_vm_change(self, workshop: Executor, change: Change) -> None:
         """A VM: of a group, a template, or something in a group's folder."""
@@ -111,7 +111,7 @@ class VmGroupTriggers:
                 self.stream.publish(f"folder:{each.parent}")
                 self.stream.publish(f"folder:{workshop.vcenter.inventory.name_of(each.parent)}")
 
-    def on_task_change(self, workshop: Executor, change: Change) -> None:
+    def _on_task_change(self, workshop: Executor, change: Change) -> None:
         """A clone: of a group that shows its progress, or a stranger's, whose end somebody may have been waiting for."""
         old, new = (each if isinstance(each, Task) else None for each in (change.old, change.new))
         known = new or old
@@ -141,7 +141,7 @@ class VmGroupTriggers:
             self.progress_published_at.pop(known.ref, None)
 
 
-def is_structural(change: Change) -> bool:
+def _is_structural(change: Change) -> bool:
     """Whether something came, went, was renamed or moved."""
     old, new = change.old, change.new
     return (

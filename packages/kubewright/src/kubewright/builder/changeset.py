@@ -28,7 +28,7 @@ class ChangeSet:
     removed: tuple[str, ...] = field(default=())
 
     @property
-    def changed_files(self) -> dict[str, str]:
+    def _changed_files(self) -> dict[str, str]:
         """Only what is not there yet in this form."""
         return {
             path: text
@@ -41,17 +41,17 @@ class ChangeSet:
         """Files that are there, differ, and are not ours to change."""
         return sorted(
             path
-            for path in self.changed_files
+            for path in self._changed_files
             if path not in self.edits and os.path.lexists(self.root / path)
         )
 
     def diff(self) -> str:
         """What would change, as `diff -u` shows it."""
         parts: list[str] = []
-        for path, text in sorted(self.changed_files.items()):
-            parts += diff_file(path, read_text_if_exists(self.root / path) or "", text)
+        for path, text in sorted(self._changed_files.items()):
+            parts += _diff_file(path, read_text_if_exists(self.root / path) or "", text)
         for path in self.removed:
-            parts += diff_file(path, read_text_if_exists(self.root / path) or "", "")
+            parts += _diff_file(path, read_text_if_exists(self.root / path) or "", "")
         return "".join(parts)
 
     def check_conflicts(self) -> None:
@@ -65,7 +65,7 @@ class ChangeSet:
 
     def write(self) -> list[str]:
         """Write all of it, or nothing; returns the paths that changed. Whoever read the project for it is still `alone_in` it."""
-        changed = self.changed_files
+        changed = self._changed_files
         if not changed and not self.removed:
             return []
         self.root.mkdir(parents=True, exist_ok=True)
@@ -89,17 +89,17 @@ def write_file(path: Path, text: str, copy_mode_from: Path) -> None:
         path.chmod(0o755)
 
 
-def diff_file(path: str, old: str, new: str) -> list[str]:
+def _diff_file(path: str, old: str, new: str) -> list[str]:
     """A diff of one file, under the names that git uses."""
     before = f"a/{path}" if old else "/dev/null"
     after = f"b/{path}" if new else "/dev/null"
     return [
-        ensure_newline(line)
+        _ensure_newline(line)
         for line in difflib.unified_diff(old.splitlines(True), new.splitlines(True), before, after)
     ]
 
 
-def ensure_newline(line: str) -> str:
+def _ensure_newline(line: str) -> str:
     """The line with an end, as a last line of a file may have none."""
     return line if line.endswith("\n") else f"{line}\n"
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from ..errors import KubewrightError
 
-MISSING_PACKAGE_MESSAGE = (
+_MISSING_PACKAGE_MESSAGE = (
     "the builder needs a package that is not installed ({}): pip install 'kubewright[builder]'"
 )
 
@@ -22,7 +22,7 @@ def main(argv: list[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name not in ("click", "tomlkit"):
             raise
-        print(f"kubewright: {MISSING_PACKAGE_MESSAGE.format(error.name)}", file=sys.stderr)
+        print(f"kubewright: {_MISSING_PACKAGE_MESSAGE.format(error.name)}", file=sys.stderr)
         return 1
     return run_command(kubewright, argv)
 
@@ -33,7 +33,7 @@ def run_command(command: object, argv: list[str] | None) -> int:
 
     assert isinstance(command, click.Command)
     try:
-        with interrupt_on_signals():
+        with _interrupt_on_signals():
             found = command.main(argv, prog_name="kubewright", standalone_mode=False)
         return found if isinstance(found, int) else 0
     except click.Abort:
@@ -56,7 +56,7 @@ def run_command(command: object, argv: list[str] | None) -> int:
 
 
 @contextmanager
-def interrupt_on_signals() -> Iterator[None]:
+def _interrupt_on_signals() -> Iterator[None]:
     """SIGTERM, and SIGHUP of a terminal that goes away, are interruptions as Ctrl-C is: what was moved is moved back."""
     if threading.current_thread() is not threading.main_thread():
         yield

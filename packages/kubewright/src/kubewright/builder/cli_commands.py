@@ -146,15 +146,15 @@ def manifests_command(root: Path, check: bool, against: str, allow_breaking: boo
     """
     with open_project(root, writes=not check) as project:
         change = generate_manifests(project)
-        broken = report_breaking_changes(change, against, fall_back_to_disk=check)
+        broken = _report_breaking_changes(change, against, fall_back_to_disk=check)
         if not check:
             for path in change.write():
                 click.echo(f"removed {path}" if path in change.removed else f"wrote {path}")
             return 0
-    return report_stale_files(change, broken=broken and not allow_breaking)
+    return _report_stale_files(change, broken=broken and not allow_breaking)
 
 
-def report_stale_files(change: ChangeSet, *, broken: bool) -> int:
+def _report_stale_files(change: ChangeSet, *, broken: bool) -> int:
     """Say whether the files are as they would be generated; what `manifests --check` ends with."""
     if difference := change.diff():
         click.echo(
@@ -166,7 +166,7 @@ def report_stale_files(change: ChangeSet, *, broken: bool) -> int:
     return 1 if broken else 0
 
 
-def report_breaking_changes(change: ChangeSet, against: str, *, fall_back_to_disk: bool) -> bool:
+def _report_breaking_changes(change: ChangeSet, against: str, *, fall_back_to_disk: bool) -> bool:
     """Say what the generated CRDs break, compared with those of a commit, or on disk where there is none; whether that is anything."""
     new = parse_crds(
         {path: text for path, text in change.files.items() if path.startswith(CRD_FOLDER)}
@@ -216,7 +216,7 @@ def build_installer(root: Path, image: str, overlay: str, kubectl: str, output: 
       kubewright build-installer --overlay config/overlays/production
     """
     with open_project(root) as project:
-        write_output(project, render_installer(project, image, overlay, kubectl), output)
+        _write_output(project, render_installer(project, image, overlay, kubectl), output)
 
 
 @kubewright.command()
@@ -239,7 +239,7 @@ def docs(root: Path, output: str, check: bool) -> int:
             click.echo(f"{output} is stale; run `make docs` and commit the result", err=True)
             return 1
         if not check:
-            write_output(project, text, output)
+            _write_output(project, text, output)
     return 0
 
 
@@ -255,7 +255,7 @@ def helm(root: Path, output: str) -> None:
       kubewright helm --output charts/greeter
       helm install greeter dist/chart --namespace greeter-system --create-namespace --set image=example.com/greeter:v1
     """
-    with open_project(root) as project, open_output(project.root, output) as (place, folder):
+    with open_project(root) as project, _open_output(project.root, output) as (place, folder):
         files = {
             f"{folder}/{name}": text
             for name, text in build_chart(project, project.load_declarations()).items()
@@ -266,28 +266,28 @@ def helm(root: Path, output: str) -> None:
     click.echo(f"wrote {output} ({len(written)} files)" if written else f"{output} is current")
 
 
-def write_output(project: Project, text: str, output: str) -> None:
+def _write_output(project: Project, text: str, output: str) -> None:
     """Print a text, or write it to a file."""
     if output == "-":
         click.echo(text, nl=False)
         return
     place = project.root / output
-    if is_special_file(place):
+    if _is_special_file(place):
         place.write_text(text, encoding="utf-8")
         click.echo(f"wrote {output}", err=True)  # standard output may be that very place
         return
-    with open_output(project.root, output) as (root, path):
+    with _open_output(project.root, output) as (root, path):
         written = ChangeSet(root, {path: text}).write()
     click.echo(f"wrote {output}" if written else f"{output} is current")
 
 
-def is_special_file(place: Path) -> bool:
+def _is_special_file(place: Path) -> bool:
     """Whether something is there that is written into and not replaced: a device, a pipe, a link such as /dev/stdout."""
     return os.path.lexists(place) and not place.is_dir() and not stat.S_ISREG(place.lstat().st_mode)
 
 
 @contextmanager
-def open_output(root: Path, output: str) -> Iterator[tuple[Path, str]]:
+def _open_output(root: Path, output: str) -> Iterator[tuple[Path, str]]:
     """Where to write, and under which path from there: in the project, or beside what is outside of it, which is then settled too."""
     place = Path(os.path.normpath(root / output))
     place = place.parent.resolve() / place.name

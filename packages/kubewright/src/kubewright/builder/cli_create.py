@@ -98,7 +98,7 @@ def api(root: Path, dry_run: bool, force: bool, **told: Any) -> None:
       kubewright create api --group demo --version v2 --kind Greeting        (another version, with its conversion)
     """
     with open_project(root, writes=not dry_run) as project:
-        wish = read_api_parameters(project, told)
+        wish = _read_api_parameters(project, told)
         new = wish.resource
         hub = find_hub(project, new)
         check_resource_is_new(project, new)
@@ -108,7 +108,7 @@ def api(root: Path, dry_run: bool, force: bool, **told: Any) -> None:
         file = (
             f"src/{project.package}/kinds/{new.module if hub is None else version_module(new)}.py"
         )
-        finish_creation(
+        _finish_creation(
             change,
             f"{new.kind} ({new.plural}.{new.group}) is ready.",
             [file],
@@ -154,14 +154,14 @@ def webhook(root: Path, dry_run: bool, force: bool, **told: Any) -> None:
       kubewright create webhook --kind Greeting --conversion --spoke v2
     """
     with open_project(root, writes=not dry_run) as project:
-        change = build_webhook_change(project, told)
+        change = _build_webhook_change(project, told)
         files = [
             path for path in change.files if path.startswith("src/") and path not in change.edits
         ]
-        finish_creation(change, "It is ready.", files, dry_run=dry_run, force=force)
+        _finish_creation(change, "It is ready.", files, dry_run=dry_run, force=force)
 
 
-def finish_creation(
+def _finish_creation(
     change: ChangeSet, words: str, files: Sequence[str], *, dry_run: bool, force: bool
 ) -> None:
     """Show the change with all that follows from it, or write it and say what is next."""
@@ -171,14 +171,14 @@ def finish_creation(
         print_next_steps(words, files, needs_format=format_too)
 
 
-def build_webhook_change(project: Project, told: CommandOptions) -> ChangeSet:
+def _build_webhook_change(project: Project, told: CommandOptions) -> ChangeSet:
     """What `create webhook` is asked for: a webhook, other versions, or both."""
-    check_webhook_options(told)
+    _check_webhook_options(told)
     kind = get_or_prompt("--kind", told["kind_"], "Kind", check_kind)
     group = qualify_group(told["group"], project.config.domain) if told["group"] else ""
     asking = WebhookParameters(group, kind, told["defaulting"], told["validation"])
     listed = find_kind(project, asking)
-    spokes = choose_spokes(project, listed, told)
+    spokes = _choose_spokes(project, listed, told)
     first = (
         scaffold_webhook(project, asking)
         if asking.defaulting or asking.validation
@@ -187,7 +187,7 @@ def build_webhook_change(project: Project, told: CommandOptions) -> ChangeSet:
     return add_versions(project, listed, spokes, first)
 
 
-def check_webhook_options(told: CommandOptions) -> None:
+def _check_webhook_options(told: CommandOptions) -> None:
     """Raise where it is not said what the webhook does."""
     if not (told["defaulting"] or told["validation"] or told["conversion"]):
         raise ConfigError(
@@ -197,7 +197,7 @@ def check_webhook_options(told: CommandOptions) -> None:
         raise ConfigError("--spoke names the other version of a conversion: say --conversion too")
 
 
-def choose_spokes(project: Project, listed: ResourceEntry, told: CommandOptions) -> tuple[str, ...]:
+def _choose_spokes(project: Project, listed: ResourceEntry, told: CommandOptions) -> tuple[str, ...]:
     """The other versions, asked for where none is named; none without --conversion."""
     version = told["version_"]
     if not told["conversion"]:
@@ -209,7 +209,7 @@ def choose_spokes(project: Project, listed: ResourceEntry, told: CommandOptions)
     )
 
 
-def read_api_parameters(project: Project, told: CommandOptions) -> ApiParameters:
+def _read_api_parameters(project: Project, told: CommandOptions) -> ApiParameters:
     """What `create api` is asked for, with what is missing asked for at the terminal."""
     if not told["resource"]:
         raise ConfigError(
@@ -220,7 +220,7 @@ def read_api_parameters(project: Project, told: CommandOptions) -> ApiParameters
         "--version", told["version_"], "Version", check_version, suggestion="v1"
     )
     kind = get_or_prompt("--kind", told["kind_"], "Kind, such as HostInfo", check_kind)
-    plural = told["plural"] or find_existing_plural(
+    plural = told["plural"] or _find_existing_plural(
         project, qualify_group(group, project.config.domain), kind
     )
     new = build_resource_names(
@@ -241,7 +241,7 @@ def read_api_parameters(project: Project, told: CommandOptions) -> ApiParameters
     )
 
 
-def find_existing_plural(project: Project, group: str, kind: str) -> str:
+def _find_existing_plural(project: Project, group: str, kind: str) -> str:
     """The plural of a kind of which a version is there already, else ""."""
     return next(
         (

@@ -29,11 +29,11 @@ import msgspec
 from ..errors import ConfigError
 
 WORK_FOLDER_PREFIX = ".kubewright-"
-WORK_FOLDER_NAME = re.compile(re.escape(WORK_FOLDER_PREFIX) + "[a-z0-9_]{8}")
+_WORK_FOLDER_NAME = re.compile(re.escape(WORK_FOLDER_PREFIX) + "[a-z0-9_]{8}")
 PLAN_FILE, NEW_FOLDER, OLD_FOLDER = "plan.json", "new", "old"
-LOCK_TIMEOUT_SECONDS = 30.0
-LOCK_POLL_SECONDS = 0.1
-NOT_RECOVERED_MESSAGE = "This command writes nothing, so the files are as that one left them: the next command that writes here moves them back"
+_LOCK_TIMEOUT_SECONDS = 30.0
+_LOCK_POLL_SECONDS = 0.1
+_NOT_RECOVERED_MESSAGE = "This command writes nothing, so the files are as that one left them: the next command that writes here moves them back"
 
 
 class WritePlan(msgspec.Struct, frozen=True):
@@ -57,7 +57,7 @@ def build_plan(
     root: Path, beside: Path, changed: Sequence[str], removed: Sequence[str]
 ) -> WritePlan:
     """The plan for the files that wait beside."""
-    hashes = {path: hash_file(beside / NEW_FOLDER / path) for path in changed}
+    hashes = {path: _hash_file(beside / NEW_FOLDER / path) for path in changed}
     folders = {
         folder for path in changed for folder in (root / path).parents if not folder.exists()
     }
@@ -76,16 +76,16 @@ def swap_files(root: Path, beside: Path, plan: WritePlan) -> None:
         for folder in plan.folders:
             (root / folder).mkdir(exist_ok=True)
         for path in plan.moves:
-            move_file(root / path, beside / NEW_FOLDER / path, beside / OLD_FOLDER / path)
+            _move_file(root / path, beside / NEW_FOLDER / path, beside / OLD_FOLDER / path)
         (beside / PLAN_FILE).unlink()
     except BaseException:
-        with block_signals():
-            undo_plan(root, beside, plan)
+        with _block_signals():
+            _undo_plan(root, beside, plan)
             (beside / PLAN_FILE).unlink(missing_ok=True)
         raise
 
 
-def move_file(place: Path, new: Path, old: Path) -> None:
+def _move_file(place: Path, new: Path, old: Path) -> None:
     """Put what is at a place aside, and what is to come there, if anything is."""
     if os.path.lexists(
         place
@@ -96,12 +96,12 @@ def move_file(place: Path, new: Path, old: Path) -> None:
         os.replace(new, place)
 
 
-def undo_plan(root: Path, beside: Path, plan: WritePlan) -> None:
+def _undo_plan(root: Path, beside: Path, plan: WritePlan) -> None:
     """Bring back all that was there; what has been brought back already stays, so it may be done twice."""
     for path in reversed(plan.moves):
         if os.path.lexists(beside / OLD_FOLDER / path):
             os.replace(beside / OLD_FOLDER / path, root / path)
-        elif was_created(path, beside, plan):
+        elif _was_created(path, beside, plan):
             (root / path).unlink(missing_ok=True)
     for folder in reversed(plan.folders):
         if (root / folder).is_dir() and not any((root / folder).iterdir()):
@@ -109,7 +109,7 @@ def undo_plan(root: Path, beside: Path, plan: WritePlan) -> None:
 
 
 @contextmanager
-def block_signals() -> Iterator[None]:
+def _block_signals() -> Iterator[None]:
     """Signals wait: whoever is impatient presses Ctrl-C twice."""
     before = signal.pthread_sigmask(
         signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
@@ -121,23 +121,23 @@ def block_signals() -> Iterator[None]:
 
 
 @contextmanager
-def lock_project(root: Path, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> Iterator[bool]:
+def lock_project(root: Path, timeout_seconds: float = _LOCK_TIMEOUT_SECONDS) -> Iterator[bool]:
     """Be the only one that writes into a folder, or raise; yields whether that is sure, as it is not on a file system without locks."""
     folder = os.open(root, os.O_RDONLY)
     try:
         deadline = time.monotonic() + timeout_seconds
-        while (sure := try_lock(folder)) is None:
+        while (sure := _try_lock(folder)) is None:
             if time.monotonic() >= deadline:
                 raise ConfigError(
                     f"another kubewright command is at work in {root}; run this again when it has ended"
                 )
-            time.sleep(LOCK_POLL_SECONDS)
+            time.sleep(_LOCK_POLL_SECONDS)
         yield sure
     finally:
         os.close(folder)
 
 
-def try_lock(folder: int) -> bool | None:
+def _try_lock(folder: int) -> bool | None:
     """Whether the lock is ours now: None while another has it, False on a file system that has no locks."""
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -151,13 +151,13 @@ def try_lock(folder: int) -> bool | None:
 def find_work_folders(root: Path) -> list[Path]:
     """Folders of commands that write here, or did."""
     return sorted(
-        path for path in root.glob(f"{WORK_FOLDER_PREFIX}*") if is_work_folder(path, root)
+        path for path in root.glob(f"{WORK_FOLDER_PREFIX}*") if _is_work_folder(path, root)
     )
 
 
-def is_work_folder(path: Path, root: Path) -> bool:
+def _is_work_folder(path: Path, root: Path) -> bool:
     """Whether a folder is certainly one that a command made to write from."""
-    if not WORK_FOLDER_NAME.fullmatch(path.name) or path.is_symlink() or not path.is_dir():
+    if not _WORK_FOLDER_NAME.fullmatch(path.name) or path.is_symlink() or not path.is_dir():
         return False
     owners = (
         os.geteuid(),
@@ -172,7 +172,7 @@ def is_work_folder(path: Path, root: Path) -> bool:
 
 def recover_all(root: Path) -> list[str]:
     """Undo what commands that were killed left half done, in words; only for one that is `alone_in` the folder."""
-    return [words for beside in find_work_folders(root) if (words := recover(root, beside))]
+    return [words for beside in find_work_folders(root) if (words := _recover(root, beside))]
 
 
 def find_interrupted(root: Path) -> list[str]:
@@ -182,27 +182,27 @@ def find_interrupted(root: Path) -> list[str]:
     try:
         with lock_project(root, timeout_seconds=0) as sure:
             left = (
-                [beside for beside in find_work_folders(root) if read_plan(beside)] if sure else []
+                [beside for beside in find_work_folders(root) if _read_plan(beside)] if sure else []
             )
     except ConfigError:
         return []  # somebody is at work, and not dead
     return [
-        f"a kubewright command was killed half way here, and left {beside}. {NOT_RECOVERED_MESSAGE}"
+        f"a kubewright command was killed half way here, and left {beside}. {_NOT_RECOVERED_MESSAGE}"
         for beside in left
     ]
 
 
-def recover(root: Path, beside: Path) -> str:
+def _recover(root: Path, beside: Path) -> str:
     """Undo one, and remove its folder."""
-    plan = read_plan(beside)
-    theirs = find_changed_since(root, beside, plan) if plan else []
+    plan = _read_plan(beside)
+    theirs = _find_changed_since(root, beside, plan) if plan else []
     if theirs:
         return (
             f"a kubewright command was killed half way here, and somebody has changed {', '.join(theirs)} since. Nothing was moved back: "
             f"{beside}/{OLD_FOLDER} has the files as they were before. Take from it what you need, then remove {beside}"
         )
     if plan:
-        undo_plan(root, beside, plan)
+        _undo_plan(root, beside, plan)
     shutil.rmtree(beside)
     return (
         "a kubewright command was killed half way here; what it had changed is as it was before"
@@ -211,7 +211,7 @@ def recover(root: Path, beside: Path) -> str:
     )
 
 
-def read_plan(beside: Path) -> WritePlan | None:
+def _read_plan(beside: Path) -> WritePlan | None:
     """What was to happen; None where nothing is half done."""
     try:
         return msgspec.json.decode((beside / PLAN_FILE).read_bytes(), type=WritePlan)
@@ -219,25 +219,25 @@ def read_plan(beside: Path) -> WritePlan | None:
         return None  # killed before the plan was written, which comes before the first move, or after the last
 
 
-def find_changed_since(root: Path, beside: Path, plan: WritePlan) -> list[str]:
+def _find_changed_since(root: Path, beside: Path, plan: WritePlan) -> list[str]:
     """Files that would be replaced or removed, and that are not as we wrote them."""
     at_stake = [
         path
         for path in plan.moves
-        if os.path.lexists(beside / OLD_FOLDER / path) or was_created(path, beside, plan)
+        if os.path.lexists(beside / OLD_FOLDER / path) or _was_created(path, beside, plan)
     ]
     return [
         path
         for path in at_stake
-        if os.path.lexists(root / path) and hash_file(root / path) != plan.changed.get(path)
+        if os.path.lexists(root / path) and _hash_file(root / path) != plan.changed.get(path)
     ]
 
 
-def was_created(path: str, beside: Path, plan: WritePlan) -> bool:
+def _was_created(path: str, beside: Path, plan: WritePlan) -> bool:
     """Whether a file that was not there has been moved to its place."""
     return path in plan.fresh and not (beside / NEW_FOLDER / path).exists()
 
 
-def hash_file(path: Path) -> str:
+def _hash_file(path: Path) -> str:
     """What tells a file's bytes from others; of a folder, nothing."""
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""

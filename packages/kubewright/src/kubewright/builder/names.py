@@ -11,10 +11,10 @@ from ..errors import ConfigError
 from ..kind import plural_of
 
 DNS_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
-KIND_PATTERN = re.compile(r"[A-Z][A-Za-z0-9]{0,58}")  # 63 with "List" behind it
-VERSION_PATTERN = re.compile(r"v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?")
+_KIND_PATTERN = re.compile(r"[A-Z][A-Za-z0-9]{0,58}")  # 63 with "List" behind it
+_VERSION_PATTERN = re.compile(r"v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?")
 # What the modules of a kind, of its tests and of its webhook import under these names would hide the kind's own class, or be hidden by it.
-RESERVED_KINDS = frozenset(
+_RESERVED_KINDS = frozenset(
     {
         *(
             "Annotated",
@@ -43,16 +43,16 @@ RESERVED_KINDS = frozenset(
     }
 )
 # Objects are arguments by the name of their kind; these are arguments already.
-RESERVED_ARGUMENTS = frozenset({"self", "old", "request"})
-RESERVED_GROUPS = ("k8s.io", "kubernetes.io")
+_RESERVED_ARGUMENTS = frozenset({"self", "old", "request"})
+_RESERVED_GROUPS = ("k8s.io", "kubernetes.io")
 # Packages that a project stands on: one of the same name would hide them.
-RESERVED_PACKAGES = (
+_RESERVED_PACKAGES = (
     frozenset({"kubewright", "tests", "aiohttp", "click", "msgspec", "pytest", "tomlkit", "yaml"})
     | sys.stdlib_module_names
 )
-MAX_DOMAIN_LENGTH = 253
+_MAX_DOMAIN_LENGTH = 253
 # A Service's name has at most 63 characters, and the longest of ours is "<name>-controller-manager-metrics-service".
-MAX_PROJECT_NAME_LENGTH = 63 - len("-controller-manager-metrics-service")
+_MAX_PROJECT_NAME_LENGTH = 63 - len("-controller-manager-metrics-service")
 
 
 @dataclass(frozen=True)
@@ -100,25 +100,25 @@ def build_resource_names(
         whole,
         version,
         kind,
-        check_plural(plural or plural_of(kind), kind),
-        check_short_names(short_names),
+        _check_plural(plural or plural_of(kind), kind),
+        _check_short_names(short_names),
         namespaced,
     )
 
 
 def check_kind(kind: str) -> str:
     """A kind, or in plain words why not."""
-    if not KIND_PATTERN.fullmatch(kind):
+    if not _KIND_PATTERN.fullmatch(kind):
         better = re.sub(r"[^A-Za-z0-9]+(.)?", lambda found: (found[1] or "").upper(), kind)
         better = better[:1].upper() + better[1:]
-        hint = f", such as {better}" if KIND_PATTERN.fullmatch(better) else ""
+        hint = f", such as {better}" if _KIND_PATTERN.fullmatch(better) else ""
         raise ConfigError(
             f'the kind "{kind}" has to be letters and digits that begin with a capital{hint}'
         )
     if (
         keyword.iskeyword(kind.lower())
-        or kind in RESERVED_KINDS
-        or kind.lower() in RESERVED_ARGUMENTS
+        or kind in _RESERVED_KINDS
+        or kind.lower() in _RESERVED_ARGUMENTS
     ):
         raise ConfigError(
             f'the kind "{kind}" cannot be a module or a class of Python: the word is reserved; take another, as My{kind}'
@@ -128,7 +128,7 @@ def check_kind(kind: str) -> str:
 
 def check_version(version: str) -> str:
     """A version, or in plain words why not."""
-    if not VERSION_PATTERN.fullmatch(version):
+    if not _VERSION_PATTERN.fullmatch(version):
         raise ConfigError(f'the version "{version}" has to be like v1, v1alpha1 or v2beta3')
     return version
 
@@ -136,11 +136,11 @@ def check_version(version: str) -> str:
 def qualify_group(group: str, domain: str) -> str:
     """The whole group: `topology` with the project's domain behind it; one with a dot is whole already."""
     whole = group if "." in group else f"{group}.{domain}" if domain else group
-    if not is_dns_name(whole) or "." not in whole:
+    if not _is_dns_name(whole) or "." not in whole:
         raise ConfigError(
             f'the group "{whole}" has to be a DNS name such as topology.example.com, all lower-case'
         )
-    if any(f".{whole}".endswith(f".{reserved}") for reserved in RESERVED_GROUPS):
+    if any(f".{whole}".endswith(f".{reserved}") for reserved in _RESERVED_GROUPS):
         raise ConfigError(
             f'the group "{whole}" belongs to Kubernetes, which takes no CRD in it unapproved; use your own domain'
         )
@@ -149,7 +149,7 @@ def qualify_group(group: str, domain: str) -> str:
 
 def check_domain(domain: str) -> str:
     """A domain, or in plain words why not."""
-    if not is_dns_name(domain) or "." not in domain:
+    if not _is_dns_name(domain) or "." not in domain:
         raise ConfigError(f'the domain "{domain}" has to be a DNS name such as example.com')
     return domain
 
@@ -159,10 +159,10 @@ def check_project_name(name: str) -> str:
     if (
         not re.fullmatch(DNS_LABEL, name)
         or not name[0].isalpha()
-        or len(name) > MAX_PROJECT_NAME_LENGTH
+        or len(name) > _MAX_PROJECT_NAME_LENGTH
     ):
         raise ConfigError(
-            f'the project\'s name "{name}" has to be at most {MAX_PROJECT_NAME_LENGTH} lower-case letters, digits and dashes, '
+            f'the project\'s name "{name}" has to be at most {_MAX_PROJECT_NAME_LENGTH} lower-case letters, digits and dashes, '
             "and to begin with a letter; give another with --project-name"
         )
     package_name(name)
@@ -172,14 +172,14 @@ def check_project_name(name: str) -> str:
 def package_name(project: str) -> str:
     """The Python package of a project."""
     package = project.replace("-", "_")
-    if keyword.iskeyword(package) or package in RESERVED_PACKAGES:
+    if keyword.iskeyword(package) or package in _RESERVED_PACKAGES:
         raise ConfigError(
             f'the project\'s name "{project}" cannot be a package of Python, where it is taken; give another with --project-name'
         )
     return package
 
 
-def check_plural(plural: str, kind: str) -> str:
+def _check_plural(plural: str, kind: str) -> str:
     """A plural, or in plain words why not."""
     if not re.fullmatch(DNS_LABEL, plural) or not plural[0].isalpha():
         raise ConfigError(
@@ -188,7 +188,7 @@ def check_plural(plural: str, kind: str) -> str:
     return plural
 
 
-def check_short_names(short: tuple[str, ...]) -> tuple[str, ...]:
+def _check_short_names(short: tuple[str, ...]) -> tuple[str, ...]:
     """Short names, or in plain words why not."""
     for each in short:
         if not re.fullmatch(DNS_LABEL, each) or not each[0].isalpha():
@@ -198,9 +198,9 @@ def check_short_names(short: tuple[str, ...]) -> tuple[str, ...]:
     return short
 
 
-def is_dns_name(text: str) -> bool:
+def _is_dns_name(text: str) -> bool:
     """Whether it is a DNS name."""
     return (
-        len(text) <= MAX_DOMAIN_LENGTH
+        len(text) <= _MAX_DOMAIN_LENGTH
         and re.fullmatch(rf"{DNS_LABEL}(\.{DNS_LABEL})*", text) is not None
     )

@@ -137,7 +137,7 @@ class Project:
         missing = [key for key in ("name", "build", "settings") if not table.get(key)]
         if missing:
             raise ConfigError(f"{file}: [tool.kubewright] lacks {', '.join(missing)}")
-        return cls(root, parse_config(table, file))
+        return cls(root, _parse_config(table, file))
 
     @property
     def package(self) -> str:
@@ -161,12 +161,12 @@ class Project:
             tuple(manager.controllers), tuple(manager.webhooks), tuple(manager.conversions), kinds
         )
         return (
-            replace(found, optional_webhooks=self.load_optional_webhooks(found))
+            replace(found, optional_webhooks=self._load_optional_webhooks(found))
             if self.config.optional_webhooks
             else found
         )
 
-    def load_optional_webhooks(self, plain: Declarations) -> tuple[Webhook[Any], ...]:
+    def _load_optional_webhooks(self, plain: Declarations) -> tuple[Webhook[Any], ...]:
         """The webhooks that the flag for them adds."""
         flag = self.config.optional_webhooks
         manager = self.build_manager(flag)
@@ -223,7 +223,7 @@ def describe_error(error: Exception) -> str:
     return f"{type(error).__name__}: {error} ({theirs[-1].filename} line {theirs[-1].lineno})"
 
 
-def parse_config(table: dict[str, Any], file: Path) -> ProjectConfig:
+def _parse_config(table: dict[str, Any], file: Path) -> ProjectConfig:
     """The table with its types checked."""
     try:
         made = msgspec.convert(table, ProjectConfig)

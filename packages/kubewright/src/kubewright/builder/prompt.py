@@ -15,7 +15,7 @@ from .changeset import ChangeSet
 from .exchange import find_interrupted, lock_project, recover_all
 from .project import Project
 
-MAX_LISTED_FILES = 20
+_MAX_LISTED_FILES = 20
 
 
 def resolve_folder(context: click.Context, parameter: click.Parameter, folder: Path) -> Path:
@@ -36,15 +36,15 @@ def lock_folder(root: Path, *, writes: bool = True) -> Iterator[None]:
     if not root.is_dir():
         yield
     elif not writes:
-        print_warnings(find_interrupted(root))
+        _print_warnings(find_interrupted(root))
         yield
     else:
         with lock_project(root) as sure:
-            print_warnings(recover_all(root) if sure else [])
+            _print_warnings(recover_all(root) if sure else [])
             yield
 
 
-def print_warnings(found: Sequence[str]) -> None:
+def _print_warnings(found: Sequence[str]) -> None:
     """Say what has to be known beside what was asked for."""
     for words in found:
         click.echo(f"kubewright: {words}", err=True)
@@ -89,14 +89,14 @@ def show_or_write(change: ChangeSet, *, dry_run: bool, force: bool) -> None:
         return
     if not force:
         change.check_conflicts()
-    click.echo("\n".join(summarize_files(change.write(), change.removed)))
+    click.echo("\n".join(_summarize_files(change.write(), change.removed)))
 
 
-def summarize_files(paths: Sequence[str], removed: Sequence[str]) -> list[str]:
+def _summarize_files(paths: Sequence[str], removed: Sequence[str]) -> list[str]:
     """Which files were written or removed; of many, those of config/ by their number alone."""
     generated = (
         [path for path in paths if path.startswith("config/")]
-        if len(paths) > MAX_LISTED_FILES
+        if len(paths) > _MAX_LISTED_FILES
         else []
     )
     rest = [

@@ -17,27 +17,27 @@ from pathlib import Path
 from ..errors import ConfigError
 from .changeset import ChangeSet, read_text_if_exists
 
-COPIED_PATHS = ("pyproject.toml", "src", "config")
-GENERATE_TIMEOUT_SECONDS = 120
-ERROR_TAIL_LINES = 8
+_COPIED_PATHS = ("pyproject.toml", "src", "config")
+_GENERATE_TIMEOUT_SECONDS = 120
+_ERROR_TAIL_LINES = 8
 
 
 def add_generated_config(change: ChangeSet) -> ChangeSet:
     """The change, and all that `kubewright manifests` writes after it."""
     with tempfile.TemporaryDirectory(prefix="kubewright-") as folder:
         copy = Path(folder)
-        copy_project(change.root, copy)
+        _copy_project(change.root, copy)
         replace(change, root=copy).write()
-        run_manifests(copy)
-        there = list_config_files(copy)
+        _run_manifests(copy)
+        there = _list_config_files(copy)
         # What is the same is not read as text: a person may keep anything below config/.
         fresh = [
             path
             for path in there
-            if path not in change.files and not has_same_content(copy / path, change.root / path)
+            if path not in change.files and not _has_same_content(copy / path, change.root / path)
         ]
         generated = {path: read_text_if_exists(copy / path) or "" for path in fresh}
-    removed = tuple(path for path in list_config_files(change.root) if path not in there)
+    removed = tuple(path for path in _list_config_files(change.root) if path not in there)
     return replace(
         change,
         files={**change.files, **generated},
@@ -50,15 +50,15 @@ def chain_changes(first: ChangeSet, second: Callable[[Path], ChangeSet]) -> Chan
     """Two changes as one; the second is worked out on a copy that has the first, since both edit the same files."""
     with tempfile.TemporaryDirectory(prefix="kubewright-") as folder:
         copy = Path(folder)
-        copy_project(first.root, copy)
+        _copy_project(first.root, copy)
         replace(first, root=copy).write()
         then = second(copy)
     return replace(first, files={**first.files, **then.files}, edits=first.edits | then.edits)
 
 
-def copy_project(root: Path, copy: Path) -> None:
+def _copy_project(root: Path, copy: Path) -> None:
     """Copy what generating reads."""
-    for name in COPIED_PATHS:
+    for name in _COPIED_PATHS:
         source = root / name
         if source.is_dir():
             copy_folder(source, copy / name)
@@ -82,19 +82,19 @@ def copy_folder(source: Path, target: Path) -> None:
         ) from None
 
 
-def list_config_files(root: Path) -> list[str]:
+def _list_config_files(root: Path) -> list[str]:
     """The files of config/, by their path in the project."""
     return sorted(
         path.relative_to(root).as_posix() for path in (root / "config").rglob("*") if path.is_file()
     )
 
 
-def has_same_content(one: Path, other: Path) -> bool:
+def _has_same_content(one: Path, other: Path) -> bool:
     """Whether two files are there and have the same bytes."""
     return other.is_file() and one.read_bytes() == other.read_bytes()
 
 
-def run_manifests(copy: Path) -> None:
+def _run_manifests(copy: Path) -> None:
     """Run `kubewright manifests` on the copy."""
     command = [sys.executable, "-m", "kubewright", "manifests", "--project", str(copy)]
     environ = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
@@ -104,12 +104,12 @@ def run_manifests(copy: Path) -> None:
             capture_output=True,
             text=True,
             env=environ,
-            timeout=GENERATE_TIMEOUT_SECONDS,
+            timeout=_GENERATE_TIMEOUT_SECONDS,
             stdin=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired:
         raise ConfigError(
-            f"nothing was written, since the project's code was not imported within {GENERATE_TIMEOUT_SECONDS} s"
+            f"nothing was written, since the project's code was not imported within {_GENERATE_TIMEOUT_SECONDS} s"
         ) from None
     if done.returncode:
         # The end says what happened; a traceback's beginning is ours.
@@ -117,7 +117,7 @@ def run_manifests(copy: Path) -> None:
             (done.stderr or done.stdout)
             .strip()
             .replace(f"{copy}/", "")
-            .splitlines()[-ERROR_TAIL_LINES:]
+            .splitlines()[-_ERROR_TAIL_LINES:]
         )
         raise ConfigError(
             f"nothing was written, since config/ cannot be generated from the project's code:\n{words}"

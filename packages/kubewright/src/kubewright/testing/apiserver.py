@@ -15,11 +15,11 @@ from .port import ReservedPort
 from .process import Process
 from .wait import eventually
 
-START_TIMEOUT_SECONDS = 60.0
+_START_TIMEOUT_SECONDS = 60.0
 GRACE_SECONDS = 5.0
 # A test's API server has a small heap, so Go's default collects it many times a second: about 15 % of its CPU in a profile.
 # A cluster's has gigabytes, and collects seldom. GOGC of the environment goes before.
-GOGC_PERCENT = "400"
+_GOGC_PERCENT = "400"
 
 
 class StartFailed(Exception):
@@ -41,13 +41,13 @@ class ApiServer:
         self.admin_tls = admin_tls
         self.port = ReservedPort()
         self.url = f"https://127.0.0.1:{self.port.number}"
-        arguments = [str(binary), *standard_flags(folder, self.port.number, etcd_url), *flags]
+        arguments = [str(binary), *_standard_flags(folder, self.port.number, etcd_url), *flags]
         log = folder / f"kube-apiserver-{self.port.number}.log"
         self.process = Process(
             "kube-apiserver",
             arguments,
             log,
-            {"GOGC": GOGC_PERCENT, **os.environ, **(environ or {})},
+            {"GOGC": _GOGC_PERCENT, **os.environ, **(environ or {})},
         )
 
     async def __aenter__(self) -> Self:
@@ -66,7 +66,7 @@ class ApiServer:
         """Start it, and return when it is ready."""
         self.process.start()
         try:
-            await eventually(self.check_ready_or_exited, within=START_TIMEOUT_SECONDS, every=0.05)
+            await eventually(self._check_ready_or_exited, within=_START_TIMEOUT_SECONDS, every=0.05)
         except AssertionError as not_ready:
             await self.process.kill()
             raise StartFailed(
@@ -94,7 +94,7 @@ class ApiServer:
         """A connection for plain calls as an administrator."""
         return HttpClient(self.url, self.admin_tls)
 
-    async def check_ready_or_exited(self) -> bool:
+    async def _check_ready_or_exited(self) -> bool:
         """True when waiting for it has an end; raises what keeps it from serving."""
         if self.process.is_running:
             await asyncio.to_thread(self.check_ready)
@@ -107,7 +107,7 @@ class ApiServer:
             https.call("GET", "/api/v1/namespaces/default")
 
 
-def standard_flags(folder: Path, port: int, etcd_url: str) -> list[str]:
+def _standard_flags(folder: Path, port: int, etcd_url: str) -> list[str]:
     """The flags of every API server here."""
     return [
         f"--etcd-servers={etcd_url}",

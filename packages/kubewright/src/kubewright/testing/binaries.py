@@ -18,13 +18,13 @@ from kubewright.errors import ConfigError
 
 from .go_build import GO_PACKAGES, GoBuilder, Pins, Progress, load_pins, parse_version
 
-DEFAULT_BINARIES = ("etcd", "kube-apiserver", "kubectl")
-VERSION_ARGUMENTS = {"etcd": ["--version"], "kubectl": ["version", "--client"]}
-VERSION_TIMEOUT_SECONDS = 30
+_DEFAULT_BINARIES = ("etcd", "kube-apiserver", "kubectl")
+_VERSION_ARGUMENTS = {"etcd": ["--version"], "kubectl": ["version", "--client"]}
+_VERSION_TIMEOUT_SECONDS = 30
 
 
 def find_binaries(
-    names: Sequence[str] = DEFAULT_BINARIES,
+    names: Sequence[str] = _DEFAULT_BINARIES,
     environ: Mapping[str, str] | None = None,
     *,
     folders: Sequence[Path] = (),
@@ -44,7 +44,7 @@ def find_binaries(
         )
     cache = cache_folder(environ) / version_pins.digest
     found = {
-        name: find_existing(name, environ, folders, progress, version_pins) or cache / name
+        name: _find_existing(name, environ, folders, progress, version_pins) or cache / name
         for name in names
     }
     missing = [name for name, path in found.items() if not path.exists()]
@@ -53,13 +53,13 @@ def find_binaries(
     return found
 
 
-def find_existing(
+def _find_existing(
     name: str, environ: Mapping[str, str], folders: Sequence[Path], progress: Progress, pinned: Pins
 ) -> Path | None:
     """The first binary of that name outside the cache whose version fits; says why another was passed over."""
     wanted = pinned.binary_version(name)
-    for where, path in list_candidates(name, environ, folders):
-        has = read_version(name, path)
+    for where, path in _list_candidates(name, environ, folders):
+        has = _read_version(name, path)
         if parse_version(has)[:2] == parse_version(wanted)[:2]:
             return path
         minor = ".".join(wanted.split(".")[:2])
@@ -69,7 +69,7 @@ def find_existing(
     return None
 
 
-def list_candidates(
+def _list_candidates(
     name: str, environ: Mapping[str, str], folders: Sequence[Path]
 ) -> Iterator[tuple[str, Path]]:
     """Where a binary is outside the cache, and what led there."""
@@ -84,14 +84,14 @@ def list_candidates(
             yield where, Path(found).absolute()
 
 
-def read_version(name: str, binary: Path) -> str:
+def _read_version(name: str, binary: Path) -> str:
     """What the binary says its version is, without the `v`; "" where it does not say."""
     try:
         asked = subprocess.run(
-            [binary, *VERSION_ARGUMENTS.get(name, ["--version"])],
+            [binary, *_VERSION_ARGUMENTS.get(name, ["--version"])],
             capture_output=True,
             text=True,
-            timeout=VERSION_TIMEOUT_SECONDS,
+            timeout=_VERSION_TIMEOUT_SECONDS,
             stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.TimeoutExpired):
@@ -137,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument(
         "--only",
-        default=",".join(DEFAULT_BINARIES),
+        default=",".join(_DEFAULT_BINARIES),
         metavar="NAMES",
         help=f"which, with commas between; of {', '.join(GO_PACKAGES)}",
     )

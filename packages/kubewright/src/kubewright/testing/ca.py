@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-LIFETIME = timedelta(days=2)
+_LIFETIME = timedelta(days=2)
 CLOCK_SKEW = timedelta(minutes=5)
 
 
@@ -44,21 +44,21 @@ class CertificateAuthority:
                 x509.SubjectKeyIdentifier.from_public_key(self.key.public_key()), critical=False
             )
         )
-        self.certificate = encode_certificate(builder.sign(self.key, hashes.SHA256()))
+        self.certificate = _encode_certificate(builder.sign(self.key, hashes.SHA256()))
 
     def issue_serving_certificate(self, *hosts: str) -> KeyPair:
         """A server's certificate, valid for these names and addresses."""
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
         names = x509.SubjectAlternativeName([general_name(host) for host in hosts])
-        return self.issue_certificate(subject, ExtendedKeyUsageOID.SERVER_AUTH, names)
+        return self._issue_certificate(subject, ExtendedKeyUsageOID.SERVER_AUTH, names)
 
     def issue_client_certificate(self, user: str, groups: tuple[str, ...] = ()) -> KeyPair:
         """A client's certificate: Kubernetes reads the user from CN and the groups from O."""
         attributes = [x509.NameAttribute(NameOID.COMMON_NAME, user)]
         attributes += [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
-        return self.issue_certificate(x509.Name(attributes), ExtendedKeyUsageOID.CLIENT_AUTH)
+        return self._issue_certificate(x509.Name(attributes), ExtendedKeyUsageOID.CLIENT_AUTH)
 
-    def issue_certificate(
+    def _issue_certificate(
         self,
         subject: x509.Name,
         purpose: x509.ObjectIdentifier,
@@ -79,7 +79,7 @@ class CertificateAuthority:
         )
         if names:
             builder = builder.add_extension(names, critical=False)
-        return KeyPair(encode_certificate(builder.sign(self.key, hashes.SHA256())), encode_key(key))
+        return KeyPair(_encode_certificate(builder.sign(self.key, hashes.SHA256())), encode_key(key))
 
 
 def new_certificate_builder(
@@ -94,7 +94,7 @@ def new_certificate_builder(
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - CLOCK_SKEW)
-        .not_valid_after(now + LIFETIME)
+        .not_valid_after(now + _LIFETIME)
     )
 
 
@@ -115,7 +115,7 @@ def generate_signing_keys() -> tuple[bytes, bytes]:
     return public, encode_key(key)
 
 
-def encode_certificate(signed: x509.Certificate) -> bytes:
+def _encode_certificate(signed: x509.Certificate) -> bytes:
     """The certificate as PEM."""
     return signed.public_bytes(serialization.Encoding.PEM)
 

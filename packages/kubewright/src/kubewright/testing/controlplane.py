@@ -29,9 +29,9 @@ from .http import create_tls_context, write_kubeconfig
 from .namespaces import remove_namespace
 from .process import Process
 
-ADMIN_GROUP = "system:masters"
+_ADMIN_GROUP = "system:masters"
 # Longer than any wait that a test asks kubectl for.
-KUBECTL_TIMEOUT_SECONDS = 120.0
+_KUBECTL_TIMEOUT_SECONDS = 120.0
 AuditLevel = Literal["Metadata", "Request", "RequestResponse"]
 
 
@@ -58,27 +58,27 @@ class ControlPlane:
         self.folder = folder or Path(tempfile.mkdtemp(prefix="kubewright-"))
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.ca = CertificateAuthority("kubewright-test")
-        self.audit_log = self.folder / "audit.jsonl"
-        self.write_files(audit_level)
+        self._audit_log = self.folder / "audit.jsonl"
+        self._write_files(audit_level)
         self.admin_tls = create_tls_context(
             self.ca.certificate, self.folder / "admin.crt", self.folder / "admin.key"
         )
         self.bearer_tls = create_tls_context(self.ca.certificate)
         self.etcd = Etcd(binaries["etcd"], self.folder)
         self.apiserver = self.create_apiserver(
-            self.etcd.url, [*self.audit_flags(audit), *extra_args], environ
+            self.etcd.url, [*self._audit_flags(audit), *extra_args], environ
         )
         self.admin_kubeconfig = self.write_kubeconfig(self.folder / "admin.kubeconfig")
-        self.controller_manager = (
-            self.create_controller_manager(controllers) if controllers else None
+        self._controller_manager = (
+            self._create_controller_manager(controllers) if controllers else None
         )
 
-    def write_files(self, audit_level: AuditLevel) -> None:
+    def _write_files(self, audit_level: AuditLevel) -> None:
         """Write what the API servers read when they start."""
         self.ca.issue_serving_certificate("127.0.0.1", "localhost").write(
             self.folder / "serving.crt", self.folder / "serving.key"
         )
-        self.ca.issue_client_certificate("admin", (ADMIN_GROUP,)).write(
+        self.ca.issue_client_certificate("admin", (_ADMIN_GROUP,)).write(
             self.folder / "admin.crt", self.folder / "admin.key"
         )
         (self.folder / "ca.crt").write_bytes(self.ca.certificate)
@@ -93,20 +93,20 @@ class ControlPlane:
         }
         (self.folder / "audit-policy.json").write_text(json.dumps(policy))
 
-    def audit_flags(self, audit: bool) -> list[str]:
+    def _audit_flags(self, audit: bool) -> list[str]:
         """The flags that write the audit log in one file, however long."""
         policy = self.folder / "audit-policy.json"
         return (
             [
                 f"--audit-policy-file={policy}",
-                f"--audit-log-path={self.audit_log}",
+                f"--audit-log-path={self._audit_log}",
                 "--audit-log-maxsize=100000",
             ]
             if audit
             else []
         )
 
-    def create_controller_manager(self, controllers: Sequence[str]) -> Process:
+    def _create_controller_manager(self, controllers: Sequence[str]) -> Process:
         """kube-controller-manager with these controllers only, such as `namespace-controller`."""
         flags = [
             f"--kubeconfig={self.admin_kubeconfig}",
@@ -139,8 +139,8 @@ class ControlPlane:
         try:
             await self.etcd.start()
             await self.apiserver.start()
-            if self.controller_manager:
-                self.controller_manager.start()
+            if self._controller_manager:
+                self._controller_manager.start()
         except BaseException as error:
             if not self.etcd.process.is_running:
                 error.add_note(
@@ -151,8 +151,8 @@ class ControlPlane:
 
     async def stop(self) -> None:
         """End all parts and remove their files."""
-        if self.controller_manager:
-            await self.controller_manager.stop(GRACE_SECONDS)
+        if self._controller_manager:
+            await self._controller_manager.stop(GRACE_SECONDS)
         await self.apiserver.stop()
         await self.etcd.stop(GRACE_SECONDS)
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -215,7 +215,7 @@ class ControlPlane:
         `server` leads elsewhere than to the API server itself, such as to a TcpProxy.
         """
         credential = self.ca.issue_client_certificate(
-            user, (ADMIN_GROUP,) if user == "admin" else groups
+            user, (_ADMIN_GROUP,) if user == "admin" else groups
         )
         return write_kubeconfig(path, server or self.url, self.ca.certificate, user, credential)
 
@@ -264,11 +264,11 @@ class ControlPlane:
                 input=stdin,
                 capture_output=True,
                 text=True,
-                timeout=KUBECTL_TIMEOUT_SECONDS,
+                timeout=_KUBECTL_TIMEOUT_SECONDS,
             )
         except subprocess.TimeoutExpired:
             raise KubectlFailed(
-                f"kubectl {' '.join(arguments)}: it had not ended after {KUBECTL_TIMEOUT_SECONDS:g} s"
+                f"kubectl {' '.join(arguments)}: it had not ended after {_KUBECTL_TIMEOUT_SECONDS:g} s"
             ) from None
         if done.returncode:
             raise KubectlFailed(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
@@ -297,8 +297,8 @@ class ControlPlane:
     def read_audit_events(self) -> list[dict[str, Any]]:
         """The audit log so far; empty unless the plane was made with audit=True."""
         return (
-            [json.loads(line) for line in self.audit_log.read_text().splitlines()]
-            if self.audit_log.exists()
+            [json.loads(line) for line in self._audit_log.read_text().splitlines()]
+            if self._audit_log.exists()
             else []
         )
 

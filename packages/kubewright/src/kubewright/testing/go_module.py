@@ -37,15 +37,15 @@ def build_module(
             f"{folder} is no Go module: it has no go.mod. Name the folder that has one."
         )
     into.mkdir(parents=True, exist_ok=True)
-    program, stamp, wanted = into / name, into / f".{name}.sources", digest_sources(folder)
+    program, stamp, wanted = into / name, into / f".{name}.sources", _digest_sources(folder)
     with hold_file_lock(into / f".{name}.lock", progress):
         if not program.exists() or not stamp.exists() or stamp.read_text() != wanted:
-            compile_module(folder, program, environ, progress)
+            _compile_module(folder, program, environ, progress)
             stamp.write_text(wanted)
     return program
 
 
-def compile_module(
+def _compile_module(
     folder: Path, program: Path, environ: Mapping[str, str], progress: Progress
 ) -> None:
     """Run `go build`, and put the program in place when it is whole."""
@@ -76,16 +76,16 @@ def compile_module(
     progress.print_line(f"built {program.name} in {format_duration(time.monotonic() - began)}")
 
 
-def digest_sources(folder: Path) -> str:
+def _digest_sources(folder: Path) -> str:
     """Changes when a source, a pin, the operating system or the processor does. Times would not do: a checkout sets them anew."""
     found = hashlib.sha256(f"{platform.system()}-{platform.machine()}".encode())
-    for path in list_sources(folder):
+    for path in _list_sources(folder):
         found.update(f"\0{path.relative_to(folder).as_posix()}\0".encode())
         found.update(path.read_bytes())
     return found.hexdigest()
 
 
-def list_sources(folder: Path) -> Iterator[Path]:
+def _list_sources(folder: Path) -> Iterator[Path]:
     """The files that go into the program, in a fixed order."""
     for path in sorted(folder.rglob("*")):
         if path.name in ("go.mod", "go.sum") or (

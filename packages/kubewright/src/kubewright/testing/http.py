@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from .ca import KeyPair, write_private_file
 
-TOO_MANY_REQUESTS = 429
+_TOO_MANY_REQUESTS = 429
 RETRY_TIMEOUT_SECONDS, RETRY_INTERVAL_SECONDS = 20.0, 0.1
 
 
@@ -63,7 +63,7 @@ class HttpClient:
             self.connection.request(method, path, None if body is None else json.dumps(body), told)
             response = self.connection.getresponse()
             text = response.read().decode()
-            if response.status != TOO_MANY_REQUESTS or time.monotonic() > until:
+            if response.status != _TOO_MANY_REQUESTS or time.monotonic() > until:
                 break
             # Just after its start, and after a change of a CRD, the API server asks for patience while it fills its caches.
             time.sleep(RETRY_INTERVAL_SECONDS)

@@ -7,41 +7,41 @@ from typing import Any
 
 from .http import HttpClient, HttpError
 
-AGGREGATED_DISCOVERY_HEADERS = {
+_AGGREGATED_DISCOVERY_HEADERS = {
     "Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 }
-MERGE_PATCH_HEADERS = {"Content-Type": "application/merge-patch+json"}
-GONE_STATUSES = {404, 409}
+_MERGE_PATCH_HEADERS = {"Content-Type": "application/merge-patch+json"}
+_GONE_STATUSES = {404, 409}
 
 
 def remove_namespace(https: HttpClient, name: str) -> None:
     """Delete the namespace, so that nothing new can be created in it, then all it holds, then let it go."""
     https.call("DELETE", f"/api/v1/namespaces/{name}")
-    for collection in list_collections(https, name):
+    for collection in _list_collections(https, name):
         for item in https.call("GET", collection)["items"]:
-            remove_object(https, f"{collection}/{item['metadata']['name']}", item["metadata"])
+            _remove_object(https, f"{collection}/{item['metadata']['name']}", item["metadata"])
     left = https.call("GET", f"/api/v1/namespaces/{name}")
     left["spec"]["finalizers"] = []
     https.call("PUT", f"/api/v1/namespaces/{name}/finalize", left)
 
 
-def remove_object(https: HttpClient, path: str, metadata: dict[str, Any]) -> None:
+def _remove_object(https: HttpClient, path: str, metadata: dict[str, Any]) -> None:
     """Delete one object at once; whoever waited for its finalizer is no longer there."""
     try:
         if metadata.get("finalizers"):
-            https.call("PATCH", path, {"metadata": {"finalizers": None}}, MERGE_PATCH_HEADERS)
+            https.call("PATCH", path, {"metadata": {"finalizers": None}}, _MERGE_PATCH_HEADERS)
         https.call(
             "DELETE", path, {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
         )
     except HttpError as refused:
-        if refused.status not in GONE_STATUSES:
+        if refused.status not in _GONE_STATUSES:
             raise
 
 
-def list_collections(https: HttpClient, namespace: str) -> Iterator[str]:
+def _list_collections(https: HttpClient, namespace: str) -> Iterator[str]:
     """The paths of all collections of a namespace that can be listed and deleted from, in their preferred version."""
     for root in ("/api", "/apis"):
-        for group in https.call("GET", root, headers=AGGREGATED_DISCOVERY_HEADERS)["items"]:
+        for group in https.call("GET", root, headers=_AGGREGATED_DISCOVERY_HEADERS)["items"]:
             version = group["versions"][0]
             prefix = "/".join(
                 part

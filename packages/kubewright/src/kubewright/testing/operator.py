@@ -32,9 +32,9 @@ from .wait import eventually
 
 S = TypeVar("S")
 STOP_SECONDS = 5.0
-LOCALHOST = "127.0.0.1"
+_LOCALHOST = "127.0.0.1"
 SERVICE_ACCOUNT = "controller-manager"
-NO_CONVERSION: dict[str, Any] = {"strategy": "None", "webhook": None}
+_NO_CONVERSION: dict[str, Any] = {"strategy": "None", "webhook": None}
 
 
 def install_manifests(plane: ControlPlane, *folders: Path) -> None:
@@ -45,12 +45,12 @@ def install_manifests(plane: ControlPlane, *folders: Path) -> None:
     listed = json.loads(plane.kubectl("get", "crd", "-o", "json"))["items"]
     for crd in listed:
         if crd["spec"].get("conversion", {}).get("strategy") == "Webhook":
-            set_conversion(plane, crd["metadata"]["name"], NO_CONVERSION)
+            _set_conversion(plane, crd["metadata"]["name"], _NO_CONVERSION)
     if listed:
         plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
 
 
-def set_conversion(plane: ControlPlane, crd: str, conversion: dict[str, Any]) -> None:
+def _set_conversion(plane: ControlPlane, crd: str, conversion: dict[str, Any]) -> None:
     """Say who converts between the versions of a kind."""
     plane.kubectl(
         "patch", "crd", crd, "--type=merge", "-p", json.dumps({"spec": {"conversion": conversion}})
@@ -69,16 +69,16 @@ async def run_operator(
     """An administrator's client, beside the manager that `build` fills; it serves these namespaces, or all."""
     system_namespace = system_namespace or f"{name}-system"
     manager = Manager(
-        await load_service_account_connection(plane, system_namespace),
-        build_options(name, system_namespace, namespaces),
+        await _load_service_account_connection(plane, system_namespace),
+        _build_options(name, system_namespace, namespaces),
     )
     build(manager, settings)
     stop = asyncio.Event()
     work = asyncio.create_task(manager.run(stop))
     try:
         async with (
-            register_webhooks(plane, manager, work),
-            connect_client(plane.admin_kubeconfig) as client,
+            _register_webhooks(plane, manager, work),
+            _connect_client(plane.admin_kubeconfig) as client,
         ):
             yield client
     finally:
@@ -86,7 +86,7 @@ async def run_operator(
         await work
 
 
-async def load_service_account_connection(plane: ControlPlane, system: str) -> Connection:
+async def _load_service_account_connection(plane: ControlPlane, system: str) -> Connection:
     """The connection of the manager's own service account."""
     with tempfile.TemporaryDirectory() as folder:
         file = plane.write_service_account_kubeconfig(
@@ -95,12 +95,12 @@ async def load_service_account_connection(plane: ControlPlane, system: str) -> C
         return await asyncio.to_thread(load, str(file), environ={}, home=Path("/"))
 
 
-def build_options(name: str, system: str, namespaces: tuple[str, ...]) -> Options:
+def _build_options(name: str, system: str, namespaces: tuple[str, ...]) -> Options:
     """As deployed, but on free ports and in a hurry."""
     webhooks = WebhookOptions(
-        host=LOCALHOST,
+        host=_LOCALHOST,
         port=0,
-        extra_hosts=(LOCALHOST,),
+        extra_hosts=(_LOCALHOST,),
         timings=CertificateTimings(check_interval_seconds=0.5),
         drain_seconds=0,
     )
@@ -115,7 +115,7 @@ def build_options(name: str, system: str, namespaces: tuple[str, ...]) -> Option
 
 
 @asynccontextmanager
-async def register_webhooks(
+async def _register_webhooks(
     plane: ControlPlane, manager: Manager, work: asyncio.Task[None]
 ) -> AsyncIterator[None]:
     """The API server asks this manager, until the end; kubectl runs in threads, since the answers come from this loop."""
@@ -125,13 +125,13 @@ async def register_webhooks(
     if manager.answering is None or work.done():
         yield
         return
-    reach = WebhookClientConfig(url=f"https://{LOCALHOST}:{manager.answering.server.port}")
+    reach = WebhookClientConfig(url=f"https://{_LOCALHOST}:{manager.answering.server.port}")
     documents = build_configurations(manager.webhooks, reach, name=manager.options.name)
     converted = {each.hub.definition.resource for each in manager.conversions}
     for document in documents:
         await asyncio.to_thread(plane.apply, json.dumps(document))
     for crd in converted:
-        await asyncio.to_thread(set_conversion, plane, crd, build_conversion(reach))
+        await asyncio.to_thread(_set_conversion, plane, crd, build_conversion(reach))
     rotation = manager.answering.cert_rotator
     await eventually(
         lambda: (
@@ -150,11 +150,11 @@ async def register_webhooks(
                 plane.kubectl, "delete", document["kind"], document["metadata"]["name"]
             )
         for crd in converted:
-            await asyncio.to_thread(set_conversion, plane, crd, NO_CONVERSION)
+            await asyncio.to_thread(_set_conversion, plane, crd, _NO_CONVERSION)
 
 
 @asynccontextmanager
-async def connect_client(kubeconfig: Path) -> AsyncIterator[Client]:
+async def _connect_client(kubeconfig: Path) -> AsyncIterator[Client]:
     """A client with this kubeconfig's rights."""
     transport = Transport(
         await asyncio.to_thread(load, str(kubeconfig), environ={}, home=Path("/"))

@@ -28,8 +28,8 @@ import pytest
 if TYPE_CHECKING:
     from .controlplane import ControlPlane
 
-TESTENV_VARIABLE = "KUBEWRIGHT_TESTENV"
-LOOPTIME_PLUGIN = "looptime_plugin"
+_TESTENV_VARIABLE = "KUBEWRIGHT_TESTENV"
+_LOOPTIME_PLUGIN = "looptime_plugin"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,7 +43,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
     Up to Python 3.13 its question for one before a plain test would make a loop that nobody closes: a ResourceWarning, later and elsewhere.
     """
-    if sys.version_info < (3, 14) and session.config.pluginmanager.hasplugin(LOOPTIME_PLUGIN):
+    if sys.version_info < (3, 14) and session.config.pluginmanager.hasplugin(_LOOPTIME_PLUGIN):
         asyncio.set_event_loop(None)
 
 
@@ -52,7 +52,7 @@ def binaries(pytestconfig: pytest.Config) -> dict[str, Path]:
     """The paths of etcd, kube-apiserver and kubectl."""
     from . import binaries as assets
 
-    folder = Path(os.environ.get(TESTENV_VARIABLE) or pytestconfig.rootpath / ".testenv" / "bin")
+    folder = Path(os.environ.get(_TESTENV_VARIABLE) or pytestconfig.rootpath / ".testenv" / "bin")
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     # A build takes minutes: its progress must be seen.
     with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():

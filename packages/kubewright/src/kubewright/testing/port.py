@@ -13,11 +13,11 @@ class ReservedPort:
     """
 
     def __init__(self) -> None:
-        self.reserved_socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        self.reserved_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        self.reserved_socket.bind(("127.0.0.1", 0))
-        self.number: int = self.reserved_socket.getsockname()[1]
+        self._reserved_socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._reserved_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._reserved_socket.bind(("127.0.0.1", 0))
+        self.number: int = self._reserved_socket.getsockname()[1]
 
     def release(self) -> None:
         """Let the number go."""
-        self.reserved_socket.close()
+        self._reserved_socket.close()

@@ -48,7 +48,7 @@ from .tcpproxy import TcpProxy
 __all__ = ["BufferedResponse", "HttpProxy", "ProxyRule", "RecordedRequest", "TcpProxy"]
 
 # Of one connection, not of the message; the two sides negotiate their own.
-HOP_BY_HOP = {
+_HOP_BY_HOP = {
     "connection",
     "content-length",
     "host",
@@ -88,13 +88,13 @@ class HttpProxy:
     """A reverse proxy with its own CA; rules apply to the next fitting requests, the oldest rule first."""
 
     def __init__(self, url: str, admin_tls: ssl.SSLContext, bearer_tls: ssl.SSLContext) -> None:
-        self.upstream_url, self.admin_tls, self.bearer_tls = url.rstrip("/"), admin_tls, bearer_tls
+        self._upstream_url, self.admin_tls, self.bearer_tls = url.rstrip("/"), admin_tls, bearer_tls
         self.ca = CertificateAuthority("kubewright-proxy")
         self.port = 0
         self.recorded_requests: list[RecordedRequest] = []
         self.rules: list[ProxyRule] = []
         self.watches: list[OpenWatch] = []
-        self.exit_stack = contextlib.AsyncExitStack()
+        self._exit_stack = contextlib.AsyncExitStack()
 
     @classmethod
     def in_front_of(cls, plane: Upstream) -> Self:
@@ -106,13 +106,13 @@ class HttpProxy:
         session = aiohttp.ClientSession(
             timeout=timeout, connector=aiohttp.TCPConnector(limit=0), auto_decompress=False
         )
-        self.session = await self.exit_stack.enter_async_context(session)
-        self.server = web.Server(self.handle_request, handler_cancellation=True)
+        self.session = await self._exit_stack.enter_async_context(session)
+        self.server = web.Server(self._handle_request, handler_cancellation=True)
         runner = web.ServerRunner(self.server, shutdown_timeout=0.0)
         await runner.setup()
-        self.exit_stack.push_async_callback(runner.cleanup)
+        self._exit_stack.push_async_callback(runner.cleanup)
         self.listener = socket.create_server(("127.0.0.1", 0))
-        await web.SockSite(runner, self.listener, ssl_context=self.create_serving_tls()).start()
+        await web.SockSite(runner, self.listener, ssl_context=self._create_serving_tls()).start()
         self.port = self.listener.getsockname()[1]
         return self
 
@@ -128,9 +128,9 @@ class HttpProxy:
         for connection in list(self.server.connections):
             if connection.transport:
                 connection.transport.abort()
-        await self.exit_stack.aclose()
+        await self._exit_stack.aclose()
 
-    def create_serving_tls(self) -> ssl.SSLContext:
+    def _create_serving_tls(self) -> ssl.SSLContext:
         """Our own certificate; the ssl module takes it from files only."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         with tempfile.TemporaryDirectory() as folder:
@@ -171,7 +171,7 @@ class HttpProxy:
 
     # Rules
 
-    def add_rule(self, rule: ProxyRule) -> ProxyRule:
+    def _add_rule(self, rule: ProxyRule) -> ProxyRule:
         """Put one more rule in force; the methods below make the common ones."""
         self.rules.append(rule)
         return rule
@@ -196,7 +196,7 @@ class HttpProxy:
         answer = BufferedResponse(
             status, content, {"Content-Type": "application/json", **(headers or {})}
         )
-        return self.add_rule(ProxyRule(RequestMatcher(method, path, watch), times, response=answer))
+        return self._add_rule(ProxyRule(RequestMatcher(method, path, watch), times, response=answer))
 
     def expire_next_watch(self, path: str = "*", times: int = 1) -> ProxyRule:
         """Answer 410 when a watch connects: its resourceVersion is too old."""
@@ -225,13 +225,13 @@ class HttpProxy:
         self, method: str, path: str, seconds: float, times: int = 1, *, watch: bool | None = None
     ) -> ProxyRule:
         """Wait before the request goes on."""
-        return self.add_rule(
+        return self._add_rule(
             ProxyRule(RequestMatcher(method, path, watch), times, delay_seconds=seconds)
         )
 
     def drop_next_response(self, method: str, path: str, times: int = 1) -> ProxyRule:
         """Let the API server do it, read its whole answer, then break the connection: done, but unanswered."""
-        return self.add_rule(
+        return self._add_rule(
             ProxyRule(RequestMatcher(method, path, False), times, drop_response=True)
         )
 
@@ -239,7 +239,7 @@ class HttpProxy:
         self, method: str, path: str, change: ResponseTransform, times: int = 1
     ) -> ProxyRule:
         """Give the client what `change` makes of the API server's answer."""
-        return self.add_rule(
+        return self._add_rule(
             ProxyRule(RequestMatcher(method, path, False), times, transform=change)
         )
 
@@ -254,7 +254,7 @@ class HttpProxy:
         """Break the connections of all open watches of that path; returns how many."""
         streams = self.find_watches(path)
         for watch in streams:
-            abort_connection(watch.request)
+            _abort_connection(watch.request)
         return len(streams)
 
     def find_watches(self, path: str) -> list[OpenWatch]:
@@ -263,7 +263,7 @@ class HttpProxy:
 
     # Serving
 
-    async def handle_request(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _handle_request(self, request: web.BaseRequest) -> web.StreamResponse:
         """Handle one request: note it, and do what its rule says."""
         headers = request.headers
         seen = RecordedRequest(
@@ -279,13 +279,13 @@ class HttpProxy:
             (rule for rule in self.rules if rule.try_match(seen)), ProxyRule(RequestMatcher())
         )
         try:
-            return await self.apply_rule(request, seen, rule)
+            return await self._apply_rule(request, seen, rule)
         except (DropConnection, aiohttp.ClientError, OSError):
             seen.status = UNANSWERED if seen.status is None else seen.status
-            abort_connection(request)
+            _abort_connection(request)
             return web.Response()
 
-    async def apply_rule(
+    async def _apply_rule(
         self, request: web.BaseRequest, seen: RecordedRequest, rule: ProxyRule
     ) -> web.StreamResponse:
         """Take the steps of the rule."""
@@ -293,16 +293,16 @@ class HttpProxy:
         answer = rule.response
         if rule.drop_response or rule.transform:
             # Shielded: a client that goes away must not take the call with it.
-            answer = await asyncio.shield(self.fetch_response(request, rule))
+            answer = await asyncio.shield(self._fetch_response(request, rule))
         if rule.drop_response:
             raise DropConnection
         if not answer:
-            return await self.stream_response(request, seen, rule)
+            return await self._stream_response(request, seen, rule)
         answer = rule.transform(answer) if rule.transform else answer
         seen.status = answer.status
         return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
 
-    async def fetch_response(self, request: web.BaseRequest, rule: ProxyRule) -> BufferedResponse:
+    async def _fetch_response(self, request: web.BaseRequest, rule: ProxyRule) -> BufferedResponse:
         """The API server's whole answer, not compressed."""
         async with self.forward(
             request, await request.content.read(), {"accept-encoding"}
@@ -315,7 +315,7 @@ class HttpProxy:
                 {"Content-Type": upstream.headers.get("Content-Type", "application/json")},
             )
 
-    async def stream_response(
+    async def _stream_response(
         self, request: web.BaseRequest, seen: RecordedRequest, rule: ProxyRule
     ) -> web.StreamResponse:
         """Pass the answer on as it comes."""
@@ -324,12 +324,12 @@ class HttpProxy:
             seen.status = upstream.status
             response = web.StreamResponse(
                 status=upstream.status,
-                headers=filter_headers(upstream.headers, HOP_BY_HOP - {"content-length"}),
+                headers=_filter_headers(upstream.headers, _HOP_BY_HOP - {"content-length"}),
             )
             await response.prepare(request)
-            with self.track_watch(OpenWatch(seen, request, response)):
+            with self._track_watch(OpenWatch(seen, request, response)):
                 pieces = (
-                    iter_whole_lines(upstream.content)
+                    _iter_whole_lines(upstream.content)
                     if seen.is_watch
                     else upstream.content.iter_any()
                 )
@@ -339,7 +339,7 @@ class HttpProxy:
             return response
 
     @contextlib.contextmanager
-    def track_watch(self, watch: OpenWatch) -> Iterator[None]:
+    def _track_watch(self, watch: OpenWatch) -> Iterator[None]:
         """Know the watch while it is open; anything else passes unlisted."""
         if watch.record.is_watch:
             self.watches.append(watch)
@@ -355,8 +355,8 @@ class HttpProxy:
         """The same request to the API server, with the sender's token or else as administrator."""
         return self.session.request(
             request.method,
-            URL(f"{self.upstream_url}{request.raw_path}", encoded=True),
-            headers=filter_headers(request.headers, HOP_BY_HOP | without),
+            URL(f"{self._upstream_url}{request.raw_path}", encoded=True),
+            headers=_filter_headers(request.headers, _HOP_BY_HOP | without),
             data=body or None,
             ssl=self.bearer_tls if "Authorization" in request.headers else self.admin_tls,
             allow_redirects=False,
@@ -364,14 +364,14 @@ class HttpProxy:
         )
 
 
-def filter_headers(headers: CIMultiDictProxy[str], without: Set[str]) -> CIMultiDict[str]:
+def _filter_headers(headers: CIMultiDictProxy[str], without: Set[str]) -> CIMultiDict[str]:
     """The headers that go on."""
     return CIMultiDict(
         (name, value) for name, value in headers.items() if name.lower() not in without
     )
 
 
-async def iter_whole_lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+async def _iter_whole_lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
     """The stream in pieces that end with a line, so that a line of ours fits between any two."""
     held = b""
     async for chunk in content.iter_any():
@@ -382,7 +382,7 @@ async def iter_whole_lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes
         yield held
 
 
-def abort_connection(request: web.BaseRequest) -> None:
+def _abort_connection(request: web.BaseRequest) -> None:
     """Break the client's connection."""
     if request.transport:
         request.transport.abort()

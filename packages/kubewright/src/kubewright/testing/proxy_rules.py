@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import parse_qs
 
-STATUS_REASONS = {
+_STATUS_REASONS = {
     400: "BadRequest",
     401: "Unauthorized",
     403: "Forbidden",
@@ -107,7 +107,7 @@ def encode_status(status: int, message: str) -> bytes:
         "metadata": {},
         "status": "Failure",
         "message": message,
-        "reason": STATUS_REASONS.get(status, ""),
+        "reason": _STATUS_REASONS.get(status, ""),
         "code": status,
     }
     return json.dumps(told).encode()

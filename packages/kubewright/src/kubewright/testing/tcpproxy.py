@@ -9,7 +9,7 @@ from typing import Self
 
 from ..listen import accept_no_more
 
-CHUNK_BYTES = 65536
+_CHUNK_BYTES = 65536
 
 
 class TcpProxy:
@@ -21,8 +21,8 @@ class TcpProxy:
         self.accepted_count = 0
         self.bytes_up = 0
         self.bytes_down = 0
-        self.open_connections: dict[asyncio.Task[None], list[asyncio.StreamWriter]] = {}
-        self.gates = [create_open_gate()]
+        self._open_connections: dict[asyncio.Task[None], list[asyncio.StreamWriter]] = {}
+        self._gates = [_create_open_gate()]
         self.server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Self:
@@ -40,34 +40,34 @@ class TcpProxy:
             await accept_no_more(self.server.sockets)
             self.server.close()
         self.abort_connections()
-        await asyncio.gather(*self.open_connections, return_exceptions=True)
+        await asyncio.gather(*self._open_connections, return_exceptions=True)
 
     @property
     def connection_count(self) -> int:
         """How many connections are open now; `accepted` counts all that ever were."""
-        return len(self.open_connections)
+        return len(self._open_connections)
 
     def stall(self) -> None:
         """Let nothing through in either direction, not even an end, on connections old and new.
 
         All sockets stay open and answer TCP keep-alive, as behind a firewall that lost its state.
         """
-        for gate in self.gates:
+        for gate in self._gates:
             gate.clear()
 
     def stall_existing(self) -> None:
         """Stall the connections that are open now, while new ones work: what a peer meets that connects again."""
         self.stall()
-        self.gates.append(create_open_gate())
+        self._gates.append(_create_open_gate())
 
     def resume(self) -> None:
         """Let everything through again, what was held back first."""
-        for gate in self.gates:
+        for gate in self._gates:
             gate.set()
 
     def abort_connections(self) -> None:
         """Break all connections at once."""
-        for task, writers in self.open_connections.items():
+        for task, writers in self._open_connections.items():
             for writer in writers:
                 writer.transport.abort()
             task.cancel()
@@ -79,52 +79,52 @@ class TcpProxy:
         task = asyncio.current_task()
         assert task
         self.accepted_count += 1
-        writers = self.open_connections[task] = [writer]
-        gate = self.gates[-1]
+        writers = self._open_connections[task] = [writer]
+        gate = self._gates[-1]
         try:
             with contextlib.suppress(OSError, asyncio.CancelledError):
                 await gate.wait()
                 upstream_reader, upstream_writer = await asyncio.open_connection(*self.target)
                 writers.append(upstream_writer)
                 await asyncio.gather(
-                    self.forward_upstream(reader, upstream_writer, gate),
-                    self.forward_downstream(upstream_reader, writer, gate),
+                    self._forward_upstream(reader, upstream_writer, gate),
+                    self._forward_downstream(upstream_reader, writer, gate),
                 )
         finally:
-            del self.open_connections[task]
+            del self._open_connections[task]
             for each in writers:
                 each.transport.abort()
 
-    async def forward_upstream(
+    async def _forward_upstream(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event
     ) -> None:
         """From the client to the target."""
-        while data := await read_through_gate(reader, gate):
+        while data := await _read_through_gate(reader, gate):
             self.bytes_up += len(data)
             writer.write(data)
             await writer.drain()
         writer.write_eof()
 
-    async def forward_downstream(
+    async def _forward_downstream(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event
     ) -> None:
         """From the target to the client."""
-        while data := await read_through_gate(reader, gate):
+        while data := await _read_through_gate(reader, gate):
             self.bytes_down += len(data)
             writer.write(data)
             await writer.drain()
         writer.write_eof()
 
 
-def create_open_gate() -> asyncio.Event:
+def _create_open_gate() -> asyncio.Event:
     """What lets bytes through until it is cleared."""
     gate = asyncio.Event()
     gate.set()
     return gate
 
 
-async def read_through_gate(reader: asyncio.StreamReader, gate: asyncio.Event) -> bytes:
+async def _read_through_gate(reader: asyncio.StreamReader, gate: asyncio.Event) -> bytes:
     """What arrives next, kept back while the gate is shut; b"" is the end, and is kept back too."""
-    data = await reader.read(CHUNK_BYTES)
+    data = await reader.read(_CHUNK_BYTES)
     await gate.wait()
     return data

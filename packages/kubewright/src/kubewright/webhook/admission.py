@@ -22,10 +22,10 @@ from .types import Admission, Operation, Webhook
 # Object and old object, each below the 3 MiB that the API server takes, and what surrounds them; controller-runtime has the same number.
 MAX_REVIEW_BYTES = 7 * 1024 * 1024
 # Of the time that the API server waits: the rest is for words to arrive instead of a cut connection.
-TIMEOUT_FRACTION = 0.9
+_TIMEOUT_FRACTION = 0.9
 # The API server takes 4,096 characters of warnings, all webhooks' together; beyond that it cuts each of them to 256.
-MAX_WARNING_CHARACTERS = 1024
-PATH_IN_ERROR = re.compile(r" - at `\$\.?([^`]*)`")
+_MAX_WARNING_CHARACTERS = 1024
+_PATH_IN_ERROR = re.compile(r" - at `\$\.?([^`]*)`")
 
 
 class BadReview(KubewrightError):
@@ -108,10 +108,10 @@ class DeletionInfo(Struct):
     metadata: DeletionMetadata
 
 
-REVIEW_DECODER = msgspec.json.Decoder(AdmissionReview)
+_REVIEW_DECODER = msgspec.json.Decoder(AdmissionReview)
 
 
-def webhook_path(verb: str, kind: Kind) -> str:
+def _webhook_path(verb: str, kind: Kind) -> str:
     """The path that controller-runtime would give: /mutate-example-com-v1-greeting."""
     return f"/{verb}-{kind.group.replace('.', '-')}-{kind.version}-{kind.name.lower()}"
 
@@ -125,20 +125,20 @@ class AdmissionHandler(ABC):
     def __init__(self, webhook: Webhook[Any]) -> None:
         self.webhook = webhook
         self.kind: type[Object] = webhook.kind
-        self.path = webhook_path(self.verb, self.kind.definition)
+        self.path = _webhook_path(self.verb, self.kind.definition)
 
     async def handle(self, body: bytes) -> bytes:
         """Decode, ask the webhook, encode."""
         request = self.decode_request(body)
-        admission = build_admission(request)
+        admission = _build_admission(request)
         response: Json = {"uid": request.uid, "allowed": True}
         try:
-            if self.is_in_scope(request):
+            if self._is_in_scope(request):
                 response |= await self.respond(request, admission)
         except Refused as refused:
             admission.rejections.append(refused)
         if admission.rejections and not self.webhook.warn_only:
-            status = build_rejection_status(self.kind.definition, admission)
+            status = _build_rejection_status(self.kind.definition, admission)
             response = {"uid": request.uid, "allowed": False, "status": status}
             self.webhook.log.debug(
                 "refused",
@@ -147,7 +147,7 @@ class AdmissionHandler(ABC):
                 why=status["message"],
             )
         if admission.warnings:
-            response["warnings"] = [format_warning(text) for text in admission.warnings]
+            response["warnings"] = [_format_warning(text) for text in admission.warnings]
         return msgspec.json.encode(
             {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
         )
@@ -155,7 +155,7 @@ class AdmissionHandler(ABC):
     def decode_request(self, body: bytes) -> AdmissionRequest:
         """The request in the body, if it is about our kind."""
         try:
-            request = REVIEW_DECODER.decode(body).request
+            request = _REVIEW_DECODER.decode(body).request
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise BadReview(
                 f"this is no AdmissionReview of admission.k8s.io/v1: {error}"
@@ -168,7 +168,7 @@ class AdmissionHandler(ABC):
             )
         return request
 
-    def is_in_scope(self, request: AdmissionRequest) -> bool:
+    def _is_in_scope(self, request: AdmissionRequest) -> bool:
         """Whether the webhook wants to hear of this; what it did not ask for is allowed, however the configuration reads."""
         return request.subResource == "" or (
             request.subResource == "status" and self.webhook.include_status
@@ -178,20 +178,20 @@ class AdmissionHandler(ABC):
     async def respond(self, request: AdmissionRequest, admission: Admission) -> Json:
         """What the answer says besides yes."""
 
-    def decode_object(self, request: AdmissionRequest) -> Object | None:
+    def _decode_object(self, request: AdmissionRequest) -> Object | None:
         """The object that is to be stored; None where it is on its way out and the webhook does not care, whatever it looks like.
 
         The stored object says whether it is; the sent one may lie.
         """
-        if is_terminating(request.oldObject) and not self.webhook.include_terminating:
+        if _is_terminating(request.oldObject) and not self.webhook.include_terminating:
             return None
-        return decode_or_reject(self.kind, request.object)
+        return _decode_or_reject(self.kind, request.object)
 
-    async def call_webhook(self, work: Callable[[], Awaitable[object]], name: str) -> None:
+    async def _call_webhook(self, work: Callable[[], Awaitable[object]], name: str) -> None:
         """User code, within its time; whatever it raises other than Refused is a failure of its own."""
         who, seconds = (
             f"{type(self.webhook).__name__}.{name}",
-            self.webhook.timeout_seconds * TIMEOUT_FRACTION,
+            self.webhook.timeout_seconds * _TIMEOUT_FRACTION,
         )
         try:
             async with asyncio.timeout(seconds) as limit:
@@ -222,12 +222,12 @@ class DefaultingHandler(AdmissionHandler):
 
     async def respond(self, request: AdmissionRequest, admission: Admission) -> Json:
         """The JSON patch of what `default` changed."""
-        obj = self.decode_object(request)
+        obj = self._decode_object(request)
         if obj is None or request.operation not in ("CREATE", "UPDATE"):
             return {}
         raw: Json = msgspec.json.decode(request.object)
         before = overlay(raw, obj)
-        await self.call_webhook(lambda: self.webhook.default(obj, admission), "default")
+        await self._call_webhook(lambda: self.webhook.default(obj, admission), "default")
         # Both sides passed our encoder, so what is merely spelled differently than in `raw` is in neither.
         changes = merge_patch(before, overlay(raw, obj))
         operations = list(json_patch(raw, merge(raw, changes)))
@@ -247,17 +247,17 @@ class ValidatingHandler(AdmissionHandler):
     async def respond(self, request: AdmissionRequest, admission: Admission) -> Json:
         """Nothing more than yes; a no is raised or collected."""
         if request.operation == "DELETE":
-            going = decode_old_object(self.kind, request)
+            going = _decode_old_object(self.kind, request)
             if self.webhook.has_validate_deletion and going is not None:
-                await self.call_webhook(
+                await self._call_webhook(
                     lambda: self.webhook.validate_deletion(going, admission), "validate_deletion"
                 )
         elif (
             request.operation in ("CREATE", "UPDATE")
-            and (obj := self.decode_object(request)) is not None
+            and (obj := self._decode_object(request)) is not None
         ):
-            old = decode_old_object(self.kind, request)
-            await self.call_webhook(lambda: self.webhook.validate(obj, old, admission), "validate")
+            old = _decode_old_object(self.kind, request)
+            await self._call_webhook(lambda: self.webhook.validate(obj, old, admission), "validate")
         return {}
 
 
@@ -271,7 +271,7 @@ def create_handlers(webhook: Webhook[Any]) -> list[AdmissionHandler]:
     )
 
 
-def build_admission(request: AdmissionRequest) -> Admission:
+def _build_admission(request: AdmissionRequest) -> Admission:
     """What user code is told of the request."""
     known: Operation = request.operation if request.operation != "CONNECT" else "UPDATE"
     return Admission(
@@ -285,38 +285,38 @@ def build_admission(request: AdmissionRequest) -> Admission:
     )
 
 
-def decode_or_reject(kind: type[Object], raw: Raw) -> Object:
+def _decode_or_reject(kind: type[Object], raw: Raw) -> Object:
     """The typed object; one that does not fit the class is refused with the field."""
-    if is_absent(raw):
+    if _is_absent(raw):
         raise BadReview("the review has no object")
     try:
         return kind.decode(raw)
     except Undecodable as error:
-        where = PATH_IN_ERROR.search(str(error))
-        raise Refused(PATH_IN_ERROR.sub("", str(error)), field=where[1] if where else "") from error
+        where = _PATH_IN_ERROR.search(str(error))
+        raise Refused(_PATH_IN_ERROR.sub("", str(error)), field=where[1] if where else "") from error
 
 
-def decode_old_object(kind: type[Object], request: AdmissionRequest) -> Object | None:
+def _decode_old_object(kind: type[Object], request: AdmissionRequest) -> Object | None:
     """The stored object, None where there is none or where it does not fit the class any more."""
-    if not is_absent(request.oldObject):
+    if not _is_absent(request.oldObject):
         with suppress(Undecodable):
             return kind.decode(request.oldObject)
     return None
 
 
-def is_terminating(raw: Raw) -> bool:
+def _is_terminating(raw: Raw) -> bool:
     """Whether the object is being deleted; read by itself, since one that does not fit its class must be able to go."""
     with suppress(msgspec.DecodeError):
         return msgspec.json.decode(raw, type=DeletionInfo).metadata.deletionTimestamp is not None
     return False
 
 
-def is_absent(raw: Raw) -> bool:
+def _is_absent(raw: Raw) -> bool:
     """Whether nothing is there; the API server writes null."""
     return bytes(raw) in (b"", b"null")
 
 
-def build_rejection_status(kind: Kind, admission: Admission) -> Json:
+def _build_rejection_status(kind: Kind, admission: Admission) -> Json:
     """The Status of a no: with fields it reads as the API server's own validation does, without it is forbidden."""
     words = [f"{each.field}: {each}" if each.field else str(each) for each in admission.rejections]
     status: Json = {
@@ -329,12 +329,12 @@ def build_rejection_status(kind: Kind, admission: Admission) -> Json:
         status |= {
             "reason": "Invalid",
             "code": 422,
-            "details": build_status_details(kind, admission.name, admission.rejections),
+            "details": _build_status_details(kind, admission.name, admission.rejections),
         }
     return status
 
 
-def build_status_details(kind: Kind, name: str, refusals: Sequence[Refused]) -> Json:
+def _build_status_details(kind: Kind, name: str, refusals: Sequence[Refused]) -> Json:
     """The causes by field; kubectl prints each on a line, and would begin one without a field with a colon."""
     causes = [
         {"reason": "FieldValueInvalid", "message": str(each), "field": each.field or "the object"}
@@ -343,9 +343,9 @@ def build_status_details(kind: Kind, name: str, refusals: Sequence[Refused]) -> 
     return {"name": name, "group": kind.group, "kind": kind.name, "causes": causes}
 
 
-def format_warning(text: str) -> str:
+def _format_warning(text: str) -> str:
     """A warning as an HTTP header can carry it: one line, of bounded length."""
     line = " ".join(cut(text).split())
     return (
-        line if len(line) <= MAX_WARNING_CHARACTERS else line[: MAX_WARNING_CHARACTERS - 3] + "..."
+        line if len(line) <= _MAX_WARNING_CHARACTERS else line[: _MAX_WARNING_CHARACTERS - 3] + "..."
     )

@@ -32,8 +32,8 @@ from .options import CertificateTimings
 
 # Clocks differ: a certificate is valid a little before it is made.
 CLOCK_SKEW = timedelta(minutes=5)
-RENEWAL_FRACTION = 2 / 3
-CA_ROLES = ("current", "next", "previous")
+_RENEWAL_FRACTION = 2 / 3
+_CA_ROLES = ("current", "next", "previous")
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class KeyPair:
 
     def is_renewal_due(self, now: datetime) -> bool:
         """Whether its successor should be made."""
-        return now >= self.issued_at + (self.expires_at - self.issued_at) * RENEWAL_FRACTION
+        return now >= self.issued_at + (self.expires_at - self.issued_at) * _RENEWAL_FRACTION
 
     def is_expired(self, now: datetime) -> bool:
         """Whether it has expired."""
@@ -73,7 +73,7 @@ class CertificateAuthorities:
 
     def to_secret_data(self) -> dict[str, bytes | None]:
         """As the data of a Secret; None takes a key out."""
-        pairs = {role: getattr(self, role) for role in CA_ROLES}
+        pairs = {role: getattr(self, role) for role in _CA_ROLES}
         return {
             f"{role}.crt": pair.certificate if pair else None for role, pair in pairs.items()
         } | {f"{role}.key": pair.key if pair else None for role, pair in pairs.items()}
@@ -83,7 +83,7 @@ class CertificateAuthorities:
         """From the data of a Secret; None where nothing usable is in it."""
         found = {
             role: parse_key_pair(data.get(f"{role}.crt", b""), data.get(f"{role}.key", b""))
-            for role in CA_ROLES
+            for role in _CA_ROLES
         }
         current = found.pop("current")
         return cls(current, **found) if current is not None else None
@@ -113,8 +113,8 @@ def rotate(
 
 def create_ca(name: str, now: datetime, times: CertificateTimings) -> KeyPair:
     """A new CA."""
-    key = generate_key()
-    subject = common_name(f"{name} webhook CA")
+    key = _generate_key()
+    subject = _common_name(f"{name} webhook CA")
     expires = now + timedelta(seconds=times.ca_lifetime_seconds)
     usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
     builder = (
@@ -123,20 +123,20 @@ def create_ca(name: str, now: datetime, times: CertificateTimings) -> KeyPair:
         .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
-    return KeyPair(sign_certificate(builder, key), encode_key(key), now, expires)
+    return KeyPair(_sign_certificate(builder, key), encode_key(key), now, expires)
 
 
 def issue_serving_certificate(
     authority: KeyPair, hosts: Sequence[str], now: datetime, times: CertificateTimings
 ) -> KeyPair:
     """A serving certificate for these names and addresses, which does not outlive its CA."""
-    key = generate_key()
+    key = _generate_key()
     issuer = x509.load_pem_x509_certificate(authority.certificate)
-    issuer_key = load_private_key(authority.key)
+    issuer_key = _load_private_key(authority.key)
     expires = min(now + timedelta(seconds=times.serving_lifetime_seconds), authority.expires_at)
     usage = x509.KeyUsage(True, False, False, False, False, False, False, False, False)
     builder = (
-        new_certificate_builder(common_name(hosts[0]), issuer.subject, key, now, expires)
+        new_certificate_builder(_common_name(hosts[0]), issuer.subject, key, now, expires)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -148,14 +148,14 @@ def issue_serving_certificate(
             x509.SubjectAlternativeName([general_name(host) for host in hosts]), critical=False
         )
     )
-    return KeyPair(sign_certificate(builder, issuer_key), encode_key(key), now, expires)
+    return KeyPair(_sign_certificate(builder, issuer_key), encode_key(key), now, expires)
 
 
 def parse_key_pair(crt: bytes, key: bytes) -> KeyPair | None:
     """A pair from its two PEMs; None where they are missing, damaged, or not of each other."""
     try:
         loaded = x509.load_pem_x509_certificate(crt)
-        private = load_private_key(key)
+        private = _load_private_key(key)
     except (ValueError, TypeError):
         return None
     if private.public_key() != loaded.public_key():
@@ -163,7 +163,7 @@ def parse_key_pair(crt: bytes, key: bytes) -> KeyPair | None:
     return KeyPair(crt, key, loaded.not_valid_before_utc + CLOCK_SKEW, loaded.not_valid_after_utc)
 
 
-def load_private_key(pem: bytes) -> EllipticCurvePrivateKey:
+def _load_private_key(pem: bytes) -> EllipticCurvePrivateKey:
     """The key in this PEM; ValueError or TypeError where there is none of ours."""
     key = load_pem_private_key(pem, None)
     if not isinstance(key, EllipticCurvePrivateKey):
@@ -184,12 +184,12 @@ def new_certificate_builder(
     )
 
 
-def sign_certificate(builder: x509.CertificateBuilder, key: EllipticCurvePrivateKey) -> bytes:
+def _sign_certificate(builder: x509.CertificateBuilder, key: EllipticCurvePrivateKey) -> bytes:
     """The finished certificate, PEM."""
     return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
 
-def generate_key() -> EllipticCurvePrivateKey:
+def _generate_key() -> EllipticCurvePrivateKey:
     """P-256: making an RSA key costs a quarter of a second."""
     return generate_private_key(SECP256R1())
 
@@ -199,7 +199,7 @@ def encode_key(key: EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-def common_name(text: str) -> x509.Name:
+def _common_name(text: str) -> x509.Name:
     """A name of at most 64 characters, which is all that X.509 allows; verification goes by other fields."""
     return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text[:64])])
 

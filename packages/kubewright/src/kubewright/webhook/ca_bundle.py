@@ -126,7 +126,7 @@ def build_ca_bundle_patch(
     encoded = base64.b64encode(bundle).decode()
     revision = {"metadata": {"resourceVersion": obj.metadata.resourceVersion}}
     if isinstance(obj, WebhookConfiguration):
-        hooks = [with_ca_bundle(hook, encoded) for hook in obj.webhooks]
+        hooks = [_with_ca_bundle(hook, encoded) for hook in obj.webhooks]
         return None if hooks == obj.webhooks else revision | {"webhooks": hooks}
     webhook = obj.spec.conversion.get("webhook") or {}
     if (
@@ -137,6 +137,6 @@ def build_ca_bundle_patch(
     return revision | {"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": encoded}}}}}
 
 
-def with_ca_bundle(hook: Json, encoded: str) -> Json:
+def _with_ca_bundle(hook: Json, encoded: str) -> Json:
     """One webhook of a configuration, with this caBundle."""
     return hook | {"clientConfig": (hook.get("clientConfig") or {}) | {"caBundle": encoded}}

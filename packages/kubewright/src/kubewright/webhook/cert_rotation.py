@@ -30,8 +30,8 @@ from .ca_bundle import CaBundleTarget, build_ca_bundle_patch, has_webhook_client
 from .options import CertificateTimings
 
 # The first pause after somebody else was faster, and after a failure; each doubles until a look succeeds.
-CONFLICT_BACKOFF_SECONDS = 0.05
-FAILURE_BACKOFF_SECONDS = 0.5
+_CONFLICT_BACKOFF_SECONDS = 0.05
+_FAILURE_BACKOFF_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class ConcurrentWrite(Exception):
     """Somebody else wrote meanwhile: look again."""
 
 
-def wall_clock() -> datetime:
+def _wall_clock() -> datetime:
     """Certificates go by the wall clock, in whole seconds."""
     return datetime.now(UTC).replace(microsecond=0)
 
@@ -64,7 +64,7 @@ class CertRotator:
         hosts: Sequence[str],
         targets: Sequence[CaBundleTarget],
         timings: CertificateTimings | None = None,
-        clock: Callable[[], datetime] = wall_clock,
+        clock: Callable[[], datetime] = _wall_clock,
     ) -> None:
         """`client` is one whose writes need no lease: every replica serves."""
         self.client, self.certificate = client, certificate
@@ -92,10 +92,10 @@ class CertRotator:
                 await self.reconcile()
                 failures, pause = 0, self.timings.check_interval_seconds
             except (ConcurrentWrite, Conflict):
-                failures, pause = failures + 1, CONFLICT_BACKOFF_SECONDS * 2 ** min(failures, 16)
+                failures, pause = failures + 1, _CONFLICT_BACKOFF_SECONDS * 2 ** min(failures, 16)
             except Exception as error:
                 self.log_error(error)
-                failures, pause = failures + 1, FAILURE_BACKOFF_SECONDS * 2 ** min(failures, 16)
+                failures, pause = failures + 1, _FAILURE_BACKOFF_SECONDS * 2 ** min(failures, 16)
             await asyncio.sleep(
                 min(pause, self.timings.check_interval_seconds) * random.uniform(0.5, 1.0)
             )
@@ -104,21 +104,21 @@ class CertRotator:
         """One look at everything: bundles first, so that a CA signs only when what was just read says that it is trusted."""
         if self.stored is not None:
             # The API server may be out of our reach for long; it may still reach us.
-            await self.renew_serving_certificate(self.stored.authorities.current)
-        known = await self.read_secret() or await self.create_secret()
-        await self.renew_serving_certificate(known.authorities.current)
-        problem = await self.propagate_bundle(known)
+            await self._renew_serving_certificate(self.stored.authorities.current)
+        known = await self.read_secret() or await self._create_secret()
+        await self._renew_serving_certificate(known.authorities.current)
+        problem = await self._propagate_bundle(known)
         wanted = rotate(
             known.authorities,
             self.clock(),
             self.timings,
             self.name,
-            propagated=self.is_propagated(),
+            propagated=self._is_propagated(),
         )
         if wanted != known.authorities:
-            known = await self.update_secret(known.resource_version, wanted)
-            await self.renew_serving_certificate(known.authorities.current)
-            problem = await self.propagate_bundle(known)
+            known = await self._update_secret(known.resource_version, wanted)
+            await self._renew_serving_certificate(known.authorities.current)
+            problem = await self._propagate_bundle(known)
         if problem is not None:
             raise problem
         self.last_error = ""
@@ -132,19 +132,19 @@ class CertRotator:
         authorities = CertificateAuthorities.from_secret_data(found.data)
         if authorities is None:
             self.log.warning("the Secret holds no usable CA; making one")
-            return await self.update_secret(
-                found.metadata.resourceVersion, self.restore_or_create_ca()
+            return await self._update_secret(
+                found.metadata.resourceVersion, self._restore_or_create_ca()
             )
-        return self.apply_stored(StoredCa(authorities, found.metadata.resourceVersion))
+        return self._apply_stored(StoredCa(authorities, found.metadata.resourceVersion))
 
-    def restore_or_create_ca(self) -> CertificateAuthorities:
+    def _restore_or_create_ca(self) -> CertificateAuthorities:
         """The CAs that we know of, or a new one."""
         known = self.stored.authorities if self.stored is not None else None
         return rotate(known, self.clock(), self.timings, self.name, propagated=False)
 
-    async def create_secret(self) -> StoredCa:
+    async def _create_secret(self) -> StoredCa:
         """Make the Secret, unless somebody is faster."""
-        authorities = self.restore_or_create_ca()
+        authorities = self._restore_or_create_ca()
         data = {
             key: value for key, value in authorities.to_secret_data().items() if value is not None
         }
@@ -156,9 +156,9 @@ class CertRotator:
         self.log.info(
             "made the Secret with the CA of the webhooks", expires=authorities.current.expires_at
         )
-        return self.apply_stored(StoredCa(authorities, made.metadata.resourceVersion))
+        return self._apply_stored(StoredCa(authorities, made.metadata.resourceVersion))
 
-    async def update_secret(self, revision: str, wanted: CertificateAuthorities) -> StoredCa:
+    async def _update_secret(self, revision: str, wanted: CertificateAuthorities) -> StoredCa:
         """Write the next step into the Secret, if nobody wrote since."""
         patch = {"metadata": {"resourceVersion": revision}, "data": wanted.to_secret_data()}
         written = await self.client.patch(Secret, self.secret, patch)
@@ -168,9 +168,9 @@ class CertRotator:
             next=wanted.next.expires_at if wanted.next else None,
             previous=wanted.previous.expires_at if wanted.previous else None,
         )
-        return self.apply_stored(StoredCa(wanted, written.metadata.resourceVersion))
+        return self._apply_stored(StoredCa(wanted, written.metadata.resourceVersion))
 
-    def apply_stored(self, known: StoredCa) -> StoredCa:
+    def _apply_stored(self, known: StoredCa) -> StoredCa:
         """Take in what the Secret holds; another bundle has to be seen everywhere anew."""
         if self.stored is None or self.stored.authorities.bundle != known.authorities.bundle:
             self.verified_versions.clear()
@@ -178,7 +178,7 @@ class CertRotator:
         self.stored = known
         return known
 
-    async def renew_serving_certificate(self, authority: KeyPair) -> None:
+    async def _renew_serving_certificate(self, authority: KeyPair) -> None:
         """Have a serving certificate of this CA, made anew before it expires."""
         now = self.clock()
         if authority.is_expired(now):
@@ -193,12 +193,12 @@ class CertRotator:
             self.serving_certificate, self.issuer_certificate = serving, authority.certificate
             self.log.info("serving with a new certificate", expires=serving.expires_at)
 
-    async def propagate_bundle(self, known: StoredCa) -> KubewrightError | None:
+    async def _propagate_bundle(self, known: StoredCa) -> KubewrightError | None:
         """See to it that every target carries the bundle, and since when all do. One that cannot be reached does not hold up the others."""
         problem: KubewrightError | None = None
         for target in self.targets:
             try:
-                await self.update_target(target, known)
+                await self._update_target(target, known)
             except Conflict:
                 raise ConcurrentWrite from None
             except KubewrightError as error:
@@ -208,7 +208,7 @@ class CertRotator:
             self.propagated_since = asyncio.get_running_loop().time()
         return problem
 
-    async def update_target(self, target: CaBundleTarget, known: StoredCa) -> None:
+    async def _update_target(self, target: CaBundleTarget, known: StoredCa) -> None:
         """Put the bundle in where it is not."""
         try:
             revision = (
@@ -236,7 +236,7 @@ class CertRotator:
             self.log.info("put the CA into a caBundle", target=str(target))
         self.verified_versions[target] = found.metadata.resourceVersion
 
-    def is_propagated(self) -> bool:
+    def _is_propagated(self) -> bool:
         """Whether the bundle has been everywhere for long enough."""
         now = asyncio.get_running_loop().time()
         return (

@@ -18,7 +18,7 @@ from .types import Conversion, Webhook
 MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
 # What is stored says whether an object is going. What is sent may lie: an object that server-side apply creates brings its own
 # deletionTimestamp as far as here. Only an update has both, and has() on null would be an error, which goes by failurePolicy.
-NOT_TERMINATING = {
+_NOT_TERMINATING = {
     "name": "not-while-deleting",
     "expression": "request.operation != 'UPDATE' || !has(oldObject.metadata.deletionTimestamp)",
 }
@@ -35,7 +35,7 @@ class WebhookClientConfig:
     ca_bundle: bytes = b""
     """PEM; empty where somebody else fills it in: our own CA, or cert-manager."""
 
-    def for_path(self, path: str) -> Json:
+    def _for_path(self, path: str) -> Json:
         """The clientConfig for one path."""
         where: Json = (
             {"url": f"{self.url}{path}"}
@@ -88,18 +88,18 @@ def build_configurations(
     hooks = check_webhooks(webhooks)
     entries: dict[str, list[Json]] = {
         MUTATING: [
-            build_webhook_entry(DefaultingHandler(hook), reach)
+            _build_webhook_entry(DefaultingHandler(hook), reach)
             for hook in hooks
             if hook.has_default
         ],
         VALIDATING: [
-            build_webhook_entry(ValidatingHandler(hook), reach)
+            _build_webhook_entry(ValidatingHandler(hook), reach)
             for hook in hooks
             if hook.has_validate or hook.has_validate_deletion
         ],
     }
     return [
-        build_configuration(kind, name, listed, annotations or {})
+        _build_configuration(kind, name, listed, annotations or {})
         for kind, listed in entries.items()
         if listed
     ]
@@ -117,7 +117,7 @@ def check_webhooks(webhooks: Iterable[Webhook[Any]]) -> list[Webhook[Any]]:
     return hooks
 
 
-def build_configuration(
+def _build_configuration(
     kind: str, name: str, entries: Sequence[Json], annotations: dict[str, str]
 ) -> Json:
     """One of the two objects."""
@@ -132,26 +132,26 @@ def build_configuration(
     }
 
 
-def build_webhook_entry(handler: AdmissionHandler, reach: WebhookClientConfig) -> Json:
+def _build_webhook_entry(handler: AdmissionHandler, reach: WebhookClientConfig) -> Json:
     """One webhook of a configuration."""
     hook, kind = handler.webhook, handler.kind.definition
     made: Json = {
         "name": f"{handler.verb}.{kind.plural}.{kind.group or 'core'}",
         "admissionReviewVersions": ["v1"],
-        "clientConfig": reach.for_path(handler.path),
+        "clientConfig": reach._for_path(handler.path),
         "failurePolicy": hook.failure_policy,
         "matchPolicy": "Equivalent",
         "sideEffects": hook.side_effects,
         "timeoutSeconds": hook.timeout_seconds,
-        "rules": [build_rule(handler)],
+        "rules": [_build_rule(handler)],
     }
     if isinstance(handler, DefaultingHandler):
         # What a later webhook changes may need a default of ours again.
         made["reinvocationPolicy"] = "IfNeeded"
     if not hook.include_terminating:
-        made["matchConditions"] = [NOT_TERMINATING]
+        made["matchConditions"] = [_NOT_TERMINATING]
     for key, selector in (
-        ("namespaceSelector", build_namespace_selector(hook, reach.namespace)),
+        ("namespaceSelector", _build_namespace_selector(hook, reach.namespace)),
         ("objectSelector", hook.object_selector),
     ):
         if selector:
@@ -159,7 +159,7 @@ def build_webhook_entry(handler: AdmissionHandler, reach: WebhookClientConfig) -
     return made
 
 
-def build_rule(handler: AdmissionHandler) -> Json:
+def _build_rule(handler: AdmissionHandler) -> Json:
     """Which requests: never DELETE, never a subresource, unless the webhook asked."""
     hook, kind = handler.webhook, handler.kind.definition
     validating = isinstance(handler, ValidatingHandler)
@@ -173,10 +173,10 @@ def build_rule(handler: AdmissionHandler) -> Json:
     }
 
 
-def build_namespace_selector(hook: Webhook[Any], own_namespace: str) -> Json | None:
+def _build_namespace_selector(hook: Webhook[Any], own_namespace: str) -> Json | None:
     """The namespaces: all for a kind of our own; for a built-in one not those that we need ourselves to come up."""
     kind = hook.kind.definition
-    if hook.namespace_selector is not None or not kind.namespaced or not is_built_in(kind):
+    if hook.namespace_selector is not None or not kind.namespaced or not _is_built_in(kind):
         return hook.namespace_selector
     kept_out = ["kube-system", *([own_namespace] if own_namespace else [])]
     return {
@@ -186,7 +186,7 @@ def build_namespace_selector(hook: Webhook[Any], own_namespace: str) -> Json | N
     }
 
 
-def is_built_in(kind: Kind) -> bool:
+def _is_built_in(kind: Kind) -> bool:
     """Whether the kind is Kubernetes' own: those groups have no dot, or end in k8s.io."""
     return "." not in kind.group or kind.group.endswith(".k8s.io")
 
@@ -196,7 +196,7 @@ def build_conversion(reach: WebhookClientConfig) -> Json:
     return {
         "strategy": "Webhook",
         "webhook": {
-            "clientConfig": reach.for_path(CONVERSION_PATH),
+            "clientConfig": reach._for_path(CONVERSION_PATH),
             "conversionReviewVersions": ["v1"],
         },
     }

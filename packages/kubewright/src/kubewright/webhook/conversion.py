@@ -41,12 +41,12 @@ CONVERSION_PATH = "/convert"
 # A page of a list is converted in one review; the API server's own answer may be as large.
 MAX_REVIEW_BYTES = 64 * 1024 * 1024
 # Converting blocks the loop; a list gives way to others this often.
-OBJECTS_PER_YIELD = 50
+_OBJECTS_PER_YIELD = 50
 # The API server's own limit, names and values together.
-MAX_ANNOTATIONS_BYTES = 256 * 1024
+_MAX_ANNOTATIONS_BYTES = 256 * 1024
 # Of an annotation whose pieces do not fit together any more; each costs a conversion.
-MAX_SEPARATE_RESTORES = 32
-ENVELOPE_FIELDS = ("apiVersion", "kind", "metadata")
+_MAX_SEPARATE_RESTORES = 32
+_ENVELOPE_FIELDS = ("apiVersion", "kind", "metadata")
 ConvertFunction = Callable[[Any], Object]
 
 
@@ -109,18 +109,18 @@ class KindVersions:
     def convert(self, obj: Json, wanted: str) -> Json:
         """The object in the wanted version, through the hub."""
         if obj["apiVersion"] != self.hub.definition.api_version:
-            one = self.find_conversion(obj["apiVersion"])
-            obj = convert_preserving(
+            one = self._find_conversion(obj["apiVersion"])
+            obj = _convert_preserving(
                 obj, one.spoke, one.hub, one.to_hub, one.from_hub, preserve=one.preserve_lost_fields
             )
         if wanted != self.hub.definition.api_version:
-            one = self.find_conversion(wanted)
-            obj = convert_preserving(
+            one = self._find_conversion(wanted)
+            obj = _convert_preserving(
                 obj, one.hub, one.spoke, one.from_hub, one.to_hub, preserve=one.preserve_lost_fields
             )
         return obj
 
-    def find_conversion(self, api_version: str) -> Conversion[Any, Any]:
+    def _find_conversion(self, api_version: str) -> Conversion[Any, Any]:
         """The conversion of a version."""
         if api_version not in self.conversions:
             raise BadReview(
@@ -152,7 +152,7 @@ class ConversionHandler:
         }
         try:
             for number, raw in enumerate(request.objects):
-                if number % OBJECTS_PER_YIELD == OBJECTS_PER_YIELD - 1:
+                if number % _OBJECTS_PER_YIELD == _OBJECTS_PER_YIELD - 1:
                     await asyncio.sleep(0)
                 response["convertedObjects"].append(self.convert(raw, request.desiredAPIVersion))
         except (Exception, SystemExit) as error:
@@ -161,7 +161,7 @@ class ConversionHandler:
                 if isinstance(error, KubewrightError)
                 else f"{type(error).__name__}: {error}"
             )
-            which = describe_object(request.objects[len(response["convertedObjects"])])
+            which = _describe_object(request.objects[len(response["convertedObjects"])])
             self.log.error(
                 "a conversion failed", error=error, object=which, wanted=request.desiredAPIVersion
             )
@@ -190,7 +190,7 @@ class ConversionHandler:
         return self.kinds[group, head.kind].convert(obj, wanted)
 
 
-def describe_object(raw: Raw) -> str:
+def _describe_object(raw: Raw) -> str:
     """Namespace and name of an object, whatever else is wrong with it: one of a page stops all of them, and has to be found."""
     try:
         key = msgspec.json.decode(raw, type=NamedObject).metadata
@@ -214,7 +214,7 @@ def decode_request(body: bytes) -> ConversionRequest:
     return review.request
 
 
-def convert_preserving(
+def _convert_preserving(
     obj: Json,
     source: type[Object],
     target: type[Object],
@@ -224,36 +224,36 @@ def convert_preserving(
     preserve: bool,
 ) -> Json:
     """The object in the other version: what was kept for that version put back, what it cannot say kept for the way back."""
-    made = convert_once(obj, source, target, there)
+    made = _convert_once(obj, source, target, there)
     if not preserve:
         return made
-    made = restore_preserved(made, target, back)
-    again = convert_once(made, target, source, back)
-    lost = find_differences(without_envelope(again), without_envelope(obj))
+    made = _restore_preserved(made, target, back)
+    again = _convert_once(made, target, source, back)
+    lost = find_differences(_without_envelope(again), _without_envelope(obj))
     if not lost:
         return made
     kept = msgspec.json.encode([list(each) for each in lost]).decode()
-    annotations = {**copy_annotations(made), preserved_annotation_key(source.definition): kept}
-    check_annotations_size(annotations, source, target)
-    return with_annotations(made, annotations)
+    annotations = {**_copy_annotations(made), _preserved_annotation_key(source.definition): kept}
+    _check_annotations_size(annotations, source, target)
+    return _with_annotations(made, annotations)
 
 
-def check_annotations_size(
+def _check_annotations_size(
     annotations: dict[str, str], source: type[Object], target: type[Object]
 ) -> None:
     """Raise for more than the API server takes; its own words would not say which object it is."""
     if (
         sum(len(text.encode()) for pair in annotations.items() for text in pair)
-        > MAX_ANNOTATIONS_BYTES
+        > _MAX_ANNOTATIONS_BYTES
     ):
         old, new = source.definition.version, target.definition.version
         raise BadReview(
-            f"it has more that {new} cannot say than annotations hold ({MAX_ANNOTATIONS_BYTES} bytes): make it smaller in {old}, "
+            f"it has more that {new} cannot say than annotations hold ({_MAX_ANNOTATIONS_BYTES} bytes): make it smaller in {old}, "
             f"or bound those fields in the schema of {old}"
         )
 
 
-def convert_once(
+def _convert_once(
     obj: Json, source: type[Object], target: type[Object], step: ConvertFunction
 ) -> Json:
     """One conversion by user code, with metadata and unknown fields carried over."""
@@ -266,12 +266,12 @@ def convert_once(
     unknown = {
         name: value
         for name, value in select_unknown_fields(obj, source).items()
-        if name not in ENVELOPE_FIELDS
+        if name not in _ENVELOPE_FIELDS
     }
     body = {
         name: value
-        for name, value in without_envelope(made.encode()).items()
-        if name in obj or value != encode_empty(target).get(name)
+        for name, value in _without_envelope(made.encode()).items()
+        if name in obj or value != _encode_empty(target).get(name)
     }
     for path, _, value in find_differences({}, unknown):
         if get_at_path(body, path) is ABSENT:
@@ -281,10 +281,10 @@ def convert_once(
         "kind": target.definition.name,
         "metadata": obj["metadata"],
     }
-    return merge_metadata(made, typed, head | body)
+    return _merge_metadata(made, typed, head | body)
 
 
-def merge_metadata(made: Object, typed: Object, obj: Json) -> Json:
+def _merge_metadata(made: Object, typed: Object, obj: Json) -> Json:
     """Labels and annotations as the conversion wants them; one that says nothing of metadata keeps them."""
     metadata = dict(obj["metadata"])
     if made.metadata.key == typed.metadata.key and made.metadata != ObjectMeta():
@@ -294,36 +294,36 @@ def merge_metadata(made: Object, typed: Object, obj: Json) -> Json:
     return obj | {"metadata": metadata}
 
 
-def restore_preserved(obj: Json, target: type[Object], back: ConvertFunction) -> Json:
+def _restore_preserved(obj: Json, target: type[Object], back: ConvertFunction) -> Json:
     """What was kept for this version, put back where nobody changed it since; the annotation has done its work then.
 
     Anybody may write annotations, and one that leads to no object of this version would break every list. So what is put back must not
     change what the object says in the version that it came in; all of it at once, else piece by piece.
     """
-    annotations = copy_annotations(obj)
-    if preserved_annotation_key(target.definition) not in annotations:
+    annotations = _copy_annotations(obj)
+    if _preserved_annotation_key(target.definition) not in annotations:
         return obj
-    kept = parse_preserved(annotations.pop(preserved_annotation_key(target.definition)))
-    filled = with_annotations(obj, annotations)
+    kept = _parse_preserved(annotations.pop(_preserved_annotation_key(target.definition)))
+    filled = _with_annotations(obj, annotations)
     meant = back(target.decode(msgspec.json.encode(filled)))
-    for some in (kept, *([each] for each in kept[:MAX_SEPARATE_RESTORES])):
+    for some in (kept, *([each] for each in kept[:_MAX_SEPARATE_RESTORES])):
         with suppress(RecursionError):
-            tried = apply_differences(filled, some)
-            if tried != filled and convert_back(tried, target, back) == meant:
+            tried = _apply_differences(filled, some)
+            if tried != filled and _convert_back(tried, target, back) == meant:
                 filled = tried
     return filled
 
 
-def parse_preserved(text: str) -> list[Difference]:
+def _parse_preserved(text: str) -> list[Difference]:
     """The pieces in an annotation, none of them about what is ours; none at all where it is not one of our own."""
     try:
         found = msgspec.json.decode(text, type=list[tuple[list[str], Any, Any]])
     except (msgspec.DecodeError, RecursionError):
         return []
-    return [Difference(*each) for each in found if each[0] and each[0][0] not in ENVELOPE_FIELDS]
+    return [Difference(*each) for each in found if each[0] and each[0][0] not in _ENVELOPE_FIELDS]
 
 
-def apply_differences(obj: Json, pieces: Iterable[Difference]) -> Json:
+def _apply_differences(obj: Json, pieces: Iterable[Difference]) -> Json:
     """The object with these, wherever it has what the round trip gave."""
     for path, given, value in pieces:
         if get_at_path(obj, path) == given:
@@ -331,7 +331,7 @@ def apply_differences(obj: Json, pieces: Iterable[Difference]) -> Json:
     return obj
 
 
-def convert_back(obj: Json, target: type[Object], back: ConvertFunction) -> Object | None:
+def _convert_back(obj: Json, target: type[Object], back: ConvertFunction) -> Object | None:
     """The object in the version that it came in; None where there is no way back from what somebody wrote."""
     try:
         return back(target.decode(msgspec.json.encode(obj)))
@@ -339,28 +339,28 @@ def convert_back(obj: Json, target: type[Object], back: ConvertFunction) -> Obje
         return None
 
 
-def preserved_annotation_key(kind: Kind) -> str:
+def _preserved_annotation_key(kind: Kind) -> str:
     """The annotation that keeps what only this version can say; its prefix is the group, which is the operator's own."""
     return f"{kind.group}/kept-from-{kind.version}"
 
 
-def copy_annotations(obj: Json) -> dict[str, str]:
+def _copy_annotations(obj: Json) -> dict[str, str]:
     """A copy of the annotations."""
     return dict(obj["metadata"].get("annotations") or {})
 
 
-def with_annotations(obj: Json, annotations: dict[str, str]) -> Json:
+def _with_annotations(obj: Json, annotations: dict[str, str]) -> Json:
     """The object with these annotations."""
     metadata = {name: value for name, value in obj["metadata"].items() if name != "annotations"}
     return obj | {"metadata": metadata | ({"annotations": annotations} if annotations else {})}
 
 
-def without_envelope(obj: Json) -> Json:
+def _without_envelope(obj: Json) -> Json:
     """All that a conversion is about."""
-    return {name: value for name, value in obj.items() if name not in ENVELOPE_FIELDS}
+    return {name: value for name, value in obj.items() if name not in _ENVELOPE_FIELDS}
 
 
-def encode_empty(kind: type[Object]) -> Json:
+def _encode_empty(kind: type[Object]) -> Json:
     """What an object reads like of which nothing is set; parts that are like this and were not there before stay away."""
     try:
         return kind().encode()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from ..metrics import Metrics
 
-LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 class WebhookMetrics:
@@ -19,11 +19,11 @@ class WebhookMetrics:
             "Total number of admission requests by HTTP status code.",
             [*by, "code"],
         )
-        self.latency = metrics.histograms(
+        self._latency = metrics.histograms(
             "controller_runtime_webhook_latency_seconds",
             "Histogram of the latency of processing admission requests",
             by,
-            LATENCY_BUCKETS,
+            _LATENCY_BUCKETS,
         )
         self.in_flight = metrics.gauges(
             "controller_runtime_webhook_requests_in_flight",
@@ -33,7 +33,7 @@ class WebhookMetrics:
         self.panics = metrics.counters(
             "controller_runtime_webhook_panics_total", "Total number of webhook panics"
         ).labels()
-        self.expiry = metrics.gauges(
+        self._expiry = metrics.gauges(
             "kubewright_webhook_certificate_expiry_seconds",
             "When the serving certificate of our own CA expires, in seconds since 1970",
         )
@@ -50,7 +50,7 @@ class WebhookMetrics:
         """It was, after so long."""
         self.in_flight.labels(path).dec()
         self.requests.labels(path, str(code)).inc()
-        self.latency.labels(path).observe(seconds)
+        self._latency.labels(path).observe(seconds)
 
     def record_panic(self) -> None:
         """User code raised what nobody meant to raise: what is a panic in Go."""
@@ -58,4 +58,4 @@ class WebhookMetrics:
 
     def set_expiry_function(self, read: Callable[[], float]) -> None:
         """Say how to read, at each scrape, when the serving certificate expires."""
-        self.expiry.labels().set_function(read)
+        self._expiry.labels().set_function(read)

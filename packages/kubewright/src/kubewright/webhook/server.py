@@ -16,15 +16,15 @@ from ..tls import Certificate
 from .admission import BadReview, ReviewHandler, WebhookFailed
 from .metrics import WebhookMetrics
 
-HEADERS_TIMEOUT_SECONDS = 10.0
-BODY_TIMEOUT_SECONDS = 10.0
+_HEADERS_TIMEOUT_SECONDS = 10.0
+_BODY_TIMEOUT_SECONDS = 10.0
 # Go's client keeps idle connections for 90 s: it has to be the one who closes, or a request would meet a closed door.
 KEEP_ALIVE_SECONDS = 120.0
 # Whoever was refused may still be sending, and reads the words only afterwards.
-LINGER_SECONDS = 2.0
-MAX_CONCURRENT_REQUESTS = 128
-MAX_CONNECTIONS_WITHOUT_REQUEST = 256
-MAX_BUFFERED_BYTES = 256 * 1024 * 1024
+_LINGER_SECONDS = 2.0
+_MAX_CONCURRENT_REQUESTS = 128
+_MAX_CONNECTIONS_WITHOUT_REQUEST = 256
+_MAX_BUFFERED_BYTES = 256 * 1024 * 1024
 
 
 class HttpError(Exception):
@@ -48,7 +48,7 @@ class WebhookServer:
         *,
         stop_seconds: float = 10.0,
     ) -> None:
-        self.address, self.bind_address, self.certificate, self.metrics = (
+        self.address, self._bind_address, self.certificate, self.metrics = (
             address,
             where,
             certificate,
@@ -60,7 +60,7 @@ class WebhookServer:
         self.active_requests = 0
         self.buffered_bytes = 0
         """Of bodies that have arrived; what somebody only announces counts for nothing."""
-        self.header_timers: dict[RequestHandler, asyncio.TimerHandle] = {}
+        self._header_timers: dict[RequestHandler, asyncio.TimerHandle] = {}
         """Connections that have not sent the head of a request yet."""
         self.runner: web.AppRunner | None = None
         self.listener: asyncio.Server | None = None
@@ -76,64 +76,64 @@ class WebhookServer:
             application,
             access_log=None,
             keepalive_timeout=KEEP_ALIVE_SECONDS,
-            lingering_time=LINGER_SECONDS,
+            lingering_time=_LINGER_SECONDS,
             shutdown_timeout=self.stop_seconds,
             max_headers=64,
         )
         await self.runner.setup()
         bound = await listen(
-            self.address, self.bind_address, "webhooks", "Choose another port with -webhook-port"
+            self.address, self._bind_address, "webhooks", "Choose another port with -webhook-port"
         )
         loop = asyncio.get_running_loop()
         self.listener = await loop.create_server(
-            self.create_protocol,
+            self._create_protocol,
             sock=bound,
             ssl=self.certificate.context,
-            ssl_handshake_timeout=HEADERS_TIMEOUT_SECONDS,
+            ssl_handshake_timeout=_HEADERS_TIMEOUT_SECONDS,
         )
         self.port = int(bound.getsockname()[1])
         self.log.info(
             "serving webhooks", address=self.address, port=self.port, paths=sorted(self.handlers)
         )
 
-    def create_protocol(self) -> asyncio.Protocol:
+    def _create_protocol(self) -> asyncio.Protocol:
         """A connection, which has to send the head of a request soon; aiohttp by itself would wait for ever."""
         assert self.runner is not None
         assert self.runner.server is not None
         handler = self.runner.server()
-        if len(self.header_timers) >= MAX_CONNECTIONS_WITHOUT_REQUEST:
-            self.close_oldest_without_request()
-        self.header_timers[handler] = asyncio.get_running_loop().call_later(
-            HEADERS_TIMEOUT_SECONDS, self.close_connection, handler
+        if len(self._header_timers) >= _MAX_CONNECTIONS_WITHOUT_REQUEST:
+            self._close_oldest_without_request()
+        self._header_timers[handler] = asyncio.get_running_loop().call_later(
+            _HEADERS_TIMEOUT_SECONDS, self._close_connection, handler
         )
-        return TrackedConnection(handler, self.cancel_header_timer)
+        return TrackedConnection(handler, self._cancel_header_timer)
 
-    def cancel_header_timer(self, handler: RequestHandler) -> None:
+    def _cancel_header_timer(self, handler: RequestHandler) -> None:
         """A connection has ended, or has begun to talk: it is not silent any more."""
-        if (timer := self.header_timers.pop(handler, None)) is not None:
+        if (timer := self._header_timers.pop(handler, None)) is not None:
             timer.cancel()
 
-    def close_oldest_without_request(self) -> None:
+    def _close_oldest_without_request(self) -> None:
         """End the oldest connection that says nothing; one without a transport is still shaking hands, which has its own limit."""
         oldest = next(
-            (handler for handler in self.header_timers if handler.transport is not None), None
+            (handler for handler in self._header_timers if handler.transport is not None), None
         )
         if oldest is not None:
-            self.close_connection(oldest)
+            self._close_connection(oldest)
 
-    def close_connection(self, handler: RequestHandler) -> None:
+    def _close_connection(self, handler: RequestHandler) -> None:
         """End a connection that says nothing."""
-        self.cancel_header_timer(handler)
+        self._cancel_header_timer(handler)
         handler.force_close()
 
     async def handle(self, request: web.Request) -> web.Response:
         """One review, counted, answered or refused in words."""
-        self.cancel_header_timer(request.protocol)
+        self._cancel_header_timer(request.protocol)
         path, began_at = request.path, time.perf_counter()
         code = 500
         self.metrics.record_start(path)
         try:
-            body = await self.dispatch(request)
+            body = await self._dispatch(request)
             code = 200
             return web.Response(body=body, content_type="application/json")
         except HttpError as refusal:
@@ -146,9 +146,9 @@ class WebhookServer:
         finally:
             self.metrics.record_end(path, code, time.perf_counter() - began_at)
 
-    async def dispatch(self, request: web.Request) -> bytes:
+    async def _dispatch(self, request: web.Request) -> bytes:
         """The answer of whoever the path belongs to; a failure of theirs is a 500, and the API server shows its words."""
-        if self.active_requests >= MAX_CONCURRENT_REQUESTS:
+        if self.active_requests >= _MAX_CONCURRENT_REQUESTS:
             raise HttpError(503, "too many reviews at once; try again in a second")
         if request.content_type != "application/json":
             raise HttpError(415, "a review is application/json")
@@ -180,17 +180,17 @@ class WebhookServer:
         body = bytearray()
         try:
             try:
-                async with asyncio.timeout(BODY_TIMEOUT_SECONDS):
-                    async for chunk in read_chunks(request, most_bytes):
+                async with asyncio.timeout(_BODY_TIMEOUT_SECONDS):
+                    async for chunk in _read_chunks(request, most_bytes):
                         self.buffered_bytes += len(chunk)
                         body += chunk
-                        if self.buffered_bytes > MAX_BUFFERED_BYTES:
+                        if self.buffered_bytes > _MAX_BUFFERED_BYTES:
                             raise HttpError(
                                 503, "too much to review at once; try again in a second"
                             )
             except TimeoutError:
                 raise HttpError(
-                    408, f"the body did not arrive within {BODY_TIMEOUT_SECONDS:g} s"
+                    408, f"the body did not arrive within {_BODY_TIMEOUT_SECONDS:g} s"
                 ) from None
             yield bytes(body)
         finally:
@@ -202,15 +202,15 @@ class WebhookServer:
             listener, self.listener = self.listener, None
             await accept_no_more(listener.sockets)
             listener.close()
-        for handler in list(self.header_timers):
-            self.close_connection(handler)
+        for handler in list(self._header_timers):
+            self._close_connection(handler)
         if self.runner is not None:
             runner, self.runner = self.runner, None
             await runner.cleanup()
         self.port = 0
 
 
-async def read_chunks(request: web.Request, most_bytes: int) -> AsyncIterator[bytes]:
+async def _read_chunks(request: web.Request, most_bytes: int) -> AsyncIterator[bytes]:
     """The body as it comes, unless it is or becomes too large."""
     size = request.content_length or 0
     if size <= most_bytes:
@@ -228,29 +228,29 @@ class TrackedConnection(asyncio.Protocol):
     """One connection: aiohttp's own handler, and a word to us when it ends."""
 
     def __init__(self, handler: RequestHandler, ended: Callable[[RequestHandler], None]) -> None:
-        self.handler, self.on_headers_or_close = handler, ended
+        self.handler, self._on_headers_or_close = handler, ended
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def _connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The handshake is over."""
         self.handler.connection_made(transport)
 
-    def data_received(self, data: bytes) -> None:
+    def _data_received(self, data: bytes) -> None:
         """Bytes came."""
         self.handler.data_received(data)
 
-    def eof_received(self) -> None:
+    def _eof_received(self) -> None:
         """The other side has said all."""
         self.handler.eof_received()
 
-    def pause_writing(self) -> None:
+    def _pause_writing(self) -> None:
         """The other side reads too slowly."""
         self.handler.pause_writing()
 
-    def resume_writing(self) -> None:
+    def _resume_writing(self) -> None:
         """It reads again."""
         self.handler.resume_writing()
 
-    def connection_lost(self, exc: BaseException | None) -> None:
+    def _connection_lost(self, exc: BaseException | None) -> None:
         """It is over."""
-        self.on_headers_or_close(self.handler)
+        self._on_headers_or_close(self.handler)
         self.handler.connection_lost(exc)

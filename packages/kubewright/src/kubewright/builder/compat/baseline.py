@@ -13,22 +13,22 @@ from ...errors import ConfigError
 from ..changeset import read_text
 
 CRD_FOLDER = "config/crd/bases"
-GIT_TIMEOUT_SECONDS = 60
+_GIT_TIMEOUT_SECONDS = 60
 
 
 def read_committed_crds(root: Path, commit: str) -> list[dict[str, Any]] | None:
     """The CRDs in that commit; None for HEAD where the project is in no repository, or nothing is committed yet."""
-    if run_git(root, "rev-parse", "--verify", f"{commit}^{{commit}}") is None:
+    if _run_git(root, "rev-parse", "--verify", f"{commit}^{{commit}}") is None:
         if commit == "HEAD":
             return None
         raise ConfigError(
             f'"{commit}" is no commit that git finds in {root}; fetch it, or name another with --against'
         )
-    names = (run_git(root, "ls-tree", "--name-only", "-z", commit, f"./{CRD_FOLDER}/") or "").split(
+    names = (_run_git(root, "ls-tree", "--name-only", "-z", commit, f"./{CRD_FOLDER}/") or "").split(
         "\0"
     )
     texts = {
-        name: run_git(root, "show", f"{commit}:./{name}") or ""
+        name: _run_git(root, "show", f"{commit}:./{name}") or ""
         for name in names
         if name.endswith(".yaml")
     }
@@ -62,7 +62,7 @@ def parse_documents(text: str, path: str) -> list[Any]:
         raise ConfigError(f"{path} is no YAML: {error}. Mend it first") from None
 
 
-def run_git(root: Path, *arguments: str) -> str | None:
+def _run_git(root: Path, *arguments: str) -> str | None:
     """What git prints, None where it fails or is not installed."""
     command = ["git", "-C", str(root), *arguments]
     try:
@@ -71,13 +71,13 @@ def run_git(root: Path, *arguments: str) -> str | None:
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
-            timeout=GIT_TIMEOUT_SECONDS,
+            timeout=_GIT_TIMEOUT_SECONDS,
         )
     except FileNotFoundError:
         return None
     except subprocess.TimeoutExpired:
         raise ConfigError(
-            f"`{' '.join(command)}` had not ended after {GIT_TIMEOUT_SECONDS} s, and was stopped. It may wait for an answer, or for a "
+            f"`{' '.join(command)}` had not ended after {_GIT_TIMEOUT_SECONDS} s, and was stopped. It may wait for an answer, or for a "
             "server, as in a clone that has not all commits. Run it by hand to see, then run this again"
         ) from None
     return done.stdout if done.returncode == 0 else None

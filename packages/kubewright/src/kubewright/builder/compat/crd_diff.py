@@ -40,12 +40,12 @@ def compare_crds(old: Sequence[Crd], new: Sequence[Crd]) -> list[CrdChange]:
     for name in before.keys() & after.keys():
         found += [
             CrdChange(name, *change)
-            for change in crd_changes(before[name]["spec"], after[name]["spec"])
+            for change in _crd_changes(before[name]["spec"], after[name]["spec"])
         ]
     return sorted(found, key=lambda each: (each.crd, each.path, each.message))
 
 
-def crd_changes(old: Crd, new: Crd) -> Iterator[tuple[str, str, bool]]:
+def _crd_changes(old: Crd, new: Crd) -> Iterator[tuple[str, str, bool]]:
     """Place, words and verdict of each change of one CRD."""
     if old["scope"] != new["scope"]:
         yield (
@@ -53,7 +53,7 @@ def crd_changes(old: Crd, new: Crd) -> Iterator[tuple[str, str, bool]]:
             f"was {old['scope']}, is {new['scope']}: no stored object can be found any more",
             True,
         )
-    yield from name_changes(old["names"], new["names"])
+    yield from _name_changes(old["names"], new["names"])
     had, has = (crd.get("conversion", {}).get("strategy", "None") for crd in (old, new))
     if had != has:
         yield "conversion", f"was {had}, is {has}", has == "None"
@@ -65,11 +65,11 @@ def crd_changes(old: Crd, new: Crd) -> Iterator[tuple[str, str, bool]]:
     for name in after.keys() - before.keys():
         yield name, "a new version", False
     for name in sorted(before.keys() & after.keys()):
-        for where, words, breaking in version_changes(before[name], after[name]):
+        for where, words, breaking in _version_changes(before[name], after[name]):
             yield f"{name}{where}", words, breaking
 
 
-def name_changes(old: Crd, new: Crd) -> Iterator[tuple[str, str, bool]]:
+def _name_changes(old: Crd, new: Crd) -> Iterator[tuple[str, str, bool]]:
     """How the kind is called."""
     for key in ("kind", "listKind", "singular", "plural"):
         if old.get(key) != new.get(key):
@@ -82,7 +82,7 @@ def name_changes(old: Crd, new: Crd) -> Iterator[tuple[str, str, bool]]:
             yield f"names.{key}", f'"{name}" is new', False
 
 
-def version_changes(old: Crd, new: Crd) -> Iterator[tuple[str, str, bool]]:
+def _version_changes(old: Crd, new: Crd) -> Iterator[tuple[str, str, bool]]:
     """What differs in one version; the place begins where the version's name ends."""
     if old["served"] != new["served"]:
         yield "", "is served now" if new["served"] else "is not served any more", not new["served"]
@@ -96,14 +96,14 @@ def version_changes(old: Crd, new: Crd) -> Iterator[tuple[str, str, bool]]:
         )
     if not old.get("deprecated") and new.get("deprecated"):
         yield "", "is deprecated", False
-    yield from subresource_changes(old.get("subresources", {}), new.get("subresources", {}))
-    yield from column_changes(
+    yield from _subresource_changes(old.get("subresources", {}), new.get("subresources", {}))
+    yield from _column_changes(
         old.get("additionalPrinterColumns", []), new.get("additionalPrinterColumns", [])
     )
     yield from schema_changes(old["schema"]["openAPIV3Schema"], new["schema"]["openAPIV3Schema"])
 
 
-def subresource_changes(old: Crd, new: Crd) -> Iterator[tuple[str, str, bool]]:
+def _subresource_changes(old: Crd, new: Crd) -> Iterator[tuple[str, str, bool]]:
     """What is at a path of its own: status and scale."""
     for name in sorted(old.keys() | new.keys()):
         if name not in new:
@@ -121,7 +121,7 @@ def subresource_changes(old: Crd, new: Crd) -> Iterator[tuple[str, str, bool]]:
                     )
 
 
-def column_changes(old: Sequence[Crd], new: Sequence[Crd]) -> Iterator[tuple[str, str, bool]]:
+def _column_changes(old: Sequence[Crd], new: Sequence[Crd]) -> Iterator[tuple[str, str, bool]]:
     """What `kubectl get` shows."""
     before, after = ({column["name"]: column for column in columns} for columns in (old, new))
     for name in before:

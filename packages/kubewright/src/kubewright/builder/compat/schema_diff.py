@@ -8,42 +8,42 @@ from typing import Any
 Schema = Mapping[str, Any]
 SchemaChange = tuple[str, str, bool]
 
-LOWER_BOUNDS = ("minimum", "minLength", "minItems", "minProperties")
-UPPER_BOUNDS = ("maximum", "maxLength", "maxItems", "maxProperties")
-EXCLUSIVE_BOUNDS = ("exclusiveMinimum", "exclusiveMaximum")
-WIDER_FORMATS = {("int32", "int64"), ("int32", None), ("int64", None), ("float", "double")}
-PERMISSIVE_KEYS = {
+_LOWER_BOUNDS = ("minimum", "minLength", "minItems", "minProperties")
+_UPPER_BOUNDS = ("maximum", "maxLength", "maxItems", "maxProperties")
+_EXCLUSIVE_BOUNDS = ("exclusiveMinimum", "exclusiveMaximum")
+_WIDER_FORMATS = {("int32", "int64"), ("int32", None), ("int64", None), ("float", "double")}
+_PERMISSIVE_KEYS = {
     "x-kubernetes-preserve-unknown-fields": "unknown fields are kept",
     "nullable": "null is allowed",
 }
-MERGE_KEYS = ("x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-map-type")
+_MERGE_KEYS = ("x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-map-type")
 
 
 def schema_changes(
     old: Schema, new: Schema, where: str = "", *, read_only: bool = False
 ) -> Iterator[SchemaChange]:
     """Place, words and verdict of each change; with `read_only` only what a reader sees breaks."""
-    yield from type_changes(old, new, where)
+    yield from _type_changes(old, new, where)
     if old.get("type") != new.get("type"):
         return
-    for rules in COMPARISONS:
+    for rules in _COMPARISONS:
         for words, breaking in rules(old, new):
             yield where, words, breaking and not read_only
     if old.get("description") != new.get("description"):
         yield where, "another description", False
-    yield from property_changes(old, new, where, read_only=read_only)
+    yield from _property_changes(old, new, where, read_only=read_only)
     for key, suffix in (("items", "[]"), ("additionalProperties", "{}")):
         if isinstance(old.get(key), Mapping) and isinstance(new.get(key), Mapping):
             yield from schema_changes(old[key], new[key], f"{where}{suffix}", read_only=read_only)
         elif old.get(key) != new.get(key) and not new.get("x-kubernetes-preserve-unknown-fields"):
             yield (
                 where,
-                f"{key} was {format_value(old.get(key))}, is {format_value(new.get(key))}",
+                f"{key} was {_format_value(old.get(key))}, is {_format_value(new.get(key))}",
                 True,
             )
 
 
-def type_changes(old: Schema, new: Schema, where: str) -> Iterator[SchemaChange]:
+def _type_changes(old: Schema, new: Schema, where: str) -> Iterator[SchemaChange]:
     """Another type, or another format of the same."""
     had, has = old.get("type"), new.get("type")
     if had != has:
@@ -53,11 +53,11 @@ def type_changes(old: Schema, new: Schema, where: str) -> Iterator[SchemaChange]
         yield (
             where,
             f"the format was {pair[0] or 'any'}, is {pair[1] or 'any'}",
-            pair not in WIDER_FORMATS,
+            pair not in _WIDER_FORMATS,
         )
 
 
-def property_changes(
+def _property_changes(
     old: Schema, new: Schema, where: str, *, read_only: bool
 ) -> Iterator[SchemaChange]:
     """Fields gone, new and changed."""
@@ -87,26 +87,26 @@ def property_changes(
                 )
 
 
-def bound_changes(old: Schema, new: Schema) -> Iterator[tuple[str, bool]]:
+def _bound_changes(old: Schema, new: Schema) -> Iterator[tuple[str, bool]]:
     """Bounds and lengths."""
-    for key in LOWER_BOUNDS + UPPER_BOUNDS:
+    for key in _LOWER_BOUNDS + _UPPER_BOUNDS:
         had, has = old.get(key), new.get(key)
         if had != has:
             tighter = has is not None and (
-                had is None or (has > had if key in LOWER_BOUNDS else has < had)
+                had is None or (has > had if key in _LOWER_BOUNDS else has < had)
             )
-            yield f"{key} was {format_value(had)}, is {format_value(has)}", tighter
-    for key in EXCLUSIVE_BOUNDS:
+            yield f"{key} was {_format_value(had)}, is {_format_value(has)}", tighter
+    for key in _EXCLUSIVE_BOUNDS:
         if bool(old.get(key)) != bool(new.get(key)):
             yield f"{key} was {bool(old.get(key))}, is {bool(new.get(key))}", bool(new.get(key))
     had, has = old.get("multipleOf"), new.get("multipleOf")
     if had != has:
         # Every multiple of 4 is one of 2.
         wider = has is None or (had is not None and had % has == 0)
-        yield f"multipleOf was {format_value(had)}, is {format_value(has)}", not wider
+        yield f"multipleOf was {_format_value(had)}, is {_format_value(has)}", not wider
 
 
-def enum_changes(old: Schema, new: Schema) -> Iterator[tuple[str, bool]]:
+def _enum_changes(old: Schema, new: Schema) -> Iterator[tuple[str, bool]]:
     """Allowed values."""
     had, has = old.get("enum"), new.get("enum")
     if had == has:
@@ -122,37 +122,37 @@ def enum_changes(old: Schema, new: Schema) -> Iterator[tuple[str, bool]]:
             yield f"the value {value} is allowed now", False
 
 
-def pattern_changes(old: Schema, new: Schema) -> Iterator[tuple[str, bool]]:
+def _pattern_changes(old: Schema, new: Schema) -> Iterator[tuple[str, bool]]:
     """Patterns; whether one is wider than another nobody can say, so each new one breaks."""
     had, has = old.get("pattern"), new.get("pattern")
     if had != has:
-        yield f"the pattern was {format_value(had)}, is {format_value(has)}", has is not None
+        yield f"the pattern was {_format_value(had)}, is {_format_value(has)}", has is not None
 
 
-def default_changes(old: Schema, new: Schema) -> Iterator[tuple[str, bool]]:
+def _default_changes(old: Schema, new: Schema) -> Iterator[tuple[str, bool]]:
     """Defaults: a field that nobody set means something else now."""
     if old.get("default") != new.get("default"):
         yield (
-            f"the default was {format_value(old.get('default'))}, is {format_value(new.get('default'))}",
+            f"the default was {_format_value(old.get('default'))}, is {_format_value(new.get('default'))}",
             True,
         )
 
 
-def permissive_changes(old: Schema, new: Schema) -> Iterator[tuple[str, bool]]:
+def _permissive_changes(old: Schema, new: Schema) -> Iterator[tuple[str, bool]]:
     """What else may be there."""
-    for key, words in PERMISSIVE_KEYS.items():
+    for key, words in _PERMISSIVE_KEYS.items():
         if bool(old.get(key)) != bool(new.get(key)):
             yield f"{words} now" if new.get(key) else f"{words} no more", not new.get(key)
 
 
-def merge_key_changes(old: Schema, new: Schema) -> Iterator[tuple[str, bool]]:
+def _merge_key_changes(old: Schema, new: Schema) -> Iterator[tuple[str, bool]]:
     """How lists and maps merge: server-side apply treats stored objects otherwise now."""
-    for key in MERGE_KEYS:
+    for key in _MERGE_KEYS:
         if old.get(key) != new.get(key):
-            yield f"{key} was {format_value(old.get(key))}, is {format_value(new.get(key))}", True
+            yield f"{key} was {_format_value(old.get(key))}, is {_format_value(new.get(key))}", True
 
 
-def rule_changes(old: Schema, new: Schema) -> Iterator[tuple[str, bool]]:
+def _rule_changes(old: Schema, new: Schema) -> Iterator[tuple[str, bool]]:
     """CEL rules, by their expression."""
     had, has = (
         {rule["rule"] for rule in schema.get("x-kubernetes-validations", [])}
@@ -164,17 +164,17 @@ def rule_changes(old: Schema, new: Schema) -> Iterator[tuple[str, bool]]:
         yield f"the rule {rule} is new", True
 
 
-def format_value(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """A value in a sentence."""
     return "not there" if value is None else str(value)
 
 
-COMPARISONS: tuple[Callable[[Schema, Schema], Iterator[tuple[str, bool]]], ...] = (
-    bound_changes,
-    enum_changes,
-    pattern_changes,
-    default_changes,
-    permissive_changes,
-    merge_key_changes,
-    rule_changes,
+_COMPARISONS: tuple[Callable[[Schema, Schema], Iterator[tuple[str, bool]]], ...] = (
+    _bound_changes,
+    _enum_changes,
+    _pattern_changes,
+    _default_changes,
+    _permissive_changes,
+    _merge_key_changes,
+    _rule_changes,
 )

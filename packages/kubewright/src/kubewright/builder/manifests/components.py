@@ -36,22 +36,22 @@ from .webhooks import (
 
 Document = dict[str, Any]
 Files = dict[str, list[Document]]
-KUSTOMIZE_GROUP = "kustomize.config.k8s.io"
+_KUSTOMIZE_GROUP = "kustomize.config.k8s.io"
 
 
 def build_kustomization(resources: Sequence[str], components: Sequence[str] = ()) -> Document:
     """The list of files that kustomize reads."""
     made: Document = {
-        "apiVersion": f"{KUSTOMIZE_GROUP}/v1beta1",
+        "apiVersion": f"{_KUSTOMIZE_GROUP}/v1beta1",
         "kind": "Kustomization",
         "resources": sorted(resources),
     }
     return made | ({"components": list(components)} if components else {})
 
 
-def build_component(resources: Sequence[str] = (), patches: Sequence[str] = ()) -> Document:
+def _build_component(resources: Sequence[str] = (), patches: Sequence[str] = ()) -> Document:
     """A component: what it adds, and what it changes."""
-    made: Document = {"apiVersion": f"{KUSTOMIZE_GROUP}/v1alpha1", "kind": "Component"}
+    made: Document = {"apiVersion": f"{_KUSTOMIZE_GROUP}/v1alpha1", "kind": "Component"}
     if resources:
         made["resources"] = sorted(resources)
     if patches:
@@ -79,47 +79,47 @@ def build_extra_folders(project: Project, declared: Declarations) -> dict[str, F
 def build_component_folders(project: Project, declared: Declarations) -> dict[str, Files]:
     """Every component by its name."""
     always = {
-        "ha": build_component_files(
+        "ha": _build_component_files(
             {"pod_disruption_budget.yaml": [build_disruption_budget(project)]},
-            {"replicas_patch.yaml": [build_replicas_patch(project)]},
+            {"replicas_patch.yaml": [_build_replicas_patch(project)]},
         ),
-        "namespaced": build_namespaced_component(project, declared),
-        "network-policy": {"kustomization.yaml": [build_component(["../../network-policy"])]},
-        "prometheus": {"kustomization.yaml": [build_component(["../../prometheus"])]},
+        "namespaced": _build_namespaced_component(project, declared),
+        "network-policy": {"kustomization.yaml": [_build_component(["../../network-policy"])]},
+        "prometheus": {"kustomization.yaml": [_build_component(["../../prometheus"])]},
     }
     if declared.optional_webhooks:
         on = declared.with_optional_webhooks
         return always | {
-            "webhooks": build_webhooks_component(project, on),
-            "cert-manager": build_cert_manager_component(project, on),
+            "webhooks": _build_webhooks_component(project, on),
+            "cert-manager": _build_cert_manager_component(project, on),
         }
     if not declared.has_webhook_server:
         return always
     return always | {
-        "cert-manager": build_cert_manager_component(project, declared),
-        "without-webhooks": build_without_webhooks_component(project, declared),
+        "cert-manager": _build_cert_manager_component(project, declared),
+        "without-webhooks": _build_without_webhooks_component(project, declared),
     }
 
 
-def build_component_files(
+def _build_component_files(
     resources: Mapping[str, list[Document]], patches: Mapping[str, list[Document]]
 ) -> Files:
     """The files of a component."""
     return {
         **resources,
         **patches,
-        "kustomization.yaml": [build_component(list(resources), list(patches))],
+        "kustomization.yaml": [_build_component(list(resources), list(patches))],
     }
 
 
-def build_replicas_patch(project: Project) -> Document:
+def _build_replicas_patch(project: Project) -> Document:
     """The patch for two managers, of which one leads."""
-    return build_deployment_patch(
+    return _build_deployment_patch(
         project, {"replicas": 2, "template": {"spec": {"affinity": build_anti_affinity(project)}}}
     )
 
 
-def build_namespaced_component(project: Project, declared: Declarations) -> Files:
+def _build_namespaced_component(project: Project, declared: Declarations) -> Files:
     """A manager that serves its own namespace only, with rights there only; for cluster-wide kinds it keeps their rules alone."""
     resources = build_namespaced_roles(project, declared)
     watched = {
@@ -128,7 +128,7 @@ def build_namespaced_component(project: Project, declared: Declarations) -> File
     }
     patches = {
         "watch_patch.yaml": [
-            build_deployment_patch(
+            _build_deployment_patch(
                 project,
                 {"template": {"spec": {"containers": [{"name": "manager", "env": [watched]}]}}},
             )
@@ -142,7 +142,7 @@ def build_namespaced_component(project: Project, declared: Declarations) -> File
             }
         ],
     }
-    return build_component_files(resources, patches)
+    return _build_component_files(resources, patches)
 
 
 def build_namespaced_roles(project: Project, declared: Declarations) -> dict[str, list[Document]]:
@@ -163,11 +163,11 @@ def build_namespaced_roles(project: Project, declared: Declarations) -> dict[str
         resources["cluster_role_binding.yaml"] = [
             build_binding(project, "manager-cluster-rolebinding", "manager-cluster-role")
         ]
-        resources["cluster_events.yaml"] = build_cluster_event_roles(project)
+        resources["cluster_events.yaml"] = _build_cluster_event_roles(project)
     return resources
 
 
-def build_cluster_event_roles(project: Project) -> list[Document]:
+def _build_cluster_event_roles(project: Project) -> list[Document]:
     """The right to Events about objects of no namespace, which live in `default`."""
     rules = rbac.rules_of([rbac.EVENTS])
     return [
@@ -178,26 +178,26 @@ def build_cluster_event_roles(project: Project) -> list[Document]:
     ]
 
 
-def build_webhooks_component(project: Project, on: Declarations) -> Files:
+def _build_webhooks_component(project: Project, on: Declarations) -> Files:
     """Webhooks that are off without it: whom the API server asks, the manager's flag and port for it, and its rights."""
     resources: Files = {"webhook_ca_roles.yaml": build_ca_roles(project, on)}
     if needed := build_webhook_role(project, on):
         resources["webhook_role.yaml"] = needed
-    made = build_component(["../../webhook", *resources])
+    made = _build_component(["../../webhook", *resources])
     container = "/spec/template/spec/containers/0"
     additions = {
         f"{container}/args/-": project.config.optional_webhooks,
         f"{container}/ports/-": build_webhook_port(),
     }
     made["patches"] = [
-        build_add_patch(project, "Deployment", additions),
+        _build_add_patch(project, "Deployment", additions),
         # Where there is no NetworkPolicy, a patch with a target does nothing.
-        build_add_patch(project, "NetworkPolicy", {"/spec/ingress/-": build_webhook_ingress()}),
+        _build_add_patch(project, "NetworkPolicy", {"/spec/ingress/-": build_webhook_ingress()}),
     ]
     return resources | {"kustomization.yaml": [made]}
 
 
-def build_add_patch(project: Project, kind: str, values: Mapping[str, object]) -> Document:
+def _build_add_patch(project: Project, kind: str, values: Mapping[str, object]) -> Document:
     """A patch of something of the manager's that adds to lists; a strategic merge would replace them."""
     operations = [
         json.dumps({"op": "add", "path": path, "value": value}) for path, value in values.items()
@@ -206,14 +206,14 @@ def build_add_patch(project: Project, kind: str, values: Mapping[str, object]) -
     return {"target": target, "patch": f"[{', '.join(operations)}]"}
 
 
-def build_cert_manager_component(project: Project, declared: Declarations) -> Files:
+def _build_cert_manager_component(project: Project, declared: Declarations) -> Files:
     """The certificate from cert-manager, and nothing of our own CA."""
-    patches = build_delete_patches(build_ca_roles(project, declared)) | {
+    patches = _build_delete_patches(build_ca_roles(project, declared)) | {
         "certificate_patch.yaml": [build_certificate_patch(project)]
     }
-    made = build_component(["../../certmanager"], list(patches))
+    made = _build_component(["../../certmanager"], list(patches))
     made["patches"].append(
-        build_add_patch(
+        _build_add_patch(
             project,
             "Deployment",
             {"/spec/template/spec/containers/0/args/-": f"-webhook-cert-dir={CERTIFICATE_DIR}"},
@@ -226,12 +226,12 @@ def build_cert_manager_component(project: Project, declared: Declarations) -> Fi
     ]
     made["patches"] += [{"target": each, "path": "inject_patch.yaml"} for each in carriers]
     return patches | {
-        "inject_patch.yaml": [build_inject_patch(project)],
+        "inject_patch.yaml": [_build_inject_patch(project)],
         "kustomization.yaml": [made],
     }
 
 
-def build_inject_patch(project: Project) -> Document:
+def _build_inject_patch(project: Project) -> Document:
     """The annotation by which cert-manager writes a caBundle; what it goes to, the target says."""
     annotations = {"cert-manager.io/inject-ca-from": certificate_reference(project)}
     return {
@@ -241,22 +241,22 @@ def build_inject_patch(project: Project) -> Document:
     }
 
 
-def build_without_webhooks_component(project: Project, declared: Declarations) -> Files:
+def _build_without_webhooks_component(project: Project, declared: Declarations) -> Files:
     """Nothing is asked before an object is stored; conversion stays, since without it a version could not be read."""
-    return build_component_files(
-        {}, build_delete_patches(build_webhook_configurations(project, declared))
+    return _build_component_files(
+        {}, _build_delete_patches(build_webhook_configurations(project, declared))
     )
 
 
-def build_delete_patches(documents: Iterable[Document]) -> Files:
+def _build_delete_patches(documents: Iterable[Document]) -> Files:
     """Patches that remove documents, each in a file of its own: with several in one, the kustomize in kubectl 1.32 crashes."""
     return {
-        f"no_{each['kind'].lower()}_{number}_patch.yaml": [build_delete_patch(each)]
+        f"no_{each['kind'].lower()}_{number}_patch.yaml": [_build_delete_patch(each)]
         for number, each in enumerate(documents, 1)
     }
 
 
-def build_delete_patch(document: Document) -> Document:
+def _build_delete_patch(document: Document) -> Document:
     """A patch that removes the document."""
     metadata = {
         key: document["metadata"][key]
@@ -271,7 +271,7 @@ def build_delete_patch(document: Document) -> Document:
     }
 
 
-def build_deployment_patch(project: Project, spec: Document) -> Document:
+def _build_deployment_patch(project: Project, spec: Document) -> Document:
     """A strategic merge patch of the Deployment."""
     name = {"name": f"{project.name}-controller-manager", "namespace": project.namespace}
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": name, "spec": spec}

@@ -8,11 +8,11 @@ from ..project import Declarations, Project
 from .rbac import SERVICE_ACCOUNT
 
 Document = dict[str, Any]
-METRICS_PORT = 8443
-HEALTH_PORT = 8081
-WEBHOOK_PORT = 9443
+_METRICS_PORT = 8443
+_HEALTH_PORT = 8081
+_WEBHOOK_PORT = 9443
 # The manager's own 30 s for what is in work, and some for the lease and the connections.
-TERMINATION_GRACE_SECONDS = 40
+_TERMINATION_GRACE_SECONDS = 40
 
 
 def manager_labels(project: Project) -> dict[str, str]:
@@ -29,12 +29,12 @@ def build_metadata(project: Project, name: str) -> Document:
     }
 
 
-def manager_flags(project: Project) -> list[str]:
+def _manager_flags(project: Project) -> list[str]:
     """The manager's flags."""
     return [
         "-leader-elect",
-        f"-health-probe-bind-address=:{HEALTH_PORT}",
-        f"-metrics-bind-address=:{METRICS_PORT}",
+        f"-health-probe-bind-address=:{_HEALTH_PORT}",
+        f"-metrics-bind-address=:{_METRICS_PORT}",
         "-metrics-secure",
         *project.config.manager.args,
     ]
@@ -54,13 +54,13 @@ def build_deployment(project: Project, declared: Declarations) -> Document:
                     "labels": manager_labels(project),
                     "annotations": {"kubectl.kubernetes.io/default-container": "manager"},
                 },
-                "spec": build_pod_spec(project, declared),
+                "spec": _build_pod_spec(project, declared),
             },
         },
     }
 
 
-def build_pod_spec(project: Project, declared: Declarations) -> Document:
+def _build_pod_spec(project: Project, declared: Declarations) -> Document:
     """The Pod's spec; /tmp is where a self-signed certificate lies for a moment."""
     secrets = project.config.manager.secrets
     volumes = [
@@ -69,9 +69,9 @@ def build_pod_spec(project: Project, declared: Declarations) -> Document:
     ]
     return {
         "serviceAccountName": SERVICE_ACCOUNT,
-        "terminationGracePeriodSeconds": TERMINATION_GRACE_SECONDS,
+        "terminationGracePeriodSeconds": _TERMINATION_GRACE_SECONDS,
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [build_container(project, declared)],
+        "containers": [_build_container(project, declared)],
         "volumes": [
             {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
             *volumes,
@@ -79,7 +79,7 @@ def build_pod_spec(project: Project, declared: Declarations) -> Document:
     }
 
 
-def build_container(project: Project, declared: Declarations) -> Document:
+def _build_container(project: Project, declared: Declarations) -> Document:
     """The container."""
     mounts = [
         {"name": each.name, "mountPath": each.mount, "readOnly": True}
@@ -88,7 +88,7 @@ def build_container(project: Project, declared: Declarations) -> Document:
     return {
         "name": "manager",
         "image": project.config.image,
-        "args": manager_flags(project),
+        "args": _manager_flags(project),
         "env": [
             {
                 "name": "POD_NAMESPACE",
@@ -96,12 +96,12 @@ def build_container(project: Project, declared: Declarations) -> Document:
             }
         ],
         "ports": [
-            {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
-            {"name": "health", "containerPort": HEALTH_PORT, "protocol": "TCP"},
+            {"name": "metrics", "containerPort": _METRICS_PORT, "protocol": "TCP"},
+            {"name": "health", "containerPort": _HEALTH_PORT, "protocol": "TCP"},
             *([build_webhook_port()] if declared.has_webhook_server else []),
         ],
-        "livenessProbe": build_probe("/healthz", 15, 20),
-        "readinessProbe": build_probe("/readyz", 5, 10),
+        "livenessProbe": _build_probe("/healthz", 15, 20),
+        "readinessProbe": _build_probe("/readyz", 5, 10),
         "resources": project.config.manager.resources,
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -115,10 +115,10 @@ def build_container(project: Project, declared: Declarations) -> Document:
 
 def build_webhook_port() -> Document:
     """Where the container is asked; the Service finds it by its name."""
-    return {"name": "webhook", "containerPort": WEBHOOK_PORT, "protocol": "TCP"}
+    return {"name": "webhook", "containerPort": _WEBHOOK_PORT, "protocol": "TCP"}
 
 
-def build_probe(path: str, delay_seconds: int, period_seconds: int) -> Document:
+def _build_probe(path: str, delay_seconds: int, period_seconds: int) -> Document:
     """A question that kubelet asks."""
     return {
         "httpGet": {"path": path, "port": "health"},
@@ -136,7 +136,7 @@ def build_metrics_service(project: Project) -> Document:
         "spec": {
             "selector": manager_labels(project),
             "ports": [
-                {"name": "https", "port": METRICS_PORT, "targetPort": "metrics", "protocol": "TCP"}
+                {"name": "https", "port": _METRICS_PORT, "targetPort": "metrics", "protocol": "TCP"}
             ],
         },
     }
@@ -167,7 +167,7 @@ def build_network_policy(project: Project, declared: Declarations) -> Document:
     """Who may speak to the manager: /metrics from namespaces labelled `metrics: enabled`, webhooks from anywhere; kubelet always may."""
     metrics = {
         "from": [{"namespaceSelector": {"matchLabels": {"metrics": "enabled"}}}],
-        "ports": [{"port": METRICS_PORT, "protocol": "TCP"}],
+        "ports": [{"port": _METRICS_PORT, "protocol": "TCP"}],
     }
     return {
         "apiVersion": "networking.k8s.io/v1",
@@ -186,7 +186,7 @@ def build_network_policy(project: Project, declared: Declarations) -> Document:
 
 def build_webhook_ingress() -> Document:
     """Webhooks from anywhere: the API server is in no namespace, so no selector names it."""
-    return {"ports": [{"port": WEBHOOK_PORT, "protocol": "TCP"}]}
+    return {"ports": [{"port": _WEBHOOK_PORT, "protocol": "TCP"}]}
 
 
 def build_disruption_budget(project: Project) -> Document:

@@ -16,7 +16,7 @@ from ...crd import to_yaml
 
 NAMESPACE_PLACEHOLDER = "helm-release-namespace"
 IMAGE_PLACEHOLDER = "helm-values-image"
-PLACEHOLDER_LINE = re.compile(
+_PLACEHOLDER_LINE = re.compile(
     r"^(?P<indent> *)(?P<before>.*?)HELM-(?P<mark>[a-z-]+)-(?P<hex>[0-9a-f]*)-HELM$", re.MULTILINE
 )
 
@@ -62,16 +62,16 @@ def fill_placeholders(text: str) -> str:
     text = text.replace(NAMESPACE_PLACEHOLDER, "{{ .Release.Namespace }}").replace(
         f"image: {IMAGE_PLACEHOLDER}", "image: {{ .Values.image | quote }}"
     )
-    return PLACEHOLDER_LINE.sub(fill_line, text)
+    return _PLACEHOLDER_LINE.sub(_fill_line, text)
 
 
-def fill_line(found: re.Match[str]) -> str:
+def _fill_line(found: re.Match[str]) -> str:
     """The lines in place of a marked one."""
     indent, before, told = found["indent"], found["before"], bytes.fromhex(found["hex"]).decode()
     key = before.removeprefix("- ").rstrip(" ")
     return "\n".join(
         f"{indent}{line}" if line else ""
-        for line in PLACEHOLDER_RENDERERS[Placeholder(found["mark"])](key, told, len(indent))
+        for line in _PLACEHOLDER_RENDERERS[Placeholder(found["mark"])](key, told, len(indent))
     )
 
 
@@ -84,22 +84,22 @@ PlaceholderRenderer = Callable[[str, str, int], list[str]]
 """From the key of the line, what the mark knows and the width of the indentation to the lines."""
 
 
-def render_if_lines(condition: str, *lines: str, otherwise: Sequence[str] = ()) -> list[str]:
+def _render_if_lines(condition: str, *lines: str, otherwise: Sequence[str] = ()) -> list[str]:
     """Lines that are there only if."""
     other = ["{{- else }}", *otherwise] if otherwise else []
     return [f"{{{{- if {condition} }}}}", *lines, *other, "{{- end }}"]
 
 
-def render_affinity(key: str, told: str, width: int) -> list[str]:
+def _render_affinity(key: str, told: str, width: int) -> list[str]:
     """On two nodes, where there are two replicas."""
-    return render_if_lines(
+    return _render_if_lines(
         "gt (int .Values.replicas) 1", key, *(f"  {line}" for line in told.rstrip("\n").split("\n"))
     )
 
 
-def render_metrics_flags(key: str, told: str, width: int) -> list[str]:
+def _render_metrics_flags(key: str, told: str, width: int) -> list[str]:
     """The flags of /metrics."""
-    return render_if_lines(
+    return _render_if_lines(
         ".Values.metrics.enabled",
         "- -metrics-bind-address=:8443",
         "- -metrics-secure",
@@ -107,40 +107,40 @@ def render_metrics_flags(key: str, told: str, width: int) -> list[str]:
     )
 
 
-def render_optional_item(key: str, told: str, width: int) -> list[str]:
+def _render_optional_item(key: str, told: str, width: int) -> list[str]:
     """An item of a list that is there only if; the mark knows the condition, and below it the item as YAML."""
     condition, *lines = told.rstrip("\n").split("\n")
-    return render_if_lines(condition, *lines)
+    return _render_if_lines(condition, *lines)
 
 
-def render_watch_namespace(key: str, told: str, width: int) -> list[str]:
+def _render_watch_namespace(key: str, told: str, width: int) -> list[str]:
     """Where the manager looks."""
     field = ("  valueFrom:", "    fieldRef:", "      fieldPath: metadata.namespace")
-    return render_if_lines(".Values.namespaced", "- name: WATCH_NAMESPACE", *field)
+    return _render_if_lines(".Values.namespaced", "- name: WATCH_NAMESPACE", *field)
 
 
-PLACEHOLDER_RENDERERS: dict[Placeholder, PlaceholderRenderer] = {
-    Placeholder.AFFINITY: render_affinity,
+_PLACEHOLDER_RENDERERS: dict[Placeholder, PlaceholderRenderer] = {
+    Placeholder.AFFINITY: _render_affinity,
     Placeholder.FLAGS: lambda key, told, width: [
         "{{- range .Values.flags }}",
         "- {{ . | quote }}",
         "{{- end }}",
     ],
-    Placeholder.INJECT: lambda key, told, width: render_if_lines(
+    Placeholder.INJECT: lambda key, told, width: _render_if_lines(
         ".Values.webhooks.certManager",
         f"  cert-manager.io/inject-ca-from: {told.replace(NAMESPACE_PLACEHOLDER, '{{ .Release.Namespace }}')}",
     ),
-    Placeholder.ITEM: render_optional_item,
-    Placeholder.KEEP: lambda key, told, width: render_if_lines(
+    Placeholder.ITEM: _render_optional_item,
+    Placeholder.KEEP: lambda key, told, width: _render_if_lines(
         ".Values.crds.keep", "  helm.sh/resource-policy: keep"
     ),
-    Placeholder.METRICS: render_metrics_flags,
+    Placeholder.METRICS: _render_metrics_flags,
     Placeholder.REPLICAS: lambda key, told, width: [f"{key} {{{{ .Values.replicas }}}}"],
     Placeholder.RESOURCES: lambda key, told, width: [
         key,
         f"  {{{{- toYaml .Values.resources | nindent {width + 2} }}}}",
     ],
-    Placeholder.WATCH: render_watch_namespace,
+    Placeholder.WATCH: _render_watch_namespace,
     Placeholder.SECRET: lambda key, told, width: [
         f"{key} {{{{ index .Values.secrets {json.dumps(told)} | quote }}}}"
     ],

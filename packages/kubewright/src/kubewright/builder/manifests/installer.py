@@ -13,8 +13,8 @@ from ...errors import ConfigError
 from ..project import Project
 
 Document = dict[str, Any]
-KUSTOMIZE_TIMEOUT_SECONDS = 120
-TESTENV_KUBECTL = Path(".testenv/bin/kubectl")
+_KUSTOMIZE_TIMEOUT_SECONDS = 120
+_TESTENV_KUBECTL = Path(".testenv/bin/kubectl")
 
 
 def render_installer(
@@ -31,18 +31,18 @@ def run_kustomize(root: Path, folder: Path, kubectl: str = "") -> str:
         raise ConfigError(
             f"{folder} has no kustomization.yaml; run `make manifests`, or name another folder with --overlay"
         )
-    command = [find_kubectl(root, kubectl), "kustomize", str(folder)]
+    command = [_find_kubectl(root, kubectl), "kustomize", str(folder)]
     try:
         done = subprocess.run(
             command,
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
-            timeout=KUSTOMIZE_TIMEOUT_SECONDS,
+            timeout=_KUSTOMIZE_TIMEOUT_SECONDS,
         )
     except subprocess.TimeoutExpired:
         raise ConfigError(
-            f"`{' '.join(command)}` had not ended after {KUSTOMIZE_TIMEOUT_SECONDS} s, and was stopped. It may wait for a server that a kustomization "
+            f"`{' '.join(command)}` had not ended after {_KUSTOMIZE_TIMEOUT_SECONDS} s, and was stopped. It may wait for a server that a kustomization "
             "names. Run it by hand to see, or name another kubectl with --kubectl"
         ) from None
     if done.returncode:
@@ -50,9 +50,9 @@ def run_kustomize(root: Path, folder: Path, kubectl: str = "") -> str:
     return done.stdout
 
 
-def find_kubectl(root: Path, kubectl: str) -> str:
+def _find_kubectl(root: Path, kubectl: str) -> str:
     """The kubectl to use: the named one, that of the test environment, the one on PATH."""
-    near = str(root / TESTENV_KUBECTL) if (root / TESTENV_KUBECTL).exists() else None
+    near = str(root / _TESTENV_KUBECTL) if (root / _TESTENV_KUBECTL).exists() else None
     chosen = kubectl or near or shutil.which("kubectl")
     if not chosen or not shutil.which(chosen):
         raise ConfigError(
@@ -67,7 +67,7 @@ def replace_image(text: str, old: str, new: str) -> str:
     ours = [
         each
         for document in documents
-        for each in find_containers(document)
+        for each in _find_containers(document)
         if each.get("image") == old
     ]
     if not ours:
@@ -79,7 +79,7 @@ def replace_image(text: str, old: str, new: str) -> str:
     return yaml.safe_dump_all(documents, sort_keys=False, width=160)
 
 
-def find_containers(document: Document) -> list[Document]:
+def _find_containers(document: Document) -> list[Document]:
     """The containers of a Deployment; other kinds have none."""
     if document.get("kind") != "Deployment":
         return []

@@ -14,14 +14,14 @@ Document = dict[str, Any]
 RBAC_GROUP = "rbac.authorization.k8s.io"
 SERVICE_ACCOUNT = "controller-manager"
 WEBHOOK_OPTIONS = WebhookOptions()
-AGGREGATION_TARGETS = {"admin": "admin", "editor": "edit", "viewer": "view"}
+_AGGREGATION_TARGETS = {"admin": "admin", "editor": "edit", "viewer": "view"}
 
 
 def build_role_files(project: Project, declared: Declarations) -> dict[str, list[Document]]:
     """Every file of config/rbac."""
     documents: dict[str, list[Document]] = {
         "namespace.yaml": [build_namespace(project)],
-        "service_account.yaml": [build_service_account(project)],
+        "service_account.yaml": [_build_service_account(project)],
         "role.yaml": [
             build_role(
                 project, "manager-role", rbac.manager_rules(declared.controllers, declared.webhooks)
@@ -52,7 +52,7 @@ def build_role_files(project: Project, declared: Declarations) -> dict[str, list
     if declared.has_webhook_server:
         documents["webhook_ca_roles.yaml"] = build_ca_roles(project, declared)
     for kind in {each.definition.name: each.definition for each in declared.kinds}.values():
-        documents[f"{kind.name.lower()}_user_roles.yaml"] = build_user_roles(project, kind)
+        documents[f"{kind.name.lower()}_user_roles.yaml"] = _build_user_roles(project, kind)
     return documents
 
 
@@ -66,7 +66,7 @@ def build_namespace(project: Project) -> Document:
     }
 
 
-def build_service_account(project: Project) -> Document:
+def _build_service_account(project: Project) -> Document:
     """Who the manager is."""
     return {
         "apiVersion": "v1",
@@ -117,14 +117,14 @@ def build_binding(
     }
 
 
-def build_user_roles(project: Project, kind: Kind) -> list[Document]:
+def _build_user_roles(project: Project, kind: Kind) -> list[Document]:
     """Roles for people, added to Kubernetes' own admin, edit and view by aggregation."""
     return [
         build_role(
             project,
             f"{kind.name.lower()}-{who}-role",
             rbac.user_rules(kind, allowed),
-            labels={f"{RBAC_GROUP}/aggregate-to-{AGGREGATION_TARGETS[who]}": "true"},
+            labels={f"{RBAC_GROUP}/aggregate-to-{_AGGREGATION_TARGETS[who]}": "true"},
         )
         for who, allowed in rbac.USER_ROLES.items()
     ]

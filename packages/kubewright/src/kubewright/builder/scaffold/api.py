@@ -17,7 +17,7 @@ from .format import LINE_LENGTH
 from .python_edit import add_import, add_statement
 from .template import render_folder
 
-MAX_COLUMNS = 3
+_MAX_COLUMNS = 3
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def scaffold_api(project: Project, wish: ApiParameters) -> ChangeSet:
             text, function, f"{{0}}.add({wish.resource.kind}Controller())", path
         )
     else:
-        files = without_controller(files, project, wish.resource)
+        files = _without_controller(files, project, wish.resource)
     return ChangeSet(project.root, files | edits, frozenset(edits))
 
 
@@ -76,7 +76,7 @@ def build_template_values(project: Project, wish: ApiParameters) -> dict[str, st
     new = wish.resource
     plain = not wish.spec and not wish.status
     spec, status = (SPEC_EXAMPLE, STATUS_EXAMPLE) if plain else (wish.spec, wish.status)
-    columns = format_columns(spec, status)
+    columns = _format_columns(spec, status)
     return {
         "package": project.package,
         "kind": new.kind,
@@ -85,12 +85,12 @@ def build_template_values(project: Project, wish: ApiParameters) -> dict[str, st
         "api_version": new.api_version,
         "sample": new.sample_file,
         "typing": "from typing import Annotated\n\n" if spec or status else "",
-        "imports": format_imports(fields=bool(spec or status), columns=bool(columns)),
-        "spec_fields": format_fields([field.render_spec_line() for field in spec]),
-        "status_fields": format_fields([field.render_status_line() for field in status]),
-        "declaration": format_kind_arguments(wish, columns),
+        "imports": _format_imports(fields=bool(spec or status), columns=bool(columns)),
+        "spec_fields": _format_fields([field.render_spec_line() for field in spec]),
+        "status_fields": _format_fields([field.render_status_line() for field in status]),
+        "declaration": _format_kind_arguments(wish, columns),
         "answer": "echo=spec.foo" if plain else "",
-        "example": ", ".join(f"{field.name}={format_literal(field.example)}" for field in spec),
+        "example": ", ".join(f"{field.name}={_format_literal(field.example)}" for field in spec),
         "sample_spec": yaml.safe_dump(
             {"spec": {field.name: field.example for field in spec}}, sort_keys=False
         ),
@@ -99,7 +99,7 @@ def build_template_values(project: Project, wish: ApiParameters) -> dict[str, st
     }
 
 
-def format_imports(*, fields: bool, columns: bool) -> str:
+def _format_imports(*, fields: bool, columns: bool) -> str:
     """What the kind's module takes from kubewright."""
     names = (
         ["Column"] * columns
@@ -110,23 +110,23 @@ def format_imports(*, fields: bool, columns: bool) -> str:
     return ", ".join(names)
 
 
-def format_fields(lines: list[str]) -> str:
+def _format_fields(lines: list[str]) -> str:
     """Fields below a docstring."""
     return "".join(["\n", *(f"\n{line}" for line in lines)]) if lines else ""
 
 
-def format_literal(value: object) -> str:
+def _format_literal(value: object) -> str:
     """A value as our formatter writes it."""
     return (
         f'"{value}"'
         if isinstance(value, str)
-        else "[" + ", ".join(map(format_literal, value)) + "]"
+        else "[" + ", ".join(map(_format_literal, value)) + "]"
         if isinstance(value, list)
         else repr(value)
     )
 
 
-def format_columns(spec: tuple[Field, ...], status: tuple[Field, ...]) -> list[str]:
+def _format_columns(spec: tuple[Field, ...], status: tuple[Field, ...]) -> list[str]:
     """Columns for the first fields that a column can show."""
     shown = [
         (part, field)
@@ -136,11 +136,11 @@ def format_columns(spec: tuple[Field, ...], status: tuple[Field, ...]) -> list[s
     ]
     return [
         f'Column("{field.name[0].upper()}{field.name[1:]}", ".{part}.{field.name}")'
-        for part, field in shown[:MAX_COLUMNS]
+        for part, field in shown[:_MAX_COLUMNS]
     ]
 
 
-def format_kind_arguments(wish: ApiParameters, columns: list[str]) -> str:
+def _format_kind_arguments(wish: ApiParameters, columns: list[str]) -> str:
     """The arguments of @kind, in one line where they fit."""
     new = wish.resource
     arguments = [f'"{new.api_version}"']
@@ -203,7 +203,7 @@ def read_build_module(project: Project) -> tuple[str, str]:
     return path, text
 
 
-def without_controller(
+def _without_controller(
     files: dict[str, str], project: Project, new: ResourceNames
 ) -> dict[str, str]:
     """The same files for a kind that another operator's controller serves: no function, no controller, no test of them."""

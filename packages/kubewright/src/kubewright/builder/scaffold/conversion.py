@@ -22,7 +22,7 @@ def parse_spokes(
     project: Project, listed: ResourceEntry, version: str | None, spokes: Sequence[str]
 ) -> tuple[str, ...]:
     """The versions that the command names; without a `--spoke`, a `--version` that is not the hub's is the one."""
-    hub = find_hub_entry(project, listed)
+    hub = _find_hub_entry(project, listed)
     named = tuple(
         dict.fromkeys(check_version(each.strip()) for text in spokes for each in text.split(","))
     )
@@ -47,27 +47,27 @@ def add_versions(
 ) -> ChangeSet:
     """A change, and behind it the files and edits of each version."""
     for spoke in spokes:
-        check_spoke_is_new(project, listed, spoke)
+        _check_spoke_is_new(project, listed, spoke)
     return reduce(
         lambda change, spoke: chain_changes(
-            change, lambda root: scaffold_version_in(root, listed, spoke)
+            change, lambda root: _scaffold_version_in(root, listed, spoke)
         ),
         spokes,
         first,
     )
 
 
-def scaffold_version_in(root: Path, listed: ResourceEntry, version: str) -> ChangeSet:
+def _scaffold_version_in(root: Path, listed: ResourceEntry, version: str) -> ChangeSet:
     """Another version, in a copy of the project."""
     project = Project.read(root)
     return scaffold_version(
         project,
         ApiParameters(ResourceNames(listed.group, version, listed.kind, listed.plural)),
-        find_hub_entry(project, listed),
+        _find_hub_entry(project, listed),
     )
 
 
-def find_hub_entry(project: Project, listed: ResourceEntry) -> ResourceEntry:
+def _find_hub_entry(project: Project, listed: ResourceEntry) -> ResourceEntry:
     """The version of a kind that its controller knows."""
     return (
         find_hub(project, ResourceNames(listed.group, listed.version, listed.kind, listed.plural))
@@ -75,7 +75,7 @@ def find_hub_entry(project: Project, listed: ResourceEntry) -> ResourceEntry:
     )
 
 
-def check_spoke_is_new(project: Project, listed: ResourceEntry, version: str) -> None:
+def _check_spoke_is_new(project: Project, listed: ResourceEntry, version: str) -> None:
     """Raise for a version that is there: the hub needs no conversion, and another has one."""
     for old in project.config.resources:
         if (old.group, old.kind, old.version) != (listed.group, listed.kind, version):

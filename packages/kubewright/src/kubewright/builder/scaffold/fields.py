@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from ...errors import ConfigError
 from ...kind import Status
 
-TYPE_DEFAULTS = {"str": '""', "int": "0", "float": "0.0", "bool": "False", "list[str]": "[]"}
-TYPE_EXAMPLES = {"str": "example", "int": 1, "float": 1.5, "bool": True, "list[str]": ["example"]}
-TYPE_ALIASES = {
+_TYPE_DEFAULTS = {"str": '""', "int": "0", "float": "0.0", "bool": "False", "list[str]": "[]"}
+_TYPE_EXAMPLES = {"str": "example", "int": 1, "float": 1.5, "bool": True, "list[str]": ["example"]}
+_TYPE_ALIASES = {
     "string": "str",
     "int32": "int",
     "int64": "int",
@@ -21,7 +21,7 @@ TYPE_ALIASES = {
     "strings": "list[str]",
 }
 # A field of this name would hide the type from the fields below it.
-RESERVED_FIELD_NAMES = frozenset({"str", "int", "float", "bool", "list", "Annotated", "Doc"})
+_RESERVED_FIELD_NAMES = frozenset({"str", "int", "float", "bool", "list", "Annotated", "Doc"})
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Field:
 
     def render_spec_line(self) -> str:
         """Its line in a Spec."""
-        default = "" if self.required else f" = {TYPE_DEFAULTS[self.type]}"
+        default = "" if self.required else f" = {_TYPE_DEFAULTS[self.type]}"
         return f'    {self.name}: Annotated[{self.type}, Doc("{self.doc or f"What {self.name} means, and its unit."}")]{default}'
 
     def render_status_line(self) -> str:
@@ -45,7 +45,7 @@ class Field:
     @property
     def example(self) -> object:
         """A value for the sample."""
-        return TYPE_EXAMPLES[self.type]
+        return _TYPE_EXAMPLES[self.type]
 
 
 SPEC_EXAMPLE = (Field("foo", "str", doc="An example: rename it, or remove it."),)
@@ -56,16 +56,16 @@ def parse_field(text: str, *, status: bool = False) -> Field:
     """The field that `name:type` or `name:type!` means; "!" makes it required."""
     name, _, rest = text.partition(":")
     type_, required = rest.rstrip("!") or "str", rest.endswith("!")
-    type_ = TYPE_ALIASES.get(type_, type_)
+    type_ = _TYPE_ALIASES.get(type_, type_)
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9]*", name) or keyword.iskeyword(name):
         raise ConfigError(
             f'the field "{name}" has to be letters and digits, as in freeCPU, and no reserved word of Python'
         )
-    if type_ not in TYPE_DEFAULTS:
+    if type_ not in _TYPE_DEFAULTS:
         raise ConfigError(
-            f'the field "{text}" has to be like {name}:str; there are {", ".join(TYPE_DEFAULTS)}, and any other in the file'
+            f'the field "{text}" has to be like {name}:str; there are {", ".join(_TYPE_DEFAULTS)}, and any other in the file'
         )
-    if name in RESERVED_FIELD_NAMES:
+    if name in _RESERVED_FIELD_NAMES:
         raise ConfigError(
             f'the field "{name}" cannot be called as a type is; take another name, as my{name.capitalize()}'
         )

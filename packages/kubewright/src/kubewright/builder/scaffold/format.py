@@ -23,11 +23,11 @@ from ..changeset import ChangeSet, read_text_if_exists
 from ..sandbox import copy_folder
 
 LINE_LENGTH = 140
-SOURCE_FOLDERS = ["src"]
-COPIED_FOLDERS = ("src", "tests")
-RUFF_TIMEOUT_SECONDS = 60
+_SOURCE_FOLDERS = ["src"]
+_COPIED_FOLDERS = ("src", "tests")
+_RUFF_TIMEOUT_SECONDS = 60
 # As `make format` has it; what the linter can mend may have to be laid out again.
-RUFF_COMMANDS = (("check", "--fix-only", "--exit-zero"), ("format",))
+_RUFF_COMMANDS = (("check", "--fix-only", "--exit-zero"), ("format",))
 
 
 class RuffFailed(Exception):
@@ -38,37 +38,37 @@ def format_change(change: ChangeSet) -> tuple[ChangeSet, bool]:
     """The change with its Python laid out, and whether `make format` has still to do so."""
     ruff = find_ruff(change.root)
     if ruff is None:
-        return change, has_custom_ruff_config(change.root) or bool(find_long_lines(change))
+        return change, _has_custom_ruff_config(change.root) or bool(_find_long_lines(change))
     try:
-        return format_change_with_ruff(ruff, change), False
+        return _format_change_with_ruff(ruff, change), False
     except RuffFailed:
         return change, True
 
 
-def format_change_with_ruff(ruff: str, change: ChangeSet) -> ChangeSet:
+def _format_change_with_ruff(ruff: str, change: ChangeSet) -> ChangeSet:
     """The change as this ruff has it; a person's file only where it was so before."""
     with tempfile.TemporaryDirectory(prefix="kubewright-") as folder:
-        copy = link_project(change.root, Path(folder))
+        copy = _link_project(change.root, Path(folder))
         python = [path for path in change.files if path.endswith(".py")]
         ours = [
-            path for path in python if path not in change.edits or is_formatted(ruff, copy, path)
+            path for path in python if path not in change.edits or _is_formatted(ruff, copy, path)
         ]
         ChangeSet(copy, {path: change.files[path] for path in python}).write()
         tidy = {path: format_text(ruff, copy, path, change.files[path]) for path in ours}
     return replace(change, files={**change.files, **tidy})
 
 
-def link_project(root: Path, copy: Path) -> Path:
+def _link_project(root: Path, copy: Path) -> Path:
     """A folder that looks like the project: what may be changed is copied, the rest linked."""
     for entry in root.iterdir():
-        if entry.name in COPIED_FOLDERS and entry.is_dir():
+        if entry.name in _COPIED_FOLDERS and entry.is_dir():
             copy_folder(entry, copy / entry.name)
         else:
             (copy / entry.name).symlink_to(entry)
     return copy
 
 
-def is_formatted(ruff: str, root: Path, path: str) -> bool:
+def _is_formatted(ruff: str, root: Path, path: str) -> bool:
     """Whether a file is as ruff would have it."""
     text = read_text_if_exists(root / path) or ""
     return format_text(ruff, root, path, text) == text
@@ -76,16 +76,16 @@ def is_formatted(ruff: str, root: Path, path: str) -> bool:
 
 def format_text(ruff: str, root: Path, path: str, text: str) -> str:
     """A file's text as ruff lays it out."""
-    for step in RUFF_COMMANDS:
+    for step in _RUFF_COMMANDS:
         command = [ruff, *step, "--quiet", "--no-cache", "--stdin-filename", str(root / path), "-"]
-        tidy = run_ruff(command, text, root)
+        tidy = _run_ruff(command, text, root)
         if text and not tidy:
             raise RuffFailed  # nothing that is laid out becomes nothing
         text = tidy
     return text
 
 
-def run_ruff(command: list[str], text: str, root: Path) -> str:
+def _run_ruff(command: list[str], text: str, root: Path) -> str:
     """What ruff prints for a text."""
     try:
         done = subprocess.run(
@@ -93,7 +93,7 @@ def run_ruff(command: list[str], text: str, root: Path) -> str:
             input=text.encode(),
             capture_output=True,
             cwd=root,
-            timeout=RUFF_TIMEOUT_SECONDS,
+            timeout=_RUFF_TIMEOUT_SECONDS,
             check=True,
         )
         return done.stdout.decode()
@@ -104,7 +104,7 @@ def run_ruff(command: list[str], text: str, root: Path) -> str:
 def find_ruff(root: Path) -> str | None:
     """The project's own ruff, else the one beside this Python, else one in PATH; none where the project does not say how to use it."""
     if not (
-        read_ruff_config(root)
+        _read_ruff_config(root)
         or any((root / name).exists() for name in ("ruff.toml", ".ruff.toml"))
     ):
         return None
@@ -114,13 +114,13 @@ def find_ruff(root: Path) -> str | None:
     ) or shutil.which("ruff")
 
 
-def has_custom_ruff_config(root: Path) -> bool:
+def _has_custom_ruff_config(root: Path) -> bool:
     """Whether the project has another configuration than `init` gives it."""
-    table = read_ruff_config(root)
-    return bool((table.get("line-length"), table.get("src")) != (LINE_LENGTH, SOURCE_FOLDERS))
+    table = _read_ruff_config(root)
+    return bool((table.get("line-length"), table.get("src")) != (LINE_LENGTH, _SOURCE_FOLDERS))
 
 
-def read_ruff_config(root: Path) -> dict[str, Any]:
+def _read_ruff_config(root: Path) -> dict[str, Any]:
     """[tool.ruff] of pyproject.toml."""
     found: dict[str, Any] = (
         tomllib.loads(read_text_if_exists(root / "pyproject.toml") or "")
@@ -130,7 +130,7 @@ def read_ruff_config(root: Path) -> dict[str, Any]:
     return found
 
 
-def find_long_lines(change: ChangeSet) -> list[str]:
+def _find_long_lines(change: ChangeSet) -> list[str]:
     """The lines of new Python that a long name has made too long."""
     texts = [text for path, text in change.files.items() if path.endswith(".py")]
     return [line for text in texts for line in text.splitlines() if len(line) > LINE_LENGTH]

@@ -15,7 +15,7 @@ from .template import render_folder
 
 LICENSES = ("Apache-2.0", "MIT", "none")
 # What a folder may have and still be empty: version control, an editor's settings, this very environment.
-IGNORED_ENTRIES = frozenset({".git", ".idea", ".vscode", ".venv", ".DS_Store"})
+_IGNORED_ENTRIES = frozenset({".git", ".idea", ".vscode", ".venv", ".DS_Store"})
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def scaffold_project(root: Path, told: ProjectParameters) -> ChangeSet:
     """Every scaffolded file of a new project; config/ is generated afterwards."""
     check_project_name(told.name)
     check_domain(told.domain)
-    check_folder_is_empty(root)
+    _check_folder_is_empty(root)
     values = build_template_values(told)
     files = render_folder("project", values)
     if told.license != "none":
@@ -52,7 +52,7 @@ def build_template_values(told: ProjectParameters) -> dict[str, str]:
         "owner": owner,
         "year": str(told.year),
         "kubewright_version": importlib.metadata.version("kubewright"),
-        "license_lines": format_license_lines(told, owner),
+        "license_lines": _format_license_lines(told, owner),
         "license_label": f' org.opencontainers.image.licenses="{told.license}"'
         if told.license != "none"
         else "",
@@ -62,7 +62,7 @@ def build_template_values(told: ProjectParameters) -> dict[str, str]:
     }
 
 
-def format_license_lines(told: ProjectParameters, owner: str) -> str:
+def _format_license_lines(told: ProjectParameters, owner: str) -> str:
     """What pyproject.toml says of owner and licence."""
     authors = f"authors = [{{ name = {json.dumps(owner)} }}]\n"
     return (
@@ -72,12 +72,12 @@ def format_license_lines(told: ProjectParameters, owner: str) -> str:
     )
 
 
-def check_folder_is_empty(root: Path) -> None:
+def _check_folder_is_empty(root: Path) -> None:
     """Raise where the folder has something that is not harmless."""
     if root.exists() and not root.is_dir():
         raise ConfigError(f"{root} is a file; name a folder")
     there = (
-        sorted(entry.name for entry in root.iterdir() if entry.name not in IGNORED_ENTRIES)
+        sorted(entry.name for entry in root.iterdir() if entry.name not in _IGNORED_ENTRIES)
         if root.exists()
         else []
     )

@@ -18,7 +18,7 @@ from .template import fill_template, render_folder
 
 def find_hub(project: Project, new: ResourceNames) -> ResourceEntry | None:
     """The version of the same kind that is there already, and that a controller knows; None for a kind that is new."""
-    same = find_versions(project, new)
+    same = _find_versions(project, new)
     hub = next((each for each in same if each.controller and not each.conversion), None)
     if same and hub is None:
         raise ConfigError(
@@ -27,7 +27,7 @@ def find_hub(project: Project, new: ResourceNames) -> ResourceEntry | None:
     return hub
 
 
-def find_versions(project: Project, new: ResourceNames) -> list[ResourceEntry]:
+def _find_versions(project: Project, new: ResourceNames) -> list[ResourceEntry]:
     """The versions of the same kind that are there already."""
     return [
         each
@@ -39,13 +39,13 @@ def find_versions(project: Project, new: ResourceNames) -> list[ResourceEntry]:
 def scaffold_version(project: Project, wish: ApiParameters, hub: ResourceEntry) -> ChangeSet:
     """The files of another version, and the edits of main.py, pyproject.toml and, for another stored version, the old one."""
     new = wish.resource
-    check_shared_names(wish, hub)
+    _check_shared_names(wish, hub)
     if wish.spec or wish.status:
         raise ConfigError(
             f"another version of {new.kind} begins with the fields of {hub.version}: leave --spec and --status out, and edit its file"
         )
     module = version_module(new)
-    files = render_folder("version", build_template_values(project, wish, hub)) | build_sample(
+    files = render_folder("version", build_template_values(project, wish, hub)) | _build_sample(
         project, wish, hub
     )
     entry = build_resource_entry(project, wish, module)
@@ -54,24 +54,24 @@ def scaffold_version(project: Project, wish: ApiParameters, hub: ResourceEntry) 
         entry.version,
         entry.kind,
         entry.plural,
-        f"{project.package}.kinds.{module}:{version_class(new)}",
+        f"{project.package}.kinds.{module}:{_version_class(new)}",
         conversion=True,
     )
     path, text = read_build_module(project)
-    text = add_import(text, f".kinds.{module}", f"{version_class(new)}Conversion", path)
+    text = add_import(text, f".kinds.{module}", f"{_version_class(new)}Conversion", path)
     text = add_statement(
         text,
         project.config.build.partition(":")[2],
-        f"{{0}}.add({version_class(new)}Conversion())",
+        f"{{0}}.add({_version_class(new)}Conversion())",
         path,
     )
     edits = {"pyproject.toml": add_resource_entry(project, entry), path: text} | (
-        unset_storage(project, new) if wish.storage else {}
+        _unset_storage(project, new) if wish.storage else {}
     )
     return ChangeSet(project.root, files | edits, frozenset(edits))
 
 
-def check_shared_names(wish: ApiParameters, hub: ResourceEntry) -> None:
+def _check_shared_names(wish: ApiParameters, hub: ResourceEntry) -> None:
     """Raise where a version is to be called otherwise than the kind."""
     if wish.resource.plural != hub.plural:
         raise ConfigError(f'all versions of {wish.resource.kind} share the plural "{hub.plural}"')
@@ -86,7 +86,7 @@ def version_module(new: ResourceNames) -> str:
     return f"{new.module}_{new.version}"
 
 
-def version_class(new: ResourceNames) -> str:
+def _version_class(new: ResourceNames) -> str:
     """The class of another version."""
     return f"{new.kind}{new.version.capitalize()}"
 
@@ -96,12 +96,12 @@ def build_template_values(
 ) -> dict[str, str]:
     """What the places in the templates are filled with."""
     new = wish.resource
-    path, text, name = read_source(project, hub)
+    path, text, name = _read_source(project, hub)
     namespaced = not is_kind_argument_false(text, name, "namespaced", path)
     return {
         "package": project.package,
         "kind": new.kind,
-        "class": version_class(new),
+        "class": _version_class(new),
         "module": new.module,
         "version": new.version,
         "hub_version": hub.version,
@@ -112,14 +112,14 @@ def build_template_values(
     }
 
 
-def build_sample(project: Project, wish: ApiParameters, hub: ResourceEntry) -> dict[str, str]:
+def _build_sample(project: Project, wish: ApiParameters, hub: ResourceEntry) -> dict[str, str]:
     """The hub's sample in the new version; where there is none, one without fields."""
     new = wish.resource
     head = fill_template(
         "apiVersion: <<api>>\nkind: <<kind>>\nmetadata:\n  name: <<name>>\n",
         {"api": new.api_version, "kind": new.kind, "name": f"{new.module}-{new.version}-sample"},
     )
-    spec = read_sample_spec(
+    spec = _read_sample_spec(
         project, ResourceNames(hub.group, hub.version, hub.kind, hub.plural).sample_file
     )
     return {
@@ -127,7 +127,7 @@ def build_sample(project: Project, wish: ApiParameters, hub: ResourceEntry) -> d
     }
 
 
-def read_sample_spec(project: Project, name: str) -> Any:
+def _read_sample_spec(project: Project, name: str) -> Any:
     """The spec in a sample, empty where there is none."""
     path = f"config/samples/{name}"
     documents = parse_documents(read_text_if_exists(project.root / path) or "", path)
@@ -135,7 +135,7 @@ def read_sample_spec(project: Project, name: str) -> Any:
     return first.get("spec") or {}
 
 
-def read_source(project: Project, listed: ResourceEntry) -> tuple[str, str, str]:
+def _read_source(project: Project, listed: ResourceEntry) -> tuple[str, str, str]:
     """Path, text and class of a version that is there."""
     path = source_path(listed)
     return path, read_text(project.root / path), listed.path.partition(":")[2]
@@ -146,9 +146,9 @@ def source_path(listed: ResourceEntry) -> str:
     return f"src/{listed.path.partition(':')[0].replace('.', '/')}.py"
 
 
-def unset_storage(project: Project, new: ResourceNames) -> dict[str, str]:
+def _unset_storage(project: Project, new: ResourceNames) -> dict[str, str]:
     """The file of the version that is stored until now, with `storage=False`."""
-    sources = [read_source(project, each) for each in find_versions(project, new)]
+    sources = [_read_source(project, each) for each in _find_versions(project, new)]
     return {
         path: set_kind_argument(text, name, "storage", "False", path)
         for path, text, name in sources

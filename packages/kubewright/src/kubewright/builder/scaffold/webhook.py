@@ -15,26 +15,26 @@ from .python_edit import add_import, add_statement
 from .template import render_folder
 from .version import source_path
 
-DEFAULT_METHOD = '''
+_DEFAULT_METHOD = '''
     async def default(self, {argument}: {kind}, request: Admission) -> None:
         """Fill in what the sender left out.
 
         A spec is frozen: {argument}.spec = msgspec.structs.replace({argument}.spec, ...)
         """
 '''
-VALIDATE_METHOD = '''
+_VALIDATE_METHOD = '''
     async def validate(self, {argument}: {kind}, old: {kind} | None, request: Admission) -> None:
         """Raise Refused("why, and what to do", field="spec.x") for what may not be stored; `old` is None on create."""
         if old is not None and old.metadata.name != {argument}.metadata.name:
             raise Refused("an object cannot be renamed", field="metadata.name")
 '''
-DEFAULT_TEST = """
+_DEFAULT_TEST = """
 async def test_defaults_do_not_touch_what_is_set() -> None:
     {argument} = {kind}(spec=SPEC)
     await {kind}Webhook().default({argument}, Admission())
     assert {argument}.spec == SPEC
 """
-VALIDATE_TEST = """
+_VALIDATE_TEST = """
 async def test_what_is_right_is_let_through_and_what_is_wrong_is_refused() -> None:
     webhook, {argument} = {kind}Webhook(), {kind}(metadata=ObjectMeta(name="a"), spec=SPEC)
     await webhook.validate({argument}, None, Admission())
@@ -57,14 +57,14 @@ class WebhookParameters:
 def scaffold_webhook(project: Project, asking: WebhookParameters) -> ChangeSet:
     """The webhook's file and test, its line in the list, and its mark in pyproject.toml."""
     found = find_kind(project, asking)
-    check_has_no_webhook(found)
+    _check_has_no_webhook(found)
     files = render_folder("webhook", build_template_values(project, asking, found))
     path, text = read_build_module(project)
     text = add_import(text, f".kinds.{asking.kind.lower()}_webhook", f"{asking.kind}Webhook", path)
     text = add_statement(
         text, project.config.build.partition(":")[2], f"{{0}}.add({asking.kind}Webhook())", path
     )
-    edits = {path: text, "pyproject.toml": set_webhooks_in_pyproject(project, found, asking)}
+    edits = {path: text, "pyproject.toml": _set_webhooks_in_pyproject(project, found, asking)}
     return ChangeSet(project.root, files | edits, frozenset(edits))
 
 
@@ -86,7 +86,7 @@ def find_kind(project: Project, asking: WebhookParameters) -> ResourceEntry:
     return found
 
 
-def check_has_no_webhook(found: ResourceEntry) -> None:
+def _check_has_no_webhook(found: ResourceEntry) -> None:
     """Raise for a kind that has a webhook."""
     if found.webhooks:
         raise ConfigError(
@@ -100,8 +100,8 @@ def build_template_values(
 ) -> dict[str, str]:
     """What the places in the templates are filled with."""
     words = {"kind": asking.kind, "argument": asking.kind.lower()}
-    methods = [DEFAULT_METHOD] * asking.defaulting + [VALIDATE_METHOD] * asking.validation
-    tests = [DEFAULT_TEST] * asking.defaulting + [VALIDATE_TEST] * asking.validation
+    methods = [_DEFAULT_METHOD] * asking.defaulting + [_VALIDATE_METHOD] * asking.validation
+    tests = [_DEFAULT_TEST] * asking.defaulting + [_VALIDATE_TEST] * asking.validation
     ours = ["Admission"] + ["ObjectMeta", "Refused"] * asking.validation
     return {
         "package": project.package,
@@ -116,7 +116,7 @@ def build_template_values(
     }
 
 
-def set_webhooks_in_pyproject(
+def _set_webhooks_in_pyproject(
     project: Project, found: ResourceEntry, asking: WebhookParameters
 ) -> str:
     """pyproject.toml, where the kind says which webhooks it has."""

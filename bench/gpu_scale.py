@@ -25,7 +25,7 @@ from bench.gpu_limits import MAX_CPU_MS, MAX_STALL_MS, print_verdict
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from kinds.nodestage import VGPU, NodeStage, choosing
+from kinds.nodestage import VGPU, FakeNodeCluster, run_gpuinfo_manager
 from kubewright.command import calm_collector
 from kubewright.testing import eventually
 from vsphere_operators.kinds.gpuinfo.controller import GPUInfo, GPUInfoController
@@ -79,32 +79,32 @@ class StallMonitor:
         return found
 
 
-def create_objects(stage: NodeStage, nodes: int, objects: int, chance: random.Random) -> None:
+def create_objects(stage: FakeNodeCluster, nodes: int, objects: int, chance: random.Random) -> None:
     """Nodes with all sorts of load, half of them with a GPU; questions that all differ."""
     for number in range(max(1, nodes // 10)):
-        stage.host(number)
+        stage.add_host(number)
     for number in range(nodes):
-        stage.vm(
+        stage.add_vm(
             number,
             number % max(1, nodes // 10),
             chance.randint(50, 8000),
             devices=(VGPU,) if number % 2 else (),
         )
-        stage.node(number)
+        stage.add_node(number)
     for number in range(objects):
         stage.create(GPUInfo, f"gpu-{number}", desAccTime=number, gpuRequired=number % 2 == 0)
 
 
-async def wait_until_idle(stage: NodeStage) -> None:
+async def wait_until_idle(stage: FakeNodeCluster) -> None:
     """Until no status is written for a while."""
     before = -1
-    while before != stage.writes():
-        before = stage.writes()
+    while before != stage.count_status_writes():
+        before = stage.count_status_writes()
         await asyncio.sleep(0.1)
 
 
 async def measure_changes(
-    stage: NodeStage, controller: GPUInfoController, count: int, chance: random.Random, big: bool
+    stage: FakeNodeCluster, controller: GPUInfoController, count: int, chance: random.Random, big: bool
 ) -> list[ChangeCost]:
     """What changes of one node's load cost, each."""
     answers = {
@@ -120,27 +120,27 @@ async def measure_changes(
             else chance.choice(sorted(set(controller.tracker.ranking.facts) - answers))
         )
         number = int(name.removeprefix("node-"))
-        writes, cpu = stage.writes(), time.process_time()
-        stage.demand(number, 9000 if big else chance.randint(4000, 8000))
+        writes, cpu = stage.count_status_writes(), time.process_time()
+        stage.set_cpu_demand(number, 9000 if big else chance.randint(4000, 8000))
         taken_in = (time.process_time() - cpu) * 1000
         await (wait_until_idle(stage) if big else asyncio.sleep(0))
         costs.append(
-            ChangeCost(taken_in, (time.process_time() - cpu) * 1000, stage.writes() - writes)
+            ChangeCost(taken_in, (time.process_time() - cpu) * 1000, stage.count_status_writes() - writes)
         )
     return costs
 
 
 async def measure_shared_node(nodes: int, objects: int) -> list[ChangeCost]:
     """Small moves of the one node that everybody was told, since all others, though idle, go down in 72 hours."""
-    stage = NodeStage()
-    stage.host(0)
+    stage = FakeNodeCluster()
+    stage.add_host(0)
     for number in range(nodes):
-        stage.vm(number, 0, 100 + number if number else BUSY_MHZ)
-        stage.node(number)
+        stage.add_vm(number, 0, 100 + number if number else BUSY_MHZ)
+        stage.add_node(number)
     for number in range(objects):
         stage.create(GPUInfo, f"gpu-{number}", desAccTime=100 + number, gpuRequired=False)
-    stage.load()
-    async with choosing(stage) as controller:
+    stage.mark_loaded()
+    async with run_gpuinfo_manager(stage) as controller:
         start = (stage.clock() + timedelta(hours=72)).isoformat()
         controller.tracker.set_calendar_entries(
             parse_calendar(
@@ -157,29 +157,29 @@ async def measure_shared_node(nodes: int, objects: int) -> list[ChangeCost]:
         return [await measure_shared_node_change(stage, BUSY_MHZ + extra) for extra in (50, 0, 60)]
 
 
-async def measure_shared_node_change(stage: NodeStage, demand_mhz: int) -> ChangeCost:
+async def measure_shared_node_change(stage: FakeNodeCluster, demand_mhz: int) -> ChangeCost:
     """What one move of node-0 costs."""
-    writes, cpu = stage.writes(), time.process_time()
-    stage.demand(0, demand_mhz)
+    writes, cpu = stage.count_status_writes(), time.process_time()
+    stage.set_cpu_demand(0, demand_mhz)
     taken_in = (time.process_time() - cpu) * 1000
     await wait_until_idle(stage)
-    return ChangeCost(taken_in, (time.process_time() - cpu) * 1000, stage.writes() - writes)
+    return ChangeCost(taken_in, (time.process_time() - cpu) * 1000, stage.count_status_writes() - writes)
 
 
 async def measure_change_of_each_node(
-    stage: NodeStage, nodes: int, chance: random.Random
+    stage: FakeNodeCluster, nodes: int, chance: random.Random
 ) -> ChangeCost:
     """What a change costs on average with all that follows from it, when each node has one: most are nobody's answer, some are many's."""
-    order, writes, cpu = chance.sample(range(nodes), nodes), stage.writes(), time.process_time()
+    order, writes, cpu = chance.sample(range(nodes), nodes), stage.count_status_writes(), time.process_time()
     for number in order:
-        stage.demand(number, chance.randint(50, 8000))
+        stage.set_cpu_demand(number, chance.randint(50, 8000))
         await asyncio.sleep(0)
     await wait_until_idle(stage)
     spent = (time.process_time() - cpu) * 1000 / nodes
-    return ChangeCost(spent, spent, stage.writes() - writes)
+    return ChangeCost(spent, spent, stage.count_status_writes() - writes)
 
 
-async def measure_stats_refresh(stage: NodeStage, nodes: int, chance: random.Random) -> float:
+async def measure_stats_refresh(stage: FakeNodeCluster, nodes: int, chance: random.Random) -> float:
     """New load of all VMs, as vCenter sends it every 20 s, in answers of the size that we ask for: CPU in ms of taking it in."""
     updates = [
         ObjectUpdate(
@@ -200,12 +200,12 @@ async def measure_stats_refresh(stage: NodeStage, nodes: int, chance: random.Ran
 
 
 async def run(nodes: int, objects: int) -> int:
-    chance, stage, stall = random.Random(5), NodeStage(), StallMonitor()
+    chance, stage, stall = random.Random(5), FakeNodeCluster(), StallMonitor()
     create_objects(stage, nodes, objects, chance)
-    stage.load()
+    stage.mark_loaded()
     calm_collector()
     began = time.monotonic()
-    async with choosing(stage) as controller:
+    async with run_gpuinfo_manager(stage) as controller:
         watch = asyncio.create_task(stall.run())
         lines = "\n".join(
             f"node=node-{number} start={stage.clock().replace(year=2027).isoformat()} length=4h"

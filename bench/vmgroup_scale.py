@@ -26,12 +26,12 @@ from kubewright.testing.controlplane import ControlPlane
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "testenv"))
-from real.crashsweep import install
-from real.groups import Groups, is_running
-from real.managing import EVERYWHERE, SERVICE_ACCOUNT, SYSTEM, ready_of, started
-from real.snapshot import snapshot
-from real.stage import simulated
-from real.vsphere import Infos, credentials_in
+from real.crashsweep import install_manifests
+from real.groups import VmGroupClient, is_running
+from real.managing import FREE_PORT_FLAGS, SERVICE_ACCOUNT, SYSTEM_NAMESPACE, ready_condition, run_manager
+from real.snapshot import read_simulator_state
+from real.stage import run_simulator
+from real.vsphere import InfoClient, write_credentials
 from simulator import SimulatedVCenter
 
 CLONE_SECONDS = 0.5
@@ -47,8 +47,8 @@ EDITS = 5
 class VmGroupBenchmark:
     """One size of the limit."""
 
-    groups: Groups
-    infos: Infos
+    groups: VmGroupClient
+    infos: InfoClient
     vcenter: SimulatedVCenter
     replicas: int
     max_operations: int
@@ -66,7 +66,7 @@ class VmGroupBenchmark:
             each["name"] for each in await self.vcenter.entities() if each["type"] == "HostSystem"
         ]
         await self.infos.create("HostInfo", "host", hosts[0])
-        await self.infos.status("HostInfo", "host")
+        await self.infos.wait_for_status("HostInfo", "host")
         began = time.monotonic()
         await self.groups.create("large", replicas=self.replicas)
         large = asyncio.create_task(
@@ -99,18 +99,18 @@ class VmGroupBenchmark:
 
     async def measure_edit(self, host: str) -> float:
         began = time.monotonic()
-        await self.infos.merge("HostInfo", "host", {"spec": {"hostname": host}})
+        await self.infos.patch("HostInfo", "host", {"spec": {"hostname": host}})
         return await self.measure_until(began, self.is_edit_reconciled)
 
     async def is_edit_reconciled(self) -> bool:
         found = await self.infos.get("HostInfo", "host")
-        return bool(ready_of(found).get("observedGeneration") == found["metadata"]["generation"])
+        return bool(ready_condition(found).get("observedGeneration") == found["metadata"]["generation"])
 
     async def is_group_running(self, name: str) -> bool:
         return is_running(await self.groups.get(name))
 
     async def has_clone_started(self) -> bool:
-        return bool((await snapshot(self.vcenter)).clones)
+        return bool((await read_simulator_state(self.vcenter)).clones)
 
     async def measure_until(self, began: float, check: Callable[[], Any]) -> float:
         await eventually(check, within=120, every=POLL_SECONDS)
@@ -122,20 +122,20 @@ async def run_benchmark(plane: ControlPlane, folder: Path, replicas: int, at_onc
     namespace = f"scale-{at_once}"
     plane.create_namespace(namespace)
     kubeconfig = plane.write_service_account_kubeconfig(
-        SYSTEM, SERVICE_ACCOUNT, folder / "kubeconfig"
+        SYSTEM_NAMESPACE, SERVICE_ACCOUNT, folder / "kubeconfig"
     )
-    async with simulated(BINARIES / "vcsim", folder / f"vcsim-{at_once}", "--hosts=4") as vcenter:
+    async with run_simulator(BINARIES / "vcsim", folder / f"vcsim-{at_once}", "--hosts=4") as vcenter:
         await vcenter.delay_calls("CloneVM_Task", CLONE_SECONDS)
         flags = (
             f"--kubeconfig={kubeconfig}",
-            f"--vcenter-credentials={credentials_in(folder / f'creds-{at_once}', vcenter)}",
+            f"--vcenter-credentials={write_credentials(folder / f'creds-{at_once}', vcenter)}",
             f"--vcenter-ca-file={vcenter.certificate}",
             f"--watch-namespaces={namespace}",
             f"--vcenter-operations={at_once}",
         )
-        async with started(folder / f"manager-{at_once}.log", *flags, *EVERYWHERE):
+        async with run_manager(folder / f"manager-{at_once}.log", *flags, *FREE_PORT_FLAGS):
             one = VmGroupBenchmark(
-                Groups(plane, namespace), Infos(plane, namespace), vcenter, replicas, at_once
+                VmGroupClient(plane, namespace), InfoClient(plane, namespace), vcenter, replicas, at_once
             )
             await one.measure()
             return all(one.outcomes)
@@ -143,7 +143,7 @@ async def run_benchmark(plane: ControlPlane, folder: Path, replicas: int, at_onc
 
 async def run_benchmarks(options: argparse.Namespace, folder: Path) -> int:
     async with ControlPlane(find_binaries(folders=[BINARIES])) as plane:
-        install(plane)
+        install_manifests(plane)
         good = [
             await run_benchmark(plane, folder, options.replicas, at_once)
             for at_once in options.at_once

@@ -10,85 +10,85 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 
-from clusters import NOW, Cluster, HostCase, Line, NodeCase, VMCase, swapped
+from clusters import NOW, ClusterCase, HostCase, CalendarLine, NodeCase, VirtualMachineCase, swap_uuid_bytes
 
-HORIZON = 1000
-FOREVER = 1e12
+HORIZON_HOURS = 1000
+UNKNOWN_DEMAND = 1e12
 
 
 @dataclass
-class Expected:
+class ExpectedAnswer:
     node: str = ""
     host: str = ""
     hours: int = 0
-    demand: int | None = 0
-    memory: int | None = 0
-    suiting: list[str] = field(default_factory=list)
-    refused: Counter[str] = field(default_factory=Counter)
+    cpu_demand_mhz: int | None = 0
+    guest_memory_mb: int | None = 0
+    suitable_nodes: list[str] = field(default_factory=list)
+    rejection_counts: Counter[str] = field(default_factory=Counter)
     unmatched: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
-class Suiting:
+class SuitableNode:
     node: NodeCase
-    vm: VMCase
+    vm: VirtualMachineCase
     host: HostCase
     hours: int
 
     @property
-    def demand(self) -> float:
-        return FOREVER if self.vm.demand is None or self.lost else self.vm.demand
+    def cpu_demand_mhz(self) -> float:
+        return UNKNOWN_DEMAND if self.vm.cpu_demand_mhz is None or self.is_disconnected else self.vm.cpu_demand_mhz
 
     @property
-    def lost(self) -> bool:
+    def is_disconnected(self) -> bool:
         return self.vm.connection != "connected"
 
     @property
-    def free(self) -> int:
-        return 0 if self.vm.guest_mb is None else max(8192 - self.vm.guest_mb, 0)
+    def free_memory_mb(self) -> int:
+        return 0 if self.vm.guest_memory_mb is None else max(8192 - self.vm.guest_memory_mb, 0)
 
 
-def expected(cluster: Cluster) -> Expected:
-    found, suiting = Expected(), list[Suiting]()
+def compute_expected(cluster: ClusterCase) -> ExpectedAnswer:
+    found, suiting = ExpectedAnswer(), list[SuitableNode]()
     for node in cluster.nodes:
-        vm, why = vm_of(cluster, node)
+        vm, why = match_vm(cluster, node)
         if why in ("VMNotFound", "VMAmbiguous"):
             found.unmatched[node.name] = why
-        reason, suits = judged(cluster, node, vm, why)
+        reason, suits = evaluate_node(cluster, node, vm, why)
         if suits is None:
-            found.refused[reason] += 1
+            found.rejection_counts[reason] += 1
         else:
             suiting.append(suits)
-    suiting.sort(key=lambda each: (each.demand, -each.free, each.node.name))
-    found.suiting = [each.node.name for each in suiting]
-    if (answer := answer_of(suiting, cluster.present)) is not None:
+    suiting.sort(key=lambda each: (each.cpu_demand_mhz, -each.free_memory_mb, each.node.name))
+    found.suitable_nodes = [each.node.name for each in suiting]
+    if (answer := choose_node(suiting, cluster.current_node)) is not None:
         found.node, found.host, found.hours = answer.node.name, answer.host.name, answer.hours
-        found.demand, found.memory = answer.vm.demand, answer.vm.guest_mb
+        found.cpu_demand_mhz, found.guest_memory_mb = answer.vm.cpu_demand_mhz, answer.vm.guest_memory_mb
     return found
 
 
-def answer_of(suiting: list[Suiting], present: str) -> Suiting | None:
+def choose_node(suiting: list[SuitableNode], present: str) -> SuitableNode | None:
     best = suiting[0] if suiting else None
     held = next((each for each in suiting if each.node.name == present), None)
     if best is None or held is None or best is held:
         return best
-    if best.demand == FOREVER:
+    if best.cpu_demand_mhz == UNKNOWN_DEMAND:
         return held
-    if held.demand == FOREVER:
+    if held.cpu_demand_mhz == UNKNOWN_DEMAND:
         return best
-    return best if held.demand - best.demand > 100 + held.demand * 0.1 else held
+    return best if held.cpu_demand_mhz - best.cpu_demand_mhz > 100 + held.cpu_demand_mhz * 0.1 else held
 
 
-def vm_of(cluster: Cluster, node: NodeCase) -> tuple[VMCase | None, str]:
+def match_vm(cluster: ClusterCase, node: NodeCase) -> tuple[VirtualMachineCase | None, str]:
     """The VM, or why there is none."""
     real = [vm for vm in cluster.vms if not vm.template]
     own = node.provider_id.removeprefix("vsphere://").lower()
     if len(own) == 36:
-        for wanted in (own, swapped(own)):
+        for wanted in (own, swap_uuid_bytes(own)):
             fitting = [vm for vm in real if vm.uuid.lower() == wanted]
             if fitting:
                 return (fitting[0], "") if len(fitting) == 1 else (None, "VMAmbiguous")
-    away = any(state != "well" for state in cluster.vcenters.values())
+    away = any(state != "well" for state in cluster.vcenter_states.values())
     if node.provider_id and away:
         return None, "VCenterUnreachable"
     fitting = [vm for vm in real if vm.name == node.name]
@@ -97,9 +97,9 @@ def vm_of(cluster: Cluster, node: NodeCase) -> tuple[VMCase | None, str]:
     return (fitting[0], "") if len(fitting) == 1 else (None, "VMAmbiguous")
 
 
-def judged(
-    cluster: Cluster, node: NodeCase, vm: VMCase | None, why: str
-) -> tuple[str, Suiting | None]:
+def evaluate_node(
+    cluster: ClusterCase, node: NodeCase, vm: VirtualMachineCase | None, why: str
+) -> tuple[str, SuitableNode | None]:
     """The first reason against a node, or the node with its hours."""
     if node.ready != "True":
         return "NotReady", None
@@ -107,7 +107,7 @@ def judged(
         return "Unschedulable", None
     if vm is None:
         return why, None
-    if cluster.vcenters[vm.vcenter] != "well":
+    if cluster.vcenter_states[vm.vcenter] != "well":
         return "VCenterUnreachable", None
     if vm.devices == "unread":
         return "DevicesUnread", None
@@ -123,28 +123,28 @@ def judged(
         return "HostDisconnected", None
     if host.maintenance:
         return "HostInMaintenance", None
-    return by_question(cluster, node, vm, host)
+    return evaluate_requirement(cluster, node, vm, host)
 
 
-def by_question(
-    cluster: Cluster, node: NodeCase, vm: VMCase, host: HostCase
-) -> tuple[str, Suiting | None]:
+def evaluate_requirement(
+    cluster: ClusterCase, node: NodeCase, vm: VirtualMachineCase, host: HostCase
+) -> tuple[str, SuitableNode | None]:
     """The same of what depends on the question."""
     by_node = node.allocatable.get("nvidia.com/gpu") == "1"
     if vm.devices == "hidden" and not by_node:
         return "DevicesHidden", None
-    hours = hours_left(cluster, node, host)
-    if hours < cluster.hours:
+    hours = hours_until_maintenance(cluster, node, host)
+    if hours < cluster.required_hours:
         return "TooLittleTime", None
     gpu = by_node or vm.devices in ("vgpu", "nvidia")
-    if gpu and not cluster.gpu:
+    if gpu and not cluster.gpu_required:
         return "GPUPresent", None
-    if cluster.gpu and not gpu:
+    if cluster.gpu_required and not gpu:
         return "GPUMissing", None
-    return "", Suiting(node, vm, host, hours)
+    return "", SuitableNode(node, vm, host, hours)
 
 
-def hours_left(cluster: Cluster, node: NodeCase, host: HostCase) -> int:
+def hours_until_maintenance(cluster: ClusterCase, node: NodeCase, host: HostCase) -> int:
     """Whole hours until the first of all windows that are not over."""
     windows = list[tuple[datetime, datetime]]()
     for text in (node.annotation, host.attribute):
@@ -156,15 +156,15 @@ def hours_left(cluster: Cluster, node: NodeCase, host: HostCase) -> int:
         windows.append((start, start + timedelta(hours=24)))
     for line in cluster.calendar:
         if fnmatchcase(node.name if line.target == "node" else host.name, line.glob):
-            windows += occurrences(line)
+            windows += list_windows(line)
     ahead = [start for start, end in windows if end > NOW]
     if not ahead:
-        return HORIZON
+        return HORIZON_HOURS
     seconds = (min(ahead) - NOW).total_seconds()
-    return min(max(int(seconds // 3600), 0), HORIZON)
+    return min(max(int(seconds // 3600), 0), HORIZON_HOURS)
 
 
-def occurrences(line: Line) -> list[tuple[datetime, datetime]]:
+def list_windows(line: CalendarLine) -> list[tuple[datetime, datetime]]:
     """Every window of a line from its start until long after the horizon."""
     days = {"daily": 1, "weekly": 7}.get(line.repeats)
     starts = (

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from kinds.rig import ADDRESS, Deaf
+from kinds.rig import ADDRESS, NullMetrics
 from kubewright import Cache
 from kubewright.builtin import Node
 from kubewright.log import Log
@@ -26,7 +26,7 @@ from vsphere_operators.vsphere.updates import ObjectUpdate, Ref, Value
 from vsphere_operators.vsphere.vcenter import VCenter
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
-HOURS = [0, 1, 24, 300, 900, 1000, 1001]
+REQUIRED_HOURS = [0, 1, 24, 300, 900, 1000, 1001]
 DEVICES = {
     "none": (),
     "vgpu": (PassthroughDevice(vgpu_profile="grid_a100-10c"),),
@@ -54,7 +54,7 @@ class HostCase:
 
 
 @dataclass
-class VMCase:
+class VirtualMachineCase:
     vcenter: str
     number: int
     name: str
@@ -63,8 +63,8 @@ class VMCase:
     power: str
     connection: str
     template: bool
-    demand: int | None
-    guest_mb: int | None
+    cpu_demand_mhz: int | None
+    guest_memory_mb: int | None
     devices: str
     """A key of DEVICES, `hidden` or `unread`."""
 
@@ -81,16 +81,16 @@ class NodeCase:
 
 
 @dataclass
-class Line:
+class CalendarLine:
     target: str
     glob: str
-    in_hours: int
+    starts_in_hours: int
     length_hours: int
     repeats: str
 
     @property
     def start(self) -> datetime:
-        return NOW + timedelta(hours=self.in_hours)
+        return NOW + timedelta(hours=self.starts_in_hours)
 
     @property
     def text(self) -> str:
@@ -99,58 +99,58 @@ class Line:
 
 
 @dataclass
-class Cluster:
-    vcenters: dict[str, str]
+class ClusterCase:
+    vcenter_states: dict[str, str]
     """State by name: well, loading or lost."""
     hosts: list[HostCase]
-    vms: list[VMCase]
+    vms: list[VirtualMachineCase]
     nodes: list[NodeCase]
-    calendar: list[Line]
-    hours: int = 0
-    gpu: bool = False
-    present: str = ""
+    calendar: list[CalendarLine]
+    required_hours: int = 0
+    gpu_required: bool = False
+    current_node: str = ""
     seen: set[str] = field(default_factory=set)
 
 
-def uuid(number: int) -> str:
+def vm_uuid(number: int) -> str:
     return f"4203{number:04d}-1234-5678-9abc-{number:012d}"
 
 
-def swapped(text: str) -> str:
+def swap_uuid_bytes(text: str) -> str:
     return str(UUID(bytes_le=UUID(text).bytes))
 
 
-def mostly(usual: Any, *others: Any) -> st.SearchStrategy[Any]:
+def mostly_usual(usual: Any, *others: Any) -> st.SearchStrategy[Any]:
     """The usual in most cases, so that some nodes get through everything."""
     return st.sampled_from([usual] * (8 * len(others)) + list(others))
 
 
-moments = st.integers(-60, 1300).map(lambda hours: (NOW + timedelta(hours=hours)).isoformat())
-announced = st.one_of(st.just(""), st.just(""), st.just("soon"), moments)
+timestamps = st.integers(-60, 1300).map(lambda hours: (NOW + timedelta(hours=hours)).isoformat())
+maintenance_texts = st.one_of(st.just(""), st.just(""), st.just("soon"), timestamps)
 
 
 @st.composite
 def host_cases(draw: st.DrawFn, vcenter: str, number: int) -> HostCase:
-    state = draw(mostly("connected", "disconnected", "notResponding"))
+    state = draw(mostly_usual("connected", "disconnected", "notResponding"))
     planned = draw(st.one_of(st.none(), st.none(), st.integers(-60, 1300)))
-    return HostCase(vcenter, number, state, draw(mostly(False, True)), draw(announced), planned)
+    return HostCase(vcenter, number, state, draw(mostly_usual(False, True)), draw(maintenance_texts), planned)
 
 
 @st.composite
-def vm_cases(draw: st.DrawFn, number: int, vcenters: list[str], hosts: list[HostCase]) -> VMCase:
+def vm_cases(draw: st.DrawFn, number: int, vcenters: list[str], hosts: list[HostCase]) -> VirtualMachineCase:
     vcenter = draw(st.sampled_from(vcenters))
     near = [host.ref for host in hosts if host.vcenter == vcenter]
-    return VMCase(
+    return VirtualMachineCase(
         vcenter=vcenter,
         number=number,
-        name=f"node-{draw(mostly(number, 0, 1))}",
-        uuid=uuid(draw(mostly(number, 0))),
-        host=draw(mostly(draw(st.sampled_from(near)) if near else "", "host-99")),
-        power=draw(mostly("poweredOn", "poweredOff", "suspended")),
-        connection=draw(mostly("connected", "inaccessible", "disconnected")),
-        template=draw(mostly(False, True)),
-        demand=draw(st.none() | st.integers(0, 12).map(lambda each: each * 100)),
-        guest_mb=draw(st.none() | st.sampled_from([0, 512, 4096, 9000])),
+        name=f"node-{draw(mostly_usual(number, 0, 1))}",
+        uuid=vm_uuid(draw(mostly_usual(number, 0))),
+        host=draw(mostly_usual(draw(st.sampled_from(near)) if near else "", "host-99")),
+        power=draw(mostly_usual("poweredOn", "poweredOff", "suspended")),
+        connection=draw(mostly_usual("connected", "inaccessible", "disconnected")),
+        template=draw(mostly_usual(False, True)),
+        cpu_demand_mhz=draw(st.none() | st.integers(0, 12).map(lambda each: each * 100)),
+        guest_memory_mb=draw(st.none() | st.sampled_from([0, 512, 4096, 9000])),
         devices=draw(
             st.sampled_from(
                 ["none", "none", "vgpu", "vgpu", "nvidia", "network", "hidden", "unread"]
@@ -161,43 +161,43 @@ def vm_cases(draw: st.DrawFn, number: int, vcenters: list[str], hosts: list[Host
 
 @st.composite
 def node_cases(draw: st.DrawFn, number: int) -> NodeCase:
-    own = uuid(number)
+    own = vm_uuid(number)
     ids = (
         "",
         f"vsphere://{own.upper()}",
-        f"vsphere://{swapped(own)}",
-        f"vsphere://{uuid(77)}",
+        f"vsphere://{swap_uuid_bytes(own)}",
+        f"vsphere://{vm_uuid(77)}",
         "vsphere://what",
     )
     return NodeCase(
         name=f"node-{number}",
-        provider_id=draw(mostly(f"vsphere://{own}", *ids)),
-        ready=draw(mostly("True", "False", "Unknown")),
-        cordoned=draw(mostly(False, True)),
+        provider_id=draw(mostly_usual(f"vsphere://{own}", *ids)),
+        ready=draw(mostly_usual("True", "False", "Unknown")),
+        cordoned=draw(mostly_usual(False, True)),
         taint=draw(
-            mostly(
+            mostly_usual(
                 "",
                 "node-role.kubernetes.io/control-plane",
                 "node.kubernetes.io/unreachable",
                 "nvidia.com/gpu",
             )
         ),
-        annotation=draw(announced),
+        annotation=draw(maintenance_texts),
         allocatable=draw(
-            mostly({}, {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "0"}, {"example.com/gpu": "1"})
+            mostly_usual({}, {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "0"}, {"example.com/gpu": "1"})
         ),
     )
 
 
 @st.composite
-def lines(draw: st.DrawFn) -> Line:
+def calendar_lines(draw: st.DrawFn) -> CalendarLine:
     target, globs = draw(
         st.sampled_from(
             [("node", ["node-1", "node-?", "node-[2-4]"]), ("host", ["esxi-1", "*-2", "esxi-9"])]
         )
     )
     repeats = draw(st.sampled_from(["", "", "daily", "weekly"]))
-    return Line(
+    return CalendarLine(
         target,
         draw(st.sampled_from(globs)),
         draw(st.integers(-900, 1300)),
@@ -207,43 +207,43 @@ def lines(draw: st.DrawFn) -> Line:
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> Cluster:
+def cluster_cases(draw: st.DrawFn) -> ClusterCase:
     vcenters = {
-        name: draw(mostly("well", "loading", "lost"))
+        name: draw(mostly_usual("well", "loading", "lost"))
         for name in ["vc-1", "vc-2"][: draw(st.integers(1, 2))]
     }
     hosts = [
         draw(host_cases(draw(st.sampled_from(sorted(vcenters))), number))
         for number in range(draw(st.integers(1, 4)))
     ]
-    count = draw(mostly(6, 0, 1))
+    count = draw(mostly_usual(6, 0, 1))
     vms = [draw(vm_cases(number, sorted(vcenters), hosts)) for number in range(count)]
-    nodes = [draw(node_cases(number)) for number in range(draw(mostly(count + 1, 0)))]
-    calendar = draw(st.lists(lines(), max_size=3))
+    nodes = [draw(node_cases(number)) for number in range(draw(mostly_usual(count + 1, 0)))]
+    calendar = draw(st.lists(calendar_lines(), max_size=3))
     present = draw(st.sampled_from(["", "node-0", "node-2", "gone"]))
-    return Cluster(
+    return ClusterCase(
         vcenters,
         hosts,
         vms,
         nodes,
         calendar,
-        draw(st.sampled_from(HOURS)),
+        draw(st.sampled_from(REQUIRED_HOURS)),
         draw(st.booleans()),
         present,
     )
 
 
-class Fed:
+class LoadedCluster:
     """The real Nodes, with the real cache and inventories, after everything of a cluster has arrived."""
 
-    def __init__(self, cluster: Cluster, resources: tuple[str, ...]) -> None:
+    def __init__(self, cluster: ClusterCase, resources: tuple[str, ...]) -> None:
         self.cluster, self.revision = cluster, 0
         self.cache = Cache(Log("test"))
         account = FixedCredentials(Credentials("user", "secret"))
         self.vcenters = {
-            name: VCenter(name, ADDRESS, account, Mock(), Deaf()) for name in cluster.vcenters
+            name: VCenter(name, ADDRESS, account, Mock(), NullMetrics()) for name in cluster.vcenter_states
         }
-        self.nodes = NodeTracker(
+        self.tracker = NodeTracker(
             self.cache,
             self.vcenters,
             lambda: NOW,
@@ -252,22 +252,22 @@ class Fed:
             gpu_resource_globs=resources,
         )
         # Half of it comes before, and half after what it depends on; and everything is otherwise at first.
-        self.tell_nodes(cluster.nodes[::2], ready="False")
-        self.tell_vms(cluster.vms, kind="enter", power="poweredOff", host="")
-        self.tell_hosts(cluster.hosts)
-        self.tell_states()
-        self.tell_vms(cluster.vms, kind="modify")
-        self.tell_plans()
-        self.tell_nodes(cluster.nodes)
+        self.apply_nodes(cluster.nodes[::2], ready="False")
+        self.apply_vms(cluster.vms, kind="enter", power="poweredOff", host="")
+        self.apply_hosts(cluster.hosts)
+        self.apply_vcenter_states()
+        self.apply_vms(cluster.vms, kind="modify")
+        self.apply_maintenance_plans()
+        self.apply_nodes(cluster.nodes)
 
-    def tell_nodes(self, nodes: list[NodeCase], **other: str) -> None:
+    def apply_nodes(self, nodes: list[NodeCase], **other: str) -> None:
         for each in nodes:
             self.revision += 1
             self.cache.store(Node).put(
-                Node.decode(json.dumps(node_on_the_wire(each, self.revision, **other)).encode())
+                Node.decode(json.dumps(node_manifest(each, self.revision, **other)).encode())
             )
 
-    def tell_vms(self, vms: list[VMCase], *, kind: Any, **other: str) -> None:
+    def apply_vms(self, vms: list[VirtualMachineCase], *, kind: Any, **other: str) -> None:
         for vm in vms:
             vcenter, ref = self.vcenters[vm.vcenter], f"vm-{vm.number}"
             if vm.devices != "unread":
@@ -275,10 +275,10 @@ class Fed:
             if vm.devices == "hidden":
                 vcenter.passthrough_devices.hidden.add(ref)
             vcenter.inventory.apply(
-                [ObjectUpdate(kind, "VirtualMachine", ref, vm_on_the_wire(vm, **other))]
+                [ObjectUpdate(kind, "VirtualMachine", ref, vm_properties(vm, **other))]
             )
 
-    def tell_hosts(self, hosts: list[HostCase]) -> None:
+    def apply_hosts(self, hosts: list[HostCase]) -> None:
         names: Value = ({"key": "7", "name": NEXT_MAINTENANCE_KEY},)
         for vcenter in self.vcenters.values():
             vcenter.inventory.apply(
@@ -295,15 +295,15 @@ class Fed:
                 [ObjectUpdate("enter", "HostSystem", host.ref, told)]
             )
 
-    def tell_states(self) -> None:
-        for name, state in self.cluster.vcenters.items():
+    def apply_vcenter_states(self) -> None:
+        for name, state in self.cluster.vcenter_states.items():
             if state != "loading":
                 self.vcenters[name].on_answer()
             if state == "lost":
                 self.vcenters[name].inventory_watcher.last_answer_at -= 60
                 self.vcenters[name].on_failure(Unreachable("lost"))
 
-    def tell_plans(self) -> None:
+    def apply_maintenance_plans(self) -> None:
         for name, vcenter in self.vcenters.items():
             mine = [
                 host
@@ -323,10 +323,10 @@ class Fed:
             {"w": "\n".join(line.text for line in self.cluster.calendar)}
         )
         assert problems == []
-        self.nodes.set_calendar_entries(entries)
+        self.tracker.set_calendar_entries(entries)
 
 
-def node_on_the_wire(each: NodeCase, revision: int, *, ready: str = "") -> dict[str, Any]:
+def node_manifest(each: NodeCase, revision: int, *, ready: str = "") -> dict[str, Any]:
     annotations = {NEXT_MAINTENANCE_KEY: each.annotation} if each.annotation else {}
     taints = [{"key": each.taint, "effect": "NoSchedule"}] if each.taint else []
     return {
@@ -343,8 +343,8 @@ def node_on_the_wire(each: NodeCase, revision: int, *, ready: str = "") -> dict[
     }
 
 
-def vm_on_the_wire(
-    vm: VMCase, *, power: str | None = None, host: str | None = None
+def vm_properties(
+    vm: VirtualMachineCase, *, power: str | None = None, host: str | None = None
 ) -> dict[str, Value]:
     where = vm.host if host is None else host
     return {
@@ -356,6 +356,6 @@ def vm_on_the_wire(
         "runtime.powerState": power or vm.power,
         "summary.config.numCpu": 4,
         "summary.config.memorySizeMB": 8192,
-        "summary.quickStats.overallCpuDemand": vm.demand,
-        "summary.quickStats.guestMemoryUsage": vm.guest_mb,
+        "summary.quickStats.overallCpuDemand": vm.cpu_demand_mhz,
+        "summary.quickStats.guestMemoryUsage": vm.guest_memory_mb,
     }

@@ -12,25 +12,25 @@ GOLDEN = Path(__file__).parent / "golden"
 YEAR = "2026"
 
 
-def done(*words: str) -> None:
+def run_builder(*words: str) -> None:
     """Run a command that has to work."""
     assert main(list(words)) == 0, words
 
 
-def hostinfo(folder: Path) -> Path:
+def create_hostinfo(folder: Path) -> Path:
     """One kind, as the first tutorial has it."""
     root = folder / "hostinfo"
-    done("init", str(root), "--domain", "corinternal.com", "--owner", "Ann Example", "--year", YEAR)
+    run_builder("init", str(root), "--domain", "corinternal.com", "--owner", "Ann Example", "--year", YEAR)
     fields = ("--spec", "hostname:str", "--status", "totalCPU:int", "--status", "freeCPU:int")
     kind = ("--group", "topology", "--version", "v1", "--kind", "HostInfo", "--short-name", "hi")
-    done("create", "api", "--project", str(root), *kind, *fields)
+    run_builder("create", "api", "--project", str(root), *kind, *fields)
     return root
 
 
-def greeter(folder: Path) -> Path:
+def create_greeter(folder: Path) -> Path:
     """Two versions, the second one stored, webhooks, a cluster-wide kind with a required field, and a kind without a controller."""
     root = folder / "greeter"
-    done(
+    run_builder(
         "init",
         str(root),
         "--domain",
@@ -43,9 +43,9 @@ def greeter(folder: Path) -> Path:
         YEAR,
     )
     api = ("create", "api", "--project", str(root), "--group", "demo")
-    done(*api, "--version", "v1", "--kind", "Greeting")
-    done(*api, "--version", "v2", "--kind", "Greeting", "--storage")
-    done(
+    run_builder(*api, "--version", "v1", "--kind", "Greeting")
+    run_builder(*api, "--version", "v2", "--kind", "Greeting", "--storage")
+    run_builder(
         "create",
         "webhook",
         "--project",
@@ -64,16 +64,16 @@ def greeter(folder: Path) -> Path:
         "--status",
         "full:bool",
     )
-    done(*api, "--version", "v1alpha1", "--kind", "House", *house)
-    done("create", "webhook", "--project", str(root), "--kind", "House", "--validation")
-    done(*api, "--version", "v1", "--kind", "Street", "--controller=false", "--plural", "roads")
+    run_builder(*api, "--version", "v1alpha1", "--kind", "House", *house)
+    run_builder("create", "webhook", "--project", str(root), "--kind", "House", "--validation")
+    run_builder(*api, "--version", "v1", "--kind", "Street", "--controller=false", "--plural", "roads")
     return root
 
 
-MAKERS = {"hostinfo": hostinfo, "greeter": greeter}
+PROJECT_CREATORS = {"hostinfo": create_hostinfo, "greeter": create_greeter}
 
 
-def files_of(root: Path) -> dict[str, str]:
+def read_project_files(root: Path) -> dict[str, str]:
     """Every file of a project but what running it leaves."""
     left = {"__pycache__", ".testenv", ".pytest_cache", ".mypy_cache", ".ruff_cache", "dist"}
     paths = [
@@ -84,9 +84,9 @@ def files_of(root: Path) -> dict[str, str]:
     return {path.relative_to(root).as_posix(): path.read_text() for path in sorted(paths)}
 
 
-def write() -> None:
+def write_golden_projects() -> None:
     """Write the golden projects anew."""
-    for name, maker in MAKERS.items():
+    for name, maker in PROJECT_CREATORS.items():
         with tempfile.TemporaryDirectory() as folder:
             made = maker(Path(folder))
             shutil.rmtree(GOLDEN / name, ignore_errors=True)
@@ -94,4 +94,4 @@ def write() -> None:
 
 
 if __name__ == "__main__":
-    write()
+    write_golden_projects()

@@ -23,44 +23,44 @@ from vsphere_operators.kinds.gpuinfo.rules import (
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 RULES = SelectionRules(horizon_hours=1000, margin_fraction=0.1)
-OBSTACLES = [
+BLOCKERS = [
     reason
     for reason in Rejection
     if reason.value not in ("TooLittleTime", "GPUMissing", "GPUPresent")
 ]
 
 
-def node(name: str, demand: int | None = 100, **other: object) -> NodeFacts:
+def make_facts(name: str, demand: int | None = 100, **other: object) -> NodeFacts:
     return NodeFacts(**{"name": name, "memory_mb": 8192, "load": Load(demand, 1024), **other})  # type: ignore[arg-type]
 
 
-def in_hours(hours: float) -> Window:
+def window_in_hours(hours: float) -> Window:
     start = NOW + timedelta(hours=hours)
     return Window(start, start + timedelta(hours=4), "test")
 
 
-def ranked(*nodes: NodeFacts) -> Ranking:
+def make_ranking(*nodes: NodeFacts) -> Ranking:
     ranking = Ranking()
     for each in nodes:
         ranking.set_facts(each.name, each)
     return ranking
 
 
-def chosen(ranking: Ranking, hours: int = 0, gpu: bool = False, present: str = "") -> str | None:
-    found = ranking.choose(Requirement(hours, gpu), present, RULES, NOW)
+def choose_name(ranking: Ranking, hours: int = 0, gpu: bool = False, current_node: str = "") -> str | None:
+    found = ranking.choose(Requirement(hours, gpu), current_node, RULES, NOW)
     return found.name if found else None
 
 
 def test_least_demand_then_free_memory_then_name() -> None:
-    assert chosen(ranked(node("a", 300), node("b", 200), node("c", 250))) == "b"
-    assert chosen(ranked(node("a"), node("b", load=Load(100, 1000)), node("c"))) == "b"
-    assert chosen(ranked(node("c"), node("b"), node("d"))) == "b"
-    assert chosen(ranked(node("a", None), node("b", 9000))) == "b"
-    assert chosen(ranked()) is None
+    assert choose_name(make_ranking(make_facts("a", 300), make_facts("b", 200), make_facts("c", 250))) == "b"
+    assert choose_name(make_ranking(make_facts("a"), make_facts("b", load=Load(100, 1000)), make_facts("c"))) == "b"
+    assert choose_name(make_ranking(make_facts("c"), make_facts("b"), make_facts("d"))) == "b"
+    assert choose_name(make_ranking(make_facts("a", None), make_facts("b", 9000))) == "b"
+    assert choose_name(make_ranking()) is None
 
 
 def test_a_powered_off_node_with_no_demand_does_not_win() -> None:
-    assert chosen(ranked(node("off", 0, blocker=Rejection.POWERED_OFF), node("on", 500))) == "on"
+    assert choose_name(make_ranking(make_facts("off", 0, blocker=Rejection.POWERED_OFF), make_facts("on", 500))) == "on"
 
 
 @pytest.mark.parametrize(
@@ -77,35 +77,35 @@ def test_a_powered_off_node_with_no_demand_does_not_win() -> None:
 def test_the_answer_moves_only_by_more_than_the_margin(
     present: int | None, best: int | None, moves: bool
 ) -> None:
-    ranking = ranked(node("z-present", present), node("a-best", best))
-    assert chosen(ranking, present="z-present") == ("a-best" if moves else "z-present")
+    ranking = make_ranking(make_facts("z-present", present), make_facts("a-best", best))
+    assert choose_name(ranking, current_node="z-present") == ("a-best" if moves else "z-present")
 
 
 def test_the_answer_moves_when_the_present_node_stops_being_suitable() -> None:
-    ranking = ranked(node("held", 100), node("other", 900))
-    assert chosen(ranking, present="held") == "held"
-    ranking.set_facts("held", node("held", 100, blocker=Rejection.UNSCHEDULABLE))
-    assert chosen(ranking, present="held") == "other"
-    assert chosen(ranking, present="gone") == "other"
+    ranking = make_ranking(make_facts("held", 100), make_facts("other", 900))
+    assert choose_name(ranking, current_node="held") == "held"
+    ranking.set_facts("held", make_facts("held", 100, blocker=Rejection.UNSCHEDULABLE))
+    assert choose_name(ranking, current_node="held") == "other"
+    assert choose_name(ranking, current_node="gone") == "other"
 
 
 def test_hours_are_whole_and_end_at_the_horizon() -> None:
     for window, hours in (
         (None, 1000),
-        (in_hours(2.99), 2),
-        (in_hours(0.5), 0),
-        (in_hours(-1), 0),
-        (in_hours(5000), 1000),
+        (window_in_hours(2.99), 2),
+        (window_in_hours(0.5), 0),
+        (window_in_hours(-1), 0),
+        (window_in_hours(5000), 1000),
     ):
-        assert RULES.available_hours(node("n", maintenance=window), NOW) == hours
+        assert RULES.available_hours(make_facts("n", maintenance=window), NOW) == hours
     assert (
-        RULES.available_hours(node("n", maintenance=in_hours(5), simulated_hours=333), NOW) == 333
+        RULES.available_hours(make_facts("n", maintenance=window_in_hours(5), simulated_hours=333), NOW) == 333
     )
 
 
 @pytest.mark.parametrize("hours", [1.0, 1.5, 2.25, 999.5, 1000.0, 1000.5, 1500.0])
 def test_the_next_hour_is_where_the_number_changes(hours: float) -> None:
-    facts = node("n", maintenance=in_hours(hours))
+    facts = make_facts("n", maintenance=window_in_hours(hours))
     seconds = RULES.seconds_until_hours_change(facts, NOW)
     assert seconds is not None
     before, after = NOW + timedelta(seconds=seconds - 0.01), NOW + timedelta(seconds=seconds)
@@ -115,21 +115,21 @@ def test_the_next_hour_is_where_the_number_changes(hours: float) -> None:
 
 def test_no_timer_where_nothing_will_change() -> None:
     for facts in (
-        node("n"),
-        node("n", maintenance=in_hours(0.5)),
-        node("n", maintenance=in_hours(9), simulated_hours=3),
+        make_facts("n"),
+        make_facts("n", maintenance=window_in_hours(0.5)),
+        make_facts("n", maintenance=window_in_hours(9), simulated_hours=3),
     ):
         assert RULES.seconds_until_hours_change(facts, NOW) is None
 
 
 @dataclass
-class Case:
+class RankingCase:
     nodes: list[NodeFacts]
-    question: Requirement
-    present: str
+    requirement: Requirement
+    current_node: str
 
 
-windows = st.none() | st.integers(-200, 60_000).map(lambda minutes: in_hours(minutes / 60))
+windows = st.none() | st.integers(-200, 60_000).map(lambda minutes: window_in_hours(minutes / 60))
 loads = st.builds(
     Load,
     st.none() | st.integers(0, 12).map(lambda n: n * 100),
@@ -138,23 +138,23 @@ loads = st.builds(
 
 
 @st.composite
-def nodes(draw: st.DrawFn, name: str) -> NodeFacts:
+def node_facts(draw: st.DrawFn, name: str) -> NodeFacts:
     gpus = draw(st.sampled_from([(), ("vm: vGPU a",)]))
-    obstacle = draw(st.none() | st.none() | st.sampled_from(OBSTACLES))
-    return node(name, gpus=gpus, blocker=obstacle, load=draw(loads), maintenance=draw(windows))
+    obstacle = draw(st.none() | st.none() | st.sampled_from(BLOCKERS))
+    return make_facts(name, gpus=gpus, blocker=obstacle, load=draw(loads), maintenance=draw(windows))
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
+def ranking_cases(draw: st.DrawFn) -> RankingCase:
     names = draw(st.lists(st.sampled_from([f"n{i}" for i in range(12)]), unique=True, max_size=12))
-    made = [draw(nodes(name)) for name in names]
+    made = [draw(node_facts(name)) for name in names]
     question = Requirement(
         draw(st.sampled_from([0, 1, 24, 300, 900, 1000, 1001])), draw(st.booleans())
     )
-    return Case(made, question, draw(st.sampled_from(["", "n0", "n5", "n11"])))
+    return RankingCase(made, question, draw(st.sampled_from(["", "n0", "n5", "n11"])))
 
 
-def brute(case: Case) -> tuple[str | None, Counter[str]]:
+def brute_force(case: RankingCase) -> tuple[str | None, Counter[str]]:
     """All nodes, one after the other, by the words of the contract."""
     suitable, refused = [], Counter[str]()
     for each in case.nodes:
@@ -165,22 +165,22 @@ def brute(case: Case) -> tuple[str | None, Counter[str]]:
             (each.maintenance.start - NOW).total_seconds() if each.maintenance else 1000 * 3600
         )
         hours = int(min(max(seconds, 0), 1000 * 3600) / 3600)
-        if hours < case.question.hours:
+        if hours < case.requirement.hours:
             refused["TooLittleTime"] += 1
-        elif bool(each.gpus) and not case.question.gpu_required:
+        elif bool(each.gpus) and not case.requirement.gpu_required:
             refused["GPUPresent"] += 1
-        elif not each.gpus and case.question.gpu_required:
+        elif not each.gpus and case.requirement.gpu_required:
             refused["GPUMissing"] += 1
         else:
             suitable.append(each)
-    return answer_among(suitable, case.present), refused
+    return choose_among(suitable, case.current_node), refused
 
 
-def demand_of(each: NodeFacts) -> float:
+def cpu_demand_of(each: NodeFacts) -> float:
     return 1e12 if each.load.cpu_demand_mhz is None else each.load.cpu_demand_mhz
 
 
-def free_of(each: NodeFacts) -> int:
+def free_memory_of(each: NodeFacts) -> int:
     return (
         0
         if each.load.guest_memory_mb is None
@@ -188,60 +188,60 @@ def free_of(each: NodeFacts) -> int:
     )
 
 
-def answer_among(suitable: list[NodeFacts], present: str) -> str | None:
+def choose_among(suitable: list[NodeFacts], present: str) -> str | None:
     best: NodeFacts | None = None
     for each in suitable:
-        if best is None or (demand_of(each), -free_of(each), each.name) < (
-            demand_of(best),
-            -free_of(best),
+        if best is None or (cpu_demand_of(each), -free_memory_of(each), each.name) < (
+            cpu_demand_of(best),
+            -free_memory_of(best),
             best.name,
         ):
             best = each
     held = next((each for each in suitable if each.name == present), None)
     if best is None or held is None:
         return best.name if best else None
-    known = demand_of(best) < 1e12
+    known = cpu_demand_of(best) < 1e12
     better = known and (
-        demand_of(held) == 1e12 or demand_of(held) - demand_of(best) > 100 + demand_of(held) / 10
+        cpu_demand_of(held) == 1e12 or cpu_demand_of(held) - cpu_demand_of(best) > 100 + cpu_demand_of(held) / 10
     )
     return best.name if better else held.name
 
 
-SEEN: Counter[str] = Counter()
+SEEN_REJECTIONS: Counter[str] = Counter()
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(cases())
+@given(ranking_cases())
 @example(
-    Case(
-        [node(f"n{number}", blocker=each) for number, each in enumerate(OBSTACLES)],
+    RankingCase(
+        [make_facts(f"n{number}", blocker=each) for number, each in enumerate(BLOCKERS)],
         Requirement(0, gpu_required=False),
         "",
     )
 )
-def check_against_brute_force(case: Case) -> None:
-    ranking = ranked(*case.nodes)
-    answer, refused = brute(case)
-    found = ranking.choose(case.question, case.present, RULES, NOW)
+def check_against_brute_force(case: RankingCase) -> None:
+    ranking = make_ranking(*case.nodes)
+    answer, refused = brute_force(case)
+    found = ranking.choose(case.requirement, case.current_node, RULES, NOW)
     assert (found and found.name) == answer
-    assert ranking.count_rejections(case.question, RULES, NOW) == dict(refused)
+    assert ranking.count_rejections(case.requirement, RULES, NOW) == dict(refused)
     one_by_one = Counter(
-        why.value for each in case.nodes if (why := RULES.find_rejection(each, case.question, NOW))
+        why.value for each in case.nodes if (why := RULES.find_rejection(each, case.requirement, NOW))
     )
     assert one_by_one == refused
-    suitable = [each.name for each in ranking.iter_suitable(case.question, RULES, NOW)]
+    suitable = [each.name for each in ranking.iter_suitable(case.requirement, RULES, NOW)]
     assert len(suitable) + refused.total() == len(case.nodes)
-    SEEN.update(refused.keys())
+    SEEN_REJECTIONS.update(refused.keys())
 
 
 def test_generated_rankings_agree_with_brute_force_and_exercise_every_refusal() -> None:
-    SEEN.clear()
+    SEEN_REJECTIONS.clear()
     check_against_brute_force()
-    assert set(SEEN) == {reason.value for reason in Rejection}
+    assert set(SEEN_REJECTIONS) == {reason.value for reason in Rejection}
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(["n0", "n1", "n2"]), st.none() | nodes("x")), max_size=20)
+    st.lists(st.tuples(st.sampled_from(["n0", "n1", "n2"]), st.none() | node_facts("x")), max_size=20)
 )
 def test_a_ranking_that_was_changed_is_the_one_that_was_made_anew(
     changes: list[tuple[str, NodeFacts | None]],
@@ -253,7 +253,7 @@ def test_a_ranking_that_was_changed_is_the_one_that_was_made_anew(
         final.pop(name, None)
         if new:
             final[name] = new
-    fresh = ranked(*final.values())
+    fresh = make_ranking(*final.values())
     assert (moved.facts, +moved.blocker_counts, moved.unmatched_names) == (
         fresh.facts,
         +fresh.blocker_counts,
@@ -266,8 +266,8 @@ def test_a_ranking_that_was_changed_is_the_one_that_was_made_anew(
 def test_the_first_with_time_is_found_without_a_look_at_all_that_have_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    idle = [node(f"idle-{number}", number, maintenance=in_hours(72)) for number in range(300)]
-    ranking, looked = ranked(*idle, node("busy", 4000)), list[str]()
+    idle = [make_facts(f"idle-{number}", number, maintenance=window_in_hours(72)) for number in range(300)]
+    ranking, looked = make_ranking(*idle, make_facts("busy", 4000)), list[str]()
     has_time = SelectionRules.has_enough_time
 
     def counted(
@@ -277,10 +277,10 @@ def test_the_first_with_time_is_found_without_a_look_at_all_that_have_none(
         return has_time(rules, facts, question, now)
 
     monkeypatch.setattr(SelectionRules, "has_time", counted)
-    assert [chosen(ranking, hours, present="busy") for hours in (73, 200, 1000)] == ["busy"] * 3
+    assert [choose_name(ranking, hours, current_node="busy") for hours in (73, 200, 1000)] == ["busy"] * 3
     assert looked == ["busy"] * 3
-    ranking.set_facts("idle-7", node("idle-7", 7, maintenance=in_hours(300)))
-    assert [chosen(ranking, hours) for hours in (72, 73, 300, 301, 1001)] == [
+    ranking.set_facts("idle-7", make_facts("idle-7", 7, maintenance=window_in_hours(300)))
+    assert [choose_name(ranking, hours) for hours in (72, 73, 300, 301, 1001)] == [
         "idle-0",
         "idle-7",
         "idle-7",
@@ -288,4 +288,4 @@ def test_the_first_with_time_is_found_without_a_look_at_all_that_have_none(
         None,
     ]
     ranking.set_facts("idle-7", None)
-    assert chosen(ranking, 73) == "busy"
+    assert choose_name(ranking, 73) == "busy"

@@ -8,9 +8,9 @@ from unittest.mock import Mock
 
 from hypothesis import HealthCheck, given, settings
 
-from bruteforce import HORIZON, expected
-from clusters import NOW, Cluster, Fed, clusters
-from kinds.nodestage import RESOURCES
+from bruteforce import HORIZON_HOURS, compute_expected
+from clusters import NOW, ClusterCase, LoadedCluster, cluster_cases
+from kinds.nodestage import GPU_RESOURCES
 from vsphere_operators.kinds.gpuinfo.controller import (
     MAX_CANDIDATES,
     MAX_UNMATCHED,
@@ -20,14 +20,14 @@ from vsphere_operators.kinds.gpuinfo.controller import (
 )
 from vsphere_operators.kinds.gpuinfo.rules import Rejection, Requirement, SelectionRules
 
-RULES = SelectionRules(horizon_hours=HORIZON, margin_fraction=0.1, margin_mhz=100)
-SEEN: Counter[str] = Counter()
+RULES = SelectionRules(horizon_hours=HORIZON_HOURS, margin_fraction=0.1, margin_mhz=100)
+SEEN_REJECTIONS: Counter[str] = Counter()
 
 
-async def compare(cluster: Cluster) -> None:
-    fed = Fed(cluster, RESOURCES)
+async def check_answer(cluster: ClusterCase) -> None:
+    fed = LoadedCluster(cluster, GPU_RESOURCES)
     controller = GPUInfoController(
-        fed.nodes,
+        fed.tracker,
         fed.vcenters,
         fed.cache,
         RULES,
@@ -35,19 +35,19 @@ async def compare(cluster: Cluster) -> None:
         interval_seconds=60.0,
         change_fraction=0.05,
     )
-    answer = controller.select_node(Requirement(cluster.hours, cluster.gpu), cluster.present, NOW)
-    status, right = status_of(answer, RULES, NOW, simulated=False), expected(cluster)
+    answer = controller.select_node(Requirement(cluster.required_hours, cluster.gpu_required), cluster.current_node, NOW)
+    status, right = status_of(answer, RULES, NOW, simulated=False), compute_expected(cluster)
     assert status.suitableNodeName == (right.node or NONE_AVAILABLE)
     assert status.suitableHostName == (right.host or NONE_AVAILABLE)
     assert (status.availableAcceleratorTime, status.nodeCPUUsage, status.nodeMemoryUsage) == (
         right.hours,
-        right.demand,
-        right.memory,
+        right.cpu_demand_mhz,
+        right.guest_memory_mb,
     )
-    assert (status.refused or {}) == dict(right.refused)
-    assert answer.suitable_count == len(right.suiting)
+    assert (status.refused or {}) == dict(right.rejection_counts)
+    assert answer.suitable_count == len(right.suitable_nodes)
     shown = (
-        [right.node, *(name for name in right.suiting if name != right.node)][:MAX_CANDIDATES]
+        [right.node, *(name for name in right.suitable_nodes if name != right.node)][:MAX_CANDIDATES]
         if right.node
         else []
     )
@@ -59,19 +59,19 @@ async def compare(cluster: Cluster) -> None:
     assert (status.unmatched.more if status.unmatched else 0) == max(
         len(right.unmatched) - MAX_UNMATCHED, 0
     )
-    SEEN.update(right.refused.keys() or ["nobody"])
-    SEEN["chosen"] += bool(right.node)
+    SEEN_REJECTIONS.update(right.rejection_counts.keys() or ["nobody"])
+    SEEN_REJECTIONS["chosen"] += bool(right.node)
 
 
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(clusters())
-def check(cluster: Cluster) -> None:
-    asyncio.run(compare(cluster))
+@given(cluster_cases())
+def check_generated_clusters(cluster: ClusterCase) -> None:
+    asyncio.run(check_answer(cluster))
 
 
 def test_500_generated_clusters_are_answered_as_brute_force_does_and_every_refusal_occurs() -> None:
-    SEEN.clear()
-    check()
+    SEEN_REJECTIONS.clear()
+    check_generated_clusters()
     # FactsUnreadable is a fault of ours: no cluster leads to it.
-    assert {reason.value for reason in Rejection} - {"FactsUnreadable"} <= set(SEEN)
-    assert SEEN["chosen"] > 50
+    assert {reason.value for reason in Rejection} - {"FactsUnreadable"} <= set(SEEN_REJECTIONS)
+    assert SEEN_REJECTIONS["chosen"] > 50

@@ -22,14 +22,14 @@ from demo.canvas import FrameWriter
 from demo.log import LogLine
 from demo.snapshot import Snapshot
 from demo.view import Screen
-from terminal import FRAME_BEGINS, FRAME_ENDS, Flicker, Reader, Terminal, resize
-from test_demo_view import HINTS, MESSAGE, NOT_READY, objects
+from terminal import SYNC_BEGIN, SYNC_END, Flicker, TerminalReader, TerminalEmulator, resize_terminal
+from test_demo_view import HINTS, MESSAGE, NOT_READY_GROUP, make_objects
 
-REAL_SIZE = os.get_terminal_size
+REAL_GET_TERMINAL_SIZE = os.get_terminal_size
 SIZES = [(80, 24), (160, 50)]
 
 
-class Counted(io.FileIO):
+class RecordingFile(io.FileIO):
     """A file that knows what each write to it was."""
 
     def __init__(self, fd: int) -> None:
@@ -44,14 +44,14 @@ class Counted(io.FileIO):
 
 
 @dataclass
-class Rig:
+class ConsoleHarness:
     """A console at one end of a pseudo terminal, and we at the other."""
 
-    reader: Reader
+    reader: TerminalReader
     console: Console
-    file: Counted
+    file: RecordingFile
 
-    def writes(self) -> list[str]:
+    def take_writes(self) -> list[str]:
         """What was written since the last call, write by write."""
         made, self.file.writes = self.file.writes, []
         return made
@@ -64,28 +64,28 @@ def size(request: pytest.FixtureRequest) -> tuple[int, int]:
 
 
 @pytest.fixture
-def rig(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+def harness(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> Iterator[ConsoleHarness]:
     near, far = pty.openpty()
     tty.setraw(far)
-    reader = Reader(near)
-    resize(near, *size)
-    file = Counted(far)
+    reader = TerminalReader(near)
+    resize_terminal(near, *size)
+    file = RecordingFile(far)
     text = io.TextIOWrapper(io.BufferedWriter(file), encoding="utf-8", line_buffering=True)
     for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
     # rich asks the standard streams for the size, and not the file that it is given; pytest has taken those.
-    monkeypatch.setattr("os.get_terminal_size", lambda *_: REAL_SIZE(near))
-    yield Rig(reader, Console(file=text), file)
+    monkeypatch.setattr("os.get_terminal_size", lambda *_: REAL_GET_TERMINAL_SIZE(near))
+    yield ConsoleHarness(reader, Console(file=text), file)
     text.close()
     reader.close()
 
 
-def moment(number: int) -> Snapshot:
+def make_snapshot(number: int) -> Snapshot:
     """Loads drift at each; the log grows at every third; something becomes Ready and is not any more."""
-    given = objects(freeCPU=1000 + number * 7, totalCPU=4588, nodeCPUUsage=number * 111)
+    given = make_objects(freeCPU=1000 + number * 7, totalCPU=4588, nodeCPUUsage=number * 111)
     if number % 4 < 2:
-        given["VmGroup", "vg-2"] = NOT_READY
+        given["VmGroup", "vg-2"] = NOT_READY_GROUP
     lines = [
         LogLine("10:00:00 info ", f"line {each}", "object=VmGroup/vg-1")
         for each in range(number // 3)
@@ -93,74 +93,74 @@ def moment(number: int) -> Snapshot:
     return Snapshot(given, [f"event {each}" for each in range(number // 5)], lines)
 
 
-def shown(terminal: Terminal, writes: list[str]) -> None:
+def show_frames(terminal: TerminalEmulator, writes: list[str]) -> None:
     """Each write is one whole frame, and flickers nowhere."""
     for each in writes:
-        assert each.startswith(FRAME_BEGINS)
-        assert each.endswith(FRAME_ENDS)
-        assert each.count(FRAME_BEGINS) == each.count(FRAME_ENDS) == 1
-        terminal.feed(each)
+        assert each.startswith(SYNC_BEGIN)
+        assert each.endswith(SYNC_END)
+        assert each.count(SYNC_BEGIN) == each.count(SYNC_END) == 1
+        terminal.show_frame(each)
 
 
-def test_frames_come_in_one_write_each_and_do_not_flicker(rig: Rig, size: tuple[int, int]) -> None:
-    canvas, terminal = FrameWriter(rig.console), Terminal(*size)
+def test_frames_come_in_one_write_each_and_do_not_flicker(harness: ConsoleHarness, size: tuple[int, int]) -> None:
+    canvas, terminal = FrameWriter(harness.console), TerminalEmulator(*size)
     received = ""
     for number in range(40):
-        canvas.show(Screen(moment(number), HINTS))
-        writes = rig.writes()
+        canvas.show(Screen(make_snapshot(number), HINTS))
+        writes = harness.take_writes()
         assert len(writes) == 1
         received += writes[0]
-        shown(terminal, writes)
-        with rig.console.capture() as plain:
-            rig.console.print(Screen(moment(number), HINTS), height=size[1])
+        show_frames(terminal, writes)
+        with harness.console.capture() as plain:
+            harness.console.print(Screen(make_snapshot(number), HINTS), height=size[1])
         assert terminal.lines == [
             Text.from_ansi(line).plain.rstrip() for line in plain.get().splitlines()
         ]
-    rig.console.file.close()
-    rig.reader.thread.join(10)
-    assert rig.reader.data.decode() == received
+    harness.console.file.close()
+    harness.reader.thread.join(10)
+    assert harness.reader.data.decode() == received
 
 
-def test_what_did_not_change_is_not_written(rig: Rig, size: tuple[int, int]) -> None:
-    canvas = FrameWriter(rig.console)
-    canvas.show(Screen(moment(1), HINTS))
-    (first,) = rig.writes()
-    canvas.show(Screen(moment(1), HINTS))
-    assert rig.writes() == []
+def test_what_did_not_change_is_not_written(harness: ConsoleHarness, size: tuple[int, int]) -> None:
+    canvas = FrameWriter(harness.console)
+    canvas.show(Screen(make_snapshot(1), HINTS))
+    (first,) = harness.take_writes()
+    canvas.show(Screen(make_snapshot(1), HINTS))
+    assert harness.take_writes() == []
     other = {
-        **moment(1).objects,
-        ("MyCustomResource", "my-custom-resource-01"): objects(Healthy=True)[
+        **make_snapshot(1).objects,
+        ("MyCustomResource", "my-custom-resource-01"): make_objects(Healthy=True)[
             "MyCustomResource", "my-custom-resource-01"
         ],
     }
     canvas.show(Screen(Snapshot(other), HINTS))
-    (second,) = rig.writes()
+    (second,) = harness.take_writes()
     assert second.count(";1H") == 1
     assert "my-custom-resource-01" in second
     assert len(second) < len(first) / 10
 
 
 async def test_the_watch_draws_frames_alone_and_all_of_it_after_a_resize(
-    rig: Rig, size: tuple[int, int]
+    harness: ConsoleHarness, size: tuple[int, int]
 ) -> None:
     async def moments() -> AsyncIterator[Snapshot]:
         for number in range(5):
-            yield moment(number)
-        resize(rig.reader.fd, 100, 30)
+            yield make_snapshot(number)
+        resize_terminal(harness.reader.fd, 100, 30)
         os.kill(os.getpid(), signal.SIGWINCH)
         await asyncio.sleep(0)
         await asyncio.sleep(0.01)
 
-    await show_screen(moments(), HINTS, rig.console)
-    writes = rig.writes()
-    frames = [number for number, each in enumerate(writes) if each.startswith(FRAME_BEGINS)]
+    await show_screen(moments(), HINTS, harness.console)
+    writes = harness.take_writes()
+    frames = [number for number, each in enumerate(writes) if each.startswith(SYNC_BEGIN)]
     first, last = frames[0], frames[-1]
     assert "".join(writes[:first]) == "\x1b[?1049h\x1b[H\x1b[?25l"
     assert frames == list(range(first, first + 6))
     assert "".join(writes[last + 1 :]) == "\x1b[?1049l\x1b[?25h"
-    shown(Terminal(*size), writes[first:last])
-    resized = Terminal(100, 30)
-    shown(resized, writes[last : last + 1])
+    show_frames(TerminalEmulator(*size), writes[first:last])
+    resized = TerminalEmulator(100, 30)
+    show_frames(resized, writes[last : last + 1])
     assert resized.lines[-2:] == list(HINTS)
     assert all(resized.lines[row] for row in (0, 1, 29))
 
@@ -168,34 +168,34 @@ async def test_the_watch_draws_frames_alone_and_all_of_it_after_a_resize(
 @pytest.mark.parametrize("spoilt", ["\x1b[2J", "\x1b[J", "\x1b[K", "\x1b[2K", "\n", "\x1b[H\x1b[J"])
 def test_this_terminal_finds_what_flickers(spoilt: str) -> None:
     for text, words in [
-        (f"{FRAME_BEGINS}{spoilt}\x1b[1;1Hone{FRAME_ENDS}", "erases"),
-        (f"{FRAME_BEGINS}\x1b[1;1H   \x1b[1;1Hone{FRAME_ENDS}", "shows"),
+        (f"{SYNC_BEGIN}{spoilt}\x1b[1;1Hone{SYNC_END}", "erases"),
+        (f"{SYNC_BEGIN}\x1b[1;1H   \x1b[1;1Hone{SYNC_END}", "shows"),
         ("\x1b[1;1Hone", "outside a frame"),
-        (f"{FRAME_BEGINS}\x1b[1;9Hone{FRAME_ENDS}", "outside the screen"),
+        (f"{SYNC_BEGIN}\x1b[1;9Hone{SYNC_END}", "outside the screen"),
     ]:
-        terminal = Terminal(10, 2)
-        terminal.feed(f"{FRAME_BEGINS}\x1b[1;1Hone{FRAME_ENDS}")
+        terminal = TerminalEmulator(10, 2)
+        terminal.show_frame(f"{SYNC_BEGIN}\x1b[1;1Hone{SYNC_END}")
         with pytest.raises(Flicker, match=words):
-            terminal.feed(text)
+            terminal.show_frame(text)
 
 
-def test_and_the_view_that_was_here_before_does_not_pass(rig: Rig, size: tuple[int, int]) -> None:
-    terminal = Terminal(*size)
+def test_and_the_view_that_was_here_before_does_not_pass(harness: ConsoleHarness, size: tuple[int, int]) -> None:
+    terminal = TerminalEmulator(*size)
     with Live(
-        Screen(moment(0), HINTS), console=rig.console, screen=True, auto_refresh=False
+        Screen(make_snapshot(0), HINTS), console=harness.console, screen=True, auto_refresh=False
     ) as live:
-        rig.writes()
-        live.update(Screen(moment(0), HINTS), refresh=True)
-        again = "".join(rig.writes())
+        harness.take_writes()
+        live.update(Screen(make_snapshot(0), HINTS), refresh=True)
+        again = "".join(harness.take_writes())
     assert len(again) > size[0] * size[1]
     with pytest.raises(Flicker):
-        terminal.feed(again)
+        terminal.show_frame(again)
 
 
-def test_the_message_of_what_is_not_ready_can_be_read(rig: Rig, size: tuple[int, int]) -> None:
-    terminal = Terminal(*size)
-    FrameWriter(rig.console).show(Screen(moment(0), HINTS))
-    shown(terminal, rig.writes())
+def test_the_message_of_what_is_not_ready_can_be_read(harness: ConsoleHarness, size: tuple[int, int]) -> None:
+    terminal = TerminalEmulator(*size)
+    FrameWriter(harness.console).show(Screen(make_snapshot(0), HINTS))
+    show_frames(terminal, harness.take_writes())
     assert MESSAGE in " ".join(" ".join(terminal.lines).split())
 
 
@@ -204,9 +204,9 @@ def test_a_terminal_that_is_not_utf_8_shows_what_it_can() -> None:
     file = io.TextIOWrapper(taken, encoding="latin-1")
     console = Console(file=file, width=80, height=24, force_terminal=True)
     long = LogLine("10:00:00 info ", "an änswer → " * 20, "object=VmGroup/vg-1")
-    FrameWriter(console).show(Screen(Snapshot(objects(), [], [long] * 30), HINTS))
-    terminal = Terminal(80, 24)
-    terminal.feed(taken.getvalue().decode("latin-1"))
+    FrameWriter(console).show(Screen(Snapshot(make_objects(), [], [long] * 30), HINTS))
+    terminal = TerminalEmulator(80, 24)
+    terminal.show_frame(taken.getvalue().decode("latin-1"))
     assert any(
         "an änswer ? an" in line and "? object=VmGroup/vg-1" in line for line in terminal.lines
     )

@@ -26,7 +26,7 @@ from kubewright.testing.http import HttpError
 
 
 @pytest.fixture
-def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+def sleeping_process() -> Iterator[subprocess.Popen[bytes]]:
     child = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True
     )
@@ -35,7 +35,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     child.wait()
 
 
-def abandoned(root: Path, *children: ProcessIdentity) -> Path:
+def write_abandoned_folder(root: Path, *children: ProcessIdentity) -> Path:
     """The folder of a demo that is gone."""
     folder = root / "123"
     folder.mkdir(parents=True)
@@ -46,37 +46,37 @@ def abandoned(root: Path, *children: ProcessIdentity) -> Path:
     return folder
 
 
-def test_a_process_is_known_by_its_start_too(sleeper: subprocess.Popen[bytes]) -> None:
-    assert identify_process(sleeper.pid).is_alive
-    assert not ProcessIdentity(sleeper.pid, "1").is_alive
-    assert not ProcessIdentity(sleeper.pid, "").is_alive
+def test_a_process_is_known_by_its_start_too(sleeping_process: subprocess.Popen[bytes]) -> None:
+    assert identify_process(sleeping_process.pid).is_alive
+    assert not ProcessIdentity(sleeping_process.pid, "1").is_alive
+    assert not ProcessIdentity(sleeping_process.pid, "").is_alive
 
 
 def test_what_a_killed_demo_left_is_ended_and_removed(
-    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+    tmp_path: Path, sleeping_process: subprocess.Popen[bytes]
 ) -> None:
-    folder = abandoned(tmp_path, identify_process(sleeper.pid))
+    folder = write_abandoned_folder(tmp_path, identify_process(sleeping_process.pid))
     (said,) = clean_up_abandoned(tmp_path)
-    assert sleeper.wait(10) == -9
+    assert sleeping_process.wait(10) == -9
     assert not folder.exists()
-    assert str(sleeper.pid) in said
+    assert str(sleeping_process.pid) in said
 
 
 def test_another_process_with_an_old_id_is_left_alone(
-    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+    tmp_path: Path, sleeping_process: subprocess.Popen[bytes]
 ) -> None:
-    folder = abandoned(tmp_path, ProcessIdentity(sleeper.pid, "1"))
+    folder = write_abandoned_folder(tmp_path, ProcessIdentity(sleeping_process.pid, "1"))
     clean_up_abandoned(tmp_path)
-    assert sleeper.poll() is None
+    assert sleeping_process.poll() is None
     assert not folder.exists()
 
 
-def test_a_demo_that_runs_is_left_alone(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+def test_a_demo_that_runs_is_left_alone(tmp_path: Path, sleeping_process: subprocess.Popen[bytes]) -> None:
     mine = DemoFolder(tmp_path)
-    mine.record_processes([sleeper.pid])
+    mine.record_processes([sleeping_process.pid])
     assert clean_up_abandoned(tmp_path) == []
     assert mine.path.is_dir()
-    assert sleeper.poll() is None
+    assert sleeping_process.poll() is None
     mine.remove()
     assert not mine.path.exists()
 
@@ -103,15 +103,15 @@ def test_a_demo_that_is_being_started_is_not_taken_for_a_killed_one(tmp_path: Pa
     assert starting.is_dir()
 
 
-CHILD = "import os, signal; from demo.parent import end_with_parent; end_with_parent(); print(os.getpid(), flush=True); signal.pause()"
-MAKE = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {CHILD!r}])"
+DEMO_SCRIPT = "import os, signal; from demo.parent import end_with_parent; end_with_parent(); print(os.getpid(), flush=True); signal.pause()"
+MAKE_SCRIPT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {DEMO_SCRIPT!r}])"
 
 
 @pytest.fixture
-def orphan(pytestconfig: pytest.Config) -> ProcessIdentity:
+def orphaned_demo(pytestconfig: pytest.Config) -> ProcessIdentity:
     """A demo whose make was killed just now."""
     with subprocess.Popen(
-        [sys.executable, "-c", MAKE], cwd=pytestconfig.rootpath, stdout=subprocess.PIPE
+        [sys.executable, "-c", MAKE_SCRIPT], cwd=pytestconfig.rootpath, stdout=subprocess.PIPE
     ) as make:
         assert make.stdout
         demo = identify_process(int(make.stdout.readline()))
@@ -120,8 +120,8 @@ def orphan(pytestconfig: pytest.Config) -> ProcessIdentity:
     return demo
 
 
-async def test_a_make_that_is_killed_takes_the_demo_with_it(orphan: ProcessIdentity) -> None:
-    await eventually(lambda: not orphan.is_alive)
+async def test_a_make_that_is_killed_takes_the_demo_with_it(orphaned_demo: ProcessIdentity) -> None:
+    await eventually(lambda: not orphaned_demo.is_alive)
 
 
 async def test_what_somebody_else_has_done_already_does_not_end_the_play() -> None:

@@ -18,7 +18,7 @@ from demo.snapshot import Snapshot, format_event
 from demo.tables import TABLE_LAYOUTS, build_tables
 from demo.view import Screen, describe_changes, render_all_tables
 
-READY = [
+READY_CONDITIONS = [
     {
         "type": "Ready",
         "status": "True",
@@ -38,7 +38,7 @@ SPECS = {
 MESSAGE = 'no template "doesNotExist" in /DC0; create it there, or change spec.template'
 
 
-NOT_READY: dict[str, object] = {
+NOT_READY_GROUP: dict[str, object] = {
     "metadata": {"name": "vg-2", "generation": 1},
     "spec": {"replicas": 2, "template": "doesNotExist"},
     "status": {
@@ -55,28 +55,28 @@ NOT_READY: dict[str, object] = {
         "lastMessage": MESSAGE,
     },
 }
-TOLD = f"VmGroup/vg-2 TemplateNotFound: {MESSAGE}"
+NOT_READY_LINE = f"VmGroup/vg-2 TemplateNotFound: {MESSAGE}"
 
 
-def objects(**status: object) -> dict[tuple[str, str], dict[str, object]]:
+def make_objects(**status: object) -> dict[tuple[str, str], dict[str, object]]:
     return {
         (kind, name): {
             "metadata": {"name": name, "generation": 1},
             "spec": SPECS[kind],
-            "status": {"conditions": READY, "lastMessage": MESSAGE, **status},
+            "status": {"conditions": READY_CONDITIONS, "lastMessage": MESSAGE, **status},
         }
         for kind, name in SAMPLE_CHECKS
     }
 
 
-LOG = [
+LOG_LINES = [
     LogLine("08:00:00 info ", f"line {n} " + "y" * 200, "object=VmGroup/vg-1") for n in range(50)
 ]
-FULL = Snapshot(objects(), [f"event {n} " + "x" * 200 for n in range(50)], LOG)
+FULL_SNAPSHOT = Snapshot(make_objects(), [f"event {n} " + "x" * 200 for n in range(50)], LOG_LINES)
 HINTS = ("export this", "kubectl that")
 
 
-def screen(snapshot: Snapshot, width: int, height: int) -> list[str]:
+def render_screen(snapshot: Snapshot, width: int, height: int) -> list[str]:
     console = Console(
         file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None
     )
@@ -87,7 +87,7 @@ def screen(snapshot: Snapshot, width: int, height: int) -> list[str]:
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 30), (160, 50), (240, 80)])
 def test_a_screen_is_filled_exactly_and_nothing_wraps(width: int, height: int) -> None:
-    lines = screen(FULL, width, height)
+    lines = render_screen(FULL_SNAPSHOT, width, height)
     assert len(lines) == height
     assert all(len(line) <= width for line in lines)
     assert lines[-2:] == list(HINTS)
@@ -99,14 +99,14 @@ def test_a_screen_is_filled_exactly_and_nothing_wraps(width: int, height: int) -
 def test_the_message_of_what_is_not_ready_is_whole_and_below_the_tables(
     width: int, height: int
 ) -> None:
-    lines = screen(
-        Snapshot({**objects(), ("VmGroup", "vg-2"): NOT_READY}, FULL.events, LOG), width, height
+    lines = render_screen(
+        Snapshot({**make_objects(), ("VmGroup", "vg-2"): NOT_READY_GROUP}, FULL_SNAPSHOT.events, LOG_LINES), width, height
     )
     assert len(lines) == height
     assert all(len(line) <= width for line in lines)
     assert lines[-2:] == list(HINTS)
     start = next(number for number, line in enumerate(lines) if line.startswith("VmGroup/vg-2"))
-    assert " ".join(" ".join(lines[start : start + 2]).split()).startswith(TOLD)
+    assert " ".join(" ".join(lines[start : start + 2]).split()).startswith(NOT_READY_LINE)
     assert start > max(
         number for number, line in enumerate(lines) if line.startswith("vmgroup-sample")
     )
@@ -118,17 +118,17 @@ def test_the_message_of_what_is_not_ready_is_whole_and_below_the_tables(
         assert any(name in line.split() for line in lines), (kind, name)
 
 
-def crowd(
+def make_many_objects(
     count: int, kinds: Sequence[str] = tuple(SPECS)
 ) -> dict[tuple[str, str], dict[str, object]]:
     """The samples, one of which is not Ready, and so many more of each kind."""
     more = {(kind, f"{kind.lower()}-{n:04}"): SPECS[kind] for n in range(count) for kind in kinds}
-    status: dict[str, object] = {"conditions": READY, "lastMessage": MESSAGE}
+    status: dict[str, object] = {"conditions": READY_CONDITIONS, "lastMessage": MESSAGE}
     made = {
         (kind, name): {"metadata": {"name": name, "generation": 1}, "spec": spec, "status": status}
         for (kind, name), spec in more.items()
     }
-    return {**objects(), **made, ("VmGroup", "vg-2"): NOT_READY}
+    return {**make_objects(), **made, ("VmGroup", "vg-2"): NOT_READY_GROUP}
 
 
 @pytest.mark.parametrize("kinds", [tuple(SPECS), *((kind,) for kind in SPECS)], ids="+".join)
@@ -137,12 +137,12 @@ def crowd(
 def test_many_objects_leave_room_for_hints_and_a_whole_message(
     width: int, height: int, count: int, kinds: tuple[str, ...]
 ) -> None:
-    given = crowd(count, kinds)
-    lines = screen(Snapshot(given, FULL.events, LOG), width, height)
+    given = make_many_objects(count, kinds)
+    lines = render_screen(Snapshot(given, FULL_SNAPSHOT.events, LOG_LINES), width, height)
     assert len(lines) == height
     assert all(len(line) <= width for line in lines)
     assert lines[-2:] == list(HINTS)
-    assert TOLD in " ".join(" ".join(lines).split())
+    assert NOT_READY_LINE in " ".join(" ".join(lines).split())
     assert any("object=VmGroup/vg-1" in line for line in lines)
     assert all(any(kind.upper() in line.split() for line in lines) for kind in SPECS)
     left_out = sum(int(number) for number in re.findall(r"\.\.\. (\d+) more", "\n".join(lines)))
@@ -159,7 +159,7 @@ def test_many_objects_leave_room_for_hints_and_a_whole_message(
 
 @pytest.mark.parametrize("height", range(4, 24))
 def test_on_a_low_screen_the_hints_stay(height: int) -> None:
-    lines = screen(Snapshot(crowd(5), FULL.events, LOG), 80, height)
+    lines = render_screen(Snapshot(make_many_objects(5), FULL_SNAPSHOT.events, LOG_LINES), 80, height)
     assert len(lines) == height
     assert lines[-2:] == list(HINTS)
 
@@ -174,14 +174,14 @@ def test_a_long_message_is_whole_too() -> None:
         "observedGeneration": 1,
     }
     given = {
-        **objects(),
+        **make_objects(),
         ("GPUInfo", "gpu1"): {
-            **NOT_READY,
+            **NOT_READY_GROUP,
             "metadata": {"name": "gpu1"},
             "status": {"conditions": [condition]},
         },
     }
-    lines = screen(Snapshot(given, FULL.events, LOG), 80, 24)
+    lines = render_screen(Snapshot(given, FULL_SNAPSHOT.events, LOG_LINES), 80, 24)
     assert len(lines) == 24
     assert lines[-2:] == list(HINTS)
     assert f"GPUInfo/gpu1 NoNode: {long}" in " ".join(" ".join(lines).split())
@@ -203,18 +203,18 @@ def test_where_not_all_messages_fit_each_has_its_turn_whole() -> None:
 
 def test_only_what_has_an_answer_and_is_not_ready_is_noted() -> None:
     new: dict[str, object] = {"metadata": {"name": "new"}}
-    given = {**objects(), ("VmGroup", "vg-2"): NOT_READY, ("VmGroup", "new"): new}
-    assert not_ready_messages(Snapshot(given)) == [TOLD]
+    given = {**make_objects(), ("VmGroup", "vg-2"): NOT_READY_GROUP, ("VmGroup", "new"): new}
+    assert not_ready_messages(Snapshot(given)) == [NOT_READY_LINE]
 
 
 def test_hints_stay_where_they_are_while_events_and_log_grow() -> None:
-    empty = screen(Snapshot(objects()), 160, 50)
+    empty = render_screen(Snapshot(make_objects()), 160, 50)
     assert len(empty) == 50
     assert empty[-2:] == list(HINTS)
 
 
 def test_the_newest_lines_are_shown() -> None:
-    lines = screen(FULL, 160, 50)
+    lines = render_screen(FULL_SNAPSHOT, 160, 50)
     assert any(line.startswith("event 49 ") for line in lines)
     assert any(line.startswith("08:00:00 info  line 49 ") for line in lines)
     assert not any(line.startswith("event 0 ") for line in lines)
@@ -223,21 +223,21 @@ def test_the_newest_lines_are_shown() -> None:
 def test_final_tables_are_whole_where_there_is_no_terminal() -> None:
     console = Console(file=io.StringIO(), width=80)
     with console.capture() as shown:
-        console.print(render_all_tables(FULL, 0), soft_wrap=True)
+        console.print(render_all_tables(FULL_SNAPSHOT, 0), soft_wrap=True)
     assert MESSAGE in shown.get()
     assert "tkg-cluster-1-18-5b-workers-kc5xn-dd68c4685-5v298" in shown.get()
 
 
 def test_only_what_changed_is_a_line() -> None:
-    assert len(list(describe_changes(None, FULL))) == len(SAMPLE_CHECKS)
-    assert list(describe_changes(FULL, FULL)) == []
+    assert len(list(describe_changes(None, FULL_SNAPSHOT))) == len(SAMPLE_CHECKS)
+    assert list(describe_changes(FULL_SNAPSHOT, FULL_SNAPSHOT)) == []
     moved = {
-        **objects(),
-        ("MyCustomResource", "my-custom-resource-01"): objects(Healthy=True)[
+        **make_objects(),
+        ("MyCustomResource", "my-custom-resource-01"): make_objects(Healthy=True)[
             "MyCustomResource", "my-custom-resource-01"
         ],
     }
-    assert list(describe_changes(FULL, Snapshot(moved))) == [
+    assert list(describe_changes(FULL_SNAPSHOT, Snapshot(moved))) == [
         "MyCustomResource my-custom-resource-01: friend funny-joe, healthy true"
     ]
 
@@ -246,10 +246,10 @@ def test_a_sample_without_its_answer_is_named() -> None:
     wrong = find_failed_samples({})
     assert set(wrong) == set(SAMPLE_CHECKS)
     assert set(wrong.values()) == {"the sample is not there"}
-    assert find_failed_samples(objects())["VmGroup", "vg-2"].startswith(
+    assert find_failed_samples(make_objects())["VmGroup", "vg-2"].startswith(
         "it should be ERROR, but is None"
     )
-    pending = find_failed_samples(objects(phase="RUNNING", currentReplicas=3, readyReplicas=2))[
+    pending = find_failed_samples(make_objects(phase="RUNNING", currentReplicas=3, readyReplicas=2))[
         "VmGroup", "vg-1"
     ]
     assert pending.startswith("RUNNING: 2 of 3 ready")
@@ -329,21 +329,21 @@ def test_the_words_of_a_log_line_give_way_to_what_it_is_about() -> None:
 def test_a_line_that_is_no_record_is_shown_as_it_is(line: str, tmp_path: Path) -> None:
     assert parse_log_line(line).fit_width(len(line)) == line
     assert len(parse_log_line(line * 50).fit_width(80)) == 80
-    (tmp_path / "manager.log").write_text(f"{line[: TAIL_BYTES // 2]}}}\n{LINE}\n")
-    assert read_log_tail(tmp_path / "manager.log")[-1] == parse_log_line(LINE)
+    (tmp_path / "manager.log").write_text(f"{line[: TAIL_BYTES // 2]}}}\n{LOG_RECORD}\n")
+    assert read_log_tail(tmp_path / "manager.log")[-1] == parse_log_line(LOG_RECORD)
 
 
 @pytest.mark.parametrize("odd", [None, 7, {"a": 1}, "two\nlines"])
 def test_a_record_of_odd_values_is_one_line(odd: object) -> None:
     shown = parse_log_line(json.dumps({"level": odd, "ts": odd, "msg": odd}))
-    lines = screen(Snapshot(objects(), ["an event\nof two lines"], [shown] * 50), 160, 50)
+    lines = render_screen(Snapshot(make_objects(), ["an event\nof two lines"], [shown] * 50), 160, 50)
     assert len(lines) == 50
     assert lines[-2:] == list(HINTS)
 
 
 def test_the_log_tells_where_the_metrics_are(tmp_path: Path) -> None:
     log = tmp_path / "manager.log"
-    log.write_text(f"{LINE}\n")
+    log.write_text(f"{LOG_RECORD}\n")
     assert find_metrics_address(log) == "0"
     serving = {
         "level": "info",
@@ -353,11 +353,11 @@ def test_the_log_tells_where_the_metrics_are(tmp_path: Path) -> None:
         "port": 4711,
         "tls": False,
     }
-    log.write_text(f"{LINE}\n{json.dumps(serving)}\n{LINE}\n")
+    log.write_text(f"{LOG_RECORD}\n{json.dumps(serving)}\n{LOG_RECORD}\n")
     assert find_metrics_address(log) == "127.0.0.1:4711"
 
 
-LINE = json.dumps(
+LOG_RECORD = json.dumps(
     {
         "level": "info",
         "ts": "2026-11-16T04:29:37Z",
@@ -369,20 +369,20 @@ LINE = json.dumps(
 )
 
 
-@pytest.mark.parametrize("cut", range(len(LINE) + 1))
+@pytest.mark.parametrize("cut", range(len(LOG_RECORD) + 1))
 def test_the_tail_of_a_log_may_begin_anywhere_and_end_in_the_middle(
     cut: int, tmp_path: Path
 ) -> None:
     log = tmp_path / "manager.log"
-    count = TAIL_BYTES // len(LINE) + 2
-    log.write_text(f"{LINE}\n" * count + LINE[:cut])
+    count = TAIL_BYTES // len(LOG_RECORD) + 2
+    log.write_text(f"{LOG_RECORD}\n" * count + LOG_RECORD[:cut])
     lines = read_log_tail(log)
     assert {each.fit_width(80) for each in lines} == {"04:29:37 info  well object=VmGroup/vg-1"}
     assert count - 4 <= len(lines) < count
 
 
 def test_a_short_log_is_shown_from_its_first_line(tmp_path: Path) -> None:
-    (tmp_path / "manager.log").write_text(f"{LINE}\n")
+    (tmp_path / "manager.log").write_text(f"{LOG_RECORD}\n")
     assert len(read_log_tail(tmp_path / "manager.log")) == 1
     assert read_log_tail(tmp_path / "nowhere") == []
 

@@ -26,13 +26,13 @@ from vsphere_operators.settings.flags import Settings
 from vsphere_operators.vsphere import privileges
 
 PAGES = list_pages()
-OUTSIDE = re.compile(r"[a-z]+://|mailto:")
+EXTERNAL_URL = re.compile(r"[a-z]+://|mailto:")
 # Tutorials are walked by tests/real/test_tutorial.py, with marks of their own.
-RUN_HERE = [page for page in PAGES if not str(page).startswith("docs/tutorial/")]
+PAGES_WITHOUT_TUTORIALS = [page for page in PAGES if not str(page).startswith("docs/tutorial/")]
 LANGUAGES = {"", "text", "sh", "python", "yaml"}
 
 
-def text(page: Path) -> str:
+def read_page(page: Path) -> str:
     return (ROOT / page).read_text()
 
 
@@ -40,14 +40,14 @@ def text(page: Path) -> str:
 def test_every_link_leads_somewhere(page: Path) -> None:
     assert [
         f"line {line}: {target}: {why}"
-        for line, target in links(text(page))
-        if (why := wrong_with(page, target))
+        for line, target in links(read_page(page))
+        if (why := find_link_problem(page, target))
     ] == []
 
 
-def wrong_with(page: Path, target: str) -> str:
+def find_link_problem(page: Path, target: str) -> str:
     """Why a link leads nowhere, "" if it does not."""
-    if OUTSIDE.match(target):
+    if EXTERNAL_URL.match(target):
         return ""
     path, _, anchor = target.partition("#")
     there = (ROOT / page.parent / path).resolve() if path else ROOT / page
@@ -62,36 +62,36 @@ def wrong_with(page: Path, target: str) -> str:
 
 def test_a_link_that_leads_nowhere_is_found() -> None:
     here = Path("docs/README.md")
-    assert wrong_with(here, "nowhere.md") == "there is no such file"
-    assert wrong_with(here, "../../etc/passwd") == "there is no such file"
+    assert find_link_problem(here, "nowhere.md") == "there is no such file"
+    assert find_link_problem(here, "../../etc/passwd") == "there is no such file"
     assert (
-        wrong_with(here, "howto")
+        find_link_problem(here, "howto")
         == "a folder: link to a file in it, so that it works on the site too"
     )
-    assert wrong_with(here, "../README.md#no-such-thing") == "no such heading in README.md"
-    assert wrong_with(here, "#tutorials") == wrong_with(here, "https://example.com/x") == ""
+    assert find_link_problem(here, "../README.md#no-such-thing") == "no such heading in README.md"
+    assert find_link_problem(here, "#tutorials") == find_link_problem(here, "https://example.com/x") == ""
 
 
-@pytest.mark.parametrize("page", RUN_HERE, ids=str)
+@pytest.mark.parametrize("page", PAGES_WITHOUT_TUTORIALS, ids=str)
 def test_every_block_is_of_a_sort_that_is_run_or_says_why_not(page: Path) -> None:
     unknown = [
         f"line {block.line}: {block.language}"
-        for block in fenced_blocks(text(page))
+        for block in fenced_blocks(read_page(page))
         if block.language not in LANGUAGES
     ]
     assert unknown == []
-    assert re.findall(r"^ +```.*$", text(page), re.MULTILINE) == [], (
+    assert re.findall(r"^ +```.*$", read_page(page), re.MULTILINE) == [], (
         "the site's Markdown does not know an indented fence"
     )
-    marks = re.findall(r"^ *<!-- not run:", text(page), re.MULTILINE)
-    assert len(marks) == sum(bool(block.skip_reason) for block in fenced_blocks(text(page))), (
+    marks = re.findall(r"^ *<!-- not run:", read_page(page), re.MULTILINE)
+    assert len(marks) == sum(bool(block.skip_reason) for block in fenced_blocks(read_page(page))), (
         "a mark has to stand directly above its block"
     )
 
 
-@pytest.mark.parametrize("page", RUN_HERE, ids=str)
+@pytest.mark.parametrize("page", PAGES_WITHOUT_TUTORIALS, ids=str)
 def test_every_overlay_that_a_page_shows_is_rendered_by_it(page: Path) -> None:
-    found = fenced_blocks(text(page))
+    found = fenced_blocks(read_page(page))
     folders = [
         str(Path(block.argument).parent)
         for block in found
@@ -105,9 +105,9 @@ def test_every_overlay_that_a_page_shows_is_rendered_by_it(page: Path) -> None:
     ] == []
 
 
-@pytest.mark.parametrize("page", RUN_HERE, ids=str)
+@pytest.mark.parametrize("page", PAGES_WITHOUT_TUTORIALS, ids=str)
 def test_every_overlay_that_a_page_shows_is_deployed_by_it_with_an_image(page: Path) -> None:
-    found = fenced_blocks(text(page))
+    found = fenced_blocks(read_page(page))
     folders = [
         str(Path(block.argument).parent)
         for block in found
@@ -120,9 +120,9 @@ def test_every_overlay_that_a_page_shows_is_deployed_by_it_with_an_image(page: P
     ] == []
 
 
-@pytest.mark.parametrize("page", RUN_HERE, ids=str)
+@pytest.mark.parametrize("page", PAGES_WITHOUT_TUTORIALS, ids=str)
 def test_no_command_sets_the_image_back_or_takes_it_from_the_next_apply(page: Path) -> None:
-    commands = "".join(block.text for block in fenced_blocks(text(page)) if block.language == "sh")
+    commands = "".join(block.text for block in fenced_blocks(read_page(page)) if block.language == "sh")
     assert (
         re.findall(
             r"^.*(?:apply .*-k config/(?:default|overlays)|kubectl .*set image).*$",
@@ -136,11 +136,11 @@ def test_no_command_sets_the_image_back_or_takes_it_from_the_next_apply(page: Pa
 @pytest.mark.parametrize("page", ["docs/howto/install.md", "docs/howto/local-cluster.md"])
 def test_credentials_are_there_before_the_manager_is(page: str) -> None:
     assert re.findall(
-        r"namespace\.yaml|create secret|^make .*deploy ", text(Path(page)), re.MULTILINE
+        r"namespace\.yaml|create secret|^make .*deploy ", read_page(Path(page)), re.MULTILINE
     )[:3] == [
         "namespace.yaml",
         "create secret",
-        *re.findall(r"^make .*deploy ", text(Path(page)), re.MULTILINE),
+        *re.findall(r"^make .*deploy ", read_page(Path(page)), re.MULTILINE),
     ]
 
 
@@ -148,17 +148,17 @@ def test_credentials_are_there_before_the_manager_is(page: str) -> None:
 def test_the_doctor_in_the_pod_is_told_what_the_deployment_tells_the_manager(page: str) -> None:
     deployment = yaml.safe_load((ROOT / "config/manager/manager.yaml").read_text())
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    (flags,) = re.findall(r"/manager doctor ([^`\n]+)", text(Path(page)))
+    (flags,) = re.findall(r"/manager doctor ([^`\n]+)", read_page(Path(page)))
     assert flags.split() == container["args"]
 
 
 def test_the_readme_shows_the_demo_as_it_is() -> None:
     shown = [
         block.text
-        for block in fenced_blocks(text(Path("README.md")))
+        for block in fenced_blocks(read_page(Path("README.md")))
         if "docs/screens/demo-80x24.txt" in block.skip_reason
     ]
-    assert shown == [text(Path("docs/screens/demo-80x24.txt"))], "copy the screen into README.md"
+    assert shown == [read_page(Path("docs/screens/demo-80x24.txt"))], "copy the screen into README.md"
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_block_knows_its_line_its_word_and_why_it_is_not_run() -> None:
 
 
 def test_the_reference_lists_every_flag_and_variable() -> None:
-    page = text(Path("docs/reference/flags.md"))
+    page = read_page(Path("docs/reference/flags.md"))
     flags = [f"`-{name}`" for option in options_of(Settings) for name in option.names]
     variables = [f"`{option.flag.env}`" for option in options_of(Settings) if option.flag.env]
     assert [each for each in flags + variables if each not in page] == []
@@ -225,7 +225,7 @@ def test_the_reference_lists_every_metric_that_any_module_declares() -> None:
         for source in sources
         for name in re.findall(r'\.(?:counters|gauges|histograms)\(\s*"(\w+)"', source)
     }
-    page = text(Path("docs/reference/metrics.md"))
+    page = read_page(Path("docs/reference/metrics.md"))
     assert len(declared) > 30
     assert {each for each in declared if f"`{each}`" not in page} == set()
 
@@ -237,7 +237,7 @@ def test_every_reason_that_a_test_asserts_is_in_the_reference() -> None:
         for path in (ROOT / "tests").rglob("test_*.py")
         for reason in re.findall(r"""(?:reason|\["reason"\]) == "([A-Z]\w+)\"""", path.read_text())
     }
-    page = text(Path("docs/reference/conditions.md")) + text(Path("docs/reference/errors.md"))
+    page = read_page(Path("docs/reference/conditions.md")) + read_page(Path("docs/reference/errors.md"))
     assert len(asserted) > 10
     assert {each for each in asserted if f"`{each}`" not in page} == set()
 
@@ -250,7 +250,7 @@ def test_the_page_of_installing_has_every_privilege() -> None:
         *privileges.RESOURCE_POOL_PRIVILEGES,
         *privileges.DATASTORE_PRIVILEGES,
     )
-    page = text(Path("docs/howto/install.md"))
+    page = read_page(Path("docs/howto/install.md"))
     assert [each for each in wanted if f"`{each}`" not in page] == []
     assert set(
         re.findall(r"`((?:Virtual|Folder|Resource|Datastore|System)\w*\.[\w.]+)`", page)

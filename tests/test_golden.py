@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from goldens import GOLDEN, MAKERS, files_of
+from goldens import GOLDEN, PROJECT_CREATORS, read_project_files
 from kubewright.builder.cli import main
 
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", PROJECT_CREATORS)
 def test_the_builder_writes_what_is_committed(name: str, tmp_path: Path) -> None:
-    made, committed = files_of(MAKERS[name](tmp_path)), files_of(GOLDEN / name)
+    made, committed = read_project_files(PROJECT_CREATORS[name](tmp_path)), read_project_files(GOLDEN / name)
     assert made.keys() == committed.keys(), "run `make golden` and look at the difference"
     stale = [path for path in made if made[path] != committed[path]]
     assert stale == [], "run `make golden` and look at the difference"
@@ -34,7 +34,7 @@ def test_a_golden_projects_own_tests_pass_on_the_real_api_server(
 ) -> None:
     """The one with everything; a project with one kind is tested where the road to it is measured."""
     root = Path(shutil.copytree(GOLDEN / "greeter", tmp_path / "greeter"))
-    done = make(root, "test", binaries)
+    done = run_make(root, "test", binaries)
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout
@@ -70,7 +70,7 @@ def test_a_new_kind_works_in_this_repository_as_it_is_generated(
     done = subprocess.run(
         command,
         cwd=root,
-        env=environment(root, binaries),
+        env=make_environ(root, binaries),
         capture_output=True,
         text=True,
         timeout=300,
@@ -83,7 +83,7 @@ def test_a_golden_project_with_everything_passes_its_own_checks(
     tmp_path: Path, binaries: dict[str, Path]
 ) -> None:
     root = Path(shutil.copytree(GOLDEN / "greeter", tmp_path / "greeter"))
-    done = make(root, "check", binaries)
+    done = run_make(root, "check", binaries)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -92,7 +92,7 @@ def test_a_generated_image_has_the_projects_licence(tmp_path: Path, license_: st
     root, context = tmp_path / "greeter", tmp_path / "context"
     assert main(["init", str(root), "--domain", "example.com", "--license", license_]) == 0
     context.mkdir()
-    sent(root, context)
+    copy_build_context(root, context)
     wheel = [
         sys.executable,
         "-m",
@@ -112,7 +112,7 @@ def test_a_generated_image_has_the_projects_licence(tmp_path: Path, license_: st
     assert ('image.licenses="MIT"' in (root / "Dockerfile").read_text()) == (license_ == "MIT")
 
 
-def sent(root: Path, context: Path) -> None:
+def copy_build_context(root: Path, context: Path) -> None:
     """What the Dockerfile's first stage has of the project, as its .dockerignore lets it through: names at the top."""
     allowed = {
         line.removeprefix("!")
@@ -125,21 +125,21 @@ def sent(root: Path, context: Path) -> None:
             (shutil.copytree if path.is_dir() else shutil.copy)(path, context / path.name)
 
 
-def make(root: Path, target: str, binaries: dict[str, Path]) -> subprocess.CompletedProcess[str]:
+def run_make(root: Path, target: str, binaries: dict[str, Path]) -> subprocess.CompletedProcess[str]:
     """Run make as a person would, but with this environment in the place of one that would have to be downloaded."""
     venv = Path(sys.prefix)
     command = ["make", f"VENV={venv}", "-o", f"{venv}/ready", target]
     return subprocess.run(
         command,
         cwd=root,
-        env=environment(root, binaries),
+        env=make_environ(root, binaries),
         capture_output=True,
         text=True,
         timeout=300,
     )
 
 
-def environment(root: Path, binaries: dict[str, Path]) -> dict[str, str]:
+def make_environ(root: Path, binaries: dict[str, Path]) -> dict[str, str]:
     """The project's own sources first, ours for the rest."""
     paths = [str(root / "src"), *(entry for entry in sys.path if entry.endswith("src"))]
     return {

@@ -10,12 +10,12 @@ from vsphere_operators.kinds.gpuinfo.options import GPUFlags
 from vsphere_operators.kinds.gpuinfo.rules import SelectionRules
 
 
-def flags(*arguments: str) -> GPUFlags:
+def parse_flags(*arguments: str) -> GPUFlags:
     return parse(GPUFlags, arguments, {})
 
 
 def test_defaults() -> None:
-    given = flags()
+    given = parse_flags()
     assert given.selection_rules == SelectionRules(
         horizon_hours=8760, margin_fraction=0.1, margin_mhz=100
     )
@@ -24,7 +24,7 @@ def test_defaults() -> None:
 
 
 def test_what_is_given() -> None:
-    given = flags(
+    given = parse_flags(
         "-accelerator-source=simulated",
         "-accelerator-seed=7",
         "-maintenance-calendar=a/b",
@@ -34,7 +34,7 @@ def test_what_is_given() -> None:
     assert simulation is not None
     assert simulation.seed == "7"
     assert (given.calendar_key, given.selection_rules.horizon_hours) == (Key("a", "b"), 48)
-    other = flags("-accelerator-source=simulated")
+    other = parse_flags("-accelerator-source=simulated")
     assert other.build_simulation() != other.build_simulation()
 
 
@@ -52,4 +52,4 @@ def test_what_is_given() -> None:
 )
 def test_what_makes_no_sense_is_refused(argument: str, words: str) -> None:
     with pytest.raises(FlagError, match=words):
-        flags(argument)
+        parse_flags(argument)

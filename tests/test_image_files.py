@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import yaml
 
-from dockerfile import Instruction, instructions, sent, stages
+from dockerfile import Instruction, read_instructions, is_in_build_context, read_stages
 from image.sbom import build_bom, parse_lock, render_sbom
 
 ROOT = Path(__file__).parents[1]
 NONROOT = "65532:65532"
 
 
-def values(stage: list[Instruction], wanted: str) -> list[str]:
+def instruction_values(stage: list[Instruction], wanted: str) -> list[str]:
     return [rest for word, rest in stage if word == wanted]
 
 
@@ -28,23 +28,23 @@ def values(stage: list[Instruction], wanted: str) -> list[str]:
 
 
 def test_what_builds_is_pinned_by_a_digest_that_an_argument_can_replace() -> None:
-    build, final = stages()
-    assert values(build, "FROM") == ["${BASE}@${BASE_DIGEST} AS build"]
-    assert values(final, "FROM") == ["scratch"]
+    build, final = read_stages()
+    assert instruction_values(build, "FROM") == ["${BASE}@${BASE_DIGEST} AS build"]
+    assert instruction_values(final, "FROM") == ["scratch"]
     arguments = dict(
-        rest.split("=", 1) for word, rest in instructions() if word == "ARG" and "=" in rest
+        rest.split("=", 1) for word, rest in read_instructions() if word == "ARG" and "=" in rest
     )
     assert re.fullmatch(r"sha256:[0-9a-f]{64}", arguments["BASE_DIGEST"])
     assert arguments["BASE"] == "python:3.13-slim"
 
 
 def test_it_runs_as_nobody_without_a_shell_and_leaves_health_to_kubelet() -> None:
-    _, final = stages()
-    assert values(final, "USER") == [NONROOT]
-    assert values(final, "ENTRYPOINT") == ['["/manager"]']
-    assert not values(final, "HEALTHCHECK")
-    assert not values(final, "CMD")
-    assert all(json.loads(each) for stage in stages() for each in values(stage, "RUN")), (
+    _, final = read_stages()
+    assert instruction_values(final, "USER") == [NONROOT]
+    assert instruction_values(final, "ENTRYPOINT") == ['["/manager"]']
+    assert not instruction_values(final, "HEALTHCHECK")
+    assert not instruction_values(final, "CMD")
+    assert all(json.loads(each) for stage in read_stages() for each in instruction_values(stage, "RUN")), (
         "the shell form needs a shell"
     )
     assert final.index(("USER", NONROOT)) < final.index(("RUN", '["/manager", "-help"]')), (
@@ -53,8 +53,8 @@ def test_it_runs_as_nobody_without_a_shell_and_leaves_health_to_kubelet() -> Non
 
 
 def test_its_labels_name_what_it_is_and_what_it_was_made_from() -> None:
-    _, final = stages()
-    (labels,) = values(final, "LABEL")
+    _, final = read_stages()
+    (labels,) = instruction_values(final, "LABEL")
     told = {
         key.rpartition("image.")[2]: value for key, value in re.findall(r'(\S+)="([^"]*)"', labels)
     }
@@ -68,13 +68,13 @@ def test_its_labels_name_what_it_is_and_what_it_was_made_from() -> None:
         "${BASE}",
         "${BASE_DIGEST}",
     }
-    declared = {rest.partition("=")[0] for rest in values(final, "ARG")}
+    declared = {rest.partition("=")[0] for rest in instruction_values(final, "ARG")}
     assert declared == {"VERSION", "REVISION", "BASE", "BASE_DIGEST"}
 
 
-def sources() -> list[str]:
+def list_copied_sources() -> list[str]:
     """What it copies from the repository."""
-    copies = [rest.split() for word, rest in instructions() if word == "COPY"]
+    copies = [rest.split() for word, rest in read_instructions() if word == "COPY"]
     return [
         source.rstrip("/")
         for words in copies
@@ -84,10 +84,10 @@ def sources() -> list[str]:
 
 
 def test_what_it_copies_is_there_and_is_sent() -> None:
-    assert len(sources()) > 7
-    for source in sources():
+    assert len(list_copied_sources()) > 7
+    for source in list_copied_sources():
         assert (ROOT / source).exists(), source
-        assert sent(source), source
+        assert is_in_build_context(source), source
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_what_it_copies_is_there_and_is_sent() -> None:
     ],
 )
 def test_what_it_does_not_need_is_not_sent(path: str) -> None:
-    assert not sent(path)
+    assert not is_in_build_context(path)
 
 
 def test_what_builds_our_packages_is_what_builds_them_here() -> None:
@@ -163,13 +163,13 @@ LIBRARY = {
 }
 
 
-A = f"a==1.0 ; python_version < '3.12' \\\n    --hash=sha256:{'0' * 64}\n    # via\n    #   b-c\n    #   d\n"
-B = f"b-c==2.0 \\\n    --hash=sha256:{'1' * 64} \\\n    --hash=sha256:{'2' * 64}\n    # via -r runtime.in\n"
-D = f"d==3.0 \\\n    --hash=sha256:{'3' * 64}\n    # via b-c\n"
+PIN_A = f"a==1.0 ; python_version < '3.12' \\\n    --hash=sha256:{'0' * 64}\n    # via\n    #   b-c\n    #   d\n"
+PIN_B = f"b-c==2.0 \\\n    --hash=sha256:{'1' * 64} \\\n    --hash=sha256:{'2' * 64}\n    # via -r runtime.in\n"
+PIN_D = f"d==3.0 \\\n    --hash=sha256:{'3' * 64}\n    # via b-c\n"
 
 
 def test_a_lock_becomes_components_and_their_graph() -> None:
-    told = build_bom(A + B + D, PROJECT, LIBRARY)
+    told = build_bom(PIN_A + PIN_B + PIN_D, PROJECT, LIBRARY)
     assert [each["purl"] for each in told["components"]] == [
         "pkg:pypi/lib@2",
         "pkg:pypi/a@1.0",
@@ -190,10 +190,10 @@ def test_a_lock_becomes_components_and_their_graph() -> None:
 
 
 def test_the_serial_number_follows_from_the_content() -> None:
-    assert build_bom(A, PROJECT, LIBRARY) == build_bom(A, PROJECT, LIBRARY)
+    assert build_bom(PIN_A, PROJECT, LIBRARY) == build_bom(PIN_A, PROJECT, LIBRARY)
     assert (
-        build_bom(A, PROJECT, LIBRARY)["serialNumber"]
-        != build_bom(B, PROJECT, LIBRARY)["serialNumber"]
+        build_bom(PIN_A, PROJECT, LIBRARY)["serialNumber"]
+        != build_bom(PIN_B, PROJECT, LIBRARY)["serialNumber"]
     )
 
 
@@ -205,7 +205,7 @@ def test_a_pin_without_a_hash_is_refused() -> None:
 # make
 
 
-def make(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
+def run_make(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
     """Run make as from a shell, whatever make runs the tests."""
     environ = {
         name: value
@@ -217,9 +217,9 @@ def make(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def printed(*words: str) -> list[str]:
+def dry_run_make(*words: str) -> list[str]:
     """What make would run; the shell would join what a backslash continues."""
-    done = make("-n", *words)
+    done = run_make("-n", *words)
     assert done.returncode == 0, done.stderr
     return [
         re.sub(r"\s+", " ", line).strip() for line in done.stdout.replace("\\\n", " ").splitlines()
@@ -227,7 +227,7 @@ def printed(*words: str) -> list[str]:
 
 
 def test_make_builds_and_pushes_with_the_tool_that_is_named() -> None:
-    build, push = printed(
+    build, push = dry_run_make(
         "docker-build", "docker-push", "IMG=example.com/a:v1", "CONTAINER_TOOL=podman"
     )
     assert re.fullmatch(
@@ -236,7 +236,7 @@ def test_make_builds_and_pushes_with_the_tool_that_is_named() -> None:
     )
     assert push == "podman push example.com/a:v1"
     digest = f"sha256:{'a' * 64}"
-    (build,) = printed("docker-build", f"BASE_DIGEST={digest}")
+    (build,) = dry_run_make("docker-build", f"BASE_DIGEST={digest}")
     assert f" --build-arg BASE_DIGEST={digest} -t controller:latest ." in build
     assert build.startswith("docker build ")
 
@@ -247,7 +247,7 @@ CLUSTER_TARGETS = ("install", "uninstall", "deploy", "undeploy")
 def test_make_installs_and_deploys_with_kubectl() -> None:
     kubectl, python = "/opt/kubectl", "python -m kubewright build-installer"
     said = {
-        target: printed(target, "IMG=example.com/a:v1", f"KUBECTL={kubectl}")[-1]
+        target: dry_run_make(target, "IMG=example.com/a:v1", f"KUBECTL={kubectl}")[-1]
         for target in CLUSTER_TARGETS
     }
     assert said["install"] == f"{kubectl} apply -k config/crd"
@@ -255,7 +255,7 @@ def test_make_installs_and_deploys_with_kubectl() -> None:
     assert said["deploy"].endswith(
         f"{python} --image example.com/a:v1 --kubectl {kubectl} --output - | {kubectl} apply -f -"
     )
-    assert said["uninstall"] in printed("undeploy", f"KUBECTL={kubectl}"), (
+    assert said["uninstall"] in dry_run_make("undeploy", f"KUBECTL={kubectl}"), (
         "without the manager, nobody takes finalizers off"
     )
     assert said["undeploy"].endswith(
@@ -263,7 +263,7 @@ def test_make_installs_and_deploys_with_kubectl() -> None:
     )
 
 
-def program(path: Path) -> Path:
+def write_program(path: Path) -> Path:
     """A program that does nothing."""
     path.write_text("#!/bin/sh\n")
     path.chmod(0o755)
@@ -273,11 +273,11 @@ def program(path: Path) -> Path:
 def test_make_takes_the_kubectl_that_is_there_and_builds_no_more_than_one(tmp_path: Path) -> None:
     (tmp_path / "make").symlink_to(shutil.which("make") or "")
     words = ("-n", "install", f"TESTENV={tmp_path}/testenv")
-    without = make(*words, PATH=str(tmp_path)).stdout
+    without = run_make(*words, PATH=str(tmp_path)).stdout
     assert f"kubewright.testing.binaries --only kubectl --into {tmp_path}/testenv\n" in without
     assert without.splitlines()[-1] == f"{tmp_path}/testenv/kubectl apply -k config/crd"
-    ours = program(tmp_path / "kubectl")
-    found = make(*words, PATH=str(tmp_path)).stdout
+    ours = write_program(tmp_path / "kubectl")
+    found = run_make(*words, PATH=str(tmp_path)).stdout
     assert "kubewright.testing.binaries" not in found
     assert "pip install" not in found
     assert found.splitlines()[-1] == f"{ours} apply -k config/crd"
@@ -301,7 +301,7 @@ def test_make_says_in_words_that_no_cluster_is_configured(
     (tmp_path / "empty").touch()
     if text is not None:
         (tmp_path / "config").write_text(text)
-    done = make(
+    done = run_make(
         "cluster", KUBECONFIG=f"{tmp_path}/empty:{tmp_path}/config", KUBERNETES_SERVICE_HOST=""
     )
     words = "No Kubernetes cluster is configured: set KUBECONFIG to the file that names yours, or make a local one with: make kind-up"
@@ -314,39 +314,39 @@ def test_make_says_in_words_that_no_cluster_is_configured(
 
 def test_make_looks_for_a_cluster_before_all_else(tmp_path: Path) -> None:
     assert (
-        make(
+        run_make(
             "cluster", KUBECONFIG="", HOME=str(tmp_path), KUBERNETES_SERVICE_HOST="10.0.0.1"
         ).returncode
         == 0
     )
     for target in CLUSTER_TARGETS:
-        assert "No Kubernetes cluster is configured" in printed(target)[0], target
+        assert "No Kubernetes cluster is configured" in dry_run_make(target)[0], target
 
 
 # The local cluster
 
 
 def test_make_makes_fills_and_removes_the_local_cluster() -> None:
-    name = kind_config()["name"]
-    *_, up = printed("kind-up")
+    name = read_kind_config()["name"]
+    *_, up = dry_run_make("kind-up")
     assert (
         up
         == f"kind get clusters | grep -qx {name} || kind create cluster --name {name} --config local-dev-cluster/kind-config.yml"
     )
-    *_, folder, save, load = printed(
+    *_, folder, save, load = dry_run_make(
         "kind-load", "IMG=ours:dev", "KIND=/opt/kind", "CONTAINER_TOOL=podman"
     )
     assert folder == "mkdir -p dist"
     assert save == "podman save --output dist/image.tar ours:dev"
     assert load == f"/opt/kind load image-archive dist/image.tar --name {name}"
-    assert printed("kind-down", "KIND_CLUSTER=other") == ["kind delete cluster --name other"]
+    assert dry_run_make("kind-down", "KIND_CLUSTER=other") == ["kind delete cluster --name other"]
 
 
 def test_make_says_what_to_install_where_there_is_no_kind_or_no_engine(tmp_path: Path) -> None:
     (tmp_path / "make").symlink_to(shutil.which("make") or "")
     for name in ("none", "kind"):
-        program(tmp_path / name)
-        done = make("kind-up", PATH=str(tmp_path))
+        write_program(tmp_path / name)
+        done = run_make("kind-up", PATH=str(tmp_path))
         assert done.returncode
         assert done.stderr.startswith(
             "Install kind (https://kind.sigs.k8s.io), and docker or podman under it; "
@@ -358,19 +358,19 @@ def test_make_says_what_to_install_where_there_is_no_kind_or_no_engine(tmp_path:
     ["controller:latest", "controller", "registry.example.com:5000/a", "example.com/a:latest"],
 )
 def test_an_image_that_the_nodes_would_pull_again_is_not_loaded(image: str) -> None:
-    done = make("kind-load", f"IMG={image}", "KIND=false", "CONTAINER_TOOL=false")
+    done = run_make("kind-load", f"IMG={image}", "KIND=false", "CONTAINER_TOOL=false")
     assert done.returncode
     assert f"{image} has the tag latest" in done.stdout
     assert "IMG=vsphere-operators:dev" in done.stdout
 
 
-def kind_config() -> dict[str, Any]:
+def read_kind_config() -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load((ROOT / "local-dev-cluster/kind-config.yml").read_text())
     return found
 
 
 def test_the_local_cluster_is_one_that_kind_can_make() -> None:
-    config = kind_config()
+    config = read_kind_config()
     assert (config["kind"], config["apiVersion"]) == ("Cluster", "kind.x-k8s.io/v1alpha4")
     assert config.keys() <= {
         "kind",

@@ -13,27 +13,27 @@ from pathlib import Path
 
 import pytest
 
-from goldens import files_of
+from goldens import read_project_files
 from kubewright.builder.cli import main
 from kubewright.testing.controlplane import ControlPlane
-from walk import Counts, Walk, blocks, counted
+from walk import TutorialCounts, TutorialRunner, fenced_blocks, count_tutorial
 
 DOCS = Path(__file__).parents[1] / "docs/tutorial"
-START, END = "<!-- counts:start -->\n", "<!-- counts:end -->"
+COUNTS_START, COUNTS_END = "<!-- counts:start -->\n", "<!-- counts:end -->"
 # Counted by hand in the originals' texts; the list is below the table.
-KUBEBUILDER = {"hostinfo": Counts(15, 5, 89), "vmgroup": Counts(19, 8, 0)}
+KUBEBUILDER_COUNTS = {"hostinfo": TutorialCounts(15, 5, 89), "vmgroup": TutorialCounts(19, 8, 0)}
 
 
-def ours(name: str, folder: Path) -> Counts:
+def count_kubewright(name: str, folder: Path) -> TutorialCounts:
     page = DOCS / f"{name}.md"
     for command in (
         command
-        for block in blocks(page)[:1]
+        for block in fenced_blocks(page)[:1]
         for command in block.commands
         if command.startswith("kubewright")
     ):
         words = shlex.split(command)[1:]
-        place = ["--project", str(root_in(folder))] if words[0] == "create" else []
+        place = ["--project", str(find_project(folder))] if words[0] == "create" else []
         assert (
             main(
                 [
@@ -46,19 +46,19 @@ def ours(name: str, folder: Path) -> Counts:
             )
             == 0
         )
-    return counted(page, files_of(root_in(folder)))
+    return count_tutorial(page, read_project_files(find_project(folder)))
 
 
-def root_in(folder: Path) -> Path:
+def find_project(folder: Path) -> Path:
     (root,) = folder.iterdir()
     return root
 
 
-def table(folder: Path) -> str:
+def render_counts_table(folder: Path) -> str:
     rows = ["| | commands | files touched | lines typed |\n|---|---|---|---|\n"]
-    for name, theirs in KUBEBUILDER.items():
+    for name, theirs in KUBEBUILDER_COUNTS.items():
         (folder / name).mkdir()
-        mine = ours(name, folder / name)
+        mine = count_kubewright(name, folder / name)
         rows.append(
             f"| {name}, kubewright (tests and deployment included) | {mine.commands} | {mine.files} | {mine.lines} |\n"
         )
@@ -71,14 +71,14 @@ def table(folder: Path) -> str:
 
 def test_the_counts_in_the_tutorial_are_counted(tmp_path: Path) -> None:
     page = (DOCS / "README.md").read_text()
-    told = page.partition(START)[2].partition(END)[0]
-    found = table(tmp_path)
+    told = page.partition(COUNTS_START)[2].partition(COUNTS_END)[0]
+    found = render_counts_table(tmp_path)
     print(found)
     assert told == found
 
 
 @pytest.fixture
-def walk(control_plane: ControlPlane, binaries: dict[str, Path], tmp_path: Path) -> Iterator[Walk]:
+def runner(control_plane: ControlPlane, binaries: dict[str, Path], tmp_path: Path) -> Iterator[TutorialRunner]:
     (tmp_path / "work").mkdir()
     venv = Path(sys.prefix)
     sources = os.pathsep.join(["src", *(entry for entry in sys.path if entry.endswith("src"))])
@@ -93,43 +93,43 @@ def walk(control_plane: ControlPlane, binaries: dict[str, Path], tmp_path: Path)
         "KUBEWRIGHT": f"{sys.executable} -m kubewright",
         "MAKE": f"{shutil.which('make')} VENV={venv} -o {venv}/ready",
     }
-    made = Walk(tmp_path / "work", environ)
+    made = TutorialRunner(tmp_path / "work", environ)
     yield made
-    made.end()
+    made.stop_background()
 
 
-FIELDS = "--spec name:str --status text:str"
+FIELD_FLAGS = "--spec name:str --status text:str"
 COMMANDS = (
     "$KUBEWRIGHT init --project-name journey --domain journey.example.com",
-    f"$KUBEWRIGHT create api --group demo --version v1 --kind Hello {FIELDS}",
+    f"$KUBEWRIGHT create api --group demo --version v1 --kind Hello {FIELD_FLAGS}",
     "$MAKE test",
     "$MAKE install run",
 )
 
 
 async def test_four_commands_and_one_file_from_an_empty_folder_to_a_running_tested_operator(
-    walk: Walk, control_plane: ControlPlane
+    runner: TutorialRunner, control_plane: ControlPlane
 ) -> None:
     began = time.monotonic()
     for command in COMMANDS[:2]:
-        await asyncio.to_thread(walk.run, command)
-    before = files_of(walk.folder)
-    kind = walk.folder / "src/journey/kinds/hello.py"
+        await asyncio.to_thread(runner.run_commands, command)
+    before = read_project_files(runner.folder)
+    kind = runner.folder / "src/journey/kinds/hello.py"
     kind.write_text(
         before["src/journey/kinds/hello.py"].replace(
             "return HelloStatus()", 'return HelloStatus(text=f"Hello, {spec.name}!")'
         )
     )
-    await asyncio.to_thread(walk.run, COMMANDS[2])
-    assert " passed" in walk.printed
+    await asyncio.to_thread(runner.run_commands, COMMANDS[2])
+    assert " passed" in runner.output
     assert [
         path
-        for path, text in files_of(walk.folder).items()
+        for path, text in read_project_files(runner.folder).items()
         if before.get(path) != text and not path.startswith("config/")
     ] == ["src/journey/kinds/hello.py"]
-    walk.leave_running(COMMANDS[3])
-    await asyncio.to_thread(walk.look_for, ["Starting workers"])
-    control_plane.apply(walk.folder / "config/samples/demo_v1_hello.yaml")
+    runner.start_background(COMMANDS[3])
+    await asyncio.to_thread(runner.expect_lines, ["Starting workers"])
+    control_plane.apply(runner.folder / "config/samples/demo_v1_hello.yaml")
     control_plane.kubectl("wait", "--for=condition=Ready", "hello/hello-sample", "--timeout=60s")
     assert (
         control_plane.kubectl("get", "hello", "hello-sample", "-o", "jsonpath={.status.text}")

@@ -10,7 +10,7 @@ from kubewright.errors import ConfigError
 from vsphere_operators.kinds.vmgroup.limits import NamespaceLimits, Quota
 from vsphere_operators.kinds.vmgroup.limits_file import read_limits
 
-FILE = """\
+LIMITS_YAML = """\
 limits:
   - namespaces: ["team-a", "team-a-*"]
     templateFolders: ["/DC0/vm/vm-operator/team-a"]
@@ -21,14 +21,14 @@ limits:
 """
 
 
-def written(folder: Path, text: str) -> str:
+def write_limits(folder: Path, text: str) -> str:
     file = folder / "limits.yaml"
     file.write_text(text)
     return str(file)
 
 
 def test_the_first_entry_that_fits_counts(tmp_path: Path) -> None:
-    limits = read_limits(written(tmp_path, FILE))
+    limits = read_limits(write_limits(tmp_path, LIMITS_YAML))
     full = NamespaceLimits(
         template_folders=("/DC0/vm/vm-operator/team-a",),
         allowed_placement={"cluster": ("C0",), "datastore": ()},
@@ -67,7 +67,7 @@ def test_the_first_entry_that_fits_counts(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, wrong: str, words: str) -> None:
-    file = written(tmp_path, wrong)
+    file = write_limits(tmp_path, wrong)
     with pytest.raises(ConfigError) as refused:
         read_limits(file)
     assert f"{file} {words}" in str(refused.value)

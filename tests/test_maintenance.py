@@ -126,7 +126,7 @@ def test_the_earliest_that_is_not_over() -> None:
     assert later.end == NOW + hours(29)
 
 
-def naive(entry: CalendarEntry, now: datetime) -> tuple[datetime, datetime] | None:
+def find_window_by_days(entry: CalendarEntry, now: datetime) -> tuple[datetime, datetime] | None:
     """Walk over every day since the start, and take the first start whose window is not over."""
     if not entry.repeats:
         return (
@@ -160,4 +160,4 @@ def test_the_next_window_is_the_one_that_a_walk_over_the_days_finds(
     entry = CalendarEntry("host", "*", begin, timedelta(minutes=length_minutes), repeats, "test")
     now = begin + timedelta(minutes=ahead_minutes)
     found = entry.next_window(now)
-    assert (None if found is None else (found.start, found.end)) == naive(entry, now)
+    assert (None if found is None else (found.start, found.end)) == find_window_by_days(entry, now)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kinds.nodestage import NOW, RESOURCES, VGPU, NodeStage, choosing, node_body, uuid_of
+from kinds.nodestage import NOW, GPU_RESOURCES, VGPU, FakeNodeCluster, run_gpuinfo_manager, node_manifest, bios_uuid_of
 from kubewright import Key
 from kubewright.builtin import Node
 from kubewright.testing import eventually
@@ -43,15 +43,15 @@ VM = VirtualMachine(
     cpus=4,
     memory_mb=8192,
 )
-AROUND = NodeContext(vcenter_name="vc-1", vm=VM, host=HOST)
+CONTEXT = NodeContext(vcenter_name="vc-1", vm=VM, host=HOST)
 
 
-def node(number: int = 1, **other: Any) -> Node:
-    return Node.decode(json.dumps(node_body(number, **other)).encode())
+def make_node(number: int = 1, **other: Any) -> Node:
+    return Node.decode(json.dumps(node_manifest(number, **other)).encode())
 
 
-def facts(of: Node | None = None, around: NodeContext = AROUND) -> NodeFacts:
-    return build_facts(of or node(), around, RESOURCES, None, NOW)
+def make_facts(of: Node | None = None, context: NodeContext = CONTEXT) -> NodeFacts:
+    return build_facts(of or make_node(), context, GPU_RESOURCES, None, NOW)
 
 
 def test_a_provider_id_in_both_byte_orders() -> None:
@@ -68,77 +68,77 @@ def test_a_provider_id_in_both_byte_orders() -> None:
 
 
 def test_a_vm_is_found_by_uuid_then_swapped_then_by_name_and_never_among_two() -> None:
-    stage = NodeStage()
+    stage = FakeNodeCluster()
     vcenters = [stage.vcenter]
-    stage.load()
-    assert match_node(node(), vcenters).blocker is Rejection.VM_NOT_FOUND
-    stage.vm(9, 1, 100, name="node-1")
-    assert match_node(node(), vcenters).vm == stage.vcenter.inventory.vms["vm-9"]
-    stage.vm(
-        8, 1, 100, name="swapped", config__uuid=parse_provider_id(f"vsphere://{uuid_of(1)}")[1]
+    stage.mark_loaded()
+    assert match_node(make_node(), vcenters).blocker is Rejection.VM_NOT_FOUND
+    stage.add_vm(9, 1, 100, name="node-1")
+    assert match_node(make_node(), vcenters).vm == stage.vcenter.inventory.vms["vm-9"]
+    stage.add_vm(
+        8, 1, 100, name="swapped", config__uuid=parse_provider_id(f"vsphere://{bios_uuid_of(1)}")[1]
     )
-    assert match_node(node(), vcenters).vm == stage.vcenter.inventory.vms["vm-8"]
-    stage.vm(1, 1, 100, name="other")
-    assert match_node(node(), vcenters).vm == stage.vcenter.inventory.vms["vm-1"]
-    stage.vm(2, 1, 100, config__uuid=uuid_of(1))
-    assert match_node(node(), vcenters).blocker is Rejection.VM_AMBIGUOUS
+    assert match_node(make_node(), vcenters).vm == stage.vcenter.inventory.vms["vm-8"]
+    stage.add_vm(1, 1, 100, name="other")
+    assert match_node(make_node(), vcenters).vm == stage.vcenter.inventory.vms["vm-1"]
+    stage.add_vm(2, 1, 100, config__uuid=bios_uuid_of(1))
+    assert match_node(make_node(), vcenters).blocker is Rejection.VM_AMBIGUOUS
     stage.modify("VirtualMachine", "vm-2", config__template=True)
-    assert match_node(node(), vcenters).blocker is None
+    assert match_node(make_node(), vcenters).blocker is None
 
 
 def test_a_vm_that_is_not_found_may_be_in_a_vcenter_that_does_not_answer() -> None:
-    assert match_node(node(), [NodeStage().vcenter]).blocker is Rejection.VCENTER_UNREACHABLE
+    assert match_node(make_node(), [FakeNodeCluster().vcenter]).blocker is Rejection.VCENTER_UNREACHABLE
 
 
 @pytest.mark.parametrize(
     ("of", "around", "obstacle"),
     [
-        (node(ready="False"), AROUND, Rejection.NOT_READY),
-        (node(ready="Unknown", unschedulable=True), AROUND, Rejection.NOT_READY),
-        (node(unschedulable=True), AROUND, Rejection.UNSCHEDULABLE),
+        (make_node(ready="False"), CONTEXT, Rejection.NOT_READY),
+        (make_node(ready="Unknown", unschedulable=True), CONTEXT, Rejection.NOT_READY),
+        (make_node(unschedulable=True), CONTEXT, Rejection.UNSCHEDULABLE),
         (
-            node(taints=[{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]),
-            AROUND,
+            make_node(taints=[{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]),
+            CONTEXT,
             Rejection.UNSCHEDULABLE,
         ),
         (
-            node(taints=[{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]),
-            AROUND,
+            make_node(taints=[{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]),
+            CONTEXT,
             Rejection.UNSCHEDULABLE,
         ),
-        (node(taints=[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]), AROUND, None),
+        (make_node(taints=[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]), CONTEXT, None),
         (
-            node(),
-            replace(AROUND, blocker=Rejection.VCENTER_UNREACHABLE),
+            make_node(),
+            replace(CONTEXT, blocker=Rejection.VCENTER_UNREACHABLE),
             Rejection.VCENTER_UNREACHABLE,
         ),
-        (node(), NodeContext(blocker=Rejection.VM_AMBIGUOUS), Rejection.VM_AMBIGUOUS),
-        (node(), NodeContext(), Rejection.VM_NOT_FOUND),
-        (node(), replace(AROUND, vm=replace(VM, power="poweredOff")), Rejection.POWERED_OFF),
-        (node(), replace(AROUND, vm=replace(VM, power="suspended")), Rejection.POWERED_OFF),
+        (make_node(), NodeContext(blocker=Rejection.VM_AMBIGUOUS), Rejection.VM_AMBIGUOUS),
+        (make_node(), NodeContext(), Rejection.VM_NOT_FOUND),
+        (make_node(), replace(CONTEXT, vm=replace(VM, power="poweredOff")), Rejection.POWERED_OFF),
+        (make_node(), replace(CONTEXT, vm=replace(VM, power="suspended")), Rejection.POWERED_OFF),
         (
-            node(),
-            replace(AROUND, vm=replace(VM, connection="inaccessible")),
+            make_node(),
+            replace(CONTEXT, vm=replace(VM, connection="inaccessible")),
             Rejection.VM_UNAVAILABLE,
         ),
         (
-            node(),
-            replace(AROUND, host=replace(HOST, connection="notResponding")),
+            make_node(),
+            replace(CONTEXT, host=replace(HOST, connection="notResponding")),
             Rejection.HOST_DISCONNECTED,
         ),
-        (node(), replace(AROUND, host=None), Rejection.HOST_DISCONNECTED),
+        (make_node(), replace(CONTEXT, host=None), Rejection.HOST_DISCONNECTED),
         (
-            node(),
-            replace(AROUND, host=replace(HOST, in_maintenance=True)),
+            make_node(),
+            replace(CONTEXT, host=replace(HOST, in_maintenance=True)),
             Rejection.HOST_IN_MAINTENANCE,
         ),
-        (node(), AROUND, None),
+        (make_node(), CONTEXT, None),
     ],
 )
 def test_what_no_question_can_lift(
     of: Node, around: NodeContext, obstacle: Rejection | None
 ) -> None:
-    assert facts(of, around).blocker is obstacle
+    assert make_facts(of, around).blocker is obstacle
 
 
 def test_what_makes_a_node_one_with_a_gpu() -> None:
@@ -150,12 +150,12 @@ def test_what_makes_a_node_one_with_a_gpu() -> None:
         graphics=(GraphicsDevice("Flex 170", "0000:3b:00.0", "direct", 16 << 20, ("vm-1",)),),
         vgpu_profiles=("a", "b"),
     )
-    found = facts(
-        node(allocatable={"nvidia.com/mig-1g.5gb": "2", "nvidia.com/gpu": "0", "cpu": "4"})
+    found = make_facts(
+        make_node(allocatable={"nvidia.com/mig-1g.5gb": "2", "nvidia.com/gpu": "0", "cpu": "4"})
     )
     assert found.gpus == ("node: nvidia.com/mig-1g.5gb 2",)
-    assert facts(around=replace(AROUND, devices=(nic,))).has_gpu is False
-    shown = facts(around=replace(AROUND, host=host, devices=(VGPU, nic, flex, dynamic)))
+    assert make_facts(context=replace(CONTEXT, devices=(nic,))).has_gpu is False
+    shown = make_facts(context=replace(CONTEXT, host=host, devices=(VGPU, nic, flex, dynamic)))
     assert shown.gpus == (
         "vm: vGPU grid_a100-10c",
         "vm: passthrough Flex 170",
@@ -179,8 +179,8 @@ def test_the_hardware_that_a_host_assigns_is_shown_with_what_is_free_where_vcent
         graphics=graphics,
         assigned_devices=(AssignedDevice("vm-7", "0000:3b:00.0"), AssignedDevice("vm-8", "")),
     )
-    around = replace(AROUND, host=host, assignable_hardware=hardware)
-    assert facts(around=around).host_devices == (
+    around = replace(CONTEXT, host=host, assignable_hardware=hardware)
+    assert make_facts(context=around).host_devices == (
         "A100 at 0000:3b:00.0, direct, 40 GB, in use by 1 VM",
         "assignable: 2 x A100, 1 in use, 1 free",
         "assignable: 2 x Flex (fast)",
@@ -191,39 +191,39 @@ def test_the_hardware_that_a_host_assigns_is_shown_with_what_is_free_where_vcent
 
 def test_the_earliest_of_all_sources_wins() -> None:
     entries, _ = parse_calendar({"w": "host=esxi-1 start=2026-11-20T00:00:00Z length=4h"})
-    around = replace(AROUND, calendar_entries=entries)
-    assert source(facts(around=around)) == "calendar w line 1"
+    around = replace(CONTEXT, calendar_entries=entries)
+    assert maintenance_source(make_facts(context=around)) == "calendar w line 1"
     planned = PlannedMaintenance("host-1", datetime(2026, 11, 19, tzinfo=UTC), "patch day")
     around = replace(around, scheduled_maintenance=(planned,))
-    assert source(facts(around=around)) == 'scheduled task "patch day" of vCenter vc-1'
+    assert maintenance_source(make_facts(context=around)) == 'scheduled task "patch day" of vCenter vc-1'
     around = replace(
         around, host=replace(HOST, attributes={NEXT_MAINTENANCE_KEY: "2026-11-18T00:00:00Z"})
     )
-    assert source(facts(around=around)) == "custom attribute of host esxi-1"
-    told = node(annotations={NEXT_MAINTENANCE_KEY: "2026-11-17T00:00:00Z"})
-    assert source(facts(told, around)) == "Node annotation"
+    assert maintenance_source(make_facts(context=around)) == "custom attribute of host esxi-1"
+    told = make_node(annotations={NEXT_MAINTENANCE_KEY: "2026-11-17T00:00:00Z"})
+    assert maintenance_source(make_facts(told, around)) == "Node annotation"
     assert (
-        source(facts(node(annotations={NEXT_MAINTENANCE_KEY: "soon"}), around))
+        maintenance_source(make_facts(make_node(annotations={NEXT_MAINTENANCE_KEY: "soon"}), around))
         == "custom attribute of host esxi-1"
     )
 
 
-def source(of: NodeFacts) -> str:
+def maintenance_source(of: NodeFacts) -> str:
     return of.maintenance.source if of.maintenance else ""
 
 
 async def test_random_changes_wake_everybody_whose_answer_differs_and_touch_one_node_each() -> None:
     """Each answer that is not woken is compared with one that is computed from nothing."""
-    chance, stage, rules = random.Random(11), NodeStage(), SelectionRules()
+    chance, stage, rules = random.Random(11), FakeNodeCluster(), SelectionRules()
     for number in range(3):
-        stage.host(number)
+        stage.add_host(number)
     for number in range(12):
-        stage.vm(
+        stage.add_vm(
             number, number % 3, chance.randint(0, 3000), devices=(VGPU,) if number % 3 == 0 else ()
         )
-        stage.node(number)
-    stage.load()
-    async with choosing(stage, rules=rules) as controller:
+        stage.add_node(number)
+    stage.mark_loaded()
+    async with run_gpuinfo_manager(stage, rules=rules) as controller:
         nodes, questions = controller.tracker, controller.subscriptions
         await eventually(lambda: len(nodes.ranking.facts) == 12)
         woken, heard = set[Key](), list[str]()
@@ -242,7 +242,7 @@ async def test_random_changes_wake_everybody_whose_answer_differs_and_touch_one_
             woken.clear()
             heard.clear()
             number = chance.randrange(12)
-            change(stage, chance, number)
+            apply_random_change(stage, chance, number)
             assert set(heard) <= {f"node-{number}"}
             fresh = Ranking()
             for name, each in nodes.ranking.facts.items():
@@ -252,7 +252,7 @@ async def test_random_changes_wake_everybody_whose_answer_differs_and_touch_one_
                 assert key in woken or (chosen.name if chosen else "") == before
 
 
-def change(stage: NodeStage, chance: random.Random, number: int) -> None:
+def apply_random_change(stage: FakeNodeCluster, chance: random.Random, number: int) -> None:
     """One of the things that happen to a VM."""
     what = chance.randrange(4)
     if what == 0:
@@ -262,22 +262,22 @@ def change(stage: NodeStage, chance: random.Random, number: int) -> None:
             runtime__powerState=chance.choice(["poweredOn", "poweredOff"]),
         )
     else:
-        stage.demand(number, chance.randint(0, 3000))
+        stage.set_cpu_demand(number, chance.randint(0, 3000))
 
 
 async def test_a_node_that_goes_leaves_nothing_behind() -> None:
-    stage = NodeStage()
-    stage.host(1)
-    stage.vm(1, 1, 100)
-    stage.node(1)
-    stage.load()
+    stage = FakeNodeCluster()
+    stage.add_host(1)
+    stage.add_vm(1, 1, 100)
+    stage.add_node(1)
+    stage.mark_loaded()
     stage.create(GPUInfo, "plain", desAccTime=1, gpuRequired=False)
-    async with choosing(stage) as controller:
+    async with run_gpuinfo_manager(stage) as controller:
         nodes = controller.tracker
-        await stage.ready(GPUInfo, "plain", "NodeChosen")
+        await stage.wait_for_ready(GPUInfo, "plain", "NodeChosen")
         assert set(nodes.nodes_by_host) == {"vc-1/host-1"}
         await stage.client.delete(Node, Key("", "node-1"))
-        await stage.ready(GPUInfo, "plain", "NoneAvailable")
+        await stage.wait_for_ready(GPUInfo, "plain", "NoneAvailable")
         assert not {
             *nodes.nodes_by_host,
             *nodes.nodes_by_vm,
@@ -291,13 +291,13 @@ async def test_a_node_that_goes_leaves_nothing_behind() -> None:
 async def test_a_line_is_matched_once_for_a_node_and_its_host_and_no_timer_is_longer_than_an_hour() -> (
     None
 ):
-    stage = NodeStage()
+    stage = FakeNodeCluster()
     for number in (1, 2):
-        stage.host(number)
-    stage.vm(1, 1, 100)
-    stage.node(1)
-    stage.load()
-    async with choosing(stage) as controller:
+        stage.add_host(number)
+    stage.add_vm(1, 1, 100)
+    stage.add_node(1)
+    stage.mark_loaded()
+    async with run_gpuinfo_manager(stage) as controller:
         nodes = controller.tracker
         await eventually(lambda: nodes.ranking.facts)
         next_year = (stage.clock() + timedelta(days=360)).isoformat()
@@ -312,7 +312,7 @@ async def test_a_line_is_matched_once_for_a_node_and_its_host_and_no_timer_is_lo
             return search(host, node)
 
         nodes.schedule.match_entries = match_entries  # type: ignore[method-assign]
-        stage.demand(1, 5000)
+        stage.set_cpu_demand(1, 5000)
         assert searched == []
         stage.modify("VirtualMachine", "vm-1", runtime__host=Ref("HostSystem", "host-2"))
         assert searched == [("esxi-2", "node-1")]
@@ -325,9 +325,9 @@ async def test_a_line_is_matched_once_for_a_node_and_its_host_and_no_timer_is_lo
 
 
 async def test_a_line_that_is_over_costs_nobody_a_look() -> None:
-    stage = NodeStage()
-    stage.load()
-    async with choosing(stage) as controller:
+    stage = FakeNodeCluster()
+    stage.mark_loaded()
+    async with run_gpuinfo_manager(stage) as controller:
         over = "host=esxi-* start=2001-01-01T00:00:00Z length=4h"
         controller.tracker.set_calendar_entries(
             parse_calendar(

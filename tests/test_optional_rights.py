@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kinds.nodestage import NodeStage, choosing
+from kinds.nodestage import FakeNodeCluster, run_gpuinfo_manager
 from kubewright.rbac import manager_rules
 from vsphere_operators.kinds.gpuinfo.calendar import CALENDAR_PERMISSION
 from vsphere_operators.kinds.gpuinfo.calendar import ROLE_MANIFEST as CALENDAR_ROLE
@@ -19,11 +19,11 @@ ROOT = Path(__file__).parents[1]
 NAMESPACE = "vsphere-operators-system"
 
 
-def documents(file: str) -> list[dict[str, Any]]:
+def read_documents(file: str) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all((ROOT / file).read_text()))
 
 
-def rights(rules: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
+def permissions_in(rules: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
     return {
         each
         for rule in rules
@@ -31,30 +31,30 @@ def rights(rules: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
     }
 
 
-async def declared(*, labels: bool) -> set[tuple[str, str, str]]:
-    stage = NodeStage()
-    stage.load()
-    async with choosing(stage, labels=labels) as controller:
-        return rights(manager_rules([controller]))
+async def declared_permissions(*, labels: bool) -> set[tuple[str, str, str]]:
+    stage = FakeNodeCluster()
+    stage.mark_loaded()
+    async with run_gpuinfo_manager(stage, labels=labels) as controller:
+        return permissions_in(manager_rules([controller]))
 
 
 async def test_the_role_for_labels_is_what_labelling_declares_beyond_the_rest() -> None:
-    role, _ = documents(LABEL_ROLE)
-    assert rights(role["rules"]) == await declared(labels=True) - await declared(labels=False)
+    role, _ = read_documents(LABEL_ROLE)
+    assert permissions_in(role["rules"]) == await declared_permissions(labels=True) - await declared_permissions(labels=False)
 
 
 def test_the_role_for_the_calendar_is_what_reading_it_takes() -> None:
-    role, _ = documents(CALENDAR_ROLE)
+    role, _ = read_documents(CALENDAR_ROLE)
     about = CALENDAR_PERMISSION.kind.definition
-    assert rights(role["rules"]) == {
+    assert permissions_in(role["rules"]) == {
         (about.group, about.plural, verb) for verb in CALENDAR_PERMISSION.verbs
     }
 
 
 @pytest.mark.parametrize(("file", "kind"), [(LABEL_ROLE, "ClusterRole"), (CALENDAR_ROLE, "Role")])
 def test_each_is_bound_to_the_manager_alone(file: str, kind: str) -> None:
-    role, binding = documents(file)
-    (generated,) = documents("config/rbac/role_binding.yaml")
+    role, binding = read_documents(file)
+    (generated,) = read_documents("config/rbac/role_binding.yaml")
     assert role["kind"] == kind
     assert binding["kind"] == f"{kind}Binding"
     assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (

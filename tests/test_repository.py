@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
-def names(requirements: list[str]) -> set[str]:
+def requirement_names(requirements: list[str]) -> set[str]:
     return {
         re.split(r"[<>=\[; ]", line)[0].lower().replace("_", "-")
         for line in requirements
@@ -22,13 +22,13 @@ def test_the_runtime_lock_covers_what_the_packages_declare() -> None:
     library = tomllib.loads((ROOT / "packages/kubewright/pyproject.toml").read_text())["project"]
     application = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = (
-        names(library["dependencies"])
-        | names(library["optional-dependencies"]["tls"])
-        | names(application["dependencies"])
+        requirement_names(library["dependencies"])
+        | requirement_names(library["optional-dependencies"]["tls"])
+        | requirement_names(application["dependencies"])
     )
-    asked = names((ROOT / "requirements/runtime.in").read_text().splitlines())
+    asked = requirement_names((ROOT / "requirements/runtime.in").read_text().splitlines())
     assert declared - {"kubewright"} == asked
-    locked = names((ROOT / "requirements/runtime.txt").read_text().splitlines())
+    locked = requirement_names((ROOT / "requirements/runtime.txt").read_text().splitlines())
     assert asked <= locked
 
 
@@ -40,7 +40,7 @@ def test_every_pin_has_a_hash() -> None:
         assert all(pin.endswith("\\") for pin in pins), lock
 
 
-HABITS = (
+MAKE_TARGETS = (
     *(
         "setup",
         "testenv",
@@ -75,7 +75,7 @@ def test_make_help_lists_every_target_in_words() -> None:
     ).stdout
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert len(targets) == len(set(targets))
-    for target in (*HABITS, *targets):
+    for target in (*MAKE_TARGETS, *targets):
         assert re.search(rf"make {target} +\S+ \S+", shown), target
 
 

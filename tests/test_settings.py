@@ -24,16 +24,16 @@ from vsphere_operators.vsphere.credentials import Credentials, DirectoryCredenti
 from vsphere_operators.vsphere.faults import Denied
 
 CANARY = "hunter2-canary"
-GOVMOMI = {"GOVMOMI_URL": "vc.example.com", "GOVMOMI_USERNAME": "ann", "GOVMOMI_PASSWORD": CANARY}
-VC = {"VC_HOST": "vc.example.com", "VC_USER": "ann", "VC_PASS": CANARY}
+GOVMOMI_ENVIRON = {"GOVMOMI_URL": "vc.example.com", "GOVMOMI_USERNAME": "ann", "GOVMOMI_PASSWORD": CANARY}
+VC_ENVIRON = {"VC_HOST": "vc.example.com", "VC_USER": "ann", "VC_PASS": CANARY}
 
 
-def settings(*argv: str, **environ: str) -> Settings:
+def parse_settings(*argv: str, **environ: str) -> Settings:
     return parse(Settings, argv, environ)
 
 
 def test_defaults() -> None:
-    made = settings()
+    made = parse_settings()
     assert (made.metrics_address, made.leader_election, made.insecure, made.health_address) == (
         ":8080",
         False,
@@ -46,22 +46,22 @@ def test_defaults() -> None:
     "argv", [["-insecure"], ["--insecure"], ["-insecure=true"], ["--insecure=1"]]
 )
 def test_insecure_as_existing_manifests_write_it(argv: list[str]) -> None:
-    assert settings(*argv).insecure
+    assert parse_settings(*argv).insecure
 
 
 @pytest.mark.parametrize("name", ["-metrics-addr", "--metrics-addr", "--metrics-bind-address"])
 def test_the_metrics_address_has_two_names(name: str) -> None:
-    assert settings(f"{name}=:9090").metrics_address == ":9090"
-    assert settings(name, ":9090").metrics_address == ":9090"
+    assert parse_settings(f"{name}=:9090").metrics_address == ":9090"
+    assert parse_settings(name, ":9090").metrics_address == ":9090"
 
 
 @pytest.mark.parametrize("name", ["--enable-leader-election", "--leader-elect", "-leader-elect"])
 def test_leader_election_has_two_names(name: str) -> None:
-    assert settings(name).leader_election
+    assert parse_settings(name).leader_election
 
 
 def test_a_deployment_of_the_originals_still_parses() -> None:
-    made = settings(
+    made = parse_settings(
         "--metrics-addr=127.0.0.1:8080",
         "--enable-leader-election",
         "-insecure",
@@ -73,17 +73,17 @@ def test_a_deployment_of_the_originals_still_parses() -> None:
 
 
 def test_the_environment_stands_behind_the_flags() -> None:
-    assert settings(METRICS_ADDR=":1").metrics_address == ":1"
-    assert settings("--metrics-addr=:2", METRICS_ADDR=":1").metrics_address == ":2"
+    assert parse_settings(METRICS_ADDR=":1").metrics_address == ":1"
+    assert parse_settings("--metrics-addr=:2", METRICS_ADDR=":1").metrics_address == ":2"
 
 
 def test_namespaces_are_a_list() -> None:
-    assert settings("--watch-namespaces=a, b,").options("m").namespaces == ("a", "b")
+    assert parse_settings("--watch-namespaces=a, b,").options("m").namespaces == ("a", "b")
 
 
 def test_an_unknown_flag_is_named_with_a_guess() -> None:
     with pytest.raises(FlagError, match=r"-metrics-adr.*metrics-addr"):
-        settings("--metrics-adr=:1")
+        parse_settings("--metrics-adr=:1")
 
 
 @pytest.mark.parametrize(
@@ -100,18 +100,18 @@ def test_an_unknown_flag_is_named_with_a_guess() -> None:
 def test_insecure_by_environment_stands_behind_the_flag(
     flag: str, environ: dict[str, str], insecure: bool
 ) -> None:
-    assert settings(*filter(None, [flag]), **environ).insecure is insecure
+    assert parse_settings(*filter(None, [flag]), **environ).insecure is insecure
 
 
 def test_the_paces_have_defaults_and_flags() -> None:
-    made = settings()
+    made = parse_settings()
     assert (
         made.stats_interval_seconds,
         made.stats_change_percent,
         made.disk_refresh_seconds,
         made.tag_refresh_seconds,
     ) == (60, 5, 60, 300)
-    made = settings(
+    made = parse_settings(
         "-stats-interval=20s",
         "-stats-change-percent=2.5",
         "-disk-refresh-interval=2m",
@@ -158,16 +158,16 @@ def test_the_paces_have_defaults_and_flags() -> None:
 )
 def test_a_pace_that_makes_no_sense_is_refused(argument: str, words: str) -> None:
     with pytest.raises(FlagError) as caught:
-        settings(argument)
+        parse_settings(argument)
     assert str(caught.value) == words
 
 
 def test_help_names_every_variable_and_flag() -> None:
     with pytest.raises(HelpWanted) as caught:
-        settings("-help", **GOVMOMI)
+        parse_settings("-help", **GOVMOMI_ENVIRON)
     names = [
-        *GOVMOMI,
-        *VC,
+        *GOVMOMI_ENVIRON,
+        *VC_ENVIRON,
         "GOVMOMI_HOSTNAME",
         "GOVMOMI_INSECURE",
         "VC_INSECURE",
@@ -179,19 +179,19 @@ def test_help_names_every_variable_and_flag() -> None:
     assert CANARY not in caught.value.usage
 
 
-class Told:
+class ResolvedSettings:
     """Settings that were asked for their vCenters, and what they warned of."""
 
     def __init__(self, *argv: str, **environ: str) -> None:
         self.warnings: list[str] = []
-        self.settings = settings(*argv, **environ)
-        self.vcenters = self.settings.read_vcenter_configs(self.warnings.append)
-        assert CANARY not in repr(self.settings) + repr(self.vcenters) + "".join(self.warnings)
+        self.settings = parse_settings(*argv, **environ)
+        self.vcenter_configs = self.settings.read_vcenter_configs(self.warnings.append)
+        assert CANARY not in repr(self.settings) + repr(self.vcenter_configs) + "".join(self.warnings)
 
 
-def refusal(*argv: str, **environ: str) -> str:
+def find_config_error(*argv: str, **environ: str) -> str:
     with pytest.raises(ConfigError) as caught:
-        Told(*argv, **environ)
+        ResolvedSettings(*argv, **environ)
     assert CANARY not in str(caught.value) + repr(caught.value)
     return str(caught.value)
 
@@ -199,18 +199,18 @@ def refusal(*argv: str, **environ: str) -> str:
 @pytest.mark.parametrize(
     "environ",
     [
-        GOVMOMI,
-        VC,
-        GOVMOMI | VC,
+        GOVMOMI_ENVIRON,
+        VC_ENVIRON,
+        GOVMOMI_ENVIRON | VC_ENVIRON,
         {
             "GOVMOMI_HOSTNAME": "vc.example.com",
             "GOVMOMI_USERNAME": "ann",
             "GOVMOMI_PASSWORD": CANARY,
         },
-        GOVMOMI | {"GOVMOMI_HOSTNAME": "vc.example.com"},
-        GOVMOMI | {"VC_HOST": "https://vc.example.com/sdk"},
-        VC | {"GOVMOMI_URL": "https://vc.example.com:443"},
-        VC | {"GOVMOMI_URL": "", "GOVMOMI_USERNAME": "", "GOVMOMI_PASSWORD": ""},
+        GOVMOMI_ENVIRON | {"GOVMOMI_HOSTNAME": "vc.example.com"},
+        GOVMOMI_ENVIRON | {"VC_HOST": "https://vc.example.com/sdk"},
+        VC_ENVIRON | {"GOVMOMI_URL": "https://vc.example.com:443"},
+        VC_ENVIRON | {"GOVMOMI_URL": "", "GOVMOMI_USERNAME": "", "GOVMOMI_PASSWORD": ""},
         {"GOVMOMI_URL": "vc.example.com", "VC_USER": "ann", "VC_PASS": CANARY},
         {
             "GOVMOMI_URL": " vc.example.com\n",
@@ -220,12 +220,12 @@ def refusal(*argv: str, **environ: str) -> str:
     ],
 )
 def test_either_set_of_variables_names_the_default(environ: dict[str, str]) -> None:
-    told = Told(**environ)
-    assert told.vcenters == (
+    told = ResolvedSettings(**environ)
+    assert told.vcenter_configs == (
         VCenterConfig("vc.example.com", Address("vc.example.com"), username="ann", password=CANARY),
     )
-    assert told.vcenters[0].build_credential_source().read() == Credentials("ann", CANARY)
-    assert told.vcenters[0].serves("anything", {})
+    assert told.vcenter_configs[0].build_credential_source().read() == Credentials("ann", CANARY)
+    assert told.vcenter_configs[0].serves("anything", {})
     assert told.warnings == []
 
 
@@ -233,25 +233,25 @@ def test_either_set_of_variables_names_the_default(environ: dict[str, str]) -> N
     ("environ", "host", "pairs"),
     [
         (
-            GOVMOMI | VC | {"VC_HOST": "other"},
+            GOVMOMI_ENVIRON | VC_ENVIRON | {"VC_HOST": "other"},
             "vc.example.com",
             "GOVMOMI_URL and VC_HOST differ; GOVMOMI_URL, GOVMOMI_USERNAME",
         ),
         (
-            GOVMOMI | {"VC_PASS": CANARY + "2"},
+            GOVMOMI_ENVIRON | {"VC_PASS": CANARY + "2"},
             "vc.example.com",
             "GOVMOMI_PASSWORD and VC_PASS differ; GOVMOMI_URL",
         ),
         (
-            VC | {"GOVMOMI_HOSTNAME": "other"},
+            VC_ENVIRON | {"GOVMOMI_HOSTNAME": "other"},
             "vc.example.com",
             "GOVMOMI_HOSTNAME and VC_HOST differ; VC_HOST, VC_USER, VC_PASS are used",
         ),
     ],
 )
 def test_two_sets_that_differ_are_told(environ: dict[str, str], host: str, pairs: str) -> None:
-    told = Told(**environ)
-    assert [config.address.host for config in told.vcenters] == [host]
+    told = ResolvedSettings(**environ)
+    assert [config.address.host for config in told.vcenter_configs] == [host]
     assert len(told.warnings) == 1
     assert pairs in told.warnings[0]
 
@@ -275,7 +275,7 @@ def test_two_sets_that_differ_are_told(environ: dict[str, str], host: str, pairs
     ],
 )
 def test_variables_that_are_missing_are_named(environ: dict[str, str], missing: str) -> None:
-    words = refusal(**environ)
+    words = find_config_error(**environ)
     assert missing in words
     assert "Set what is missing, in a cluster as a key of Secret vc-creds" in words
 
@@ -285,7 +285,7 @@ def test_variables_that_are_missing_are_named(environ: dict[str, str], missing: 
     ["http://vc", f"root:{CANARY}@vc", f"https://root:{CANARY}@vc/sdk", f"root:{CANARY}", "a b"],
 )
 def test_an_address_that_is_none_is_refused_unquoted(server: str) -> None:
-    assert refusal(**GOVMOMI | {"GOVMOMI_URL": server}).startswith(
+    assert find_config_error(**GOVMOMI_ENVIRON | {"GOVMOMI_URL": server}).startswith(
         "GOVMOMI_URL does not name a vCenter: it has to be a host"
     )
 
@@ -293,18 +293,18 @@ def test_an_address_that_is_none_is_refused_unquoted(server: str) -> None:
 def test_the_flags_for_tls_reach_the_address(tmp_path: Path) -> None:
     bundle = tmp_path / "ca.crt"
     bundle.touch()
-    assert Told(f"-vcenter-ca-file={bundle}", **GOVMOMI).vcenters[0].address == Address(
+    assert ResolvedSettings(f"-vcenter-ca-file={bundle}", **GOVMOMI_ENVIRON).vcenter_configs[0].address == Address(
         "vc.example.com", ca_file=str(bundle)
     )
-    assert Told(**GOVMOMI, VC_CA_FILE=str(bundle)).vcenters[0].address.ca_file == str(bundle)
-    assert Told("-insecure", **GOVMOMI).vcenters[0].address.insecure
-    missing = Told("-vcenter-ca-file=/nowhere/ca.crt", **GOVMOMI).warnings
+    assert ResolvedSettings(**GOVMOMI_ENVIRON, VC_CA_FILE=str(bundle)).vcenter_configs[0].address.ca_file == str(bundle)
+    assert ResolvedSettings("-insecure", **GOVMOMI_ENVIRON).vcenter_configs[0].address.insecure
+    missing = ResolvedSettings("-vcenter-ca-file=/nowhere/ca.crt", **GOVMOMI_ENVIRON).warnings
     assert missing == [
         "vCenter vc.example.com: the CA bundle /nowhere/ca.crt is not there (yet); no connection can be made before it is"
     ]
 
 
-def secret(directory: Path, **files: str) -> str:
+def write_secret(directory: Path, **files: str) -> str:
     directory.mkdir(exist_ok=True)
     for name, text in files.items():
         (directory / name).write_text(text)
@@ -313,29 +313,29 @@ def secret(directory: Path, **files: str) -> str:
 
 @pytest.mark.parametrize(
     "environ",
-    [{}, {"GOVMOMI_URL": "other", "GOVMOMI_USERNAME": "bob"}, GOVMOMI | {"GOVMOMI_URL": "other"}],
+    [{}, {"GOVMOMI_URL": "other", "GOVMOMI_USERNAME": "bob"}, GOVMOMI_ENVIRON | {"GOVMOMI_URL": "other"}],
 )
 @pytest.mark.parametrize("key", ["GOVMOMI_URL", "GOVMOMI_HOSTNAME", "VC_HOST"])
 def test_a_directory_goes_before_the_environment(
     tmp_path: Path, key: str, environ: dict[str, str]
 ) -> None:
-    directory = secret(tmp_path, **{key: "vc.example.com\n"}, VC_USER="ann", VC_PASS=CANARY)
-    told = Told("-vcenter-credentials", directory, **environ)
-    assert told.vcenters == (
+    directory = write_secret(tmp_path, **{key: "vc.example.com\n"}, VC_USER="ann", VC_PASS=CANARY)
+    told = ResolvedSettings("-vcenter-credentials", directory, **environ)
+    assert told.vcenter_configs == (
         VCenterConfig("vc.example.com", Address("vc.example.com"), credentials_directory=directory),
     )
-    source = told.vcenters[0].build_credential_source()
+    source = told.vcenter_configs[0].build_credential_source()
     assert isinstance(source, DirectoryCredentials)
     assert source.read() == Credentials("ann", CANARY)
-    secret(tmp_path, VC_PASS="changed")
+    write_secret(tmp_path, VC_PASS="changed")
     assert source.read().password == "changed"
 
 
 def test_a_directory_may_leave_the_server_to_the_environment(tmp_path: Path) -> None:
-    directory = secret(tmp_path, VC_USER="ann", VC_PASS=CANARY, GOVMOMI_URL="")
-    assert Told(f"-vcenter-credentials={directory}", VC_HOST="vc").vcenters[0].address.host == "vc"
-    told = Told(f"-vcenter-credentials={directory}", VC_HOST="vc", GOVMOMI_URL="vc2")
-    assert told.vcenters[0].address.host == "vc2"
+    directory = write_secret(tmp_path, VC_USER="ann", VC_PASS=CANARY, GOVMOMI_URL="")
+    assert ResolvedSettings(f"-vcenter-credentials={directory}", VC_HOST="vc").vcenter_configs[0].address.host == "vc"
+    told = ResolvedSettings(f"-vcenter-credentials={directory}", VC_HOST="vc", GOVMOMI_URL="vc2")
+    assert told.vcenter_configs[0].address.host == "vc2"
     assert told.warnings == [
         "the environment names two vCenters: GOVMOMI_URL and VC_HOST differ; GOVMOMI_URL is used"
     ]
@@ -343,40 +343,40 @@ def test_a_directory_may_leave_the_server_to_the_environment(tmp_path: Path) -> 
 
 def test_a_directory_that_comes_later_is_waited_for(tmp_path: Path) -> None:
     directory = str(tmp_path / "later")
-    told = Told(f"-vcenter-credentials={directory}", VC_HOST="vc")
+    told = ResolvedSettings(f"-vcenter-credentials={directory}", VC_HOST="vc")
     assert told.warnings == [
         f"vCenter vc: the credentials directory {directory} is not there (yet); nobody can log in before it is"
     ]
-    source = told.vcenters[0].build_credential_source()
+    source = told.vcenter_configs[0].build_credential_source()
     with pytest.raises(Denied):
         source.read()
-    secret(tmp_path / "later", VC_USER="ann", VC_PASS=CANARY)
+    write_secret(tmp_path / "later", VC_USER="ann", VC_PASS=CANARY)
     assert source.read().username == "ann"
 
 
 def test_no_server_is_no_vcenter_and_is_told_where_one_was_meant(tmp_path: Path) -> None:
-    assert (Told().vcenters, Told().warnings) == ((), [])
-    told = Told(f"-vcenter-credentials={tmp_path}")
-    assert told.vcenters == ()
+    assert (ResolvedSettings().vcenter_configs, ResolvedSettings().warnings) == ((), [])
+    told = ResolvedSettings(f"-vcenter-credentials={tmp_path}")
+    assert told.vcenter_configs == ()
     assert "Put its address into GOVMOMI_URL or VC_HOST; it is seen by itself." in told.warnings[0]
 
 
 def test_a_server_file_that_is_wrong_is_named_and_not_quoted(tmp_path: Path) -> None:
-    directory = secret(tmp_path, GOVMOMI_URL=f"https://root:{CANARY}@vc")
-    assert refusal(f"-vcenter-credentials={directory}").startswith(
+    directory = write_secret(tmp_path, GOVMOMI_URL=f"https://root:{CANARY}@vc")
+    assert find_config_error(f"-vcenter-credentials={directory}").startswith(
         f"{directory}/GOVMOMI_URL does not name a vCenter: it has to be a host"
     )
     (tmp_path / "GOVMOMI_URL").write_bytes(b"\xff\xfe")
-    assert "does not name a vCenter" in refusal(f"-vcenter-credentials={directory}")
+    assert "does not name a vCenter" in find_config_error(f"-vcenter-credentials={directory}")
     (tmp_path / "GOVMOMI_URL").unlink()
     (tmp_path / "GOVMOMI_URL").mkdir()
     assert (
-        refusal(f"-vcenter-credentials={directory}")
+        find_config_error(f"-vcenter-credentials={directory}")
         == f"-vcenter-credentials: {directory}/GOVMOMI_URL cannot be read: Is a directory"
     )
 
 
-FILE = """\
+VCENTERS_YAML = """\
 vcenters:
   - name: west
     server: vc-west.example.com:8443
@@ -393,15 +393,15 @@ vcenters:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> str:
-    secret(tmp_path / "west", **{"ca.crt": "", "username": "ann", "password": CANARY})
-    (tmp_path / "vcenters.yaml").write_text(FILE)
+def vcenters_file(tmp_path: Path) -> str:
+    write_secret(tmp_path / "west", **{"ca.crt": "", "username": "ann", "password": CANARY})
+    (tmp_path / "vcenters.yaml").write_text(VCENTERS_YAML)
     return str(tmp_path / "vcenters.yaml")
 
 
-def test_a_file_of_several(file: str, tmp_path: Path) -> None:
-    told = Told("-vcenters", file)
-    assert told.vcenters == (
+def test_a_file_of_several(vcenters_file: str, tmp_path: Path) -> None:
+    told = ResolvedSettings("-vcenters", vcenters_file)
+    assert told.vcenter_configs == (
         VCenterConfig(
             "west",
             Address("vc-west.example.com", 8443, ca_file=str(tmp_path / "west/ca.crt")),
@@ -419,18 +419,18 @@ def test_a_file_of_several(file: str, tmp_path: Path) -> None:
     assert told.warnings == [
         "vCenter east: the credentials directory /nowhere/east is not there (yet); nobody can log in before it is"
     ]
-    assert told.vcenters[0].build_credential_source().read().username == "ann"
+    assert told.vcenter_configs[0].build_credential_source().read().username == "ann"
 
 
-def test_what_an_entry_leaves_out_the_flags_say(file: str) -> None:
-    west, east = Told("-vcenters", file, "-insecure").vcenters
+def test_what_an_entry_leaves_out_the_flags_say(vcenters_file: str) -> None:
+    west, east = ResolvedSettings("-vcenters", vcenters_file, "-insecure").vcenter_configs
     assert (west.address.insecure, east.address.insecure) == (True, False)
-    _, east = Told("-vcenters", file, "-vcenter-ca-file=/nowhere/ca.crt").vcenters
+    _, east = ResolvedSettings("-vcenters", vcenters_file, "-vcenter-ca-file=/nowhere/ca.crt").vcenter_configs
     assert east.address.ca_file == "/nowhere/ca.crt"
 
 
-def test_the_environment_serves_the_rest(file: str) -> None:
-    vcenters = Told("-vcenters", file, **GOVMOMI).vcenters
+def test_the_environment_serves_the_rest(vcenters_file: str) -> None:
+    vcenters = ResolvedSettings("-vcenters", vcenters_file, **GOVMOMI_ENVIRON).vcenter_configs
     assert [config.name for config in vcenters] == ["west", "east", "vc.example.com"]
     found = [
         choose_vcenter(vcenters, name, labels)
@@ -443,27 +443,27 @@ def test_the_environment_serves_the_rest(file: str) -> None:
 def test_what_clashes_with_the_environment_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "vcenters.yaml"
     file.write_text(f"vcenters: [{{name: west, server: vc, credentials: {tmp_path}}}]")
-    assert refusal("-vcenters", str(file), **GOVMOMI) == (
+    assert find_config_error("-vcenters", str(file), **GOVMOMI_ENVIRON) == (
         f'two vCenters would serve all the rest: "west" of {file}, which has no `namespaces`, and vc.example.com, which the environment or '
         '-vcenter-credentials names. Give "west" its namespaces, or take the other one away.'
     )
     file.write_text(
         f"vcenters: [{{name: vc, server: vc, credentials: {tmp_path}, namespaces: {{names: [a]}}}}]"
     )
-    assert "rename the one in the file" in refusal(
-        "-vcenters", str(file), **GOVMOMI | {"GOVMOMI_URL": "vc"}
+    assert "rename the one in the file" in find_config_error(
+        "-vcenters", str(file), **GOVMOMI_ENVIRON | {"GOVMOMI_URL": "vc"}
     )
 
 
 def test_a_file_that_is_wrong_names_its_line(tmp_path: Path) -> None:
     file = tmp_path / "vcenters.yaml"
     file.write_text(f"vcenters:\n  - name: west\n    server: vc\n    password: {CANARY}\n")
-    assert refusal("-vcenters", str(file)).startswith(
+    assert find_config_error("-vcenters", str(file)).startswith(
         f"{file} line 4: vcenters[0]: there is no key `password`"
     )
 
 
-def config(name: str, *globs: str, labels: Mapping[str, str] | None = None) -> VCenterConfig:
+def make_config(name: str, *globs: str, labels: Mapping[str, str] | None = None) -> VCenterConfig:
     return VCenterConfig(
         name, Address("vc"), namespaces=NamespaceSelector(globs, dict(labels or {}))
     )
@@ -471,9 +471,9 @@ def config(name: str, *globs: str, labels: Mapping[str, str] | None = None) -> V
 
 def test_the_closest_rule_wins() -> None:
     exact, glob, labels, rest = (
-        config("n", "a-b"),
-        config("g", "a-*"),
-        config("l", labels={"x": "1"}),
+        make_config("n", "a-b"),
+        make_config("g", "a-*"),
+        make_config("l", labels={"x": "1"}),
         VCenterConfig("r", Address("vc")),
     )
     every = [rest, labels, glob, exact]
@@ -486,7 +486,7 @@ def test_the_closest_rule_wins() -> None:
 def test_two_of_one_rank_are_told_by_name() -> None:
     with pytest.raises(ConfigError) as caught:
         choose_vcenter(
-            [config("west", "team-*"), config("east", "*-a"), config("far", labels={"a": "b"})],
+            [make_config("west", "team-*"), make_config("east", "*-a"), make_config("far", labels={"a": "b"})],
             "team-a",
             {"a": "b"},
         )
@@ -496,7 +496,7 @@ def test_two_of_one_rank_are_told_by_name() -> None:
 
 
 def test_all_labels_have_to_be_there() -> None:
-    both = config("w", labels={"a": "1", "b": "2"})
+    both = make_config("w", labels={"a": "1", "b": "2"})
     assert both.serves("x", {"a": "1", "b": "2", "c": "3"})
     assert not both.serves("x", {"a": "1"})
     assert not both.serves("x", {"a": "1", "b": "3"})
@@ -505,14 +505,14 @@ def test_all_labels_have_to_be_there() -> None:
 NAMES = st.sampled_from(["a", "a-b", "a-c", "b", "b-c"])
 GLOBS = st.sampled_from(["a", "a-b", "b", "a*", "a-?", "*", "[ab]", "z*"])
 LABELS = st.dictionaries(st.sampled_from(["x", "y"]), st.sampled_from(["1", "2"]))
-RULES = st.none() | st.builds(NamespaceSelector, st.lists(GLOBS, max_size=3).map(tuple), LABELS)
+NAMESPACE_RULES = st.none() | st.builds(NamespaceSelector, st.lists(GLOBS, max_size=3).map(tuple), LABELS)
 
 
-def carries(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+def has_labels(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
     return all(labels.get(key) == value for key, value in wanted.items())
 
 
-@given(st.lists(RULES, max_size=4), NAMES, LABELS)
+@given(st.lists(NAMESPACE_RULES, max_size=4), NAMES, LABELS)
 def test_choose_finds_the_one_that_the_rules_mean(
     rules: list[NamespaceSelector | None], namespace: str, labels: dict[str, str]
 ) -> None:
@@ -533,7 +533,7 @@ def test_choose_finds_the_one_that_the_rules_mean(
             for each in configs
             if each.namespaces
             and each.namespaces.labels
-            and carries(labels, each.namespaces.labels)
+            and has_labels(labels, each.namespaces.labels)
         ],
         [each for each in configs if each.namespaces is None],
     ]

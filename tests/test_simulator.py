@@ -15,13 +15,13 @@ from pyVmomi import vim
 
 from kubewright.testing import eventually
 from simulator import ControlError, SimulatedVCenter
-from truth import Truth
+from truth import PyVmomiSession
 
-LOGIN = (
+LOGIN_BODY = (
     '<Login xmlns="urn:vim25"><_this type="SessionManager">SessionManager</_this>'
     "<userName>user</userName><password>canary</password></Login>"
 )
-NOW = '<CurrentTime xmlns="urn:vim25"><_this type="ServiceInstance">ServiceInstance</_this></CurrentTime>'
+CURRENT_TIME_BODY = '<CurrentTime xmlns="urn:vim25"><_this type="ServiceInstance">ServiceInstance</_this></CurrentTime>'
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[
         await vcenter.stop()
 
 
-class Soap:
+class SoapClient:
     """Just enough of a client: one connection, one cookie, the certificate verified."""
 
     def __init__(self, vcenter: SimulatedVCenter) -> None:
@@ -61,27 +61,27 @@ class Soap:
 
 
 async def test_a_session_lives_is_counted_and_dies(vcenter: SimulatedVCenter) -> None:
-    soap = Soap(vcenter)
-    assert "NotAuthenticatedFault" in soap.call(NOW)
-    assert "LoginResponse" in soap.call(LOGIN)
-    assert "CurrentTimeResponse" in soap.call(NOW)
+    soap = SoapClient(vcenter)
+    assert "NotAuthenticatedFault" in soap.call(CURRENT_TIME_BODY)
+    assert "LoginResponse" in soap.call(LOGIN_BODY)
+    assert "CurrentTimeResponse" in soap.call(CURRENT_TIME_BODY)
     assert (await vcenter.call_counts())["CurrentTime"] == 2
     assert [session["user"] for session in await vcenter.sessions()] == ["user"]
     assert await vcenter.expire_sessions() == 1
-    assert "NotAuthenticatedFault" in soap.call(NOW)
+    assert "NotAuthenticatedFault" in soap.call(CURRENT_TIME_BODY)
     await vcenter.reset_call_counts()
     assert await vcenter.call_counts() == {}
     soap.connection.close()
 
 
 async def test_calls_fail_when_told_to(vcenter: SimulatedVCenter) -> None:
-    soap = Soap(vcenter)
-    soap.call(LOGIN)
+    soap = SoapClient(vcenter)
+    soap.call(LOGIN_BODY)
     await vcenter.fail_calls("CurrentTime", "NoPermission", fields={"privilegeId": "System.Read"})
-    answer = soap.call(NOW)
+    answer = soap.call(CURRENT_TIME_BODY)
     assert re.search(r"<faultstring>Permission .* denied", answer)
     assert "System.Read" in answer
-    assert "CurrentTimeResponse" in soap.call(NOW)
+    assert "CurrentTimeResponse" in soap.call(CURRENT_TIME_BODY)
     soap.connection.close()
 
 
@@ -107,18 +107,18 @@ async def test_what_there_is_can_be_changed(vcenter: SimulatedVCenter) -> None:
     assert await vcenter.mutating_calls() == []
 
 
-class Cloning:
+class TemplateCloner:
     """pyVmomi's own client, that clones the template into the folder."""
 
-    def __init__(self, truth: Truth) -> None:
-        self.folder = child(truth.content.rootFolder.childEntity[0].vmFolder, "vm-operator")
-        self.template = child(truth.content.rootFolder.childEntity[0].vmFolder, "template")
+    def __init__(self, truth: PyVmomiSession) -> None:
+        self.folder = find_child(truth.content.rootFolder.childEntity[0].vmFolder, "vm-operator")
+        self.template = find_child(truth.content.rootFolder.childEntity[0].vmFolder, "template")
         self.pool = next(
             each.resourcePool
             for each in truth.content.rootFolder.childEntity[0].hostFolder.childEntity
         )
 
-    def start(self, name: str, owner: str) -> Any:
+    def start_clone(self, name: str, owner: str) -> Any:
         config = vim.vm.ConfigSpec(
             numCPUs=2,
             extraConfig=[vim.option.OptionValue(key="vsphere-operators.uid", value=owner)],
@@ -132,22 +132,22 @@ class Cloning:
         return self.template.CloneVM_Task(self.folder, name, spec)
 
 
-def child(folder: Any, name: str) -> Any:
+def find_child(folder: Any, name: str) -> Any:
     return next(each for each in folder.childEntity if each.name == name)
 
 
 async def test_the_truth_counts_clones_from_their_call_on(vcenter: SimulatedVCenter) -> None:
-    async with Truth(vcenter) as truth:
-        cloning = await asyncio.to_thread(Cloning, truth)
+    async with PyVmomiSession(vcenter) as truth:
+        cloning = await asyncio.to_thread(TemplateCloner, truth)
         await vcenter.hold_calls("CloneVM_Task", "task", count=2)
-        tasks = [await asyncio.to_thread(cloning.start, "replica", "uid-1") for _ in range(2)]
+        tasks = [await asyncio.to_thread(cloning.start_clone, "replica", "uid-1") for _ in range(2)]
         await eventually(lambda: vcenter.held_calls())
         found = await vcenter.vm_census()
         assert [(each["name"], each["folder"]) for each in found["clones"]] == [
             ("replica", "/DC0/vm/vm-operator")
         ] * 2
         assert found["folders"]["/DC0/vm/vm-operator"] == {"now": 2, "peak": 2}
-        await eventually(lambda: released(vcenter, 2))
+        await eventually(lambda: release_held_clones(vcenter, 2))
         await eventually(
             lambda: asyncio.to_thread(lambda: all(each.info.completeTime for each in tasks))
         )
@@ -172,7 +172,7 @@ async def test_the_truth_counts_clones_from_their_call_on(vcenter: SimulatedVCen
     ]
 
 
-async def released(vcenter: SimulatedVCenter, count: int) -> bool:
+async def release_held_clones(vcenter: SimulatedVCenter, count: int) -> bool:
     return (
         len(await vcenter.held_calls()) == count
         and await vcenter.release_calls("CloneVM_Task") == count
@@ -180,15 +180,15 @@ async def released(vcenter: SimulatedVCenter, count: int) -> bool:
 
 
 async def test_an_answer_can_be_lost_and_a_call_kept(vcenter: SimulatedVCenter) -> None:
-    soap = Soap(vcenter)
-    soap.call(LOGIN)
+    soap = SoapClient(vcenter)
+    soap.call(LOGIN_BODY)
     await vcenter.drop_responses("CurrentTime")
     with pytest.raises(http.client.RemoteDisconnected):
-        soap.call(NOW)
+        soap.call(CURRENT_TIME_BODY)
     assert (await vcenter.call_counts())["CurrentTime"] == 1
     soap.connection.close()
     await vcenter.hold_calls("CurrentTime", "answer")
-    late = asyncio.create_task(asyncio.to_thread(soap.call, NOW))
+    late = asyncio.create_task(asyncio.to_thread(soap.call, CURRENT_TIME_BODY))
     await eventually(lambda: vcenter.held_calls())
     (kept,) = await vcenter.held_calls()
     assert (kept["method"], kept["where"], late.done()) == ("CurrentTime", "answer", False)
@@ -202,8 +202,8 @@ async def test_a_disk_goes_with_its_vm_unless_it_is_to_be_kept(vcenter: Simulate
     for name, keep in (("pvc-lost", False), ("pvc-kept", True)):
         await vcenter.create_disk(name, keep=keep)
         await vcenter.attach_disk(name, ref)
-    async with Truth(vcenter) as truth:
-        node = await truth.one(
+    async with PyVmomiSession(vcenter) as truth:
+        node = await truth.read_one(
             vim.VirtualMachine, "node", ["config.hardware.device", "config.uuid"]
         )
     disks = {each["name"]: each for each in await vcenter.disks()}
@@ -226,11 +226,11 @@ async def test_a_refusal_says_why(vcenter: SimulatedVCenter) -> None:
 
 
 async def test_the_password_is_nowhere_to_be_seen(vcenter: SimulatedVCenter) -> None:
-    assert "canary" not in command_line(vcenter.process.pid)
+    assert "canary" not in read_command_line(vcenter.process.pid)
     assert "canary" not in vcenter.process.log.read_text()
 
 
-def command_line(pid: int) -> str:
+def read_command_line(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_text()
 
 

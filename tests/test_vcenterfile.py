@@ -24,7 +24,7 @@ from vsphere_operators.yamlfile import MAX_FILE_BYTES, YamlReader
 
 CANARY = "hunter2-canary"
 
-WHOLE = """\
+FULL_YAML = """\
 # Two sites.
 vcenters:
   - name: west
@@ -40,30 +40,30 @@ vcenters:
 """
 
 
-def entries(text: str) -> tuple[VCenterEntry, ...]:
+def parse_entries(text: str) -> tuple[VCenterEntry, ...]:
     return YamlReader("vcenters.yaml", FILE_FORMAT).decode(text.encode()).vcenters
 
 
-def refusal(text: str) -> str:
+def find_config_error(text: str) -> str:
     with pytest.raises(ConfigError) as caught:
-        entries(text)
+        parse_entries(text)
     assert CANARY not in str(caught.value) + repr(caught.value)
     assert caught.value.__cause__ is None
     return str(caught.value)
 
 
-def listing(*items: str) -> str:
+def make_yaml(*items: str) -> str:
     """A file with these entries; line 1 is `vcenters:`, and the keys of the first entry begin in line 2."""
     return "vcenters:\n" + "".join(
         "  - " + dedent(item).strip("\n").replace("\n", "\n    ") + "\n" for item in items
     )
 
 
-WEST = "name: west\nserver: vc\ncredentials: c"
+WEST_ENTRY = "name: west\nserver: vc\ncredentials: c"
 
 
 def test_the_whole_of_it() -> None:
-    west, rest = entries(WHOLE)
+    west, rest = parse_entries(FULL_YAML)
     assert west == VCenterEntry(
         "west",
         "vc-west.example.com",
@@ -79,7 +79,7 @@ def test_the_whole_of_it() -> None:
 def test_the_example_of_the_documentation_is_one() -> None:
     page = (Path(__file__).parents[1] / "docs/howto/several-vcenters.md").read_text()
     example = page.split("```yaml vcenters.yaml\nvcenters:", 1)[1].split("```", 1)[0]
-    west, east, central = entries(f"vcenters:{example}")
+    west, east, central = parse_entries(f"vcenters:{example}")
     assert (west.name, west.defaults.datacenter, east.server) == (
         "west",
         "DC0",
@@ -91,11 +91,11 @@ def test_the_example_of_the_documentation_is_one() -> None:
 def test_json_is_yaml() -> None:
     assert [
         each.name
-        for each in entries('{"vcenters": [{"name": "w", "server": "vc", "credentials": "c"}]}')
+        for each in parse_entries('{"vcenters": [{"name": "w", "server": "vc", "credentials": "c"}]}')
     ] == ["w"]
 
 
-KINDS = [
+TYPE_ERRORS = [
     (
         "",
         "vcenters.yaml line 1: the file is empty; it has to begin with `vcenters:` and a list below it",
@@ -119,79 +119,79 @@ KINDS = [
         "vcenters.yaml line 2: vcenters[0]: expected a mapping, got a string",
     ),
     (
-        listing("name: west\nserver: vc"),
+        make_yaml("name: west\nserver: vc"),
         "vcenters.yaml line 2: vcenters[0]: `credentials` is missing",
     ),
-    (listing("server: vc\ncredentials: c"), "vcenters.yaml line 2: vcenters[0]: `name` is missing"),
+    (make_yaml("server: vc\ncredentials: c"), "vcenters.yaml line 2: vcenters[0]: `name` is missing"),
     (
-        listing(WEST, "name: a\nserver: 7\ncredentials: c"),
+        make_yaml(WEST_ENTRY, "name: a\nserver: 7\ncredentials: c"),
         "vcenters.yaml line 6: vcenters[1].server: expected a string, got a number; put it in quotes",
     ),
     (
-        listing("name: 2026-01-01\nserver: vc\ncredentials: c"),
+        make_yaml("name: 2026-01-01\nserver: vc\ncredentials: c"),
         "line 2: vcenters[0].name: expected a string, got a date; put it in quotes",
     ),
     (
-        listing("name: no\nserver: vc\ncredentials: c"),
+        make_yaml("name: no\nserver: vc\ncredentials: c"),
         "line 2: vcenters[0].name: expected a string, got true or false; put it in quotes",
     ),
     (
-        listing("name: west\nserver: [vc]\ncredentials: c"),
+        make_yaml("name: west\nserver: [vc]\ncredentials: c"),
         "line 3: vcenters[0].server: expected a string, got a list",
     ),
     (
-        listing("name: west\nserver: !secret vc\ncredentials: c"),
+        make_yaml("name: west\nserver: !secret vc\ncredentials: c"),
         "line 3: vcenters[0].server: expected a string, got a value with a tag",
     ),
     (
-        listing("name: west\nserver: vc\ncredentials:"),
+        make_yaml("name: west\nserver: vc\ncredentials:"),
         "line 4: vcenters[0].credentials: expected a string, got nothing; write a value",
     ),
     (
-        listing(f'{WEST}\ninsecure: "no"'),
+        make_yaml(f'{WEST_ENTRY}\ninsecure: "no"'),
         "line 5: vcenters[0].insecure: expected true or false, got a string",
     ),
     (
-        listing(f"{WEST}\ninsecure:"),
+        make_yaml(f"{WEST_ENTRY}\ninsecure:"),
         "line 5: vcenters[0].insecure: expected true or false, got nothing",
     ),
     (
-        listing(f"{WEST}\ndefaults: DC0"),
+        make_yaml(f"{WEST_ENTRY}\ndefaults: DC0"),
         "line 5: vcenters[0].defaults: expected a mapping, got a string",
     ),
     (
-        listing(f"{WEST}\ndefaults:\n  folder: a\n  cluster: 1.5"),
+        make_yaml(f"{WEST_ENTRY}\ndefaults:\n  folder: a\n  cluster: 1.5"),
         "line 7: vcenters[0].defaults.cluster: expected a string, got a number",
     ),
     (
-        listing(f"{WEST}\nnamespaces:"),
+        make_yaml(f"{WEST_ENTRY}\nnamespaces:"),
         "line 5: vcenters[0].namespaces: expected a mapping, got nothing",
     ),
     (
-        listing(f"{WEST}\nnamespaces:\n  names: team-a"),
+        make_yaml(f"{WEST_ENTRY}\nnamespaces:\n  names: team-a"),
         "line 6: vcenters[0].namespaces.names: expected a list, got a string",
     ),
     (
-        listing(f"{WEST}\nnamespaces:\n  names:\n    - a\n    - 1"),
+        make_yaml(f"{WEST_ENTRY}\nnamespaces:\n  names:\n    - a\n    - 1"),
         "line 8: vcenters[0].namespaces.names[1]: expected a string, got a number",
     ),
     (
-        listing(f"{WEST}\nnamespaces:\n  labels: [a]"),
+        make_yaml(f"{WEST_ENTRY}\nnamespaces:\n  labels: [a]"),
         "line 6: vcenters[0].namespaces.labels: expected a mapping, got a list",
     ),
     (
-        listing(f"{WEST}\nnamespaces:\n  labels:\n    ok: fine\n    example.com/zone: 1"),
+        make_yaml(f"{WEST_ENTRY}\nnamespaces:\n  labels:\n    ok: fine\n    example.com/zone: 1"),
         "vcenters.yaml line 8: vcenters[0].namespaces.labels.example.com/zone: expected a string, got a number; put it in quotes",
     ),
     (
-        listing(f"{WEST}\nnamespaces:\n  labels:\n    a:"),
+        make_yaml(f"{WEST_ENTRY}\nnamespaces:\n  labels:\n    a:"),
         "line 7: vcenters[0].namespaces.labels.a: expected a string, got nothing",
     ),
 ]
 
-KEYS = [
+KEY_ERRORS = [
     (
-        listing(f"{WEST}\npassword: {CANARY}"),
+        make_yaml(f"{WEST_ENTRY}\npassword: {CANARY}"),
         "vcenters.yaml line 5: vcenters[0]: there is no key `password`; "
         "the keys here are name, server, credentials, ca, insecure, defaults, namespaces",
     ),
@@ -200,113 +200,113 @@ KEYS = [
         "vcenters.yaml line 2: there is no key `vcenter`; the keys here are vcenters",
     ),
     (
-        listing(f"{WEST}\ndefaults:\n  resource_pool: x"),
+        make_yaml(f"{WEST_ENTRY}\ndefaults:\n  resource_pool: x"),
         "line 6: vcenters[0].defaults: there is no key `resource_pool`; "
         "the keys here are datacenter, cluster, resourcePool, folder, datastore",
     ),
     (
-        listing(f"{WEST}\nnamespaces: {{globs: []}}"),
+        make_yaml(f"{WEST_ENTRY}\nnamespaces: {{globs: []}}"),
         "line 5: vcenters[0].namespaces: there is no key `globs`; the keys here are names, labels",
     ),
     (
-        listing(f"{WEST}\nserver: other"),
+        make_yaml(f"{WEST_ENTRY}\nserver: other"),
         "line 5: vcenters[0]: the key `server` is there twice, first in line 3; remove one",
     ),
-    (listing(f"{WEST}\n'x` - at `$': x"), "line 5: vcenters[0]: no key here has a ` in it"),
-    (listing(f"{WEST}\n1: x"), "line 5: vcenters[0]: a key has to be a string; put it in quotes"),
-    (listing(f"{WEST}\n? [a]\n: x"), "line 5: vcenters[0]: a key has to be a string"),
-    (listing(f"{WEST}\n<<: {{ca: x}}"), "line 5: vcenters[0]: a key has to be a string"),
+    (make_yaml(f"{WEST_ENTRY}\n'x` - at `$': x"), "line 5: vcenters[0]: no key here has a ` in it"),
+    (make_yaml(f"{WEST_ENTRY}\n1: x"), "line 5: vcenters[0]: a key has to be a string; put it in quotes"),
+    (make_yaml(f"{WEST_ENTRY}\n? [a]\n: x"), "line 5: vcenters[0]: a key has to be a string"),
+    (make_yaml(f"{WEST_ENTRY}\n<<: {{ca: x}}"), "line 5: vcenters[0]: a key has to be a string"),
 ]
 
-MEANING = [
+VALUE_ERRORS = [
     (
-        listing("name: West\nserver: vc\ncredentials: c"),
+        make_yaml("name: West\nserver: vc\ncredentials: c"),
         'line 2: vcenters[0].name: "West" is no name for a vCenter: use lower-case letters',
     ),
-    (listing('name: ""\nserver: vc\ncredentials: c'), 'line 2: vcenters[0].name: "" is no name'),
-    (listing(f"name: {'x' * 64}\nserver: vc\ncredentials: c"), "is no name for a vCenter"),
+    (make_yaml('name: ""\nserver: vc\ncredentials: c'), 'line 2: vcenters[0].name: "" is no name'),
+    (make_yaml(f"name: {'x' * 64}\nserver: vc\ncredentials: c"), "is no name for a vCenter"),
     (
-        listing("name: a.b\nserver: vc\ncredentials: c"),
+        make_yaml("name: a.b\nserver: vc\ncredentials: c"),
         'line 2: vcenters[0].name: "a.b" is no name',
     ),
     (
-        listing('name: w\nserver: ""\ncredentials: c'),
+        make_yaml('name: w\nserver: ""\ncredentials: c'),
         "line 3: vcenters[0].server: it has to be a host, host:port, an IP address or an https URL",
     ),
     (
-        listing("name: w\nserver: http://vc\ncredentials: c"),
+        make_yaml("name: w\nserver: http://vc\ncredentials: c"),
         "line 3: vcenters[0].server: it has to be",
     ),
     (
-        listing("name: w\nserver: a host\ncredentials: c"),
+        make_yaml("name: w\nserver: a host\ncredentials: c"),
         "line 3: vcenters[0].server: it has to be",
     ),
     (
-        listing(f"name: w\nserver: https://root:{CANARY}@vc\ncredentials: c"),
+        make_yaml(f"name: w\nserver: https://root:{CANARY}@vc\ncredentials: c"),
         "line 3: vcenters[0].server: it has to be",
     ),
     (
-        listing(f"name: w\nserver: root:{CANARY}@vc\ncredentials: c"),
+        make_yaml(f"name: w\nserver: root:{CANARY}@vc\ncredentials: c"),
         "without a user or password in it",
     ),
     (
-        listing(f"name: w\nserver: root:{CANARY}\ncredentials: c"),
+        make_yaml(f"name: w\nserver: root:{CANARY}\ncredentials: c"),
         "line 3: vcenters[0].server: it has to be",
     ),
     (
-        listing('name: w\nserver: vc\ncredentials: ""'),
+        make_yaml('name: w\nserver: vc\ncredentials: ""'),
         "line 4: vcenters[0].credentials: it is empty; name the directory",
     ),
     (
-        listing(f"{WEST}\nnamespaces: {{}}"),
+        make_yaml(f"{WEST_ENTRY}\nnamespaces: {{}}"),
         "line 5: vcenters[0].namespaces: it serves no namespace; add `names` or `labels`",
     ),
     (
-        listing(f"{WEST}\nnamespaces: {{names: [], labels: {{}}}}"),
+        make_yaml(f"{WEST_ENTRY}\nnamespaces: {{names: [], labels: {{}}}}"),
         "line 5: vcenters[0].namespaces: it serves no namespace",
     ),
     (
-        listing(f'{WEST}\nnamespaces:\n  names:\n  - a\n  - ""'),
+        make_yaml(f'{WEST_ENTRY}\nnamespaces:\n  names:\n  - a\n  - ""'),
         "line 8: vcenters[0].namespaces.names[1]: it is empty and fits no namespace",
     ),
     (
-        listing(f"{WEST}\nnamespaces: {{names: [Team_A]}}"),
+        make_yaml(f"{WEST_ENTRY}\nnamespaces: {{names: [Team_A]}}"),
         'line 5: vcenters[0].namespaces.names[0]: "Team_A" fits no namespace',
     ),
     (
-        listing(f"{WEST}\nnamespaces:\n  labels: {{site: west-*}}"),
+        make_yaml(f"{WEST_ENTRY}\nnamespaces:\n  labels: {{site: west-*}}"),
         "line 6: vcenters[0].namespaces.labels.site: no namespace can have this label",
     ),
     (
-        listing(f'{WEST}\nnamespaces: {{labels: {{"": x}}}}'),
+        make_yaml(f'{WEST_ENTRY}\nnamespaces: {{labels: {{"": x}}}}'),
         "line 5: vcenters[0].namespaces.labels.: no namespace can have this label",
     ),
     (
-        listing(f"{WEST}\nnamespaces: {{names: [a]}}", WEST),
+        make_yaml(f"{WEST_ENTRY}\nnamespaces: {{names: [a]}}", WEST_ENTRY),
         'vcenters.yaml line 6: vcenters[1].name: "west" is the name of an earlier vCenter; give each its own',
     ),
     (
-        listing(WEST, "name: east\nserver: vc\ncredentials: c"),
+        make_yaml(WEST_ENTRY, "name: east\nserver: vc\ncredentials: c"),
         "vcenters.yaml line 5: vcenters[1]: it has no `namespaces`, and so would serve all the rest, "
         'as "west" does; give one of them `namespaces`',
     ),
     (
-        listing(
-            f"{WEST}\nnamespaces: {{names: [a, b-*]}}",
+        make_yaml(
+            f"{WEST_ENTRY}\nnamespaces: {{names: [a, b-*]}}",
             "name: east\nserver: vc\ncredentials: c\nnamespaces:\n  names:\n  - x\n  - b-*",
         ),
         'vcenters.yaml line 12: vcenters[1].namespaces.names[1]: "b-*" belongs to "west" already; remove one of them',
     ),
     (
-        listing(
-            f"{WEST}\nnamespaces: {{labels: {{a: b}}}}",
+        make_yaml(
+            f"{WEST_ENTRY}\nnamespaces: {{labels: {{a: b}}}}",
             "name: east\nserver: vc\ncredentials: c\nnamespaces: {labels: {a: b}}",
         ),
         'vcenters.yaml line 9: vcenters[1].namespaces.labels: "west" has the same labels; change one of them',
     ),
 ]
 
-SYNTAX = [
+SYNTAX_ERRORS = [
     (
         f"vcenters:\n  - name: {CANARY}: x\n",
         "vcenters.yaml line 2: it is not valid YAML; check the indentation",
@@ -335,9 +335,9 @@ SYNTAX = [
 ]
 
 
-@pytest.mark.parametrize(("text", "words"), KINDS + KEYS + MEANING + SYNTAX)
+@pytest.mark.parametrize(("text", "words"), TYPE_ERRORS + KEY_ERRORS + VALUE_ERRORS + SYNTAX_ERRORS)
 def test_what_is_wrong_is_told_with_its_line(text: str, words: str) -> None:
-    assert words in refusal(text)
+    assert words in find_config_error(text)
 
 
 def test_a_bomb_of_aliases_costs_nothing() -> None:
@@ -345,7 +345,7 @@ def test_a_bomb_of_aliases_costs_nothing() -> None:
         f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n"
         for before, name in zip("abcdefgh", "bcdefghi", strict=True)
     )
-    assert "aliases" in refusal(f"a: &a [x]\n{levels}")
+    assert "aliases" in find_config_error(f"a: &a [x]\n{levels}")
 
 
 def test_bytes_that_are_no_text() -> None:
@@ -355,7 +355,7 @@ def test_bytes_that_are_no_text() -> None:
 
 def test_a_file_is_read(tmp_path: Path) -> None:
     file = tmp_path / "vcenters.yaml"
-    file.write_text(WHOLE)
+    file.write_text(FULL_YAML)
     assert [entry.name for entry in read_vcenters(str(file))] == ["west", "rest"]
 
 
@@ -431,6 +431,6 @@ def test_what_is_no_address(server: str) -> None:
 @given(st.text(alphabet=string.ascii_letters + string.punctuation + " \n\t0", max_size=60))
 def test_any_text_is_read_or_refused_in_plain_words(text: str) -> None:
     try:
-        entries("vcenters:\n  - " + text)
+        parse_entries("vcenters:\n  - " + text)
     except ConfigError as error:
         assert str(error).startswith("vcenters.yaml")  # noqa: PT017

@@ -13,21 +13,21 @@ from pyVmomi import vim, vmodl
 from simulator import SimulatedVCenter
 
 
-class Truth:
+class PyVmomiSession:
     """One session of pyVmomi's own, for the time of an `async with`."""
 
     def __init__(self, vcenter: SimulatedVCenter) -> None:
         self.vcenter = vcenter
 
-    async def __aenter__(self) -> Truth:
-        self.instance = await asyncio.to_thread(self.connect)
+    async def __aenter__(self) -> PyVmomiSession:
+        self.instance = await asyncio.to_thread(self.connect_blocking)
         self.content = await asyncio.to_thread(self.instance.RetrieveContent)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(Disconnect, self.instance)
 
-    def connect(self) -> Any:
+    def connect_blocking(self) -> Any:
         host, port = self.vcenter.address
         trust = ssl.create_default_context(cafile=str(self.vcenter.certificate))
         return SmartConnect(
@@ -38,17 +38,17 @@ class Truth:
             sslContext=trust,
         )
 
-    async def all(self, kind: Any, paths: Sequence[str]) -> list[dict[str, Any]]:
+    async def read_all(self, kind: Any, paths: Sequence[str]) -> list[dict[str, Any]]:
         """The named properties of every object of a type; `obj` is the object itself."""
-        return await asyncio.to_thread(self.read, kind, list(paths))
+        return await asyncio.to_thread(self.retrieve_blocking, kind, list(paths))
 
-    async def one(self, kind: Any, name: str, paths: Sequence[str]) -> dict[str, Any]:
+    async def read_one(self, kind: Any, name: str, paths: Sequence[str]) -> dict[str, Any]:
         """The named properties of the only object of this name."""
-        found = [each for each in await self.all(kind, ["name", *paths]) if each["name"] == name]
+        found = [each for each in await self.read_all(kind, ["name", *paths]) if each["name"] == name]
         assert len(found) == 1, f"{len(found)} objects are named {name}"
         return found[0]
 
-    def read(self, kind: Any, paths: list[str]) -> list[dict[str, Any]]:
+    def retrieve_blocking(self, kind: Any, paths: list[str]) -> list[dict[str, Any]]:
         view = self.content.viewManager.CreateContainerView(self.content.rootFolder, [kind], True)
         try:
             walk = vmodl.query.PropertyCollector.TraversalSpec(
@@ -65,13 +65,13 @@ class Truth:
         finally:
             view.Destroy()
 
-    async def disk(self, name: str) -> tuple[Any, str]:
+    async def find_disk(self, name: str) -> tuple[Any, str]:
         """The only First Class Disk of this name, and the name of its datastore."""
-        return await asyncio.to_thread(self.find_disk, name)
+        return await asyncio.to_thread(self.find_disk_blocking, name)
 
-    def find_disk(self, name: str) -> tuple[Any, str]:
+    def find_disk_blocking(self, name: str) -> tuple[Any, str]:
         manager = self.content.vStorageObjectManager
-        stores = [each["obj"] for each in self.read(vim.Datastore, ["name"])]
+        stores = [each["obj"] for each in self.retrieve_blocking(vim.Datastore, ["name"])]
         known = [(store, id) for store in stores for id in manager.ListVStorageObject(store)]
         disks = [
             (manager.RetrieveVStorageObject(id, store), str(store.name)) for store, id in known
@@ -79,22 +79,22 @@ class Truth:
         (found,) = [(disk, store) for disk, store in disks if disk.config.name == name]
         return found
 
-    async def path(self, obj: Any) -> str:
+    async def inventory_path(self, obj: Any) -> str:
         """The inventory path of an object, by walking up."""
-        return await asyncio.to_thread(self.walk_up, obj)
+        return await asyncio.to_thread(self.inventory_path_blocking, obj)
 
-    def walk_up(self, obj: Any) -> str:
+    def inventory_path_blocking(self, obj: Any) -> str:
         names = []
         while obj._moId != self.content.rootFolder._moId:
             names.append(obj.name)
             obj = obj.parent
         return "/" + "/".join(reversed(names))
 
-    async def above(self, obj: Any, kind: Any) -> str:
+    async def ancestor_name(self, obj: Any, kind: Any) -> str:
         """The name of the nearest object of a type above this one, "" for none."""
-        return await asyncio.to_thread(self.nearest, obj, kind)
+        return await asyncio.to_thread(self.ancestor_name_blocking, obj, kind)
 
-    def nearest(self, obj: Any, kind: Any) -> str:
+    def ancestor_name_blocking(self, obj: Any, kind: Any) -> str:
         while obj._moId != self.content.rootFolder._moId:
             if isinstance(obj, kind):
                 return str(obj.name)

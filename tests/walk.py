@@ -19,10 +19,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-BLOCK = re.compile(r"^```(\S+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-WITHIN_SECONDS = 300
+BLOCK_PATTERN = re.compile(r"^```(\S+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+TIMEOUT_SECONDS = 300
 # What only shows that it works is not part of the road, here as in the originals.
-SHOWING = re.compile(r"kubectl (-n \S+ )?(get|wait|patch|scale|delete) ")
+INSPECTION_COMMAND = re.compile(r"kubectl (-n \S+ )?(get|wait|patch|scale|delete) ")
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Block:
     """One fenced block."""
 
     language: str
-    word: str
+    argument: str
     text: str
 
     @property
@@ -41,52 +41,52 @@ class Block:
         return [line for line in self.text.replace("\\\n", " ").splitlines() if line.strip()]
 
 
-def blocks(page: Path) -> list[Block]:
+def fenced_blocks(page: Path) -> list[Block]:
     """The blocks of a page, in order."""
-    return [Block(*found) for found in BLOCK.findall(page.read_text())]
+    return [Block(*found) for found in BLOCK_PATTERN.findall(page.read_text())]
 
 
 @dataclass
-class Walk:
+class TutorialRunner:
     """A reader at a terminal."""
 
     folder: Path
     environ: Mapping[str, str]
-    printed: str = ""
-    log: Path | None = None
-    left_running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    output: str = ""
+    background_log: Path | None = None
+    background_processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def follow(self, page: Path) -> None:
+    def run_page(self, page: Path) -> None:
         """Do all that the page says."""
-        for block in blocks(page):
-            self.take(block)
+        for block in fenced_blocks(page):
+            self.run_block(block)
 
-    def take(self, block: Block) -> None:
+    def run_block(self, block: Block) -> None:
         """Do what one block says."""
-        match block.language, block.word:
+        match block.language, block.argument:
             case "sh", "":
-                self.run(block.text)
+                self.run_commands(block.text)
             case "sh", "background":
-                self.leave_running(block.text)
+                self.start_background(block.text)
             case "text", _:
-                self.look_for(block.text.splitlines())
+                self.expect_lines(block.text.splitlines())
             case _, path if path and block.language != "sh":
                 (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
                 (self.folder / path).write_text(block.text)
 
-    def look_for(self, lines: Sequence[str]) -> None:
+    def expect_lines(self, lines: Sequence[str]) -> None:
         """Find each line in what was printed; what runs in the background gets the time that it needs."""
-        deadline = time.monotonic() + WITHIN_SECONDS
-        while missing := [line for line in lines if line not in self.said()]:
-            assert self.log is not None, f"{missing} not in:\n{self.said()}"
-            assert time.monotonic() < deadline, f"{missing} not in:\n{self.said()}"
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while missing := [line for line in lines if line not in self.read_output()]:
+            assert self.background_log is not None, f"{missing} not in:\n{self.read_output()}"
+            assert time.monotonic() < deadline, f"{missing} not in:\n{self.read_output()}"
             time.sleep(0.1)
 
-    def said(self) -> str:
+    def read_output(self) -> str:
         """What the last block printed so far."""
-        return self.printed if self.log is None else self.log.read_text()
+        return self.output if self.background_log is None else self.background_log.read_text()
 
-    def run(self, text: str) -> None:
+    def run_commands(self, text: str) -> None:
         """Run commands, and stay where they ended."""
         script = f"set -eo pipefail\n{text}\npwd > {self.environ['WALK_PLACE']}\n"
         done = subprocess.run(
@@ -95,17 +95,17 @@ class Walk:
             env=self.environ,
             capture_output=True,
             text=True,
-            timeout=WITHIN_SECONDS,
+            timeout=TIMEOUT_SECONDS,
         )
-        self.printed, self.log = done.stdout + done.stderr, None
-        assert done.returncode == 0, f"{text}\n{self.printed}"
+        self.output, self.background_log = done.stdout + done.stderr, None
+        assert done.returncode == 0, f"{text}\n{self.output}"
         self.folder = Path(Path(self.environ["WALK_PLACE"]).read_text().strip())
 
-    def leave_running(self, text: str) -> None:
+    def start_background(self, text: str) -> None:
         """Start commands and go on."""
-        self.log = self.folder / "background.log"
-        with self.log.open("wb") as log:
-            self.left_running.append(
+        self.background_log = self.folder / "background.log"
+        with self.background_log.open("wb") as log:
+            self.background_processes.append(
                 subprocess.Popen(
                     ["bash", "-c", text],
                     cwd=self.folder,
@@ -116,15 +116,15 @@ class Walk:
                 )
             )
 
-    def end(self) -> None:
+    def stop_background(self) -> None:
         """End what was left running."""
-        for process in self.left_running:
+        for process in self.background_processes:
             os.killpg(process.pid, signal.SIGTERM)
             process.wait(timeout=60)
 
 
 @dataclass(frozen=True)
-class Counts:
+class TutorialCounts:
     """What a reader has to do."""
 
     commands: int
@@ -132,29 +132,29 @@ class Counts:
     lines: int
 
 
-def counted(page: Path, scaffold: Mapping[str, str]) -> Counts:
+def count_tutorial(page: Path, scaffold: Mapping[str, str]) -> TutorialCounts:
     """Commands that build or deploy, files touched, and lines in them that the scaffold did not have."""
-    found = blocks(page)
+    found = fenced_blocks(page)
     files = {
-        block.word: block.text
+        block.argument: block.text
         for block in found
-        if block.language not in ("sh", "text") and block.word
+        if block.language not in ("sh", "text") and block.argument
     }
-    edited = {file for block in found for command in block.commands for file in edited_by(command)}
-    lines = sum(len(added(scaffold.get(path, ""), text)) for path, text in files.items()) + len(
+    edited = {file for block in found for command in block.commands for file in list_edited_files(command)}
+    lines = sum(len(added_lines(scaffold.get(path, ""), text)) for path, text in files.items()) + len(
         edited
     )
-    typed = [command for block in found for command in block.commands if not SHOWING.match(command)]
-    return Counts(len(typed), len(files.keys() | edited), lines)
+    typed = [command for block in found for command in block.commands if not INSPECTION_COMMAND.match(command)]
+    return TutorialCounts(len(typed), len(files.keys() | edited), lines)
 
 
-def added(old: str, new: str) -> list[str]:
+def added_lines(old: str, new: str) -> list[str]:
     """The lines of the new text that are not in the old one, but for empty ones."""
     compared = difflib.ndiff(old.splitlines(), new.splitlines())
     return [line for line in compared if line.startswith("+ ") and line[2:].strip()]
 
 
-def edited_by(command: str) -> Iterator[str]:
+def list_edited_files(command: str) -> Iterator[str]:
     """Files that a command edits in a person's place."""
     if found := re.search(r"^sed -i .* (\S+)$|>> (\S+)$", command.strip()):
         yield found[1] or found[2]

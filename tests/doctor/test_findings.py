@@ -64,19 +64,19 @@ def test_clocks(seconds: int, level: str, words: str) -> None:
     assert bool(found.fix) == (level != "ok")
 
 
-def installed() -> dict[str, Any]:
+def installed_crd_spec() -> dict[str, Any]:
     (crd,) = crds([HostInfo])
     return {**crd["spec"], "conversion": {"strategy": "None"}}
 
 
 def test_a_crd_is_the_same_whatever_the_server_adds() -> None:
     (crd,) = crds([HostInfo])
-    assert diff_specs(crd["spec"], installed()) == []
+    assert diff_specs(crd["spec"], installed_crd_spec()) == []
 
 
 def test_a_crd_that_lacks_a_field_and_has_another_names_both() -> None:
     (crd,) = crds([HostInfo])
-    there = installed()
+    there = installed_crd_spec()
     fields = there["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     fields["host"] = fields.pop("hostname")
     path = "versions.v1.schema.openAPIV3Schema.properties.spec.properties"
@@ -86,14 +86,14 @@ def test_a_crd_that_lacks_a_field_and_has_another_names_both() -> None:
     ]
 
 
-JSON = st.recursive(
+JSON_VALUES = st.recursive(
     st.integers() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=10,
 )
 
 
-@given(st.dictionaries(st.text(), JSON), st.dictionaries(st.text(), JSON))
+@given(st.dictionaries(st.text(), JSON_VALUES), st.dictionaries(st.text(), JSON_VALUES))
 def test_values_differ_somewhere_exactly_if_they_are_not_equal(
     one: dict[str, Any], other: dict[str, Any]
 ) -> None:
@@ -105,7 +105,7 @@ def test_values_differ_somewhere_exactly_if_they_are_not_equal(
     assert bool(diff_specs(one, other)) == (one != other)
 
 
-def lease(**spec: Any) -> Lease:
+def make_lease(**spec: Any) -> Lease:
     return Lease(metadata=ObjectMeta(namespace="a", name="b"), spec=LeaseSpec(**spec))
 
 
@@ -115,18 +115,18 @@ def test_the_leader() -> None:
         "leaseDurationSeconds": 15,
         "renewTime": "2026-11-16T11:59:50.000000Z",
     }
-    assert check_lease_holder(lease(), NOW) == ok(
+    assert check_lease_holder(make_lease(), NOW) == ok(
         "leader", "the lease a/b is free: the last leader gave it back"
     )
-    assert check_lease_holder(lease(**renewed), NOW) == ok(
+    assert check_lease_holder(make_lease(**renewed), NOW) == ok(
         "leader", '"pod-1" leads, by the lease a/b'
     )
-    late = check_lease_holder(lease(**renewed), NOW + timedelta(minutes=3))
+    late = check_lease_holder(make_lease(**renewed), NOW + timedelta(minutes=3))
     assert (late.level, late.words) == (
         "warning",
         '"pod-1" held the lease a/b and last renewed it 3 min ago: nobody leads now',
     )
-    assert check_lease_holder(lease(**{**renewed, "renewTime": "soon"}), NOW).level == "warning"
+    assert check_lease_holder(make_lease(**{**renewed, "renewTime": "soon"}), NOW).level == "warning"
 
 
 ROLE = Grant(role="vsphere-operators-manager-role", rules=[])
@@ -174,7 +174,7 @@ def test_denied_verbs_of_a_resource_are_one_line() -> None:
     ]
 
 
-class Placing(Controller[HostInfo]):
+class NodeWatchingController(Controller[HostInfo]):
     """Reads something that is in no namespace."""
 
     def __init__(self) -> None:
@@ -182,9 +182,9 @@ class Placing(Controller[HostInfo]):
 
 
 def test_a_manager_of_some_namespaces_needs_rights_in_these_alone() -> None:
-    (everywhere,) = manager_grants((), [Placing()])
+    (everywhere,) = manager_grants((), [NodeWatchingController()])
     assert {each.namespace for each in access_reviews_for(everywhere)} == {""}
-    *inside, outside, about_nodes = manager_grants(("a", "b"), [Placing()])
+    *inside, outside, about_nodes = manager_grants(("a", "b"), [NodeWatchingController()])
     assert [each.namespace for each in inside] == ["a", "b"]
     assert {each.resource for each in access_reviews_for(inside[0])} == {
         "events",
@@ -235,7 +235,7 @@ def test_webhooks_need_what_their_component_gives(flags: Sequence[str], roles: l
 
 
 def test_its_fix_does_not_grant_what_it_gave_up() -> None:
-    inside, outside, about_nodes = manager_grants(("a",), [Placing()])
+    inside, outside, about_nodes = manager_grants(("a",), [NodeWatchingController()])
     for user in BINDINGS:
         assert " create rolebinding " in binding_command(user, inside)
         assert " -n a " in binding_command(user, inside)
@@ -302,7 +302,7 @@ def test_a_privilege_is_a_problem_where_it_is_missing_everywhere_and_a_warning_w
     )
 
 
-async def breaking(error: Exception) -> AsyncIterator[Finding]:
+async def failing_check(error: Exception) -> AsyncIterator[Finding]:
     yield ok("first", "well")
     raise error
 
@@ -315,16 +315,16 @@ async def breaking(error: Exception) -> AsyncIterator[Finding]:
     ],
 )
 async def test_a_check_that_fails_is_a_finding(error: Exception, words: str) -> None:
-    found = [each async for each in run_check("second", breaking(error))]
+    found = [each async for each in run_check("second", failing_check(error))]
     assert found[0] == ok("first", "well")
     assert (found[1].level, found[1].subject) == ("problem", "second")
     assert words in found[1].words
 
 
-WORDS = st.text(st.sampled_from("abc -/:é"), min_size=1, max_size=300).map(str.strip).filter(bool)
+MESSAGES = st.text(st.sampled_from("abc -/:é"), min_size=1, max_size=300).map(str.strip).filter(bool)
 
 
-@given(WORDS, st.integers(60, 200))
+@given(MESSAGES, st.integers(60, 200))
 def test_words_fit_the_terminal_and_none_is_lost(words: str, columns: int) -> None:
     lines = list(
         TextReport(columns=columns).render_finding(

@@ -26,50 +26,50 @@ from vsphere_operators.kinds.gpuinfo.tracker import NodeTracker
 from vsphere_operators.vsphere.model import PassthroughDevice
 from vsphere_operators.vsphere.updates import Ref, Value
 
-from .rig import NOWHERE, Stage
+from .rig import FAKE_CONNECTION, FakeEnvironment
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 VGPU = PassthroughDevice(vgpu_profile="grid_a100-10c")
-RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-*")
-VM_NUMBER = 422_000_000_000
+GPU_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-*")
+FIRST_VM_NUMBER = 422_000_000_000
 
 
-def uuid_of(number: int) -> str:
+def bios_uuid_of(number: int) -> str:
     """The bios uuid of a VM."""
-    return f"42030000-0000-4000-8000-{VM_NUMBER + number:012d}"
+    return f"42030000-0000-4000-8000-{FIRST_VM_NUMBER + number:012d}"
 
 
-class NodeStage(Stage):
+class FakeNodeCluster(FakeEnvironment):
     """A cluster of Nodes `node-N`, each on VM `vm-N` on some host `host-N`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.complaints: list[tuple[str, str, str]] = []
-        self.shift = timedelta()
+        self.warnings: list[tuple[str, str, str]] = []
+        self.clock_offset = timedelta()
 
     @cached_property
-    def began(self) -> float:
+    def started_at(self) -> float:
         """The first look at the clock: loops count from the start of the machine, which may be longer ago than a plan lasts."""
         return asyncio.get_running_loop().time()
 
     def clock(self) -> datetime:
         """NOW, and what the loop's time has gone since, so that looptime moves it."""
-        return NOW + timedelta(seconds=asyncio.get_running_loop().time() - self.began) + self.shift
+        return NOW + timedelta(seconds=asyncio.get_running_loop().time() - self.started_at) + self.clock_offset
 
-    def seconds(self) -> float:
+    def monotonic_clock(self) -> float:
         """The same, for what only measures how long."""
-        return asyncio.get_running_loop().time() + self.shift.total_seconds()
+        return asyncio.get_running_loop().time() + self.clock_offset.total_seconds()
 
-    def complain(self, obj: Object, reason: str, words: str) -> None:
+    def record_warning(self, obj: Object, reason: str, words: str) -> None:
         """What would be an Event."""
-        self.complaints.append((obj.metadata.name, reason, words))
+        self.warnings.append((obj.metadata.name, reason, words))
 
-    def load(self) -> None:
+    def mark_loaded(self) -> None:
         """The inventory is whole from now on, and nothing is scheduled."""
         self.vcenter.scheduled_tasks.finish_poll("")
-        super().load()
+        super().mark_loaded()
 
-    def host(self, number: int, **other: Value) -> None:
+    def add_host(self, number: int, **other: Value) -> None:
         """A host that is there."""
         told: dict[str, Value] = {
             "name": f"esxi-{number}",
@@ -78,7 +78,7 @@ class NodeStage(Stage):
         }
         self.enter("HostSystem", f"host-{number}", **{**told, **other})
 
-    def vm(
+    def add_vm(
         self,
         number: int,
         host: int,
@@ -90,7 +90,7 @@ class NodeStage(Stage):
         """A VM that runs; devices of None are not read yet."""
         told: dict[str, Value] = {
             "name": f"node-{number}",
-            "config__uuid": uuid_of(number).upper(),
+            "config__uuid": bios_uuid_of(number).upper(),
             "runtime__host": Ref("HostSystem", f"host-{host}"),
             "runtime__connectionState": "connected",
             "runtime__powerState": "poweredOn",
@@ -103,13 +103,13 @@ class NodeStage(Stage):
             self.vcenter.passthrough_devices.values[f"vm-{number}"] = devices
         self.enter("VirtualMachine", f"vm-{number}", **{**told, **other})
 
-    def demand(self, number: int, mhz: int) -> None:
+    def set_cpu_demand(self, number: int, mhz: int) -> None:
         """Another load."""
         self.modify("VirtualMachine", f"vm-{number}", summary__quickStats__overallCpuDemand=mhz)
 
-    def node(self, number: int, **other: Any) -> None:
+    def add_node(self, number: int, **other: Any) -> None:
         """A Node that is ready."""
-        body = node_body(number, **other)
+        body = node_manifest(number, **other)
         made = self.api.create(Node.definition.path(""), body)
         self.api.update(
             Node.definition.path("", f"node-{number}"),
@@ -122,7 +122,7 @@ class NodeStage(Stage):
         await self.client.patch(Node, Key("", f"node-{number}"), patch, subresource=subresource)
 
 
-def node_body(
+def node_manifest(
     number: int, *, annotations: dict[str, str] | None = None, ready: str = "True", **spec: Any
 ) -> dict[str, Any]:
     """A Node as it is on the wire."""
@@ -133,33 +133,33 @@ def node_body(
     about = {"name": f"node-{number}", "annotations": annotations or {}}
     return {
         "metadata": about,
-        "spec": {"providerID": f"vsphere://{uuid_of(number)}", **spec},
+        "spec": {"providerID": f"vsphere://{bios_uuid_of(number)}", **spec},
         "status": status,
     }
 
 
-def three_nodes(stage: NodeStage) -> None:
+def add_three_nodes(stage: FakeNodeCluster) -> None:
     """Two without and one with a GPU, on two hosts."""
-    stage.host(1)
-    stage.host(2)
+    stage.add_host(1)
+    stage.add_host(2)
     for number, host, demand, devices in ((1, 1, 500, ()), (2, 2, 900, ()), (3, 2, 700, (VGPU,))):
-        stage.vm(number, host, demand, devices=devices)
-        stage.node(number)
-    stage.load()
+        stage.add_vm(number, host, demand, devices=devices)
+        stage.add_node(number)
+    stage.mark_loaded()
 
 
-async def chosen(stage: NodeStage, name: str, node: str) -> GPUInfoStatus:
+async def wait_for_node(stage: FakeNodeCluster, name: str, node: str) -> GPUInfoStatus:
     """The status, once it names this node."""
     reason = "NoneAvailable" if node == NONE_AVAILABLE else "NodeChosen"
-    info, _ = await stage.ready(
+    info, _ = await stage.wait_for_ready(
         GPUInfo, name, reason, lambda status: status.suitableNodeName == node, within=20
     )
     return info.status
 
 
 @asynccontextmanager
-async def choosing(
-    stage: NodeStage,
+async def run_gpuinfo_manager(
+    stage: FakeNodeCluster,
     *,
     labels: bool = False,
     simulation: Simulation | None = None,
@@ -168,16 +168,16 @@ async def choosing(
     calendar: Key | None = None,
 ) -> AsyncIterator[GPUInfoController]:
     """A manager with the controller of GPUInfo, until the block ends."""
-    manager = Manager(NOWHERE, Options(metrics_address="0"), transport=stage.api)
+    manager = Manager(FAKE_CONNECTION, Options(metrics_address="0"), transport=stage.api)
     vcenters = {"vc-1": stage.vcenter}
     log = Log("nodes")
     nodes = NodeTracker(
         manager.cache,
         vcenters,
         stage.clock,
-        stage.complain,
+        stage.record_warning,
         log=log,
-        gpu_resource_globs=RESOURCES,
+        gpu_resource_globs=GPU_RESOURCES,
         simulation=simulation,
     )
     make: Callable[..., GPUInfoController] = (
@@ -190,9 +190,9 @@ async def choosing(
             manager.client,
             manager.metrics,
             nodes.set_calendar_entries,
-            stage.complain,
+            stage.record_warning,
             Log("calendar"),
-            clock=stage.seconds,
+            clock=stage.monotonic_clock,
         )
         manager.add_service(almanac)
     options: dict[str, Any] = {

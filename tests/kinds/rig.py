@@ -22,13 +22,13 @@ from vsphere_operators.vsphere.stats_throttle import StatsThrottle
 from vsphere_operators.vsphere.updates import ObjectUpdate, Ref, Value
 from vsphere_operators.vsphere.vcenter import VCenter
 
-R = TypeVar("R", bound=Resource[Any, Any])
-NOWHERE = Connection(server="https://fake.invalid", identity=Identity(), source="a test")
+ResourceT = TypeVar("ResourceT", bound=Resource[Any, Any])
+FAKE_CONNECTION = Connection(server="https://fake.invalid", identity=Identity(), source="a test")
 ADDRESS = Address("vcenter.invalid")
-Make = Callable[[VCenterRegistry, Cache], Controller[Any]]
+ControllerFactory = Callable[[VCenterRegistry, Cache], Controller[Any]]
 
 
-class Deaf:
+class NullMetrics:
     """A meter that forgets."""
 
     def observe_call(self, method: str, outcome: str, seconds: float) -> None:
@@ -38,59 +38,59 @@ class Deaf:
         """The test knows what it sent."""
 
 
-class Stage:
+class FakeEnvironment:
     """What a test changes and looks at: the API server and the vCenter."""
 
     def __init__(self) -> None:
         self.api = FakeApi()
         self.client = Client(self.api)
         self.vcenter = VCenter(
-            "vc-1", ADDRESS, FixedCredentials(Credentials("user", "secret")), Log("vcenter"), Deaf()
+            "vc-1", ADDRESS, FixedCredentials(Credentials("user", "secret")), Log("vcenter"), NullMetrics()
         )
 
     def enter(self, type: str, ref: str, **properties: Value) -> None:
         """Something comes; `a__b` in a name stands for `a.b`."""
-        self.vcenter.inventory.apply([update("enter", type, ref, properties)])
+        self.vcenter.inventory.apply([make_update("enter", type, ref, properties)])
 
     def modify(self, type: str, ref: str, **properties: Value) -> None:
         """Something changes."""
-        self.vcenter.inventory.apply([update("modify", type, ref, properties)])
+        self.vcenter.inventory.apply([make_update("modify", type, ref, properties)])
 
     def leave(self, type: str, ref: str) -> None:
         """Something goes."""
         self.vcenter.inventory.apply([ObjectUpdate("leave", type, ref)])
 
-    def load(self) -> None:
+    def mark_loaded(self) -> None:
         """The inventory is whole from now on, and has no disks."""
-        self.show_disks()
+        self.set_disks()
         self.vcenter.on_answer()
 
-    def show_disks(self, *disks: Disk) -> None:
+    def set_disks(self, *disks: Disk) -> None:
         """These are all disks from now on."""
         self.vcenter.disks.apply(DiskListing({disk.id: disk for disk in disks}, {}))
 
-    def create(self, kind: type[R], name: str, **spec: object) -> None:
+    def create(self, kind: type[ResourceT], name: str, **spec: object) -> None:
         """A person applies a manifest."""
         self.api.create(
             kind.definition.path("default"),
             {"metadata": {"name": name, "namespace": "default"}, "spec": spec},
         )
 
-    async def get(self, kind: type[R], name: str) -> R:
+    async def get(self, kind: type[ResourceT], name: str) -> ResourceT:
         return await self.client.get(kind, Key("default", name))
 
-    async def ready(
+    async def wait_for_ready(
         self,
-        kind: type[R],
+        kind: type[ResourceT],
         name: str,
         reason: str,
         check: Callable[[Any], object] = lambda status: True,
         *,
         within: float = 10,
-    ) -> tuple[R, Condition]:
+    ) -> tuple[ResourceT, Condition]:
         """The object and its Ready condition, once that has this reason and the status passes the check."""
 
-        async def there() -> tuple[R, Condition] | None:
+        async def there() -> tuple[ResourceT, Condition] | None:
             found = await self.get(kind, name)
             condition = found.status.condition("Ready")
             return (
@@ -99,33 +99,33 @@ class Stage:
                 else None
             )
 
-        found: tuple[R, Condition] | None = await eventually(there, within=within)
+        found: tuple[ResourceT, Condition] | None = await eventually(there, within=within)
         assert found is not None
         return found
 
-    def writes(self) -> int:
+    def count_status_writes(self) -> int:
         """How many statuses were written so far."""
         return sum("/status" in request.path for request in self.api.writes())
 
 
-def update(kind: Any, type: str, ref: str, properties: dict[str, Value]) -> ObjectUpdate:
+def make_update(kind: Any, type: str, ref: str, properties: dict[str, Value]) -> ObjectUpdate:
     """An update as vCenter sends it."""
     return ObjectUpdate(
         kind, type, ref, {name.replace("__", "."): value for name, value in properties.items()}
     )
 
 
-def refs(type: str, values: Iterable[str]) -> tuple[Ref, ...]:
+def make_refs(type: str, values: Iterable[str]) -> tuple[Ref, ...]:
     """References as vCenter sends them."""
     return tuple(Ref(type, value) for value in values)
 
 
 @asynccontextmanager
-async def managed(
-    stage: Stage, make: Make, *, interval_seconds: float = 60.0
+async def run_manager(
+    stage: FakeEnvironment, make: ControllerFactory, *, interval_seconds: float = 60.0
 ) -> AsyncIterator[VCenterRegistry]:
     """A manager with the controller, until the block ends."""
-    manager = Manager(NOWHERE, Options(metrics_address="0"), transport=stage.api)
+    manager = Manager(FAKE_CONNECTION, Options(metrics_address="0"), transport=stage.api)
     configs = [VCenterConfig("vc-1", ADDRESS)]
     vcenters = VCenterRegistry(
         {"vc-1": stage.vcenter},

@@ -41,7 +41,7 @@ SAMPLES = Path(__file__).parents[2] / "config/samples"
 RULES = SelectionRules()
 
 
-def facts(name: str, **other: Any) -> NodeFacts:
+def make_facts(name: str, **other: Any) -> NodeFacts:
     given = {
         "host": "esxi-1",
         "vm": name,
@@ -53,20 +53,20 @@ def facts(name: str, **other: Any) -> NodeFacts:
     return NodeFacts(name=name, **given)
 
 
-def window(hours: float) -> Window:
+def make_window(hours: float) -> Window:
     return Window(NOW + timedelta(hours=hours), NOW + timedelta(hours=hours + 4), "Node annotation")
 
 
 def test_the_answer_in_the_contracts_words_with_the_facts_beside_it() -> None:
-    best = facts(
+    best = make_facts(
         "n1",
         matched_by="name",
         gpus=("vm: vGPU a",),
-        maintenance=window(399.5),
+        maintenance=make_window(399.5),
         host_devices=("A100",),
     )
     lost = [
-        facts(f"n{number}", match_failure=Why(Rejection.VM_NOT_FOUND, "no VM")) for number in (2, 3)
+        make_facts(f"n{number}", match_failure=Why(Rejection.VM_NOT_FOUND, "no VM")) for number in (2, 3)
     ]
     answer = Selection(
         requirement=Requirement(100, True),
@@ -131,7 +131,7 @@ def test_none_available_has_zeros_and_the_counts() -> None:
 
 
 def test_the_chosen_one_comes_first_and_only_a_few_follow() -> None:
-    nodes = [facts(f"n{number}") for number in range(9)]
+    nodes = [make_facts(f"n{number}") for number in range(9)]
     shown = Selection(
         requirement=Requirement(0, False), chosen=nodes[6], best_nodes=nodes
     ).candidates
@@ -151,33 +151,33 @@ def test_bad_and_missing_specs_are_said_in_words() -> None:
 
 
 def test_the_timer_is_at_the_moment_when_something_changes() -> None:
-    held, other = facts("n1", maintenance=window(2.5)), facts("n2", maintenance=window(1.25))
+    held, other = make_facts("n1", maintenance=make_window(2.5)), make_facts("n2", maintenance=make_window(1.25))
     one, none = Requirement(1, False), Requirement(0, False)
-    assert again(one, held, other, less=900.0) == pytest.approx(900, abs=0.1)  # n2 falls below 1 h
-    assert again(one, held) == pytest.approx(1800, abs=0.1)
-    assert again(one, held, spread=0.5) == pytest.approx(
+    assert requeue_after_seconds(one, held, other, seconds_until_fewer_suitable=900.0) == pytest.approx(900, abs=0.1)  # n2 falls below 1 h
+    assert requeue_after_seconds(one, held) == pytest.approx(1800, abs=0.1)
+    assert requeue_after_seconds(one, held, spread=0.5) == pytest.approx(
         1815, abs=0.1
     )  # what is only shown may be 30 s late
-    assert again(Requirement(2, False), held, spread=0.5) == pytest.approx(
+    assert requeue_after_seconds(Requirement(2, False), held, spread=0.5) == pytest.approx(
         1800.25, abs=0.1
     )  # where the answer moves, half a second
-    assert again(none, held, facts("n3", maintenance=window(1.001))) == 60.0
-    assert again(none, facts("n4")) is None
-    assert again(one, facts("n5", maintenance=window(8000))) == pytest.approx(1e-3, abs=0.1)
+    assert requeue_after_seconds(none, held, make_facts("n3", maintenance=make_window(1.001))) == 60.0
+    assert requeue_after_seconds(none, make_facts("n4")) is None
+    assert requeue_after_seconds(one, make_facts("n5", maintenance=make_window(8000))) == pytest.approx(1e-3, abs=0.1)
     assert (
-        again(one, facts("n6", maintenance=window(9000))) == 86400.0
+        requeue_after_seconds(one, make_facts("n6", maintenance=make_window(9000))) == 86400.0
     )  # it counts for 8760 h, and no timer is longer than a day
 
 
-def again(
-    question: Requirement, *nodes: NodeFacts, less: float | None = None, spread: float = 0.0
+def requeue_after_seconds(
+    question: Requirement, *nodes: NodeFacts, seconds_until_fewer_suitable: float | None = None, spread: float = 0.0
 ) -> float | None:
     answer = Selection(
         requirement=question,
         chosen=nodes[0],
         best_nodes=nodes,
         suitable_count=len(nodes),
-        seconds_until_fewer_suitable=less,
+        seconds_until_fewer_suitable=seconds_until_fewer_suitable,
     )
     return answer.requeue_after_seconds(RULES, NOW, 60.0, spread)
 

@@ -19,80 +19,80 @@ from vsphere_operators.vsphere.inventory import Change
 from vsphere_operators.vsphere.scheduled_tasks import PlannedMaintenance
 from vsphere_operators.vsphere.updates import ObjectUpdate
 
-from .nodestage import NodeStage, choosing, chosen, three_nodes
+from .nodestage import FakeNodeCluster, run_gpuinfo_manager, wait_for_node, add_three_nodes
 
-CALENDAR = Key("ops", "maintenance")
+CALENDAR_KEY = Key("ops", "maintenance")
 
 
-def fails(change: Change) -> None:
+def raise_error(change: Change) -> None:
     raise ArithmeticError(str(change))
 
 
 async def test_a_node_whose_facts_cannot_be_made_is_refused_and_all_others_go_on() -> None:
-    stage = NodeStage()
-    three_nodes(stage)
+    stage = FakeNodeCluster()
+    add_three_nodes(stage)
     stage.create(GPUInfo, "plain", desAccTime=1, gpuRequired=False)
-    async with choosing(stage) as controller:
-        await chosen(stage, "plain", "node-1")
+    async with run_gpuinfo_manager(stage) as controller:
+        await wait_for_node(stage, "plain", "node-1")
         # A time that nothing can be added to: no source of ours lets it through, so it stands for any fault of ours.
         stage.vcenter.scheduled_tasks.apply(
             [PlannedMaintenance("host-1", datetime.max.replace(tzinfo=UTC), "never")]
         )
-        status = await chosen(stage, "plain", "node-2")
+        status = await wait_for_node(stage, "plain", "node-2")
         assert status.refused == {"FactsUnreadable": 1, "GPUPresent": 1}
-        stage.vcenter.inventory.listeners.insert(0, fails)
-        stage.demand(2, 950)
+        stage.vcenter.inventory.listeners.insert(0, raise_error)
+        stage.set_cpu_demand(2, 950)
         await eventually(
             lambda: controller.tracker.ranking.facts["node-2"].load.cpu_demand_mhz == 950
         )
         stage.vcenter.scheduled_tasks.apply([])
-        await chosen(stage, "plain", "node-1")
+        await wait_for_node(stage, "plain", "node-1")
 
 
 @pytest.mark.looptime
 async def test_a_vm_whose_devices_are_never_read_keeps_only_its_own_node_out() -> None:
-    stage = NodeStage()
-    three_nodes(stage)
+    stage = FakeNodeCluster()
+    add_three_nodes(stage)
     stage.create(GPUInfo, "plain", desAccTime=1, gpuRequired=False)
-    async with choosing(stage):
-        await chosen(stage, "plain", "node-1")
-        stage.vm(9, 1, 100, devices=None)
-        stage.node(9)
+    async with run_gpuinfo_manager(stage):
+        await wait_for_node(stage, "plain", "node-1")
+        stage.add_vm(9, 1, 100, devices=None)
+        stage.add_node(9)
         await stage.patch_node(1, {"spec": {"unschedulable": True}})
-        status = await chosen(stage, "plain", "node-2")
+        status = await wait_for_node(stage, "plain", "node-2")
         assert status.refused == {"Unschedulable": 1, "DevicesUnread": 1, "GPUPresent": 1}
         stage.create(GPUInfo, "late", desAccTime=1, gpuRequired=False)
         await asyncio.sleep(5)
         assert (await stage.get(GPUInfo, "late")).status.suitableNodeName is None
         await asyncio.sleep(10)
-        await chosen(stage, "late", "node-2")
+        await wait_for_node(stage, "late", "node-2")
 
 
 async def test_what_is_wrong_is_said_again_when_this_process_begins_to_lead() -> None:
-    stage = NodeStage()
-    three_nodes(stage)
-    stage.node(4, annotations={NEXT_MAINTENANCE_KEY: "next tuesday"})
+    stage = FakeNodeCluster()
+    add_three_nodes(stage)
+    stage.add_node(4, annotations={NEXT_MAINTENANCE_KEY: "next tuesday"})
     lines = {"w": "host=esxi-1 start=tomorrow length=4h"}
     stage.api.create(
         ConfigMap.definition.path("ops"),
         {"metadata": {"name": "maintenance", "namespace": "ops"}, "data": lines},
     )
-    async with choosing(stage, calendar=CALENDAR) as controller:
+    async with run_gpuinfo_manager(stage, calendar=CALENDAR_KEY) as controller:
         both = {("node-4", "MaintenanceUnreadable"), ("maintenance", "CalendarLineUnreadable")}
-        await eventually(lambda: {each[:2] for each in stage.complaints} == both)
+        await eventually(lambda: {each[:2] for each in stage.warnings} == both)
         controller.tracker.rebuild_all()
-        assert len(stage.complaints) == 2
+        assert len(stage.warnings) == 2
         controller.tracker.repeat_warnings()
         assert controller.calendar is not None
         controller.calendar.repeat_warnings()
-        assert stage.complaints[2:] == sorted(
-            stage.complaints[:2], key=lambda each: each[0], reverse=True
+        assert stage.warnings[2:] == sorted(
+            stage.warnings[:2], key=lambda each: each[0], reverse=True
         )
 
 
 async def test_devices_that_vcenter_refuses_to_show_again_are_no_proof_any_more() -> None:
-    stage = NodeStage()
-    three_nodes(stage)
+    stage = FakeNodeCluster()
+    add_three_nodes(stage)
     devices, refused = stage.vcenter.passthrough_devices, True
 
     async def read(refs: list[str]) -> list[ObjectUpdate]:
@@ -104,32 +104,32 @@ async def test_devices_that_vcenter_refuses_to_show_again_are_no_proof_any_more(
 
     devices.read_properties = read  # type: ignore[method-assign]
     stage.create(GPUInfo, "plain", desAccTime=1, gpuRequired=False)
-    async with choosing(stage):
-        await chosen(stage, "plain", "node-1")
+    async with run_gpuinfo_manager(stage):
+        await wait_for_node(stage, "plain", "node-1")
         with stage.vcenter.inventory.subscribe(devices.on_inventory_change):
             stage.modify("VirtualMachine", "vm-1", config__changeVersion="2")
         await devices.poll()
-        assert (await chosen(stage, "plain", "node-2")).refused == {
+        assert (await wait_for_node(stage, "plain", "node-2")).refused == {
             "DevicesHidden": 1,
             "GPUPresent": 1,
         }
         refused = False
         devices.request_refresh("vm-1")
         await devices.poll()
-        await chosen(stage, "plain", "node-1")
+        await wait_for_node(stage, "plain", "node-1")
 
 
 @pytest.mark.looptime
 async def test_a_calendar_that_becomes_stale_is_said_at_once() -> None:
-    stage = NodeStage()
-    three_nodes(stage)
+    stage = FakeNodeCluster()
+    add_three_nodes(stage)
     stage.create(GPUInfo, "plain", desAccTime=100, gpuRequired=False)
     stage.api.create(
         ConfigMap.definition.path("ops"),
         {"metadata": {"name": "maintenance", "namespace": "ops"}, "data": {}},
     )
-    async with choosing(stage, calendar=CALENDAR) as controller:
-        await chosen(stage, "plain", "node-1")
+    async with run_gpuinfo_manager(stage, calendar=CALENDAR_KEY) as controller:
+        await wait_for_node(stage, "plain", "node-1")
         assert controller.calendar is not None
         reflector = controller.calendar.reflector
 
@@ -138,19 +138,19 @@ async def test_a_calendar_that_becomes_stale_is_said_at_once() -> None:
             return found.reason if found else None
 
         reflector.turn("configmaps is forbidden")
-        await eventually(lambda: said(plans, "CalendarStale"), within=20)
+        await eventually(lambda: has_reason(plans, "CalendarStale"), within=20)
         reflector.lives()
-        await eventually(lambda: said(plans, "AllRead"), within=20)
+        await eventually(lambda: has_reason(plans, "AllRead"), within=20)
 
 
-async def said(plans: Callable[[], Awaitable[str | None]], reason: str) -> bool:
+async def has_reason(plans: Callable[[], Awaitable[str | None]], reason: str) -> bool:
     return await plans() == reason
 
 
 async def test_a_refusal_also_says_that_all_is_simulated() -> None:
-    stage = NodeStage()
-    three_nodes(stage)
+    stage = FakeNodeCluster()
+    add_three_nodes(stage)
     stage.create(GPUInfo, "wrong", desAccTime=-1, gpuRequired=False)
-    async with choosing(stage, simulation=Simulation("a")):
-        info, _ = await stage.ready(GPUInfo, "wrong", "NegativeTime")
+    async with run_gpuinfo_manager(stage, simulation=Simulation("a")):
+        info, _ = await stage.wait_for_ready(GPUInfo, "wrong", "NegativeTime")
         assert (info.status.simulated, info.status.suitableNodeName) == (True, None)

@@ -16,17 +16,17 @@ from vsphere_operators.kinds.gpuinfo.node import NEXT_MAINTENANCE_KEY, Simulatio
 from vsphere_operators.vsphere.faults import Unreachable
 from vsphere_operators.vsphere.updates import Ref
 
-from .nodestage import NodeStage, choosing, chosen, three_nodes
+from .nodestage import FakeNodeCluster, run_gpuinfo_manager, wait_for_node, add_three_nodes
 
 
 async def test_everything_that_can_happen_to_a_node_moves_the_answer() -> None:
-    stage = NodeStage()
-    three_nodes(stage)
+    stage = FakeNodeCluster()
+    add_three_nodes(stage)
     stage.create(GPUInfo, "plain", desAccTime=100, gpuRequired=False)
     stage.create(GPUInfo, "gpu", desAccTime=100, gpuRequired=True)
-    async with choosing(stage, interval_seconds=1) as controller:
-        assert (await chosen(stage, "gpu", "node-3")).refused == {"GPUMissing": 2}
-        first = await chosen(stage, "plain", "node-1")
+    async with run_gpuinfo_manager(stage, interval_seconds=1) as controller:
+        assert (await wait_for_node(stage, "gpu", "node-3")).refused == {"GPUMissing": 2}
+        first = await wait_for_node(stage, "plain", "node-1")
         assert (
             first.suitableHostName,
             first.nodeCPUUsage,
@@ -39,29 +39,29 @@ async def test_everything_that_can_happen_to_a_node_moves_the_answer() -> None:
             8760,
         )
         await stage.patch_node(1, {"spec": {"unschedulable": True}})
-        assert (await chosen(stage, "plain", "node-2")).refused == {
+        assert (await wait_for_node(stage, "plain", "node-2")).refused == {
             "Unschedulable": 1,
             "GPUPresent": 1,
         }
         await stage.patch_node(1, {"spec": {"unschedulable": None}})
-        await chosen(stage, "plain", "node-1")
+        await wait_for_node(stage, "plain", "node-1")
         await stage.patch_node(
             1, {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}, "status"
         )
-        assert ((await chosen(stage, "plain", "node-2")).refused or {})["NotReady"] == 1
+        assert ((await wait_for_node(stage, "plain", "node-2")).refused or {})["NotReady"] == 1
         await stage.patch_node(
             1, {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}, "status"
         )
-        await chosen(stage, "plain", "node-1")
+        await wait_for_node(stage, "plain", "node-1")
         stage.modify(
             "VirtualMachine",
             "vm-1",
             runtime__powerState="poweredOff",
             summary__quickStats__overallCpuDemand=0,
         )
-        assert ((await chosen(stage, "plain", "node-2")).refused or {})["PoweredOff"] == 1
+        assert ((await wait_for_node(stage, "plain", "node-2")).refused or {})["PoweredOff"] == 1
         stage.modify("HostSystem", "host-2", runtime__inMaintenanceMode=True)
-        none = await chosen(stage, "plain", NONE_AVAILABLE)
+        none = await wait_for_node(stage, "plain", NONE_AVAILABLE)
         assert none.refused == {"PoweredOff": 1, "HostInMaintenance": 2}
         assert (
             none.suitableHostName,
@@ -70,24 +70,24 @@ async def test_everything_that_can_happen_to_a_node_moves_the_answer() -> None:
             none.candidates,
         ) == (NONE_AVAILABLE, 0, 0, None)
         stage.modify("HostSystem", "host-2", runtime__inMaintenanceMode=False)
-        await chosen(stage, "plain", "node-2")
+        await wait_for_node(stage, "plain", "node-2")
         soon = (stage.clock() + timedelta(hours=12)).isoformat()
         controller.tracker.set_calendar_entries(
             parse_calendar({"w": f"host=esxi-2 start={soon} length=4h"})[0]
         )
-        assert (await chosen(stage, "plain", NONE_AVAILABLE)).refused == {
+        assert (await wait_for_node(stage, "plain", NONE_AVAILABLE)).refused == {
             "PoweredOff": 1,
             "TooLittleTime": 2,
         }
         controller.tracker.set_calendar_entries([])
-        await chosen(stage, "plain", "node-2")
+        await wait_for_node(stage, "plain", "node-2")
         stage.modify("HostSystem", "host-2", runtime__connectionState="notResponding")
-        assert (await chosen(stage, "plain", NONE_AVAILABLE)).refused == {
+        assert (await wait_for_node(stage, "plain", NONE_AVAILABLE)).refused == {
             "PoweredOff": 1,
             "HostDisconnected": 2,
         }
         stage.leave("VirtualMachine", "vm-1")
-        await stage.ready(
+        await stage.wait_for_ready(
             GPUInfo,
             "plain",
             "NoneAvailable",
@@ -106,34 +106,34 @@ async def test_everything_that_can_happen_to_a_node_moves_the_answer() -> None:
 
 
 async def test_small_moves_of_load_neither_move_nor_write_the_answer() -> None:
-    stage = NodeStage()
-    three_nodes(stage)
+    stage = FakeNodeCluster()
+    add_three_nodes(stage)
     stage.create(GPUInfo, "plain", desAccTime=1, gpuRequired=False)
-    async with choosing(stage) as controller:
-        await chosen(stage, "plain", "node-1")
-        before = stage.writes()
-        stage.demand(2, 450)
-        stage.demand(1, 510)
-        stage.demand(3, 5)
+    async with run_gpuinfo_manager(stage) as controller:
+        await wait_for_node(stage, "plain", "node-1")
+        before = stage.count_status_writes()
+        stage.set_cpu_demand(2, 450)
+        stage.set_cpu_demand(1, 510)
+        stage.set_cpu_demand(3, 5)
         # Who is woken is forgotten until it has its new answer.
         assert set(controller.subscriptions.by_key) == {Key("default", "plain")}
-        assert stage.writes() == before
-        stage.demand(2, 300)
-        await chosen(stage, "plain", "node-2")
-        stage.demand(2, 300 + 401)
-        await stage.ready(
+        assert stage.count_status_writes() == before
+        stage.set_cpu_demand(2, 300)
+        await wait_for_node(stage, "plain", "node-2")
+        stage.set_cpu_demand(2, 300 + 401)
+        await stage.wait_for_ready(
             GPUInfo, "plain", "NodeChosen", lambda status: status.nodeCPUUsage in (701, 510)
         )
 
 
 async def test_a_vm_that_moves_takes_the_host_name_along() -> None:
-    stage = NodeStage()
-    three_nodes(stage)
+    stage = FakeNodeCluster()
+    add_three_nodes(stage)
     stage.create(GPUInfo, "plain", desAccTime=1, gpuRequired=False)
-    async with choosing(stage):
-        await chosen(stage, "plain", "node-1")
+    async with run_gpuinfo_manager(stage):
+        await wait_for_node(stage, "plain", "node-1")
         stage.modify("VirtualMachine", "vm-1", runtime__host=Ref("HostSystem", "host-2"))
-        await stage.ready(
+        await stage.wait_for_ready(
             GPUInfo, "plain", "NodeChosen", lambda status: status.suitableHostName == "esxi-2"
         )
 
@@ -142,22 +142,22 @@ async def test_a_vm_that_moves_takes_the_host_name_along() -> None:
 async def test_time_alone_moves_hours_and_answer_and_a_window_that_ends_gives_the_node_back() -> (
     None
 ):
-    stage = NodeStage()
-    three_nodes(stage)
+    stage = FakeNodeCluster()
+    add_three_nodes(stage)
     stage.create(GPUInfo, "plain", desAccTime=10, gpuRequired=False)
-    async with choosing(stage, interval_seconds=3600) as controller:
-        await chosen(stage, "plain", "node-1")
+    async with run_gpuinfo_manager(stage, interval_seconds=3600) as controller:
+        await wait_for_node(stage, "plain", "node-1")
         start = (stage.clock() + timedelta(hours=12, minutes=30)).isoformat()
         controller.tracker.set_calendar_entries(
             parse_calendar({"w": f"node=node-1 start={start} length=4h"})[0]
         )
-        await stage.ready(
+        await stage.wait_for_ready(
             GPUInfo, "plain", "NodeChosen", lambda status: status.availableAcceleratorTime == 12
         )
         await asyncio.sleep(1790)
         assert (await stage.get(GPUInfo, "plain")).status.availableAcceleratorTime == 12
         await asyncio.sleep(10)
-        await stage.ready(
+        await stage.wait_for_ready(
             GPUInfo,
             "plain",
             "NodeChosen",
@@ -165,67 +165,67 @@ async def test_time_alone_moves_hours_and_answer_and_a_window_that_ends_gives_th
             within=31,
         )
         await asyncio.sleep(2 * 3600)
-        assert (await chosen(stage, "plain", "node-2")).refused == {
+        assert (await wait_for_node(stage, "plain", "node-2")).refused == {
             "TooLittleTime": 1,
             "GPUPresent": 1,
         }
         await asyncio.sleep(13.9 * 3600)
         assert (await stage.get(GPUInfo, "plain")).status.suitableNodeName == "node-2"
         await asyncio.sleep(0.1 * 3600)
-        assert (await chosen(stage, "plain", "node-1")).availableAcceleratorTime == 8760
+        assert (await wait_for_node(stage, "plain", "node-1")).availableAcceleratorTime == 8760
 
 
 async def test_an_outage_keeps_the_last_answer_and_says_so() -> None:
-    stage = NodeStage()
-    three_nodes(stage)
+    stage = FakeNodeCluster()
+    add_three_nodes(stage)
     stage.create(GPUInfo, "plain", desAccTime=1, gpuRequired=False)
-    async with choosing(stage):
-        await chosen(stage, "plain", "node-1")
+    async with run_gpuinfo_manager(stage):
+        await wait_for_node(stage, "plain", "node-1")
         stage.vcenter.inventory_watcher.last_answer_at -= 60
         stage.vcenter.on_failure(Unreachable("vCenter does not answer"))
-        info, ready = await stage.ready(GPUInfo, "plain", "VCenterUnreachable")
+        info, ready = await stage.wait_for_ready(GPUInfo, "plain", "VCenterUnreachable")
         assert ready.status == "False"
         assert info.status.suitableNodeName == "node-1"
         stage.vcenter.on_answer()
-        await chosen(stage, "plain", "node-1")
+        await wait_for_node(stage, "plain", "node-1")
 
 
 async def test_negative_hours_and_unreadable_times_are_said_and_the_rest_goes_on() -> None:
-    stage = NodeStage()
-    three_nodes(stage)
+    stage = FakeNodeCluster()
+    add_three_nodes(stage)
     stage.create(GPUInfo, "wrong", desAccTime=-1, gpuRequired=False)
     stage.create(GPUInfo, "empty")
-    async with choosing(stage):
-        wrong, ready = await stage.ready(GPUInfo, "wrong", "NegativeTime")
+    async with run_gpuinfo_manager(stage):
+        wrong, ready = await stage.wait_for_ready(GPUInfo, "wrong", "NegativeTime")
         assert ready.status == "False"
         assert wrong.status.suitableNodeName is None
-        await chosen(stage, "empty", "node-1")
+        await wait_for_node(stage, "empty", "node-1")
         await stage.patch_node(
             1, {"metadata": {"annotations": {NEXT_MAINTENANCE_KEY: "next tuesday"}}}
         )
         await stage.patch_node(2, {"status": {"allocatable": {"example.com/gpu": "1"}}}, "status")
-        await eventually(lambda: len(stage.complaints) == 2)
-        assert [(name, reason) for name, reason, _ in stage.complaints] == [
+        await eventually(lambda: len(stage.warnings) == 2)
+        assert [(name, reason) for name, reason, _ in stage.warnings] == [
             ("node-1", "MaintenanceUnreadable"),
             ("node-2", "UnknownGPUResource"),
         ]
-        assert '"next tuesday" is not a time of RFC 3339' in stage.complaints[0][2]
-        stage.demand(1, 501)
-        assert len(stage.complaints) == 2
-        await chosen(stage, "empty", "node-1")
+        assert '"next tuesday" is not a time of RFC 3339' in stage.warnings[0][2]
+        stage.set_cpu_demand(1, 501)
+        assert len(stage.warnings) == 2
+        await wait_for_node(stage, "empty", "node-1")
 
 
 async def test_simulated_numbers_are_the_same_for_the_same_seed_and_said_in_the_status() -> None:
-    stage = NodeStage()
-    three_nodes(stage)
+    stage = FakeNodeCluster()
+    add_three_nodes(stage)
     stage.create(GPUInfo, "plain", desAccTime=100, gpuRequired=False)
     hours, gpu = zip(
         *(Simulation("7").simulate_node(f"node-{number}") for number in (1, 2, 3)), strict=True
     )
     assert all(300 <= each <= 400 for each in hours)
     assert {Simulation("7").simulate_node(f"n{number}")[1] for number in range(20)} == {True, False}
-    async with choosing(stage, simulation=Simulation("7")):
-        info, ready = await stage.ready(
+    async with run_gpuinfo_manager(stage, simulation=Simulation("7")):
+        info, ready = await stage.wait_for_ready(
             GPUInfo, "plain", "NoneAvailable" if all(gpu) else "NodeChosen"
         )
         assert info.status.simulated is True

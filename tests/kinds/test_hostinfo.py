@@ -26,10 +26,10 @@ from vsphere_operators.vsphere.inventory import Location
 from vsphere_operators.vsphere.model import Host, HostStats
 from vsphere_operators.vsphere.updates import Ref
 
-from .rig import Stage, managed, update
+from .rig import FakeEnvironment, run_manager, make_update
 
 SAMPLES = Path(__file__).parents[2] / "config/samples"
-PLACE = Location(path="/dc-1/host/cluster-1/esxi-1", datacenter="dc-1", cluster="cluster-1")
+LOCATION = Location(path="/dc-1/host/cluster-1/esxi-1", datacenter="dc-1", cluster="cluster-1")
 HOST = Host(
     ref="host-12",
     name="esxi-1",
@@ -47,7 +47,7 @@ HOST = Host(
     attributes={"Owner": "storage team"},
     stats=HostStats(cpu_usage_mhz=4321, memory_usage_mb=100_000),
 )
-HARDWARE = HostInfoStatus(
+STATUS_WITHOUT_LOAD = HostInfoStatus(
     totalCPU=45_880,
     totalMemoryMB=262_016,
     vendor="Dell Inc.",
@@ -65,13 +65,13 @@ HARDWARE = HostInfoStatus(
 )
 
 
-def status(host: Host, place: Location = PLACE) -> HostInfoStatus:
+def make_status(host: Host, place: Location = LOCATION) -> HostInfoStatus:
     return status_of(host, place, 7, ("env:prod", "rack:7"), "vc-1")
 
 
 def test_everything_that_is_known_of_a_host() -> None:
-    assert status(HOST) == replace(
-        HARDWARE,
+    assert make_status(HOST) == replace(
+        STATUS_WITHOUT_LOAD,
         freeCPU=41_559,
         freeMemoryMB=162_016,
         connectionState="connected",
@@ -91,7 +91,7 @@ def test_a_host_that_is_not_heard_keeps_its_hardware_and_loses_its_load(
     state: Any, how: str
 ) -> None:
     lost = replace(HOST, connection=state)
-    assert status(lost) == replace(HARDWARE, connectionState=state)
+    assert make_status(lost) == replace(STATUS_WITHOUT_LOAD, connectionState=state)
     with pytest.raises(Terminal, match="reconnect it in vCenter") as refused:
         ready_reason(lost, "vc-1")
     assert refused.value.reason == "HostDisconnected"
@@ -100,14 +100,14 @@ def test_a_host_that_is_not_heard_keeps_its_hardware_and_loses_its_load(
 
 def test_a_host_in_standby_has_no_load() -> None:
     asleep = replace(HOST, power="standBy", connection="notResponding")
-    assert status(asleep) == replace(HARDWARE, connectionState="notResponding")
+    assert make_status(asleep) == replace(STATUS_WITHOUT_LOAD, connectionState="notResponding")
     assert ready_reason(asleep, "vc-1").reason == "HostInStandby"
 
 
 def test_maintenance_mode_is_a_note() -> None:
     resting = replace(HOST, in_maintenance=True)
-    assert status(resting).maintenanceMode is True
-    assert status(resting).freeCPU == 41_559
+    assert make_status(resting).maintenanceMode is True
+    assert make_status(resting).freeCPU == 41_559
     assert ready_reason(resting, "vc-1").reason == "MaintenanceMode"
 
 
@@ -119,10 +119,10 @@ def test_nothing_known_is_nothing_told() -> None:
 
 def test_an_idle_host_is_all_free_and_an_unknown_load_is_not() -> None:
     assert (
-        status(replace(HOST, stats=HostStats(cpu_usage_mhz=0, memory_usage_mb=0))).freeCPU == 45_880
+        make_status(replace(HOST, stats=HostStats(cpu_usage_mhz=0, memory_usage_mb=0))).freeCPU == 45_880
     )
-    assert status(replace(HOST, stats=HostStats())).freeCPU is None
-    assert status(replace(HOST, stats=HostStats())).freeMemoryMB is None
+    assert make_status(replace(HOST, stats=HostStats())).freeCPU is None
+    assert make_status(replace(HOST, stats=HostStats())).freeMemoryMB is None
 
 
 @given(
@@ -142,7 +142,7 @@ def test_an_idle_host_is_all_free_and_an_unknown_load_is_not() -> None:
     )
 )
 def test_free_is_told_only_where_it_is_known(host: Host) -> None:
-    answer = status(host)
+    answer = make_status(host)
     heard = host.connection not in ("disconnected", "notResponding") and host.power not in (
         "poweredOff",
         "standBy",
@@ -194,23 +194,23 @@ def test_the_sample_is_the_one_that_people_have() -> None:
     }
 
 
-def controller(vcenters: VCenterRegistry, cache: Cache) -> HostInfoController:
+def make_controller(vcenters: VCenterRegistry, cache: Cache) -> HostInfoController:
     return HostInfoController(vcenters)
 
 
-def stage_with_host(name: str = "esxi-1") -> Stage:
+def environment_with_host(name: str = "esxi-1") -> FakeEnvironment:
     """Datacenter dc-1 with cluster c-1 and a host in it."""
-    stage = Stage()
+    stage = FakeEnvironment()
     stage.enter("Folder", "group-d1", name="Datacenters")
     stage.enter("Datacenter", "datacenter-1", name="dc-1", parent=Ref("Folder", "group-d1"))
     stage.enter("Folder", "group-h1", name="host", parent=Ref("Datacenter", "datacenter-1"))
     stage.enter("ClusterComputeResource", "domain-c1", name="c-1", parent=Ref("Folder", "group-h1"))
     add_host(stage, name)
-    stage.load()
+    stage.mark_loaded()
     return stage
 
 
-def add_host(stage: Stage, name: str, ref: str = "host-1") -> None:
+def add_host(stage: FakeEnvironment, name: str, ref: str = "host-1") -> None:
     stage.enter(
         "HostSystem",
         ref,
@@ -224,25 +224,25 @@ def add_host(stage: Stage, name: str, ref: str = "host-1") -> None:
 
 
 async def test_a_change_in_vcenter_reaches_the_status_by_itself() -> None:
-    stage = stage_with_host()
+    stage = environment_with_host()
     stage.create(HostInfo, "h", hostname="esxi-1")
-    async with managed(stage, controller):
-        info, _ = await stage.ready(HostInfo, "h", "Reconciled")
+    async with run_manager(stage, make_controller):
+        info, _ = await stage.wait_for_ready(HostInfo, "h", "Reconciled")
         assert (info.status.totalCPU, info.status.freeCPU, info.status.vms) == (20_000, 15_000, 0)
         assert info.status.inventoryPath == "/dc-1/host/c-1/esxi-1"
         stage.modify("HostSystem", "host-1", runtime__inMaintenanceMode=True)
-        await stage.ready(HostInfo, "h", "MaintenanceMode")
+        await stage.wait_for_ready(HostInfo, "h", "MaintenanceMode")
         stage.modify("ClusterComputeResource", "domain-c1", name="c-2")
-        await stage.ready(HostInfo, "h", "MaintenanceMode", lambda status: status.cluster == "c-2")
+        await stage.wait_for_ready(HostInfo, "h", "MaintenanceMode", lambda status: status.cluster == "c-2")
 
 
 async def test_a_disconnected_host_keeps_its_hardware_and_says_what_to_do() -> None:
-    stage = stage_with_host()
+    stage = environment_with_host()
     stage.create(HostInfo, "h", hostname="esxi-1")
-    async with managed(stage, controller):
-        await stage.ready(HostInfo, "h", "Reconciled")
+    async with run_manager(stage, make_controller):
+        await stage.wait_for_ready(HostInfo, "h", "Reconciled")
         stage.modify("HostSystem", "host-1", runtime__connectionState="disconnected")
-        info, condition = await stage.ready(HostInfo, "h", "HostDisconnected")
+        info, condition = await stage.wait_for_ready(HostInfo, "h", "HostDisconnected")
         assert (condition.status, info.status.totalCPU, info.status.freeCPU) == (
             "False",
             20_000,
@@ -255,78 +255,78 @@ async def test_a_disconnected_host_keeps_its_hardware_and_says_what_to_do() -> N
             runtime__connectionState="connected",
             summary__quickStats__overallCpuUsage=4000,
         )
-        await stage.ready(HostInfo, "h", "Reconciled", lambda status: status.freeCPU == 16_000)
+        await stage.wait_for_ready(HostInfo, "h", "Reconciled", lambda status: status.freeCPU == 16_000)
 
 
 async def test_no_number_survives_a_host_that_left_and_a_new_one_is_found_by_itself() -> None:
-    stage = stage_with_host()
+    stage = environment_with_host()
     stage.create(HostInfo, "h", hostname="esxi-1")
-    async with managed(stage, controller):
-        await stage.ready(HostInfo, "h", "Reconciled")
+    async with run_manager(stage, make_controller):
+        await stage.wait_for_ready(HostInfo, "h", "Reconciled")
         stage.leave("HostSystem", "host-1")
-        info, condition = await stage.ready(HostInfo, "h", "HostNotFound")
+        info, condition = await stage.wait_for_ready(HostInfo, "h", "HostNotFound")
         assert condition.status == "False"
         assert info.status == HostInfoStatus(
             conditions=info.status.conditions, observedGeneration=1
         )
         add_host(stage, "esxi-1", "host-2")
-        await stage.ready(HostInfo, "h", "Reconciled", lambda status: status.totalCPU == 20_000)
+        await stage.wait_for_ready(HostInfo, "h", "Reconciled", lambda status: status.totalCPU == 20_000)
         add_host(stage, "esxi-1", "host-3")
-        info, _ = await stage.ready(HostInfo, "h", "HostAmbiguous")
+        info, _ = await stage.wait_for_ready(HostInfo, "h", "HostAmbiguous")
         assert info.status.totalCPU is None
         stage.leave("HostSystem", "host-3")
-        await stage.ready(HostInfo, "h", "Reconciled")
+        await stage.wait_for_ready(HostInfo, "h", "Reconciled")
 
 
 async def test_a_renamed_host_is_followed_under_both_names() -> None:
-    stage = stage_with_host("old")
+    stage = environment_with_host("old")
     stage.create(HostInfo, "old", hostname="old")
     stage.create(HostInfo, "new", hostname="new")
-    async with managed(stage, controller):
-        await stage.ready(HostInfo, "old", "Reconciled")
-        await stage.ready(HostInfo, "new", "HostNotFound")
+    async with run_manager(stage, make_controller):
+        await stage.wait_for_ready(HostInfo, "old", "Reconciled")
+        await stage.wait_for_ready(HostInfo, "new", "HostNotFound")
         stage.modify("HostSystem", "host-1", name="new")
-        await stage.ready(HostInfo, "old", "HostNotFound")
-        await stage.ready(HostInfo, "new", "Reconciled")
+        await stage.wait_for_ready(HostInfo, "old", "HostNotFound")
+        await stage.wait_for_ready(HostInfo, "new", "Reconciled")
 
 
 async def test_an_empty_spec_is_told_what_is_missing() -> None:
-    stage = stage_with_host()
+    stage = environment_with_host()
     stage.create(HostInfo, "h")
-    async with managed(stage, controller):
-        _, condition = await stage.ready(HostInfo, "h", "HostnameMissing")
+    async with run_manager(stage, make_controller):
+        _, condition = await stage.wait_for_ready(HostInfo, "h", "HostnameMissing")
         assert condition.status == "False"
         assert "set it to the name of an ESXi host" in condition.message
 
 
 async def test_small_moves_of_load_wait_and_large_ones_do_not() -> None:
-    stage = stage_with_host()
+    stage = environment_with_host()
     stage.create(HostInfo, "h", hostname="esxi-1")
-    async with managed(stage, controller):
-        await stage.ready(HostInfo, "h", "Reconciled")
+    async with run_manager(stage, make_controller):
+        await stage.wait_for_ready(HostInfo, "h", "Reconciled")
         # The host's first appearance came before anybody listened; from the second change on its pace is known.
         stage.modify("HostSystem", "host-1", summary__quickStats__overallCpuUsage=6500)
-        await stage.ready(HostInfo, "h", "Reconciled", lambda status: status.freeCPU == 13_500)
-        written = stage.writes()
+        await stage.wait_for_ready(HostInfo, "h", "Reconciled", lambda status: status.freeCPU == 13_500)
+        written = stage.count_status_writes()
         stage.modify("HostSystem", "host-1", summary__quickStats__overallCpuUsage=6600)
         stage.modify("HostSystem", "host-1", summary__quickStats__overallCpuUsage=8000)
-        await stage.ready(HostInfo, "h", "Reconciled", lambda status: status.freeCPU == 12_000)
-        assert stage.writes() == written + 1
+        await stage.wait_for_ready(HostInfo, "h", "Reconciled", lambda status: status.freeCPU == 12_000)
+        assert stage.count_status_writes() == written + 1
 
 
 async def test_a_vm_that_comes_together_with_new_load_is_counted_at_once() -> None:
-    stage = stage_with_host()
+    stage = environment_with_host()
     stage.create(HostInfo, "h", hostname="esxi-1")
-    async with managed(stage, controller):
-        await stage.ready(HostInfo, "h", "Reconciled")
+    async with run_manager(stage, make_controller):
+        await stage.wait_for_ready(HostInfo, "h", "Reconciled")
         stage.modify("HostSystem", "host-1", summary__quickStats__overallCpuUsage=6500)
-        await stage.ready(HostInfo, "h", "Reconciled", lambda status: status.freeCPU == 13_500)
+        await stage.wait_for_ready(HostInfo, "h", "Reconciled", lambda status: status.freeCPU == 13_500)
         stage.vcenter.inventory.apply(
             [
-                update(
+                make_update(
                     "modify", "HostSystem", "host-1", {"summary.quickStats.overallCpuUsage": 6510}
                 ),
-                update(
+                make_update(
                     "enter",
                     "VirtualMachine",
                     "vm-1",
@@ -334,4 +334,4 @@ async def test_a_vm_that_comes_together_with_new_load_is_counted_at_once() -> No
                 ),
             ]
         )
-        await stage.ready(HostInfo, "h", "Reconciled", lambda status: status.vms == 1, within=2)
+        await stage.wait_for_ready(HostInfo, "h", "Reconciled", lambda status: status.vms == 1, within=2)

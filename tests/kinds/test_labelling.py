@@ -14,12 +14,12 @@ from kubewright.testing import eventually
 from vsphere_operators.kinds.gpuinfo.controller import GPUInfo
 from vsphere_operators.kinds.gpuinfo.labels import FINALIZER, build_label_key, find_gpuinfo_labels
 
-from .nodestage import NodeStage, choosing, three_nodes
+from .nodestage import FakeNodeCluster, run_gpuinfo_manager, add_three_nodes
 
 
 async def test_the_chosen_node_carries_a_label_while_it_is_the_answer() -> None:
-    stage = NodeStage()
-    three_nodes(stage)
+    stage = FakeNodeCluster()
+    add_three_nodes(stage)
     stage.create(GPUInfo, "plain", desAccTime=1, gpuRequired=False)
     label = build_label_key(Key("default", "plain"))
 
@@ -33,7 +33,7 @@ async def test_the_chosen_node_carries_a_label_while_it_is_the_answer() -> None:
     async def only(*names: str) -> bool:
         return await labelled() == list(names)
 
-    async with choosing(stage, labels=True) as controller:
+    async with run_gpuinfo_manager(stage, labels=True) as controller:
         await eventually(lambda: only("node-1"))
         rules = manager_rules([controller])
         assert next(rule for rule in rules if rule["resources"] == ["nodes"])["verbs"] == [
@@ -47,7 +47,7 @@ async def test_the_chosen_node_carries_a_label_while_it_is_the_answer() -> None:
         await eventually(only)
 
 
-async def labelled(stage: NodeStage) -> list[str]:
+async def list_labelled_nodes(stage: FakeNodeCluster) -> list[str]:
     label = build_label_key(Key("default", "plain"))
     return [
         node.metadata.name
@@ -56,76 +56,76 @@ async def labelled(stage: NodeStage) -> list[str]:
     ]
 
 
-async def only_on(stage: NodeStage, *names: str) -> bool:
-    return await labelled(stage) == list(names)
+async def is_label_only_on(stage: FakeNodeCluster, *names: str) -> bool:
+    return await list_labelled_nodes(stage) == list(names)
 
 
 @pytest.mark.looptime
 async def test_the_label_goes_with_an_answer_that_is_taken_back() -> None:
-    stage = NodeStage()
-    three_nodes(stage)
+    stage = FakeNodeCluster()
+    add_three_nodes(stage)
     stage.create(GPUInfo, "plain", desAccTime=100, gpuRequired=False)
     calendar = Key("ops", "maintenance")
     stage.api.create(
         ConfigMap.definition.path("ops"),
         {"metadata": {"name": "maintenance", "namespace": "ops"}, "data": {}},
     )
-    async with choosing(stage, calendar=calendar, labels=True):
-        await eventually(lambda: only_on(stage, "node-1"), within=20)
+    async with run_gpuinfo_manager(stage, calendar=calendar, labels=True):
+        await eventually(lambda: is_label_only_on(stage, "node-1"), within=20)
         await asyncio.sleep(20)
         await stage.client.delete(ConfigMap, calendar)
-        await stage.ready(
+        await stage.wait_for_ready(
             GPUInfo,
             "plain",
             "CalendarUnreadable",
             lambda status: status.suitableNodeName == "node-1",
         )
-        assert await only_on(stage, "node-1")
+        assert await is_label_only_on(stage, "node-1")
         await stage.client.patch(GPUInfo, Key("default", "plain"), {"spec": {"gpuRequired": True}})
-        await stage.ready(
+        await stage.wait_for_ready(
             GPUInfo, "plain", "CalendarUnreadable", lambda status: status.suitableNodeName is None
         )
-        assert await only_on(stage)
+        assert await is_label_only_on(stage)
 
 
 @pytest.mark.looptime
 async def test_a_label_that_a_person_moves_is_moved_back() -> None:
-    stage = NodeStage()
-    three_nodes(stage)
+    stage = FakeNodeCluster()
+    add_three_nodes(stage)
     stage.create(GPUInfo, "plain", desAccTime=100, gpuRequired=False)
     label = build_label_key(Key("default", "plain"))
-    async with choosing(stage, labels=True):
-        await eventually(lambda: only_on(stage, "node-1"), within=20)
+    async with run_gpuinfo_manager(stage, labels=True):
+        await eventually(lambda: is_label_only_on(stage, "node-1"), within=20)
         await stage.patch_node(1, {"metadata": {"labels": {label: None}}})
-        await eventually(lambda: only_on(stage, "node-1"), within=20)
+        await eventually(lambda: is_label_only_on(stage, "node-1"), within=20)
         await stage.patch_node(2, {"metadata": {"labels": {label: "true"}}})
-        await eventually(lambda: only_on(stage, "node-1"), within=20)
+        await eventually(lambda: is_label_only_on(stage, "node-1"), within=20)
 
 
 @pytest.mark.looptime
 async def test_what_labelling_left_is_taken_off_or_told() -> None:
-    stage = NodeStage()
-    three_nodes(stage)
+    stage = FakeNodeCluster()
+    add_three_nodes(stage)
     stage.create(GPUInfo, "plain", desAccTime=1, gpuRequired=False)
-    async with choosing(stage, labels=True):
-        await eventually(lambda: left(stage), within=20)
+    async with run_gpuinfo_manager(stage, labels=True):
+        await eventually(lambda: has_leftovers(stage), within=20)
     stage.api.fail_next("PATCH", Node.definition.path("", "node-1"), Forbidden("no"), times=1)
-    async with choosing(stage):
-        await eventually(lambda: told_of(stage, "node-1", "LabelLeft"), within=20)
+    async with run_gpuinfo_manager(stage):
+        await eventually(lambda: has_event(stage, "node-1", "LabelLeft"), within=20)
         assert (await stage.get(GPUInfo, "plain")).metadata.finalizers == []
-        await eventually(lambda: gone(stage), within=60)
+        await eventually(lambda: has_no_labels(stage), within=60)
 
 
-async def left(stage: NodeStage) -> bool:
+async def has_leftovers(stage: FakeNodeCluster) -> bool:
     labelled = [node for node in await stage.client.list(Node) if find_gpuinfo_labels(node)]
     return bool(labelled) and (await stage.get(GPUInfo, "plain")).metadata.finalizers == [FINALIZER]
 
 
-async def gone(stage: NodeStage) -> bool:
+async def has_no_labels(stage: FakeNodeCluster) -> bool:
     return not any(find_gpuinfo_labels(node) for node in await stage.client.list(Node))
 
 
-async def told_of(stage: NodeStage, name: str, reason: str) -> bool:
+async def has_event(stage: FakeNodeCluster, name: str, reason: str) -> bool:
     return any(
         each.involvedObject.name == name and each.reason == reason
         for each in await stage.client.list(Event)
@@ -133,9 +133,9 @@ async def told_of(stage: NodeStage, name: str, reason: str) -> bool:
 
 
 async def test_without_labels_nodes_are_only_read() -> None:
-    stage = NodeStage()
-    stage.load()
-    async with choosing(stage) as controller:
+    stage = FakeNodeCluster()
+    stage.mark_loaded()
+    async with run_gpuinfo_manager(stage) as controller:
         rules = manager_rules([controller])
         assert next(rule for rule in rules if rule["resources"] == ["nodes"])["verbs"] == [
             "list",

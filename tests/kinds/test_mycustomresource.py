@@ -26,7 +26,7 @@ from vsphere_operators.settings.flags import Settings
 SAMPLES = Path(__file__).parents[2] / "config/samples"
 
 
-def pod(name: str, namespace: str = "default") -> PodMetadata:
+def make_pod(name: str, namespace: str = "default") -> PodMetadata:
     return PodMetadata(metadata=ObjectMeta(name=name, namespace=namespace))
 
 
@@ -37,13 +37,13 @@ def test_no_friend_is_said_explicitly() -> None:
 
 
 def test_a_friend_in_any_namespace_will_do() -> None:
-    status, done = check_friends("funny-joe", [pod("funny-joe", "b"), pod("funny-joe", "a")])
+    status, done = check_friends("funny-joe", [make_pod("funny-joe", "b"), make_pod("funny-joe", "a")])
     assert status.Healthy is True
     assert done.message == 'Pod "funny-joe" exists in namespace a and 1 more'
 
 
 @asynccontextmanager
-async def served(api: FakeApi) -> AsyncIterator[Client]:
+async def run_manager(api: FakeApi) -> AsyncIterator[Client]:
     manager = Manager(
         Connection(server="https://fake.invalid", identity=Identity(), source="a test"),
         Options(metrics_address="0"),
@@ -59,7 +59,7 @@ async def served(api: FakeApi) -> AsyncIterator[Client]:
         await task
 
 
-async def healthy(client: Client, name: str) -> bool | None:
+async def read_healthy(client: Client, name: str) -> bool | None:
     resource = await client.get(MyCustomResource, Key("default", name))
     return resource.status.Healthy if resource.status.conditions else None
 
@@ -70,18 +70,18 @@ async def test_the_samples_follow_their_friends() -> None:
         body = yaml.safe_load(file.read_text())
         body["metadata"]["namespace"] = "default"
         api.create(MyCustomResource.definition.path("default"), body)
-    async with served(api) as client:
-        await eventually(lambda: is_(client, "my-custom-resource-01", False))
-        await eventually(lambda: is_(client, "my-custom-resource-02", False))
-        api.add(pod("funny-joe", "elsewhere"))
-        await eventually(lambda: is_(client, "my-custom-resource-01", True))
-        assert await healthy(client, "my-custom-resource-02") is False
+    async with run_manager(api) as client:
+        await eventually(lambda: has_health(client, "my-custom-resource-01", False))
+        await eventually(lambda: has_health(client, "my-custom-resource-02", False))
+        api.add(make_pod("funny-joe", "elsewhere"))
+        await eventually(lambda: has_health(client, "my-custom-resource-01", True))
+        assert await read_healthy(client, "my-custom-resource-02") is False
         await client.delete(PodMetadata, Key("elsewhere", "funny-joe"))
-        await eventually(lambda: is_(client, "my-custom-resource-01", False))
+        await eventually(lambda: has_health(client, "my-custom-resource-01", False))
 
 
-async def is_(client: Client, name: str, wanted: bool) -> bool:
-    return await healthy(client, name) is wanted
+async def has_health(client: Client, name: str, wanted: bool) -> bool:
+    return await read_healthy(client, name) is wanted
 
 
 async def test_a_resource_without_a_name_is_told_what_is_missing() -> None:
@@ -90,8 +90,8 @@ async def test_a_resource_without_a_name_is_told_what_is_missing() -> None:
         MyCustomResource.definition.path("default"),
         {"metadata": {"name": "bare", "namespace": "default"}},
     )
-    async with served(api) as client:
-        await eventually(lambda: is_(client, "bare", False))
+    async with run_manager(api) as client:
+        await eventually(lambda: has_health(client, "bare", False))
         condition = (await client.get(MyCustomResource, Key("default", "bare"))).status.condition(
             "Ready"
         )
@@ -102,14 +102,14 @@ async def test_a_resource_without_a_name_is_told_what_is_missing() -> None:
 
 async def test_a_changed_name_is_followed() -> None:
     api = FakeApi()
-    api.add(pod("second"))
+    api.add(make_pod("second"))
     api.add(
         MyCustomResource(
             metadata=ObjectMeta(name="r", namespace="default"),
             spec=MyCustomResourceSpec(name="first"),
         )
     )
-    async with served(api) as client:
-        await eventually(lambda: is_(client, "r", False))
+    async with run_manager(api) as client:
+        await eventually(lambda: has_health(client, "r", False))
         await client.patch(MyCustomResource, Key("default", "r"), {"spec": {"name": "second"}})
-        await eventually(lambda: is_(client, "r", True))
+        await eventually(lambda: has_health(client, "r", True))

@@ -15,36 +15,36 @@ from vsphere_operators.vsphere.faults import CertificateRefused, TimedOut, Unrea
 from vsphere_operators.vsphere.model import Disk
 from vsphere_operators.vsphere.stats_throttle import StatsThrottle
 
-from .rig import ADDRESS, Stage, managed
+from .rig import ADDRESS, FakeEnvironment, run_manager
 
 DISK = Disk(id="d-1", name="pvc-1", datastore="ds-1", size_mb=10, consumers=("ABC-1",))
 
 
-def with_hosts() -> Stage:
-    stage = Stage()
+def environment_with_hosts() -> FakeEnvironment:
+    stage = FakeEnvironment()
     for ref in ("a", "b"):
         hardware = {"summary__hardware__cpuMhz": 1000, "summary__hardware__numCpuCores": 2}
         stage.enter(
             "HostSystem", ref, name=f"esxi-{ref}", runtime__connectionState="connected", **hardware
         )
-    stage.load()
+    stage.mark_loaded()
     return stage
 
 
 async def test_an_outage_is_written_once_and_keeps_the_answer_to_the_same_question() -> None:
-    stage = with_hosts()
-    async with managed(stage, lambda vcenters, cache: HostInfoController(vcenters)) as vcenters:
+    stage = environment_with_hosts()
+    async with run_manager(stage, lambda vcenters, cache: HostInfoController(vcenters)) as vcenters:
         stage.create(HostInfo, "h", hostname="esxi-a")
-        await stage.ready(HostInfo, "h", "Reconciled")
+        await stage.wait_for_ready(HostInfo, "h", "Reconciled")
         for _ in range(2):
             stage.vcenter.clock = lambda: stage.vcenter.inventory_watcher.last_answer_at + 1e6
             stage.vcenter.on_failure(Unreachable("no answer."))
-        found, condition = await stage.ready(HostInfo, "h", "VCenterUnreachable")
+        found, condition = await stage.wait_for_ready(HostInfo, "h", "VCenterUnreachable")
         assert found.status.totalCPU == 2000
         assert (
             f"was true until {stage.vcenter.accurate_until:%Y-%m-%dT%H:%M:%SZ}" in condition.message
         )
-        writes = stage.writes()
+        writes = stage.count_status_writes()
         for _ in range(3):
             vcenters.publish_all()
             await stage.client.patch(
@@ -52,57 +52,57 @@ async def test_an_outage_is_written_once_and_keeps_the_answer_to_the_same_questi
             )
         await stage.client.patch(HostInfo, Key("default", "h"), {"spec": {"hostname": "esxi-b"}})
         # The answer was to another question.
-        await stage.ready(
+        await stage.wait_for_ready(
             HostInfo,
             "h",
             "VCenterUnreachable",
             lambda status: status.observedGeneration == 2 and status.totalCPU is None,
         )
-        assert stage.writes() == writes + 1
+        assert stage.count_status_writes() == writes + 1
         stage.vcenter.on_answer()
-        await stage.ready(
+        await stage.wait_for_ready(
             HostInfo, "h", "Reconciled", lambda status: status.inventoryPath == "/esxi-b"
         )
 
 
 async def test_a_certificate_has_a_reason_of_its_own() -> None:
-    stage = Stage()
-    async with managed(stage, lambda vcenters, cache: HostInfoController(vcenters)):
+    stage = FakeEnvironment()
+    async with run_manager(stage, lambda vcenters, cache: HostInfoController(vcenters)):
         stage.create(HostInfo, "h", hostname="esxi-a")
         stage.vcenter.on_failure(CertificateRefused("expired"))
-        await stage.ready(HostInfo, "h", "VCenterCertificateRefused")
+        await stage.wait_for_ready(HostInfo, "h", "VCenterCertificateRefused")
 
 
 async def test_disks_that_cannot_be_read_say_so() -> None:
-    stage = Stage()
+    stage = FakeEnvironment()
     stage.vcenter.on_answer()
-    async with managed(stage, FCDInfoController):
+    async with run_manager(stage, FCDInfoController):
         stage.vcenter.disks.on_poll_failure(TimedOut("a datastore hangs"))
         stage.create(FCDInfo, "d", pvId="pvc-1")
-        _, condition = await stage.ready(FCDInfo, "d", "DisksUnreadable")
+        _, condition = await stage.wait_for_ready(FCDInfo, "d", "DisksUnreadable")
         assert "a datastore hangs" in condition.message
-        stage.show_disks(DISK)
+        stage.set_disks(DISK)
         stage.vcenter.notify()
-        await stage.ready(FCDInfo, "d", "Reconciled")
+        await stage.wait_for_ready(FCDInfo, "d", "Reconciled")
 
 
 async def test_a_vm_that_comes_back_uses_its_disk_again() -> None:
-    stage = Stage()
+    stage = FakeEnvironment()
     stage.enter("VirtualMachine", "vm-1", name="db", config__uuid="abc-1")
-    stage.show_disks(DISK)
+    stage.set_disks(DISK)
     stage.vcenter.on_answer()
-    async with managed(stage, FCDInfoController):
+    async with run_manager(stage, FCDInfoController):
         stage.create(FCDInfo, "d", pvId="pvc-1")
-        await stage.ready(FCDInfo, "d", "Reconciled", lambda status: status.attachedTo == "db")
+        await stage.wait_for_ready(FCDInfo, "d", "Reconciled", lambda status: status.attachedTo == "db")
         stage.leave("VirtualMachine", "vm-1")
-        await stage.ready(FCDInfo, "d", "Reconciled", lambda status: status.attachedTo is None)
+        await stage.wait_for_ready(FCDInfo, "d", "Reconciled", lambda status: status.attachedTo is None)
         stage.enter("VirtualMachine", "vm-2", name="db", config__uuid="abc-1")
-        await stage.ready(FCDInfo, "d", "Reconciled", lambda status: status.attachedTo == "db")
+        await stage.wait_for_ready(FCDInfo, "d", "Reconciled", lambda status: status.attachedTo == "db")
 
 
 async def test_a_namespace_whose_labels_are_not_known_yet_is_served_by_nobody() -> None:
-    stage = with_hosts()
-    async with managed(stage, lambda vcenters, cache: HostInfoController(vcenters)) as vcenters:
+    stage = environment_with_hosts()
+    async with run_manager(stage, lambda vcenters, cache: HostInfoController(vcenters)) as vcenters:
         configs = [
             VCenterConfig("vc-1", ADDRESS),
             VCenterConfig("west", ADDRESS, namespaces=NamespaceSelector(labels={"site": "west"})),

@@ -22,10 +22,10 @@ from vsphere_operators.vsphere.inventory import Location
 from vsphere_operators.vsphere.model import VirtualMachine, VirtualMachineStats
 from vsphere_operators.vsphere.updates import Ref
 
-from .rig import Stage, managed, refs
+from .rig import FakeEnvironment, run_manager, make_refs
 
 SAMPLES = Path(__file__).parents[2] / "config/samples"
-PLACE = Location(path="/dc-1/vm/tkg/node-1", datacenter="dc-1", cluster="cluster-1")
+LOCATION = Location(path="/dc-1/vm/tkg/node-1", datacenter="dc-1", cluster="cluster-1")
 VM = VirtualMachine(
     ref="vm-7",
     name="node-1",
@@ -51,7 +51,7 @@ VM = VirtualMachine(
     ip_addresses=("10.0.0.7", "fe80::1", "172.16.0.7"),
     stats=VirtualMachineStats(cpu_usage_mhz=100, guest_memory_mb=200),
 )
-FULL = VMInfoStatus(
+FULL_STATUS = VMInfoStatus(
     guestId="vmwarePhoton64Guest",
     totalCPU=4,
     resvdCPU=0,
@@ -75,7 +75,7 @@ FULL = VMInfoStatus(
     inventoryPath="/dc-1/vm/tkg/node-1",
     vcenter="vc-1",
 )
-NO_TOOLS = replace(
+VM_WITHOUT_TOOLS = replace(
     VM,
     tools_running="guestToolsNotRunning",
     tools_version="",
@@ -86,18 +86,18 @@ NO_TOOLS = replace(
 )
 
 
-def status(vm: VirtualMachine) -> VMInfoStatus:
-    return status_of(vm, PLACE, "esxi-1", ["nvme-1", "iso", ""], "vc-1")
+def make_status(vm: VirtualMachine) -> VMInfoStatus:
+    return status_of(vm, LOCATION, "esxi-1", ["nvme-1", "iso", ""], "vc-1")
 
 
 def test_everything_that_is_known_of_a_vm() -> None:
-    assert status(VM) == FULL
+    assert make_status(VM) == FULL_STATUS
     assert ready_reason(VM).reason == "Reconciled"
 
 
 def test_without_tools_the_configuration_speaks_and_a_note_says_so() -> None:
-    assert status(NO_TOOLS) == replace(
-        FULL,
+    assert make_status(VM_WITHOUT_TOOLS) == replace(
+        FULL_STATUS,
         guestId="otherLinux64Guest",
         hwVersion="vmx-19",
         ipAddress=None,
@@ -105,7 +105,7 @@ def test_without_tools_the_configuration_speaks_and_a_note_says_so() -> None:
         toolsRunningStatus="guestToolsNotRunning",
         toolsVersionStatus=None,
     )
-    done = ready_reason(NO_TOOLS)
+    done = ready_reason(VM_WITHOUT_TOOLS)
     assert done.reason == "ToolsNotRunning"
     assert "install or start open-vm-tools" in done.message
 
@@ -117,16 +117,16 @@ def test_tools_that_run_scripts_are_running() -> None:
 
 
 def test_a_vm_that_is_off_or_suspended_is_an_answer_with_a_note() -> None:
-    off = replace(NO_TOOLS, power="poweredOff")
-    assert status(off).powerState == "poweredOff"
-    assert status(off).totalCPU == 4
+    off = replace(VM_WITHOUT_TOOLS, power="poweredOff")
+    assert make_status(off).powerState == "poweredOff"
+    assert make_status(off).totalCPU == 4
     assert ready_reason(off).reason == "PoweredOff"
-    assert ready_reason(replace(NO_TOOLS, power="suspended")).reason == "Suspended"
+    assert ready_reason(replace(VM_WITHOUT_TOOLS, power="suspended")).reason == "Suspended"
 
 
 def test_a_template_is_no_vm_that_somebody_has_switched_off() -> None:
-    template = replace(NO_TOOLS, power="poweredOff", is_template=True)
-    assert status(template).template is True
+    template = replace(VM_WITHOUT_TOOLS, power="poweredOff", is_template=True)
+    assert make_status(template).template is True
     assert ready_reason(template).reason == "Template"
 
 
@@ -143,8 +143,8 @@ def test_a_vm_that_is_not_heard_keeps_what_it_was_given_and_loses_its_state(
     state: str, reason: str, next_step: str
 ) -> None:
     lost = replace(VM, connection=state)
-    assert status(lost) == replace(
-        FULL,
+    assert make_status(lost) == replace(
+        FULL_STATUS,
         connectionState=state,
         powerState=None,
         ipAddress=None,
@@ -158,7 +158,7 @@ def test_a_vm_that_is_not_heard_keeps_what_it_was_given_and_loses_its_state(
 
 
 def test_no_reservation_is_0_and_an_unknown_one_is_absent() -> None:
-    assert status(VM).resvdCPU == 0
+    assert make_status(VM).resvdCPU == 0
     unknown = status_of(VirtualMachine(ref="vm-1", name="new"), Location(), "", [], "vc-1")
     assert unknown == VMInfoStatus(template=False, vcenter="vc-1")
 
@@ -200,13 +200,13 @@ def test_the_sample_is_the_one_that_people_have() -> None:
     }
 
 
-def controller(vcenters: VCenterRegistry, cache: Cache) -> VMInfoController:
+def make_controller(vcenters: VCenterRegistry, cache: Cache) -> VMInfoController:
     return VMInfoController(vcenters)
 
 
-def stage_with_vm() -> Stage:
+def environment_with_vm() -> FakeEnvironment:
     """A VM on a host that stands alone, with its files on two datastores."""
-    stage = Stage()
+    stage = FakeEnvironment()
     stage.enter("Datacenter", "datacenter-1", name="dc-1")
     stage.enter("Folder", "group-v1", name="vm", parent=Ref("Datacenter", "datacenter-1"))
     stage.enter("Datastore", "datastore-1", name="nvme-1")
@@ -222,30 +222,30 @@ def stage_with_vm() -> Stage:
         runtime__powerState="poweredOn",
         summary__config__numCpu=4,
         summary__config__cpuReservation=0,
-        datastore=refs("Datastore", ["datastore-1", "datastore-2"]),
+        datastore=make_refs("Datastore", ["datastore-1", "datastore-2"]),
         config__guestId="otherLinux64Guest",
         summary__guest__toolsRunningStatus="guestToolsRunning",
         summary__guest__guestId="vmwarePhoton64Guest",
         summary__guest__ipAddress="10.0.0.7",
     )
-    stage.load()
+    stage.mark_loaded()
     return stage
 
 
 async def test_a_change_in_vcenter_reaches_the_status_by_itself() -> None:
-    stage = stage_with_vm()
+    stage = environment_with_vm()
     stage.create(VMInfo, "v", nodename="node-1")
-    async with managed(stage, controller):
-        info, _ = await stage.ready(VMInfo, "v", "Reconciled")
+    async with run_manager(stage, make_controller):
+        info, _ = await stage.wait_for_ready(VMInfo, "v", "Reconciled")
         assert (info.status.totalCPU, info.status.resvdCPU, info.status.totalMem) == (4, 0, None)
         assert (info.status.host, info.status.datastores) == ("esxi-1", ["iso", "nvme-1"])
         assert (info.status.inventoryPath, info.status.cluster) == ("/dc-1/vm/node-1", None)
         stage.modify("Datastore", "datastore-2", name="images")
-        await stage.ready(
+        await stage.wait_for_ready(
             VMInfo, "v", "Reconciled", lambda status: status.datastores == ["images", "nvme-1"]
         )
         stage.modify("HostSystem", "host-1", name="esxi-2")
-        await stage.ready(VMInfo, "v", "Reconciled", lambda status: status.host == "esxi-2")
+        await stage.wait_for_ready(VMInfo, "v", "Reconciled", lambda status: status.host == "esxi-2")
         stage.modify(
             "VirtualMachine",
             "vm-1",
@@ -253,23 +253,23 @@ async def test_a_change_in_vcenter_reaches_the_status_by_itself() -> None:
             summary__guest__guestId=None,
             summary__guest__ipAddress=None,
         )
-        info, condition = await stage.ready(VMInfo, "v", "ToolsNotRunning")
+        info, condition = await stage.wait_for_ready(VMInfo, "v", "ToolsNotRunning")
         assert (condition.status, info.status.guestId, info.status.ipAddress) == (
             "True",
             "otherLinux64Guest",
             None,
         )
         stage.modify("VirtualMachine", "vm-1", runtime__powerState="poweredOff")
-        await stage.ready(VMInfo, "v", "PoweredOff")
+        await stage.wait_for_ready(VMInfo, "v", "PoweredOff")
 
 
 async def test_no_number_survives_a_vm_that_left_and_a_new_one_is_found_by_itself() -> None:
-    stage = stage_with_vm()
+    stage = environment_with_vm()
     stage.create(VMInfo, "v", nodename="node-1")
-    async with managed(stage, controller):
-        await stage.ready(VMInfo, "v", "Reconciled")
+    async with run_manager(stage, make_controller):
+        await stage.wait_for_ready(VMInfo, "v", "Reconciled")
         stage.leave("VirtualMachine", "vm-1")
-        info, _ = await stage.ready(VMInfo, "v", "VMNotFound")
+        info, _ = await stage.wait_for_ready(VMInfo, "v", "VMNotFound")
         assert info.status == VMInfoStatus(conditions=info.status.conditions, observedGeneration=1)
         stage.enter(
             "VirtualMachine",
@@ -278,16 +278,16 @@ async def test_no_number_survives_a_vm_that_left_and_a_new_one_is_found_by_itsel
             runtime__powerState="poweredOff",
             summary__config__numCpu=8,
         )
-        await stage.ready(VMInfo, "v", "PoweredOff", lambda status: status.totalCPU == 8)
+        await stage.wait_for_ready(VMInfo, "v", "PoweredOff", lambda status: status.totalCPU == 8)
         stage.enter("VirtualMachine", "vm-3", name="node-1")
-        info, condition = await stage.ready(VMInfo, "v", "VMAmbiguous")
+        info, condition = await stage.wait_for_ready(VMInfo, "v", "VMAmbiguous")
         assert (condition.status, info.status.totalCPU) == ("False", None)
 
 
 async def test_an_empty_spec_is_told_what_is_missing() -> None:
-    stage = stage_with_vm()
+    stage = environment_with_vm()
     stage.create(VMInfo, "v")
-    async with managed(stage, controller):
-        _, condition = await stage.ready(VMInfo, "v", "NodenameMissing")
+    async with run_manager(stage, make_controller):
+        _, condition = await stage.wait_for_ready(VMInfo, "v", "NodenameMissing")
         assert condition.status == "False"
         assert "set it to the name of a virtual machine" in condition.message

@@ -37,7 +37,7 @@ NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 UUID = "42030000-0000-4000-8000-000000000001"
 
 
-def node(name: str, *, ready: bool = True, uuid: str = "", cordoned: bool = False) -> Node:
+def make_node(name: str, *, ready: bool = True, uuid: str = "", cordoned: bool = False) -> Node:
     return Node(
         metadata=ObjectMeta(name=name),
         spec=NodeSpec(providerID=f"vsphere://{uuid}" if uuid else "", unschedulable=cordoned),
@@ -59,7 +59,7 @@ HOST = HostInfo(
         datacenter="D",
     ),
 )
-LOST = HostInfo(spec=HostInfoSpec(hostname="esxi-9"), status=HostInfoStatus())
+HOST_WITHOUT_STATUS = HostInfo(spec=HostInfoSpec(hostname="esxi-9"), status=HostInfoStatus())
 VM = VMInfo(
     spec=VMInfoSpec(nodename="vm-1"),
     status=VMInfoStatus(powerState="poweredOn", host="esxi-1", biosUUID=UUID.upper(), totalCPU=2),
@@ -108,12 +108,12 @@ GROUP = VmGroup(
 def test_what_objects_know_of_one_vm_is_put_together() -> None:
     rows = rows_from_objects(
         ClusterObjects(
-            hosts=[HOST, LOST],
+            hosts=[HOST, HOST_WITHOUT_STATUS],
             vms=[VM],
             gpus=[GPU],
             groups=[GROUP],
             disks=[DISK],
-            nodes=[node("n-1", uuid=UUID), node("n-9")],
+            nodes=[make_node("n-1", uuid=UUID), make_node("n-9")],
         )
     )
     assert [row.name for row in rows.hosts] == ["esxi-1"]
@@ -130,7 +130,7 @@ def test_what_objects_know_of_one_vm_is_put_together() -> None:
     assert rows.unmatched == ["n-9"]
 
 
-def vm_in(vcenter: str, uuid: str) -> VMInfo:
+def make_vminfo(vcenter: str, uuid: str) -> VMInfo:
     status = VMInfoStatus(powerState="poweredOn", host="esxi-1", vcenter=vcenter, biosUUID=uuid)
     return VMInfo(spec=VMInfoSpec(nodename="twin"), status=status)
 
@@ -141,9 +141,9 @@ def test_two_vms_of_one_name_are_two_rows() -> None:
         replace(HOST, status=replace(HOST.status, vcenter=name, cluster=f"C of {name}"))
         for name in ("east", "west")
     ]
-    infos = [vm_in("east", UUID), vm_in("west", other), vm_in("west", other)]
+    infos = [make_vminfo("east", UUID), make_vminfo("west", other), make_vminfo("west", other)]
     rows = rows_from_objects(
-        ClusterObjects(hosts=hosts, vms=infos, nodes=[node("n-2", uuid=other), node("twin")])
+        ClusterObjects(hosts=hosts, vms=infos, nodes=[make_node("n-2", uuid=other), make_node("twin")])
     )
     assert [(row.vcenter, row.cluster, row.node) for row in rows.vms] == [
         ("east", "C of east", ""),
@@ -160,7 +160,7 @@ def test_the_tree_has_everything_once() -> None:
             vms=[VM],
             gpus=[GPU],
             disks=[DISK],
-            nodes=[node("n-1", uuid=UUID), node("n-9")],
+            nodes=[make_node("n-1", uuid=UUID), make_node("n-9")],
         )
     )
     assert list(tree.render_tree(tree.build_tree(rows))) == [
@@ -253,7 +253,7 @@ def test_messages_of_a_group_are_whole_at_80_columns() -> None:
     assert all(text.count(word) >= 2 for word in message.split())
 
 
-NODES = [node("vm-2"), node("vm-3", cordoned=True), node("vm-4")]
+NODES = [make_node("vm-2"), make_node("vm-3", cordoned=True), make_node("vm-4")]
 
 
 def test_why_without_a_vcenter_names_whom_kubernetes_refuses_and_counts_the_rest() -> None:
@@ -288,26 +288,26 @@ def test_reasons_are_whole_at_80_columns() -> None:
     assert whole in " ".join(text.split())
 
 
-def tainted(*keys: str, cordoned: bool = False) -> Node:
+def make_tainted_node(*keys: str, cordoned: bool = False) -> Node:
     taints = [Taint(key=key, effect="NoSchedule") for key in keys]
-    return replace(node("vm-3"), spec=NodeSpec(unschedulable=cordoned, taints=taints))
+    return replace(make_node("vm-3"), spec=NodeSpec(unschedulable=cordoned, taints=taints))
 
 
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (tainted(cordoned=True), "it is cordoned"),
-        (tainted("node.kubernetes.io/unschedulable", cordoned=True), "it is cordoned"),
+        (make_tainted_node(cordoned=True), "it is cordoned"),
+        (make_tainted_node("node.kubernetes.io/unschedulable", cordoned=True), "it is cordoned"),
         (
-            tainted("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"),
+            make_tainted_node("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"),
             "it is of the control plane",
         ),
         (
-            tainted("node.kubernetes.io/disk-pressure"),
+            make_tainted_node("node.kubernetes.io/disk-pressure"),
             "Kubernetes has tainted it node.kubernetes.io/disk-pressure:NoSchedule",
         ),
         (
-            tainted("ToBeDeletedByClusterAutoscaler", "nvidia.com/gpu", cordoned=True),
+            make_tainted_node("ToBeDeletedByClusterAutoscaler", "nvidia.com/gpu", cordoned=True),
             "it is cordoned, and the cluster autoscaler is about to remove it",
         ),
     ],

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from kubewright.testing.controlplane import ControlPlane
 
-FORBIDDEN = 403
+HTTP_FORBIDDEN = 403
 
 
-class Act(NamedTuple):
+class Permission(NamedTuple):
     """A verb on a resource, such as patch of `vmgroups/status`."""
 
     verb: str
@@ -20,12 +20,12 @@ class Act(NamedTuple):
     resource: str
 
 
-def granted(plane: ControlPlane, namespace: str, name: str) -> set[Act]:
+def list_granted(plane: ControlPlane, namespace: str, name: str) -> set[Permission]:
     """Everything that any role gives to the service account, in the whole cluster or in a namespace."""
-    return {act for rule in rules_for(plane, namespace, name) for act in acts_of(rule)}
+    return {act for rule in list_bound_rules(plane, namespace, name) for act in permissions_of_rule(rule)}
 
 
-def rules_for(plane: ControlPlane, namespace: str, name: str) -> Iterator[dict[str, Any]]:
+def list_bound_rules(plane: ControlPlane, namespace: str, name: str) -> Iterator[dict[str, Any]]:
     """The rules of all roles that are bound to the account by its name."""
     kinds = "clusterroles,clusterrolebindings,roles,rolebindings"
     found = json.loads(plane.kubectl("get", kinds, "--all-namespaces", "-o", "json"))["items"]
@@ -41,30 +41,30 @@ def rules_for(plane: ControlPlane, namespace: str, name: str) -> Iterator[dict[s
         yield from roles[role["kind"], where, role["name"]]["rules"]
 
 
-def acts_of(rule: dict[str, Any]) -> Iterator[Act]:
+def permissions_of_rule(rule: dict[str, Any]) -> Iterator[Permission]:
     """What one rule allows."""
-    return (Act(*each) for each in product(rule["verbs"], rule["apiGroups"], rule["resources"]))
+    return (Permission(*each) for each in product(rule["verbs"], rule["apiGroups"], rule["resources"]))
 
 
-def did(events: Iterable[dict[str, Any]]) -> set[Act]:
+def list_used(events: Iterable[dict[str, Any]]) -> set[Permission]:
     """What these lines of the audit log asked for, of resources."""
     return {
-        act_of(event["verb"], event["objectRef"])
+        permission_of_event(event["verb"], event["objectRef"])
         for event in events
         if "resource" in event.get("objectRef", {})
     }
 
 
-def act_of(verb: str, about: dict[str, Any]) -> Act:
+def permission_of_event(verb: str, about: dict[str, Any]) -> Permission:
     """What one line asked for."""
     subresource = f"/{about['subresource']}" if about.get("subresource") else ""
-    return Act(verb, about.get("apiGroup", ""), about["resource"] + subresource)
+    return Permission(verb, about.get("apiGroup", ""), about["resource"] + subresource)
 
 
-def refusals(events: Iterable[dict[str, Any]]) -> list[str]:
+def list_forbidden_messages(events: Iterable[dict[str, Any]]) -> list[str]:
     """What the API server answered to those that had no right."""
     return [
         event["responseStatus"].get("message", event["requestURI"])
         for event in events
-        if event["responseStatus"]["code"] == FORBIDDEN
+        if event["responseStatus"]["code"] == HTTP_FORBIDDEN
     ]

@@ -10,9 +10,9 @@ import pytest
 from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
 
-from .gpunodes import NODES, Cluster
-from .managing import SERVICE_ACCOUNT, SYSTEM, ManagerProcess
-from .vsphere import credentials_in, managing
+from .gpunodes import NODE_UUIDS, GpuCluster
+from .managing import SERVICE_ACCOUNT, SYSTEM_NAMESPACE, ManagerProcess
+from .vsphere import write_credentials, run_vcenter_manager
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +33,7 @@ def config(pytestconfig: pytest.Config) -> Path:
 @pytest.fixture(scope="session")
 def installed(control_plane: ControlPlane, config: Path) -> ControlPlane:
     """CRDs and roles exactly as they are generated, in the namespace that they name."""
-    control_plane.create_namespace(SYSTEM)
+    control_plane.create_namespace(SYSTEM_NAMESPACE)
     control_plane.kubectl("apply", "-k", str(config / "crd"))
     control_plane.kubectl("apply", "-k", str(config / "rbac"))
     control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
@@ -41,15 +41,15 @@ def installed(control_plane: ControlPlane, config: Path) -> ControlPlane:
 
 
 @pytest.fixture
-def service_account(installed: ControlPlane, tmp_path: Path) -> Path:
+def manager_kubeconfig(installed: ControlPlane, tmp_path: Path) -> Path:
     """The kubeconfig of the manager's own service account."""
     return installed.write_service_account_kubeconfig(
-        SYSTEM, SERVICE_ACCOUNT, tmp_path / "kubeconfig"
+        SYSTEM_NAMESPACE, SERVICE_ACCOUNT, tmp_path / "kubeconfig"
     )
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
+def log_file(tmp_path: Path) -> Path:
     """Where a manager logs to."""
     return tmp_path / "manager.log"
 
@@ -59,7 +59,7 @@ async def gpu_vcenter(
     pytestconfig: pytest.Config, tmp_path: Path
 ) -> AsyncIterator[SimulatedVCenter]:
     """A vCenter with the VMs of four Nodes, two of them with a GPU."""
-    nodes = [f"--node={name}={uuid}" for name, uuid in NODES.items()]
+    nodes = [f"--node={name}={uuid}" for name, uuid in NODE_UUIDS.items()]
     flags = (
         "--clusters=1",
         "--hosts=3",
@@ -73,7 +73,7 @@ async def gpu_vcenter(
     )
     try:
         await vcenter.start()
-        for number, name in enumerate(NODES, 1):
+        for number, name in enumerate(NODE_UUIDS, 1):
             await vcenter.set_stats(name, overallCpuDemand=number * 1000, guestMemoryUsage=512)
         yield vcenter
     finally:
@@ -81,11 +81,11 @@ async def gpu_vcenter(
 
 
 @pytest.fixture
-async def cluster(installed: ControlPlane, namespace: str) -> AsyncIterator[Cluster]:
+async def cluster(installed: ControlPlane, namespace: str) -> AsyncIterator[GpuCluster]:
     """The four Nodes; one of them has no providerID."""
-    cluster = Cluster(installed, namespace)
+    cluster = GpuCluster(installed, namespace)
     try:
-        for name, uuid in NODES.items():
+        for name, uuid in NODE_UUIDS.items():
             await cluster.add_node(name, "" if name == "worker-2" else f"vsphere://{uuid.upper()}")
         yield cluster
     finally:
@@ -95,14 +95,14 @@ async def cluster(installed: ControlPlane, namespace: str) -> AsyncIterator[Clus
 @pytest.fixture
 async def gpu_manager(
     gpu_vcenter: SimulatedVCenter,
-    log: Path,
-    service_account: Path,
+    log_file: Path,
+    manager_kubeconfig: Path,
     tmp_path: Path,
-    cluster: Cluster,
+    cluster: GpuCluster,
 ) -> AsyncIterator[ManagerProcess]:
     """A manager in front of both."""
-    credentials = credentials_in(tmp_path / "vc-creds", gpu_vcenter)
-    async with managing(
-        log, service_account, credentials, gpu_vcenter.certificate, "--stats-interval=2s"
+    credentials = write_credentials(tmp_path / "vc-creds", gpu_vcenter)
+    async with run_vcenter_manager(
+        log_file, manager_kubeconfig, credentials, gpu_vcenter.certificate, "--stats-interval=2s"
     ) as manager:
         yield manager

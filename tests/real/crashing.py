@@ -30,15 +30,15 @@ from kubewright.testing import eventually
 from kubewright.testing.proxy import DropConnection, HttpProxy, Upstream
 from simulator import SimulatedVCenter
 
-Mode = Literal["before", "sent", "answered"]
-MODES: tuple[Mode, ...] = get_args(Mode)
+CrashMode = Literal["before", "sent", "answered"]
+CRASH_MODES: tuple[CrashMode, ...] = get_args(CrashMode)
 # Long enough to read an answer and to act on it, short enough to be lost in it.
-TAKEN_IN_SECONDS = 0.03
+ANSWER_HANDLING_SECONDS = 0.03
 # Who leads, who is told, who may: nothing that a group consists of.
-BESIDE = {"leases", "events", "tokenreviews", "subjectaccessreviews"}
-METHOD = re.compile(rb"<(?:\w+:)?Body[^>]*>\s*<(?:\w+:)?(\w+)")
-TARGET = re.compile(rb"<(?:\w+:)?_this[^>]*>([^<]+)<")
-CHANGES_WITHOUT_TASK = {
+IGNORED_RESOURCES = {"leases", "events", "tokenreviews", "subjectaccessreviews"}
+SOAP_METHOD = re.compile(rb"<(?:\w+:)?Body[^>]*>\s*<(?:\w+:)?(\w+)")
+SOAP_TARGET = re.compile(rb"<(?:\w+:)?_this[^>]*>([^<]+)<")
+MUTATIONS_WITHOUT_TASK = {
     "CreateFolder",
     "SetCustomValue",
     "UnregisterVM",
@@ -48,101 +48,101 @@ CHANGES_WITHOUT_TASK = {
 
 
 @dataclass(frozen=True)
-class Call:
+class MutatingCall:
     """A call that may change something: the how-manieth of its sort, and on what."""
 
-    sort: str
+    operation: str
     number: int
     target: str
     after_restart: bool = False
     """Whether another manager than the first sent it."""
 
     def __str__(self) -> str:
-        return f"{self.sort} #{self.number}"
+        return f"{self.operation} #{self.number}"
 
 
 @dataclass(frozen=True)
-class Point:
+class CrashPoint:
     """Where the manager dies."""
 
-    sort: str
+    operation: str
     number: int
-    mode: Mode
+    mode: CrashMode
 
     def __str__(self) -> str:
-        return f"{self.mode:8} {self.sort} #{self.number}"
+        return f"{self.mode:8} {self.operation} #{self.number}"
 
 
 @dataclass(frozen=True)
-class Sent:
+class RecognizedRequest:
     """What a proxy makes out of a request: its sort and its target."""
 
-    sort: str
+    operation: str
     target: str
 
 
-Recognise = Callable[[web.BaseRequest, bytes], Sent | None]
-Deed = Callable[[], Awaitable[None]]
+RequestRecognizer = Callable[[web.BaseRequest, bytes], RecognizedRequest | None]
+AsyncCallback = Callable[[], Awaitable[None]]
 
 
-class Reaper:
+class CrashInjector:
     """Numbers the calls of all managers, kills the first one at the point, and starts the next."""
 
-    def __init__(self, kill: Deed, start: Deed) -> None:
-        self.kill, self.start = kill, start
-        self.point: Point | None = None
-        self.calls: list[Call] = []
-        self.counts: Counter[str] = Counter()
+    def __init__(self, kill: AsyncCallback, start: AsyncCallback) -> None:
+        self.kill_manager, self.start_manager = kill, start
+        self.crash_point: CrashPoint | None = None
+        self.calls: list[MutatingCall] = []
+        self.operation_counts: Counter[str] = Counter()
         self.proxies: list[HttpProxy] = []
-        self.dying = False
-        self.reached: Call | None = None
+        self.is_crashing = False
+        self.crashed_call: MutatingCall | None = None
         self.restarted_at: float | None = None
         """Time of the loop, None before."""
-        self.work: asyncio.Task[None] | None = None
+        self.restart_task: asyncio.Task[None] | None = None
 
-    def number(self, sent: Sent) -> Call:
+    def record_call(self, sent: RecognizedRequest) -> MutatingCall:
         """Enter a call into the list."""
-        self.counts[sent.sort] += 1
+        self.operation_counts[sent.operation] += 1
         self.calls.append(
-            Call(sent.sort, self.counts[sent.sort], sent.target, self.reached is not None)
+            MutatingCall(sent.operation, self.operation_counts[sent.operation], sent.target, self.crashed_call is not None)
         )
         return self.calls[-1]
 
-    def mode_of(self, call: Call) -> Mode | None:
+    def crash_mode_for(self, call: MutatingCall) -> CrashMode | None:
         """How the manager dies at this call; None if it lives on. From here on nothing else passes."""
-        point = self.point
-        if self.reached or point is None or (point.sort, point.number) != (call.sort, call.number):
+        point = self.crash_point
+        if self.crashed_call or point is None or (point.operation, point.number) != (call.operation, call.number):
             return None
-        self.reached, self.dying = call, True
+        self.crashed_call, self.is_crashing = call, True
         return point.mode
 
-    async def reap(self) -> None:
+    async def crash_manager(self) -> None:
         """Kill and start anew; the connection on which this was decided breaks meanwhile, so it is done apart."""
-        self.work = self.work or asyncio.create_task(self.kill_and_start())
-        await asyncio.shield(self.work)
+        self.restart_task = self.restart_task or asyncio.create_task(self.replace_manager())
+        await asyncio.shield(self.restart_task)
 
-    async def kill_and_start(self) -> None:
+    async def replace_manager(self) -> None:
         """The dead one's connections must be gone, with all that is still in them, before anything passes again."""
-        await self.kill()
+        await self.kill_manager()
         await eventually(lambda: not any(proxy.connection_count for proxy in self.proxies))
-        self.dying = False
-        await self.start()
+        self.is_crashing = False
+        await self.start_manager()
         self.restarted_at = asyncio.get_running_loop().time()
 
-    async def finished(self) -> None:
+    async def wait_for_restart(self) -> None:
         """Wait until a restart under way is done."""
-        if self.reached:
+        if self.crashed_call:
             await eventually(lambda: self.restarted_at is not None, within=30)
-            assert self.work
-            await self.work
+            assert self.restart_task
+            await self.restart_task
 
 
-class CallProxy(HttpProxy):
+class CrashInjectingProxy(HttpProxy):
     """A proxy that asks the reaper about each call."""
 
-    def __init__(self, upstream: Upstream, recognise: Recognise, reaper: Reaper) -> None:
+    def __init__(self, upstream: Upstream, recognise: RequestRecognizer, reaper: CrashInjector) -> None:
         super().__init__(upstream.url, upstream.admin_tls, upstream.bearer_tls)
-        self.recognise, self.reaper = recognise, reaper
+        self.recognize_request, self.injector = recognise, reaper
         reaper.proxies.append(self)
 
     @asynccontextmanager
@@ -150,46 +150,46 @@ class CallProxy(HttpProxy):
         self, request: web.BaseRequest, body: bytes, without: Set[str] = frozenset()
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The same request to the server, unless the manager dies before."""
-        if self.reaper.dying:
+        if self.injector.is_crashing:
             raise DropConnection
-        sent = self.recognise(request, body)
-        mode = self.reaper.mode_of(self.reaper.number(sent)) if sent else None
+        sent = self.recognize_request(request, body)
+        mode = self.injector.crash_mode_for(self.injector.record_call(sent)) if sent else None
         if mode == "before":
-            await self.reaper.reap()
+            await self.injector.crash_manager()
             raise DropConnection
         async with super().forward(request, body, without) as answer:
             if mode == "sent":
                 await answer.read()
-                await self.reaper.reap()
+                await self.injector.crash_manager()
                 raise DropConnection
             yield answer
         if mode == "answered":
-            await asyncio.sleep(TAKEN_IN_SECONDS)
-            await self.reaper.reap()
+            await asyncio.sleep(ANSWER_HANDLING_SECONDS)
+            await self.injector.crash_manager()
 
 
-def kubernetes_call(request: web.BaseRequest, body: bytes) -> Sent | None:
+def recognize_kubernetes_request(request: web.BaseRequest, body: bytes) -> RecognizedRequest | None:
     """What changes an object."""
     parts = request.path.strip("/").split("/")
     if request.method in ("GET", "HEAD", "OPTIONS") or "namespaces" not in parts:
         return None
     resource, *rest = parts[parts.index("namespaces") + 2 :] or [""]
-    if resource in BESIDE:
+    if resource in IGNORED_RESOURCES:
         return None
-    return Sent(f"{request.method} {'/'.join([resource, *rest[1:]])}", rest[0] if rest else "")
+    return RecognizedRequest(f"{request.method} {'/'.join([resource, *rest[1:]])}", rest[0] if rest else "")
 
 
-def vcenter_call(request: web.BaseRequest, body: bytes) -> Sent | None:
+def recognize_vcenter_request(request: web.BaseRequest, body: bytes) -> RecognizedRequest | None:
     """What changes the inventory: tasks, and the few methods that need none."""
-    found, target = METHOD.search(body), TARGET.search(body)
+    found, target = SOAP_METHOD.search(body), SOAP_TARGET.search(body)
     method = found[1].decode() if found else ""
-    if not method.endswith("_Task") and method not in CHANGES_WITHOUT_TASK:
+    if not method.endswith("_Task") and method not in MUTATIONS_WITHOUT_TASK:
         return None
-    return Sent(method, target[1].decode() if target else "")
+    return RecognizedRequest(method, target[1].decode() if target else "")
 
 
 @dataclass
-class Site:
+class VCenterUpstream:
     """Where a simulated vCenter is, as a proxy wants to know it."""
 
     url: str
@@ -197,12 +197,12 @@ class Site:
     bearer_tls: ssl.SSLContext
 
 
-def vcenter_proxy(vcenter: SimulatedVCenter, reaper: Reaper) -> CallProxy:
+def vcenter_proxy(vcenter: SimulatedVCenter, reaper: CrashInjector) -> CrashInjectingProxy:
     """A proxy before this vCenter."""
     tls = ssl.create_default_context(cafile=str(vcenter.certificate))
-    return CallProxy(Site(vcenter.url.removesuffix("/sdk"), tls, tls), vcenter_call, reaper)
+    return CrashInjectingProxy(VCenterUpstream(vcenter.url.removesuffix("/sdk"), tls, tls), recognize_vcenter_request, reaper)
 
 
-def api_proxy(upstream: Upstream, reaper: Reaper) -> CallProxy:
+def api_proxy(upstream: Upstream, reaper: CrashInjector) -> CrashInjectingProxy:
     """A proxy before this API server."""
-    return CallProxy(upstream, kubernetes_call, reaper)
+    return CrashInjectingProxy(upstream, recognize_kubernetes_request, reaper)

@@ -23,69 +23,69 @@ from kubewright.testing.binaries import find_binaries
 from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
 
-from .crashing import MODES, Call, Point
-from .managing import SYSTEM
-from .stage import CLONE_SECONDS, Result, lived, simulated
+from .crashing import CRASH_MODES, MutatingCall, CrashPoint
+from .managing import SYSTEM_NAMESPACE
+from .stage import CLONE_SECONDS, CrashResult, run_lifecycle, run_simulator
 
 ROOT = Path(__file__).parents[2]
 BINARIES = ROOT / ".testenv" / "bin"
-TRIES = 3
-OF_ANY_NUMBER = "PATCH vmgroups/status"
+MAX_ATTEMPTS = 3
+VARYING_OPERATION = "PATCH vmgroups/status"
 
 
-def points_of(calls: Sequence[Call], only: Sequence[str], modes: Sequence[str]) -> list[Point]:
+def list_crash_points(calls: Sequence[MutatingCall], only: Sequence[str], modes: Sequence[str]) -> list[CrashPoint]:
     """Every point of a life that is asked for."""
-    wanted = [each for each in calls if not only or each.sort in only]
+    wanted = [each for each in calls if not only or each.operation in only]
     return [
-        Point(each.sort, each.number, mode) for each in wanted for mode in MODES if mode in modes
+        CrashPoint(each.operation, each.number, mode) for each in wanted for mode in CRASH_MODES if mode in modes
     ]
 
 
 @dataclass
-class Sweep:
+class CrashSweep:
     """All lives of one run; logs go into the folder."""
 
-    plane: ControlPlane
+    control_plane: ControlPlane
     folder: Path
     jobs: int
     clone_seconds: float = CLONE_SECONDS
-    results: list[Result] = field(default_factory=list)
+    results: list[CrashResult] = field(default_factory=list)
 
     async def run(self, only: Sequence[str], modes: Sequence[str]) -> bool:
         """Whether all went well."""
         async with AsyncExitStack() as stack:
             grounds = [
                 await stack.enter_async_context(
-                    simulated(BINARIES / "vcsim", self.folder / f"vcsim-{n}")
+                    run_simulator(BINARIES / "vcsim", self.folder / f"vcsim-{n}")
                 )
                 for n in range(self.jobs)
             ]
-            plain = await self.live(grounds[0], "plain", None)
-            points = points_of(plain.calls, only, modes)
+            plain = await self.run_point(grounds[0], "plain", None)
+            points = list_crash_points(plain.calls, only, modes)
             print(
                 f"{len(plain.calls)} calls, {len(points)} points: {', '.join(map(str, plain.calls))}",
                 flush=True,
             )
             if not plain.failure:
-                await self.over(grounds, points)
-        return self.summary()
+                await self.run_points(grounds, points)
+        return self.print_summary()
 
-    async def over(self, grounds: Sequence[SimulatedVCenter], points: Iterable[Point]) -> None:
+    async def run_points(self, grounds: Sequence[SimulatedVCenter], points: Iterable[CrashPoint]) -> None:
         """Live once for each point, on all grounds at the same time."""
         left = iter(enumerate(points, 1))
-        await asyncio.gather(*(self.work(vcenter, left) for vcenter in grounds))
+        await asyncio.gather(*(self.run_worker(vcenter, left) for vcenter in grounds))
 
-    async def work(self, vcenter: SimulatedVCenter, left: Iterator[tuple[int, Point]]) -> None:
+    async def run_worker(self, vcenter: SimulatedVCenter, left: Iterator[tuple[int, CrashPoint]]) -> None:
         """Take one point after the other, until none is left."""
         for number, point in left:
-            for attempt in range(TRIES):
-                result = await self.live(vcenter, f"{number}-{attempt}", point)
+            for attempt in range(MAX_ATTEMPTS):
+                result = await self.run_point(vcenter, f"{number}-{attempt}", point)
                 if result.reached or result.failure:
                     break
 
-    async def live(self, vcenter: SimulatedVCenter, name: str, point: Point | None) -> Result:
+    async def run_point(self, vcenter: SimulatedVCenter, name: str, point: CrashPoint | None) -> CrashResult:
         """One life, and a line about it."""
-        result = await lived(self.plane, vcenter, self.folder / name, point, self.clone_seconds)
+        result = await run_lifecycle(self.control_plane, vcenter, self.folder / name, point, self.clone_seconds)
         self.results.append(result)
         verdict = (
             "FAILED"
@@ -100,23 +100,23 @@ class Sweep:
         )
         return result
 
-    def summary(self) -> bool:
+    def print_summary(self) -> bool:
         """Print the sum; whether no life went wrong and every point was reached."""
         failed = [each for each in self.results if each.failure]
-        reached = {each.point for each in self.results if each.reached}
-        unreached = {each.point for each in self.results} - reached - {None}
+        reached = {each.crash_point for each in self.results if each.reached}
+        unreached = {each.crash_point for each in self.results} - reached - {None}
         print(
             f"{len(self.results)} lives, {len(reached)} points reached, {len(unreached)} not reached, {len(failed)} lives failed"
         )
         for point in sorted(map(str, unreached)):
             print(f"not reached: {point}")
-        missed = [point for point in unreached if point is not None and point.sort != OF_ANY_NUMBER]
+        missed = [point for point in unreached if point is not None and point.operation != VARYING_OPERATION]
         return bool(reached) and not failed and not missed
 
 
-def install(plane: ControlPlane) -> None:
+def install_manifests(plane: ControlPlane) -> None:
     """CRDs and roles as they are generated."""
-    plane.create_namespace(SYSTEM)
+    plane.create_namespace(SYSTEM_NAMESPACE)
     for part in ("crd", "rbac"):
         plane.kubectl("apply", "-k", str(ROOT / "config" / part))
     plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
@@ -141,7 +141,7 @@ async def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument(
         "--mode",
-        default=",".join(MODES),
+        default=",".join(CRASH_MODES),
         metavar="MODES",
         help="of before, sent and answered, with commas between",
     )
@@ -161,8 +161,8 @@ async def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     folder = Path(tempfile.mkdtemp(prefix="crash-sweep-", dir=options.logs))
     async with ControlPlane(find_binaries(folders=[BINARIES])) as plane:
-        install(plane)
-        sweep = Sweep(plane, folder, options.jobs, options.clone_seconds)
+        install_manifests(plane)
+        sweep = CrashSweep(plane, folder, options.jobs, options.clone_seconds)
         good = await sweep.run(list(filter(None, options.only.split(","))), options.mode.split(","))
     print(f"the managers' logs are in {folder}")
     return 0 if good else 1

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from simulator import SimulatedVCenter
 
-OFF = "-metrics-addr=0"
+METRICS_OFF = "-metrics-addr=0"
 PASSWORD = "canary-4711"
 
 
@@ -27,17 +27,17 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Report:
+class DoctorReport:
     """What a run said."""
 
-    code: int
+    exit_code: int
     findings: list[Finding]
 
-    def about(self, subject: str) -> list[Finding]:
+    def findings_about(self, subject: str) -> list[Finding]:
         return [each for each in self.findings if each.subject == subject]
 
-    def one(self, subject: str) -> Finding:
-        (found,) = self.about(subject)
+    def finding_about(self, subject: str) -> Finding:
+        (found,) = self.findings_about(subject)
         return found
 
     @property
@@ -45,7 +45,7 @@ class Report:
         return [each for each in self.findings if each.level == "problem"]
 
 
-async def run(*arguments: str, environ: Mapping[str, str] | None = None) -> tuple[int, str]:
+async def run_doctor(*arguments: str, environ: Mapping[str, str] | None = None) -> tuple[int, str]:
     """Exit code and output of the command, which sees nothing of the environment of the tests."""
     variables = [
         f"{name}={value}" for name, value in {"HOME": "/nonexistent", **(environ or {})}.items()
@@ -73,16 +73,16 @@ async def run(*arguments: str, environ: Mapping[str, str] | None = None) -> tupl
     return child.returncode or 0, text
 
 
-async def doctor(*arguments: str, environ: Mapping[str, str] | None = None) -> Report:
+async def read_doctor_report(*arguments: str, environ: Mapping[str, str] | None = None) -> DoctorReport:
     """The report of a run."""
-    code, text = await run("-json", *arguments, environ=environ)
+    code, text = await run_doctor("-json", *arguments, environ=environ)
     answer = json.loads(text)
-    report = Report(code, [Finding(**each) for each in answer["findings"]])
+    report = DoctorReport(code, [Finding(**each) for each in answer["findings"]])
     assert answer["healthy"] == (not report.problems) == (code == 0)
     return report
 
 
-def account(vcenter: SimulatedVCenter, **other: str) -> dict[str, str]:
+def vcenter_environ(vcenter: SimulatedVCenter, **other: str) -> dict[str, str]:
     """The variables that name it."""
     given = {
         "GOVMOMI_URL": vcenter.url,

@@ -24,73 +24,73 @@ from typing import Any
 
 import bruteforce
 import clusters
-from clusters import HOURS, HostCase, Line, NodeCase, VMCase, uuid
+from clusters import REQUIRED_HOURS, HostCase, CalendarLine, NodeCase, VirtualMachineCase, vm_uuid
 from kubewright.testing import eventually
 from kubewright.testing.binaries import find_binaries
 from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
 
-from .crashsweep import BINARIES, install
-from .gpunodes import GPUS, MERGE, NEXT, NONE, Cluster
-from .managing import SERVICE_ACCOUNT, SYSTEM
-from .vsphere import credentials_in, managing
+from .crashsweep import BINARIES, install_manifests
+from .gpunodes import GPUINFOS_PATH, MERGE_PATCH_HEADERS, NEXT_MAINTENANCE_ANNOTATION, NONE_AVAILABLE, GpuCluster
+from .managing import SERVICE_ACCOUNT, SYSTEM_NAMESPACE
+from .vsphere import write_credentials, run_vcenter_manager
 
 NAMESPACE = "gpu-walk"
-MACHINES = 6
+VM_COUNT = 6
 GPU_VMS = {3: "vgpu", 4: "passthrough", 5: "vgpu"}
-DEVICES = {"vgpu": "vgpu", "passthrough": "nvidia"}
+DEVICE_CASES = {"vgpu": "vgpu", "passthrough": "nvidia"}
 MEMORY_MB = 8192
-WITHIN_SECONDS = 30.0
-CALENDAR = f"/api/v1/namespaces/{NAMESPACE}/configmaps/calendar"
+TIMEOUT_SECONDS = 30.0
+CALENDAR_PATH = f"/api/v1/namespaces/{NAMESPACE}/configmaps/calendar"
 Change = Callable[[], Awaitable[str]]
 
 
 @dataclass
-class RealHost(HostCase):
+class SimulatedHost(HostCase):
     """A host under the names that the simulator gave it."""
 
-    real_ref: str = ""
-    real_name: str = ""
+    host_ref: str = ""
+    host_name: str = ""
 
     @property
     def ref(self) -> str:
-        return self.real_ref
+        return self.host_ref
 
     @property
     def name(self) -> str:
-        return self.real_name
+        return self.host_name
 
 
 @dataclass
-class Walk:
+class RandomWalk:
     """All parts, what is known of them, and the answers so far."""
 
-    cluster: Cluster
+    cluster: GpuCluster
     vcenter: SimulatedVCenter
-    chance: random.Random
-    model: clusters.Cluster
-    refs: Mapping[int, str]
+    rng: random.Random
+    model: clusters.ClusterCase
+    vm_refs: Mapping[int, str]
     """Of the VMs by their numbers; the simulator gave them."""
-    before: dict[str, str] = field(default_factory=dict)
-    seen: Counter[str] = field(default_factory=Counter)
+    previous_nodes: dict[str, str] = field(default_factory=dict)
+    outcome_counts: Counter[str] = field(default_factory=Counter)
 
     # What may happen
 
-    async def cordon(self) -> str:
-        node = self.chance.choice(self.model.nodes)
-        node.cordoned = self.chance.random() < 0.2
+    async def cordon_node(self) -> str:
+        node = self.rng.choice(self.model.nodes)
+        node.cordoned = self.rng.random() < 0.2
         await self.cluster.patch_node(node.name, {"spec": {"unschedulable": node.cordoned}})
         return f"{node.name} cordoned {node.cordoned}"
 
-    async def kubelet(self) -> str:
-        node = self.chance.choice(self.model.nodes)
-        node.ready = self.mostly("True", "False", "Unknown")
-        await self.cluster.node_status(node.name, ready=node.ready)
+    async def set_node_ready(self) -> str:
+        node = self.rng.choice(self.model.nodes)
+        node.ready = self.choose_mostly("True", "False", "Unknown")
+        await self.cluster.patch_node_status(node.name, ready=node.ready)
         return f"{node.name} ready {node.ready}"
 
-    async def taint(self) -> str:
-        node = self.chance.choice(self.model.nodes)
-        node.taint = self.mostly(
+    async def taint_node(self) -> str:
+        node = self.rng.choice(self.model.nodes)
+        node.taint = self.choose_mostly(
             "",
             "nvidia.com/gpu",
             "node.kubernetes.io/unreachable",
@@ -106,42 +106,42 @@ class Walk:
         )
         return f"{node.name} taint {node.taint}"
 
-    async def announce(self) -> str:
-        node = self.chance.choice(self.model.nodes)
-        node.annotation = self.moment()
+    async def annotate_node(self) -> str:
+        node = self.rng.choice(self.model.nodes)
+        node.annotation = self.random_timestamp()
         await self.cluster.patch_node(
-            node.name, {"metadata": {"annotations": {NEXT: node.annotation or None}}}
+            node.name, {"metadata": {"annotations": {NEXT_MAINTENANCE_ANNOTATION: node.annotation or None}}}
         )
         return f"{node.name} annotation {node.annotation}"
 
-    async def plug_in(self) -> str:
-        node = self.chance.choice(self.model.nodes)
-        node.allocatable = self.chance.choice(
+    async def set_node_allocatable(self) -> str:
+        node = self.rng.choice(self.model.nodes)
+        node.allocatable = self.rng.choice(
             [{}, {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "0"}, {"example.com/gpu": "1"}]
         )
         wanted = {
             name: node.allocatable.get(name) for name in ("nvidia.com/gpu", "example.com/gpu")
         }
-        await self.cluster.node_status(node.name, ready=node.ready, allocatable=wanted)
+        await self.cluster.patch_node_status(node.name, ready=node.ready, allocatable=wanted)
         return f"{node.name} allocatable {node.allocatable}"
 
     async def replace_node(self) -> str:
         """A Node goes, or comes again under another providerID."""
-        number = self.chance.randrange(MACHINES)
+        number = self.rng.randrange(VM_COUNT)
         old = next((each for each in self.model.nodes if each.name == f"node-{number}"), None)
         if old is not None and len(self.model.nodes) > 3:
             self.model.nodes.remove(old)
             await self.cluster.call("DELETE", f"/api/v1/nodes/{old.name}")
             return f"{old.name} gone"
         if old is not None:
-            return await self.cordon()
-        own = uuid(number)
-        new = node_case(
+            return await self.cordon_node()
+        own = vm_uuid(number)
+        new = make_node_case(
             number,
-            self.mostly(
+            self.choose_mostly(
                 f"vsphere://{own}",
-                f"vsphere://{clusters.swapped(own)}",
-                f"vsphere://{uuid(77)}",
+                f"vsphere://{clusters.swap_uuid_bytes(own)}",
+                f"vsphere://{vm_uuid(77)}",
                 "",
                 "",
             ),
@@ -150,200 +150,200 @@ class Walk:
         await self.cluster.add_node(new.name, new.provider_id)
         return f"{new.name} comes as {new.provider_id}"
 
-    async def connect(self) -> str:
-        host = self.chance.choice(self.model.hosts)
-        host.connection = self.mostly("connected", "disconnected", "notResponding")
+    async def set_host_connection(self) -> str:
+        host = self.rng.choice(self.model.hosts)
+        host.connection = self.choose_mostly("connected", "disconnected", "notResponding")
         await self.vcenter.set_property(host.ref, "runtime.connectionState", host.connection)
         return f"{host.name} {host.connection}"
 
-    async def maintain(self) -> str:
-        host = self.chance.choice(self.model.hosts)
-        host.maintenance = self.chance.random() < 0.2
+    async def set_host_maintenance(self) -> str:
+        host = self.rng.choice(self.model.hosts)
+        host.maintenance = self.rng.random() < 0.2
         await self.vcenter.set_property(host.ref, "runtime.inMaintenanceMode", host.maintenance)
         return f"{host.name} maintenance {host.maintenance}"
 
-    async def attribute(self) -> str:
-        host = self.chance.choice(self.model.hosts)
-        host.attribute = self.moment()
-        await self.vcenter.set_attribute(host.ref, NEXT, host.attribute)
+    async def set_host_attribute(self) -> str:
+        host = self.rng.choice(self.model.hosts)
+        host.attribute = self.random_timestamp()
+        await self.vcenter.set_attribute(host.ref, NEXT_MAINTENANCE_ANNOTATION, host.attribute)
         return f"{host.name} attribute {host.attribute}"
 
-    async def power(self) -> str:
-        vm = self.chance.choice(self.model.vms)
-        vm.power = self.mostly("poweredOn", "poweredOff", "suspended")
-        await self.vcenter.set_property(self.refs[vm.number], "runtime.powerState", vm.power)
+    async def set_vm_power(self) -> str:
+        vm = self.rng.choice(self.model.vms)
+        vm.power = self.choose_mostly("poweredOn", "poweredOff", "suspended")
+        await self.vcenter.set_property(self.vm_refs[vm.number], "runtime.powerState", vm.power)
         return f"{vm.name} {vm.power}"
 
-    async def lose(self) -> str:
-        vm = self.chance.choice(self.model.vms)
-        vm.connection = self.mostly("connected", "inaccessible", "orphaned")
+    async def set_vm_connection(self) -> str:
+        vm = self.rng.choice(self.model.vms)
+        vm.connection = self.choose_mostly("connected", "inaccessible", "orphaned")
         await self.vcenter.set_property(
-            self.refs[vm.number], "runtime.connectionState", vm.connection
+            self.vm_refs[vm.number], "runtime.connectionState", vm.connection
         )
         return f"{vm.name} {vm.connection}"
 
-    async def migrate(self) -> str:
-        vm, host = self.chance.choice(self.model.vms), self.chance.choice(self.model.hosts)
+    async def migrate_vm(self) -> str:
+        vm, host = self.rng.choice(self.model.vms), self.rng.choice(self.model.hosts)
         vm.host = host.ref
-        await self.vcenter.move_vm(self.refs[vm.number], host.ref)
+        await self.vcenter.move_vm(self.vm_refs[vm.number], host.ref)
         return f"{vm.name} to {host.name}"
 
-    async def rename(self) -> str:
-        vm = self.chance.choice(self.model.vms)
-        vm.name = f"node-{self.chance.choice([vm.number, vm.number, 0, 1])}"
+    async def rename_vm(self) -> str:
+        vm = self.rng.choice(self.model.vms)
+        vm.name = f"node-{self.rng.choice([vm.number, vm.number, 0, 1])}"
         # Not by a call: vCenter lets no two VMs of one folder have one name, and these are in one.
-        await self.vcenter.set_property(self.refs[vm.number], "name", vm.name)
+        await self.vcenter.set_property(self.vm_refs[vm.number], "name", vm.name)
         return f"vm {vm.number} is called {vm.name}"
 
-    async def load(self) -> str:
-        vm = self.chance.choice(self.model.vms)
-        vm.demand, vm.guest_mb = (
-            self.chance.randrange(13) * 100,
-            self.chance.choice([0, 512, 4096, 9000]),
+    async def set_vm_load(self) -> str:
+        vm = self.rng.choice(self.model.vms)
+        vm.cpu_demand_mhz, vm.guest_memory_mb = (
+            self.rng.randrange(13) * 100,
+            self.rng.choice([0, 512, 4096, 9000]),
         )
         await self.vcenter.set_stats(
-            self.refs[vm.number], overallCpuDemand=vm.demand, guestMemoryUsage=vm.guest_mb
+            self.vm_refs[vm.number], overallCpuDemand=vm.cpu_demand_mhz, guestMemoryUsage=vm.guest_memory_mb
         )
-        return f"{vm.name} load {vm.demand} {vm.guest_mb}"
+        return f"{vm.name} load {vm.cpu_demand_mhz} {vm.guest_memory_mb}"
 
-    async def plan(self) -> str:
-        self.model.calendar = [self.line() for _ in range(self.chance.randrange(3))]
+    async def write_calendar(self) -> str:
+        self.model.calendar = [self.random_calendar_line() for _ in range(self.rng.randrange(3))]
         text = "\n".join(line.text for line in self.model.calendar)
-        await self.cluster.call("PATCH", CALENDAR, {"data": {"w": text}}, MERGE)
+        await self.cluster.call("PATCH", CALENDAR_PATH, {"data": {"w": text}}, MERGE_PATCH_HEADERS)
         return f"calendar {text!r}"
 
-    def mostly(self, usual: str, *others: str) -> str:
+    def choose_mostly(self, usual: str, *others: str) -> str:
         """The usual in three of four cases, so that some nodes get through everything."""
-        return usual if self.chance.random() < 0.75 else self.chance.choice(others)
+        return usual if self.rng.random() < 0.75 else self.rng.choice(others)
 
-    def line(self) -> Line:
-        target, globs = self.chance.choice(
+    def random_calendar_line(self) -> CalendarLine:
+        target, globs = self.rng.choice(
             [
                 ("node", ["node-1", "node-?", "node-[2-4]"]),
                 ("host", [host.name for host in self.model.hosts] + ["*nobody*"]),
             ]
         )
-        start: Any = self.chance.randrange(-900, 1300) + 0.25
-        return Line(
+        start: Any = self.rng.randrange(-900, 1300) + 0.25
+        return CalendarLine(
             target,
-            self.chance.choice(globs),
+            self.rng.choice(globs),
             start,
-            self.chance.randrange(1, 20),
-            self.chance.choice(["", "", "daily", "weekly"]),
+            self.rng.randrange(1, 20),
+            self.rng.choice(["", "", "daily", "weekly"]),
         )
 
-    def moment(self) -> str:
+    def random_timestamp(self) -> str:
         """Never a whole hour from now, so that the minutes that a walk takes change no answer."""
-        hours = self.chance.randrange(-60, 1300) + 0.25
-        return self.chance.choice(["", "soon", (clusters.NOW + timedelta(hours=hours)).isoformat()])
+        hours = self.rng.randrange(-60, 1300) + 0.25
+        return self.rng.choice(["", "soon", (clusters.NOW + timedelta(hours=hours)).isoformat()])
 
     @property
-    def changes(self) -> list[Change]:
+    def possible_changes(self) -> list[Change]:
         people = [
-            self.cordon,
-            self.kubelet,
-            self.taint,
-            self.announce,
-            self.plug_in,
+            self.cordon_node,
+            self.set_node_ready,
+            self.taint_node,
+            self.annotate_node,
+            self.set_node_allocatable,
             self.replace_node,
-            self.plan,
+            self.write_calendar,
         ]
         return [
             *people,
-            self.connect,
-            self.maintain,
-            self.attribute,
-            self.power,
-            self.lose,
-            self.migrate,
-            self.rename,
-            self.load,
-            self.load,
+            self.set_host_connection,
+            self.set_host_maintenance,
+            self.set_host_attribute,
+            self.set_vm_power,
+            self.set_vm_connection,
+            self.migrate_vm,
+            self.rename_vm,
+            self.set_vm_load,
+            self.set_vm_load,
         ]
 
     # How it must end
 
-    async def step(self) -> str:
+    async def run_step(self) -> str:
         """One change, and all answers after it; returns what was changed."""
-        what = await self.chance.choice(self.changes)()
-        await self.compare(what)
+        what = await self.rng.choice(self.possible_changes)()
+        await self.check_answers(what)
         return what
 
-    async def compare(self, what: str) -> None:
+    async def check_answers(self, what: str) -> None:
         """Wait until every answer is the one that brute force finds."""
         questions = {
             f"q-{hours}-{'gpu' if gpu else 'plain'}": (hours, gpu)
-            for hours in HOURS
+            for hours in REQUIRED_HOURS
             for gpu in (True, False)
         }
-        wanted = {name: self.expected(name, hours, gpu) for name, (hours, gpu) in questions.items()}
+        wanted = {name: self.compute_expected(name, hours, gpu) for name, (hours, gpu) in questions.items()}
 
         async def wrong() -> dict[str, Any]:
-            items = (await self.cluster.call("GET", GPUS.format(namespace=NAMESPACE)))["items"]
+            items = (await self.cluster.call("GET", GPUINFOS_PATH.format(namespace=NAMESPACE)))["items"]
             shown = {each["metadata"]["name"]: each.get("status", {}) for each in items}
             return {
                 name: (shown[name], right)
                 for name, right in wanted.items()
-                if not agree(shown[name], right)
+                if not is_expected(shown[name], right)
             }
 
         try:
-            await eventually(lambda: none_of(wrong), within=WITHIN_SECONDS, every=0.05)
+            await eventually(lambda: has_no_differences(wrong), within=TIMEOUT_SECONDS, every=0.05)
         except AssertionError:
             name, (status, right) = next(iter((await wrong()).items()))
             raise AssertionError(
                 f"after: {what}\n{name} says {status}\nand should say {right}\n{self.model}"
             ) from None
-        self.before = {name: right.node for name, right in wanted.items()}
+        self.previous_nodes = {name: right.node for name, right in wanted.items()}
         for right in wanted.values():
-            self.seen.update(right.refused.keys() or ["nobody"])
-            self.seen["chosen"] += bool(right.node)
+            self.outcome_counts.update(right.rejection_counts.keys() or ["nobody"])
+            self.outcome_counts["chosen"] += bool(right.node)
 
-    def expected(self, name: str, hours: int, gpu: bool) -> bruteforce.Expected:
-        return bruteforce.expected(
-            replace(self.model, hours=hours, gpu=gpu, present=self.before.get(name, ""))
+    def compute_expected(self, name: str, hours: int, gpu: bool) -> bruteforce.ExpectedAnswer:
+        return bruteforce.compute_expected(
+            replace(self.model, hours=hours, gpu=gpu, present=self.previous_nodes.get(name, ""))
         )
 
 
-async def none_of(wrong: Callable[[], Awaitable[dict[str, Any]]]) -> bool:
+async def has_no_differences(wrong: Callable[[], Awaitable[dict[str, Any]]]) -> bool:
     return not await wrong()
 
 
-def agree(status: dict[str, Any], right: bruteforce.Expected) -> bool:
+def is_expected(status: dict[str, Any], right: bruteforce.ExpectedAnswer) -> bool:
     """Node, host and counts; the numbers of load follow by their own policy."""
     node = status.get("suitableNodeName")
-    return node == (right.node or NONE) and status.get("refused", {}) == dict(right.refused)
+    return node == (right.node or NONE_AVAILABLE) and status.get("refused", {}) == dict(right.rejection_counts)
 
 
-def node_case(number: int, provider_id: str) -> NodeCase:
+def make_node_case(number: int, provider_id: str) -> NodeCase:
     return NodeCase(f"node-{number}", provider_id, "True", False, "", "", {})
 
 
-async def refs_in(vcenter: SimulatedVCenter) -> dict[int, str]:
+async def find_vm_refs(vcenter: SimulatedVCenter) -> dict[int, str]:
     """The references of the VMs, by their numbers."""
     refs = {each["name"]: each["ref"] for each in await vcenter.entities()}
-    return {number: refs[f"node-{number}"] for number in range(MACHINES)}
+    return {number: refs[f"node-{number}"] for number in range(VM_COUNT)}
 
 
-async def model_of(vcenter: SimulatedVCenter, refs: Mapping[int, str]) -> clusters.Cluster:
+async def build_model(vcenter: SimulatedVCenter, refs: Mapping[int, str]) -> clusters.ClusterCase:
     """What the simulator has, with a load for each VM that is known."""
     entities = await vcenter.entities()
     found = [(each["ref"], each["name"]) for each in entities if each["type"] == "HostSystem"]
     hosts: list[HostCase] = [
-        RealHost("vc", number, "connected", False, "", None, ref, name)
+        SimulatedHost("vc", number, "connected", False, "", None, ref, name)
         for number, (ref, name) in enumerate(found)
     ]
-    vms = list[VMCase]()
+    vms = list[VirtualMachineCase]()
     for number, ref in refs.items():
-        kind = DEVICES.get(GPU_VMS.get(number, ""), "none")
+        kind = DEVICE_CASES.get(GPU_VMS.get(number, ""), "none")
         vms.append(
-            VMCase(
+            VirtualMachineCase(
                 "vc",
                 number,
                 f"node-{number}",
-                uuid(number),
+                vm_uuid(number),
                 hosts[number % len(hosts)].ref,
-                *RUNNING,
+                *RUNNING_VM_FIELDS,
                 number * 100,
                 512,
                 kind,
@@ -354,29 +354,29 @@ async def model_of(vcenter: SimulatedVCenter, refs: Mapping[int, str]) -> cluste
         await vcenter.set_stats(ref, overallCpuDemand=number * 100, guestMemoryUsage=512)
     # The first two are matched by name, so that names matter.
     nodes = [
-        node_case(number, f"vsphere://{uuid(number)}" if number > 1 else "")
-        for number in range(MACHINES)
+        make_node_case(number, f"vsphere://{vm_uuid(number)}" if number > 1 else "")
+        for number in range(VM_COUNT)
     ]
-    return clusters.Cluster({"vc": "well"}, hosts, vms, nodes, [])
+    return clusters.ClusterCase({"vc": "well"}, hosts, vms, nodes, [])
 
 
-RUNNING = ("poweredOn", "connected", False)
+RUNNING_VM_FIELDS = ("poweredOn", "connected", False)
 
 
-async def walk(plane: ControlPlane, folder: Path, cases: int, seed: int) -> Walk:
+async def run_walk(plane: ControlPlane, folder: Path, cases: int, seed: int) -> RandomWalk:
     """All of it."""
     # Half an hour ahead, as everything planned is a quarter after the hour: no hour passes while we walk.
     clusters.NOW = bruteforce.NOW = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=30)  # type: ignore[attr-defined]
-    nodes = [f"--node=node-{number}={uuid(number)}" for number in range(MACHINES)]
+    nodes = [f"--node=node-{number}={vm_uuid(number)}" for number in range(VM_COUNT)]
     gpus = [f"--gpu-vm=node-{number}={kind}" for number, kind in GPU_VMS.items()]
     vcenter = SimulatedVCenter(
         BINARIES / "vcsim", folder / "vcsim", "--clusters=1", "--hosts=3", "--vms=0", *nodes, *gpus
     )
-    cluster = Cluster(plane, NAMESPACE)
+    cluster = GpuCluster(plane, NAMESPACE)
     try:
         await vcenter.start()
-        refs = await refs_in(vcenter)
-        made = Walk(cluster, vcenter, random.Random(seed), await model_of(vcenter, refs), refs)
+        refs = await find_vm_refs(vcenter)
+        made = RandomWalk(cluster, vcenter, random.Random(seed), await build_model(vcenter, refs), refs)
         for node in made.model.nodes:
             await cluster.add_node(node.name, node.provider_id)
         await cluster.call(
@@ -384,37 +384,37 @@ async def walk(plane: ControlPlane, folder: Path, cases: int, seed: int) -> Walk
             f"/api/v1/namespaces/{NAMESPACE}/configmaps",
             {"metadata": {"name": "calendar"}, "data": {"w": ""}},
         )
-        for hours in HOURS:
-            await cluster.ask(f"q-{hours}-gpu", hours, True)
-            await cluster.ask(f"q-{hours}-plain", hours, False)
+        for hours in REQUIRED_HOURS:
+            await cluster.create_gpuinfo(f"q-{hours}-gpu", hours, True)
+            await cluster.create_gpuinfo(f"q-{hours}-plain", hours, False)
         kubeconfig = plane.write_service_account_kubeconfig(
-            SYSTEM, SERVICE_ACCOUNT, folder / "kubeconfig"
+            SYSTEM_NAMESPACE, SERVICE_ACCOUNT, folder / "kubeconfig"
         )
         flags = (
             "--stats-interval=1s",
             "--maintenance-horizon=1000h",
             f"--maintenance-calendar={NAMESPACE}/calendar",
         )
-        async with managing(
+        async with run_vcenter_manager(
             folder / "manager.log",
             kubeconfig,
-            credentials_in(folder / "creds", vcenter),
+            write_credentials(folder / "creds", vcenter),
             vcenter.certificate,
             *flags,
         ):
-            await made.compare("nothing")
+            await made.check_answers("nothing")
             for number in range(cases):
-                print(f"{number + 1:4} {await made.step()}", flush=True)
+                print(f"{number + 1:4} {await made.run_step()}", flush=True)
         return made
     finally:
         await vcenter.stop()
 
 
-def allow_calendar(plane: ControlPlane) -> None:
+def grant_calendar_access(plane: ControlPlane) -> None:
     """The right to the calendar's namespace, as config/optional gives it."""
     role = (BINARIES.parents[1] / "config/optional/maintenance-calendar.yaml").read_text()
     plane.kubectl(
-        "apply", "-f", "-", stdin=role.replace(f"namespace: {SYSTEM}", f"namespace: {NAMESPACE}", 2)
+        "apply", "-f", "-", stdin=role.replace(f"namespace: {SYSTEM_NAMESPACE}", f"namespace: {NAMESPACE}", 2)
     )
 
 
@@ -432,12 +432,12 @@ async def main(arguments: Sequence[str] | None = None) -> int:
     folder = Path(tempfile.mkdtemp(prefix="gpu-walk-"))
     print(f"the manager's log is in {folder}")
     async with ControlPlane(find_binaries(folders=[BINARIES])) as plane:
-        install(plane)
+        install_manifests(plane)
         plane.create_namespace(NAMESPACE)
-        allow_calendar(plane)
-        made = await walk(plane, folder, options.cases, options.seed)
+        grant_calendar_access(plane)
+        made = await run_walk(plane, folder, options.cases, options.seed)
     print(
-        f"{options.cases} changes, {options.cases * 2 * len(HOURS)} answers, all as brute force has them; {dict(made.seen.most_common())}"
+        f"{options.cases} changes, {options.cases * 2 * len(REQUIRED_HOURS)} answers, all as brute force has them; {dict(made.outcome_counts.most_common())}"
     )
     return 0
 

@@ -13,26 +13,26 @@ from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.http import HttpError
 from simulator import SimulatedVCenter
 
-from .managing import ready_of
-from .snapshot import Machine, snapshot
+from .managing import ready_condition
+from .snapshot import SimulatorVm, read_simulator_state
 
-API = "vm.codeconnect.vmworld.com/v1alpha1"
+VMGROUP_API_VERSION = "vm.codeconnect.vmworld.com/v1alpha1"
 TEMPLATE = "vm-operator-template"
-PARENT = "/DC0/vm/vm-operator"
-SUCCESS = "successfully reconciled VmGroup"
-MERGE = {"Content-Type": "application/merge-patch+json"}
+PARENT_FOLDER = "/DC0/vm/vm-operator"
+SUCCESS_MESSAGE = "successfully reconciled VmGroup"
+MERGE_PATCH_HEADERS = {"Content-Type": "application/merge-patch+json"}
 
 
 @dataclass(frozen=True)
-class Groups:
+class VmGroupClient:
     """The VmGroups of one namespace."""
 
-    plane: ControlPlane
+    control_plane: ControlPlane
     namespace: str
 
     def path(self, name: str = "") -> str:
         """The URL path of one group, or of all."""
-        return f"/apis/{API}/namespaces/{self.namespace}/vmgroups" + (f"/{name}" if name else "")
+        return f"/apis/{VMGROUP_API_VERSION}/namespaces/{self.namespace}/vmgroups" + (f"/{name}" if name else "")
 
     async def call(
         self, verb: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
@@ -40,7 +40,7 @@ class Groups:
         """One call as administrator, past every proxy."""
 
         def work() -> Any:
-            with self.plane.apiserver.admin_client() as https:
+            with self.control_plane.apiserver.admin_client() as https:
                 return https.call(verb, path, body, headers)
 
         return await asyncio.to_thread(work)
@@ -52,7 +52,7 @@ class Groups:
             await self.call(
                 "POST",
                 self.path(),
-                {"apiVersion": API, "kind": "VmGroup", "metadata": {"name": name}, "spec": full},
+                {"apiVersion": VMGROUP_API_VERSION, "kind": "VmGroup", "metadata": {"name": name}, "spec": full},
             )
         )
 
@@ -69,15 +69,15 @@ class Groups:
                 raise
             return None
 
-    async def change(self, name: str, **spec: Any) -> None:
+    async def patch_spec(self, name: str, **spec: Any) -> None:
         """Merge into the spec."""
-        await self.call("PATCH", self.path(name), {"spec": spec}, MERGE)
+        await self.call("PATCH", self.path(name), {"spec": spec}, MERGE_PATCH_HEADERS)
 
     async def delete(self, name: str) -> None:
         """Ask for its deletion."""
         await self.call("DELETE", self.path(name))
 
-    async def gone(self, name: str, *, within: float = 60) -> None:
+    async def wait_until_deleted(self, name: str, *, within: float = 60) -> None:
         """Wait until it is no more."""
 
         async def absent() -> bool:
@@ -90,14 +90,14 @@ class Groups:
                 f"the VmGroup {name} is still there: {await self.find(name)}"
             ) from None
 
-    async def becomes(
-        self, name: str, phase: str, *, within: float = 60, where: Callable[[Any], Any] = bool
+    async def wait_for_phase(
+        self, name: str, phase: str, *, within: float = 60, predicate: Callable[[Any], Any] = bool
     ) -> dict[str, Any]:
         """The status, once it has this phase for the present generation and `where` is content with it."""
 
         async def there() -> dict[str, Any] | None:
             found = await self.get(name)
-            return found["status"] if has_phase(found, phase) and where(found["status"]) else None
+            return found["status"] if has_phase(found, phase) and predicate(found["status"]) else None
 
         try:
             return await eventually(there, within=within, every=0.05) or {}
@@ -110,7 +110,7 @@ class Groups:
 def has_phase(group: Mapping[str, Any], phase: str) -> bool:
     """Whether a group has this phase, and not still from an older generation."""
     status = group.get("status", {})
-    current = ready_of(dict(group)).get("observedGeneration") == group["metadata"]["generation"]
+    current = ready_condition(dict(group)).get("observedGeneration") == group["metadata"]["generation"]
     return bool(current and status.get("phase") == phase)
 
 
@@ -121,24 +121,24 @@ def is_running(group: Mapping[str, Any]) -> bool:
     return (
         has_phase(group, "RUNNING")
         and counts == (replicas, replicas)
-        and status.get("lastMessage") == SUCCESS
+        and status.get("lastMessage") == SUCCESS_MESSAGE
     )
 
 
-def folder_of(namespace: str, name: str) -> str:
+def group_folder_path(namespace: str, name: str) -> str:
     """The inventory path of a group's folder, by the contract."""
-    return f"{PARENT}/{namespace}-{name}"
+    return f"{PARENT_FOLDER}/{namespace}-{name}"
 
 
-async def vms_of(vcenter: SimulatedVCenter, uid: str) -> list[Machine]:
+async def list_group_vms(vcenter: SimulatedVCenter, uid: str) -> list[SimulatorVm]:
     """The VMs with the mark of this group, copies of the mark too."""
     return [
         each
-        for each in (await snapshot(vcenter)).vms
+        for each in (await read_simulator_state(vcenter)).vms
         if each.marks.get("vsphere-operators.uid") == uid
     ]
 
 
-def well_named(group: str, vm: Machine) -> bool:
+def has_replica_name(group: str, vm: SimulatorVm) -> bool:
     """Whether a VM has the name that the contract gives it."""
     return re.fullmatch(rf"{re.escape(group)}-replica-[a-z]{{8}}", vm.name) is not None

@@ -12,32 +12,32 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from dockerfile import copy, stages
+from dockerfile import run_copy, read_stages
 from kubewright.testing.binaries import cache_folder
 
-LOCKS = ("requirements/runtime.txt", "requirements/build.txt")
+LOCK_FILES = ("requirements/runtime.txt", "requirements/build.txt")
 
 
-def fill(repository: Path, folder: Path) -> Path:
+def build_image_root(repository: Path, folder: Path) -> Path:
     """The root that the Dockerfile's first stage makes: each COPY and RUN in its order, and nothing there but what was copied.
 
     pip checks the wheels by their hashes, wherever they come from.
     """
     context, root = folder / "context", folder / "root"
-    environ = {**os.environ, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels(repository))}
-    for word, rest in stages()[0]:
+    environ = {**os.environ, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(fetch_wheels(repository))}
+    for word, rest in read_stages()[0]:
         if word == "COPY":
-            copy(rest, context)
+            run_copy(rest, context)
         elif word == "RUN":
             python, *words, target = json.loads(rest)
             assert (python, target) == ("python", "/image")
-            run([sys.executable, *words, str(root)], context, environ)
+            run_command([sys.executable, *words, str(root)], context, environ)
     return root
 
 
-def wheels(repository: Path) -> Path:
+def fetch_wheels(repository: Path) -> Path:
     """A folder with all that the locks name, in the user's cache: looking through an index costs pip 15 s of processor time."""
-    pinned = "".join((repository / lock).read_text() for lock in LOCKS) + str(
+    pinned = "".join((repository / lock).read_text() for lock in LOCK_FILES) + str(
         sys.implementation.cache_tag
     )
     cache = cache_folder(os.environ)
@@ -45,7 +45,7 @@ def wheels(repository: Path) -> Path:
     if not folder.exists():
         cache.mkdir(parents=True, exist_ok=True)
         fetched = Path(tempfile.mkdtemp(prefix="wheels-", dir=cache))
-        files = [word for lock in LOCKS for word in ("-r", lock)]
+        files = [word for lock in LOCK_FILES for word in ("-r", lock)]
         download = (
             "download",
             "--quiet",
@@ -55,12 +55,12 @@ def wheels(repository: Path) -> Path:
             "--dest",
             str(fetched),
         )
-        run([sys.executable, "-m", "pip", *download, *files], repository, os.environ)
-        publish(fetched, folder)
+        run_command([sys.executable, "-m", "pip", *download, *files], repository, os.environ)
+        move_into_cache(fetched, folder)
     return folder
 
 
-def publish(fetched: Path, folder: Path) -> None:
+def move_into_cache(fetched: Path, folder: Path) -> None:
     """Give it its name, whole or not at all; where another test run was faster, its folder stays."""
     try:
         fetched.rename(folder)
@@ -68,7 +68,7 @@ def publish(fetched: Path, folder: Path) -> None:
         shutil.rmtree(fetched)
 
 
-def run(words: list[str], folder: Path, environ: Mapping[str, str]) -> None:
+def run_command(words: list[str], folder: Path, environ: Mapping[str, str]) -> None:
     """Run a command that has to succeed."""
     done = subprocess.run(
         words, cwd=folder, env=environ, capture_output=True, text=True, timeout=300

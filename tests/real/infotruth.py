@@ -7,9 +7,9 @@ from typing import Any
 
 from pyVmomi import vim
 
-from truth import Truth
+from truth import PyVmomiSession
 
-HOST_PATHS = (
+HOST_PROPERTIES = (
     "summary.hardware.cpuMhz",
     "summary.hardware.numCpuCores",
     "summary.hardware.memorySize",
@@ -24,7 +24,7 @@ HOST_PATHS = (
     "runtime.bootTime",
     "vm",
 )
-VM_PATHS = (
+VM_PROPERTIES = (
     "summary.config.numCpu",
     "summary.config.memorySizeMB",
     "summary.config.cpuReservation",
@@ -48,22 +48,22 @@ VM_PATHS = (
 )
 
 
-def known(values: dict[str, Any]) -> dict[str, Any]:
+def without_unknown(values: dict[str, Any]) -> dict[str, Any]:
     """Without what is not known: that is absent in a status."""
     return {name: value for name, value in values.items() if value not in (None, "", [], {})}
 
 
-def written(moment: Any) -> str | None:
+def format_time(moment: Any) -> str | None:
     """A time as a status has it."""
     return None if moment is None else moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-async def host_truth(truth: Truth, name: str, vcenter: str) -> dict[str, Any]:
+async def expected_host_status(truth: PyVmomiSession, name: str, vcenter: str) -> dict[str, Any]:
     """What HostInfo has to say of a host."""
-    host = await truth.one(vim.HostSystem, name, HOST_PATHS)
+    host = await truth.read_one(vim.HostSystem, name, HOST_PROPERTIES)
     total = host["summary.hardware.cpuMhz"] * host["summary.hardware.numCpuCores"]
     memory = host["summary.hardware.memorySize"] // 2**20
-    return known(
+    return without_unknown(
         {
             "totalCPU": total,
             "freeCPU": total - host["summary.quickStats.overallCpuUsage"],
@@ -75,26 +75,26 @@ async def host_truth(truth: Truth, name: str, vcenter: str) -> dict[str, Any]:
             "esxiBuild": host["summary.config.product.build"],
             "connectionState": host["runtime.connectionState"],
             "maintenanceMode": host["runtime.inMaintenanceMode"],
-            "bootTime": written(host["runtime.bootTime"]),
+            "bootTime": format_time(host["runtime.bootTime"]),
             "vms": len(host["vm"] or ()),
-            "cluster": await truth.above(host["obj"], vim.ClusterComputeResource),
-            "datacenter": await truth.above(host["obj"], vim.Datacenter),
-            "inventoryPath": await truth.path(host["obj"]),
+            "cluster": await truth.ancestor_name(host["obj"], vim.ClusterComputeResource),
+            "datacenter": await truth.ancestor_name(host["obj"], vim.Datacenter),
+            "inventoryPath": await truth.inventory_path(host["obj"]),
             "vcenter": vcenter,
         }
     )
 
 
-async def vm_truth(truth: Truth, name: str, vcenter: str) -> dict[str, Any]:
+async def expected_vm_status(truth: PyVmomiSession, name: str, vcenter: str) -> dict[str, Any]:
     """What VMInfo has to say of a VM."""
-    vm = await truth.one(vim.VirtualMachine, name, VM_PATHS)
+    vm = await truth.read_one(vim.VirtualMachine, name, VM_PROPERTIES)
     host = next(
         each
-        for each in await truth.all(vim.HostSystem, ["name"])
+        for each in await truth.read_all(vim.HostSystem, ["name"])
         if each["obj"]._moId == vm["runtime.host"]._moId
     )
-    stores = {each["obj"]._moId: each["name"] for each in await truth.all(vim.Datastore, ["name"])}
-    return known(
+    stores = {each["obj"]._moId: each["name"] for each in await truth.read_all(vim.Datastore, ["name"])}
+    return without_unknown(
         {
             "guestId": vm["summary.guest.guestId"] or vm["config.guestId"],
             "totalCPU": vm["summary.config.numCpu"],
@@ -114,17 +114,17 @@ async def vm_truth(truth: Truth, name: str, vcenter: str) -> dict[str, Any]:
             "biosUUID": vm["config.uuid"],
             "instanceUUID": vm["config.instanceUuid"],
             "template": vm["config.template"],
-            "cluster": await truth.above(host["obj"], vim.ClusterComputeResource),
-            "datacenter": await truth.above(vm["obj"], vim.Datacenter),
-            "inventoryPath": await truth.path(vm["obj"]),
+            "cluster": await truth.ancestor_name(host["obj"], vim.ClusterComputeResource),
+            "datacenter": await truth.ancestor_name(vm["obj"], vim.Datacenter),
+            "inventoryPath": await truth.inventory_path(vm["obj"]),
             "vcenter": vcenter,
         }
     )
 
 
-async def disk_truth(truth: Truth, name: str, vcenter: str) -> dict[str, Any]:
+async def expected_disk_status(truth: PyVmomiSession, name: str, vcenter: str) -> dict[str, Any]:
     """The status that a disk which nobody uses should have."""
-    disk, datastore = await truth.disk(name)
+    disk, datastore = await truth.find_disk(name)
     made = disk.config.createTime
     return {
         "id": disk.config.id.id,

@@ -20,13 +20,13 @@ from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.http import HttpError
 from kubewright.testing.process import Process
 
-SYSTEM = "vsphere-operators-system"
+SYSTEM_NAMESPACE = "vsphere-operators-system"
 SERVICE_ACCOUNT = "controller-manager"
-USER = f"system:serviceaccount:{SYSTEM}:{SERVICE_ACCOUNT}"
-LEASE = "vsphere-operators-leader"
-RESOURCES = "/apis/poc.test.domain/v1/namespaces/{namespace}/mycustomresources"
-EVERYWHERE = ("-metrics-addr=127.0.0.1:0", "-health-probe-bind-address=127.0.0.1:0")
-UNVERIFIED = ssl._create_unverified_context()  # the manager's own certificate is self-signed
+MANAGER_USER = f"system:serviceaccount:{SYSTEM_NAMESPACE}:{SERVICE_ACCOUNT}"
+LEASE_NAME = "vsphere-operators-leader"
+MYCUSTOMRESOURCES_PATH = "/apis/poc.test.domain/v1/namespaces/{namespace}/mycustomresources"
+FREE_PORT_FLAGS = ("-metrics-addr=127.0.0.1:0", "-health-probe-bind-address=127.0.0.1:0")
+UNVERIFIED_TLS = ssl._create_unverified_context()  # the manager's own certificate is self-signed
 
 
 class ManagerProcess(Process):
@@ -48,80 +48,80 @@ class ManagerProcess(Process):
         super().__init__("manager", [*program, *flags], log)
 
     @property
-    def text(self) -> str:
+    def log_text(self) -> str:
         """Everything that it has said."""
         return self.log.read_text() if self.log.exists() else ""
 
     @property
-    def lines(self) -> list[dict[str, Any]]:
+    def log_records(self) -> list[dict[str, Any]]:
         """The log, where it is JSON."""
         return [
             json.loads(line)
-            for line in self.text.splitlines()
+            for line in self.log_text.splitlines()
             if line.startswith("{") and line.endswith("}")
         ]
 
-    async def says(self, words: str, *, within: float = 15) -> str:
+    async def wait_for_log(self, words: str, *, within: float = 15) -> str:
         """Wait until these words are in the log; returns it."""
         try:
-            await eventually(lambda: words in self.text, within=within)
+            await eventually(lambda: words in self.log_text, within=within)
         except AssertionError:
             raise AssertionError(
-                f"the manager did not say {words!r} within {within:g} s, but:\n{self.text}"
+                f"the manager did not say {words!r} within {within:g} s, but:\n{self.log_text}"
             ) from None
-        return self.text
+        return self.log_text
 
-    async def ended(self, *, within: float = 15) -> int:
+    async def wait_for_exit(self, *, within: float = 15) -> int:
         """Wait until it has ended; returns the exit code."""
         await eventually(lambda: not self.is_running, within=within)
         assert self.child
         return self.child.returncode
 
     @property
-    def agent(self) -> str:
+    def user_agent(self) -> str:
         """What it calls itself towards the API server."""
         return f"vsphere-operators/{self.pid} (kubewright)"
 
     def url(self, path: str) -> str:
         """The address of one of its endpoints."""
         purpose = "serving metrics" if path == "/metrics" else "serving health probes"
-        line = next(line for line in self.lines if line["msg"] == purpose)
+        line = next(line for line in self.log_records if line["msg"] == purpose)
         return f"{'https' if line['tls'] else 'http'}://127.0.0.1:{line['port']}{path}"
 
-    async def get(self, path: str, token: str = "") -> tuple[int, str]:
+    async def http_get(self, path: str, token: str = "") -> tuple[int, str]:
         """Ask one of its endpoints."""
-        return await asyncio.to_thread(fetch, self.url(path), token)
+        return await asyncio.to_thread(fetch_url, self.url(path), token)
 
-    async def becomes_ready(self, *, within: float = 20) -> None:
+    async def wait_until_ready(self, *, within: float = 20) -> None:
         """Wait until /readyz says yes."""
 
         async def ready() -> bool:
-            return await self.get("/readyz") == (200, "ok")
+            return await self.http_get("/readyz") == (200, "ok")
 
         await eventually(ready, within=within)
 
-    async def series(self, name: str) -> dict[str, float]:
+    async def read_metric(self, name: str) -> dict[str, float]:
         """The series of a metric: labels as they are written, and value."""
-        _, body = await self.get("/metrics")
+        _, body = await self.http_get("/metrics")
         found = re.findall(rf"^{name}(?:{{(.*)}})? (\S+)$", body, re.MULTILINE)
         return {labels: float(value) for labels, value in found}
 
-    async def reconciles(self, controller: str = "mycustomresource") -> int:
+    async def count_reconciles(self, controller: str = "mycustomresource") -> int:
         """How many reconciles one of its controllers has done."""
-        series = await self.series("controller_runtime_reconcile_total")
+        series = await self.read_metric("controller_runtime_reconcile_total")
         return int(
             sum(value for labels, value in series.items() if f'controller="{controller}"' in labels)
         )
 
 
-def fetch(url: str, token: str = "") -> tuple[int, str]:
+def fetch_url(url: str, token: str = "") -> tuple[int, str]:
     """Status and body of a GET, whatever the status."""
     request = urllib.request.Request(
         url, headers={"Authorization": f"Bearer {token}"} if token else {}
     )
     try:
         with urllib.request.urlopen(
-            request, context=UNVERIFIED if url.startswith("https") else None
+            request, context=UNVERIFIED_TLS if url.startswith("https") else None
         ) as answer:
             return answer.status, answer.read().decode()
     except HTTPError as error:
@@ -130,7 +130,7 @@ def fetch(url: str, token: str = "") -> tuple[int, str]:
 
 
 @asynccontextmanager
-async def started(
+async def run_manager(
     log: Path, *flags: str, environ: Mapping[str, str] | None = None
 ) -> AsyncIterator[ManagerProcess]:
     """A manager that runs, or at least was started, and is gone afterwards."""
@@ -143,22 +143,22 @@ async def started(
 
 
 @asynccontextmanager
-async def working(log: Path, kubeconfig: Path, *flags: str) -> AsyncIterator[ManagerProcess]:
+async def run_ready_manager(log: Path, kubeconfig: Path, *flags: str) -> AsyncIterator[ManagerProcess]:
     """A manager whose workers have started."""
-    async with started(log, f"--kubeconfig={kubeconfig}", *EVERYWHERE, *flags) as manager:
+    async with run_manager(log, f"--kubeconfig={kubeconfig}", *FREE_PORT_FLAGS, *flags) as manager:
         # A leader that another test killed may hold the lease for 15 s.
-        await manager.says("Starting workers", within=40)
-        await manager.becomes_ready()
+        await manager.wait_for_log("Starting workers", within=40)
+        await manager.wait_until_ready()
         yield manager
 
 
-def resource(plane: ControlPlane, namespace: str, name: str) -> dict[str, Any]:
+def get_resource(plane: ControlPlane, namespace: str, name: str) -> dict[str, Any]:
     """A MyCustomResource, as the API server has it."""
     with plane.apiserver.admin_client() as https:
-        return dict(https.call("GET", f"{RESOURCES.format(namespace=namespace)}/{name}"))
+        return dict(https.call("GET", f"{MYCUSTOMRESOURCES_PATH.format(namespace=namespace)}/{name}"))
 
 
-def write_resource(plane: ControlPlane, namespace: str, name: str, **body: Any) -> None:
+def create_resource(plane: ControlPlane, namespace: str, name: str, **body: Any) -> None:
     """Create a MyCustomResource."""
     manifest = {
         "apiVersion": "poc.test.domain/v1",
@@ -167,25 +167,25 @@ def write_resource(plane: ControlPlane, namespace: str, name: str, **body: Any) 
         **body,
     }
     with plane.apiserver.admin_client() as https:
-        https.call("POST", RESOURCES.format(namespace=namespace), manifest)
+        https.call("POST", MYCUSTOMRESOURCES_PATH.format(namespace=namespace), manifest)
 
 
-def ready_of(resource: dict[str, Any]) -> dict[str, Any]:
+def ready_condition(resource: dict[str, Any]) -> dict[str, Any]:
     """The Ready condition, {} where there is none."""
     return next(
         (c for c in resource.get("status", {}).get("conditions", ()) if c["type"] == "Ready"), {}
     )
 
 
-async def status_of(
+async def wait_for_status(
     plane: ControlPlane, namespace: str, name: str, reason: str, *, within: float = 15
 ) -> dict[str, Any]:
     """The status, once Ready has this reason for the present generation."""
 
     def there() -> dict[str, Any] | None:
-        found = resource(plane, namespace, name)
+        found = get_resource(plane, namespace, name)
         fits = (
-            ready_of(found).get("reason") == reason
+            ready_condition(found).get("reason") == reason
             and found["status"]["observedGeneration"] == found["metadata"]["generation"]
         )
         return dict(found["status"]) if fits else None
@@ -207,31 +207,31 @@ def delete_pod(plane: ControlPlane, namespace: str, name: str) -> None:
         https.call("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}?gracePeriodSeconds=0")
 
 
-def lease(plane: ControlPlane) -> dict[str, Any]:
+def get_lease(plane: ControlPlane) -> dict[str, Any]:
     """The spec of the leader's lease, {} before anybody led."""
     with plane.apiserver.admin_client() as https:
         try:
             return dict(
                 https.call(
-                    "GET", f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{LEASE}"
+                    "GET", f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/{LEASE_NAME}"
                 )["spec"]
             )
         except HttpError:
             return {}
 
 
-def mutations(plane: ControlPlane, manager: ManagerProcess) -> list[dict[str, Any]]:
+def list_mutations(plane: ControlPlane, manager: ManagerProcess) -> list[dict[str, Any]]:
     """The audit log's entries of what this manager changed or tried to change, its lease apart."""
     return [
         event
         for event in plane.read_audit_events()
-        if event.get("userAgent") == manager.agent
+        if event.get("userAgent") == manager.user_agent
         and event["verb"] not in ("get", "list", "watch")
         and event["objectRef"]["resource"] not in ("leases", "tokenreviews", "subjectaccessreviews")
     ]
 
 
-def in_short(event: dict[str, Any]) -> str:
+def format_audit_event(event: dict[str, Any]) -> str:
     """An entry of the audit log as a line."""
     about, code = event["objectRef"], event.get("responseStatus", {}).get("code", "")
     what = "/".join(

@@ -10,7 +10,7 @@ from simulator import SimulatedVCenter
 
 
 @dataclass(frozen=True)
-class Machine:
+class SimulatorVm:
     """A VM, or a clone under way."""
 
     ref: str
@@ -26,32 +26,32 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class SimulatorState:
     """One instant."""
 
-    vms: tuple[Machine, ...]
-    clones: tuple[Machine, ...]
-    most_of: Mapping[str, int]
+    vms: tuple[SimulatorVm, ...]
+    clones: tuple[SimulatorVm, ...]
+    peak_by_uid: Mapping[str, int]
     """By the uid in the mark: VMs and clones under way at once, wherever they are, since the last reset."""
 
     @property
-    def marked(self) -> tuple[Machine, ...]:
+    def marked_vms(self) -> tuple[SimulatorVm, ...]:
         """The VMs with a mark, whosever it is."""
         return tuple(each for each in self.vms if each.marks)
 
 
-async def snapshot(vcenter: SimulatedVCenter) -> Snapshot:
+async def read_simulator_state(vcenter: SimulatedVCenter) -> SimulatorState:
     """Now."""
     told = await vcenter.vm_census()
     owners = {uid: int(each["peak"]) for uid, each in told["owners"].items()}
-    return Snapshot(
-        tuple(map(machine_of, told["vms"])), tuple(map(machine_of, told["clones"])), owners
+    return SimulatorState(
+        tuple(map(decode_vm, told["vms"])), tuple(map(decode_vm, told["clones"])), owners
     )
 
 
-def machine_of(told: Mapping[str, Any]) -> Machine:
+def decode_vm(told: Mapping[str, Any]) -> SimulatorVm:
     """A VM as the simulator tells it."""
-    return Machine(
+    return SimulatorVm(
         ref=told["ref"],
         name=told["name"],
         folder=told["folder"],

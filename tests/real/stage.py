@@ -12,17 +12,17 @@ from pathlib import Path
 from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
 
-from .crashing import Call, Point, Reaper, api_proxy, vcenter_proxy
+from .crashing import MutatingCall, CrashPoint, CrashInjector, api_proxy, vcenter_proxy
 from .groups import TEMPLATE
-from .life import OTHER_TEMPLATE, Life
-from .managing import EVERYWHERE, SERVICE_ACCOUNT, SYSTEM, ManagerProcess
-from .vsphere import credentials_in
+from .life import OTHER_TEMPLATE, GroupLifecycle
+from .managing import FREE_PORT_FLAGS, SERVICE_ACCOUNT, SYSTEM_NAMESPACE, ManagerProcess
+from .vsphere import write_credentials
 
 CLONE_SECONDS = 0.1
 # Longer than the next manager needs to start, and than the 10 s after which it may take a clone for lost: it must see this one run.
 LONG_CLONE_SECONDS = 15.0
 # The clones of a life before a person makes one, too.
-CLONES_BEFORE_THE_COPY = 3
+CLONES_BEFORE_COPY = 3
 VCENTER_FLAGS = (
     "--clusters=1",
     "--hosts=1",
@@ -33,18 +33,18 @@ VCENTER_FLAGS = (
 
 
 @dataclass(frozen=True)
-class Result:
+class CrashResult:
     """How one life went."""
 
-    point: Point | None
-    calls: tuple[Call, ...]
+    crash_point: CrashPoint | None
+    calls: tuple[MutatingCall, ...]
     reached: bool
     failure: str = ""
     seconds: float = 0.0
 
 
 @asynccontextmanager
-async def simulated(binary: Path, folder: Path, *flags: str) -> AsyncIterator[SimulatedVCenter]:
+async def run_simulator(binary: Path, folder: Path, *flags: str) -> AsyncIterator[SimulatedVCenter]:
     """A vCenter with what VmGroups need."""
     vcenter = SimulatedVCenter(binary, folder, *VCENTER_FLAGS, *flags)
     try:
@@ -54,12 +54,12 @@ async def simulated(binary: Path, folder: Path, *flags: str) -> AsyncIterator[Si
 
 
 @asynccontextmanager
-async def watched(
+async def run_observed_manager(
     plane: ControlPlane, vcenter: SimulatedVCenter, namespaces: str, folder: Path, *flags: str
-) -> AsyncIterator[tuple[ManagerProcess, Reaper]]:
+) -> AsyncIterator[tuple[ManagerProcess, CrashInjector]]:
     """A manager of these namespaces, all of whose calls the reaper sees."""
     await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
-    token = plane.create_service_account_token(SYSTEM, SERVICE_ACCOUNT)
+    token = plane.create_service_account_token(SYSTEM_NAMESPACE, SERVICE_ACCOUNT)
 
     async def kill() -> None:
         await manager.kill()
@@ -67,29 +67,29 @@ async def watched(
     async def start() -> None:
         manager.start()
 
-    reaper = Reaper(kill, start)
+    reaper = CrashInjector(kill, start)
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(api_proxy(plane, reaper))
         sdk = await stack.enter_async_context(vcenter_proxy(vcenter, reaper))
         (folder / "ca.crt").write_bytes(sdk.ca.certificate)
         given = (
             f"--kubeconfig={api.write_kubeconfig(folder / 'kubeconfig', token)}",
-            f"--vcenter-credentials={credentials_in(folder / 'vc-creds', vcenter, GOVMOMI_URL=f'{sdk.url}/sdk')}",
+            f"--vcenter-credentials={write_credentials(folder / 'vc-creds', vcenter, GOVMOMI_URL=f'{sdk.url}/sdk')}",
             f"--vcenter-ca-file={folder / 'ca.crt'}",
             "--zap-log-level=debug",
             *([f"--watch-namespaces={namespaces}"] if namespaces else []),
         )
-        manager = ManagerProcess(folder / "manager.log", *given, *EVERYWHERE, *flags)
+        manager = ManagerProcess(folder / "manager.log", *given, *FREE_PORT_FLAGS, *flags)
         manager.start()
         stack.push_async_callback(manager.kill)
         yield manager, reaper
 
 
-async def pace_clones(vcenter: SimulatedVCenter, point: Point | None, seconds: float) -> None:
+async def set_clone_durations(vcenter: SimulatedVCenter, point: CrashPoint | None, seconds: float) -> None:
     """Let clones take this long, but the one at which the manager dies much longer, so that it is under way when the next one comes."""
     await vcenter.clear_rules()
-    if point and point.sort == "CloneVM_Task" and point.mode != "before":
-        if before := point.number - 1 + (point.number > CLONES_BEFORE_THE_COPY):
+    if point and point.operation == "CloneVM_Task" and point.mode != "before":
+        if before := point.number - 1 + (point.number > CLONES_BEFORE_COPY):
             await vcenter.fail_calls(
                 "CloneVM_Task", count=before, where="task", delay_seconds=seconds
             )
@@ -99,28 +99,28 @@ async def pace_clones(vcenter: SimulatedVCenter, point: Point | None, seconds: f
     await vcenter.delay_calls("CloneVM_Task", seconds)
 
 
-async def lived(
+async def run_lifecycle(
     plane: ControlPlane,
     vcenter: SimulatedVCenter,
     folder: Path,
-    point: Point | None,
+    point: CrashPoint | None,
     clone_seconds: float = CLONE_SECONDS,
-) -> Result:
+) -> CrashResult:
     """One life in a namespace of its own, with the manager killed at the point."""
-    await pace_clones(vcenter, point, clone_seconds)
+    await set_clone_durations(vcenter, point, clone_seconds)
     namespace = f"crash-{uuid.uuid4().hex[:8]}"
     plane.create_namespace(namespace)
     loop = asyncio.get_running_loop()
     began, failure = loop.time(), ""
     try:
-        async with watched(plane, vcenter, namespace, folder) as (_, reaper):
-            reaper.point = point
+        async with run_observed_manager(plane, vcenter, namespace, folder) as (_, reaper):
+            reaper.crash_point = point
             try:
-                await Life(plane, vcenter, namespace, reaper).play()
+                await GroupLifecycle(plane, vcenter, namespace, reaper).run()
             except AssertionError as broken:
                 failure = str(broken)
     finally:
         plane.remove_namespace(namespace)
-    return Result(
-        point, tuple(reaper.calls), reaper.reached is not None, failure, loop.time() - began
+    return CrashResult(
+        point, tuple(reaper.calls), reaper.crashed_call is not None, failure, loop.time() - began
     )

@@ -9,34 +9,34 @@ import pytest
 
 from kubewright.testing.controlplane import ControlPlane
 
-from .crashing import Point
-from .crashsweep import Sweep
-from .stage import simulated
+from .crashing import CrashPoint
+from .crashsweep import CrashSweep
+from .stage import run_simulator
 
-AT_ONCE = 3
-POINTS = (
-    Point("PATCH vmgroups", 1, "sent"),  # the finalizer is there, and nobody heard
-    Point("PATCH vmgroups/status", 1, "answered"),  # records are stored, nothing is sent
-    Point("CreateFolder", 1, "sent"),
-    Point("CloneVM_Task", 2, "sent"),  # the clone runs, and nobody knows its task
-    Point("CloneVM_Task", 4, "before"),
-    Point("PowerOnVM_Task", 1, "sent"),
-    Point("PowerOffVM_Task", 2, "answered"),
-    Point("Destroy_Task", 2, "sent"),
-    Point("Destroy_Task", 4, "before"),
+PARALLEL_RUNS = 3
+CRASH_POINTS = (
+    CrashPoint("PATCH vmgroups", 1, "sent"),  # the finalizer is there, and nobody heard
+    CrashPoint("PATCH vmgroups/status", 1, "answered"),  # records are stored, nothing is sent
+    CrashPoint("CreateFolder", 1, "sent"),
+    CrashPoint("CloneVM_Task", 2, "sent"),  # the clone runs, and nobody knows its task
+    CrashPoint("CloneVM_Task", 4, "before"),
+    CrashPoint("PowerOnVM_Task", 1, "sent"),
+    CrashPoint("PowerOffVM_Task", 2, "answered"),
+    CrashPoint("Destroy_Task", 2, "sent"),
+    CrashPoint("Destroy_Task", 4, "before"),
 )
 
 
 async def test_a_group_is_right_wherever_its_manager_dies(
     pytestconfig: pytest.Config, installed: ControlPlane, tmp_path: Path
 ) -> None:
-    sweep = Sweep(installed, tmp_path, AT_ONCE)
+    sweep = CrashSweep(installed, tmp_path, PARALLEL_RUNS)
     binary = pytestconfig.rootpath / ".testenv/bin/vcsim"
     async with AsyncExitStack() as stack:
         grounds = [
-            await stack.enter_async_context(simulated(binary, tmp_path / f"vcsim-{number}"))
-            for number in range(AT_ONCE)
+            await stack.enter_async_context(run_simulator(binary, tmp_path / f"vcsim-{number}"))
+            for number in range(PARALLEL_RUNS)
         ]
-        await sweep.over(grounds, POINTS)
-    assert {str(each.point): each.failure for each in sweep.results if each.failure} == {}
-    assert {each.point for each in sweep.results if each.reached} == set(POINTS)
+        await sweep.run_points(grounds, CRASH_POINTS)
+    assert {str(each.crash_point): each.failure for each in sweep.results if each.failure} == {}
+    assert {each.crash_point for each in sweep.results if each.reached} == set(CRASH_POINTS)

@@ -19,22 +19,22 @@ from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane, KubectlFailed
 from vsphere_operators.settings.flags import Settings
 
-from .auditing import refusals
-from .gpunodes import NEXT
-from .managing import EVERYWHERE, SYSTEM, USER, started, status_of, write_resource
+from .auditing import list_forbidden_messages
+from .gpunodes import NEXT_MAINTENANCE_ANNOTATION
+from .managing import FREE_PORT_FLAGS, SYSTEM_NAMESPACE, MANAGER_USER, run_manager, wait_for_status, create_resource
 
-NAME = "vsphere-operators"
+NAME_PREFIX = "vsphere-operators"
 Json = dict[str, Any]
 # What cannot be read is told by an Event about the Node, which is in no namespace.
-ANNOTATED = {
+ANNOTATED_NODE = {
     "apiVersion": "v1",
     "kind": "Node",
-    "metadata": {"name": "annotated", "annotations": {NEXT: "soon"}},
+    "metadata": {"name": "annotated", "annotations": {NEXT_MAINTENANCE_ANNOTATION: "soon"}},
 }
 
 
 @pytest.fixture(scope="module")
-def binary(binaries: dict[str, Path]) -> str:
+def kubectl_path(binaries: dict[str, Path]) -> str:
     return str(binaries["kubectl"])
 
 
@@ -49,28 +49,28 @@ def overlay(config: Path) -> Iterator[Path]:
         overlays.rmdir()
 
 
-def rendered(folder: Path, binary: str) -> dict[tuple[str, str], Json]:
+def render(folder: Path, binary: str) -> dict[tuple[str, str], Json]:
     documents = list(yaml.safe_load_all(run_kustomize(folder, folder, binary)))
     found = {(each["kind"], each["metadata"]["name"]): each for each in documents}
     assert len(found) == len(documents)
     return found
 
 
-def varied(overlay: Path, binary: str, *components: str) -> dict[tuple[str, str], Json]:
+def render_with_components(overlay: Path, binary: str, *components: str) -> dict[tuple[str, str], Json]:
     picked = [f"../../components/{name}" for name in components]
     (overlay / "kustomization.yaml").write_text(
         yaml.safe_dump({"resources": ["../../default"], "components": picked})
     )
-    return rendered(overlay, binary)
+    return render(overlay, binary)
 
 
-def pod_of(objects: dict[tuple[str, str], Json]) -> Json:
-    spec: Json = objects["Deployment", f"{NAME}-controller-manager"]["spec"]["template"]["spec"]
+def pod_spec_of(objects: dict[tuple[str, str], Json]) -> Json:
+    spec: Json = objects["Deployment", f"{NAME_PREFIX}-controller-manager"]["spec"]["template"]["spec"]
     return spec
 
 
-def test_the_default_yields_what_the_contract_lists(config: Path, binary: str) -> None:
-    objects = rendered(config / "default", binary)
+def test_the_default_yields_what_the_contract_lists(config: Path, kubectl_path: str) -> None:
+    objects = render(config / "default", kubectl_path)
     kinds = {plural for kind, plural in objects if kind == "CustomResourceDefinition"}
     assert {
         "hostinfoes.topology.corinternal.com",
@@ -78,42 +78,42 @@ def test_the_default_yields_what_the_contract_lists(config: Path, binary: str) -
         "mycustomresources.poc.test.domain",
     } <= kinds
     assert {
-        ("Namespace", SYSTEM),
+        ("Namespace", SYSTEM_NAMESPACE),
         ("ServiceAccount", "controller-manager"),
-        ("Role", f"{NAME}-leader-election-role"),
-        ("RoleBinding", f"{NAME}-leader-election-rolebinding"),
-        ("ClusterRole", f"{NAME}-manager-role"),
-        ("ClusterRoleBinding", f"{NAME}-manager-rolebinding"),
-        ("ClusterRole", f"{NAME}-metrics-reader"),
-        ("ClusterRole", f"{NAME}-metrics-auth-role"),
-        ("Service", f"{NAME}-controller-manager-metrics-service"),
-        ("Deployment", f"{NAME}-controller-manager"),
+        ("Role", f"{NAME_PREFIX}-leader-election-role"),
+        ("RoleBinding", f"{NAME_PREFIX}-leader-election-rolebinding"),
+        ("ClusterRole", f"{NAME_PREFIX}-manager-role"),
+        ("ClusterRoleBinding", f"{NAME_PREFIX}-manager-rolebinding"),
+        ("ClusterRole", f"{NAME_PREFIX}-metrics-reader"),
+        ("ClusterRole", f"{NAME_PREFIX}-metrics-auth-role"),
+        ("Service", f"{NAME_PREFIX}-controller-manager-metrics-service"),
+        ("Deployment", f"{NAME_PREFIX}-controller-manager"),
     } <= objects.keys()
-    service = objects["Service", f"{NAME}-controller-manager-metrics-service"]
+    service = objects["Service", f"{NAME_PREFIX}-controller-manager-metrics-service"]
     assert service["spec"]["ports"][0]["port"] == 8443
-    container = pod_of(objects)["containers"][0]
+    container = pod_spec_of(objects)["containers"][0]
     assert {"-leader-elect", "-metrics-secure", "-metrics-bind-address=:8443"} <= set(
         container["args"]
     )
 
 
 def test_all_of_it_is_admitted_and_the_pod_is_a_restricted_one(
-    installed: ControlPlane, config: Path, binary: str
+    installed: ControlPlane, config: Path, kubectl_path: str
 ) -> None:
-    text = run_kustomize(config / "default", config / "default", binary)
+    text = run_kustomize(config / "default", config / "default", kubectl_path)
     applied = installed.kubectl(
         "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text
     )
-    assert f"deployment.apps/{NAME}-controller-manager" in applied
-    labels = json.loads(installed.kubectl("get", "namespace", SYSTEM, "-o", "json"))["metadata"][
+    assert f"deployment.apps/{NAME_PREFIX}-controller-manager" in applied
+    labels = json.loads(installed.kubectl("get", "namespace", SYSTEM_NAMESPACE, "-o", "json"))["metadata"][
         "labels"
     ]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
-    spec = pod_of(rendered(config / "default", binary))
+    spec = pod_spec_of(render(config / "default", kubectl_path))
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "trial", "namespace": SYSTEM},
+        "metadata": {"name": "trial", "namespace": SYSTEM_NAMESPACE},
         "spec": spec,
     }
     installed.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
@@ -126,10 +126,10 @@ def test_all_of_it_is_admitted_and_the_pod_is_a_restricted_one(
 
 
 def test_the_manager_takes_the_flags_that_the_deployment_gives_it(
-    config: Path, binary: str
+    config: Path, kubectl_path: str
 ) -> None:
     settings = parse(
-        Settings, pod_of(rendered(config / "default", binary))["containers"][0]["args"], {}
+        Settings, pod_spec_of(render(config / "default", kubectl_path))["containers"][0]["args"], {}
     )
     assert settings.leader_election
     assert settings.metrics_secure
@@ -137,15 +137,15 @@ def test_the_manager_takes_the_flags_that_the_deployment_gives_it(
     assert settings.health_address == ":8081"
 
 
-SETS = [("GOVMOMI_URL", "GOVMOMI_USERNAME", "GOVMOMI_PASSWORD"), ("VC_HOST", "VC_USER", "VC_PASS")]
+CREDENTIAL_KEY_SETS = [("GOVMOMI_URL", "GOVMOMI_USERNAME", "GOVMOMI_PASSWORD"), ("VC_HOST", "VC_USER", "VC_PASS")]
 
 
-@pytest.mark.parametrize("keys", SETS)
+@pytest.mark.parametrize("keys", CREDENTIAL_KEY_SETS)
 def test_either_set_of_keys_in_the_secret_will_do(
-    keys: tuple[str, str, str], config: Path, binary: str, tmp_path: Path
+    keys: tuple[str, str, str], config: Path, kubectl_path: str, tmp_path: Path
 ) -> None:
     volumes = {
-        volume["name"]: volume for volume in pod_of(rendered(config / "default", binary))["volumes"]
+        volume["name"]: volume for volume in pod_spec_of(render(config / "default", kubectl_path))["volumes"]
     }
     assert volumes["vc-creds"]["secret"] == {"secretName": "vc-creds", "optional": True}
     for key, value in zip(keys, ("vc.example.com", "somebody", "secret\n"), strict=True):
@@ -164,26 +164,26 @@ def test_no_secret_at_all_keeps_nobody_from_starting(tmp_path: Path) -> None:
     )
 
 
-def test_two_replicas(overlay: Path, binary: str) -> None:
-    objects = varied(overlay, binary, "ha")
-    assert objects["Deployment", f"{NAME}-controller-manager"]["spec"]["replicas"] == 2
-    assert "podAntiAffinity" in pod_of(objects)["affinity"]
-    assert ("PodDisruptionBudget", f"{NAME}-controller-manager") in objects
+def test_two_replicas(overlay: Path, kubectl_path: str) -> None:
+    objects = render_with_components(overlay, kubectl_path, "ha")
+    assert objects["Deployment", f"{NAME_PREFIX}-controller-manager"]["spec"]["replicas"] == 2
+    assert "podAntiAffinity" in pod_spec_of(objects)["affinity"]
+    assert ("PodDisruptionBudget", f"{NAME_PREFIX}-controller-manager") in objects
 
 
-def test_a_network_policy_and_a_monitor(overlay: Path, binary: str) -> None:
-    objects = varied(overlay, binary, "network-policy", "prometheus")
-    policy = objects["NetworkPolicy", f"{NAME}-controller-manager"]["spec"]
-    service = objects["Service", f"{NAME}-controller-manager-metrics-service"]
+def test_a_network_policy_and_a_monitor(overlay: Path, kubectl_path: str) -> None:
+    objects = render_with_components(overlay, kubectl_path, "network-policy", "prometheus")
+    policy = objects["NetworkPolicy", f"{NAME_PREFIX}-controller-manager"]["spec"]
+    service = objects["Service", f"{NAME_PREFIX}-controller-manager-metrics-service"]
     assert policy["podSelector"]["matchLabels"] == service["spec"]["selector"]
-    monitor = objects["ServiceMonitor", f"{NAME}-controller-manager-metrics-monitor"]["spec"]
+    monitor = objects["ServiceMonitor", f"{NAME_PREFIX}-controller-manager-metrics-monitor"]["spec"]
     assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     assert monitor["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
 
 
-def test_several_vcenters(overlay: Path, binary: str) -> None:
-    objects = varied(overlay, binary, "several-vcenters")
-    spec = pod_of(objects)
+def test_several_vcenters(overlay: Path, kubectl_path: str) -> None:
+    objects = render_with_components(overlay, kubectl_path, "several-vcenters")
+    spec = pod_spec_of(objects)
     assert "-vcenters=/etc/vcenters/vcenters.yaml" in spec["containers"][0]["args"]
     (projected,) = (
         volume["projected"] for volume in spec["volumes"] if volume["name"] == "vcenters"
@@ -192,58 +192,58 @@ def test_several_vcenters(overlay: Path, binary: str) -> None:
 
 
 async def test_a_manager_of_one_namespace_has_rights_there_only_and_needs_no_others(
-    installed: ControlPlane, service_account: Path, log: Path, overlay: Path, binary: str
+    installed: ControlPlane, manager_kubeconfig: Path, log_file: Path, overlay: Path, kubectl_path: str
 ) -> None:
-    objects = await asyncio.to_thread(varied, overlay, binary, "namespaced")
-    assert ("ClusterRoleBinding", f"{NAME}-manager-rolebinding") not in objects
-    env = {each["name"]: each for each in pod_of(objects)["containers"][0]["env"]}
+    objects = await asyncio.to_thread(render_with_components, overlay, kubectl_path, "namespaced")
+    assert ("ClusterRoleBinding", f"{NAME_PREFIX}-manager-rolebinding") not in objects
+    env = {each["name"]: each for each in pod_spec_of(objects)["containers"][0]["env"]}
     assert env["WATCH_NAMESPACE"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.namespace"
     text = yaml.safe_dump_all([each for each in objects.values() if "Role" in each["kind"]])
-    installed.kubectl("delete", "clusterrolebinding", f"{NAME}-manager-rolebinding")
+    installed.kubectl("delete", "clusterrolebinding", f"{NAME_PREFIX}-manager-rolebinding")
     try:
         installed.kubectl("apply", "-f", "-", stdin=text)
-        assert can(installed, "list", "hostinfoes.topology.corinternal.com", SYSTEM)
-        assert not can(installed, "list", "hostinfoes.topology.corinternal.com", "default")
-        assert can(installed, "list", "nodes", "")
-        assert not can(installed, "list", "pods", "default")
+        assert is_allowed(installed, "list", "hostinfoes.topology.corinternal.com", SYSTEM_NAMESPACE)
+        assert not is_allowed(installed, "list", "hostinfoes.topology.corinternal.com", "default")
+        assert is_allowed(installed, "list", "nodes", "")
+        assert not is_allowed(installed, "list", "pods", "default")
         flags = (
-            f"--kubeconfig={service_account}",
-            *EVERYWHERE,
+            f"--kubeconfig={manager_kubeconfig}",
+            *FREE_PORT_FLAGS,
             "--leader-elect",
-            f"--leader-election-namespace={SYSTEM}",
+            f"--leader-election-namespace={SYSTEM_NAMESPACE}",
         )
-        async with started(log, *flags, environ={"WATCH_NAMESPACE": SYSTEM}) as manager:
-            write_resource(installed, SYSTEM, "nameless")
-            await status_of(installed, SYSTEM, "nameless", "NameMissing", within=30)
+        async with run_manager(log_file, *flags, environ={"WATCH_NAMESPACE": SYSTEM_NAMESPACE}) as manager:
+            create_resource(installed, SYSTEM_NAMESPACE, "nameless")
+            await wait_for_status(installed, SYSTEM_NAMESPACE, "nameless", "NameMissing", within=30)
             await eventually(
-                lambda: "NameMissing" in installed.kubectl("-n", SYSTEM, "get", "events")
+                lambda: "NameMissing" in installed.kubectl("-n", SYSTEM_NAMESPACE, "get", "events")
             )
-            installed.kubectl("apply", "-f", "-", stdin=json.dumps(ANNOTATED))
+            installed.kubectl("apply", "-f", "-", stdin=json.dumps(ANNOTATED_NODE))
             await eventually(
                 lambda: "node/annotated" in installed.kubectl("-n", "default", "get", "events")
             )
-            await manager.becomes_ready()
+            await manager.wait_until_ready()
         assert (
-            refusals(
+            list_forbidden_messages(
                 event
                 for event in installed.read_audit_events()
-                if event.get("userAgent") == manager.agent
+                if event.get("userAgent") == manager.user_agent
             )
             == []
         )
     finally:
-        installed.kubectl("-n", SYSTEM, "delete", "mycustomresource", "--all")
+        installed.kubectl("-n", SYSTEM_NAMESPACE, "delete", "mycustomresource", "--all")
         installed.kubectl("delete", "--ignore-not-found", "node", "annotated")
         for kind, name in objects:
-            if name.startswith((f"{NAME}-manager-cluster", f"{NAME}-manager-namespaced")):
+            if name.startswith((f"{NAME_PREFIX}-manager-cluster", f"{NAME_PREFIX}-manager-namespaced")):
                 where = ("-n", objects[kind, name]["metadata"].get("namespace", "default"))
                 installed.kubectl(*where, "delete", kind, name)
         installed.kubectl("apply", "-k", str(overlay.parents[1] / "rbac"))
 
 
-def can(plane: ControlPlane, verb: str, what: str, namespace: str) -> bool:
+def is_allowed(plane: ControlPlane, verb: str, what: str, namespace: str) -> bool:
     where = ("-n", namespace) if namespace else ()
     try:
-        return plane.kubectl(*where, "auth", "can-i", verb, what, f"--as={USER}").strip() == "yes"
+        return plane.kubectl(*where, "auth", "can-i", verb, what, f"--as={MANAGER_USER}").strip() == "yes"
     except KubectlFailed:
         return False

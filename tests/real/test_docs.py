@@ -21,13 +21,13 @@ from docgen.site import list_pages
 from kubewright.testing.controlplane import ControlPlane
 from vsphere_operators.kinds.vmgroup import limits_file as limitsfile
 from vsphere_operators.vcenters import config as vcenterfile
-from walk import Walk
+from walk import TutorialRunner
 
 ROOT = Path(__file__).parents[2]
 TUTORIALS = "docs/tutorial/"  # walked by test_tutorial.py
 
 
-def todo(page: Path) -> list[Block]:
+def runnable_blocks(page: Path) -> list[Block]:
     """What is to be run of a page; a block without a language is a drawing."""
     return [
         block
@@ -36,11 +36,11 @@ def todo(page: Path) -> list[Block]:
     ]
 
 
-TO_RUN = [page for page in list_pages() if not str(page).startswith(TUTORIALS) and todo(page)]
+RUNNABLE_PAGES = [page for page in list_pages() if not str(page).startswith(TUTORIALS) and runnable_blocks(page)]
 
 
 @pytest.fixture(scope="module")
-def plane(binaries: dict[str, Path]) -> Iterator[ControlPlane]:
+def docs_control_plane(binaries: dict[str, Path]) -> Iterator[ControlPlane]:
     """A control plane of the reader's own, with config/default in it and no manager."""
     made = ControlPlane(binaries)
     made.start_sync()
@@ -51,16 +51,16 @@ def plane(binaries: dict[str, Path]) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-def walk(plane: ControlPlane, binaries: dict[str, Path], tmp_path: Path) -> Iterator[Walk]:
+def runner(docs_control_plane: ControlPlane, binaries: dict[str, Path], tmp_path: Path) -> Iterator[TutorialRunner]:
     """A reader in a clone of which only config/ is there."""
     clone = tmp_path / "clone"
     shutil.copytree(ROOT / "config", clone / "config")
-    made = Walk(clone, environ_of(plane, binaries, tmp_path))
+    made = TutorialRunner(clone, make_environ(docs_control_plane, binaries, tmp_path))
     yield made
-    made.end()
+    made.stop_background()
 
 
-def environ_of(plane: ControlPlane, binaries: dict[str, Path], folder: Path) -> dict[str, str]:
+def make_environ(plane: ControlPlane, binaries: dict[str, Path], folder: Path) -> dict[str, str]:
     programs = {
         "kubectl": str(binaries["kubectl"]),
         "python": sys.executable,
@@ -82,34 +82,34 @@ def environ_of(plane: ControlPlane, binaries: dict[str, Path], folder: Path) -> 
     }
 
 
-@pytest.mark.parametrize("page", TO_RUN, ids=str)
+@pytest.mark.parametrize("page", RUNNABLE_PAGES, ids=str)
 def test_what_a_page_shows_works(
-    page: Path, walk: Walk, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+    page: Path, runner: TutorialRunner, docs_control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = types.ModuleType(f"page_{page.stem}".replace("-", "_"))
     # Types are looked up by the name of the module that they are declared in.
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    commands = "".join(block.text for block in todo(page) if block.language == "sh")
-    for block in todo(page):
+    commands = "".join(block.text for block in runnable_blocks(page) if block.language == "sh")
+    for block in runnable_blocks(page):
         try:
-            take(
+            run_block(
                 block,
-                walk,
-                plane,
+                runner,
+                docs_control_plane,
                 module,
-                judged_by_commands=bool(block.argument) and block.argument in commands,
+                applied_by_commands=bool(block.argument) and block.argument in commands,
             )
         except Exception as error:
             raise AssertionError(f"{page}, line {block.line}: {error}") from error
 
 
-def take(
+def run_block(
     block: Block,
-    walk: Walk,
+    walk: TutorialRunner,
     plane: ControlPlane,
     module: types.ModuleType,
     *,
-    judged_by_commands: bool,
+    applied_by_commands: bool,
 ) -> None:
     """Do what a block says; a file that a command of the page applies is judged by that."""
     if block.argument and block.language != "sh":
@@ -117,24 +117,24 @@ def take(
         (walk.folder / block.argument).write_text(block.text)
     match block.language, block.argument:
         case "sh", "background":
-            walk.leave_running(block.text)
+            walk.start_background(block.text)
         case "sh", "":
-            walk.run(block.text)
+            walk.run_commands(block.text)
         case "text", _:
-            assert [line for line in block.text.splitlines() if line not in walk.said()] == [], (
-                walk.said()
+            assert [line for line in block.text.splitlines() if line not in walk.read_output()] == [], (
+                walk.read_output()
             )
         case "python", _:
             exec(compile(block.text, f"line {block.line}", "exec"), vars(module))
-        case "yaml", _ if not judged_by_commands:
-            judge(block, walk, plane)
+        case "yaml", _ if not applied_by_commands:
+            validate_yaml(block, walk, plane)
         case "yaml", _:
             pass
         case _:
             raise AssertionError(f"nobody knows how to run ```{block.language} {block.argument}")
 
 
-def judge(block: Block, walk: Walk, plane: ControlPlane) -> None:
+def validate_yaml(block: Block, walk: TutorialRunner, plane: ControlPlane) -> None:
     """Let whoever reads such a file say whether it is one."""
     file = walk.folder / (block.argument or "block.yaml")
     file.write_text(block.text)

@@ -12,8 +12,8 @@ import pytest
 from kubewright.testing.controlplane import ControlPlane, run_in_new_loop
 from simulator import SimulatedVCenter
 
-from .doctoring import OFF, PASSWORD, account, doctor, run
-from .managing import LEASE, SYSTEM, USER, working
+from .doctoring import METRICS_OFF, PASSWORD, vcenter_environ, read_doctor_report, run_doctor
+from .managing import LEASE_NAME, SYSTEM_NAMESPACE, MANAGER_USER, run_ready_manager
 
 TEMPLATE = "vm-operator-template"
 
@@ -29,17 +29,17 @@ def vcenter(
         *flags,
         password=PASSWORD,
     )
-    run_in_new_loop(started(vcenter))
+    run_in_new_loop(start_vcenter(vcenter))
     yield vcenter
     run_in_new_loop(vcenter.stop())
 
 
-async def started(vcenter: SimulatedVCenter) -> None:
+async def start_vcenter(vcenter: SimulatedVCenter) -> None:
     await vcenter.start()
 
 
 @pytest.fixture
-async def simulators(
+async def extra_vcenters(
     pytestconfig: pytest.Config, tmp_path: Path
 ) -> AsyncIterator[list[SimulatedVCenter]]:
     """Further vCenters, ended after the test."""
@@ -49,7 +49,7 @@ async def simulators(
         await each.stop()
 
 
-def binary(pytestconfig: pytest.Config) -> Path:
+def vcsim_path(pytestconfig: pytest.Config) -> Path:
     return pytestconfig.rootpath / ".testenv/bin/vcsim"
 
 
@@ -57,35 +57,35 @@ def binary(pytestconfig: pytest.Config) -> Path:
 
 
 async def test_with_everything_in_place_there_are_no_problems(
-    installed: ControlPlane, service_account: Path, vcenter: SimulatedVCenter, log: Path
+    installed: ControlPlane, manager_kubeconfig: Path, vcenter: SimulatedVCenter, log_file: Path
 ) -> None:
-    flags = ("--leader-elect", f"--leader-election-namespace={SYSTEM}", OFF)
-    async with working(log, service_account, *flags[:2]) as manager:
-        report = await doctor(f"-kubeconfig={service_account}", *flags, environ=account(vcenter))
+    flags = ("--leader-elect", f"--leader-election-namespace={SYSTEM_NAMESPACE}", METRICS_OFF)
+    async with run_ready_manager(log_file, manager_kubeconfig, *flags[:2]) as manager:
+        report = await read_doctor_report(f"-kubeconfig={manager_kubeconfig}", *flags, environ=vcenter_environ(vcenter))
         assert report.problems == []
         assert manager.is_running
-    assert report.code == 0
+    assert report.exit_code == 0
     assert [each.subject for each in report.findings if each.level != "ok"] == []
     assert (
         "is VMware vCenter Server 8.0.3 build-24022515, with a certificate that is trusted"
-        in report.one("reach").words
+        in report.finding_about("reach").words
     )
-    assert report.one("kubeconfig").words.startswith(
-        f"{installed.url}, from kubeconfig {service_account}"
+    assert report.finding_about("kubeconfig").words.startswith(
+        f"{installed.url}, from kubeconfig {manager_kubeconfig}"
     )
-    assert f'knows us as "{USER}"' in report.one("API server").words
-    assert report.one("rights").words.startswith(f'"{USER}" has all ')
-    assert report.one("leader").words.endswith(f"leads, by the lease {SYSTEM}/{LEASE}")
-    assert "6 are installed; this identity may not read their schemas" in report.one("CRDs").words
-    assert report.one("login").words == 'the user "user" is accepted'
-    assert report.one("datacenters").words == 'DC0; VmGroups go to "DC0"'
-    assert report.one("folder").words == "/DC0/vm/vm-operator"
-    assert report.one("templates").words == TEMPLATE
-    assert [each.words.partition(":")[0] for each in report.about("privileges")] == [
+    assert f'knows us as "{MANAGER_USER}"' in report.finding_about("API server").words
+    assert report.finding_about("rights").words.startswith(f'"{MANAGER_USER}" has all ')
+    assert report.finding_about("leader").words.endswith(f"leads, by the lease {SYSTEM_NAMESPACE}/{LEASE_NAME}")
+    assert "6 are installed; this identity may not read their schemas" in report.finding_about("CRDs").words
+    assert report.finding_about("login").words == 'the user "user" is accepted'
+    assert report.finding_about("datacenters").words == 'DC0; VmGroups go to "DC0"'
+    assert report.finding_about("folder").words == "/DC0/vm/vm-operator"
+    assert report.finding_about("templates").words == TEMPLATE
+    assert [each.words.partition(":")[0] for each in report.findings_about("privileges")] == [
         "HostInfo, VMInfo, FCDInfo, GPUInfo",
         "VmGroup",
     ]
-    assert len(report.about("clock")) == 2
+    assert len(report.findings_about("clock")) == 2
 
 
 async def test_a_vcenter_that_is_older_than_what_was_tried(
@@ -93,20 +93,20 @@ async def test_a_vcenter_that_is_older_than_what_was_tried(
     config: Path,
     pytestconfig: pytest.Config,
     tmp_path: Path,
-    simulators: list[SimulatedVCenter],
+    extra_vcenters: list[SimulatedVCenter],
 ) -> None:
-    simulators.append(
+    extra_vcenters.append(
         SimulatedVCenter(
-            binary(pytestconfig), tmp_path / "old", "--release=6.5.0", password=PASSWORD
+            vcsim_path(pytestconfig), tmp_path / "old", "--release=6.5.0", password=PASSWORD
         )
     )
-    report = await doctor(
-        f"-kubeconfig={config}", OFF, environ=account(await simulators[0].start())
+    report = await read_doctor_report(
+        f"-kubeconfig={config}", METRICS_OFF, environ=vcenter_environ(await extra_vcenters[0].start())
     )
-    assert report.one("reach").level == "warning"
+    assert report.finding_about("reach").level == "warning"
     assert (
         "VMware vCenter Server 6.5.0 build-5973321; older than vSphere 7.0"
-        in report.one("reach").words
+        in report.finding_about("reach").words
     )
 
 
@@ -115,7 +115,7 @@ async def test_it_leaves_no_session_and_changes_nothing(
 ) -> None:
     await vcenter.reset_mutating_calls()
     before = len(await vcenter.sessions())
-    await doctor(f"-kubeconfig={installed.admin_kubeconfig}", OFF, environ=account(vcenter))
+    await read_doctor_report(f"-kubeconfig={installed.admin_kubeconfig}", METRICS_OFF, environ=vcenter_environ(vcenter))
     assert len(await vcenter.sessions()) == before
     assert [
         entry
@@ -127,8 +127,8 @@ async def test_it_leaves_no_session_and_changes_nothing(
 async def test_text_is_aligned_and_without_colour_where_there_is_no_terminal(
     installed: ControlPlane, vcenter: SimulatedVCenter
 ) -> None:
-    code, text = await run(
-        f"-kubeconfig={installed.admin_kubeconfig}", OFF, environ=account(vcenter)
+    code, text = await run_doctor(
+        f"-kubeconfig={installed.admin_kubeconfig}", METRICS_OFF, environ=vcenter_environ(vcenter)
     )
     assert code == 0
     assert "\x1b" not in text
@@ -141,10 +141,10 @@ async def test_text_is_aligned_and_without_colour_where_there_is_no_terminal(
 
 
 async def test_a_wrong_flag_is_2_and_help_is_0() -> None:
-    code, text = await run("-insecur")
+    code, text = await run_doctor("-insecur")
     assert code == 2
     assert "manager doctor -help" in text
-    code, text = await run("-help")
+    code, text = await run_doctor("-help")
     assert code == 0
     assert "-json" in text
 
@@ -153,11 +153,11 @@ async def test_a_wrong_flag_is_2_and_help_is_0() -> None:
 
 
 async def test_no_vcenter_and_half_a_vcenter() -> None:
-    found = (await doctor(OFF)).one("settings")
+    found = (await read_doctor_report(METRICS_OFF)).finding_about("settings")
     assert found.level == "problem"
     assert "no vCenter is configured" in found.words
     assert "export GOVMOMI_URL=" in found.fix
-    half = (await doctor(OFF, environ={"GOVMOMI_URL": "vc.invalid", "VC_USER": "me"})).one(
+    half = (await read_doctor_report(METRICS_OFF, environ={"GOVMOMI_URL": "vc.invalid", "VC_USER": "me"})).finding_about(
         "settings"
     )
     assert half.level == "problem"
@@ -167,51 +167,51 @@ async def test_no_vcenter_and_half_a_vcenter() -> None:
 async def test_a_certificate_that_is_not_trusted_and_one_that_is_not_looked_at(
     vcenter: SimulatedVCenter,
 ) -> None:
-    environ = account(vcenter, VC_CA_FILE="")
-    found = (await doctor(OFF, environ=environ)).one("TLS")
+    environ = vcenter_environ(vcenter, VC_CA_FILE="")
+    found = (await read_doctor_report(METRICS_OFF, environ=environ)).finding_about("TLS")
     assert found.level == "problem"
     assert "this machine does not know the CA that signed it" in found.words
     assert "/certs/download.zip" in found.fix
     assert "-vcenter-ca-file=" in found.fix
-    loose = await doctor(OFF, "-insecure", environ=environ)
-    assert loose.one("TLS").level == "warning"
-    assert "-insecure" in loose.one("TLS").words
-    assert loose.one("login").level == "ok"
+    loose = await read_doctor_report(METRICS_OFF, "-insecure", environ=environ)
+    assert loose.finding_about("TLS").level == "warning"
+    assert "-insecure" in loose.finding_about("TLS").words
+    assert loose.finding_about("login").level == "ok"
 
 
 async def test_a_certificate_that_is_out_of_date(
-    pytestconfig: pytest.Config, tmp_path: Path, simulators: list[SimulatedVCenter]
+    pytestconfig: pytest.Config, tmp_path: Path, extra_vcenters: list[SimulatedVCenter]
 ) -> None:
-    simulators.append(
+    extra_vcenters.append(
         SimulatedVCenter(
-            binary(pytestconfig), tmp_path / "old", "--tls-expired", "--vms=0", "--hosts=1"
+            vcsim_path(pytestconfig), tmp_path / "old", "--tls-expired", "--vms=0", "--hosts=1"
         )
     )
-    old = await simulators[0].start()
-    found = (await doctor(OFF, environ=account(old))).one("TLS")
+    old = await extra_vcenters[0].start()
+    found = (await read_doctor_report(METRICS_OFF, environ=vcenter_environ(old))).finding_about("TLS")
     assert found.level == "problem"
     assert "certificate has expired" in found.words
 
 
 async def test_a_wrong_password_is_tried_once(vcenter: SimulatedVCenter) -> None:
     await vcenter.reset_call_counts()
-    report = await doctor(
-        OFF, environ=account(vcenter, GOVMOMI_USERNAME="other", GOVMOMI_PASSWORD="wrong-and-secret")
+    report = await read_doctor_report(
+        METRICS_OFF, environ=vcenter_environ(vcenter, GOVMOMI_USERNAME="other", GOVMOMI_PASSWORD="wrong-and-secret")
     )
-    found = report.one("login")
+    found = report.finding_about("login")
     assert found.level == "problem"
     assert 'refuses the user "other"' in found.words
     assert "wrong-and-secret" not in str(report)
     assert "read -rsp" in found.fix
     assert (await vcenter.call_counts())["Login"] == 1
-    assert report.about("datacenters") == []
+    assert report.findings_about("datacenters") == []
 
 
 async def test_an_address_where_nobody_is(vcenter: SimulatedVCenter) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         port = nobody.getsockname()[1]
-        found = (await doctor(OFF, environ=account(vcenter, GOVMOMI_URL=f"127.0.0.1:{port}"))).one(
+        found = (await read_doctor_report(METRICS_OFF, environ=vcenter_environ(vcenter, GOVMOMI_URL=f"127.0.0.1:{port}"))).finding_about(
             "reach"
         )
     assert found.level == "problem"
@@ -223,11 +223,11 @@ async def test_more_than_one_datacenter_and_no_folder(
     installed: ControlPlane,
     namespace: str,
     tmp_path: Path,
-    simulators: list[SimulatedVCenter],
+    extra_vcenters: list[SimulatedVCenter],
 ) -> None:
-    simulators.append(
+    extra_vcenters.append(
         SimulatedVCenter(
-            binary(pytestconfig),
+            vcsim_path(pytestconfig),
             tmp_path / "two",
             "--datacenters=2",
             "--vms=1",
@@ -235,7 +235,7 @@ async def test_more_than_one_datacenter_and_no_folder(
             f"--template={TEMPLATE}",
         )
     )
-    two = await simulators[0].start()
+    two = await extra_vcenters[0].start()
     group = {
         "apiVersion": "vm.codeconnect.vmworld.com/v1alpha1",
         "kind": "VmGroup",
@@ -244,18 +244,18 @@ async def test_more_than_one_datacenter_and_no_folder(
     installed.apply(
         json.dumps({**group, "spec": {"cpu": 1, "memory": 1, "replicas": 1, "template": TEMPLATE}})
     )
-    report = await doctor(OFF, f"-kubeconfig={installed.admin_kubeconfig}", environ=account(two))
-    found = report.one("datacenters")
+    report = await read_doctor_report(METRICS_OFF, f"-kubeconfig={installed.admin_kubeconfig}", environ=vcenter_environ(two))
+    found = report.finding_about("datacenters")
     assert found.level == "warning"
     assert "has 2 datacenters (DC0, DC1)" in found.words
-    ambiguous = next(each for each in report.about("VmGroup") if f"{namespace}/vg-1" in each.words)
+    ambiguous = next(each for each in report.findings_about("VmGroup") if f"{namespace}/vg-1" in each.words)
     assert "name one in spec.placement.datacenter" in ambiguous.words
     assert ambiguous.fix == (
         f"kubectl -n {namespace} patch vg vg-1 --type merge -p '"
         + '{"spec":{"placement":{"datacenter":"DC0"}}}'
         + "'"
     )
-    assert [each.fix for each in report.about("folder")] == [
+    assert [each.fix for each in report.findings_about("folder")] == [
         f"govc folder.create /DC{n}/vm/vm-operator" for n in (0, 1)
     ]
 
@@ -273,17 +273,17 @@ async def test_a_group_whose_template_is_not_there(
             {**group, "spec": {"cpu": 2, "memory": 2, "replicas": 2, "template": "doesNotExist"}}
         )
     )
-    report = await doctor(
-        OFF, f"-kubeconfig={installed.admin_kubeconfig}", environ=account(vcenter)
+    report = await read_doctor_report(
+        METRICS_OFF, f"-kubeconfig={installed.admin_kubeconfig}", environ=vcenter_environ(vcenter)
     )
-    (found,) = [each for each in report.about("VmGroup") if namespace in each.words]
+    (found,) = [each for each in report.findings_about("VmGroup") if namespace in each.words]
     assert found.level == "warning"
     assert "doesNotExist" in found.words
     installed.kubectl(*found.fix.removeprefix("kubectl ").replace("'", "").split())
-    healed = await doctor(
-        OFF, f"-kubeconfig={installed.admin_kubeconfig}", environ=account(vcenter)
+    healed = await read_doctor_report(
+        METRICS_OFF, f"-kubeconfig={installed.admin_kubeconfig}", environ=vcenter_environ(vcenter)
     )
-    assert [each for each in healed.about("VmGroup") if namespace in each.words] == []
+    assert [each for each in healed.findings_about("VmGroup") if namespace in each.words] == []
 
 
 async def test_each_of_several_vcenters_is_looked_at(
@@ -298,13 +298,13 @@ async def test_each_of_several_vcenters_is_looked_at(
         entry % (name, vcenter.url, name, vcenter.certificate, name) for name in ("east", "west")
     ]
     (tmp_path / "vcenters.yaml").write_text("\n".join(["vcenters:", *entries, ""]))
-    report = await doctor(OFF, f"-vcenters={tmp_path / 'vcenters.yaml'}")
-    refused, accepted = report.about("login")
+    report = await read_doctor_report(METRICS_OFF, f"-vcenters={tmp_path / 'vcenters.yaml'}")
+    refused, accepted = report.findings_about("login")
     assert (refused.chapter, refused.level) == ("vCenter east", "problem")
     assert "create secret generic vc-creds-east --dry-run" in refused.fix
     assert (accepted.chapter, accepted.level) == ("vCenter west", "ok")
     (tmp_path / "vcenters.yaml").write_text("vcenters: [{name: west}]\n")
-    broken = (await doctor(OFF, f"-vcenters={tmp_path / 'vcenters.yaml'}")).one("settings")
+    broken = (await read_doctor_report(METRICS_OFF, f"-vcenters={tmp_path / 'vcenters.yaml'}")).finding_about("settings")
     assert broken.level == "problem"
     assert "vcenters.yaml" in broken.words
 
@@ -314,7 +314,7 @@ async def test_privileges_that_cannot_be_asked_for_are_said_to_be_so(
 ) -> None:
     await vcenter.fail_calls("HasPrivilegeOnEntities", "NoPermission", count=1)
     try:
-        found = (await doctor(OFF, environ=account(vcenter))).one("privileges")
+        found = (await read_doctor_report(METRICS_OFF, environ=vcenter_environ(vcenter))).finding_about("privileges")
     finally:
         await vcenter.clear_rules()
     assert found.level == "warning"

@@ -23,33 +23,33 @@ from demo.leftovers import clean_up_abandoned, read_processes
 from demo.scene import BUSY_GPU, CORDONED_GPU, DISK_NAME, HOSTS, IDLE_GPU, TEMPLATE_NAME, WORKER
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import run_in_new_loop
-from terminal import FRAME_BEGINS, FRAME_ENDS, Reader, Terminal, resize
+from terminal import SYNC_BEGIN, SYNC_END, TerminalReader, TerminalEmulator, resize_terminal
 
-FOLDERS = ".testenv/demo"
-STARTS_WITHIN_SECONDS = 120.0
+DEMO_FOLDERS = ".testenv/demo"
+START_TIMEOUT_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
-class Demo:
+class DemoProcess:
     """A demo that runs, without a terminal."""
 
     child: subprocess.Popen[bytes]
-    output: Path
+    output_file: Path
     folder: Path
 
     @property
-    def text(self) -> str:
-        return self.output.read_text()
+    def output_text(self) -> str:
+        return self.output_file.read_text()
 
-    async def shows(self, words: str) -> None:
+    async def wait_for_output(self, words: str) -> None:
         await eventually(
-            lambda: words in self.text or self.child.poll() is not None,
-            within=STARTS_WITHIN_SECONDS,
+            lambda: words in self.output_text or self.child.poll() is not None,
+            within=START_TIMEOUT_SECONDS,
             every=0.1,
         )
-        assert words in self.text, self.text
+        assert words in self.output_text, self.output_text
 
-    def environ(self, home: Path) -> dict[str, str]:
+    def read_environ(self, home: Path) -> dict[str, str]:
         """What its `env` file sets, as a shell would read it."""
         lines = [
             shlex.split(line.removeprefix("export "))
@@ -63,7 +63,7 @@ class Demo:
         }
 
 
-def started(root: Path, output: Path) -> Demo:
+def start_demo(root: Path, output: Path) -> DemoProcess:
     with output.open("wb") as file:
         child = subprocess.Popen(
             [sys.executable, "-m", "demo", "--calm"],
@@ -72,24 +72,24 @@ def started(root: Path, output: Path) -> Demo:
             stderr=file,
             stdin=subprocess.DEVNULL,
         )
-    return Demo(child, output, root / FOLDERS / str(child.pid))
+    return DemoProcess(child, output, root / DEMO_FOLDERS / str(child.pid))
 
 
 @pytest.fixture(scope="module")
 def demo(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory, binaries: dict[str, Path]
-) -> Iterator[Demo]:
+) -> Iterator[DemoProcess]:
     """One for all tests; at the end Ctrl-C, and nothing is left."""
-    demo = started(pytestconfig.rootpath, tmp_path_factory.mktemp("demo") / "output")
+    demo = start_demo(pytestconfig.rootpath, tmp_path_factory.mktemp("demo") / "output")
     try:
-        run_in_new_loop(demo.shows("kubectl vsphere tree"))
-        run_in_new_loop(demo.shows("VmGroup vg-3: phase RUNNING, ready 2/2"))
+        run_in_new_loop(demo.wait_for_output("kubectl vsphere tree"))
+        run_in_new_loop(demo.wait_for_output("VmGroup vg-3: phase RUNNING, ready 2/2"))
         yield demo
         children = read_processes(demo.folder)[1:]
         assert len(children) == 4
         assert all(each.is_alive for each in children)
         demo.child.send_signal(signal.SIGINT)
-        assert demo.child.wait(60) == 0, demo.text
+        assert demo.child.wait(60) == 0, demo.output_text
         assert not any(each.is_alive for each in children)
         assert not demo.folder.exists()
     finally:
@@ -97,38 +97,38 @@ def demo(
         demo.child.wait()
 
 
-def run(command: str, environ: Mapping[str, str], *, cwd: Path | None = None, code: int = 0) -> str:
+def run_command(command: str, environ: Mapping[str, str], *, cwd: Path | None = None, exit_code: int = 0) -> str:
     """What a command prints."""
     done = subprocess.run(
         shlex.split(command), env=environ, cwd=cwd, capture_output=True, text=True, timeout=120
     )
-    assert done.returncode == code, done.stdout + done.stderr
+    assert done.returncode == exit_code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
-    return done.stdout if code == 0 else done.stderr
+    return done.stdout if exit_code == 0 else done.stderr
 
 
 @pytest.fixture
-def shell(demo: Demo, tmp_path: Path) -> dict[str, str]:
-    return demo.environ(tmp_path)
+def shell_environ(demo: DemoProcess, tmp_path: Path) -> dict[str, str]:
+    return demo.read_environ(tmp_path)
 
 
 # The demo
 
 
-def test_without_a_terminal_it_is_plain_lines(demo: Demo) -> None:
-    assert "\x1b" not in demo.text
-    assert f"In another shell here:  . {FOLDERS}/{demo.child.pid}/env" in demo.text
+def test_without_a_terminal_it_is_plain_lines(demo: DemoProcess) -> None:
+    assert "\x1b" not in demo.output_text
+    assert f"In another shell here:  . {DEMO_FOLDERS}/{demo.child.pid}/env" in demo.output_text
     assert re.search(
         r"\d\d:\d\d:\d\d HostInfo hostinfo-host-e: host esxi-dell-e.rainpole.com, free mhz \d+/\d+",
-        demo.text,
+        demo.output_text,
     )
 
 
-def on_terminal(root: Path, width: int, height: int) -> tuple[subprocess.Popen[bytes], Reader]:
+def start_on_terminal(root: Path, width: int, height: int) -> tuple[subprocess.Popen[bytes], TerminalReader]:
     """A demo on a terminal of its own, and who reads it."""
     near, far = pty.openpty()
     tty.setraw(far)
-    resize(near, width, height)
+    resize_terminal(near, width, height)
     environ = {
         name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")
     } | {"TERM": "xterm-256color"}
@@ -136,22 +136,22 @@ def on_terminal(root: Path, width: int, height: int) -> tuple[subprocess.Popen[b
         [sys.executable, "-m", "demo"], cwd=root, env=environ, stdin=far, stdout=far, stderr=far
     )
     os.close(far)
-    return child, Reader(near)
+    return child, TerminalReader(near)
 
 
 async def test_on_a_terminal_it_does_not_flicker_and_ends_when_that_is_closed(
-    pytestconfig: pytest.Config, demo: Demo
+    pytestconfig: pytest.Config, demo: DemoProcess
 ) -> None:
-    child, reader = on_terminal(pytestconfig.rootpath, 80, 24)
-    folder, screen = pytestconfig.rootpath / FOLDERS / str(child.pid), Terminal(80, 24)
+    child, reader = start_on_terminal(pytestconfig.rootpath, 80, 24)
+    folder, screen = pytestconfig.rootpath / DEMO_FOLDERS / str(child.pid), TerminalEmulator(80, 24)
     try:
         await eventually(
-            lambda: reader.data.count(FRAME_ENDS.encode()) >= 10 or child.poll() is not None,
-            within=STARTS_WITHIN_SECONDS,
+            lambda: reader.data.count(SYNC_END.encode()) >= 10 or child.poll() is not None,
+            within=START_TIMEOUT_SECONDS,
         )
         text = reader.data.decode(errors="replace")
-        for frame in text[text.index(FRAME_BEGINS) : text.rindex(FRAME_ENDS)].split(FRAME_ENDS):
-            screen.feed(frame + FRAME_ENDS)
+        for frame in text[text.index(SYNC_BEGIN) : text.rindex(SYNC_END)].split(SYNC_END):
+            screen.show_frame(frame + SYNC_END)
         assert screen.lines[-1].startswith("kubectl get hi,vi,fcd,gpu,vg -o wide")
         assert (
             'no template "doesNotExist" in /DC0; create it there, or change spec.template'
@@ -171,7 +171,7 @@ async def test_on_a_terminal_it_does_not_flicker_and_ends_when_that_is_closed(
 
 
 async def test_once_beside_it_gives_every_sample_its_answer(
-    demo: Demo, pytestconfig: pytest.Config
+    demo: DemoProcess, pytestconfig: pytest.Config
 ) -> None:
     program = (sys.executable, "-m", "demo", "--once")
     child = await asyncio.create_subprocess_exec(
@@ -187,29 +187,29 @@ async def test_once_beside_it_gives_every_sample_its_answer(
     assert re.search(rf"^gpu2 +250 +8760 +1500 +\S+ +{BUSY_GPU.name}$", text, re.MULTILINE)
     assert re.search(rf"^gpu1 +100 +160 +400 +\S+ +{IDLE_GPU.name}$", text, re.MULTILINE)
     assert demo.child.poll() is None
-    assert not (pytestconfig.rootpath / FOLDERS / str(child.pid)).exists()
+    assert not (pytestconfig.rootpath / DEMO_FOLDERS / str(child.pid)).exists()
 
 
 async def test_a_demo_that_was_killed_is_cleaned_by_the_next(
-    pytestconfig: pytest.Config, tmp_path: Path, demo: Demo
+    pytestconfig: pytest.Config, tmp_path: Path, demo: DemoProcess
 ) -> None:
-    killed = started(pytestconfig.rootpath, tmp_path / "output")
+    killed = start_demo(pytestconfig.rootpath, tmp_path / "output")
     try:
-        await killed.shows("CRDs, roles and nodes")
+        await killed.wait_for_output("CRDs, roles and nodes")
     finally:
         killed.child.kill()
         killed.child.wait()
     children = read_processes(killed.folder)[1:]
     assert len(children) >= 3
-    (said,) = await asyncio.to_thread(clean_up_abandoned, pytestconfig.rootpath / FOLDERS)
+    (said,) = await asyncio.to_thread(clean_up_abandoned, pytestconfig.rootpath / DEMO_FOLDERS)
     assert killed.folder.name in said
     assert not killed.folder.exists()
     await eventually(lambda: not any(each.is_alive for each in children))
     assert demo.child.poll() is None
 
 
-def test_the_doctor_is_content_with_it(shell: dict[str, str]) -> None:
-    text = run(f"{sys.executable} -m vsphere_operators.main doctor", shell)
+def test_the_doctor_is_content_with_it(shell_environ: dict[str, str]) -> None:
+    text = run_command(f"{sys.executable} -m vsphere_operators.main doctor", shell_environ)
     assert "a manager answers at http://127.0.0.1:" in text
     assert 'VmGroup      default/vg-2: no template "doesNotExist" in /DC0' in text
     assert "No problems, 1 warning." in text
@@ -218,37 +218,37 @@ def test_the_doctor_is_content_with_it(shell: dict[str, str]) -> None:
 # kubectl vsphere
 
 
-def test_kubectl_finds_the_plugin(shell: dict[str, str]) -> None:
-    assert "kubectl-vsphere" in run("kubectl plugin list", shell)
+def test_kubectl_finds_the_plugin(shell_environ: dict[str, str]) -> None:
+    assert "kubectl-vsphere" in run_command("kubectl plugin list", shell_environ)
 
 
-def test_top_hosts(shell: dict[str, str]) -> None:
-    head, *rows = run("kubectl vsphere top hosts", shell).splitlines()
+def test_top_hosts(shell_environ: dict[str, str]) -> None:
+    head, *rows = run_command("kubectl vsphere top hosts", shell_environ).splitlines()
     assert head.split()[:3] == ["HOST", "CPU", "MHZ"]
     assert [row.split()[0] for row in rows] == [HOSTS[0]]
-    everywhere = json.loads(run("kubectl vsphere top hosts --vcenter -o json", shell))
+    everywhere = json.loads(run_command("kubectl vsphere top hosts --vcenter -o json", shell_environ))
     assert {row["name"] for row in everywhere} == set(HOSTS)
     assert all(0 <= row["cpuUsedMHz"] <= row["cpuTotalMHz"] == 4588 for row in everywhere)
 
 
-def test_top_vms(shell: dict[str, str]) -> None:
+def test_top_vms(shell_environ: dict[str, str]) -> None:
     rows = {
-        row["name"]: row for row in yaml.safe_load(run("kubectl vsphere top vms -o yaml", shell))
+        row["name"]: row for row in yaml.safe_load(run_command("kubectl vsphere top vms -o yaml", shell_environ))
     }
     assert rows[WORKER.name]["host"] == HOSTS[0]
     assert rows[WORKER.name]["node"] == WORKER.name
     assert sum(row.get("group") == "default/vg-3" for row in rows.values()) == 2
-    wide = run("kubectl vsphere top vms -o wide --vcenter", shell).splitlines()
+    wide = run_command("kubectl vsphere top vms -o wide --vcenter", shell_environ).splitlines()
     assert wide[0].split()[-5:] == ["NODE", "GROUP", "CLUSTER", "DATACENTER", "VCENTER"]
     assert any(CORDONED_GPU.name in line for line in wide)
     assert not any(TEMPLATE_NAME in line for line in wide)
 
 
-def test_tree(shell: dict[str, str]) -> None:
-    told = run("kubectl vsphere tree", shell)
+def test_tree(shell_environ: dict[str, str]) -> None:
+    told = run_command("kubectl vsphere tree", shell_environ)
     assert f"│  └─ disk {DISK_NAME}  (1024 MB, LocalDS_0)" in told
     assert f"nodes whose VM nothing here tells\n└─ node {CORDONED_GPU.name}" in told
-    (datacenter,) = json.loads(run("kubectl vsphere tree --vcenter -o json", shell))
+    (datacenter,) = json.loads(run_command("kubectl vsphere tree --vcenter -o json", shell_environ))
     assert datacenter["name"] == "DC0"
     (cluster,) = datacenter["inside"]
     machines = {
@@ -259,27 +259,27 @@ def test_tree(shell: dict[str, str]) -> None:
     )
 
 
-def test_describe_group(shell: dict[str, str]) -> None:
-    text = run("kubectl vsphere describe group vg-3", shell)
+def test_describe_group(shell_environ: dict[str, str]) -> None:
+    text = run_command("kubectl vsphere describe group vg-3", shell_environ)
     assert "Phase:      RUNNING\n" in text
     assert "Replicas:   2 ready, 2 up to date, 2 there, 2 wanted\n" in text
     assert len(re.findall(r"^vg-3-replica-[a-z]{8} +Present +poweredOn", text, re.MULTILINE)) == 2
     assert "Reconciled" in text
     assert (
-        json.loads(run("kubectl vsphere describe group vg-2 -o json", shell))["status"]["phase"]
+        json.loads(run_command("kubectl vsphere describe group vg-2 -o json", shell_environ))["status"]["phase"]
         == "ERROR"
     )
 
 
-def test_why_gpu(shell: dict[str, str]) -> None:
-    told = json.loads(run("kubectl vsphere why gpu gpu2 -o json", shell))
+def test_why_gpu(shell_environ: dict[str, str]) -> None:
+    told = json.loads(run_command("kubectl vsphere why gpu gpu2 -o json", shell_environ))
     assert told["answer"] == BUSY_GPU.name
     assert {each["node"]: each["result"] for each in told["verdicts"]} == {
         BUSY_GPU.name: "chosen",
         CORDONED_GPU.name: "Unschedulable",
     }
     assert told["uncounted"] == {"TooLittleTime": 1, "GPUMissing": 1}
-    full = json.loads(run("kubectl vsphere why gpu gpu2 --vcenter -o json", shell))
+    full = json.loads(run_command("kubectl vsphere why gpu gpu2 --vcenter -o json", shell_environ))
     assert {each["node"]: each["result"] for each in full["verdicts"]} == {
         BUSY_GPU.name: "chosen",
         CORDONED_GPU.name: "Unschedulable",
@@ -288,21 +288,21 @@ def test_why_gpu(shell: dict[str, str]) -> None:
     }
 
 
-def test_refusals_are_said_in_words(shell: dict[str, str], tmp_path: Path) -> None:
-    assert "not found. Is the namespace right?" in run(
-        "kubectl vsphere describe group nobody", shell, code=1
+def test_refusals_are_said_in_words(shell_environ: dict[str, str], tmp_path: Path) -> None:
+    assert "not found. Is the namespace right?" in run_command(
+        "kubectl vsphere describe group nobody", shell_environ, exit_code=1
     )
-    assert "No Kubernetes cluster is configured" in run(
-        "kubectl vsphere tree", {**shell, "KUBECONFIG": ""}, code=1
+    assert "No Kubernetes cluster is configured" in run_command(
+        "kubectl vsphere tree", {**shell_environ, "KUBECONFIG": ""}, exit_code=1
     )
-    without = {name: value for name, value in shell.items() if not name.startswith("GOVMOMI")}
-    assert "--vcenter: no vCenter is named. Set GOVMOMI_URL" in run(
-        "kubectl vsphere tree --vcenter", without, code=1
+    without = {name: value for name, value in shell_environ.items() if not name.startswith("GOVMOMI")}
+    assert "--vcenter: no vCenter is named. Set GOVMOMI_URL" in run_command(
+        "kubectl vsphere tree --vcenter", without, exit_code=1
     )
-    assert "certificate is not accepted" in run(
-        "kubectl vsphere tree --vcenter", {**shell, "VC_CA_FILE": ""}, code=1
+    assert "certificate is not accepted" in run_command(
+        "kubectl vsphere tree --vcenter", {**shell_environ, "VC_CA_FILE": ""}, exit_code=1
     )
-    assert "usage: kubectl vsphere" in run("kubectl vsphere top cows", shell, code=2)
-    assert "describe shows one object. Name its namespace: -n NAMESPACE" in run(
-        "kubectl vsphere describe group vg-1 -A", shell, code=2
+    assert "usage: kubectl vsphere" in run_command("kubectl vsphere top cows", shell_environ, exit_code=2)
+    assert "describe shows one object. Name its namespace: -n NAMESPACE" in run_command(
+        "kubectl vsphere describe group vg-1 -A", shell_environ, exit_code=2
     )

@@ -11,17 +11,17 @@ from kubewright.testing import eventually
 from kubewright.testing.http import HttpError
 from simulator import SimulatedVCenter
 
-from .gpunodes import NEXT, Cluster
-from .managing import LEASE, SYSTEM
-from .vsphere import credentials_in, managing
+from .gpunodes import NEXT_MAINTENANCE_ANNOTATION, GpuCluster
+from .managing import LEASE_NAME, SYSTEM_NAMESPACE
+from .vsphere import write_credentials, run_vcenter_manager
 
 
 async def test_an_annotation_that_cannot_be_read_is_said_by_the_next_leader(
     gpu_vcenter: SimulatedVCenter,
-    log: Path,
-    service_account: Path,
+    log_file: Path,
+    manager_kubeconfig: Path,
     tmp_path: Path,
-    cluster: Cluster,
+    cluster: GpuCluster,
 ) -> None:
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = {
@@ -34,20 +34,20 @@ async def test_an_annotation_that_cannot_be_read_is_said_by_the_next_leader(
     lease = {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": {"name": LEASE},
+        "metadata": {"name": LEASE_NAME},
         "spec": spec,
     }
-    leases = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases"
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases"
     with suppress(HttpError):  # what another test has left
-        await cluster.call("DELETE", f"{leases}/{LEASE}")
+        await cluster.call("DELETE", f"{leases}/{LEASE_NAME}")
     await cluster.call("POST", leases, lease)
-    await cluster.patch_node("worker-1", {"metadata": {"annotations": {NEXT: "next tuesday"}}})
-    credentials = credentials_in(tmp_path / "vc-creds", gpu_vcenter)
-    flags = ("--leader-elect", f"--leader-election-namespace={SYSTEM}")
-    async with managing(
-        log, service_account, credentials, gpu_vcenter.certificate, *flags
+    await cluster.patch_node("worker-1", {"metadata": {"annotations": {NEXT_MAINTENANCE_ANNOTATION: "next tuesday"}}})
+    credentials = write_credentials(tmp_path / "vc-creds", gpu_vcenter)
+    flags = ("--leader-elect", f"--leader-election-namespace={SYSTEM_NAMESPACE}")
+    async with run_vcenter_manager(
+        log_file, manager_kubeconfig, credentials, gpu_vcenter.certificate, *flags
     ) as manager:
-        await manager.says("became leader", within=60)
+        await manager.wait_for_log("became leader", within=60)
 
         async def said() -> list[Any]:
             events = (await cluster.call("GET", "/api/v1/events"))["items"]

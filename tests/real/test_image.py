@@ -21,30 +21,30 @@ from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.process import Process
 from simulator import SimulatedVCenter
 
-from .confined import REFUSED, Confinement
-from .imageroot import fill
-from .managing import SERVICE_ACCOUNT, SYSTEM, ManagerProcess
-from .vsphere import Infos, credentials_in
+from .confined import UNSUPPORTED_EXIT_CODE, Container
+from .imageroot import build_image_root
+from .managing import SERVICE_ACCOUNT, SYSTEM_NAMESPACE, ManagerProcess
+from .vsphere import InfoClient, write_credentials
 
-NONROOT = 65532
-MEBI = 1024 * 1024
-TOKENS = "/var/run/secrets/kubernetes.io/serviceaccount"
-AUTHORITY = "/etc/vc-ca.crt"
-HOST = "esxi-dell-e.rainpole.com"
-FLAGS = ("--clusters=1", "--hosts=2", "--vms=2", f"--host-name={HOST}")
-LOOK = "import json, os, ssl, socket, sys; print(json.dumps([{}]))"
+NONROOT_UID = 65532
+MIB = 1024 * 1024
+SERVICE_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
+CA_FILE = "/etc/vc-ca.crt"
+HOST_NAME = "esxi-dell-e.rainpole.com"
+VCSIM_FLAGS = ("--clusters=1", "--hosts=2", "--vms=2", f"--host-name={HOST_NAME}")
+EVALUATE_SCRIPT = "import json, os, ssl, socket, sys; print(json.dumps([{}]))"
 
 
 @pytest.fixture(scope="module")
-def root(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def image_root(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A root that the first stage of the Dockerfile has filled."""
     folder = tmp_path_factory.mktemp("image")
-    yield fill(pytestconfig.rootpath, folder)
+    yield build_image_root(pytestconfig.rootpath, folder)
     shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")
-def container(pytestconfig: pytest.Config) -> dict[str, Any]:
+def container_manifest(pytestconfig: pytest.Config) -> dict[str, Any]:
     """The manager's container, as the manifest has it."""
     manifest = yaml.safe_load((pytestconfig.rootpath / "config/manager/manager.yaml").read_text())
     spec: dict[str, Any] = manifest["spec"]["template"]["spec"]
@@ -52,50 +52,50 @@ def container(pytestconfig: pytest.Config) -> dict[str, Any]:
 
 
 @pytest.fixture
-def confinement(root: Path, container: dict[str, Any]) -> Confinement:
+def image_container(image_root: Path, container_manifest: dict[str, Any]) -> Container:
     """The root as the manifest confines it: read-only, with its /tmp and its limit of memory."""
-    allowed, limits = container["securityContext"], container["resources"]["limits"]
+    allowed, limits = container_manifest["securityContext"], container_manifest["resources"]["limits"]
     assert allowed["readOnlyRootFilesystem"]
     assert allowed["capabilities"]["drop"] == ["ALL"]
-    tmp = mebibytes(container["volumes"]["tmp"]["emptyDir"]["sizeLimit"])
-    plain = Confinement(
-        str(root), NONROOT, [], {}, {}, tmp * MEBI, mebibytes(limits["memory"]) * MEBI
+    tmp = parse_mebibytes(container_manifest["volumes"]["tmp"]["emptyDir"]["sizeLimit"])
+    plain = Container(
+        str(image_root), NONROOT_UID, [], {}, {}, tmp * MIB, parse_mebibytes(limits["memory"]) * MIB
     )
-    tried = run(replace(plain, command=["/manager", "-help"]))
-    if tried.returncode == REFUSED:
+    tried = run_container(replace(plain, command=["/manager", "-help"]))
+    if tried.returncode == UNSUPPORTED_EXIT_CODE:
         pytest.skip(f"no container can be imitated here: {tried.stderr.strip()}")
     assert tried.returncode == 0, tried.stderr
     return plain
 
 
-def mebibytes(quantity: str) -> int:
+def parse_mebibytes(quantity: str) -> int:
     """`256Mi` as a number."""
     assert quantity.endswith("Mi")
     return int(quantity.removesuffix("Mi"))
 
 
-def run(confinement: Confinement) -> subprocess.CompletedProcess[str]:
+def run_container(confinement: Container) -> subprocess.CompletedProcess[str]:
     """Run something that ends by itself."""
-    return subprocess.run(confinement.arguments(), capture_output=True, text=True, timeout=60)
+    return subprocess.run(confinement.command_line(), capture_output=True, text=True, timeout=60)
 
 
-def seen(confinement: Confinement, *expressions: str) -> list[Any]:
+def evaluate_in_image(confinement: Container, *expressions: str) -> list[Any]:
     """What expressions are worth to the image's own interpreter, started by the head of its own launcher."""
     interpreter = (
         Path(confinement.root, "manager").read_text().splitlines()[0].removeprefix("#!").split()
     )
-    done = run(
-        replace(confinement, command=[*interpreter, "-c", LOOK.format(", ".join(expressions))])
+    done = run_container(
+        replace(confinement, command=[*interpreter, "-c", EVALUATE_SCRIPT.format(", ".join(expressions))])
     )
     assert done.returncode == 0, done.stderr
     found: list[Any] = json.loads(done.stdout)
     return found
 
 
-def test_it_holds_no_shell_and_no_package_manager(root: Path) -> None:
+def test_it_holds_no_shell_and_no_package_manager(image_root: Path) -> None:
     programs = {
         path.name
-        for path in root.rglob("*")
+        for path in image_root.rglob("*")
         if path.is_file() and path.stat().st_mode & 0o111 and ".so" not in path.name
     }
     assert "manager" in programs
@@ -111,25 +111,25 @@ def test_it_holds_no_shell_and_no_package_manager(root: Path) -> None:
         "perl",
         "env",
     }
-    assert not list(root.rglob("pip")), "an installer is in the image"
+    assert not list(image_root.rglob("pip")), "an installer is in the image"
 
 
-def test_nothing_in_it_is_writable_by_its_user_or_runs_as_another(root: Path) -> None:
-    found = [path for path in root.rglob("*") if not path.is_symlink()]
+def test_nothing_in_it_is_writable_by_its_user_or_runs_as_another(image_root: Path) -> None:
+    found = [path for path in image_root.rglob("*") if not path.is_symlink()]
     assert len(found) > 1000
-    assert [path for path in found if path.stat().st_mode & 0o002] == [root / "tmp"]
+    assert [path for path in found if path.stat().st_mode & 0o002] == [image_root / "tmp"]
     assert not [path for path in found if path.is_file() and path.stat().st_mode & 0o6000]
 
 
-def test_it_holds_what_the_sbom_lists(root: Path, pytestconfig: pytest.Config) -> None:
+def test_it_holds_what_the_sbom_lists(image_root: Path, pytestconfig: pytest.Config) -> None:
     bom = json.loads((pytestconfig.rootpath / "image/sbom.cdx.json").read_text())
     listed = {
         (each["name"], each["version"])
         for each in (bom["metadata"]["component"], *bom["components"])
     }
-    metadata = [path.read_text() for path in root.glob("app/*.dist-info/METADATA")]
+    metadata = [path.read_text() for path in image_root.glob("app/*.dist-info/METADATA")]
     held = {
-        (field("Name", text).lower().replace("_", "-"), field("Version", text)) for text in metadata
+        (metadata_field("Name", text).lower().replace("_", "-"), metadata_field("Version", text)) for text in metadata
     }
     assert held <= listed
     here = {
@@ -138,7 +138,7 @@ def test_it_holds_what_the_sbom_lists(root: Path, pytestconfig: pytest.Config) -
     assert here <= held
 
 
-def field(name: str, metadata: str) -> str:
+def metadata_field(name: str, metadata: str) -> str:
     """One field of a package's metadata."""
     found = re.search(rf"^{name}: (.*)$", metadata, re.MULTILINE)
     assert found
@@ -146,12 +146,12 @@ def field(name: str, metadata: str) -> str:
 
 
 def test_its_interpreter_trusts_authorities_and_resolves_names(
-    confinement: Confinement, tmp_path: Path
+    image_container: Container, tmp_path: Path
 ) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text("127.0.0.7 vcenter.example.com\n")
-    authorities, address, path = seen(
-        replace(confinement, mounts={"/etc/hosts": str(hosts)}),
+    authorities, address, path = evaluate_in_image(
+        replace(image_container, mounts={"/etc/hosts": str(hosts)}),
         "ssl.create_default_context().cert_store_stats()['x509_ca']",
         "socket.gethostbyname('vcenter.example.com')",
         "sys.path",
@@ -161,25 +161,25 @@ def test_its_interpreter_trusts_authorities_and_resolves_names(
     assert all(Path(each).name not in ("site-packages", "dist-packages") for each in path)
 
 
-def test_the_root_is_read_only_and_tmp_is_not(confinement: Confinement) -> None:
+def test_the_root_is_read_only_and_tmp_is_not(image_container: Container) -> None:
     expressions = (
         "os.getuid()",
         "os.statvfs('/').f_flag & os.ST_RDONLY",
         "os.statvfs('/tmp').f_flag & os.ST_RDONLY",
     )
-    assert seen(confinement, *expressions) == [NONROOT, 1, 0]
+    assert evaluate_in_image(image_container, *expressions) == [NONROOT_UID, 1, 0]
 
 
-def test_the_limit_of_memory_is_enforced(confinement: Confinement) -> None:
-    assert seen(confinement, "len(bytearray(100 << 20))") == [100 << 20]
+def test_the_limit_of_memory_is_enforced(image_container: Container) -> None:
+    assert evaluate_in_image(image_container, "len(bytearray(100 << 20))") == [100 << 20]
     with pytest.raises(AssertionError, match="MemoryError"):
-        seen(confinement, f"len(bytearray({confinement.data_bytes}))")
+        evaluate_in_image(image_container, f"len(bytearray({image_container.memory_limit_bytes}))")
 
 
 @pytest.fixture
 async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
     vcenter = SimulatedVCenter(
-        pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim", *FLAGS
+        pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim", *VCSIM_FLAGS
     )
     try:
         await vcenter.start()
@@ -189,37 +189,37 @@ async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[
 
 
 @pytest.fixture
-def pod(
-    confinement: Confinement,
-    container: dict[str, Any],
+def manager_container(
+    image_container: Container,
+    container_manifest: dict[str, Any],
     installed: ControlPlane,
     vcenter: SimulatedVCenter,
     tmp_path: Path,
-) -> Confinement:
+) -> Container:
     """The Pod of the manifest: its flags, with free ports; its service account's files; its Secret."""
     tokens = tmp_path / "serviceaccount"
     tokens.mkdir()
-    (tokens / "token").write_text(installed.create_service_account_token(SYSTEM, SERVICE_ACCOUNT))
-    (tokens / "namespace").write_text(SYSTEM)
+    (tokens / "token").write_text(installed.create_service_account_token(SYSTEM_NAMESPACE, SERVICE_ACCOUNT))
+    (tokens / "namespace").write_text(SYSTEM_NAMESPACE)
     (tokens / "ca.crt").write_bytes(installed.ca.certificate)
     flags = [
         re.sub(r"-bind-address=:\d+$", "-bind-address=127.0.0.1:0", flag)
-        for flag in container["args"]
+        for flag in container_manifest["args"]
     ]
     host, _, port = installed.url.removeprefix("https://").partition(":")
-    assert [each["name"] for each in container["env"]] == ["POD_NAMESPACE"]
+    assert [each["name"] for each in container_manifest["env"]] == ["POD_NAMESPACE"]
     return replace(
-        confinement,
-        command=["/manager", *flags, f"-vcenter-ca-file={AUTHORITY}"],
+        image_container,
+        command=["/manager", *flags, f"-vcenter-ca-file={CA_FILE}"],
         environ={
-            "POD_NAMESPACE": SYSTEM,
+            "POD_NAMESPACE": SYSTEM_NAMESPACE,
             "KUBERNETES_SERVICE_HOST": host,
             "KUBERNETES_SERVICE_PORT": port,
         },
         mounts={
-            TOKENS: str(tokens),
-            "/etc/vc-creds": str(credentials_in(tmp_path / "vc-creds", vcenter)),
-            AUTHORITY: str(vcenter.certificate),
+            SERVICE_ACCOUNT_FOLDER: str(tokens),
+            "/etc/vc-creds": str(write_credentials(tmp_path / "vc-creds", vcenter)),
+            CA_FILE: str(vcenter.certificate),
         },
     )
 
@@ -227,41 +227,41 @@ def pod(
 class ImageProcess(ManagerProcess):
     """The manager of the image, in its confinement."""
 
-    def __init__(self, log: Path, confinement: Confinement) -> None:
-        Process.__init__(self, "manager", confinement.arguments(), log)
+    def __init__(self, log: Path, confinement: Container) -> None:
+        Process.__init__(self, "manager", confinement.command_line(), log)
 
     @property
-    def status(self) -> dict[str, str]:
+    def kernel_status(self) -> dict[str, str]:
         """What the kernel knows of it."""
         lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
         return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
 async def test_it_works_as_its_pod_would(
-    pod: Confinement, container: dict[str, Any], installed: ControlPlane, namespace: str, log: Path
+    manager_container: Container, container_manifest: dict[str, Any], installed: ControlPlane, namespace: str, log_file: Path
 ) -> None:
-    infos = Infos(installed, namespace)
-    await infos.create("HostInfo", "host", HOST)
-    manager = ImageProcess(log, pod)
+    infos = InfoClient(installed, namespace)
+    await infos.create("HostInfo", "host", HOST_NAME)
+    manager = ImageProcess(log_file, manager_container)
     manager.start()
     try:
-        await manager.says("serving health probes", within=30)
-        await manager.becomes_ready()
-        answer = await infos.status("HostInfo", "host", within=40)
+        await manager.wait_for_log("serving health probes", within=30)
+        await manager.wait_until_ready()
+        answer = await infos.wait_for_status("HostInfo", "host", within=40)
         assert answer["totalCPU"] > 0
-        kernel = manager.status
-        assert (await manager.get("/metrics"))[0] == 401
+        kernel = manager.kernel_status
+        assert (await manager.http_get("/metrics"))[0] == 401
         assert manager.url("/metrics").startswith("https://")
         await manager.stop(grace_seconds=30)
     finally:
         await manager.kill()
     assert manager.child
-    assert manager.child.returncode == 0, manager.text
-    expect_confined(kernel)
-    expect_small(kernel, container["resources"])
+    assert manager.child.returncode == 0, manager.log_text
+    check_no_privileges(kernel)
+    check_memory_peak(kernel, container_manifest["resources"])
 
 
-def expect_confined(kernel: dict[str, str]) -> None:
+def check_no_privileges(kernel: dict[str, str]) -> None:
     """The kernel's word that it could do nothing beyond what any user may."""
     assert {kernel[each] for each in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {
         "0" * 16
@@ -269,11 +269,11 @@ def expect_confined(kernel: dict[str, str]) -> None:
     assert kernel["NoNewPrivs"] == "1"
 
 
-def expect_small(kernel: dict[str, str], resources: dict[str, Any]) -> None:
+def check_memory_peak(kernel: dict[str, str], resources: dict[str, Any]) -> None:
     """At its peak it kept to what it asks for, which is far below its limit."""
     peak_mebibytes = int(kernel["VmHWM"].removesuffix(" kB")) / 1024
     assert (
         peak_mebibytes
-        < mebibytes(resources["requests"]["memory"])
-        < mebibytes(resources["limits"]["memory"])
+        < parse_mebibytes(resources["requests"]["memory"])
+        < parse_mebibytes(resources["limits"]["memory"])
     )

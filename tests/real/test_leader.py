@@ -16,24 +16,24 @@ from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 
 from .managing import (
-    EVERYWHERE,
-    SYSTEM,
+    FREE_PORT_FLAGS,
+    SYSTEM_NAMESPACE,
     ManagerProcess,
     create_pod,
-    lease,
-    mutations,
-    resource,
-    started,
-    status_of,
-    write_resource,
+    get_lease,
+    list_mutations,
+    get_resource,
+    run_manager,
+    wait_for_status,
+    create_resource,
 )
 
-RESOURCES = 40
-FRIEND = "funny-joe"
+RESOURCE_COUNT = 40
+FRIEND_POD = "funny-joe"
 
 
 @dataclass(frozen=True)
-class Pair:
+class ManagerPair:
     """Who leads, and who waits."""
 
     leader: ManagerProcess
@@ -41,105 +41,105 @@ class Pair:
 
 
 @pytest.fixture
-async def pair(
-    installed: ControlPlane, service_account: Path, tmp_path: Path
-) -> AsyncIterator[Pair]:
+async def managers(
+    installed: ControlPlane, manager_kubeconfig: Path, tmp_path: Path
+) -> AsyncIterator[ManagerPair]:
     """Two managers, the first of which leads."""
     flags = (
-        f"--kubeconfig={service_account}",
+        f"--kubeconfig={manager_kubeconfig}",
         "--leader-elect",
-        f"--leader-election-namespace={SYSTEM}",
-        *EVERYWHERE,
+        f"--leader-election-namespace={SYSTEM_NAMESPACE}",
+        *FREE_PORT_FLAGS,
     )
     async with AsyncExitStack() as stack:
-        leader = await stack.enter_async_context(started(tmp_path / "leader.log", *flags))
-        await leader.says("became leader", within=20)
-        standby = await stack.enter_async_context(started(tmp_path / "standby.log", *flags))
-        await standby.says("waiting for the leader lease")
-        yield Pair(leader, standby)
+        leader = await stack.enter_async_context(run_manager(tmp_path / "leader.log", *flags))
+        await leader.wait_for_log("became leader", within=20)
+        standby = await stack.enter_async_context(run_manager(tmp_path / "standby.log", *flags))
+        await standby.wait_for_log("waiting for the leader lease")
+        yield ManagerPair(leader, standby)
         # Released by both, so that the next test need not wait for the lease to run out.
         await leader.stop(5)
         await standby.stop(5)
 
 
-async def taken_over(plane: ControlPlane, pair: Pair, *, within: float) -> float:
+async def wait_for_takeover(plane: ControlPlane, pair: ManagerPair, *, within: float) -> float:
     """Wait until the standby leads and works; returns the seconds until its lease."""
-    before = lease(plane)["holderIdentity"]
+    before = get_lease(plane)["holderIdentity"]
     loop = asyncio.get_running_loop()
     began = loop.time()
     await eventually(
-        lambda: lease(plane)["holderIdentity"] not in ("", before), within=within + 5, every=0.05
+        lambda: get_lease(plane)["holderIdentity"] not in ("", before), within=within + 5, every=0.05
     )
     seconds = loop.time() - began
-    await pair.standby.says("Starting workers")
+    await pair.standby.wait_for_log("Starting workers")
     return seconds
 
 
 async def test_one_leads_and_the_other_waits_with_warm_caches(
-    installed: ControlPlane, pair: Pair, namespace: str
+    installed: ControlPlane, managers: ManagerPair, namespace: str
 ) -> None:
-    write_resource(installed, namespace, "joe", spec={"name": FRIEND})
-    await status_of(installed, namespace, "joe", "NoFriend")
+    create_resource(installed, namespace, "joe", spec={"name": FRIEND_POD})
+    await wait_for_status(installed, namespace, "joe", "NoFriend")
     cached = 'kind="mycustomresources.poc.test.domain"'
-    await eventually(lambda: standby_knows(pair, cached))
-    assert "Starting workers" not in pair.standby.text
-    assert mutations(installed, pair.leader) != []
-    assert mutations(installed, pair.standby) == []
-    assert list((await pair.leader.series("leader_election_master_status")).values()) == [1.0]
-    await pair.standby.becomes_ready()
+    await eventually(lambda: is_cached_by_standby(managers, cached))
+    assert "Starting workers" not in managers.standby.log_text
+    assert list_mutations(installed, managers.leader) != []
+    assert list_mutations(installed, managers.standby) == []
+    assert list((await managers.leader.read_metric("leader_election_master_status")).values()) == [1.0]
+    await managers.standby.wait_until_ready()
 
 
-async def standby_knows(pair: Pair, labels: str) -> bool:
-    return (await pair.standby.series("kubewright_cached_objects")).get(labels) == 1
+async def is_cached_by_standby(pair: ManagerPair, labels: str) -> bool:
+    return (await pair.standby.read_metric("kubewright_cached_objects")).get(labels) == 1
 
 
 async def test_sigterm_hands_over_within_3_seconds(
-    installed: ControlPlane, pair: Pair, namespace: str
+    installed: ControlPlane, managers: ManagerPair, namespace: str
 ) -> None:
-    pair.leader.send_signal(signal.SIGTERM)
-    assert await taken_over(installed, pair, within=3) <= 3
-    assert await pair.leader.ended() == 0
-    write_resource(installed, namespace, "joe", spec={"name": FRIEND})
-    await status_of(installed, namespace, "joe", "NoFriend")
-    assert len(mutations(installed, pair.standby)) >= 1
+    managers.leader.send_signal(signal.SIGTERM)
+    assert await wait_for_takeover(installed, managers, within=3) <= 3
+    assert await managers.leader.wait_for_exit() == 0
+    create_resource(installed, namespace, "joe", spec={"name": FRIEND_POD})
+    await wait_for_status(installed, namespace, "joe", "NoFriend")
+    assert len(list_mutations(installed, managers.standby)) >= 1
 
 
 async def test_sigkill_hands_over_within_17_seconds(
-    installed: ControlPlane, pair: Pair, namespace: str
+    installed: ControlPlane, managers: ManagerPair, namespace: str
 ) -> None:
-    pair.leader.send_signal(signal.SIGKILL)
-    assert await taken_over(installed, pair, within=17) <= 17
-    write_resource(installed, namespace, "joe", spec={"name": FRIEND})
-    await status_of(installed, namespace, "joe", "NoFriend")
+    managers.leader.send_signal(signal.SIGKILL)
+    assert await wait_for_takeover(installed, managers, within=17) <= 17
+    create_resource(installed, namespace, "joe", spec={"name": FRIEND_POD})
+    await wait_for_status(installed, namespace, "joe", "NoFriend")
 
 
 async def test_a_stopped_leader_does_not_act_when_it_wakes(
-    installed: ControlPlane, pair: Pair, namespace: str
+    installed: ControlPlane, managers: ManagerPair, namespace: str
 ) -> None:
-    names = [f"waiting-{number}" for number in range(RESOURCES)]
+    names = [f"waiting-{number}" for number in range(RESOURCE_COUNT)]
     for name in names:
-        write_resource(installed, namespace, name, spec={"name": FRIEND})
+        create_resource(installed, namespace, name, spec={"name": FRIEND_POD})
     for name in names:
-        await status_of(installed, namespace, name, "NoFriend")
-    assert len(mutations(installed, pair.leader)) >= RESOURCES
-    pair.leader.send_signal(signal.SIGSTOP)
-    await taken_over(installed, pair, within=17)
-    since = datetime.fromisoformat(lease(installed)["acquireTime"])
-    pair.standby.send_signal(
+        await wait_for_status(installed, namespace, name, "NoFriend")
+    assert len(list_mutations(installed, managers.leader)) >= RESOURCE_COUNT
+    managers.leader.send_signal(signal.SIGSTOP)
+    await wait_for_takeover(installed, managers, within=17)
+    since = datetime.fromisoformat(get_lease(installed)["acquireTime"])
+    managers.standby.send_signal(
         signal.SIGSTOP
     )  # so that all of this work is left for the one that wakes
-    create_pod(installed, namespace, FRIEND)
-    pair.leader.send_signal(signal.SIGCONT)
-    assert await pair.leader.ended(within=10) == 1
-    pair.standby.send_signal(signal.SIGCONT)
+    create_pod(installed, namespace, FRIEND_POD)
+    managers.leader.send_signal(signal.SIGCONT)
+    assert await managers.leader.wait_for_exit(within=10) == 1
+    managers.standby.send_signal(signal.SIGCONT)
     for name in names:
-        await status_of(installed, namespace, name, "FriendFound", within=20)
+        await wait_for_status(installed, namespace, name, "FriendFound", within=20)
     late = [
         event
-        for event in mutations(installed, pair.leader)
+        for event in list_mutations(installed, managers.leader)
         if datetime.fromisoformat(event["requestReceivedTimestamp"]) > since
     ]
     assert late == []
-    assert "could not be renewed" in pair.leader.text
-    assert "so that no two managers act at once" in pair.leader.text
-    assert all(resource(installed, namespace, name)["status"]["Healthy"] for name in names)
+    assert "could not be renewed" in managers.leader.log_text
+    assert "so that no two managers act at once" in managers.leader.log_text
+    assert all(get_resource(installed, namespace, name)["status"]["Healthy"] for name in names)

@@ -19,35 +19,35 @@ from kubewright.testing.http import write_kubeconfig
 from kubewright.testing.proxy import HttpProxy
 
 from .managing import (
-    EVERYWHERE,
+    FREE_PORT_FLAGS,
     SERVICE_ACCOUNT,
-    SYSTEM,
+    SYSTEM_NAMESPACE,
     ManagerProcess,
-    lease,
-    resource,
-    started,
-    status_of,
-    working,
-    write_resource,
+    get_lease,
+    get_resource,
+    run_manager,
+    wait_for_status,
+    run_ready_manager,
+    create_resource,
 )
 
-STATUSES = "*/mycustomresources/*/status"
-CRD = "mycustomresources.poc.test.domain"
+STATUS_PATH = "*/mycustomresources/*/status"
+CRD_NAME = "mycustomresources.poc.test.domain"
 
 
 # Signals
 
 
 async def test_sigterm_ends_it_with_0_and_gives_the_lease_back(
-    installed: ControlPlane, service_account: Path, log: Path
+    installed: ControlPlane, manager_kubeconfig: Path, log_file: Path
 ) -> None:
-    async with working(
-        log, service_account, "--leader-elect", f"--leader-election-namespace={SYSTEM}"
+    async with run_ready_manager(
+        log_file, manager_kubeconfig, "--leader-elect", f"--leader-election-namespace={SYSTEM_NAMESPACE}"
     ) as manager:
-        assert lease(installed)["holderIdentity"] != ""
+        assert get_lease(installed)["holderIdentity"] != ""
         manager.send_signal(signal.SIGTERM)
-        assert await manager.ended(within=15) == 0
-        assert not lease(installed).get("holderIdentity")
+        assert await manager.wait_for_exit(within=15) == 0
+        assert not get_lease(installed).get("holderIdentity")
 
 
 @pytest.fixture
@@ -59,11 +59,11 @@ async def proxy(installed: ControlPlane) -> AsyncIterator[HttpProxy]:
 @pytest.fixture
 def token(installed: ControlPlane) -> str:
     """A token of the service account."""
-    return installed.create_service_account_token(SYSTEM, SERVICE_ACCOUNT)
+    return installed.create_service_account_token(SYSTEM_NAMESPACE, SERVICE_ACCOUNT)
 
 
 @pytest.fixture
-def proxied(proxy: HttpProxy, token: str, tmp_path: Path) -> Path:
+def proxied_kubeconfig(proxy: HttpProxy, token: str, tmp_path: Path) -> Path:
     """The service account's kubeconfig, through the proxy."""
     return proxy.write_kubeconfig(tmp_path / "proxied", token=token)
 
@@ -73,36 +73,36 @@ async def test_what_is_in_work_ends_before_the_process_does(
     installed: ControlPlane,
     namespace: str,
     proxy: HttpProxy,
-    proxied: Path,
-    log: Path,
+    proxied_kubeconfig: Path,
+    log_file: Path,
     number: signal.Signals,
 ) -> None:
-    async with working(log, proxied) as manager:
-        slow = proxy.delay_next("PATCH", STATUSES, 1.0)
-        write_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
+    async with run_ready_manager(log_file, proxied_kubeconfig) as manager:
+        slow = proxy.delay_next("PATCH", STATUS_PATH, 1.0)
+        create_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
         await eventually(lambda: slow.matched_requests)
         manager.send_signal(number)
-        assert await manager.ended(within=10) == 0
+        assert await manager.wait_for_exit(within=10) == 0
     assert slow.upstream_statuses == [200]
-    assert resource(installed, namespace, "joe")["status"]["observedGeneration"] == 1
+    assert get_resource(installed, namespace, "joe")["status"]["observedGeneration"] == 1
 
 
 async def test_a_second_signal_ends_it_at_once(
-    installed: ControlPlane, namespace: str, proxy: HttpProxy, proxied: Path, log: Path
+    installed: ControlPlane, namespace: str, proxy: HttpProxy, proxied_kubeconfig: Path, log_file: Path
 ) -> None:
-    async with working(log, proxied) as manager:
-        stuck = proxy.delay_next("PATCH", STATUSES, 60.0)
-        write_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
+    async with run_ready_manager(log_file, proxied_kubeconfig) as manager:
+        stuck = proxy.delay_next("PATCH", STATUS_PATH, 60.0)
+        create_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
         await eventually(lambda: stuck.matched_requests)
         manager.send_signal(signal.SIGTERM)
-        await manager.says("a second one ends at once")
+        await manager.wait_for_log("a second one ends at once")
         manager.send_signal(signal.SIGTERM)
-        assert await manager.ended(within=5) == 128 + signal.SIGTERM
+        assert await manager.wait_for_exit(within=5) == 128 + signal.SIGTERM
 
 
 # Flags
 
-SPELLINGS = [
+FLAG_SPELLINGS = [
     ("-metrics-addr=:0", "-health-probe-bind-address", "127.0.0.1:0", "-insecure"),
     (
         "--metrics-bind-address=127.0.0.1:0",
@@ -120,76 +120,76 @@ SPELLINGS = [
 ]
 
 
-@pytest.mark.parametrize("flags", SPELLINGS, ids=["single dash", "double dash", "values apart"])
+@pytest.mark.parametrize("flags", FLAG_SPELLINGS, ids=["single dash", "double dash", "values apart"])
 async def test_flags_are_written_as_in_go(
-    service_account: Path, log: Path, flags: tuple[str, ...]
+    manager_kubeconfig: Path, log_file: Path, flags: tuple[str, ...]
 ) -> None:
-    async with started(log, "-kubeconfig", str(service_account), *flags) as manager:
-        await manager.says("Starting workers")
-        await manager.becomes_ready()
+    async with run_manager(log_file, "-kubeconfig", str(manager_kubeconfig), *flags) as manager:
+        await manager.wait_for_log("Starting workers")
+        await manager.wait_until_ready()
 
 
-async def test_development_logs_are_for_people(service_account: Path, log: Path) -> None:
-    async with started(
-        log, f"-kubeconfig={service_account}", "--metrics-addr=0", "--zap-devel"
+async def test_development_logs_are_for_people(manager_kubeconfig: Path, log_file: Path) -> None:
+    async with run_manager(
+        log_file, f"-kubeconfig={manager_kubeconfig}", "--metrics-addr=0", "--zap-devel"
     ) as manager:
-        await manager.says("Starting workers")
-        assert manager.lines == []
-        assert "\tDEBUG\t" in manager.text
+        await manager.wait_for_log("Starting workers")
+        assert manager.log_records == []
+        assert "\tDEBUG\t" in manager.log_text
 
 
-async def test_the_environment_says_what_flags_do_not(service_account: Path, log: Path) -> None:
+async def test_the_environment_says_what_flags_do_not(manager_kubeconfig: Path, log_file: Path) -> None:
     environ = {
-        "KUBECONFIG": str(service_account),
+        "KUBECONFIG": str(manager_kubeconfig),
         "METRICS_ADDR": "127.0.0.1:0",
         "LEADER_ELECT": "true",
-        "POD_NAMESPACE": SYSTEM,
+        "POD_NAMESPACE": SYSTEM_NAMESPACE,
     }
-    async with started(log, environ=environ) as manager:
-        await manager.says("became leader", within=20)
-        assert (await manager.get("/metrics"))[0] == 200
+    async with run_manager(log_file, environ=environ) as manager:
+        await manager.wait_for_log("became leader", within=20)
+        assert (await manager.http_get("/metrics"))[0] == 200
         manager.send_signal(signal.SIGTERM)
-        assert await manager.ended() == 0
+        assert await manager.wait_for_exit() == 0
 
 
 # Failures to start
 
 
-async def failure(
+async def run_failing_manager(
     log: Path, *flags: str, environ: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
     """Exit code and words of a manager that cannot start."""
-    async with started(log, *flags, environ=environ) as manager:
-        code, words = await manager.ended(within=15), manager.text
+    async with run_manager(log, *flags, environ=environ) as manager:
+        code, words = await manager.wait_for_exit(within=15), manager.log_text
     assert "Traceback" not in words
     return code, words
 
 
-def kubeconfig_with(path: Path, base: Path, change: dict[str, Any], *, of: str) -> Path:
+def write_changed_kubeconfig(path: Path, base: Path, change: dict[str, Any], *, section: str) -> Path:
     """The kubeconfig, with another cluster or user in it; None removes a key."""
     config = json.loads(base.read_text())
-    entry = config[f"{of}s"][0][of]
+    entry = config[f"{section}s"][0][section]
     entry.update(change)
-    config[f"{of}s"][0][of] = {key: value for key, value in entry.items() if value is not None}
+    config[f"{section}s"][0][section] = {key: value for key, value in entry.items() if value is not None}
     path.write_text(json.dumps(config))
     return path
 
 
-async def test_an_unknown_flag_is_named(log: Path) -> None:
-    code, words = await failure(log, "--metrics-adress=:0")
+async def test_an_unknown_flag_is_named(log_file: Path) -> None:
+    code, words = await run_failing_manager(log_file, "--metrics-adress=:0")
     assert code == 2
     assert "metrics-adress" in words
     assert "-help" in words
 
 
-async def test_without_a_kubeconfig_it_says_where_it_looked(log: Path) -> None:
-    code, words = await failure(log)
+async def test_without_a_kubeconfig_it_says_where_it_looked(log_file: Path) -> None:
+    code, words = await run_failing_manager(log_file)
     assert code == 1
     for place in ("--kubeconfig", "KUBECONFIG", "service account", ".kube/config"):
         assert place in words
 
 
-async def test_half_a_vcenter_is_said_with_what_is_missing(tmp_path: Path, log: Path) -> None:
+async def test_half_a_vcenter_is_said_with_what_is_missing(tmp_path: Path, log_file: Path) -> None:
     config = write_kubeconfig(
         tmp_path / "config",
         "https://127.0.0.1:1",
@@ -197,8 +197,8 @@ async def test_half_a_vcenter_is_said_with_what_is_missing(tmp_path: Path, log: 
         "manager",
         "token",
     )
-    code, words = await failure(
-        log, f"--kubeconfig={config}", environ={"GOVMOMI_URL": "vc.invalid", "VC_USER": "me"}
+    code, words = await run_failing_manager(
+        log_file, f"--kubeconfig={config}", environ={"GOVMOMI_URL": "vc.invalid", "VC_USER": "me"}
     )
     assert code == 1
     assert "GOVMOMI_PASSWORD (or VC_PASS) not set" in words
@@ -206,13 +206,13 @@ async def test_half_a_vcenter_is_said_with_what_is_missing(tmp_path: Path, log: 
 
 
 async def test_a_cluster_that_is_down(
-    control_plane: ControlPlane, tmp_path: Path, log: Path
+    control_plane: ControlPlane, tmp_path: Path, log_file: Path
 ) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         server = f"https://127.0.0.1:{nobody.getsockname()[1]}"
         config = control_plane.write_kubeconfig(tmp_path / "config", server=server)
-        code, words = await failure(log, f"--kubeconfig={config}")
+        code, words = await run_failing_manager(log_file, f"--kubeconfig={config}")
     assert code == 1
     assert f"the API server at {server} (from kubeconfig {config}" in words
     assert "cannot be reached" in words
@@ -220,7 +220,7 @@ async def test_a_cluster_that_is_down(
 
 
 async def test_a_certificate_of_another_authority(
-    installed: ControlPlane, token: str, tmp_path: Path, log: Path
+    installed: ControlPlane, token: str, tmp_path: Path, log_file: Path
 ) -> None:
     config = write_kubeconfig(
         tmp_path / "config",
@@ -229,24 +229,24 @@ async def test_a_certificate_of_another_authority(
         "manager",
         token,
     )
-    code, words = await failure(log, f"--kubeconfig={config}", "--zap-log-level=debug")
+    code, words = await run_failing_manager(log_file, f"--kubeconfig={config}", "--zap-log-level=debug")
     assert code == 1
     assert "certificate verify failed" in words
     assert "certificate-authority" in words
     assert token not in words
 
 
-async def test_a_token_that_nobody_knows(service_account: Path, tmp_path: Path, log: Path) -> None:
-    config = kubeconfig_with(
-        tmp_path / "config", service_account, {"token": "garbage-in-the-token"}, of="user"
+async def test_a_token_that_nobody_knows(manager_kubeconfig: Path, tmp_path: Path, log_file: Path) -> None:
+    config = write_changed_kubeconfig(
+        tmp_path / "config", manager_kubeconfig, {"token": "garbage-in-the-token"}, section="user"
     )
-    code, words = await failure(log, f"--kubeconfig={config}", "--zap-log-level=debug")
+    code, words = await run_failing_manager(log_file, f"--kubeconfig={config}", "--zap-log-level=debug")
     assert code == 1
     assert "The credential of this kubeconfig is missing, wrong or expired" in words
     assert "garbage-in-the-token" not in words
 
 
-MALFORMED = {
+MALFORMED_KUBECONFIGS = {
     "no server": ({"server": None}, "cluster", "clusters[name=test].cluster.server"),
     "no URL": ({"server": "not a url"}, "cluster", "clusters[name=test].cluster.server"),
     "no base64": (
@@ -268,32 +268,32 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize(("change", "of", "key"), MALFORMED.values(), ids=MALFORMED.keys())
+@pytest.mark.parametrize(("change", "of", "key"), MALFORMED_KUBECONFIGS.values(), ids=MALFORMED_KUBECONFIGS.keys())
 async def test_a_malformed_kubeconfig_is_named_with_its_key(
-    service_account: Path, tmp_path: Path, log: Path, change: dict[str, Any], of: str, key: str
+    manager_kubeconfig: Path, tmp_path: Path, log_file: Path, change: dict[str, Any], of: str, key: str
 ) -> None:
-    config = kubeconfig_with(tmp_path / "config", service_account, change, of=of)
-    code, words = await failure(log, f"--kubeconfig={config}")
+    config = write_changed_kubeconfig(tmp_path / "config", manager_kubeconfig, change, section=of)
+    code, words = await run_failing_manager(log_file, f"--kubeconfig={config}")
     assert code == 1
     assert str(config) in words
     assert key in words
 
 
 async def test_a_kubeconfig_that_is_no_yaml_is_named_with_the_line(
-    tmp_path: Path, log: Path
+    tmp_path: Path, log_file: Path
 ) -> None:
     (tmp_path / "config").write_text("clusters:\n- name: [\n")
-    code, words = await failure(log, f"--kubeconfig={tmp_path / 'config'}")
+    code, words = await run_failing_manager(log_file, f"--kubeconfig={tmp_path / 'config'}")
     assert code == 1
     assert str(tmp_path / "config") in words
     assert "line 3" in words
 
 
-async def test_an_address_that_is_taken_is_said(service_account: Path, log: Path) -> None:
+async def test_an_address_that_is_taken_is_said(manager_kubeconfig: Path, log_file: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        code, words = await failure(
-            log, f"--kubeconfig={service_account}", f"--metrics-addr={address}"
+        code, words = await run_failing_manager(
+            log_file, f"--kubeconfig={manager_kubeconfig}", f"--metrics-addr={address}"
         )
     assert code == 1
     assert address in words
@@ -304,62 +304,62 @@ async def test_an_address_that_is_taken_is_said(service_account: Path, log: Path
 
 
 async def test_without_rights_it_waits_says_so_and_works_once_they_are_granted(
-    installed: ControlPlane, config: Path, namespace: str, service_account: Path, log: Path
+    installed: ControlPlane, config: Path, namespace: str, manager_kubeconfig: Path, log_file: Path
 ) -> None:
-    write_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
+    create_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
     installed.kubectl("delete", "clusterrolebinding", "vsphere-operators-manager-rolebinding")
     try:
-        async with started(log, f"--kubeconfig={service_account}", *EVERYWHERE) as manager:
-            words = await manager.says("kubectl apply -k config/rbac")
+        async with run_manager(log_file, f"--kubeconfig={manager_kubeconfig}", *FREE_PORT_FLAGS) as manager:
+            words = await manager.wait_for_log("kubectl apply -k config/rbac")
             assert "forbidden" in words
-            assert (await manager.get("/readyz"))[0] == 500
-            assert "Starting workers" not in manager.text
-            await grant(installed, config)
-            await status_of(installed, namespace, "joe", "NoFriend", within=20)
-            await manager.becomes_ready()
+            assert (await manager.http_get("/readyz"))[0] == 500
+            assert "Starting workers" not in manager.log_text
+            await apply_roles(installed, config)
+            await wait_for_status(installed, namespace, "joe", "NoFriend", within=20)
+            await manager.wait_until_ready()
     finally:
-        await grant(installed, config)
+        await apply_roles(installed, config)
 
 
-async def grant(plane: ControlPlane, config: Path) -> None:
+async def apply_roles(plane: ControlPlane, config: Path) -> None:
     await asyncio.to_thread(plane.kubectl, "apply", "-k", str(config / "rbac"))
 
 
 async def test_without_the_lease_role_a_candidate_says_so_and_leads_once_it_is_granted(
-    installed: ControlPlane, config: Path, service_account: Path, log: Path
+    installed: ControlPlane, config: Path, manager_kubeconfig: Path, log_file: Path
 ) -> None:
     installed.kubectl(
-        "-n", SYSTEM, "delete", "rolebinding", "vsphere-operators-leader-election-rolebinding"
+        "-n", SYSTEM_NAMESPACE, "delete", "rolebinding", "vsphere-operators-leader-election-rolebinding"
     )
     try:
-        flags = ("--leader-elect", f"--leader-election-namespace={SYSTEM}", *EVERYWHERE)
-        async with started(log, f"--kubeconfig={service_account}", *flags) as manager:
-            await manager.says("Grant the leader-election role: kubectl apply -k config/rbac")
-            await grant(installed, config)
-            await manager.says("became leader", within=20)
+        flags = ("--leader-elect", f"--leader-election-namespace={SYSTEM_NAMESPACE}", *FREE_PORT_FLAGS)
+        async with run_manager(log_file, f"--kubeconfig={manager_kubeconfig}", *flags) as manager:
+            await manager.wait_for_log("Grant the leader-election role: kubectl apply -k config/rbac")
+            await apply_roles(installed, config)
+            await manager.wait_for_log("became leader", within=20)
             await manager.stop(5)
     finally:
-        await grant(installed, config)
+        await apply_roles(installed, config)
 
 
 async def test_without_the_crd_it_waits_says_so_and_works_once_it_is_installed(
-    installed: ControlPlane, config: Path, namespace: str, service_account: Path, log: Path
+    installed: ControlPlane, config: Path, namespace: str, manager_kubeconfig: Path, log_file: Path
 ) -> None:
     installed.kubectl("delete", "-k", str(config / "crd"), "--timeout=20s")
     try:
-        async with started(log, f"--kubeconfig={service_account}", *EVERYWHERE) as manager:
-            words = await manager.says(f"the kind {CRD} is not installed")
+        async with run_manager(log_file, f"--kubeconfig={manager_kubeconfig}", *FREE_PORT_FLAGS) as manager:
+            words = await manager.wait_for_log(f"the kind {CRD_NAME} is not installed")
             assert "make install" in words
-            assert f"the kind {CRD} is not installed" in (await manager.get("/readyz"))[1]
-            await install(installed, config)
-            write_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
-            await status_of(installed, namespace, "joe", "NoFriend", within=20)
-            await manager.becomes_ready()
+            assert f"the kind {CRD_NAME} is not installed" in (await manager.http_get("/readyz"))[1]
+            await apply_crds(installed, config)
+            create_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
+            await wait_for_status(installed, namespace, "joe", "NoFriend", within=20)
+            await manager.wait_until_ready()
     finally:
-        await install(installed, config)
+        await apply_crds(installed, config)
 
 
-async def install(plane: ControlPlane, config: Path) -> None:
+async def apply_crds(plane: ControlPlane, config: Path) -> None:
     await asyncio.to_thread(plane.kubectl, "apply", "-k", str(config / "crd"))
     await asyncio.to_thread(
         plane.kubectl, "wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"
@@ -370,7 +370,7 @@ async def install(plane: ControlPlane, config: Path) -> None:
 
 
 async def test_no_token_is_ever_logged(
-    installed: ControlPlane, namespace: str, proxy: HttpProxy, proxied: Path, token: str, log: Path
+    installed: ControlPlane, namespace: str, proxy: HttpProxy, proxied_kubeconfig: Path, token: str, log_file: Path
 ) -> None:
     for echo in (
         f"Authorization: Bearer {token}",
@@ -380,20 +380,20 @@ async def test_no_token_is_ever_logged(
         body = json.dumps(
             {"kind": "Status", "message": echo, "code": 401, "reason": "Unauthorized"}
         ).encode()
-        proxy.fail_next("PATCH", STATUSES, 401, body=body)
+        proxy.fail_next("PATCH", STATUS_PATH, 401, body=body)
         proxy.fail_next("GET", "*/mycustomresources", 500, body=echo.encode())
-    async with working(log, proxied, "--zap-log-level=9") as manager:
-        write_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
-        await status_of(installed, namespace, "joe", "NoFriend", within=20)
+    async with run_ready_manager(log_file, proxied_kubeconfig, "--zap-log-level=9") as manager:
+        create_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
+        await wait_for_status(installed, namespace, "joe", "NoFriend", within=20)
         assert all(rule.matched_requests for rule in proxy.rules)
-        assert_silent(manager, token)
+        assert_no_token(manager, token)
     said = installed.kubectl("-n", namespace, "get", "events", "-o", "yaml") + json.dumps(
-        resource(installed, namespace, "joe")
+        get_resource(installed, namespace, "joe")
     )
     assert token not in said
 
 
-def assert_silent(manager: ManagerProcess, token: str) -> None:
+def assert_no_token(manager: ManagerProcess, token: str) -> None:
     """Neither the token nor a part of it that could be used."""
     for part in (token, *token.split(".")):
-        assert part not in manager.text
+        assert part not in manager.log_text

@@ -10,65 +10,65 @@ import pytest
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 
-from .managing import status_of, working, write_resource
+from .managing import wait_for_status, run_ready_manager, create_resource
 
-CONTROLLER = 'controller="mycustomresource"'
-QUEUE = 'controller="mycustomresource",name="mycustomresource"'
+CONTROLLER_LABEL = 'controller="mycustomresource"'
+QUEUE_LABELS = 'controller="mycustomresource",name="mycustomresource"'
 SERIES = {
     "controller_runtime_reconcile_total": {
-        f'{CONTROLLER},result="{result}"'
+        f'{CONTROLLER_LABEL},result="{result}"'
         for result in ("success", "error", "requeue", "requeue_after")
     },
-    "controller_runtime_reconcile_errors_total": {CONTROLLER},
-    "controller_runtime_terminal_reconcile_errors_total": {CONTROLLER},
-    "controller_runtime_reconcile_panics_total": {CONTROLLER},
-    "controller_runtime_reconcile_timeouts_total": {CONTROLLER},
-    "controller_runtime_reconcile_time_seconds_count": {CONTROLLER},
-    "controller_runtime_max_concurrent_reconciles": {CONTROLLER},
-    "controller_runtime_active_workers": {CONTROLLER},
-    "workqueue_adds_total": {QUEUE},
-    "workqueue_retries_total": {QUEUE},
-    "workqueue_queue_duration_seconds_count": {QUEUE},
-    "workqueue_work_duration_seconds_count": {QUEUE},
-    "workqueue_unfinished_work_seconds": {QUEUE},
-    "workqueue_longest_running_processor_seconds": {QUEUE},
+    "controller_runtime_reconcile_errors_total": {CONTROLLER_LABEL},
+    "controller_runtime_terminal_reconcile_errors_total": {CONTROLLER_LABEL},
+    "controller_runtime_reconcile_panics_total": {CONTROLLER_LABEL},
+    "controller_runtime_reconcile_timeouts_total": {CONTROLLER_LABEL},
+    "controller_runtime_reconcile_time_seconds_count": {CONTROLLER_LABEL},
+    "controller_runtime_max_concurrent_reconciles": {CONTROLLER_LABEL},
+    "controller_runtime_active_workers": {CONTROLLER_LABEL},
+    "workqueue_adds_total": {QUEUE_LABELS},
+    "workqueue_retries_total": {QUEUE_LABELS},
+    "workqueue_queue_duration_seconds_count": {QUEUE_LABELS},
+    "workqueue_work_duration_seconds_count": {QUEUE_LABELS},
+    "workqueue_unfinished_work_seconds": {QUEUE_LABELS},
+    "workqueue_longest_running_processor_seconds": {QUEUE_LABELS},
 }
 
 
 async def test_dashboards_for_controller_runtime_find_their_series(
-    installed: ControlPlane, namespace: str, service_account: Path, log: Path
+    installed: ControlPlane, namespace: str, manager_kubeconfig: Path, log_file: Path
 ) -> None:
-    write_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
-    async with working(log, service_account) as manager:
-        await status_of(installed, namespace, "joe", "NoFriend")
+    create_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
+    async with run_ready_manager(log_file, manager_kubeconfig) as manager:
+        await wait_for_status(installed, namespace, "joe", "NoFriend")
         for name, labels in SERIES.items():
-            assert {each for each in await manager.series(name) if CONTROLLER in each} == labels, (
+            assert {each for each in await manager.read_metric(name) if CONTROLLER_LABEL in each} == labels, (
                 name
             )
-        depths = await manager.series("workqueue_depth")
-        assert [labels for labels in depths if labels.startswith(f'{QUEUE},priority="')]
-        requests = await manager.series("rest_client_requests_total")
+        depths = await manager.read_metric("workqueue_depth")
+        assert [labels for labels in depths if labels.startswith(f'{QUEUE_LABELS},priority="')]
+        requests = await manager.read_metric("rest_client_requests_total")
         host = installed.url.removeprefix("https://")
         assert requests[f'code="200",host="{host}",method="PATCH"'] >= 1
-        assert (await manager.series("process_resident_memory_bytes"))[""] < 100e6
-        assert (await manager.get("/healthz")) == (200, "ok")
-        await manager.becomes_ready()
+        assert (await manager.read_metric("process_resident_memory_bytes"))[""] < 100e6
+        assert (await manager.http_get("/healthz")) == (200, "ok")
+        await manager.wait_until_ready()
 
 
 @pytest.fixture
-def reader(installed: ControlPlane, namespace: str) -> str:
+def reader_token(installed: ControlPlane, namespace: str) -> str:
     """A token of a service account that has no rights yet."""
     installed.kubectl("-n", namespace, "create", "serviceaccount", "reader")
     return installed.create_service_account_token(namespace, "reader")
 
 
 async def test_secure_metrics_ask_who_is_there_and_whether_they_may(
-    installed: ControlPlane, namespace: str, service_account: Path, log: Path, reader: str
+    installed: ControlPlane, namespace: str, manager_kubeconfig: Path, log_file: Path, reader_token: str
 ) -> None:
-    async with working(log, service_account, "--metrics-secure") as manager:
-        assert (await manager.get("/metrics"))[0] == 401
-        assert (await manager.get("/metrics", token="made-up"))[0] == 401
-        code, words = await manager.get("/metrics", token=reader)
+    async with run_ready_manager(log_file, manager_kubeconfig, "--metrics-secure") as manager:
+        assert (await manager.http_get("/metrics"))[0] == 401
+        assert (await manager.http_get("/metrics", token="made-up"))[0] == 401
+        code, words = await manager.http_get("/metrics", token=reader_token)
         assert code == 403
         assert "nonResourceURLs /metrics" in words
         binding = (
@@ -80,8 +80,8 @@ async def test_secure_metrics_ask_who_is_there_and_whether_they_may(
         await asyncio.to_thread(installed.kubectl, *binding, f"--serviceaccount={namespace}:reader")
 
         async def allowed() -> bool:
-            code, body = await manager.get("/metrics", token=reader)
+            code, body = await manager.http_get("/metrics", token=reader_token)
             return code == 200 and "controller_runtime_reconcile_total" in body
 
         await eventually(allowed, within=15, every=0.5)
-        assert (await manager.get("/healthz"))[0] == 200
+        assert (await manager.http_get("/healthz"))[0] == 200

@@ -13,30 +13,30 @@ from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.proxy import HttpProxy
 
 from .managing import (
-    EVERYWHERE,
+    FREE_PORT_FLAGS,
     SERVICE_ACCOUNT,
-    SYSTEM,
+    SYSTEM_NAMESPACE,
     ManagerProcess,
     create_pod,
     delete_pod,
-    in_short,
-    mutations,
-    ready_of,
-    resource,
-    started,
-    status_of,
-    working,
-    write_resource,
+    format_audit_event,
+    list_mutations,
+    ready_condition,
+    get_resource,
+    run_manager,
+    wait_for_status,
+    run_ready_manager,
+    create_resource,
 )
 
 JOE = "my-custom-resource-01"
 BOB = "my-custom-resource-02"
-STATUSES = "*/mycustomresources/*/status"
-PODS = "/api/v1/pods"
+STATUS_PATH = "*/mycustomresources/*/status"
+PODS_PATH = "/api/v1/pods"
 
 
 @pytest.fixture
-def elsewhere(control_plane: ControlPlane) -> Iterator[str]:
+def other_namespace(control_plane: ControlPlane) -> Iterator[str]:
     """Another namespace than the resources'."""
     control_plane.create_namespace("elsewhere")
     yield "elsewhere"
@@ -51,23 +51,23 @@ async def test_the_samples_follow_their_friends_in_any_namespace(
     installed: ControlPlane,
     config: Path,
     namespace: str,
-    elsewhere: str,
-    service_account: Path,
-    log: Path,
+    other_namespace: str,
+    manager_kubeconfig: Path,
+    log_file: Path,
 ) -> None:
     apply_samples(installed, config, namespace)
-    async with working(log, service_account):
-        assert (await status_of(installed, namespace, JOE, "NoFriend"))["Healthy"] is False
-        create_pod(installed, elsewhere, "funny-joe")
-        assert (await status_of(installed, namespace, JOE, "FriendFound"))["Healthy"] is True
-        assert (await status_of(installed, namespace, BOB, "NoFriend"))["Healthy"] is False
+    async with run_ready_manager(log_file, manager_kubeconfig):
+        assert (await wait_for_status(installed, namespace, JOE, "NoFriend"))["Healthy"] is False
+        create_pod(installed, other_namespace, "funny-joe")
+        assert (await wait_for_status(installed, namespace, JOE, "FriendFound"))["Healthy"] is True
+        assert (await wait_for_status(installed, namespace, BOB, "NoFriend"))["Healthy"] is False
         create_pod(installed, namespace, "funny-joe")
-        delete_pod(installed, elsewhere, "funny-joe")
-        create_pod(installed, elsewhere, "crazy-bob")
-        assert (await status_of(installed, namespace, BOB, "FriendFound"))["Healthy"] is True
-        assert (await status_of(installed, namespace, JOE, "FriendFound"))["Healthy"] is True
+        delete_pod(installed, other_namespace, "funny-joe")
+        create_pod(installed, other_namespace, "crazy-bob")
+        assert (await wait_for_status(installed, namespace, BOB, "FriendFound"))["Healthy"] is True
+        assert (await wait_for_status(installed, namespace, JOE, "FriendFound"))["Healthy"] is True
         delete_pod(installed, namespace, "funny-joe")
-        assert (await status_of(installed, namespace, JOE, "NoFriend"))["Healthy"] is False
+        assert (await wait_for_status(installed, namespace, JOE, "NoFriend"))["Healthy"] is False
 
 
 @pytest.mark.parametrize(
@@ -76,14 +76,14 @@ async def test_the_samples_follow_their_friends_in_any_namespace(
 async def test_a_resource_without_a_name_applies_and_says_what_is_missing(
     installed: ControlPlane,
     namespace: str,
-    service_account: Path,
-    log: Path,
+    manager_kubeconfig: Path,
+    log_file: Path,
     spec: dict[str, object],
 ) -> None:
-    write_resource(installed, namespace, "nameless", **spec)
-    async with working(log, service_account):
-        status = await status_of(installed, namespace, "nameless", "NameMissing")
-        ready = ready_of(resource(installed, namespace, "nameless"))
+    create_resource(installed, namespace, "nameless", **spec)
+    async with run_ready_manager(log_file, manager_kubeconfig):
+        status = await wait_for_status(installed, namespace, "nameless", "NameMissing")
+        ready = ready_condition(get_resource(installed, namespace, "nameless"))
         assert (status["Healthy"], ready["status"]) == (False, "False")
         assert ready["message"] == "spec.name is empty; set it to the name of the Pod to look for"
         installed.kubectl(
@@ -96,68 +96,68 @@ async def test_a_resource_without_a_name_applies_and_says_what_is_missing(
             "-p",
             '{"spec":{"name":"funny-joe"}}',
         )
-        await status_of(installed, namespace, "nameless", "NoFriend")
+        await wait_for_status(installed, namespace, "nameless", "NoFriend")
 
 
 async def test_a_pod_reconciles_exactly_the_resources_that_name_it(
-    installed: ControlPlane, namespace: str, elsewhere: str, service_account: Path, log: Path
+    installed: ControlPlane, namespace: str, other_namespace: str, manager_kubeconfig: Path, log_file: Path
 ) -> None:
     for number in range(50):
-        write_resource(installed, namespace, f"other-{number}", spec={"name": f"somebody-{number}"})
+        create_resource(installed, namespace, f"other-{number}", spec={"name": f"somebody-{number}"})
     for name in ("first", "second"):
-        write_resource(installed, namespace, name, spec={"name": "the-one"})
-    async with working(log, service_account) as manager:
-        await status_of(installed, namespace, "first", "NoFriend")
-        await eventually(lambda: did(manager, 52))
-        create_pod(installed, elsewhere, "the-one")
-        create_pod(installed, elsewhere, "nobodys-friend")
+        create_resource(installed, namespace, name, spec={"name": "the-one"})
+    async with run_ready_manager(log_file, manager_kubeconfig) as manager:
+        await wait_for_status(installed, namespace, "first", "NoFriend")
+        await eventually(lambda: has_reconcile_count(manager, 52))
+        create_pod(installed, other_namespace, "the-one")
+        create_pod(installed, other_namespace, "nobodys-friend")
         for name in ("first", "second"):
-            await status_of(installed, namespace, name, "FriendFound")
-        installed.kubectl("-n", elsewhere, "label", "pod", "the-one", "looks=different")
-        delete_pod(installed, elsewhere, "the-one")
+            await wait_for_status(installed, namespace, name, "FriendFound")
+        installed.kubectl("-n", other_namespace, "label", "pod", "the-one", "looks=different")
+        delete_pod(installed, other_namespace, "the-one")
         for name in ("first", "second"):
-            await status_of(installed, namespace, name, "NoFriend")
-        assert await manager.reconciles() == 52 + 2 + 2
+            await wait_for_status(installed, namespace, name, "NoFriend")
+        assert await manager.count_reconciles() == 52 + 2 + 2
 
 
-async def did(manager: ManagerProcess, reconciles: int) -> bool:
-    return await manager.reconciles() == reconciles
+async def has_reconcile_count(manager: ManagerProcess, reconciles: int) -> bool:
+    return await manager.count_reconciles() == reconciles
 
 
 @pytest.mark.parametrize("refusal", [403, 500])
 async def test_a_failed_pod_list_never_turns_healthy_to_false(
-    installed: ControlPlane, namespace: str, elsewhere: str, tmp_path: Path, log: Path, refusal: int
+    installed: ControlPlane, namespace: str, other_namespace: str, tmp_path: Path, log_file: Path, refusal: int
 ) -> None:
-    write_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
-    create_pod(installed, elsewhere, "funny-joe")
-    token = installed.create_service_account_token(SYSTEM, SERVICE_ACCOUNT)
+    create_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
+    create_pod(installed, other_namespace, "funny-joe")
+    token = installed.create_service_account_token(SYSTEM_NAMESPACE, SERVICE_ACCOUNT)
     async with HttpProxy.in_front_of(installed) as proxy:
         kubeconfig = proxy.write_kubeconfig(tmp_path / "proxied", token=token)
-        async with working(log, kubeconfig):
-            await status_of(installed, namespace, "joe", "FriendFound")
-            written = len(proxy.find_requests("PATCH", STATUSES))
-            refused = proxy.fail_next("GET", PODS, refusal, times=1000)
-            proxy.expire_next_watch(PODS)
-            assert proxy.abort_watches(PODS) == 1
+        async with run_ready_manager(log_file, kubeconfig):
+            await wait_for_status(installed, namespace, "joe", "FriendFound")
+            written = len(proxy.find_requests("PATCH", STATUS_PATH))
+            refused = proxy.fail_next("GET", PODS_PATH, refusal, times=1000)
+            proxy.expire_next_watch(PODS_PATH)
+            assert proxy.abort_watches(PODS_PATH) == 1
             await eventually(lambda: len(refused.matched_requests) >= 2)
-            await touch(installed, namespace)
-        flags = (f"--kubeconfig={kubeconfig}", *EVERYWHERE)
-        async with started(tmp_path / "again.log", *flags) as manager:
+            await annotate_resource(installed, namespace)
+        flags = (f"--kubeconfig={kubeconfig}", *FREE_PORT_FLAGS)
+        async with run_manager(tmp_path / "again.log", *flags) as manager:
             seen = len(refused.matched_requests)
             await eventually(lambda: len(refused.matched_requests) >= seen + 2)
-            await touch(installed, namespace)
-            code, words = await manager.get("/readyz")
+            await annotate_resource(installed, namespace)
+            code, words = await manager.http_get("/readyz")
             assert code == 500
             assert "pods: " in words
-            assert resource(installed, namespace, "joe")["status"]["Healthy"] is True
-            assert len(proxy.find_requests("PATCH", STATUSES)) == written
-            delete_pod(installed, elsewhere, "funny-joe")
+            assert get_resource(installed, namespace, "joe")["status"]["Healthy"] is True
+            assert len(proxy.find_requests("PATCH", STATUS_PATH)) == written
+            delete_pod(installed, other_namespace, "funny-joe")
             refused.times = 0
-            await status_of(installed, namespace, "joe", "NoFriend", within=20)
-            await manager.becomes_ready()
+            await wait_for_status(installed, namespace, "joe", "NoFriend", within=20)
+            await manager.wait_until_ready()
 
 
-async def touch(plane: ControlPlane, namespace: str) -> None:
+async def annotate_resource(plane: ControlPlane, namespace: str) -> None:
     """A change that makes the manager look again, if it can."""
     await asyncio.to_thread(
         plane.kubectl,
@@ -175,32 +175,32 @@ async def test_a_second_start_over_settled_objects_writes_nothing(
     installed: ControlPlane,
     config: Path,
     namespace: str,
-    elsewhere: str,
-    service_account: Path,
+    other_namespace: str,
+    manager_kubeconfig: Path,
     tmp_path: Path,
 ) -> None:
     apply_samples(installed, config, namespace)
-    write_resource(installed, namespace, "nameless")
-    create_pod(installed, elsewhere, "funny-joe")
+    create_resource(installed, namespace, "nameless")
+    create_pod(installed, other_namespace, "funny-joe")
     settled = {JOE: "FriendFound", BOB: "NoFriend", "nameless": "NameMissing"}
-    async with working(tmp_path / "first.log", service_account) as first:
+    async with run_ready_manager(tmp_path / "first.log", manager_kubeconfig) as first:
         for name, reason in settled.items():
-            await status_of(installed, namespace, name, reason)
+            await wait_for_status(installed, namespace, name, reason)
     versions = {
-        name: resource(installed, namespace, name)["metadata"]["resourceVersion"]
+        name: get_resource(installed, namespace, name)["metadata"]["resourceVersion"]
         for name in settled
     }
-    async with working(tmp_path / "second.log", service_account) as second:
-        await eventually(lambda: did(second, len(settled)))
-    assert mutations(installed, first) != []
+    async with run_ready_manager(tmp_path / "second.log", manager_kubeconfig) as second:
+        await eventually(lambda: has_reconcile_count(second, len(settled)))
+    assert list_mutations(installed, first) != []
     # What other tests left behind is not settled.
     ours = [
         each
-        for each in mutations(installed, second)
-        if each["objectRef"].get("namespace") in (namespace, elsewhere)
+        for each in list_mutations(installed, second)
+        if each["objectRef"].get("namespace") in (namespace, other_namespace)
     ]
-    assert list(map(in_short, ours)) == []
+    assert list(map(format_audit_event, ours)) == []
     assert versions == {
-        name: resource(installed, namespace, name)["metadata"]["resourceVersion"]
+        name: get_resource(installed, namespace, name)["metadata"]["resourceVersion"]
         for name in settled
     }

@@ -14,54 +14,54 @@ from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.http import HttpClient
 from simulator import SimulatedVCenter
 
-from .auditing import Act, did, granted, refusals
-from .gpunodes import GPUS, NODES, Cluster
-from .groups import Groups
+from .auditing import Permission, list_used, list_granted, list_forbidden_messages
+from .gpunodes import GPUINFOS_PATH, NODE_UUIDS, GpuCluster
+from .groups import VmGroupClient
 from .managing import (
-    EVERYWHERE,
+    FREE_PORT_FLAGS,
     SERVICE_ACCOUNT,
-    SYSTEM,
-    USER,
+    SYSTEM_NAMESPACE,
+    MANAGER_USER,
     create_pod,
-    started,
-    status_of,
-    write_resource,
+    run_manager,
+    wait_for_status,
+    create_resource,
 )
-from .stage import simulated
-from .vsphere import Infos, credentials_in
+from .stage import run_simulator
+from .vsphere import InfoClient, write_credentials
 
-HOST, DISK, NODE = (
+HOST_NAME, DISK_NAME, NODE_NAME = (
     "esxi-dell-e.rainpole.com",
     "pvc-e3f6dd59-cbc0-49a7-97c8-d92a26732c43",
     "worker-1",
 )
-UUID = NODES[NODE]
+NODE_UUID = NODE_UUIDS[NODE_NAME]
 VCENTER_FLAGS = (
-    f"--host-name={HOST}",
-    f"--fcd={DISK}",
-    f"--node={NODE}={UUID}",
-    f"--gpu-vm={NODE}=vgpu",
+    f"--host-name={HOST_NAME}",
+    f"--fcd={DISK_NAME}",
+    f"--node={NODE_NAME}={NODE_UUID}",
+    f"--gpu-vm={NODE_NAME}=vgpu",
 )
-CALENDAR = f"/api/v1/namespaces/{SYSTEM}/configmaps"
-JUSTIFIED: dict[Act, str] = {}
+CONFIGMAPS_PATH = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps"
+JUSTIFIED_PERMISSIONS: dict[Permission, str] = {}
 """Rights that nothing here uses, each with the reason why the manager has it all the same."""
 
 
 @pytest.fixture
 async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
-    async with simulated(
+    async with run_simulator(
         pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim", *VCENTER_FLAGS
     ) as vcenter:
-        await vcenter.set_stats(NODE, overallCpuDemand=1000, guestMemoryUsage=512)
+        await vcenter.set_stats(NODE_NAME, overallCpuDemand=1000, guestMemoryUsage=512)
         yield vcenter
 
 
 @pytest.fixture
-async def everything(
+async def prepared_cluster(
     installed: ControlPlane, namespace: str, config: Path
-) -> AsyncIterator[Cluster]:
+) -> AsyncIterator[GpuCluster]:
     """All that the manager follows, with the rights for what is optional; nobody has led yet."""
-    cluster = Cluster(installed, namespace)
+    cluster = GpuCluster(installed, namespace)
     optional = ("apply", "-n", namespace, "-f", str(config / "optional/cloud-init-secrets.yaml"))
     files = [
         str(config / f"optional/{name}.yaml")
@@ -69,7 +69,7 @@ async def everything(
     ]
     installed.kubectl(*optional)
     installed.kubectl("apply", "-f", files[0], "-f", files[1])
-    installed.kubectl("-n", SYSTEM, "delete", "lease", "--all")
+    installed.kubectl("-n", SYSTEM_NAMESPACE, "delete", "lease", "--all")
     installed.kubectl("label", "namespace", namespace, "tier=gold")
     installed.kubectl(
         "-n",
@@ -81,61 +81,61 @@ async def everything(
         "--from-literal=user-data=#cloud-config",
     )
     installed.kubectl("-n", namespace, "create", "serviceaccount", "reader")
-    await cluster.add_node(NODE, f"vsphere://{UUID}")
+    await cluster.add_node(NODE_NAME, f"vsphere://{NODE_UUID}")
     await cluster.call(
-        "POST", CALENDAR, {"metadata": {"name": "maintenance"}, "data": {"windows": ""}}
+        "POST", CONFIGMAPS_PATH, {"metadata": {"name": "maintenance"}, "data": {"windows": ""}}
     )
     yield cluster
-    await cluster.call("DELETE", f"{CALENDAR}/maintenance")
+    await cluster.call("DELETE", f"{CONFIGMAPS_PATH}/maintenance")
     await cluster.remove_nodes()
     installed.kubectl("delete", "-f", files[0], "-f", files[1])
 
 
-def flags(vcenter: SimulatedVCenter, kubeconfig: Path, folder: Path) -> tuple[str, ...]:
+def make_flags(vcenter: SimulatedVCenter, kubeconfig: Path, folder: Path) -> tuple[str, ...]:
     """Everything on that needs a right."""
-    credentials, file = credentials_in(folder / "vc-creds", vcenter), folder / "vcenters.yaml"
+    credentials, file = write_credentials(folder / "vc-creds", vcenter), folder / "vcenters.yaml"
     reached = f"server: '{vcenter.url}', credentials: {credentials}, ca: {vcenter.certificate}"
     file.write_text(
         f"vcenters:\n- {{name: west, {reached}, namespaces: {{labels: {{tier: gold}}}}}}\n"
     )
     return (
         f"--kubeconfig={kubeconfig}",
-        *EVERYWHERE,
+        *FREE_PORT_FLAGS,
         f"--vcenters={file}",
         "--label-suitable-nodes",
-        f"--maintenance-calendar={SYSTEM}/maintenance",
+        f"--maintenance-calendar={SYSTEM_NAMESPACE}/maintenance",
         "--leader-elect",
-        f"--leader-election-namespace={SYSTEM}",
+        f"--leader-election-namespace={SYSTEM_NAMESPACE}",
         "--metrics-secure",
     )
 
 
-async def use_all_kinds(cluster: Cluster) -> None:
+async def use_all_kinds(cluster: GpuCluster) -> None:
     """Objects of all six kinds: made, answered, changed and deleted."""
-    plane, namespace = cluster.plane, cluster.namespace
-    infos, groups = Infos(plane, namespace), Groups(plane, namespace)
-    asked = {"HostInfo": HOST, "VMInfo": NODE, "FCDInfo": DISK}
+    plane, namespace = cluster.control_plane, cluster.namespace
+    infos, groups = InfoClient(plane, namespace), VmGroupClient(plane, namespace)
+    asked = {"HostInfo": HOST_NAME, "VMInfo": NODE_NAME, "FCDInfo": DISK_NAME}
     for kind, name in asked.items():
         await infos.create(kind, "x", name)
-    await cluster.ask("gpu", 100, True)
+    await cluster.create_gpuinfo("gpu", 100, True)
     await groups.create("web", replicas=1, bootstrap={"cloudInit": {"secretName": "boot"}})
-    write_resource(plane, namespace, "joe", spec={"name": "funny-joe"})
+    create_resource(plane, namespace, "joe", spec={"name": "funny-joe"})
     create_pod(plane, namespace, "funny-joe")
-    await status_of(plane, namespace, "joe", "FriendFound")
+    await wait_for_status(plane, namespace, "joe", "FriendFound")
     for kind in asked:
-        await infos.status(kind, "x")
-    await cluster.answers("gpu", NODE)
-    await groups.becomes("web", "RUNNING")
-    await groups.change("web", replicas=2)
-    await groups.becomes("web", "RUNNING", where=lambda status: status["currentReplicas"] == 2)
+        await infos.wait_for_status(kind, "x")
+    await cluster.wait_for_node("gpu", NODE_NAME)
+    await groups.wait_for_phase("web", "RUNNING")
+    await groups.patch_spec("web", replicas=2)
+    await groups.wait_for_phase("web", "RUNNING", predicate=lambda status: status["currentReplicas"] == 2)
     await groups.delete("web")
-    await groups.gone("web")
-    await cluster.call("DELETE", f"{GPUS.format(namespace=namespace)}/gpu")
+    await groups.wait_until_deleted("web")
+    await cluster.call("DELETE", f"{GPUINFOS_PATH.format(namespace=namespace)}/gpu")
 
 
-async def say_the_same_twice(plane: ControlPlane, namespace: str) -> None:
+async def repeat_event(plane: ControlPlane, namespace: str) -> None:
     """A complaint, its end, and the same complaint: its Event is counted up."""
-    write_resource(plane, namespace, "nameless")
+    create_resource(plane, namespace, "nameless")
     for name, reason in (("", "NameMissing"), ("nobody", "NoFriend"), ("", "NameMissing")):
         plane.kubectl(
             "-n",
@@ -147,7 +147,7 @@ async def say_the_same_twice(plane: ControlPlane, namespace: str) -> None:
             "-p",
             f'{{"spec": {{"name": "{name}"}}}}',
         )
-        await status_of(plane, namespace, "nameless", reason)
+        await wait_for_status(plane, namespace, "nameless", reason)
     await eventually(
         lambda: (
             "2"
@@ -159,30 +159,30 @@ async def say_the_same_twice(plane: ControlPlane, namespace: str) -> None:
 
 
 async def test_all_six_kinds_are_served_under_the_generated_roles_and_use_all_of_them(
-    everything: Cluster, vcenter: SimulatedVCenter, service_account: Path, log: Path, tmp_path: Path
+    prepared_cluster: GpuCluster, vcenter: SimulatedVCenter, manager_kubeconfig: Path, log_file: Path, tmp_path: Path
 ) -> None:
-    plane, namespace = everything.plane, everything.namespace
-    given = await asyncio.to_thread(granted, plane, SYSTEM, SERVICE_ACCOUNT)
-    async with started(log, *flags(vcenter, service_account, tmp_path)) as manager:
-        await manager.says("Starting workers")
-        await use_all_kinds(everything)
-        await say_the_same_twice(plane, namespace)
-        await manager.get("/metrics", token=plane.create_service_account_token(namespace, "reader"))
+    plane, namespace = prepared_cluster.control_plane, prepared_cluster.namespace
+    given = await asyncio.to_thread(list_granted, plane, SYSTEM_NAMESPACE, SERVICE_ACCOUNT)
+    async with run_manager(log_file, *make_flags(vcenter, manager_kubeconfig, tmp_path)) as manager:
+        await manager.wait_for_log("Starting workers")
+        await use_all_kinds(prepared_cluster)
+        await repeat_event(plane, namespace)
+        await manager.http_get("/metrics", token=plane.create_service_account_token(namespace, "reader"))
         manager.send_signal(signal.SIGTERM)
-        assert await manager.ended() == 0
+        assert await manager.wait_for_exit() == 0
     lines = [
-        event for event in plane.read_audit_events() if event.get("userAgent") == manager.agent
+        event for event in plane.read_audit_events() if event.get("userAgent") == manager.user_agent
     ]
-    used = did(lines)
+    used = list_used(lines)
     print(f"{len(lines)} requests, {len(used)} rights used of {len(given)} granted")
-    assert {event["user"]["username"] for event in lines} == {USER}
-    assert refusals(lines) == []
+    assert {event["user"]["username"] for event in lines} == {MANAGER_USER}
+    assert list_forbidden_messages(lines) == []
     assert used <= given
-    assert given - used == JUSTIFIED.keys()
+    assert given - used == JUSTIFIED_PERMISSIONS.keys()
 
 
-GROUPS = ["system:serviceaccounts", f"system:serviceaccounts:{SYSTEM}", "system:authenticated"]
-FORBIDDEN = [
+MANAGER_GROUPS = ["system:serviceaccounts", f"system:serviceaccounts:{SYSTEM_NAMESPACE}", "system:authenticated"]
+FORBIDDEN_ACTIONS = [
     ("get", "secrets"),
     ("list", "secrets"),
     ("get", "configmaps"),
@@ -207,12 +207,12 @@ FORBIDDEN = [
 
 def test_the_manager_may_do_nothing_else(installed: ControlPlane) -> None:
     with installed.apiserver.admin_client() as https:
-        allowed = {(verb, what) for verb, what in FORBIDDEN if may(https, verb, what)}
-        assert may(https, "list", "nodes"), "the question itself works"
+        allowed = {(verb, what) for verb, what in FORBIDDEN_ACTIONS if is_allowed(https, verb, what)}
+        assert is_allowed(https, "list", "nodes"), "the question itself works"
     assert allowed == set()
 
 
-def may(https: HttpClient, verb: str, what: str) -> bool:
+def is_allowed(https: HttpClient, verb: str, what: str) -> bool:
     """Whether the manager may do this everywhere."""
     named, _, group = what.partition(".")
     resource, _, subresource = named.partition("/")
@@ -220,7 +220,7 @@ def may(https: HttpClient, verb: str, what: str) -> bool:
     body = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
-        "spec": {"user": USER, "groups": GROUPS, "resourceAttributes": attributes},
+        "spec": {"user": MANAGER_USER, "groups": MANAGER_GROUPS, "resourceAttributes": attributes},
     }
     return bool(
         https.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body)["status"][

@@ -14,8 +14,8 @@ from kubewright.testing.controlplane import ControlPlane, KubectlFailed
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "config/samples"
 SEEDS = ROOT / "tests/seeds"
-STRICT = ("--dry-run=server", "--validate=strict")
-NAMES = {
+STRICT_FLAGS = ("--dry-run=server", "--validate=strict")
+NAMES_BY_KIND = {
     "HostInfo": ["hostinfo", "hostinfoes", "ch", "hi"],
     "VMInfo": ["vminfo", "vminfoes", "vi"],
     "FCDInfo": ["fcdinfo", "fcdinfoes", "fcd"],
@@ -23,7 +23,7 @@ NAMES = {
     "VmGroup": ["vmgroup", "vmgroups", "vg"],
     "MyCustomResource": ["mycustomresource", "mycustomresources"],
 }
-COLUMNS = {
+COLUMNS_BY_KIND = {
     "HostInfo": ["NAME", "HOSTNAME"],
     "VMInfo": ["NAME", "NODENAME"],
     "FCDInfo": ["NAME", "PVID"],
@@ -35,7 +35,7 @@ COLUMNS = {
 
 
 @pytest.fixture(scope="module")
-def place(installed: ControlPlane) -> Iterator[str]:
+def sample_namespace(installed: ControlPlane) -> Iterator[str]:
     """The namespace that one of the manifests names."""
     installed.create_namespace("myoperator-vms")
     yield "myoperator-vms"
@@ -44,11 +44,11 @@ def place(installed: ControlPlane) -> Iterator[str]:
 
 @pytest.mark.parametrize("folder", [SAMPLES, SEEDS], ids=["samples", "seeds"])
 def test_every_manifest_is_admitted_field_by_field(
-    installed: ControlPlane, place: str, folder: Path
+    installed: ControlPlane, sample_namespace: str, folder: Path
 ) -> None:
-    admitted = installed.kubectl("-n", place, "create", *STRICT, "-f", str(folder)).splitlines()
+    admitted = installed.kubectl("-n", sample_namespace, "create", *STRICT_FLAGS, "-f", str(folder)).splitlines()
     assert len(admitted) == len(list(folder.glob("*.yaml"))) >= 5
-    applied = installed.kubectl("-n", place, "apply", *STRICT, "-f", str(folder)).splitlines()
+    applied = installed.kubectl("-n", sample_namespace, "apply", *STRICT_FLAGS, "-f", str(folder)).splitlines()
     assert len(applied) == len(admitted)
 
 
@@ -59,41 +59,41 @@ def test_every_kind_goes_by_all_its_names_and_explains_itself(installed: Control
     found = {
         row[-1]: {row[0], *(row[1].split(",") if len(row) == 5 else ()), row[-1].lower()}
         for row in rows
-        if row[-1] in NAMES
+        if row[-1] in NAMES_BY_KIND
     }
-    assert found == {kind: set(names) for kind, names in NAMES.items()}
-    for kind in NAMES:
+    assert found == {kind: set(names) for kind, names in NAMES_BY_KIND.items()}
+    for kind in NAMES_BY_KIND:
         assert "FIELDS" in installed.kubectl("explain", f"{kind.lower()}.spec")
 
 
-def test_get_prints_the_columns_that_people_know_first(installed: ControlPlane, place: str) -> None:
-    installed.kubectl("-n", place, "apply", "-f", str(SAMPLES))
-    for kind, columns in COLUMNS.items():
+def test_get_prints_the_columns_that_people_know_first(installed: ControlPlane, sample_namespace: str) -> None:
+    installed.kubectl("-n", sample_namespace, "apply", "-f", str(SAMPLES))
+    for kind, columns in COLUMNS_BY_KIND.items():
         short, wide = (
-            header(installed.kubectl("-n", place, "get", NAMES[kind][-1], *how))
+            parse_column_titles(installed.kubectl("-n", sample_namespace, "get", NAMES_BY_KIND[kind][-1], *how))
             for how in ((), ("-o", "wide"))
         )
         assert short[: len(columns)] == wide[: len(columns)] == columns
         assert {"READY", "AGE"} <= set(short) <= set(wide), kind
 
 
-def header(table: str) -> list[str]:
+def parse_column_titles(table: str) -> list[str]:
     """The titles of a table's columns, which are at least three spaces apart."""
     return [title.strip() for title in table.splitlines()[0].split("   ") if title.strip()]
 
 
 def test_an_editor_scales_a_group_and_a_viewer_only_sees_it(
-    installed: ControlPlane, place: str
+    installed: ControlPlane, sample_namespace: str
 ) -> None:
-    installed.kubectl("-n", place, "apply", "-f", str(SAMPLES / "vm_v1alpha1_vmgroup_vg1.yaml"))
+    installed.kubectl("-n", sample_namespace, "apply", "-f", str(SAMPLES / "vm_v1alpha1_vmgroup_vg1.yaml"))
     for who in ("editor", "viewer"):
         role = f"--clusterrole=vsphere-operators-vmgroup-{who}-role"
-        installed.kubectl("-n", place, "create", "rolebinding", who, role, f"--user={who}")
+        installed.kubectl("-n", sample_namespace, "create", "rolebinding", who, role, f"--user={who}")
     with pytest.raises(KubectlFailed, match='cannot patch resource "vmgroups/scale"'):
-        installed.kubectl("-n", place, "scale", "vg", "vg-1", "--replicas=1", "--as=viewer")
-    installed.kubectl("-n", place, "scale", "vg", "vg-1", "--replicas=2", "--as=editor")
+        installed.kubectl("-n", sample_namespace, "scale", "vg", "vg-1", "--replicas=1", "--as=viewer")
+    installed.kubectl("-n", sample_namespace, "scale", "vg", "vg-1", "--replicas=2", "--as=editor")
     group = json.loads(
-        installed.kubectl("-n", place, "get", "vg", "vg-1", "-o", "json", "--as=viewer")
+        installed.kubectl("-n", sample_namespace, "get", "vg", "vg-1", "-o", "json", "--as=viewer")
     )
     assert group["spec"]["replicas"] == 2
 

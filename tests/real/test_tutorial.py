@@ -12,7 +12,7 @@ import pytest
 
 from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
-from walk import Walk
+from walk import TutorialRunner
 
 DOCS = Path(__file__).parents[2] / "docs/tutorial"
 
@@ -36,7 +36,7 @@ async def vcenter(
 
 
 @pytest.fixture
-def plane(binaries: dict[str, Path]) -> Iterator[ControlPlane]:
+def tutorial_control_plane(binaries: dict[str, Path]) -> Iterator[ControlPlane]:
     """A control plane of the reader's own."""
     made = ControlPlane(binaries)
     made.start_sync()
@@ -45,25 +45,25 @@ def plane(binaries: dict[str, Path]) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-def walk(
-    plane: ControlPlane, vcenter: SimulatedVCenter, binaries: dict[str, Path], tmp_path: Path
-) -> Iterator[Walk]:
+def runner(
+    tutorial_control_plane: ControlPlane, vcenter: SimulatedVCenter, binaries: dict[str, Path], tmp_path: Path
+) -> Iterator[TutorialRunner]:
     (tmp_path / "work").mkdir()
-    made = Walk(tmp_path / "work", environ_of(plane, vcenter, binaries, tmp_path))
+    made = TutorialRunner(tmp_path / "work", make_environ(tutorial_control_plane, vcenter, binaries, tmp_path))
     yield made
-    made.end()
+    made.stop_background()
 
 
-def environ_of(
+def make_environ(
     plane: ControlPlane, vcenter: SimulatedVCenter, binaries: dict[str, Path], folder: Path
 ) -> dict[str, str]:
     """A reader's environment: the commands on PATH, and this Python in the place of one that `make` would have to download into."""
     bin_folder, venv = folder / "bin", Path(sys.prefix)
     bin_folder.mkdir()
     sources = os.pathsep.join(["src", *(entry for entry in sys.path if entry.endswith("src"))])
-    script(bin_folder / "kubewright", f'exec {sys.executable} -m kubewright "$@"')
-    script(bin_folder / "kubectl", f'exec {binaries["kubectl"]} "$@"')
-    script(bin_folder / "make", f'exec {shutil.which("make")} VENV={venv} -o {venv}/ready "$@"')
+    write_script(bin_folder / "kubewright", f'exec {sys.executable} -m kubewright "$@"')
+    write_script(bin_folder / "kubectl", f'exec {binaries["kubectl"]} "$@"')
+    write_script(bin_folder / "make", f'exec {shutil.which("make")} VENV={venv} -o {venv}/ready "$@"')
     host, port = vcenter.address
     return {
         "PATH": f"{bin_folder}:{os.environ['PATH']}",
@@ -84,17 +84,17 @@ def environ_of(
     }
 
 
-def script(path: Path, text: str) -> None:
+def write_script(path: Path, text: str) -> None:
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
 
 
-def test_hostinfo_does_what_it_says(walk: Walk) -> None:
-    walk.follow(DOCS / "hostinfo.md")
+def test_hostinfo_does_what_it_says(runner: TutorialRunner) -> None:
+    runner.run_page(DOCS / "hostinfo.md")
 
 
-def test_vmgroup_does_what_it_says_and_leaves_no_vm(walk: Walk, vcenter: SimulatedVCenter) -> None:
-    walk.follow(DOCS / "vmgroup.md")
+def test_vmgroup_does_what_it_says_and_leaves_no_vm(runner: TutorialRunner, vcenter: SimulatedVCenter) -> None:
+    runner.run_page(DOCS / "vmgroup.md")
     assert [
         each for each in vcenter.request_blocking("GET", "/entities") if "-replica-" in each["name"]
     ] == []

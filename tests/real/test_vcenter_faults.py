@@ -14,14 +14,14 @@ import yaml
 from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
 
-from .managing import EVERYWHERE, ready_of, started
-from .vsphere import Infos, credentials_in, managing
+from .managing import FREE_PORT_FLAGS, ready_condition, run_manager
+from .vsphere import InfoClient, write_credentials, run_vcenter_manager
 
-HOST = "esxi-dell-e.rainpole.com"
+HOST_NAME = "esxi-dell-e.rainpole.com"
 CANARY = "canary-4711-horse"
 
 
-async def simulated(
+async def start_simulator(
     pytestconfig: pytest.Config, folder: Path, *flags: str, **how: Any
 ) -> SimulatedVCenter:
     """A small vCenter."""
@@ -33,80 +33,80 @@ async def simulated(
 
 @pytest.fixture
 async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
-    vcenter = await simulated(pytestconfig, tmp_path / "vcsim", f"--host-name={HOST}")
+    vcenter = await start_simulator(pytestconfig, tmp_path / "vcsim", f"--host-name={HOST_NAME}")
     yield vcenter
     await vcenter.stop()
 
 
 @pytest.fixture
-def infos(installed: ControlPlane, namespace: str) -> Infos:
-    return Infos(installed, namespace)
+def info_client(installed: ControlPlane, namespace: str) -> InfoClient:
+    return InfoClient(installed, namespace)
 
 
 @pytest.fixture
-def credentials(vcenter: SimulatedVCenter, tmp_path: Path) -> Path:
-    return credentials_in(tmp_path / "vc-creds", vcenter)
+def credentials_folder(vcenter: SimulatedVCenter, tmp_path: Path) -> Path:
+    return write_credentials(tmp_path / "vc-creds", vcenter)
 
 
-async def logins(vcenter: SimulatedVCenter) -> int:
+async def count_logins(vcenter: SimulatedVCenter) -> int:
     """How often anybody has tried to log in."""
     return (await vcenter.call_counts()).get("Login", 0)
 
 
 async def test_a_killed_session_is_one_login_and_no_word(
-    vcenter: SimulatedVCenter, infos: Infos, credentials: Path, log: Path, service_account: Path
+    vcenter: SimulatedVCenter, info_client: InfoClient, credentials_folder: Path, log_file: Path, manager_kubeconfig: Path
 ) -> None:
-    await infos.create("HostInfo", "host", HOST)
-    async with managing(log, service_account, credentials, vcenter.certificate) as manager:
-        before = ready_of({"status": await infos.status("HostInfo", "host")})
-        assert await logins(vcenter) == 1
+    await info_client.create("HostInfo", "host", HOST_NAME)
+    async with run_vcenter_manager(log_file, manager_kubeconfig, credentials_folder, vcenter.certificate) as manager:
+        before = ready_condition({"status": await info_client.wait_for_status("HostInfo", "host")})
+        assert await count_logins(vcenter) == 1
         assert await vcenter.expire_sessions() == 1
-        await vcenter.set_attribute(HOST, "rack", "r12")
-        status = await infos.status(
-            "HostInfo", "host", where=lambda status: status.get("customAttributes")
+        await vcenter.set_attribute(HOST_NAME, "rack", "r12")
+        status = await info_client.wait_for_status(
+            "HostInfo", "host", predicate=lambda status: status.get("customAttributes")
         )
-        assert ready_of({"status": status})["lastTransitionTime"] == before["lastTransitionTime"]
-        assert await logins(vcenter) == 2
+        assert ready_condition({"status": status})["lastTransitionTime"] == before["lastTransitionTime"]
+        assert await count_logins(vcenter) == 2
         assert len(await vcenter.sessions()) == 1
         assert [
             line
-            for line in manager.lines
+            for line in manager.log_records
             if line["level"] == "error" and line["logger"] in ("vcenter", "controller")
         ] == []
 
 
 async def test_a_wrong_password_is_said_once_and_recovers_with_the_file(
-    vcenter: SimulatedVCenter, infos: Infos, credentials: Path, log: Path, service_account: Path
+    vcenter: SimulatedVCenter, info_client: InfoClient, credentials_folder: Path, log_file: Path, manager_kubeconfig: Path
 ) -> None:
-    (credentials / "GOVMOMI_PASSWORD").write_text("wrong")
-    await infos.create("HostInfo", "host", HOST)
-    given = (f"--vcenter-credentials={credentials}", f"--vcenter-ca-file={vcenter.certificate}")
-    async with started(log, f"--kubeconfig={service_account}", *EVERYWHERE, *given):
-        status = await infos.status("HostInfo", "host", "VCenterLoginFailed")
-        message = ready_of({"status": status})["message"]
-        assert str(credentials) in message
+    (credentials_folder / "GOVMOMI_PASSWORD").write_text("wrong")
+    await info_client.create("HostInfo", "host", HOST_NAME)
+    given = (f"--vcenter-credentials={credentials_folder}", f"--vcenter-ca-file={vcenter.certificate}")
+    async with run_manager(log_file, f"--kubeconfig={manager_kubeconfig}", *FREE_PORT_FLAGS, *given):
+        status = await info_client.wait_for_status("HostInfo", "host", "VCenterLoginFailed")
+        message = ready_condition({"status": status})["message"]
+        assert str(credentials_folder) in message
         assert "password" in message
         # Long enough for one who tries every few seconds.
         await asyncio.sleep(8)
-        assert await logins(vcenter) == 1
-        (credentials / "GOVMOMI_PASSWORD").write_text(vcenter.password)
-        await infos.status("HostInfo", "host", within=10)
-        assert await logins(vcenter) == 2
+        assert await count_logins(vcenter) == 1
+        (credentials_folder / "GOVMOMI_PASSWORD").write_text(vcenter.password)
+        await info_client.wait_for_status("HostInfo", "host", within=10)
+        assert await count_logins(vcenter) == 2
         assert not await vcenter.is_locked(vcenter.user)
 
 
 async def test_a_secret_that_comes_after_the_manager_takes_effect_without_a_restart(
-    vcenter: SimulatedVCenter, infos: Infos, tmp_path: Path, log: Path, service_account: Path
+    vcenter: SimulatedVCenter, info_client: InfoClient, tmp_path: Path, log_file: Path, manager_kubeconfig: Path
 ) -> None:
     later = tmp_path / "later"
     later.mkdir()
-    await infos.create("HostInfo", "host", HOST)
+    await info_client.create("HostInfo", "host", HOST_NAME)
     given = (f"--vcenter-credentials={later}", f"--vcenter-ca-file={vcenter.certificate}")
-    async with started(log, f"--kubeconfig={service_account}", *EVERYWHERE, *given) as manager:
-        await infos.status("HostInfo", "host", "NoVCenter", within=40)
+    async with run_manager(log_file, f"--kubeconfig={manager_kubeconfig}", *FREE_PORT_FLAGS, *given) as manager:
+        await info_client.wait_for_status("HostInfo", "host", "NoVCenter", within=40)
         began = manager.pid
-        credentials_in(later, vcenter)
-        await infos.status("HostInfo", "host", within=40)
+        write_credentials(later, vcenter)
+        await info_client.wait_for_status("HostInfo", "host", within=40)
         assert manager.pid == began
         assert len(await vcenter.sessions()) == 1
         await manager.stop(10)
@@ -114,89 +114,89 @@ async def test_a_secret_that_comes_after_the_manager_takes_effect_without_a_rest
 
 
 async def test_a_vcenter_that_is_gone_for_a_while_is_followed_again(
-    vcenter: SimulatedVCenter, infos: Infos, credentials: Path, log: Path, service_account: Path
+    vcenter: SimulatedVCenter, info_client: InfoClient, credentials_folder: Path, log_file: Path, manager_kubeconfig: Path
 ) -> None:
-    await infos.create("HostInfo", "host", HOST)
-    async with managing(log, service_account, credentials, vcenter.certificate) as manager:
-        full = await infos.status("HostInfo", "host")
+    await info_client.create("HostInfo", "host", HOST_NAME)
+    async with run_vcenter_manager(log_file, manager_kubeconfig, credentials_folder, vcenter.certificate) as manager:
+        full = await info_client.wait_for_status("HostInfo", "host")
         await vcenter.set_outage("reset")
-        gone = await infos.status("HostInfo", "host", "VCenterUnreachable", within=60)
-        assert ready_of({"status": gone})["status"] == "False"
+        gone = await info_client.wait_for_status("HostInfo", "host", "VCenterUnreachable", within=60)
+        assert ready_condition({"status": gone})["status"] == "False"
         assert gone["totalCPU"] == full["totalCPU"]
-        await vcenter.set_attribute(HOST, "rack", "r12")
+        await vcenter.set_attribute(HOST_NAME, "rack", "r12")
         await vcenter.set_outage("")
-        await infos.status(
+        await info_client.wait_for_status(
             "HostInfo",
             "host",
             within=30,
-            where=lambda status: status.get("customAttributes") == {"rack": "r12"},
+            predicate=lambda status: status.get("customAttributes") == {"rack": "r12"},
         )
         assert len(await vcenter.sessions()) == 1
         assert manager.is_running
 
 
 async def test_a_wait_that_hangs_is_noticed(
-    vcenter: SimulatedVCenter, infos: Infos, credentials: Path, log: Path, service_account: Path
+    vcenter: SimulatedVCenter, info_client: InfoClient, credentials_folder: Path, log_file: Path, manager_kubeconfig: Path
 ) -> None:
-    await infos.create("HostInfo", "host", HOST)
-    async with managing(log, service_account, credentials, vcenter.certificate):
-        await infos.status("HostInfo", "host")
+    await info_client.create("HostInfo", "host", HOST_NAME)
+    async with run_vcenter_manager(log_file, manager_kubeconfig, credentials_folder, vcenter.certificate):
+        await info_client.wait_for_status("HostInfo", "host")
         await vcenter.set_outage("hang")
         # The wait that is open is answered within 15 s; the next one hangs, and is given up after 35, and its end takes 3 more.
-        await infos.status("HostInfo", "host", "VCenterUnreachable", within=60)
+        await info_client.wait_for_status("HostInfo", "host", "VCenterUnreachable", within=60)
         await vcenter.set_outage("")
-        await infos.status("HostInfo", "host", within=60)
+        await info_client.wait_for_status("HostInfo", "host", within=60)
 
 
 async def test_nothing_is_left_on_the_server_after_sigterm(
-    vcenter: SimulatedVCenter, infos: Infos, credentials: Path, log: Path, service_account: Path
+    vcenter: SimulatedVCenter, info_client: InfoClient, credentials_folder: Path, log_file: Path, manager_kubeconfig: Path
 ) -> None:
-    await infos.create("HostInfo", "host", HOST)
-    async with managing(log, service_account, credentials, vcenter.certificate) as manager:
-        await infos.status("HostInfo", "host")
+    await info_client.create("HostInfo", "host", HOST_NAME)
+    async with run_vcenter_manager(log_file, manager_kubeconfig, credentials_folder, vcenter.certificate) as manager:
+        await info_client.wait_for_status("HostInfo", "host")
         (session,) = await vcenter.sessions()
         assert session["filters"]
         manager.send_signal(signal.SIGTERM)
-        assert await manager.ended() == 0
+        assert await manager.wait_for_exit() == 0
         assert await vcenter.sessions() == []
         assert await vcenter.rest_sessions() == []
 
 
 async def test_a_certificate_that_nobody_trusts_is_refused_with_the_fix(
-    vcenter: SimulatedVCenter, infos: Infos, credentials: Path, log: Path, service_account: Path
+    vcenter: SimulatedVCenter, info_client: InfoClient, credentials_folder: Path, log_file: Path, manager_kubeconfig: Path
 ) -> None:
-    await infos.create("HostInfo", "host", HOST)
-    flags = (f"--kubeconfig={service_account}", *EVERYWHERE, f"--vcenter-credentials={credentials}")
-    async with started(log, *flags) as manager:
-        status = await infos.status("HostInfo", "host", "VCenterCertificateRefused")
-        assert "-vcenter-ca-file" in ready_of({"status": status})["message"]
-        assert "-vcenter-ca-file" in manager.text
-        assert await logins(vcenter) == 0
-    async with started(log, *flags, "-insecure"):
-        await infos.status("HostInfo", "host")
+    await info_client.create("HostInfo", "host", HOST_NAME)
+    flags = (f"--kubeconfig={manager_kubeconfig}", *FREE_PORT_FLAGS, f"--vcenter-credentials={credentials_folder}")
+    async with run_manager(log_file, *flags) as manager:
+        status = await info_client.wait_for_status("HostInfo", "host", "VCenterCertificateRefused")
+        assert "-vcenter-ca-file" in ready_condition({"status": status})["message"]
+        assert "-vcenter-ca-file" in manager.log_text
+        assert await count_logins(vcenter) == 0
+    async with run_manager(log_file, *flags, "-insecure"):
+        await info_client.wait_for_status("HostInfo", "host")
 
 
 async def test_without_a_vcenter_the_objects_say_what_to_set(
-    infos: Infos, log: Path, service_account: Path
+    info_client: InfoClient, log_file: Path, manager_kubeconfig: Path
 ) -> None:
-    await infos.create("HostInfo", "host", HOST)
-    async with started(log, f"--kubeconfig={service_account}", *EVERYWHERE) as manager:
-        status = await infos.status("HostInfo", "host", "NoVCenter")
-        assert "GOVMOMI_URL" in ready_of({"status": status})["message"]
-        await manager.says("no vCenter is configured")
+    await info_client.create("HostInfo", "host", HOST_NAME)
+    async with run_manager(log_file, f"--kubeconfig={manager_kubeconfig}", *FREE_PORT_FLAGS) as manager:
+        status = await info_client.wait_for_status("HostInfo", "host", "NoVCenter")
+        assert "GOVMOMI_URL" in ready_condition({"status": status})["message"]
+        await manager.wait_for_log("no vCenter is configured")
 
 
 async def test_a_vcenter_that_is_down_takes_only_its_own_objects_down(
     pytestconfig: pytest.Config,
     vcenter: SimulatedVCenter,
-    infos: Infos,
+    info_client: InfoClient,
     installed: ControlPlane,
-    log: Path,
-    service_account: Path,
+    log_file: Path,
+    manager_kubeconfig: Path,
     tmp_path: Path,
 ) -> None:
-    other = await simulated(pytestconfig, tmp_path / "vcsim-east", f"--host-name={HOST}")
-    east = Infos(installed, f"{infos.namespace}-east")
+    other = await start_simulator(pytestconfig, tmp_path / "vcsim-east", f"--host-name={HOST_NAME}")
+    east = InfoClient(installed, f"{info_client.namespace}-east")
     await asyncio.to_thread(installed.create_namespace, east.namespace)
     await asyncio.to_thread(installed.kubectl, "label", "namespace", east.namespace, "vcenter=east")
     entries = [
@@ -204,7 +204,7 @@ async def test_a_vcenter_that_is_down_takes_only_its_own_objects_down(
             "name": "west",
             "server": vcenter.url,
             "ca": str(vcenter.certificate),
-            "namespaces": {"names": [infos.namespace]},
+            "namespaces": {"names": [info_client.namespace]},
         },
         {
             "name": "east",
@@ -214,23 +214,23 @@ async def test_a_vcenter_that_is_down_takes_only_its_own_objects_down(
         },
     ]
     for entry, one in zip(entries, (vcenter, other), strict=True):
-        entry["credentials"] = str(credentials_in(tmp_path / str(entry["name"]), one))
+        entry["credentials"] = str(write_credentials(tmp_path / str(entry["name"]), one))
     (tmp_path / "vcenters.yaml").write_text(yaml.safe_dump({"vcenters": entries}))
     try:
-        async with started(
-            log,
-            f"--kubeconfig={service_account}",
-            *EVERYWHERE,
+        async with run_manager(
+            log_file,
+            f"--kubeconfig={manager_kubeconfig}",
+            *FREE_PORT_FLAGS,
             f"--vcenters={tmp_path / 'vcenters.yaml'}",
         ):
-            for each, name in ((infos, "west"), (east, "east")):
-                await each.create("HostInfo", "host", HOST)
-                assert (await each.status("HostInfo", "host"))["vcenter"] == name
+            for each, name in ((info_client, "west"), (east, "east")):
+                await each.create("HostInfo", "host", HOST_NAME)
+                assert (await each.wait_for_status("HostInfo", "host"))["vcenter"] == name
             await other.stop()
-            await east.status("HostInfo", "host", "VCenterUnreachable", within=60)
-            await vcenter.set_attribute(HOST, "rack", "r12")
-            await infos.status(
-                "HostInfo", "host", where=lambda status: status.get("customAttributes")
+            await east.wait_for_status("HostInfo", "host", "VCenterUnreachable", within=60)
+            await vcenter.set_attribute(HOST_NAME, "rack", "r12")
+            await info_client.wait_for_status(
+                "HostInfo", "host", predicate=lambda status: status.get("customAttributes")
             )
     finally:
         await other.stop()
@@ -239,44 +239,44 @@ async def test_a_vcenter_that_is_down_takes_only_its_own_objects_down(
 
 async def test_a_password_is_nowhere(
     vcenter: SimulatedVCenter,
-    infos: Infos,
+    info_client: InfoClient,
     installed: ControlPlane,
-    credentials: Path,
-    log: Path,
-    service_account: Path,
+    credentials_folder: Path,
+    log_file: Path,
+    manager_kubeconfig: Path,
 ) -> None:
     loud = ("--zap-log-level=9", "--zap-stacktrace-level=info")
     flags = (
-        f"--kubeconfig={service_account}",
-        *EVERYWHERE,
-        f"--vcenter-credentials={credentials}",
+        f"--kubeconfig={manager_kubeconfig}",
+        *FREE_PORT_FLAGS,
+        f"--vcenter-credentials={credentials_folder}",
         *loud,
     )
     trusting = f"--vcenter-ca-file={vcenter.certificate}"
-    logs = [log.with_name(f"manager-{number}.log") for number in range(3)]
-    await infos.create("HostInfo", "host", HOST)
-    await infos.create("HostInfo", "none", "nowhere")
+    logs = [log_file.with_name(f"manager-{number}.log") for number in range(3)]
+    await info_client.create("HostInfo", "host", HOST_NAME)
+    await info_client.create("HostInfo", "none", "nowhere")
     # TLS refused; password refused; a fault in the login that echoes it, after which all is well.
-    async with started(logs[0], *flags):
-        await infos.status("HostInfo", "host", "VCenterCertificateRefused")
+    async with run_manager(logs[0], *flags):
+        await info_client.wait_for_status("HostInfo", "host", "VCenterCertificateRefused")
     await vcenter.set_password(vcenter.user, "another")
-    async with started(logs[1], *flags, trusting):
-        await infos.status("HostInfo", "host", "VCenterLoginFailed")
+    async with run_manager(logs[1], *flags, trusting):
+        await info_client.wait_for_status("HostInfo", "host", "VCenterLoginFailed")
     await vcenter.set_password(vcenter.user, CANARY)
     await vcenter.fail_calls("Login", "SystemError", fields={"reason": f"echo of {CANARY}"})
-    async with started(logs[2], *flags, trusting) as manager:
-        await infos.status("HostInfo", "host")
-        await infos.status("HostInfo", "none", "HostNotFound")
+    async with run_manager(logs[2], *flags, trusting) as manager:
+        await info_client.wait_for_status("HostInfo", "host")
+        await info_client.wait_for_status("HostInfo", "none", "HostNotFound")
         places = [
             await asyncio.to_thread(Path(f"/proc/{manager.pid}/cmdline").read_text),
-            (await manager.get("/metrics"))[1],
+            (await manager.http_get("/metrics"))[1],
         ]
         manager.send_signal(signal.SIGTERM)
-        await manager.ended()
+        await manager.wait_for_exit()
     places += [await asyncio.to_thread(each.read_text) for each in logs]
     places.append(
         await asyncio.to_thread(
-            installed.kubectl, "get", "events,hostinfoes", "-n", infos.namespace, "-o", "yaml"
+            installed.kubectl, "get", "events,hostinfoes", "-n", info_client.namespace, "-o", "yaml"
         )
     )
     assert all(places)

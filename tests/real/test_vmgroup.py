@@ -14,10 +14,10 @@ from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
 
-from .groups import SUCCESS, Groups, folder_of, vms_of, well_named
+from .groups import SUCCESS_MESSAGE, VmGroupClient, group_folder_path, list_group_vms, has_replica_name
 from .managing import ManagerProcess
-from .snapshot import snapshot
-from .stage import simulated, watched
+from .snapshot import read_simulator_state
+from .stage import run_simulator, run_observed_manager
 
 SAMPLES = ("vmgroup_vg1", "vmgroup_vg2", "vmgroup_vg3")
 COLUMNS = ["NAME", "PHASE", "CURRENT", "DESIRED", "CPU", "MEMORY", "TEMPLATE", "LAST_MESSAGE"]
@@ -27,7 +27,7 @@ Kubectl = Callable[..., str]
 
 @pytest.fixture
 async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
-    async with simulated(
+    async with run_simulator(
         pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim"
     ) as vcenter:
         yield vcenter
@@ -37,47 +37,47 @@ async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[
 async def manager(
     installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> AsyncIterator[ManagerProcess]:
-    async with watched(installed, vcenter, namespace, tmp_path / "manager") as (manager, _):
+    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "manager") as (manager, _):
         yield manager
 
 
 @pytest.fixture
-def groups(installed: ControlPlane, namespace: str) -> Groups:
-    return Groups(installed, namespace)
+def group_client(installed: ControlPlane, namespace: str) -> VmGroupClient:
+    return VmGroupClient(installed, namespace)
 
 
 @pytest.fixture
-def user(installed: ControlPlane, namespace: str) -> Kubectl:
+def namespace_kubectl(installed: ControlPlane, namespace: str) -> Kubectl:
     """kubectl in the namespace; it blocks, so call it through `typed`."""
     return lambda *words: installed.kubectl("-n", namespace, *words)
 
 
-async def typed(user: Kubectl, *words: str) -> str:
+async def run_kubectl(user: Kubectl, *words: str) -> str:
     """What kubectl prints."""
     return await asyncio.to_thread(user, *words)
 
 
-def sample(config: Path, name: str) -> str:
+def sample_path(config: Path, name: str) -> str:
     """The file of a sample."""
     return str(config / "samples" / f"vm_v1alpha1_{name}.yaml")
 
 
 async def test_the_samples_work_word_for_word(
-    vcenter: SimulatedVCenter, groups: Groups, user: Kubectl, config: Path, manager: ManagerProcess
+    vcenter: SimulatedVCenter, group_client: VmGroupClient, namespace_kubectl: Kubectl, config: Path, manager: ManagerProcess
 ) -> None:
     for name in SAMPLES:
-        await typed(user, "apply", "-f", sample(config, name))
-    await groups.becomes("vg-1", "RUNNING")
-    await groups.becomes("vg-3", "RUNNING")
-    wrong = await groups.becomes("vg-2", "ERROR")
+        await run_kubectl(namespace_kubectl, "apply", "-f", sample_path(config, name))
+    await group_client.wait_for_phase("vg-1", "RUNNING")
+    await group_client.wait_for_phase("vg-3", "RUNNING")
+    wrong = await group_client.wait_for_phase("vg-2", "ERROR")
     assert "doesNotExist" in wrong["lastMessage"]
-    rows = [line.split() for line in (await typed(user, "get", "vg")).splitlines()]
+    rows = [line.split() for line in (await run_kubectl(namespace_kubectl, "get", "vg")).splitlines()]
     assert rows[0][: len(COLUMNS)] == COLUMNS
     assert rows[1][:7] == ["vg-1", "RUNNING", "3", "3", "1", "1", "vm-operator-template"]
     assert rows[2][:2] == ["vg-2", "ERROR"]
     assert rows[3][:7] == ["vg-3", "RUNNING", "2", "2", "4", "4", "vm-operator-template"]
-    await typed(
-        user,
+    await run_kubectl(
+        namespace_kubectl,
         "patch",
         "vg",
         "vg-2",
@@ -86,51 +86,51 @@ async def test_the_samples_work_word_for_word(
         "-p",
         '{"spec":{"template":"vm-operator-template"}}',
     )
-    mended = await groups.becomes("vg-2", "RUNNING")
+    mended = await group_client.wait_for_phase("vg-2", "RUNNING")
     assert (mended["currentReplicas"], mended["desiredReplicas"], mended["lastMessage"]) == (
         2,
         2,
-        SUCCESS,
+        SUCCESS_MESSAGE,
     )
     for name, count, cpus, memory_mb in (
         ("vg-1", 3, 1, 1024),
         ("vg-2", 2, 2, 2048),
         ("vg-3", 2, 4, 4096),
     ):
-        vms = await vms_of(vcenter, (await groups.get(name))["metadata"]["uid"])
+        vms = await list_group_vms(vcenter, (await group_client.get(name))["metadata"]["uid"])
         assert len(vms) == count
         for vm in vms:
-            assert well_named(name, vm)
-            assert (vm.folder, vm.power) == (folder_of(groups.namespace, name), "poweredOn")
+            assert has_replica_name(name, vm)
+            assert (vm.folder, vm.power) == (group_folder_path(group_client.namespace, name), "poweredOn")
             assert (vm.cpus, vm.memory_mb) == (cpus, memory_mb)
 
 
 async def test_kubectl_scales_and_waits_and_deletes(
-    vcenter: SimulatedVCenter, groups: Groups, user: Kubectl, config: Path, manager: ManagerProcess
+    vcenter: SimulatedVCenter, group_client: VmGroupClient, namespace_kubectl: Kubectl, config: Path, manager: ManagerProcess
 ) -> None:
-    before = await snapshot(vcenter)
-    await typed(user, "apply", "-f", sample(config, "vmgroup_vg1"))
-    uid = (await groups.get("vg-1"))["metadata"]["uid"]
+    before = await read_simulator_state(vcenter)
+    await run_kubectl(namespace_kubectl, "apply", "-f", sample_path(config, "vmgroup_vg1"))
+    uid = (await group_client.get("vg-1"))["metadata"]["uid"]
     for replicas in (3, 5, 1):
-        await typed(user, "scale", "vg", "vg-1", f"--replicas={replicas}")
-        await eventually(partial(observed, groups, "vg-1", replicas), within=60)
-        assert "condition met" in await typed(
-            user, "wait", "--for=condition=Ready", "vg/vg-1", "--timeout=60s"
+        await run_kubectl(namespace_kubectl, "scale", "vg", "vg-1", f"--replicas={replicas}")
+        await eventually(partial(is_observed, group_client, "vg-1", replicas), within=60)
+        assert "condition met" in await run_kubectl(
+            namespace_kubectl, "wait", "--for=condition=Ready", "vg/vg-1", "--timeout=60s"
         )
-        assert len(await vms_of(vcenter, uid)) == replicas
-        scale = await groups.call("GET", f"{groups.path('vg-1')}/scale")
+        assert len(await list_group_vms(vcenter, uid)) == replicas
+        scale = await group_client.call("GET", f"{group_client.path('vg-1')}/scale")
         assert scale["status"]["replicas"] == replicas
         assert scale["status"]["selector"]
-    await typed(user, "delete", "vg", "vg-1", "--timeout=60s")
-    assert await groups.find("vg-1") is None
-    after = await snapshot(vcenter)
+    await run_kubectl(namespace_kubectl, "delete", "vg", "vg-1", "--timeout=60s")
+    assert await group_client.find("vg-1") is None
+    after = await read_simulator_state(vcenter)
     assert (after.vms, after.clones) == (before.vms, ())
-    assert folder_of(groups.namespace, "vg-1") not in {
+    assert group_folder_path(group_client.namespace, "vg-1") not in {
         each["path"] for each in await vcenter.entities()
     }
 
 
-async def observed(groups: Groups, name: str, replicas: int) -> bool:
+async def is_observed(groups: VmGroupClient, name: str, replicas: int) -> bool:
     """Whether the manager has looked at this wish; before, Ready may still be that of the last one."""
     group = await groups.get(name)
     status = group.get("status", {})
@@ -141,22 +141,22 @@ async def observed(groups: Groups, name: str, replicas: int) -> bool:
 
 
 async def test_the_lines_that_people_grep_for(
-    vcenter: SimulatedVCenter, groups: Groups, manager: ManagerProcess
+    vcenter: SimulatedVCenter, group_client: VmGroupClient, manager: ManagerProcess
 ) -> None:
-    uid = (await groups.create("web", replicas=2))["metadata"]["uid"]
-    await groups.becomes("web", "RUNNING")
-    kept = (await vms_of(vcenter, uid))[0]
+    uid = (await group_client.create("web", replicas=2))["metadata"]["uid"]
+    await group_client.wait_for_phase("web", "RUNNING")
+    kept = (await list_group_vms(vcenter, uid))[0]
     await vcenter.set_power(kept.ref, False)
-    await manager.says("attempting to power on")
-    await groups.becomes("web", "RUNNING", where=lambda status: status["lastMessage"] == SUCCESS)
-    await groups.change("web", replicas=1)
-    await groups.becomes("web", "RUNNING", where=lambda status: status["currentReplicas"] == 1)
-    await groups.delete("web")
-    await groups.gone("web")
-    messages = [line["msg"] for line in manager.lines]
-    folder = f"{groups.namespace}-web"
+    await manager.wait_for_log("attempting to power on")
+    await group_client.wait_for_phase("web", "RUNNING", predicate=lambda status: status["lastMessage"] == SUCCESS_MESSAGE)
+    await group_client.patch_spec("web", replicas=1)
+    await group_client.wait_for_phase("web", "RUNNING", predicate=lambda status: status["currentReplicas"] == 1)
+    await group_client.delete("web")
+    await group_client.wait_until_deleted("web")
+    messages = [line["msg"] for line in manager.log_records]
+    folder = f"{group_client.namespace}-web"
     for pattern in (
-        rf'received reconcile request for "web" \(namespace: "{groups.namespace}"\)',
+        rf'received reconcile request for "web" \(namespace: "{group_client.namespace}"\)',
         r"VmGroup folder does not exist, creating folder",
         r'creating clone "web-replica-[a-z]{8}" from template "vm-operator-template"',
         r"too few replicas, creating 2 replica\(s\)",
@@ -165,6 +165,6 @@ async def test_the_lines_that_people_grep_for(
         r"replica count in sync, checking power state",
         rf'vm "{kept.name}" powered off, attempting to power on\.\.\.',
         r"VmGroup marked for deletion",
-        rf'deleting group folder "{folder}" \(path: "{folder_of(groups.namespace, "web")}"\)',
+        rf'deleting group folder "{folder}" \(path: "{group_folder_path(group_client.namespace, "web")}"\)',
     ):
         assert any(re.fullmatch(pattern, message) for message in messages), f"no line is {pattern}"

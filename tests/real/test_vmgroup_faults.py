@@ -14,111 +14,111 @@ from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
 
-from .groups import Groups, vms_of
-from .snapshot import snapshot
-from .stage import simulated, watched
+from .groups import VmGroupClient, list_group_vms
+from .snapshot import read_simulator_state
+from .stage import run_simulator, run_observed_manager
 
 CLONE_SECONDS = 3.0
 REPLICAS = 3
 
 
 @dataclass(frozen=True)
-class Failure:
+class CloneFailure:
     """What happens to a clone, and what a person then reads."""
 
     fault: str
     where: Literal["call", "task"]
     phase: str
-    words: str
+    message: str
     fields: dict[str, Any]
 
 
-FAILURES = (
-    Failure(
+CLONE_FAILURES = (
+    CloneFailure(
         "NoPermission",
         "call",
         "ERROR",
         "VirtualMachine.Provisioning.DeployTemplate",
         {"privilegeId": "VirtualMachine.Provisioning.DeployTemplate"},
     ),
-    Failure("InsufficientResourcesFault", "task", "ERROR", "lower", {}),
-    Failure(
+    CloneFailure("InsufficientResourcesFault", "task", "ERROR", "lower", {}),
+    CloneFailure(
         "NoDiskSpace", "task", "ERROR", "datastore", {"file": "x.vmdk", "datastore": "LocalDS_0"}
     ),
-    Failure("TaskInProgress", "call", "PENDING", "tried again", {}),
+    CloneFailure("TaskInProgress", "call", "PENDING", "tried again", {}),
 )
 
 
 @dataclass(frozen=True)
-class Scene:
+class GroupHarness:
     """A namespace and its vCenter."""
 
-    groups: Groups
+    client: VmGroupClient
     vcenter: SimulatedVCenter
 
-    async def begin(self, name: str, replicas: int) -> str:
+    async def create_group(self, name: str, replicas: int) -> str:
         """A group; returns its uid."""
-        return str((await self.groups.create(name, replicas=replicas))["metadata"]["uid"])
+        return str((await self.client.create(name, replicas=replicas))["metadata"]["uid"])
 
     async def has_clones(self, count: int) -> bool:
-        return len((await snapshot(self.vcenter)).clones) == count
+        return len((await read_simulator_state(self.vcenter)).clones) == count
 
-    async def ends_right(self, name: str, uid: str, replicas: int) -> None:
+    async def check_converges(self, name: str, uid: str, replicas: int) -> None:
         """It settles, and there never was one too many."""
-        await self.groups.becomes(name, "RUNNING", within=90)
-        assert len(await vms_of(self.vcenter, uid)) == replicas
-        assert (await snapshot(self.vcenter)).most_of[uid] == replicas
+        await self.client.wait_for_phase(name, "RUNNING", within=90)
+        assert len(await list_group_vms(self.vcenter, uid)) == replicas
+        assert (await read_simulator_state(self.vcenter)).peak_by_uid[uid] == replicas
 
 
 @pytest.fixture
-async def scene(
+async def harness(
     pytestconfig: pytest.Config, installed: ControlPlane, namespace: str, tmp_path: Path
-) -> AsyncIterator[Scene]:
+) -> AsyncIterator[GroupHarness]:
     async with (
-        simulated(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim") as vcenter,
-        watched(installed, vcenter, namespace, tmp_path / "manager"),
+        run_simulator(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim") as vcenter,
+        run_observed_manager(installed, vcenter, namespace, tmp_path / "manager"),
     ):
-        yield Scene(Groups(installed, namespace), vcenter)
+        yield GroupHarness(VmGroupClient(installed, namespace), vcenter)
 
 
-async def test_a_failed_clone_is_told_with_its_cure_and_tried_again(scene: Scene) -> None:
+async def test_a_failed_clone_is_told_with_its_cure_and_tried_again(harness: GroupHarness) -> None:
     uids = {}
-    for number, failure in enumerate(FAILURES):
-        await scene.vcenter.fail_calls(
+    for number, failure in enumerate(CLONE_FAILURES):
+        await harness.vcenter.fail_calls(
             "CloneVM_Task", failure.fault, where=failure.where, fields=failure.fields
         )
-        uids[f"g-{number}"] = await scene.begin(f"g-{number}", 1)
-        await scene.groups.becomes(f"g-{number}", failure.phase, where=partial(says, failure.words))
+        uids[f"g-{number}"] = await harness.create_group(f"g-{number}", 1)
+        await harness.client.wait_for_phase(f"g-{number}", failure.phase, predicate=partial(has_message, failure.message))
     for name, uid in uids.items():
-        await scene.ends_right(name, uid, 1)
+        await harness.check_converges(name, uid, 1)
 
 
-def says(words: str, status: dict[str, Any]) -> bool:
+def has_message(words: str, status: dict[str, Any]) -> bool:
     return words in status["lastMessage"]
 
 
-async def test_a_lost_answer_makes_no_second_vm(scene: Scene) -> None:
-    await scene.vcenter.delay_calls("CloneVM_Task", CLONE_SECONDS)
-    await scene.vcenter.drop_responses("CloneVM_Task", count=2)
-    uid = await scene.begin("web", REPLICAS)
-    await scene.ends_right("web", uid, REPLICAS)
+async def test_a_lost_answer_makes_no_second_vm(harness: GroupHarness) -> None:
+    await harness.vcenter.delay_calls("CloneVM_Task", CLONE_SECONDS)
+    await harness.vcenter.drop_responses("CloneVM_Task", count=2)
+    uid = await harness.create_group("web", REPLICAS)
+    await harness.check_converges("web", uid, REPLICAS)
     clones = [
-        each for each in await scene.vcenter.mutating_calls() if each["method"] == "CloneVM_Task"
+        each for each in await harness.vcenter.mutating_calls() if each["method"] == "CloneVM_Task"
     ]
     assert len(clones) == REPLICAS
 
 
-async def test_a_session_that_dies_in_mid_clone_makes_no_second_vm(scene: Scene) -> None:
-    await scene.vcenter.delay_calls("CloneVM_Task", CLONE_SECONDS)
-    uid = await scene.begin("web", REPLICAS + 2)
-    await eventually(lambda: scene.has_clones(REPLICAS), within=20)
-    assert await scene.vcenter.expire_sessions() == 1
-    await scene.ends_right("web", uid, REPLICAS + 2)
+async def test_a_session_that_dies_in_mid_clone_makes_no_second_vm(harness: GroupHarness) -> None:
+    await harness.vcenter.delay_calls("CloneVM_Task", CLONE_SECONDS)
+    uid = await harness.create_group("web", REPLICAS + 2)
+    await eventually(lambda: harness.has_clones(REPLICAS), within=20)
+    assert await harness.vcenter.expire_sessions() == 1
+    await harness.check_converges("web", uid, REPLICAS + 2)
 
 
-async def test_a_vcenter_that_is_away_in_mid_clone_makes_no_second_vm(scene: Scene) -> None:
-    await scene.vcenter.delay_calls("CloneVM_Task", CLONE_SECONDS)
-    uid = await scene.begin("web", REPLICAS + 2)
-    await eventually(lambda: scene.has_clones(REPLICAS), within=20)
-    await scene.vcenter.set_outage("reset", 5.0)
-    await scene.ends_right("web", uid, REPLICAS + 2)
+async def test_a_vcenter_that_is_away_in_mid_clone_makes_no_second_vm(harness: GroupHarness) -> None:
+    await harness.vcenter.delay_calls("CloneVM_Task", CLONE_SECONDS)
+    uid = await harness.create_group("web", REPLICAS + 2)
+    await eventually(lambda: harness.has_clones(REPLICAS), within=20)
+    await harness.vcenter.set_outage("reset", 5.0)
+    await harness.check_converges("web", uid, REPLICAS + 2)

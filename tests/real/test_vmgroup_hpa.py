@@ -13,16 +13,16 @@ from kubewright.testing import eventually
 from kubewright.testing.binaries import find_binaries
 from kubewright.testing.controlplane import ControlPlane
 
-from .groups import API, Groups
-from .managing import SYSTEM
-from .stage import simulated, watched
+from .groups import VMGROUP_API_VERSION, VmGroupClient
+from .managing import SYSTEM_NAMESPACE
+from .stage import run_simulator, run_observed_manager
 
 AUTOSCALER = {
     "apiVersion": "autoscaling/v2",
     "kind": "HorizontalPodAutoscaler",
     "metadata": {"name": "web"},
     "spec": {
-        "scaleTargetRef": {"apiVersion": API, "kind": "VmGroup", "name": "web"},
+        "scaleTargetRef": {"apiVersion": VMGROUP_API_VERSION, "kind": "VmGroup", "name": "web"},
         "minReplicas": 2,
         "maxReplicas": 4,
         "metrics": [
@@ -39,7 +39,7 @@ AUTOSCALER = {
 
 
 @pytest.fixture(scope="module")
-def scaling(pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
+def autoscaling_control_plane(pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
     """A control plane with the controller of autoscalers."""
     folder, names = (
         pytestconfig.rootpath / ".testenv" / "bin",
@@ -49,7 +49,7 @@ def scaling(pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
         find_binaries(names, folders=[folder]), controllers=["horizontal-pod-autoscaler-controller"]
     )
     plane.start_sync()
-    plane.create_namespace(SYSTEM)
+    plane.create_namespace(SYSTEM_NAMESPACE)
     for part in ("crd", "rbac"):
         plane.kubectl("apply", "-k", str(pytestconfig.rootpath / "config" / part))
     plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
@@ -58,9 +58,9 @@ def scaling(pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
 
 
 async def test_an_autoscaler_is_able_to_scale_and_never_misses_the_selector(
-    pytestconfig: pytest.Config, scaling: ControlPlane, tmp_path: Path
+    pytestconfig: pytest.Config, autoscaling_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    groups = Groups(scaling, "default")
+    groups = VmGroupClient(autoscaling_control_plane, "default")
     path = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
 
     async def conditions() -> dict[str, Any]:
@@ -75,20 +75,20 @@ async def test_an_autoscaler_is_able_to_scale_and_never_misses_the_selector(
         )
 
     async with (
-        simulated(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim") as vcenter,
-        watched(scaling, vcenter, "default", tmp_path / "manager"),
+        run_simulator(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim") as vcenter,
+        run_observed_manager(autoscaling_control_plane, vcenter, "default", tmp_path / "manager"),
     ):
         await groups.create("web", replicas=1)
-        await groups.becomes("web", "RUNNING")
+        await groups.wait_for_phase("web", "RUNNING")
         await groups.call("POST", path, AUTOSCALER)
         # One is below minReplicas, so it has to scale even without any metric.
         await eventually(scaled, within=60)
-        status = await groups.becomes(
-            "web", "RUNNING", where=lambda status: status["currentReplicas"] == 2
+        status = await groups.wait_for_phase(
+            "web", "RUNNING", predicate=lambda status: status["currentReplicas"] == 2
         )
         assert status["selector"]
         told = [*(await conditions()).values()]
-        events = await asyncio.to_thread(scaling.kubectl, "get", "events", "-o", "yaml")
+        events = await asyncio.to_thread(autoscaling_control_plane.kubectl, "get", "events", "-o", "yaml")
         assert "InvalidSelector" not in [each["reason"] for each in told]
         assert "selector is required" not in f"{told}{events}"
         assert "missing a selector" not in f"{told}{events}"

@@ -13,15 +13,15 @@ from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.http import HttpError
 from simulator import SimulatedVCenter
 
-from .crashing import Reaper
-from .groups import PARENT, TEMPLATE, Groups, folder_of
-from .hands import Hands
+from .crashing import CrashInjector
+from .groups import PARENT_FOLDER, TEMPLATE, VmGroupClient, group_folder_path
+from .hands import VSphereUser
 from .life import OTHER_TEMPLATE
-from .managing import ready_of
-from .snapshot import snapshot
-from .stage import simulated, watched
+from .managing import ready_condition
+from .snapshot import read_simulator_state
+from .stage import run_simulator, run_observed_manager
 
-REFUSED: list[dict[str, Any]] = [
+INVALID_SPECS: list[dict[str, Any]] = [
     {"cpu": 5},
     {"cpu": 0},
     {"cpu": -1},
@@ -34,7 +34,7 @@ REFUSED: list[dict[str, Any]] = [
     {"template": None},
     {"cpu": None},
 ]
-NOBODY_HAS = [
+MISSING_TEMPLATES = [
     "../../x",
     "../vm-operator-template",
     "/DC0/vm/vm-operator/../../x",
@@ -51,67 +51,67 @@ NOBODY_HAS = [
     "t" * 300,
     "DC0_C0_RP0_VM0",  # a VM, and no template
 ]
-LONGEST_NAME = 253
+MAX_NAME_LENGTH = 253
 
 
 @dataclass(frozen=True)
-class Scene:
+class GroupHarness:
     """The group's namespace, its vCenter, and what was sent."""
 
-    groups: Groups
+    client: VmGroupClient
     vcenter: SimulatedVCenter
-    reaper: Reaper
+    injector: CrashInjector
 
 
 @pytest.fixture
-async def scene(
+async def harness(
     pytestconfig: pytest.Config, installed: ControlPlane, namespace: str, tmp_path: Path
-) -> AsyncIterator[Scene]:
+) -> AsyncIterator[GroupHarness]:
     async with (
-        simulated(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim") as vcenter,
-        watched(installed, vcenter, namespace, tmp_path / "manager") as (_, reaper),
+        run_simulator(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim") as vcenter,
+        run_observed_manager(installed, vcenter, namespace, tmp_path / "manager") as (_, reaper),
     ):
-        yield Scene(Groups(installed, namespace), vcenter, reaper)
+        yield GroupHarness(VmGroupClient(installed, namespace), vcenter, reaper)
 
 
-@pytest.mark.parametrize("wrong", REFUSED, ids=str)
+@pytest.mark.parametrize("wrong", INVALID_SPECS, ids=str)
 async def test_what_cannot_be_is_refused_by_the_crd(
     installed: ControlPlane, namespace: str, wrong: dict[str, Any]
 ) -> None:
     with pytest.raises(HttpError, match=f"spec.{next(iter(wrong))}"):
-        await Groups(installed, namespace).create("wrong", **wrong)
+        await VmGroupClient(installed, namespace).create("wrong", **wrong)
 
 
 async def test_a_template_that_nobody_has_is_an_error_with_words_and_sends_nothing(
-    scene: Scene,
+    harness: GroupHarness,
 ) -> None:
-    asked = {f"wrong-{number}": template for number, template in enumerate(NOBODY_HAS)}
+    asked = {f"wrong-{number}": template for number, template in enumerate(MISSING_TEMPLATES)}
     for name, template in list(asked.items()):
-        if not await is_taken(scene.groups, name, template):
+        if not await is_accepted(harness.client, name, template):
             del asked[name]
-    before = await snapshot(scene.vcenter)
+    before = await read_simulator_state(harness.vcenter)
     for name, template in asked.items():
-        status = await scene.groups.becomes(name, "ERROR")
+        status = await harness.client.wait_for_phase(name, "ERROR")
         assert "template" in status["lastMessage"], template
         assert len(status["lastMessage"]) < 1000
-    await scene.groups.create("right", replicas=1)
-    await scene.groups.becomes("right", "RUNNING")
+    await harness.client.create("right", replicas=1)
+    await harness.client.wait_for_phase("right", "RUNNING")
     sent = [
-        each.sort
-        for each in scene.reaper.calls
-        if each.sort.endswith("_Task") or each.sort == "CreateFolder"
+        each.operation
+        for each in harness.injector.calls
+        if each.operation.endswith("_Task") or each.operation == "CreateFolder"
     ]
     assert sorted(sent) in (
         ["CloneVM_Task", "CreateFolder"],
         ["CloneVM_Task", "CreateFolder", "PowerOnVM_Task"],
     )
-    after = await snapshot(scene.vcenter)
+    after = await read_simulator_state(harness.vcenter)
     known = {each.ref for each in before.vms}
     folders = {each.folder for each in after.vms if each.ref not in known}
-    assert folders == {folder_of(scene.groups.namespace, "right")}
+    assert folders == {group_folder_path(harness.client.namespace, "right")}
 
 
-async def is_taken(groups: Groups, name: str, template: str) -> bool:
+async def is_accepted(groups: VmGroupClient, name: str, template: str) -> bool:
     """Whether the API server takes a group with this template; if it does not, it has to say which field is wrong."""
     try:
         await groups.create(name, template=template, replicas=1)
@@ -122,46 +122,46 @@ async def is_taken(groups: Groups, name: str, template: str) -> bool:
     return True
 
 
-async def test_names_that_are_too_long_for_vcenter_are_cut_and_stay_apart(scene: Scene) -> None:
-    names = ["n" * (LONGEST_NAME - 1) + end for end in "ab"]
+async def test_names_that_are_too_long_for_vcenter_are_cut_and_stay_apart(harness: GroupHarness) -> None:
+    names = ["n" * (MAX_NAME_LENGTH - 1) + end for end in "ab"]
     for name in names:
-        await scene.groups.create(name, replicas=1)
+        await harness.client.create(name, replicas=1)
     for name in names:
-        await scene.groups.becomes(name, "RUNNING")
-    vms = (await snapshot(scene.vcenter)).marked
+        await harness.client.wait_for_phase(name, "RUNNING")
+    vms = (await read_simulator_state(harness.vcenter)).marked_vms
     assert len(vms) == 2
     assert len({each.folder for each in vms}) == 2
     assert all(len(each.name) <= 80 and "-replica-" in each.name for each in vms)
     assert all(len(each.folder.rpartition("/")[2]) <= 80 for each in vms)
     for name in names:
-        await scene.groups.delete(name)
-        await scene.groups.gone(name)
-    assert (await snapshot(scene.vcenter)).marked == ()
+        await harness.client.delete(name)
+        await harness.client.wait_until_deleted(name)
+    assert (await read_simulator_state(harness.vcenter)).marked_vms == ()
 
 
-async def test_what_is_missing_or_there_twice_is_named_and_its_end_is_noticed(scene: Scene) -> None:
-    hands = Hands(scene.vcenter)
-    entities = {each["path"]: each["ref"] for each in await scene.vcenter.entities()}
-    folder, other = entities[PARENT], entities[f"/DC0/vm/{OTHER_TEMPLATE}"]
-    await scene.vcenter.rename(folder, "elsewhere")
-    await scene.groups.create("web", replicas=1)
-    status = await scene.groups.becomes(
-        "web", "ERROR", where=lambda status: PARENT in status["lastMessage"]
+async def test_what_is_missing_or_there_twice_is_named_and_its_end_is_noticed(harness: GroupHarness) -> None:
+    hands = VSphereUser(harness.vcenter)
+    entities = {each["path"]: each["ref"] for each in await harness.vcenter.entities()}
+    folder, other = entities[PARENT_FOLDER], entities[f"/DC0/vm/{OTHER_TEMPLATE}"]
+    await harness.vcenter.rename(folder, "elsewhere")
+    await harness.client.create("web", replicas=1)
+    status = await harness.client.wait_for_phase(
+        "web", "ERROR", predicate=lambda status: PARENT_FOLDER in status["lastMessage"]
     )
     assert "create it" in status["lastMessage"]
-    assert ready_of({"status": status})["reason"] == "FolderNotFound"
+    assert ready_condition({"status": status})["reason"] == "FolderNotFound"
     # Two templates of one name, in two folders: both paths are told, and either may be named.
-    await hands.move_into(other, folder)
+    await hands.move_to_folder(other, folder)
     await hands.rename(other, TEMPLATE)
-    await scene.vcenter.rename(folder, "vm-operator")
-    status = await scene.groups.becomes(
-        "web", "ERROR", where=lambda status: TEMPLATE in status["lastMessage"]
+    await harness.vcenter.rename(folder, "vm-operator")
+    status = await harness.client.wait_for_phase(
+        "web", "ERROR", predicate=lambda status: TEMPLATE in status["lastMessage"]
     )
-    assert f"/DC0/vm/{TEMPLATE}, {PARENT}/{TEMPLATE}" in status["lastMessage"]
-    assert ready_of({"status": status})["reason"] == "TemplateAmbiguous"
-    assert (await snapshot(scene.vcenter)).marked == ()
+    assert f"/DC0/vm/{TEMPLATE}, {PARENT_FOLDER}/{TEMPLATE}" in status["lastMessage"]
+    assert ready_condition({"status": status})["reason"] == "TemplateAmbiguous"
+    assert (await read_simulator_state(harness.vcenter)).marked_vms == ()
     await hands.rename(other, OTHER_TEMPLATE)
-    await scene.groups.becomes("web", "RUNNING")
+    await harness.client.wait_for_phase("web", "RUNNING")
 
 
 async def test_two_groups_that_share_a_folder_name_are_told_apart(
@@ -173,20 +173,20 @@ async def test_two_groups_that_share_a_folder_name_are_told_apart(
         installed.create_namespace(each)
     try:
         async with (
-            simulated(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim") as vcenter,
-            watched(installed, vcenter, ",".join(spaces), tmp_path / "manager"),
+            run_simulator(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim") as vcenter,
+            run_observed_manager(installed, vcenter, ",".join(spaces), tmp_path / "manager"),
         ):
-            first, second = Groups(installed, spaces[0]), Groups(installed, spaces[1])
+            first, second = VmGroupClient(installed, spaces[0]), VmGroupClient(installed, spaces[1])
             await first.create("b-c", replicas=1)
-            await first.becomes("b-c", "RUNNING")
+            await first.wait_for_phase("b-c", "RUNNING")
             await second.create("c", replicas=1)
-            status = await second.becomes("c", "ERROR")
+            status = await second.wait_for_phase("c", "ERROR")
             assert f'VmGroup "b-c" in namespace "{spaces[0]}"' in status["lastMessage"]
-            assert len((await snapshot(vcenter)).marked) == 1
+            assert len((await read_simulator_state(vcenter)).marked_vms) == 1
             await first.delete("b-c")
-            await first.gone("b-c")
-            await second.becomes("c", "RUNNING")
-            assert len((await snapshot(vcenter)).marked) == 1
+            await first.wait_until_deleted("b-c")
+            await second.wait_for_phase("c", "RUNNING")
+            assert len((await read_simulator_state(vcenter)).marked_vms) == 1
     finally:
         for each in spaces:
             installed.remove_namespace(each)

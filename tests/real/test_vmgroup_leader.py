@@ -15,49 +15,49 @@ from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
 
-from .groups import Groups, vms_of
-from .managing import EVERYWHERE, SYSTEM, ManagerProcess, lease, started
-from .snapshot import snapshot
-from .stage import simulated
-from .vsphere import credentials_in
+from .groups import VmGroupClient, list_group_vms
+from .managing import FREE_PORT_FLAGS, SYSTEM_NAMESPACE, ManagerProcess, get_lease, run_manager
+from .snapshot import read_simulator_state
+from .stage import run_simulator
+from .vsphere import write_credentials
 
-STOPPED_SECONDS = 20.0
+STOP_SECONDS = 20.0
 CLONE_SECONDS = 8.0
 REPLICAS = 5
-AT_ONCE = 3
+PARALLEL_CLONES = 3
 
 
 @pytest.fixture
 async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
-    async with simulated(
+    async with run_simulator(
         pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim"
     ) as vcenter:
         yield vcenter
 
 
 @pytest.fixture
-async def pair(
+async def managers(
     installed: ControlPlane,
     vcenter: SimulatedVCenter,
     namespace: str,
-    service_account: Path,
+    manager_kubeconfig: Path,
     tmp_path: Path,
 ) -> AsyncIterator[tuple[ManagerProcess, ManagerProcess]]:
     """Who leads, and who waits."""
     flags = (
-        f"--kubeconfig={service_account}",
-        f"--vcenter-credentials={credentials_in(tmp_path / 'vc-creds', vcenter)}",
+        f"--kubeconfig={manager_kubeconfig}",
+        f"--vcenter-credentials={write_credentials(tmp_path / 'vc-creds', vcenter)}",
         f"--vcenter-ca-file={vcenter.certificate}",
         f"--watch-namespaces={namespace}",
-        f"--leader-election-namespace={SYSTEM}",
+        f"--leader-election-namespace={SYSTEM_NAMESPACE}",
         "--leader-elect",
-        *EVERYWHERE,
+        *FREE_PORT_FLAGS,
     )
     async with AsyncExitStack() as stack:
-        leader = await stack.enter_async_context(started(tmp_path / "leader.log", *flags))
-        await leader.says("became leader", within=20)
-        standby = await stack.enter_async_context(started(tmp_path / "standby.log", *flags))
-        await standby.says("waiting for the leader lease")
+        leader = await stack.enter_async_context(run_manager(tmp_path / "leader.log", *flags))
+        await leader.wait_for_log("became leader", within=20)
+        standby = await stack.enter_async_context(run_manager(tmp_path / "standby.log", *flags))
+        await standby.wait_for_log("waiting for the leader lease")
         yield leader, standby
         await leader.stop(5)
         await standby.stop(5)
@@ -67,32 +67,32 @@ async def test_a_leader_stopped_in_mid_clone_makes_no_double_and_no_late_call(
     installed: ControlPlane,
     vcenter: SimulatedVCenter,
     namespace: str,
-    pair: tuple[ManagerProcess, ManagerProcess],
+    managers: tuple[ManagerProcess, ManagerProcess],
 ) -> None:
-    leader, standby = pair
-    groups = Groups(installed, namespace)
+    leader, standby = managers
+    groups = VmGroupClient(installed, namespace)
     await vcenter.delay_calls("CloneVM_Task", CLONE_SECONDS)
     uid = (await groups.create("web", replicas=REPLICAS))["metadata"]["uid"]
 
     async def in_mid_clone() -> bool:
-        return len((await snapshot(vcenter)).clones) == AT_ONCE
+        return len((await read_simulator_state(vcenter)).clones) == PARALLEL_CLONES
 
     await eventually(in_mid_clone, within=20)
     sessions = {each["session"] for each in await vcenter.mutating_calls()}
     assert len(sessions) == 1
     leader.send_signal(signal.SIGSTOP)
     # Of the issue: so long that the lease has run out, and the other has begun.
-    await asyncio.sleep(STOPPED_SECONDS)
-    await standby.says("became leader")
-    since = datetime.fromisoformat(lease(installed)["acquireTime"])
+    await asyncio.sleep(STOP_SECONDS)
+    await standby.wait_for_log("became leader")
+    since = datetime.fromisoformat(get_lease(installed)["acquireTime"])
     leader.send_signal(signal.SIGCONT)
-    assert await leader.ended(within=10) == 1
-    await groups.becomes("web", "RUNNING", within=90)
+    assert await leader.wait_for_exit(within=10) == 1
+    await groups.wait_for_phase("web", "RUNNING", within=90)
     assert {each["session"] for each in await vcenter.mutating_calls()} > sessions, (
         "the other manager never acted"
     )
     of_leader = [each for each in await vcenter.mutating_calls() if each["session"] in sessions]
     late = [each for each in of_leader if datetime.fromisoformat(each["time"]) > since]
     assert late == []
-    assert len(await vms_of(vcenter, uid)) == REPLICAS
-    assert (await snapshot(vcenter)).most_of[uid] == REPLICAS
+    assert len(await list_group_vms(vcenter, uid)) == REPLICAS
+    assert (await read_simulator_state(vcenter)).peak_by_uid[uid] == REPLICAS

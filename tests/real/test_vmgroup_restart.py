@@ -10,13 +10,13 @@ import pytest
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 
-from .groups import Groups, is_running
-from .managing import EVERYWHERE, ManagerProcess, in_short, mutations, started
-from .snapshot import snapshot
-from .stage import simulated
-from .vsphere import credentials_in
+from .groups import VmGroupClient, is_running
+from .managing import FREE_PORT_FLAGS, ManagerProcess, format_audit_event, list_mutations, run_manager
+from .snapshot import read_simulator_state
+from .stage import run_simulator
+from .vsphere import write_credentials
 
-GROUPS = 200
+GROUP_COUNT = 200
 REPLICAS = 3
 
 
@@ -24,49 +24,49 @@ async def test_200_groups_settle_and_a_restart_changes_nothing(
     pytestconfig: pytest.Config,
     installed: ControlPlane,
     namespace: str,
-    service_account: Path,
+    manager_kubeconfig: Path,
     tmp_path: Path,
 ) -> None:
-    groups = Groups(installed, namespace)
+    groups = VmGroupClient(installed, namespace)
 
     def all_running() -> int:
         with installed.apiserver.admin_client() as https:
             return sum(is_running(each) for each in https.call("GET", groups.path())["items"])
 
-    async with simulated(
+    async with run_simulator(
         pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim"
     ) as vcenter:
         flags = (
-            f"--kubeconfig={service_account}",
-            f"--vcenter-credentials={credentials_in(tmp_path / 'vc-creds', vcenter)}",
+            f"--kubeconfig={manager_kubeconfig}",
+            f"--vcenter-credentials={write_credentials(tmp_path / 'vc-creds', vcenter)}",
             f"--vcenter-ca-file={vcenter.certificate}",
             f"--watch-namespaces={namespace}",
-            *EVERYWHERE,
+            *FREE_PORT_FLAGS,
         )
-        async with started(tmp_path / "first.log", *flags) as first:
-            for number in range(GROUPS):
+        async with run_manager(tmp_path / "first.log", *flags) as first:
+            for number in range(GROUP_COUNT):
                 await groups.create(f"g-{number}", replicas=REPLICAS)
             await eventually(
-                lambda: asyncio.to_thread(lambda: all_running() == GROUPS), within=180, every=1.0
+                lambda: asyncio.to_thread(lambda: all_running() == GROUP_COUNT), within=180, every=1.0
             )
             # Some five for each VM. If groups of one template woke each other, it would be dozens.
-            assert await first.reconciles("vmgroup") < 10 * GROUPS * REPLICAS
+            assert await first.count_reconciles("vmgroup") < 10 * GROUP_COUNT * REPLICAS
             await first.stop(10)
-        before = await snapshot(vcenter)
-        assert len(before.marked) == GROUPS * REPLICAS
-        assert len({each.folder for each in before.marked}) == GROUPS
+        before = await read_simulator_state(vcenter)
+        assert len(before.marked_vms) == GROUP_COUNT * REPLICAS
+        assert len({each.folder for each in before.marked_vms}) == GROUP_COUNT
         await vcenter.reset_mutating_calls()
-        async with started(tmp_path / "second.log", *flags) as second:
-            await eventually(lambda: has_looked(second), within=60, every=0.2)
+        async with run_manager(tmp_path / "second.log", *flags) as second:
+            await eventually(lambda: has_reconciled_all(second), within=60, every=0.2)
             assert await vcenter.mutating_calls() == []
-            assert list(map(in_short, mutations(installed, second))) == []
-        assert await asyncio.to_thread(all_running) == GROUPS
-        assert (await snapshot(vcenter)).vms == before.vms
+            assert list(map(format_audit_event, list_mutations(installed, second))) == []
+        assert await asyncio.to_thread(all_running) == GROUP_COUNT
+        assert (await read_simulator_state(vcenter)).vms == before.vms
 
 
-async def has_looked(manager: ManagerProcess) -> bool:
+async def has_reconciled_all(manager: ManagerProcess) -> bool:
     """Whether every group was reconciled, and nothing is left to do."""
-    waiting = await manager.series("workqueue_depth")
-    return await manager.reconciles("vmgroup") >= GROUPS and not any(
+    waiting = await manager.read_metric("workqueue_depth")
+    return await manager.count_reconciles("vmgroup") >= GROUP_COUNT and not any(
         value for labels, value in waiting.items() if "vmgroup" in labels
     )

@@ -13,23 +13,23 @@ from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
 
-from .managing import EVERYWHERE, ManagerProcess, ready_of, started
+from .managing import FREE_PORT_FLAGS, ManagerProcess, ready_condition, run_manager
 
-GROUP = "topology.corinternal.com/v1"
+TOPOLOGY_API_VERSION = "topology.corinternal.com/v1"
 PLURALS = {"HostInfo": "hostinfoes", "VMInfo": "vminfoes", "FCDInfo": "fcdinfoes"}
-FIELDS = {"HostInfo": "hostname", "VMInfo": "nodename", "FCDInfo": "pvId"}
+SPEC_FIELDS = {"HostInfo": "hostname", "VMInfo": "nodename", "FCDInfo": "pvId"}
 
 
 @dataclass(frozen=True)
-class Infos:
+class InfoClient:
     """The info objects of one namespace, written and read through the API server as a user would."""
 
-    plane: ControlPlane
+    control_plane: ControlPlane
     namespace: str
 
     def path(self, kind: str, name: str = "") -> str:
         """The URL path of one object, or of all."""
-        return f"/apis/{GROUP}/namespaces/{self.namespace}/{PLURALS[kind]}" + (
+        return f"/apis/{TOPOLOGY_API_VERSION}/namespaces/{self.namespace}/{PLURALS[kind]}" + (
             f"/{name}" if name else ""
         )
 
@@ -39,46 +39,46 @@ class Infos:
         """One call as administrator."""
 
         def work() -> Any:
-            with self.plane.apiserver.admin_client() as https:
+            with self.control_plane.apiserver.admin_client() as https:
                 return https.call(verb, path, body, headers)
 
         return await asyncio.to_thread(work)
 
     async def create(self, kind: str, name: str, asked: str | None) -> None:
         """An object that asks for this host, VM or disk; None leaves the spec out altogether."""
-        spec = {} if asked is None else {"spec": {FIELDS[kind]: asked}}
+        spec = {} if asked is None else {"spec": {SPEC_FIELDS[kind]: asked}}
         await self.call(
             "POST",
             self.path(kind),
-            {"apiVersion": GROUP, "kind": kind, "metadata": {"name": name}, **spec},
+            {"apiVersion": TOPOLOGY_API_VERSION, "kind": kind, "metadata": {"name": name}, **spec},
         )
 
     async def get(self, kind: str, name: str) -> dict[str, Any]:
         """The object."""
         return dict(await self.call("GET", self.path(kind, name)))
 
-    async def merge(self, kind: str, name: str, patch: Mapping[str, Any]) -> None:
+    async def patch(self, kind: str, name: str, patch: Mapping[str, Any]) -> None:
         """Merge into the object."""
         await self.call(
             "PATCH", self.path(kind, name), patch, {"Content-Type": "application/merge-patch+json"}
         )
 
-    async def status(
+    async def wait_for_status(
         self,
         kind: str,
         name: str,
         reason: str = "Reconciled",
         *,
         within: float = 20,
-        where: Callable[[Any], Any] = bool,
+        predicate: Callable[[Any], Any] = bool,
     ) -> Any:
         """The status, once Ready has this reason for the present generation and `where` is content with it."""
 
         async def answered() -> dict[str, Any] | None:
             obj = await self.get(kind, name)
-            ready, status = ready_of(obj), obj.get("status", {})
+            ready, status = ready_condition(obj), obj.get("status", {})
             current = ready.get("observedGeneration") == obj["metadata"]["generation"]
-            return status if ready.get("reason") == reason and current and where(status) else None
+            return status if ready.get("reason") == reason and current and predicate(status) else None
 
         try:
             return await eventually(answered, within=within)
@@ -97,7 +97,7 @@ def without_conditions(status: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def credentials_in(folder: Path, vcenter: SimulatedVCenter, **other: str) -> Path:
+def write_credentials(folder: Path, vcenter: SimulatedVCenter, **other: str) -> Path:
     """A directory like a mounted Secret vc-creds."""
     folder.mkdir(exist_ok=True)
     url = vcenter.url
@@ -112,7 +112,7 @@ def credentials_in(folder: Path, vcenter: SimulatedVCenter, **other: str) -> Pat
 
 
 @asynccontextmanager
-async def managing(
+async def run_vcenter_manager(
     log: Path, kubeconfig: Path, credentials: Path, certificate: Path, *flags: str
 ) -> AsyncIterator[ManagerProcess]:
     """A manager that has loaded its vCenter."""
@@ -121,6 +121,6 @@ async def managing(
         f"--vcenter-ca-file={certificate}",
         "--zap-log-level=debug",
     )
-    async with started(log, f"--kubeconfig={kubeconfig}", *EVERYWHERE, *given, *flags) as manager:
-        await manager.says("logged in", within=30)
+    async with run_manager(log, f"--kubeconfig={kubeconfig}", *FREE_PORT_FLAGS, *given, *flags) as manager:
+        await manager.wait_for_log("logged in", within=30)
         yield manager

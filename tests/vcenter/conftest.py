@@ -21,21 +21,21 @@ from simulator import SimulatedVCenter
 from vsphere_operators.vsphere.session import Session
 from vsphere_operators.vsphere.transport import SoapClient
 
-from .rig import Tally, account, address_of_simulator
+from .rig import RecordingMetrics, simulator_credentials, simulator_address
 
-Simulators = Callable[..., Awaitable[SimulatedVCenter]]
+SimulatorFactory = Callable[..., Awaitable[SimulatedVCenter]]
 
 
 @pytest.fixture(scope="module")
 def module_simulator(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SimulatedVCenter]:
-    vcenter = SimulatedVCenter(binary(pytestconfig), tmp_path_factory.mktemp("vcsim"))
+    vcenter = SimulatedVCenter(vcsim_path(pytestconfig), tmp_path_factory.mktemp("vcsim"))
     try:
-        apart(vcenter.start())
+        run_in_new_loop(vcenter.start())
         yield vcenter
     finally:
-        apart(vcenter.stop())
+        run_in_new_loop(vcenter.stop())
 
 
 @pytest.fixture
@@ -51,13 +51,13 @@ async def simulator(module_simulator: SimulatedVCenter) -> AsyncIterator[Simulat
 
 
 @pytest.fixture
-async def simulators(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[Simulators]:
+async def start_simulator(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatorFactory]:
     started: list[SimulatedVCenter] = []
 
     async def start(*flags: str, **how: Any) -> SimulatedVCenter:
         started.append(
             SimulatedVCenter(
-                binary(pytestconfig), tmp_path / f"vcsim-{len(started)}", *flags, **how
+                vcsim_path(pytestconfig), tmp_path / f"vcsim-{len(started)}", *flags, **how
             )
         )
         return await started[-1].start()
@@ -73,13 +73,13 @@ def log() -> Log:
 
 
 @pytest.fixture
-def meter() -> Tally:
-    return Tally()
+def metrics() -> RecordingMetrics:
+    return RecordingMetrics()
 
 
 @pytest.fixture
-async def soap(simulator: SimulatedVCenter, meter: Tally) -> AsyncIterator[SoapClient]:
-    soap = SoapClient(address_of_simulator(simulator), meter)
+async def soap(simulator: SimulatedVCenter, metrics: RecordingMetrics) -> AsyncIterator[SoapClient]:
+    soap = SoapClient(simulator_address(simulator), metrics)
     yield soap
     await soap.close()
 
@@ -88,17 +88,17 @@ async def soap(simulator: SimulatedVCenter, meter: Tally) -> AsyncIterator[SoapC
 async def session(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log
 ) -> AsyncIterator[Session]:
-    session = Session(soap, account(simulator), log)
+    session = Session(soap, simulator_credentials(simulator), log)
     await session.login()
     yield session
     await session.logout()
 
 
-def binary(pytestconfig: pytest.Config) -> Path:
+def vcsim_path(pytestconfig: pytest.Config) -> Path:
     return pytestconfig.rootpath / ".testenv/bin/vcsim"
 
 
-def apart(work: Coroutine[Any, Any, object]) -> None:
+def run_in_new_loop(work: Coroutine[Any, Any, object]) -> None:
     """Run in a loop of its own: a fixture of a module has none, and `asyncio.run` would take the current one away."""
     loop = asyncio.new_event_loop()
     try:

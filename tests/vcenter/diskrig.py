@@ -18,37 +18,37 @@ from vsphere_operators.vsphere.transport import CALL_TIMEOUT_SECONDS, SoapClient
 from vsphere_operators.vsphere.updates import ObjectUpdate, Ref
 
 
-class Lines:
+class RecordingLog:
     """A log that remembers its lines."""
 
     def __init__(self) -> None:
-        self.lines: list[tuple[str, str]] = []
+        self.entries: list[tuple[str, str]] = []
 
     def debug(self, message: str, /, error: BaseException | None = None, **fields: object) -> None:
-        self.lines.append(("debug", f"{message} {error or ''}"))
+        self.entries.append(("debug", f"{message} {error or ''}"))
 
     def info(self, message: str, /, error: BaseException | None = None, **fields: object) -> None:
-        self.lines.append(("info", f"{message} {error or ''}"))
+        self.entries.append(("info", f"{message} {error or ''}"))
 
     def warning(
         self, message: str, /, error: BaseException | None = None, **fields: object
     ) -> None:
-        self.lines.append(("warning", f"{message} {error or ''}"))
+        self.entries.append(("warning", f"{message} {error or ''}"))
 
     def error(self, message: str, /, error: BaseException | None = None, **fields: object) -> None:
-        self.lines.append(("error", f"{message} {error or ''}"))
+        self.entries.append(("error", f"{message} {error or ''}"))
 
-    def about(self, word: str, level: str = "") -> list[str]:
-        return [text for how, text in self.lines if word in text and level in ("", how)]
-
-
-Hook = Callable[[str], Awaitable[bytes | None]]
+    def find_messages(self, word: str, level: str = "") -> list[str]:
+        return [text for how, text in self.entries if word in text and level in ("", how)]
 
 
-class Meddling(SoapClient):
+CallHook = Callable[[str], Awaitable[bytes | None]]
+
+
+class InterceptingSoap(SoapClient):
     """A connection at which a test may look at each call before it leaves, and answer in the server's place."""
 
-    hook: Hook | None = None
+    hook: CallHook | None = None
 
     async def post(
         self,
@@ -69,7 +69,7 @@ class Meddling(SoapClient):
         )
 
 
-async def inventory_of(simulator: SimulatedVCenter, name: str = "lab") -> Inventory:
+async def load_inventory(simulator: SimulatedVCenter, name: str = "lab") -> Inventory:
     """The simulator's entities as updates; parents are found by path."""
     entities = await simulator.entities()
     refs = {entity["path"]: entity for entity in entities}
@@ -79,21 +79,21 @@ async def inventory_of(simulator: SimulatedVCenter, name: str = "lab") -> Invent
             "enter",
             entity["type"],
             entity["ref"],
-            {"name": entity["name"], "summary.accessible": True, **above(entity, refs)},
+            {"name": entity["name"], "summary.accessible": True, **parent_property(entity, refs)},
         )
         for entity in entities
     )
     return inventory
 
 
-def above(entity: dict[str, str], refs: dict[str, dict[str, str]]) -> dict[str, Any]:
+def parent_property(entity: dict[str, str], refs: dict[str, dict[str, str]]) -> dict[str, Any]:
     """The parent of an entity."""
     parent = refs.get(entity["path"].rpartition("/")[0] or "/")
     return {"parent": Ref(parent["type"], parent["ref"])} if parent and parent is not entity else {}
 
 
 @contextmanager
-def pyvmomi(simulator: SimulatedVCenter) -> Iterator[Any]:
+def pyvmomi_content(simulator: SimulatedVCenter) -> Iterator[Any]:
     """The content of a session by pyVmomi's own blocking client."""
     host, port = simulator.address
     trust = ssl.create_default_context(cafile=str(simulator.certificate))
@@ -108,9 +108,9 @@ def pyvmomi(simulator: SimulatedVCenter) -> Iterator[Any]:
         instance._stub.DropConnections()
 
 
-def disks_by_pyvmomi(simulator: SimulatedVCenter) -> set[Disk]:
+def read_disks_with_pyvmomi(simulator: SimulatedVCenter) -> set[Disk]:
     """All disks, by another client and one by one."""
-    with pyvmomi(simulator) as content:
+    with pyvmomi_content(simulator) as content:
         manager = content.vStorageObjectManager
         view = content.viewManager.CreateContainerView(content.rootFolder, [vim.Datastore], True)
         stores = list(view.view)

@@ -15,23 +15,23 @@ from vsphere_operators.vsphere.server_view import CollectorOptions
 from vsphere_operators.vsphere.session import Session
 from vsphere_operators.vsphere.transport import SoapClient
 
-from .rig import Tally, account, address_of_simulator
+from .rig import RecordingMetrics, simulator_credentials, simulator_address
 
-SHORT = CollectorOptions(max_wait_seconds=1, call_timeout_seconds=3.0, close_timeout_seconds=1.0)
+SHORT_TIMEOUTS = CollectorOptions(max_wait_seconds=1, call_timeout_seconds=3.0, close_timeout_seconds=1.0)
 
 
-class Meter(Tally):
+class UpdateRecordingMetrics(RecordingMetrics):
     """A tally that also remembers updates."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.updates: dict[tuple[str, str], int] = {}
+        self.update_counts: dict[tuple[str, str], int] = {}
 
     def count_updates(self, type_name: str, kind: str, count: int) -> None:
-        self.updates[type_name, kind] = self.updates.get((type_name, kind), 0) + count
+        self.update_counts[type_name, kind] = self.update_counts.get((type_name, kind), 0) + count
 
 
-class Follower:
+class WatcherHarness:
     """A collector at work, and what its inventory told."""
 
     def __init__(
@@ -39,33 +39,33 @@ class Follower:
         simulator: SimulatedVCenter,
         soap: SoapClient,
         session: Session,
-        meter: Meter,
+        meter: UpdateRecordingMetrics,
         limits: CollectorOptions,
     ) -> None:
-        self.simulator, self.soap, self.session, self.meter = simulator, soap, session, meter
-        self.inventory, self.changes, self.loads = Inventory("lab"), list[Change](), 0
+        self.simulator, self.soap, self.session, self.metrics = simulator, soap, session, meter
+        self.inventory, self.changes, self.load_count = Inventory("lab"), list[Change](), 0
         self.inventory.listeners.append(self.changes.append)
-        self.collector = InventoryWatcher(
+        self.watcher = InventoryWatcher(
             soap,
             session,
             self.inventory,
             Log("vcenter"),
             meter,
-            on_loaded=self.loaded,
+            on_loaded=self.on_loaded,
             options=limits,
         )
-        self.task: asyncio.Task[None] = asyncio.create_task(self.collector.run())
+        self.task: asyncio.Task[None] = asyncio.create_task(self.watcher.run())
 
-    def loaded(self) -> None:
-        self.loads += 1
+    def on_loaded(self) -> None:
+        self.load_count += 1
         self.changes.clear()
 
-    async def load(self, times: int = 1) -> None:
-        await eventually(lambda: self.loads >= times or self.task.done())
+    async def wait_for_load(self, times: int = 1) -> None:
+        await eventually(lambda: self.load_count >= times or self.task.done())
         if self.task.done():
             self.task.result()
 
-    async def ended(self) -> BaseException | None:
+    async def wait_for_end(self) -> BaseException | None:
         await asyncio.wait([self.task], timeout=15)
         return self.task.exception()
 
@@ -76,16 +76,16 @@ class Follower:
 
 
 @asynccontextmanager
-async def following(
-    simulator: SimulatedVCenter, limits: CollectorOptions = SHORT
-) -> AsyncIterator[Follower]:
-    meter = Meter()
-    soap = SoapClient(address_of_simulator(simulator), meter)
-    session = Session(soap, account(simulator), Log("vcenter"))
+async def run_watcher(
+    simulator: SimulatedVCenter, limits: CollectorOptions = SHORT_TIMEOUTS
+) -> AsyncIterator[WatcherHarness]:
+    meter = UpdateRecordingMetrics()
+    soap = SoapClient(simulator_address(simulator), meter)
+    session = Session(soap, simulator_credentials(simulator), Log("vcenter"))
     await session.login()
-    follower = Follower(simulator, soap, session, meter, limits)
+    follower = WatcherHarness(simulator, soap, session, meter, limits)
     try:
-        await follower.load()
+        await follower.wait_for_load()
         yield follower
     finally:
         await follower.stop()

@@ -18,7 +18,7 @@ from vsphere_operators.vsphere.address import Address
 from vsphere_operators.vsphere.credentials import Credentials, FixedCredentials
 
 
-class Tally:
+class RecordingMetrics:
     """A meter that remembers each call as (method, outcome)."""
 
     def __init__(self) -> None:
@@ -32,18 +32,18 @@ class Tally:
         assert count > 0
 
 
-def address_of_simulator(simulator: SimulatedVCenter) -> Address:
+def simulator_address(simulator: SimulatedVCenter) -> Address:
     """Where it is, with its certificate trusted."""
     host, port = simulator.address
     return Address(host, port, ca_file=str(simulator.certificate))
 
 
-def account(simulator: SimulatedVCenter) -> FixedCredentials:
+def simulator_credentials(simulator: SimulatedVCenter) -> FixedCredentials:
     """The account that it was started with."""
     return FixedCredentials(Credentials(username=simulator.user, password=simulator.password))
 
 
-class Clock:
+class FakeClock:
     """Time that moves when told to."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Request:
+class ReceivedRequest:
     """What a canned server was asked."""
 
     head: str
@@ -66,7 +66,7 @@ class Request:
         return found[1] if found else ""
 
 
-def http(status: int, body: str, *headers: str) -> bytes:
+def http_response(status: int, body: str, *headers: str) -> bytes:
     """An answer as it goes over the wire."""
     lines = [
         f"HTTP/1.1 {status} Because",
@@ -77,22 +77,22 @@ def http(status: int, body: str, *headers: str) -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n" + body).encode()
 
 
-def fault(name: str, words: str = "", inside: str = "") -> str:
+def soap_fault(name: str, words: str = "", inside: str = "") -> str:
     """A SOAP fault as vCenter writes it."""
     detail = f'<{name}Fault xmlns="urn:vim25" xsi:type="{name}">{inside}</{name}Fault>'
-    return envelope(
+    return soap_envelope(
         f"<soapenv:Fault><faultcode>ServerFaultCode</faultcode><faultstring>{words}</faultstring><detail>{detail}</detail></soapenv:Fault>"
     )
 
 
-def envelope(body: str) -> str:
+def soap_envelope(body: str) -> str:
     names = 'xmlns:soapenv="http://schemas.xmlsoap.org/soap/envelope/" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"'
     return f'<?xml version="1.0" encoding="UTF-8"?><soapenv:Envelope {names}><soapenv:Body>{body}</soapenv:Body></soapenv:Envelope>'
 
 
 @asynccontextmanager
-async def answering(
-    folder: Path, reply: Callable[[Request], Awaitable[bytes]]
+async def run_canned_server(
+    folder: Path, reply: Callable[[ReceivedRequest], Awaitable[bytes]]
 ) -> AsyncIterator[Address]:
     """A server that answers each request with what `reply` says, and nothing but that."""
     authority = CertificateAuthority("canned")
@@ -108,7 +108,7 @@ async def answering(
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
                 length = re.search(r"(?im)^content-length: (\d+)", head)
                 body = await reader.readexactly(int(length[1]) if length else 0)
-                writer.write(await reply(Request(head, body.decode())))
+                writer.write(await reply(ReceivedRequest(head, body.decode())))
                 await writer.drain()
         writer.close()
 
@@ -119,7 +119,7 @@ async def answering(
         server.close()
 
 
-def all_of(error: BaseException) -> str:
+def render_error(error: BaseException) -> str:
     """Whatever of an error, and of those behind it, could be printed."""
     chain, link = list[str](), cast(BaseException | None, error)
     while link is not None:
@@ -128,17 +128,17 @@ def all_of(error: BaseException) -> str:
     return "\n".join([*chain, *traceback.format_exception(error)])
 
 
-CONTENT = envelope(
+SERVICE_CONTENT_RESPONSE = soap_envelope(
     '<RetrieveServiceContentResponse xmlns="urn:vim25"><returnval><rootFolder type="Folder">group-d1</rootFolder>'
     '<propertyCollector type="PropertyCollector">propertyCollector</propertyCollector><about><name>v</name><fullName>v</fullName>'
     "<vendor>v</vendor><version>8</version><build>1</build><osType>l</osType><productLineId>vpx</productLineId><apiType>VirtualCenter</apiType>"
     '<apiVersion>8</apiVersion></about><sessionManager type="SessionManager">SessionManager</sessionManager></returnval>'
     "</RetrieveServiceContentResponse>"
 )
-LOGGED_IN = envelope(
+LOGIN_RESPONSE = soap_envelope(
     '<LoginResponse xmlns="urn:vim25"><returnval><key>k</key><userName>u</userName><fullName>u</fullName><loginTime>2026-01-01T00:00:00Z'
     "</loginTime><lastActiveTime>2026-01-01T00:00:00Z</lastActiveTime><locale>en</locale><messageLocale>en</messageLocale></returnval></LoginResponse>"
 )
-NOW = envelope(
+CURRENT_TIME_RESPONSE = soap_envelope(
     '<CurrentTimeResponse xmlns="urn:vim25"><returnval>2026-01-01T00:00:00Z</returnval></CurrentTimeResponse>'
 )

@@ -18,21 +18,21 @@ from vsphere_operators.vsphere.credentials import (
 )
 from vsphere_operators.vsphere.faults import Denied
 
-from .rig import all_of
+from .rig import render_error
 
 CANARY = "canary-5d41402a"
 
 
-def fill(path: Path, **files: str) -> Path:
+def write_files(path: Path, **files: str) -> Path:
     path.mkdir(exist_ok=True)
     for name, text in files.items():
         (path / name).write_text(text)
     return path
 
 
-def swap(mount: Path, generation: str, **files: str) -> None:
+def swap_secret(mount: Path, generation: str, **files: str) -> None:
     """As the kubelet does it: a new folder, and one rename of the link to it."""
-    fill(mount / f"..{generation}", **files)
+    write_files(mount / f"..{generation}", **files)
     (mount / "..data_tmp").symlink_to(f"..{generation}")
     os.replace(mount / "..data_tmp", mount / "..data")
     for name in files:
@@ -45,12 +45,12 @@ def swap(mount: Path, generation: str, **files: str) -> None:
     [("GOVMOMI_USERNAME", "GOVMOMI_PASSWORD"), ("VC_USER", "VC_PASS"), ("username", "password")],
 )
 def test_each_pair_of_keys_will_do(tmp_path: Path, user: str, password: str) -> None:
-    fill(tmp_path, **{user: "me\n", password: " p w \r\n", "GOVMOMI_URL": "https://vc"})
+    write_files(tmp_path, **{user: "me\n", password: " p w \r\n", "GOVMOMI_URL": "https://vc"})
     assert DirectoryCredentials(tmp_path).read() == Credentials(username="me", password=" p w ")
 
 
 def test_the_first_complete_pair_counts(tmp_path: Path) -> None:
-    fill(
+    write_files(
         tmp_path,
         GOVMOMI_USERNAME="half",
         GOVMOMI_PASSWORD="\n",
@@ -63,21 +63,21 @@ def test_the_first_complete_pair_counts(tmp_path: Path) -> None:
 
 
 def test_a_token_comes_before_a_certificate_and_that_before_a_password(tmp_path: Path) -> None:
-    fill(tmp_path, username="me", password="mine")
-    fill(tmp_path, **{"tls.crt": "C", "tls.key": "K", "extension-key": "com.example"})
+    write_files(tmp_path, username="me", password="mine")
+    write_files(tmp_path, **{"tls.crt": "C", "tls.key": "K", "extension-key": "com.example"})
     by_certificate = DirectoryCredentials(tmp_path).read()
     assert (by_certificate.extension_key, by_certificate.pem) == ("com.example", b"CK")
     assert by_certificate.certificate_file == str(tmp_path / "tls.crt")
-    fill(tmp_path, **{"saml-token": '<?xml version="1.0" encoding="UTF-8"?>\n<Assertion/>\n'})
+    write_files(tmp_path, **{"saml-token": '<?xml version="1.0" encoding="UTF-8"?>\n<Assertion/>\n'})
     assert DirectoryCredentials(tmp_path).read() == Credentials(saml_token="<Assertion/>")
 
 
 def test_a_certificate_without_its_extension_is_left_alone(tmp_path: Path) -> None:
-    fill(tmp_path, **{"tls.crt": "C", "tls.key": "K", "username": "me", "password": "mine"})
+    write_files(tmp_path, **{"tls.crt": "C", "tls.key": "K", "username": "me", "password": "mine"})
     assert DirectoryCredentials(tmp_path).read().username == "me"
 
 
-ALL_KEYS = r"GOVMOMI_USERNAME and GOVMOMI_PASSWORD, or VC_USER and VC_PASS, or username and password there; or saml-token; or tls\.crt"
+ALL_KEYS_PATTERN = r"GOVMOMI_USERNAME and GOVMOMI_PASSWORD, or VC_USER and VC_PASS, or username and password there; or saml-token; or tls\.crt"
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ ALL_KEYS = r"GOVMOMI_USERNAME and GOVMOMI_PASSWORD, or VC_USER and VC_PASS, or u
     ],
 )
 def test_what_is_missing_is_said(tmp_path: Path, files: dict[str, str], words: str) -> None:
-    fill(tmp_path, **files)
-    with pytest.raises(Denied, match=ALL_KEYS) as caught:
+    write_files(tmp_path, **files)
+    with pytest.raises(Denied, match=ALL_KEYS_PATTERN) as caught:
         DirectoryCredentials(tmp_path).read()
     assert words in str(caught.value)
     assert str(tmp_path) in str(caught.value)
@@ -105,7 +105,7 @@ def test_a_directory_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(Denied, match="there is no such directory"):
         DirectoryCredentials(tmp_path / "nowhere").read()
     with pytest.raises(Denied, match="there is no such directory"):
-        DirectoryCredentials(fill(tmp_path, file="") / "file").read()
+        DirectoryCredentials(write_files(tmp_path, file="") / "file").read()
 
 
 def test_a_key_that_cannot_be_read_is_said(tmp_path: Path) -> None:
@@ -115,19 +115,19 @@ def test_a_key_that_cannot_be_read_is_said(tmp_path: Path) -> None:
 
 
 def test_a_token_that_is_none_is_said_and_not_shown(tmp_path: Path) -> None:
-    fill(tmp_path, **{"saml-token": CANARY})
+    write_files(tmp_path, **{"saml-token": CANARY})
     with pytest.raises(Denied, match="saml-token is not the XML of a SAML assertion") as caught:
         DirectoryCredentials(tmp_path).read()
-    assert CANARY not in all_of(caught.value)
+    assert CANARY not in render_error(caught.value)
 
 
 @pytest.mark.parametrize("bad", [b"\xff", b"\x00", b"\x1b", "\uffff".encode()])
 def test_a_password_that_cannot_be_sent_is_said_and_not_shown(tmp_path: Path, bad: bytes) -> None:
-    fill(tmp_path, username="me")
+    write_files(tmp_path, username="me")
     (tmp_path / "password").write_bytes(CANARY.encode() + bad)
     with pytest.raises(Denied, match=f"credentials in {tmp_path} cannot be used") as caught:
         DirectoryCredentials(tmp_path).read()
-    assert CANARY not in all_of(caught.value)
+    assert CANARY not in render_error(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_password_that_cannot_be_sent_is_said_and_not_shown(tmp_path: Path, ba
 def test_what_the_environment_has_is_checked_too(credentials: Credentials) -> None:
     with pytest.raises(Denied, match="The credentials in the environment cannot be used") as caught:
         FixedCredentials(credentials).read()
-    assert CANARY not in all_of(caught.value)
+    assert CANARY not in render_error(caught.value)
 
 
 def test_no_repr_shows_a_secret() -> None:
@@ -171,23 +171,23 @@ def test_whom_they_name() -> None:
 
 async def test_a_secret_that_the_kubelet_swaps_is_noticed(tmp_path: Path) -> None:
     assert DirectoryCredentials(tmp_path).poll_seconds == 2.0
-    swap(tmp_path, "one", username="me", password="old")
+    swap_secret(tmp_path, "one", username="me", password="old")
     source = DirectoryCredentials(tmp_path, poll_seconds=0.02)
     waiting = asyncio.create_task(source.wait_for_change(await asyncio.to_thread(source.read)))
     await asyncio.sleep(0.1)
     assert not waiting.done()
-    swap(tmp_path, "two", username="me", password="new")
+    swap_secret(tmp_path, "two", username="me", password="new")
     assert await asyncio.wait_for(waiting, 2) == Credentials("me", "new")
 
 
 async def test_no_half_of_a_swap_is_ever_read(tmp_path: Path) -> None:
-    swap(tmp_path, "0", username="user-0", password="0")
-    reading = asyncio.ensure_future(asyncio.to_thread(pairs, DirectoryCredentials(tmp_path)))
+    swap_secret(tmp_path, "0", username="user-0", password="0")
+    reading = asyncio.ensure_future(asyncio.to_thread(read_pairs, DirectoryCredentials(tmp_path)))
     turn = 0
     while not reading.done():
         turn += 1
         await asyncio.to_thread(
-            swap, tmp_path, str(turn), username=f"user-{turn}", password=str(turn)
+            swap_secret, tmp_path, str(turn), username=f"user-{turn}", password=str(turn)
         )
         await asyncio.to_thread(shutil.rmtree, tmp_path / f"..{turn - 1}")
     seen = await reading
@@ -195,27 +195,27 @@ async def test_no_half_of_a_swap_is_ever_read(tmp_path: Path) -> None:
     assert {(user, password) for user, password in seen if user != f"user-{password}"} == set()
 
 
-def pairs(source: DirectoryCredentials) -> set[tuple[str, str]]:
+def read_pairs(source: DirectoryCredentials) -> set[tuple[str, str]]:
     return {(found.username, found.password) for _ in range(2000) for found in [source.read()]}
 
 
 async def test_files_that_go_and_come_back_changed_are_noticed_when_complete(
     tmp_path: Path,
 ) -> None:
-    source = DirectoryCredentials(fill(tmp_path, username="me", password="old"), poll_seconds=0.02)
+    source = DirectoryCredentials(write_files(tmp_path, username="me", password="old"), poll_seconds=0.02)
     waiting = asyncio.create_task(source.wait_for_change(await asyncio.to_thread(source.read)))
     (tmp_path / "password").unlink()
     await asyncio.sleep(0.1)
     assert not waiting.done()
-    fill(tmp_path, password="new")
+    write_files(tmp_path, password="new")
     assert (await asyncio.wait_for(waiting, 2)).password == "new"
 
 
 async def test_a_renewed_certificate_is_a_change(tmp_path: Path) -> None:
-    fill(tmp_path, **{"tls.crt": "C", "tls.key": "K", "extension-key": "com.example"})
+    write_files(tmp_path, **{"tls.crt": "C", "tls.key": "K", "extension-key": "com.example"})
     source = DirectoryCredentials(tmp_path, poll_seconds=0.02)
     waiting = asyncio.create_task(source.wait_for_change(await asyncio.to_thread(source.read)))
-    fill(tmp_path, **{"tls.crt": "D"})
+    write_files(tmp_path, **{"tls.crt": "D"})
     assert (await asyncio.wait_for(waiting, 2)).pem == b"DK"
 
 

@@ -9,10 +9,10 @@ from vsphere_operators.vsphere.disks import select_scope
 from vsphere_operators.vsphere.inventory import Change
 from vsphere_operators.vsphere.model import Datastore, Host, Task, VirtualMachine
 
-STORE = Datastore(ref="datastore-1", name="a", accessible=True, url="ds:///a/")
+DATASTORE = Datastore(ref="datastore-1", name="a", accessible=True, url="ds:///a/")
 
 
-def finished(description: str, state: str = "success") -> Change:
+def finished_task(description: str, state: str = "success") -> Change:
     return Change(
         Task(ref="task-1", state="running", description=description),
         Task(ref="task-1", state=state, description=description),  # type: ignore[arg-type]
@@ -22,18 +22,18 @@ def finished(description: str, state: str = "success") -> Change:
 @pytest.mark.parametrize(
     ("change", "depth"),
     [
-        (finished("vslm.vcenter.VStorageObjectManager.createDisk"), RefreshScope.NEW),
-        (finished("VcenterVStorageObjectManager.deleteDisk"), RefreshScope.NEW),
-        (finished("com.vmware.cns.tasks.createvolume"), RefreshScope.NEW),
-        (finished("com.vmware.cns.tasks.attachvolume"), RefreshScope.ASSOCIATIONS),
-        (finished("VirtualMachine.attachDisk"), RefreshScope.ASSOCIATIONS),
-        (finished("VirtualMachine.detachDisk", "error"), RefreshScope.ASSOCIATIONS),
-        (finished("VirtualMachine.reconfigure"), RefreshScope.ASSOCIATIONS),
-        (finished("VirtualMachine.destroy"), RefreshScope.ASSOCIATIONS),
-        (finished("VirtualMachine.clone"), RefreshScope.ASSOCIATIONS),
-        (finished("vslm.vcenter.VStorageObjectManager.extendDisk"), RefreshScope.ALL),
-        (finished("vslm.vcenter.VStorageObjectManager.relocateVStorageObject"), RefreshScope.ALL),
-        (finished("VirtualMachine.powerOn"), None),
+        (finished_task("vslm.vcenter.VStorageObjectManager.createDisk"), RefreshScope.NEW),
+        (finished_task("VcenterVStorageObjectManager.deleteDisk"), RefreshScope.NEW),
+        (finished_task("com.vmware.cns.tasks.createvolume"), RefreshScope.NEW),
+        (finished_task("com.vmware.cns.tasks.attachvolume"), RefreshScope.ASSOCIATIONS),
+        (finished_task("VirtualMachine.attachDisk"), RefreshScope.ASSOCIATIONS),
+        (finished_task("VirtualMachine.detachDisk", "error"), RefreshScope.ASSOCIATIONS),
+        (finished_task("VirtualMachine.reconfigure"), RefreshScope.ASSOCIATIONS),
+        (finished_task("VirtualMachine.destroy"), RefreshScope.ASSOCIATIONS),
+        (finished_task("VirtualMachine.clone"), RefreshScope.ASSOCIATIONS),
+        (finished_task("vslm.vcenter.VStorageObjectManager.extendDisk"), RefreshScope.ALL),
+        (finished_task("vslm.vcenter.VStorageObjectManager.relocateVStorageObject"), RefreshScope.ALL),
+        (finished_task("VirtualMachine.powerOn"), None),
         (
             Change(None, Task(ref="task-1", state="success", description="VirtualMachine.destroy")),
             RefreshScope.ASSOCIATIONS,
@@ -46,12 +46,12 @@ def finished(description: str, state: str = "success") -> Change:
             Change(Task(ref="task-1", state="success", description="VirtualMachine.destroy"), None),
             None,
         ),
-        (Change(None, STORE), RefreshScope.NEW),
-        (Change(STORE, None), RefreshScope.NEW),
-        (Change(STORE, Datastore(ref="datastore-1", name="b", accessible=True)), RefreshScope.ALL),
-        (Change(STORE, Datastore(ref="datastore-1", name="a")), RefreshScope.ALL),
+        (Change(None, DATASTORE), RefreshScope.NEW),
+        (Change(DATASTORE, None), RefreshScope.NEW),
+        (Change(DATASTORE, Datastore(ref="datastore-1", name="b", accessible=True)), RefreshScope.ALL),
+        (Change(DATASTORE, Datastore(ref="datastore-1", name="a")), RefreshScope.ALL),
         (
-            Change(STORE, Datastore(ref="datastore-1", name="a", accessible=True, url="ds:///b/")),
+            Change(DATASTORE, Datastore(ref="datastore-1", name="a", accessible=True, url="ds:///b/")),
             None,
         ),
         (Change(VirtualMachine(ref="vm-1"), None), RefreshScope.ASSOCIATIONS),

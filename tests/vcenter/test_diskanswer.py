@@ -14,7 +14,7 @@ from vsphere_operators.vsphere.faults import Rejected, Unreachable
 from vsphere_operators.vsphere.model import Disk
 
 
-def envelope(method: str, inside: str, namespace: str = "urn:vslm") -> bytes:
+def soap_response(method: str, inside: str, namespace: str = "urn:vslm") -> bytes:
     soap = "http://schemas.xmlsoap.org/soap/envelope/"
     return (
         f'<?xml version="1.0" encoding="UTF-8"?><soapenv:Envelope xmlns:soapenv="{soap}"><soapenv:Body>'
@@ -23,7 +23,7 @@ def envelope(method: str, inside: str, namespace: str = "urn:vslm") -> bytes:
 
 
 # As vCenter writes it: the types inside the global catalog's answer are those of vim25.
-DISK = (
+DISK_XML = (
     '<returnval><config xmlns="urn:vim25"><id><id>7d0a</id></id><name>pvc-a</name><createTime>2026-11-16T02:33:06.483045+02:00</createTime>'
     '<backing xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="BaseConfigInfoDiskFileBackingInfo">'
     '<datastore type="Datastore">datastore-12</datastore><filePath>[vsan] fcd/a.vmdk</filePath><backingObjectId>x</backingObjectId>'
@@ -33,7 +33,7 @@ DISK = (
 
 
 def test_a_disk() -> None:
-    assert decode_disk(envelope("VslmRetrieveVStorageObject", DISK)) == Disk(
+    assert decode_disk(soap_response("VslmRetrieveVStorageObject", DISK_XML)) == Disk(
         id="7d0a",
         name="pvc-a",
         datastore="datastore-12",
@@ -47,21 +47,21 @@ def test_a_disk() -> None:
 
 def test_a_disk_of_which_little_is_known() -> None:
     bare = "<returnval><config><id><id>7d0a</id></id><name>raw</name><createTime>never</createTime><capacityInMB/></config></returnval>"
-    assert decode_disk(envelope("RetrieveVStorageObject", bare, "urn:vim25")) == Disk(
+    assert decode_disk(soap_response("RetrieveVStorageObject", bare, "urn:vim25")) == Disk(
         id="7d0a", name="raw", datastore=""
     )
 
 
 def test_an_answer_without_a_disk() -> None:
     with pytest.raises(Rejected, match="no disk"):
-        decode_disk(envelope("RetrieveVStorageObject", ""))
+        decode_disk(soap_response("RetrieveVStorageObject", ""))
 
 
 def test_a_page_and_what_makes_a_row_differ() -> None:
     row = "<queryResults><id><id>{}</id></id><name>{}</name><capacityInMB>1</capacityInMB><datastoreUrl>ds:///a/</datastoreUrl>{}</queryResults>"
     end = "<usedCapacityInMB>{}</usedCapacityInMB>"
     one = decode_page(
-        envelope(
+        soap_response(
             "L",
             f"<returnval><allRecordsReturned>false</allRecordsReturned>{row.format('1', 'a', end.format(7))}</returnval>",
         )
@@ -69,39 +69,39 @@ def test_a_page_and_what_makes_a_row_differ() -> None:
     assert not one.is_last
     assert (one.rows[0].id, one.rows[0].datastore_url) == ("1", "ds:///a/")
     other = decode_page(
-        envelope(
+        soap_response(
             "L",
             f"<returnval><allRecordsReturned>true</allRecordsReturned>{row.format('1', 'a', end.format(9))}</returnval>",
         )
     )
     assert other.is_last
     assert other.rows == one.rows
-    renamed = decode_page(envelope("L", f"<returnval>{row.format('1', 'b', '')}</returnval>"))
+    renamed = decode_page(soap_response("L", f"<returnval>{row.format('1', 'b', '')}</returnval>"))
     assert renamed.rows[0].fingerprint != one.rows[0].fingerprint
 
 
 def test_a_page_without_rows_is_the_last() -> None:
     assert decode_page(
-        envelope("L", "<returnval><allRecordsReturned>false</allRecordsReturned></returnval>")
+        soap_response("L", "<returnval><allRecordsReturned>false</allRecordsReturned></returnval>")
     ).is_last
-    assert decode_page(envelope("L", "")).is_last
+    assert decode_page(soap_response("L", "")).is_last
 
 
 def test_ids() -> None:
     assert decode_ids(
-        envelope(
+        soap_response(
             "ListVStorageObject",
             "<returnval><id>1</id></returnval><returnval><id>2</id></returnval>",
         )
     ) == ["1", "2"]
-    assert decode_ids(envelope("ListVStorageObject", "")) == []
+    assert decode_ids(soap_response("ListVStorageObject", "")) == []
 
 
 def test_who_uses_what() -> None:
     use = "<vmDiskAssociation><vmId>{}</vmId><diskKey>{}</diskKey></vmDiskAssociation>"
     unused = "<returnval><id><id>2</id></id></returnval>"
     body = f"<returnval><id><id>1</id></id>{use.format('b', 2001)}{use.format('a', 2000)}</returnval>{unused}"
-    assert decode_associations(envelope("VslmRetrieveVStorageObjectAssociations", body)) == {
+    assert decode_associations(soap_response("VslmRetrieveVStorageObjectAssociations", body)) == {
         "1": ("a/2000", "b/2001"),
         "2": (),
     }

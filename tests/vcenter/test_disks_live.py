@@ -20,14 +20,14 @@ from vsphere_operators.vsphere.property_collector import InventoryWatcher
 from vsphere_operators.vsphere.session import Session
 from vsphere_operators.vsphere.transport import SoapClient
 
-from .diskrig import Lines, apart, pyvmomi
-from .rig import Tally, account, address_of_simulator
+from .diskrig import RecordingLog, apart, pyvmomi_content
+from .rig import RecordingMetrics, simulator_credentials, simulator_address
 
-Simulators = Callable[..., Awaitable[SimulatedVCenter]]
-VM = "DC0_H0_VM0"
+SimulatorFactory = Callable[..., Awaitable[SimulatedVCenter]]
+VM_NAME = "DC0_H0_VM0"
 
 
-class Counting(Tally):
+class Counting(RecordingMetrics):
     """A meter of calls and updates."""
 
     def count_updates(self, type_name: str, kind: str, count: int) -> None:
@@ -35,18 +35,18 @@ class Counting(Tally):
 
 
 @pytest.fixture
-async def simulator(simulators: Simulators) -> SimulatedVCenter:
-    return await simulators("--datastores=2", "--fcd=pvc-a")
+async def simulator(start_simulator: SimulatorFactory) -> SimulatedVCenter:
+    return await start_simulator("--datastores=2", "--fcd=pvc-a")
 
 
 @pytest.fixture
 async def disks(simulator: SimulatedVCenter) -> AsyncIterator[Disks]:
     soap, log, inventory = (
-        SoapClient(address_of_simulator(simulator), Counting()),
-        Lines(),
+        SoapClient(simulator_address(simulator), Counting()),
+        RecordingLog(),
         Inventory("lab"),
     )
-    session = Session(soap, account(simulator), log)
+    session = Session(soap, simulator_credentials(simulator), log)
     await session.login()
     collector = InventoryWatcher(soap, session, inventory, log, Counting())
     # The interval is so long that only what is heard of can lead to a look.
@@ -68,22 +68,22 @@ async def disks(simulator: SimulatedVCenter) -> AsyncIterator[Disks]:
     await soap.close()
 
 
-def by_task(simulator: SimulatedVCenter, start: Callable[[Any], Any]) -> Awaitable[Any]:
+def start_task(simulator: SimulatedVCenter, start: Callable[[Any], Any]) -> Awaitable[Any]:
     """Start a task by another client. Its end is not waited for: pyVmomi cannot read the info of one whose entity is a manager."""
 
     def work() -> None:
-        with pyvmomi(simulator) as content:
+        with pyvmomi_content(simulator) as content:
             start(content)
 
     return apart(work)
 
 
-def machine(content: Any) -> Any:
+def find_vm(content: Any) -> Any:
     view = content.viewManager.CreateContainerView(content.rootFolder, [vim.VirtualMachine], True)
-    return next(vm for vm in view.view if vm.name == VM)
+    return next(vm for vm in view.view if vm.name == VM_NAME)
 
 
-def disk_id(disks: Disks) -> Any:
+def make_disk_id(disks: Disks) -> Any:
     return vim.vslm.ID(id=disks.find_by_name("pvc-a").id)
 
 
@@ -92,7 +92,7 @@ async def test_a_new_disk_and_its_end(simulator: SimulatedVCenter, disks: Disks)
     made = await eventually(lambda: disks.find_by_name("pvc-b"), within=20)
     assert made.size_mb == 7
     store = vim.Datastore(made.datastore)
-    await by_task(
+    await start_task(
         simulator,
         lambda content: content.vStorageObjectManager.DeleteVStorageObject(
             vim.vslm.ID(id=made.id), store
@@ -103,22 +103,22 @@ async def test_a_new_disk_and_its_end(simulator: SimulatedVCenter, disks: Disks)
 
 
 async def test_attached_and_detached(simulator: SimulatedVCenter, disks: Disks) -> None:
-    id, store = disk_id(disks), vim.Datastore(disks.find_by_name("pvc-a").datastore)
-    await by_task(simulator, lambda content: machine(content).AttachDisk(id, store))
+    id, store = make_disk_id(disks), vim.Datastore(disks.find_by_name("pvc-a").datastore)
+    await start_task(simulator, lambda content: find_vm(content).AttachDisk(id, store))
     user = (await eventually(lambda: disks.find_by_name("pvc-a").consumers, within=20))[0]
-    assert [vm.bios_uuid for vm in disks.inventory.vms.values() if vm.name == VM] == [user]
-    await by_task(simulator, lambda content: machine(content).DetachDisk(id))
+    assert [vm.bios_uuid for vm in disks.inventory.vms.values() if vm.name == VM_NAME] == [user]
+    await start_task(simulator, lambda content: find_vm(content).DetachDisk(id))
     await eventually(lambda: not disks.find_by_name("pvc-a").consumers, within=20)
 
 
 async def test_a_vm_that_is_destroyed_uses_no_disk(
     simulator: SimulatedVCenter, disks: Disks
 ) -> None:
-    await simulator.attach_disk("pvc-a", VM)
+    await simulator.attach_disk("pvc-a", VM_NAME)
     disks.request_scope(RefreshScope.ASSOCIATIONS)
     await eventually(lambda: disks.find_by_name("pvc-a").consumers, within=20)
     await simulator.attach_disk("pvc-a", "")
-    await simulator.delete(VM)
+    await simulator.delete(VM_NAME)
     await eventually(lambda: not disks.find_by_name("pvc-a").consumers, within=20)
 
 
@@ -138,7 +138,7 @@ async def test_a_renamed_datastore(simulator: SimulatedVCenter, disks: Disks) ->
 
 async def test_at_rest_there_are_no_calls(simulator: SimulatedVCenter, disks: Disks) -> None:
     await simulator.reset_call_counts()
-    await simulator.set_stats(VM, overallCpuUsage=5)
+    await simulator.set_stats(VM_NAME, overallCpuUsage=5)
     await eventually(
         lambda: any(vm.stats.cpu_usage_mhz == 5 for vm in disks.inventory.vms.values())
     )

@@ -25,7 +25,7 @@ from vsphere_operators.vsphere.faults import (
     error_from_fault,
 )
 
-EXPECTED = {
+FAULTS_BY_ERROR = {
     NotFound: "ManagedObjectNotFound NotFound FileNotFound",
     NotAuthenticated: "NotAuthenticated",
     WrongLogin: "InvalidLogin",
@@ -35,7 +35,7 @@ EXPECTED = {
     "HostConfigFailed",
     Rejected: "VmWwnConflict",
 }
-BY_BASE = {
+SUBTYPE_FAULTS_BY_ERROR = {
     WrongLogin: "PasswordExpired InvalidClientCertificate",
     Denied: "RestrictedVersion NoPermissionOnAD",
     Busy: "PowerOnFtSecondaryTimedout VAppTaskInProgress FilterInUse InvalidHostConnectionState",
@@ -43,26 +43,26 @@ BY_BASE = {
 }
 
 
-def fault_of(name: str, **fields: Any) -> Any:
+def make_fault(name: str, **fields: Any) -> Any:
     return (getattr(vim.fault, name, None) or getattr(vmodl.fault, name))(**fields)
 
 
-def method_fault(**fields: Any) -> Any:
+def make_method_fault(**fields: Any) -> Any:
     kind: Any = vmodl.MethodFault
     return kind(**fields)
 
 
-def rows(table: dict[type[VCenterError], str]) -> list[tuple[str, type[VCenterError]]]:
+def list_cases(table: dict[type[VCenterError], str]) -> list[tuple[str, type[VCenterError]]]:
     return [(name, meaning) for meaning, names in table.items() for name in names.split()]
 
 
 def test_the_table_is_all_here() -> None:
-    assert dict(rows(EXPECTED)) == FaultMapping.ERROR_TYPES
+    assert dict(list_cases(FAULTS_BY_ERROR)) == FaultMapping.ERROR_TYPES
 
 
-@pytest.mark.parametrize(("name", "meaning"), rows(EXPECTED) + rows(BY_BASE))
+@pytest.mark.parametrize(("name", "meaning"), list_cases(FAULTS_BY_ERROR) + list_cases(SUBTYPE_FAULTS_BY_ERROR))
 def test_a_fault_means(name: str, meaning: type[VCenterError]) -> None:
-    error = error_from_fault(fault_of(name, msg="vCenter's own words."), "PowerOnVM_Task at vc")
+    error = error_from_fault(make_fault(name, msg="vCenter's own words."), "PowerOnVM_Task at vc")
     assert type(error) is meaning
     assert (str(error), error.fault) == ("PowerOnVM_Task at vc: vCenter's own words", name)
 
@@ -111,7 +111,7 @@ def test_a_fault_without_words_takes_them_from_its_messages_its_cause_or_its_nam
         str(error_from_fault(vim.fault.InvalidState(faultMessage=[message]), "Do"))
         == "Do: From a message"
     )
-    cause = method_fault(msg="From the cause.")
+    cause = make_method_fault(msg="From the cause.")
     assert (
         str(error_from_fault(vim.fault.InvalidState(faultCause=cause), "Do"))
         == "Do: From the cause"
@@ -132,5 +132,5 @@ def test_the_tree() -> None:
 
 def test_words_without_end_are_cut() -> None:
     assert len(
-        str(error_from_fault(method_fault(msg="x" * 1_000_000), "Do"))
+        str(error_from_fault(make_method_fault(msg="x" * 1_000_000), "Do"))
     ) == MAX_MESSAGE_LENGTH + len("... (cut)")

@@ -18,7 +18,7 @@ from vsphere_operators.vsphere.vm_calls import (
     escape_name,
 )
 
-ORDER = CloneSpec(
+CLONE_REQUEST = CloneSpec(
     template="vm-1",
     folder="group-v3",
     name="web/1",
@@ -30,32 +30,32 @@ ORDER = CloneSpec(
 )
 
 
-class Wire(SoapStub):
+class RecordingStub(SoapStub):
     """Keeps what is called."""
 
     def __init__(self) -> None:
         super().__init__(Mock())
-        self.sent: list[tuple[str, str, tuple[Any, ...]]] = []
+        self.calls: list[tuple[str, str, tuple[Any, ...]]] = []
 
     def InvokeMethod(
         self, target: Any, info: Any, arguments: Any, outer: Any = None
     ) -> Awaitable[Any]:
-        self.sent.append((target._moId, info.wsdlName, tuple(arguments)))
-        return self.answer()
+        self.calls.append((target._moId, info.wsdlName, tuple(arguments)))
+        return self.return_task()
 
-    async def answer(self) -> str:
+    async def return_task(self) -> str:
         return "task-1"
 
 
-def hands() -> tuple[VmCalls, Wire]:
-    wire = Wire()
+def make_vm_calls() -> tuple[VmCalls, RecordingStub]:
+    wire = RecordingStub()
     return VmCalls(Mock(stub=wire), Mock()), wire
 
 
 async def test_a_clone_has_mark_size_and_identity_from_its_first_moment() -> None:
-    made, wire = hands()
-    assert await made.clone(ORDER) == "task-1"
-    ((template, method, (folder, name, spec)),) = wire.sent
+    made, wire = make_vm_calls()
+    assert await made.clone(CLONE_REQUEST) == "task-1"
+    ((template, method, (folder, name, spec)),) = wire.calls
     assert (template, method, folder._moId, name) == ("vm-1", "CloneVM_Task", "group-v3", "web%2f1")
     assert (spec.powerOn, spec.template, spec.location.pool._moId, spec.location.datastore) == (
         True,
@@ -64,7 +64,7 @@ async def test_a_clone_has_mark_size_and_identity_from_its_first_moment() -> Non
         None,
     )
     config = spec.config
-    assert (config.numCPUs, config.memoryMB, config.instanceUuid) == (2, 1024, ORDER.instance_uuid)
+    assert (config.numCPUs, config.memoryMB, config.instanceUuid) == (2, 1024, CLONE_REQUEST.instance_uuid)
     assert [(each.key, each.value) for each in config.extraConfig] == [
         ("vsphere-operators.uid", "u1")
     ]
@@ -76,16 +76,16 @@ async def test_a_clone_has_mark_size_and_identity_from_its_first_moment() -> Non
 
 
 async def test_a_linked_clone_on_a_datastore_with_a_policy() -> None:
-    made, wire = hands()
+    made, wire = make_vm_calls()
     order = CloneSpec(
         **{
-            **{field: getattr(ORDER, field) for field in ORDER.__struct_fields__},
+            **{field: getattr(CLONE_REQUEST, field) for field in CLONE_REQUEST.__struct_fields__},
             "datastore": "ds-1",
             "storage_policy": "gold",
         }
     )
     await made.clone(order, vim.vm.Snapshot("snapshot-7", wire))
-    spec = wire.sent[0][2][2]
+    spec = wire.calls[0][2][2]
     assert (spec.snapshot._moId, spec.location.diskMoveType) == (
         "snapshot-7",
         "createNewChildDiskBacking",

@@ -41,19 +41,19 @@ def leave(ref: str) -> ObjectUpdate:
     return ObjectUpdate("leave", type_of(ref), ref)
 
 
-def on(host: str, *stores: str) -> dict[str, Any]:
+def placed_on(host: str, *stores: str) -> dict[str, Any]:
     return {
         "runtime.host": Ref("HostSystem", host),
         "datastore": tuple(Ref("Datastore", each) for each in stores),
     }
 
 
-def usage(megahertz: int | None) -> dict[str, Any]:
+def cpu_usage(megahertz: int | None) -> dict[str, Any]:
     return {"summary.quickStats.overallCpuUsage": megahertz}
 
 
 CONNECTED = {"runtime.connectionState": "connected"}
-SMALL = [
+SMALL_INVENTORY = [
     enter("f0", "Datacenters"),
     enter("dc1", "east", "f0"),
     enter("f1", "host", "dc1"),
@@ -63,14 +63,14 @@ SMALL = [
     enter("s1", "esxi-2", "f1"),
     enter("rp1", "Resources", "c1"),
     enter("ds1", "fast", "f3"),
-    enter("h1", "esxi-1", "c1", **CONNECTED, **usage(700)),
-    enter("h2", "esxi-2", "s1", **CONNECTED, **usage(300)),
+    enter("h1", "esxi-1", "c1", **CONNECTED, **cpu_usage(700)),
+    enter("h2", "esxi-2", "s1", **CONNECTED, **cpu_usage(300)),
     enter(
         "vm1",
         "db",
         "f2",
         **CONNECTED,
-        **on("h1", "ds1"),
+        **placed_on("h1", "ds1"),
         **{"config.uuid": "ABC-1", "config.instanceUuid": "def-1"},
     ),
     enter(
@@ -78,7 +78,7 @@ SMALL = [
         "web",
         "f2",
         **CONNECTED,
-        **on("h2", "ds1"),
+        **placed_on("h2", "ds1"),
         **{"config.uuid": "abc-2", "config.instanceUuid": "def-2"},
     ),
 ]
@@ -87,17 +87,17 @@ SMALL = [
 @pytest.fixture
 def inventory() -> Inventory:
     inventory = Inventory("lab")
-    inventory.apply(SMALL)
+    inventory.apply(SMALL_INVENTORY)
     return inventory
 
 
-def heard(inventory: Inventory) -> list[Change]:
+def record_changes(inventory: Inventory) -> list[Change]:
     changes: list[Change] = []
     inventory.listeners.append(changes.append)
     return changes
 
 
-def refs(changes: list[Change]) -> list[str]:
+def changed_refs(changes: list[Change]) -> list[str]:
     return sorted(item.ref for change in changes if (item := change.new or change.old))
 
 
@@ -184,16 +184,16 @@ def test_names_are_shown_as_vcenter_shows_them(inventory: Inventory) -> None:
 
 
 def test_listeners_hear_old_and_new_once_for_each_object(inventory: Inventory) -> None:
-    changes = heard(inventory)
+    changes = record_changes(inventory)
     before = inventory.hosts["h1"]
-    inventory.apply([modify("h1", usage(701)), modify("h1", usage(702)), modify("h2", usage(300))])
+    inventory.apply([modify("h1", cpu_usage(701)), modify("h1", cpu_usage(702)), modify("h2", cpu_usage(300))])
     assert changes == [Change(before, inventory.hosts["h1"])]
     assert not changes[0].only_dependency_changed
     assert inventory.hosts["h1"].stats.cpu_usage_mhz == 702
 
 
 def test_what_comes_and_goes_in_one_batch_was_never_there(inventory: Inventory) -> None:
-    changes = heard(inventory)
+    changes = record_changes(inventory)
     inventory.apply(
         [enter("vm9", "brief"), leave("vm9"), leave("vm8"), modify("vm7", {"name": "ghost"})]
     )
@@ -202,7 +202,7 @@ def test_what_comes_and_goes_in_one_batch_was_never_there(inventory: Inventory) 
 
 
 def test_what_left_is_gone_from_everywhere(inventory: Inventory) -> None:
-    changes = heard(inventory)
+    changes = record_changes(inventory)
     before = inventory.vms["vm1"]
     inventory.apply([leave("vm1")])
     host = inventory.hosts["h1"]
@@ -229,11 +229,11 @@ def test_what_left_is_gone_from_everywhere(inventory: Inventory) -> None:
         (modify("ds1", {"name": "slow"}), {"vm1", "vm2"}),
         (modify("vm1", {"name": "web"}), {"vm2"}),
         (modify("vm1", {"config.uuid": "ABC-2"}), {"vm2"}),
-        (modify("vm1", on("h2", "ds1")), {"h1", "h2"}),
-        (enter("vm3", "new", "f2", **on("h1", "ds1")), {"h1"}),
+        (modify("vm1", placed_on("h2", "ds1")), {"h1", "h2"}),
+        (enter("vm3", "new", "f2", **placed_on("h1", "ds1")), {"h1"}),
         (enter("h3", "esxi-1", "s1"), {"h1"}),
         (modify("h1", {"parent": Ref("ComputeResource", "s1")}), {"vm1"}),
-        (modify("h1", usage(1)), set[str]()),
+        (modify("h1", cpu_usage(1)), set[str]()),
         (modify("vm1", {"runtime.powerState": "poweredOff"}), set[str]()),
         (leave("c1"), {"h1", "vm1"}),
     ],
@@ -241,12 +241,12 @@ def test_what_left_is_gone_from_everywhere(inventory: Inventory) -> None:
 def test_who_depends_on_a_change_hears_of_it(
     inventory: Inventory, update: ObjectUpdate, concerned: set[str]
 ) -> None:
-    changes = heard(inventory)
+    changes = record_changes(inventory)
     inventory.apply([update])
     told = {change.new.ref for change in changes if change.only_dependency_changed and change.new}
     assert {ref for ref in told if ref[0] in "hv" or ref.startswith("ds")} == concerned
-    assert [ref for ref in refs(changes) if ref == update.ref] == [update.ref]
-    assert len(refs(changes)) == len(set(refs(changes)))
+    assert [ref for ref in changed_refs(changes) if ref == update.ref] == [update.ref]
+    assert len(changed_refs(changes)) == len(set(changed_refs(changes)))
 
 
 @pytest.mark.parametrize("state", ["disconnected", "notResponding"])
@@ -269,11 +269,11 @@ def test_a_vm_that_does_not_report_has_no_load(inventory: Inventory) -> None:
     assert inventory.vms["vm1"].stats == VirtualMachineStats(guest_memory_mb=5)
 
 
-def attribute(key: str, value: str) -> dict[str, Any]:
+def attribute_property(key: str, value: str) -> dict[str, Any]:
     return {"customValue": ({"@type": "CustomFieldStringValue", "key": key, "value": value},)}
 
 
-def fields(**names: str) -> ObjectUpdate:
+def custom_fields_update(**names: str) -> ObjectUpdate:
     return ObjectUpdate(
         "modify",
         "CustomFieldsManager",
@@ -283,30 +283,30 @@ def fields(**names: str) -> ObjectUpdate:
 
 
 def test_attributes_have_names_as_soon_as_they_are_known(inventory: Inventory) -> None:
-    inventory.apply([modify("h1", attribute("101", "me"))])
+    inventory.apply([modify("h1", attribute_property("101", "me"))])
     assert (inventory.hosts["h1"].attributes, inventory.unnamed_attribute_keys) == ({}, {"101"})
-    changes = heard(inventory)
-    inventory.apply([fields(k101="owner")])
+    changes = record_changes(inventory)
+    inventory.apply([custom_fields_update(k101="owner")])
     assert (inventory.hosts["h1"].attributes, inventory.unnamed_attribute_keys) == (
         {"owner": "me"},
         set(),
     )
-    assert refs(changes) == ["h1"]
-    inventory.apply([fields(k101="keeper")])
+    assert changed_refs(changes) == ["h1"]
+    inventory.apply([custom_fields_update(k101="keeper")])
     assert inventory.hosts["h1"].attributes == {"keeper": "me"}
     inventory.apply([modify("h1", {"customValue": None})])
     assert inventory.hosts["h1"].attributes == {}
 
 
 def test_a_reload_tells_only_what_differs(inventory: Inventory) -> None:
-    inventory.apply([fields(k101="owner"), modify("h2", attribute("101", "me"))])
-    changes = heard(inventory)
-    again = [update for update in SMALL if update.ref not in ("h1", "h2", "vm2")]
-    same = enter("h2", "esxi-2", "s1", **CONNECTED, **usage(300), **attribute("101", "me"))
+    inventory.apply([custom_fields_update(k101="owner"), modify("h2", attribute_property("101", "me"))])
+    changes = record_changes(inventory)
+    again = [update for update in SMALL_INVENTORY if update.ref not in ("h1", "h2", "vm2")]
+    same = enter("h2", "esxi-2", "s1", **CONNECTED, **cpu_usage(300), **attribute_property("101", "me"))
     inventory.replace_all(
-        [fields(k101="owner"), *again, same, enter("h5", "esxi-1", "c1", **CONNECTED, **usage(700))]
+        [custom_fields_update(k101="owner"), *again, same, enter("h5", "esxi-1", "c1", **CONNECTED, **cpu_usage(700))]
     )
-    assert refs(changes) == ["h1", "h2", "h5", "vm1", "vm2"]
+    assert changed_refs(changes) == ["h1", "h2", "h5", "vm1", "vm2"]
     assert {
         change.new.ref for change in changes if change.only_dependency_changed and change.new
     } == {"h2", "vm1"}
@@ -315,14 +315,14 @@ def test_a_reload_tells_only_what_differs(inventory: Inventory) -> None:
 
 
 def test_a_reload_of_the_same_is_silent(inventory: Inventory) -> None:
-    changes = heard(inventory)
-    inventory.replace_all(SMALL)
+    changes = record_changes(inventory)
+    inventory.replace_all(SMALL_INVENTORY)
     assert changes == []
 
 
 def test_a_reload_is_seen_at_once_or_not_at_all(inventory: Inventory) -> None:
     reload = InventoryReload(inventory)
-    reload.add(SMALL[:5])
+    reload.add(SMALL_INVENTORY[:5])
     reload.add([enter("h7", "esxi-1", "c1"), leave("f3")])
     assert inventory.find_host("esxi-1").ref == "h1"
     reload.commit()
@@ -337,7 +337,7 @@ def test_a_vm_inside_a_vapp_is_below_its_pool(inventory: Inventory) -> None:
 
 def test_tasks_are_followed() -> None:
     inventory = Inventory("lab")
-    changes = heard(inventory)
+    changes = record_changes(inventory)
     inventory.apply(
         [
             ObjectUpdate(
@@ -382,7 +382,7 @@ def test_tasks_are_followed() -> None:
 
 
 def test_unknown_types_count_for_nothing(inventory: Inventory) -> None:
-    changes = heard(inventory)
+    changes = record_changes(inventory)
     inventory.apply([ObjectUpdate("enter", "Network", "network-1", {"name": "VM Network"})])
     assert changes == []
 
@@ -390,21 +390,21 @@ def test_unknown_types_count_for_nothing(inventory: Inventory) -> None:
 def test_only_what_changed_is_looked_at(inventory: Inventory) -> None:
     """A change of load does not walk over others: the values of those stay the very same objects."""
     held: dict[str, Entity] = dict(inventory.vms)
-    inventory.apply([modify("h1", usage(5))])
+    inventory.apply([modify("h1", cpu_usage(5))])
     assert all(inventory.vms[ref] is value for ref, value in held.items())
 
 
-def fails(change: Change) -> None:
+def raise_error(change: Change) -> None:
     raise ArithmeticError(str(change))
 
 
 def test_a_listener_that_fails_keeps_no_other_from_hearing() -> None:
     errors = list[Exception]()
     inventory = Inventory("lab", errors.append)
-    inventory.apply(SMALL)
-    inventory.listeners.append(fails)
-    changes = heard(inventory)
+    inventory.apply(SMALL_INVENTORY)
+    inventory.listeners.append(raise_error)
+    changes = record_changes(inventory)
     inventory.apply([modify("h1", {"name": "esxi-9"}), modify("vm2", {"name": "shop"})])
-    assert {"h1", "vm2"} <= set(refs(changes))
+    assert {"h1", "vm2"} <= set(changed_refs(changes))
     assert {type(error) for error in errors} == {ArithmeticError}
     assert len(errors) == len(changes)

@@ -11,7 +11,7 @@ from vsphere_operators.vsphere.inventory import Inventory, InventoryReload, Loca
 from vsphere_operators.vsphere.model import Host, VirtualMachine
 from vsphere_operators.vsphere.updates import ObjectUpdate, Ref
 
-from .test_inventory import heard, refs, type_of
+from .test_inventory import record_changes, changed_refs, type_of
 
 REFS = [
     "f0",
@@ -66,7 +66,7 @@ def changes_of(ref: str) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({}, optional=keys)
 
 
-def one_update(ref: str) -> st.SearchStrategy[ObjectUpdate]:
+def updates_of(ref: str) -> st.SearchStrategy[ObjectUpdate]:
     kinds: st.SearchStrategy[Any] = st.sampled_from(["enter", "enter", "modify", "modify", "leave"])
     return st.builds(
         lambda kind, changes: ObjectUpdate(
@@ -77,123 +77,123 @@ def one_update(ref: str) -> st.SearchStrategy[ObjectUpdate]:
     )
 
 
-UPDATES = st.lists(st.lists(st.one_of([one_update(ref) for ref in REFS]), max_size=6), max_size=12)
+UPDATES = st.lists(st.lists(st.one_of([updates_of(ref) for ref in REFS]), max_size=6), max_size=12)
 
 
-class Naive:
+class NaiveInventory:
     """All properties by reference, and every question answered by looking at all of them."""
 
     def __init__(self) -> None:
-        self.held: dict[str, dict[str, Any]] = {}
+        self.properties: dict[str, dict[str, Any]] = {}
 
     def apply(self, update: ObjectUpdate) -> None:
         if update.kind == "leave":
-            self.held.pop(update.ref, None)
+            self.properties.pop(update.ref, None)
         elif update.kind == "enter":
-            self.held[update.ref] = dict(update.changes)
-        elif update.ref in self.held:
+            self.properties[update.ref] = dict(update.changes)
+        elif update.ref in self.properties:
             # A new one: answers that were given before keep theirs.
-            self.held[update.ref] = self.held[update.ref] | update.changes
+            self.properties[update.ref] = self.properties[update.ref] | update.changes
 
-    def text(self, ref: str, path: str) -> str:
-        value = self.held.get(ref, {}).get(path)
+    def property_text(self, ref: str, path: str) -> str:
+        value = self.properties.get(ref, {}).get(path)
         return value.value if isinstance(value, Ref) else value or ""
 
-    def above(self, ref: str) -> str:
-        return self.text(ref, "parent") or (
-            self.text(ref, "resourcePool") if ref.startswith("vm") else ""
+    def parent_of(self, ref: str) -> str:
+        return self.property_text(ref, "parent") or (
+            self.property_text(ref, "resourcePool") if ref.startswith("vm") else ""
         )
 
-    def chain(self, ref: str) -> list[str]:
+    def ancestors_of(self, ref: str) -> list[str]:
         found = list[str]()
         while ref and ref not in found:
             found.append(ref)
-            ref = self.above(ref) if ref in self.held else ""
+            ref = self.parent_of(ref) if ref in self.properties else ""
         return found
 
     def path(self, ref: str) -> str:
         steps = [
             each
-            for each in self.chain(ref)
-            if each in self.held and not (each.startswith("f") and not self.above(each))
+            for each in self.ancestors_of(ref)
+            if each in self.properties and not (each.startswith("f") and not self.parent_of(each))
         ]
-        known = any(each in self.held for each in self.chain(ref))
-        return "".join(f"/{self.text(each, 'name')}" for each in reversed(steps)) or (
+        known = any(each in self.properties for each in self.ancestors_of(ref))
+        return "".join(f"/{self.property_text(each, 'name')}" for each in reversed(steps)) or (
             "/" if known else ""
         )
 
-    def place(self, ref: str) -> Location:
+    def location(self, ref: str) -> Location:
         datacenter = next(
-            (each for each in self.chain(ref) if each.startswith("dc") and each in self.held), ""
+            (each for each in self.ancestors_of(ref) if each.startswith("dc") and each in self.properties), ""
         )
-        start = self.text(ref, "runtime.host") if ref.startswith("vm") and ref in self.held else ref
+        start = self.property_text(ref, "runtime.host") if ref.startswith("vm") and ref in self.properties else ref
         cluster = next(
-            (each for each in self.chain(start) if each.startswith("c") and each in self.held), ""
+            (each for each in self.ancestors_of(start) if each.startswith("c") and each in self.properties), ""
         )
-        return Location(self.path(ref), self.text(datacenter, "name"), self.text(cluster, "name"))
+        return Location(self.path(ref), self.property_text(datacenter, "name"), self.property_text(cluster, "name"))
 
-    def having(self, prefix: str, path: str, value: str) -> set[str]:
+    def refs_with(self, prefix: str, path: str, value: str) -> set[str]:
         return {
             ref
-            for ref in self.held
-            if ref.rstrip("0123") == prefix and self.text(ref, path).lower() == value
+            for ref in self.properties
+            if ref.rstrip("0123") == prefix and self.property_text(ref, path).lower() == value
         }
 
-    def answer(self, ref: str) -> object:
+    def describe(self, ref: str) -> object:
         """All that a status could hold of a host or VM."""
-        if ref not in self.held:
+        if ref not in self.properties:
             return None
         twins = (
-            self.having(ref.rstrip("0123"), "name", name)
-            if (name := self.text(ref, "name"))
+            self.refs_with(ref.rstrip("0123"), "name", name)
+            if (name := self.property_text(ref, "name"))
             else set()
         )
         if ref.startswith("h"):
             return (
-                self.held[ref],
-                self.place(ref),
-                len(self.having("vm", "runtime.host", ref)),
+                self.properties[ref],
+                self.location(ref),
+                len(self.refs_with("vm", "runtime.host", ref)),
                 twins,
             )
-        stores = [self.text(store.value, "name") for store in self.held[ref].get("datastore", ())]
+        stores = [self.property_text(store.value, "name") for store in self.properties[ref].get("datastore", ())]
         same = [
-            self.having("vm", path, uuid)
+            self.refs_with("vm", path, uuid)
             for path in ("config.uuid", "config.instanceUuid")
-            if (uuid := self.text(ref, path).lower())
+            if (uuid := self.property_text(ref, path).lower())
         ]
         return (
-            self.held[ref],
-            self.place(ref),
-            self.text(self.text(ref, "runtime.host"), "name"),
+            self.properties[ref],
+            self.location(ref),
+            self.property_text(self.property_text(ref, "runtime.host"), "name"),
             stores,
             twins,
             same,
         )
 
 
-WATCHED = [ref for ref in REFS if ref[0] in "hv"]
+HOST_AND_VM_REFS = [ref for ref in REFS if ref[0] in "hv"]
 
 
-def same(inventory: Inventory, naive: Naive) -> None:
-    assert set(inventory.objects) == set(naive.held)
+def check_same(inventory: Inventory, naive: NaiveInventory) -> None:
+    assert set(inventory.objects) == set(naive.properties)
     assert set(inventory.hosts) | set(inventory.vms) == {
-        ref for ref in naive.held if ref[0] in "hv"
+        ref for ref in naive.properties if ref[0] in "hv"
     }
     for ref in REFS:
-        assert inventory.location(ref) == naive.place(ref)
+        assert inventory.location(ref) == naive.location(ref)
         assert {each.ref for each in inventory.children(ref)} == {
-            each for each in naive.held if naive.above(each) == ref
+            each for each in naive.properties if naive.parent_of(each) == ref
         }
-        assert {each.ref for each in inventory.vms_on(ref)} == naive.having(
+        assert {each.ref for each in inventory.vms_on(ref)} == naive.refs_with(
             "vm", "runtime.host", ref
         )
     for name in NAMES:
-        assert inventory.relations.by_name[Host].get(name) == naive.having("h", "name", name)
-        assert inventory.relations.by_name[VirtualMachine].get(name) == naive.having(
+        assert inventory.relations.by_name[Host].get(name) == naive.refs_with("h", "name", name)
+        assert inventory.relations.by_name[VirtualMachine].get(name) == naive.refs_with(
             "vm", "name", name
         )
     for uuid in ("u-1", "u-2"):
-        assert inventory.relations.by_bios_uuid.get(uuid) == naive.having("vm", "config.uuid", uuid)
+        assert inventory.relations.by_bios_uuid.get(uuid) == naive.refs_with("vm", "config.uuid", uuid)
 
 
 @settings(max_examples=150, deadline=None)
@@ -201,24 +201,24 @@ def same(inventory: Inventory, naive: Naive) -> None:
 def test_any_sequence_of_updates_leads_where_looking_at_all_leads(
     batches: list[list[ObjectUpdate]],
 ) -> None:
-    inventory, naive = Inventory("lab"), Naive()
-    changes = heard(inventory)
+    inventory, naive = Inventory("lab"), NaiveInventory()
+    changes = record_changes(inventory)
     for batch in batches:
-        before = {ref: naive.answer(ref) for ref in WATCHED}
+        before = {ref: naive.describe(ref) for ref in HOST_AND_VM_REFS}
         changes.clear()
         inventory.apply(batch)
         for update in batch:
             naive.apply(update)
-        same(inventory, naive)
-        told = refs(changes)
+        check_same(inventory, naive)
+        told = changed_refs(changes)
         assert len(told) == len(set(told))
         assert {
-            ref for ref in WATCHED if visible(before[ref]) != visible(naive.answer(ref))
+            ref for ref in HOST_AND_VM_REFS if visible_part(before[ref]) != visible_part(naive.describe(ref))
         } <= set(told)
         assert all(change.only_dependency_changed or change.old != change.new for change in changes)
 
 
-def visible(answer: Any) -> object:
+def visible_part(answer: Any) -> object:
     """An answer without the load of a host that does not report, and without properties that are not set."""
     if answer is None:
         return None
@@ -233,7 +233,7 @@ def visible(answer: Any) -> object:
 def test_a_reload_leads_to_the_same_as_a_new_inventory(
     first: list[list[ObjectUpdate]], second: list[list[ObjectUpdate]]
 ) -> None:
-    inventory, fresh, naive = Inventory("lab"), Inventory("lab"), Naive()
+    inventory, fresh, naive = Inventory("lab"), Inventory("lab"), NaiveInventory()
     for batch in first:
         inventory.apply(batch)
     reload = InventoryReload(inventory)
@@ -243,6 +243,6 @@ def test_a_reload_leads_to_the_same_as_a_new_inventory(
         for update in batch:
             naive.apply(update)
     reload.commit()
-    same(inventory, naive)
+    check_same(inventory, naive)
     assert inventory.objects == fresh.objects
     assert inventory.raw_objects == fresh.raw_objects

@@ -19,14 +19,14 @@ from vsphere_operators.vsphere.task_limiter import WAITING_OWNER_SECONDS, Operat
 from vsphere_operators.vsphere.updates import ObjectUpdate
 from vsphere_operators.vsphere.vcenter import VCenter
 
-from .rig import Tally, account, address_of_simulator
+from .rig import RecordingMetrics, simulator_credentials, simulator_address
 
-Ends = list[tuple[Operation, Task | None]]
+EndedTasks = list[tuple[Operation, Task | None]]
 
 
 @pytest.fixture
-async def vcenter(simulator: Simulator, log: Log, meter: Tally) -> AsyncIterator[VCenter]:
-    vcenter = VCenter("vc", address_of_simulator(simulator), account(simulator), log, meter)
+async def vcenter(simulator: Simulator, log: Log, metrics: RecordingMetrics) -> AsyncIterator[VCenter]:
+    vcenter = VCenter("vc", simulator_address(simulator), simulator_credentials(simulator), log, metrics)
     running = asyncio.create_task(vcenter.run())
     await eventually(lambda: vcenter.loaded, within=20)
     yield vcenter
@@ -36,18 +36,18 @@ async def vcenter(simulator: Simulator, log: Log, meter: Tally) -> AsyncIterator
 
 
 @pytest.fixture
-def operations(vcenter: VCenter, log: Log) -> TaskLimiter:
+def limiter(vcenter: VCenter, log: Log) -> TaskLimiter:
     return TaskLimiter(vcenter.session, vcenter.inventory, log, max_running_tasks=2)
 
 
 @pytest.fixture
-def ends(operations: TaskLimiter) -> Ends:
-    heard: Ends = []
-    operations.listeners.append(lambda operation, task: heard.append((operation, task)))
+def ended_tasks(limiter: TaskLimiter) -> EndedTasks:
+    heard: EndedTasks = []
+    limiter.listeners.append(lambda operation, task: heard.append((operation, task)))
     return heard
 
 
-def annotate(vcenter: VCenter, words: str = "") -> Any:
+def annotation_call(vcenter: VCenter, words: str = "") -> Any:
     """A call that starts a task on some VM."""
     ref = min(vcenter.inventory.vms)
     return lambda: vim.VirtualMachine(ref, vcenter.soap.stub).ReconfigVM_Task(
@@ -56,11 +56,11 @@ def annotate(vcenter: VCenter, words: str = "") -> Any:
 
 
 async def test_the_end_of_a_task_comes_by_itself(
-    vcenter: VCenter, operations: TaskLimiter, ends: Ends
+    vcenter: VCenter, limiter: TaskLimiter, ended_tasks: EndedTasks
 ) -> None:
-    operation = await operations.start("a", "annotate a VM", annotate(vcenter))
-    await eventually(lambda: ends)
-    ((ended, task),) = ends
+    operation = await limiter.start("a", "annotate a VM", annotation_call(vcenter))
+    await eventually(lambda: ended_tasks)
+    ((ended, task),) = ended_tasks
     assert ended == operation
     assert task is not None
     assert (task.ref, task.state, task.entity) == (
@@ -68,51 +68,51 @@ async def test_the_end_of_a_task_comes_by_itself(
         "success",
         min(vcenter.inventory.vms),
     )
-    assert operations.free_slots == 2
+    assert limiter.free_slots == 2
 
 
 async def test_a_task_that_fails_says_why(
-    simulator: Simulator, vcenter: VCenter, operations: TaskLimiter, ends: Ends
+    simulator: Simulator, vcenter: VCenter, limiter: TaskLimiter, ended_tasks: EndedTasks
 ) -> None:
     await simulator.fail_calls("ReconfigVM_Task", "InsufficientResourcesFault", where="task")
-    await operations.start("a", "annotate a VM", annotate(vcenter))
-    await eventually(lambda: ends)
-    task = ends[0][1]
+    await limiter.start("a", "annotate a VM", annotation_call(vcenter))
+    await eventually(lambda: ended_tasks)
+    task = ended_tasks[0][1]
     assert task is not None
     assert (task.state, task.fault) == ("error", "InsufficientResourcesFault")
 
 
 async def test_a_call_that_is_refused_takes_no_room(
-    simulator: Simulator, vcenter: VCenter, operations: TaskLimiter
+    simulator: Simulator, vcenter: VCenter, limiter: TaskLimiter
 ) -> None:
     await simulator.fail_calls("ReconfigVM_Task", "InvalidState")
     with pytest.raises(Rejected):
-        await operations.start("a", "annotate a VM", annotate(vcenter))
-    assert operations.free_slots == 2
+        await limiter.start("a", "annotate a VM", annotation_call(vcenter))
+    assert limiter.free_slots == 2
 
 
 async def test_room_is_bounded_and_goes_to_who_has_waited(
-    simulator: Simulator, vcenter: VCenter, operations: TaskLimiter, ends: Ends
+    simulator: Simulator, vcenter: VCenter, limiter: TaskLimiter, ended_tasks: EndedTasks
 ) -> None:
     offered: list[str] = []
-    operations.slot_listeners.append(offered.append)
+    limiter.slot_listeners.append(offered.append)
     await simulator.delay_calls("ReconfigVM_Task", 0.5)
     for _ in range(2):
-        await operations.start("many", "annotate a VM", annotate(vcenter))
+        await limiter.start("many", "annotate a VM", annotation_call(vcenter))
     for owner in ("one", "many", "another"):
         with pytest.raises(Busy, match="2 operations"):
-            await operations.start(owner, "annotate a VM", annotate(vcenter))
-    await eventually(lambda: len(ends) == 2, within=10)
+            await limiter.start(owner, "annotate a VM", annotation_call(vcenter))
+    await eventually(lambda: len(ended_tasks) == 2, within=10)
     assert offered[0] == "one"
     # Room for two, and "one" is first in the line: "another" is third, and has to let the first two go before.
     with pytest.raises(Busy):
-        await operations.start("another", "annotate a VM", annotate(vcenter))
-    await operations.start("one", "annotate a VM", annotate(vcenter))
-    await operations.start("many", "annotate a VM", annotate(vcenter))
+        await limiter.start("another", "annotate a VM", annotation_call(vcenter))
+    await limiter.start("one", "annotate a VM", annotation_call(vcenter))
+    await limiter.start("many", "annotate a VM", annotation_call(vcenter))
     with pytest.raises(Busy):
-        await operations.start("late", "annotate a VM", annotate(vcenter))
-    await eventually(lambda: len(ends) == 4, within=10)
-    await operations.start("another", "annotate a VM", annotate(vcenter))
+        await limiter.start("late", "annotate a VM", annotation_call(vcenter))
+    await eventually(lambda: len(ended_tasks) == 4, within=10)
+    await limiter.start("another", "annotate a VM", annotation_call(vcenter))
 
 
 async def test_who_does_not_come_again_is_not_waited_for(vcenter: VCenter, log: Log) -> None:
@@ -131,7 +131,7 @@ async def test_who_does_not_come_again_is_not_waited_for(vcenter: VCenter, log: 
 
 
 async def test_a_task_that_vcenter_forgets_has_an_unknown_end(
-    vcenter: VCenter, operations: TaskLimiter, ends: Ends
+    vcenter: VCenter, limiter: TaskLimiter, ended_tasks: EndedTasks
 ) -> None:
     operation = Operation("a", "clone", "task-lost")
     vcenter.inventory.apply(
@@ -145,8 +145,8 @@ async def test_a_task_that_vcenter_forgets_has_an_unknown_end(
             )
         ]
     )
-    operations.running[operation.task] = operation
+    limiter.running[operation.task] = operation
     vcenter.inventory.apply(
         [ObjectUpdate(kind="leave", type="Task", ref="task-lost", changes={}, missing=())]
     )
-    assert ends == [(operation, None)]
+    assert ended_tasks == [(operation, None)]

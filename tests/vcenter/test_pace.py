@@ -16,7 +16,7 @@ from vsphere_operators.vsphere.model import Host, HostStats, VirtualMachine, Vir
 from vsphere_operators.vsphere.stats_throttle import SLOT_COUNT, StatsThrottle, slot_of
 
 INTERVAL_SECONDS = 60.0
-SHARE = 0.05
+CHANGE_THRESHOLD = 0.05
 HOST = Host(
     ref="host-12",
     name="esxi-1",
@@ -35,7 +35,7 @@ VM = VirtualMachine(
 )
 
 
-class Clock:
+class FakeClock:
     """A clock that stands still until it is moved."""
 
     def __init__(self) -> None:
@@ -45,17 +45,17 @@ class Clock:
         return self.seconds
 
 
-def loaded(host: Host | VirtualMachine, clock: Clock, share: float = SHARE) -> StatsThrottle:
-    pace = StatsThrottle(INTERVAL_SECONDS, share, clock)
+def make_throttle(host: Host | VirtualMachine, clock: FakeClock, change_threshold: float = CHANGE_THRESHOLD) -> StatsThrottle:
+    pace = StatsThrottle(INTERVAL_SECONDS, change_threshold, clock)
     assert pace.should_publish(None, host)
     return pace
 
 
-def moved(host: Host, cpu_mhz: int | None, memory_mb: int | None = 40_000) -> Host:
+def with_load(host: Host, cpu_mhz: int | None, memory_mb: int | None = 40_000) -> Host:
     return replace(host, stats=HostStats(cpu_usage_mhz=cpu_mhz, memory_usage_mb=memory_mb))
 
 
-def collect(pace: StatsThrottle, clock: Clock, seconds: float) -> list[tuple[float, str]]:
+def collect_due(pace: StatsThrottle, clock: FakeClock, seconds: float) -> list[tuple[float, str]]:
     """What is told while so many seconds pass, a second at a time."""
     told = []
     for _ in range(round(seconds)):
@@ -65,10 +65,10 @@ def collect(pace: StatsThrottle, clock: Clock, seconds: float) -> list[tuple[flo
 
 
 def test_a_small_move_waits_for_its_slot_and_is_told_once() -> None:
-    clock = Clock()
-    pace = loaded(HOST, clock)
-    assert not pace.should_publish(HOST, moved(HOST, 5999))
-    told = collect(pace, clock, 3 * INTERVAL_SECONDS)
+    clock = FakeClock()
+    pace = make_throttle(HOST, clock)
+    assert not pace.should_publish(HOST, with_load(HOST, 5999))
+    told = collect_due(pace, clock, 3 * INTERVAL_SECONDS)
     assert [ref for _, ref in told] == ["host-12"]
     assert told[0][0] <= 1000 + INTERVAL_SECONDS + 1
 
@@ -87,55 +87,55 @@ def test_a_small_move_waits_for_its_slot_and_is_told_once() -> None:
 def test_more_than_the_share_of_the_total_is_told_now(
     cpu_mhz: int | None, memory_mb: int, now: bool
 ) -> None:
-    assert loaded(HOST, Clock()).should_publish(HOST, moved(HOST, cpu_mhz, memory_mb)) is now
+    assert make_throttle(HOST, FakeClock()).should_publish(HOST, with_load(HOST, cpu_mhz, memory_mb)) is now
 
 
 def test_many_small_moves_add_up_to_a_large_one() -> None:
-    pace = loaded(HOST, Clock())
-    assert not pace.should_publish(HOST, moved(HOST, 5600))
-    assert pace.should_publish(moved(HOST, 5600), moved(HOST, 6200))
-    assert not pace.should_publish(moved(HOST, 6200), moved(HOST, 5600))
+    pace = make_throttle(HOST, FakeClock())
+    assert not pace.should_publish(HOST, with_load(HOST, 5600))
+    assert pace.should_publish(with_load(HOST, 5600), with_load(HOST, 6200))
+    assert not pace.should_publish(with_load(HOST, 6200), with_load(HOST, 5600))
 
 
 def test_a_number_that_moved_back_is_no_news() -> None:
-    clock = Clock()
-    pace = loaded(HOST, clock)
-    pace.should_publish(HOST, moved(HOST, 5500))
-    pace.should_publish(moved(HOST, 5500), HOST)
-    assert collect(pace, clock, 2 * INTERVAL_SECONDS) == []
+    clock = FakeClock()
+    pace = make_throttle(HOST, clock)
+    pace.should_publish(HOST, with_load(HOST, 5500))
+    pace.should_publish(with_load(HOST, 5500), HOST)
+    assert collect_due(pace, clock, 2 * INTERVAL_SECONDS) == []
 
 
 def test_everything_else_is_told_now_and_takes_the_numbers_along() -> None:
-    clock = Clock()
-    pace = loaded(HOST, clock)
-    assert not pace.should_publish(HOST, moved(HOST, 5500))
-    renamed = replace(moved(HOST, 5600), name="esxi-2")
-    assert pace.should_publish(moved(HOST, 5500), renamed)
-    assert collect(pace, clock, 2 * INTERVAL_SECONDS) == []
-    assert not pace.should_publish(renamed, moved(renamed, 6600))
+    clock = FakeClock()
+    pace = make_throttle(HOST, clock)
+    assert not pace.should_publish(HOST, with_load(HOST, 5500))
+    renamed = replace(with_load(HOST, 5600), name="esxi-2")
+    assert pace.should_publish(with_load(HOST, 5500), renamed)
+    assert collect_due(pace, clock, 2 * INTERVAL_SECONDS) == []
+    assert not pace.should_publish(renamed, with_load(renamed, 6600))
 
 
 def test_a_change_of_the_surroundings_is_told_now() -> None:
-    clock = Clock()
-    pace = loaded(HOST, clock)
+    clock = FakeClock()
+    pace = make_throttle(HOST, clock)
     assert pace.should_publish(HOST, HOST)
-    assert pace.should_publish(HOST, moved(HOST, 5001), dependency_changed=True)
-    assert collect(pace, clock, 2 * INTERVAL_SECONDS) == []
+    assert pace.should_publish(HOST, with_load(HOST, 5001), dependency_changed=True)
+    assert collect_due(pace, clock, 2 * INTERVAL_SECONDS) == []
 
 
 def test_what_left_is_forgotten() -> None:
-    clock = Clock()
-    pace = loaded(HOST, clock)
-    pace.should_publish(HOST, moved(HOST, 5500))
-    assert pace.should_publish(moved(HOST, 5500), None)
-    assert collect(pace, clock, 2 * INTERVAL_SECONDS) == []
+    clock = FakeClock()
+    pace = make_throttle(HOST, clock)
+    pace.should_publish(HOST, with_load(HOST, 5500))
+    assert pace.should_publish(with_load(HOST, 5500), None)
+    assert collect_due(pace, clock, 2 * INTERVAL_SECONDS) == []
     assert not pace.published_stats
     assert not any(pace.pending_by_slot)
 
 
 def test_vms_have_numbers_too() -> None:
-    clock = Clock()
-    pace = loaded(VM, clock)
+    clock = FakeClock()
+    pace = make_throttle(VM, clock)
     assert not pace.should_publish(
         VM,
         replace(
@@ -162,22 +162,22 @@ def test_vms_have_numbers_too() -> None:
 
 def test_without_a_total_only_the_slot_counts() -> None:
     bare = Host(ref="host-1", stats=HostStats(cpu_usage_mhz=1, memory_usage_mb=1))
-    assert not loaded(bare, Clock()).should_publish(
+    assert not make_throttle(bare, FakeClock()).should_publish(
         bare, replace(bare, stats=HostStats(cpu_usage_mhz=99_999, memory_usage_mb=99_999))
     )
 
 
 def test_an_interval_of_0_tells_every_move() -> None:
-    pace = StatsThrottle(0, SHARE, Clock())
+    pace = StatsThrottle(0, CHANGE_THRESHOLD, FakeClock())
     assert pace.should_publish(None, HOST)
-    assert pace.should_publish(HOST, moved(HOST, 5001))
+    assert pace.should_publish(HOST, with_load(HOST, 5001))
     assert pace.take_due() == []
 
 
 def test_a_clock_that_jumps_tells_all_that_waits_once() -> None:
-    clock = Clock()
-    pace = loaded(HOST, clock)
-    pace.should_publish(HOST, moved(HOST, 5500))
+    clock = FakeClock()
+    pace = make_throttle(HOST, clock)
+    pace.should_publish(HOST, with_load(HOST, 5500))
     clock.seconds += 86_400
     assert pace.take_due() == ["host-12"]
     assert pace.take_due() == []
@@ -192,21 +192,21 @@ def test_slots_are_spread_evenly(pattern: str, step: int) -> None:
 
 
 def test_1000_hosts_that_move_at_once_are_told_over_the_whole_interval() -> None:
-    clock = Clock()
-    pace = StatsThrottle(INTERVAL_SECONDS, SHARE, clock)
+    clock = FakeClock()
+    pace = StatsThrottle(INTERVAL_SECONDS, CHANGE_THRESHOLD, clock)
     hosts = [replace(HOST, ref=f"host-{n}") for n in range(1000)]
     assert all(pace.should_publish(None, host) for host in hosts)
-    assert not any(pace.should_publish(host, moved(host, 5100)) for host in hosts)
-    told = collect(pace, clock, INTERVAL_SECONDS)
+    assert not any(pace.should_publish(host, with_load(host, 5100)) for host in hosts)
+    told = collect_due(pace, clock, INTERVAL_SECONDS)
     assert sorted(ref for _, ref in told) == sorted(host.ref for host in hosts)
     assert max(Counter(second for second, _ in told).values()) <= 2 * 1000 / SLOT_COUNT
 
 
 def test_thousands_cost_little() -> None:
-    clock = Clock()
-    pace = StatsThrottle(INTERVAL_SECONDS, SHARE, clock)
+    clock = FakeClock()
+    pace = StatsThrottle(INTERVAL_SECONDS, CHANGE_THRESHOLD, clock)
     pairs = [
-        (replace(HOST, ref=f"host-{n}"), moved(replace(HOST, ref=f"host-{n}"), 5100))
+        (replace(HOST, ref=f"host-{n}"), with_load(replace(HOST, ref=f"host-{n}"), 5100))
         for n in range(10_000)
     ]
     for host, _ in pairs:
@@ -214,7 +214,7 @@ def test_thousands_cost_little() -> None:
     started = time.process_time()
     for host, later in pairs:
         pace.should_publish(host, later)
-    collect(pace, clock, INTERVAL_SECONDS)
+    collect_due(pace, clock, INTERVAL_SECONDS)
     assert time.process_time() - started < 1.0
 
 
@@ -232,75 +232,75 @@ STEPS = st.lists(
 @given(STEPS)
 def test_the_promises_hold_on_any_history(steps: list[tuple[float, int, int, str]]) -> None:
     """At most one telling an interval for small moves alone; nothing waits longer than an interval and a tick; told is what was newest."""
-    clock = Clock()
-    pace = StatsThrottle(INTERVAL_SECONDS, SHARE, clock)
-    history = History(pace, clock)
+    clock = FakeClock()
+    pace = StatsThrottle(INTERVAL_SECONDS, CHANGE_THRESHOLD, clock)
+    history = ThrottleHistory(pace, clock)
     for seconds, which, usage, what in steps:
-        history.pass_time(seconds)
-        history.happen(f"host-{which}", usage, what)
-    history.pass_time(INTERVAL_SECONDS + 1)
-    assert history.untold_since == {}
+        history.advance_clock(seconds)
+        history.apply_change(f"host-{which}", usage, what)
+    history.advance_clock(INTERVAL_SECONDS + 1)
+    assert history.unpublished_since == {}
 
 
-class History:
+class ThrottleHistory:
     """Plays changes to a Pace and judges what it tells, by rules written down a second time and otherwise."""
 
-    def __init__(self, pace: StatsThrottle, clock: Clock) -> None:
-        self.pace, self.clock = pace, clock
+    def __init__(self, pace: StatsThrottle, clock: FakeClock) -> None:
+        self.throttle, self.clock = pace, clock
         self.hosts: dict[str, Host] = {}
-        self.shown: dict[str, HostStats] = {}
-        self.untold_since: dict[str, float] = {}
-        self.slot_told_at: dict[str, float] = {}
+        self.published_stats: dict[str, HostStats] = {}
+        self.unpublished_since: dict[str, float] = {}
+        self.slot_published_at: dict[str, float] = {}
 
-    def happen(self, ref: str, usage: int, what: str) -> None:
+    def apply_change(self, ref: str, usage: int, what: str) -> None:
         old = self.hosts.get(ref)
         if old is None or what == "leave":
-            new = None if old else moved(replace(HOST, ref=ref), usage)
+            new = None if old else with_load(replace(HOST, ref=ref), usage)
         else:
-            new = moved(replace(old, name=old.name + "x") if what == "rename" else old, usage)
-        at_once = self.pace.should_publish(old, new)
+            new = with_load(replace(old, name=old.name + "x") if what == "rename" else old, usage)
+        at_once = self.throttle.should_publish(old, new)
         if new is None:
             self.hosts.pop(ref, None)
-            self.slot_told_at.pop(ref, None)
-            self.untold_since.pop(ref, None)
+            self.slot_published_at.pop(ref, None)
+            self.unpublished_since.pop(ref, None)
             return
         self.hosts[ref] = new
         only_load = old is not None and old.name == new.name and old != new
         assert at_once is not (
-            only_load and abs(usage - (self.shown[ref].cpu_usage_mhz or 0)) <= 20_000 * SHARE
+            only_load and abs(usage - (self.published_stats[ref].cpu_usage_mhz or 0)) <= 20_000 * CHANGE_THRESHOLD
         )
         if at_once:
-            self.show(ref)
-        elif new.stats == self.shown[ref]:
-            self.untold_since.pop(ref, None)
+            self.mark_published(ref)
+        elif new.stats == self.published_stats[ref]:
+            self.unpublished_since.pop(ref, None)
         else:
-            self.untold_since.setdefault(ref, self.clock.seconds)
+            self.unpublished_since.setdefault(ref, self.clock.seconds)
 
-    def show(self, ref: str) -> None:
-        self.shown[ref] = self.hosts[ref].stats
-        self.untold_since.pop(ref, None)
+    def mark_published(self, ref: str) -> None:
+        self.published_stats[ref] = self.hosts[ref].stats
+        self.unpublished_since.pop(ref, None)
 
-    def pass_time(self, seconds: float) -> None:
+    def advance_clock(self, seconds: float) -> None:
         end = self.clock.seconds + seconds
         while self.clock.seconds < end:
             self.clock.seconds = min(end, self.clock.seconds + 1)
-            for ref in self.pace.take_due():
-                assert ref in self.untold_since
+            for ref in self.throttle.take_due():
+                assert ref in self.unpublished_since
                 # A tick may come up to a second late, so two slots of one entity may be seen that much closer.
-                assert self.clock.seconds - self.slot_told_at.get(ref, -1e9) > INTERVAL_SECONDS - 1
-                self.slot_told_at[ref] = self.clock.seconds
-                self.show(ref)
+                assert self.clock.seconds - self.slot_published_at.get(ref, -1e9) > INTERVAL_SECONDS - 1
+                self.slot_published_at[ref] = self.clock.seconds
+                self.mark_published(ref)
             assert all(
                 self.clock.seconds - since <= INTERVAL_SECONDS + 1
-                for since in self.untold_since.values()
+                for since in self.unpublished_since.values()
             )
 
 
 async def test_run_tells_in_its_time() -> None:
-    pace = StatsThrottle(0.3, SHARE)
+    pace = StatsThrottle(0.3, CHANGE_THRESHOLD)
     told: list[str] = []
     pace.should_publish(None, HOST)
-    pace.should_publish(HOST, moved(HOST, 5500))
+    pace.should_publish(HOST, with_load(HOST, 5500))
     task = asyncio.create_task(pace.run(told.append))
     await eventually(lambda: told)
     task.cancel()
@@ -308,15 +308,15 @@ async def test_run_tells_in_its_time() -> None:
 
 
 def test_what_is_shown_is_what_was_told() -> None:
-    clock = Clock()
-    pace = loaded(HOST, clock)
-    near = moved(HOST, 5100)
+    clock = FakeClock()
+    pace = make_throttle(HOST, clock)
+    near = with_load(HOST, 5100)
     assert not pace.should_publish(HOST, near)
     assert pace.with_published_stats(near) == HOST
     clock.seconds += INTERVAL_SECONDS
     assert pace.take_due() == [HOST.ref]
     assert pace.with_published_stats(near) is near
-    far = moved(HOST, 15_000)
+    far = with_load(HOST, 15_000)
     assert pace.should_publish(near, far)
     assert pace.with_published_stats(far) is far
     assert pace.with_published_stats(replace(HOST, ref="host-unknown")).ref == "host-unknown"

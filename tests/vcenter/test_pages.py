@@ -14,15 +14,15 @@ from vsphere_operators.vsphere.inventory import Inventory
 from vsphere_operators.vsphere.scheduled_tasks import ScheduledTasks
 from vsphere_operators.vsphere.vm_details import retrieve_properties
 
-PAGE = """<?xml version="1.0"?><Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance">
+PAGE_XML = """<?xml version="1.0"?><Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance">
 <Body><{method}Response xmlns="urn:vim25"><returnval>{token}<objects><obj type="ScheduledTask">schedule-{number}</obj>
 <propSet><name>info</name><val xsi:type="ScheduledTaskInfo"><name>task {number}</name><enabled>true</enabled>
 <action xsi:type="MethodAction"><name>EnterMaintenanceMode_Task</name></action><entity type="HostSystem">host-{number}</entity>
 <nextRunTime>2026-11-20T22:00:00Z</nextRunTime></val></propSet></objects></returnval></{method}Response></Body></Envelope>"""
-LAST = 3
+PAGE_COUNT = 3
 
 
-class Paged:
+class PagedVCenter:
     """A vCenter that gives one object a page, and a session on it."""
 
     def __init__(self) -> None:
@@ -30,43 +30,43 @@ class Paged:
         self.scheduledTaskManager = self.propertyCollector = self
 
     async def RetrieveEntityScheduledTask(self, entity: None) -> list[Any]:  # noqa: N802
-        return [vim.scheduler.ScheduledTask(f"schedule-{number}") for number in range(LAST)]
+        return [vim.scheduler.ScheduledTask(f"schedule-{number}") for number in range(PAGE_COUNT)]
 
-    async def get_service_content(self) -> Paged:
+    async def get_service_content(self) -> PagedVCenter:
         return self
 
-    def build_envelope(self, collector: Paged, method: str, *arguments: Any) -> tuple[str, object]:
+    def build_envelope(self, collector: PagedVCenter, method: str, *arguments: Any) -> tuple[str, object]:
         return method, arguments[0] if method.startswith("Continue") else None
 
     async def post(self, body: tuple[str, object], *, method: str) -> bytes:
         self.calls.append(body)
         number = len(self.calls)
-        token = f"<token>page-{number + 1}</token>" if number < LAST else ""
-        return PAGE.format(method=method, token=token, number=number).encode()
+        token = f"<token>page-{number + 1}</token>" if number < PAGE_COUNT else ""
+        return PAGE_XML.format(method=method, token=token, number=number).encode()
 
     async def call(self, function: Callable[[], Awaitable[Any]]) -> Any:
         return await function()
 
 
-async def planned(paged: Any) -> list[str]:
+async def read_scheduled_tasks(paged: Any) -> list[str]:
     return [each.host for each in await ScheduledTasks(paged, paged, Log("test")).read_planned()]
 
 
-async def asked_of_hosts(paged: Any) -> list[str]:
+async def read_assignable_hardware(paged: Any) -> list[str]:
     updates = await AssignableHardwareCache(
         paged, paged, Inventory("lab"), Log("test")
     ).read_managers(["host-1"])
     return [update.ref.replace("schedule", "host") for update in updates]
 
 
-async def read_of_machines(paged: Any) -> list[str]:
+async def read_vm_properties(paged: Any) -> list[str]:
     updates = await retrieve_properties(paged, paged, "VirtualMachine", ["vm-1"], ["config"])
     return [update.ref.replace("schedule", "host") for update in updates]
 
 
-@pytest.mark.parametrize("read", [planned, asked_of_hosts, read_of_machines])
+@pytest.mark.parametrize("read", [read_scheduled_tasks, read_assignable_hardware, read_vm_properties])
 async def test_every_page_is_read(read: Callable[[Any], Awaitable[list[str]]]) -> None:
-    paged = Paged()
+    paged = PagedVCenter()
     assert await read(paged) == ["host-1", "host-2", "host-3"]
     more = "ContinueRetrievePropertiesEx"
     assert paged.calls == [("RetrievePropertiesEx", None), (more, "page-2"), (more, "page-3")]

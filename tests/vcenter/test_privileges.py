@@ -16,17 +16,17 @@ from vsphere_operators.vsphere.session import Session
 from vsphere_operators.vsphere.transport import SoapClient
 from vsphere_operators.vsphere.vm_calls import VmCalls
 
-from .rig import CONTENT, LOGGED_IN, Request, Tally, answering, envelope, http
+from .rig import SERVICE_CONTENT_RESPONSE, LOGIN_RESPONSE, ReceivedRequest, RecordingMetrics, run_canned_server, soap_envelope, http_response
 
-ROOT = EntityRef("Folder", "group-d1", "/")
-ANSWER = envelope(
+ROOT_FOLDER = EntityRef("Folder", "group-d1", "/")
+PRIVILEGES_RESPONSE = soap_envelope(
     '<HasPrivilegeOnEntitiesResponse xmlns="urn:vim25"><returnval><entity type="Folder">group-d1</entity>'
     "<privAvailability><privId>System.Read</privId><isGranted>true</isGranted></privAvailability>"
     "<privAvailability><privId>Folder.Delete</privId><isGranted>false</isGranted></privAvailability>"
     "<privAvailability><privId>Folder.Create</privId><isGranted>false</isGranted></privAvailability>"
     "</returnval></HasPrivilegeOnEntitiesResponse>"
 )
-MANAGER = (
+AUTHORIZATION_MANAGER = (
     '<authorizationManager type="AuthorizationManager">AuthorizationManager</authorizationManager>'
 )
 
@@ -39,30 +39,30 @@ async def test_the_simulator_knows_us_and_grants_everything(
     assert who.name == simulator.user
     assert who.session_key in {each["key"] for each in await simulator.sessions()}
     wanted = (*privileges.READ_PRIVILEGES, *privileges.FOLDER_PRIVILEGES)
-    assert await privileges.find_missing_privileges(hands, who, [ROOT], wanted) == {"group-d1": ()}
+    assert await privileges.find_missing_privileges(hands, who, [ROOT_FOLDER], wanted) == {"group-d1": ()}
 
 
 async def test_the_session_is_shown_and_what_is_not_granted_comes_back(
-    tmp_path: Path, meter: Tally, log: Log
+    tmp_path: Path, metrics: RecordingMetrics, log: Log
 ) -> None:
     asked: list[str] = []
 
-    async def reply(request: Request) -> bytes:
+    async def reply(request: ReceivedRequest) -> bytes:
         if "HasPrivilegeOnEntities" in request.body:
             asked.append(request.body)
-            return http(200, ANSWER)
-        return http(
+            return http_response(200, PRIVILEGES_RESPONSE)
+        return http_response(
             200,
-            LOGGED_IN
+            LOGIN_RESPONSE
             if "<Login" in request.body
-            else CONTENT.replace("<about>", f"{MANAGER}<about>"),
+            else SERVICE_CONTENT_RESPONSE.replace("<about>", f"{AUTHORIZATION_MANAGER}<about>"),
         )
 
-    async with answering(tmp_path, reply) as address:
-        soap = SoapClient(address, meter)
+    async with run_canned_server(tmp_path, reply) as address:
+        soap = SoapClient(address, metrics)
         session = Session(soap, FixedCredentials(Credentials("u", "p")), log)
         found = await privileges.find_missing_privileges(
-            VmCalls(soap, session), Account("the-key", "u"), [ROOT], ("Folder.Create",)
+            VmCalls(soap, session), Account("the-key", "u"), [ROOT_FOLDER], ("Folder.Create",)
         )
         await soap.close()
     assert found == {"group-d1": ("Folder.Create", "Folder.Delete")}
@@ -77,4 +77,4 @@ async def test_who_may_not_ask_hears_so(
     hands = VmCalls(soap, session)
     who = await privileges.read_account(hands)
     with pytest.raises(Denied):
-        await privileges.find_missing_privileges(hands, who, [ROOT], privileges.READ_PRIVILEGES)
+        await privileges.find_missing_privileges(hands, who, [ROOT_FOLDER], privileges.READ_PRIVILEGES)

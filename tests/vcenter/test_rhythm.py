@@ -7,94 +7,94 @@ import pytest
 from vsphere_operators.vsphere.polling import PollSchedule
 
 
-class Times:
+class PollRecorder:
     """Looks at a rhythm, and remembers when; the loop's clock is moved by looptime."""
 
-    def __init__(self, rhythm: PollSchedule, takes_seconds: float = 0.0, fails: int = 0) -> None:
-        self.rhythm, self.takes_seconds, self.fails, self.at = (
+    def __init__(self, rhythm: PollSchedule, poll_seconds: float = 0.0, failure_count: int = 0) -> None:
+        self.schedule, self.poll_seconds, self.failure_count, self.poll_times = (
             rhythm,
-            takes_seconds,
-            fails,
+            poll_seconds,
+            failure_count,
             list[float](),
         )
 
     async def run(self, looks: int) -> list[float]:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        while len(self.at) < looks:
-            self.at.append(round(loop.time() - began, 1))
+        while len(self.poll_times) < looks:
+            self.poll_times.append(round(loop.time() - began, 1))
             try:
-                with self.rhythm.track_poll():
-                    await asyncio.sleep(self.takes_seconds)
-                    if len(self.at) <= self.fails:
+                with self.schedule.track_poll():
+                    await asyncio.sleep(self.poll_seconds)
+                    if len(self.poll_times) <= self.failure_count:
                         raise ValueError
             except ValueError:
                 pass
-            if len(self.at) < looks:
-                await self.rhythm.wait_for_next()
-        return self.at
+            if len(self.poll_times) < looks:
+                await self.schedule.wait_for_next()
+        return self.poll_times
 
 
-def rhythm_of(interval_seconds: float) -> PollSchedule:
+def make_schedule(interval_seconds: float) -> PollSchedule:
     return PollSchedule(interval_seconds, clock=asyncio.get_running_loop().time)
 
 
 @pytest.mark.looptime
 async def test_by_interval() -> None:
-    assert await Times(rhythm_of(60)).run(3) == [0, 60, 120]
+    assert await PollRecorder(make_schedule(60)).run(3) == [0, 60, 120]
 
 
 @pytest.mark.looptime
 async def test_the_time_a_look_takes_is_part_of_the_interval() -> None:
-    assert await Times(rhythm_of(60), takes_seconds=2).run(3) == [0, 60, 120]
+    assert await PollRecorder(make_schedule(60), poll_seconds=2).run(3) == [0, 60, 120]
 
 
 @pytest.mark.looptime
 async def test_a_word_hastens_the_next_look() -> None:
-    rhythm = rhythm_of(60)
+    rhythm = make_schedule(60)
     asyncio.get_running_loop().call_later(20, rhythm.trigger)
-    assert await Times(rhythm).run(3) == [0, 21, 81]
+    assert await PollRecorder(rhythm).run(3) == [0, 21, 81]
 
 
 @pytest.mark.looptime
 async def test_many_words_are_one_look() -> None:
-    rhythm = rhythm_of(60)
+    rhythm = make_schedule(60)
     for tenth in range(10):
         asyncio.get_running_loop().call_later(20 + tenth / 10, rhythm.trigger)
-    assert await Times(rhythm).run(3) == [0, 21, 81]
+    assert await PollRecorder(rhythm).run(3) == [0, 21, 81]
 
 
 @pytest.mark.looptime
 async def test_words_without_end_are_a_look_every_five_seconds() -> None:
-    rhythm = rhythm_of(60)
+    rhythm = make_schedule(60)
     for second in range(100):
         asyncio.get_running_loop().call_later(second / 2, rhythm.trigger)
-    assert await Times(rhythm).run(5) == [0, 5, 10, 15, 20]
+    assert await PollRecorder(rhythm).run(5) == [0, 5, 10, 15, 20]
 
 
 @pytest.mark.looptime
 async def test_a_slow_look_is_followed_by_a_long_rest() -> None:
-    rhythm = rhythm_of(60)
+    rhythm = make_schedule(60)
     for second in range(100):
         asyncio.get_running_loop().call_later(second / 2, rhythm.trigger)
-    assert await Times(rhythm, takes_seconds=3).run(3) == [0, 15, 30]
+    assert await PollRecorder(rhythm, poll_seconds=3).run(3) == [0, 15, 30]
 
 
 @pytest.mark.looptime
 async def test_a_word_during_a_look_counts_for_the_next_one() -> None:
-    rhythm = rhythm_of(60)
+    rhythm = make_schedule(60)
     asyncio.get_running_loop().call_later(0.5, rhythm.trigger)
-    assert await Times(rhythm, takes_seconds=1).run(2) == [0, 5]
+    assert await PollRecorder(rhythm, poll_seconds=1).run(2) == [0, 5]
 
 
 @pytest.mark.looptime
 async def test_failures_are_tried_again_ever_later_and_success_ends_that() -> None:
-    assert await Times(rhythm_of(60), fails=5).run(8) == [0, 5, 15, 35, 75, 135, 195, 255]
+    assert await PollRecorder(make_schedule(60), failure_count=5).run(8) == [0, 5, 15, 35, 75, 135, 195, 255]
 
 
 @pytest.mark.looptime
 async def test_before_the_first_look_a_word_is_enough() -> None:
-    rhythm = rhythm_of(60)
+    rhythm = make_schedule(60)
     asyncio.get_running_loop().call_later(3, rhythm.trigger)
     began = asyncio.get_running_loop().time()
     await rhythm.wait_for_next()

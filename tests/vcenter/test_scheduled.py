@@ -32,9 +32,9 @@ from vsphere_operators.vsphere.transport import SoapClient
 from vsphere_operators.vsphere.updates import decode_object_page
 from vsphere_operators.vsphere.vcenter import VCenter
 
-from .rig import Tally, account, address_of_simulator
+from .rig import RecordingMetrics, simulator_credentials, simulator_address
 
-ANSWER = b"""<?xml version="1.0"?>
+TASKS_RESPONSE = b"""<?xml version="1.0"?>
 <Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/" xmlns:xsd="http://www.w3.org/2001/XMLSchema"
   xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"><Body><RetrievePropertiesExResponse xmlns="urn:vim25"><returnval>
   <objects><obj type="ScheduledTask">schedule-7</obj><propSet><name>info</name><val xsi:type="ScheduledTaskInfo">
@@ -44,18 +44,18 @@ ANSWER = b"""<?xml version="1.0"?>
   <scheduledTask type="ScheduledTask">schedule-7</scheduledTask><entity type="HostSystem">host-12</entity>
   <lastModifiedTime>2026-11-01T08:00:00Z</lastModifiedTime><nextRunTime>2026-11-20T22:00:00Z</nextRunTime></val></propSet></objects>
 </returnval></RetrievePropertiesExResponse></Body></Envelope>"""
-PLAN = PlannedMaintenance("host-12", datetime(2026, 11, 20, 22, tzinfo=UTC), "patch day")
+PLANNED = PlannedMaintenance("host-12", datetime(2026, 11, 20, 22, tzinfo=UTC), "patch day")
 
 
-def info() -> dict[str, Any]:
-    (update,) = decode_object_page(ANSWER).updates
+def task_info() -> dict[str, Any]:
+    (update,) = decode_object_page(TASKS_RESPONSE).updates
     found = update.changes["info"]
     assert isinstance(found, dict)
     return dict(found)
 
 
 def test_a_task_that_enters_maintenance_mode_is_a_plan() -> None:
-    assert decode_planned_maintenance(info()) == PLAN
+    assert decode_planned_maintenance(task_info()) == PLANNED
 
 
 def test_one_that_is_off_over_or_does_something_else_is_none() -> None:
@@ -67,7 +67,7 @@ def test_one_that_is_off_over_or_does_something_else_is_none() -> None:
         {"action": {"name": "PowerOffVM_Task"}},
     ]
     for change in changes:
-        assert decode_planned_maintenance({**info(), **change}) is None
+        assert decode_planned_maintenance({**task_info(), **change}) is None
     assert decode_planned_maintenance(None) is None
 
 
@@ -92,9 +92,9 @@ async def test_hosts_hear_of_what_differs() -> None:
     assert not scheduled.requested.is_set()
     assert scheduled.get("host-12") == ()
     assert scheduled.requested.is_set()
-    scheduled.apply([PLAN])
-    scheduled.apply([PLAN])
-    assert (scheduled.get("host-12"), heard) == ((PLAN,), ["host-12"])
+    scheduled.apply([PLANNED])
+    scheduled.apply([PLANNED])
+    assert (scheduled.get("host-12"), heard) == ((PLANNED,), ["host-12"])
     scheduled.apply([])
     assert (scheduled.get("host-12"), heard) == ((), ["host-12", "host-12"])
 
@@ -143,10 +143,10 @@ async def test_a_vcenter_that_is_busy_for_ever_keeps_nobody_waiting_for_ever() -
     assert looked == [False, False, False, False, True]
 
 
-async def test_the_real_calls(simulator: Simulator, log: Log, meter: Tally) -> None:
+async def test_the_real_calls(simulator: Simulator, log: Log, metrics: RecordingMetrics) -> None:
     at = datetime.now(UTC).replace(microsecond=0) + timedelta(days=30)
     host = next(each for each in await simulator.entities() if each["type"] == "HostSystem")
-    vcenter = VCenter("vc", address_of_simulator(simulator), account(simulator), log, meter)
+    vcenter = VCenter("vc", simulator_address(simulator), simulator_credentials(simulator), log, metrics)
     scheduled = vcenter.scheduled_tasks = ScheduledTasks(
         vcenter.soap,
         vcenter.session,

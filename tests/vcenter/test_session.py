@@ -23,26 +23,26 @@ from vsphere_operators.vsphere.faults import NotAuthenticated, VCenterError
 from vsphere_operators.vsphere.session import Session
 from vsphere_operators.vsphere.transport import SoapClient
 
-from .conftest import Simulators
+from .conftest import SimulatorFactory
 from .rig import (
-    CONTENT,
-    LOGGED_IN,
-    NOW,
-    Request,
-    Tally,
-    account,
-    address_of_simulator,
-    answering,
-    fault,
-    http,
+    SERVICE_CONTENT_RESPONSE,
+    LOGIN_RESPONSE,
+    CURRENT_TIME_RESPONSE,
+    ReceivedRequest,
+    RecordingMetrics,
+    simulator_credentials,
+    simulator_address,
+    run_canned_server,
+    soap_fault,
+    http_response,
 )
 
 
-def now(soap: SoapClient, instance: str = "ServiceInstance") -> Any:
+def call_current_time(soap: SoapClient, instance: str = "ServiceInstance") -> Any:
     return vim.ServiceInstance(instance, soap.stub).CurrentTime()
 
 
-def other_call(soap: SoapClient) -> Any:
+def call_session_is_active(soap: SoapClient) -> Any:
     return vim.SessionManager("SessionManager", soap.stub).SessionIsActive("x", "y")
 
 
@@ -54,7 +54,7 @@ async def test_500_calls_on_a_dead_session_are_one_login(
 ) -> None:
     await simulator.reset_call_counts()
     assert await simulator.expire_sessions() == 1
-    answers = await asyncio.gather(*(session.call(lambda: now(soap)) for _ in range(500)))
+    answers = await asyncio.gather(*(session.call(lambda: call_current_time(soap)) for _ in range(500)))
     assert len({type(answer) for answer in answers}) == 1
     assert (await simulator.call_counts())["Login"] == 1
     assert session.generation == 2
@@ -64,8 +64,8 @@ async def test_500_calls_on_a_dead_session_are_one_login(
 async def test_100_first_calls_are_one_login(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log
 ) -> None:
-    session = Session(soap, account(simulator), log)
-    await asyncio.gather(*(session.call(lambda: now(soap)) for _ in range(100)))
+    session = Session(soap, simulator_credentials(simulator), log)
+    await asyncio.gather(*(session.call(lambda: call_current_time(soap)) for _ in range(100)))
     assert (await simulator.call_counts())["Login"] == 1
     await session.logout()
 
@@ -73,7 +73,7 @@ async def test_100_first_calls_are_one_login(
 async def test_a_caller_that_gives_up_takes_nobody_along(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log
 ) -> None:
-    session = Session(soap, account(simulator), log)
+    session = Session(soap, simulator_credentials(simulator), log)
     await simulator.fail_calls("Login", delay_seconds=0.3)
     first, second = asyncio.create_task(session.login()), asyncio.create_task(session.login())
     await eventually(lambda: session.login_task is not None)
@@ -96,11 +96,11 @@ async def test_renewing_what_somebody_has_renewed_already_asks_nobody(
 
 
 async def test_a_vcenter_that_refuses_logins_on_a_live_session_takes_ours(
-    simulators: Simulators, log: Log, meter: Tally
+    start_simulator: SimulatorFactory, log: Log, metrics: RecordingMetrics
 ) -> None:
-    simulator = await simulators("--relogin=false")
-    soap = SoapClient(address_of_simulator(simulator), meter)
-    session = Session(soap, account(simulator), log)
+    simulator = await start_simulator("--relogin=false")
+    soap = SoapClient(simulator_address(simulator), metrics)
+    session = Session(soap, simulator_credentials(simulator), log)
     await session.login()
     await session.renew(session.generation)
     assert session.generation == 2
@@ -113,37 +113,37 @@ async def test_a_call_that_is_refused_in_the_new_session_too_fails(
 ) -> None:
     await simulator.fail_calls("CurrentTime", "NotAuthenticated", count=2)
     with pytest.raises(NotAuthenticated) as caught:
-        await session.call(lambda: now(soap))
+        await session.call(lambda: call_current_time(soap))
     assert caught.value.__context__ is None
     assert (await simulator.call_counts())["Login"] == 2
 
 
 async def test_a_late_answer_does_not_replace_the_cookie_of_a_login(
-    tmp_path: Path, log: Log, meter: Tally
+    tmp_path: Path, log: Log, metrics: RecordingMetrics
 ) -> None:
     relogged, logins = asyncio.Event(), 0
 
-    async def reply(request: Request) -> bytes:
+    async def reply(request: ReceivedRequest) -> bytes:
         nonlocal logins
         if "<RetrieveServiceContent" in request.body:
-            return http(200, CONTENT, "Set-Cookie: vmware_soap_session=anonymous; Path=/")
+            return http_response(200, SERVICE_CONTENT_RESPONSE, "Set-Cookie: vmware_soap_session=anonymous; Path=/")
         if "<Login " in request.body:
             logins += 1
             relogged.set() if logins == 2 else None
-            return http(200, LOGGED_IN, f"Set-Cookie: vmware_soap_session=live-{logins}; Path=/")
+            return http_response(200, LOGIN_RESPONSE, f"Set-Cookie: vmware_soap_session=live-{logins}; Path=/")
         if "<Logout " in request.body or request.cookie == "live-2":
-            return http(200, NOW)
+            return http_response(200, CURRENT_TIME_RESPONSE)
         await (relogged.wait() if "late" in request.body else asyncio.sleep(0))
-        return http(
-            500, fault("NotAuthenticated"), "Set-Cookie: vmware_soap_session=nobody; Path=/"
+        return http_response(
+            500, soap_fault("NotAuthenticated"), "Set-Cookie: vmware_soap_session=nobody; Path=/"
         )
 
-    async with answering(tmp_path, reply) as address:
-        soap = SoapClient(address, meter)
+    async with run_canned_server(tmp_path, reply) as address:
+        soap = SoapClient(address, metrics)
         session = Session(soap, FixedCredentials(Credentials("user", "pass")), log)
         await session.login()
-        late = asyncio.create_task(session.call(lambda: now(soap, "late")))
-        await session.call(lambda: now(soap))
+        late = asyncio.create_task(session.call(lambda: call_current_time(soap, "late")))
+        await session.call(lambda: call_current_time(soap))
         assert soap.cookie == "live-2"
         await late
         assert (soap.cookie, logins) == ("live-2", 2)
@@ -152,7 +152,7 @@ async def test_a_late_answer_does_not_replace_the_cookie_of_a_login(
 
 # Other ways to log in
 
-TOKEN = (
+SAML_TOKEN = (
     '<?xml version="1.0"?>\n<saml2:Assertion xmlns:saml2="urn:oasis:names:tc:SAML:2.0:assertion" ID="_1"><saml2:Subject>'
     "<saml2:NameID>robot@vsphere.local</saml2:NameID></saml2:Subject></saml2:Assertion>\n"
 )
@@ -161,7 +161,7 @@ TOKEN = (
 async def test_a_saml_token_logs_in_and_goes_with_no_other_call(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log, tmp_path: Path
 ) -> None:
-    (tmp_path / "saml-token").write_text(TOKEN)
+    (tmp_path / "saml-token").write_text(SAML_TOKEN)
     session = Session(soap, DirectoryCredentials(tmp_path), log)
     await session.login()
     assert [each["user"] for each in await simulator.sessions()] == ["robot@vsphere.local"]
@@ -202,45 +202,45 @@ async def test_an_extension_without_its_certificate_is_told(
 
 
 async def test_keep_alive_keeps_a_session_that_nobody_uses(
-    simulators: Simulators, log: Log, meter: Tally
+    start_simulator: SimulatorFactory, log: Log, metrics: RecordingMetrics
 ) -> None:
-    simulator = await simulators("--session-timeout=1s")
-    soap = SoapClient(address_of_simulator(simulator), meter)
-    session = Session(soap, account(simulator), log)
+    simulator = await start_simulator("--session-timeout=1s")
+    soap = SoapClient(simulator_address(simulator), metrics)
+    session = Session(soap, simulator_credentials(simulator), log)
     await session.login()
     keeping = asyncio.create_task(session.keep_alive(0.2))
-    await eventually(lambda: meter.calls.count(("CurrentTime", "ok")) >= 10, within=20)
-    assert [outcome for method, outcome in meter.calls if method == "Login"] == ["ok"]
+    await eventually(lambda: metrics.calls.count(("CurrentTime", "ok")) >= 10, within=20)
+    assert [outcome for method, outcome in metrics.calls if method == "Login"] == ["ok"]
     keeping.cancel()
-    await eventually(lambda: no_sessions(simulator), within=10)
+    await eventually(lambda: has_no_sessions(simulator), within=10)
     await session.logout()
     await soap.close()
 
 
-async def no_sessions(simulator: SimulatedVCenter) -> bool:
+async def has_no_sessions(simulator: SimulatedVCenter) -> bool:
     return await simulator.sessions() == []
 
 
 async def test_keep_alive_says_nothing_while_others_call(
-    session: Session, soap: SoapClient, meter: Tally
+    session: Session, soap: SoapClient, metrics: RecordingMetrics
 ) -> None:
     keeping = asyncio.create_task(session.keep_alive(0.2))
     until = time.monotonic() + 1
     while time.monotonic() < until:
-        await session.call(lambda: other_call(soap))
+        await session.call(lambda: call_session_is_active(soap))
         await asyncio.sleep(0.02)
     keeping.cancel()
-    assert ("CurrentTime", "ok") not in meter.calls
+    assert ("CurrentTime", "ok") not in metrics.calls
 
 
 async def test_keep_alive_outlives_an_outage(
-    simulator: SimulatedVCenter, session: Session, meter: Tally
+    simulator: SimulatedVCenter, session: Session, metrics: RecordingMetrics
 ) -> None:
     keeping = asyncio.create_task(session.keep_alive(0.05))
     await simulator.set_outage("reset")
-    await eventually(lambda: meter.calls.count(("CurrentTime", "Unreachable")) >= 3)
+    await eventually(lambda: metrics.calls.count(("CurrentTime", "Unreachable")) >= 3)
     await simulator.set_outage("")
-    await eventually(lambda: ("CurrentTime", "ok") in meter.calls)
+    await eventually(lambda: ("CurrentTime", "ok") in metrics.calls)
     assert not keeping.done()
     keeping.cancel()
 
@@ -267,7 +267,7 @@ async def test_after_logout_nobody_logs_in_again(
 ) -> None:
     await session.logout()
     with pytest.raises(NotAuthenticated, match="this program is stopping"):
-        await session.call(lambda: now(soap))
+        await session.call(lambda: call_current_time(soap))
     await session.logout()
     assert (await simulator.call_counts())["Login"] == 1
 
@@ -275,16 +275,16 @@ async def test_after_logout_nobody_logs_in_again(
 async def test_logout_waits_for_a_login_under_way(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log
 ) -> None:
-    session = Session(soap, account(simulator), log)
+    session = Session(soap, simulator_credentials(simulator), log)
     await simulator.fail_calls("Login", delay_seconds=0.5)
     login = asyncio.create_task(session.login())
-    await eventually(lambda: called(simulator, "Login"))
+    await eventually(lambda: has_call(simulator, "Login"))
     await session.logout()
     await login
     assert await simulator.sessions() == []
 
 
-async def called(simulator: SimulatedVCenter, method: str) -> bool:
+async def has_call(simulator: SimulatedVCenter, method: str) -> bool:
     return method in await simulator.call_counts()
 
 
@@ -302,7 +302,7 @@ async def test_logout_is_bounded(
 async def test_logout_during_a_login_that_hangs_is_bounded(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log
 ) -> None:
-    session = Session(soap, account(simulator), log)
+    session = Session(soap, simulator_credentials(simulator), log)
     await simulator.set_outage("hang")
     login = asyncio.create_task(session.login())
     await eventually(lambda: session.login_task is not None)

@@ -27,10 +27,10 @@ from vsphere_operators.vsphere.faults import (
 from vsphere_operators.vsphere.session import Session
 from vsphere_operators.vsphere.transport import SoapClient
 
-from .rig import NOW, Request, Tally, address_of_simulator, answering, envelope, fault, http
+from .rig import CURRENT_TIME_RESPONSE, ReceivedRequest, RecordingMetrics, simulator_address, run_canned_server, soap_envelope, soap_fault, http_response
 
 
-def now(soap: SoapClient) -> Any:
+def call_current_time(soap: SoapClient) -> Any:
     return vim.ServiceInstance("ServiceInstance", soap.stub).CurrentTime()
 
 
@@ -116,14 +116,14 @@ def test_a_password_in_an_address_is_refused_and_not_quoted(text: str) -> None:
 
 
 async def test_a_call_of_pyvmomi_is_an_awaitable(
-    session: Session, soap: SoapClient, meter: Tally
+    session: Session, soap: SoapClient, metrics: RecordingMetrics
 ) -> None:
-    assert isinstance(await now(soap), datetime)
-    assert meter.calls == [("RetrieveServiceContent", "ok"), ("Login", "ok"), ("CurrentTime", "ok")]
+    assert isinstance(await call_current_time(soap), datetime)
+    assert metrics.calls == [("RetrieveServiceContent", "ok"), ("Login", "ok"), ("CurrentTime", "ok")]
     content = await soap.get_service_content()
     assert content.about.apiType == "VirtualCenter"
     assert content is await soap.get_service_content()
-    assert meter.calls.count(("RetrieveServiceContent", "ok")) == 1
+    assert metrics.calls.count(("RetrieveServiceContent", "ok")) == 1
 
 
 async def test_an_envelope_is_what_pyvmomi_would_send(session: Session, soap: SoapClient) -> None:
@@ -139,25 +139,25 @@ async def test_the_cookie_of_the_login_goes_with_each_call(
 ) -> None:
     [seen] = await simulator.sessions()
     assert soap.cookie == seen["key"]
-    await now(soap)
+    await call_current_time(soap)
     soap.clear_session()
     with pytest.raises(NotAuthenticated, match=r"CurrentTime at 127\.0\.0\.1: "):
-        await now(soap)
+        await call_current_time(soap)
 
 
 async def test_many_calls_share_few_connections(session: Session, soap: SoapClient) -> None:
-    await asyncio.gather(*(now(soap) for _ in range(200)))
-    assert len(pool(soap)) <= transport.MAX_CONNECTIONS
+    await asyncio.gather(*(call_current_time(soap) for _ in range(200)))
+    assert len(list_open_connections(soap)) <= transport.MAX_CONNECTIONS
 
 
-def pool(soap: SoapClient) -> list[Any]:
+def list_open_connections(soap: SoapClient) -> list[Any]:
     """The connections that are open, in use or not."""
     assert soap.http is not None
     connector: Any = soap.http.connector
     return [*connector._acquired, *(each for group in connector._conns.values() for each in group)]
 
 
-def in_use(soap: SoapClient) -> int:
+def count_used_connections(soap: SoapClient) -> int:
     assert soap.http is not None
     connector: Any = soap.http.connector
     return len(connector._acquired)
@@ -176,45 +176,45 @@ async def test_a_fault_is_an_error_of_ours(
     simulator: SimulatedVCenter,
     session: Session,
     soap: SoapClient,
-    meter: Tally,
+    metrics: RecordingMetrics,
     name: str,
     meaning: type[VCenterError],
 ) -> None:
     await simulator.fail_calls("CurrentTime", name)
     with pytest.raises(meaning, match=r"^CurrentTime at 127\.0\.0\.1: ") as caught:
-        await now(soap)
+        await call_current_time(soap)
     assert caught.value.fault == name
-    assert meter.calls[-1] == ("CurrentTime", meaning.__name__)
+    assert metrics.calls[-1] == ("CurrentTime", meaning.__name__)
 
 
 async def test_a_fault_with_a_type_of_tomorrow_is_still_an_error_of_ours(
-    tmp_path: Path, meter: Tally
+    tmp_path: Path, metrics: RecordingMetrics
 ) -> None:
-    async with Canned(tmp_path, meter, http(500, fault("QuantumFlux", "The flux is off."))) as soap:
+    async with CannedConnection(tmp_path, metrics, http_response(500, soap_fault("QuantumFlux", "The flux is off."))) as soap:
         with pytest.raises(
             VCenterError, match=r"^CurrentTime at 127\.0\.0\.1: The flux is off$"
         ) as caught:
-            await now(soap)
+            await call_current_time(soap)
         assert (type(caught.value), caught.value.fault) == (Rejected, "QuantumFlux")
 
 
-class Canned:
+class CannedConnection:
     """A connection to a server that always says the same."""
 
-    def __init__(self, folder: Path, meter: Tally, answer: bytes) -> None:
-        self.server, self.meter, self.answer, self.requests = (
-            answering(folder, self.reply),
+    def __init__(self, folder: Path, meter: RecordingMetrics, answer: bytes) -> None:
+        self.server, self.metrics, self.answer, self.requests = (
+            run_canned_server(folder, self.reply),
             meter,
             answer,
-            list[Request](),
+            list[ReceivedRequest](),
         )
 
-    async def reply(self, request: Request) -> bytes:
+    async def reply(self, request: ReceivedRequest) -> bytes:
         self.requests.append(request)
         return self.answer
 
     async def __aenter__(self) -> SoapClient:
-        self.soap = SoapClient(await self.server.__aenter__(), self.meter)
+        self.soap = SoapClient(await self.server.__aenter__(), self.metrics)
         return self.soap
 
     async def __aexit__(self, *error: Any) -> None:
@@ -226,84 +226,84 @@ class Canned:
     ("answer", "words"),
     [
         (
-            http(200, "<html><body>Welcome<br></body>"),
+            http_response(200, "<html><body>Welcome<br></body>"),
             "the answer is none of the vSphere API; is it a vCenter, or a proxy?",
         ),
-        (http(200, ""), "the answer is none of the vSphere API"),
-        (http(200, '{"json": true}'), "the answer is none of the vSphere API"),
-        (http(200, NOW[: NOW.index("2026")]), "the answer is none of the vSphere API"),
-        (http(500, envelope("<soapenv:Fault><faultcode>x")), "a fault that cannot be read"),
-        (http(500, "<html>oops</html>"), "it answered HTTP 500; a vCenter that starts"),
+        (http_response(200, ""), "the answer is none of the vSphere API"),
+        (http_response(200, '{"json": true}'), "the answer is none of the vSphere API"),
+        (http_response(200, CURRENT_TIME_RESPONSE[: CURRENT_TIME_RESPONSE.index("2026")]), "the answer is none of the vSphere API"),
+        (http_response(500, soap_envelope("<soapenv:Fault><faultcode>x")), "a fault that cannot be read"),
+        (http_response(500, "<html>oops</html>"), "it answered HTTP 500; a vCenter that starts"),
         (
-            http(503, "busy"),
+            http_response(503, "busy"),
             "it answered HTTP 503; a vCenter that starts, or has too many sessions, does this. It is tried again.",
         ),
         (
-            http(404, "nothing"),
+            http_response(404, "nothing"),
             "it answered HTTP 404: nothing at this address speaks the vSphere API; is it a vCenter?",
         ),
-        (http(301, "", "Location: https://127.0.0.1:1/"), "it answered HTTP 301"),
+        (http_response(301, "", "Location: https://127.0.0.1:1/"), "it answered HTTP 301"),
         (b"SSH-2.0-OpenSSH_9\r\n", "broke the connection during CurrentTime"),
     ],
 )
 async def test_what_is_no_answer_is_told(
-    tmp_path: Path, meter: Tally, answer: bytes, words: str
+    tmp_path: Path, metrics: RecordingMetrics, answer: bytes, words: str
 ) -> None:
-    async with Canned(tmp_path, meter, answer) as soap:
+    async with CannedConnection(tmp_path, metrics, answer) as soap:
         with pytest.raises(VCenterError) as caught:
-            await now(soap)
+            await call_current_time(soap)
         assert words in str(caught.value)
 
 
 async def test_an_answer_that_stops_half_way_is_given_up_in_time(
-    tmp_path: Path, meter: Tally
+    tmp_path: Path, metrics: RecordingMetrics
 ) -> None:
-    async with Canned(tmp_path, meter, http(200, NOW)[:-30]) as soap:
+    async with CannedConnection(tmp_path, metrics, http_response(200, CURRENT_TIME_RESPONSE)[:-30]) as soap:
         body = soap.build_envelope(vim.ServiceInstance("ServiceInstance", soap.stub), "CurrentTime")
         with pytest.raises(Unreachable, match="did not answer CurrentTime in time"):
             await soap.post(body, method="CurrentTime", timeout_seconds=0.3)
-        assert in_use(soap) == 0
+        assert count_used_connections(soap) == 0
 
 
-async def test_http_unauthorised_is_a_session_that_is_gone(tmp_path: Path, meter: Tally) -> None:
-    async with Canned(tmp_path, meter, http(401, "")) as soap:
+async def test_http_unauthorised_is_a_session_that_is_gone(tmp_path: Path, metrics: RecordingMetrics) -> None:
+    async with CannedConnection(tmp_path, metrics, http_response(401, "")) as soap:
         with pytest.raises(NotAuthenticated, match="HTTP 401"):
-            await now(soap)
+            await call_current_time(soap)
 
 
-async def test_http_forbidden_is_no_session_that_is_gone(tmp_path: Path, meter: Tally) -> None:
-    async with Canned(tmp_path, meter, http(403, "")) as soap:
+async def test_http_forbidden_is_no_session_that_is_gone(tmp_path: Path, metrics: RecordingMetrics) -> None:
+    async with CannedConnection(tmp_path, metrics, http_response(403, "")) as soap:
         with pytest.raises(Denied, match="HTTP 403") as caught:
-            await now(soap)
+            await call_current_time(soap)
         assert not isinstance(caught.value, NotAuthenticated)
 
 
 async def test_a_huge_answer_is_not_held(
-    tmp_path: Path, meter: Tally, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, metrics: RecordingMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport, "LONGEST_ANSWER_BYTES", 1_000_000)
-    async with Canned(tmp_path, meter, http(200, "x" * 5_000_000)) as soap:
+    async with CannedConnection(tmp_path, metrics, http_response(200, "x" * 5_000_000)) as soap:
         with pytest.raises(Rejected, match="is larger than 1000000 bytes"):
-            await now(soap)
+            await call_current_time(soap)
         with pytest.raises(Rejected, match="is larger than 1000000 bytes"):
             await soap.request_json("GET", "/rest/x")
-        assert meter.calls == [("CurrentTime", "Rejected"), ("GET /rest/x", "Rejected")]
-        assert in_use(soap) == 0
-        assert pool(soap) == []
+        assert metrics.calls == [("CurrentTime", "Rejected"), ("GET /rest/x", "Rejected")]
+        assert count_used_connections(soap) == 0
+        assert list_open_connections(soap) == []
 
 
 async def test_a_server_that_is_down_for_a_while(
-    simulator: SimulatedVCenter, session: Session, soap: SoapClient, meter: Tally
+    simulator: SimulatedVCenter, session: Session, soap: SoapClient, metrics: RecordingMetrics
 ) -> None:
     await simulator.set_outage("503")
     with pytest.raises(Unreachable, match="HTTP 503"):
-        await now(soap)
+        await call_current_time(soap)
     await simulator.set_outage("reset")
     with pytest.raises(Unreachable, match="broke the connection during CurrentTime"):
-        await now(soap)
+        await call_current_time(soap)
     await simulator.set_outage("")
-    await now(soap)
-    assert [outcome for method, outcome in meter.calls if method == "CurrentTime"] == [
+    await call_current_time(soap)
+    assert [outcome for method, outcome in metrics.calls if method == "CurrentTime"] == [
         "Unreachable",
         "Unreachable",
         "ok",
@@ -321,69 +321,69 @@ async def test_a_server_that_hangs_is_given_up_in_time(
     ):
         await soap.post(body, method="CurrentTime", timeout_seconds=0.3)
     assert time.monotonic() - started < 1.5
-    assert in_use(soap) == 0
+    assert count_used_connections(soap) == 0
     await simulator.set_outage("")
 
 
-async def test_a_port_where_nobody_listens(meter: Tally) -> None:
-    soap = SoapClient(Address("127.0.0.1", 1), meter)
+async def test_a_port_where_nobody_listens(metrics: RecordingMetrics) -> None:
+    soap = SoapClient(Address("127.0.0.1", 1), metrics)
     with pytest.raises(Unreachable, match=r"vCenter 127\.0\.0\.1 cannot be reached at port 1: "):
-        await now(soap)
+        await call_current_time(soap)
     await soap.close()
 
 
-async def test_a_name_that_nobody_knows(meter: Tally) -> None:
-    soap = SoapClient(Address("no-such-vcenter.invalid"), meter)
+async def test_a_name_that_nobody_knows(metrics: RecordingMetrics) -> None:
+    soap = SoapClient(Address("no-such-vcenter.invalid"), metrics)
     with pytest.raises(Unreachable, match="no such host name; is the address right"):
-        await now(soap)
+        await call_current_time(soap)
     await soap.close()
 
 
 async def test_a_cancelled_call_leaves_no_connection(
-    simulator: SimulatedVCenter, session: Session, soap: SoapClient, meter: Tally
+    simulator: SimulatedVCenter, session: Session, soap: SoapClient, metrics: RecordingMetrics
 ) -> None:
     await simulator.set_outage("hang")
-    calls = [asyncio.ensure_future(now(soap)) for _ in range(10)]
-    await eventually(lambda: in_use(soap) == 10)
+    calls = [asyncio.ensure_future(call_current_time(soap)) for _ in range(10)]
+    await eventually(lambda: count_used_connections(soap) == 10)
     for call in calls:
         call.cancel()
     await asyncio.wait(calls)
     assert all(call.cancelled() for call in calls)
-    assert in_use(soap) == 0
-    assert meter.calls.count(("CurrentTime", "cancelled")) == 10
+    assert count_used_connections(soap) == 0
+    assert metrics.calls.count(("CurrentTime", "cancelled")) == 10
     await simulator.set_outage("")
-    await now(soap)
+    await call_current_time(soap)
 
 
 async def test_what_is_closed_stays_closed(soap: SoapClient) -> None:
     await soap.close()
     with pytest.raises(Unreachable, match="this program is stopping"):
-        await now(soap)
+        await call_current_time(soap)
 
 
 # REST
 
 
 async def test_rest_goes_to_the_same_address(
-    simulator: SimulatedVCenter, soap: SoapClient, meter: Tally
+    simulator: SimulatedVCenter, soap: SoapClient, metrics: RecordingMetrics
 ) -> None:
     assert (await soap.request_json("GET", "/rest/com/vmware/cis/tagging/tag?x=1"))[0] == 401
-    assert meter.calls == [("GET /rest/com/vmware/cis/tagging/tag", "HTTP 401")]
+    assert metrics.calls == [("GET /rest/com/vmware/cis/tagging/tag", "HTTP 401")]
 
 
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (http(200, '{"value": [1]}'), (200, {"value": [1]})),
-        (http(200, "<html>"), (200, None)),
-        (http(404, ""), (404, None)),
-        (http(503, "busy"), (503, None)),
+        (http_response(200, '{"value": [1]}'), (200, {"value": [1]})),
+        (http_response(200, "<html>"), (200, None)),
+        (http_response(404, ""), (404, None)),
+        (http_response(503, "busy"), (503, None)),
     ],
 )
 async def test_rest_answers_are_status_and_json(
-    tmp_path: Path, meter: Tally, answer: bytes, expected: tuple[int, Any]
+    tmp_path: Path, metrics: RecordingMetrics, answer: bytes, expected: tuple[int, Any]
 ) -> None:
-    server = Canned(tmp_path, meter, answer)
+    server = CannedConnection(tmp_path, metrics, answer)
     async with server as soap:
         assert (
             await soap.request_json("POST", "/rest/x", {"a": 1}, {"vmware-api-session-id": "k"})
@@ -394,13 +394,13 @@ async def test_rest_answers_are_status_and_json(
 
 
 async def test_rest_that_hangs_is_given_up_in_time(
-    simulator: SimulatedVCenter, soap: SoapClient, meter: Tally
+    simulator: SimulatedVCenter, soap: SoapClient, metrics: RecordingMetrics
 ) -> None:
     await simulator.set_outage("hang")
     with pytest.raises(Unreachable, match="did not answer GET /rest/x in time"):
         await soap.request_json("GET", "/rest/x", timeout_seconds=0.3)
-    assert meter.calls == [("GET /rest/x", "TimedOut")]
+    assert metrics.calls == [("GET /rest/x", "TimedOut")]
 
 
 def test_the_simulator_is_trusted_by_its_certificate(simulator: SimulatedVCenter) -> None:
-    assert address_of_simulator(simulator).insecure is False
+    assert simulator_address(simulator).insecure is False

@@ -31,31 +31,31 @@ ENVELOPE = (
 )
 
 
-def answer(inside: str, method: str = "WaitForUpdatesEx") -> bytes:
+def soap_response(inside: str, method: str = "WaitForUpdatesEx") -> bytes:
     return ENVELOPE.format(
         f'<{method}Response xmlns="urn:vim25">{inside}</{method}Response>'
     ).encode()
 
 
-def updates(objects: str, more: str = "") -> bytes:
+def update_response(objects: str, more: str = "") -> bytes:
     filters = f'<filterSet><filter type="PropertyFilter">f</filter>{objects}</filterSet>'
-    return answer(f"<returnval><version>7</version>{filters}{more}</returnval>")
+    return soap_response(f"<returnval><version>7</version>{filters}{more}</returnval>")
 
 
-def change(name: str, value: str, op: str = "assign") -> str:
+def change_xml(name: str, value: str, op: str = "assign") -> str:
     return f"<changeSet><name>{name}</name><op>{op}</op>{value}</changeSet>"
 
 
-def entered(kind: str, value: str) -> bytes:
-    given = change("p", f'<val xsi:type="{kind}">{value}</val>')
-    return updates(f'<objectSet><kind>enter</kind><obj type="Folder">f</obj>{given}</objectSet>')
+def enter_response(kind: str, value: str) -> bytes:
+    given = change_xml("p", f'<val xsi:type="{kind}">{value}</val>')
+    return update_response(f'<objectSet><kind>enter</kind><obj type="Folder">f</obj>{given}</objectSet>')
 
 
-def modified(
-    *changes: str, of: str = "VirtualMachine", kind: str = "modify", more: str = ""
+def decode_update(
+    *changes: str, type_name: str = "VirtualMachine", kind: str = "modify", more: str = ""
 ) -> ObjectUpdate:
-    body = updates(
-        f'<objectSet><kind>{kind}</kind><obj type="{of}">x-1</obj>{"".join(changes)}{more}</objectSet>'
+    body = update_response(
+        f'<objectSet><kind>{kind}</kind><obj type="{type_name}">x-1</obj>{"".join(changes)}{more}</objectSet>'
     )
     found = decode_updates(body)
     assert found is not None
@@ -63,12 +63,12 @@ def modified(
     return found.updates[0]
 
 
-def value_of(xml: str) -> object:
-    return modified(change("p", xml)).changes["p"]
+def decode_value(xml: str) -> object:
+    return decode_update(change_xml("p", xml)).changes["p"]
 
 
 def test_no_update_is_none() -> None:
-    assert decode_updates(answer("")) is None
+    assert decode_updates(soap_response("")) is None
 
 
 def test_version_kinds_and_whether_there_is_more() -> None:
@@ -76,7 +76,7 @@ def test_version_kinds_and_whether_there_is_more() -> None:
         f'<objectSet><kind>{kind}</kind><obj type="Folder">{kind}-1</obj></objectSet>'
         for kind in ("enter", "modify", "leave")
     )
-    assert decode_updates(updates(objects, "<truncated>true</truncated>")) == UpdateSet(
+    assert decode_updates(update_response(objects, "<truncated>true</truncated>")) == UpdateSet(
         "7",
         True,
         [
@@ -85,8 +85,8 @@ def test_version_kinds_and_whether_there_is_more() -> None:
             ObjectUpdate("leave", "Folder", "leave-1"),
         ],
     )
-    assert decode_updates(updates("", "<truncated>false</truncated>")) == UpdateSet("7", False, [])
-    assert decode_updates(updates("")) == UpdateSet("7", False, [])
+    assert decode_updates(update_response("", "<truncated>false</truncated>")) == UpdateSet("7", False, [])
+    assert decode_updates(update_response("")) == UpdateSet("7", False, [])
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_version_kinds_and_whether_there_is_more() -> None:
     ],
 )
 def test_values(xml: str, value: object) -> None:
-    found = value_of(xml)
+    found = decode_value(xml)
     assert found == value
     assert type(found) is type(value)
 
@@ -140,44 +140,44 @@ def test_values(xml: str, value: object) -> None:
 @given(st.text(st.characters(categories=["L", "N", "P", "S", "Zs"])))
 def test_any_text_arrives(text: str) -> None:
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    assert value_of(f'<val xsi:type="xsd:string">{escaped}</val>') == text
+    assert decode_value(f'<val xsi:type="xsd:string">{escaped}</val>') == text
 
 
 def test_a_property_that_is_no_longer_set_is_none() -> None:
-    update = modified(
-        change("a", ""),
-        change("b", "", "remove"),
-        change("c", "", "indirectRemove"),
-        change("d", '<val xsi:type="xsd:int">1</val>', "add"),
+    update = decode_update(
+        change_xml("a", ""),
+        change_xml("b", "", "remove"),
+        change_xml("c", "", "indirectRemove"),
+        change_xml("d", '<val xsi:type="xsd:int">1</val>', "add"),
     )
     assert update.changes == {"a": None, "b": None, "c": None, "d": 1}
 
 
 def test_what_vcenter_cannot_tell_is_missing() -> None:
     fault = '<fault><fault xsi:type="NoPermission"><object type="HostSystem">x-1</object></fault></fault>'
-    update = modified(
-        of="HostSystem",
+    update = decode_update(
+        type_name="HostSystem",
         more=f"<missingSet><path>summary.hardware.vendor</path>{fault}</missingSet>",
     )
     assert update.missing == ("summary.hardware.vendor",)
     known = HOST_MAPPING.apply_update(
         HOST_MAPPING.create_empty(update),
-        modified(
-            change("summary.hardware.vendor", '<val xsi:type="xsd:string">Dell</val>'),
-            of="HostSystem",
+        decode_update(
+            change_xml("summary.hardware.vendor", '<val xsi:type="xsd:string">Dell</val>'),
+            type_name="HostSystem",
         ),
     )
     assert HOST_MAPPING.apply_update(known, update) == HOST_MAPPING.create_empty(update)
 
 
 def test_a_part_of_a_property_is_told_apart_and_read_again_whole() -> None:
-    update = modified(
-        change(
+    update = decode_update(
+        change_xml(
             'guest.net["4000"].ipAddress',
             '<val xsi:type="ArrayOfString"><string>10.0.0.1</string></val>',
         ),
-        change("customValue[101]", "", "remove"),
-        change("config.uuid", '<val xsi:type="xsd:string">u</val>'),
+        change_xml("customValue[101]", "", "remove"),
+        change_xml("config.uuid", '<val xsi:type="xsd:string">u</val>'),
     )
     assert update.changes == {"config.uuid": "u"}
     assert find_properties_to_reread([update]) == {
@@ -186,8 +186,8 @@ def test_a_part_of_a_property_is_told_apart_and_read_again_whole() -> None:
 
 
 def test_a_field_inside_a_property_is_read_again_whole() -> None:
-    update = modified(
-        change("info.error.localizedMessage", '<val xsi:type="xsd:string">no</val>'), of="Task"
+    update = decode_update(
+        change_xml("info.error.localizedMessage", '<val xsi:type="xsd:string">no</val>'), type_name="Task"
     )
     assert find_properties_to_reread([update]) == {("Task", "x-1"): {"info.error"}}
     assert TASK_MAPPING.apply_update(
@@ -197,23 +197,23 @@ def test_a_field_inside_a_property_is_read_again_whole() -> None:
 
 def test_what_is_whole_or_not_asked_for_is_not_read_again() -> None:
     number = '<val xsi:type="xsd:int">1</val>'
-    quick = modified(
-        change("summary.quickStats.overallCpuUsage", number),
-        change("overallStatus", '<val xsi:type="Color">red</val>'),
+    quick = decode_update(
+        change_xml("summary.quickStats.overallCpuUsage", number),
+        change_xml("overallStatus", '<val xsi:type="Color">red</val>'),
     )
-    assert find_properties_to_reread([quick, modified(change("x[1]", number), of="Network")]) == {}
+    assert find_properties_to_reread([quick, decode_update(change_xml("x[1]", number), type_name="Network")]) == {}
 
 
 def test_a_property_that_goes_is_as_if_it_had_never_been() -> None:
-    blank = VIRTUAL_MACHINE_MAPPING.create_empty(modified())
+    blank = VIRTUAL_MACHINE_MAPPING.create_empty(decode_update())
     values = [
-        change(path, '<val xsi:type="xsd:string">1</val>') for path in VIRTUAL_MACHINE_MAPPING.paths
+        change_xml(path, '<val xsi:type="xsd:string">1</val>') for path in VIRTUAL_MACHINE_MAPPING.paths
     ]
-    known = VIRTUAL_MACHINE_MAPPING.apply_update(blank, modified(*values))
+    known = VIRTUAL_MACHINE_MAPPING.apply_update(blank, decode_update(*values))
     assert known != blank
     assert (
         VIRTUAL_MACHINE_MAPPING.apply_update(
-            known, modified(*[change(path, "") for path in VIRTUAL_MACHINE_MAPPING.paths])
+            known, decode_update(*[change_xml(path, "") for path in VIRTUAL_MACHINE_MAPPING.paths])
         )
         == blank
     )
@@ -224,15 +224,15 @@ def test_objects_that_were_read() -> None:
         '<returnval><token>t</token><objects><obj type="VirtualMachine">vm-1</obj><propSet><name>name</name>'
         '<val xsi:type="xsd:string">a</val></propSet><missingSet><path>config.uuid</path><fault/></missingSet></objects></returnval>'
     )
-    found = decode_object_page(answer(objects, "RetrievePropertiesEx"))
+    found = decode_object_page(soap_response(objects, "RetrievePropertiesEx"))
     assert found.token == "t"
     assert found.updates == [
         ObjectUpdate("modify", "VirtualMachine", "vm-1", {"name": "a"}, ("config.uuid",))
     ]
-    assert decode_object_page(answer("", "RetrievePropertiesEx")).updates == []
+    assert decode_object_page(soap_response("", "RetrievePropertiesEx")).updates == []
 
 
-LAUGHS = '<!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>'
+ENTITY_BOMB = '<!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>'
 
 
 @pytest.mark.parametrize(
@@ -242,19 +242,19 @@ LAUGHS = '<!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>'
         b"<html><body>Bad gateway</body></html>",
         b"<html><p>Bad gateway",
         b"\xff\xfe\x00",
-        answer("<returnval/>"),
-        answer("<returnval><version/></returnval>"),
-        updates("<objectSet><kind>become</kind><obj type='Folder'>f</obj></objectSet>"),
-        updates("<objectSet><kind>enter</kind></objectSet>"),
-        updates("<objectSet/>"),
-        entered("xsd:int", "many"),
-        entered("xsd:dateTime", "soon"),
-        updates('<objectSet><kind>enter</kind><obj type="Folder">f</obj><changeSet/></objectSet>'),
-        answer("")
-        .replace(b"<soapenv:Envelope", LAUGHS.encode() + b"<soapenv:Envelope")
+        soap_response("<returnval/>"),
+        soap_response("<returnval><version/></returnval>"),
+        update_response("<objectSet><kind>become</kind><obj type='Folder'>f</obj></objectSet>"),
+        update_response("<objectSet><kind>enter</kind></objectSet>"),
+        update_response("<objectSet/>"),
+        enter_response("xsd:int", "many"),
+        enter_response("xsd:dateTime", "soon"),
+        update_response('<objectSet><kind>enter</kind><obj type="Folder">f</obj><changeSet/></objectSet>'),
+        soap_response("")
+        .replace(b"<soapenv:Envelope", ENTITY_BOMB.encode() + b"<soapenv:Envelope")
         .replace(b"<soapenv:Body>", b"<soapenv:Body>&b;"),
-        updates("<a>" * 1000 + "</a>" * 1000),
-        answer("").replace(b"?>", b'?><!DOCTYPE x SYSTEM "file:///etc/passwd">'),
+        update_response("<a>" * 1000 + "</a>" * 1000),
+        soap_response("").replace(b"?>", b'?><!DOCTYPE x SYSTEM "file:///etc/passwd">'),
     ],
 )
 def test_what_is_no_answer_is_said_in_plain_words(body: bytes) -> None:
@@ -264,7 +264,7 @@ def test_what_is_no_answer_is_said_in_plain_words(body: bytes) -> None:
 
 def test_entities_are_not_resolved() -> None:
     hostile = (
-        updates("")
+        update_response("")
         .replace(b"?>", b'?><!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]>')
         .replace(b"<version>7", b"<version>&e;")
     )
@@ -274,6 +274,6 @@ def test_entities_are_not_resolved() -> None:
 
 @given(st.binary(max_size=200), st.integers(0, 400), st.integers(0, 60))
 def test_nonsense_never_breaks_the_decoder(noise: bytes, at: int, length: int) -> None:
-    whole = entered("xsd:int", "1")
+    whole = enter_response("xsd:int", "1")
     with suppress(Unreachable):
         decode_updates(whole[:at] + noise + whole[at + length :])

@@ -19,22 +19,22 @@ from vsphere_operators.vsphere.credentials import DirectoryCredentials
 from vsphere_operators.vsphere.faults import CertificateRefused, NotAuthenticated, Unreachable
 from vsphere_operators.vsphere.vcenter import VCenter
 
-from .rig import Tally, account, address_of_simulator
+from .rig import RecordingMetrics, simulator_credentials, simulator_address
 
 
 @pytest.fixture
-async def run(
-    simulator: Simulator, log: Log, meter: Tally, tmp_path: Path
+async def start_vcenter(
+    simulator: Simulator, log: Log, metrics: RecordingMetrics, tmp_path: Path
 ) -> AsyncIterator[Callable[..., Any]]:
     running: list[asyncio.Task[None]] = []
 
     async def start(address: Address | None = None, credentials: Any = None, **how: Any) -> VCenter:
         vcenter = VCenter(
             "vc",
-            address or address_of_simulator(simulator),
-            credentials or account(simulator),
+            address or simulator_address(simulator),
+            credentials or simulator_credentials(simulator),
             log,
-            meter,
+            metrics,
             **how,
         )
         running.append(asyncio.create_task(vcenter.run()))
@@ -50,9 +50,9 @@ async def run(
 
 
 async def test_one_cut_connection_is_nobodys_problem(
-    simulator: Simulator, run: Callable[..., Any]
+    simulator: Simulator, start_vcenter: Callable[..., Any]
 ) -> None:
-    vcenter = await run()
+    vcenter = await start_vcenter()
     await eventually(lambda: vcenter.loaded, within=20)
     told: list[object] = []
     vcenter.listeners.append(lambda: told.append(vcenter.problem))
@@ -65,10 +65,10 @@ async def test_one_cut_connection_is_nobodys_problem(
 
 
 async def test_a_lasting_outage_is_told_with_a_time_that_stays(
-    simulator: Simulator, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    simulator: Simulator, start_vcenter: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "GRACE_SECONDS", 0.5)
-    vcenter = await run()
+    vcenter = await start_vcenter()
     await eventually(lambda: vcenter.loaded, within=20)
     await simulator.set_outage("reset")
     await eventually(lambda: vcenter.problem, within=20)
@@ -81,9 +81,9 @@ async def test_a_lasting_outage_is_told_with_a_time_that_stays(
 
 
 async def test_an_odd_answer_about_tags_is_no_problem_of_hosts(
-    simulator: Simulator, run: Callable[..., Any]
+    simulator: Simulator, start_vcenter: Callable[..., Any]
 ) -> None:
-    vcenter = await run(tag_interval_seconds=1.0)
+    vcenter = await start_vcenter(tag_interval_seconds=1.0)
     await eventually(lambda: vcenter.loaded, within=20)
 
     async def odd() -> None:
@@ -98,10 +98,10 @@ async def test_an_odd_answer_about_tags_is_no_problem_of_hosts(
 
 
 async def test_a_session_that_is_refused_again_and_again_is_told_and_leaves_none_behind(
-    simulator: Simulator, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    simulator: Simulator, start_vcenter: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "GRACE_SECONDS", 0.5)
-    vcenter = await run()
+    vcenter = await start_vcenter()
     await eventually(lambda: vcenter.loaded, within=20)
     await simulator.fail_calls("WaitForUpdatesEx", "NotAuthenticated", count=0)
     await simulator.churn_stats()
@@ -112,22 +112,22 @@ async def test_a_session_that_is_refused_again_and_again_is_told_and_leaves_none
 
 
 async def test_an_endpoint_that_refuses_does_not_cost_the_session(
-    simulator: Simulator, run: Callable[..., Any]
+    simulator: Simulator, start_vcenter: Callable[..., Any]
 ) -> None:
     await simulator.fail_calls("VslmListVStorageObjectForSpec", "NotAuthenticated", count=0)
-    vcenter = await run(disk_interval_seconds=1.0)
+    vcenter = await start_vcenter(disk_interval_seconds=1.0)
     await eventually(lambda: vcenter.disks.loaded, within=30)
     assert (await simulator.call_counts())["Login"] == 1
     assert len(await simulator.sessions()) == 1
 
 
 async def test_other_credentials_mean_another_session(
-    simulator: Simulator, run: Callable[..., Any], tmp_path: Path
+    simulator: Simulator, start_vcenter: Callable[..., Any], tmp_path: Path
 ) -> None:
     await simulator.set_password("other", "word")
     for key, text in (("username", simulator.user), ("password", simulator.password)):
         (tmp_path / key).write_text(text)
-    vcenter = await run(credentials=DirectoryCredentials(tmp_path, poll_seconds=0.05))
+    vcenter = await start_vcenter(credentials=DirectoryCredentials(tmp_path, poll_seconds=0.05))
     await eventually(lambda: vcenter.loaded, within=20)
     (tmp_path / "password").write_text("word")
     (tmp_path / "username").write_text("other")
@@ -140,12 +140,12 @@ async def test_other_credentials_mean_another_session(
 
 
 async def test_a_ca_bundle_that_is_mended_is_read_again(
-    simulator: Simulator, run: Callable[..., Any], tmp_path: Path
+    simulator: Simulator, start_vcenter: Callable[..., Any], tmp_path: Path
 ) -> None:
     bundle = tmp_path / "ca.crt"
     bundle.write_text("")
     host, port = simulator.address
-    vcenter = await run(address=Address(host, port, ca_file=str(bundle)))
+    vcenter = await start_vcenter(address=Address(host, port, ca_file=str(bundle)))
     await eventually(lambda: isinstance(vcenter.problem, CertificateRefused), within=20)
     bundle.write_bytes(simulator.certificate.read_bytes())
     await eventually(lambda: vcenter.loaded and vcenter.problem is None, within=30)

@@ -28,23 +28,23 @@ from vsphere_operators.vsphere.session import (
 )
 from vsphere_operators.vsphere.transport import SoapClient
 
-from .rig import Clock, account
+from .rig import FakeClock, simulator_credentials
 
 CANARY = "canary-<&>\"'-5d41"
 
 
-def now(soap: SoapClient) -> Any:
+def call_current_time(soap: SoapClient) -> Any:
     return vim.ServiceInstance("ServiceInstance", soap.stub).CurrentTime()
 
 
-def directory(path: Path, user: str, password: str) -> DirectoryCredentials:
+def write_credentials(path: Path, user: str, password: str) -> DirectoryCredentials:
     (path / "username").write_text(user)
     (path / "password").write_text(password + "\n")
     return DirectoryCredentials(path, poll_seconds=0.05)
 
 
 def test_the_budget_keeps_both_rules_whatever_is_tried() -> None:
-    chance, clock = random.Random(4), Clock()
+    chance, clock = random.Random(4), FakeClock()
     budget, failures = LoginBudget(clock), list[tuple[float, Credentials]]()
     for _ in range(20_000):
         clock.seconds += chance.expovariate(1 / 5)
@@ -66,7 +66,7 @@ def test_the_budget_keeps_both_rules_whatever_is_tried() -> None:
 
 
 def test_the_budget_says_when() -> None:
-    clock = Clock()
+    clock = FakeClock()
     budget, one, other = LoginBudget(clock), Credentials("user", "1"), Credentials("user", "2")
     budget.add_failure(one)
     assert (budget.wait_seconds(one), budget.wait_seconds(other)) == (185.0, 0.0)
@@ -81,7 +81,7 @@ def test_the_budget_says_when() -> None:
 
 
 def test_a_leader_and_a_standby_do_not_lock_the_account_together() -> None:
-    clock, failures = Clock(), list[float]()
+    clock, failures = FakeClock(), list[float]()
     managers, password = [LoginBudget(clock), LoginBudget(clock)], "old"
     for second in range(3600):
         clock.seconds += 1
@@ -96,7 +96,7 @@ def test_a_leader_and_a_standby_do_not_lock_the_account_together() -> None:
 async def test_a_refused_password_is_said_and_not_tried_again(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log
 ) -> None:
-    clock = Clock()
+    clock = FakeClock()
     session = Session(soap, FixedCredentials(Credentials("user", CANARY)), log, clock=clock)
     with pytest.raises(
         WrongLogin,
@@ -109,7 +109,7 @@ async def test_a_refused_password_is_said_and_not_tried_again(
         with pytest.raises(
             WrongLogin, match=r"incorrect user name or password.*tried again only after 185 s"
         ) as caught:
-            await session.call(lambda: now(soap))
+            await session.call(lambda: call_current_time(soap))
         assert (str(caught.value), caught.value.retry_after_seconds) == (str(first.value), 1.0)
     assert (await simulator.call_counts())["Login"] == 1
     clock.seconds += 1
@@ -123,7 +123,7 @@ async def test_500_calls_with_a_wrong_password_are_one_try(
 ) -> None:
     session = Session(soap, FixedCredentials(Credentials("user", "wrong")), log)
     answers = await asyncio.gather(
-        *(session.call(lambda: now(soap)) for _ in range(500)), return_exceptions=True
+        *(session.call(lambda: call_current_time(soap)) for _ in range(500)), return_exceptions=True
     )
     assert {type(answer) for answer in answers} == {WrongLogin}
     assert len({id(answer) for answer in answers}) == 500
@@ -133,7 +133,7 @@ async def test_500_calls_with_a_wrong_password_are_one_try(
 async def test_a_corrected_file_is_tried_at_once(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log, tmp_path: Path
 ) -> None:
-    session = Session(soap, directory(tmp_path, "user", "wrong"), log)
+    session = Session(soap, write_credentials(tmp_path, "user", "wrong"), log)
     with pytest.raises(
         WrongLogin, match=rf"Correct them in {tmp_path}: what is changed there is tried at once"
     ):
@@ -141,7 +141,7 @@ async def test_a_corrected_file_is_tried_at_once(
     waiting = asyncio.create_task(session.wait_for_credentials_change())
     await asyncio.sleep(0.2)
     assert not waiting.done()
-    directory(tmp_path, "user", simulator.password)
+    write_credentials(tmp_path, "user", simulator.password)
     await asyncio.wait_for(waiting, 2)
     await session.login()
     assert (session.logged_in, (await simulator.call_counts())["Login"]) == (True, 2)
@@ -151,15 +151,15 @@ async def test_a_corrected_file_is_tried_at_once(
 async def test_three_wrong_passwords_are_all_that_is_tried(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log, tmp_path: Path
 ) -> None:
-    clock = Clock()
-    session = Session(soap, directory(tmp_path, "user", "wrong-0"), log, clock=clock)
+    clock = FakeClock()
+    session = Session(soap, write_credentials(tmp_path, "user", "wrong-0"), log, clock=clock)
     for turn in range(10):
-        directory(tmp_path, "user", f"wrong-{turn}")
+        write_credentials(tmp_path, "user", f"wrong-{turn}")
         with pytest.raises(WrongLogin):
             await session.login()
     assert (await simulator.call_counts())["Login"] == MAX_LOGIN_FAILURES
     assert not await simulator.is_locked("user")
-    directory(tmp_path, "user", simulator.password)
+    write_credentials(tmp_path, "user", simulator.password)
     with pytest.raises(WrongLogin, match=r"no more than 3 logins may fail in 180 s") as caught:
         await session.login()
     assert caught.value.retry_after_seconds == LOCKOUT_WINDOW_SECONDS
@@ -171,13 +171,13 @@ async def test_three_wrong_passwords_are_all_that_is_tried(
 async def test_a_login_that_failed_elsewhere_counts(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log
 ) -> None:
-    session = Session(soap, account(simulator), log, clock=Clock())
+    session = Session(soap, simulator_credentials(simulator), log, clock=FakeClock())
     await session.login()
     for _ in range(MAX_LOGIN_FAILURES):
         session.count_failed_login()
     await simulator.expire_sessions()
     with pytest.raises(WrongLogin) as caught:
-        await session.call(lambda: now(soap))
+        await session.call(lambda: call_current_time(soap))
     assert caught.value.retry_after_seconds == LOCKOUT_WINDOW_SECONDS
     assert (await simulator.call_counts())["Login"] == 1
 
@@ -185,11 +185,11 @@ async def test_a_login_that_failed_elsewhere_counts(
 async def test_one_endpoint_that_refuses_does_not_keep_us_out(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log
 ) -> None:
-    session = Session(soap, account(simulator), log, clock=Clock())
+    session = Session(soap, simulator_credentials(simulator), log, clock=FakeClock())
     await session.login()
     session.count_failed_login()
     await simulator.expire_sessions()
-    await session.call(lambda: now(soap))
+    await session.call(lambda: call_current_time(soap))
     assert (await simulator.call_counts())["Login"] == 2
     await session.logout()
 
@@ -197,7 +197,7 @@ async def test_one_endpoint_that_refuses_does_not_keep_us_out(
 async def test_a_vcenter_that_is_down_is_no_wrong_password(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log
 ) -> None:
-    session = Session(soap, account(simulator), log)
+    session = Session(soap, simulator_credentials(simulator), log)
     for how in ("503", "reset", "503", "reset"):
         await simulator.set_outage(how)
         with pytest.raises(Unreachable) as caught:
@@ -212,7 +212,7 @@ async def test_a_vcenter_that_is_down_is_no_wrong_password(
 async def test_a_user_without_rights_is_no_wrong_password(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log
 ) -> None:
-    session = Session(soap, account(simulator), log)
+    session = Session(soap, simulator_credentials(simulator), log)
     await simulator.fail_calls("Login", "NoPermission", fields={"privilegeId": "System.View"})
     with pytest.raises(Denied, match=r'the privilege "System\.View" is missing') as caught:
         await session.login()
@@ -224,7 +224,7 @@ async def test_a_user_without_rights_is_no_wrong_password(
 async def test_credentials_that_cannot_be_read_are_waited_for(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log, tmp_path: Path
 ) -> None:
-    source = directory(tmp_path, "user", simulator.password)
+    source = write_credentials(tmp_path, "user", simulator.password)
     session = Session(soap, source, log)
     await session.login()
     (tmp_path / "password").rename(tmp_path / "elsewhere")
@@ -232,7 +232,7 @@ async def test_credentials_that_cannot_be_read_are_waited_for(
     with pytest.raises(
         WrongLogin, match="username is there, but password is missing or empty"
     ) as caught:
-        await session.call(lambda: now(soap))
+        await session.call(lambda: call_current_time(soap))
     assert caught.value.retry_after_seconds == 10.0
     waiting = asyncio.create_task(session.wait_for_credentials_change())
     (tmp_path / "elsewhere").rename(tmp_path / "password")

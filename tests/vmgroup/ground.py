@@ -5,9 +5,9 @@ from __future__ import annotations
 from vsphere_operators.vsphere.inventory import Inventory
 from vsphere_operators.vsphere.updates import ObjectUpdate, Ref, Value
 
-Row = tuple[str, str, str, str]
+InventoryRow = tuple[str, str, str, str]
 """Type, reference, name, reference of the parent."""
-ROWS: tuple[Row, ...] = (
+DEFAULT_ROWS: tuple[InventoryRow, ...] = (
     ("Folder", "group-d1", "Datacenters", ""),
     ("Datacenter", "datacenter-1", "DC0", "group-d1"),
     ("Folder", "group-v1", "vm", "datacenter-1"),
@@ -23,7 +23,7 @@ ROWS: tuple[Row, ...] = (
 )
 
 
-def enter(type: str, ref: str, name: str, parent: str, **more: Value) -> ObjectUpdate:
+def enter_update(type: str, ref: str, name: str, parent: str, **more: Value) -> ObjectUpdate:
     """Something comes; `a__b` in a name stands for `a.b`."""
     above: dict[str, Value] = {"parent": Ref("ManagedEntity", parent)} if parent else {}
     return ObjectUpdate(
@@ -34,14 +34,14 @@ def enter(type: str, ref: str, name: str, parent: str, **more: Value) -> ObjectU
     )
 
 
-def inventory(*rows: Row) -> Inventory:
+def make_inventory(*rows: InventoryRow) -> Inventory:
     """The small vCenter and what is beside it."""
-    return furnished(Inventory("vc"), *rows)
+    return fill_inventory(Inventory("vc"), *rows)
 
 
-def furnished(made: Inventory, *rows: Row) -> Inventory:
+def fill_inventory(made: Inventory, *rows: InventoryRow) -> Inventory:
     """The same in an inventory that is there."""
-    made.apply([enter(*row) for row in (*ROWS, *rows)])
+    made.apply([enter_update(*row) for row in (*DEFAULT_ROWS, *rows)])
     for ref in ("resgroup-1", "resgroup-2"):
         made.apply(
             [

@@ -19,84 +19,84 @@ from vsphere_operators.kinds.vmgroup.ownership import (
     mark_from_extra_config,
 )
 
-GROUP = GroupId(cluster_id="c1", namespace="team-a", name="web", uid="uid-1")
+GROUP_ID = GroupId(cluster_id="c1", namespace="team-a", name="web", uid="uid-1")
 
 
 @dataclass
-class Machine:
+class SimulatedVm:
     ref: str
-    shown_name: str
+    inventory_name: str
     folder: str
     instance_uuid: str
-    options: dict[str, str]
+    extra_config: dict[str, str]
     power: VmPowerState = "poweredOn"
     cpus: int = 1
     memory_mb: int = 1024
-    disks: tuple[str, ...] = ()
+    foreign_disks: tuple[str, ...] = ()
     broken: bool = False
     visible_at: float = 0.0
 
     @property
     def mark(self) -> OwnershipMark | None:
-        return mark_from_extra_config(self.options)
+        return mark_from_extra_config(self.extra_config)
 
     @property
-    def is_ours(self) -> bool:
-        return is_owned_by(self.mark, self.instance_uuid, GROUP)
+    def is_owned(self) -> bool:
+        return is_owned_by(self.mark, self.instance_uuid, GROUP_ID)
 
 
 @dataclass
-class Call:
+class CloneCall:
     """A clone, from the wire to its end."""
 
     record: ReplicaRecord
-    wish: DesiredState
+    desired: DesiredState
     begins_at: float
     ref: str
     ends_at: float
     fails: bool
-    sight_seconds: float
-    is_person: bool = False
+    visibility_delay_seconds: float
+    is_from_user: bool = False
     state: Literal["wire", "running", "success", "error"] = "wire"
     ended_at: float = 0.0
 
 
 @dataclass
-class Job:
+class VmTask:
     """Any other task, on one VM."""
 
-    kind: type
-    machine: Machine
+    action_type: type
+    vm: SimulatedVm
     ends_at: float
     fails: bool
     size: tuple[int, int] = (0, 0)
 
 
 @dataclass
-class Chance:
+class CallOutcome:
     """What befalls the next call."""
 
-    seconds: float = 1.0
+    duration_seconds: float = 1.0
     fails: bool = False
-    late_seconds: float = 0.0
-    sight_seconds: float = 0.0
+    start_delay_seconds: float = 0.0
+    visibility_delay_seconds: float = 0.0
     answer_is_lost: bool = False
 
 
 @dataclass
-class Stored:
+class StoredGroup:
     """The object in the API server."""
 
     version: int
-    wish: DesiredState
+    desired: DesiredState
     records: tuple[ReplicaRecord, ...] = ()
 
 
 @dataclass
-class Manager:
+class ManagerState:
     """What a process knows; all of it ends with the process."""
 
-    view: Stored
+    cached_group: StoredGroup
     watching_since: float
-    sent: dict[str, CloneRequest] = field(default_factory=dict)
-    troubles: dict[str, tuple[OperationFailure, float]] = field(default_factory=dict)
+    clone_requests: dict[str, CloneRequest] = field(default_factory=dict)
+    failures: dict[str, tuple[OperationFailure, float]] = field(default_factory=dict)

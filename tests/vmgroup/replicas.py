@@ -16,7 +16,7 @@ from vsphere_operators.kinds.vmgroup.model import (
 )
 from vsphere_operators.kinds.vmgroup.ownership import instance_uuid_of
 
-WISH = DesiredState(
+DESIRED = DesiredState(
     cpus=1,
     memory_mb=1024,
     replicas=3,
@@ -30,7 +30,7 @@ FOLDER = GroupFolder(
 )
 
 
-def record(slot: int, **changes: Any) -> ReplicaRecord:
+def make_record(slot: int, **changes: Any) -> ReplicaRecord:
     name = f"r{slot}"
     return replace(
         ReplicaRecord(
@@ -45,7 +45,7 @@ def record(slot: int, **changes: Any) -> ReplicaRecord:
     )
 
 
-def vm(slot: int, **changes: Any) -> ReplicaVm:
+def make_vm(slot: int, **changes: Any) -> ReplicaVm:
     name = f"r{slot}"
     uuid = instance_uuid_of("uid-1", name)
     made = ReplicaVm(
@@ -61,12 +61,12 @@ def vm(slot: int, **changes: Any) -> ReplicaVm:
     return replace(made, **changes)
 
 
-def seen(
+def make_observed(
     vms: Iterable[ReplicaVm] = (), records: Iterable[ReplicaRecord] | None = None, **changes: Any
 ) -> ObservedState:
     vms = tuple(vms)
     kept = (
-        tuple(record(each.slot, fingerprint=each.fingerprint) for each in vms)
+        tuple(make_record(each.slot, fingerprint=each.fingerprint) for each in vms)
         if records is None
         else tuple(records)
     )

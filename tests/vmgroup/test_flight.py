@@ -11,51 +11,51 @@ from vsphere_operators.kinds.vmgroup.clone_state import CloneRequest, CloneTask,
 from vsphere_operators.kinds.vmgroup.model import CloneState, ReplicaRecord
 
 RECORD = ReplicaRecord(slot=0, name="r0", instance_uuid="u", template="vm-t1", fingerprint="f1")
-STORED = CloneRequest(attempt=1, outcome="unsent", updated_at_seconds=100.0)
+UNSENT_REQUEST = CloneRequest(attempt=1, outcome="unsent", updated_at_seconds=100.0)
 
 
-def flight(
+def infer_state(
     record: ReplicaRecord = RECORD,
-    sent: CloneRequest | None = None,
+    request: CloneRequest | None = None,
     tasks: Any = (),
-    accounted: Any = (),
+    claimed_tasks: Any = (),
     now: float = 105.0,
 ) -> CloneState:
-    return infer_clone_state(record, tasks, accounted, sent, 100.0, now)
+    return infer_clone_state(record, tasks, claimed_tasks, request, 100.0, now)
 
 
-def task(**changes: Any) -> CloneTask:
+def make_task(**changes: Any) -> CloneTask:
     return replace(
         CloneTask(ref="task-1", template="vm-t1", state="running", seen_at_seconds=100.0), **changes
     )
 
 
 def test_what_this_process_stored_and_did_not_send_is_unsent_for_this_attempt_only() -> None:
-    assert flight(sent=STORED) is CloneState.UNSENT
-    assert flight(sent=STORED, tasks=[task()]) is CloneState.UNSENT
-    assert flight(replace(RECORD, attempt=2), STORED) is CloneState.UNKNOWN
+    assert infer_state(request=UNSENT_REQUEST) is CloneState.UNSENT
+    assert infer_state(request=UNSENT_REQUEST, tasks=[make_task()]) is CloneState.UNSENT
+    assert infer_state(replace(RECORD, attempt=2), UNSENT_REQUEST) is CloneState.UNKNOWN
 
 
 def test_without_any_knowledge_some_seconds_must_pass() -> None:
-    assert flight(now=109.9) is CloneState.UNKNOWN
-    assert flight(now=110.0) is CloneState.ENDED
+    assert infer_state(now=109.9) is CloneState.UNKNOWN
+    assert infer_state(now=110.0) is CloneState.ENDED
 
 
 def test_without_an_answer_they_count_from_the_call() -> None:
-    sent = replace(STORED, outcome="unanswered", updated_at_seconds=200.0)
-    assert flight(sent=sent, now=209.0) is CloneState.UNKNOWN
-    assert flight(sent=sent, now=210.0) is CloneState.ENDED
+    sent = replace(UNSENT_REQUEST, outcome="unanswered", updated_at_seconds=200.0)
+    assert infer_state(request=sent, now=209.0) is CloneState.UNKNOWN
+    assert infer_state(request=sent, now=210.0) is CloneState.ENDED
 
 
 @pytest.mark.parametrize(
     ("stranger", "accounted", "expected"),
     [
-        (task(), (), CloneState.RUNNING),
-        (task(template="vm-t2"), (), CloneState.ENDED),
-        (task(), ("task-1",), CloneState.ENDED),
-        (task(seen_at_seconds=110.5), (), CloneState.ENDED),
-        (task(state="success", ended_at_seconds=115.0), (), CloneState.UNKNOWN),
-        (task(state="success", ended_at_seconds=109.0), (), CloneState.ENDED),
+        (make_task(), (), CloneState.RUNNING),
+        (make_task(template="vm-t2"), (), CloneState.ENDED),
+        (make_task(), ("task-1",), CloneState.ENDED),
+        (make_task(seen_at_seconds=110.5), (), CloneState.ENDED),
+        (make_task(state="success", ended_at_seconds=115.0), (), CloneState.UNKNOWN),
+        (make_task(state="success", ended_at_seconds=109.0), (), CloneState.ENDED),
     ],
     ids=[
         "may be ours",
@@ -69,31 +69,31 @@ def test_without_an_answer_they_count_from_the_call() -> None:
 def test_a_clone_that_nobody_accounts_for_may_be_ours(
     stranger: CloneTask, accounted: tuple[str, ...], expected: CloneState
 ) -> None:
-    assert flight(tasks=[stranger], accounted=accounted, now=120.0) is expected
+    assert infer_state(tasks=[stranger], claimed_tasks=accounted, now=120.0) is expected
 
 
 @pytest.mark.parametrize(
     ("tasks", "now", "expected"),
     [
-        ([task()], 500.0, CloneState.RUNNING),
-        ([task(state="error")], 101.0, CloneState.ENDED),
-        ([task(state="success", ended_at_seconds=300.0)], 305.0, CloneState.UNKNOWN),
-        ([task(state="success", ended_at_seconds=300.0)], 310.0, CloneState.ENDED),
+        ([make_task()], 500.0, CloneState.RUNNING),
+        ([make_task(state="error")], 101.0, CloneState.ENDED),
+        ([make_task(state="success", ended_at_seconds=300.0)], 305.0, CloneState.UNKNOWN),
+        ([make_task(state="success", ended_at_seconds=300.0)], 310.0, CloneState.ENDED),
         ([], 105.0, CloneState.UNKNOWN),
         ([], 110.0, CloneState.ENDED),
     ],
     ids=["runs", "failed", "VM not seen yet", "VM came and went", "not told yet", "forgotten"],
 )
 def test_a_known_task_tells(tasks: list[CloneTask], now: float, expected: CloneState) -> None:
-    assert flight(replace(RECORD, state="Cloning", task="task-1"), tasks=tasks, now=now) is expected
+    assert infer_state(replace(RECORD, state="Cloning", task="task-1"), tasks=tasks, now=now) is expected
     assert (
-        flight(sent=replace(STORED, outcome="answered", task="task-1"), tasks=tasks, now=now)
+        infer_state(request=replace(UNSENT_REQUEST, outcome="answered", task="task-1"), tasks=tasks, now=now)
         is expected
     )
 
 
 def test_a_refusal_and_a_vm_that_was_there_are_the_end_of_it() -> None:
-    assert flight(sent=replace(STORED, outcome="refused")) is CloneState.ENDED
+    assert infer_state(request=replace(UNSENT_REQUEST, outcome="refused")) is CloneState.ENDED
     assert (
-        flight(replace(RECORD, state="Present", task="task-1"), tasks=[task()]) is CloneState.ENDED
+        infer_state(replace(RECORD, state="Present", task="task-1"), tasks=[make_task()]) is CloneState.ENDED
     )

@@ -25,10 +25,10 @@ from vsphere_operators.kinds.vmgroup.ownership import (
     mark_to_extra_config,
 )
 
-GROUP = GroupId(cluster_id="c1", namespace="a", name="b-c", uid="uid-1")
-OTHER = GroupId(cluster_id="c1", namespace="a-b", name="c", uid="uid-2")
-MARK = OwnershipMark(group_id=GROUP, replica_name="web-replica-abcdefgh", slot=4, fingerprint="f1")
-UUID_1 = instance_uuid_of("uid-1", "web-replica-abcdefgh")
+GROUP_ID = GroupId(cluster_id="c1", namespace="a", name="b-c", uid="uid-1")
+OTHER_GROUP_ID = GroupId(cluster_id="c1", namespace="a-b", name="c", uid="uid-2")
+MARK = OwnershipMark(group_id=GROUP_ID, replica_name="web-replica-abcdefgh", slot=4, fingerprint="f1")
+INSTANCE_UUID = instance_uuid_of("uid-1", "web-replica-abcdefgh")
 
 
 def test_the_mark_on_the_wire_is_what_older_managers_wrote() -> None:
@@ -41,13 +41,13 @@ def test_the_mark_on_the_wire_is_what_older_managers_wrote() -> None:
         "vsphere-operators.slot": "4",
         "vsphere-operators.fingerprint": "f1",
     }
-    assert UUID_1 == "adfcf8db-088d-5543-877a-8ab3eb287954"
+    assert INSTANCE_UUID == "adfcf8db-088d-5543-877a-8ab3eb287954"
 
 
-words = st.text(min_size=1, max_size=20)
+texts = st.text(min_size=1, max_size=20)
 
 
-@given(words, words, words, words, words, st.integers(0, 10**6), words)
+@given(texts, texts, texts, texts, texts, st.integers(0, 10**6), texts)
 def test_a_mark_comes_back_as_it_went(
     cluster: str, namespace: str, name: str, uid: str, replica: str, slot: int, made_from: str
 ) -> None:
@@ -80,16 +80,16 @@ def test_a_slot_that_is_no_number_is_no_mark(slot: str) -> None:
 
 
 def test_ours_is_mark_and_instance_uuid_together() -> None:
-    assert is_owned_by(MARK, UUID_1, GROUP)
-    assert is_owned_by(MARK, UUID_1.upper(), GROUP)
-    assert not is_owned_by(MARK, str(uuid4()), GROUP), "a copy that a person made"
-    assert not is_owned_by(None, UUID_1, GROUP), "the mark was taken away"
-    assert not is_owned_by(MARK, UUID_1, OTHER)
-    assert not is_owned_by(MARK, UUID_1, replace(GROUP, cluster_id="c2"))
-    assert not is_owned_by(MARK, UUID_1, replace(GROUP, uid="uid-3")), (
+    assert is_owned_by(MARK, INSTANCE_UUID, GROUP_ID)
+    assert is_owned_by(MARK, INSTANCE_UUID.upper(), GROUP_ID)
+    assert not is_owned_by(MARK, str(uuid4()), GROUP_ID), "a copy that a person made"
+    assert not is_owned_by(None, INSTANCE_UUID, GROUP_ID), "the mark was taken away"
+    assert not is_owned_by(MARK, INSTANCE_UUID, OTHER_GROUP_ID)
+    assert not is_owned_by(MARK, INSTANCE_UUID, replace(GROUP_ID, cluster_id="c2"))
+    assert not is_owned_by(MARK, INSTANCE_UUID, replace(GROUP_ID, uid="uid-3")), (
         "the group was deleted and made again"
     )
-    assert not is_genuine(replace(MARK, replica_name="another"), UUID_1)
+    assert not is_genuine(replace(MARK, replica_name="another"), INSTANCE_UUID)
 
 
 def test_fingerprints_tell_their_parts_apart() -> None:
@@ -108,43 +108,43 @@ def test_fingerprints_tell_their_parts_apart() -> None:
     assert compute_fingerprint("t", "linked") == compute_fingerprint("t", "linked")
 
 
-FIRST = FolderClaim(
-    group_id=GROUP, folder_key="/DC0/vm/vm-operator/a-b-c", created_at="2026-01-01T00:00:00Z"
+FIRST_CLAIM = FolderClaim(
+    group_id=GROUP_ID, folder_key="/DC0/vm/vm-operator/a-b-c", created_at="2026-01-01T00:00:00Z"
 )
-SECOND = FolderClaim(
-    group_id=OTHER, folder_key="/DC0/vm/vm-operator/a-b-c", created_at="2026-01-02T00:00:00Z"
+SECOND_CLAIM = FolderClaim(
+    group_id=OTHER_GROUP_ID, folder_key="/DC0/vm/vm-operator/a-b-c", created_at="2026-01-02T00:00:00Z"
 )
 
 
 def test_of_two_groups_of_one_folder_the_second_is_told_of_the_first() -> None:
-    both = (FIRST, SECOND)
-    assert find_conflicting_owner(FIRST, (), both) is None
-    assert find_conflicting_owner(SECOND, (), both) == GROUP
-    assert find_conflicting_owner(SECOND, (), (SECOND,)) is None, "the first is gone"
+    both = (FIRST_CLAIM, SECOND_CLAIM)
+    assert find_conflicting_owner(FIRST_CLAIM, (), both) is None
+    assert find_conflicting_owner(SECOND_CLAIM, (), both) == GROUP_ID
+    assert find_conflicting_owner(SECOND_CLAIM, (), (SECOND_CLAIM,)) is None, "the first is gone"
     assert (
-        find_conflicting_owner(replace(SECOND, folder_key="/DC0/vm/vm-operator/x"), (), both)
+        find_conflicting_owner(replace(SECOND_CLAIM, folder_key="/DC0/vm/vm-operator/x"), (), both)
         is None
     )
-    words = describe_folder_conflict(FIRST.folder_key, GROUP)
+    words = describe_folder_conflict(FIRST_CLAIM.folder_key, GROUP_ID)
     assert 'VmGroup "b-c" in namespace "a"' in words
-    assert FIRST.folder_key in words
+    assert FIRST_CLAIM.folder_key in words
 
 
 def test_of_the_same_second_exactly_one_owns() -> None:
-    twin = replace(SECOND, created_at=FIRST.created_at)
-    assert [find_conflicting_owner(each, (), (FIRST, twin)) for each in (FIRST, twin)] == [
+    twin = replace(SECOND_CLAIM, created_at=FIRST_CLAIM.created_at)
+    assert [find_conflicting_owner(each, (), (FIRST_CLAIM, twin)) for each in (FIRST_CLAIM, twin)] == [
         None,
-        GROUP,
+        GROUP_ID,
     ]
     began = replace(twin, in_use=True)
-    assert [find_conflicting_owner(each, (), (FIRST, began)) for each in (FIRST, began)] == [
-        OTHER,
+    assert [find_conflicting_owner(each, (), (FIRST_CLAIM, began)) for each in (FIRST_CLAIM, began)] == [
+        OTHER_GROUP_ID,
         None,
     ], "who has begun goes first"
 
 
 def test_vms_inside_prove_more_than_age() -> None:
     foreign = GroupId(cluster_id="c2", namespace="a", name="b-c", uid="uid-9")
-    assert find_conflicting_owner(FIRST, (OTHER,), (FIRST, SECOND)) == OTHER
-    assert find_conflicting_owner(FIRST, (foreign,), (FIRST,)) == foreign
-    assert find_conflicting_owner(SECOND, (OTHER, GROUP), (FIRST, SECOND)) is None
+    assert find_conflicting_owner(FIRST_CLAIM, (OTHER_GROUP_ID,), (FIRST_CLAIM, SECOND_CLAIM)) == OTHER_GROUP_ID
+    assert find_conflicting_owner(FIRST_CLAIM, (foreign,), (FIRST_CLAIM,)) == foreign
+    assert find_conflicting_owner(SECOND_CLAIM, (OTHER_GROUP_ID, GROUP_ID), (FIRST_CLAIM, SECOND_CLAIM)) is None

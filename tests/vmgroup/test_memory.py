@@ -15,7 +15,7 @@ from vsphere_operators.kinds.vmgroup.failures import describe_failure
 from vsphere_operators.kinds.vmgroup.model import OperationFailure, ReplicaRecord
 
 
-class Clock:
+class FakeClock:
     def __init__(self) -> None:
         self.now = 100.0
 
@@ -23,17 +23,17 @@ class Clock:
         return self.now
 
 
-def record(name: str, attempt: int = 1) -> ReplicaRecord:
+def make_record(name: str, attempt: int = 1) -> ReplicaRecord:
     return ReplicaRecord(
         slot=0, name=name, instance_uuid="u", template="vm-1", fingerprint="f", attempt=attempt
     )
 
 
 def test_only_what_is_new_in_the_records_is_unsent() -> None:
-    memory, old = Expectations(Clock()), record("old")
+    memory, old = Expectations(FakeClock()), make_record("old")
     memory.expect_records(
-        [old, record("again")],
-        [old, record("again", 2), record("new"), replace(record("there"), state="Present")],
+        [old, make_record("again")],
+        [old, make_record("again", 2), make_record("new"), replace(make_record("there"), state="Present")],
     )
     assert {name: (sent.attempt, sent.outcome) for name, sent in memory.clone_requests.items()} == {
         "again": (2, "unsent"),
@@ -44,7 +44,7 @@ def test_only_what_is_new_in_the_records_is_unsent() -> None:
 def test_what_failed_rests_20_seconds_then_twice_as_long_and_never_longer_than_five_minutes() -> (
     None
 ):
-    clock = Clock()
+    clock = FakeClock()
     memory, trouble, pauses = Expectations(clock), OperationFailure("it failed"), list[float]()
     for _ in range(7):
         memory.record_failure("r", trouble)
@@ -60,7 +60,7 @@ def test_what_failed_rests_20_seconds_then_twice_as_long_and_never_longer_than_f
 
 
 def test_a_changed_wish_is_tried_at_once() -> None:
-    memory = Expectations(Clock())
+    memory = Expectations(FakeClock())
     memory.observe_generation(3)
     memory.record_failure("r", OperationFailure("it failed"))
     memory.observe_generation(3)
@@ -70,9 +70,9 @@ def test_a_changed_wish_is_tried_at_once() -> None:
 
 
 def test_what_is_no_more_is_forgotten() -> None:
-    clock = Clock()
+    clock = FakeClock()
     memory = Expectations(clock)
-    memory.expect_records([], [record("a"), record("b")])
+    memory.expect_records([], [make_record("a"), make_record("b")])
     memory.record_failure("b", OperationFailure("x"))
     memory.pending_effects["vm-1"] = PendingEffect("poweredOn", clock.now + EFFECT_TIMEOUT_SECONDS)
     memory.keep_only(["a"])

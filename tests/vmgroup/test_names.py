@@ -16,7 +16,7 @@ from vsphere_operators.kinds.vmgroup.names import (
     replica_name,
 )
 
-ANY = st.text(max_size=320)
+ANY_TEXT = st.text(max_size=320)
 
 
 def test_ordinary_names_are_those_of_the_contract() -> None:
@@ -47,13 +47,13 @@ def test_long_names_are_stable_and_differ_where_the_end_differs() -> None:
     assert replica_name("x" * 63, "abcdefgh").startswith("x" * 63 + "-replica-")
 
 
-@given(ANY, ANY)
+@given(ANY_TEXT, ANY_TEXT)
 def test_any_name_fits_and_says_what_it_is(namespace: str, name: str) -> None:
     assert 0 < escaped_length(folder_name(namespace, name)) <= 80
     assert re.fullmatch(r"[ -~]+-replica-[a-z]{8}", replica_name(name, "abcdefgh"))
 
 
-@given(ANY, ANY)
+@given(ANY_TEXT, ANY_TEXT)
 def test_different_texts_have_different_names(one: str, two: str) -> None:
     assert (folder_name("", one) == folder_name("", two)) == (one == two)
 

@@ -18,27 +18,27 @@ from vsphere_operators.vsphere.inventory import Inventory
 from vsphere_operators.vsphere.updates import ObjectUpdate
 from vsphere_operators.vsphere.vm_calls import VmConfig
 
-from .ground import enter, inventory
+from .ground import enter_update, make_inventory
 
-GROUP = GroupId(cluster_id="c1", namespace="a", name="web", uid="uid-1")
-MARK = OwnershipMark(group_id=GROUP, replica_name="web-replica-a", slot=0, fingerprint="f1")
-OURS = instance_uuid_of("uid-1", "web-replica-a")
+GROUP_ID = GroupId(cluster_id="c1", namespace="a", name="web", uid="uid-1")
+MARK = OwnershipMark(group_id=GROUP_ID, replica_name="web-replica-a", slot=0, fingerprint="f1")
+OWN_INSTANCE_UUID = instance_uuid_of("uid-1", "web-replica-a")
 
 
 @dataclass
-class Read:
+class FakePropertyCache:
     """What was read of VMs; who asks is noted."""
 
     values: dict[str, Any] = field(default_factory=dict)
     hidden: set[str] = field(default_factory=set)
-    asked: list[str] = field(default_factory=list)
+    requested_refs: list[str] = field(default_factory=list)
     listeners: list[Any] = field(default_factory=list)
 
     def get(self, ref: str) -> Any:
-        self.asked.append(ref)
+        self.requested_refs.append(ref)
         return self.values.get(ref)
 
-    def tell(self, ref: str, mark: OwnershipMark | None, *, hidden: bool = False) -> None:
+    def publish(self, ref: str, mark: OwnershipMark | None, *, hidden: bool = False) -> None:
         """Something was read, or vCenter does not show it."""
         self.values[ref] = VmConfig(mark_to_extra_config(mark) if mark else {}, (), ())
         (self.hidden.add if hidden else self.hidden.discard)(ref)
@@ -47,80 +47,80 @@ class Read:
 
 
 @dataclass
-class World:
+class OwnershipHarness:
     """One vCenter and whom it concerns."""
 
-    inventory: Inventory = field(default_factory=inventory)
-    vm_configs: Read = field(default_factory=Read)
-    told: list[str] = field(default_factory=list)
+    inventory: Inventory = field(default_factory=make_inventory)
+    vm_configs: FakePropertyCache = field(default_factory=FakePropertyCache)
+    notified_uids: list[str] = field(default_factory=list)
 
-    def owners(self) -> OwnershipIndex:
+    def make_index(self) -> OwnershipIndex:
         return OwnershipIndex(
             cast("Any", SimpleNamespace(inventory=self.inventory, belongings=self.vm_configs)),
-            self.told.append,
+            self.notified_uids.append,
         )
 
-    def vm(self, ref: str, instance_uuid: str) -> None:
+    def add_vm(self, ref: str, instance_uuid: str) -> None:
         """A VM comes."""
         self.inventory.apply(
-            [enter("VirtualMachine", ref, ref, "group-v2", config__instanceUuid=instance_uuid)]
+            [enter_update("VirtualMachine", ref, ref, "group-v2", config__instanceUuid=instance_uuid)]
         )
 
 
 def test_only_vms_that_can_be_replicas_are_read_and_until_then_nothing_is_complete() -> None:
-    world = World()
-    owners = world.owners()
-    world.vm("vm-7", str(uuid4()))
-    world.vm("vm-8", OURS)
-    assert world.vm_configs.asked == ["vm-8"]
+    world = OwnershipHarness()
+    owners = world.make_index()
+    world.add_vm("vm-7", str(uuid4()))
+    world.add_vm("vm-8", OWN_INSTANCE_UUID)
+    assert world.vm_configs.requested_refs == ["vm-8"]
     before = owners.has_synced
-    world.vm_configs.tell("vm-8", MARK)
+    world.vm_configs.publish("vm-8", MARK)
     assert (before, owners.has_synced) == (False, True)
     assert owners.refs_by_group_uid.get("uid-1") == {"vm-8"}
-    assert world.told == ["uid-1"]
+    assert world.notified_uids == ["uid-1"]
 
 
 def test_a_copied_mark_is_nobodys() -> None:
-    world = World()
-    owners = world.owners()
-    world.vm("vm-8", instance_uuid_of("uid-1", "another"))
-    world.vm_configs.tell("vm-8", MARK)
+    world = OwnershipHarness()
+    owners = world.make_index()
+    world.add_vm("vm-8", instance_uuid_of("uid-1", "another"))
+    world.vm_configs.publish("vm-8", MARK)
     assert owners.has_synced
-    assert (owners.marks, world.told) == ({}, [])
+    assert (owners.marks, world.notified_uids) == ({}, [])
 
 
 def test_one_that_vcenter_does_not_show_keeps_nobody_waiting_and_is_not_unmarked() -> None:
-    world = World()
-    owners = world.owners()
-    world.vm("vm-8", OURS)
-    world.vm_configs.tell("vm-8", MARK)
-    world.vm_configs.tell("vm-8", None, hidden=True)
+    world = OwnershipHarness()
+    owners = world.make_index()
+    world.add_vm("vm-8", OWN_INSTANCE_UUID)
+    world.vm_configs.publish("vm-8", MARK)
+    world.vm_configs.publish("vm-8", None, hidden=True)
     assert owners.marks == {"vm-8": MARK}
     assert owners.has_synced
-    world.vm_configs.tell("vm-8", None)
+    world.vm_configs.publish("vm-8", None)
     assert owners.marks == {}
-    assert world.told == ["uid-1", "uid-1"]
+    assert world.notified_uids == ["uid-1", "uid-1"]
 
 
 def test_one_without_a_configuration_stays_its_groups_and_one_that_leaves_does_not() -> None:
-    world = World()
-    owners = world.owners()
-    world.vm("vm-8", OURS)
-    world.vm_configs.tell("vm-8", MARK)
+    world = OwnershipHarness()
+    owners = world.make_index()
+    world.add_vm("vm-8", OWN_INSTANCE_UUID)
+    world.vm_configs.publish("vm-8", MARK)
     world.inventory.apply(
         [ObjectUpdate("modify", "VirtualMachine", "vm-8", {"config.instanceUuid": None})]
     )
     assert owners.refs_by_group_uid.get("uid-1") == {"vm-8"}
     world.inventory.apply([ObjectUpdate("leave", "VirtualMachine", "vm-8")])
     assert not owners.refs_by_group_uid.get("uid-1")
-    assert world.told == ["uid-1", "uid-1"]
+    assert world.notified_uids == ["uid-1", "uid-1"]
 
 
 def test_another_instance_uuid_makes_it_another_vm() -> None:
-    world = World()
-    owners = world.owners()
-    world.vm("vm-8", OURS)
-    world.vm_configs.tell("vm-8", MARK)
+    world = OwnershipHarness()
+    owners = world.make_index()
+    world.add_vm("vm-8", OWN_INSTANCE_UUID)
+    world.vm_configs.publish("vm-8", MARK)
     world.inventory.apply(
         [ObjectUpdate("modify", "VirtualMachine", "vm-8", {"config.instanceUuid": str(uuid4())})]
     )

@@ -38,139 +38,139 @@ from vsphere_operators.kinds.vmgroup.ownership import (
 )
 from vsphere_operators.kinds.vmgroup.plan import plan
 
-from .parts import GROUP, Call, Chance, Job, Machine, Manager, Stored
+from .parts import GROUP_ID, CloneCall, CallOutcome, VmTask, SimulatedVm, ManagerState, StoredGroup
 
-LATEST_BEGIN_SECONDS = 8.0
-LATEST_SIGHT_SECONDS = 4.0
+MAX_START_DELAY_SECONDS = 8.0
+MAX_VISIBILITY_DELAY_SECONDS = 4.0
 
 
-class World:
+class GroupSimulation:
     """All of it, and what must hold."""
 
     def __init__(self, wish: DesiredState) -> None:
-        self.now, self.serial = 100.0, 0
-        self.machines: dict[str, Machine] = {}
-        self.calls: list[Call] = []
-        self.jobs: list[Job] = []
-        self.folder = ""
-        self.finished = False
-        self.history = [Stored(1, wish)]
-        self.manager = Manager(self.history[-1], self.now)
-        self.allowed = wish.replicas + wish.rollout.max_surge
-        self.mutations = 0
-        self.steps = 0
+        self.now, self.last_number = 100.0, 0
+        self.vms: dict[str, SimulatedVm] = {}
+        self.clone_calls: list[CloneCall] = []
+        self.vm_tasks: list[VmTask] = []
+        self.folder_ref = ""
+        self.is_finished = False
+        self.versions = [StoredGroup(1, wish)]
+        self.manager = ManagerState(self.versions[-1], self.now)
+        self.max_vms = wish.replicas + wish.rollout.max_surge
+        self.mutation_count = 0
+        self.step_count = 0
         """Conditional writes and mutating calls of all managers."""
 
     @property
-    def stored(self) -> Stored:
-        return self.history[-1]
+    def stored(self) -> StoredGroup:
+        return self.versions[-1]
 
-    def reference(self, kind: str) -> str:
-        self.serial += 1
-        return f"{kind}-{self.serial}"
+    def new_ref(self, kind: str) -> str:
+        self.last_number += 1
+        return f"{kind}-{self.last_number}"
 
     # Time and vCenter
 
-    def pass_time(self, seconds: float) -> None:
+    def advance_time(self, seconds: float) -> None:
         """Let time pass in small steps, so that things happen in their order."""
         end = self.now + seconds
         while self.now < end:
             self.now = min(end, self.now + 0.5)
-            for call in list(self.calls):
-                self.advance(call)
-            for job in [each for each in self.jobs if each.ends_at <= self.now]:
-                self.jobs.remove(job)
-                self.end(job)
-            self.check()
+            for call in list(self.clone_calls):
+                self.advance_clone(call)
+            for job in [each for each in self.vm_tasks if each.ends_at <= self.now]:
+                self.vm_tasks.remove(job)
+                self.finish_vm_task(job)
+            self.check_vm_count()
 
-    def advance(self, call: Call) -> None:
+    def advance_clone(self, call: CloneCall) -> None:
         if call.state == "wire" and call.begins_at <= self.now:
             call.state = "running"
             call.ends_at += self.now - call.begins_at
         if call.state == "running" and call.ends_at <= self.now:
             call.ended_at = self.now
             taken = any(
-                each.shown_name == call.record.name and each.folder == self.folder
-                for each in self.machines.values()
+                each.inventory_name == call.record.name and each.folder == self.folder_ref
+                for each in self.vms.values()
             )
-            call.state = "error" if call.fails or taken or not self.folder else "success"
+            call.state = "error" if call.fails or taken or not self.folder_ref else "success"
             if call.state == "success":
-                self.born(call)
+                self.create_cloned_vm(call)
 
-    def born(self, call: Call) -> None:
-        record, wish = call.record, call.wish
+    def create_cloned_vm(self, call: CloneCall) -> None:
+        record, wish = call.record, call.desired
         mark = OwnershipMark(
-            group_id=GROUP,
+            group_id=GROUP_ID,
             replica_name=record.name,
             slot=record.slot,
             fingerprint=record.fingerprint,
         )
-        machine = Machine(
-            self.reference("vm"),
+        machine = SimulatedVm(
+            self.new_ref("vm"),
             record.name,
-            self.folder,
+            self.folder_ref,
             record.instance_uuid,
             mark_to_extra_config(mark),
         )
         machine.power, machine.cpus, machine.memory_mb = wish.power, wish.cpus, wish.memory_mb
-        machine.visible_at = self.now + call.sight_seconds
-        if call.is_person:
-            machine.options, machine.instance_uuid = {}, str(uuid4())
-        self.machines[machine.ref] = machine
+        machine.visible_at = self.now + call.visibility_delay_seconds
+        if call.is_from_user:
+            machine.extra_config, machine.instance_uuid = {}, str(uuid4())
+        self.vms[machine.ref] = machine
 
-    def end(self, job: Job) -> None:
-        machine = job.machine
-        if job.fails or machine.ref not in self.machines:
-            if machine.is_ours and machine.mark:
-                self.manager.troubles[machine.mark.replica_name] = (
+    def finish_vm_task(self, job: VmTask) -> None:
+        machine = job.vm
+        if job.fails or machine.ref not in self.vms:
+            if machine.is_owned and machine.mark:
+                self.manager.failures[machine.mark.replica_name] = (
                     OperationFailure("it failed"),
                     self.now + 5,
                 )
-        elif job.kind is PowerOn:
+        elif job.action_type is PowerOn:
             machine.power = "poweredOn"
-        elif job.kind is PowerOff:
+        elif job.action_type is PowerOff:
             machine.power = "poweredOff"
-        elif job.kind is Reconfigure:
+        elif job.action_type is Reconfigure:
             machine.cpus, machine.memory_mb = job.size
-        elif job.kind is Destroy:
-            del self.machines[machine.ref]
+        elif job.action_type is Destroy:
+            del self.vms[machine.ref]
 
     # The API server
 
-    def store(self, wish: DesiredState, records: tuple[ReplicaRecord, ...]) -> None:
-        self.history.append(Stored(self.stored.version + 1, wish, records))
+    def store_records(self, wish: DesiredState, records: tuple[ReplicaRecord, ...]) -> None:
+        self.versions.append(StoredGroup(self.stored.version + 1, wish, records))
         bound = wish.replicas + wish.rollout.max_surge
-        self.allowed = max(
-            bound, min(self.allowed, max(len(records), len(self.genuine()) + len(self.under_way())))
+        self.max_vms = max(
+            bound, min(self.max_vms, max(len(records), len(self.list_owned_vms()) + len(self.list_running_clones())))
         )
 
-    def edit(self, wish: DesiredState) -> None:
+    def edit_spec(self, wish: DesiredState) -> None:
         """A person changes the spec; the bound never falls below what was rightly there."""
-        before = self.allowed
-        self.history.append(Stored(self.stored.version + 1, wish, self.stored.records))
-        self.allowed = max(
+        before = self.max_vms
+        self.versions.append(StoredGroup(self.stored.version + 1, wish, self.stored.records))
+        self.max_vms = max(
             wish.replicas + wish.rollout.max_surge, min(before, len(self.stored.records))
         )
 
     # The manager
 
-    def seen(self) -> ObservedState:
+    def observe(self) -> ObservedState:
         manager = self.manager
         vms = tuple(
-            self.vm_of(each)
-            for each in self.machines.values()
-            if each.is_ours and each.visible_at <= self.now
+            self.observe_vm(each)
+            for each in self.vms.values()
+            if each.is_owned and each.visible_at <= self.now
         )
         present = {vm.name for vm in vms}
-        records = tuple(self.with_task(each) for each in manager.view.records)
-        tasks = [self.task_of(each) for each in self.calls if each.state != "wire"]
-        accounted = {each.task for each in records} | {each.task for each in manager.sent.values()}
+        records = tuple(self.with_task(each) for each in manager.cached_group.records)
+        tasks = [self.observe_clone_task(each) for each in self.clone_calls if each.state != "wire"]
+        accounted = {each.task for each in records} | {each.task for each in manager.clone_requests.values()}
         flights = {
             each.name: infer_clone_state(
                 each,
                 tasks,
                 accounted,
-                manager.sent.get(each.name),
+                manager.clone_requests.get(each.name),
                 manager.watching_since,
                 self.now,
             )
@@ -178,11 +178,11 @@ class World:
             if each.name not in present
         }
         others = {
-            each.shown_name: f"/DC0/vm/{each.shown_name}"
-            for each in self.machines.values()
-            if not each.is_ours and each.folder == self.folder
+            each.inventory_name: f"/DC0/vm/{each.inventory_name}"
+            for each in self.vms.values()
+            if not each.is_owned and each.folder == self.folder_ref
         }
-        empty = not any(each.folder == self.folder for each in self.machines.values())
+        empty = not any(each.folder == self.folder_ref for each in self.vms.values())
         return ObservedState(
             records=records,
             vms=vms,
@@ -194,20 +194,20 @@ class World:
             },
             failures={
                 name: trouble
-                for name, (trouble, until) in manager.troubles.items()
+                for name, (trouble, until) in manager.failures.items()
                 if until > self.now
             },
             folder=GroupFolder(
-                ref=self.folder, name="team-a-web", path="/DC0/vm/team-a-web", is_empty=empty
+                ref=self.folder_ref, name="team-a-web", path="/DC0/vm/team-a-web", is_empty=empty
             )
-            if self.folder
+            if self.folder_ref
             else None,
             max_actions=3
-            - len(self.jobs)
-            - len([each for each in self.calls if each.state == "running"]),
+            - len(self.vm_tasks)
+            - len([each for each in self.clone_calls if each.state == "running"]),
         )
 
-    def vm_of(self, machine: Machine) -> ReplicaVm:
+    def observe_vm(self, machine: SimulatedVm) -> ReplicaVm:
         mark = machine.mark
         assert mark is not None
         return ReplicaVm(
@@ -220,17 +220,17 @@ class World:
             cpus=machine.cpus,
             memory_mb=machine.memory_mb,
             broken=machine.broken,
-            busy=any(each.machine is machine for each in self.jobs),
-            foreign_disks=machine.disks,
+            busy=any(each.vm is machine for each in self.vm_tasks),
+            foreign_disks=machine.foreign_disks,
         )
 
     def with_task(self, record: ReplicaRecord) -> ReplicaRecord:
-        sent = self.manager.sent.get(record.name)
+        sent = self.manager.clone_requests.get(record.name)
         if sent and sent.attempt == record.attempt and sent.task and record.state == "Planned":
             return replace(record, state="Cloning", task=sent.task)
         return record
 
-    def task_of(self, call: Call) -> CloneTask:
+    def observe_clone_task(self, call: CloneCall) -> CloneTask:
         state: Literal["running", "success", "error"] = (
             "running" if call.state == "wire" else call.state
         )
@@ -244,157 +244,157 @@ class World:
         )
 
     def new_name(self) -> str:
-        self.serial += 1
-        return f"web-replica-{self.serial:08d}"
+        self.last_number += 1
+        return f"web-replica-{self.last_number:08d}"
 
-    def think(self) -> Plan:
-        seen = self.seen()
+    def make_plan(self) -> Plan:
+        seen = self.observe()
         names = iter([self.new_name() for _ in range(20)])
-        return plan(self.manager.view.wish, seen, lambda: next(names))
+        return plan(self.manager.cached_group.desired, seen, lambda: next(names))
 
-    def reconcile(self, chance: Callable[[], Chance], crash_after: int | None = None) -> Plan:
+    def reconcile(self, chance: Callable[[], CallOutcome], crash_after: int | None = None) -> Plan:
         """Plan, store or act; `crash_after` so many steps the process dies."""
         steps = 0
         while True:
-            made = self.think()
+            made = self.make_plan()
             if not made.write_status_first:
                 break
             if crash_after is not None and steps >= crash_after:
-                return self.died(made)
-            steps, self.steps = steps + 1, self.steps + 1
-            if not self.save(made.records):
-                self.manager.view = self.stored
+                return self.crash(made)
+            steps, self.step_count = steps + 1, self.step_count + 1
+            if not self.save_records(made.records):
+                self.manager.cached_group = self.stored
         for action in made.actions:
             if crash_after is not None and steps >= crash_after:
-                return self.died(made)
-            steps, self.steps = steps + 1, self.steps + 1
-            self.act(action, chance(), dies=crash_after == steps)
+                return self.crash(made)
+            steps, self.step_count = steps + 1, self.step_count + 1
+            self.execute(action, chance(), crashes=crash_after == steps)
             if crash_after == steps:
-                return self.died(made)
-        if crash_after is None and made.records != self.manager.view.records:
-            self.save(made.records)
-        self.check()
+                return self.crash(made)
+        if crash_after is None and made.records != self.manager.cached_group.records:
+            self.save_records(made.records)
+        self.check_vm_count()
         return made
 
-    def save(self, records: tuple[ReplicaRecord, ...]) -> bool:
+    def save_records(self, records: tuple[ReplicaRecord, ...]) -> bool:
         """A conditional write: it fails if the object is another by now."""
         manager = self.manager
-        if manager.view.version != self.stored.version:
+        if manager.cached_group.version != self.stored.version:
             return False
-        attempts = {each.name: each.attempt for each in manager.view.records}
-        self.store(manager.view.wish, records)
-        manager.view = self.stored
+        attempts = {each.name: each.attempt for each in manager.cached_group.records}
+        self.store_records(manager.cached_group.desired, records)
+        manager.cached_group = self.stored
         for each in records:
             if each.state == "Planned" and attempts.get(each.name) != each.attempt:
-                manager.sent[each.name] = CloneRequest(
+                manager.clone_requests[each.name] = CloneRequest(
                     attempt=each.attempt, outcome="unsent", updated_at_seconds=self.now
                 )
         return True
 
-    def died(self, made: Plan) -> Plan:
-        self.restart()
+    def crash(self, made: Plan) -> Plan:
+        self.restart_manager()
         return made
 
-    def restart(self, view: Stored | None = None) -> None:
-        self.manager = Manager(view or self.stored, self.now)
+    def restart_manager(self, view: StoredGroup | None = None) -> None:
+        self.manager = ManagerState(view or self.stored, self.now)
 
-    def act(self, action: Action, chance: Chance, *, dies: bool = False) -> None:
-        self.mutations += 1
+    def execute(self, action: Action, chance: CallOutcome, *, crashes: bool = False) -> None:
+        self.mutation_count += 1
         match action:
             case Clone():
-                self.send(action, chance, dies)
+                self.send_clone(action, chance, crashes)
             case CreateFolder():
-                assert not self.folder
-                self.folder = self.reference("group-v")
+                assert not self.folder_ref
+                self.folder_ref = self.new_ref("group-v")
             case DestroyFolder():
-                assert self.fresh().wish.deleting
-                assert not any(each.folder == self.folder for each in self.machines.values())
-                self.folder = ""
-            case RemoveFinalizer() if self.manager.view.version == self.stored.version:
-                self.check_end()
+                assert self.read_stored().desired.deleting
+                assert not any(each.folder == self.folder_ref for each in self.vms.values())
+                self.folder_ref = ""
+            case RemoveFinalizer() if self.manager.cached_group.version == self.stored.version:
+                self.finish_deletion()
             case PowerOn() | PowerOff() | Reconfigure() | Destroy():
-                self.start(action, chance)
+                self.start_vm_task(action, chance)
 
-    def send(self, action: Clone, chance: Chance, dies: bool) -> None:
+    def send_clone(self, action: Clone, chance: CallOutcome, dies: bool) -> None:
         record, manager = action.record, self.manager
-        assert record in manager.view.records
-        call = Call(
+        assert record in manager.cached_group.records
+        call = CloneCall(
             record,
-            manager.view.wish,
+            manager.cached_group.desired,
             self.now,
-            self.reference("task"),
-            self.now + chance.seconds,
+            self.new_ref("task"),
+            self.now + chance.duration_seconds,
             chance.fails,
-            chance.sight_seconds,
+            chance.visibility_delay_seconds,
         )
-        self.calls.append(call)
+        self.clone_calls.append(call)
         unanswered = chance.answer_is_lost or dies
         if unanswered:
-            call.begins_at += chance.late_seconds
-        self.advance(call)
+            call.begins_at += chance.start_delay_seconds
+        self.advance_clone(call)
         outcome: Literal["answered", "unanswered"] = "unanswered" if unanswered else "answered"
-        manager.sent[record.name] = CloneRequest(
+        manager.clone_requests[record.name] = CloneRequest(
             attempt=record.attempt,
             outcome=outcome,
             task="" if unanswered else call.ref,
             updated_at_seconds=self.now,
         )
 
-    def start(self, action: PowerOn | PowerOff | Reconfigure | Destroy, chance: Chance) -> None:
-        machine = self.machines[action.vm.ref]
-        assert machine.is_ours, "hands off what is not ours"
-        assert not any(each.machine is machine for each in self.jobs), (
+    def start_vm_task(self, action: PowerOn | PowerOff | Reconfigure | Destroy, chance: CallOutcome) -> None:
+        machine = self.vms[action.vm.ref]
+        assert machine.is_owned, "hands off what is not ours"
+        assert not any(each.vm is machine for each in self.vm_tasks), (
             "one operation at a time on a VM"
         )
         if isinstance(action, Destroy | Reconfigure):
             assert machine.power == "poweredOff"
         if isinstance(action, Destroy):
-            record = next(each for each in self.fresh().records if each.name == action.vm.name)
+            record = next(each for each in self.read_stored().records if each.name == action.vm.name)
             assert record.terminating
-            assert not machine.disks
+            assert not machine.foreign_disks
         size = (action.cpus, action.memory_mb) if isinstance(action, Reconfigure) else (0, 0)
-        self.jobs.append(Job(type(action), machine, self.now + chance.seconds, chance.fails, size))
+        self.vm_tasks.append(VmTask(type(action), machine, self.now + chance.duration_seconds, chance.fails, size))
 
-    def fresh(self) -> Stored:
+    def read_stored(self) -> StoredGroup:
         """The GET before something destructive."""
         return self.stored
 
     # What must hold
 
-    def genuine(self) -> list[Machine]:
-        return [each for each in self.machines.values() if each.is_ours]
+    def list_owned_vms(self) -> list[SimulatedVm]:
+        return [each for each in self.vms.values() if each.is_owned]
 
-    def under_way(self) -> list[Call]:
+    def list_running_clones(self) -> list[CloneCall]:
         return [
-            each for each in self.calls if each.state in ("wire", "running") and not each.is_person
+            each for each in self.clone_calls if each.state in ("wire", "running") and not each.is_from_user
         ]
 
-    def check(self) -> None:
-        total = len(self.genuine()) + len(self.under_way())
-        assert total <= self.allowed, f"{total} VMs and clones, {self.allowed} allowed"
-        assert len(self.stored.records) <= max(self.allowed, total)
+    def check_vm_count(self) -> None:
+        total = len(self.list_owned_vms()) + len(self.list_running_clones())
+        assert total <= self.max_vms, f"{total} VMs and clones, {self.max_vms} allowed"
+        assert len(self.stored.records) <= max(self.max_vms, total)
 
-    def check_end(self) -> None:
-        wish = self.fresh().wish
+    def finish_deletion(self) -> None:
+        wish = self.read_stored().desired
         assert wish.deleting
-        assert not self.under_way()
+        assert not self.list_running_clones()
         if wish.deletion_policy == "Destroy":
-            assert not self.genuine()
-        self.finished = True
+            assert not self.list_owned_vms()
+        self.is_finished = True
 
     # People
 
-    def copy(self, machine: Machine) -> None:
+    def copy_vm(self, machine: SimulatedVm) -> None:
         """Somebody clones a VM: extraConfig comes along, the instanceUuid does not."""
-        self.add(f"copy of {machine.shown_name}", dict(machine.options))
+        self.add_foreign_vm(f"copy of {machine.inventory_name}", dict(machine.extra_config))
 
-    def add(self, name: str, options: dict[str, str] | None = None) -> Machine:
-        machine = Machine(self.reference("vm"), name, self.folder, str(uuid4()), options or {})
-        self.machines[machine.ref] = machine
+    def add_foreign_vm(self, name: str, options: dict[str, str] | None = None) -> SimulatedVm:
+        machine = SimulatedVm(self.new_ref("vm"), name, self.folder_ref, str(uuid4()), options or {})
+        self.vms[machine.ref] = machine
         return machine
 
-    def person_clones_template(self, template: str, seconds: float) -> None:
-        name = f"theirs-{self.serial}"
+    def clone_template_as_user(self, template: str, seconds: float) -> None:
+        name = f"theirs-{self.last_number}"
         record = ReplicaRecord(
             slot=0,
             name=name,
@@ -402,15 +402,15 @@ class World:
             template=template,
             fingerprint="x",
         )
-        call = Call(
+        call = CloneCall(
             record,
-            self.stored.wish,
+            self.stored.desired,
             self.now,
-            self.reference("task"),
+            self.new_ref("task"),
             self.now + seconds,
             False,
             0.0,
-            is_person=True,
+            is_from_user=True,
             state="running",
         )
-        self.calls.append(call)
+        self.clone_calls.append(call)

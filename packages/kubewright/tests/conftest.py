@@ -22,7 +22,7 @@ from kubewright.testing.fake import FakeApi
 from kubewright.transport import Transport
 
 from .kinds import Friend, Widget
-from .rig import Api
+from .rig import ApiHarness
 
 
 @pytest.fixture(scope="session")
@@ -38,11 +38,11 @@ def widgets_installed(
 
 
 @pytest.fixture
-async def real_api(widgets_installed: Path, namespace: str) -> AsyncIterator[Api]:
+async def real_api(widgets_installed: Path, namespace: str) -> AsyncIterator[ApiHarness]:
     """The real API server, in a namespace of our own."""
     connection = await asyncio.to_thread(load, str(widgets_installed), environ={}, home=Path("/"))
     transport = Transport(connection)
-    api = Api(transport, Client(transport), namespace, connection)
+    api = ApiHarness(transport, Client(transport), namespace, connection)
     yield api
     for kind in (Widget, Friend):
         for obj in await api.client.list(kind, namespace):
@@ -53,23 +53,23 @@ async def real_api(widgets_installed: Path, namespace: str) -> AsyncIterator[Api
 
 
 @pytest.fixture(params=["fake", "real"])
-def api(request: pytest.FixtureRequest) -> Api:
+def api(request: pytest.FixtureRequest) -> ApiHarness:
     """An API server: in memory, then the real one."""
     if request.param == "fake":
         fake = FakeApi()
-        return Api(fake, Client(fake), f"ns-{uuid.uuid4().hex[:8]}")
-    real: Api = request.getfixturevalue("real_api")
+        return ApiHarness(fake, Client(fake), f"ns-{uuid.uuid4().hex[:8]}")
+    real: ApiHarness = request.getfixturevalue("real_api")
     return real
 
 
 @pytest.fixture
-def key(api: Api) -> Key:
+def key(api: ApiHarness) -> Key:
     """The key of an object called `a`."""
     return Key(api.namespace, "a")
 
 
 @pytest.fixture
-def loaded(tmp_path: Path) -> Callable[..., Connection]:
+def load_kubeconfig(tmp_path: Path) -> Callable[..., Connection]:
     """Loads a kubeconfig, given as text or as a document."""
 
     def loaded(document: Any, **options: Any) -> Connection:

@@ -12,12 +12,12 @@ from kubewright.kubeconfig_file import Place
 from kubewright.testing.ca import CertificateAuthority
 
 SECRET = "s3cr3t-never-shown"
-AUTHORITY = CertificateAuthority("test")
-PLACE = Place("/etc/config", "users[name=me].user")
-V1 = "client.authentication.k8s.io/v1"
+TEST_CA = CertificateAuthority("test")
+USER_LOCATION = Place("/etc/config", "users[name=me].user")
+EXEC_API_VERSION = "client.authentication.k8s.io/v1"
 
 
-class Clock:
+class FakeClock:
     """Time that passes when told to."""
 
     def __init__(self) -> None:
@@ -27,24 +27,24 @@ class Clock:
         return self.seconds
 
 
-def credentials(
-    clock: Clock | None = None,
+def make_credentials(
+    clock: FakeClock | None = None,
     *,
     server: str = "https://host",
-    ca_pem: bytes | None = AUTHORITY.certificate,
+    ca_pem: bytes | None = TEST_CA.certificate,
     **who: Any,
 ) -> Credentials:
-    identity = Identity(place=PLACE, **who)
+    identity = Identity(place=USER_LOCATION, **who)
     return Credentials(
-        Connection(server=server, ca_pem=ca_pem, identity=identity), clock or Clock()
+        Connection(server=server, ca_pem=ca_pem, identity=identity), clock or FakeClock()
     )
 
 
-async def token_of(live: Credentials) -> str:
+async def read_token(live: Credentials) -> str:
     return (await live.headers())["Authorization"].removeprefix("Bearer ")
 
 
-def plugin_in(folder: Path, body: str) -> str:
+def write_plugin(folder: Path, body: str) -> str:
     """A plugin that counts its runs in the file `runs`."""
     script = folder / "plugin"
     head = "import json, os, sys, time, pathlib\n" + f"folder = pathlib.Path({str(folder)!r})\n"
@@ -54,9 +54,9 @@ def plugin_in(folder: Path, body: str) -> str:
     return str(script)
 
 
-def printing(status: str, version: str = V1, kind: str = "ExecCredential") -> str:
+def exec_credential_script(status: str, version: str = EXEC_API_VERSION, kind: str = "ExecCredential") -> str:
     return f"print(json.dumps({{'apiVersion': {version!r}, 'kind': {kind!r}, 'status': {status}}}))"
 
 
-def with_plugin(folder: Path, body: str, clock: Clock | None = None, **options: Any) -> Credentials:
-    return credentials(clock, exec_plugin=ExecPlugin(command=plugin_in(folder, body), **options))
+def make_plugin_credentials(folder: Path, body: str, clock: FakeClock | None = None, **options: Any) -> Credentials:
+    return make_credentials(clock, exec_plugin=ExecPlugin(command=write_plugin(folder, body), **options))

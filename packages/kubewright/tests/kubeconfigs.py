@@ -8,14 +8,14 @@ from typing import Any
 from kubewright.testing.ca import CertificateAuthority
 
 SECRET = "s3cr3t-never-shown"
-CA = CertificateAuthority("test").certificate
+CA_PEM = CertificateAuthority("test").certificate
 
 
-def encoded(content: bytes) -> str:
+def encode_base64(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
-def config(
+def make_kubeconfig(
     cluster: dict[str, Any] | None = None, user: dict[str, Any] | None = None, **context: Any
 ) -> dict[str, Any]:
     """A kubeconfig with one of each, all named "kind"."""

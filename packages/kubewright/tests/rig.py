@@ -20,40 +20,40 @@ from kubewright.transport import Pool
 
 from .kinds import Widget, WidgetSpec
 
-NOWHERE = Connection(server="https://fake.invalid", identity=Identity(), source="a test")
+FAKE_CONNECTION = Connection(server="https://fake.invalid", identity=Identity(), source="a test")
 
 
 @dataclass
-class Api:
+class ApiHarness:
     """An API server that a test writes to as a user would."""
 
     pool: Pool
     client: Client
     namespace: str
-    connection: Connection = field(default=NOWHERE)
+    connection: Connection = field(default=FAKE_CONNECTION)
 
-    async def widget(self, name: str = "a", **spec: Any) -> Widget:
+    async def create_widget(self, name: str = "a", **spec: Any) -> Widget:
         return await self.client.create(
             Widget(
                 metadata=ObjectMeta(name=name, namespace=self.namespace), spec=WidgetSpec(**spec)
             )
         )
 
-    async def get(self, name: str = "a") -> Widget:
+    async def get_widget(self, name: str = "a") -> Widget:
         return await self.client.get(Widget, Key(self.namespace, name))
 
-    async def ready(self, name: str = "a", *, reason: str = "", within: float = 10) -> Condition:
+    async def wait_for_ready(self, name: str = "a", *, reason: str = "", within: float = 10) -> Condition:
         """The Ready condition, once it is there (with this reason)."""
 
         async def there() -> Condition | None:
-            condition = (await self.get(name)).status.condition("Ready")
+            condition = (await self.get_widget(name)).status.condition("Ready")
             return condition if condition is not None and reason in ("", condition.reason) else None
 
         found = await eventually(there, within=within)
         assert found is not None
         return found
 
-    async def events(self, name: str = "a") -> list[tuple[str, str]]:
+    async def list_events(self, name: str = "a") -> list[tuple[str, str]]:
         return [
             (e.type, e.reason)
             for e in await self.client.list(Event, self.namespace)
@@ -62,8 +62,8 @@ class Api:
 
 
 @asynccontextmanager
-async def running(
-    api: Api,
+async def run_manager(
+    api: ApiHarness,
     make: Callable[[Manager], Controller[Any]] | Controller[Any],
     *,
     options: Options | None = None,
@@ -71,7 +71,7 @@ async def running(
     """A manager with one controller, confined to the test's namespace."""
     options = options or Options(metrics_address="0", namespaces=(api.namespace,), stop_seconds=5)
     manager = Manager(
-        api.connection, options, transport=None if api.connection is not NOWHERE else api.pool
+        api.connection, options, transport=None if api.connection is not FAKE_CONNECTION else api.pool
     )
     manager.add(make if isinstance(make, Controller) else make(manager))
     stop = asyncio.Event()
@@ -83,5 +83,5 @@ async def running(
         await task
 
 
-def named(obj: Object) -> str:
+def name_of(obj: Object) -> str:
     return obj.metadata.name

@@ -26,7 +26,7 @@ from kubewright.testing.go_build import (
     parse_version,
 )
 
-MOD = b"""module test
+GO_MOD = b"""module test
 
 go 1.26.0
 
@@ -35,10 +35,10 @@ require (
 \tk8s.io/kubernetes v1.36.3 // indirect
 )
 """
-PINNED = Pins(MOD, b"sum")
+TEST_PINS = Pins(GO_MOD, b"sum")
 
 # Notes each call in $CALLS; builds by writing the flags into the programs that Go would name so.
-GO = """
+FAKE_GO = """
 import os, sys
 arguments = sys.argv[1:]
 with open(os.environ["CALLS"], "a") as calls:
@@ -62,14 +62,14 @@ elif arguments[0] == "build":
 
 
 @pytest.fixture
-def said() -> io.StringIO:
+def progress_output() -> io.StringIO:
     return io.StringIO()
 
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
     """An environment with a fake go on PATH and an empty cache."""
-    script(tmp_path / "path" / "go", f"#!{sys.executable}\n{GO}")
+    write_script(tmp_path / "path" / "go", f"#!{sys.executable}\n{FAKE_GO}")
     return {
         "PATH": str(tmp_path / "path"),
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
@@ -78,30 +78,30 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def find(environ: dict[str, str], said: io.StringIO) -> Callable[..., dict[str, Path]]:
+def find_binaries(environ: dict[str, str], progress_output: io.StringIO) -> Callable[..., dict[str, Path]]:
     def find(*names: str, folders: tuple[Path, ...] = ()) -> dict[str, Path]:
         return assets.find_binaries(
-            names, environ, folders=folders, progress=Progress(said), version_pins=PINNED
+            names, environ, folders=folders, progress=Progress(progress_output), version_pins=TEST_PINS
         )
 
     return find
 
 
-def script(path: Path, text: str) -> Path:
+def write_script(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     path.chmod(0o755)
     return path
 
 
-def kubectl(folder: Path, version: str) -> Path:
-    return script(
+def write_kubectl(folder: Path, version: str) -> Path:
+    return write_script(
         folder / "kubectl",
         f"#!/bin/sh\necho 'Client Version: {version}'\necho 'Kustomize Version: v5.8.1'\n",
     )
 
 
-def calls(environ: dict[str, str]) -> list[str]:
+def read_go_calls(environ: dict[str, str]) -> list[str]:
     noted = Path(environ["CALLS"])
     return noted.read_text().splitlines() if noted.exists() else []
 
@@ -115,98 +115,98 @@ def test_the_shipped_pins_name_everything_that_is_built() -> None:
 
 
 def test_the_cache_changes_with_the_pins() -> None:
-    assert Pins(MOD, b"other").digest != PINNED.digest == Pins(MOD, b"sum").digest
+    assert Pins(GO_MOD, b"other").digest != TEST_PINS.digest == Pins(GO_MOD, b"sum").digest
 
 
 def test_a_fitting_binary_of_kubebuilder_assets_is_used(
-    find: Callable[..., dict[str, Path]], environ: dict[str, str], tmp_path: Path
+    find_binaries: Callable[..., dict[str, Path]], environ: dict[str, str], tmp_path: Path
 ) -> None:
     environ["KUBEBUILDER_ASSETS"] = str(tmp_path / "own")
-    mine = kubectl(tmp_path / "own", "v1.36.0")
-    kubectl(tmp_path / "path", "v1.36.3")
-    assert find("kubectl") == {"kubectl": mine}
-    assert calls(environ) == []
+    mine = write_kubectl(tmp_path / "own", "v1.36.0")
+    write_kubectl(tmp_path / "path", "v1.36.3")
+    assert find_binaries("kubectl") == {"kubectl": mine}
+    assert read_go_calls(environ) == []
 
 
-def test_folders_come_before_all_else(find: Callable[..., dict[str, Path]], tmp_path: Path) -> None:
-    first = kubectl(tmp_path / "first", "v1.36.3")
-    kubectl(tmp_path / "path", "v1.36.3")
-    assert find("kubectl", folders=(tmp_path / "first",)) == {"kubectl": first}
+def test_folders_come_before_all_else(find_binaries: Callable[..., dict[str, Path]], tmp_path: Path) -> None:
+    first = write_kubectl(tmp_path / "first", "v1.36.3")
+    write_kubectl(tmp_path / "path", "v1.36.3")
+    assert find_binaries("kubectl", folders=(tmp_path / "first",)) == {"kubectl": first}
 
 
 def test_another_minor_is_passed_over_with_the_reason(
-    find: Callable[..., dict[str, Path]], environ: dict[str, str], said: io.StringIO, tmp_path: Path
+    find_binaries: Callable[..., dict[str, Path]], environ: dict[str, str], progress_output: io.StringIO, tmp_path: Path
 ) -> None:
     environ["KUBEBUILDER_ASSETS"] = str(tmp_path / "own")
     old, older = (
-        kubectl(tmp_path / "own", "v1.35.9"),
-        kubectl(tmp_path / "path", "v1.32.4-dispatcher"),
+        write_kubectl(tmp_path / "own", "v1.35.9"),
+        write_kubectl(tmp_path / "path", "v1.32.4-dispatcher"),
     )
-    found = find("kubectl")["kubectl"]
+    found = find_binaries("kubectl")["kubectl"]
     assert found.is_relative_to(tmp_path / "cache")
     assert (
         f"passed over {old} (KUBEBUILDER_ASSETS): it is 1.35.9, and 1.36 is pinned\n"
-        in said.getvalue()
+        in progress_output.getvalue()
     )
     assert (
         f"passed over {older} (PATH): it is 1.32.4-dispatcher, and 1.36 is pinned\n"
-        in said.getvalue()
+        in progress_output.getvalue()
     )
 
 
 def test_a_binary_that_does_not_run_is_passed_over(
-    find: Callable[..., dict[str, Path]], said: io.StringIO, tmp_path: Path
+    find_binaries: Callable[..., dict[str, Path]], progress_output: io.StringIO, tmp_path: Path
 ) -> None:
-    broken = script(tmp_path / "path" / "etcd", "#!/nowhere/at-all\n")
-    assert find("etcd")["etcd"] != broken
-    assert "it does not tell its version, and 3.6 is pinned" in said.getvalue()
+    broken = write_script(tmp_path / "path" / "etcd", "#!/nowhere/at-all\n")
+    assert find_binaries("etcd")["etcd"] != broken
+    assert "it does not tell its version, and 3.6 is pinned" in progress_output.getvalue()
 
 
 def test_missing_binaries_are_built_together_and_once(
-    find: Callable[..., dict[str, Path]], environ: dict[str, str], said: io.StringIO, tmp_path: Path
+    find_binaries: Callable[..., dict[str, Path]], environ: dict[str, str], progress_output: io.StringIO, tmp_path: Path
 ) -> None:
-    found = find("etcd", "kubectl")
+    found = find_binaries("etcd", "kubectl")
     assert found == {
-        name: tmp_path / "cache" / "kubewright" / PINNED.digest / name
+        name: tmp_path / "cache" / "kubewright" / TEST_PINS.digest / name
         for name in ("etcd", "kubectl")
     }
     assert "-X k8s.io/component-base/version.gitMinor=36" in found["etcd"].read_text()
-    assert re.search(r"^built etcd, kubectl in \d+s$", said.getvalue(), re.MULTILINE)
-    assert find("etcd", "kubectl") == found
-    assert [call.split()[0] for call in calls(environ)] == ["env", "list", "build"]
+    assert re.search(r"^built etcd, kubectl in \d+s$", progress_output.getvalue(), re.MULTILINE)
+    assert find_binaries("etcd", "kubectl") == found
+    assert [call.split()[0] for call in read_go_calls(environ)] == ["env", "list", "build"]
     assert {each.name for each in found["etcd"].parent.iterdir()} == {"etcd", "kubectl", "lock"}
 
 
 def test_two_runs_at_once_build_once(
-    find: Callable[..., dict[str, Path]], environ: dict[str, str]
+    find_binaries: Callable[..., dict[str, Path]], environ: dict[str, str]
 ) -> None:
-    runs = [threading.Thread(target=find, args=("etcd",)) for _ in range(4)]
+    runs = [threading.Thread(target=find_binaries, args=("etcd",)) for _ in range(4)]
     for run in runs:
         run.start()
     for run in runs:
         run.join()
-    assert sum(call.startswith("build") for call in calls(environ)) == 1
+    assert sum(call.startswith("build") for call in read_go_calls(environ)) == 1
 
 
 def test_a_failed_build_says_why_and_leaves_nothing(
-    find: Callable[..., dict[str, Path]], environ: dict[str, str], tmp_path: Path
+    find_binaries: Callable[..., dict[str, Path]], environ: dict[str, str], tmp_path: Path
 ) -> None:
     environ["FAKE_GO_FAILS"] = "1"
     with pytest.raises(BuildFailed, match=r"building etcd: .* exit code 1") as failed:
-        find("etcd")
+        find_binaries("etcd")
     assert "undefined: nonsense" in str(failed.value)
     assert "KUBEBUILDER_ASSETS" in str(failed.value)
     assert [
-        each.name for each in (tmp_path / "cache" / "kubewright" / PINNED.digest).iterdir()
+        each.name for each in (tmp_path / "cache" / "kubewright" / TEST_PINS.digest).iterdir()
     ] == ["lock"]
 
 
 def test_what_a_killed_build_left_is_removed_by_the_next(
-    find: Callable[..., dict[str, Path]], tmp_path: Path
+    find_binaries: Callable[..., dict[str, Path]], tmp_path: Path
 ) -> None:
-    left = tmp_path / "cache" / "kubewright" / PINNED.digest / "build-killed"
+    left = tmp_path / "cache" / "kubewright" / TEST_PINS.digest / "build-killed"
     (left / "out").mkdir(parents=True)
-    find("etcd")
+    find_binaries("etcd")
     assert not left.exists()
 
 
@@ -250,23 +250,23 @@ def test_the_outlook_follows_the_pace(done: int, seconds: float, words: str) -> 
 )
 def test_an_old_go_is_used_only_if_it_fetches_a_newer_one(
     environ: dict[str, str],
-    said: io.StringIO,
+    progress_output: io.StringIO,
     tmp_path: Path,
     version: str,
     toolchain: str,
     suits: bool,
 ) -> None:
     environ |= {"FAKE_GO_VERSION": version, "FAKE_GO_TOOLCHAIN": toolchain}
-    builder = GoBuilder(tmp_path, PINNED, environ, Progress(said))
+    builder = GoBuilder(tmp_path, TEST_PINS, environ, Progress(progress_output))
     assert builder.can_build(tmp_path / "path" / "go") is suits
-    assert ("passed over" in said.getvalue()) is not suits
+    assert ("passed over" in progress_output.getvalue()) is not suits
 
 
-def test_an_unknown_name_is_told_with_the_known_ones(find: Callable[..., dict[str, Path]]) -> None:
+def test_an_unknown_name_is_told_with_the_known_ones(find_binaries: Callable[..., dict[str, Path]]) -> None:
     with pytest.raises(
         ConfigError, match=r"no binary is called kubelet\. There are: etcd, kube-apiserver"
     ):
-        find("kubelet")
+        find_binaries("kubelet")
 
 
 def test_the_command_tells_an_error_in_words(capsys: pytest.CaptureFixture[str]) -> None:
@@ -275,7 +275,7 @@ def test_the_command_tells_an_error_in_words(capsys: pytest.CaptureFixture[str])
 
 
 def test_links_are_made_replaced_and_left_alone(tmp_path: Path) -> None:
-    old, new = kubectl(tmp_path / "old", "v1.36.0"), kubectl(tmp_path / "new", "v1.36.3")
+    old, new = write_kubectl(tmp_path / "old", "v1.36.0"), write_kubectl(tmp_path / "new", "v1.36.3")
     into = tmp_path / "bin"
     for source in (old, new):
         assets.link_binaries({"kubectl": source}, into)
@@ -292,13 +292,13 @@ def test_a_relative_cache_home_does_not_count(tmp_path: Path) -> None:
     )
 
 
-class Terminal(io.StringIO):
+class FakeTerminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
 
 def test_progress_rewrites_its_line_on_a_terminal() -> None:
-    terminal = Terminal()
+    terminal = FakeTerminal()
     progress = Progress(terminal)
     progress.update_line("1 of 3")
     progress.update_line("2 of 3")
@@ -306,12 +306,12 @@ def test_progress_rewrites_its_line_on_a_terminal() -> None:
     assert terminal.getvalue() == "\r\033[K1 of 3\r\033[K2 of 3\r\033[Kdone\n"
 
 
-def test_progress_is_a_line_every_15_seconds_elsewhere(said: io.StringIO) -> None:
+def test_progress_is_a_line_every_15_seconds_elsewhere(progress_output: io.StringIO) -> None:
     seconds = iter([0.0, 0.0, 0.0, 14.0, 15.0, 15.0])
-    progress = Progress(said, clock=lambda: next(seconds))
+    progress = Progress(progress_output, clock=lambda: next(seconds))
     for text in ("at 0", "at 14", "at 15"):
         progress.update_line(text)
-    assert said.getvalue() == "at 0\nat 15\n"
+    assert progress_output.getvalue() == "at 0\nat 15\n"
 
 
 def test_durations_read_as_people_say_them() -> None:

@@ -15,42 +15,42 @@ from kubewright.auth import Credentials
 from kubewright.errors import ConfigError, KubeconfigError
 from kubewright.kubeconfig import Connection, Identity
 
-from .credentialrig import SECRET, Clock, credentials, token_of
+from .credentialrig import SECRET, FakeClock, make_credentials, read_token
 
 
 class TestHeaders:
     """Token, password, nothing."""
 
     async def test_anonymous(self) -> None:
-        live = credentials()
+        live = make_credentials()
         assert await live.headers() == {}
         assert not await live.refresh()
 
     async def test_token(self) -> None:
-        live = credentials(token=SECRET)
+        live = make_credentials(token=SECRET)
         assert await live.headers() == {"Authorization": f"Bearer {SECRET}"}
         assert not await live.refresh()
 
     async def test_password(self) -> None:
-        live = credentials(username="jörg", password="a:b")
+        live = make_credentials(username="jörg", password="a:b")
         expected = base64.b64encode("jörg:a:b".encode()).decode()
         assert await live.headers() == {"Authorization": f"Basic {expected}"}
 
     @pytest.mark.parametrize("token", ["two words", "two\nlines", "ümlaut", "nul\0", " "])
     async def test_token_that_no_header_can_carry(self, token: str) -> None:
         with pytest.raises(KubeconfigError, match="is no token") as caught:
-            await credentials(token=token).headers()
+            await make_credentials(token=token).headers()
         assert caught.value.key == "users[name=me].user.token"
         assert token.strip() not in str(caught.value) or not token.strip()
 
     async def test_repr_shows_no_secret(self) -> None:
-        live = credentials(token=SECRET)
+        live = make_credentials(token=SECRET)
         await live.headers()
         assert SECRET not in repr(live.credential)
         assert SECRET not in repr(live.connection)
 
     async def test_callers_may_change_what_they_get(self) -> None:
-        live = credentials(token=SECRET)
+        live = make_credentials(token=SECRET)
         (await live.headers()).clear()
         assert await live.headers()
 
@@ -59,22 +59,22 @@ class TestTokenFile:
     """Read again every minute, and after a 401."""
 
     async def test_read_again_when_due(self, tmp_path: Path) -> None:
-        clock, file = Clock(), tmp_path / "token"
-        live = credentials(clock, token_file=str(file), token="inline")
+        clock, file = FakeClock(), tmp_path / "token"
+        live = make_credentials(clock, token_file=str(file), token="inline")
         file.write_text("one\n")
-        assert await token_of(live) == "one"
+        assert await read_token(live) == "one"
         file.write_text("two\n")
         clock.seconds += 59
-        assert await token_of(live) == "one"
+        assert await read_token(live) == "one"
         clock.seconds += 1
-        assert await token_of(live) == "two"
+        assert await read_token(live) == "two"
 
     async def test_no_thread_between_looks(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         file = tmp_path / "token"
         file.write_text("one")
-        live = credentials(token_file=str(file))
+        live = make_credentials(token_file=str(file))
         await live.headers()
 
         def refused(*_: object) -> None:
@@ -82,23 +82,23 @@ class TestTokenFile:
 
         monkeypatch.setattr(asyncio, "to_thread", refused)
         monkeypatch.setattr(asyncio, "create_task", refused)
-        assert await token_of(live) == "one"
+        assert await read_token(live) == "one"
         assert await live.ssl_context() is not None
 
     async def test_refresh_reads_now(self, tmp_path: Path) -> None:
         file = tmp_path / "token"
         file.write_text("one")
-        live = credentials(token_file=str(file))
-        assert await token_of(live) == "one"
+        live = make_credentials(token_file=str(file))
+        assert await read_token(live) == "one"
         assert not await live.refresh()
         file.write_text("two")
         assert await live.refresh()
-        assert await token_of(live) == "two"
+        assert await read_token(live) == "two"
 
     async def test_latecomer_retries_without_another_look(self, tmp_path: Path) -> None:
         file = tmp_path / "token"
         file.write_text("one")
-        live = credentials(token_file=str(file))
+        live = make_credentials(token_file=str(file))
         refused = await live.headers()
         file.write_text("two")
         assert await live.refresh(refused)
@@ -117,32 +117,32 @@ class TestTokenFile:
     async def test_failed_read_keeps_the_old_token(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Callable[[Path], object]
     ) -> None:
-        clock, file = Clock(), tmp_path / "token"
+        clock, file = FakeClock(), tmp_path / "token"
         file.write_text("one")
-        live = credentials(clock, token_file=str(file))
+        live = make_credentials(clock, token_file=str(file))
         await live.headers()
         damage(file)
         clock.seconds += 60
         with caplog.at_level(logging.DEBUG, "kubewright.auth"):
-            assert await token_of(live) == "one"
-            assert await token_of(live) == "one"
+            assert await read_token(live) == "one"
+            assert await read_token(live) == "one"
             assert not await live.refresh()
         assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
         assert "the old ones stay in use" in caplog.text
         assert SECRET not in caplog.text
         file.write_text("two")
         clock.seconds += 60
-        assert await token_of(live) == "two"
+        assert await read_token(live) == "two"
 
     async def test_first_read_must_succeed(self, tmp_path: Path) -> None:
         file = tmp_path / "token"
-        live = credentials(token_file=str(file))
+        live = make_credentials(token_file=str(file))
         with pytest.raises(
             KubeconfigError, match=re.escape(f"{file} cannot be read: No such file")
         ):
             await live.headers()
         file.write_text("one")
-        assert await token_of(live) == "one"
+        assert await read_token(live) == "one"
 
     async def test_without_a_kubeconfig_the_error_names_the_file(self, tmp_path: Path) -> None:
         live = Credentials(Connection("https://host", Identity(token_file=str(tmp_path / "token"))))

@@ -18,26 +18,26 @@ from kubewright.kubeconfig import ExecPlugin
 from kubewright.testing.ca import CertificateAuthority, KeyPair
 
 from .credentialrig import (
-    AUTHORITY,
-    PLACE,
+    TEST_CA,
+    USER_LOCATION,
     SECRET,
-    Clock,
-    credentials,
-    plugin_in,
-    printing,
-    token_of,
-    with_plugin,
+    FakeClock,
+    make_credentials,
+    write_plugin,
+    exec_credential_script,
+    read_token,
+    make_plugin_credentials,
 )
 
 
-async def presented(
+async def read_presented_name(
     context: ssl.SSLContext | None, serving: KeyPair, folder: Path, name: str = "host"
 ) -> str:
     """The common name that a server sees when a client with this context connects."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.write(folder / "serving.crt", folder / "serving.key")
     server.load_cert_chain(folder / "serving.crt", folder / "serving.key")
-    server.load_verify_locations(cadata=AUTHORITY.certificate.decode())
+    server.load_verify_locations(cadata=TEST_CA.certificate.decode())
     server.verify_mode = ssl.CERT_OPTIONAL
     seen: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -55,11 +55,11 @@ async def presented(
         return await seen
 
 
-def inline(pair: KeyPair) -> dict[str, Any]:
+def inline_client_certificate(pair: KeyPair) -> dict[str, Any]:
     return {"client_cert_pem": pair.certificate, "client_key_pem": pair.key}
 
 
-def filed(pair: KeyPair, folder: Path) -> dict[str, Any]:
+def client_certificate_files(pair: KeyPair, folder: Path) -> dict[str, Any]:
     pair.write(folder / "my.crt", folder / "my.key")
     return {"client_cert_file": str(folder / "my.crt"), "client_key_file": str(folder / "my.key")}
 
@@ -68,63 +68,63 @@ class TestTls:
     """The context: always verifying, with our certificate, new when that is."""
 
     async def test_none_for_http(self) -> None:
-        assert await credentials(server="http://host").ssl_context() is None
+        assert await make_credentials(server="http://host").ssl_context() is None
 
     async def test_always_verifies(self) -> None:
-        for ca_pem in (AUTHORITY.certificate, None):
-            context = await credentials(ca_pem=ca_pem).ssl_context()
+        for ca_pem in (TEST_CA.certificate, None):
+            context = await make_credentials(ca_pem=ca_pem).ssl_context()
             assert context is not None
             assert (context.check_hostname, context.verify_mode) == (True, ssl.CERT_REQUIRED)
             assert context.minimum_version == ssl.TLSVersion.TLSv1_2
 
     async def test_only_the_given_authority_counts(self, tmp_path: Path) -> None:
-        context = await credentials(ca_pem=CertificateAuthority("test").certificate).ssl_context()
+        context = await make_credentials(ca_pem=CertificateAuthority("test").certificate).ssl_context()
         with pytest.raises(ssl.SSLCertVerificationError):
-            await presented(context, AUTHORITY.issue_serving_certificate("host"), tmp_path)
+            await read_presented_name(context, TEST_CA.issue_serving_certificate("host"), tmp_path)
 
     async def test_another_name_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(ssl.SSLCertVerificationError):
-            await presented(
-                await credentials().ssl_context(),
-                AUTHORITY.issue_serving_certificate("other"),
+            await read_presented_name(
+                await make_credentials().ssl_context(),
+                TEST_CA.issue_serving_certificate("other"),
                 tmp_path,
             )
 
     async def test_a_server_certificate_may_be_the_authority(self, tmp_path: Path) -> None:
-        serving = AUTHORITY.issue_serving_certificate("host")
+        serving = TEST_CA.issue_serving_certificate("host")
         assert (
-            await presented(
-                await credentials(ca_pem=serving.certificate).ssl_context(), serving, tmp_path
+            await read_presented_name(
+                await make_credentials(ca_pem=serving.certificate).ssl_context(), serving, tmp_path
             )
             == ""
         )
 
     async def test_certificate_from_data_files_or_plugin(self, tmp_path: Path) -> None:
-        pair = AUTHORITY.issue_client_certificate("me")
+        pair = TEST_CA.issue_client_certificate("me")
         status = repr(
             {"clientCertificateData": pair.certificate.decode(), "clientKeyData": pair.key.decode()}
         )
         for live in (
-            credentials(**inline(pair)),
-            credentials(**filed(pair, tmp_path)),
-            credentials(client_cert_pem=pair.certificate, client_key_file=str(tmp_path / "my.key")),
-            with_plugin(tmp_path, printing(status)),
+            make_credentials(**inline_client_certificate(pair)),
+            make_credentials(**client_certificate_files(pair, tmp_path)),
+            make_credentials(client_cert_pem=pair.certificate, client_key_file=str(tmp_path / "my.key")),
+            make_plugin_credentials(tmp_path, exec_credential_script(status)),
         ):
             assert (
-                await presented(
-                    await live.ssl_context(), AUTHORITY.issue_serving_certificate("host"), tmp_path
+                await read_presented_name(
+                    await live.ssl_context(), TEST_CA.issue_serving_certificate("host"), tmp_path
                 )
                 == "me"
             )
             assert await live.headers() == {}
 
     async def test_plugin_with_a_token_only_leaves_the_certificate(self, tmp_path: Path) -> None:
-        plugin = ExecPlugin(plugin_in(tmp_path, printing("{'token': 'x'}")))
-        live = credentials(exec_plugin=plugin, **inline(AUTHORITY.issue_client_certificate("me")))
-        assert await token_of(live) == "x"
+        plugin = ExecPlugin(write_plugin(tmp_path, exec_credential_script("{'token': 'x'}")))
+        live = make_credentials(exec_plugin=plugin, **inline_client_certificate(TEST_CA.issue_client_certificate("me")))
+        assert await read_token(live) == "x"
         assert (
-            await presented(
-                await live.ssl_context(), AUTHORITY.issue_serving_certificate("host"), tmp_path
+            await read_presented_name(
+                await live.ssl_context(), TEST_CA.issue_serving_certificate("host"), tmp_path
             )
             == "me"
         )
@@ -145,38 +145,38 @@ class TestTls:
         monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", spy)
         monkeypatch.setattr(auth, "MEMORY_FOLDER", memory)
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-        assert await credentials(**inline(AUTHORITY.issue_client_certificate("me"))).ssl_context()
+        assert await make_credentials(**inline_client_certificate(TEST_CA.issue_client_certificate("me"))).ssl_context()
         with pytest.raises(KubeconfigError):
-            await credentials(
-                client_cert_pem=AUTHORITY.certificate, client_key_pem=b""
+            await make_credentials(
+                client_cert_pem=TEST_CA.certificate, client_key_pem=b""
             ).ssl_context()
         assert len(seen) == 2
         assert not any(path.parent.exists() for path in seen)
 
     async def test_same_context_until_files_rotate(self, tmp_path: Path) -> None:
-        clock = Clock()
-        live = credentials(clock, **filed(AUTHORITY.issue_client_certificate("old"), tmp_path))
+        clock = FakeClock()
+        live = make_credentials(clock, **client_certificate_files(TEST_CA.issue_client_certificate("old"), tmp_path))
         first = await live.ssl_context()
         clock.seconds += 60
         assert await live.ssl_context() is first
-        filed(AUTHORITY.issue_client_certificate("new"), tmp_path)
+        client_certificate_files(TEST_CA.issue_client_certificate("new"), tmp_path)
         assert await live.ssl_context() is first
         clock.seconds += 60
         second = await live.ssl_context()
         assert second is not first
         assert (
-            await presented(second, AUTHORITY.issue_serving_certificate("host"), tmp_path) == "new"
+            await read_presented_name(second, TEST_CA.issue_serving_certificate("host"), tmp_path) == "new"
         )
 
     async def test_refresh_sees_rotated_files_at_once(self, tmp_path: Path) -> None:
-        live = credentials(**filed(AUTHORITY.issue_client_certificate("old"), tmp_path))
+        live = make_credentials(**client_certificate_files(TEST_CA.issue_client_certificate("old"), tmp_path))
         await live.ssl_context()
         assert not await live.refresh()
-        filed(AUTHORITY.issue_client_certificate("new"), tmp_path)
+        client_certificate_files(TEST_CA.issue_client_certificate("new"), tmp_path)
         assert await live.refresh()
         assert (
-            await presented(
-                await live.ssl_context(), AUTHORITY.issue_serving_certificate("host"), tmp_path
+            await read_presented_name(
+                await live.ssl_context(), TEST_CA.issue_serving_certificate("host"), tmp_path
             )
             == "new"
         )
@@ -184,10 +184,10 @@ class TestTls:
     async def test_half_rotated_pair_keeps_the_old_one(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        clock = Clock()
-        live = credentials(clock, **filed(AUTHORITY.issue_client_certificate("old"), tmp_path))
+        clock = FakeClock()
+        live = make_credentials(clock, **client_certificate_files(TEST_CA.issue_client_certificate("old"), tmp_path))
         first = await live.ssl_context()
-        new = AUTHORITY.issue_client_certificate("new")
+        new = TEST_CA.issue_client_certificate("new")
         (tmp_path / "my.crt").write_bytes(new.certificate)
         clock.seconds += 60
         assert await live.ssl_context() is first
@@ -197,13 +197,13 @@ class TestTls:
         assert await live.ssl_context() is not first
 
     async def test_new_token_leaves_the_context(self, tmp_path: Path) -> None:
-        live = with_plugin(tmp_path, printing("{'token': f'token-{run}'}"))
+        live = make_plugin_credentials(tmp_path, exec_credential_script("{'token': f'token-{run}'}"))
         context = await live.ssl_context()
         assert await live.refresh()
         assert await live.ssl_context() is context
 
     async def test_malformed_pem_names_file_and_key(self, tmp_path: Path) -> None:
-        good = AUTHORITY.issue_client_certificate("me")
+        good = TEST_CA.issue_client_certificate("me")
         locked = serialization.load_pem_private_key(good.key, None).private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
@@ -211,27 +211,27 @@ class TestTls:
         )
         junk = SECRET.encode()
         for who, key in (
-            (inline(KeyPair(junk, good.key)), "client-certificate-data"),
-            (inline(KeyPair(good.certificate, junk)), "client-key-data"),
+            (inline_client_certificate(KeyPair(junk, good.key)), "client-certificate-data"),
+            (inline_client_certificate(KeyPair(good.certificate, junk)), "client-key-data"),
             (
-                inline(KeyPair(good.certificate, AUTHORITY.issue_client_certificate("other").key)),
+                inline_client_certificate(KeyPair(good.certificate, TEST_CA.issue_client_certificate("other").key)),
                 "client-key-data",
             ),
-            (inline(KeyPair(good.certificate, locked)), "client-key-data"),
-            (filed(KeyPair(junk, good.key), tmp_path), "client-certificate"),
+            (inline_client_certificate(KeyPair(good.certificate, locked)), "client-key-data"),
+            (client_certificate_files(KeyPair(junk, good.key), tmp_path), "client-certificate"),
         ):
             with pytest.raises(KubeconfigError) as caught:
-                await credentials(**who).ssl_context()
-            assert (caught.value.file, caught.value.key) == (PLACE.file, f"{PLACE.key}.{key}")
+                await make_credentials(**who).ssl_context()
+            assert (caught.value.file, caught.value.key) == (USER_LOCATION.file, f"{USER_LOCATION.key}.{key}")
             assert "PEM" in str(caught.value)
             assert SECRET not in str(caught.value)
 
     async def test_missing_certificate_file(self, tmp_path: Path) -> None:
         with pytest.raises(KubeconfigError, match=r"none cannot be read: .*client-certificate\)"):
-            await credentials(
+            await make_credentials(
                 client_cert_file=str(tmp_path / "none"), client_key_file=str(tmp_path / "none")
             ).headers()
 
     async def test_malformed_authority(self) -> None:
         with pytest.raises(ConfigError, match="is not a PEM certificate"):
-            await credentials(ca_pem=b"junk").ssl_context()
+            await make_credentials(ca_pem=b"junk").ssl_context()

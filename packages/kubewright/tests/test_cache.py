@@ -17,14 +17,14 @@ from .kinds import Friend, Widget, WidgetSpec
 LOG = Log("test")
 
 
-def widget(name: str, revision: int, *, friend: str = "", uid: str = "u") -> Widget:
+def make_widget(name: str, revision: int, *, friend: str = "", uid: str = "u") -> Widget:
     return Widget(
         metadata=ObjectMeta(name=name, namespace="n", resourceVersion=str(revision), uid=uid),
         spec=WidgetSpec(friend=friend),
     )
 
 
-def new_store() -> tuple[Store[Widget], list[tuple[str, Via]]]:
+def make_store() -> tuple[Store[Widget], list[tuple[str, Via]]]:
     store: Store[Widget] = Store(Widget.definition, LOG)
     store.saw(1)
     heard: list[tuple[str, Via]] = []
@@ -33,45 +33,45 @@ def new_store() -> tuple[Store[Widget], list[tuple[str, Via]]]:
 
 
 def test_an_older_or_equal_version_is_ignored() -> None:
-    store, heard = new_store()
-    store.put(widget("a", 5))
-    store.put(widget("a", 5))
-    store.put(widget("a", 4))
+    store, heard = make_store()
+    store.put(make_widget("a", 5))
+    store.put(make_widget("a", 5))
+    store.put(make_widget("a", 4))
     assert store.objects[Key("n", "a")].metadata.revision == 5
     assert len(heard) == 1
 
 
 def test_the_answer_to_our_write_is_visible_at_once_and_its_echo_wakes_nobody() -> None:
-    store, heard = new_store()
-    store.put(widget("a", 5))
-    store.wrote(widget("a", 9))
-    store.put(widget("a", 9))
+    store, heard = make_store()
+    store.put(make_widget("a", 5))
+    store.wrote(make_widget("a", 9))
+    store.put(make_widget("a", 9))
     assert store.objects[Key("n", "a")].metadata.revision == 9
     assert heard == [("a", Via.WATCH), ("a", Via.OWN_WRITE)]
 
 
 def test_an_answer_that_comes_after_the_deletion_brings_nothing_back() -> None:
-    store, _ = new_store()
-    store.put(widget("a", 5))
+    store, _ = make_store()
+    store.put(make_widget("a", 5))
     store.remove(Key("n", "a"), 12)
     store.saw(12)
-    store.wrote(widget("a", 9))
+    store.wrote(make_widget("a", 9))
     assert not store.objects
 
 
 def test_a_list_that_began_before_our_create_does_not_remove_it() -> None:
-    store, _ = new_store()
-    store.wrote(widget("new", 20))
+    store, _ = make_store()
+    store.wrote(make_widget("new", 20))
     store.settle(set(), 15, "", force=False)
     assert Key("n", "new") in store.objects
 
 
 def test_a_server_that_went_back_in_time_is_believed() -> None:
-    store, _ = new_store()
-    store.put(widget("a", 500))
-    store.put(widget("lost", 501))
+    store, _ = make_store()
+    store.put(make_widget("a", 500))
+    store.put(make_widget("lost", 501))
     store.saw(501)
-    store.put(widget("a", 90), force=True)
+    store.put(make_widget("a", 90), force=True)
     store.settle({Key("n", "a")}, 100, "", force=True)
     assert {key.name: obj.metadata.revision for key, obj in store.objects.items()} == {"a": 90}
     assert store.shown("n") == 100
@@ -81,23 +81,23 @@ def test_a_watch_that_is_ahead_in_another_namespace_hides_no_write_of_ours() -> 
     store: Store[Widget] = Store(Widget.definition, LOG)
     store.saw(500, "other")
     store.saw(10, "n")
-    store.wrote(widget("a", 20))
+    store.wrote(make_widget("a", 20))
     assert Key("n", "a") in store.objects
     store.saw(30, "n")
-    store.wrote(widget("b", 25))
+    store.wrote(make_widget("b", 25))
     assert Key("n", "b") not in store.objects
 
 
 def test_a_write_into_a_namespace_that_nobody_watches_is_not_kept() -> None:
     store: Store[Widget] = Store(Widget.definition, LOG)
     store.saw(500, "other")
-    store.wrote(widget("a", 600))
+    store.wrote(make_widget("a", 600))
     assert not store.objects
 
 
 def test_a_list_of_one_namespace_removes_nothing_of_another() -> None:
-    store, _ = new_store()
-    store.put(widget("a", 5))
+    store, _ = make_store()
+    store.put(make_widget("a", 5))
     store.settle(set(), 10, "other", force=False)
     assert Key("n", "a") in store.objects
 
@@ -108,9 +108,9 @@ def test_an_index_follows_and_a_failing_index_function_hurts_only_its_object() -
     store.add_index(
         "odd", lambda w: [w.spec.friend, str(1 / 0)] if w.spec.friend == "bob" else w.spec.friend
     )
-    store.put(widget("a", 1, friend="joe"))
-    store.put(widget("b", 2, friend="joe"))
-    store.put(widget("a", 3, friend="bob"))
+    store.put(make_widget("a", 1, friend="joe"))
+    store.put(make_widget("b", 2, friend="joe"))
+    store.put(make_widget("a", 3, friend="bob"))
     assert store.keys_by("friend", "joe") == [Key("n", "b")]
     assert store.keys_by("friend", "bob") == [Key("n", "a")]
     assert store.keys_by("odd", "bob") == []
@@ -119,8 +119,8 @@ def test_an_index_follows_and_a_failing_index_function_hurts_only_its_object() -
 
 
 def test_an_index_added_too_late_is_refused() -> None:
-    store, _ = new_store()
-    store.put(widget("a", 1))
+    store, _ = make_store()
+    store.put(make_widget("a", 1))
     with pytest.raises(ConfigError, match=r"before manager\.run"):
         store.add_index("late", lambda w: w.metadata.name)
 
@@ -134,7 +134,7 @@ def test_the_cache_shows_only_what_decodes() -> None:
     cache = Cache(LOG)
     store = cache.store(Widget)
     store.add_index("friend", lambda w: w.spec.friend)
-    store.put(widget("a", 1, friend="joe"))
+    store.put(make_widget("a", 1, friend="joe"))
     store.put(Undecoded(ObjectMeta(name="bad", namespace="n", resourceVersion="2"), "why"))
     assert cache.get(Widget, Key("n", "bad")) is None
     assert [w.metadata.name for w in cache.all(Widget)] == ["a"]
@@ -150,19 +150,19 @@ def test_answers_to_writes_in_any_order_among_watch_events_end_in_the_servers_st
     history: list[tuple[str, str]], random: object
 ) -> None:
     """The server's history arrives on the watch in order; the answers to the same writes arrive whenever they like."""
-    store, _ = new_store()
+    store, _ = make_store()
     truth: dict[str, int] = {}
     answers: list[Widget] = []
     for revision, (what, name) in enumerate(history, start=1):
         if what == "set":
-            answers.append(widget(name, revision))
+            answers.append(make_widget(name, revision))
         for answer in list(answers):
             if random.random() < 0.4:  # type: ignore[attr-defined]
                 store.wrote(answer)
                 answers.remove(answer)
         if what == "set":
             truth[name] = revision
-            store.put(widget(name, revision))
+            store.put(make_widget(name, revision))
         else:
             truth.pop(name, None)
             store.remove(Key("n", name), revision)

@@ -37,7 +37,7 @@ from kubewright.transport import Request, patience
 
 from .everything import Port, Thing
 from .kinds import Widget, WidgetSpec, WidgetStatus
-from .rig import Api
+from .rig import ApiHarness
 
 
 @kind("nobody.test/v1")
@@ -242,12 +242,12 @@ def test_error_lines_of_a_watch() -> None:
     assert (bookmark.object, bookmark.revision) == (None, "99")
 
 
-async def test_the_verbs(api: Api, key: Key) -> None:
+async def test_the_verbs(api: ApiHarness, key: Key) -> None:
     client = api.client
-    made = await api.widget("a", size=1)
+    made = await api.create_widget("a", size=1)
     assert made.metadata.uid
     with pytest.raises(AlreadyExists):
-        await api.widget("a", size=1)
+        await api.create_widget("a", size=1)
     assert (await client.get(Widget, key)).spec.size == 1
     patched = await client.patch(Widget, key, {"spec": {"size": 2}})
     assert (patched.spec.size, patched.metadata.generation) == (2, 2)
@@ -273,17 +273,17 @@ async def test_the_verbs(api: Api, key: Key) -> None:
         await client.get(Widget, key)
 
 
-async def test_lists_come_in_pages_of_one_moment(api: Api) -> None:
+async def test_lists_come_in_pages_of_one_moment(api: ApiHarness) -> None:
     for number in range(7):
-        await api.widget(f"w{number}")
+        await api.create_widget(f"w{number}")
     pages = [page async for page in api.client.pages(Widget, api.namespace, limit=3)]
     assert [len(page.items) for page in pages] == [3, 3, 1]
     assert len({page.revision for page in pages}) == 1
     assert len(await api.client.list(Widget, api.namespace)) == 7
 
 
-async def test_a_watch_tells_what_happened_since(api: Api, key: Key) -> None:
-    first = await api.widget("a", size=1)
+async def test_a_watch_tells_what_happened_since(api: ApiHarness, key: Key) -> None:
+    first = await api.create_widget("a", size=1)
     await api.client.patch(Widget, key, {"spec": {"size": 2}})
     await api.client.delete(Widget, key)
     seen = []
@@ -296,7 +296,7 @@ async def test_a_watch_tells_what_happened_since(api: Api, key: Key) -> None:
     assert seen == [("MODIFIED", "a"), ("DELETED", "a")]
 
 
-async def test_fields_that_we_do_not_know_survive_a_replace(real_api: Api) -> None:
+async def test_fields_that_we_do_not_know_survive_a_replace(real_api: ApiHarness) -> None:
     key = Key(real_api.namespace, "cm")
     raw: dict[str, Any] = {
         "apiVersion": "v1",
@@ -372,7 +372,7 @@ async def test_what_somebody_wrote_explicitly_stays_explicit_and_maps_of_structs
 
 
 async def test_server_side_apply_json_patch_scale_and_discovery_on_the_real_one(
-    real_api: Api,
+    real_api: ApiHarness,
 ) -> None:
     key = Key(real_api.namespace, "a")
     applied = {

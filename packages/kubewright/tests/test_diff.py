@@ -8,23 +8,23 @@ from hypothesis import strategies as st
 
 from kubewright.patch import json_patch, merge, merge_patch
 
-Names = st.text(alphabet="ab/~", min_size=0, max_size=2)
-Leaves = st.none() | st.booleans() | st.integers(0, 2) | st.text(alphabet="xy", max_size=1)
-Values = st.recursive(
-    Leaves,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(Names, inner, max_size=3),
+KEYS = st.text(alphabet="ab/~", min_size=0, max_size=2)
+SCALARS = st.none() | st.booleans() | st.integers(0, 2) | st.text(alphabet="xy", max_size=1)
+JSON_VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
     max_leaves=8,
 )
-Objects = st.dictionaries(Names, Values, max_size=4)
+JSON_OBJECTS = st.dictionaries(KEYS, JSON_VALUES, max_size=4)
 # Merge patches cannot say null.
-Solid = st.recursive(
+VALUES_WITHOUT_NULL = st.recursive(
     st.booleans() | st.integers(0, 2),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(Names, inner, max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
     max_leaves=8,
 )
 
 
-def applied(document: Any, operations: list[dict[str, Any]]) -> Any:
+def apply_json_patch(document: Any, operations: list[dict[str, Any]]) -> Any:
     """RFC 6902 as naively as possible, for add, remove and replace."""
     root = {"": copy.deepcopy(document)}
     for operation in operations:
@@ -52,29 +52,29 @@ def applied(document: Any, operations: list[dict[str, Any]]) -> Any:
     return root[""]
 
 
-def same(one: Any, other: Any) -> bool:
+def is_same_json(one: Any, other: Any) -> bool:
     """Equal as JSON, where true is not 1."""
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+        return one.keys() == other.keys() and all(is_same_json(one[name], other[name]) for name in one)
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
+        return len(one) == len(other) and all(map(is_same_json, one, other))
     return type(one) is type(other) and bool(one == other)
 
 
 @settings(deadline=None)
-@given(Objects, Objects)
+@given(JSON_OBJECTS, JSON_OBJECTS)
 def test_a_json_patch_leads_from_one_to_the_other(old: dict[str, Any], new: dict[str, Any]) -> None:
-    assert same(applied(old, list(json_patch(old, new))), new)
+    assert is_same_json(apply_json_patch(old, list(json_patch(old, new))), new)
 
 
 @settings(deadline=None)
-@given(Objects)
+@given(JSON_OBJECTS)
 def test_nothing_to_do_is_nothing(old: dict[str, Any]) -> None:
     assert list(json_patch(old, copy.deepcopy(old))) == []
 
 
 @settings(deadline=None)
-@given(st.dictionaries(Names, Solid, max_size=4), st.dictionaries(Names, Solid, max_size=4))
+@given(st.dictionaries(KEYS, VALUES_WITHOUT_NULL, max_size=4), st.dictionaries(KEYS, VALUES_WITHOUT_NULL, max_size=4))
 def test_a_merge_patch_leads_from_one_to_the_other(
     old: dict[str, Any], new: dict[str, Any]
 ) -> None:

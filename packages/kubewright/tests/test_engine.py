@@ -16,14 +16,14 @@ from kubewright.testing.fake import FakeApi
 from kubewright.transport import Request
 
 from .kinds import Widget, WidgetSpec, WidgetStatus, double
-from .rig import Api, running
+from .rig import ApiHarness, run_manager
 
 
-async def test_a_status_is_written_once_with_condition_and_generation(api: Api) -> None:
-    await api.widget(size=4)
-    async with running(api, controller(Widget, double)) as manager:
-        condition = await api.ready()
-        widget = await api.get()
+async def test_a_status_is_written_once_with_condition_and_generation(api: ApiHarness) -> None:
+    await api.create_widget(size=4)
+    async with run_manager(api, controller(Widget, double)) as manager:
+        condition = await api.wait_for_ready()
+        widget = await api.get_widget()
         assert (widget.status.doubled, widget.status.observedGeneration) == (8, 1)
         assert (condition.status, condition.reason, condition.observedGeneration) == (
             "True",
@@ -31,32 +31,32 @@ async def test_a_status_is_written_once_with_condition_and_generation(api: Api) 
             1,
         )
         await api.client.patch(Widget, widget.key, {"spec": {"size": 5}})
-        await eventually(lambda: doubled(api, 10))
-        assert (await api.get()).status.observedGeneration == 2
+        await eventually(lambda: is_doubled(api, 10))
+        assert (await api.get_widget()).status.observedGeneration == 2
         assert manager.metrics.controller("widget").status_writes.value == 2
 
 
-async def doubled(api: Api, value: int, name: str = "a") -> bool:
-    return (await api.get(name)).status.doubled == value
+async def is_doubled(api: ApiHarness, value: int, name: str = "a") -> bool:
+    return (await api.get_widget(name)).status.doubled == value
 
 
-async def test_nothing_is_written_when_nothing_changed(api: Api) -> None:
-    await api.widget(size=4)
-    async with running(api, controller(Widget, double)):
-        await api.ready()
-    before = (await api.get()).metadata.resourceVersion
+async def test_nothing_is_written_when_nothing_changed(api: ApiHarness) -> None:
+    await api.create_widget(size=4)
+    async with run_manager(api, controller(Widget, double)):
+        await api.wait_for_ready()
+    before = (await api.get_widget()).metadata.resourceVersion
     runs: list[str] = []
 
     async def again(widget: Widget) -> None:
         await double(widget)
         runs.append(widget.metadata.name)
 
-    async with running(api, controller(Widget, again)):
+    async with run_manager(api, controller(Widget, again)):
         await eventually(lambda: runs)
-    assert (await api.get()).metadata.resourceVersion == before
+    assert (await api.get_widget()).metadata.resourceVersion == before
 
 
-async def test_a_reconcile_that_raises_backs_off_says_so_and_recovers(api: Api) -> None:
+async def test_a_reconcile_that_raises_backs_off_says_so_and_recovers(api: ApiHarness) -> None:
     attempts = 0
 
     async def flaky(widget: Widget) -> None:
@@ -66,23 +66,23 @@ async def test_a_reconcile_that_raises_backs_off_says_so_and_recovers(api: Api) 
             raise ValueError("the moon is full, token=abcdefghijkl")
         await double(widget)
 
-    async with running(api, controller(Widget, flaky)):
-        await api.widget(size=1)
-        condition = await api.ready(reason="Reconciled")
+    async with run_manager(api, controller(Widget, flaky)):
+        await api.create_widget(size=1)
+        condition = await api.wait_for_ready(reason="Reconciled")
         assert condition.status == "True"
         assert attempts == 4
-        assert set(await eventually(lambda: both_events(api)) or ()) == {
+        assert set(await eventually(lambda: list_two_events(api)) or ()) == {
             ("Warning", "Error"),
             ("Normal", "Reconciled"),
         }
 
 
-async def both_events(api: Api) -> list[tuple[str, str]] | None:
-    events = await api.events()
+async def list_two_events(api: ApiHarness) -> list[tuple[str, str]] | None:
+    events = await api.list_events()
     return events if len(events) >= 2 else None
 
 
-async def test_a_failure_keeps_the_old_answer_and_hides_secrets(api: Api) -> None:
+async def test_a_failure_keeps_the_old_answer_and_hides_secrets(api: ApiHarness) -> None:
     broken = asyncio.Event()
 
     async def work(widget: Widget) -> None:
@@ -90,19 +90,19 @@ async def test_a_failure_keeps_the_old_answer_and_hides_secrets(api: Api) -> Non
             raise ValueError("password=hunter2hunter2 refused")
         await double(widget)
 
-    async with running(api, controller(Widget, work)):
-        await api.widget(size=3)
-        await api.ready(reason="Reconciled")
+    async with run_manager(api, controller(Widget, work)):
+        await api.create_widget(size=3)
+        await api.wait_for_ready(reason="Reconciled")
         broken.set()
         await api.client.patch(Widget, Key(api.namespace, "a"), {"spec": {"size": 9}})
-        condition = await api.ready(reason="Error")
-        widget = await api.get()
+        condition = await api.wait_for_ready(reason="Error")
+        widget = await api.get_widget()
         assert widget.status.doubled == 6
         assert "hunter2" not in condition.message
         assert condition.observedGeneration == 2
 
 
-async def test_terminal_clears_the_old_answer_and_waits_for_a_change(api: Api) -> None:
+async def test_terminal_clears_the_old_answer_and_waits_for_a_change(api: ApiHarness) -> None:
     runs = 0
 
     async def strict(widget: Widget) -> None:
@@ -112,34 +112,34 @@ async def test_terminal_clears_the_old_answer_and_waits_for_a_change(api: Api) -
             raise Terminal("TooLarge", "a widget is at most 10; make it smaller")
         await double(widget)
 
-    async with running(api, controller(Widget, strict)):
-        await api.widget(size=3)
-        await api.ready(reason="Reconciled")
+    async with run_manager(api, controller(Widget, strict)):
+        await api.create_widget(size=3)
+        await api.wait_for_ready(reason="Reconciled")
         await api.client.patch(Widget, Key(api.namespace, "a"), {"spec": {"size": 11}})
-        condition = await api.ready(reason="TooLarge")
+        condition = await api.wait_for_ready(reason="TooLarge")
         assert (condition.status, condition.message) == (
             "False",
             "a widget is at most 10; make it smaller",
         )
-        assert (await api.get()).status.doubled is None
+        assert (await api.get_widget()).status.doubled is None
         seen = runs
         await api.client.patch(Widget, Key(api.namespace, "a"), {"spec": {"size": 2}})
-        await api.ready(reason="Reconciled")
+        await api.wait_for_ready(reason="Reconciled")
         assert runs == seen + 1
 
 
-async def test_terminal_keeps_a_status_that_the_reconcile_set_itself(api: Api) -> None:
+async def test_terminal_keeps_a_status_that_the_reconcile_set_itself(api: ApiHarness) -> None:
     async def partly(widget: Widget) -> None:
         widget.status = WidgetStatus(doubled=7)
         raise Terminal("Half", "half an answer")
 
-    async with running(api, controller(Widget, partly)):
-        await api.widget(size=3)
-        await api.ready(reason="Half")
-        assert (await api.get()).status.doubled == 7
+    async with run_manager(api, controller(Widget, partly)):
+        await api.create_widget(size=3)
+        await api.wait_for_ready(reason="Half")
+        assert (await api.get_widget()).status.doubled == 7
 
 
-async def test_retry_comes_back_after_its_time(api: Api) -> None:
+async def test_retry_comes_back_after_its_time(api: ApiHarness) -> None:
     tries = 0
 
     async def soon(widget: Widget) -> None:
@@ -149,13 +149,13 @@ async def test_retry_comes_back_after_its_time(api: Api) -> None:
             raise Retry("not yet", after=0.05, reason="Warming")
         await double(widget)
 
-    async with running(api, controller(Widget, soon)):
-        await api.widget(size=1)
-        await api.ready(reason="Reconciled")
+    async with run_manager(api, controller(Widget, soon)):
+        await api.create_widget(size=1)
+        await api.wait_for_ready(reason="Reconciled")
     assert tries == 2
 
 
-async def test_not_yet_leaves_the_status_as_it_is(api: Api) -> None:
+async def test_not_yet_leaves_the_status_as_it_is(api: ApiHarness) -> None:
     loaded = True
     seen: list[bool] = []
 
@@ -165,10 +165,10 @@ async def test_not_yet_leaves_the_status_as_it_is(api: Api) -> None:
             raise NotYet("the outside world is still being loaded", after=0.02)
         await double(widget)
 
-    async with running(api, controller(Widget, when_loaded)):
-        await api.widget(size=4)
-        await api.ready(reason="Reconciled")
-        before = await api.get("a")
+    async with run_manager(api, controller(Widget, when_loaded)):
+        await api.create_widget(size=4)
+        await api.wait_for_ready(reason="Reconciled")
+        before = await api.get_widget("a")
         loaded = False
         await api.client.patch(Widget, before.key, {"metadata": {"labels": {"touched": "yes"}}})
         await eventually(lambda: seen.count(False) >= 3)
@@ -180,11 +180,11 @@ async def test_not_yet_leaves_the_status_as_it_is(api: Api) -> None:
 
 async def test_a_write_stopped_for_want_of_the_lease_is_made_when_it_is_back() -> None:
     fake = FakeApi()
-    api = Api(fake, Client(fake), "n")
+    api = ApiHarness(fake, Client(fake), "n")
     fake.fail_next("PATCH", "/status", NotLeader("not sure"), times=3)
-    async with running(api, controller(Widget, double)):
-        await api.widget(size=2)
-        await api.ready(reason="Reconciled")
+    async with run_manager(api, controller(Widget, double)):
+        await api.create_widget(size=2)
+        await api.wait_for_ready(reason="Reconciled")
 
 
 async def test_slow_status_writes_bring_no_more_workers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,16 +203,16 @@ async def test_slow_status_writes_bring_no_more_workers(monkeypatch: pytest.Monk
             return await super().send(request)
 
     fake = SlowApi()
-    api = Api(fake, Client(fake), "n")
-    async with running(api, controller(Widget, double, timeout_seconds=0.05, concurrency=1)):
+    api = ApiHarness(fake, Client(fake), "n")
+    async with run_manager(api, controller(Widget, double, timeout_seconds=0.05, concurrency=1)):
         for name in "abc":
-            await api.widget(name, size=1)
-        await api.ready("c")
+            await api.create_widget(name, size=1)
+        await api.wait_for_ready("c")
     assert most == 1
 
 
-async def test_conditions_and_fields_of_other_writers_survive(api: Api) -> None:
-    await api.widget(size=1)
+async def test_conditions_and_fields_of_other_writers_survive(api: ApiHarness) -> None:
+    await api.create_widget(size=1)
     key = Key(api.namespace, "a")
     theirs = Condition(
         type="Theirs", status="True", reason="Because", message="m", lastTransitionTime=None
@@ -228,9 +228,9 @@ async def test_conditions_and_fields_of_other_writers_survive(api: Api) -> None:
     await api.client.patch(
         Widget, key, {"metadata": {"labels": {"x": "y"}, "annotations": {"who": "them"}}}
     )
-    async with running(api, controller(Widget, double)):
-        await api.ready()
-        widget = await api.get()
+    async with run_manager(api, controller(Widget, double)):
+        await api.wait_for_ready()
+        widget = await api.get_widget()
         assert {c.type for c in widget.status.conditions} == {"Theirs", "Ready"}
         kept = widget.status.condition("Theirs")
         assert kept is not None
@@ -239,7 +239,7 @@ async def test_conditions_and_fields_of_other_writers_survive(api: Api) -> None:
         assert widget.metadata.annotations == {"who": "them"}
 
 
-async def test_a_finalizer_is_set_before_and_removed_after(api: Api) -> None:
+async def test_a_finalizer_is_set_before_and_removed_after(api: ApiHarness) -> None:
     log: list[str] = []
     held = asyncio.Event()
 
@@ -251,33 +251,33 @@ async def test_a_finalizer_is_set_before_and_removed_after(api: Api) -> None:
         if not held.is_set():
             raise Retry("not empty yet", after=0.02, reason="Emptying")
 
-    async with running(
+    async with run_manager(
         api, controller(Widget, work, finalize=clean, finalizer="kubewright.test/hold")
     ):
-        await api.widget()
-        await api.ready()
+        await api.create_widget()
+        await api.wait_for_ready()
         assert log[0] == "reconcile with ['kubewright.test/hold']"
         await api.client.delete(Widget, Key(api.namespace, "a"))
-        await api.ready(reason="Emptying")
+        await api.wait_for_ready(reason="Emptying")
         held.set()
-        await eventually(lambda: gone(api))
+        await eventually(lambda: has_no_widgets(api))
     assert log[-1] == "finalize"
 
 
 @pytest.mark.parametrize("error", [NotFound("it is gone"), KindMissing("so is its kind")])
 async def test_an_object_that_went_before_its_finalizer_came_is_no_failure(error: NotFound) -> None:
     fake = FakeApi()
-    api = Api(fake, Client(fake), "here")
+    api = ApiHarness(fake, Client(fake), "here")
     fake.fail_next("PATCH", "widgets/a", error)
     seen: list[str] = []
 
     async def note(widget: Widget) -> None:
         seen.append(widget.metadata.name)
 
-    async with running(
+    async with run_manager(
         api, controller(Widget, note, finalize=note, finalizer="kubewright.test/hold")
     ) as manager:
-        await api.widget()
+        await api.create_widget()
         results = manager.metrics.controller("widget").results
         if isinstance(error, KindMissing):
             await eventually(lambda: seen)
@@ -287,12 +287,12 @@ async def test_an_object_that_went_before_its_finalizer_came_is_no_failure(error
             assert (results["error"].value, seen) == (0, [])
 
 
-async def gone(api: Api) -> bool:
+async def has_no_widgets(api: ApiHarness) -> bool:
     return not await api.client.list(Widget, api.namespace)
 
 
 async def test_two_controllers_for_one_kind_are_refused() -> None:
-    manager = Manager(Api(FakeApi(), None, "n").connection, transport=FakeApi())  # type: ignore[arg-type]
+    manager = Manager(ApiHarness(FakeApi(), None, "n").connection, transport=FakeApi())  # type: ignore[arg-type]
     manager.add(controller(Widget, double))
     with pytest.raises(ConfigError, match="one kind has one"):
         manager.add(controller(Widget, double))

@@ -12,10 +12,10 @@ from kubewright.source import Stream, created_or_deleted
 from kubewright.testing import eventually
 
 from .kinds import Friend, Widget
-from .rig import Api, running
+from .rig import ApiHarness, run_manager
 
 
-async def test_two_wakes_on_one_kind_both_count(api: Api) -> None:
+async def test_two_wakes_on_one_kind_both_count(api: ApiHarness) -> None:
     seen: list[str] = []
 
     async def note(widget: Widget) -> None:
@@ -24,9 +24,9 @@ async def test_two_wakes_on_one_kind_both_count(api: Api) -> None:
     made = controller(Widget, note)
     made.wake_on(Friend, by=lambda widget: widget.spec.friend)
     made.wake_on(Friend, by=lambda widget: f"twin-of-{widget.spec.friend}")
-    async with running(api, made):
-        await api.widget("a", friend="joe")
-        await api.ready("a")
+    async with run_manager(api, made):
+        await api.create_widget("a", friend="joe")
+        await api.wait_for_ready("a")
         seen.clear()
         await api.client.create(Friend(metadata=ObjectMeta(name="joe", namespace=api.namespace)))
         await eventually(lambda: len(seen) == 1)
@@ -36,38 +36,38 @@ async def test_two_wakes_on_one_kind_both_count(api: Api) -> None:
         await eventually(lambda: len(seen) == 2)
 
 
-class FriendlyController(Controller[Widget]):
+class FriendWatchingController(Controller[Widget]):
     def __init__(self, manager: Manager) -> None:
         self.cache = manager.cache
-        self.seen: list[str] = []
+        self.reconciled_names: list[str] = []
         self.wake_on(Friend, by=lambda widget: widget.spec.friend, when=created_or_deleted)
 
     async def reconcile(self, widget: Widget) -> Done:
-        self.seen.append(widget.metadata.name)
+        self.reconciled_names.append(widget.metadata.name)
         friend = self.cache.get(Friend, Key(widget.metadata.namespace, widget.spec.friend))
         return Done("Found" if friend else "Alone")
 
 
-async def test_another_kind_wakes_exactly_the_objects_that_depend_on_it(api: Api) -> None:
-    made: list[FriendlyController] = []
-    async with running(api, lambda manager: made.append(FriendlyController(manager)) or made[0]):  # type: ignore[func-returns-value]
-        await api.widget("a", friend="joe")
-        await api.widget("b", friend="joe")
-        await api.widget("c", friend="bob")
+async def test_another_kind_wakes_exactly_the_objects_that_depend_on_it(api: ApiHarness) -> None:
+    made: list[FriendWatchingController] = []
+    async with run_manager(api, lambda manager: made.append(FriendWatchingController(manager)) or made[0]):  # type: ignore[func-returns-value]
+        await api.create_widget("a", friend="joe")
+        await api.create_widget("b", friend="joe")
+        await api.create_widget("c", friend="bob")
         for name in "abc":
-            await api.ready(name, reason="Alone")
-        made[0].seen.clear()
+            await api.wait_for_ready(name, reason="Alone")
+        made[0].reconciled_names.clear()
         joe = Friend(metadata=ObjectMeta(name="joe", namespace=api.namespace))
         await api.client.create(joe)
         for name in "ab":
-            await api.ready(name, reason="Found")
+            await api.wait_for_ready(name, reason="Found")
         await api.client.delete(Friend, joe.key)
         for name in "ab":
-            await api.ready(name, reason="Alone")
-        assert sorted(made[0].seen) == ["a", "a", "b", "b"]
+            await api.wait_for_ready(name, reason="Alone")
+        assert sorted(made[0].reconciled_names) == ["a", "a", "b", "b"]
 
 
-async def test_an_outside_stream_wakes_by_index(api: Api) -> None:
+async def test_an_outside_stream_wakes_by_index(api: ApiHarness) -> None:
     stream = Stream()
     seen: list[str] = []
 
@@ -76,11 +76,11 @@ async def test_an_outside_stream_wakes_by_index(api: Api) -> None:
 
     made = controller(Widget, note)
     made.wake_on(stream, by=lambda widget: widget.spec.friend)
-    async with running(api, made):
-        await api.widget("a", friend="esx-1")
-        await api.widget("b", friend="esx-2")
-        await api.ready("a")
-        await api.ready("b")
+    async with run_manager(api, made):
+        await api.create_widget("a", friend="esx-1")
+        await api.create_widget("b", friend="esx-2")
+        await api.wait_for_ready("a")
+        await api.wait_for_ready("b")
         seen.clear()
         stream.publish("esx-2")
         stream.publish("esx-3")
@@ -90,7 +90,7 @@ async def test_an_outside_stream_wakes_by_index(api: Api) -> None:
         await eventually(lambda: sorted(seen) == ["a", "b", "b"])
 
 
-async def test_reconciles_that_wait_for_nothing_leave_turns_to_everybody_else(api: Api) -> None:
+async def test_reconciles_that_wait_for_nothing_leave_turns_to_everybody_else(api: ApiHarness) -> None:
     """A watch that brings an edit, the lease and probes all need the loop, also while a backlog of settled objects is gone through."""
     count, workers = 60, 4
     stream, turn, turns = Stream(), 0, Counter[int]()
@@ -107,8 +107,8 @@ async def test_reconciles_that_wait_for_nothing_leave_turns_to_everybody_else(ap
     made = controller(Widget, note, concurrency=workers)
     made.wake_on(stream, by=lambda widget: widget.spec.friend)
     for number in range(count):
-        await api.widget(f"w{number:02}")
-    async with running(api, made) as manager:
+        await api.create_widget(f"w{number:02}")
+    async with run_manager(api, made) as manager:
         await eventually(
             lambda: manager.metrics.controller("widget").status_writes.value == count, within=30
         )
@@ -121,7 +121,7 @@ async def test_reconciles_that_wait_for_nothing_leave_turns_to_everybody_else(ap
     assert max(turns.values()) <= workers
 
 
-async def test_a_timer_and_done_look_again(api: Api) -> None:
+async def test_a_timer_and_done_look_again(api: ApiHarness) -> None:
     seen: list[str] = []
 
     async def note(widget: Widget) -> Done:
@@ -130,15 +130,15 @@ async def test_a_timer_and_done_look_again(api: Api) -> None:
 
     made = controller(Widget, note)
     made.wake_every(0.05)
-    async with running(api, made):
-        await api.widget("a")
-        await api.widget("b")
+    async with run_manager(api, made):
+        await api.create_widget("a")
+        await api.create_widget("b")
         await eventually(lambda: seen.count("a") >= 4 and seen.count("b") >= 3)
 
 
-async def test_the_initial_list_waits_behind_a_persons_edit(api: Api) -> None:
+async def test_the_initial_list_waits_behind_a_persons_edit(api: ApiHarness) -> None:
     for number in range(30):
-        await api.widget(f"w{number:02}")
+        await api.create_widget(f"w{number:02}")
     order: list[str] = []
     gate = asyncio.Event()
 
@@ -146,7 +146,7 @@ async def test_the_initial_list_waits_behind_a_persons_edit(api: Api) -> None:
         order.append(f"{widget.metadata.name}:{widget.spec.size}")
         await gate.wait()
 
-    async with running(api, controller(Widget, slow, concurrency=1)) as manager:
+    async with run_manager(api, controller(Widget, slow, concurrency=1)) as manager:
         await eventually(lambda: order)
         await api.client.patch(Widget, Key(api.namespace, "w29"), {"spec": {"size": 7}})
         await eventually(

@@ -12,66 +12,66 @@ import yaml
 from kubewright.kubeconfig import Connection, ExecPlugin, Identity, load
 from kubewright.testing.ca import CertificateAuthority
 
-from .kubeconfigs import CA, SECRET, config, encoded
+from .kubeconfigs import CA_PEM, SECRET, make_kubeconfig, encode_base64
 
-CLIENT = CertificateAuthority("test").issue_client_certificate("somebody")
+CLIENT_CERTIFICATE = CertificateAuthority("test").issue_client_certificate("somebody")
 
 
 class TestContents:
     """What a kubeconfig can say."""
 
-    def test_cluster(self, loaded: Callable[..., Connection], tmp_path: Path) -> None:
+    def test_cluster(self, load_kubeconfig: Callable[..., Connection], tmp_path: Path) -> None:
         cluster = {
             "server": "https://host/k8s/clusters/c-1/",
-            "certificate-authority-data": encoded(CA),
+            "certificate-authority-data": encode_base64(CA_PEM),
             "certificate-authority": "missing",
             "tls-server-name": "kubernetes",
             "proxy-url": f"http://user:{SECRET}@proxy:3128",
         }
-        connection = loaded(config(cluster, namespace="here"))
+        connection = load_kubeconfig(make_kubeconfig(cluster, namespace="here"))
         assert connection.server == "https://host/k8s/clusters/c-1"
-        assert (connection.ca_pem, connection.tls_server_name) == (CA, "kubernetes")
+        assert (connection.ca_pem, connection.tls_server_name) == (CA_PEM, "kubernetes")
         assert (connection.proxy_url, connection.namespace) == (cluster["proxy-url"], "here")
         assert connection.source == f'kubeconfig {tmp_path / "config"}, context "kind"'
 
     def test_relative_files_belong_to_the_kubeconfig(
-        self, loaded: Callable[..., Connection], tmp_path: Path
+        self, load_kubeconfig: Callable[..., Connection], tmp_path: Path
     ) -> None:
-        (tmp_path / "ca.crt").write_bytes(CA)
+        (tmp_path / "ca.crt").write_bytes(CA_PEM)
         user = {"client-certificate": "my.crt", "client-key": "/keys/my.key", "tokenFile": "t"}
-        connection = loaded(config({"certificate-authority": "ca.crt"}, user))
+        connection = load_kubeconfig(make_kubeconfig({"certificate-authority": "ca.crt"}, user))
         identity = connection.identity
-        assert connection.ca_pem == CA
+        assert connection.ca_pem == CA_PEM
         assert identity.client_cert_file == str(tmp_path / "my.crt")
         assert (identity.client_key_file, identity.token_file) == (
             "/keys/my.key",
             str(tmp_path / "t"),
         )
 
-    def test_inline_data_wins_over_files(self, loaded: Callable[..., Connection]) -> None:
+    def test_inline_data_wins_over_files(self, load_kubeconfig: Callable[..., Connection]) -> None:
         user = {
-            "client-certificate-data": encoded(CLIENT.certificate),
-            "client-key-data": encoded(CLIENT.key),
+            "client-certificate-data": encode_base64(CLIENT_CERTIFICATE.certificate),
+            "client-key-data": encode_base64(CLIENT_CERTIFICATE.key),
         }
-        identity = loaded(
-            config({}, user | {"client-certificate": "x", "client-key": "y"})
+        identity = load_kubeconfig(
+            make_kubeconfig({}, user | {"client-certificate": "x", "client-key": "y"})
         ).identity
         assert (identity.client_cert_pem, identity.client_key_pem) == (
-            CLIENT.certificate,
-            CLIENT.key,
+            CLIENT_CERTIFICATE.certificate,
+            CLIENT_CERTIFICATE.key,
         )
         assert (identity.client_cert_file, identity.client_key_file) == ("", "")
 
-    def test_base64_may_be_folded(self, loaded: Callable[..., Connection]) -> None:
-        data = base64.encodebytes(CA).decode()
-        assert loaded(config({"certificate-authority-data": data})).ca_pem == CA
+    def test_base64_may_be_folded(self, load_kubeconfig: Callable[..., Connection]) -> None:
+        data = base64.encodebytes(CA_PEM).decode()
+        assert load_kubeconfig(make_kubeconfig({"certificate-authority-data": data})).ca_pem == CA_PEM
 
-    def test_authority_with_remarks(self, loaded: Callable[..., Connection]) -> None:
-        bundle = "# Große Zertifizierungsstelle\n".encode() + CA + CA
-        assert loaded(config({"certificate-authority-data": encoded(bundle)})).ca_pem == bundle
+    def test_authority_with_remarks(self, load_kubeconfig: Callable[..., Connection]) -> None:
+        bundle = "# Große Zertifizierungsstelle\n".encode() + CA_PEM + CA_PEM
+        assert load_kubeconfig(make_kubeconfig({"certificate-authority-data": encode_base64(bundle)})).ca_pem == bundle
 
     def test_scalars_stay_text_and_nulls_are_absent(
-        self, loaded: Callable[..., Connection]
+        self, load_kubeconfig: Callable[..., Connection]
     ) -> None:
         text = """
             current-context: 1.0
@@ -80,19 +80,19 @@ class TestContents:
             contexts: [{name: 1.0, context: {cluster: 2024-01-01, user: yes, namespace: 0123}}]
             users: [{name: yes, user: {username: 007, password: 1e10, token: null, exec: null}}]
         """
-        connection = loaded(text)
+        connection = load_kubeconfig(text)
         assert connection.namespace == "0123"
         assert (connection.identity.username, connection.identity.password) == ("007", "1e10")
 
-    def test_context_without_user(self, loaded: Callable[..., Connection]) -> None:
-        document = config({}, {"token": SECRET})
+    def test_context_without_user(self, load_kubeconfig: Callable[..., Connection]) -> None:
+        document = make_kubeconfig({}, {"token": SECRET})
         document["contexts"][0]["context"].pop("user")
-        assert loaded(document).identity == Identity()
+        assert load_kubeconfig(document).identity == Identity()
 
-    def test_credentials_never_go_to_http(self, loaded: Callable[..., Connection]) -> None:
-        assert loaded(config({"server": "http://host"}, {"token": SECRET})).identity == Identity()
+    def test_credentials_never_go_to_http(self, load_kubeconfig: Callable[..., Connection]) -> None:
+        assert load_kubeconfig(make_kubeconfig({"server": "http://host"}, {"token": SECRET})).identity == Identity()
 
-    def test_exec_plugin(self, loaded: Callable[..., Connection]) -> None:
+    def test_exec_plugin(self, load_kubeconfig: Callable[..., Connection]) -> None:
         extension = {
             "name": "client.authentication.k8s.io/exec",
             "extension": {"count": 3, "on": True, "none": None, "id": "007"},
@@ -106,7 +106,7 @@ class TestContents:
             "installHint": "brew install login",
         }
         cluster = {"extensions": [{"name": "other", "extension": "x"}, extension]}
-        assert loaded(config(cluster, {"exec": call})).identity.exec_plugin == ExecPlugin(
+        assert load_kubeconfig(make_kubeconfig(cluster, {"exec": call})).identity.exec_plugin == ExecPlugin(
             command="login",
             args=("get", "token"),
             env={"A": "1", "B": ""},
@@ -116,14 +116,14 @@ class TestContents:
             cluster_config=extension["extension"],
         )
 
-    def test_exec_lists_may_be_null(self, loaded: Callable[..., Connection]) -> None:
+    def test_exec_lists_may_be_null(self, load_kubeconfig: Callable[..., Connection]) -> None:
         call = {
             "apiVersion": "client.authentication.k8s.io/v1",
             "command": "login",
             "args": None,
             "env": None,
         }
-        plugin = loaded(config({}, {"exec": call})).identity.exec_plugin
+        plugin = load_kubeconfig(make_kubeconfig({}, {"exec": call})).identity.exec_plugin
         assert plugin is not None
         assert (plugin.args, plugin.env) == ((), {})
 
@@ -137,28 +137,28 @@ class TestContents:
         ],
     )
     def test_exec_command_is_on_path_or_beside_the_file(
-        self, loaded: Callable[..., Connection], tmp_path: Path, command: str, found: str
+        self, load_kubeconfig: Callable[..., Connection], tmp_path: Path, command: str, found: str
     ) -> None:
         call = {"apiVersion": "client.authentication.k8s.io/v1", "command": command}
-        plugin = loaded(config({}, {"exec": call})).identity.exec_plugin
+        plugin = load_kubeconfig(make_kubeconfig({}, {"exec": call})).identity.exec_plugin
         assert plugin is not None
         assert plugin.command == found.format(tmp_path)
 
     def test_faults_of_other_contexts_do_not_matter(
-        self, loaded: Callable[..., Connection]
+        self, load_kubeconfig: Callable[..., Connection]
     ) -> None:
-        document = config()
+        document = make_kubeconfig()
         document["users"].append({"name": "old", "user": {"auth-provider": {"name": "gcp"}}})
         document["clusters"].append({"name": "lax", "cluster": {"insecure-skip-tls-verify": True}})
-        assert loaded(document).server == "https://host:6443"
+        assert load_kubeconfig(document).server == "https://host:6443"
 
     def test_byte_order_mark_and_utf16(self, tmp_path: Path) -> None:
         file = tmp_path / "config"
         for encoding in ("utf-8-sig", "utf-16"):
-            file.write_bytes(yaml.safe_dump(config()).encode(encoding))
+            file.write_bytes(yaml.safe_dump(make_kubeconfig()).encode(encoding))
             assert load(str(file), environ={}, home=tmp_path).server == "https://host:6443"
 
-    def test_repr_shows_no_secret(self, loaded: Callable[..., Connection]) -> None:
+    def test_repr_shows_no_secret(self, load_kubeconfig: Callable[..., Connection]) -> None:
         call = {
             "apiVersion": "client.authentication.k8s.io/v1",
             "command": "login",
@@ -166,8 +166,8 @@ class TestContents:
             "env": [{"name": "A", "value": SECRET}],
         }
         key = {
-            "client-certificate-data": encoded(CLIENT.certificate),
-            "client-key-data": encoded(CLIENT.key),
+            "client-certificate-data": encode_base64(CLIENT_CERTIFICATE.certificate),
+            "client-key-data": encode_base64(CLIENT_CERTIFICATE.key),
         }
         proxy = {"proxy-url": f"http://u:{SECRET}@proxy"}
         for user in (
@@ -176,6 +176,6 @@ class TestContents:
             {"exec": call},
             key,
         ):
-            shown = repr(loaded(config(proxy, user)))
+            shown = repr(load_kubeconfig(make_kubeconfig(proxy, user)))
             assert SECRET not in shown
             assert "PRIVATE KEY" not in shown

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kubewright.errors import ConfigError, KubeconfigError
 from kubewright.kubeconfig import Connection, load
 
-from .kubeconfigs import CA, SECRET, config, encoded
+from .kubeconfigs import CA_PEM, SECRET, make_kubeconfig, encode_base64
 
 EXEC: dict[str, Any] = {"apiVersion": "client.authentication.k8s.io/v1", "command": "login"}
 OLD_EXEC = EXEC | {"apiVersion": "client.authentication.k8s.io/v1alpha1"}
@@ -31,23 +31,23 @@ DOCUMENT_FAULTS: list[tuple[Any, str, str]] = [
     ({"users": [None]}, "users[0]", "wrong type"),
     ({"users": [{"user": {}}]}, "users[0]", "missing required field name"),
     ({"clusters": [{"name": []}]}, "clusters[0].name", "wrong type"),
-    (config() | {"current-context": ""}, "current-context", "contexts are: kind"),
+    (make_kubeconfig() | {"current-context": ""}, "current-context", "contexts are: kind"),
     (
-        config() | {"current-context": "gone"},
+        make_kubeconfig() | {"current-context": "gone"},
         "current-context",
         'no context "gone". The contexts are: kind',
     ),
     (
-        config() | {"clusters": []},
+        make_kubeconfig() | {"clusters": []},
         "contexts[name=kind].context.cluster",
         'no cluster "kind". The clusters are: (none)',
     ),
     (
-        config() | {"contexts": [{"name": "kind"}]},
+        make_kubeconfig() | {"contexts": [{"name": "kind"}]},
         "contexts[name=kind].context.cluster",
         "names no cluster. The clusters are: kind",
     ),
-    (config() | {"users": []}, "contexts[name=kind].context.user", 'no user "kind"'),
+    (make_kubeconfig() | {"users": []}, "contexts[name=kind].context.user", 'no user "kind"'),
 ]
 CLUSTER_FAULTS: list[tuple[dict[str, Any], str, str]] = [
     ({"server": [SECRET]}, "server", "wrong type"),
@@ -65,12 +65,12 @@ CLUSTER_FAULTS: list[tuple[dict[str, Any], str, str]] = [
     ({"proxy-url": SECRET}, "proxy-url", "not a proxy's address"),
     ({"certificate-authority-data": SECRET}, "certificate-authority-data", "base64"),
     (
-        {"certificate-authority-data": encoded(SECRET.encode())},
+        {"certificate-authority-data": encode_base64(SECRET.encode())},
         "certificate-authority-data",
         "PEM certificate",
     ),
     (
-        {"certificate-authority-data": encoded(CA.replace(b"MII", b"AAA", 1))},
+        {"certificate-authority-data": encode_base64(CA_PEM.replace(b"MII", b"AAA", 1))},
         "certificate-authority-data",
         "PEM certificate",
     ),
@@ -111,11 +111,11 @@ USER_FAULTS: list[tuple[dict[str, Any], str, str]] = [
 FAULTS = [
     *DOCUMENT_FAULTS,
     *(
-        (config(cluster), f"clusters[name=kind].cluster.{key}", words)
+        (make_kubeconfig(cluster), f"clusters[name=kind].cluster.{key}", words)
         for cluster, key, words in CLUSTER_FAULTS
     ),
     *(
-        (config({}, user), f"users[name=kind].user.{key}", words)
+        (make_kubeconfig({}, user), f"users[name=kind].user.{key}", words)
         for user, key, words in USER_FAULTS
     ),
 ]
@@ -126,10 +126,10 @@ class TestFaults:
 
     @pytest.mark.parametrize(("document", "key", "words"), FAULTS)
     def test_names_file_and_key(
-        self, loaded: Callable[..., Connection], tmp_path: Path, document: Any, key: str, words: str
+        self, load_kubeconfig: Callable[..., Connection], tmp_path: Path, document: Any, key: str, words: str
     ) -> None:
         with pytest.raises(KubeconfigError) as caught:
-            loaded(document)
+            load_kubeconfig(document)
         assert (caught.value.file, caught.value.key) == (str(tmp_path / "config"), key)
         assert words in str(caught.value)
         assert SECRET not in "".join(traceback.format_exception(caught.value))
@@ -145,17 +145,17 @@ class TestFaults:
         ],
     )
     def test_malformed_yaml_names_the_line_and_quotes_nothing(
-        self, loaded: Callable[..., Connection], text: str, where: str
+        self, load_kubeconfig: Callable[..., Connection], text: str, where: str
     ) -> None:
         with pytest.raises(KubeconfigError, match=where) as caught:
-            loaded(text)
+            load_kubeconfig(text)
         assert SECRET not in "".join(traceback.format_exception(caught.value))
 
-    def test_unknown_context_asked_for(self, loaded: Callable[..., Connection]) -> None:
+    def test_unknown_context_asked_for(self, load_kubeconfig: Callable[..., Connection]) -> None:
         with pytest.raises(
             KubeconfigError, match=r'there is no context "other"\. The contexts are: kind\.'
         ):
-            loaded(config(), context="other")
+            load_kubeconfig(make_kubeconfig(), context="other")
 
     def test_unreadable_file(self, tmp_path: Path) -> None:
         with pytest.raises(KubeconfigError, match="Is a directory"):
@@ -169,7 +169,7 @@ class TestFaults:
             load(master=master, environ={}, home=tmp_path)
         assert SECRET not in str(caught.value)
 
-    def test_endless_nesting(self, loaded: Callable[..., Connection]) -> None:
+    def test_endless_nesting(self, load_kubeconfig: Callable[..., Connection]) -> None:
         for text in (
             "[" * 5000,
             "&a [*a]",
@@ -177,7 +177,7 @@ class TestFaults:
             "users: [{name: x, user: {auth-provider: &a [*a]}}]",
         ):
             with pytest.raises(KubeconfigError):
-                loaded(text)
+                load_kubeconfig(text)
 
     @settings(
         max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -202,8 +202,8 @@ class TestFaults:
     def test_any_value_anywhere_is_a_connection_or_a_plain_error(
         self, tmp_path: Path, data: st.DataObject
     ) -> None:
-        document = config(
-            {"certificate-authority-data": encoded(CA), "proxy-url": "http://p"},
+        document = make_kubeconfig(
+            {"certificate-authority-data": encode_base64(CA_PEM), "proxy-url": "http://p"},
             {"exec": EXEC, "username": "me", "password": "x"},
         )
         values = st.one_of(
@@ -216,24 +216,24 @@ class TestFaults:
         )
         part = data.draw(
             st.sampled_from(
-                [document, document["clusters"][0], *(e[k] for k, e in parts_of(document)), EXEC]
+                [document, document["clusters"][0], *(e[k] for k, e in list_entries(document)), EXEC]
             )
         )
         key = data.draw(st.sampled_from(sorted(part)))
-        text = yaml.safe_dump(replaced(document, part, key, data.draw(values)))
+        text = yaml.safe_dump(replace_key(document, part, key, data.draw(values)))
         (tmp_path / "config").write_text(text)
         with suppress(KubeconfigError):
             assert load(str(tmp_path / "config"), environ={}, home=tmp_path).server
 
 
-def parts_of(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+def list_entries(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return [(part, document[f"{part}s"][0]) for part in ("cluster", "user", "context")]
 
 
-def replaced(value: Any, part: Any, key: str, new: Any) -> Any:
+def replace_key(value: Any, part: Any, key: str, new: Any) -> Any:
     """The document with one key of one of its mappings set to something else."""
     if value is part:
         return {**value, key: new}
     if isinstance(value, dict):
-        return {name: replaced(item, part, key, new) for name, item in value.items()}
-    return [replaced(item, part, key, new) for item in value] if isinstance(value, list) else value
+        return {name: replace_key(item, part, key, new) for name, item in value.items()}
+    return [replace_key(item, part, key, new) for item in value] if isinstance(value, list) else value

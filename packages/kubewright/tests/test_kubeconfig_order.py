@@ -12,98 +12,98 @@ import yaml
 from kubewright.errors import ConfigError, KubeconfigError
 from kubewright.kubeconfig import Connection, Identity, load
 
-from .kubeconfigs import CA, SECRET, config
+from .kubeconfigs import CA_PEM, SECRET, make_kubeconfig
 
-IN_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+POD_ENVIRON = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 
 
 @pytest.fixture
-def pod(tmp_path: Path) -> Path:
+def service_account_volume(tmp_path: Path) -> Path:
     """A service account's volume."""
     folder = tmp_path / "serviceaccount"
     folder.mkdir()
     (folder / "token").write_text(SECRET)
-    (folder / "ca.crt").write_bytes(CA)
+    (folder / "ca.crt").write_bytes(CA_PEM)
     (folder / "namespace").write_text("operators\n")
     return folder
 
 
-def write(path: Path, document: dict[str, Any]) -> Path:
+def write_kubeconfig(path: Path, document: dict[str, Any]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(document))
     return path
 
 
-def server_named(name: str) -> dict[str, Any]:
-    return config({"server": f"https://{name}"})
+def kubeconfig_for_host(name: str) -> dict[str, Any]:
+    return make_kubeconfig({"server": f"https://{name}"})
 
 
 class TestOrder:
     """--kubeconfig, KUBECONFIG, the Pod, ~/.kube/config, --master."""
 
-    def test_explicit_file_comes_first(self, tmp_path: Path, pod: Path) -> None:
+    def test_explicit_file_comes_first(self, tmp_path: Path, service_account_volume: Path) -> None:
         flag, variable = (
-            write(tmp_path / "flag", server_named("flag")),
-            write(tmp_path / "env", server_named("env")),
+            write_kubeconfig(tmp_path / "flag", kubeconfig_for_host("flag")),
+            write_kubeconfig(tmp_path / "env", kubeconfig_for_host("env")),
         )
-        write(tmp_path / ".kube" / "config", server_named("home"))
-        environ = {"KUBECONFIG": str(variable), **IN_POD}
+        write_kubeconfig(tmp_path / ".kube" / "config", kubeconfig_for_host("home"))
+        environ = {"KUBECONFIG": str(variable), **POD_ENVIRON}
         assert (
-            load(str(flag), environ=environ, home=tmp_path, service_account=pod).server
+            load(str(flag), environ=environ, home=tmp_path, service_account=service_account_volume).server
             == "https://flag"
         )
-        assert load(environ=environ, home=tmp_path, service_account=pod).server == "https://env"
+        assert load(environ=environ, home=tmp_path, service_account=service_account_volume).server == "https://env"
         assert (
-            load(environ=IN_POD, home=tmp_path, service_account=pod).server
+            load(environ=POD_ENVIRON, home=tmp_path, service_account=service_account_volume).server
             == "https://10.0.0.1:443"
         )
-        assert load(environ={}, home=tmp_path, service_account=pod).server == "https://home"
+        assert load(environ={}, home=tmp_path, service_account=service_account_volume).server == "https://home"
 
-    def test_pod_gives_everything(self, tmp_path: Path, pod: Path) -> None:
-        connection = load(environ=IN_POD, home=tmp_path, service_account=pod)
-        assert connection.identity == Identity(token_file=str(pod / "token"))
-        assert connection.ca_pem == CA
+    def test_pod_gives_everything(self, tmp_path: Path, service_account_volume: Path) -> None:
+        connection = load(environ=POD_ENVIRON, home=tmp_path, service_account=service_account_volume)
+        assert connection.identity == Identity(token_file=str(service_account_volume / "token"))
+        assert connection.ca_pem == CA_PEM
         assert connection.namespace == "operators"
         assert connection.source == "the Pod's service account"
 
-    def test_pod_with_ipv6(self, tmp_path: Path, pod: Path) -> None:
-        environ = IN_POD | {"KUBERNETES_SERVICE_HOST": "fd00::1"}
+    def test_pod_with_ipv6(self, tmp_path: Path, service_account_volume: Path) -> None:
+        environ = POD_ENVIRON | {"KUBERNETES_SERVICE_HOST": "fd00::1"}
         assert (
-            load(environ=environ, home=tmp_path, service_account=pod).server
+            load(environ=environ, home=tmp_path, service_account=service_account_volume).server
             == "https://[fd00::1]:443"
         )
 
-    def test_pod_without_authority_and_namespace(self, tmp_path: Path, pod: Path) -> None:
-        (pod / "ca.crt").unlink()
-        (pod / "namespace").unlink()
-        connection = load(environ=IN_POD, home=tmp_path, service_account=pod)
+    def test_pod_without_authority_and_namespace(self, tmp_path: Path, service_account_volume: Path) -> None:
+        (service_account_volume / "ca.crt").unlink()
+        (service_account_volume / "namespace").unlink()
+        connection = load(environ=POD_ENVIRON, home=tmp_path, service_account=service_account_volume)
         assert (connection.ca_pem, connection.namespace) == (None, "default")
 
-    def test_pod_with_damaged_authority(self, tmp_path: Path, pod: Path) -> None:
-        (pod / "ca.crt").write_text("half a certificate")
+    def test_pod_with_damaged_authority(self, tmp_path: Path, service_account_volume: Path) -> None:
+        (service_account_volume / "ca.crt").write_text("half a certificate")
         with pytest.raises(ConfigError, match=r"ca\.crt holds no PEM certificate"):
-            load(environ=IN_POD, home=tmp_path, service_account=pod)
+            load(environ=POD_ENVIRON, home=tmp_path, service_account=service_account_volume)
 
     def test_pod_needs_its_token(self, tmp_path: Path) -> None:
-        write(tmp_path / ".kube" / "config", server_named("home"))
+        write_kubeconfig(tmp_path / ".kube" / "config", kubeconfig_for_host("home"))
         assert (
-            load(environ=IN_POD, home=tmp_path, service_account=tmp_path / "none").server
+            load(environ=POD_ENVIRON, home=tmp_path, service_account=tmp_path / "none").server
             == "https://home"
         )
 
-    def test_a_context_is_never_the_pod(self, tmp_path: Path, pod: Path) -> None:
-        write(tmp_path / ".kube" / "config", server_named("home"))
+    def test_a_context_is_never_the_pod(self, tmp_path: Path, service_account_volume: Path) -> None:
+        write_kubeconfig(tmp_path / ".kube" / "config", kubeconfig_for_host("home"))
         assert (
-            load(context="kind", environ=IN_POD, home=tmp_path, service_account=pod).server
+            load(context="kind", environ=POD_ENVIRON, home=tmp_path, service_account=service_account_volume).server
             == "https://home"
         )
 
-    def test_master_overrides_every_server(self, tmp_path: Path, pod: Path) -> None:
-        file = write(tmp_path / "flag", config({"server": ""}, {"token": SECRET}))
+    def test_master_overrides_every_server(self, tmp_path: Path, service_account_volume: Path) -> None:
+        file = write_kubeconfig(tmp_path / "flag", make_kubeconfig({"server": ""}, {"token": SECRET}))
         by_file = load(str(file), "https://other/", environ={}, home=tmp_path)
         assert (by_file.server, by_file.identity.token) == ("https://other", SECRET)
         assert (
-            load(master="https://other", environ=IN_POD, home=tmp_path, service_account=pod).server
+            load(master="https://other", environ=POD_ENVIRON, home=tmp_path, service_account=service_account_volume).server
             == "https://other"
         )
 
@@ -126,66 +126,66 @@ class TestOrder:
 
     def test_nothing_found_in_a_pod_without_token(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="token is not mounted"):
-            load(environ=IN_POD, home=tmp_path, service_account=tmp_path / "none")
+            load(environ=POD_ENVIRON, home=tmp_path, service_account=tmp_path / "none")
 
     def test_missing_explicit_file(self, tmp_path: Path) -> None:
-        write(tmp_path / ".kube" / "config", server_named("home"))
+        write_kubeconfig(tmp_path / ".kube" / "config", kubeconfig_for_host("home"))
         with pytest.raises(KubeconfigError, match="No such file"):
             load(str(tmp_path / "typo"), environ={}, home=tmp_path)
 
     def test_missing_files_of_the_variable_do_not_lead_to_another_cluster(
         self, tmp_path: Path
     ) -> None:
-        write(tmp_path / ".kube" / "config", server_named("home"))
+        write_kubeconfig(tmp_path / ".kube" / "config", kubeconfig_for_host("home"))
         with pytest.raises(ConfigError, match=r"KUBECONFIG names .*typo, which does not exist"):
             load(environ={"KUBECONFIG": str(tmp_path / "typo")}, home=tmp_path)
 
     def test_empty_variable_counts_as_unset(self, tmp_path: Path) -> None:
-        write(tmp_path / ".kube" / "config", server_named("home"))
+        write_kubeconfig(tmp_path / ".kube" / "config", kubeconfig_for_host("home"))
         assert load(environ={"KUBECONFIG": os.pathsep}, home=tmp_path).server == "https://home"
 
 
 class TestMerge:
     """Several files in KUBECONFIG, as kubectl reads them."""
 
-    def joined(self, tmp_path: Path, *documents: dict[str, Any]) -> dict[str, str]:
+    def write_files(self, tmp_path: Path, *documents: dict[str, Any]) -> dict[str, str]:
         files = [
-            write(tmp_path / f"{number}" / "config", document)
+            write_kubeconfig(tmp_path / f"{number}" / "config", document)
             for number, document in enumerate(documents)
         ]
         return {"KUBECONFIG": os.pathsep.join(map(str, [*files, tmp_path / "missing"]))}
 
     def test_first_to_set_an_entry_wins(self, tmp_path: Path) -> None:
-        environ = self.joined(tmp_path, server_named("first"), server_named("second"))
+        environ = self.write_files(tmp_path, kubeconfig_for_host("first"), kubeconfig_for_host("second"))
         assert load(environ=environ, home=tmp_path).server == "https://first"
 
     def test_entries_of_all_files_come_together(self, tmp_path: Path) -> None:
-        whole = config({}, {"tokenFile": "token"})
+        whole = make_kubeconfig({}, {"tokenFile": "token"})
         parts = [
             {"contexts": whole["contexts"]},
             {"clusters": whole["clusters"]},
             {"users": whole["users"], "current-context": "kind"},
         ]
-        connection = load(environ=self.joined(tmp_path, *parts), home=tmp_path)
+        connection = load(environ=self.write_files(tmp_path, *parts), home=tmp_path)
         assert connection.server == "https://host:6443"
         assert connection.identity.token_file == str(tmp_path / "2" / "token")
         assert connection.source == f'kubeconfig {tmp_path / "0" / "config"}, context "kind"'
 
     def test_first_current_context_wins(self, tmp_path: Path) -> None:
-        other = config()
+        other = make_kubeconfig()
         other["current-context"] = "other"
         other["contexts"] = [
             {"name": "other", "context": {"cluster": "kind", "namespace": "elsewhere"}}
         ]
-        environ = self.joined(tmp_path, {"clusters": None}, other, config())
+        environ = self.write_files(tmp_path, {"clusters": None}, other, make_kubeconfig())
         assert load(environ=environ, home=tmp_path).namespace == "elsewhere"
         assert load(context="kind", environ=environ, home=tmp_path).namespace == "default"
 
     def test_an_error_names_the_file_of_the_entry(self, tmp_path: Path) -> None:
-        whole = config({"server": "nonsense"})
+        whole = make_kubeconfig({"server": "nonsense"})
         rest = {key: value for key, value in whole.items() if key != "clusters"}
         with pytest.raises(KubeconfigError) as caught:
             load(
-                environ=self.joined(tmp_path, rest, {"clusters": whole["clusters"]}), home=tmp_path
+                environ=self.write_files(tmp_path, rest, {"clusters": whole["clusters"]}), home=tmp_path
             )
         assert caught.value.file == str(tmp_path / "1" / "config")

@@ -18,10 +18,10 @@ from kubewright.metrics import Metrics
 from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
 
-KEY = Key("system", "manager-leader")
+LEASE_KEY = Key("system", "manager-leader")
 
 
-class Clock:
+class FakeClock:
     def __init__(self) -> None:
         self.now = 1000.0
 
@@ -29,17 +29,17 @@ class Clock:
         return self.now
 
 
-def candidate(api: FakeApi, name: str, clock: Clock) -> Leader:
-    return Leader(Client(api), KEY, name, metrics=Metrics(), log=Log("test"), clock=clock)
+def make_candidate(api: FakeApi, name: str, clock: FakeClock) -> Leader:
+    return Leader(Client(api), LEASE_KEY, name, metrics=Metrics(), log=Log("test"), clock=clock)
 
 
-async def holder(api: FakeApi) -> str:
-    return (await Client(api).get(Lease, KEY)).spec.holderIdentity
+async def read_holder(api: FakeApi) -> str:
+    return (await Client(api).get(Lease, LEASE_KEY)).spec.holderIdentity
 
 
 async def test_the_first_candidate_wins_and_is_sure_for_ten_seconds_from_sending() -> None:
-    api, clock = FakeApi(), Clock()
-    one = candidate(api, "one", clock)
+    api, clock = FakeApi(), FakeClock()
+    one = make_candidate(api, "one", clock)
     assert not one.is_leader_now()
     assert await one.attempt()
     clock.now += RENEW_DEADLINE_SECONDS - 0.01
@@ -51,8 +51,8 @@ async def test_the_first_candidate_wins_and_is_sure_for_ten_seconds_from_sending
 async def test_a_standby_takes_over_only_after_a_whole_duration_without_renewal_by_its_own_watch() -> (
     None
 ):
-    api, clock = FakeApi(), Clock()
-    one, two = candidate(api, "one", clock), candidate(api, "two", clock)
+    api, clock = FakeApi(), FakeClock()
+    one, two = make_candidate(api, "one", clock), make_candidate(api, "two", clock)
     await one.attempt()
     assert not await two.attempt()
     clock.now += DURATION_SECONDS - 1
@@ -63,13 +63,13 @@ async def test_a_standby_takes_over_only_after_a_whole_duration_without_renewal_
     )
     clock.now += DURATION_SECONDS + 0.1
     assert await two.attempt()
-    assert await holder(api) == "two"
-    assert (await Client(api).get(Lease, KEY)).spec.leaseTransitions == 1
+    assert await read_holder(api) == "two"
+    assert (await Client(api).get(Lease, LEASE_KEY)).spec.leaseTransitions == 1
 
 
 async def test_no_moment_with_two_leaders() -> None:
-    api, clock = FakeApi(), Clock()
-    one, two = candidate(api, "one", clock), candidate(api, "two", clock)
+    api, clock = FakeApi(), FakeClock()
+    one, two = make_candidate(api, "one", clock), make_candidate(api, "two", clock)
     await one.attempt()
     for _ in range(400):
         clock.now += 0.1
@@ -80,8 +80,8 @@ async def test_no_moment_with_two_leaders() -> None:
 
 
 async def test_two_candidates_at_once_cannot_both_win() -> None:
-    api, clock = FakeApi(), Clock()
-    candidates = [candidate(api, f"c{n}", clock) for n in range(8)]
+    api, clock = FakeApi(), FakeClock()
+    candidates = [make_candidate(api, f"c{n}", clock) for n in range(8)]
     won = await asyncio.gather(*(c.attempt() for c in candidates))
     assert sum(won) == 1
     clock.now += DURATION_SECONDS + 1
@@ -92,22 +92,22 @@ async def test_two_candidates_at_once_cannot_both_win() -> None:
 
 
 async def test_a_holder_that_wakes_up_late_does_not_believe_itself() -> None:
-    api, clock = FakeApi(), Clock()
-    one, two = candidate(api, "one", clock), candidate(api, "two", clock)
+    api, clock = FakeApi(), FakeClock()
+    one, two = make_candidate(api, "one", clock), make_candidate(api, "two", clock)
     await one.attempt()
     await two.attempt()
     clock.now += DURATION_SECONDS + 5
     assert await two.attempt()
     assert not one.is_leader_now()
     assert not await one.attempt()
-    assert await holder(api) == "two"
+    assert await read_holder(api) == "two"
 
 
 @pytest.mark.looptime
 async def test_a_lease_that_cannot_be_renewed_is_lost_in_words() -> None:
     api = FakeApi()
     loop = asyncio.get_running_loop()
-    one = Leader(Client(api), KEY, "one", metrics=Metrics(), log=Log("test"), clock=loop.time)
+    one = Leader(Client(api), LEASE_KEY, "one", metrics=Metrics(), log=Log("test"), clock=loop.time)
     await one.acquire()
     api.fail_next("PATCH", "leases", Unreachable("gone"), times=1000)
     api.fail_next("GET", "leases", Unreachable("gone"), times=1000)
@@ -121,7 +121,7 @@ async def test_a_lease_that_cannot_be_renewed_is_lost_in_words() -> None:
 async def test_a_passing_failure_does_not_lose_the_lease() -> None:
     api = FakeApi()
     loop = asyncio.get_running_loop()
-    one = Leader(Client(api), KEY, "one", metrics=Metrics(), log=Log("test"), clock=loop.time)
+    one = Leader(Client(api), LEASE_KEY, "one", metrics=Metrics(), log=Log("test"), clock=loop.time)
     await one.acquire()
     api.fail_next("PATCH", "leases", ServerError("hiccup"), times=5)
     api.fail_next("PATCH", "leases", Conflict("a write of ours that was not answered"), times=1)
@@ -132,8 +132,8 @@ async def test_a_passing_failure_does_not_lose_the_lease() -> None:
 
 
 async def test_a_release_lets_the_next_one_in_at_once() -> None:
-    api, clock = FakeApi(), Clock()
-    one, two = candidate(api, "one", clock), candidate(api, "two", clock)
+    api, clock = FakeApi(), FakeClock()
+    one, two = make_candidate(api, "one", clock), make_candidate(api, "two", clock)
     await one.attempt()
     await two.attempt()
     await one.release()
@@ -142,35 +142,35 @@ async def test_a_release_lets_the_next_one_in_at_once() -> None:
 
 
 async def test_a_release_never_takes_the_lease_from_somebody_else() -> None:
-    api, clock = FakeApi(), Clock()
-    one, two = candidate(api, "one", clock), candidate(api, "two", clock)
+    api, clock = FakeApi(), FakeClock()
+    one, two = make_candidate(api, "one", clock), make_candidate(api, "two", clock)
     await one.attempt()
     await two.attempt()
     clock.now += DURATION_SECONDS + 1
     await two.attempt()
     one.sure_until = clock.now + 5
     await one.release()
-    assert await holder(api) == "two"
+    assert await read_holder(api) == "two"
 
 
 async def test_a_lease_given_to_somebody_else_by_hand_is_given_up_at_once() -> None:
-    api, clock = FakeApi(), Clock()
-    one = candidate(api, "one", clock)
+    api, clock = FakeApi(), FakeClock()
+    one = make_candidate(api, "one", clock)
     await one.attempt()
     await Client(api).patch(
-        Lease, KEY, {"spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 60}}
+        Lease, LEASE_KEY, {"spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 60}}
     )
     clock.now += 2
     assert not await one.attempt()
     assert not one.is_leader_now()
     clock.now += 2
     assert not await one.attempt()
-    assert await holder(api) == "somebody"
+    assert await read_holder(api) == "somebody"
 
 
 async def test_a_standby_looks_at_least_every_second_and_just_when_the_lease_runs_out() -> None:
-    api, clock = FakeApi(), Clock()
-    one, two = candidate(api, "one", clock), candidate(api, "two", clock)
+    api, clock = FakeApi(), FakeClock()
+    one, two = make_candidate(api, "one", clock), make_candidate(api, "two", clock)
     await one.attempt()
     await two.attempt()
     assert two.next_look_seconds() == 1.0
@@ -179,26 +179,26 @@ async def test_a_standby_looks_at_least_every_second_and_just_when_the_lease_run
 
 
 async def test_a_deleted_lease_makes_no_second_leader_and_loses_no_first_one() -> None:
-    api, clock = FakeApi(), Clock()
-    one, two = candidate(api, "one", clock), candidate(api, "two", clock)
+    api, clock = FakeApi(), FakeClock()
+    one, two = make_candidate(api, "one", clock), make_candidate(api, "two", clock)
     await one.attempt()
     await two.attempt()
-    await Client(api).delete(Lease, KEY)
+    await Client(api).delete(Lease, LEASE_KEY)
     assert not await two.attempt()
     assert await one.attempt()
     assert one.is_leader_now()
-    await Client(api).delete(Lease, KEY)
+    await Client(api).delete(Lease, LEASE_KEY)
     clock.now += DURATION_SECONDS + 1
     assert await two.attempt()
 
 
 async def test_a_release_bears_a_renewal_that_was_cut_short() -> None:
-    api, clock = FakeApi(), Clock()
-    one = candidate(api, "one", clock)
+    api, clock = FakeApi(), FakeClock()
+    one = make_candidate(api, "one", clock)
     await one.attempt()
-    await Client(api).patch(Lease, KEY, {"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}})
+    await Client(api).patch(Lease, LEASE_KEY, {"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}})
     await one.release()
-    assert await holder(api) == ""
+    assert await read_holder(api) == ""
 
 
 async def test_a_manager_tells_when_it_begins_to_lead() -> None:

@@ -26,11 +26,11 @@ from kubewright.meta import Key
 
 from .kinds import Widget
 
-MOMENT = 1767366245.123456  # 2026-01-02T15:04:05.123456Z
+TIMESTAMP = 1767366245.123456  # 2026-01-02T15:04:05.123456Z
 
 
 @pytest.fixture(autouse=True)
-def root_as_it_was() -> Iterator[None]:
+def restore_root_logger() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield
@@ -38,29 +38,29 @@ def root_as_it_was() -> Iterator[None]:
     root.setLevel(level)
 
 
-def written(options: LogOptions) -> io.StringIO:
+def configure_stream(options: LogOptions) -> io.StringIO:
     stream = io.StringIO()
     configure(options, stream)
     return stream
 
 
-def line(stream: io.StringIO) -> dict[str, Any]:
+def read_only_line(stream: io.StringIO) -> dict[str, Any]:
     lines = stream.getvalue().splitlines()
     assert len(lines) == 1
     decoded: dict[str, Any] = json.loads(lines[0])
     return decoded
 
 
-def record(message: str, **fields: object) -> logging.LogRecord:
+def make_record(message: str, **fields: object) -> logging.LogRecord:
     made = logging.LogRecord("controller", logging.INFO, "", 0, message, (), None)
-    made.created = MOMENT
+    made.created = TIMESTAMP
     made.fields = fields
     return made
 
 
 def test_json_line() -> None:
     text = formatter_for(LogOptions()).format(
-        record("hello", controller="hostinfo", HostInfo=Key("ns", "a"), count=3)
+        make_record("hello", controller="hostinfo", HostInfo=Key("ns", "a"), count=3)
     )
     assert text == (
         '{"level":"info","ts":"2026-01-02T15:04:05Z","logger":"controller","msg":"hello",'
@@ -69,13 +69,13 @@ def test_json_line() -> None:
 
 
 def test_console_line() -> None:
-    text = formatter_for(LogOptions(devel=True)).format(record("hello", k="v", n=1))
+    text = formatter_for(LogOptions(devel=True)).format(make_record("hello", k="v", n=1))
     assert text == '2026-01-02T15:04:05Z\tINFO\tcontroller\thello\t{"k": "v", "n": 1}'
 
 
 def test_console_line_without_fields() -> None:
     assert (
-        formatter_for(LogOptions(encoder="console")).format(record("hello"))
+        formatter_for(LogOptions(encoder="console")).format(make_record("hello"))
         == "2026-01-02T15:04:05Z\tINFO\tcontroller\thello"
     )
 
@@ -86,21 +86,21 @@ def test_console_line_without_fields() -> None:
         ("rfc3339", "2026-01-02T15:04:05Z"),
         ("rfc3339nano", "2026-01-02T15:04:05.123456Z"),
         ("iso8601", "2026-01-02T15:04:05.123Z"),
-        ("epoch", MOMENT),
-        ("millis", MOMENT * 1e3),
+        ("epoch", TIMESTAMP),
+        ("millis", TIMESTAMP * 1e3),
     ],
 )
 def test_time_encodings(encoding: Any, ts: object) -> None:
     assert (
-        json.loads(formatter_for(LogOptions(time_encoding=encoding)).format(record("x")))["ts"]
+        json.loads(formatter_for(LogOptions(time_encoding=encoding)).format(make_record("x")))["ts"]
         == ts
     )
 
 
 def test_nanoseconds_are_whole() -> None:
-    ts = json.loads(formatter_for(LogOptions(time_encoding="nanos")).format(record("x")))["ts"]
+    ts = json.loads(formatter_for(LogOptions(time_encoding="nanos")).format(make_record("x")))["ts"]
     assert isinstance(ts, int)
-    assert ts == pytest.approx(MOMENT * 1e9)
+    assert ts == pytest.approx(TIMESTAMP * 1e9)
 
 
 @pytest.mark.parametrize(
@@ -142,10 +142,10 @@ def test_flags() -> None:
 
 
 def test_bound_fields_travel_and_stay_apart() -> None:
-    stream = written(LogOptions())
+    stream = configure_stream(LogOptions())
     base = Log("controller", controller="x")
     base.bind(name="a", reconcileID="1").info("one", name="b")
-    assert line(stream).items() >= {"controller": "x", "name": "b", "reconcileID": "1"}.items()
+    assert read_only_line(stream).items() >= {"controller": "x", "name": "b", "reconcileID": "1"}.items()
     assert base.fields == {"controller": "x"}
 
 
@@ -153,9 +153,9 @@ def test_lines_about_one_object_name_it_as_controller_runtime_does() -> None:
     class Quiet(Controller[Widget]):
         """Does nothing."""
 
-    stream = written(LogOptions())
+    stream = configure_stream(LogOptions())
     Quiet().log_of(Key("ns", "a")).info("hello")
-    said = line(stream)
+    said = read_only_line(stream)
     assert (said["Widget"], said["namespace"], said["name"]) == (
         {"name": "a", "namespace": "ns"},
         "ns",
@@ -168,7 +168,7 @@ def test_levels_that_are_off_cost_nothing() -> None:
         def __str__(self) -> str:
             raise AssertionError("must not be asked")
 
-    stream = written(LogOptions(level="error"))
+    stream = configure_stream(LogOptions(level="error"))
     log = Log("x", loud=Loud())
     log.debug("a")
     log.info("b")
@@ -177,47 +177,47 @@ def test_levels_that_are_off_cost_nothing() -> None:
 
 
 def test_configure_twice_writes_once() -> None:
-    first, second = written(LogOptions()), written(LogOptions())
+    first, second = configure_stream(LogOptions()), configure_stream(LogOptions())
     Log("x").info("once")
     assert first.getvalue() == ""
-    assert line(second)["msg"] == "once"
+    assert read_only_line(second)["msg"] == "once"
 
 
 def test_lines_of_libraries_have_the_same_form() -> None:
-    stream = written(LogOptions())
+    stream = configure_stream(LogOptions())
     logging.getLogger("library").warning("%d of %s", 3, "them")
     assert (
-        line(stream).items() >= {"level": "warn", "logger": "library", "msg": "3 of them"}.items()
+        read_only_line(stream).items() >= {"level": "warn", "logger": "library", "msg": "3 of them"}.items()
     )
 
 
 def test_an_unexpected_error_has_a_stack_trace() -> None:
-    stream = written(LogOptions())
+    stream = configure_stream(LogOptions())
     try:
         raise ValueError("odd")
     except ValueError as error:
         Log("x").error("failed", error=error)
-    found = line(stream)
+    found = read_only_line(stream)
     assert found["error"] == "ValueError: odd"
     assert "test_an_unexpected_error_has_a_stack_trace" in found["stacktrace"]
     assert list(found)[-2:] == ["error", "stacktrace"]
 
 
 def test_our_own_errors_have_none() -> None:
-    stream = written(LogOptions())
+    stream = configure_stream(LogOptions())
     Log("x").error("failed", error=Terminal("NotFound", "there is no such host"))
-    assert line(stream)["error"] == "there is no such host"
-    assert "stacktrace" not in line(stream)
+    assert read_only_line(stream)["error"] == "there is no such host"
+    assert "stacktrace" not in read_only_line(stream)
 
 
 def test_no_trace_below_the_level_for_traces() -> None:
-    stream = written(LogOptions())
+    stream = configure_stream(LogOptions())
     Log("x").warning("passing", error=OSError("reset"))
-    assert "stacktrace" not in line(stream)
+    assert "stacktrace" not in read_only_line(stream)
 
 
 def test_secrets_are_cut_wherever_they_are() -> None:
-    stream = written(LogOptions(level="debug"))
+    stream = configure_stream(LogOptions(level="debug"))
     try:
         raise RuntimeError("login with password=hunter2 failed")
     except RuntimeError as error:
@@ -230,12 +230,12 @@ def test_secrets_are_cut_wherever_they_are() -> None:
             token=b"hunter2",
         )
     assert "hunter2" not in stream.getvalue()
-    assert line(stream)["Secret"] == {"name": "vc-creds", "namespace": "ns"}
+    assert read_only_line(stream)["Secret"] == {"name": "vc-creds", "namespace": "ns"}
 
 
 @pytest.mark.parametrize("devel", [False, True])
 def test_no_message_forges_a_line(devel: bool) -> None:
-    stream = written(LogOptions(devel=devel))
+    stream = configure_stream(LogOptions(devel=devel))
     evil = "x\n2026-01-02T15:04:05Z\tINFO\tforged\r\x1b[31m\x9b\u2028"
     try:
         raise ValueError(evil)
@@ -257,7 +257,7 @@ def test_odd_values_do_not_break_the_line() -> None:
 
     cycle: list[object] = []
     cycle.append(cycle)
-    stream = written(LogOptions())
+    stream = configure_stream(LogOptions())
     Log("x").info(
         "odd",
         point=Point(1),
@@ -269,7 +269,7 @@ def test_odd_values_do_not_break_the_line() -> None:
         pairs={(1, 2): {3}},
         level="mine",
     )
-    found = line(stream)
+    found = read_only_line(stream)
     assert found["point"] == {"x": 1}
     assert found["broken"] == "<Broken>"
     assert found["lone"] == "\\ud800"
@@ -278,6 +278,6 @@ def test_odd_values_do_not_break_the_line() -> None:
 
 
 def test_long_texts_are_bounded() -> None:
-    stream = written(LogOptions())
+    stream = configure_stream(LogOptions())
     Log("x").info("y " * 1_000_000)
     assert len(stream.getvalue()) < 3000

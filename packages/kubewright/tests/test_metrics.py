@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kubewright.metrics import RECONCILE_BUCKETS, Metrics
 
 # Facts of controller-runtime v0.25: name -> (type, labels).
-CONTROLLER_RUNTIME = {
+CONTROLLER_RUNTIME_METRICS = {
     "controller_runtime_reconcile_total": ("counter", {"controller", "result"}),
     "controller_runtime_reconcile_errors_total": ("counter", {"controller"}),
     "controller_runtime_terminal_reconcile_errors_total": ("counter", {"controller"}),
@@ -28,7 +28,7 @@ CONTROLLER_RUNTIME = {
     "rest_client_requests_total": ("counter", {"code", "method", "host"}),
     "leader_election_master_status": ("gauge", {"name"}),
 }
-OURS = {
+KUBEWRIGHT_METRICS = {
     "kubewright_watch_age_seconds": ("gauge", {"kind"}),
     "kubewright_watch_restarts_total": ("counter", {"kind", "reason"}),
     "kubewright_lists_total": ("counter", {"kind"}),
@@ -46,7 +46,7 @@ def metrics() -> Metrics:
     return Metrics()
 
 
-def everything_said(metrics: Metrics) -> None:
+def record_everything(metrics: Metrics) -> None:
     metrics.controller("hostinfo", 4)
     metrics.queue("hostinfo").added(0)
     metrics.request("200", "api:6443", "GET")
@@ -57,7 +57,7 @@ def everything_said(metrics: Metrics) -> None:
     metrics.undecodable("hostinfoes")
 
 
-def samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+def read_samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     text = metrics.exposition()[0].decode()
     return {
         (s.name, frozenset(s.labels.items())): s.value
@@ -66,42 +66,42 @@ def samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], fl
     }
 
 
-def value(metrics: Metrics, series: str, /, **labels: str) -> float:
-    return samples(metrics)[series, frozenset(labels.items())]
+def sample_value(metrics: Metrics, series: str, /, **labels: str) -> float:
+    return read_samples(metrics)[series, frozenset(labels.items())]
 
 
-@pytest.mark.parametrize(("name", "fact"), [*CONTROLLER_RUNTIME.items(), *OURS.items()])
+@pytest.mark.parametrize(("name", "fact"), [*CONTROLLER_RUNTIME_METRICS.items(), *KUBEWRIGHT_METRICS.items()])
 def test_names_types_and_labels(metrics: Metrics, name: str, fact: tuple[str, set[str]]) -> None:
-    everything_said(metrics)
+    record_everything(metrics)
     text = metrics.exposition()[0].decode()
     assert f"# TYPE {name} {fact[0]}\n" in text
     series = f"{name}_count" if fact[0] == "histogram" else name
     labels = [
-        {label for label, _ in found} for (sample, found) in samples(metrics) if sample == series
+        {label for label, _ in found} for (sample, found) in read_samples(metrics) if sample == series
     ]
     assert labels
     assert all(each == fact[1] for each in labels)
 
 
 def test_no_series_but_those(metrics: Metrics) -> None:
-    everything_said(metrics)
+    record_everything(metrics)
     text = metrics.exposition()[0].decode()
     assert "_created" not in text
-    assert {"python_info", "python_gc_collections_total"} <= {name for name, _ in samples(metrics)}
+    assert {"python_info", "python_gc_collections_total"} <= {name for name, _ in read_samples(metrics)}
     assert b"\nprocess_cpu_seconds_total " in metrics.process_exposition()
 
 
-def bounds(metrics: Metrics, name: str) -> list[float]:
+def bucket_bounds(metrics: Metrics, name: str) -> list[float]:
     return [
         float(dict(labels)["le"])
-        for sample, labels in samples(metrics)
+        for sample, labels in read_samples(metrics)
         if sample == f"{name}_bucket"
     ]
 
 
 def test_buckets_of_reconciles(metrics: Metrics) -> None:
     metrics.controller("x", 1)
-    found = bounds(metrics, "controller_runtime_reconcile_time_seconds")
+    found = bucket_bounds(metrics, "controller_runtime_reconcile_time_seconds")
     assert found == [*RECONCILE_BUCKETS, math.inf]
     assert len(found) == 41
     assert (found[0], found[17], found[39]) == (0.005, 1.0, 60.0)
@@ -112,7 +112,7 @@ def test_buckets_of_reconciles(metrics: Metrics) -> None:
 )
 def test_buckets_of_queues_are_gos_to_the_last_digit(metrics: Metrics, name: str) -> None:
     metrics.queue("x")
-    assert bounds(metrics, name) == [
+    assert bucket_bounds(metrics, name) == [
         1e-08, 1e-07, 1e-06, 9.999999999999999e-06, 9.999999999999999e-05, 0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0, math.inf,
     ]  # fmt: skip
 
@@ -123,21 +123,21 @@ def test_a_histogram_counts_as_prometheus_does(metrics: Metrics) -> None:
         controller.took(seconds)
     name = "controller_runtime_reconcile_time_seconds"
     buckets = [
-        value(metrics, f"{name}_bucket", controller="x", le=le)
+        sample_value(metrics, f"{name}_bucket", controller="x", le=le)
         for le in ("0.005", "0.01", "60.0", "+Inf")
     ]
     assert buckets == [2, 3, 3, 4]
-    assert value(metrics, f"{name}_count", controller="x") == 4
-    assert value(metrics, f"{name}_sum", controller="x") == pytest.approx(61.0111)
+    assert sample_value(metrics, f"{name}_count", controller="x") == 4
+    assert sample_value(metrics, f"{name}_sum", controller="x") == pytest.approx(61.0111)
 
 
 def test_every_result_starts_at_zero(metrics: Metrics) -> None:
     metrics.controller("x", 4)
     for result in ("success", "error", "requeue", "requeue_after"):
         assert (
-            value(metrics, "controller_runtime_reconcile_total", controller="x", result=result) == 0
+            sample_value(metrics, "controller_runtime_reconcile_total", controller="x", result=result) == 0
         )
-    assert value(metrics, "controller_runtime_max_concurrent_reconciles", controller="x") == 4
+    assert sample_value(metrics, "controller_runtime_max_concurrent_reconciles", controller="x") == 4
 
 
 def test_outcomes(metrics: Metrics) -> None:
@@ -151,13 +151,13 @@ def test_outcomes(metrics: Metrics) -> None:
     controller.unchanged()
     for name, expected in [("errors", 2), ("panics", 1), ("timeouts", 1)]:
         assert (
-            value(metrics, f"controller_runtime_reconcile_{name}_total", controller="x") == expected
+            sample_value(metrics, f"controller_runtime_reconcile_{name}_total", controller="x") == expected
         )
-    assert value(metrics, "controller_runtime_terminal_reconcile_errors_total", controller="x") == 1
-    assert value(metrics, "controller_runtime_reconcile_total", controller="x", result="error") == 2
-    assert value(metrics, "controller_runtime_active_workers", controller="x") == 1
-    assert value(metrics, "kubewright_status_writes_total", controller="x") == 1
-    assert value(metrics, "kubewright_status_unchanged_total", controller="x") == 1
+    assert sample_value(metrics, "controller_runtime_terminal_reconcile_errors_total", controller="x") == 1
+    assert sample_value(metrics, "controller_runtime_reconcile_total", controller="x", result="error") == 2
+    assert sample_value(metrics, "controller_runtime_active_workers", controller="x") == 1
+    assert sample_value(metrics, "kubewright_status_writes_total", controller="x") == 1
+    assert sample_value(metrics, "kubewright_status_unchanged_total", controller="x") == 1
 
 
 def test_a_queue(metrics: Metrics) -> None:
@@ -170,14 +170,14 @@ def test_a_queue(metrics: Metrics) -> None:
     queue.finished(2.0)
     queue.retried()
     labels = {"name": "x", "controller": "x"}
-    assert value(metrics, "workqueue_depth", priority="0", **labels) == 1
-    assert value(metrics, "workqueue_depth", priority="-100", **labels) == 0
-    assert value(metrics, "workqueue_adds_total", **labels) == 2
-    assert value(metrics, "workqueue_retries_total", **labels) == 1
-    assert value(metrics, "workqueue_queue_duration_seconds_sum", **labels) == 0.5
-    assert value(metrics, "workqueue_work_duration_seconds_sum", **labels) == 2.0
-    assert value(metrics, "workqueue_unfinished_work_seconds", **labels) == 3.5
-    assert value(metrics, "workqueue_longest_running_processor_seconds", **labels) == 2.5
+    assert sample_value(metrics, "workqueue_depth", priority="0", **labels) == 1
+    assert sample_value(metrics, "workqueue_depth", priority="-100", **labels) == 0
+    assert sample_value(metrics, "workqueue_adds_total", **labels) == 2
+    assert sample_value(metrics, "workqueue_retries_total", **labels) == 1
+    assert sample_value(metrics, "workqueue_queue_duration_seconds_sum", **labels) == 0.5
+    assert sample_value(metrics, "workqueue_work_duration_seconds_sum", **labels) == 2.0
+    assert sample_value(metrics, "workqueue_unfinished_work_seconds", **labels) == 3.5
+    assert sample_value(metrics, "workqueue_longest_running_processor_seconds", **labels) == 2.5
 
 
 def test_priorities_are_bounded(metrics: Metrics) -> None:
@@ -185,7 +185,7 @@ def test_priorities_are_bounded(metrics: Metrics) -> None:
     for priority in range(40):
         queue.added(priority)
     assert (
-        value(
+        sample_value(
             metrics,
             "workqueue_depth",
             name="x",
@@ -194,28 +194,28 @@ def test_priorities_are_bounded(metrics: Metrics) -> None:
         )
         == 15
     )
-    assert len([1 for name, _ in samples(metrics) if name == "workqueue_depth"]) == 26
+    assert len([1 for name, _ in read_samples(metrics) if name == "workqueue_depth"]) == 26
 
 
 def test_what_is_asked_at_scrape_time(metrics: Metrics) -> None:
     ages = iter([1.0, 2.0])
     metrics.watch("pods", age=lambda: next(ages), objects=lambda: 1 / 0)
-    assert value(metrics, "kubewright_watch_age_seconds", kind="pods") == 1.0
-    assert value(metrics, "kubewright_watch_age_seconds", kind="pods") == 2.0
-    assert math.isnan(value(metrics, "kubewright_cached_objects", kind="pods"))
+    assert sample_value(metrics, "kubewright_watch_age_seconds", kind="pods") == 1.0
+    assert sample_value(metrics, "kubewright_watch_age_seconds", kind="pods") == 2.0
+    assert math.isnan(sample_value(metrics, "kubewright_cached_objects", kind="pods"))
 
 
 def test_lease_and_requests(metrics: Metrics) -> None:
     metrics.leader("ns/a", leading=True)
-    assert value(metrics, "leader_election_master_status", name="ns/a") == 1
+    assert sample_value(metrics, "leader_election_master_status", name="ns/a") == 1
     metrics.leader("ns/a", leading=False)
     metrics.request("<error>", "h", "GET")
     metrics.event_dropped()
     metrics.lag(0.2)
-    assert value(metrics, "leader_election_master_status", name="ns/a") == 0
-    assert value(metrics, "rest_client_requests_total", code="<error>", host="h", method="GET") == 1
-    assert value(metrics, "kubewright_events_dropped_total") == 1
-    assert value(metrics, "kubewright_event_loop_lag_seconds_bucket", le="0.25") == 1
+    assert sample_value(metrics, "leader_election_master_status", name="ns/a") == 0
+    assert sample_value(metrics, "rest_client_requests_total", code="<error>", host="h", method="GET") == 1
+    assert sample_value(metrics, "kubewright_events_dropped_total") == 1
+    assert sample_value(metrics, "kubewright_event_loop_lag_seconds_bucket", le="0.25") == 1
 
 
 def test_wrong_labels_are_refused(metrics: Metrics) -> None:
@@ -226,8 +226,8 @@ def test_wrong_labels_are_refused(metrics: Metrics) -> None:
 def test_two_do_not_share_anything_and_take_an_applications_own(metrics: Metrics) -> None:
     Counter("logins", "Logins.", registry=metrics.registry).inc()
     metrics.listed("pods")
-    assert value(metrics, "logins_total") == 1
-    assert ("kubewright_lists_total", frozenset({("kind", "pods")})) not in samples(Metrics())
+    assert sample_value(metrics, "logins_total") == 1
+    assert ("kubewright_lists_total", frozenset({("kind", "pods")})) not in read_samples(Metrics())
 
 
 def test_content_type(metrics: Metrics) -> None:

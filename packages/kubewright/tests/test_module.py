@@ -12,7 +12,7 @@ from kubewright.errors import ConfigError
 from kubewright.testing.go_build import BuildFailed, Progress
 from kubewright.testing.go_module import build_module, main
 
-GO = """
+FAKE_GO = """
 import os, sys
 arguments = sys.argv[1:]
 if arguments[0] == "env":
@@ -31,7 +31,7 @@ else:
 def environ(tmp_path: Path) -> dict[str, str]:
     go = tmp_path / "path" / "go"
     go.parent.mkdir()
-    go.write_text(f"#!{sys.executable}\n{GO}")
+    go.write_text(f"#!{sys.executable}\n{FAKE_GO}")
     go.chmod(0o755)
     return {
         "PATH": str(go.parent),
@@ -41,7 +41,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def module(tmp_path: Path) -> Path:
+def go_module(tmp_path: Path) -> Path:
     folder = tmp_path / "tool"
     folder.mkdir()
     (folder / "go.mod").write_text("module tool\n\ngo 1.25.0\n")
@@ -50,7 +50,7 @@ def module(tmp_path: Path) -> Path:
     return folder
 
 
-def build(module: Path, environ: dict[str, str]) -> list[str]:
+def build_and_read_calls(module: Path, environ: dict[str, str]) -> list[str]:
     """Build, and return the calls of go so far."""
     program = build_module(module, "tool", module.parent / "bin", environ, Progress(io.StringIO()))
     assert program.read_text() == "program"
@@ -58,26 +58,26 @@ def build(module: Path, environ: dict[str, str]) -> list[str]:
 
 
 def test_it_is_built_when_a_source_changes_and_else_not(
-    module: Path, environ: dict[str, str]
+    go_module: Path, environ: dict[str, str]
 ) -> None:
-    assert len(build(module, environ)) == 1
-    assert len(build(module, environ)) == 1
-    (module / "main_test.go").write_text("package main\n")
-    assert len(build(module, environ)) == 1
-    (module / "main.go").write_text("package main // changed\n")
-    calls = build(module, environ)
+    assert len(build_and_read_calls(go_module, environ)) == 1
+    assert len(build_and_read_calls(go_module, environ)) == 1
+    (go_module / "main_test.go").write_text("package main\n")
+    assert len(build_and_read_calls(go_module, environ)) == 1
+    (go_module / "main.go").write_text("package main // changed\n")
+    calls = build_and_read_calls(go_module, environ)
     assert len(calls) == 2
     assert "-trimpath" in calls[1]
-    (module.parent / "bin" / "tool").unlink()
-    assert len(build(module, environ)) == 3
+    (go_module.parent / "bin" / "tool").unlink()
+    assert len(build_and_read_calls(go_module, environ)) == 3
 
 
-def test_a_failed_build_leaves_nothing_and_says_why(module: Path, environ: dict[str, str]) -> None:
+def test_a_failed_build_leaves_nothing_and_says_why(go_module: Path, environ: dict[str, str]) -> None:
     with pytest.raises(BuildFailed, match="undefined: nonsense") as caught:
-        build(module, {**environ, "FAKE_GO_FAILS": "yes"})
+        build_and_read_calls(go_module, {**environ, "FAKE_GO_FAILS": "yes"})
     assert "etcd" not in str(caught.value)
-    assert not (module.parent / "bin" / "tool").exists()
-    assert len(build(module, environ)) == 1
+    assert not (go_module.parent / "bin" / "tool").exists()
+    assert len(build_and_read_calls(go_module, environ)) == 1
 
 
 def test_a_folder_without_a_module_is_named(

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from kubewright.kind import plain
 from kubewright.status import without_nulls
 
-words = st.sampled_from(["", "null", ":null", '":null,"', "a"])
-leaves = st.none() | words | st.integers(0, 3)
-values: st.SearchStrategy[Any] = st.recursive(
-    leaves,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
+texts = st.sampled_from(["", "null", ":null", '":null,"', "a"])
+scalars = st.none() | texts | st.integers(0, 3)
+json_values: st.SearchStrategy[Any] = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=8,
 )
 
 
-@given(st.dictionaries(words, values, max_size=4))
+@given(st.dictionaries(texts, json_values, max_size=4))
 def test_no_null_is_left_and_nothing_else_is_lost(value: dict[str, Any]) -> None:
     assert without_nulls(value, msgspec.json.encode(value)) == plain(value)

@@ -12,20 +12,20 @@ import pytest
 
 from kubewright.testing import plugin as plugin_module
 
-SETTINGS = """
+PYTEST_INI = """
 [pytest]
 asyncio_mode = auto
 asyncio_default_fixture_loop_scope = function
 filterwarnings = error
 pythonpath = .
 """
-NAPPING = """
+BLOCKING_MODULE = """
 import time
 
 def nap():
     time.sleep(0.001)
 """
-NAPS = """
+BLOCKING_TESTS = """
 import napping, time
 
 async def test_blocks():
@@ -37,13 +37,13 @@ async def test_may_block_in_the_test_itself():
 def test_may_block_where_no_loop_runs():
     napping.nap()
 """
-NAPS_IF_WATCHED = """
+UNWATCHED_TESTS = """
 import napping
 
 async def test_blocks_unwatched():
     napping.nap()
 """
-VIRTUAL_TIME = """
+VIRTUAL_TIME_TESTS = """
 import asyncio, gc, time
 import pytest
 
@@ -63,12 +63,12 @@ def test_no_loop_was_left_open():
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    (tmp_path / "pytest.ini").write_text(SETTINGS)
-    (tmp_path / "napping.py").write_text(NAPPING)
+    (tmp_path / "pytest.ini").write_text(PYTEST_INI)
+    (tmp_path / "napping.py").write_text(BLOCKING_MODULE)
     return tmp_path
 
 
-def run(project: Path, tests: str) -> str:
+def run_pytest(project: Path, tests: str) -> str:
     """What pytest prints on these tests."""
     (project / "test_it.py").write_text(tests)
     # An installed kubewright brings its plugin by itself, and pytest refuses to hear of it twice.
@@ -86,16 +86,16 @@ def run(project: Path, tests: str) -> str:
 
 
 def test_a_blocking_call_of_a_named_module_fails_the_test(project: Path) -> None:
-    (project / "pytest.ini").write_text(SETTINGS + "blockbuster_modules = napping\n")
-    printed = run(project, NAPS)
+    (project / "pytest.ini").write_text(PYTEST_INI + "blockbuster_modules = napping\n")
+    printed = run_pytest(project, BLOCKING_TESTS)
     assert "FAILED test_it.py::test_blocks - blockbuster" in printed
     assert "Blocking call to time.sleep" in printed
     assert "1 failed, 2 passed" in printed
 
 
 def test_nothing_is_watched_unless_asked(project: Path) -> None:
-    assert "1 passed" in run(project, NAPS_IF_WATCHED)
+    assert "1 passed" in run_pytest(project, UNWATCHED_TESTS)
 
 
 def test_virtual_time_works_and_leaves_no_loop(project: Path) -> None:
-    assert "3 passed" in run(project, VIRTUAL_TIME)
+    assert "3 passed" in run_pytest(project, VIRTUAL_TIME_TESTS)

@@ -20,7 +20,7 @@ from .kinds import Widget
 WIDGET = Widget(metadata=ObjectMeta(name="a", namespace="n", uid="u-1"))
 
 
-class Rig:
+class RecorderHarness:
     def __init__(self) -> None:
         self.api = FakeApi()
         self.now = 0.0
@@ -34,15 +34,15 @@ class Rig:
             clock=lambda: self.now,
         )
 
-    def say(self, reason: str, message: str = "words") -> None:
+    def record_event(self, reason: str, message: str = "words") -> None:
         self.recorder.event(WIDGET, Widget.definition, "Warning", reason, message)
 
-    async def events(self) -> list[Event]:
+    async def flush_and_list(self) -> list[Event]:
         await self.recorder.flush()
         return await Client(self.api).list(Event, "n")
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[Rig]:
+    async def run_recorder(self) -> AsyncIterator[RecorderHarness]:
         task = asyncio.create_task(self.recorder.run())
         try:
             yield self
@@ -52,9 +52,9 @@ class Rig:
 
 
 async def test_an_event_says_who_about_whom_and_why() -> None:
-    async with Rig().running() as rig:
-        rig.say("Broken", "the reason")
-        (event,) = await rig.events()
+    async with RecorderHarness().run_recorder() as rig:
+        rig.record_event("Broken", "the reason")
+        (event,) = await rig.flush_and_list()
     assert (event.type, event.reason, event.message, event.count) == (
         "Warning",
         "Broken",
@@ -66,40 +66,40 @@ async def test_an_event_says_who_about_whom_and_why() -> None:
 
 
 async def test_the_same_again_counts_up_and_a_new_one_is_made_when_it_has_expired() -> None:
-    async with Rig().running() as rig:
+    async with RecorderHarness().run_recorder() as rig:
         for _ in range(3):
-            rig.say("Broken")
-        (event,) = await rig.events()
+            rig.record_event("Broken")
+        (event,) = await rig.flush_and_list()
         assert event.count == 3
         await Client(rig.api).delete(Event, event.key)
-        rig.say("Broken")
-        (again,) = await rig.events()
+        rig.record_event("Broken")
+        (again,) = await rig.flush_and_list()
         assert (again.count, again.key == event.key) == (1, False)
         rig.now += 3600
-        rig.say("Broken")
-        assert len(await rig.events()) == 2
+        rig.record_event("Broken")
+        assert len(await rig.flush_and_list()) == 2
 
 
 async def test_an_object_that_says_too_much_is_cut_off_and_may_speak_again_later() -> None:
-    async with Rig().running() as rig:
+    async with RecorderHarness().run_recorder() as rig:
         for number in range(BURST + 10):
-            rig.say(f"Reason{number}")
-        assert len(await rig.events()) == BURST
+            rig.record_event(f"Reason{number}")
+        assert len(await rig.flush_and_list()) == BURST
         assert rig.metrics.events_dropped.value == 10
         rig.now += 300
-        rig.say("Later")
-        assert len(await rig.events()) == BURST + 1
+        rig.record_event("Later")
+        assert len(await rig.flush_and_list()) == BURST + 1
 
 
 async def test_a_full_queue_and_a_refusing_server_block_nobody() -> None:
-    rig = Rig()
+    rig = RecorderHarness()
     for _ in range(LONGEST_QUEUE + 5):
-        rig.say("Flood")
+        rig.record_event("Flood")
     assert rig.metrics.events_dropped.value == 5
-    other = Rig()
+    other = RecorderHarness()
     other.api.fail_next("POST", "events", ServerError("no"))
-    async with other.running():
-        other.say("Lost")
-        other.say("Kept")
-        assert [event.reason for event in await other.events()] == ["Kept"]
+    async with other.run_recorder():
+        other.record_event("Lost")
+        other.record_event("Kept")
+        assert [event.reason for event in await other.flush_and_list()] == ["Kept"]
     assert other.metrics.events_dropped.value == 1

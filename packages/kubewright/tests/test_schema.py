@@ -23,7 +23,7 @@ from kubewright.testing.controlplane import ControlPlane, KubectlFailed
 
 from .everything import OldThing, Port, Thing, ThingSpec
 
-SPEC: dict[str, Any] = schema_of(ThingSpec)["properties"]
+SPEC_PROPERTIES: dict[str, Any] = schema_of(ThingSpec)["properties"]
 
 
 @pytest.mark.parametrize(
@@ -109,15 +109,15 @@ SPEC: dict[str, Any] = schema_of(ThingSpec)["properties"]
     ],
 )
 def test_a_field_becomes(field: str, expected: dict[str, Any]) -> None:
-    assert SPEC[field] == expected
+    assert SPEC_PROPERTIES[field] == expected
 
 
 def test_list_types() -> None:
-    assert SPEC["ports"]["x-kubernetes-list-map-keys"] == ["name", "protocol"]
-    assert SPEC["ports"]["items"]["required"] == ["name", "number"]
-    assert SPEC["ports"]["maxItems"] == 8
-    assert SPEC["tags"]["x-kubernetes-list-type"] == "set"
-    assert SPEC["tags"]["items"] == {
+    assert SPEC_PROPERTIES["ports"]["x-kubernetes-list-map-keys"] == ["name", "protocol"]
+    assert SPEC_PROPERTIES["ports"]["items"]["required"] == ["name", "number"]
+    assert SPEC_PROPERTIES["ports"]["maxItems"] == 8
+    assert SPEC_PROPERTIES["tags"]["x-kubernetes-list-type"] == "set"
+    assert SPEC_PROPERTIES["tags"]["items"] == {
         "type": "string",
         "description": "One of them.",
         "maxLength": 20,
@@ -206,7 +206,7 @@ class Bare(Struct):
     name: str = ""
 
 
-REFUSED: list[tuple[Any, str, str]] = [
+REJECTED_TYPES: list[tuple[Any, str, str]] = [
     (set[str], "X.field", "has no OpenAPI form"),
     (tuple[int, str], "X.field", "has no OpenAPI form"),
     (dict[int, str], "X.field", "keys of a map are strings"),
@@ -223,7 +223,7 @@ REFUSED: list[tuple[Any, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("annotation", "where", "why"), REFUSED)
+@pytest.mark.parametrize(("annotation", "where", "why"), REJECTED_TYPES)
 def test_what_cannot_be_expressed_names_class_and_field(
     annotation: Any, where: str, why: str
 ) -> None:
@@ -361,7 +361,7 @@ def installed(
     return control_plane
 
 
-GOOD = """
+VALID_THING = """
 apiVersion: everything.test/v1
 kind: Thing
 metadata: {name: good}
@@ -377,7 +377,7 @@ spec:
 def test_the_real_api_server_takes_it_and_sets_defaults(
     installed: ControlPlane, namespace: str, kubectl: Callable[..., str]
 ) -> None:
-    kubectl("apply", "-n", namespace, "-f", "-", stdin=GOOD)
+    kubectl("apply", "-n", namespace, "-f", "-", stdin=VALID_THING)
     stored = Thing.decode(kubectl("get", "-n", namespace, "th", "good", "-o", "json").encode())
     assert stored.spec.replicas == 3
     assert stored.spec.ports[0].protocol == "TCP"

@@ -21,14 +21,14 @@ from kubewright.server import Reviews, Server, Verdict
 from kubewright.tls import self_signed_pem
 
 
-class Doorman:
+class FakeReviewer:
     """A reviewer that knows three tokens, and counts how often it is asked."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, str, str]] = []
+        self.requests: list[tuple[str, str, str]] = []
 
     async def review(self, token: str, verb: str, path: str) -> Verdict:
-        self.asked.append((token, verb, path))
+        self.requests.append((token, verb, path))
         if token == "broken":
             raise ConnectionError("no API server, token=abcdefgh")
         known: dict[str, Verdict] = {"good": "allowed", "poor": "forbidden"}
@@ -36,7 +36,7 @@ class Doorman:
 
 
 @asynccontextmanager
-async def serving(server: Server) -> AsyncIterator[Server]:
+async def run_server(server: Server) -> AsyncIterator[Server]:
     await server.start()
     try:
         yield server
@@ -44,7 +44,7 @@ async def serving(server: Server) -> AsyncIterator[Server]:
         await server.stop()
 
 
-async def get(
+async def http_get(
     port: int, path: str, *, tls: bool = False, headers: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
     address = f"{'https' if tls else 'http'}://127.0.0.1:{port}{path}"
@@ -55,7 +55,7 @@ async def get(
         return answer.status, await answer.text()
 
 
-def local(**options: Any) -> Server:
+def make_local_server(**options: Any) -> Server:
     return Server(
         Metrics(), **{"metrics_address": "127.0.0.1:0", "health_address": "127.0.0.1:0", **options}
     )
@@ -85,81 +85,81 @@ def test_what_is_no_address(text: str) -> None:
 
 
 async def test_metrics() -> None:
-    async with serving(local()) as server:
+    async with run_server(make_local_server()) as server:
         server.metrics.listed("pods")
-        status, text = await get(server.metrics_port, "/metrics")
+        status, text = await http_get(server.metrics_port, "/metrics")
         assert status == 200
         assert 'kubewright_lists_total{kind="pods"} 1.0\n' in text
         assert "\nprocess_resident_memory_bytes " in text
-        assert (await get(server.metrics_port, "/else"))[0] == 404
-        assert (await get(server.metrics_port, "/healthz"))[0] == 404
+        assert (await http_get(server.metrics_port, "/else"))[0] == 404
+        assert (await http_get(server.metrics_port, "/healthz"))[0] == 404
 
 
 async def test_what_is_off_is_off() -> None:
-    async with serving(local(metrics_address="0", health_address="")) as server:
+    async with run_server(make_local_server(metrics_address="0", health_address="")) as server:
         assert (server.metrics_port, server.health_port) == (0, 0)
         assert server.runners == []
 
 
 async def test_every_interface_by_both_protocols() -> None:
-    async with serving(local(health_address=":0")) as server:
-        assert (await get(server.health_port, "/healthz"))[0] == 200
+    async with run_server(make_local_server(health_address=":0")) as server:
+        assert (await http_get(server.health_port, "/healthz"))[0] == 200
 
 
 async def test_without_checks_all_is_well() -> None:
-    async with serving(local()) as server:
-        assert await get(server.health_port, "/healthz") == (200, "ok")
-        assert await get(server.health_port, "/readyz?verbose") == (
+    async with run_server(make_local_server()) as server:
+        assert await http_get(server.health_port, "/healthz") == (200, "ok")
+        assert await http_get(server.health_port, "/readyz?verbose") == (
             200,
             "[+]ping ok\nreadyz check passed\n",
         )
 
 
-async def slow() -> str | None:
+async def hanging_check() -> str | None:
     await asyncio.Event().wait()
     return None
 
 
-async def fine() -> str | None:
+async def passing_check() -> str | None:
     return None
 
 
-def raising() -> str | None:
+def raising_check() -> str | None:
     raise KeyError("x")
 
 
 async def test_checks() -> None:
-    server = local()
-    server.add_ready_check("leader", fine)
+    server = make_local_server()
+    server.add_ready_check("leader", passing_check)
     server.add_ready_check("cache", lambda: "pods: not listed yet,\n token=abcdefgh")
-    async with serving(server):
-        status, text = await get(server.health_port, "/readyz")
+    async with run_server(server):
+        status, text = await http_get(server.health_port, "/readyz")
         assert (status, text) == (
             500,
             "[-]cache failed: pods: not listed yet, token=***\n[+]leader ok\nreadyz check failed\n",
         )
-        assert await get(server.health_port, "/readyz?exclude=cache") == (200, "ok")
-        verbose = await get(server.health_port, "/readyz?verbose&exclude=cache&exclude=nothing")
+        assert await http_get(server.health_port, "/readyz?exclude=cache") == (200, "ok")
+        verbose = await http_get(server.health_port, "/readyz?verbose&exclude=cache&exclude=nothing")
         assert verbose[0] == 200
         assert verbose[1].startswith(
             "[+]cache excluded: ok\n[+]leader ok\nwarn: some health checks cannot be excluded"
         )
         assert 'no matches for "nothing"\n' in verbose[1]
-        assert await get(server.health_port, "/readyz/leader") == (200, "ok")
-        assert (await get(server.health_port, "/readyz/cache"))[0] == 500
-        assert (await get(server.health_port, "/readyz/else"))[0] == 404
-        assert await get(server.health_port, "/healthz") == (200, "ok")
+        assert await http_get(server.health_port, "/readyz/leader") == (200, "ok")
+        assert (await http_get(server.health_port, "/readyz/cache"))[0] == 500
+        assert (await http_get(server.health_port, "/readyz/else"))[0] == 404
+        assert await http_get(server.health_port, "/healthz") == (200, "ok")
 
 
 async def test_a_check_that_fails_or_hangs_is_a_failed_check(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "CHECK_SECONDS", 0.01)
-    server = local()
-    server.add_health_check("slow", slow)
-    server.add_health_check("raising", raising)
-    async with serving(server):
-        status, text = await get(server.health_port, "/healthz")
+    server = make_local_server()
+    server.add_health_check("slow", hanging_check)
+    server.add_health_check("raising", raising_check)
+    async with run_server(server):
+        status, text = await http_get(server.health_port, "/healthz")
     assert status == 500
     assert (
         "[-]raising failed: KeyError: 'x'\n[-]slow failed: no answer in 0.01 s\nhealthz check failed\n"
@@ -176,7 +176,7 @@ async def test_a_check_that_fails_or_hangs_is_a_failed_check(
 )
 async def test_an_address_in_use_is_said_plainly(which: str, advice: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        server = local(**{which: f"127.0.0.1:{taken.getsockname()[1]}"})
+        server = make_local_server(**{which: f"127.0.0.1:{taken.getsockname()[1]}"})
         with pytest.raises(
             ConfigError,
             match=f"another process, perhaps another manager, listens there already.*{advice}",
@@ -186,14 +186,14 @@ async def test_an_address_in_use_is_said_plainly(which: str, advice: str) -> Non
 
 
 async def test_stop_without_start_and_twice() -> None:
-    server = local()
+    server = make_local_server()
     await server.stop()
     await server.start()
     port = server.health_port
     await server.stop()
     await server.stop()
     with pytest.raises(aiohttp.ClientConnectorError):
-        await get(port, "/healthz")
+        await http_get(port, "/healthz")
 
 
 async def test_stop_lets_an_answer_end() -> None:
@@ -204,10 +204,10 @@ async def test_stop_lets_an_answer_end() -> None:
         await go.wait()
         return None
 
-    server = local()
+    server = make_local_server()
     server.add_health_check("gate", gate)
     await server.start()
-    request = asyncio.create_task(get(server.health_port, "/healthz"))
+    request = asyncio.create_task(http_get(server.health_port, "/healthz"))
     await entered.wait()
     stopping = asyncio.create_task(server.stop())
     await asyncio.sleep(0)
@@ -218,55 +218,55 @@ async def test_stop_lets_an_answer_end() -> None:
 
 async def test_too_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_IN_FLIGHT", 0)
-    async with serving(local()) as server:
-        assert (await get(server.health_port, "/healthz"))[0] == 503
+    async with run_server(make_local_server()) as server:
+        assert (await http_get(server.health_port, "/healthz"))[0] == 503
 
 
 async def test_long_headers_are_refused() -> None:
-    async with serving(local()) as server:
-        assert (await get(server.metrics_port, "/metrics", headers={"X-Long": "x" * 20_000}))[
+    async with run_server(make_local_server()) as server:
+        assert (await http_get(server.metrics_port, "/metrics", headers={"X-Long": "x" * 20_000}))[
             0
         ] == 400
 
 
 async def test_secure_metrics() -> None:
-    doorman = Doorman()
-    async with serving(local(secure=True, reviewer=doorman)) as server:
+    doorman = FakeReviewer()
+    async with run_server(make_local_server(secure=True, reviewer=doorman)) as server:
 
         async def ask(authorization: str = "") -> tuple[int, str]:
             headers = {"Authorization": authorization} if authorization else {}
-            return await get(server.metrics_port, "/metrics", tls=True, headers=headers)
+            return await http_get(server.metrics_port, "/metrics", tls=True, headers=headers)
 
         assert (await ask())[0] == 401
         assert (await ask("Basic good"))[0] == 401
         assert (await ask("Bearer "))[0] == 401
-        assert doorman.asked == []
+        assert doorman.requests == []
         assert (await ask("Bearer unknown"))[0] == 401
         assert (await ask("Bearer poor"))[0] == 403
         status, text = await ask("Bearer good")
         assert (status, "python_info" in text) == (200, True)
-        assert doorman.asked[-1] == ("good", "get", "/metrics")
+        assert doorman.requests[-1] == ("good", "get", "/metrics")
         status, text = await ask("Bearer broken")
         assert status == 500
         assert "could not be asked" in text
         assert "abcdefgh" not in text
-        assert (await get(server.health_port, "/healthz"))[0] == 200
+        assert (await http_get(server.health_port, "/healthz"))[0] == 200
         with pytest.raises(aiohttp.ClientError):
-            await get(server.metrics_port, "/metrics")
+            await http_get(server.metrics_port, "/metrics")
 
 
 def test_secure_needs_a_reviewer() -> None:
     with pytest.raises(ConfigError, match="reviewer"):
-        local(secure=True)
+        make_local_server(secure=True)
 
 
 async def test_verdicts_are_remembered_for_a_while() -> None:
-    doorman, moments = Doorman(), [0.0]
+    doorman, moments = FakeReviewer(), [0.0]
     reviews = Reviews(doorman, clock=lambda: moments[-1])
 
     async def asked_at(seconds: float, token: str, path: str = "/metrics") -> tuple[Verdict, int]:
         moments.append(seconds)
-        return await reviews.verdict(token, "get", path), len(doorman.asked)
+        return await reviews.verdict(token, "get", path), len(doorman.requests)
 
     assert await asked_at(0, "good") == ("allowed", 1)
     assert await asked_at(59, "good") == ("allowed", 1)
@@ -280,29 +280,29 @@ async def test_verdicts_are_remembered_for_a_while() -> None:
 
 async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_VERDICTS", 3)
-    reviews = Reviews(Doorman(), clock=lambda: 0.0)
+    reviews = Reviews(FakeReviewer(), clock=lambda: 0.0)
     for number in range(10):
         await reviews.verdict(str(number), "get", "/metrics")
     assert len(reviews.known) == 3
 
 
 async def test_a_failed_review_is_not_remembered() -> None:
-    doorman = Doorman()
+    doorman = FakeReviewer()
     reviews = Reviews(doorman)
     for _ in range(2):
         with pytest.raises(ConnectionError):
             await reviews.verdict("broken", "get", "/metrics")
-    assert len(doorman.asked) == 2
+    assert len(doorman.requests) == 2
 
 
-def write_pair(directory: Path, host: str) -> None:
+def write_key_pair(directory: Path, host: str) -> None:
     pem = self_signed_pem(host)
     start = pem.index(b"-----BEGIN PRIVATE")
     (directory / "tls.crt").write_bytes(pem[:start])
     (directory / "tls.key").write_bytes(pem[start:])
 
 
-async def name_served(port: int, server_name: str = "127.0.0.1") -> str:
+async def read_served_name(port: int, server_name: str = "127.0.0.1") -> str:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     _, writer = await asyncio.open_connection(
@@ -318,47 +318,47 @@ async def name_served(port: int, server_name: str = "127.0.0.1") -> str:
     )
 
 
-async def until(holds: Callable[[], object]) -> None:
+async def wait_until(holds: Callable[[], object]) -> None:
     async with asyncio.timeout(10):
         while not holds():  # noqa: ASYNC110 - the files are looked at by a thread, which sets no event
             await asyncio.sleep(0.005)
 
 
 async def test_a_renewed_certificate_is_used(tmp_path: Path) -> None:
-    await asyncio.to_thread(write_pair, tmp_path, "first.example")
-    server = local(
-        secure=True, reviewer=Doorman(), certificates=str(tmp_path), reload_seconds=0.005
+    await asyncio.to_thread(write_key_pair, tmp_path, "first.example")
+    server = make_local_server(
+        secure=True, reviewer=FakeReviewer(), certificates=str(tmp_path), reload_seconds=0.005
     )
-    async with serving(server):
-        assert await name_served(server.metrics_port) == "first.example"
+    async with run_server(server):
+        assert await read_served_name(server.metrics_port) == "first.example"
         assert server.certificate is not None
         before = server.certificate.current
-        await asyncio.to_thread(write_pair, tmp_path, "second.example")
+        await asyncio.to_thread(write_key_pair, tmp_path, "second.example")
         renewed = await asyncio.to_thread((tmp_path / "tls.crt").read_bytes)
         certificate = server.certificate
-        await until(
+        await wait_until(
             lambda: certificate.current is not before and certificate.loaded.startswith(renewed)
         )
-        assert await name_served(server.metrics_port) == "second.example"
-        assert await name_served(server.metrics_port, "second.example") == "second.example"
+        assert await read_served_name(server.metrics_port) == "second.example"
+        assert await read_served_name(server.metrics_port, "second.example") == "second.example"
 
 
 async def test_a_broken_renewal_leaves_the_old_certificate(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await asyncio.to_thread(write_pair, tmp_path, "first.example")
-    server = local(
-        secure=True, reviewer=Doorman(), certificates=str(tmp_path), reload_seconds=0.005
+    await asyncio.to_thread(write_key_pair, tmp_path, "first.example")
+    server = make_local_server(
+        secure=True, reviewer=FakeReviewer(), certificates=str(tmp_path), reload_seconds=0.005
     )
-    async with serving(server):
+    async with run_server(server):
         await asyncio.to_thread((tmp_path / "tls.crt").write_bytes, b"half a certif")
-        await until(lambda: "the old certificate stays in use" in caplog.text)
-        assert await name_served(server.metrics_port) == "first.example"
+        await wait_until(lambda: "the old certificate stays in use" in caplog.text)
+        assert await read_served_name(server.metrics_port) == "first.example"
 
 
 async def test_a_missing_certificate_is_said_plainly(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"tls\.crt and tls\.key are needed"):
-        await local(secure=True, reviewer=Doorman(), certificates=str(tmp_path)).start()
+        await make_local_server(secure=True, reviewer=FakeReviewer(), certificates=str(tmp_path)).start()
 
 
 async def test_self_signed_needs_cryptography(monkeypatch: pytest.MonkeyPatch) -> None:

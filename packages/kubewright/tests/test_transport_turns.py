@@ -13,79 +13,79 @@ from kubewright.kubeconfig import Connection
 from kubewright.testing import eventually
 from kubewright.transport import ANSWERS_AT_ONCE, Request, Transport
 
-CALLS = ANSWERS_AT_ONCE + 60
+CALL_COUNT = ANSWERS_AT_ONCE + 60
 
 
-class Slow:
+class SlowApiServer:
     """An API server that answers writes when it is told to, reads and watches at once."""
 
     def __init__(self) -> None:
-        self.held = 0
-        self.most = 0
-        self.go_on = asyncio.Event()
+        self.pending_writes = 0
+        self.max_pending_writes = 0
+        self.release_writes = asyncio.Event()
 
-    async def write(self, request: web.Request) -> web.Response:
-        self.held += 1
-        self.most = max(self.most, self.held)
-        await self.go_on.wait()
-        self.held -= 1
+    async def handle_write(self, request: web.Request) -> web.Response:
+        self.pending_writes += 1
+        self.max_pending_writes = max(self.max_pending_writes, self.pending_writes)
+        await self.release_writes.wait()
+        self.pending_writes -= 1
         return web.Response(body=b"{}")
 
-    async def watch(self, request: web.Request) -> web.Response:
+    async def handle_watch(self, request: web.Request) -> web.Response:
         return web.Response(body=b"a line\n")
 
 
 @pytest.fixture
-async def slow() -> AsyncIterator[tuple[Slow, Transport]]:
-    server = Slow()
+async def slow_server() -> AsyncIterator[tuple[SlowApiServer, Transport]]:
+    server = SlowApiServer()
     app = web.Application()
-    app.router.add_patch("/write", server.write)
-    app.router.add_get("/watch", server.watch)
+    app.router.add_patch("/write", server.handle_write)
+    app.router.add_get("/watch", server.handle_watch)
     async with TestServer(app) as running:
         transport = Transport(Connection(server=str(running.make_url("/"))))
         try:
             yield server, transport
         finally:
-            server.go_on.set()
+            server.release_writes.set()
             await transport.close()
 
 
-async def test_writes_take_turns_and_a_watch_begins_at_once(slow: tuple[Slow, Transport]) -> None:
-    server, transport = slow
+async def test_writes_take_turns_and_a_watch_begins_at_once(slow_server: tuple[SlowApiServer, Transport]) -> None:
+    server, transport = slow_server
     write = Request("PATCH", "/write", body=b"{}", doing="write", timeout_seconds=60)
-    calls = [asyncio.create_task(transport.send(write)) for _ in range(CALLS)]
-    await eventually(lambda: server.held == ANSWERS_AT_ONCE)
+    calls = [asyncio.create_task(transport.send(write)) for _ in range(CALL_COUNT)]
+    await eventually(lambda: server.pending_writes == ANSWERS_AT_ONCE)
     watch = Request("GET", "/watch", doing="watch", timeout_seconds=5)
     assert [line async for line in transport.lines(watch, silence_seconds=5)] == [b"a line"]
-    server.go_on.set()
-    assert await asyncio.gather(*calls) == [b"{}"] * CALLS
-    assert server.most == ANSWERS_AT_ONCE
+    server.release_writes.set()
+    assert await asyncio.gather(*calls) == [b"{}"] * CALL_COUNT
+    assert server.max_pending_writes == ANSWERS_AT_ONCE
 
 
-async def test_a_read_does_not_wait_for_writes(slow: tuple[Slow, Transport]) -> None:
+async def test_a_read_does_not_wait_for_writes(slow_server: tuple[SlowApiServer, Transport]) -> None:
     """They may be waiting for it: the API server asks a webhook of ours about them, and that looks at another object."""
-    server, transport = slow
+    server, transport = slow_server
     write = Request("PATCH", "/write", body=b"{}", doing="write", timeout_seconds=60)
-    calls = [asyncio.create_task(transport.send(write)) for _ in range(CALLS)]
-    await eventually(lambda: server.held == ANSWERS_AT_ONCE)
+    calls = [asyncio.create_task(transport.send(write)) for _ in range(CALL_COUNT)]
+    await eventually(lambda: server.pending_writes == ANSWERS_AT_ONCE)
     assert (
         await asyncio.wait_for(
             transport.send(Request("GET", "/watch", doing="read", timeout_seconds=5)), 5
         )
         == b"a line\n"
     )
-    assert server.held == ANSWERS_AT_ONCE
-    server.go_on.set()
-    assert await asyncio.gather(*calls) == [b"{}"] * CALLS
+    assert server.pending_writes == ANSWERS_AT_ONCE
+    server.release_writes.set()
+    assert await asyncio.gather(*calls) == [b"{}"] * CALL_COUNT
 
 
-async def test_a_call_that_is_given_up_gives_its_turn_back(slow: tuple[Slow, Transport]) -> None:
-    server, transport = slow
+async def test_a_call_that_is_given_up_gives_its_turn_back(slow_server: tuple[SlowApiServer, Transport]) -> None:
+    server, transport = slow_server
     write = Request("PATCH", "/write", body=b"{}", doing="write", timeout_seconds=60)
-    calls = [asyncio.create_task(transport.send(write)) for _ in range(CALLS)]
-    await eventually(lambda: server.held == ANSWERS_AT_ONCE)
-    for call in calls[: CALLS - 1]:
+    calls = [asyncio.create_task(transport.send(write)) for _ in range(CALL_COUNT)]
+    await eventually(lambda: server.pending_writes == ANSWERS_AT_ONCE)
+    for call in calls[: CALL_COUNT - 1]:
         call.cancel()
-    await asyncio.wait(calls[: CALLS - 1])
-    server.go_on.set()
+    await asyncio.wait(calls[: CALL_COUNT - 1])
+    server.release_writes.set()
     assert await asyncio.wait_for(calls[-1], 10) == b"{}"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kubewright.workqueue import LONGEST_BACKOFF_SECONDS, LOW, NORMAL, WorkQueue
 
 
-async def take(queue: WorkQueue[str]) -> str:
+async def take_key(queue: WorkQueue[str]) -> str:
     taken = await queue.get()
     assert taken is not None
     return taken[0]
@@ -22,14 +22,14 @@ async def test_a_key_added_many_times_is_handed_out_once() -> None:
     queue: WorkQueue[str] = WorkQueue()
     for _ in range(5):
         queue.add("a")
-    assert await take(queue) == "a"
+    assert await take_key(queue) == "a"
     assert len(queue) == 0
 
 
 async def test_a_key_added_while_in_work_waits_until_it_is_done() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a")
-    key = await take(queue)
+    key = await take_key(queue)
     queue.add("a")
     assert len(queue) == 0
     queue.done(key)
@@ -42,7 +42,7 @@ async def test_an_edit_overtakes_a_backlog_of_five_thousand_keys() -> None:
         queue.add(f"old-{number}", LOW)
     queue.add("edited", NORMAL)
     queue.add("old-4999", NORMAL)
-    assert [await take(queue), await take(queue), await take(queue)] == [
+    assert [await take_key(queue), await take_key(queue), await take_key(queue)] == [
         "edited",
         "old-4999",
         "old-0",
@@ -55,7 +55,7 @@ async def test_a_lower_priority_does_not_sink_a_waiting_key() -> None:
     queue.add("a", NORMAL)
     queue.add("b", NORMAL)
     queue.add("a", LOW)
-    assert await take(queue) == "a"
+    assert await take_key(queue) == "a"
 
 
 @pytest.mark.looptime
@@ -65,7 +65,7 @@ async def test_of_two_delays_the_earlier_counts(looptime: object) -> None:
     queue.add_after("a", 10)
     queue.add_after("a", 3)
     queue.add_after("a", 7)
-    await take(queue)
+    await take_key(queue)
     assert queue.loop.time() - start == pytest.approx(3, abs=0.01)
     assert not queue.delays
 
@@ -85,7 +85,7 @@ async def test_a_key_that_is_taken_up_early_forgets_its_delay() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add_after("a", 60)
     queue.add("a")
-    queue.done(await take(queue))
+    queue.done(await take_key(queue))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1000):
             await queue.get()
@@ -116,7 +116,7 @@ async def test_forgotten_delays_do_not_pile_up() -> None:
     for _ in range(5000):
         queue.add_after("a", 3600)
         queue.add("a")
-        queue.done(await take(queue))
+        queue.done(await take_key(queue))
     assert len(queue.timers) < 200
 
 
@@ -127,7 +127,7 @@ async def test_a_queue_that_is_not_open_takes_nothing() -> None:
     assert (len(queue), queue.delays) == (0, {})
     queue.open = True
     queue.add("a")
-    assert await take(queue) == "a"
+    assert await take_key(queue) == "a"
 
 
 STEPS = st.lists(

@@ -10,7 +10,7 @@ import pytest
 from goldens import GOLDEN
 from kubewright.builder.cli import main
 
-CHOOSY = '''
+OPTIONAL_WEBHOOK_MAIN = '''
 from dataclasses import dataclass
 from kubewright import Manager, command
 from kubewright.builtin import ConfigMap
@@ -39,11 +39,11 @@ def greeter(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def choosy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def optional_webhook_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project whose webhook is there only with -hooks."""
     root = Path(shutil.copytree(GOLDEN / "greeter", tmp_path_factory.mktemp("choosy") / "greeter"))
     (root / "src/greeter").rename(root / "src/choosy")
-    (root / "src/choosy/main.py").write_text(CHOOSY)
+    (root / "src/choosy/main.py").write_text(OPTIONAL_WEBHOOK_MAIN)
     pyproject = root / "pyproject.toml"
     head, _, _ = pyproject.read_text().partition("[[tool.kubewright.resources]]")
     pyproject.write_text(
@@ -57,12 +57,12 @@ def choosy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def initialized_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("fresh") / "greeter"
     assert main(["init", str(root), "--domain", "example.com"]) == 0
     return root
 
 
 @pytest.fixture
-def project(fresh: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(fresh, tmp_path / "greeter"))
+def project(initialized_project: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(initialized_project, tmp_path / "greeter"))

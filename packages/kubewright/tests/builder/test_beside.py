@@ -8,10 +8,10 @@ from pathlib import Path
 
 from kubewright.builder.exchange import lock_project
 
-WITHIN_SECONDS = 120
+TIMEOUT_SECONDS = 120
 
 
-def started(project: Path, kind: str) -> subprocess.Popen[bytes]:
+def start_create_api(project: Path, kind: str) -> subprocess.Popen[bytes]:
     words = [
         "create",
         "api",
@@ -29,8 +29,8 @@ def started(project: Path, kind: str) -> subprocess.Popen[bytes]:
 
 def test_two_kinds_that_are_made_at_once_are_both_there(project: Path) -> None:
     with lock_project(project):  # both have begun before either may read
-        writers = [started(project, kind) for kind in ("Alpha", "Beta")]
-    assert [writer.wait(WITHIN_SECONDS) for writer in writers] == [0, 0]
+        writers = [start_create_api(project, kind) for kind in ("Alpha", "Beta")]
+    assert [writer.wait(TIMEOUT_SECONDS) for writer in writers] == [0, 0]
     for file in ("pyproject.toml", "src/greeter/main.py"):
         text = (project / file).read_text()
         assert "Alpha" in text, file

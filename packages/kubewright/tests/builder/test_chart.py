@@ -21,7 +21,7 @@ from kubewright.testing.go_module import build_module
 ROOT = Path(__file__).parents[4]
 Json = dict[str, Any]
 Objects = dict[tuple[str, str, str], Json]
-NAMED = ("volumes", "volumeMounts", "env")
+LISTS_KEYED_BY_NAME = ("volumes", "volumeMounts", "env")
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +36,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def objects_in(text: str) -> Objects:
-    documents = [normal(each) for each in yaml.safe_load_all(text) if each]
+def parse_objects(text: str) -> Objects:
+    documents = [normalize(each) for each in yaml.safe_load_all(text) if each]
     found = {
         (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): each
         for each in documents
@@ -46,30 +46,30 @@ def objects_in(text: str) -> Objects:
     return found
 
 
-def normal(value: Any) -> Any:
+def normalize(value: Any) -> Any:
     """Without what is empty, which is null in the chart and absent in kustomize; what a patch adds to is sorted by name."""
     if isinstance(value, dict):
         return {
-            key: by_name(normal(each)) if key in NAMED else normal(each)
+            key: sort_by_name(normalize(each)) if key in LISTS_KEYED_BY_NAME else normalize(each)
             for key, each in value.items()
             if each is not None
         }
-    return [normal(each) for each in value] if isinstance(value, list) else value
+    return [normalize(each) for each in value] if isinstance(value, list) else value
 
 
-def by_name(items: list[Json]) -> list[Json]:
+def sort_by_name(items: list[Json]) -> list[Json]:
     return sorted(items, key=lambda each: str(each["name"]))
 
 
-def rendered(helm: Path, chart: Path, namespace: str, tmp_path: Path, **values: Any) -> Objects:
+def render_chart(helm: Path, chart: Path, namespace: str, tmp_path: Path, **values: Any) -> Objects:
     file = tmp_path / "values.yaml"
     file.write_text(yaml.safe_dump(values))
     done = subprocess.run([helm, chart, "release", namespace, file], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return objects_in(done.stdout)
+    return parse_objects(done.stdout)
 
 
-def by_kustomize(project: Path, binaries: dict[str, Path], *components: str) -> Objects:
+def render_with_kustomize(project: Path, binaries: dict[str, Path], *components: str) -> Objects:
     overlay = project / "config/overlays/test"
     overlay.mkdir(parents=True, exist_ok=True)
     picked = {
@@ -77,10 +77,10 @@ def by_kustomize(project: Path, binaries: dict[str, Path], *components: str) -> 
         "components": [f"../../components/{name}" for name in components],
     }
     (overlay / "kustomization.yaml").write_text(yaml.safe_dump(picked))
-    return objects_in(run_kustomize(project, overlay, str(binaries["kubectl"])))
+    return parse_objects(run_kustomize(project, overlay, str(binaries["kubectl"])))
 
 
-ALL = {"createNamespace": True, "crds": {"keep": False}}
+COMMON_VALUES = {"createNamespace": True, "crds": {"keep": False}}
 VARIANTS: list[tuple[list[str], Json]] = [
     ([], {}),
     (["ha"], {"replicas": 2}),
@@ -115,21 +115,21 @@ def test_helm_and_kustomize_render_the_same(
     components: list[str],
     values: Json,
 ) -> None:
-    ours = rendered(helm, project / "dist/chart", "greeter-system", tmp_path, **ALL, **values)
-    theirs = by_kustomize(project, binaries, *components)
+    ours = render_chart(helm, project / "dist/chart", "greeter-system", tmp_path, **COMMON_VALUES, **values)
+    theirs = render_with_kustomize(project, binaries, *components)
     assert ours.keys() == theirs.keys()
     for key, document in theirs.items():
         assert ours[key] == document, key
 
 
-ON: Json = {"webhooks": {"enabled": True}}
-OPTIONAL: list[tuple[list[str], Json]] = [
+WEBHOOKS_ENABLED: Json = {"webhooks": {"enabled": True}}
+OPTIONAL_WEBHOOK_VARIANTS: list[tuple[list[str], Json]] = [
     ([], {}),
     ([], {"webhooks": {"certManager": True}}),
     (["network-policy"], {"networkPolicy": {"enabled": True}}),
-    (["webhooks"], ON),
-    (["namespaced", "webhooks"], ON | {"namespaced": True}),
-    (["network-policy", "webhooks"], ON | {"networkPolicy": {"enabled": True}}),
+    (["webhooks"], WEBHOOKS_ENABLED),
+    (["namespaced", "webhooks"], WEBHOOKS_ENABLED | {"namespaced": True}),
+    (["network-policy", "webhooks"], WEBHOOKS_ENABLED | {"networkPolicy": {"enabled": True}}),
     (["webhooks", "cert-manager"], {"webhooks": {"enabled": True, "certManager": True}}),
     (
         ["ha", "network-policy", "prometheus", "webhooks", "cert-manager"],
@@ -145,20 +145,20 @@ OPTIONAL: list[tuple[list[str], Json]] = [
 
 @pytest.mark.parametrize(
     ("components", "values"),
-    OPTIONAL,
+    OPTIONAL_WEBHOOK_VARIANTS,
     ids=lambda value: "+".join(value) if isinstance(value, list) else "",
 )
 def test_webhooks_that_are_optional_render_the_same_too(
     helm: Path,
-    choosy: Path,
+    optional_webhook_project: Path,
     binaries: dict[str, Path],
     tmp_path: Path,
     components: list[str],
     values: Json,
 ) -> None:
-    assert main(["helm", "--project", str(choosy)]) == 0
-    ours = rendered(helm, choosy / "dist/chart", "greeter-system", tmp_path, **ALL, **values)
-    theirs = by_kustomize(choosy, binaries, *components)
+    assert main(["helm", "--project", str(optional_webhook_project)]) == 0
+    ours = render_chart(helm, optional_webhook_project / "dist/chart", "greeter-system", tmp_path, **COMMON_VALUES, **values)
+    theirs = render_with_kustomize(optional_webhook_project, binaries, *components)
     assert ours.keys() == theirs.keys()
     for key, document in theirs.items():
         assert ours[key] == document, key
@@ -174,8 +174,8 @@ def test_the_variants_of_pyproject_are_the_charts_own_values(
     pyproject.write_text(pyproject.read_text().replace("components = []", f"components = {picked}"))
     assert main(["manifests", "--project", str(greeter)]) == 0
     assert main(["helm", "--project", str(greeter)]) == 0
-    ours = rendered(helm, greeter / "dist/chart", "greeter-system", tmp_path, **ALL)
-    assert ours == objects_in(
+    ours = render_chart(helm, greeter / "dist/chart", "greeter-system", tmp_path, **COMMON_VALUES)
+    assert ours == parse_objects(
         run_kustomize(greeter, greeter / "config/default", str(binaries["kubectl"]))
     )
 
@@ -185,14 +185,14 @@ def test_this_repositorys_chart_renders_the_same_too(
 ) -> None:
     chart = tmp_path / "chart"
     assert main(["helm", "--project", str(ROOT), "--output", str(chart)]) == 0
-    ours = rendered(helm, chart, "vsphere-operators-system", tmp_path, **ALL)
-    assert ours == objects_in(
+    ours = render_chart(helm, chart, "vsphere-operators-system", tmp_path, **COMMON_VALUES)
+    assert ours == parse_objects(
         run_kustomize(ROOT, ROOT / "config/default", str(binaries["kubectl"]))
     )
     shutil.copytree(ROOT / "config", tmp_path / "config")
-    for components, values in OPTIONAL:
-        ours = rendered(helm, chart, "vsphere-operators-system", tmp_path, **ALL, **values)
-        assert ours == by_kustomize(tmp_path, binaries, *components), components
+    for components, values in OPTIONAL_WEBHOOK_VARIANTS:
+        ours = render_chart(helm, chart, "vsphere-operators-system", tmp_path, **COMMON_VALUES, **values)
+        assert ours == render_with_kustomize(tmp_path, binaries, *components), components
 
 
 def test_values_reach_their_places(helm: Path, tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_values_reach_their_places(helm: Path, tmp_path: Path) -> None:
         "metrics": {"enabled": False},
         "crds": {"install": False},
     }
-    objects = rendered(helm, chart, "elsewhere", tmp_path, **asked)
+    objects = render_chart(helm, chart, "elsewhere", tmp_path, **asked)
     pod = objects["Deployment", "elsewhere", "vsphere-operators-controller-manager"]["spec"][
         "template"
     ]["spec"]
@@ -224,7 +224,7 @@ def test_values_reach_their_places(helm: Path, tmp_path: Path) -> None:
 
 
 def test_crds_stay_when_the_release_goes(helm: Path, project: Path, tmp_path: Path) -> None:
-    objects = rendered(helm, project / "dist/chart", "greeter-system", tmp_path)
+    objects = render_chart(helm, project / "dist/chart", "greeter-system", tmp_path)
     kept = [each for (kind, _, _), each in objects.items() if kind == "CustomResourceDefinition"]
     assert len(kept) == 3
     assert all(
@@ -235,7 +235,7 @@ def test_crds_stay_when_the_release_goes(helm: Path, project: Path, tmp_path: Pa
 def test_what_the_chart_renders_is_admitted(
     helm: Path, project: Path, control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    objects = rendered(helm, project / "dist/chart", "greeter-system", tmp_path, **ALL)
+    objects = render_chart(helm, project / "dist/chart", "greeter-system", tmp_path, **COMMON_VALUES)
     control_plane.kubectl(
         "apply", "-f", "-", stdin=yaml.safe_dump(objects.pop(("Namespace", "", "greeter-system")))
     )

@@ -16,7 +16,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goldens import GOLDEN, files_of
+from goldens import GOLDEN, read_project_files
 from kubewright.builder import cli_commands as commands
 from kubewright.builder.cli import main
 from kubewright.builder.names import build_resource_names, check_kind, check_version, qualify_group
@@ -24,13 +24,13 @@ from kubewright.builder.scaffold.fields import parse_field
 from kubewright.builder.scaffold.python_edit import add_import, add_statement, set_kind_argument
 from kubewright.errors import ConfigError
 
-from .typed import api, state
+from .typed import create_api, read_project_bytes
 
 
 def test_a_kind_is_one_file_its_test_its_sample_and_one_line(project: Path) -> None:
-    before = files_of(project)
-    assert api(project, "--short-name", "gr") == 0
-    after = files_of(project)
+    before = read_project_files(project)
+    assert create_api(project, "--short-name", "gr") == 0
+    after = read_project_files(project)
     assert {
         path for path in after if path not in before and not path.startswith("config/rbac")
     } == {
@@ -74,7 +74,7 @@ def test_fields_of_the_command_line_reach_types_crd_and_sample(project: Path) ->
         "--plural",
         "grps",
     ]
-    assert api(project, *options, kind="VmGroup") == 0
+    assert create_api(project, *options, kind="VmGroup") == 0
     crd = yaml.safe_load((project / "config/crd/bases/demo.example.com_grps.yaml").read_text())
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     assert schema["spec"]["required"] == ["cpu"]
@@ -86,7 +86,7 @@ def test_fields_of_the_command_line_reach_types_crd_and_sample(project: Path) ->
 
 
 def test_a_kind_without_a_controller_has_types_and_a_crd_alone(project: Path) -> None:
-    assert api(project, "--controller=false") == 0
+    assert create_api(project, "--controller=false") == 0
     text = (project / "src/greeter/kinds/greeting.py").read_text()
     assert "Controller" not in text
     assert (project / "config/crd/bases/demo.example.com_greetings.yaml").exists()
@@ -95,20 +95,20 @@ def test_a_kind_without_a_controller_has_types_and_a_crd_alone(project: Path) ->
 
 
 def test_plurals_are_those_of_kubebuilder(project: Path) -> None:
-    assert api(project, kind="HostInfo", group="topology") == 0
+    assert create_api(project, kind="HostInfo", group="topology") == 0
     assert (project / "config/crd/bases/topology.example.com_hostinfoes.yaml").exists()
 
 
 def test_a_dry_run_shows_the_diff_and_writes_nothing(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = state(project)
-    assert api(project, "--dry-run") == 0
+    before = read_project_bytes(project)
+    assert create_api(project, "--dry-run") == 0
     shown = capsys.readouterr().out
     assert "+++ b/src/greeter/kinds/greeting.py" in shown
     assert "+    manager.add(GreetingController())" in shown
     assert "+++ b/config/crd/bases/demo.example.com_greetings.yaml" in shown
-    assert state(project) == before
+    assert read_project_bytes(project) == before
 
 
 def test_a_dry_run_of_init_makes_not_even_the_folder(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_dry_run_of_init_makes_not_even_the_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-REFUSED = [
+REJECTED_OPTIONS = [
     (["--kind", "greeting"], "such as Greeting"),
     (["--kind", "my-kind"], "such as MyKind"),
     (["--kind", "Class"], "reserved"),
@@ -148,29 +148,29 @@ REFUSED = [
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    REFUSED,
+    REJECTED_OPTIONS,
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_bad_names_are_refused_in_plain_words(
     project: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: str
 ) -> None:
-    before = state(project)
-    assert api(project, *options) == 1
+    before = read_project_bytes(project)
+    assert create_api(project, *options) == 1
     assert words in capsys.readouterr().err
-    assert state(project) == before
+    assert read_project_bytes(project) == before
 
 
 def test_an_existing_kind_is_refused_and_so_is_a_plural_that_is_taken(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert api(project) == 0
-    before = state(project)
-    assert api(project) == 1
+    assert create_api(project) == 0
+    before = read_project_bytes(project)
+    assert create_api(project) == 1
     assert "already" in capsys.readouterr().err
-    assert api(project, group="other") == 1
-    assert api(project, "--plural", "greetings", kind="Hello") == 1
+    assert create_api(project, group="other") == 1
+    assert create_api(project, "--plural", "greetings", kind="Hello") == 1
     assert "--plural" in capsys.readouterr().err
-    assert state(project) == before
+    assert read_project_bytes(project) == before
 
 
 def test_a_persons_file_is_never_overwritten_without_force(
@@ -178,13 +178,13 @@ def test_a_persons_file_is_never_overwritten_without_force(
 ) -> None:
     mine = project / "src/greeter/kinds/greeting.py"
     mine.write_text("# mine\n")
-    before = state(project)
-    assert api(project) == 1
+    before = read_project_bytes(project)
+    assert create_api(project) == 1
     said = capsys.readouterr().err
     assert "src/greeter/kinds/greeting.py" in said
     assert "--force" in said
-    assert state(project) == before
-    assert api(project, "--force") == 0
+    assert read_project_bytes(project) == before
+    assert create_api(project, "--force") == 0
     assert "class Greeting(" in mine.read_text()
 
 
@@ -196,15 +196,15 @@ def test_code_that_does_not_import_is_told_and_nothing_is_written(
         .read_text()
         .replace("import Manager", "import Mangler, Manager")
     )
-    before = state(project)
-    assert api(project) == 1
+    before = read_project_bytes(project)
+    assert create_api(project) == 1
     said = capsys.readouterr().err
     assert "nothing was written" in said
     assert "Mangler" in said
-    assert state(project) == before
+    assert read_project_bytes(project) == before
 
 
-INIT_REFUSED = [
+REJECTED_INIT_OPTIONS = [
     (["--domain", "Example"], "DNS name"),
     (["--domain", "example.com", "--project-name", "9lives"], "begin with a letter"),
     (["--domain", "example.com", "--project-name", "class"], "package of Python"),
@@ -214,7 +214,7 @@ INIT_REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("options", "words"), INIT_REFUSED)
+@pytest.mark.parametrize(("options", "words"), REJECTED_INIT_OPTIONS)
 def test_a_bad_project_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: str
 ) -> None:
@@ -274,7 +274,7 @@ def test_a_person_is_asked_again_until_the_answer_will_do(
 
 
 def test_a_project_is_needed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert api(tmp_path) == 1
+    assert create_api(tmp_path) == 1
     assert "kubewright init" in capsys.readouterr().err
 
 
@@ -333,7 +333,7 @@ def test_no_kind_may_hide_what_generated_code_imports_or_be_hidden_by_it() -> No
 
 
 def test_a_kind_that_pytest_would_take_for_a_test_has_tests_that_are_found(project: Path) -> None:
-    assert api(project, kind="TestRun") == 0
+    assert create_api(project, kind="TestRun") == 0
     assert (
         main(
             [
@@ -394,7 +394,7 @@ def test_a_kind_that_will_do_is_a_class_and_a_file_of_its_own(text: str) -> None
     assert not keyword.iskeyword(text.lower())
 
 
-MAIN = '''"""Doc."""
+MAIN_SOURCE = '''"""Doc."""
 
 from kubewright import Manager
 
@@ -417,7 +417,7 @@ class C:
 
 def test_imports_stay_sorted_and_lines_go_to_the_end() -> None:
     text = add_import(
-        add_import(MAIN, ".kinds.a", "AController", "m"), ".kinds.c", "CController", "m"
+        add_import(MAIN_SOURCE, ".kinds.a", "AController", "m"), ".kinds.c", "CController", "m"
     )
     lines = [line for line in text.splitlines() if line.startswith("from .")]
     assert lines == [f"from .kinds.{x.lower()} import {x}Controller" for x in "ABC"]

@@ -14,14 +14,14 @@ from kubewright.builder import cli_commands as commands
 from kubewright.builder.changeset import ChangeSet
 from kubewright.builder.cli import main
 
-from .typed import api, state
+from .typed import create_api, read_project_bytes
 
 
 @pytest.mark.parametrize("at", range(0, 14, 3))
 def test_interrupted_half_way_leaves_all_as_it_was(
     project: Path, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
-    before = state(project)
+    before = read_project_bytes(project)
     moves = 0
     real = os.replace
 
@@ -50,7 +50,7 @@ def test_interrupted_half_way_leaves_all_as_it_was(
             standalone_mode=False,
         )
     assert moves > at
-    assert state(project) == before
+    assert read_project_bytes(project) == before
     assert not list(project.glob(".kubewright-*"))
 
 
@@ -61,7 +61,7 @@ def test_ended_half_way_leaves_all_as_it_was(
     capsys: pytest.CaptureFixture[str],
     sent: signal.Signals,
 ) -> None:
-    before = state(project)
+    before = read_project_bytes(project)
     real = os.replace
     moves = 0
 
@@ -73,16 +73,16 @@ def test_ended_half_way_leaves_all_as_it_was(
             os.kill(os.getpid(), sent)  # once half way, and again for each file on the way back
 
     monkeypatch.setattr(os, "replace", impatient)
-    assert api(project) == 130
+    assert create_api(project) == 130
     assert moves > 5
     assert "nothing was written" in capsys.readouterr().err
-    assert state(project) == before
+    assert read_project_bytes(project) == before
 
 
 def test_a_file_that_cannot_be_written_is_named_and_all_is_as_it_was(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = state(project)
+    before = read_project_bytes(project)
     real = os.replace
 
     def refusing(source: Path, target: Path) -> None:
@@ -91,9 +91,9 @@ def test_a_file_that_cannot_be_written_is_named_and_all_is_as_it_was(
         real(source, target)
 
     monkeypatch.setattr(os, "replace", refusing)
-    assert api(project) == 1
+    assert create_api(project) == 1
     assert "main.py: Permission denied" in capsys.readouterr().err
-    assert state(project) == before
+    assert read_project_bytes(project) == before
 
 
 def test_what_a_person_keeps_below_config_is_left_alone(project: Path) -> None:

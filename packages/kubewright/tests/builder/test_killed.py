@@ -17,10 +17,10 @@ from kubewright.builder.cli import main
 from kubewright.builder.exchange import lock_project
 from kubewright.errors import ConfigError
 
-from .typed import state
+from .typed import read_project_bytes
 
 # A command whose process gets a signal, sent by itself, before its n-th move.
-SIGNALLED = """
+SIGNALLED_SCRIPT = """
 import os, sys
 from kubewright.builder.change import Change
 from kubewright.builder.exchange import alone_in
@@ -37,7 +37,7 @@ os.replace = counted
 with alone_in(root):
     Change(root, {"a.txt": "new a", "deep/er/b.txt": "new b", "c.txt": "new c"}, removed=("gone.txt",)).write()
 """
-MOVES = 6  # a.txt aside, a.txt, c.txt aside, c.txt, deep/er/b.txt, gone.txt aside
+MOVE_COUNT = 6  # a.txt aside, a.txt, c.txt aside, c.txt, deep/er/b.txt, gone.txt aside
 
 
 @pytest.fixture
@@ -47,41 +47,41 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def started(folder: Path, number: signal.Signals, at: int) -> subprocess.Popen[bytes]:
+def start_script(folder: Path, number: signal.Signals, at: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-c", SIGNALLED, str(folder), str(int(number)), str(at)]
+        [sys.executable, "-c", SIGNALLED_SCRIPT, str(folder), str(int(number)), str(at)]
     )
 
 
-def killed(folder: Path, at: int) -> None:
-    assert started(folder, signal.SIGKILL, at).wait(60) == -signal.SIGKILL
+def kill_at_move(folder: Path, at: int) -> None:
+    assert start_script(folder, signal.SIGKILL, at).wait(60) == -signal.SIGKILL
     assert len(list(folder.glob(".kubewright-*"))) == 1
 
 
-def any_command(folder: Path, *options: str) -> None:
+def run_any_command(folder: Path, *options: str) -> None:
     """This is no project, so it ends with a word about that; what was left is looked at before."""
     assert main(["manifests", "--project", str(folder), *options]) == 1
 
 
-@pytest.mark.parametrize("at", range(1, MOVES + 1))
+@pytest.mark.parametrize("at", range(1, MOVE_COUNT + 1))
 def test_a_killed_command_is_undone_by_the_next(
     folder: Path, at: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = state(folder)
-    killed(folder, at)
-    any_command(folder)
+    before = read_project_bytes(folder)
+    kill_at_move(folder, at)
+    run_any_command(folder)
     assert "what it had changed is as it was before" in capsys.readouterr().err
-    assert state(folder) == before
+    assert read_project_bytes(folder) == before
     assert not (folder / "deep").exists()
     assert not list(folder.glob(".kubewright-*"))
-    any_command(folder)
+    run_any_command(folder)
     assert "half way" not in capsys.readouterr().err
 
 
 def test_an_init_that_was_killed_can_be_run_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    killed(tmp_path, at=2)
+    kill_at_move(tmp_path, at=2)
     assert (tmp_path / "a.txt").exists()
     assert main(["init", str(tmp_path), "--domain", "example.com", "--project-name", "again"]) == 0
     assert "as it was before" in capsys.readouterr().err
@@ -92,15 +92,15 @@ def test_an_init_that_was_killed_can_be_run_again(
 def test_what_somebody_has_changed_since_is_theirs(
     folder: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    killed(folder, MOVES)
+    kill_at_move(folder, MOVE_COUNT)
     (folder / name).write_text("mine")
-    before = state(folder)
-    any_command(folder)
+    before = read_project_bytes(folder)
+    run_any_command(folder)
     said = capsys.readouterr().err
     assert f"somebody has changed {name} since" in said
     (left,) = folder.glob(".kubewright-*")
     assert f"remove {left}" in said
-    assert state(folder) == before
+    assert read_project_bytes(folder) == before
 
 
 def test_what_a_killed_command_had_finished_stays(
@@ -109,7 +109,7 @@ def test_what_a_killed_command_had_finished_stays(
     left = folder / ".kubewright-d_ne1234"
     (left / "old").mkdir(parents=True)
     (left / "old/a.txt").write_text("older")
-    any_command(folder)
+    run_any_command(folder)
     assert not left.exists()
     assert (folder / "a.txt").read_text() == "old a.txt"
     assert "half way" not in capsys.readouterr().err
@@ -119,21 +119,21 @@ def test_a_plan_that_was_cut_off_means_that_nothing_was_moved(folder: Path) -> N
     left = folder / ".kubewright-cut_off1"
     left.mkdir()
     (left / "plan.json").write_text('{"chan')
-    before = state(folder)
-    any_command(folder)
-    assert {".kubewright-cut_off1/plan.json", *state(folder)} == set(before)
+    before = read_project_bytes(folder)
+    run_any_command(folder)
+    assert {".kubewright-cut_off1/plan.json", *read_project_bytes(folder)} == set(before)
 
 
 def test_a_command_that_is_still_at_work_is_left_alone(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    writer = started(folder, signal.SIGSTOP, at=3)
+    writer = start_script(folder, signal.SIGSTOP, at=3)
     try:
         assert os.WIFSTOPPED(os.waitpid(writer.pid, os.WUNTRACED)[1])
-        before = state(folder)
-        any_command(folder, "--check")
+        before = read_project_bytes(folder)
+        run_any_command(folder, "--check")
         assert "half way" not in capsys.readouterr().err
-        assert state(folder) == before
+        assert read_project_bytes(folder) == before
         with (
             pytest.raises(ConfigError, match="another kubewright command is at work"),
             lock_project(folder, timeout_seconds=0),
@@ -142,7 +142,7 @@ def test_a_command_that_is_still_at_work_is_left_alone(
     finally:
         os.kill(writer.pid, signal.SIGCONT)
     assert writer.wait(60) == 0
-    assert state(folder) == {
+    assert read_project_bytes(folder) == {
         "a.txt": b"new a",
         "c.txt": b"new c",
         "deep/er/b.txt": b"new b",
@@ -153,15 +153,15 @@ def test_a_command_that_is_still_at_work_is_left_alone(
 def test_a_folder_that_cannot_be_locked_is_written_to_but_not_cleaned(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    killed(folder, at=3)
-    before = state(folder)
+    kill_at_move(folder, at=3)
+    before = read_project_bytes(folder)
 
     def refused(folder: int, operation: int) -> None:
         raise OSError("no locks available")
 
     monkeypatch.setattr(fcntl, "flock", refused)
-    any_command(folder)
-    assert state(folder) == before
+    run_any_command(folder)
+    assert read_project_bytes(folder) == before
     assert ChangeSet(folder, {"d.txt": "d"}).write() == ["d.txt"]
 
 
@@ -171,7 +171,7 @@ def test_a_link_of_a_persons_is_not_followed(
     theirs = tmp_path_factory.mktemp("theirs")
     (theirs / "thesis.txt").write_text("years of work")
     (folder / ".kubewright-link_abc").symlink_to(theirs)
-    any_command(folder)
+    run_any_command(folder)
     assert (theirs / "thesis.txt").read_text() == "years of work"
 
 
@@ -183,15 +183,15 @@ def test_a_link_of_a_persons_is_not_followed(
 def test_a_folder_of_a_persons_stays_whatever_its_name_begins_with(folder: Path, file: str) -> None:
     (folder / file).parent.mkdir(parents=True)
     (folder / file).write_text("years of work")
-    before = state(folder)
-    any_command(folder)
-    any_command(folder, "--check")
-    assert state(folder) == before
+    before = read_project_bytes(folder)
+    run_any_command(folder)
+    run_any_command(folder, "--check")
+    assert read_project_bytes(folder) == before
 
 
 def test_a_strangers_plan_is_not_followed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    killed(folder, at=3)
-    before = state(folder)
+    kill_at_move(folder, at=3)
+    before = read_project_bytes(folder)
     (left,) = folder.glob(".kubewright-*")
     assert exchange.find_work_folders(folder) == [left]
     real = Path.stat
@@ -201,8 +201,8 @@ def test_a_strangers_plan_is_not_followed(folder: Path, monkeypatch: pytest.Monk
         return os.stat_result((*found[:4], found.st_uid + 1, *found[5:])) if path == left else found
 
     monkeypatch.setattr(Path, "stat", of_a_stranger)
-    any_command(folder)
-    assert state(folder) == before
+    run_any_command(folder)
+    assert read_project_bytes(folder) == before
 
 
 @pytest.mark.parametrize(
@@ -218,21 +218,21 @@ def test_a_strangers_plan_is_not_followed(folder: Path, monkeypatch: pytest.Monk
 def test_what_writes_nothing_only_says_what_is_half_done(
     folder: Path, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    killed(folder, at=3)
-    before = state(folder)
+    kill_at_move(folder, at=3)
+    before = read_project_bytes(folder)
     assert main([*words, "--project", str(folder)]) == 1
     said = capsys.readouterr().err
     (left,) = folder.glob(".kubewright-*")
     assert f"killed half way here, and left {left}. This command writes nothing" in said
     assert "the next command that writes here moves them back" in said
-    assert state(folder) == before
+    assert read_project_bytes(folder) == before
 
 
 def test_an_init_that_is_only_shown_touches_nothing(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    killed(folder, at=3)
-    before = state(folder)
+    kill_at_move(folder, at=3)
+    before = read_project_bytes(folder)
     assert (
         main(
             ["init", str(folder), "--domain", "example.com", "--project-name", "again", "--dry-run"]
@@ -240,22 +240,22 @@ def test_an_init_that_is_only_shown_touches_nothing(
         == 1
     )
     assert "the next command that writes here" in capsys.readouterr().err
-    assert state(folder) == before
+    assert read_project_bytes(folder) == before
     assert main(["init", str(folder / "not/there"), "--domain", "example.com", "--dry-run"]) == 0
     assert not (folder / "not").exists()
 
 
-@pytest.mark.parametrize("at", range(1, MOVES + 1))
+@pytest.mark.parametrize("at", range(1, MOVE_COUNT + 1))
 def test_links_are_brought_back_as_they_were(folder: Path, at: int) -> None:
     for name in ("a.txt", "gone.txt"):
         (folder / name).rename(folder / f"real-{name}")
         (folder / name).symlink_to(f"real-{name}")
-    before = state(folder)
-    killed(folder, at)
-    any_command(folder)
+    before = read_project_bytes(folder)
+    kill_at_move(folder, at)
+    run_any_command(folder)
     assert os.readlink(folder / "a.txt") == "real-a.txt"
     assert os.readlink(folder / "gone.txt") == "real-gone.txt"
-    assert state(folder) == before
+    assert read_project_bytes(folder) == before
 
 
 def test_a_link_that_leads_nowhere_is_somebodys_file(folder: Path) -> None:

@@ -12,21 +12,21 @@ import pytest
 from kubewright.builder.cli import main
 from kubewright.builder.scaffold import format as layout
 
-from .typed import api
+from .typed import create_api
 
-REPOSITORY = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[4]
 RUFF = Path(sys.executable).parent / "ruff"
-LONG = "AKindWithANameOfThirtyLetters9"
+LONG_KIND = "AKindWithANameOfThirtyLetters9"
 
 
-def make_everything(root: Path, kind: str = "Greeting") -> None:
+def scaffold_everything(root: Path, kind: str = "Greeting") -> None:
     """A kind, a webhook and another version."""
-    assert api(root, "--short-name", "gr", kind=kind) == 0
+    assert create_api(root, "--short-name", "gr", kind=kind) == 0
     words = ("--defaulting", "--validation", "--conversion", "--spoke", "v2beta1")
     assert main(["create", "webhook", "--project", str(root), "--kind", kind, *words]) == 0
 
 
-def complaints(root: Path, *paths: str) -> str:
+def run_ruff_checks(root: Path, *paths: str) -> str:
     """What `make check` of ruff would say of these files."""
     commands = (["format", "--check"], ["check"])
     done = [
@@ -47,29 +47,29 @@ def without_ruff(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_fresh_project_needs_no_ruff_for_it(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make_everything(project)
-    assert complaints(project, "src", "tests") == ""
+    scaffold_everything(project)
+    assert run_ruff_checks(project, "src", "tests") == ""
     assert "make format" not in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("without_ruff")
-@pytest.mark.parametrize(("kind", "length"), [("Greeting", "100"), (LONG, "140")])
+@pytest.mark.parametrize(("kind", "length"), [("Greeting", "100"), (LONG_KIND, "140")])
 def test_without_ruff_a_person_is_told_where_it_would_have_something_to_do(
     project: Path, capsys: pytest.CaptureFixture[str], kind: str, length: str
 ) -> None:
     file = project / "pyproject.toml"
     file.write_text(file.read_text().replace("line-length = 140", f"line-length = {length}"))
-    make_everything(project, kind)
+    scaffold_everything(project, kind)
     said = capsys.readouterr().out
     assert "\n  make format\n  make test\n" in said
-    assert complaints(project, "src", "tests") != ""
+    assert run_ruff_checks(project, "src", "tests") != ""
 
 
 def test_a_long_name_breaks_lines_where_ruff_does(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make_everything(project, LONG)
-    assert complaints(project, "src", "tests") == ""
+    scaffold_everything(project, LONG_KIND)
+    assert run_ruff_checks(project, "src", "tests") == ""
     assert "make format" not in capsys.readouterr().out
 
 
@@ -77,14 +77,14 @@ def test_this_repositorys_own_configuration_is_followed(tmp_path: Path) -> None:
     root = tmp_path / "repository"
     for part in ("src", "config"):
         shutil.copytree(
-            REPOSITORY / part, root / part, ignore=shutil.ignore_patterns("__pycache__")
+            ROOT / part, root / part, ignore=shutil.ignore_patterns("__pycache__")
         )
     (root / "tests/kinds").mkdir(parents=True)
-    shutil.copy(REPOSITORY / "pyproject.toml", root)
+    shutil.copy(ROOT / "pyproject.toml", root)
     for part in ("packages", "testenv"):
-        (root / part).symlink_to(REPOSITORY / part)
-    assert api(root) == 0
-    assert complaints(root, "src", "tests") == ""
+        (root / part).symlink_to(ROOT / part)
+    assert create_api(root) == 0
+    assert run_ruff_checks(root, "src", "tests") == ""
     test = (root / "tests/kinds/test_greeting.py").read_text()
     assert "import yaml\n\nfrom kubewright import Client, Key\n" in test, (
         "kubewright is this repository's own"
@@ -97,8 +97,8 @@ def test_whose_an_import_is_the_configuration_says(project: Path) -> None:
     (project / "own/kubewright/testing").mkdir(parents=True)
     (project / "own/kubewright/__init__.py").touch()
     (project / "own/kubewright/testing/controlplane.py").touch()
-    make_everything(project)
-    assert complaints(project, "src/greeter/kinds", "tests/kinds") == ""
+    scaffold_everything(project)
+    assert run_ruff_checks(project, "src/greeter/kinds", "tests/kinds") == ""
     test = (project / "tests/kinds/test_greeting_v2beta1.py").read_text()
     assert "from msgspec import convert\n\nfrom greeter.kinds.greeting import Greeting\n" in test
     assert (
@@ -111,7 +111,7 @@ def test_a_persons_file_gets_its_lines_and_no_other_layout(project: Path) -> Non
     main_file = project / "src/greeter/main.py"
     mine = main_file.read_text().replace('name="greeter")', "name = 'greeter' )")
     main_file.write_text(mine)
-    assert api(project) == 0
+    assert create_api(project) == 0
     lines = main_file.read_text().splitlines()
     assert [line for line in lines if line not in mine.splitlines()] == [
         "from .kinds.greeting import GreetingController",
@@ -124,7 +124,7 @@ def test_a_persons_file_that_was_laid_out_stays_so(project: Path) -> None:
     file = project / "pyproject.toml"
     file.write_text(file.read_text().replace("line-length = 140", "line-length = 40"))
     subprocess.run([RUFF, "format", "--quiet", "--no-cache", "src"], cwd=project, check=True)
-    assert api(project) == 0
+    assert create_api(project) == 0
     assert (
         "    manager.add(\n        GreetingController()\n    )\n"
         not in (project / "src/greeter/main.py").read_text()
@@ -144,7 +144,7 @@ def test_a_project_that_does_not_say_how_ruff_is_used_is_left_as_the_templates_h
     assert layout.find_ruff(tmp_path) == str(RUFF)
 
 
-def broken_ruff(project: Path, script: str) -> None:
+def write_broken_ruff(project: Path, script: str) -> None:
     file = project / ".venv/bin/ruff"
     file.parent.mkdir(parents=True)
     file.write_text(script)
@@ -167,10 +167,10 @@ def test_where_ruff_fails_the_templates_stay_and_a_person_is_told(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], script: str
 ) -> None:
     monkeypatch.setattr(layout, "WITHIN_SECONDS", 0.2)
-    broken_ruff(project, script)
-    assert api(project) == 0
+    write_broken_ruff(project, script)
+    assert create_api(project) == 0
     assert "\n  make format\n  make test\n" in capsys.readouterr().out
-    assert complaints(project, "src", "tests") == ""
+    assert run_ruff_checks(project, "src", "tests") == ""
 
 
 def test_a_configuration_above_the_project_is_left_to_make_format(
@@ -179,9 +179,9 @@ def test_a_configuration_above_the_project_is_left_to_make_format(
     (project.parent / "ruff.toml").write_text("line-length = 100\n")
     file = project / "pyproject.toml"
     file.write_text(file.read_text().replace("line-length = 140", 'extend = "../ruff.toml"'))
-    assert api(project) == 0
+    assert create_api(project) == 0
     assert "\n  make format\n  make test\n" in capsys.readouterr().out
-    assert complaints(project, "src", "tests") != ""
+    assert run_ruff_checks(project, "src", "tests") != ""
 
 
 def test_what_ruff_cannot_read_is_no_layout(project: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from goldens import files_of
+from goldens import read_project_files
 from kubewright.builder.api_docs import render_rows
 from kubewright.builder.cli import main
 from kubewright.builder.manifests.installer import replace_image, run_kustomize
@@ -36,7 +36,7 @@ class WidgetController(Controller[Widget]):
         self.needs(Node, "patch")
 
 
-def rights(rules: list[dict[str, Any]]) -> dict[str, list[str]]:
+def verbs_by_resource(rules: list[dict[str, Any]]) -> dict[str, list[str]]:
     return {
         f"{rule['resources'][0]}.{rule['apiGroups'][0]}".rstrip("."): rule["verbs"]
         for rule in rules
@@ -44,7 +44,7 @@ def rights(rules: list[dict[str, Any]]) -> dict[str, list[str]]:
 
 
 def test_rights_follow_from_declarations_and_nothing_else() -> None:
-    assert rights(manager_rules([WidgetController()])) == {
+    assert verbs_by_resource(manager_rules([WidgetController()])) == {
         "configmaps": ["create", "delete", "list", "watch"],
         "events": ["create", "patch"],
         "nodes": ["patch"],
@@ -58,43 +58,43 @@ def test_no_wildcard_anywhere() -> None:
     texts = [path.read_text() for path in (ROOT / "config/rbac").glob("*.yaml")]
     assert len(texts) > 5
     assert not any("'*'" in text or '"*"' in text for text in texts)
-    assert rights(LEADER_RULES) == {"leases.coordination.k8s.io": ["create", "get", "patch"]}
+    assert verbs_by_resource(LEADER_RULES) == {"leases.coordination.k8s.io": ["create", "get", "patch"]}
 
 
 @pytest.fixture
-def copy(tmp_path: Path) -> Path:
+def repository_copy(tmp_path: Path) -> Path:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     shutil.copytree(ROOT / "config", tmp_path / "config")
     return tmp_path
 
 
 def test_committed_files_are_current_and_a_stale_one_is_named(
-    copy: Path, capsys: pytest.CaptureFixture[str]
+    repository_copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["manifests", "--check", "--project", str(copy)]) == 0
-    role = copy / "config/rbac/role.yaml"
+    assert main(["manifests", "--check", "--project", str(repository_copy)]) == 0
+    role = repository_copy / "config/rbac/role.yaml"
     role.write_text(role.read_text().replace("- watch", "- watch\n  - delete"))
-    assert main(["manifests", "--check", "--project", str(copy)]) == 1
+    assert main(["manifests", "--check", "--project", str(repository_copy)]) == 1
     said = capsys.readouterr().err
     assert "config/rbac/role.yaml" in said
     assert "make manifests" in said
-    assert main(["manifests", "--project", str(copy)]) == 0
-    assert main(["manifests", "--check", "--project", str(copy)]) == 0
+    assert main(["manifests", "--project", str(repository_copy)]) == 0
+    assert main(["manifests", "--check", "--project", str(repository_copy)]) == 0
 
 
-def test_a_file_of_a_kind_that_has_gone_is_found_and_removed(copy: Path) -> None:
-    old = copy / "config/crd/bases/gone.test_olds.yaml"
-    old.write_text((copy / "config/crd/kustomization.yaml").read_text())
-    mine = copy / "config/rbac/by_hand.yaml"
+def test_a_file_of_a_kind_that_has_gone_is_found_and_removed(repository_copy: Path) -> None:
+    old = repository_copy / "config/crd/bases/gone.test_olds.yaml"
+    old.write_text((repository_copy / "config/crd/kustomization.yaml").read_text())
+    mine = repository_copy / "config/rbac/by_hand.yaml"
     mine.write_text("# written by a person\n")
-    assert main(["manifests", "--check", "--project", str(copy)]) == 1
-    assert main(["manifests", "--project", str(copy)]) == 0
+    assert main(["manifests", "--check", "--project", str(repository_copy)]) == 1
+    assert main(["manifests", "--project", str(repository_copy)]) == 0
     assert not old.exists()
     assert mine.exists()
 
 
-def test_a_second_run_writes_nothing(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["manifests", "--project", str(copy)]) == 0
+def test_a_second_run_writes_nothing(repository_copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["manifests", "--project", str(repository_copy)]) == 0
     assert capsys.readouterr().out == ""
 
 
@@ -128,7 +128,7 @@ def test_a_reference_that_leads_nowhere_is_named(tmp_path: Path) -> None:
         Project.read(tmp_path).load_declarations()
 
 
-def git(root: Path, *words: str) -> None:
+def run_git(root: Path, *words: str) -> None:
     identity = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.com"]
     subprocess.run(["git", "-C", str(root), *identity, *words], check=True, capture_output=True)
 
@@ -137,15 +137,15 @@ def test_a_breaking_change_is_named_even_after_the_files_were_written(
     greeter: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = greeter
-    git(root, "init", "-q")
-    git(root, "add", "-A")
-    git(root, "commit", "-qm", "one")
+    run_git(root, "init", "-q")
+    run_git(root, "add", "-A")
+    run_git(root, "commit", "-qm", "one")
     check = ["manifests", "--check", "--project", str(root)]
     assert main(check) == 0
     crd = root / "config/crd/bases/demo.example.com_houses.yaml"
     committed = crd.read_text()
     crd.write_text(committed.replace("rooms", "floors"))
-    git(root, "commit", "-qam", "two: as if people had floors")
+    run_git(root, "commit", "-qam", "two: as if people had floors")
     crd.write_text(committed)
     capsys.readouterr()
     assert main(check) == 1
@@ -158,7 +158,7 @@ def test_a_breaking_change_is_named_even_after_the_files_were_written(
     assert "is no commit" in capsys.readouterr().err
 
 
-BROKEN = [
+UNREADABLE_FILES = [
     ("config/samples/mine.yaml", "a: [", "mine.yaml is no YAML"),
     ("config/samples/mine.yaml", "a: \udce9", "mine.yaml is no YAML"),
     ("config/overlays/mine.yaml", "a: \udce9", "mine.yaml is no text in UTF-8"),
@@ -170,7 +170,7 @@ BROKEN = [
 
 @pytest.mark.parametrize(
     ("path", "text", "words"),
-    BROKEN,
+    UNREADABLE_FILES,
     ids=["sample", "sample-bytes", "overlay-bytes", "project-bytes", "syntax", "import"],
 )
 def test_what_cannot_be_read_is_named_with_its_place(
@@ -199,12 +199,12 @@ def test_what_cannot_be_read_is_named_with_its_place(
     ],
 )
 def test_a_component_that_does_not_fit_is_named(
-    copy: Path, capsys: pytest.CaptureFixture[str], picked: str, words: str
+    repository_copy: Path, capsys: pytest.CaptureFixture[str], picked: str, words: str
 ) -> None:
-    pyproject = copy / "pyproject.toml"
+    pyproject = repository_copy / "pyproject.toml"
     line = f'name = "vsphere-operators"\ncomponents = ["{picked}"]\nbuild'
     pyproject.write_text(pyproject.read_text().replace('name = "vsphere-operators"\nbuild', line))
-    assert main(["manifests", "--project", str(copy)]) == 1
+    assert main(["manifests", "--project", str(repository_copy)]) == 1
     assert words in capsys.readouterr().err
 
 
@@ -222,13 +222,13 @@ def test_a_component_that_needs_a_webhook_is_named(project: Path) -> None:
     assert "cert-manager, which needs a webhook" in done.stderr
 
 
-def read(path: Path) -> Any:
+def read_documents(path: Path) -> Any:
     return list(yaml.safe_load_all(path.read_text()))
 
 
-def test_webhooks_that_are_optional_are_a_component(choosy: Path) -> None:
-    config = choosy / "config"
-    (default,) = read(config / "default/kustomization.yaml")
+def test_webhooks_that_are_optional_are_a_component(optional_webhook_project: Path) -> None:
+    config = optional_webhook_project / "config"
+    (default,) = read_documents(config / "default/kustomization.yaml")
     assert default["resources"] == ["../crd", "../manager", "../rbac"]
     assert sorted(path.name for path in (config / "components").iterdir()) == [
         "cert-manager",
@@ -239,47 +239,47 @@ def test_webhooks_that_are_optional_are_a_component(choosy: Path) -> None:
         "webhooks",
     ]
     assert not (config / "rbac/webhook_ca_roles.yaml").exists()
-    (role,) = read(config / "rbac/role.yaml")
-    assert "configmaps" not in rights(role["rules"])
-    (only, _) = read(config / "components/webhooks/webhook_role.yaml")
-    assert rights(only["rules"]) == {"configmaps": ["get"]}
-    (deployed,) = read(config / "manager/manager.yaml")
+    (role,) = read_documents(config / "rbac/role.yaml")
+    assert "configmaps" not in verbs_by_resource(role["rules"])
+    (only, _) = read_documents(config / "components/webhooks/webhook_role.yaml")
+    assert verbs_by_resource(only["rules"]) == {"configmaps": ["get"]}
+    (deployed,) = read_documents(config / "manager/manager.yaml")
     (container,) = deployed["spec"]["template"]["spec"]["containers"]
     assert "-hooks" not in container["args"]
     assert [port["name"] for port in container["ports"]] == ["metrics", "health"]
-    assert [each["kind"] for each in read(config / "webhook/manifests.yaml")] == [
+    assert [each["kind"] for each in read_documents(config / "webhook/manifests.yaml")] == [
         "ValidatingWebhookConfiguration"
     ]
 
 
 def test_components_go_on_top_of_each_other_in_an_order_that_works(
-    copy: Path, binaries: dict[str, Path]
+    repository_copy: Path, binaries: dict[str, Path]
 ) -> None:
-    pyproject = copy / "pyproject.toml"
+    pyproject = repository_copy / "pyproject.toml"
     line = 'name = "vsphere-operators"\ncomponents = ["cert-manager", "webhooks", "network-policy"]\nbuild'
     pyproject.write_text(pyproject.read_text().replace('name = "vsphere-operators"\nbuild', line))
-    assert main(["manifests", "--project", str(copy)]) == 0
+    assert main(["manifests", "--project", str(repository_copy)]) == 0
     made = list(
-        yaml.safe_load_all(run_kustomize(copy, copy / "config/default", str(binaries["kubectl"])))
+        yaml.safe_load_all(run_kustomize(repository_copy, repository_copy / "config/default", str(binaries["kubectl"])))
     )
     (policy,) = (each for each in made if each["kind"] == "NetworkPolicy")
     assert policy["spec"]["ingress"][-1] == {"ports": [{"port": 9443, "protocol": "TCP"}]}
     assert not any("webhook-ca" in each["metadata"]["name"] for each in made)
 
 
-UNFIT = {
+INEFFECTIVE_FLAGS = {
     "always on": ("if settings.hooks:", "if True:"),
     "none at all": ("if settings.hooks:", "if False:"),
 }
 
 
-@pytest.mark.parametrize("change", UNFIT.values(), ids=UNFIT)
+@pytest.mark.parametrize("change", INEFFECTIVE_FLAGS.values(), ids=INEFFECTIVE_FLAGS)
 def test_a_flag_that_does_not_add_the_webhooks_is_refused(
-    choosy: Path, tmp_path: Path, change: tuple[str, str], capsys: pytest.CaptureFixture[str]
+    optional_webhook_project: Path, tmp_path: Path, change: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     root, package = (
-        Path(shutil.copytree(choosy, tmp_path / "greeter")),
-        f"choosy{list(UNFIT.values()).index(change)}",
+        Path(shutil.copytree(optional_webhook_project, tmp_path / "greeter")),
+        f"choosy{list(INEFFECTIVE_FLAGS.values()).index(change)}",
     )
     (root / "src/choosy").rename(root / "src" / package)
     file, pyproject = root / "src" / package / "main.py", root / "pyproject.toml"
@@ -293,15 +293,15 @@ def test_a_flag_that_does_not_add_the_webhooks_is_refused(
 
 
 def test_a_flag_that_the_manager_does_not_have_is_named(
-    copy: Path, capsys: pytest.CaptureFixture[str]
+    repository_copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pyproject = copy / "pyproject.toml"
+    pyproject = repository_copy / "pyproject.toml"
     pyproject.write_text(
         pyproject.read_text().replace(
             'optional_webhooks = "-webhooks"', 'optional_webhooks = "-webhoks"'
         )
     )
-    assert main(["manifests", "--check", "--project", str(copy)]) == 1
+    assert main(["manifests", "--check", "--project", str(repository_copy)]) == 1
     assert "webhoks" in capsys.readouterr().err
 
 
@@ -346,7 +346,7 @@ def test_a_second_version_or_webhook_that_makes_no_sense_is_refused(
     greeter: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = greeter
-    before = files_of(root)
+    before = read_project_files(root)
     project = ("--project", str(root))
     refused = {
         ("create", "webhook", "--kind", "Greeting", "--defaulting"): "has a webhook already",
@@ -369,7 +369,7 @@ def test_a_second_version_or_webhook_that_makes_no_sense_is_refused(
     for words, said in refused.items():
         assert main([*words, *project]) == 1, words
         assert said in capsys.readouterr().err
-    assert files_of(root) == before
+    assert read_project_files(root) == before
 
 
 def test_the_page_about_the_api_tells_every_field(

@@ -13,13 +13,13 @@ import pytest
 
 from kubewright.builder.cli import main
 
-from .test_killed import killed
-from .typed import state
+from .test_killed import kill_at_move
+from .typed import read_project_bytes
 
-WITHIN_SECONDS = 60
+TIMEOUT_SECONDS = 60
 
 
-def docs(project: Path, output: Path | str) -> list[str]:
+def docs_command(project: Path, output: Path | str) -> list[str]:
     return [
         sys.executable,
         "-m",
@@ -33,23 +33,23 @@ def docs(project: Path, output: Path | str) -> list[str]:
 
 
 def test_standard_output_by_its_name(tmp_path: Path, greeter: Path) -> None:
-    page = printed(greeter)
+    page = run_docs(greeter)
     piped = subprocess.run(
-        docs(greeter, "/dev/stdout"), capture_output=True, timeout=WITHIN_SECONDS, check=True
+        docs_command(greeter, "/dev/stdout"), capture_output=True, timeout=TIMEOUT_SECONDS, check=True
     )
     assert piped.stdout == page
     assert piped.stderr == b"wrote /dev/stdout\n"
     link = tmp_path / "stdout"
     link.symlink_to("/proc/self/fd/1")
     with (tmp_path / "page.md").open("wb") as file:
-        subprocess.run(docs(greeter, link), stdout=file, timeout=WITHIN_SECONDS, check=True)
+        subprocess.run(docs_command(greeter, link), stdout=file, timeout=TIMEOUT_SECONDS, check=True)
     assert (tmp_path / "page.md").read_bytes() == page
     assert link.is_symlink()
 
 
-def printed(project: Path) -> bytes:
+def run_docs(project: Path) -> bytes:
     return subprocess.run(
-        docs(project, "-"), stdout=subprocess.PIPE, timeout=WITHIN_SECONDS, check=True
+        docs_command(project, "-"), stdout=subprocess.PIPE, timeout=TIMEOUT_SECONDS, check=True
     ).stdout
 
 
@@ -59,9 +59,9 @@ def test_a_pipe_is_written_into(tmp_path: Path, greeter: Path) -> None:
     read: list[bytes] = []
     reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
     reader.start()
-    subprocess.run(docs(greeter, pipe), timeout=WITHIN_SECONDS, check=True)
-    reader.join(WITHIN_SECONDS)
-    assert read == [printed(greeter)]
+    subprocess.run(docs_command(greeter, pipe), timeout=TIMEOUT_SECONDS, check=True)
+    reader.join(TIMEOUT_SECONDS)
+    assert read == [run_docs(greeter)]
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
@@ -70,7 +70,7 @@ def test_a_link_stays_and_its_file_is_written(tmp_path: Path, greeter: Path) -> 
     (greeter / "page.md").symlink_to("../page.md")
     assert main(["docs", "--project", str(greeter), "--output", "page.md"]) == 0
     assert (greeter / "page.md").is_symlink()
-    assert (tmp_path / "page.md").read_bytes() == printed(greeter)
+    assert (tmp_path / "page.md").read_bytes() == run_docs(greeter)
 
 
 def test_the_project_by_another_name_is_the_project(tmp_path: Path, greeter: Path) -> None:
@@ -78,7 +78,7 @@ def test_the_project_by_another_name_is_the_project(tmp_path: Path, greeter: Pat
     assert (
         main(["docs", "--project", str(greeter), "--output", str(tmp_path / "other/page.md")]) == 0
     )
-    assert (greeter / "page.md").read_bytes() == printed(greeter)
+    assert (greeter / "page.md").read_bytes() == run_docs(greeter)
 
 
 @pytest.mark.parametrize(("command", "output"), [("helm", "chart"), ("docs", "page.md")])
@@ -89,11 +89,11 @@ def test_what_was_killed_outside_of_the_project_is_undone(
     elsewhere.mkdir()
     for name in ("a.txt", "c.txt", "gone.txt"):
         (elsewhere / name).write_text(f"old {name}")
-    before = state(elsewhere)
-    killed(elsewhere, at=3)
+    before = read_project_bytes(elsewhere)
+    kill_at_move(elsewhere, at=3)
     assert main([command, "--project", str(greeter), "--output", str(elsewhere / output)]) == 0
     assert "what it had changed is as it was before" in capsys.readouterr().err
     assert {
-        path: text for path, text in state(elsewhere).items() if not path.startswith(output)
+        path: text for path, text in read_project_bytes(elsewhere).items() if not path.startswith(output)
     } == before
     assert not list(elsewhere.glob(".kubewright-*"))

@@ -13,7 +13,7 @@ from kubewright.builder.compat import baseline
 from kubewright.builder.manifests import installer
 
 
-def hanging(folder: Path, name: str) -> Path:
+def write_hanging_program(folder: Path, name: str) -> Path:
     program = folder / name
     program.write_text("#!/bin/sh\nexec sleep 60\n")
     program.chmod(0o755)
@@ -27,7 +27,7 @@ def test_a_kustomize_that_hangs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(installer, "WITHIN_SECONDS", 0.2)
-    kubectl = hanging(tmp_path, "kubectl")
+    kubectl = write_hanging_program(tmp_path, "kubectl")
     assert main(["build-installer", "--project", str(greeter), "--kubectl", str(kubectl)]) == 1
     said = capsys.readouterr().err
     assert f"`{kubectl} kustomize {greeter / 'config/default'}` had not ended after 0.2 s" in said
@@ -41,7 +41,7 @@ def test_a_git_that_hangs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(baseline, "WITHIN_SECONDS", 0.2)
-    monkeypatch.setenv("PATH", str(hanging(tmp_path, "git").parent), prepend=":")
+    monkeypatch.setenv("PATH", str(write_hanging_program(tmp_path, "git").parent), prepend=":")
     assert main(["manifests", "--project", str(greeter), "--check"]) == 1
     said = capsys.readouterr().err
     assert f"`git -C {greeter} rev-parse" in said
@@ -49,7 +49,7 @@ def test_a_git_that_hangs(
     assert "Run it by hand to see" in said
 
 
-def make(project: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+def run_make(project: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run make as in a shell without a cluster, with what it would install taken as there."""
     clean = {
         name: value
@@ -71,7 +71,7 @@ def test_make_says_in_words_that_no_cluster_is_configured(
         '#!/bin/sh\ntest -e "$KUBECONFIG" || { echo current-context is not set >&2; exit 1; }\n'
     )
     kubectl.chmod(0o755)
-    refused = make(greeter, target, f"KUBECTL={kubectl}", KUBECONFIG=str(tmp_path / "none"))
+    refused = run_make(greeter, target, f"KUBECTL={kubectl}", KUBECONFIG=str(tmp_path / "none"))
     assert refused.returncode
     assert refused.stdout == ""
     assert (
@@ -80,13 +80,13 @@ def test_make_says_in_words_that_no_cluster_is_configured(
     )
     (tmp_path / "config").touch()
     assert (
-        make(
+        run_make(
             greeter, "cluster", f"KUBECTL={kubectl}", KUBECONFIG=str(tmp_path / "config")
         ).returncode
         == 0
     )
     assert (
-        make(
+        run_make(
             greeter,
             "cluster",
             f"KUBECTL={kubectl}",

@@ -14,23 +14,23 @@ from kubewright.builder.cli import main
 from kubewright.builder.compat.baseline import read_crds_on_disk
 from kubewright.errors import ConfigError
 
-from .typed import api, state
+from .typed import create_api, read_project_bytes
 
 
-def latin(path: Path) -> None:
+def append_latin1(path: Path) -> None:
     path.write_bytes(path.read_bytes() + "# Gr\u00fc\u00dfe\n".encode("latin-1"))
 
 
-def folder(path: Path) -> None:
+def replace_with_folder(path: Path) -> None:
     path.unlink()
     path.mkdir()
 
 
-def vanished(path: Path) -> None:
+def delete_file(path: Path) -> None:
     path.unlink()
 
 
-def no_yaml(path: Path) -> None:
+def write_invalid_yaml(path: Path) -> None:
     path.write_text("spec: [")
 
 
@@ -39,24 +39,24 @@ MAIN, HUB, SAMPLE = (
     "src/greeter/kinds/greeting.py",
     "config/samples/demo_v1_greeting.yaml",
 )
-BROKEN: list[tuple[str, Callable[[Path], None], str]] = [
-    (MAIN, latin, "save it as UTF-8"),
-    (MAIN, folder, "is a folder where a file has to be; move it away"),
-    (MAIN, vanished, "which is not there"),
-    (HUB, latin, "save it as UTF-8"),
-    (HUB, folder, "is a folder where a file has to be; move it away"),
-    (HUB, vanished, "is not there; bring it back"),
-    (SAMPLE, latin, "save it as UTF-8"),
-    (SAMPLE, folder, "is a folder where a file has to be; move it away"),
-    (SAMPLE, no_yaml, "is no YAML"),
-    ("pyproject.toml", latin, "can't decode"),
-    ("pyproject.toml", folder, "Is a directory"),
-    ("pyproject.toml", vanished, "kubewright init"),
+DAMAGED_FILES: list[tuple[str, Callable[[Path], None], str]] = [
+    (MAIN, append_latin1, "save it as UTF-8"),
+    (MAIN, replace_with_folder, "is a folder where a file has to be; move it away"),
+    (MAIN, delete_file, "which is not there"),
+    (HUB, append_latin1, "save it as UTF-8"),
+    (HUB, replace_with_folder, "is a folder where a file has to be; move it away"),
+    (HUB, delete_file, "is not there; bring it back"),
+    (SAMPLE, append_latin1, "save it as UTF-8"),
+    (SAMPLE, replace_with_folder, "is a folder where a file has to be; move it away"),
+    (SAMPLE, write_invalid_yaml, "is no YAML"),
+    ("pyproject.toml", append_latin1, "can't decode"),
+    ("pyproject.toml", replace_with_folder, "Is a directory"),
+    ("pyproject.toml", delete_file, "kubewright init"),
 ]
 
 
 @pytest.mark.parametrize(
-    ("path", "spoil", "words"), BROKEN, ids=lambda value: getattr(value, "__name__", value)
+    ("path", "spoil", "words"), DAMAGED_FILES, ids=lambda value: getattr(value, "__name__", value)
 )
 def test_another_version_names_the_file_that_it_cannot_read(
     greeter: Path,
@@ -66,23 +66,23 @@ def test_another_version_names_the_file_that_it_cannot_read(
     words: str,
 ) -> None:
     spoil(greeter / path)
-    before = state(greeter)
-    assert api(greeter, version="v3") == 1
+    before = read_project_bytes(greeter)
+    assert create_api(greeter, version="v3") == 1
     said = capsys.readouterr().err
     assert path in said
     assert words in said
     assert "Traceback" not in said
-    assert state(greeter) == before
+    assert read_project_bytes(greeter) == before
 
 
 def test_a_sample_that_is_no_object_gives_an_empty_spec(greeter: Path) -> None:
     (greeter / SAMPLE).write_text("- a list\n")
-    assert api(greeter, "--dry-run", version="v3") == 0
+    assert create_api(greeter, "--dry-run", version="v3") == 0
 
 
 @pytest.mark.parametrize(
     ("spoil", "words"),
-    [(latin, "save it as UTF-8"), (folder, "is a folder"), (no_yaml, "is no YAML")],
+    [(append_latin1, "save it as UTF-8"), (replace_with_folder, "is a folder"), (write_invalid_yaml, "is no YAML")],
 )
 def test_a_committed_crd_that_cannot_be_read_is_named(
     greeter: Path, spoil: Callable[[Path], None], words: str
@@ -123,12 +123,12 @@ def test_a_file_below_a_file_and_one_that_is_not_there(tmp_path: Path) -> None:
 
 def test_an_editors_lock_in_the_sources_stops_nothing(project: Path) -> None:
     (project / "src/greeter/.#main.py").symlink_to("ann@host.4711:1700000000")
-    assert api(project, "--dry-run") == 0
+    assert create_api(project, "--dry-run") == 0
 
 
 def test_what_cannot_be_copied_is_named(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo(project / "src/greeter/pipe")
-    assert api(project, "--dry-run") == 1
+    assert create_api(project, "--dry-run") == 1
     said = capsys.readouterr().err
     assert f"{project}/src/greeter/pipe cannot be read: " in said
     assert "nothing was written" in said

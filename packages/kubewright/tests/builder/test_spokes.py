@@ -11,16 +11,16 @@ import click
 import pytest
 import yaml
 
-from goldens import files_of
+from goldens import read_project_files
 from kubewright.builder.cli import main
 
-from .typed import api, state
+from .typed import create_api, read_project_bytes
 
 
 @pytest.fixture(scope="session")
-def one_version(fresh: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = Path(shutil.copytree(fresh, tmp_path_factory.mktemp("one") / "greeter"))
-    assert api(root) == 0
+def one_version(initialized_project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = Path(shutil.copytree(initialized_project, tmp_path_factory.mktemp("one") / "greeter"))
+    assert create_api(root) == 0
     return root
 
 
@@ -28,8 +28,8 @@ def one_version(fresh: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def two_versions(one_version: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What `create api` makes."""
     root = Path(shutil.copytree(one_version, tmp_path_factory.mktemp("two") / "greeter"))
-    assert api(root, version="v2") == 0
-    return files_of(root)
+    assert create_api(root, version="v2") == 0
+    return read_project_files(root)
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def root(one_version: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(one_version, tmp_path / "greeter"))
 
 
-def webhook(root: Path, *words: str, kind: str = "Greeting") -> int:
+def create_webhook(root: Path, *words: str, kind: str = "Greeting") -> int:
     return main(["create", "webhook", "--project", str(root), "--kind", kind, *words])
 
 
@@ -56,8 +56,8 @@ def test_it_makes_what_create_api_makes(
     capsys: pytest.CaptureFixture[str],
     words: tuple[str, ...],
 ) -> None:
-    assert webhook(root, "--conversion", *words) == 0
-    assert files_of(root) == two_versions
+    assert create_webhook(root, "--conversion", *words) == 0
+    assert read_project_files(root) == two_versions
     assert (
         "Next:\n  edit src/greeter/kinds/greeting_v2.py\n  make test\n" in capsys.readouterr().out
     )
@@ -66,7 +66,7 @@ def test_it_makes_what_create_api_makes(
 def test_all_in_one_command_is_what_one_after_the_other_makes(root: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(root, tmp_path / "other"))
     assert (
-        webhook(
+        create_webhook(
             root,
             "--defaulting",
             "--validation",
@@ -78,10 +78,10 @@ def test_all_in_one_command_is_what_one_after_the_other_makes(root: Path, tmp_pa
         )
         == 0
     )
-    assert webhook(other, "--defaulting", "--validation") == 0
+    assert create_webhook(other, "--defaulting", "--validation") == 0
     for version in ("v2", "v3beta1", "v4"):
-        assert api(other, version=version) == 0
-    assert files_of(root) == files_of(other)
+        assert create_api(other, version=version) == 0
+    assert read_project_files(root) == read_project_files(other)
     listed = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["kubewright"]["resources"]
     assert [(each["version"], each.get("webhooks", each.get("conversion"))) for each in listed] == [
         ("v1", ["defaulting", "validation"]),
@@ -101,7 +101,7 @@ def test_all_in_one_command_is_what_one_after_the_other_makes(root: Path, tmp_pa
     assert crd["conversion"]["strategy"] == "Webhook"
 
 
-REFUSED = [
+REJECTED_OPTIONS = [
     (
         ["--conversion", "--spoke", "v2"],
         "Greeting v2 has its conversion already: edit to_hub and from_hub in src/greeter/kinds/greeting_v2.py",
@@ -131,22 +131,22 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), REFUSED, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+    ("words", "said"), REJECTED_OPTIONS, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
 )
 def test_what_makes_no_sense_is_refused_in_words(
     greeter: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
-    before = state(greeter)
-    assert webhook(greeter, *words) == 1
+    before = read_project_bytes(greeter)
+    assert create_webhook(greeter, *words) == 1
     assert said in capsys.readouterr().err
-    assert state(greeter) == before
+    assert read_project_bytes(greeter) == before
 
 
 def test_a_dry_run_shows_it_and_writes_nothing(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = state(root)
-    assert webhook(root, "--conversion", "--spoke", "v2", "--validation", "--dry-run") == 0
+    before = read_project_bytes(root)
+    assert create_webhook(root, "--conversion", "--spoke", "v2", "--validation", "--dry-run") == 0
     shown = capsys.readouterr().out
     for line in (
         "+++ b/src/greeter/kinds/greeting_v2.py",
@@ -155,7 +155,7 @@ def test_a_dry_run_shows_it_and_writes_nothing(
     ):
         assert line in shown
     assert "Next:" not in shown
-    assert state(root) == before
+    assert read_project_bytes(root) == before
 
 
 def test_a_persons_file_is_overwritten_only_by_force(
@@ -163,11 +163,11 @@ def test_a_persons_file_is_overwritten_only_by_force(
 ) -> None:
     mine = root / "src/greeter/kinds/greeting_v2.py"
     mine.write_text("# mine\n")
-    before = state(root)
-    assert webhook(root, "--conversion", "--spoke", "v2") == 1
+    before = read_project_bytes(root)
+    assert create_webhook(root, "--conversion", "--spoke", "v2") == 1
     assert "src/greeter/kinds/greeting_v2.py" in capsys.readouterr().err
-    assert state(root) == before
-    assert webhook(root, "--conversion", "--spoke", "v2", "--force") == 0
+    assert read_project_bytes(root) == before
+    assert create_webhook(root, "--conversion", "--spoke", "v2", "--force") == 0
     assert "class GreetingV2Conversion(" in mine.read_text()
 
 
@@ -182,11 +182,11 @@ def test_a_person_is_asked_for_the_kind_and_the_version(
     monkeypatch.setattr(click.termui, "visible_prompt_func", lambda prompt: next(answers))
     assert main(["create", "webhook", "--project", str(root), "--conversion"]) == 0
     assert "has to be like v1" in capsys.readouterr().out
-    assert files_of(root) == two_versions
+    assert read_project_files(root) == two_versions
 
 
 def test_what_is_missing_is_named_where_nobody_can_be_asked(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert webhook(root, "--conversion") == 2
+    assert create_webhook(root, "--conversion") == 2
     assert "--spoke is missing" in capsys.readouterr().err

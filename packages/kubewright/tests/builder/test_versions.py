@@ -9,24 +9,24 @@ from typing import Any
 import pytest
 import yaml
 
-from goldens import GOLDEN, files_of
+from goldens import GOLDEN, read_project_files
 from kubewright.builder.cli import main
 
 
-def create(root: Path, *words: str) -> int:
+def create_api(root: Path, *words: str) -> int:
     return main(["create", "api", "--project", str(root), *words])
 
 
-def crd_of(root: Path, name: str) -> Any:
+def read_crd_spec(root: Path, name: str) -> Any:
     return yaml.safe_load((root / f"config/crd/bases/{name}.yaml").read_text())["spec"]
 
 
 def test_the_stored_version_moves_and_only_that(greeter: Path) -> None:
     assert (
-        create(greeter, "--group", "demo", "--version", "v3", "--kind", "Greeting", "--storage")
+        create_api(greeter, "--group", "demo", "--version", "v3", "--kind", "Greeting", "--storage")
         == 0
     )
-    versions = crd_of(greeter, "demo.example.com_greetings")["versions"]
+    versions = read_crd_spec(greeter, "demo.example.com_greetings")["versions"]
     assert [(each["name"], each["storage"]) for each in versions] == [
         ("v1", False),
         ("v2", False),
@@ -36,8 +36,8 @@ def test_the_stored_version_moves_and_only_that(greeter: Path) -> None:
 
 
 def test_scope_and_plural_are_the_kinds_and_need_not_be_said_again(greeter: Path) -> None:
-    assert create(greeter, "--group", "demo", "--version", "v1", "--kind", "House") == 0
-    house = crd_of(greeter, "demo.example.com_houses")
+    assert create_api(greeter, "--group", "demo", "--version", "v1", "--kind", "House") == 0
+    house = read_crd_spec(greeter, "demo.example.com_houses")
     assert (house["scope"], [each["name"] for each in house["versions"]]) == (
         "Cluster",
         ["v1", "v1alpha1"],
@@ -47,12 +47,12 @@ def test_scope_and_plural_are_the_kinds_and_need_not_be_said_again(greeter: Path
 
 def test_short_names_and_columns_stay_with_another_stored_version(tmp_path: Path) -> None:
     root = Path(shutil.copytree(GOLDEN / "hostinfo", tmp_path / "hostinfo"))
-    before = crd_of(root, "topology.corinternal.com_hostinfoes")
+    before = read_crd_spec(root, "topology.corinternal.com_hostinfoes")
     assert (
-        create(root, "--group", "topology", "--version", "v2", "--kind", "HostInfo", "--storage")
+        create_api(root, "--group", "topology", "--version", "v2", "--kind", "HostInfo", "--storage")
         == 0
     )
-    after = crd_of(root, "topology.corinternal.com_hostinfoes")
+    after = read_crd_spec(root, "topology.corinternal.com_hostinfoes")
     assert after["names"] == before["names"]
     columns = before["versions"][0]["additionalPrinterColumns"]
     assert [each["additionalPrinterColumns"] for each in after["versions"]] == [columns, columns]
@@ -61,13 +61,13 @@ def test_short_names_and_columns_stay_with_another_stored_version(tmp_path: Path
 def test_what_makes_no_sense_for_a_version_is_refused(
     greeter: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = files_of(greeter)
+    before = read_project_files(greeter)
     refused = {
         ("v2", "Street"): "no controller of ours knows it",
         ("v2", "House", "--short-name", "ho"): "share their short names",
         ("v2", "House", "--plural", "homes"): "share the plural",
     }
     for (version, kind, *more), said in refused.items():
-        assert create(greeter, "--group", "demo", "--version", version, "--kind", kind, *more) == 1
+        assert create_api(greeter, "--group", "demo", "--version", version, "--kind", kind, *more) == 1
         assert said in capsys.readouterr().err
-    assert files_of(greeter) == before
+    assert read_project_files(greeter) == before

@@ -7,7 +7,7 @@ from pathlib import Path
 from kubewright.builder.cli import main
 
 
-def api(
+def create_api(
     project: Path, *options: str, kind: str = "Greeting", version: str = "v1", group: str = "demo"
 ) -> int:
     return main(
@@ -27,7 +27,7 @@ def api(
     )
 
 
-def state(root: Path) -> dict[str, bytes]:
+def read_project_bytes(root: Path) -> dict[str, bytes]:
     """Every file of a project but what Python leaves."""
     paths = [path for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}

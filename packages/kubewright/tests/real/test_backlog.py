@@ -9,17 +9,17 @@ from kubewright.meta import Key
 from kubewright.testing import eventually
 
 from ..kinds import Widget
-from ..rig import Api, running
+from ..rig import ApiHarness, run_manager
 
-BACKLOG = 5000
+BACKLOG_SIZE = 5000
 
 
-async def test_an_edit_overtakes_a_backlog_of_five_thousand_objects(real_api: Api) -> None:
-    numbers = iter(range(BACKLOG))
+async def test_an_edit_overtakes_a_backlog_of_five_thousand_objects(real_api: ApiHarness) -> None:
+    numbers = iter(range(BACKLOG_SIZE))
 
     async def create() -> None:
         for number in numbers:
-            await real_api.widget(f"w{number:04}")
+            await real_api.create_widget(f"w{number:04}")
 
     await asyncio.gather(*(create() for _ in range(16)))
     order: list[tuple[str, int]] = []
@@ -29,7 +29,7 @@ async def test_an_edit_overtakes_a_backlog_of_five_thousand_objects(real_api: Ap
         order.append((widget.metadata.name, widget.spec.size))
         await edited.wait()
 
-    async with running(real_api, controller(Widget, slow, concurrency=1)) as manager:
+    async with run_manager(real_api, controller(Widget, slow, concurrency=1)) as manager:
         await eventually(lambda: order, within=60)
         await real_api.client.patch(Widget, Key(real_api.namespace, "w4999"), {"spec": {"size": 7}})
         await eventually(

@@ -23,7 +23,7 @@ from kubewright.testing.proxy import HttpProxy, TcpProxy
 Kubectl = Callable[..., str]
 
 
-def configmap(namespace: str, name: str = "thing", **data: str) -> str:
+def configmap_manifest(namespace: str, name: str = "thing", **data: str) -> str:
     return json.dumps(
         {
             "apiVersion": "v1",
@@ -34,7 +34,7 @@ def configmap(namespace: str, name: str = "thing", **data: str) -> str:
     )
 
 
-def kubectl_with(
+def run_kubectl(
     plane: ControlPlane, kubeconfig: Path, *arguments: str
 ) -> subprocess.CompletedProcess[str]:
     command = [
@@ -46,14 +46,14 @@ def kubectl_with(
     return subprocess.run(command, capture_output=True, text=True)
 
 
-class Watch:
+class KubectlWatch:
     """A watch by kubectl, in a process of its own: each change gives a line."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
 
     @classmethod
-    async def start(cls, plane: ControlPlane, path: str, kubeconfig: Path) -> Watch:
+    async def start(cls, plane: ControlPlane, path: str, kubeconfig: Path) -> KubectlWatch:
         command = [
             str(plane.binaries["kubectl"]),
             f"--kubeconfig={kubeconfig}",
@@ -63,7 +63,7 @@ class Watch:
         ]
         return cls(await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE))
 
-    async def event(self) -> dict[str, Any]:
+    async def next_event(self) -> dict[str, Any]:
         assert self.process.stdout
         return dict(json.loads(await asyncio.wait_for(self.process.stdout.readline(), 10.0)))
 
@@ -102,8 +102,8 @@ def test_a_pod_can_be_created_without_a_service_account(kubectl: Kubectl, namesp
 def test_apply_takes_files_and_text(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "one.json").write_text(configmap(namespace, "one"))
-    printed = control_plane.apply(tmp_path / "one.json", configmap(namespace, "two"))
+    (tmp_path / "one.json").write_text(configmap_manifest(namespace, "one"))
+    printed = control_plane.apply(tmp_path / "one.json", configmap_manifest(namespace, "two"))
     assert printed == "configmap/one created\nconfigmap/two created\n"
 
 
@@ -116,10 +116,10 @@ def test_rbac_is_on_for_anybody_but_admin(control_plane: ControlPlane, tmp_path:
     alice = control_plane.write_kubeconfig(tmp_path / "alice", user="alice", groups=("dev",))
     assert (
         'User "alice" cannot list resource "pods"'
-        in kubectl_with(control_plane, alice, "get", "pods").stderr
+        in run_kubectl(control_plane, alice, "get", "pods").stderr
     )
     assert (
-        kubectl_with(
+        run_kubectl(
             control_plane, control_plane.write_kubeconfig(tmp_path / "admin"), "get", "pods"
         ).returncode
         == 0
@@ -135,14 +135,14 @@ def test_a_service_account_has_a_token_that_the_server_knows(
     )
     assert (
         f"system:serviceaccount:{namespace}:manager"
-        in kubectl_with(control_plane, config, "auth", "whoami").stdout
+        in run_kubectl(control_plane, config, "auth", "whoami").stdout
     )
-    assert kubectl_with(control_plane, config, "get", "pods").returncode != 0
+    assert run_kubectl(control_plane, config, "get", "pods").returncode != 0
 
 
 def test_a_removed_namespace_leaves_nothing(control_plane: ControlPlane, kubectl: Kubectl) -> None:
     control_plane.create_namespace("doomed")
-    control_plane.apply(configmap("doomed"))
+    control_plane.apply(configmap_manifest("doomed"))
     kubectl(
         "-n",
         "doomed",
@@ -170,7 +170,7 @@ def test_the_kubeconfig_is_the_administrators(
 async def test_a_killed_server_refuses_and_comes_back_with_its_data(
     control_plane: ControlPlane, kubectl: Kubectl, namespace: str
 ) -> None:
-    control_plane.apply(configmap(namespace, kept="yes"))
+    control_plane.apply(configmap_manifest(namespace, kept="yes"))
     await control_plane.kill_apiserver()
     with pytest.raises(KubectlFailed, match="refused"):
         kubectl("get", "namespaces")
@@ -185,11 +185,11 @@ async def test_compaction_and_a_restart_give_410_for_certain(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     path = f"/api/v1/namespaces/{namespace}/configmaps"
-    control_plane.apply(configmap(namespace, n="0"))
+    control_plane.apply(configmap_manifest(namespace, n="0"))
     with control_plane.apiserver.admin_client() as https:
         old = https.call("GET", path)["metadata"]["resourceVersion"]
     for number in range(5):
-        control_plane.apply(configmap(namespace, n=str(number)))
+        control_plane.apply(configmap_manifest(namespace, n=str(number)))
     assert await control_plane.compact_etcd() >= int(old)
     await control_plane.restart_apiserver()
     with control_plane.apiserver.admin_client() as https:
@@ -214,7 +214,7 @@ async def test_another_apiserver_can_be_made_stale(
         control_plane.create_apiserver(f"http://127.0.0.1:{proxy.port}") as other,
     ):
         proxy.stall()
-        await asyncio.to_thread(control_plane.apply, configmap(namespace))
+        await asyncio.to_thread(control_plane.apply, configmap_manifest(namespace))
         with other.admin_client() as stale, control_plane.apiserver.admin_client() as fresh:
             await eventually(lambda: asyncio.to_thread(names, fresh))
             assert await asyncio.to_thread(names, stale) == []
@@ -229,22 +229,22 @@ async def proxy(control_plane: ControlPlane) -> AsyncIterator[HttpProxy]:
 
 
 @pytest.fixture
-def through(proxy: HttpProxy) -> Iterator[HttpClient]:
+def proxy_client(proxy: HttpProxy) -> Iterator[HttpClient]:
     """A client of the proxy; use it in a thread, since the proxy needs the loop."""
     with HttpClient(proxy.url, create_tls_context(proxy.ca.certificate)) as https:
         yield https
 
 
 async def test_a_swallowed_create_is_in_the_cluster(
-    proxy: HttpProxy, through: HttpClient, kubectl: Kubectl, namespace: str
+    proxy: HttpProxy, proxy_client: HttpClient, kubectl: Kubectl, namespace: str
 ) -> None:
     rule = proxy.drop_next_response("POST", "*/configmaps")
     with pytest.raises((http.client.RemoteDisconnected, ConnectionResetError)):
         await asyncio.to_thread(
-            through.call,
+            proxy_client.call,
             "POST",
             f"/api/v1/namespaces/{namespace}/configmaps",
-            json.loads(configmap(namespace)),
+            json.loads(configmap_manifest(namespace)),
         )
     assert rule.upstream_statuses == [201]
     assert (
@@ -253,11 +253,11 @@ async def test_a_swallowed_create_is_in_the_cluster(
     assert [seen.status for seen in proxy.find_requests("POST")] == [0]
 
 
-async def test_a_refusal_looks_like_the_servers_own(proxy: HttpProxy, through: HttpClient) -> None:
+async def test_a_refusal_looks_like_the_servers_own(proxy: HttpProxy, proxy_client: HttpClient) -> None:
     proxy.fail_next("GET", "/api/v1/pods", 409)
     with pytest.raises(HttpError, match='"reason": "Conflict"'):
-        await asyncio.to_thread(through.call, "GET", "/api/v1/pods")
-    assert (await asyncio.to_thread(through.call, "GET", "/api/v1/pods"))["kind"] == "PodList"
+        await asyncio.to_thread(proxy_client.call, "GET", "/api/v1/pods")
+    assert (await asyncio.to_thread(proxy_client.call, "GET", "/api/v1/pods"))["kind"] == "PodList"
 
 
 async def test_a_token_through_the_proxy_is_its_owner(
@@ -267,7 +267,7 @@ async def test_a_token_through_the_proxy_is_its_owner(
     config = proxy.write_kubeconfig(
         tmp_path / "config", token=control_plane.create_service_account_token(namespace, "manager")
     )
-    done = await asyncio.to_thread(kubectl_with, control_plane, config, "auth", "whoami")
+    done = await asyncio.to_thread(run_kubectl, control_plane, config, "auth", "whoami")
     assert f"system:serviceaccount:{namespace}:manager" in done.stdout
 
 
@@ -275,12 +275,12 @@ async def test_a_watch_streams_through_the_proxy_and_takes_our_lines(
     control_plane: ControlPlane, proxy: HttpProxy, namespace: str, tmp_path: Path
 ) -> None:
     path = f"/api/v1/namespaces/{namespace}/configmaps"
-    watch = await Watch.start(control_plane, path, proxy.write_kubeconfig(tmp_path / "config"))
+    watch = await KubectlWatch.start(control_plane, path, proxy.write_kubeconfig(tmp_path / "config"))
     await eventually(lambda: proxy.watches)
-    control_plane.apply(configmap(namespace))
-    assert (await watch.event())["object"]["metadata"]["name"] == "thing"
+    control_plane.apply(configmap_manifest(namespace))
+    assert (await watch.next_event())["object"]["metadata"]["name"] == "thing"
     assert await proxy.inject_line({"type": "ERROR", "object": {"code": 410}}, path) == 1
-    assert (await watch.event())["type"] == "ERROR"
+    assert (await watch.next_event())["type"] == "ERROR"
     assert proxy.abort_watches(path) == 1
     await asyncio.wait_for(watch.process.wait(), 10.0)
     await eventually(lambda: not proxy.watches)
@@ -293,18 +293,18 @@ async def test_a_stalled_watch_hears_nothing_until_it_flows(
         config = control_plane.write_kubeconfig(
             tmp_path / "config", server=f"https://127.0.0.1:{tcp.port}"
         )
-        control_plane.apply(configmap(namespace, n="1"))
-        watch = await Watch.start(
+        control_plane.apply(configmap_manifest(namespace, n="1"))
+        watch = await KubectlWatch.start(
             control_plane, f"/api/v1/namespaces/{namespace}/configmaps", config
         )
-        assert (await watch.event())["object"]["data"] == {"n": "1"}
+        assert (await watch.next_event())["object"]["data"] == {"n": "1"}
         tcp.stall()
-        control_plane.apply(configmap(namespace, n="2"))
+        control_plane.apply(configmap_manifest(namespace, n="2"))
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(watch.event(), 0.3)
+            await asyncio.wait_for(watch.next_event(), 0.3)
         assert watch.process.returncode is None
         tcp.resume()
-        assert (await watch.event())["object"]["data"] == {"n": "2"}
+        assert (await watch.next_event())["object"]["data"] == {"n": "2"}
         await watch.stop()
 
 
@@ -325,8 +325,8 @@ async def test_the_audit_log_tells_who_did_what(binaries: dict[str, Path]) -> No
 async def test_a_plane_leaves_neither_process_nor_file(binaries: dict[str, Path]) -> None:
     async with ControlPlane(binaries) as plane:
         processes = [plane.etcd.process.pid, plane.apiserver.process.pid]
-        assert all(alive(pid) for pid in processes)
-    assert not any(alive(pid) for pid in processes)
+        assert all(is_process_running(pid) for pid in processes)
+    assert not any(is_process_running(pid) for pid in processes)
     assert not plane.folder.exists()
 
 
@@ -356,11 +356,11 @@ time.sleep(600)
     folder, *pids = (await asyncio.wait_for(run.stdout.readline(), 60.0)).decode().split()
     run.kill()
     await run.wait()
-    await eventually(lambda: not any(alive(int(pid)) for pid in pids))
+    await eventually(lambda: not any(is_process_running(int(pid)) for pid in pids))
     shutil.rmtree(folder)
 
 
-def alive(pid: int) -> bool:
+def is_process_running(pid: int) -> bool:
     """Whether a process of that id runs; one that ended and was not yet waited for by its parent does not."""
     listed = subprocess.run(
         ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True

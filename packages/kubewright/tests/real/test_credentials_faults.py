@@ -16,10 +16,10 @@ from kubewright.testing.http import HttpClient, HttpError
 from kubewright.testing.proxy import HttpProxy
 
 from ..kinds import Widget, double
-from ..rig import Api, running
-from .wire import WIDGETS, settled, through
+from ..rig import ApiHarness, run_manager
+from .wire import WIDGETS_PATH, wait_until_reconciled, connect_through
 
-RIGHTS = """
+RBAC_MANIFESTS = """
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: manager, namespace: %(namespace)s}
@@ -44,13 +44,13 @@ metadata: {name: manager, namespace: %(namespace)s}
 class TokenFile:
     """Holds tokens of one service account; each dies with a Secret of its own."""
 
-    plane: ControlPlane
+    control_plane: ControlPlane
     namespace: str
     path: Path
 
     def issue(self, life: str) -> None:
         """Put a token into the file that is good while the Secret of this name exists."""
-        with self.plane.apiserver.admin_client() as https:
+        with self.control_plane.apiserver.admin_client() as https:
             secret = https.call(
                 "POST", f"/api/v1/namespaces/{self.namespace}/secrets", {"metadata": {"name": life}}
             )
@@ -78,12 +78,12 @@ class TokenFile:
         """Replace the token, end the old one, and return when the API server refuses it (it remembers a yes for 10 s)."""
         old = self.path.read_text()
         self.issue("second-life")
-        with self.plane.apiserver.admin_client() as https:
+        with self.control_plane.apiserver.admin_client() as https:
             https.call("DELETE", f"/api/v1/namespaces/{self.namespace}/secrets/first-life")
-        await eventually(lambda: asyncio.to_thread(self.refused, old), within=30, every=0.5)
+        await eventually(lambda: asyncio.to_thread(self.is_rejected, old), within=30, every=0.5)
 
-    def refused(self, token: str) -> bool:
-        with HttpClient(self.plane.url, self.plane.bearer_tls) as https:
+    def is_rejected(self, token: str) -> bool:
+        with HttpClient(self.control_plane.url, self.control_plane.bearer_tls) as https:
             try:
                 https.call("GET", "/api", headers={"Authorization": f"Bearer {token}"})
             except HttpError as refusal:
@@ -92,44 +92,44 @@ class TokenFile:
 
 
 @pytest.fixture
-async def token_file(control_plane: ControlPlane, real_api: Api, tmp_path: Path) -> TokenFile:
+async def token_file(control_plane: ControlPlane, real_api: ApiHarness, tmp_path: Path) -> TokenFile:
     """A token file in its first life."""
-    control_plane.apply(RIGHTS % {"namespace": real_api.namespace})
+    control_plane.apply(RBAC_MANIFESTS % {"namespace": real_api.namespace})
     token = TokenFile(control_plane, real_api.namespace, tmp_path / "token")
     token.issue("first-life")
     return token
 
 
 @pytest.fixture
-async def api(real_api: Api, http_proxy: HttpProxy, token_file: TokenFile, tmp_path: Path) -> Api:
+async def api(real_api: ApiHarness, http_proxy: HttpProxy, token_file: TokenFile, tmp_path: Path) -> ApiHarness:
     """The manager is the service account of the token file, seen by the proxy."""
     config = json.loads(http_proxy.write_kubeconfig(tmp_path / "config").read_text())
     config["users"][0]["user"] = {"tokenFile": str(token_file.path)}
     (tmp_path / "config").write_text(json.dumps(config))
-    return await through(real_api, tmp_path / "config")
+    return await connect_through(real_api, tmp_path / "config")
 
 
 async def test_a_manager_goes_on_writing_with_the_new_token(
-    api: Api, http_proxy: HttpProxy, token_file: TokenFile
+    api: ApiHarness, http_proxy: HttpProxy, token_file: TokenFile
 ) -> None:
-    async with running(api, controller(Widget, double)) as manager:
-        await api.widget("before", size=1)
-        await settled(api, manager)
+    async with run_manager(api, controller(Widget, double)) as manager:
+        await api.create_widget("before", size=1)
+        await wait_until_reconciled(api, manager)
         await token_file.rotate()
-        await api.widget("after", size=2)
-        await settled(api, manager)
+        await api.create_widget("after", size=2)
+        await wait_until_reconciled(api, manager)
     writes = http_proxy.find_requests("PATCH", "*/widgets/after/status")
     assert [(seen.status, seen.has_authorization) for seen in writes] == [(401, True), (200, True)]
 
 
 async def test_a_manager_goes_on_watching_with_the_new_token(
-    api: Api, http_proxy: HttpProxy, token_file: TokenFile
+    api: ApiHarness, http_proxy: HttpProxy, token_file: TokenFile
 ) -> None:
-    async with running(api, controller(Widget, double)) as manager:
-        await api.widget("before", size=1)
-        await settled(api, manager)
+    async with run_manager(api, controller(Widget, double)) as manager:
+        await api.create_widget("before", size=1)
+        await wait_until_reconciled(api, manager)
         await token_file.rotate()
-        assert http_proxy.abort_watches(WIDGETS) == 1
-        await api.widget("after", size=2)
-        await settled(api, manager, within=15)
-    assert 401 in [seen.status for seen in http_proxy.find_requests("GET", WIDGETS, watch=True)]
+        assert http_proxy.abort_watches(WIDGETS_PATH) == 1
+        await api.create_widget("after", size=2)
+        await wait_until_reconciled(api, manager, within=15)
+    assert 401 in [seen.status for seen in http_proxy.find_requests("GET", WIDGETS_PATH, watch=True)]

@@ -12,7 +12,7 @@ from kubewright.testing.tcpproxy import TcpProxy
 from kubewright.transport import Request, Transport
 
 
-def open_files() -> int:
+def count_open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
@@ -38,8 +38,8 @@ async def test_a_watch_is_closed_though_the_other_side_is_silent(
         reading = asyncio.create_task(anext(lines, b""))
         await asyncio.wait_for(opened.wait(), 10)
         proxy.stall()
-        before = open_files()
+        before = count_open_files()
         reading.cancel()
         await asyncio.wait([reading])
         await transport.close()
-        assert open_files() == before - 1
+        assert count_open_files() == before - 1

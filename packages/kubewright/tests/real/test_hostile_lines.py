@@ -12,29 +12,29 @@ from kubewright.testing import eventually
 from kubewright.testing.proxy import HttpProxy
 
 from ..kinds import Widget, double
-from ..rig import Api, running
-from .wire import WIDGETS, change_three, settled, three, through
+from ..rig import ApiHarness, run_manager
+from .wire import WIDGETS_PATH, change_widgets, wait_until_reconciled, create_widgets, connect_through
 
 MIB = 1024 * 1024
-OFFERED_BYTES = 256 * MIB
+LINE_BYTES = 256 * MIB
 ALLOWED_BYTES = 8 * MIB
 
 
-def nested(levels: int) -> str:
+def nested_json(levels: int) -> str:
     return '{"a":' * levels + "1" + "}" * levels
 
 
-NONSENSE = {
+MALFORMED_LINES = {
     "no JSON": b"this is no JSON",
     "no text": bytes(range(128, 256)),
     "half a line": b'{"type":"ADDED","object":{"metadata":{"name":"h',
     "a list": b"[]",
     "null": b"null",
-    "nested": f'{{"type":"ADDED","object":{nested(100_000)}}}'.encode(),
+    "nested": f'{{"type":"ADDED","object":{nested_json(100_000)}}}'.encode(),
     "nested in a widget": (
-        f'{{"type":"ADDED","object":{{"metadata":{{"name":"h","namespace":"h","resourceVersion":"1"}},"spec":{nested(100_000)}}}}}'.encode()
+        f'{{"type":"ADDED","object":{{"metadata":{{"name":"h","namespace":"h","resourceVersion":"1"}},"spec":{nested_json(100_000)}}}}}'.encode()
     ),
-    "nested error": f'{{"type":"ERROR","object":{nested(100_000)}}}'.encode(),
+    "nested error": f'{{"type":"ERROR","object":{nested_json(100_000)}}}'.encode(),
     "an error without a word": b'{"type":"ERROR","object":{}}',
     "an error that is no object": b'{"type":"ERROR","object":"boo"}',
     "an error with a strange code": b'{"type":"ERROR","object":{"code":"boo"}}',
@@ -47,18 +47,18 @@ NONSENSE = {
 }
 
 
-@pytest.mark.parametrize("line", NONSENSE.values(), ids=NONSENSE.keys())
+@pytest.mark.parametrize("line", MALFORMED_LINES.values(), ids=MALFORMED_LINES.keys())
 async def test_a_line_of_nonsense_is_survived_and_nothing_is_missed(
-    real_api: Api, http_proxy: HttpProxy, tmp_path: Path, line: bytes
+    real_api: ApiHarness, http_proxy: HttpProxy, tmp_path: Path, line: bytes
 ) -> None:
-    api = await through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
-    await three(api)
-    async with running(api, controller(Widget, double)) as manager:
-        await settled(api, manager)
-        await eventually(lambda: http_proxy.find_watches(WIDGETS))
-        assert await http_proxy.inject_line(line, WIDGETS) == 1
-        await change_three(api)
-        await settled(api, manager)
+    api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
+    await create_widgets(api)
+    async with run_manager(api, controller(Widget, double)) as manager:
+        await wait_until_reconciled(api, manager)
+        await eventually(lambda: http_proxy.find_watches(WIDGETS_PATH))
+        assert await http_proxy.inject_line(line, WIDGETS_PATH) == 1
+        await change_widgets(api)
+        await wait_until_reconciled(api, manager)
         assert {key.name for key in manager.cache.store(Widget).objects} == {
             "kept",
             "changed",
@@ -67,36 +67,36 @@ async def test_a_line_of_nonsense_is_survived_and_nothing_is_missed(
 
 
 async def test_a_line_without_end_is_given_up_after_8_mib(
-    real_api: Api, http_proxy: HttpProxy, tmp_path: Path
+    real_api: ApiHarness, http_proxy: HttpProxy, tmp_path: Path
 ) -> None:
-    api = await through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
-    await three(api)
-    async with running(api, controller(Widget, double)) as manager:
-        await settled(api, manager)
-        await eventually(lambda: http_proxy.find_watches(WIDGETS))
-        before = memory_bytes()
-        taken, peak = await offer_endless_line(http_proxy)
+    api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
+    await create_widgets(api)
+    async with run_manager(api, controller(Widget, double)) as manager:
+        await wait_until_reconciled(api, manager)
+        await eventually(lambda: http_proxy.find_watches(WIDGETS_PATH))
+        before = read_resident_bytes()
+        taken, peak = await send_endless_line(http_proxy)
         assert ALLOWED_BYTES <= taken <= 2 * ALLOWED_BYTES
         assert peak - before <= 6 * ALLOWED_BYTES
-        await change_three(api)
-        await settled(api, manager)
+        await change_widgets(api)
+        await wait_until_reconciled(api, manager)
 
 
-async def offer_endless_line(proxy: HttpProxy) -> tuple[int, int]:
+async def send_endless_line(proxy: HttpProxy) -> tuple[int, int]:
     """Send a line without end into the watch; returns how much of it was taken, and this process' largest memory meanwhile."""
-    watch, piece = proxy.find_watches(WIDGETS)[0], b"x" * 65536
+    watch, piece = proxy.find_watches(WIDGETS_PATH)[0], b"x" * 65536
     peak = 0
-    for taken in range(0, OFFERED_BYTES, len(piece)):
+    for taken in range(0, LINE_BYTES, len(piece)):
         try:
             await watch.response.write(piece)
             await asyncio.sleep(0)
         except ConnectionError:
             return taken, peak
-        peak = max(peak, memory_bytes())
-    return OFFERED_BYTES, peak
+        peak = max(peak, read_resident_bytes())
+    return LINE_BYTES, peak
 
 
-def memory_bytes() -> int:
+def read_resident_bytes() -> int:
     """What this process holds in memory now; the manager runs inside it."""
     fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(fields["VmRSS"].split()[0]) * 1024

@@ -13,13 +13,13 @@ from kubewright.testing import eventually
 from kubewright.testing.proxy import HttpProxy
 
 from ..kinds import Widget, double
-from ..rig import Api, running
-from .wire import WIDGET_STATUSES, WIDGETS, settled, through
+from ..rig import ApiHarness, run_manager
+from .wire import WIDGET_STATUS_PATH, WIDGETS_PATH, wait_until_reconciled, connect_through
 
-PATIENCE_SECONDS = 2
+RETRY_AFTER_SECONDS = 2
 
 
-def theirs(status: str) -> dict[str, object]:
+def foreign_condition_patch(status: str) -> dict[str, object]:
     """A condition of another controller."""
     condition = {
         "type": "Theirs",
@@ -32,100 +32,100 @@ def theirs(status: str) -> dict[str, object]:
 
 
 async def test_a_409_on_a_status_write_keeps_the_other_writers_condition(
-    real_api: Api, http_proxy: HttpProxy, tmp_path: Path
+    real_api: ApiHarness, http_proxy: HttpProxy, tmp_path: Path
 ) -> None:
-    api = await through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
-    key = (await api.widget(size=4)).key
-    await api.client.patch(Widget, key, theirs("True"), subresource="status")
+    api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
+    key = (await api.create_widget(size=4)).key
+    await api.client.patch(Widget, key, foreign_condition_patch("True"), subresource="status")
     runs = 0
 
     async def overtaken(widget: Widget) -> None:
         nonlocal runs
         runs += 1
         if runs == 1:
-            await api.client.patch(Widget, key, theirs("False"), subresource="status")
+            await api.client.patch(Widget, key, foreign_condition_patch("False"), subresource="status")
         await double(widget)
 
-    async with running(api, controller(Widget, overtaken)) as manager:
-        await settled(api, manager)
-        widget = await api.get()
+    async with run_manager(api, controller(Widget, overtaken)) as manager:
+        await wait_until_reconciled(api, manager)
+        widget = await api.get_widget()
         assert {c.type: c.status for c in widget.status.conditions} == {
             "Theirs": "False",
             "Ready": "True",
         }
-        assert [seen.status for seen in http_proxy.find_requests("PATCH", WIDGET_STATUSES)] == [
+        assert [seen.status for seen in http_proxy.find_requests("PATCH", WIDGET_STATUS_PATH)] == [
             409,
             200,
         ]
-        assert await api.events() == []
+        assert await api.list_events() == []
 
 
 async def test_the_answer_for_a_deleted_object_never_lands_on_its_successor(
-    real_api: Api, http_proxy: HttpProxy, tmp_path: Path
+    real_api: ApiHarness, http_proxy: HttpProxy, tmp_path: Path
 ) -> None:
-    api = await through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
-    old = await api.widget(size=1)
+    api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
+    old = await api.create_widget(size=1)
     answered: list[str] = []
 
     async def outlived(widget: Widget) -> None:
         if widget.metadata.uid == old.metadata.uid:
             await api.client.delete(Widget, widget.key)
-            await api.widget(size=7)
+            await api.create_widget(size=7)
         answered.append(widget.metadata.uid)
         await double(widget)
 
-    async with running(api, controller(Widget, outlived)) as manager:
-        await settled(api, manager)
+    async with run_manager(api, controller(Widget, outlived)) as manager:
+        await wait_until_reconciled(api, manager)
         assert answered[0] == old.metadata.uid
-        assert [seen.status for seen in http_proxy.find_requests("PATCH", WIDGET_STATUSES)] == [
+        assert [seen.status for seen in http_proxy.find_requests("PATCH", WIDGET_STATUS_PATH)] == [
             409,
             200,
         ]
-        assert (await api.get()).status.doubled == 14
+        assert (await api.get_widget()).status.doubled == 14
 
 
 async def test_a_throttled_status_write_comes_again_no_earlier_than_asked_and_holds_up_nobody(
-    real_api: Api, http_proxy: HttpProxy, tmp_path: Path
+    real_api: ApiHarness, http_proxy: HttpProxy, tmp_path: Path
 ) -> None:
-    api = await through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
-    rule = http_proxy.throttle_next("PATCH", "*/widgets/slow/status", PATIENCE_SECONDS, times=2)
-    async with running(api, controller(Widget, double)) as manager:
-        await api.widget("slow", size=1)
+    api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
+    rule = http_proxy.throttle_next("PATCH", "*/widgets/slow/status", RETRY_AFTER_SECONDS, times=2)
+    async with run_manager(api, controller(Widget, double)) as manager:
+        await api.create_widget("slow", size=1)
         await eventually(lambda: rule.matched_requests)
-        await api.widget("other", size=2)
-        await api.ready("other", within=PATIENCE_SECONDS / 2)
-        await settled(api, manager)
+        await api.create_widget("other", size=2)
+        await api.wait_for_ready("other", within=RETRY_AFTER_SECONDS / 2)
+        await wait_until_reconciled(api, manager)
     attempts = http_proxy.find_requests("PATCH", "*/widgets/slow/status")
     assert [seen.status for seen in attempts] == [429, 429, 200]
     assert all(
-        later.received_at - earlier.received_at >= PATIENCE_SECONDS
+        later.received_at - earlier.received_at >= RETRY_AFTER_SECONDS
         for earlier, later in pairwise(attempts)
     )
 
 
 @pytest.mark.parametrize("watch", [False, True], ids=["list", "watch"])
 async def test_a_throttled_read_comes_again_no_earlier_than_asked(
-    real_api: Api, http_proxy: HttpProxy, tmp_path: Path, watch: bool
+    real_api: ApiHarness, http_proxy: HttpProxy, tmp_path: Path, watch: bool
 ) -> None:
-    api = await through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
-    rule = http_proxy.throttle_next("GET", WIDGETS, PATIENCE_SECONDS, watch=watch)
-    async with running(api, controller(Widget, double)) as manager:
+    api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
+    rule = http_proxy.throttle_next("GET", WIDGETS_PATH, RETRY_AFTER_SECONDS, watch=watch)
+    async with run_manager(api, controller(Widget, double)) as manager:
         await eventually(lambda: rule.matched_requests)
-        await api.widget(size=1)
-        await settled(api, manager)
-    first, second, *_ = http_proxy.find_requests("GET", WIDGETS, watch=watch)
+        await api.create_widget(size=1)
+        await wait_until_reconciled(api, manager)
+    first, second, *_ = http_proxy.find_requests("GET", WIDGETS_PATH, watch=watch)
     assert (first.status, second.status) == (429, 200)
-    assert second.received_at - first.received_at >= PATIENCE_SECONDS
+    assert second.received_at - first.received_at >= RETRY_AFTER_SECONDS
 
 
 async def test_a_status_write_that_was_done_but_unanswered_is_right_in_the_end(
-    real_api: Api, http_proxy: HttpProxy, tmp_path: Path
+    real_api: ApiHarness, http_proxy: HttpProxy, tmp_path: Path
 ) -> None:
-    api = await through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
-    rule = http_proxy.drop_next_response("PATCH", WIDGET_STATUSES)
-    async with running(api, controller(Widget, double)) as manager:
-        await api.widget(size=1)
-        await settled(api, manager)
+    api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
+    rule = http_proxy.drop_next_response("PATCH", WIDGET_STATUS_PATH)
+    async with run_manager(api, controller(Widget, double)) as manager:
+        await api.create_widget(size=1)
+        await wait_until_reconciled(api, manager)
         await api.client.patch(Widget, Key(api.namespace, "a"), {"spec": {"size": 2}})
-        await settled(api, manager)
+        await wait_until_reconciled(api, manager)
     assert rule.upstream_statuses == [200]

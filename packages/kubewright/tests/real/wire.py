@@ -19,10 +19,10 @@ from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 
 from ..kinds import Widget, WidgetStatus
-from ..rig import Api
+from ..rig import ApiHarness
 
-WIDGETS = "*/widgets"
-WIDGET_STATUSES = "*/widgets/*/status"
+WIDGETS_PATH = "*/widgets"
+WIDGET_STATUS_PATH = "*/widgets/*/status"
 
 
 class GadgetSpec(Spec):
@@ -36,14 +36,14 @@ class Gadget(Resource[GadgetSpec, WidgetStatus]):
     """A thing whose CRD a test may delete or change."""
 
 
-async def through(api: Api, kubeconfig: Path) -> Api:
+async def connect_through(api: ApiHarness, kubeconfig: Path) -> ApiHarness:
     """The same API server for the test, while the manager goes where this kubeconfig leads."""
     return replace(
         api, connection=await asyncio.to_thread(load, str(kubeconfig), environ={}, home=Path("/"))
     )
 
 
-async def settled(api: Api, manager: Manager, *, within: float = 15) -> None:
+async def wait_until_reconciled(api: ApiHarness, manager: Manager, *, within: float = 15) -> None:
     """Wait until every widget has its answer, and the manager's memory holds exactly the widgets that there are."""
 
     async def right() -> bool:
@@ -63,33 +63,33 @@ async def settled(api: Api, manager: Manager, *, within: float = 15) -> None:
     await eventually(right, within=within, every=0.1)
 
 
-async def change_three(api: Api) -> None:
+async def change_widgets(api: ApiHarness) -> None:
     """What a manager that hears nothing must find out later: one widget more, one changed, one gone."""
-    await api.widget("created", size=11)
-    changed, deleted = await api.get("changed"), await api.get("deleted")
+    await api.create_widget("created", size=11)
+    changed, deleted = await api.get_widget("changed"), await api.get_widget("deleted")
     await api.client.patch(Widget, changed.key, {"spec": {"size": changed.spec.size + 1}})
     await api.client.delete(Widget, deleted.key)
 
 
-async def three(api: Api) -> None:
+async def create_widgets(api: ApiHarness) -> None:
     """The widgets before that."""
     for size, name in enumerate(("kept", "changed", "deleted")):
-        await api.widget(name, size=size)
+        await api.create_widget(name, size=size)
 
 
-def gadget_crd(*, most: int | None = 1000, **spec_schema: Any) -> str:
+def gadget_crd(*, maximum: int | None = 1000, **spec_schema: Any) -> str:
     """The CRD of Gadget, with another limit for its size or more in its schema than the class has."""
     manifest = crds([Gadget])[0]
     spec = manifest["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     spec.update(spec_schema)
-    spec["properties"]["size"] |= {"maximum": most}
+    spec["properties"]["size"] |= {"maximum": maximum}
     return json.dumps(manifest)
 
 
 @asynccontextmanager
-async def gadgets(plane: ControlPlane, crd: str) -> AsyncIterator[None]:
+async def temporary_gadget_crd(plane: ControlPlane, crd: str) -> AsyncIterator[None]:
     """This CRD of Gadget in the cluster, and gone afterwards."""
-    await install_gadgets(plane, crd)
+    await install_gadget_crd(plane, crd)
     try:
         yield
     finally:
@@ -103,7 +103,7 @@ async def gadgets(plane: ControlPlane, crd: str) -> AsyncIterator[None]:
         )
 
 
-async def install_gadgets(plane: ControlPlane, crd: str) -> None:
+async def install_gadget_crd(plane: ControlPlane, crd: str) -> None:
     """Apply the CRD and wait until it is served."""
     await asyncio.to_thread(plane.apply, crd)
     await asyncio.to_thread(

@@ -17,14 +17,14 @@ from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.transport import Transport
 
-from .rig import BoxConversion, BoxWebhook, answering, kubectl, manifests, options, port_of, trusted
+from .rig import BoxConversion, BoxWebhook, run_webhook_manager, run_kubectl, box_manifests, make_options, webhook_port, wait_until_trusted
 
 
 @dataclass(frozen=True)
-class Boxes:
+class BoxHarness:
     """Everything that a test of boxes uses."""
 
-    plane: ControlPlane
+    control_plane: ControlPlane
     connection: Connection
     client: Client
     namespace: str
@@ -33,9 +33,9 @@ class Boxes:
     webhook: BoxWebhook
 
     async def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        return await kubectl(self.plane, "-n", self.namespace, *arguments, stdin=stdin)
+        return await run_kubectl(self.control_plane, "-n", self.namespace, *arguments, stdin=stdin)
 
-    async def apply(self, name: str, spec: str = "", version: str = "v2", extra: str = "") -> str:
+    async def apply_box(self, name: str, spec: str = "", version: str = "v2", extra: str = "") -> str:
         """kubectl apply of one box."""
         head = (
             f"apiVersion: hooks.kubewright.test/{version}\nkind: Box\nmetadata: {{name: {name}}}\n"
@@ -45,7 +45,7 @@ class Boxes:
         )
 
 
-def ask_nobody(plane: ControlPlane, name: str) -> None:
+def remove_webhooks(plane: ControlPlane, name: str) -> None:
     """Take the webhooks away again, and the conversion from the CRD: to make that one anew takes the API server seconds."""
     with plane.apiserver.admin_client() as https:
         for verb in ("mutating", "validating"):
@@ -78,25 +78,25 @@ async def client(connection: Connection) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-async def boxes(
+async def box_harness(
     control_plane: ControlPlane, connection: Connection, client: Client, namespace: str
-) -> AsyncIterator[Boxes]:
+) -> AsyncIterator[BoxHarness]:
     """Boxes, with webhooks that a manager with a CA of its own answers; afterwards nobody is asked. The CRD stays for the next test."""
     webhook, name = BoxWebhook(), f"boxes-{uuid.uuid4().hex[:6]}"
-    async with answering(connection, options(name, namespace), webhook, BoxConversion()) as manager:
-        await asyncio.to_thread(control_plane.apply, manifests(port_of(manager), [webhook], name))
+    async with run_webhook_manager(connection, make_options(name, namespace), webhook, BoxConversion()) as manager:
+        await asyncio.to_thread(control_plane.apply, box_manifests(webhook_port(manager), [webhook], name))
         try:
-            await kubectl(
+            await run_kubectl(
                 control_plane,
                 "wait",
                 "--for=condition=Established",
                 "crd/boxes.hooks.kubewright.test",
                 "--timeout=20s",
             )
-            await trusted(manager)
-            made = Boxes(control_plane, connection, client, namespace, name, manager, webhook)
-            await eventually(lambda: made.apply("first", "width: 1"), within=20, every=0.2)
-            webhook.asked.clear()
+            await wait_until_trusted(manager)
+            made = BoxHarness(control_plane, connection, client, namespace, name, manager, webhook)
+            await eventually(lambda: made.apply_box("first", "width: 1"), within=20, every=0.2)
+            webhook.requests.clear()
             yield made
         finally:
-            await asyncio.to_thread(ask_nobody, control_plane, name)
+            await asyncio.to_thread(remove_webhooks, control_plane, name)

@@ -34,7 +34,7 @@ from kubewright.webhook.configuration import (
 )
 from kubewright.webhook.options import CertificateTimings, WebhookOptions
 
-HERE = "127.0.0.1"
+LOCALHOST = "127.0.0.1"
 
 
 class BoxSpec(Spec):
@@ -80,17 +80,17 @@ class BoxWebhook(Webhook[Box]):
     """Squares by default; knows what is too large; fails when told to."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, Admission]] = []
+        self.requests: list[tuple[str, Admission]] = []
         self.gate = asyncio.Event()
         self.gate.set()
 
     async def default(self, box: Box, request: Admission) -> None:
-        self.asked.append(("default", request))
+        self.requests.append(("default", request))
         if not box.spec.height:
             box.spec = replace(box.spec, height=box.spec.width)
 
     async def validate(self, box: Box, old: Box | None, request: Admission) -> None:
-        self.asked.append(("validate", request))
+        self.requests.append(("validate", request))
         if box.spec.colour == "broken":
             raise KeyError("no such colour, password=hunter22")
         if box.spec.colour == "slow":
@@ -107,11 +107,11 @@ class BoxWebhook(Webhook[Box]):
             request.warn("grey boxes are hard to find")
 
 
-def manifests(
+def box_manifests(
     port: int, webhooks: Sequence[Webhook[Any]], name: str, ca_bundle: bytes = b""
 ) -> str:
     """The CRD and the configurations that lead to this port."""
-    reach = WebhookClientConfig(url=f"https://{HERE}:{port}", ca_bundle=ca_bundle)
+    reach = WebhookClientConfig(url=f"https://{LOCALHOST}:{port}", ca_bundle=ca_bundle)
     schemas = with_conversions(crds([Box, OldBox]), [BoxConversion()], reach)
     for version in (version for crd in schemas for version in crd["spec"]["versions"]):
         # As a newer release of the CRD would have it: a field that our classes do not know.
@@ -120,14 +120,14 @@ def manifests(
     return to_yaml(*schemas, *build_configurations(webhooks, reach, name=name))
 
 
-def options(
+def make_options(
     name: str, namespace: str, times: CertificateTimings | None = None, **more: Any
 ) -> Options:
     """A manager that serves on a free port, with a CA of its own in this namespace."""
     served = WebhookOptions(
-        host=HERE,
+        host=LOCALHOST,
         port=0,
-        extra_hosts=(HERE,),
+        extra_hosts=(LOCALHOST,),
         timings=times or CertificateTimings(check_interval_seconds=0.5),
         drain_seconds=0,
         **more,
@@ -138,7 +138,7 @@ def options(
 
 
 @asynccontextmanager
-async def answering(
+async def run_webhook_manager(
     connection: Connection, chosen: Options, *parts: Webhook[Any] | Conversion[Any, Any]
 ) -> AsyncIterator[Manager]:
     """A manager that runs these, once it listens."""
@@ -148,18 +148,18 @@ async def answering(
     stop = asyncio.Event()
     task = asyncio.create_task(manager.run(stop))
     try:
-        await eventually(lambda: port_of(manager) or task.done())
+        await eventually(lambda: webhook_port(manager) or task.done())
         yield manager
     finally:
         stop.set()
         await task
 
 
-def port_of(manager: Manager) -> int:
+def webhook_port(manager: Manager) -> int:
     return manager.answering.server.port if manager.answering is not None else 0
 
 
-async def trusted(manager: Manager) -> None:
+async def wait_until_trusted(manager: Manager) -> None:
     """Wait until every caBundle there is holds our CA."""
     assert manager.answering is not None
     rotation = manager.answering.cert_rotator
@@ -172,7 +172,7 @@ async def trusted(manager: Manager) -> None:
     )
 
 
-async def kubectl(plane: ControlPlane, *arguments: str, stdin: str | None = None) -> str:
+async def run_kubectl(plane: ControlPlane, *arguments: str, stdin: str | None = None) -> str:
     """kubectl in a thread: the API server needs our loop for its answer."""
     return await asyncio.to_thread(plane.kubectl, *arguments, stdin=stdin)
 

@@ -21,10 +21,10 @@ from kubewright.webhook.admission import (
 
 from .rig import Box, BoxWebhook, OldBox
 
-V2 = {"group": "hooks.kubewright.test", "version": "v2", "kind": "Box"}
+BOX_KIND = {"group": "hooks.kubewright.test", "version": "v2", "kind": "Box"}
 
 
-def box(spec: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
+def make_box(spec: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
     obj = {
         "apiVersion": "hooks.kubewright.test/v2",
         "kind": "Box",
@@ -33,10 +33,10 @@ def box(spec: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
     return obj | ({"spec": spec} if spec is not None else {})
 
 
-def review(obj: Any, old: Any = None, **request: Any) -> bytes:
+def make_review(obj: Any, old: Any = None, **request: Any) -> bytes:
     asked = {
         "uid": "u-1",
-        "kind": V2,
+        "kind": BOX_KIND,
         "operation": "CREATE",
         "name": "a",
         "object": obj,
@@ -47,7 +47,7 @@ def review(obj: Any, old: Any = None, **request: Any) -> bytes:
     ).encode()
 
 
-async def response(webhook: Webhook[Any], body: bytes, *, mutate: bool = False) -> dict[str, Any]:
+async def handle_review(webhook: Webhook[Any], body: bytes, *, mutate: bool = False) -> dict[str, Any]:
     handler = DefaultingHandler(webhook) if mutate else ValidatingHandler(webhook)
     answer = json.loads(await handler.handle(body))
     assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
@@ -55,48 +55,48 @@ async def response(webhook: Webhook[Any], body: bytes, *, mutate: bool = False) 
     return dict(answer["response"])
 
 
-def patch_in(answer: dict[str, Any]) -> list[dict[str, Any]]:
+def decode_patch(answer: dict[str, Any]) -> list[dict[str, Any]]:
     assert answer["allowed"] is True
     assert answer.get("patchType", "JSONPatch") == "JSONPatch"
     return list(json.loads(base64.b64decode(answer["patch"]))) if "patch" in answer else []
 
 
 async def test_the_patch_is_what_default_changed_and_no_more() -> None:
-    sent = box(
+    sent = make_box(
         {"width": 3, "unknown": {"x": [1]}},
         creationTimestamp=None,
         managedFields=[{"manager": "m"}],
     )
-    assert patch_in(await response(BoxWebhook(), review(sent), mutate=True)) == [
+    assert decode_patch(await handle_review(BoxWebhook(), make_review(sent), mutate=True)) == [
         {"op": "add", "path": "/spec/height", "value": 3}
     ]
     assert (
-        patch_in(await response(BoxWebhook(), review(box({"width": 3, "height": 2})), mutate=True))
+        decode_patch(await handle_review(BoxWebhook(), make_review(make_box({"width": 3, "height": 2})), mutate=True))
         == []
     )
-    assert patch_in(await response(BoxWebhook(), review(box()), mutate=True)) == []
+    assert decode_patch(await handle_review(BoxWebhook(), make_review(make_box()), mutate=True)) == []
 
 
-class Filling(Webhook[Box]):
+class DefaultingWebhook(Webhook[Box]):
     async def default(self, box: Box, request: Admission) -> None:
         box.spec = replace(box.spec, width=1, colour="")
         box.metadata = replace(box.metadata, labels={**box.metadata.labels, "a/b": "c"})
 
 
 async def test_parts_that_are_missing_are_made_and_what_goes_goes() -> None:
-    assert patch_in(await response(Filling(), review(box()), mutate=True)) == [
+    assert decode_patch(await handle_review(DefaultingWebhook(), make_review(make_box()), mutate=True)) == [
         {"op": "add", "path": "/metadata/labels", "value": {"a/b": "c"}},
         {"op": "add", "path": "/spec", "value": {"width": 1}},
     ]
-    sent = box({"width": 1, "colour": "red", "unknown": 1}, labels={"x": "y"})
-    assert patch_in(await response(Filling(), review(sent), mutate=True)) == [
+    sent = make_box({"width": 1, "colour": "red", "unknown": 1}, labels={"x": "y"})
+    assert decode_patch(await handle_review(DefaultingWebhook(), make_review(sent), mutate=True)) == [
         {"op": "add", "path": "/metadata/labels/a~1b", "value": "c"},
         {"op": "remove", "path": "/spec/colour"},
     ]
 
 
 async def test_refusals_with_fields_are_invalid_and_all_are_told() -> None:
-    answer = await response(BoxWebhook(), review(box({"width": 101, "height": 102})))
+    answer = await handle_review(BoxWebhook(), make_review(make_box({"width": 101, "height": 102})))
     causes = [
         {"reason": "FieldValueInvalid", "message": "must not be above 100", "field": "spec.width"},
         {"reason": "FieldValueInvalid", "message": "must not be above 100", "field": "spec.height"},
@@ -114,7 +114,7 @@ async def test_refusals_with_fields_are_invalid_and_all_are_told() -> None:
 
 
 async def test_a_refusal_without_a_field_is_forbidden() -> None:
-    answer = await response(BoxWebhook(), review(box({"colour": "plaid"})))
+    answer = await handle_review(BoxWebhook(), make_review(make_box({"colour": "plaid"})))
     assert (answer["allowed"], answer["status"]["code"], answer["status"]["reason"]) == (
         False,
         403,
@@ -123,15 +123,15 @@ async def test_a_refusal_without_a_field_is_forbidden() -> None:
     assert "details" not in answer["status"]
 
 
-class Soft(BoxWebhook):
-    only_warns = True
+class WarnOnlyWebhook(BoxWebhook):
+    warn_only = True
 
 
 async def test_one_that_only_warns_refuses_nothing_whatever_it_looks_like() -> None:
     for spec in ({"width": 101}, {"colour": "plaid"}, {"width": "wide"}):
-        assert (await response(BoxWebhook(), review(box(spec))))["allowed"] is False
-        assert await response(Soft(), review(box(spec))) == {"allowed": True}
-    assert await response(Soft(), review(box({"colour": "grey"}))) == {
+        assert (await handle_review(BoxWebhook(), make_review(make_box(spec))))["allowed"] is False
+        assert await handle_review(WarnOnlyWebhook(), make_review(make_box(spec))) == {"allowed": True}
+    assert await handle_review(WarnOnlyWebhook(), make_review(make_box({"colour": "grey"}))) == {
         "allowed": True,
         "warnings": ["grey boxes are hard to find"],
     }
@@ -143,67 +143,67 @@ async def test_warnings_are_one_line_and_bounded() -> None:
             request.warn("two\nlines")
             request.warn("x" * 2000)
 
-    answer = await response(Warning(), review(box()))
+    answer = await handle_review(Warning(), make_review(make_box()))
     assert answer == {"allowed": True, "warnings": ["two lines", "x" * 1021 + "..."]}
 
 
 async def test_old_is_the_stored_object_unless_it_does_not_fit() -> None:
-    shrinking = review(box({"width": 1}), box({"width": 2}), operation="UPDATE")
-    assert (await response(BoxWebhook(), shrinking))["status"][
+    shrinking = make_review(make_box({"width": 1}), make_box({"width": 2}), operation="UPDATE")
+    assert (await handle_review(BoxWebhook(), shrinking))["status"][
         "message"
     ] == "spec.width: a box does not shrink"
-    damaged = review(box({"width": 1}), box({"width": "two"}), operation="UPDATE")
-    assert (await response(BoxWebhook(), damaged))["allowed"] is True
+    damaged = make_review(make_box({"width": 1}), make_box({"width": "two"}), operation="UPDATE")
+    assert (await handle_review(BoxWebhook(), damaged))["allowed"] is True
 
 
 async def test_what_does_not_fit_the_class_is_refused_with_its_field() -> None:
-    answer = await response(BoxWebhook(), review(box({"width": "two"})), mutate=True)
+    answer = await handle_review(BoxWebhook(), make_review(make_box({"width": "two"})), mutate=True)
     assert answer["status"]["details"]["causes"][0]["field"] == "spec.width"
 
 
 async def test_an_object_that_does_not_fit_can_still_go() -> None:
-    going = box({"width": "two"}, deletionTimestamp="2026-01-01T00:00:00Z")
+    going = make_box({"width": "two"}, deletionTimestamp="2026-01-01T00:00:00Z")
     for mutate in (True, False):
-        assert await response(
-            BoxWebhook(), review(going, going, operation="UPDATE"), mutate=mutate
+        assert await handle_review(
+            BoxWebhook(), make_review(going, going, operation="UPDATE"), mutate=mutate
         ) == {"allowed": True}
 
 
 async def test_an_object_that_only_says_it_is_going_is_looked_at_as_any_other() -> None:
-    liar = box({"width": 200}, deletionTimestamp="2026-01-01T00:00:00Z")
-    for body in (review(liar), review(liar, box({"width": 1}), operation="UPDATE")):
-        assert (await response(BoxWebhook(), body))["allowed"] is False
-        assert "patch" in await response(BoxWebhook(), body, mutate=True)
+    liar = make_box({"width": 200}, deletionTimestamp="2026-01-01T00:00:00Z")
+    for body in (make_review(liar), make_review(liar, make_box({"width": 1}), operation="UPDATE")):
+        assert (await handle_review(BoxWebhook(), body))["allowed"] is False
+        assert "patch" in await handle_review(BoxWebhook(), body, mutate=True)
 
 
-class Everything(Webhook[Box]):
-    and_status = True
-    while_deleting = True
+class StatusAndDeletionWebhook(Webhook[Box]):
+    include_status = True
+    include_terminating = True
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.operations: list[str] = []
 
     async def validate(self, box: Box, old: Box | None, request: Admission) -> None:
-        self.heard.append(f"{request.operation} {request.subresource}".strip())
+        self.operations.append(f"{request.operation} {request.subresource}".strip())
 
     async def validate_deletion(self, box: Box, request: Admission) -> None:
-        self.heard.append(f"{request.operation} {box.metadata.name}")
+        self.operations.append(f"{request.operation} {box.metadata.name}")
         raise Refused("not this one")
 
 
 async def test_what_was_not_asked_for_is_allowed_and_what_was_is_heard() -> None:
-    going = box({"width": 999}, deletionTimestamp="2026-01-01T00:00:00Z")
+    going = make_box({"width": 999}, deletionTimestamp="2026-01-01T00:00:00Z")
     bodies = [
-        review(going, going, operation="UPDATE"),
-        review(box({"width": 999}), operation="UPDATE", subResource="status"),
-        review(None, box(), operation="DELETE"),
-        review(box(), operation="CONNECT"),
+        make_review(going, going, operation="UPDATE"),
+        make_review(make_box({"width": 999}), operation="UPDATE", subResource="status"),
+        make_review(None, make_box(), operation="DELETE"),
+        make_review(make_box(), operation="CONNECT"),
     ]
-    quiet, loud = BoxWebhook(), Everything()
-    assert [(await response(quiet, body))["allowed"] for body in bodies] == [True] * 4
-    assert quiet.asked == []
-    assert [(await response(loud, body))["allowed"] for body in bodies] == [True, True, False, True]
-    assert loud.heard == ["UPDATE", "UPDATE status", "DELETE a"]
+    quiet, loud = BoxWebhook(), StatusAndDeletionWebhook()
+    assert [(await handle_review(quiet, body))["allowed"] for body in bodies] == [True] * 4
+    assert quiet.requests == []
+    assert [(await handle_review(loud, body))["allowed"] for body in bodies] == [True, True, False, True]
+    assert loud.operations == ["UPDATE", "UPDATE status", "DELETE a"]
 
 
 @pytest.mark.parametrize(
@@ -218,9 +218,9 @@ async def test_what_was_not_asked_for_is_allowed_and_what_was_is_heard() -> None
         b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}',
         b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":1}}',
         b"[" * 100_000,
-        review(box(), kind={"group": "", "version": "v1", "kind": "Pod"}),
-        review(box(), kind=V2 | {"version": "v1"}),
-        review(None),
+        make_review(make_box(), kind={"group": "", "version": "v1", "kind": "Pod"}),
+        make_review(make_box(), kind=BOX_KIND | {"version": "v1"}),
+        make_review(None),
     ],
 )
 async def test_what_is_no_review_of_ours(body: bytes) -> None:
@@ -230,7 +230,7 @@ async def test_what_is_no_review_of_ours(body: bytes) -> None:
 
 async def test_an_exception_is_a_failure_in_words_without_secrets() -> None:
     with pytest.raises(WebhookFailed) as failed:
-        await response(BoxWebhook(), review(box({"colour": "broken"})))
+        await handle_review(BoxWebhook(), make_review(make_box({"colour": "broken"})))
     assert (
         str(failed.value) == "BoxWebhook.validate failed: KeyError: 'no such colour, password=***'"
     )
@@ -243,7 +243,7 @@ async def test_what_takes_too_long_is_stopped() -> None:
     webhook.gate.clear()
     began_at = asyncio.get_running_loop().time()
     with pytest.raises(WebhookFailed, match=r"took longer than 4\.5 s"):
-        await response(webhook, review(box({"colour": "slow"})))
+        await handle_review(webhook, make_review(make_box({"colour": "slow"})))
     assert asyncio.get_running_loop().time() - began_at == pytest.approx(4.5)
 
 
@@ -255,7 +255,7 @@ async def test_default_must_return_nothing() -> None:
     with pytest.raises(
         WebhookFailed, match=r"Returning\.default returned a Box; it has to return nothing"
     ):
-        await response(Returning(), review(box()), mutate=True)
+        await handle_review(Returning(), make_review(make_box()), mutate=True)
 
 
 def test_paths_are_controller_runtimes() -> None:

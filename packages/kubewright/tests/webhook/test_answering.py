@@ -26,14 +26,14 @@ from kubewright.testing.fake import FakeApi
 from kubewright.webhook.options import CertificateTimings, WebhookOptions
 from kubewright.webhook.runner import create_certificate
 
-from ..rig import NOWHERE
-from .rig import HERE, BoxWebhook, port_of
-from .test_admission import box, review
+from ..rig import FAKE_CONNECTION
+from .rig import LOCALHOST, BoxWebhook, webhook_port
+from .test_admission import make_box, make_review
 
-VALIDATE = "/validate-hooks-kubewright-test-v2-box"
+VALIDATE_PATH = "/validate-hooks-kubewright-test-v2-box"
 
 
-class Running:
+class RunningManager:
     """A manager on an API server in memory."""
 
     def __init__(self, webhooks: WebhookOptions, **options: Any) -> None:
@@ -42,17 +42,17 @@ class Running:
         chosen = Options(
             name="op",
             metrics_address="0",
-            health_address=f"{HERE}:0",
+            health_address=f"{LOCALHOST}:0",
             lease_namespace="sys",
             stop_seconds=5,
             webhooks=webhooks,
             **options,
         )
-        self.manager = Manager(NOWHERE, chosen, transport=self.api)
+        self.manager = Manager(FAKE_CONNECTION, chosen, transport=self.api)
         self.stop = asyncio.Event()
         self.health_port = 0
 
-    async def __aenter__(self) -> Running:
+    async def __aenter__(self) -> RunningManager:
         self.manager.add(self.webhook)
         original = self.manager.server
 
@@ -62,27 +62,27 @@ class Running:
 
         self.manager.server = watched  # type: ignore[method-assign]
         self.task = asyncio.create_task(self.manager.run(self.stop))
-        await eventually(lambda: port_of(self.manager) or self.task.done())
+        await eventually(lambda: webhook_port(self.manager) or self.task.done())
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self.stop.set()
         await self.task
 
-    async def ready(self) -> tuple[int, str]:
+    async def get_readyz(self) -> tuple[int, str]:
         async with (
             aiohttp.ClientSession() as session,
-            session.get(f"http://{HERE}:{self.server.health_port}/readyz/webhooks") as answer,
+            session.get(f"http://{LOCALHOST}:{self.server.health_port}/readyz/webhooks") as answer,
         ):
             return answer.status, await answer.text()
 
-    async def post(self, tls: ssl.SSLContext | bool, spec: dict[str, Any] | None = None) -> bool:
-        address = f"https://{HERE}:{port_of(self.manager)}{VALIDATE}"
+    async def post_review(self, tls: ssl.SSLContext | bool, spec: dict[str, Any] | None = None) -> bool:
+        address = f"https://{LOCALHOST}:{webhook_port(self.manager)}{VALIDATE_PATH}"
         async with (
             aiohttp.ClientSession() as session,
             session.post(
                 address,
-                data=review(box(spec)),
+                data=make_review(make_box(spec)),
                 ssl=tls,
                 headers={"Content-Type": "application/json"},
             ) as answer,
@@ -90,54 +90,54 @@ class Running:
             return bool(json.loads(await answer.text())["response"]["allowed"])
 
 
-def trusting(*authorities: CertificateAuthority) -> ssl.SSLContext:
+def create_tls_context(*authorities: CertificateAuthority) -> ssl.SSLContext:
     return ssl.create_default_context(
         cadata="".join(each.certificate.decode() for each in authorities)
     )
 
 
-def write(authority: CertificateAuthority, folder: Path) -> None:
-    authority.issue_serving_certificate(HERE).write(folder / "tls.crt", folder / "tls.key")
+def write_serving_certificate(authority: CertificateAuthority, folder: Path) -> None:
+    authority.issue_serving_certificate(LOCALHOST).write(folder / "tls.crt", folder / "tls.key")
 
 
 async def test_certificates_from_files_that_come_late_and_change(tmp_path: Path) -> None:
     options = WebhookOptions(
-        host=HERE,
+        host=LOCALHOST,
         port=0,
         certificate_dir=str(tmp_path),
         timings=CertificateTimings(check_interval_seconds=0.05),
         drain_seconds=0,
     )
     first, second = CertificateAuthority("first"), CertificateAuthority("second")
-    async with Running(options) as running:
-        status, words = await running.ready()
+    async with RunningManager(options) as running:
+        status, words = await running.get_readyz()
         assert (status, words) == (
             500,
             f"internal server error: there is no certificate in {tmp_path} yet",
         )
-        await asyncio.to_thread(write, first, tmp_path)
+        await asyncio.to_thread(write_serving_certificate, first, tmp_path)
 
         async def ready() -> bool:
-            return (await running.ready())[0] == 200
+            return (await running.get_readyz())[0] == 200
 
         await eventually(ready)
-        assert await running.post(trusting(first))
+        assert await running.post_review(create_tls_context(first))
         await asyncio.to_thread((tmp_path / "tls.crt").write_bytes, b"half writ")
-        assert await running.post(trusting(first))
-        await asyncio.to_thread(write, second, tmp_path)
-        await eventually(lambda: running.post(trusting(second)))
+        assert await running.post_review(create_tls_context(first))
+        await asyncio.to_thread(write_serving_certificate, second, tmp_path)
+        await eventually(lambda: running.post_review(create_tls_context(second)))
         assert [request for request in running.api.writes() if "secrets" in request.path] == []
 
 
 async def test_our_own_authority_without_anybody_else() -> None:
     options = WebhookOptions(
-        host=HERE,
+        host=LOCALHOST,
         port=0,
-        extra_hosts=(HERE,),
+        extra_hosts=(LOCALHOST,),
         timings=CertificateTimings(check_interval_seconds=0.05),
         drain_seconds=0,
     )
-    async with Running(options) as running:
+    async with RunningManager(options) as running:
         secret = await eventually(
             lambda: running.api.objects.get("/api/v1/namespaces/sys/secrets/op-webhook-ca")
         )
@@ -150,10 +150,10 @@ async def test_our_own_authority_without_anybody_else() -> None:
         assert rotation.hosts == (
             "op-webhook-service.sys.svc",
             "op-webhook-service.sys.svc.cluster.local",
-            HERE,
+            LOCALHOST,
         )
-        assert await running.ready() == (200, "ok")
-        assert await running.post(
+        assert await running.get_readyz() == (200, "ok")
+        assert await running.post_review(
             ssl.create_default_context(cadata=rotation.issuer_certificate.decode())
         )
         assert any(
@@ -164,15 +164,15 @@ async def test_our_own_authority_without_anybody_else() -> None:
 
 async def test_readiness_goes_first_and_answers_go_on(tmp_path: Path) -> None:
     authority = CertificateAuthority("test")
-    await asyncio.to_thread(write, authority, tmp_path)
-    options = WebhookOptions(host=HERE, port=0, certificate_dir=str(tmp_path), drain_seconds=1)
-    async with Running(options) as running:
-        await eventually(lambda: running.post(trusting(authority)))
+    await asyncio.to_thread(write_serving_certificate, authority, tmp_path)
+    options = WebhookOptions(host=LOCALHOST, port=0, certificate_dir=str(tmp_path), drain_seconds=1)
+    async with RunningManager(options) as running:
+        await eventually(lambda: running.post_review(create_tls_context(authority)))
         running.webhook.gate.clear()
-        waiting = asyncio.create_task(running.post(trusting(authority), {"colour": "slow"}))
+        waiting = asyncio.create_task(running.post_review(create_tls_context(authority), {"colour": "slow"}))
         await eventually(
             lambda: (
-                running.webhook.asked[-1:]
+                running.webhook.requests[-1:]
                 and running.manager.answering
                 and running.manager.answering.server.active_requests
             )
@@ -181,18 +181,18 @@ async def test_readiness_goes_first_and_answers_go_on(tmp_path: Path) -> None:
         await eventually(
             lambda: running.manager.answering and running.manager.answering.is_stopping
         )
-        assert await running.ready() == (500, "internal server error: stopping")
-        assert await running.post(trusting(authority))
+        assert await running.get_readyz() == (500, "internal server error: stopping")
+        assert await running.post_review(create_tls_context(authority))
         running.webhook.gate.set()
         assert await waiting
         await running.task
-    assert port_of(running.manager) == 0
+    assert webhook_port(running.manager) == 0
 
 
 async def test_without_webhooks_nothing_listens() -> None:
     api = FakeApi()
     api.objects["/version"] = {"gitVersion": "v1"}
-    manager = Manager(NOWHERE, Options(metrics_address="0"), transport=api)
+    manager = Manager(FAKE_CONNECTION, Options(metrics_address="0"), transport=api)
     stop = asyncio.Event()
     stop.set()
     await manager.run(stop)
@@ -202,16 +202,16 @@ async def test_without_webhooks_nothing_listens() -> None:
 
 async def test_a_standby_answers_too(tmp_path: Path) -> None:
     authority = CertificateAuthority("test")
-    await asyncio.to_thread(write, authority, tmp_path)
-    options = WebhookOptions(host=HERE, port=0, certificate_dir=str(tmp_path), drain_seconds=0)
-    standby = Running(options, leader_election=True)
+    await asyncio.to_thread(write_serving_certificate, authority, tmp_path)
+    options = WebhookOptions(host=LOCALHOST, port=0, certificate_dir=str(tmp_path), drain_seconds=0)
+    standby = RunningManager(options, leader_election=True)
     spec = {"holderIdentity": "another", "leaseDurationSeconds": 3600}
     standby.api.create(
         "/apis/coordination.k8s.io/v1/namespaces/sys/leases",
         {"metadata": {"name": "op-leader"}, "spec": spec},
     )
     async with standby:
-        assert await eventually(lambda: standby.post(trusting(authority)))
+        assert await eventually(lambda: standby.post_review(create_tls_context(authority)))
         assert not standby.manager.leader.is_leader_now()
 
 
@@ -240,9 +240,9 @@ def test_what_is_no_port() -> None:
 
 
 async def test_a_port_that_is_taken_is_told_in_words() -> None:
-    with socket.create_server((HERE, 0)) as taken:
-        running = Running(
-            WebhookOptions(host=HERE, port=taken.getsockname()[1], certificate_dir="/none")
+    with socket.create_server((LOCALHOST, 0)) as taken:
+        running = RunningManager(
+            WebhookOptions(host=LOCALHOST, port=taken.getsockname()[1], certificate_dir="/none")
         )
         running.manager.add(running.webhook)
         with pytest.raises(

@@ -21,13 +21,13 @@ from kubewright.webhook.rbac import cluster_permissions, namespace_permissions
 from ..kinds import Widget
 from .rig import Box, BoxConversion, BoxWebhook, OldBox
 
-REACH = WebhookClientConfig(namespace="sys", service="op-webhook-service")
+SERVICE_CLIENT_CONFIG = WebhookClientConfig(namespace="sys", service="op-webhook-service")
 
 
 class PodWebhook(Webhook[Pod]):
     failure_policy = "Ignore"
     timeout_seconds = 2
-    while_deleting = True
+    include_terminating = True
     side_effects = "NoneOnDryRun"
     object_selector = {"matchLabels": {"a": "b"}}
 
@@ -35,7 +35,7 @@ class PodWebhook(Webhook[Pod]):
 
 
 def test_what_the_api_server_is_told() -> None:
-    [mutating, validating] = build_configurations([BoxWebhook()], REACH, name="op")
+    [mutating, validating] = build_configurations([BoxWebhook()], SERVICE_CLIENT_CONFIG, name="op")
     rule = {
         "apiGroups": ["hooks.kubewright.test"],
         "apiVersions": ["v2"],
@@ -82,7 +82,7 @@ def test_what_the_api_server_is_told() -> None:
 
 def test_what_a_webhook_asks_for_itself() -> None:
     [validating] = build_configurations(
-        [PodWebhook()], REACH, name="op", annotations={"cert-manager.io/inject-ca-from": "sys/cert"}
+        [PodWebhook()], SERVICE_CLIENT_CONFIG, name="op", annotations={"cert-manager.io/inject-ca-from": "sys/cert"}
     )
     assert validating["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "sys/cert"}
     [entry] = validating["webhooks"]
@@ -123,7 +123,7 @@ def test_conversion_goes_into_the_crds_that_need_it() -> None:
 
 
 def test_the_service_in_front() -> None:
-    assert build_service(REACH, target_port=9443, selector={"app": "op"}) == {
+    assert build_service(SERVICE_CLIENT_CONFIG, target_port=9443, selector={"app": "op"}) == {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": "op-webhook-service", "namespace": "sys"},
@@ -141,7 +141,7 @@ def test_one_kind_has_one_webhook() -> None:
     with pytest.raises(
         ConfigError, match=r"two webhooks for boxes.hooks.kubewright.test, BoxWebhook and Other"
     ):
-        build_configurations([BoxWebhook(), Other()], REACH, name="op")
+        build_configurations([BoxWebhook(), Other()], SERVICE_CLIENT_CONFIG, name="op")
 
 
 def rules(*rights: Any) -> list[dict[str, Any]]:

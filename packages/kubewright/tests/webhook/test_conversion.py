@@ -41,34 +41,34 @@ class FlatConversion(Conversion[FlatBox, Box]):
         )
 
 
-def review(wanted: str, *objects: Any) -> bytes:
+def make_review(wanted: str, *objects: Any) -> bytes:
     asked = {"uid": "u-1", "desiredAPIVersion": wanted, "objects": objects}
     return json.dumps(
         {"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": asked}
     ).encode()
 
 
-async def response(
-    wanted: str, *objects: Any, converting: ConversionHandler | None = None
+async def handle_review(
+    wanted: str, *objects: Any, handler: ConversionHandler | None = None
 ) -> dict[str, Any]:
     answer = json.loads(
-        await (converting or ConversionHandler([BoxConversion(), FlatConversion()])).handle(
-            review(wanted, *objects)
+        await (handler or ConversionHandler([BoxConversion(), FlatConversion()])).handle(
+            make_review(wanted, *objects)
         )
     )
     assert answer["response"]["uid"] == "u-1"
     return dict(answer["response"])
 
 
-async def converted(obj: Any, wanted: str) -> dict[str, Any]:
-    answer = await response(wanted, obj)
+async def convert(obj: Any, wanted: str) -> dict[str, Any]:
+    answer = await handle_review(wanted, obj)
     assert answer["result"] == {"status": "Success"}
     [made] = answer["convertedObjects"]
     assert made["apiVersion"] == wanted
     return dict(made)
 
 
-def box(version: str, spec: Any = None, **more: Any) -> dict[str, Any]:
+def make_box(version: str, spec: Any = None, **more: Any) -> dict[str, Any]:
     metadata = {"name": "a", "uid": "u", "managedFields": [{"x": 1}], "labels": {"l": "1"}}
     return (
         {"apiVersion": version, "kind": "Box", "metadata": metadata}
@@ -78,46 +78,46 @@ def box(version: str, spec: Any = None, **more: Any) -> dict[str, Any]:
 
 
 async def test_metadata_and_unknown_fields_stay() -> None:
-    old = box(
+    old = make_box(
         V1, {"size": 3, "unknown": {"x": 1}}, status={"area": 9, "conditions": [], "more": True}
     )
-    made = await converted(old, V2)
-    assert made == box(
+    made = await convert(old, V2)
+    assert made == make_box(
         V2,
         {"width": 3, "height": 3, "unknown": {"x": 1}},
         status={"area": 9, "conditions": [], "more": True},
     )
-    assert await converted(box(V1), V2) == box(V2)
-    assert await converted(box(V2), V2) == box(V2)
+    assert await convert(make_box(V1), V2) == make_box(V2)
+    assert await convert(make_box(V2), V2) == make_box(V2)
 
 
 async def test_through_the_hub_and_back() -> None:
-    first = box(V3, {"sides": "2x5", "unknown": 1})
-    second = await converted(first, V1)
+    first = make_box(V3, {"sides": "2x5", "unknown": 1})
+    second = await convert(first, V1)
     assert second["spec"] == {"size": 2, "unknown": 1}
-    assert await converted(second, V3) == first
+    assert await convert(second, V3) == first
     second["spec"]["note"] = "edited"
-    third = await converted(second, V3)
+    third = await convert(second, V3)
     assert third["spec"] == first["spec"]
-    assert (await converted(third, V1))["spec"] == second["spec"]
+    assert (await convert(third, V1))["spec"] == second["spec"]
 
 
 async def test_nothing_is_kept_where_that_is_not_wanted() -> None:
     class Forgetting(BoxConversion):
         keep = False
 
-    answer = await response(
-        V1, box(V2, {"width": 1, "height": 2}), converting=ConversionHandler([Forgetting()])
+    answer = await handle_review(
+        V1, make_box(V2, {"width": 1, "height": 2}), handler=ConversionHandler([Forgetting()])
     )
-    assert answer["convertedObjects"] == [box(V1, {"size": 1})]
+    assert answer["convertedObjects"] == [make_box(V1, {"size": 1})]
 
 
-Sides = st.integers(0, 3)
-Specs = st.fixed_dictionaries(
+SIDES = st.integers(0, 3)
+SPECS = st.fixed_dictionaries(
     {},
     optional={
-        "width": Sides,
-        "height": Sides,
+        "width": SIDES,
+        "height": SIDES,
         "colour": st.sampled_from(["", "red"]),
         "unknown": st.recursive(
             st.integers(0, 1),
@@ -129,12 +129,12 @@ Specs = st.fixed_dictionaries(
 
 
 @settings(deadline=None)
-@given(Specs, st.sampled_from([V1, V3]))
+@given(SPECS, st.sampled_from([V1, V3]))
 async def test_nothing_is_lost_there_and_back(spec: dict[str, Any], there: str) -> None:
-    original = box(V2, spec)
+    original = make_box(V2, spec)
     before = copy.deepcopy(original)
     assert without_defaults(
-        await converted(await converted(original, there), V2)
+        await convert(await convert(original, there), V2)
     ) == without_defaults(original)
     assert original == before
 
@@ -160,12 +160,12 @@ def without_defaults(obj: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 async def test_an_annotation_written_by_somebody_else_breaks_nothing(kept: str) -> None:
-    old = kept_with(box(V1, {"size": 3}), "v2", kept)
-    made = await converted(old, V2)
+    old = with_preserved_annotation(make_box(V1, {"size": 3}), "v2", kept)
+    made = await convert(old, V2)
     assert (made["spec"], made["metadata"]["uid"]) == ({"width": 3, "height": 3}, "u")
 
 
-def kept_with(obj: dict[str, Any], version: str, kept: str) -> dict[str, Any]:
+def with_preserved_annotation(obj: dict[str, Any], version: str, kept: str) -> dict[str, Any]:
     return obj | {
         "metadata": obj["metadata"]
         | {"annotations": {f"hooks.kubewright.test/kept-from-{version}": kept}}
@@ -173,16 +173,16 @@ def kept_with(obj: dict[str, Any], version: str, kept: str) -> dict[str, Any]:
 
 
 async def test_what_somebody_else_wrote_and_no_conversion_understands_is_left_aside() -> None:
-    strange = kept_with(
-        box(V2, {"width": 3, "height": 3}),
+    strange = with_preserved_annotation(
+        make_box(V2, {"width": 3, "height": 3}),
         "v3",
         '[[["spec","sides"],"3x3","wide"],[["spec","unknown"],null,1]]',
     )
-    assert (await converted(strange, V3))["spec"] == {"sides": "3x3", "unknown": 1}
+    assert (await convert(strange, V3))["spec"] == {"sides": "3x3", "unknown": 1}
 
 
 async def test_more_than_annotations_hold_is_told_with_the_object() -> None:
-    answer = await response(V1, box(V2, {"width": 1, "height": 1, "colour": "x" * 262_144}))
+    answer = await handle_review(V1, make_box(V2, {"width": 1, "height": 1, "colour": "x" * 262_144}))
     assert answer["result"]["message"].startswith(
         "a: it has more that v1 cannot say than annotations hold (262144 bytes)"
     )
@@ -221,12 +221,12 @@ class WeightConversion(Conversion[OldWeight, Weight]):
 async def test_what_was_kept_never_turns_an_edit_into_something_else() -> None:
     """The unit was kept beside the value: with another value it means something else, while the note still holds."""
     converting = ConversionHandler([WeightConversion()])
-    grams = box(V2, {"value": 1500, "unit": "g", "note": "fragile"}) | {"kind": "Weight"}
-    [old] = (await response(V1, grams, converting=converting))["convertedObjects"]
+    grams = make_box(V2, {"value": 1500, "unit": "g", "note": "fragile"}) | {"kind": "Weight"}
+    [old] = (await handle_review(V1, grams, handler=converting))["convertedObjects"]
     assert old["spec"] == {"kilos": 1}
-    assert (await response(V2, old, converting=converting))["convertedObjects"] == [grams]
+    assert (await handle_review(V2, old, handler=converting))["convertedObjects"] == [grams]
     old["spec"]["kilos"] = 2
-    [edited] = (await response(V2, old, converting=converting))["convertedObjects"]
+    [edited] = (await handle_review(V2, old, handler=converting))["convertedObjects"]
     assert edited["spec"] == {"value": 2, "note": "fragile"}
 
 
@@ -237,14 +237,14 @@ async def test_labels_may_change_but_nothing_else_of_metadata() -> None:
             made.metadata = replace(old.metadata, labels={"l": "2"}, uid="another")
             return made
 
-    answer = await response(V2, box(V1, {"size": 1}), converting=ConversionHandler([Marking()]))
+    answer = await handle_review(V2, make_box(V1, {"size": 1}), handler=ConversionHandler([Marking()]))
     [made] = answer["convertedObjects"]
-    assert made["metadata"] == box(V1)["metadata"] | {"labels": {"l": "2"}}
+    assert made["metadata"] == make_box(V1)["metadata"] | {"labels": {"l": "2"}}
 
 
 async def test_labels_of_an_object_without_a_name_yet_stay() -> None:
-    nameless = box(V1, {"size": 1}) | {"metadata": {"generateName": "a-", "labels": {"l": "1"}}}
-    assert (await converted(nameless, V2))["metadata"] == nameless["metadata"]
+    nameless = make_box(V1, {"size": 1}) | {"metadata": {"generateName": "a-", "labels": {"l": "1"}}}
+    assert (await convert(nameless, V2))["metadata"] == nameless["metadata"]
 
 
 async def test_a_failure_is_told_for_all() -> None:
@@ -260,7 +260,7 @@ async def test_a_failure_is_told_for_all() -> None:
         (Failing(), "ValueError: cannot read a"),
         (Wrong(), "gave a OldBox, not a Box"),
     ):
-        answer = await response(V2, box(V1), box(V1), converting=ConversionHandler([conversion]))
+        answer = await handle_review(V2, make_box(V1), make_box(V1), handler=ConversionHandler([conversion]))
         assert (answer["result"]["status"], answer["convertedObjects"]) == ("Failure", [])
         assert words in answer["result"]["message"]
         assert answer["result"]["message"].startswith("a: "), (
@@ -268,9 +268,9 @@ async def test_a_failure_is_told_for_all() -> None:
         )
     assert (
         "nobody declared how Box is converted from or to hooks.kubewright.test/v9"
-        in (await response(V1, box(V2), box("hooks.kubewright.test/v9")))["result"]["message"]
+        in (await handle_review(V1, make_box(V2), make_box("hooks.kubewright.test/v9")))["result"]["message"]
     )
-    assert "does not decode" in (await response(V2, box(V1, {"size": "x"})))["result"]["message"]
+    assert "does not decode" in (await handle_review(V2, make_box(V1, {"size": "x"})))["result"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -23,14 +23,14 @@ from kubewright.webhook.conversion import ConversionHandler
 from kubewright.webhook.metrics import WebhookMetrics
 from kubewright.webhook.server import WebhookServer
 
-from .rig import HERE, BoxConversion, BoxWebhook
-from .test_admission import box, review
+from .rig import LOCALHOST, BoxConversion, BoxWebhook
+from .test_admission import make_box, make_review
 
-VALIDATE = "/validate-hooks-kubewright-test-v2-box"
-AUTHORITY = CertificateAuthority("test")
+VALIDATE_PATH = "/validate-hooks-kubewright-test-v2-box"
+TEST_CA = CertificateAuthority("test")
 
 
-class Rig:
+class WebhookServerHarness:
     """An endpoint with boxes on it."""
 
     def __init__(self) -> None:
@@ -40,15 +40,15 @@ class Rig:
             ConversionHandler([BoxConversion()]),
         ]
         gauge = WebhookMetrics(self.metrics, [each.path for each in answering])
-        self.endpoint = WebhookServer(
-            f"{HERE}:0", Address(HERE, 0), answering, self.certificate, gauge, stop_seconds=2
+        self.server = WebhookServer(
+            f"{LOCALHOST}:0", Address(LOCALHOST, 0), answering, self.certificate, gauge, stop_seconds=2
         )
-        self.tls = ssl.create_default_context(cadata=AUTHORITY.certificate.decode())
+        self.tls = ssl.create_default_context(cadata=TEST_CA.certificate.decode())
 
     async def post(
         self,
         body: Any,
-        path: str = VALIDATE,
+        path: str = VALIDATE_PATH,
         content_type: str = "application/json",
         method: str = "POST",
     ) -> tuple[int, str]:
@@ -56,7 +56,7 @@ class Rig:
             aiohttp.ClientSession() as session,
             session.request(
                 method,
-                f"https://{HERE}:{self.endpoint.port}{path}",
+                f"https://{LOCALHOST}:{self.server.port}{path}",
                 data=body,
                 ssl=self.tls,
                 headers={"Content-Type": content_type},
@@ -65,9 +65,9 @@ class Rig:
             return answer.status, await answer.text()
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection(HERE, self.endpoint.port, ssl=self.tls)
+        return await asyncio.open_connection(LOCALHOST, self.server.port, ssl=self.tls)
 
-    def counted(self, name: str) -> list[str]:
+    def metric_lines(self, name: str) -> list[str]:
         return [
             line
             for line in self.metrics.exposition()[0].decode().splitlines()
@@ -76,108 +76,108 @@ class Rig:
 
 
 @pytest.fixture
-async def rig() -> AsyncIterator[Rig]:
-    made = Rig()
-    pair = AUTHORITY.issue_serving_certificate(HERE)
+async def harness() -> AsyncIterator[WebhookServerHarness]:
+    made = WebhookServerHarness()
+    pair = TEST_CA.issue_serving_certificate(LOCALHOST)
     await asyncio.to_thread(made.certificate.use, pair.certificate + pair.key)
-    await made.endpoint.start()
+    await made.server.start()
     yield made
-    await made.endpoint.stop()
+    await made.server.stop()
 
 
-async def fine(rig: Rig) -> None:
-    status, text = await rig.post(review(box({"width": 1})))
+async def check_answers(rig: WebhookServerHarness) -> None:
+    status, text = await rig.post(make_review(make_box({"width": 1})))
     assert (status, json.loads(text)["response"]["allowed"]) == (200, True)
 
 
-async def test_a_review(rig: Rig) -> None:
-    await fine(rig)
-    assert rig.counted("controller_runtime_webhook_requests_total") == [
+async def test_a_review(harness: WebhookServerHarness) -> None:
+    await check_answers(harness)
+    assert harness.metric_lines("controller_runtime_webhook_requests_total") == [
         'controller_runtime_webhook_requests_total{code="200",webhook="/mutate-hooks-kubewright-test-v2-box"} 0.0',
         'controller_runtime_webhook_requests_total{code="500",webhook="/mutate-hooks-kubewright-test-v2-box"} 0.0',
-        f'controller_runtime_webhook_requests_total{{code="200",webhook="{VALIDATE}"}} 1.0',
-        f'controller_runtime_webhook_requests_total{{code="500",webhook="{VALIDATE}"}} 0.0',
+        f'controller_runtime_webhook_requests_total{{code="200",webhook="{VALIDATE_PATH}"}} 1.0',
+        f'controller_runtime_webhook_requests_total{{code="500",webhook="{VALIDATE_PATH}"}} 0.0',
         'controller_runtime_webhook_requests_total{code="200",webhook="/convert"} 0.0',
         'controller_runtime_webhook_requests_total{code="500",webhook="/convert"} 0.0',
     ]
     assert (
-        f'controller_runtime_webhook_requests_in_flight{{webhook="{VALIDATE}"}} 0.0'
-        in rig.counted("controller_runtime_webhook")
+        f'controller_runtime_webhook_requests_in_flight{{webhook="{VALIDATE_PATH}"}} 0.0'
+        in harness.metric_lines("controller_runtime_webhook")
     )
     assert (
-        f'controller_runtime_webhook_latency_seconds_count{{webhook="{VALIDATE}"}} 1.0'
-        in rig.counted("controller_runtime_webhook")
+        f'controller_runtime_webhook_latency_seconds_count{{webhook="{VALIDATE_PATH}"}} 1.0'
+        in harness.metric_lines("controller_runtime_webhook")
     )
 
 
-async def chunked(size: int) -> AsyncIterator[bytes]:
+async def chunked_body(size: int) -> AsyncIterator[bytes]:
     for _ in range(size // 100_000):
         yield b"x" * 100_000
 
 
-async def test_what_cannot_be_answered_is_refused_in_words(rig: Rig) -> None:
-    status, words = await rig.post(b"not json")
+async def test_what_cannot_be_answered_is_refused_in_words(harness: WebhookServerHarness) -> None:
+    status, words = await harness.post(b"not json")
     assert status == 400
     assert words.startswith("this is no AdmissionReview of admission.k8s.io/v1")
-    status, words = await rig.post(
-        review(box(), kind={"group": "", "version": "v1", "kind": "Pod"})
+    status, words = await harness.post(
+        make_review(make_box(), kind={"group": "", "version": "v1", "kind": "Pod"})
     )
     assert status == 400
-    assert words.startswith(f"{VALIDATE} is for hooks.kubewright.test/v2 Box, not for /v1 Pod")
-    assert (await rig.post(b"not json", "/convert"))[0] == 400
-    assert (await rig.post(b"a=b", content_type="text/plain"))[0] == 415
-    assert (await rig.post(None, method="GET"))[0] == 405
-    assert (await rig.post(b"{}", "/else"))[0] == 404
-    await fine(rig)
+    assert words.startswith(f"{VALIDATE_PATH} is for hooks.kubewright.test/v2 Box, not for /v1 Pod")
+    assert (await harness.post(b"not json", "/convert"))[0] == 400
+    assert (await harness.post(b"a=b", content_type="text/plain"))[0] == 415
+    assert (await harness.post(None, method="GET"))[0] == 405
+    assert (await harness.post(b"{}", "/else"))[0] == 404
+    await check_answers(harness)
 
 
-async def test_too_large_a_body(rig: Rig) -> None:
-    assert await rig.post(io.BytesIO(b"x" * 10_000_000)) == (
+async def test_too_large_a_body(harness: WebhookServerHarness) -> None:
+    assert await harness.post(io.BytesIO(b"x" * 10_000_000)) == (
         413,
         "a review here has at most 7340032 bytes",
     )
-    assert (await rig.post(chunked(10_000_000)))[0] == 413
-    assert (await rig.post(chunked(10_000_000), "/convert"))[0] == 400
-    assert rig.endpoint.buffered_bytes == 0
-    await fine(rig)
+    assert (await harness.post(chunked_body(10_000_000)))[0] == 413
+    assert (await harness.post(chunked_body(10_000_000), "/convert"))[0] == 400
+    assert harness.server.buffered_bytes == 0
+    await check_answers(harness)
 
 
-async def test_a_failure_is_a_500_and_counts(rig: Rig) -> None:
-    status, words = await rig.post(review(box({"colour": "broken"})))
+async def test_a_failure_is_a_500_and_counts(harness: WebhookServerHarness) -> None:
+    status, words = await harness.post(make_review(make_box({"colour": "broken"})))
     assert (status, words) == (
         500,
         "BoxWebhook.validate failed: KeyError: 'no such colour, password=***'",
     )
-    assert rig.counted("controller_runtime_webhook_panics_total") == [
+    assert harness.metric_lines("controller_runtime_webhook_panics_total") == [
         "controller_runtime_webhook_panics_total 1.0"
     ]
-    await fine(rig)
+    await check_answers(harness)
 
 
 async def test_what_nobody_foresaw_is_a_500_without_details(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    harness: WebhookServerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(body: bytes) -> bytes:
         raise RuntimeError("inside")
 
-    monkeypatch.setattr(rig.endpoint.handlers[VALIDATE], "answer", broken)
-    assert await rig.post(review(box())) == (
+    monkeypatch.setattr(harness.server.handlers[VALIDATE_PATH], "answer", broken)
+    assert await harness.post(make_review(make_box())) == (
         500,
         "the review could not be answered: RuntimeError; the manager's log says more",
     )
 
 
 async def test_those_who_send_nothing_or_slowly_are_hung_up_on_and_hold_up_nobody(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    harness: WebhookServerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "HEAD_SECONDS", 0.5)
     monkeypatch.setattr(module, "BODY_SECONDS", 0.5)
-    silent, halting, slow = [await rig.connect() for _ in range(3)]
+    silent, halting, slow = [await harness.connect() for _ in range(3)]
     halting[1].write(b"POST /validate HTTP/1.1\r\nHost: a\r\nX-Slow: ")
     slow[1].write(
-        f"POST {VALIDATE} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{{".encode()
+        f"POST {VALIDATE_PATH} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{{".encode()
     )
-    await fine(rig)
+    await check_answers(harness)
     assert await asyncio.wait_for(silent[0].read(), 5) == b""
     assert await asyncio.wait_for(halting[0].read(), 5) == b""
     answer = await asyncio.wait_for(slow[0].read(), 5)
@@ -185,68 +185,68 @@ async def test_those_who_send_nothing_or_slowly_are_hung_up_on_and_hold_up_nobod
     assert b"the body did not arrive within 0.5 s" in answer
     for _, writer in (silent, halting, slow):
         writer.close()
-    await fine(rig)
+    await check_answers(harness)
 
 
 async def test_a_handshake_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HEAD_SECONDS", 0.3)
-    rig = Rig()
-    await rig.endpoint.start()
+    rig = WebhookServerHarness()
+    await rig.server.start()
     try:
-        reader, writer = await asyncio.open_connection(HERE, rig.endpoint.port)
+        reader, writer = await asyncio.open_connection(LOCALHOST, rig.server.port)
         assert await asyncio.wait_for(reader.read(), 5) == b""
         writer.close()
     finally:
-        await rig.endpoint.stop()
+        await rig.server.stop()
 
 
 async def test_of_too_many_that_are_silent_the_oldest_goes(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    harness: WebhookServerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOST_SILENT", 3)
-    opened = [await rig.connect() for _ in range(4)]
+    opened = [await harness.connect() for _ in range(4)]
     assert await asyncio.wait_for(opened[0][0].read(), 5) == b""
     assert not opened[1][0].at_eof()
-    await fine(rig)
+    await check_answers(harness)
     for _, writer in opened:
         writer.close()
 
 
-async def test_too_many_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_at_once(harness: WebhookServerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_AT_ONCE", 1)
-    rig.webhook.gate.clear()
-    waiting = asyncio.create_task(rig.post(review(box({"colour": "slow"}))))
-    await eventually(lambda: rig.endpoint.active_requests == 1)
-    assert (await rig.post(review(box())))[0] == 503
-    rig.webhook.gate.set()
+    harness.webhook.gate.clear()
+    waiting = asyncio.create_task(harness.post(make_review(make_box({"colour": "slow"}))))
+    await eventually(lambda: harness.server.active_requests == 1)
+    assert (await harness.post(make_review(make_box())))[0] == 503
+    harness.webhook.gate.set()
     assert (await waiting)[0] == 200
     monkeypatch.setattr(module, "MOST_HELD_BYTES", 100)
-    assert (await rig.post(review(box())))[0] == 503
-    assert rig.endpoint.buffered_bytes == 0
+    assert (await harness.post(make_review(make_box())))[0] == 503
+    assert harness.server.buffered_bytes == 0
 
 
 async def test_without_a_certificate_nobody_gets_in_and_with_one_they_do() -> None:
-    rig = Rig()
-    await rig.endpoint.start()
+    rig = WebhookServerHarness()
+    await rig.server.start()
     try:
         with pytest.raises(aiohttp.ClientConnectorError):
             await rig.post(b"{}")
-        pair = AUTHORITY.issue_serving_certificate(HERE)
+        pair = TEST_CA.issue_serving_certificate(LOCALHOST)
         await asyncio.to_thread(rig.certificate.use, pair.certificate + pair.key)
-        await fine(rig)
+        await check_answers(rig)
     finally:
-        await rig.endpoint.stop()
+        await rig.server.stop()
 
 
-async def test_stopping_lets_what_is_in_flight_end(rig: Rig) -> None:
-    rig.webhook.gate.clear()
-    waiting = asyncio.create_task(rig.post(review(box({"colour": "slow"}))))
-    await eventually(lambda: rig.endpoint.active_requests == 1)
-    port = rig.endpoint.port
-    stopping = asyncio.create_task(rig.endpoint.stop())
-    await eventually(lambda: rig.endpoint.listener is None)
+async def test_stopping_lets_what_is_in_flight_end(harness: WebhookServerHarness) -> None:
+    harness.webhook.gate.clear()
+    waiting = asyncio.create_task(harness.post(make_review(make_box({"colour": "slow"}))))
+    await eventually(lambda: harness.server.active_requests == 1)
+    port = harness.server.port
+    stopping = asyncio.create_task(harness.server.stop())
+    await eventually(lambda: harness.server.listener is None)
     with pytest.raises(ConnectionRefusedError):
-        await asyncio.open_connection(HERE, port)
-    rig.webhook.gate.set()
+        await asyncio.open_connection(LOCALHOST, port)
+    harness.webhook.gate.set()
     assert (await waiting)[0] == 200
     await stopping

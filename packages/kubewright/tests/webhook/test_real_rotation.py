@@ -37,67 +37,67 @@ from kubewright.webhook.options import CertificateTimings
 from kubewright.webhook.rbac import cluster_permissions, namespace_permissions
 from kubewright.webhook.server import WebhookServer
 
-from .conftest import Boxes, ask_nobody
+from .conftest import BoxHarness, remove_webhooks
 from .rig import (
-    HERE,
+    LOCALHOST,
     Box,
     BoxConversion,
     BoxSpec,
     BoxWebhook,
     OldBox,
-    answering,
-    kubectl,
-    manifests,
-    options,
-    port_of,
-    trusted,
+    run_webhook_manager,
+    run_kubectl,
+    box_manifests,
+    make_options,
+    webhook_port,
+    wait_until_trusted,
 )
 
-ROTATIONS = 3
-LIFE_SECONDS = float(os.environ.get("KUBEWRIGHT_CA_SECONDS") or 16)
+ROTATION_COUNT = 3
+CA_LIFETIME_SECONDS = float(os.environ.get("KUBEWRIGHT_CA_SECONDS") or 16)
 """Of a CA; `make rotation` has 60. Of the third that is left when the next one is made, most is for a machine that is busy."""
-SHORT = CertificateTimings(
-    ca_lifetime_seconds=LIFE_SECONDS,
-    serving_lifetime_seconds=LIFE_SECONDS,
-    propagation_seconds=LIFE_SECONDS / 12,
+SHORT_TIMINGS = CertificateTimings(
+    ca_lifetime_seconds=CA_LIFETIME_SECONDS,
+    serving_lifetime_seconds=CA_LIFETIME_SECONDS,
+    propagation_seconds=CA_LIFETIME_SECONDS / 12,
     check_interval_seconds=0.5,
 )
 
 
-class Service(TcpProxy):
+class RoundRobinProxy(TcpProxy):
     """What a Service does: one address, and each new connection to the next of several ports."""
 
     def __init__(self) -> None:
-        super().__init__(HERE, 0)
+        super().__init__(LOCALHOST, 0)
         self.ports: list[int] = []
 
     async def handle_connection(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        self.target = (HERE, self.ports[self.accepted_count % len(self.ports)])
+        self.target = (LOCALHOST, self.ports[self.accepted_count % len(self.ports)])
         await super().handle_connection(reader, writer)
 
 
 @dataclass
-class Stream:
+class RequestLoad:
     """Creates and conversions, one after the other; beside them TLS connections, each checked against the caBundle of that moment."""
 
     client: Client
     namespace: str
     name: str
     ports: list[int]
-    created: int = 0
-    handshakes: int = 0
-    bundles: set[str] = field(default_factory=set)
-    authorities: set[int] = field(default_factory=set)
+    created_count: int = 0
+    handshake_count: int = 0
+    ca_bundles: set[str] = field(default_factory=set)
+    ca_key_ids: set[int] = field(default_factory=set)
     failures: list[str] = field(default_factory=list)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.again_and_again(self.create))
-            group.create_task(self.again_and_again(self.connect))
+            group.create_task(self.repeat(self.create_and_convert))
+            group.create_task(self.repeat(self.check_certificates))
 
-    async def again_and_again(self, step: Callable[[], Awaitable[object]]) -> None:
+    async def repeat(self, step: Callable[[], Awaitable[object]]) -> None:
         while True:
             try:
                 await step()
@@ -105,23 +105,23 @@ class Stream:
                 self.failures.append(str(error))
             await asyncio.sleep(0.02)
 
-    async def create(self) -> bool:
-        name = ObjectMeta(name=f"box-{self.created}", namespace=self.namespace)
+    async def create_and_convert(self) -> bool:
+        name = ObjectMeta(name=f"box-{self.created_count}", namespace=self.namespace)
         await self.client.create(Box(metadata=name, spec=BoxSpec(width=1)))
         converted = await self.client.get(OldBox, name.key)
         assert converted.spec.size == 1
-        self.created += 1
+        self.created_count += 1
         return True
 
-    async def connect(self) -> None:
-        for bundle in await bundles(self.client, self.name):
-            self.bundles.add(bundle)
+    async def check_certificates(self) -> None:
+        for bundle in await read_ca_bundles(self.client, self.name):
+            self.ca_bundles.add(bundle)
             for port in self.ports:
-                self.authorities.add(await handshake(port, bundle))
-                self.handshakes += 1
+                self.ca_key_ids.add(await read_issuer_key_id(port, bundle))
+                self.handshake_count += 1
 
 
-def without_keep_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+def disable_keep_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the API server connect anew for each review: a connection that lives on never sees another certificate."""
     original = WebhookServer.handle
 
@@ -133,7 +133,7 @@ def without_keep_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WebhookServer, "handle", closing)
 
 
-async def bundles(client: Client, name: str) -> list[str]:
+async def read_ca_bundles(client: Client, name: str) -> list[str]:
     """Every caBundle there is, PEM."""
     mutating = await client.get(
         MutatingWebhookConfiguration, Key("", f"{name}-mutating-webhook-configuration")
@@ -147,10 +147,10 @@ async def bundles(client: Client, name: str) -> list[str]:
     return [base64.b64decode(each.get("caBundle", "")).decode() for each in found]
 
 
-async def handshake(port: int, bundle: str) -> int:
+async def read_issuer_key_id(port: int, bundle: str) -> int:
     """Connect as the API server would, and return the key id of the CA that signed what was shown."""
     context = ssl.create_default_context(cadata=bundle)
-    _, writer = await asyncio.open_connection(HERE, port, ssl=context)
+    _, writer = await asyncio.open_connection(LOCALHOST, port, ssl=context)
     shown = x509.load_der_x509_certificate(
         writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     )
@@ -161,11 +161,11 @@ async def handshake(port: int, bundle: str) -> int:
     return int.from_bytes(issuer or b"")
 
 
-async def as_service_account(
+async def connect_as_service_account(
     plane: ControlPlane, namespace: str, name: str, path: Path, webhook: BoxWebhook
 ) -> Connection:
     """A connection with the generated rights and no others."""
-    parts = ([webhook], [BoxConversion()], options(name, namespace).webhooks)
+    parts = ([webhook], [BoxConversion()], make_options(name, namespace).webhooks)
     cluster, own = (
         rbac.rules_of(cluster_permissions(*parts, name=name)),
         rbac.rules_of(namespace_permissions(*parts, name=name)),
@@ -219,89 +219,89 @@ async def test_three_rotations_under_a_steady_stream_of_creates_with_two_replica
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The truth is read from the API server's answers, and by connecting to each replica as it would."""
-    without_keep_alive(monkeypatch)
+    disable_keep_alive(monkeypatch)
     webhook, name = BoxWebhook(), f"boxes-{uuid.uuid4().hex[:6]}"
-    connection = await as_service_account(
+    connection = await connect_as_service_account(
         control_plane, namespace, name, tmp_path / "kubeconfig", webhook
     )
-    chosen = options(name, namespace, SHORT)
+    chosen = make_options(name, namespace, SHORT_TIMINGS)
     parts = (webhook, BoxConversion())
     async with (
-        Service() as front,
-        answering(connection, chosen, *parts) as one,
-        answering(connection, chosen, *parts) as two,
+        RoundRobinProxy() as front,
+        run_webhook_manager(connection, chosen, *parts) as one,
+        run_webhook_manager(connection, chosen, *parts) as two,
     ):
-        front.ports = [port_of(one), port_of(two)]
-        await asyncio.to_thread(control_plane.apply, manifests(front.port, [webhook], name))
+        front.ports = [webhook_port(one), webhook_port(two)]
+        await asyncio.to_thread(control_plane.apply, box_manifests(front.port, [webhook], name))
         try:
-            await kubectl(
+            await run_kubectl(
                 control_plane,
                 "wait",
                 "--for=condition=Established",
                 "crd/boxes.hooks.kubewright.test",
                 "--timeout=20s",
             )
-            await asyncio.gather(trusted(one), trusted(two))
-            stream = Stream(client, namespace, name, front.ports)
-            await eventually(stream.create, within=10)
+            await asyncio.gather(wait_until_trusted(one), wait_until_trusted(two))
+            stream = RequestLoad(client, namespace, name, front.ports)
+            await eventually(stream.create_and_convert, within=10)
             task = asyncio.create_task(stream.run())
             await eventually(
-                lambda: len(stream.authorities) > ROTATIONS or task.done(),
-                within=6 * LIFE_SECONDS,
+                lambda: len(stream.ca_key_ids) > ROTATION_COUNT or task.done(),
+                within=6 * CA_LIFETIME_SECONDS,
                 every=0.2,
             )
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         finally:
-            await asyncio.to_thread(ask_nobody, control_plane, name)
-            await kubectl(
+            await asyncio.to_thread(remove_webhooks, control_plane, name)
+            await run_kubectl(
                 control_plane, "delete", f"clusterrole/{name}", f"clusterrolebinding/{name}"
             )
-    seen = f"{stream.created} created, {front.accepted_count} connections of the API server, {stream.handshakes} of ours"
+    seen = f"{stream.created_count} created, {front.accepted_count} connections of the API server, {stream.handshake_count} of ours"
     print(
-        f"{seen}, {len(stream.authorities)} CAs of {LIFE_SECONDS:g} s, {len(stream.failures)} refused"
+        f"{seen}, {len(stream.ca_key_ids)} CAs of {CA_LIFETIME_SECONDS:g} s, {len(stream.failures)} refused"
     )
     assert stream.failures == []
-    assert len(stream.authorities) == ROTATIONS + 1
+    assert len(stream.ca_key_ids) == ROTATION_COUNT + 1
     # Each create is defaulted, validated and converted once, and each time the API server connects anew.
-    assert front.accepted_count >= 3 * stream.created > 0
-    assert any(bundle.count("BEGIN CERTIFICATE") > 1 for bundle in stream.bundles)
+    assert front.accepted_count >= 3 * stream.created_count > 0
+    assert any(bundle.count("BEGIN CERTIFICATE") > 1 for bundle in stream.ca_bundles)
 
 
-async def test_what_somebody_removes_is_put_back(boxes: Boxes) -> None:
-    [before, *_] = await bundles(boxes.client, boxes.name)
+async def test_what_somebody_removes_is_put_back(box_harness: BoxHarness) -> None:
+    [before, *_] = await read_ca_bundles(box_harness.client, box_harness.name)
     assert before.startswith("-----BEGIN CERTIFICATE-----")
     for kind, path in (
-        ("mutatingwebhookconfiguration", f"{boxes.name}-mutating-webhook-configuration"),
-        ("validatingwebhookconfiguration", f"{boxes.name}-validating-webhook-configuration"),
+        ("mutatingwebhookconfiguration", f"{box_harness.name}-mutating-webhook-configuration"),
+        ("validatingwebhookconfiguration", f"{box_harness.name}-validating-webhook-configuration"),
     ):
         removal = json.dumps([{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}])
-        await boxes.kubectl("patch", kind, path, "--type=json", "-p", removal)
+        await box_harness.kubectl("patch", kind, path, "--type=json", "-p", removal)
     removal = json.dumps(
         [{"op": "remove", "path": "/spec/conversion/webhook/clientConfig/caBundle"}]
     )
-    await boxes.kubectl("patch", "crd", "boxes.hooks.kubewright.test", "--type=json", "-p", removal)
+    await box_harness.kubectl("patch", "crd", "boxes.hooks.kubewright.test", "--type=json", "-p", removal)
 
     async def back() -> bool:
-        return await bundles(boxes.client, boxes.name) == [before] * 3
+        return await read_ca_bundles(box_harness.client, box_harness.name) == [before] * 3
 
     await eventually(back, within=10)
-    await boxes.client.delete(Secret, Key(boxes.namespace, f"{boxes.name}-webhook-ca"))
+    await box_harness.client.delete(Secret, Key(box_harness.namespace, f"{box_harness.name}-webhook-ca"))
     made_again = await eventually(
-        lambda: boxes.client.get(Secret, Key(boxes.namespace, f"{boxes.name}-webhook-ca")),
+        lambda: box_harness.client.get(Secret, Key(box_harness.namespace, f"{box_harness.name}-webhook-ca")),
         within=10,
     )
     assert made_again.data["current.crt"].decode() == before
-    assert await bundles(boxes.client, boxes.name) == [before] * 3
+    assert await read_ca_bundles(box_harness.client, box_harness.name) == [before] * 3
 
 
-async def test_a_manager_that_comes_later_uses_the_same_authority(boxes: Boxes) -> None:
-    async with answering(
-        boxes.connection, options(boxes.name, boxes.namespace), BoxWebhook(), BoxConversion()
+async def test_a_manager_that_comes_later_uses_the_same_authority(box_harness: BoxHarness) -> None:
+    async with run_webhook_manager(
+        box_harness.connection, make_options(box_harness.name, box_harness.namespace), BoxWebhook(), BoxConversion()
     ) as later:
-        [bundle, *_] = await bundles(boxes.client, boxes.name)
-        one = await handshake(port_of(boxes.manager), bundle)
-        assert await eventually(lambda: handshake(port_of(later), bundle)) == one
+        [bundle, *_] = await read_ca_bundles(box_harness.client, box_harness.name)
+        one = await read_issuer_key_id(webhook_port(box_harness.manager), bundle)
+        assert await eventually(lambda: read_issuer_key_id(webhook_port(later), bundle)) == one
 
 
 async def test_of_many_at_once_one_makes_the_authority(
@@ -310,7 +310,7 @@ async def test_of_many_at_once_one_makes_the_authority(
     async with AsyncExitStack() as stack:
         managers = [
             await stack.enter_async_context(
-                answering(connection, options("many", namespace), BoxWebhook())
+                run_webhook_manager(connection, make_options("many", namespace), BoxWebhook())
             )
             for _ in range(6)
         ]

@@ -28,11 +28,11 @@ from kubewright.webhook.options import CertificateTimings
 
 from .rig import Box, BoxConversion, BoxWebhook, OldBox
 
-SECRET = Key("sys", "op-webhook-ca")
+CA_SECRET = Key("sys", "op-webhook-ca")
 DAY = timedelta(days=1)
 
 
-class Clock:
+class FakeClock:
     def __init__(self) -> None:
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -40,35 +40,35 @@ class Clock:
         return self.now
 
 
-class Cluster:
+class RotationHarness:
     """An API server with the configurations, and replicas that look after them."""
 
     def __init__(self) -> None:
-        self.api, self.clock = FakeApi(), Clock()
+        self.api, self.clock = FakeApi(), FakeClock()
         self.client = Client(self.api)
 
-    def install(self) -> None:
+    def create_configurations(self) -> None:
         reach = WebhookClientConfig(namespace="sys", service="op-webhook-service")
         for each in build_configurations([BoxWebhook()], reach, name="op"):
             self.api.create(f"/apis/admissionregistration.k8s.io/v1/{each['kind'].lower()}s", each)
         for each in with_conversions(crds([Box, OldBox]), [BoxConversion()], reach):
             self.api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", each)
 
-    def replica(self, settle_seconds: float = 0) -> CertRotator:
+    def make_rotator(self, propagation_seconds: float = 0) -> CertRotator:
         targets = find_ca_bundle_targets([BoxWebhook()], [BoxConversion()], "op")
-        times = CertificateTimings(propagation_seconds=settle_seconds)
+        times = CertificateTimings(propagation_seconds=propagation_seconds)
         return CertRotator(
             Client(self.api),
             Certificate(),
             name="op",
-            secret=SECRET,
+            secret=CA_SECRET,
             hosts=["a.svc"],
             targets=targets,
             timings=times,
             clock=self.clock,
         )
 
-    def bundles(self) -> list[bytes]:
+    def read_ca_bundles(self) -> list[bytes]:
         found: list[dict[str, Any]] = []
         for obj in self.api.objects.values():
             found += [hook["clientConfig"] for hook in obj.get("webhooks", ())]
@@ -76,7 +76,7 @@ class Cluster:
                 found.append(obj["spec"]["conversion"]["webhook"]["clientConfig"])
         return [base64.b64decode(each.get("caBundle", "")) for each in found]
 
-    def remove_bundles(self) -> None:
+    def remove_ca_bundles(self) -> None:
         for key, obj in list(self.api.objects.items()):
             if "webhooks" in obj:
                 hooks = [
@@ -87,61 +87,61 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster() -> Cluster:
-    made = Cluster()
-    made.install()
+def harness() -> RotationHarness:
+    made = RotationHarness()
+    made.create_configurations()
     return made
 
 
-async def authorities(cluster: Cluster) -> dict[str, bytes]:
-    return (await cluster.client.get(Secret, SECRET)).data
+async def read_ca_secret(cluster: RotationHarness) -> dict[str, bytes]:
+    return (await cluster.client.get(Secret, CA_SECRET)).data
 
 
-async def test_the_first_look_makes_all_and_the_next_writes_nothing(cluster: Cluster) -> None:
-    replica = cluster.replica()
+async def test_the_first_look_makes_all_and_the_next_writes_nothing(harness: RotationHarness) -> None:
+    replica = harness.make_rotator()
     assert replica.problem == "there is no certificate yet"
     await replica.reconcile()
-    data = await authorities(cluster)
-    assert cluster.bundles() == [data["current.crt"]] * 3
+    data = await read_ca_secret(harness)
+    assert harness.read_ca_bundles() == [data["current.crt"]] * 3
     assert replica.certificate.loaded.startswith(b"-----BEGIN CERTIFICATE-----")
     assert replica.problem == ""
-    written = len(cluster.api.writes())
+    written = len(harness.api.writes())
     await replica.reconcile()
-    assert len(cluster.api.writes()) == written
+    assert len(harness.api.writes()) == written
     assert all(
         hook["failurePolicy"] == "Fail"
-        for obj in cluster.api.objects.values()
+        for obj in harness.api.objects.values()
         for hook in obj.get("webhooks", ())
     )
 
 
-async def test_a_year_goes_by(cluster: Cluster) -> None:
-    one, two = cluster.replica(), cluster.replica()
+async def test_a_year_goes_by(harness: RotationHarness) -> None:
+    one, two = harness.make_rotator(), harness.make_rotator()
     seen = []
     for _ in range(75):
         for replica in (one, two):
             await replica.reconcile()
-            assert replica.issuer_certificate in cluster.bundles()[0]
-            assert len(set(cluster.bundles())) == 1
+            assert replica.issuer_certificate in harness.read_ca_bundles()[0]
+            assert len(set(harness.read_ca_bundles())) == 1
         seen.append(one.issuer_certificate)
-        cluster.clock.now += 5 * DAY
+        harness.clock.now += 5 * DAY
     assert len(dict.fromkeys(seen)) == 2
     assert one.issuer_certificate == two.issuer_certificate
 
 
 @pytest.mark.looptime
 async def test_a_new_authority_signs_only_when_it_was_everywhere_for_long_enough(
-    cluster: Cluster,
+    harness: RotationHarness,
 ) -> None:
-    replica = cluster.replica(settle_seconds=60)
+    replica = harness.make_rotator(propagation_seconds=60)
     await replica.reconcile()
     first = replica.issuer_certificate
-    cluster.clock.now += 250 * DAY
+    harness.clock.now += 250 * DAY
     await replica.reconcile()
-    following = (await authorities(cluster))["next.crt"]
-    assert cluster.bundles() == [following + first] * 3
+    following = (await read_ca_secret(harness))["next.crt"]
+    assert harness.read_ca_bundles() == [following + first] * 3
     await asyncio.sleep(50)
-    cluster.remove_bundles()
+    harness.remove_ca_bundles()
     await replica.reconcile()
     await asyncio.sleep(50)
     await replica.reconcile()
@@ -152,79 +152,79 @@ async def test_a_new_authority_signs_only_when_it_was_everywhere_for_long_enough
 
 
 async def test_while_the_api_server_is_out_of_reach_certificates_are_renewed(
-    cluster: Cluster,
+    harness: RotationHarness,
 ) -> None:
-    replica = cluster.replica()
+    replica = harness.make_rotator()
     await replica.reconcile()
     before = replica.certificate.loaded
-    cluster.api.fail_next("GET", "", Unreachable("nobody there"), times=1)
-    cluster.clock.now += 21 * DAY
+    harness.api.fail_next("GET", "", Unreachable("nobody there"), times=1)
+    harness.clock.now += 21 * DAY
     with pytest.raises(Unreachable):
         await replica.reconcile()
     assert replica.certificate.loaded != before
     assert replica.problem == ""
 
 
-async def test_a_serving_certificate_is_made_anew_without_a_write(cluster: Cluster) -> None:
-    replica = cluster.replica()
+async def test_a_serving_certificate_is_made_anew_without_a_write(harness: RotationHarness) -> None:
+    replica = harness.make_rotator()
     await replica.reconcile()
-    before, written = replica.certificate.loaded, len(cluster.api.writes())
-    cluster.clock.now += 21 * DAY
+    before, written = replica.certificate.loaded, len(harness.api.writes())
+    harness.clock.now += 21 * DAY
     await replica.reconcile()
     assert replica.certificate.loaded != before
-    assert len(cluster.api.writes()) == written
+    assert len(harness.api.writes()) == written
 
 
-async def test_what_somebody_removes_is_put_back(cluster: Cluster) -> None:
-    replica = cluster.replica()
+async def test_what_somebody_removes_is_put_back(harness: RotationHarness) -> None:
+    replica = harness.make_rotator()
     await replica.reconcile()
-    [before, *_] = cluster.bundles()
-    cluster.remove_bundles()
-    assert cluster.bundles() != [before] * 3
+    [before, *_] = harness.read_ca_bundles()
+    harness.remove_ca_bundles()
+    assert harness.read_ca_bundles() != [before] * 3
     await replica.reconcile()
-    assert cluster.bundles() == [before] * 3
-    await cluster.client.delete(Secret, SECRET)
+    assert harness.read_ca_bundles() == [before] * 3
+    await harness.client.delete(Secret, CA_SECRET)
     await replica.reconcile()
-    assert (await authorities(cluster))["current.crt"] == before
+    assert (await read_ca_secret(harness))["current.crt"] == before
 
 
-async def test_a_damaged_secret_is_filled_with_what_we_know(cluster: Cluster) -> None:
-    replica = cluster.replica()
+async def test_a_damaged_secret_is_filled_with_what_we_know(harness: RotationHarness) -> None:
+    replica = harness.make_rotator()
     await replica.reconcile()
-    [before, *_] = cluster.bundles()
-    await cluster.client.patch(Secret, SECRET, {"data": {"current.key": b"nonsense"}})
+    [before, *_] = harness.read_ca_bundles()
+    await harness.client.patch(Secret, CA_SECRET, {"data": {"current.key": b"nonsense"}})
     await replica.reconcile()
-    assert (await authorities(cluster))["current.crt"] == before
-    await cluster.client.patch(Secret, SECRET, {"data": {"current.crt": None}})
-    newcomer = cluster.replica()
+    assert (await read_ca_secret(harness))["current.crt"] == before
+    await harness.client.patch(Secret, CA_SECRET, {"data": {"current.crt": None}})
+    newcomer = harness.make_rotator()
     await newcomer.reconcile()
     assert newcomer.issuer_certificate != before
-    assert cluster.bundles() == [newcomer.issuer_certificate] * 3
+    assert harness.read_ca_bundles() == [newcomer.issuer_certificate] * 3
 
 
-async def test_who_comes_second_reads_what_the_first_made(cluster: Cluster) -> None:
-    late = cluster.replica()
+async def test_who_comes_second_reads_what_the_first_made(harness: RotationHarness) -> None:
+    late = harness.make_rotator()
     created = late.client.create
 
     async def beaten(obj: Any) -> Any:
-        await cluster.replica().reconcile()
+        await harness.make_rotator().reconcile()
         return await created(obj)
 
     late.client.create = beaten  # type: ignore[method-assign]
     with pytest.raises(ConcurrentWrite):
         await late.reconcile()
     await late.reconcile()
-    assert late.issuer_certificate == (await authorities(cluster))["current.crt"]
+    assert late.issuer_certificate == (await read_ca_secret(harness))["current.crt"]
 
 
 async def test_a_replica_that_was_stopped_does_not_put_an_old_bundle_over_a_new_one(
-    cluster: Cluster,
+    harness: RotationHarness,
 ) -> None:
     """It has read the Secret; then the other one moves the CA on and spreads the bundle; then it goes on."""
-    stopped, other = cluster.replica(), cluster.replica()
+    stopped, other = harness.make_rotator(), harness.make_rotator()
     await stopped.reconcile()
     await other.reconcile()
-    cluster.clock.now += 250 * DAY
+    harness.clock.now += 250 * DAY
     read = stopped.read_secret
 
     async def slow() -> Any:
@@ -235,24 +235,24 @@ async def test_a_replica_that_was_stopped_does_not_put_an_old_bundle_over_a_new_
     stopped.read_secret = slow  # type: ignore[method-assign]
     with pytest.raises((ConcurrentWrite, Conflict)):
         await stopped.reconcile()
-    data = await authorities(cluster)
-    assert set(cluster.bundles()) == {data["next.crt"] + data["current.crt"]}
+    data = await read_ca_secret(harness)
+    assert set(harness.read_ca_bundles()) == {data["next.crt"] + data["current.crt"]}
 
 
 async def test_a_configuration_that_comes_later_gets_its_bundle() -> None:
-    cluster = Cluster()
-    replica = cluster.replica()
+    cluster = RotationHarness()
+    replica = cluster.make_rotator()
     await replica.reconcile()
     assert replica.problem == ""
-    cluster.install()
+    cluster.create_configurations()
     await replica.reconcile()
-    assert cluster.bundles() == [(await authorities(cluster))["current.crt"]] * 3
+    assert cluster.read_ca_bundles() == [(await read_ca_secret(cluster))["current.crt"]] * 3
 
 
 async def test_a_target_that_cannot_be_written_holds_up_no_other_and_no_new_authority_signs(
-    cluster: Cluster,
+    harness: RotationHarness,
 ) -> None:
-    replica = cluster.replica()
+    replica = harness.make_rotator()
     await replica.reconcile()
     first = replica.issuer_certificate
 
@@ -260,17 +260,17 @@ async def test_a_target_that_cannot_be_written_holds_up_no_other_and_no_new_auth
         patching = request.method == "PATCH" and "mutatingwebhook" in request.path
         return Forbidden("patch mutatingwebhookconfigurations is forbidden") if patching else None
 
-    cluster.api.faults.append(no_mutating)
-    cluster.clock.now += 250 * DAY
+    harness.api.faults.append(no_mutating)
+    harness.clock.now += 250 * DAY
     for _ in range(3):
         with pytest.raises(Forbidden):
             await replica.reconcile()
-    data = await authorities(cluster)
+    data = await read_ca_secret(harness)
     assert replica.issuer_certificate == first == data["current.crt"]
-    assert sorted(cluster.bundles(), key=len) == [first, *[data["next.crt"] + first] * 2]
+    assert sorted(harness.read_ca_bundles(), key=len) == [first, *[data["next.crt"] + first] * 2]
     replica.log_error(Forbidden("patch is forbidden"))
     assert replica.last_error.endswith("Grant the generated roles: kubectl apply -k config/rbac")
-    cluster.api.faults.clear()
+    harness.api.faults.clear()
     await replica.reconcile()
     await replica.reconcile()
     assert replica.issuer_certificate == data["next.crt"]
@@ -279,10 +279,10 @@ async def test_a_target_that_cannot_be_written_holds_up_no_other_and_no_new_auth
 async def test_a_crd_without_a_conversion_webhook_is_left_alone_and_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    cluster = Cluster()
+    cluster = RotationHarness()
     [crd] = crds([Box, OldBox])
     cluster.api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
-    replica = cluster.replica()
+    replica = cluster.make_rotator()
     await replica.reconcile()
     await replica.reconcile()
     assert [request for request in cluster.api.writes() if "customresource" in request.path] == []
@@ -291,10 +291,10 @@ async def test_a_crd_without_a_conversion_webhook_is_left_alone_and_told(
 
 @pytest.mark.looptime
 async def test_trouble_is_told_once_and_tried_again(
-    cluster: Cluster, caplog: pytest.LogCaptureFixture
+    harness: RotationHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    replica = cluster.replica()
-    cluster.api.fail_next("GET", "/secrets/", Forbidden("get secrets is forbidden"), times=3)
+    replica = harness.make_rotator()
+    harness.api.fail_next("GET", "/secrets/", Forbidden("get secrets is forbidden"), times=3)
     task = asyncio.create_task(replica.run())
     await asyncio.sleep(1)
     assert replica.problem.startswith(
@@ -307,9 +307,9 @@ async def test_trouble_is_told_once_and_tried_again(
 
 
 @pytest.mark.looptime
-async def test_what_nobody_foresaw_ends_nothing_however_long_it_lasts(cluster: Cluster) -> None:
-    replica = cluster.replica()
-    cluster.api.fail_next(
+async def test_what_nobody_foresaw_ends_nothing_however_long_it_lasts(harness: RotationHarness) -> None:
+    replica = harness.make_rotator()
+    harness.api.fail_next(
         "GET", "/secrets/", ZeroDivisionError("odd"), times=1200
     )  # 2.0 ** 1024 overflows
     task = asyncio.create_task(replica.run())

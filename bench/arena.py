@@ -13,8 +13,8 @@ from pathlib import Path
 from bench.gauge import cpu_seconds
 from bench.sample import Sample, SampleSpec
 from kubewright import Client, ObjectMeta
-from kubewright.crd import crds, to_yaml
-from kubewright.kubeconfig import load
+from kubewright.crd import build_crds, to_yaml
+from kubewright.kubeconfig import load_config
 from kubewright.testing import eventually
 from kubewright.testing.binaries import find_binaries
 from kubewright.testing.controlplane import ControlPlane
@@ -68,7 +68,7 @@ class BenchCluster:
     async def install(self) -> None:
         """Install the kind and the account of the contenders, and return when the kind is served."""
         await asyncio.to_thread(
-            self.control_plane.apply, to_yaml(*crds([Sample])), CONTENDER_MANIFESTS
+            self.control_plane.apply, to_yaml(*build_crds([Sample])), CONTENDER_MANIFESTS
         )
         await asyncio.to_thread(
             self.control_plane.write_service_account_kubeconfig,
@@ -100,7 +100,8 @@ class BenchCluster:
     async def get_resource_version(self, namespace: str) -> str:
         """The revision at which the API server is now, as a list tells it."""
         return await anext(
-            page.revision async for page in self.client.pages(Sample, namespace, limit=1)
+            page.resource_version
+            async for page in self.client.list_pages(Sample, namespace, limit=1)
         )
 
     async def list_resource_versions(self, namespace: str) -> dict[str, str]:
@@ -119,7 +120,7 @@ class BenchCluster:
                     "DELETE",
                     path,
                     query=f"limit={DELETE_BATCH_SIZE}",
-                    doing="clear the namespace",
+                    operation="clear the namespace",
                     timeout_seconds=120,
                 )
             )
@@ -132,7 +133,7 @@ class BenchCluster:
                 "GET",
                 "/debug/pprof/heap",
                 query="gc=1",
-                doing="collect garbage",
+                operation="collect garbage",
                 timeout_seconds=60,
             )
         )
@@ -165,7 +166,7 @@ async def open_cluster() -> AsyncIterator[BenchCluster]:
     async with ControlPlane(
         find_binaries(folders=[BINARIES]), extra_args=["--profiling"], environ=MANUAL_GC_ENVIRONMENT
     ) as plane:
-        connection = load(str(plane.admin_kubeconfig), environ=os.environ, home=Path.home())
+        connection = load_config(str(plane.admin_kubeconfig), environ=os.environ, home=Path.home())
         transport = Transport(connection, user_agent="bench-arena")
         made = BenchCluster(plane, transport)
         try:

@@ -28,7 +28,7 @@ from bench.gauge import cpu_seconds
 from bench.gpu_limits import MAX_CPU_MS, MAX_STALL_MS, print_verdict
 from kubewright import Client, Key, ObjectMeta
 from kubewright.builtin import Node
-from kubewright.kubeconfig import load
+from kubewright.kubeconfig import load_config
 from kubewright.testing import eventually
 from kubewright.testing.binaries import find_binaries
 from kubewright.testing.controlplane import ControlPlane
@@ -63,7 +63,7 @@ class GpuBenchmark:
     async def read_answers(self) -> dict[str, tuple[str, str]]:
         """Of every object: revision and answer."""
         found = {}
-        async for page in self.client.pages(GPUInfo, NAMESPACE):
+        async for page in self.client.list_pages(GPUInfo, NAMESPACE):
             for info in page.items:
                 if isinstance(info, GPUInfo):
                     found[info.metadata.name] = (
@@ -194,7 +194,7 @@ async def open_environment(nodes: int, folder: Path) -> Any:
     async with ControlPlane(find_binaries(folders=[BINARIES])) as plane:
         kubeconfig = plane.folder / "contender.kubeconfig"
         transport = Transport(
-            load(str(plane.admin_kubeconfig), environ=os.environ, home=Path.home()),
+            load_config(str(plane.admin_kubeconfig), environ=os.environ, home=Path.home()),
             user_agent="bench",
         )
         try:

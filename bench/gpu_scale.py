@@ -26,7 +26,7 @@ from bench.gpu_limits import MAX_CPU_MS, MAX_STALL_MS, print_verdict
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from kinds.nodestage import VGPU, FakeNodeCluster, run_gpuinfo_manager
-from kubewright.command import calm_collector
+from kubewright.command import tune_garbage_collector
 from kubewright.testing import eventually
 from vsphere_operators.kinds.gpuinfo.controller import GPUInfo, GPUInfoController
 from vsphere_operators.kinds.gpuinfo.maintenance import parse_calendar
@@ -104,7 +104,11 @@ async def wait_until_idle(stage: FakeNodeCluster) -> None:
 
 
 async def measure_changes(
-    stage: FakeNodeCluster, controller: GPUInfoController, count: int, chance: random.Random, big: bool
+    stage: FakeNodeCluster,
+    controller: GPUInfoController,
+    count: int,
+    chance: random.Random,
+    big: bool,
 ) -> list[ChangeCost]:
     """What changes of one node's load cost, each."""
     answers = {
@@ -125,7 +129,9 @@ async def measure_changes(
         taken_in = (time.process_time() - cpu) * 1000
         await (wait_until_idle(stage) if big else asyncio.sleep(0))
         costs.append(
-            ChangeCost(taken_in, (time.process_time() - cpu) * 1000, stage.count_status_writes() - writes)
+            ChangeCost(
+                taken_in, (time.process_time() - cpu) * 1000, stage.count_status_writes() - writes
+            )
         )
     return costs
 
@@ -163,14 +169,20 @@ async def measure_shared_node_change(stage: FakeNodeCluster, demand_mhz: int) ->
     stage.set_cpu_demand(0, demand_mhz)
     taken_in = (time.process_time() - cpu) * 1000
     await wait_until_idle(stage)
-    return ChangeCost(taken_in, (time.process_time() - cpu) * 1000, stage.count_status_writes() - writes)
+    return ChangeCost(
+        taken_in, (time.process_time() - cpu) * 1000, stage.count_status_writes() - writes
+    )
 
 
 async def measure_change_of_each_node(
     stage: FakeNodeCluster, nodes: int, chance: random.Random
 ) -> ChangeCost:
     """What a change costs on average with all that follows from it, when each node has one: most are nobody's answer, some are many's."""
-    order, writes, cpu = chance.sample(range(nodes), nodes), stage.count_status_writes(), time.process_time()
+    order, writes, cpu = (
+        chance.sample(range(nodes), nodes),
+        stage.count_status_writes(),
+        time.process_time(),
+    )
     for number in order:
         stage.set_cpu_demand(number, chance.randint(50, 8000))
         await asyncio.sleep(0)
@@ -203,7 +215,7 @@ async def run(nodes: int, objects: int) -> int:
     chance, stage, stall = random.Random(5), FakeNodeCluster(), StallMonitor()
     create_objects(stage, nodes, objects, chance)
     stage.mark_loaded()
-    calm_collector()
+    tune_garbage_collector()
     began = time.monotonic()
     async with run_gpuinfo_manager(stage) as controller:
         watch = asyncio.create_task(stall.run())

@@ -171,11 +171,11 @@ class Observer:
                 "GET",
                 path,
                 query=query,
-                doing="watch the contender's work",
+                operation="watch the contender's work",
                 timeout_seconds=WATCH_TIMEOUT_SECONDS + 60,
             )
-            async for line in self.cluster.transport.lines(
-                request, silence_seconds=WATCH_SILENCE_SECONDS
+            async for line in self.cluster.transport.stream_lines(
+                request, idle_timeout_seconds=WATCH_SILENCE_SECONDS
             ):
                 self.count_event(WATCH_EVENT_DECODER.decode(line))
                 if len(self.completed) == self.samples.count:

@@ -27,8 +27,8 @@ import msgspec
 from bench.arena import BINARIES, CONTENDER_MANIFESTS
 from bench.gauge import cpu_seconds, peak_rss_bytes
 from kubewright import Client, Key, ObjectMeta
-from kubewright.crd import crds, to_yaml
-from kubewright.kubeconfig import load
+from kubewright.crd import build_crds, to_yaml
+from kubewright.kubeconfig import load_config
 from kubewright.testing import eventually
 from kubewright.testing.binaries import find_binaries
 from kubewright.testing.controlplane import ControlPlane
@@ -72,10 +72,10 @@ class StatusWatcher:
                 "GET",
                 HostInfo.definition.path(NAMESPACE),
                 query=query,
-                doing="watch",
+                operation="watch",
                 timeout_seconds=3600,
             )
-            async for line in self.transport.lines(request, silence_seconds=120):
+            async for line in self.transport.stream_lines(request, idle_timeout_seconds=120):
                 event = msgspec.json.decode(line)
                 metadata = event["object"]["metadata"]
                 self.resource_version = metadata["resourceVersion"]
@@ -161,7 +161,7 @@ class VCenterBenchmark:
         async def ready() -> bool:
             found = 0
             for kind in (HostInfo, VMInfo):
-                async for page in self.client.pages(kind):
+                async for page in self.client.list_pages(kind):
                     found += sum(
                         1
                         for obj in page.items
@@ -283,7 +283,7 @@ async def run_benchmark(options: argparse.Namespace, folder: Path) -> int:
     )
     async with ControlPlane(find_binaries(folders=[BINARIES])) as plane:
         transport = Transport(
-            load(str(plane.admin_kubeconfig), environ=os.environ, home=Path.home()),
+            load_config(str(plane.admin_kubeconfig), environ=os.environ, home=Path.home()),
             user_agent="bench",
         )
         manager = manager_process(plane, vcenter, folder)
@@ -330,7 +330,7 @@ async def measure(trial: VCenterBenchmark, manager: Process, folder: Path) -> in
         (folder / "creds" / key).write_text(text)
     await asyncio.to_thread(
         plane.apply,
-        to_yaml(*crds([HostInfo, VMInfo])),
+        to_yaml(*build_crds([HostInfo, VMInfo])),
         (Path(__file__).parents[1] / "config/crd/bases"),
         CONTENDER_MANIFESTS,
     )
@@ -355,7 +355,8 @@ async def measure(trial: VCenterBenchmark, manager: Process, folder: Path) -> in
         flush=True,
     )
     revision = await anext(
-        page.revision async for page in trial.client.pages(HostInfo, NAMESPACE, limit=1)
+        page.resource_version
+        async for page in trial.client.list_pages(HostInfo, NAMESPACE, limit=1)
     )
     watcher = StatusWatcher(trial.transport, revision)
     watching = asyncio.create_task(watcher.run())

@@ -28,7 +28,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "testenv"))
 from real.crashsweep import install_manifests
 from real.groups import VmGroupClient, is_running
-from real.managing import FREE_PORT_FLAGS, SERVICE_ACCOUNT, SYSTEM_NAMESPACE, ready_condition, run_manager
+from real.managing import (
+    FREE_PORT_FLAGS,
+    SERVICE_ACCOUNT,
+    SYSTEM_NAMESPACE,
+    ready_condition,
+    run_manager,
+)
 from real.snapshot import read_simulator_state
 from real.stage import run_simulator
 from real.vsphere import InfoClient, write_credentials
@@ -104,7 +110,9 @@ class VmGroupBenchmark:
 
     async def is_edit_reconciled(self) -> bool:
         found = await self.infos.get("HostInfo", "host")
-        return bool(ready_condition(found).get("observedGeneration") == found["metadata"]["generation"])
+        return bool(
+            ready_condition(found).get("observedGeneration") == found["metadata"]["generation"]
+        )
 
     async def is_group_running(self, name: str) -> bool:
         return is_running(await self.groups.get(name))
@@ -124,7 +132,9 @@ async def run_benchmark(plane: ControlPlane, folder: Path, replicas: int, at_onc
     kubeconfig = plane.write_service_account_kubeconfig(
         SYSTEM_NAMESPACE, SERVICE_ACCOUNT, folder / "kubeconfig"
     )
-    async with run_simulator(BINARIES / "vcsim", folder / f"vcsim-{at_once}", "--hosts=4") as vcenter:
+    async with run_simulator(
+        BINARIES / "vcsim", folder / f"vcsim-{at_once}", "--hosts=4"
+    ) as vcenter:
         await vcenter.delay_calls("CloneVM_Task", CLONE_SECONDS)
         flags = (
             f"--kubeconfig={kubeconfig}",
@@ -135,7 +145,11 @@ async def run_benchmark(plane: ControlPlane, folder: Path, replicas: int, at_onc
         )
         async with run_manager(folder / f"manager-{at_once}.log", *flags, *FREE_PORT_FLAGS):
             one = VmGroupBenchmark(
-                VmGroupClient(plane, namespace), InfoClient(plane, namespace), vcenter, replicas, at_once
+                VmGroupClient(plane, namespace),
+                InfoClient(plane, namespace),
+                vcenter,
+                replicas,
+                at_once,
             )
             await one.measure()
             return all(one.outcomes)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from kubewright.controller import Done
 from kubewright.errors import Retry
-from kubewright.outcome import READY
+from kubewright.outcome import READY_CONDITION
 from vsphere_operators.kinds.gpuinfo.controller import PLANS_KNOWN
 from vsphere_operators.kinds.gpuinfo.rules import Rejection
 from vsphere_operators.kinds.vmgroup.failures import FAULT_ADVICE
@@ -60,7 +60,7 @@ REASON_EXPLANATIONS = {
 """What is meant where the words come from elsewhere."""
 CONDITIONS = (
     (
-        READY,
+        READY_CONDITION,
         "all",
         "the answer in the status is current. What it says when it is not: the tables below",
     ),

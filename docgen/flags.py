@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 
 from kubewright.command import ManagerFlags
-from kubewright.flags import Option, options_of, written_default, written_type
+from kubewright.flags import Option, collect_options, format_default, format_type
 from vsphere_operators.settings.flags import Settings
 
 from .page import code, page, table
@@ -44,11 +44,11 @@ def flag_row(option: Option) -> tuple[str, ...]:
     default = (
         ""
         if option.default in (None, "", ())
-        else written_default(option).strip('"').removesuffix(".0")
+        else format_default(option).strip('"').removesuffix(".0")
     )
     return (
         names,
-        written_type(option).strip() or "bool",
+        format_type(option).strip() or "bool",
         code(option.flag.env),
         code(default),
         option.flag.help,
@@ -62,7 +62,7 @@ def flag_table(options: Iterable[Option]) -> str:
 
 def render() -> str:
     """The page."""
-    options = list(options_of(Settings))
+    options = list(collect_options(Settings))
     parts = [INTRODUCTION]
     for name, title in GROUP_TITLES.items():
         parts += [

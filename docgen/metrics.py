@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
-from kubewright.metrics import Child, Family, Metrics
+from kubewright.metrics import MetricFamily, Metrics, SeriesT
 from kubewright.webhook.metrics import WebhookMetrics
 from vsphere_operators.vcenters.metrics import VCenterMetrics
 
@@ -33,13 +35,12 @@ class RecordingMetrics(Metrics):
         self.rows: list[tuple[str, str, str, str]] = []
         super().__init__()
 
-    def registered(self, family: Family[Child]) -> Family[Child]:
+    def register(self, family: MetricFamily[SeriesT]) -> MetricFamily[SeriesT]:
         """Note it down as well."""
-        sort = {CounterMetricFamily: "counter", GaugeMetricFamily: "gauge"}.get(
-            family.form, "histogram"
-        )  # type: ignore[call-overload]
+        types: dict[Any, str] = {CounterMetricFamily: "counter", GaugeMetricFamily: "gauge"}
+        sort = types.get(family.family_type, "histogram")
         self.rows.append((family.name, sort, ", ".join(family.label_names), family.help))
-        return super().registered(family)
+        return super().register(family)
 
 
 def process_rows(metrics: Metrics) -> list[tuple[str, str, str, str]]:

@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 
-from clusters import NOW, ClusterCase, HostCase, CalendarLine, NodeCase, VirtualMachineCase, swap_uuid_bytes
+from clusters import (
+    NOW,
+    CalendarLine,
+    ClusterCase,
+    HostCase,
+    NodeCase,
+    VirtualMachineCase,
+    swap_uuid_bytes,
+)
 
 HORIZON_HOURS = 1000
 UNKNOWN_DEMAND = 1e12
@@ -37,7 +45,11 @@ class SuitableNode:
 
     @property
     def cpu_demand_mhz(self) -> float:
-        return UNKNOWN_DEMAND if self.vm.cpu_demand_mhz is None or self.is_disconnected else self.vm.cpu_demand_mhz
+        return (
+            UNKNOWN_DEMAND
+            if self.vm.cpu_demand_mhz is None or self.is_disconnected
+            else self.vm.cpu_demand_mhz
+        )
 
     @property
     def is_disconnected(self) -> bool:
@@ -63,7 +75,10 @@ def compute_expected(cluster: ClusterCase) -> ExpectedAnswer:
     found.suitable_nodes = [each.node.name for each in suiting]
     if (answer := choose_node(suiting, cluster.current_node)) is not None:
         found.node, found.host, found.hours = answer.node.name, answer.host.name, answer.hours
-        found.cpu_demand_mhz, found.guest_memory_mb = answer.vm.cpu_demand_mhz, answer.vm.guest_memory_mb
+        found.cpu_demand_mhz, found.guest_memory_mb = (
+            answer.vm.cpu_demand_mhz,
+            answer.vm.guest_memory_mb,
+        )
     return found
 
 
@@ -76,7 +91,11 @@ def choose_node(suiting: list[SuitableNode], present: str) -> SuitableNode | Non
         return held
     if held.cpu_demand_mhz == UNKNOWN_DEMAND:
         return best
-    return best if held.cpu_demand_mhz - best.cpu_demand_mhz > 100 + held.cpu_demand_mhz * 0.1 else held
+    return (
+        best
+        if held.cpu_demand_mhz - best.cpu_demand_mhz > 100 + held.cpu_demand_mhz * 0.1
+        else held
+    )
 
 
 def match_vm(cluster: ClusterCase, node: NodeCase) -> tuple[VirtualMachineCase | None, str]:

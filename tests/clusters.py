@@ -133,11 +133,15 @@ maintenance_texts = st.one_of(st.just(""), st.just(""), st.just("soon"), timesta
 def host_cases(draw: st.DrawFn, vcenter: str, number: int) -> HostCase:
     state = draw(mostly_usual("connected", "disconnected", "notResponding"))
     planned = draw(st.one_of(st.none(), st.none(), st.integers(-60, 1300)))
-    return HostCase(vcenter, number, state, draw(mostly_usual(False, True)), draw(maintenance_texts), planned)
+    return HostCase(
+        vcenter, number, state, draw(mostly_usual(False, True)), draw(maintenance_texts), planned
+    )
 
 
 @st.composite
-def vm_cases(draw: st.DrawFn, number: int, vcenters: list[str], hosts: list[HostCase]) -> VirtualMachineCase:
+def vm_cases(
+    draw: st.DrawFn, number: int, vcenters: list[str], hosts: list[HostCase]
+) -> VirtualMachineCase:
     vcenter = draw(st.sampled_from(vcenters))
     near = [host.ref for host in hosts if host.vcenter == vcenter]
     return VirtualMachineCase(
@@ -184,7 +188,9 @@ def node_cases(draw: st.DrawFn, number: int) -> NodeCase:
         ),
         annotation=draw(maintenance_texts),
         allocatable=draw(
-            mostly_usual({}, {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "0"}, {"example.com/gpu": "1"})
+            mostly_usual(
+                {}, {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "0"}, {"example.com/gpu": "1"}
+            )
         ),
     )
 
@@ -241,7 +247,8 @@ class LoadedCluster:
         self.cache = Cache(Log("test"))
         account = FixedCredentials(Credentials("user", "secret"))
         self.vcenters = {
-            name: VCenter(name, ADDRESS, account, Mock(), NullMetrics()) for name in cluster.vcenter_states
+            name: VCenter(name, ADDRESS, account, Mock(), NullMetrics())
+            for name in cluster.vcenter_states
         }
         self.tracker = NodeTracker(
             self.cache,

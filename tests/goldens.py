@@ -20,7 +20,9 @@ def run_builder(*words: str) -> None:
 def create_hostinfo(folder: Path) -> Path:
     """One kind, as the first tutorial has it."""
     root = folder / "hostinfo"
-    run_builder("init", str(root), "--domain", "corinternal.com", "--owner", "Ann Example", "--year", YEAR)
+    run_builder(
+        "init", str(root), "--domain", "corinternal.com", "--owner", "Ann Example", "--year", YEAR
+    )
     fields = ("--spec", "hostname:str", "--status", "totalCPU:int", "--status", "freeCPU:int")
     kind = ("--group", "topology", "--version", "v1", "--kind", "HostInfo", "--short-name", "hi")
     run_builder("create", "api", "--project", str(root), *kind, *fields)
@@ -66,7 +68,9 @@ def create_greeter(folder: Path) -> Path:
     )
     run_builder(*api, "--version", "v1alpha1", "--kind", "House", *house)
     run_builder("create", "webhook", "--project", str(root), "--kind", "House", "--validation")
-    run_builder(*api, "--version", "v1", "--kind", "Street", "--controller=false", "--plural", "roads")
+    run_builder(
+        *api, "--version", "v1", "--kind", "Street", "--controller=false", "--plural", "roads"
+    )
     return root
 
 

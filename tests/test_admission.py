@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from kinds.rig import ADDRESS, FakeEnvironment
 from kubewright import Admission, Cache, ObjectMeta, Resource
-from kubewright.builtin import CsiSource, PersistentVolume, PersistentVolumeSpec
+from kubewright.builtin import CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeSpec
 from kubewright.log import Log
 from kubewright.webhook.admission import ValidatingHandler
 from vmgroup.ground import InventoryRow, fill_inventory
@@ -61,7 +61,10 @@ class WebhookHarness:
         self.webhooks = {
             each.kind: each
             for each in build_webhooks(
-                vcenters, self.cache, lambda namespace: limits or NamespaceLimits(), watched_namespaces
+                vcenters,
+                self.cache,
+                lambda namespace: limits or NamespaceLimits(),
+                watched_namespaces,
             )
         }
 
@@ -74,7 +77,7 @@ class WebhookHarness:
 
     def mark_volumes_listed(self) -> WebhookHarness:
         """All volumes are known: there are none."""
-        self.volumes.settle(set(), 7, "", force=False)
+        self.volumes.finish_list(set(), 7, "", force=False)
         return self
 
     def webhook(self, kind: type[Resource[Any, Any]]) -> NameWarningWebhook[Any]:
@@ -110,7 +113,9 @@ def make_object(kind: type[Resource[Any, Any]], spec: dict[str, Any]) -> Any:
 
 
 def make_volume(name: str, handle: str) -> PersistentVolume:
-    spec = PersistentVolumeSpec(csi=CsiSource(driver=CSI_DRIVER, volumeHandle=handle))
+    spec = PersistentVolumeSpec(
+        csi=CSIPersistentVolumeSource(driver=CSI_DRIVER, volumeHandle=handle)
+    )
     return PersistentVolume(metadata=ObjectMeta(name=name, resourceVersion="9"), spec=spec)
 
 
@@ -151,12 +156,18 @@ async def test_a_name_that_is_there_twice_is_told_with_both_paths() -> None:
     ],
 )
 async def test_every_place_of_a_group_is_looked_for(placement: dict[str, str], words: str) -> None:
-    (said,) = await WebhookHarness().mark_loaded().collect_warnings(VmGroup, GROUP_SPEC | {"placement": placement})
+    (said,) = (
+        await WebhookHarness()
+        .mark_loaded()
+        .collect_warnings(VmGroup, GROUP_SPEC | {"placement": placement})
+    )
     assert words in said
 
 
 async def test_a_place_that_the_namespace_may_not_use_is_told() -> None:
-    desk = WebhookHarness(limits=NamespaceLimits(allowed_placement={"cluster": ("C1",)})).mark_loaded()
+    desk = WebhookHarness(
+        limits=NamespaceLimits(allowed_placement={"cluster": ("C1",)})
+    ).mark_loaded()
     (said,) = await desk.collect_warnings(VmGroup, GROUP_SPEC | {"placement": {"cluster": "C0"}})
     assert said.startswith('this namespace may not use the cluster "C0" (allowed: C1)')
 
@@ -235,7 +246,7 @@ async def test_a_disk_is_looked_for_through_its_volume_once_all_volumes_are_know
     desk.environment.set_disks(replace(DISK, name="other"))
     assert await desk.collect_warnings(FCDInfo, {"pvId": "pvc-1"}) == []
     desk.volumes.put(make_volume("pvc-1", "d-1"))
-    desk.volumes.settle({make_volume("pvc-1", "d-1").metadata.key}, 9, "", force=False)
+    desk.volumes.finish_list({make_volume("pvc-1", "d-1").metadata.key}, 9, "", force=False)
     assert await desk.collect_warnings(FCDInfo, {"pvId": "pvc-1"}) == []
     desk.environment.set_disks()
     assert len(await desk.collect_warnings(FCDInfo, {"pvId": "pvc-1"})) == 1
@@ -246,7 +257,9 @@ async def test_nobody_can_make_vcenter_list_its_disks_by_sending_manifests(
 ) -> None:
     desk = WebhookHarness().mark_loaded()
     asked: list[str] = []
-    monkeypatch.setattr(desk.environment.vcenter.disks, "refresh_soon", lambda: asked.append("listed"))
+    monkeypatch.setattr(
+        desk.environment.vcenter.disks, "refresh_soon", lambda: asked.append("listed")
+    )
     assert len(await desk.collect_warnings(FCDInfo, {"pvId": "nobody"})) == 1
     assert asked == []
 

@@ -46,21 +46,36 @@ def make_ranking(*nodes: NodeFacts) -> Ranking:
     return ranking
 
 
-def choose_name(ranking: Ranking, hours: int = 0, gpu: bool = False, current_node: str = "") -> str | None:
+def choose_name(
+    ranking: Ranking, hours: int = 0, gpu: bool = False, current_node: str = ""
+) -> str | None:
     found = ranking.choose(Requirement(hours, gpu), current_node, RULES, NOW)
     return found.name if found else None
 
 
 def test_least_demand_then_free_memory_then_name() -> None:
-    assert choose_name(make_ranking(make_facts("a", 300), make_facts("b", 200), make_facts("c", 250))) == "b"
-    assert choose_name(make_ranking(make_facts("a"), make_facts("b", load=Load(100, 1000)), make_facts("c"))) == "b"
+    assert (
+        choose_name(make_ranking(make_facts("a", 300), make_facts("b", 200), make_facts("c", 250)))
+        == "b"
+    )
+    assert (
+        choose_name(
+            make_ranking(make_facts("a"), make_facts("b", load=Load(100, 1000)), make_facts("c"))
+        )
+        == "b"
+    )
     assert choose_name(make_ranking(make_facts("c"), make_facts("b"), make_facts("d"))) == "b"
     assert choose_name(make_ranking(make_facts("a", None), make_facts("b", 9000))) == "b"
     assert choose_name(make_ranking()) is None
 
 
 def test_a_powered_off_node_with_no_demand_does_not_win() -> None:
-    assert choose_name(make_ranking(make_facts("off", 0, blocker=Rejection.POWERED_OFF), make_facts("on", 500))) == "on"
+    assert (
+        choose_name(
+            make_ranking(make_facts("off", 0, blocker=Rejection.POWERED_OFF), make_facts("on", 500))
+        )
+        == "on"
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,7 +114,10 @@ def test_hours_are_whole_and_end_at_the_horizon() -> None:
     ):
         assert RULES.available_hours(make_facts("n", maintenance=window), NOW) == hours
     assert (
-        RULES.available_hours(make_facts("n", maintenance=window_in_hours(5), simulated_hours=333), NOW) == 333
+        RULES.available_hours(
+            make_facts("n", maintenance=window_in_hours(5), simulated_hours=333), NOW
+        )
+        == 333
     )
 
 
@@ -141,7 +159,9 @@ loads = st.builds(
 def node_facts(draw: st.DrawFn, name: str) -> NodeFacts:
     gpus = draw(st.sampled_from([(), ("vm: vGPU a",)]))
     obstacle = draw(st.none() | st.none() | st.sampled_from(BLOCKERS))
-    return make_facts(name, gpus=gpus, blocker=obstacle, load=draw(loads), maintenance=draw(windows))
+    return make_facts(
+        name, gpus=gpus, blocker=obstacle, load=draw(loads), maintenance=draw(windows)
+    )
 
 
 @st.composite
@@ -202,7 +222,8 @@ def choose_among(suitable: list[NodeFacts], present: str) -> str | None:
         return best.name if best else None
     known = cpu_demand_of(best) < 1e12
     better = known and (
-        cpu_demand_of(held) == 1e12 or cpu_demand_of(held) - cpu_demand_of(best) > 100 + cpu_demand_of(held) / 10
+        cpu_demand_of(held) == 1e12
+        or cpu_demand_of(held) - cpu_demand_of(best) > 100 + cpu_demand_of(held) / 10
     )
     return best.name if better else held.name
 
@@ -226,7 +247,9 @@ def check_against_brute_force(case: RankingCase) -> None:
     assert (found and found.name) == answer
     assert ranking.count_rejections(case.requirement, RULES, NOW) == dict(refused)
     one_by_one = Counter(
-        why.value for each in case.nodes if (why := RULES.find_rejection(each, case.requirement, NOW))
+        why.value
+        for each in case.nodes
+        if (why := RULES.find_rejection(each, case.requirement, NOW))
     )
     assert one_by_one == refused
     suitable = [each.name for each in ranking.iter_suitable(case.requirement, RULES, NOW)]
@@ -241,7 +264,9 @@ def test_generated_rankings_agree_with_brute_force_and_exercise_every_refusal() 
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(["n0", "n1", "n2"]), st.none() | node_facts("x")), max_size=20)
+    st.lists(
+        st.tuples(st.sampled_from(["n0", "n1", "n2"]), st.none() | node_facts("x")), max_size=20
+    )
 )
 def test_a_ranking_that_was_changed_is_the_one_that_was_made_anew(
     changes: list[tuple[str, NodeFacts | None]],
@@ -266,7 +291,10 @@ def test_a_ranking_that_was_changed_is_the_one_that_was_made_anew(
 def test_the_first_with_time_is_found_without_a_look_at_all_that_have_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    idle = [make_facts(f"idle-{number}", number, maintenance=window_in_hours(72)) for number in range(300)]
+    idle = [
+        make_facts(f"idle-{number}", number, maintenance=window_in_hours(72))
+        for number in range(300)
+    ]
     ranking, looked = make_ranking(*idle, make_facts("busy", 4000)), list[str]()
     has_time = SelectionRules.has_enough_time
 
@@ -277,7 +305,9 @@ def test_the_first_with_time_is_found_without_a_look_at_all_that_have_none(
         return has_time(rules, facts, question, now)
 
     monkeypatch.setattr(SelectionRules, "has_time", counted)
-    assert [choose_name(ranking, hours, current_node="busy") for hours in (73, 200, 1000)] == ["busy"] * 3
+    assert [choose_name(ranking, hours, current_node="busy") for hours in (73, 200, 1000)] == [
+        "busy"
+    ] * 3
     assert looked == ["busy"] * 3
     ranking.set_facts("idle-7", make_facts("idle-7", 7, maintenance=window_in_hours(300)))
     assert [choose_name(ranking, hours) for hours in (72, 73, 300, 301, 1001)] == [

@@ -35,7 +35,9 @@ async def check_answer(cluster: ClusterCase) -> None:
         interval_seconds=60.0,
         change_fraction=0.05,
     )
-    answer = controller.select_node(Requirement(cluster.required_hours, cluster.gpu_required), cluster.current_node, NOW)
+    answer = controller.select_node(
+        Requirement(cluster.required_hours, cluster.gpu_required), cluster.current_node, NOW
+    )
     status, right = status_of(answer, RULES, NOW, simulated=False), compute_expected(cluster)
     assert status.suitableNodeName == (right.node or NONE_AVAILABLE)
     assert status.suitableHostName == (right.host or NONE_AVAILABLE)
@@ -47,7 +49,9 @@ async def check_answer(cluster: ClusterCase) -> None:
     assert (status.refused or {}) == dict(right.rejection_counts)
     assert answer.suitable_count == len(right.suitable_nodes)
     shown = (
-        [right.node, *(name for name in right.suitable_nodes if name != right.node)][:MAX_CANDIDATES]
+        [right.node, *(name for name in right.suitable_nodes if name != right.node)][
+            :MAX_CANDIDATES
+        ]
         if right.node
         else []
     )

@@ -22,7 +22,14 @@ from demo.canvas import FrameWriter
 from demo.log import LogLine
 from demo.snapshot import Snapshot
 from demo.view import Screen
-from terminal import SYNC_BEGIN, SYNC_END, Flicker, TerminalReader, TerminalEmulator, resize_terminal
+from terminal import (
+    SYNC_BEGIN,
+    SYNC_END,
+    Flicker,
+    TerminalEmulator,
+    TerminalReader,
+    resize_terminal,
+)
 from test_demo_view import HINTS, MESSAGE, NOT_READY_GROUP, make_objects
 
 REAL_GET_TERMINAL_SIZE = os.get_terminal_size
@@ -102,7 +109,9 @@ def show_frames(terminal: TerminalEmulator, writes: list[str]) -> None:
         terminal.show_frame(each)
 
 
-def test_frames_come_in_one_write_each_and_do_not_flicker(harness: ConsoleHarness, size: tuple[int, int]) -> None:
+def test_frames_come_in_one_write_each_and_do_not_flicker(
+    harness: ConsoleHarness, size: tuple[int, int]
+) -> None:
     canvas, terminal = FrameWriter(harness.console), TerminalEmulator(*size)
     received = ""
     for number in range(40):
@@ -179,7 +188,9 @@ def test_this_terminal_finds_what_flickers(spoilt: str) -> None:
             terminal.show_frame(text)
 
 
-def test_and_the_view_that_was_here_before_does_not_pass(harness: ConsoleHarness, size: tuple[int, int]) -> None:
+def test_and_the_view_that_was_here_before_does_not_pass(
+    harness: ConsoleHarness, size: tuple[int, int]
+) -> None:
     terminal = TerminalEmulator(*size)
     with Live(
         Screen(make_snapshot(0), HINTS), console=harness.console, screen=True, auto_refresh=False
@@ -192,7 +203,9 @@ def test_and_the_view_that_was_here_before_does_not_pass(harness: ConsoleHarness
         terminal.show_frame(again)
 
 
-def test_the_message_of_what_is_not_ready_can_be_read(harness: ConsoleHarness, size: tuple[int, int]) -> None:
+def test_the_message_of_what_is_not_ready_can_be_read(
+    harness: ConsoleHarness, size: tuple[int, int]
+) -> None:
     terminal = TerminalEmulator(*size)
     FrameWriter(harness.console).show(Screen(make_snapshot(0), HINTS))
     show_frames(terminal, harness.take_writes())

@@ -71,7 +71,9 @@ def test_another_process_with_an_old_id_is_left_alone(
     assert not folder.exists()
 
 
-def test_a_demo_that_runs_is_left_alone(tmp_path: Path, sleeping_process: subprocess.Popen[bytes]) -> None:
+def test_a_demo_that_runs_is_left_alone(
+    tmp_path: Path, sleeping_process: subprocess.Popen[bytes]
+) -> None:
     mine = DemoFolder(tmp_path)
     mine.record_processes([sleeping_process.pid])
     assert clean_up_abandoned(tmp_path) == []

@@ -100,7 +100,13 @@ def test_the_message_of_what_is_not_ready_is_whole_and_below_the_tables(
     width: int, height: int
 ) -> None:
     lines = render_screen(
-        Snapshot({**make_objects(), ("VmGroup", "vg-2"): NOT_READY_GROUP}, FULL_SNAPSHOT.events, LOG_LINES), width, height
+        Snapshot(
+            {**make_objects(), ("VmGroup", "vg-2"): NOT_READY_GROUP},
+            FULL_SNAPSHOT.events,
+            LOG_LINES,
+        ),
+        width,
+        height,
     )
     assert len(lines) == height
     assert all(len(line) <= width for line in lines)
@@ -159,7 +165,9 @@ def test_many_objects_leave_room_for_hints_and_a_whole_message(
 
 @pytest.mark.parametrize("height", range(4, 24))
 def test_on_a_low_screen_the_hints_stay(height: int) -> None:
-    lines = render_screen(Snapshot(make_many_objects(5), FULL_SNAPSHOT.events, LOG_LINES), 80, height)
+    lines = render_screen(
+        Snapshot(make_many_objects(5), FULL_SNAPSHOT.events, LOG_LINES), 80, height
+    )
     assert len(lines) == height
     assert lines[-2:] == list(HINTS)
 
@@ -249,9 +257,9 @@ def test_a_sample_without_its_answer_is_named() -> None:
     assert find_failed_samples(make_objects())["VmGroup", "vg-2"].startswith(
         "it should be ERROR, but is None"
     )
-    pending = find_failed_samples(make_objects(phase="RUNNING", currentReplicas=3, readyReplicas=2))[
-        "VmGroup", "vg-1"
-    ]
+    pending = find_failed_samples(
+        make_objects(phase="RUNNING", currentReplicas=3, readyReplicas=2)
+    )["VmGroup", "vg-1"]
     assert pending.startswith("RUNNING: 2 of 3 ready")
 
 
@@ -336,7 +344,9 @@ def test_a_line_that_is_no_record_is_shown_as_it_is(line: str, tmp_path: Path) -
 @pytest.mark.parametrize("odd", [None, 7, {"a": 1}, "two\nlines"])
 def test_a_record_of_odd_values_is_one_line(odd: object) -> None:
     shown = parse_log_line(json.dumps({"level": odd, "ts": odd, "msg": odd}))
-    lines = render_screen(Snapshot(make_objects(), ["an event\nof two lines"], [shown] * 50), 160, 50)
+    lines = render_screen(
+        Snapshot(make_objects(), ["an event\nof two lines"], [shown] * 50), 160, 50
+    )
     assert len(lines) == 50
     assert lines[-2:] == list(HINTS)
 

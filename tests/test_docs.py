@@ -21,7 +21,7 @@ from docgen.markdown import anchors, fenced_blocks, links, slug
 from docgen.picture import ARCHITECTURE
 from docgen.said import CallSignature, ReasonMessage, find_messages
 from docgen.site import copy_pages, list_pages
-from kubewright.flags import options_of
+from kubewright.flags import collect_options
 from vsphere_operators.settings.flags import Settings
 from vsphere_operators.vsphere import privileges
 
@@ -69,7 +69,11 @@ def test_a_link_that_leads_nowhere_is_found() -> None:
         == "a folder: link to a file in it, so that it works on the site too"
     )
     assert find_link_problem(here, "../README.md#no-such-thing") == "no such heading in README.md"
-    assert find_link_problem(here, "#tutorials") == find_link_problem(here, "https://example.com/x") == ""
+    assert (
+        find_link_problem(here, "#tutorials")
+        == find_link_problem(here, "https://example.com/x")
+        == ""
+    )
 
 
 @pytest.mark.parametrize("page", PAGES_WITHOUT_TUTORIALS, ids=str)
@@ -122,7 +126,9 @@ def test_every_overlay_that_a_page_shows_is_deployed_by_it_with_an_image(page: P
 
 @pytest.mark.parametrize("page", PAGES_WITHOUT_TUTORIALS, ids=str)
 def test_no_command_sets_the_image_back_or_takes_it_from_the_next_apply(page: Path) -> None:
-    commands = "".join(block.text for block in fenced_blocks(read_page(page)) if block.language == "sh")
+    commands = "".join(
+        block.text for block in fenced_blocks(read_page(page)) if block.language == "sh"
+    )
     assert (
         re.findall(
             r"^.*(?:apply .*-k config/(?:default|overlays)|kubectl .*set image).*$",
@@ -158,7 +164,9 @@ def test_the_readme_shows_the_demo_as_it_is() -> None:
         for block in fenced_blocks(read_page(Path("README.md")))
         if "docs/screens/demo-80x24.txt" in block.skip_reason
     ]
-    assert shown == [read_page(Path("docs/screens/demo-80x24.txt"))], "copy the screen into README.md"
+    assert shown == [read_page(Path("docs/screens/demo-80x24.txt"))], (
+        "copy the screen into README.md"
+    )
 
 
 @pytest.mark.parametrize(
@@ -209,8 +217,8 @@ def test_a_block_knows_its_line_its_word_and_why_it_is_not_run() -> None:
 
 def test_the_reference_lists_every_flag_and_variable() -> None:
     page = read_page(Path("docs/reference/flags.md"))
-    flags = [f"`-{name}`" for option in options_of(Settings) for name in option.names]
-    variables = [f"`{option.flag.env}`" for option in options_of(Settings) if option.flag.env]
+    flags = [f"`-{name}`" for option in collect_options(Settings) for name in option.names]
+    variables = [f"`{option.flag.env}`" for option in collect_options(Settings) if option.flag.env]
     assert [each for each in flags + variables if each not in page] == []
 
 
@@ -237,7 +245,9 @@ def test_every_reason_that_a_test_asserts_is_in_the_reference() -> None:
         for path in (ROOT / "tests").rglob("test_*.py")
         for reason in re.findall(r"""(?:reason|\["reason"\]) == "([A-Z]\w+)\"""", path.read_text())
     }
-    page = read_page(Path("docs/reference/conditions.md")) + read_page(Path("docs/reference/errors.md"))
+    page = read_page(Path("docs/reference/conditions.md")) + read_page(
+        Path("docs/reference/errors.md")
+    )
     assert len(asserted) > 10
     assert {each for each in asserted if f"`{each}`" not in page} == set()
 

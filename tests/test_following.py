@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kubewright.errors import StartAnew
+from kubewright.errors import RestartRequired
 from vsphere_operators.settings.flags import Settings
 from vsphere_operators.settings.reload import ConfigFileWatcher, read_config_files
 
@@ -37,7 +37,7 @@ async def make_watcher(settings: Settings) -> ConfigFileWatcher:
 
 async def wait_for_change(following: ConfigFileWatcher) -> str:
     """What it starts anew for."""
-    with pytest.raises(StartAnew) as caught:
+    with pytest.raises(RestartRequired) as caught:
         async with asyncio.timeout(10):
             await following.run()
     return str(caught.value)

@@ -23,7 +23,10 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.mark.parametrize("name", PROJECT_CREATORS)
 def test_the_builder_writes_what_is_committed(name: str, tmp_path: Path) -> None:
-    made, committed = read_project_files(PROJECT_CREATORS[name](tmp_path)), read_project_files(GOLDEN / name)
+    made, committed = (
+        read_project_files(PROJECT_CREATORS[name](tmp_path)),
+        read_project_files(GOLDEN / name),
+    )
     assert made.keys() == committed.keys(), "run `make golden` and look at the difference"
     stale = [path for path in made if made[path] != committed[path]]
     assert stale == [], "run `make golden` and look at the difference"
@@ -125,7 +128,9 @@ def copy_build_context(root: Path, context: Path) -> None:
             (shutil.copytree if path.is_dir() else shutil.copy)(path, context / path.name)
 
 
-def run_make(root: Path, target: str, binaries: dict[str, Path]) -> subprocess.CompletedProcess[str]:
+def run_make(
+    root: Path, target: str, binaries: dict[str, Path]
+) -> subprocess.CompletedProcess[str]:
     """Run make as a person would, but with this environment in the place of one that would have to be downloaded."""
     venv = Path(sys.prefix)
     command = ["make", f"VENV={venv}", "-o", f"{venv}/ready", target]

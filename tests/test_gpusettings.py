@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from kubewright import Key
-from kubewright.flags import FlagError, parse
+from kubewright.flags import FlagError, parse_command_line
 from vsphere_operators.kinds.gpuinfo.options import GPUFlags
 from vsphere_operators.kinds.gpuinfo.rules import SelectionRules
 
 
 def parse_flags(*arguments: str) -> GPUFlags:
-    return parse(GPUFlags, arguments, {})
+    return parse_command_line(GPUFlags, arguments, {})
 
 
 def test_defaults() -> None:

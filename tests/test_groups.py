@@ -40,7 +40,9 @@ class TriggerHarness:
             clock=lambda: self.now,
         )
         self.inventory.apply([enter_update("VirtualMachine", "vm-8", "web-1", "group-v2")])
-        self.inventory.listeners.append(partial(self.triggers.on_change, cast("Any", self.executor)))
+        self.inventory.listeners.append(
+            partial(self.triggers.on_change, cast("Any", self.executor))
+        )
 
     def modify(self, type: str, ref: str, **values: Value) -> set[str]:
         """Who is woken by other properties."""
@@ -69,12 +71,18 @@ def test_load_wakes_nobody_and_power_its_own_group(harness: TriggerHarness) -> N
     assert (
         harness.modify("VirtualMachine", "vm-8", summary__quickStats__overallCpuDemand=500) == set()
     )
-    assert harness.modify("VirtualMachine", "vm-8", runtime__powerState="poweredOff") == {"uid:uid-1"}
+    assert harness.modify("VirtualMachine", "vm-8", runtime__powerState="poweredOff") == {
+        "uid:uid-1"
+    }
     assert harness.modify("VirtualMachine", "vm-1", runtime__powerState="poweredOff") == set()
 
 
-def test_a_template_and_what_moves_in_a_folder_wake_by_name_and_reference(harness: TriggerHarness) -> None:
-    came = harness.apply(enter_update("VirtualMachine", "vm-9", "golden", "group-v2", config__template=True))
+def test_a_template_and_what_moves_in_a_folder_wake_by_name_and_reference(
+    harness: TriggerHarness,
+) -> None:
+    came = harness.apply(
+        enter_update("VirtualMachine", "vm-9", "golden", "group-v2", config__template=True)
+    )
     assert came == {"template:golden", "folder:group-v2", "folder:vm-operator"}
     renamed = harness.modify("VirtualMachine", "vm-9", name="silver")
     assert renamed == {
@@ -91,7 +99,9 @@ def test_a_folder_wakes_by_both_names_and_its_parent(harness: TriggerHarness) ->
     assert {"folder:vm-operator", "folder:elsewhere", "folder:group-v2", "folder:group-v1"} <= woken
 
 
-def test_what_a_place_is_made_of_wakes_everybody_and_its_load_nobody(harness: TriggerHarness) -> None:
+def test_what_a_place_is_made_of_wakes_everybody_and_its_load_nobody(
+    harness: TriggerHarness,
+) -> None:
     assert harness.modify("ResourcePool", "resgroup-2", name="large") == {ALL_GROUPS}
     assert harness.modify("Datastore", "datastore-1", summary__accessible=False) == set()
     assert harness.modify("Datastore", "datastore-1", summary__accessible=True) == {ALL_GROUPS}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dockerfile import Instruction, read_instructions, is_in_build_context, read_stages
+from dockerfile import Instruction, is_in_build_context, read_instructions, read_stages
 from image.sbom import build_bom, parse_lock, render_sbom
 
 ROOT = Path(__file__).parents[1]
@@ -44,9 +44,9 @@ def test_it_runs_as_nobody_without_a_shell_and_leaves_health_to_kubelet() -> Non
     assert instruction_values(final, "ENTRYPOINT") == ['["/manager"]']
     assert not instruction_values(final, "HEALTHCHECK")
     assert not instruction_values(final, "CMD")
-    assert all(json.loads(each) for stage in read_stages() for each in instruction_values(stage, "RUN")), (
-        "the shell form needs a shell"
-    )
+    assert all(
+        json.loads(each) for stage in read_stages() for each in instruction_values(stage, "RUN")
+    ), "the shell form needs a shell"
     assert final.index(("USER", NONROOT)) < final.index(("RUN", '["/manager", "-help"]')), (
         "the trial start is not the user's"
     )

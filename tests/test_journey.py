@@ -16,7 +16,7 @@ import pytest
 from goldens import read_project_files
 from kubewright.builder.cli import main
 from kubewright.testing.controlplane import ControlPlane
-from walk import TutorialCounts, TutorialRunner, fenced_blocks, count_tutorial
+from walk import TutorialCounts, TutorialRunner, count_tutorial, fenced_blocks
 
 DOCS = Path(__file__).parents[1] / "docs/tutorial"
 COUNTS_START, COUNTS_END = "<!-- counts:start -->\n", "<!-- counts:end -->"
@@ -78,7 +78,9 @@ def test_the_counts_in_the_tutorial_are_counted(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def runner(control_plane: ControlPlane, binaries: dict[str, Path], tmp_path: Path) -> Iterator[TutorialRunner]:
+def runner(
+    control_plane: ControlPlane, binaries: dict[str, Path], tmp_path: Path
+) -> Iterator[TutorialRunner]:
     (tmp_path / "work").mkdir()
     venv = Path(sys.prefix)
     sources = os.pathsep.join(["src", *(entry for entry in sys.path if entry.endswith("src"))])

@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kinds.nodestage import NOW, GPU_RESOURCES, VGPU, FakeNodeCluster, run_gpuinfo_manager, node_manifest, bios_uuid_of
+from kinds.nodestage import (
+    GPU_RESOURCES,
+    NOW,
+    VGPU,
+    FakeNodeCluster,
+    bios_uuid_of,
+    node_manifest,
+    run_gpuinfo_manager,
+)
 from kubewright import Key
 from kubewright.builtin import Node
 from kubewright.testing import eventually
@@ -87,7 +95,10 @@ def test_a_vm_is_found_by_uuid_then_swapped_then_by_name_and_never_among_two() -
 
 
 def test_a_vm_that_is_not_found_may_be_in_a_vcenter_that_does_not_answer() -> None:
-    assert match_node(make_node(), [FakeNodeCluster().vcenter]).blocker is Rejection.VCENTER_UNREACHABLE
+    assert (
+        match_node(make_node(), [FakeNodeCluster().vcenter]).blocker
+        is Rejection.VCENTER_UNREACHABLE
+    )
 
 
 @pytest.mark.parametrize(
@@ -97,7 +108,9 @@ def test_a_vm_that_is_not_found_may_be_in_a_vcenter_that_does_not_answer() -> No
         (make_node(ready="Unknown", unschedulable=True), CONTEXT, Rejection.NOT_READY),
         (make_node(unschedulable=True), CONTEXT, Rejection.UNSCHEDULABLE),
         (
-            make_node(taints=[{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]),
+            make_node(
+                taints=[{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]
+            ),
             CONTEXT,
             Rejection.UNSCHEDULABLE,
         ),
@@ -195,7 +208,10 @@ def test_the_earliest_of_all_sources_wins() -> None:
     assert maintenance_source(make_facts(context=around)) == "calendar w line 1"
     planned = PlannedMaintenance("host-1", datetime(2026, 11, 19, tzinfo=UTC), "patch day")
     around = replace(around, scheduled_maintenance=(planned,))
-    assert maintenance_source(make_facts(context=around)) == 'scheduled task "patch day" of vCenter vc-1'
+    assert (
+        maintenance_source(make_facts(context=around))
+        == 'scheduled task "patch day" of vCenter vc-1'
+    )
     around = replace(
         around, host=replace(HOST, attributes={NEXT_MAINTENANCE_KEY: "2026-11-18T00:00:00Z"})
     )
@@ -203,7 +219,9 @@ def test_the_earliest_of_all_sources_wins() -> None:
     told = make_node(annotations={NEXT_MAINTENANCE_KEY: "2026-11-17T00:00:00Z"})
     assert maintenance_source(make_facts(told, around)) == "Node annotation"
     assert (
-        maintenance_source(make_facts(make_node(annotations={NEXT_MAINTENANCE_KEY: "soon"}), around))
+        maintenance_source(
+            make_facts(make_node(annotations={NEXT_MAINTENANCE_KEY: "soon"}), around)
+        )
         == "custom attribute of host esxi-1"
     )
 

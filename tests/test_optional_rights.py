@@ -40,7 +40,9 @@ async def declared_permissions(*, labels: bool) -> set[tuple[str, str, str]]:
 
 async def test_the_role_for_labels_is_what_labelling_declares_beyond_the_rest() -> None:
     role, _ = read_documents(LABEL_ROLE)
-    assert permissions_in(role["rules"]) == await declared_permissions(labels=True) - await declared_permissions(labels=False)
+    assert permissions_in(role["rules"]) == await declared_permissions(
+        labels=True
+    ) - await declared_permissions(labels=False)
 
 
 def test_the_role_for_the_calendar_is_what_reading_it_takes() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubewright.errors import ConfigError
-from kubewright.flags import FlagError, HelpWanted, parse
+from kubewright.flags import FlagError, HelpRequested, parse_command_line
 from vsphere_operators.settings.flags import Settings
 from vsphere_operators.vcenters.config import (
     NamespaceSelector,
@@ -24,17 +24,26 @@ from vsphere_operators.vsphere.credentials import Credentials, DirectoryCredenti
 from vsphere_operators.vsphere.faults import Denied
 
 CANARY = "hunter2-canary"
-GOVMOMI_ENVIRON = {"GOVMOMI_URL": "vc.example.com", "GOVMOMI_USERNAME": "ann", "GOVMOMI_PASSWORD": CANARY}
+GOVMOMI_ENVIRON = {
+    "GOVMOMI_URL": "vc.example.com",
+    "GOVMOMI_USERNAME": "ann",
+    "GOVMOMI_PASSWORD": CANARY,
+}
 VC_ENVIRON = {"VC_HOST": "vc.example.com", "VC_USER": "ann", "VC_PASS": CANARY}
 
 
 def parse_settings(*argv: str, **environ: str) -> Settings:
-    return parse(Settings, argv, environ)
+    return parse_command_line(Settings, argv, environ)
 
 
 def test_defaults() -> None:
     made = parse_settings()
-    assert (made.metrics_address, made.leader_election, made.insecure, made.health_address) == (
+    assert (
+        made.metrics_bind_address,
+        made.leader_election,
+        made.insecure,
+        made.health_probe_bind_address,
+    ) == (
         ":8080",
         False,
         False,
@@ -51,8 +60,8 @@ def test_insecure_as_existing_manifests_write_it(argv: list[str]) -> None:
 
 @pytest.mark.parametrize("name", ["-metrics-addr", "--metrics-addr", "--metrics-bind-address"])
 def test_the_metrics_address_has_two_names(name: str) -> None:
-    assert parse_settings(f"{name}=:9090").metrics_address == ":9090"
-    assert parse_settings(name, ":9090").metrics_address == ":9090"
+    assert parse_settings(f"{name}=:9090").metrics_bind_address == ":9090"
+    assert parse_settings(name, ":9090").metrics_bind_address == ":9090"
 
 
 @pytest.mark.parametrize("name", ["--enable-leader-election", "--leader-elect", "-leader-elect"])
@@ -73,12 +82,12 @@ def test_a_deployment_of_the_originals_still_parses() -> None:
 
 
 def test_the_environment_stands_behind_the_flags() -> None:
-    assert parse_settings(METRICS_ADDR=":1").metrics_address == ":1"
-    assert parse_settings("--metrics-addr=:2", METRICS_ADDR=":1").metrics_address == ":2"
+    assert parse_settings(METRICS_ADDR=":1").metrics_bind_address == ":1"
+    assert parse_settings("--metrics-addr=:2", METRICS_ADDR=":1").metrics_bind_address == ":2"
 
 
 def test_namespaces_are_a_list() -> None:
-    assert parse_settings("--watch-namespaces=a, b,").options("m").namespaces == ("a", "b")
+    assert parse_settings("--watch-namespaces=a, b,").to_options("m").watch_namespaces == ("a", "b")
 
 
 def test_an_unknown_flag_is_named_with_a_guess() -> None:
@@ -163,7 +172,7 @@ def test_a_pace_that_makes_no_sense_is_refused(argument: str, words: str) -> Non
 
 
 def test_help_names_every_variable_and_flag() -> None:
-    with pytest.raises(HelpWanted) as caught:
+    with pytest.raises(HelpRequested) as caught:
         parse_settings("-help", **GOVMOMI_ENVIRON)
     names = [
         *GOVMOMI_ENVIRON,
@@ -186,7 +195,9 @@ class ResolvedSettings:
         self.warnings: list[str] = []
         self.settings = parse_settings(*argv, **environ)
         self.vcenter_configs = self.settings.read_vcenter_configs(self.warnings.append)
-        assert CANARY not in repr(self.settings) + repr(self.vcenter_configs) + "".join(self.warnings)
+        assert CANARY not in repr(self.settings) + repr(self.vcenter_configs) + "".join(
+            self.warnings
+        )
 
 
 def find_config_error(*argv: str, **environ: str) -> str:
@@ -293,10 +304,12 @@ def test_an_address_that_is_none_is_refused_unquoted(server: str) -> None:
 def test_the_flags_for_tls_reach_the_address(tmp_path: Path) -> None:
     bundle = tmp_path / "ca.crt"
     bundle.touch()
-    assert ResolvedSettings(f"-vcenter-ca-file={bundle}", **GOVMOMI_ENVIRON).vcenter_configs[0].address == Address(
-        "vc.example.com", ca_file=str(bundle)
-    )
-    assert ResolvedSettings(**GOVMOMI_ENVIRON, VC_CA_FILE=str(bundle)).vcenter_configs[0].address.ca_file == str(bundle)
+    assert ResolvedSettings(f"-vcenter-ca-file={bundle}", **GOVMOMI_ENVIRON).vcenter_configs[
+        0
+    ].address == Address("vc.example.com", ca_file=str(bundle))
+    assert ResolvedSettings(**GOVMOMI_ENVIRON, VC_CA_FILE=str(bundle)).vcenter_configs[
+        0
+    ].address.ca_file == str(bundle)
     assert ResolvedSettings("-insecure", **GOVMOMI_ENVIRON).vcenter_configs[0].address.insecure
     missing = ResolvedSettings("-vcenter-ca-file=/nowhere/ca.crt", **GOVMOMI_ENVIRON).warnings
     assert missing == [
@@ -313,7 +326,11 @@ def write_secret(directory: Path, **files: str) -> str:
 
 @pytest.mark.parametrize(
     "environ",
-    [{}, {"GOVMOMI_URL": "other", "GOVMOMI_USERNAME": "bob"}, GOVMOMI_ENVIRON | {"GOVMOMI_URL": "other"}],
+    [
+        {},
+        {"GOVMOMI_URL": "other", "GOVMOMI_USERNAME": "bob"},
+        GOVMOMI_ENVIRON | {"GOVMOMI_URL": "other"},
+    ],
 )
 @pytest.mark.parametrize("key", ["GOVMOMI_URL", "GOVMOMI_HOSTNAME", "VC_HOST"])
 def test_a_directory_goes_before_the_environment(
@@ -333,7 +350,12 @@ def test_a_directory_goes_before_the_environment(
 
 def test_a_directory_may_leave_the_server_to_the_environment(tmp_path: Path) -> None:
     directory = write_secret(tmp_path, VC_USER="ann", VC_PASS=CANARY, GOVMOMI_URL="")
-    assert ResolvedSettings(f"-vcenter-credentials={directory}", VC_HOST="vc").vcenter_configs[0].address.host == "vc"
+    assert (
+        ResolvedSettings(f"-vcenter-credentials={directory}", VC_HOST="vc")
+        .vcenter_configs[0]
+        .address.host
+        == "vc"
+    )
     told = ResolvedSettings(f"-vcenter-credentials={directory}", VC_HOST="vc", GOVMOMI_URL="vc2")
     assert told.vcenter_configs[0].address.host == "vc2"
     assert told.warnings == [
@@ -425,7 +447,9 @@ def test_a_file_of_several(vcenters_file: str, tmp_path: Path) -> None:
 def test_what_an_entry_leaves_out_the_flags_say(vcenters_file: str) -> None:
     west, east = ResolvedSettings("-vcenters", vcenters_file, "-insecure").vcenter_configs
     assert (west.address.insecure, east.address.insecure) == (True, False)
-    _, east = ResolvedSettings("-vcenters", vcenters_file, "-vcenter-ca-file=/nowhere/ca.crt").vcenter_configs
+    _, east = ResolvedSettings(
+        "-vcenters", vcenters_file, "-vcenter-ca-file=/nowhere/ca.crt"
+    ).vcenter_configs
     assert east.address.ca_file == "/nowhere/ca.crt"
 
 
@@ -486,7 +510,11 @@ def test_the_closest_rule_wins() -> None:
 def test_two_of_one_rank_are_told_by_name() -> None:
     with pytest.raises(ConfigError) as caught:
         choose_vcenter(
-            [make_config("west", "team-*"), make_config("east", "*-a"), make_config("far", labels={"a": "b"})],
+            [
+                make_config("west", "team-*"),
+                make_config("east", "*-a"),
+                make_config("far", labels={"a": "b"}),
+            ],
             "team-a",
             {"a": "b"},
         )
@@ -505,7 +533,9 @@ def test_all_labels_have_to_be_there() -> None:
 NAMES = st.sampled_from(["a", "a-b", "a-c", "b", "b-c"])
 GLOBS = st.sampled_from(["a", "a-b", "b", "a*", "a-?", "*", "[ab]", "z*"])
 LABELS = st.dictionaries(st.sampled_from(["x", "y"]), st.sampled_from(["1", "2"]))
-NAMESPACE_RULES = st.none() | st.builds(NamespaceSelector, st.lists(GLOBS, max_size=3).map(tuple), LABELS)
+NAMESPACE_RULES = st.none() | st.builds(
+    NamespaceSelector, st.lists(GLOBS, max_size=3).map(tuple), LABELS
+)
 
 
 def has_labels(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:

@@ -91,7 +91,9 @@ def test_the_example_of_the_documentation_is_one() -> None:
 def test_json_is_yaml() -> None:
     assert [
         each.name
-        for each in parse_entries('{"vcenters": [{"name": "w", "server": "vc", "credentials": "c"}]}')
+        for each in parse_entries(
+            '{"vcenters": [{"name": "w", "server": "vc", "credentials": "c"}]}'
+        )
     ] == ["w"]
 
 
@@ -122,7 +124,10 @@ TYPE_ERRORS = [
         make_yaml("name: west\nserver: vc"),
         "vcenters.yaml line 2: vcenters[0]: `credentials` is missing",
     ),
-    (make_yaml("server: vc\ncredentials: c"), "vcenters.yaml line 2: vcenters[0]: `name` is missing"),
+    (
+        make_yaml("server: vc\ncredentials: c"),
+        "vcenters.yaml line 2: vcenters[0]: `name` is missing",
+    ),
     (
         make_yaml(WEST_ENTRY, "name: a\nserver: 7\ncredentials: c"),
         "vcenters.yaml line 6: vcenters[1].server: expected a string, got a number; put it in quotes",
@@ -213,7 +218,10 @@ KEY_ERRORS = [
         "line 5: vcenters[0]: the key `server` is there twice, first in line 3; remove one",
     ),
     (make_yaml(f"{WEST_ENTRY}\n'x` - at `$': x"), "line 5: vcenters[0]: no key here has a ` in it"),
-    (make_yaml(f"{WEST_ENTRY}\n1: x"), "line 5: vcenters[0]: a key has to be a string; put it in quotes"),
+    (
+        make_yaml(f"{WEST_ENTRY}\n1: x"),
+        "line 5: vcenters[0]: a key has to be a string; put it in quotes",
+    ),
     (make_yaml(f"{WEST_ENTRY}\n? [a]\n: x"), "line 5: vcenters[0]: a key has to be a string"),
     (make_yaml(f"{WEST_ENTRY}\n<<: {{ca: x}}"), "line 5: vcenters[0]: a key has to be a string"),
 ]

@@ -44,7 +44,9 @@ class PyVmomiSession:
 
     async def read_one(self, kind: Any, name: str, paths: Sequence[str]) -> dict[str, Any]:
         """The named properties of the only object of this name."""
-        found = [each for each in await self.read_all(kind, ["name", *paths]) if each["name"] == name]
+        found = [
+            each for each in await self.read_all(kind, ["name", *paths]) if each["name"] == name
+        ]
         assert len(found) == 1, f"{len(found)} objects are named {name}"
         return found[0]
 

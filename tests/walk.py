@@ -140,11 +140,18 @@ def count_tutorial(page: Path, scaffold: Mapping[str, str]) -> TutorialCounts:
         for block in found
         if block.language not in ("sh", "text") and block.argument
     }
-    edited = {file for block in found for command in block.commands for file in list_edited_files(command)}
-    lines = sum(len(added_lines(scaffold.get(path, ""), text)) for path, text in files.items()) + len(
-        edited
-    )
-    typed = [command for block in found for command in block.commands if not INSPECTION_COMMAND.match(command)]
+    edited = {
+        file for block in found for command in block.commands for file in list_edited_files(command)
+    }
+    lines = sum(
+        len(added_lines(scaffold.get(path, ""), text)) for path, text in files.items()
+    ) + len(edited)
+    typed = [
+        command
+        for block in found
+        for command in block.commands
+        if not INSPECTION_COMMAND.match(command)
+    ]
     return TutorialCounts(len(typed), len(files.keys() | edited), lines)
 
 

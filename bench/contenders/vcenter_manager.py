@@ -36,7 +36,7 @@ class StallRecorder:
 
 def build_with_stall_recorder(manager: Manager, settings: Settings) -> None:
     build(manager, settings)
-    manager.add_service(StallRecorder())
+    manager.add_runnable(StallRecorder())
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kubewright import Manager
 from kubewright.log import Log
-from kubewright.manager import Service
+from kubewright.manager import Runnable
 
 from .settings.flags import Settings
 from .settings.reload import ConfigFileWatcher, read_config_files
@@ -43,11 +43,11 @@ def build_vcenters(manager: Manager, settings: Settings) -> VCenterRegistry:
                 "the certificate of this vCenter is not verified: whoever is between here and there can read the password",
                 vCenter=config.name,
             )
-    services: list[Service] = [*opened.values(), *vcenters.publishers.values()]
+    services: list[Runnable] = [*opened.values(), *vcenters.publishers.values()]
     for service in services or [NoVCenterWarning()]:
-        manager.add_service(service)
+        manager.add_runnable(service)
     if settings.credentials_directory or settings.vcenters_file or settings.limits_file:
-        manager.add_service(ConfigFileWatcher(settings, said))
+        manager.add_runnable(ConfigFileWatcher(settings, said))
     return vcenters
 
 

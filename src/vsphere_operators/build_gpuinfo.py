@@ -39,7 +39,7 @@ def build_gpuinfo_controller(
         gpu_resource_globs=told,
         simulation=simulation,
     )
-    manager.on_lead.append(nodes.repeat_warnings)
+    manager.on_started_leading.append(nodes.repeat_warnings)
     calendar = None
     if flags.calendar_key is not None:
         calendar = CalendarWatcher(
@@ -50,8 +50,8 @@ def build_gpuinfo_controller(
             complain,
             Log("calendar"),
         )
-        manager.add_service(calendar)
-        manager.on_lead.append(calendar.repeat_warnings)
+        manager.add_runnable(calendar)
+        manager.on_started_leading.append(calendar.repeat_warnings)
     made = (LabellingGPUInfoController if flags.label_nodes else GPUInfoController)(
         nodes,
         vcenters.vcenters_by_name,
@@ -62,10 +62,10 @@ def build_gpuinfo_controller(
         change_fraction=settings.stats_change_percent / 100,
         calendar=calendar,
     )
-    manager.add_service(made.subscriptions)
+    manager.add_runnable(made.subscriptions)
     if isinstance(made, LabellingGPUInfoController):
         return made.with_client(manager.client)
-    manager.add_service(
+    manager.add_runnable(
         LabelCleanup(manager.cache, manager.client, manager.recorder, Log("labels"))
     )
     return made

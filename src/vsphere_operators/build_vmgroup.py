@@ -15,7 +15,7 @@ def build_vmgroup_controller(
     manager: Manager, vcenters: VCenterRegistry, settings: Settings
 ) -> VmGroupController:
     """The controller; it acts only while this manager certainly leads."""
-    guard = Preconditions(manager.client, manager.recorder, manager.may_write, settings.cluster_id)
+    guard = Preconditions(manager.client, manager.recorder, manager.can_write, settings.cluster_id)
     return VmGroupController(
         VmGroupTriggers(vcenters), manager.cache, guard, read_limits(settings.limits_file)
     )

@@ -34,7 +34,7 @@ def build(manager: Manager, settings: Settings) -> None:
     manager.add(MyCustomResourceController(manager.cache))
     if settings.webhooks:
         for webhook in build_webhooks(
-            vcenters, manager.cache, groups.limits_for, manager.options.namespaces
+            vcenters, manager.cache, groups.limits_for, manager.options.watch_namespaces
         ):
             manager.add(webhook)
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from msgspec import to_builtins
 
-from kubewright import Admission, Cache, NotYet, Resource, Retry, Terminal, Webhook
+from kubewright import Admission, Cache, NotSynced, Resource, Retry, Terminal, Webhook
 from kubewright.builtin import PersistentVolume
 
 from .kinds.fcdinfo import FCDInfo, find_disk, find_volume
@@ -50,7 +50,7 @@ class NameWarningWebhook(Webhook[T], ABC):
             self.check_names(obj, served)
         except (Terminal, CloneBlocked) as error:
             request.warn(str(error))
-        except (Retry, NotYet):
+        except (Retry, NotSynced):
             return
 
     def _find_vcenter(self, obj: T) -> VCenterView | None:
@@ -59,7 +59,7 @@ class NameWarningWebhook(Webhook[T], ABC):
             return None
         try:
             return self.vcenters.get_view(obj)
-        except (Terminal, Retry, NotYet):
+        except (Terminal, Retry, NotSynced):
             return None
 
     @abstractmethod
@@ -94,7 +94,7 @@ class FCDInfoWebhook(NameWarningWebhook[FCDInfo]):
 
     def check_names(self, obj: FCDInfo, served: VCenterView) -> None:
         """Through the volume of that name, so not before all volumes are known."""
-        if obj.spec.pvId and self.cache.store(PersistentVolume).shown(""):
+        if obj.spec.pvId and self.cache.store(PersistentVolume).watched_revision(""):
             find_disk(obj.spec.pvId, find_volume(obj.spec.pvId, self.cache), served)
 
 

@@ -131,7 +131,9 @@ class YamlReader(Generic[T]):
 
     def _convert_value(self, node: yaml.Node, path: str, line: int = 0) -> Any:
         """The value of the node, its line noted; a mapping's value is at the line of its key."""
-        self._positions[path] = ValuePosition(line or node.start_mark.line + 1, _describe_type(node))
+        self._positions[path] = ValuePosition(
+            line or node.start_mark.line + 1, _describe_type(node)
+        )
         match node:
             case yaml.MappingNode():
                 return self._convert_mapping(node, path)

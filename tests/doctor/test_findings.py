@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from kubewright import Controller, Manager, ObjectMeta
 from kubewright.builtin import Lease, LeaseSpec, Node
-from kubewright.crd import crds
-from kubewright.flags import parse
+from kubewright.crd import build_crds
+from kubewright.flags import parse_command_line
 from kubewright.kubeconfig import Connection, Identity
-from kubewright.rbac import rule
+from kubewright.rbac import build_rule
 from vsphere_operators.doctor.clock import check_clock_skew
 from vsphere_operators.doctor.cluster import MANAGER_NAME, manager_grants, webhook_ca_grants
 from vsphere_operators.doctor.crd_drift import diff_specs
@@ -65,17 +65,17 @@ def test_clocks(seconds: int, level: str, words: str) -> None:
 
 
 def installed_crd_spec() -> dict[str, Any]:
-    (crd,) = crds([HostInfo])
+    (crd,) = build_crds([HostInfo])
     return {**crd["spec"], "conversion": {"strategy": "None"}}
 
 
 def test_a_crd_is_the_same_whatever_the_server_adds() -> None:
-    (crd,) = crds([HostInfo])
+    (crd,) = build_crds([HostInfo])
     assert diff_specs(crd["spec"], installed_crd_spec()) == []
 
 
 def test_a_crd_that_lacks_a_field_and_has_another_names_both() -> None:
-    (crd,) = crds([HostInfo])
+    (crd,) = build_crds([HostInfo])
     there = installed_crd_spec()
     fields = there["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     fields["host"] = fields.pop("hostname")
@@ -126,7 +126,9 @@ def test_the_leader() -> None:
         "warning",
         '"pod-1" held the lease a/b and last renewed it 3 min ago: nobody leads now',
     )
-    assert check_lease_holder(make_lease(**{**renewed, "renewTime": "soon"}), NOW).level == "warning"
+    assert (
+        check_lease_holder(make_lease(**{**renewed, "renewTime": "soon"}), NOW).level == "warning"
+    )
 
 
 ROLE = Grant(role="vsphere-operators-manager-role", rules=[])
@@ -149,8 +151,8 @@ def test_a_fix_binds_the_generated_role_and_never_a_wider_one(user: str, fix: st
 
 def test_every_verb_of_every_rule_is_asked_for_and_names_count() -> None:
     rules = [
-        rule([""], ["nodes"], ["list", "watch"]),
-        rule(["g.io"], ["things"], ["get"], ("a", "b")),
+        build_rule([""], ["nodes"], ["list", "watch"]),
+        build_rule(["g.io"], ["things"], ["get"], ("a", "b")),
     ]
     asked = access_reviews_for(Grant(role="r", rules=rules, namespace="ns"))
     assert asked == [
@@ -214,10 +216,10 @@ def test_a_manager_of_some_namespaces_needs_rights_in_these_alone() -> None:
     ],
 )
 def test_webhooks_need_what_their_component_gives(flags: Sequence[str], roles: list[str]) -> None:
-    settings = parse(Settings, flags, {})
+    settings = parse_command_line(Settings, flags, {})
     manager = Manager(
         Connection(server="https://none.invalid", identity=Identity(), source="a test"),
-        settings.options(MANAGER_NAME),
+        settings.to_options(MANAGER_NAME),
     )
     build(manager, settings)
     file = ROOT / "config/components/webhooks/webhook_ca_roles.yaml"
@@ -321,7 +323,9 @@ async def test_a_check_that_fails_is_a_finding(error: Exception, words: str) -> 
     assert words in found[1].words
 
 
-MESSAGES = st.text(st.sampled_from("abc -/:é"), min_size=1, max_size=300).map(str.strip).filter(bool)
+MESSAGES = (
+    st.text(st.sampled_from("abc -/:é"), min_size=1, max_size=300).map(str.strip).filter(bool)
+)
 
 
 @given(MESSAGES, st.integers(60, 200))

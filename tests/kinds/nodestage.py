@@ -54,7 +54,11 @@ class FakeNodeCluster(FakeEnvironment):
 
     def clock(self) -> datetime:
         """NOW, and what the loop's time has gone since, so that looptime moves it."""
-        return NOW + timedelta(seconds=asyncio.get_running_loop().time() - self.started_at) + self.clock_offset
+        return (
+            NOW
+            + timedelta(seconds=asyncio.get_running_loop().time() - self.started_at)
+            + self.clock_offset
+        )
 
     def monotonic_clock(self) -> float:
         """The same, for what only measures how long."""
@@ -168,7 +172,7 @@ async def run_gpuinfo_manager(
     calendar: Key | None = None,
 ) -> AsyncIterator[GPUInfoController]:
     """A manager with the controller of GPUInfo, until the block ends."""
-    manager = Manager(FAKE_CONNECTION, Options(metrics_address="0"), transport=stage.api)
+    manager = Manager(FAKE_CONNECTION, Options(metrics_bind_address="0"), transport=stage.api)
     vcenters = {"vc-1": stage.vcenter}
     log = Log("nodes")
     nodes = NodeTracker(
@@ -194,7 +198,7 @@ async def run_gpuinfo_manager(
             Log("calendar"),
             clock=stage.monotonic_clock,
         )
-        manager.add_service(almanac)
+        manager.add_runnable(almanac)
     options: dict[str, Any] = {
         "interval_seconds": interval_seconds,
         "change_fraction": 0.05,
@@ -206,10 +210,10 @@ async def run_gpuinfo_manager(
     if isinstance(controller, LabellingGPUInfoController):
         controller.with_client(manager.client)
     else:
-        manager.add_service(
+        manager.add_runnable(
             LabelCleanup(manager.cache, manager.client, manager.recorder, Log("labels"))
         )
-    manager.add_service(controller.subscriptions)
+    manager.add_runnable(controller.subscriptions)
     manager.add(controller)
     stop = asyncio.Event()
     task = asyncio.create_task(manager.run(stop))

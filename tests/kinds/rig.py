@@ -45,7 +45,11 @@ class FakeEnvironment:
         self.api = FakeApi()
         self.client = Client(self.api)
         self.vcenter = VCenter(
-            "vc-1", ADDRESS, FixedCredentials(Credentials("user", "secret")), Log("vcenter"), NullMetrics()
+            "vc-1",
+            ADDRESS,
+            FixedCredentials(Credentials("user", "secret")),
+            Log("vcenter"),
+            NullMetrics(),
         )
 
     def enter(self, type: str, ref: str, **properties: Value) -> None:
@@ -125,7 +129,7 @@ async def run_manager(
     stage: FakeEnvironment, make: ControllerFactory, *, interval_seconds: float = 60.0
 ) -> AsyncIterator[VCenterRegistry]:
     """A manager with the controller, until the block ends."""
-    manager = Manager(FAKE_CONNECTION, Options(metrics_address="0"), transport=stage.api)
+    manager = Manager(FAKE_CONNECTION, Options(metrics_bind_address="0"), transport=stage.api)
     configs = [VCenterConfig("vc-1", ADDRESS)]
     vcenters = VCenterRegistry(
         {"vc-1": stage.vcenter},

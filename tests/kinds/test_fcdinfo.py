@@ -9,8 +9,13 @@ import yaml
 from msgspec.structs import replace
 
 from kubewright import Cache, Key, ObjectMeta
-from kubewright.builtin import CsiSource, ObjectReference, PersistentVolume, PersistentVolumeSpec
-from kubewright.crd import crds
+from kubewright.builtin import (
+    CSIPersistentVolumeSource,
+    ObjectReference,
+    PersistentVolume,
+    PersistentVolumeSpec,
+)
+from kubewright.crd import build_crds
 from kubewright.transport import Request
 from vsphere_operators.kinds.fcdinfo import (
     FCDInfo,
@@ -54,7 +59,7 @@ def make_volume(
     return PersistentVolume(
         metadata=ObjectMeta(name=name),
         spec=PersistentVolumeSpec(
-            csi=CsiSource(driver=driver, volumeHandle=handle) if driver else None,
+            csi=CSIPersistentVolumeSource(driver=driver, volumeHandle=handle) if driver else None,
             claimRef=reference,
         ),
     )
@@ -85,7 +90,9 @@ def test_a_disk_that_nobody_uses() -> None:
 
 
 def test_a_volume_that_nobody_claims() -> None:
-    status = status_of(DISK, make_volume(claim=""), datastore="nvme-1", attached_to="", vcenter="vc-1")
+    status = status_of(
+        DISK, make_volume(claim=""), datastore="nvme-1", attached_to="", vcenter="vc-1"
+    )
     assert (status.persistentVolume, status.claim) == ("pvc-1", None)
 
 
@@ -128,14 +135,16 @@ def test_the_disk_is_followed_by_its_name_and_by_its_id() -> None:
 def test_an_answer_that_names_something_new_is_looked_at_once_more() -> None:
     assert has_new_references(make_fcdinfo(), make_fcdinfo(id=DISK_ID))
     assert has_new_references(make_fcdinfo(id=DISK_ID), make_fcdinfo(id=DISK_ID, vm="node-1"))
-    assert not has_new_references(make_fcdinfo(id=DISK_ID, vm="node-1"), make_fcdinfo(id=DISK_ID, vm="node-1"))
+    assert not has_new_references(
+        make_fcdinfo(id=DISK_ID, vm="node-1"), make_fcdinfo(id=DISK_ID, vm="node-1")
+    )
     assert not has_new_references(make_fcdinfo(id=DISK_ID, vm="node-1"), make_fcdinfo(id=DISK_ID))
     assert not has_new_references(None, make_fcdinfo(id=DISK_ID))
     assert not has_new_references(make_fcdinfo(id=DISK_ID), None)
 
 
 def test_the_crd_has_the_names_that_people_rely_on() -> None:
-    crd = crds([FCDInfo])[0]["spec"]
+    crd = build_crds([FCDInfo])[0]["spec"]
     assert (crd["group"], crd["scope"]) == ("topology.corinternal.com", "Namespaced")
     assert crd["names"] == {
         "kind": "FCDInfo",
@@ -205,18 +214,24 @@ async def test_a_disk_is_found_by_its_name_and_its_user_is_followed() -> None:
             None,
         )
         stage.set_disks(replace(DISK, consumers=(VM_UUID,)))
-        await stage.wait_for_ready(FCDInfo, "f", "Reconciled", lambda status: status.attachedTo == "node-1")
+        await stage.wait_for_ready(
+            FCDInfo, "f", "Reconciled", lambda status: status.attachedTo == "node-1"
+        )
         stage.modify("VirtualMachine", "vm-1", name="node-one")
         await stage.wait_for_ready(
             FCDInfo, "f", "Reconciled", lambda status: status.attachedTo == "node-one"
         )
         stage.modify("VirtualMachine", "vm-1", name="node-1")
-        await stage.wait_for_ready(FCDInfo, "f", "Reconciled", lambda status: status.attachedTo == "node-1")
+        await stage.wait_for_ready(
+            FCDInfo, "f", "Reconciled", lambda status: status.attachedTo == "node-1"
+        )
 
 
 async def test_a_volume_of_that_name_says_which_disk_it_is() -> None:
     """Also when the disk is called otherwise, when another is called like the volume, and when it comes later than the volume."""
-    stage = environment_with_disks(Disk(id="another", name="pvc-1", datastore="datastore-2", size_mb=1))
+    stage = environment_with_disks(
+        Disk(id="another", name="pvc-1", datastore="datastore-2", size_mb=1)
+    )
     stage.api.add(make_volume())
     stage.create(FCDInfo, "f", pvId="pvc-1")
     async with run_manager(stage, make_controller):
@@ -288,7 +303,9 @@ async def test_an_answer_settles() -> None:
     stage.create(FCDInfo, "f", pvId="pvc-1")
     stage.create(FCDInfo, "last", pvId="pvc-1")
     async with run_manager(stage, make_controller):
-        await stage.wait_for_ready(FCDInfo, "f", "Reconciled", lambda status: status.attachedTo == "node-1")
+        await stage.wait_for_ready(
+            FCDInfo, "f", "Reconciled", lambda status: status.attachedTo == "node-1"
+        )
         await stage.wait_for_ready(
             FCDInfo, "last", "Reconciled", lambda status: status.attachedTo == "node-1"
         )

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from kubewright import Key, Terminal
-from kubewright.crd import crds
+from kubewright.crd import build_crds
 from vsphere_operators.kinds.gpuinfo.controller import (
     NONE_AVAILABLE,
     Candidate,
@@ -66,7 +66,8 @@ def test_the_answer_in_the_contracts_words_with_the_facts_beside_it() -> None:
         host_devices=("A100",),
     )
     lost = [
-        make_facts(f"n{number}", match_failure=Why(Rejection.VM_NOT_FOUND, "no VM")) for number in (2, 3)
+        make_facts(f"n{number}", match_failure=Why(Rejection.VM_NOT_FOUND, "no VM"))
+        for number in (2, 3)
     ]
     answer = Selection(
         requirement=Requirement(100, True),
@@ -151,9 +152,14 @@ def test_bad_and_missing_specs_are_said_in_words() -> None:
 
 
 def test_the_timer_is_at_the_moment_when_something_changes() -> None:
-    held, other = make_facts("n1", maintenance=make_window(2.5)), make_facts("n2", maintenance=make_window(1.25))
+    held, other = (
+        make_facts("n1", maintenance=make_window(2.5)),
+        make_facts("n2", maintenance=make_window(1.25)),
+    )
     one, none = Requirement(1, False), Requirement(0, False)
-    assert requeue_after_seconds(one, held, other, seconds_until_fewer_suitable=900.0) == pytest.approx(900, abs=0.1)  # n2 falls below 1 h
+    assert requeue_after_seconds(
+        one, held, other, seconds_until_fewer_suitable=900.0
+    ) == pytest.approx(900, abs=0.1)  # n2 falls below 1 h
     assert requeue_after_seconds(one, held) == pytest.approx(1800, abs=0.1)
     assert requeue_after_seconds(one, held, spread=0.5) == pytest.approx(
         1815, abs=0.1
@@ -161,16 +167,23 @@ def test_the_timer_is_at_the_moment_when_something_changes() -> None:
     assert requeue_after_seconds(Requirement(2, False), held, spread=0.5) == pytest.approx(
         1800.25, abs=0.1
     )  # where the answer moves, half a second
-    assert requeue_after_seconds(none, held, make_facts("n3", maintenance=make_window(1.001))) == 60.0
+    assert (
+        requeue_after_seconds(none, held, make_facts("n3", maintenance=make_window(1.001))) == 60.0
+    )
     assert requeue_after_seconds(none, make_facts("n4")) is None
-    assert requeue_after_seconds(one, make_facts("n5", maintenance=make_window(8000))) == pytest.approx(1e-3, abs=0.1)
+    assert requeue_after_seconds(
+        one, make_facts("n5", maintenance=make_window(8000))
+    ) == pytest.approx(1e-3, abs=0.1)
     assert (
         requeue_after_seconds(one, make_facts("n6", maintenance=make_window(9000))) == 86400.0
     )  # it counts for 8760 h, and no timer is longer than a day
 
 
 def requeue_after_seconds(
-    question: Requirement, *nodes: NodeFacts, seconds_until_fewer_suitable: float | None = None, spread: float = 0.0
+    question: Requirement,
+    *nodes: NodeFacts,
+    seconds_until_fewer_suitable: float | None = None,
+    spread: float = 0.0,
 ) -> float | None:
     answer = Selection(
         requirement=question,
@@ -193,7 +206,7 @@ def test_labels_are_legal_and_never_the_same() -> None:
 
 
 def test_the_crd_has_the_names_that_people_rely_on() -> None:
-    (crd,) = crds([GPUInfo])
+    (crd,) = build_crds([GPUInfo])
     version = crd["spec"]["versions"][0]
     assert (
         crd["spec"]["names"] | {"plural": "gpuinfoes", "shortNames": ["gpu"], "kind": "GPUInfo"}

@@ -19,7 +19,7 @@ from vsphere_operators.vsphere.inventory import Change
 from vsphere_operators.vsphere.scheduled_tasks import PlannedMaintenance
 from vsphere_operators.vsphere.updates import ObjectUpdate
 
-from .nodestage import FakeNodeCluster, run_gpuinfo_manager, wait_for_node, add_three_nodes
+from .nodestage import FakeNodeCluster, add_three_nodes, run_gpuinfo_manager, wait_for_node
 
 CALENDAR_KEY = Key("ops", "maintenance")
 
@@ -137,9 +137,9 @@ async def test_a_calendar_that_becomes_stale_is_said_at_once() -> None:
             found = (await stage.get(GPUInfo, "plain")).status.condition("PlansKnown")
             return found.reason if found else None
 
-        reflector.turn("configmaps is forbidden")
+        reflector.set_problem("configmaps is forbidden")
         await eventually(lambda: has_reason(plans, "CalendarStale"), within=20)
-        reflector.lives()
+        reflector.mark_alive()
         await eventually(lambda: has_reason(plans, "AllRead"), within=20)
 
 

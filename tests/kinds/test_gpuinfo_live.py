@@ -16,7 +16,7 @@ from vsphere_operators.kinds.gpuinfo.node import NEXT_MAINTENANCE_KEY, Simulatio
 from vsphere_operators.vsphere.faults import Unreachable
 from vsphere_operators.vsphere.updates import Ref
 
-from .nodestage import FakeNodeCluster, run_gpuinfo_manager, wait_for_node, add_three_nodes
+from .nodestage import FakeNodeCluster, add_three_nodes, run_gpuinfo_manager, wait_for_node
 
 
 async def test_everything_that_can_happen_to_a_node_moves_the_answer() -> None:

@@ -13,7 +13,13 @@ from kubewright.errors import Forbidden
 from kubewright.testing import eventually
 from vsphere_operators.kinds.gpuinfo.controller import NONE_AVAILABLE, GPUInfo, GPUInfoStatus
 
-from .nodestage import FakeNodeCluster, run_gpuinfo_manager, wait_for_node, add_three_nodes, bios_uuid_of
+from .nodestage import (
+    FakeNodeCluster,
+    add_three_nodes,
+    bios_uuid_of,
+    run_gpuinfo_manager,
+    wait_for_node,
+)
 
 
 @pytest.mark.looptime
@@ -91,7 +97,10 @@ async def test_no_node_is_named_without_the_calendar_and_it_is_said_what_to_do()
         controller.calendar.reflector.problem = "forbidden"  # type: ignore[union-attr]
         stage.modify("VirtualMachine", "vm-2", runtime__powerState="poweredOff")
         await wait_for_node(stage, "plain", NONE_AVAILABLE)
-        assert "what it said last counts: forbidden" in (await wait_for_plans_known(stage, "False")).message
+        assert (
+            "what it said last counts: forbidden"
+            in (await wait_for_plans_known(stage, "False")).message
+        )
         await stage.client.delete(ConfigMap, CALENDAR_KEY)
         info, _ = await stage.wait_for_ready(GPUInfo, "plain", "CalendarUnreadable")
         assert info.status.suitableNodeName == NONE_AVAILABLE
@@ -141,7 +150,9 @@ async def test_nodes_without_a_vm_are_named_and_hidden_devices_are_no_proof_of_a
             ("node-5", "VMAmbiguous"),
         ]
         assert "2 VMs have its uuid: vc-1:/twin, vc-1:/twin" in status.unmatched.nodes[1].message
-        assert f"vsphere://{bios_uuid_of(4)} in spec.providerID" in status.unmatched.nodes[0].message
+        assert (
+            f"vsphere://{bios_uuid_of(4)} in spec.providerID" in status.unmatched.nodes[0].message
+        )
         assert [each.matchedBy for each in status.candidates or ()] == ["providerID"]
         await stage.patch_node(1, {"status": {"allocatable": {"nvidia.com/gpu": "1"}}}, "status")
         await stage.client.patch(GPUInfo, Key("default", "plain"), {"spec": {"gpuRequired": True}})

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kubewright import Cache, Terminal
-from kubewright.crd import crds
+from kubewright.crd import build_crds
 from vsphere_operators.kinds.hostinfo import (
     HostInfo,
     HostInfoController,
@@ -26,7 +26,7 @@ from vsphere_operators.vsphere.inventory import Location
 from vsphere_operators.vsphere.model import Host, HostStats
 from vsphere_operators.vsphere.updates import Ref
 
-from .rig import FakeEnvironment, run_manager, make_update
+from .rig import FakeEnvironment, make_update, run_manager
 
 SAMPLES = Path(__file__).parents[2] / "config/samples"
 LOCATION = Location(path="/dc-1/host/cluster-1/esxi-1", datacenter="dc-1", cluster="cluster-1")
@@ -119,7 +119,8 @@ def test_nothing_known_is_nothing_told() -> None:
 
 def test_an_idle_host_is_all_free_and_an_unknown_load_is_not() -> None:
     assert (
-        make_status(replace(HOST, stats=HostStats(cpu_usage_mhz=0, memory_usage_mb=0))).freeCPU == 45_880
+        make_status(replace(HOST, stats=HostStats(cpu_usage_mhz=0, memory_usage_mb=0))).freeCPU
+        == 45_880
     )
     assert make_status(replace(HOST, stats=HostStats())).freeCPU is None
     assert make_status(replace(HOST, stats=HostStats())).freeMemoryMB is None
@@ -158,7 +159,7 @@ def test_free_is_told_only_where_it_is_known(host: Host) -> None:
 
 
 def test_the_crd_has_the_names_that_people_rely_on() -> None:
-    crd = crds([HostInfo])[0]["spec"]
+    crd = build_crds([HostInfo])[0]["spec"]
     assert (crd["group"], crd["scope"]) == ("topology.corinternal.com", "Namespaced")
     assert crd["names"] == {
         "kind": "HostInfo",
@@ -233,7 +234,9 @@ async def test_a_change_in_vcenter_reaches_the_status_by_itself() -> None:
         stage.modify("HostSystem", "host-1", runtime__inMaintenanceMode=True)
         await stage.wait_for_ready(HostInfo, "h", "MaintenanceMode")
         stage.modify("ClusterComputeResource", "domain-c1", name="c-2")
-        await stage.wait_for_ready(HostInfo, "h", "MaintenanceMode", lambda status: status.cluster == "c-2")
+        await stage.wait_for_ready(
+            HostInfo, "h", "MaintenanceMode", lambda status: status.cluster == "c-2"
+        )
 
 
 async def test_a_disconnected_host_keeps_its_hardware_and_says_what_to_do() -> None:
@@ -255,7 +258,9 @@ async def test_a_disconnected_host_keeps_its_hardware_and_says_what_to_do() -> N
             runtime__connectionState="connected",
             summary__quickStats__overallCpuUsage=4000,
         )
-        await stage.wait_for_ready(HostInfo, "h", "Reconciled", lambda status: status.freeCPU == 16_000)
+        await stage.wait_for_ready(
+            HostInfo, "h", "Reconciled", lambda status: status.freeCPU == 16_000
+        )
 
 
 async def test_no_number_survives_a_host_that_left_and_a_new_one_is_found_by_itself() -> None:
@@ -270,7 +275,9 @@ async def test_no_number_survives_a_host_that_left_and_a_new_one_is_found_by_its
             conditions=info.status.conditions, observedGeneration=1
         )
         add_host(stage, "esxi-1", "host-2")
-        await stage.wait_for_ready(HostInfo, "h", "Reconciled", lambda status: status.totalCPU == 20_000)
+        await stage.wait_for_ready(
+            HostInfo, "h", "Reconciled", lambda status: status.totalCPU == 20_000
+        )
         add_host(stage, "esxi-1", "host-3")
         info, _ = await stage.wait_for_ready(HostInfo, "h", "HostAmbiguous")
         assert info.status.totalCPU is None
@@ -306,11 +313,15 @@ async def test_small_moves_of_load_wait_and_large_ones_do_not() -> None:
         await stage.wait_for_ready(HostInfo, "h", "Reconciled")
         # The host's first appearance came before anybody listened; from the second change on its pace is known.
         stage.modify("HostSystem", "host-1", summary__quickStats__overallCpuUsage=6500)
-        await stage.wait_for_ready(HostInfo, "h", "Reconciled", lambda status: status.freeCPU == 13_500)
+        await stage.wait_for_ready(
+            HostInfo, "h", "Reconciled", lambda status: status.freeCPU == 13_500
+        )
         written = stage.count_status_writes()
         stage.modify("HostSystem", "host-1", summary__quickStats__overallCpuUsage=6600)
         stage.modify("HostSystem", "host-1", summary__quickStats__overallCpuUsage=8000)
-        await stage.wait_for_ready(HostInfo, "h", "Reconciled", lambda status: status.freeCPU == 12_000)
+        await stage.wait_for_ready(
+            HostInfo, "h", "Reconciled", lambda status: status.freeCPU == 12_000
+        )
         assert stage.count_status_writes() == written + 1
 
 
@@ -320,7 +331,9 @@ async def test_a_vm_that_comes_together_with_new_load_is_counted_at_once() -> No
     async with run_manager(stage, make_controller):
         await stage.wait_for_ready(HostInfo, "h", "Reconciled")
         stage.modify("HostSystem", "host-1", summary__quickStats__overallCpuUsage=6500)
-        await stage.wait_for_ready(HostInfo, "h", "Reconciled", lambda status: status.freeCPU == 13_500)
+        await stage.wait_for_ready(
+            HostInfo, "h", "Reconciled", lambda status: status.freeCPU == 13_500
+        )
         stage.vcenter.inventory.apply(
             [
                 make_update(
@@ -334,4 +347,6 @@ async def test_a_vm_that_comes_together_with_new_load_is_counted_at_once() -> No
                 ),
             ]
         )
-        await stage.wait_for_ready(HostInfo, "h", "Reconciled", lambda status: status.vms == 1, within=2)
+        await stage.wait_for_ready(
+            HostInfo, "h", "Reconciled", lambda status: status.vms == 1, within=2
+        )

@@ -14,7 +14,7 @@ from kubewright.testing import eventually
 from vsphere_operators.kinds.gpuinfo.controller import GPUInfo
 from vsphere_operators.kinds.gpuinfo.labels import FINALIZER, build_label_key, find_gpuinfo_labels
 
-from .nodestage import FakeNodeCluster, run_gpuinfo_manager, add_three_nodes
+from .nodestage import FakeNodeCluster, add_three_nodes, run_gpuinfo_manager
 
 
 async def test_the_chosen_node_carries_a_label_while_it_is_the_answer() -> None:

@@ -37,7 +37,9 @@ def test_no_friend_is_said_explicitly() -> None:
 
 
 def test_a_friend_in_any_namespace_will_do() -> None:
-    status, done = check_friends("funny-joe", [make_pod("funny-joe", "b"), make_pod("funny-joe", "a")])
+    status, done = check_friends(
+        "funny-joe", [make_pod("funny-joe", "b"), make_pod("funny-joe", "a")]
+    )
     assert status.Healthy is True
     assert done.message == 'Pod "funny-joe" exists in namespace a and 1 more'
 
@@ -46,7 +48,7 @@ def test_a_friend_in_any_namespace_will_do() -> None:
 async def run_manager(api: FakeApi) -> AsyncIterator[Client]:
     manager = Manager(
         Connection(server="https://fake.invalid", identity=Identity(), source="a test"),
-        Options(metrics_address="0"),
+        Options(metrics_bind_address="0"),
         transport=api,
     )
     build(manager, Settings())

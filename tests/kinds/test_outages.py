@@ -6,7 +6,7 @@ import pytest
 
 from kubewright import Key, ObjectMeta
 from kubewright.builtin import Namespace
-from kubewright.errors import NotYet
+from kubewright.errors import NotSynced
 from vsphere_operators.kinds.fcdinfo import FCDInfo, FCDInfoController
 from vsphere_operators.kinds.hostinfo import HostInfo, HostInfoController
 from vsphere_operators.vcenters.config import NamespaceSelector, VCenterConfig
@@ -93,11 +93,17 @@ async def test_a_vm_that_comes_back_uses_its_disk_again() -> None:
     stage.vcenter.on_answer()
     async with run_manager(stage, FCDInfoController):
         stage.create(FCDInfo, "d", pvId="pvc-1")
-        await stage.wait_for_ready(FCDInfo, "d", "Reconciled", lambda status: status.attachedTo == "db")
+        await stage.wait_for_ready(
+            FCDInfo, "d", "Reconciled", lambda status: status.attachedTo == "db"
+        )
         stage.leave("VirtualMachine", "vm-1")
-        await stage.wait_for_ready(FCDInfo, "d", "Reconciled", lambda status: status.attachedTo is None)
+        await stage.wait_for_ready(
+            FCDInfo, "d", "Reconciled", lambda status: status.attachedTo is None
+        )
         stage.enter("VirtualMachine", "vm-2", name="db", config__uuid="abc-1")
-        await stage.wait_for_ready(FCDInfo, "d", "Reconciled", lambda status: status.attachedTo == "db")
+        await stage.wait_for_ready(
+            FCDInfo, "d", "Reconciled", lambda status: status.attachedTo == "db"
+        )
 
 
 async def test_a_namespace_whose_labels_are_not_known_yet_is_served_by_nobody() -> None:
@@ -114,5 +120,5 @@ async def test_a_namespace_whose_labels_are_not_known_yet_is_served_by_nobody() 
             lambda: StatsThrottle(60, 0.05),
         )
         vcenters.cache.store(Namespace)
-        with pytest.raises(NotYet, match="labels"):
+        with pytest.raises(NotSynced, match="labels"):
             labelled.get_view(HostInfo(metadata=ObjectMeta(name="h", namespace="new")))

@@ -9,7 +9,7 @@ import yaml
 from msgspec.structs import replace
 
 from kubewright import Cache, Terminal
-from kubewright.crd import crds
+from kubewright.crd import build_crds
 from vsphere_operators.kinds.vminfo import (
     VMInfo,
     VMInfoController,
@@ -22,7 +22,7 @@ from vsphere_operators.vsphere.inventory import Location
 from vsphere_operators.vsphere.model import VirtualMachine, VirtualMachineStats
 from vsphere_operators.vsphere.updates import Ref
 
-from .rig import FakeEnvironment, run_manager, make_refs
+from .rig import FakeEnvironment, make_refs, run_manager
 
 SAMPLES = Path(__file__).parents[2] / "config/samples"
 LOCATION = Location(path="/dc-1/vm/tkg/node-1", datacenter="dc-1", cluster="cluster-1")
@@ -164,7 +164,7 @@ def test_no_reservation_is_0_and_an_unknown_one_is_absent() -> None:
 
 
 def test_the_crd_has_the_names_that_people_rely_on() -> None:
-    crd = crds([VMInfo])[0]["spec"]
+    crd = build_crds([VMInfo])[0]["spec"]
     assert (crd["group"], crd["scope"]) == ("topology.corinternal.com", "Namespaced")
     assert crd["names"] == {
         "kind": "VMInfo",
@@ -245,7 +245,9 @@ async def test_a_change_in_vcenter_reaches_the_status_by_itself() -> None:
             VMInfo, "v", "Reconciled", lambda status: status.datastores == ["images", "nvme-1"]
         )
         stage.modify("HostSystem", "host-1", name="esxi-2")
-        await stage.wait_for_ready(VMInfo, "v", "Reconciled", lambda status: status.host == "esxi-2")
+        await stage.wait_for_ready(
+            VMInfo, "v", "Reconciled", lambda status: status.host == "esxi-2"
+        )
         stage.modify(
             "VirtualMachine",
             "vm-1",

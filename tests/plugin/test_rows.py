@@ -143,7 +143,9 @@ def test_two_vms_of_one_name_are_two_rows() -> None:
     ]
     infos = [make_vminfo("east", UUID), make_vminfo("west", other), make_vminfo("west", other)]
     rows = rows_from_objects(
-        ClusterObjects(hosts=hosts, vms=infos, nodes=[make_node("n-2", uuid=other), make_node("twin")])
+        ClusterObjects(
+            hosts=hosts, vms=infos, nodes=[make_node("n-2", uuid=other), make_node("twin")]
+        )
     )
     assert [(row.vcenter, row.cluster, row.node) for row in rows.vms] == [
         ("east", "C of east", ""),
@@ -299,7 +301,9 @@ def make_tainted_node(*keys: str, cordoned: bool = False) -> Node:
         (make_tainted_node(cordoned=True), "it is cordoned"),
         (make_tainted_node("node.kubernetes.io/unschedulable", cordoned=True), "it is cordoned"),
         (
-            make_tainted_node("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"),
+            make_tainted_node(
+                "node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"
+            ),
             "it is of the control plane",
         ),
         (

@@ -22,7 +22,11 @@ class Permission(NamedTuple):
 
 def list_granted(plane: ControlPlane, namespace: str, name: str) -> set[Permission]:
     """Everything that any role gives to the service account, in the whole cluster or in a namespace."""
-    return {act for rule in list_bound_rules(plane, namespace, name) for act in permissions_of_rule(rule)}
+    return {
+        act
+        for rule in list_bound_rules(plane, namespace, name)
+        for act in permissions_of_rule(rule)
+    }
 
 
 def list_bound_rules(plane: ControlPlane, namespace: str, name: str) -> Iterator[dict[str, Any]]:
@@ -43,7 +47,9 @@ def list_bound_rules(plane: ControlPlane, namespace: str, name: str) -> Iterator
 
 def permissions_of_rule(rule: dict[str, Any]) -> Iterator[Permission]:
     """What one rule allows."""
-    return (Permission(*each) for each in product(rule["verbs"], rule["apiGroups"], rule["resources"]))
+    return (
+        Permission(*each) for each in product(rule["verbs"], rule["apiGroups"], rule["resources"])
+    )
 
 
 def list_used(events: Iterable[dict[str, Any]]) -> set[Permission]:

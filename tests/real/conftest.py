@@ -12,7 +12,7 @@ from simulator import SimulatedVCenter
 
 from .gpunodes import NODE_UUIDS, GpuCluster
 from .managing import SERVICE_ACCOUNT, SYSTEM_NAMESPACE, ManagerProcess
-from .vsphere import write_credentials, run_vcenter_manager
+from .vsphere import run_vcenter_manager, write_credentials
 
 
 @pytest.fixture(scope="session")

@@ -104,14 +104,23 @@ class CrashInjector:
         """Enter a call into the list."""
         self.operation_counts[sent.operation] += 1
         self.calls.append(
-            MutatingCall(sent.operation, self.operation_counts[sent.operation], sent.target, self.crashed_call is not None)
+            MutatingCall(
+                sent.operation,
+                self.operation_counts[sent.operation],
+                sent.target,
+                self.crashed_call is not None,
+            )
         )
         return self.calls[-1]
 
     def crash_mode_for(self, call: MutatingCall) -> CrashMode | None:
         """How the manager dies at this call; None if it lives on. From here on nothing else passes."""
         point = self.crash_point
-        if self.crashed_call or point is None or (point.operation, point.number) != (call.operation, call.number):
+        if (
+            self.crashed_call
+            or point is None
+            or (point.operation, point.number) != (call.operation, call.number)
+        ):
             return None
         self.crashed_call, self.is_crashing = call, True
         return point.mode
@@ -140,7 +149,9 @@ class CrashInjector:
 class CrashInjectingProxy(HttpProxy):
     """A proxy that asks the reaper about each call."""
 
-    def __init__(self, upstream: Upstream, recognise: RequestRecognizer, reaper: CrashInjector) -> None:
+    def __init__(
+        self, upstream: Upstream, recognise: RequestRecognizer, reaper: CrashInjector
+    ) -> None:
         super().__init__(upstream.url, upstream.admin_tls, upstream.bearer_tls)
         self.recognize_request, self.injector = recognise, reaper
         reaper.proxies.append(self)
@@ -176,7 +187,9 @@ def recognize_kubernetes_request(request: web.BaseRequest, body: bytes) -> Recog
     resource, *rest = parts[parts.index("namespaces") + 2 :] or [""]
     if resource in IGNORED_RESOURCES:
         return None
-    return RecognizedRequest(f"{request.method} {'/'.join([resource, *rest[1:]])}", rest[0] if rest else "")
+    return RecognizedRequest(
+        f"{request.method} {'/'.join([resource, *rest[1:]])}", rest[0] if rest else ""
+    )
 
 
 def recognize_vcenter_request(request: web.BaseRequest, body: bytes) -> RecognizedRequest | None:
@@ -200,7 +213,11 @@ class VCenterUpstream:
 def vcenter_proxy(vcenter: SimulatedVCenter, reaper: CrashInjector) -> CrashInjectingProxy:
     """A proxy before this vCenter."""
     tls = ssl.create_default_context(cafile=str(vcenter.certificate))
-    return CrashInjectingProxy(VCenterUpstream(vcenter.url.removesuffix("/sdk"), tls, tls), recognize_vcenter_request, reaper)
+    return CrashInjectingProxy(
+        VCenterUpstream(vcenter.url.removesuffix("/sdk"), tls, tls),
+        recognize_vcenter_request,
+        reaper,
+    )
 
 
 def api_proxy(upstream: Upstream, reaper: CrashInjector) -> CrashInjectingProxy:

@@ -23,7 +23,7 @@ from kubewright.testing.binaries import find_binaries
 from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
 
-from .crashing import CRASH_MODES, MutatingCall, CrashPoint
+from .crashing import CRASH_MODES, CrashPoint, MutatingCall
 from .managing import SYSTEM_NAMESPACE
 from .stage import CLONE_SECONDS, CrashResult, run_lifecycle, run_simulator
 
@@ -33,11 +33,16 @@ MAX_ATTEMPTS = 3
 VARYING_OPERATION = "PATCH vmgroups/status"
 
 
-def list_crash_points(calls: Sequence[MutatingCall], only: Sequence[str], modes: Sequence[str]) -> list[CrashPoint]:
+def list_crash_points(
+    calls: Sequence[MutatingCall], only: Sequence[str], modes: Sequence[str]
+) -> list[CrashPoint]:
     """Every point of a life that is asked for."""
     wanted = [each for each in calls if not only or each.operation in only]
     return [
-        CrashPoint(each.operation, each.number, mode) for each in wanted for mode in CRASH_MODES if mode in modes
+        CrashPoint(each.operation, each.number, mode)
+        for each in wanted
+        for mode in CRASH_MODES
+        if mode in modes
     ]
 
 
@@ -70,12 +75,16 @@ class CrashSweep:
                 await self.run_points(grounds, points)
         return self.print_summary()
 
-    async def run_points(self, grounds: Sequence[SimulatedVCenter], points: Iterable[CrashPoint]) -> None:
+    async def run_points(
+        self, grounds: Sequence[SimulatedVCenter], points: Iterable[CrashPoint]
+    ) -> None:
         """Live once for each point, on all grounds at the same time."""
         left = iter(enumerate(points, 1))
         await asyncio.gather(*(self.run_worker(vcenter, left) for vcenter in grounds))
 
-    async def run_worker(self, vcenter: SimulatedVCenter, left: Iterator[tuple[int, CrashPoint]]) -> None:
+    async def run_worker(
+        self, vcenter: SimulatedVCenter, left: Iterator[tuple[int, CrashPoint]]
+    ) -> None:
         """Take one point after the other, until none is left."""
         for number, point in left:
             for attempt in range(MAX_ATTEMPTS):
@@ -83,9 +92,13 @@ class CrashSweep:
                 if result.reached or result.failure:
                     break
 
-    async def run_point(self, vcenter: SimulatedVCenter, name: str, point: CrashPoint | None) -> CrashResult:
+    async def run_point(
+        self, vcenter: SimulatedVCenter, name: str, point: CrashPoint | None
+    ) -> CrashResult:
         """One life, and a line about it."""
-        result = await run_lifecycle(self.control_plane, vcenter, self.folder / name, point, self.clone_seconds)
+        result = await run_lifecycle(
+            self.control_plane, vcenter, self.folder / name, point, self.clone_seconds
+        )
         self.results.append(result)
         verdict = (
             "FAILED"
@@ -110,7 +123,11 @@ class CrashSweep:
         )
         for point in sorted(map(str, unreached)):
             print(f"not reached: {point}")
-        missed = [point for point in unreached if point is not None and point.operation != VARYING_OPERATION]
+        missed = [
+            point
+            for point in unreached
+            if point is not None and point.operation != VARYING_OPERATION
+        ]
         return bool(reached) and not failed and not missed
 
 

@@ -73,7 +73,9 @@ async def run_doctor(*arguments: str, environ: Mapping[str, str] | None = None) 
     return child.returncode or 0, text
 
 
-async def read_doctor_report(*arguments: str, environ: Mapping[str, str] | None = None) -> DoctorReport:
+async def read_doctor_report(
+    *arguments: str, environ: Mapping[str, str] | None = None
+) -> DoctorReport:
     """The report of a run."""
     code, text = await run_doctor("-json", *arguments, environ=environ)
     answer = json.loads(text)

@@ -47,7 +47,9 @@ class GpuCluster:
 
     async def patch_node_status(self, name: str, ready: str, **other: Any) -> None:
         status = {"conditions": [{"type": "Ready", "status": ready}], **other}
-        await self.call("PATCH", f"/api/v1/nodes/{name}/status", {"status": status}, MERGE_PATCH_HEADERS)
+        await self.call(
+            "PATCH", f"/api/v1/nodes/{name}/status", {"status": status}, MERGE_PATCH_HEADERS
+        )
 
     async def patch_node(self, name: str, patch: Any) -> None:
         await self.call("PATCH", f"/api/v1/nodes/{name}", patch, MERGE_PATCH_HEADERS)
@@ -69,7 +71,12 @@ class GpuCluster:
         )
 
     async def patch_gpuinfo(self, name: str, patch: Any) -> None:
-        await self.call("PATCH", f"{GPUINFOS_PATH.format(namespace=self.namespace)}/{name}", patch, MERGE_PATCH_HEADERS)
+        await self.call(
+            "PATCH",
+            f"{GPUINFOS_PATH.format(namespace=self.namespace)}/{name}",
+            patch,
+            MERGE_PATCH_HEADERS,
+        )
 
     async def wait_for_event(self, reason: str, namespace: str) -> None:
         """Wait for an Event of this reason; those about Nodes are in `default`."""
@@ -81,9 +88,9 @@ class GpuCluster:
         await eventually(there, within=20)
 
     async def get_status(self, name: str) -> Any:
-        return (await self.call("GET", f"{GPUINFOS_PATH.format(namespace=self.namespace)}/{name}")).get(
-            "status", {}
-        )
+        return (
+            await self.call("GET", f"{GPUINFOS_PATH.format(namespace=self.namespace)}/{name}")
+        ).get("status", {})
 
     async def wait_for_node(self, name: str, node: str, *, within: float = 20) -> Any:
         async def there() -> Any:

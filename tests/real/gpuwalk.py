@@ -24,16 +24,22 @@ from typing import Any
 
 import bruteforce
 import clusters
-from clusters import REQUIRED_HOURS, HostCase, CalendarLine, NodeCase, VirtualMachineCase, vm_uuid
+from clusters import REQUIRED_HOURS, CalendarLine, HostCase, NodeCase, VirtualMachineCase, vm_uuid
 from kubewright.testing import eventually
 from kubewright.testing.binaries import find_binaries
 from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
 
 from .crashsweep import BINARIES, install_manifests
-from .gpunodes import GPUINFOS_PATH, MERGE_PATCH_HEADERS, NEXT_MAINTENANCE_ANNOTATION, NONE_AVAILABLE, GpuCluster
+from .gpunodes import (
+    GPUINFOS_PATH,
+    MERGE_PATCH_HEADERS,
+    NEXT_MAINTENANCE_ANNOTATION,
+    NONE_AVAILABLE,
+    GpuCluster,
+)
 from .managing import SERVICE_ACCOUNT, SYSTEM_NAMESPACE
-from .vsphere import write_credentials, run_vcenter_manager
+from .vsphere import run_vcenter_manager, write_credentials
 
 NAMESPACE = "gpu-walk"
 VM_COUNT = 6
@@ -110,7 +116,8 @@ class RandomWalk:
         node = self.rng.choice(self.model.nodes)
         node.annotation = self.random_timestamp()
         await self.cluster.patch_node(
-            node.name, {"metadata": {"annotations": {NEXT_MAINTENANCE_ANNOTATION: node.annotation or None}}}
+            node.name,
+            {"metadata": {"annotations": {NEXT_MAINTENANCE_ANNOTATION: node.annotation or None}}},
         )
         return f"{node.name} annotation {node.annotation}"
 
@@ -202,7 +209,9 @@ class RandomWalk:
             self.rng.choice([0, 512, 4096, 9000]),
         )
         await self.vcenter.set_stats(
-            self.vm_refs[vm.number], overallCpuDemand=vm.cpu_demand_mhz, guestMemoryUsage=vm.guest_memory_mb
+            self.vm_refs[vm.number],
+            overallCpuDemand=vm.cpu_demand_mhz,
+            guestMemoryUsage=vm.guest_memory_mb,
         )
         return f"{vm.name} load {vm.cpu_demand_mhz} {vm.guest_memory_mb}"
 
@@ -276,10 +285,15 @@ class RandomWalk:
             for hours in REQUIRED_HOURS
             for gpu in (True, False)
         }
-        wanted = {name: self.compute_expected(name, hours, gpu) for name, (hours, gpu) in questions.items()}
+        wanted = {
+            name: self.compute_expected(name, hours, gpu)
+            for name, (hours, gpu) in questions.items()
+        }
 
         async def wrong() -> dict[str, Any]:
-            items = (await self.cluster.call("GET", GPUINFOS_PATH.format(namespace=NAMESPACE)))["items"]
+            items = (await self.cluster.call("GET", GPUINFOS_PATH.format(namespace=NAMESPACE)))[
+                "items"
+            ]
             shown = {each["metadata"]["name"]: each.get("status", {}) for each in items}
             return {
                 name: (shown[name], right)
@@ -312,7 +326,9 @@ async def has_no_differences(wrong: Callable[[], Awaitable[dict[str, Any]]]) -> 
 def is_expected(status: dict[str, Any], right: bruteforce.ExpectedAnswer) -> bool:
     """Node, host and counts; the numbers of load follow by their own policy."""
     node = status.get("suitableNodeName")
-    return node == (right.node or NONE_AVAILABLE) and status.get("refused", {}) == dict(right.rejection_counts)
+    return node == (right.node or NONE_AVAILABLE) and status.get("refused", {}) == dict(
+        right.rejection_counts
+    )
 
 
 def make_node_case(number: int, provider_id: str) -> NodeCase:
@@ -376,7 +392,9 @@ async def run_walk(plane: ControlPlane, folder: Path, cases: int, seed: int) -> 
     try:
         await vcenter.start()
         refs = await find_vm_refs(vcenter)
-        made = RandomWalk(cluster, vcenter, random.Random(seed), await build_model(vcenter, refs), refs)
+        made = RandomWalk(
+            cluster, vcenter, random.Random(seed), await build_model(vcenter, refs), refs
+        )
         for node in made.model.nodes:
             await cluster.add_node(node.name, node.provider_id)
         await cluster.call(
@@ -414,7 +432,10 @@ def grant_calendar_access(plane: ControlPlane) -> None:
     """The right to the calendar's namespace, as config/optional gives it."""
     role = (BINARIES.parents[1] / "config/optional/maintenance-calendar.yaml").read_text()
     plane.kubectl(
-        "apply", "-f", "-", stdin=role.replace(f"namespace: {SYSTEM_NAMESPACE}", f"namespace: {NAMESPACE}", 2)
+        "apply",
+        "-f",
+        "-",
+        stdin=role.replace(f"namespace: {SYSTEM_NAMESPACE}", f"namespace: {NAMESPACE}", 2),
     )
 
 

@@ -32,7 +32,9 @@ class VmGroupClient:
 
     def path(self, name: str = "") -> str:
         """The URL path of one group, or of all."""
-        return f"/apis/{VMGROUP_API_VERSION}/namespaces/{self.namespace}/vmgroups" + (f"/{name}" if name else "")
+        return f"/apis/{VMGROUP_API_VERSION}/namespaces/{self.namespace}/vmgroups" + (
+            f"/{name}" if name else ""
+        )
 
     async def call(
         self, verb: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
@@ -52,7 +54,12 @@ class VmGroupClient:
             await self.call(
                 "POST",
                 self.path(),
-                {"apiVersion": VMGROUP_API_VERSION, "kind": "VmGroup", "metadata": {"name": name}, "spec": full},
+                {
+                    "apiVersion": VMGROUP_API_VERSION,
+                    "kind": "VmGroup",
+                    "metadata": {"name": name},
+                    "spec": full,
+                },
             )
         )
 
@@ -97,7 +104,9 @@ class VmGroupClient:
 
         async def there() -> dict[str, Any] | None:
             found = await self.get(name)
-            return found["status"] if has_phase(found, phase) and predicate(found["status"]) else None
+            return (
+                found["status"] if has_phase(found, phase) and predicate(found["status"]) else None
+            )
 
         try:
             return await eventually(there, within=within, every=0.05) or {}
@@ -110,7 +119,9 @@ class VmGroupClient:
 def has_phase(group: Mapping[str, Any], phase: str) -> bool:
     """Whether a group has this phase, and not still from an older generation."""
     status = group.get("status", {})
-    current = ready_condition(dict(group)).get("observedGeneration") == group["metadata"]["generation"]
+    current = (
+        ready_condition(dict(group)).get("observedGeneration") == group["metadata"]["generation"]
+    )
     return bool(current and status.get("phase") == phase)
 
 

@@ -24,10 +24,14 @@ class VSphereUser:
 
     vcenter: SimulatedVCenter
 
-    async def call_on(self, deed: Callable[[Any], Any], ref: str, kind: Any = vim.VirtualMachine) -> Any:
+    async def call_on(
+        self, deed: Callable[[Any], Any], ref: str, kind: Any = vim.VirtualMachine
+    ) -> Any:
         """One deed on an object; a task is waited for, and its result returned."""
         async with PyVmomiSession(self.vcenter) as truth:
-            return await asyncio.to_thread(lambda: wait_for_result(deed(kind(ref, truth.instance._stub))))
+            return await asyncio.to_thread(
+                lambda: wait_for_result(deed(kind(ref, truth.instance._stub)))
+            )
 
     async def read_host(self, ref: str) -> str:
         """The reference of the host that it runs on."""
@@ -65,12 +69,16 @@ class VSphereUser:
         options = [
             vim.option.OptionValue(key=f"vsphere-operators.{key}", value="") for key in MARK_KEYS
         ]
-        await self.call_on(lambda vm: vm.ReconfigVM_Task(vim.vm.ConfigSpec(extraConfig=options)), ref)
+        await self.call_on(
+            lambda vm: vm.ReconfigVM_Task(vim.vm.ConfigSpec(extraConfig=options)), ref
+        )
 
     async def clone(self, ref: str, name: str) -> str:
         """Clone a VM beside itself: the copy has its extraConfig. Returns the copy's reference."""
         spec = vim.vm.CloneSpec(location=vim.vm.RelocateSpec(), powerOn=False, template=False)
-        return str((await self.call_on(lambda vm: vm.CloneVM_Task(vm.parent, name, spec), ref))._moId)
+        return str(
+            (await self.call_on(lambda vm: vm.CloneVM_Task(vm.parent, name, spec), ref))._moId
+        )
 
 
 def wait_for_result(answer: Any) -> Any:

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from dockerfile import run_copy, read_stages
+from dockerfile import read_stages, run_copy
 from kubewright.testing.binaries import cache_folder
 
 LOCK_FILES = ("requirements/runtime.txt", "requirements/build.txt")

@@ -93,7 +93,9 @@ async def expected_vm_status(truth: PyVmomiSession, name: str, vcenter: str) -> 
         for each in await truth.read_all(vim.HostSystem, ["name"])
         if each["obj"]._moId == vm["runtime.host"]._moId
     )
-    stores = {each["obj"]._moId: each["name"] for each in await truth.read_all(vim.Datastore, ["name"])}
+    stores = {
+        each["obj"]._moId: each["name"] for each in await truth.read_all(vim.Datastore, ["name"])
+    }
     return without_unknown(
         {
             "guestId": vm["summary.guest.guestId"] or vm["config.guestId"],

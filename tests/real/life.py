@@ -18,7 +18,15 @@ from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
 
 from .crashing import CrashInjector
-from .groups import PARENT_FOLDER, VmGroupClient, group_folder_path, has_phase, is_running, list_group_vms, has_replica_name
+from .groups import (
+    PARENT_FOLDER,
+    VmGroupClient,
+    group_folder_path,
+    has_phase,
+    has_replica_name,
+    is_running,
+    list_group_vms,
+)
 from .hands import VSphereUser
 from .snapshot import SimulatorVm, read_simulator_state
 
@@ -71,7 +79,9 @@ class GroupLifecycle:
     async def create_group(self) -> None:
         """Three replicas; then strangers move in, one of them a copy of a replica, mark and all."""
         await self.vcenter.create_vm(f"{self.namespace}-beside", folder=PARENT_FOLDER, on=True)
-        self.foreign_vms = {each.ref: each for each in (await read_simulator_state(self.vcenter)).vms}
+        self.foreign_vms = {
+            each.ref: each for each in (await read_simulator_state(self.vcenter)).vms
+        }
         self.uid = (await self.groups.create(GROUP_NAME))["metadata"]["uid"]
         await self.wait_until(lambda: self.is_in_desired_state(3))
         await self.check_vm_peak(3)
@@ -81,7 +91,9 @@ class GroupLifecycle:
             await VSphereUser(self.vcenter).clone(replica.ref, f"{GROUP_NAME}-replica-copy"),
         ]
         self.foreign_vms |= {
-            each.ref: each for each in (await read_simulator_state(self.vcenter)).vms if each.ref in came
+            each.ref: each
+            for each in (await read_simulator_state(self.vcenter)).vms
+            if each.ref in came
         }
         assert [each.folder for each in self.foreign_vms.values() if each.ref in came] == [
             self.folder
@@ -151,7 +163,9 @@ class GroupLifecycle:
     async def list_owned_vms(self) -> list[SimulatorVm]:
         """The group's VMs."""
         return [
-            each for each in await list_group_vms(self.vcenter, self.uid) if each.ref not in self.foreign_vms
+            each
+            for each in await list_group_vms(self.vcenter, self.uid)
+            if each.ref not in self.foreign_vms
         ]
 
     async def is_in_desired_state(self, replicas: int) -> bool:
@@ -159,7 +173,9 @@ class GroupLifecycle:
         seen, group = await read_simulator_state(self.vcenter), await self.groups.get(GROUP_NAME)
         ours = await self.list_owned_vms()
         good = all(
-            each.power == "poweredOn" and each.folder == self.folder and has_replica_name(GROUP_NAME, each)
+            each.power == "poweredOn"
+            and each.folder == self.folder
+            and has_replica_name(GROUP_NAME, each)
             for each in ours
         )
         under_way = [each for each in seen.clones if each.folder == self.folder]
@@ -194,7 +210,9 @@ class GroupLifecycle:
         try:
             await eventually(check, within=TIMEOUT_SECONDS, every=0.05)
         except AssertionError as never:
-            raise AssertionError(f"{self.current_step}: {never}; {await self.describe_state()}") from never
+            raise AssertionError(
+                f"{self.current_step}: {never}; {await self.describe_state()}"
+            ) from never
         await self.injector.wait_for_restart()
         seconds = loop.time() - max(began, self.injector.restarted_at or 0.0)
         assert seconds <= CONVERGENCE_SECONDS, f"{self.current_step}: it took {seconds:.1f} s"
@@ -213,7 +231,8 @@ class GroupLifecycle:
     async def check_vm_peak(self, most: int) -> None:
         """There were never more VMs and clones under way than this, copies by people apart, since the last reset."""
         copies = sum(
-            each.marks.get("vsphere-operators.uid") == self.uid for each in self.foreign_vms.values()
+            each.marks.get("vsphere-operators.uid") == self.uid
+            for each in self.foreign_vms.values()
         )
         counted = (await read_simulator_state(self.vcenter)).peak_by_uid.get(self.uid, 0) - copies
         assert counted <= most, (

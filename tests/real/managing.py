@@ -143,7 +143,9 @@ async def run_manager(
 
 
 @asynccontextmanager
-async def run_ready_manager(log: Path, kubeconfig: Path, *flags: str) -> AsyncIterator[ManagerProcess]:
+async def run_ready_manager(
+    log: Path, kubeconfig: Path, *flags: str
+) -> AsyncIterator[ManagerProcess]:
     """A manager whose workers have started."""
     async with run_manager(log, f"--kubeconfig={kubeconfig}", *FREE_PORT_FLAGS, *flags) as manager:
         # A leader that another test killed may hold the lease for 15 s.
@@ -155,7 +157,9 @@ async def run_ready_manager(log: Path, kubeconfig: Path, *flags: str) -> AsyncIt
 def get_resource(plane: ControlPlane, namespace: str, name: str) -> dict[str, Any]:
     """A MyCustomResource, as the API server has it."""
     with plane.apiserver.admin_client() as https:
-        return dict(https.call("GET", f"{MYCUSTOMRESOURCES_PATH.format(namespace=namespace)}/{name}"))
+        return dict(
+            https.call("GET", f"{MYCUSTOMRESOURCES_PATH.format(namespace=namespace)}/{name}")
+        )
 
 
 def create_resource(plane: ControlPlane, namespace: str, name: str, **body: Any) -> None:
@@ -213,7 +217,8 @@ def get_lease(plane: ControlPlane) -> dict[str, Any]:
         try:
             return dict(
                 https.call(
-                    "GET", f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/{LEASE_NAME}"
+                    "GET",
+                    f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/{LEASE_NAME}",
                 )["spec"]
             )
         except HttpError:

@@ -12,7 +12,7 @@ from pathlib import Path
 from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
 
-from .crashing import MutatingCall, CrashPoint, CrashInjector, api_proxy, vcenter_proxy
+from .crashing import CrashInjector, CrashPoint, MutatingCall, api_proxy, vcenter_proxy
 from .groups import TEMPLATE
 from .life import OTHER_TEMPLATE, GroupLifecycle
 from .managing import FREE_PORT_FLAGS, SERVICE_ACCOUNT, SYSTEM_NAMESPACE, ManagerProcess
@@ -85,7 +85,9 @@ async def run_observed_manager(
         yield manager, reaper
 
 
-async def set_clone_durations(vcenter: SimulatedVCenter, point: CrashPoint | None, seconds: float) -> None:
+async def set_clone_durations(
+    vcenter: SimulatedVCenter, point: CrashPoint | None, seconds: float
+) -> None:
     """Let clones take this long, but the one at which the manager dies much longer, so that it is under way when the next one comes."""
     await vcenter.clear_rules()
     if point and point.operation == "CloneVM_Task" and point.mode != "before":

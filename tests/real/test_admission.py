@@ -18,9 +18,15 @@ from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
 
-from .auditing import Permission, list_used, list_granted, list_forbidden_messages
+from .auditing import Permission, list_forbidden_messages, list_granted, list_used
 from .groups import TEMPLATE
-from .managing import FREE_PORT_FLAGS, SERVICE_ACCOUNT, SYSTEM_NAMESPACE, ManagerProcess, run_manager
+from .managing import (
+    FREE_PORT_FLAGS,
+    SERVICE_ACCOUNT,
+    SYSTEM_NAMESPACE,
+    ManagerProcess,
+    run_manager,
+)
 from .stage import run_simulator
 from .vsphere import TOPOLOGY_API_VERSION, InfoClient, write_credentials
 
@@ -30,7 +36,9 @@ HOST_NAME, DISK_NAME, NODE_NAME = (
     "worker-1",
 )
 LOCALHOST = "127.0.0.1"
-WEBHOOK_CONFIGURATION = "validatingwebhookconfiguration/vsphere-operators-validating-webhook-configuration"
+WEBHOOK_CONFIGURATION = (
+    "validatingwebhookconfiguration/vsphere-operators-validating-webhook-configuration"
+)
 CA_SECRET = "vsphere-operators-webhook-ca"
 Json = dict[str, Any]
 
@@ -138,17 +146,26 @@ async def manager(
     )
     installed.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(added))
     try:
-        async with run_manager(log_file, *make_flags(vcenter, manager_kubeconfig, tmp_path)) as manager:
+        async with run_manager(
+            log_file, *make_flags(vcenter, manager_kubeconfig, tmp_path)
+        ) as manager:
             await manager.wait_for_log("serving webhooks", within=30)
             installed.kubectl(
-                "apply", "-f", "-", stdin=json.dumps(with_local_url(configuration, webhook_port(manager)))
+                "apply",
+                "-f",
+                "-",
+                stdin=json.dumps(with_local_url(configuration, webhook_port(manager))),
             )
             await manager.wait_until_ready(within=40)
-            await eventually(lambda: asyncio.to_thread(has_warnings, installed, namespace), within=40)
+            await eventually(
+                lambda: asyncio.to_thread(has_warnings, installed, namespace), within=40
+            )
             yield manager
     finally:
         installed.kubectl("delete", "--ignore-not-found", WEBHOOK_CONFIGURATION)
-        installed.kubectl("-n", SYSTEM_NAMESPACE, "delete", "--ignore-not-found", f"secret/{CA_SECRET}")
+        installed.kubectl(
+            "-n", SYSTEM_NAMESPACE, "delete", "--ignore-not-found", f"secret/{CA_SECRET}"
+        )
         installed.kubectl("delete", "-f", "-", stdin=yaml.safe_dump_all(added))
 
 
@@ -168,7 +185,9 @@ def make_flags(vcenter: SimulatedVCenter, kubeconfig: Path, folder: Path) -> tup
 
 
 def webhook_port(manager: ManagerProcess) -> int:
-    return int(next(line["port"] for line in manager.log_records if line["msg"] == "serving webhooks"))
+    return int(
+        next(line["port"] for line in manager.log_records if line["msg"] == "serving webhooks")
+    )
 
 
 def with_local_url(configuration: Json, port: int) -> Json:
@@ -183,9 +202,12 @@ def with_local_url(configuration: Json, port: int) -> Json:
 def has_warnings(plane: ControlPlane, namespace: str) -> bool:
     """Whether warnings arrive; the API server's own watch of the configuration, and the inventory, take a moment."""
     return bool(
-        apply_document(plane, namespace, info_manifest("HostInfo", "trial", hostname="nobody"), "--dry-run=server")[
-            1
-        ]
+        apply_document(
+            plane,
+            namespace,
+            info_manifest("HostInfo", "trial", hostname="nobody"),
+            "--dry-run=server",
+        )[1]
     )
 
 
@@ -198,7 +220,12 @@ def apply_document(
 
 
 def info_manifest(kind: str, name: str, **spec: str) -> Json:
-    return {"apiVersion": TOPOLOGY_API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
+    return {
+        "apiVersion": TOPOLOGY_API_VERSION,
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
 def group_manifest(**placement: str) -> Json:
@@ -277,7 +304,9 @@ async def test_the_other_kinds_warn_too_and_the_rights_of_the_component_are_what
     assert 'no cluster named "nowhere"' in said
     assert await warnings(group_manifest()) == []
     lines = [
-        event for event in installed.read_audit_events() if event.get("userAgent") == manager.user_agent
+        event
+        for event in installed.read_audit_events()
+        if event.get("userAgent") == manager.user_agent
     ]
     assert list_forbidden_messages(lines) == []
     assert list_used(lines) >= REQUIRED_PERMISSIONS
@@ -303,7 +332,9 @@ async def test_without_the_flag_nothing_listens_and_nothing_is_asked_for(
         await manager.wait_until_ready(within=40)
         assert "serving webhooks" not in manager.log_text
     lines = [
-        event for event in installed.read_audit_events() if event.get("userAgent") == manager.user_agent
+        event
+        for event in installed.read_audit_events()
+        if event.get("userAgent") == manager.user_agent
     ]
     assert list_used(lines).isdisjoint(REQUIRED_PERMISSIONS)
 

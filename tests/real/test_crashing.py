@@ -12,8 +12,8 @@ from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
 
 from .crashing import CrashMode, CrashPoint, recognize_vcenter_request
-from .managing import get_resource, wait_for_status, create_resource
-from .stage import run_simulator, run_observed_manager
+from .managing import create_resource, get_resource, wait_for_status
+from .stage import run_observed_manager, run_simulator
 
 
 @pytest.fixture
@@ -36,7 +36,10 @@ async def test_a_manager_dies_at_its_second_write_and_the_next_one_goes_on(
     was_done: bool,
 ) -> None:
     done: list[bool] = []
-    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "manager") as (manager, reaper):
+    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "manager") as (
+        manager,
+        reaper,
+    ):
         start = reaper.start_manager
 
         async def look_and_start() -> None:

@@ -14,14 +14,21 @@ import pytest
 import yaml
 
 from kubewright.builder.manifests.installer import run_kustomize
-from kubewright.flags import parse
+from kubewright.flags import parse_command_line
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane, KubectlFailed
 from vsphere_operators.settings.flags import Settings
 
 from .auditing import list_forbidden_messages
 from .gpunodes import NEXT_MAINTENANCE_ANNOTATION
-from .managing import FREE_PORT_FLAGS, SYSTEM_NAMESPACE, MANAGER_USER, run_manager, wait_for_status, create_resource
+from .managing import (
+    FREE_PORT_FLAGS,
+    MANAGER_USER,
+    SYSTEM_NAMESPACE,
+    create_resource,
+    run_manager,
+    wait_for_status,
+)
 
 NAME_PREFIX = "vsphere-operators"
 Json = dict[str, Any]
@@ -56,7 +63,9 @@ def render(folder: Path, binary: str) -> dict[tuple[str, str], Json]:
     return found
 
 
-def render_with_components(overlay: Path, binary: str, *components: str) -> dict[tuple[str, str], Json]:
+def render_with_components(
+    overlay: Path, binary: str, *components: str
+) -> dict[tuple[str, str], Json]:
     picked = [f"../../components/{name}" for name in components]
     (overlay / "kustomization.yaml").write_text(
         yaml.safe_dump({"resources": ["../../default"], "components": picked})
@@ -65,7 +74,9 @@ def render_with_components(overlay: Path, binary: str, *components: str) -> dict
 
 
 def pod_spec_of(objects: dict[tuple[str, str], Json]) -> Json:
-    spec: Json = objects["Deployment", f"{NAME_PREFIX}-controller-manager"]["spec"]["template"]["spec"]
+    spec: Json = objects["Deployment", f"{NAME_PREFIX}-controller-manager"]["spec"]["template"][
+        "spec"
+    ]
     return spec
 
 
@@ -105,9 +116,9 @@ def test_all_of_it_is_admitted_and_the_pod_is_a_restricted_one(
         "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text
     )
     assert f"deployment.apps/{NAME_PREFIX}-controller-manager" in applied
-    labels = json.loads(installed.kubectl("get", "namespace", SYSTEM_NAMESPACE, "-o", "json"))["metadata"][
-        "labels"
-    ]
+    labels = json.loads(installed.kubectl("get", "namespace", SYSTEM_NAMESPACE, "-o", "json"))[
+        "metadata"
+    ]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
     spec = pod_spec_of(render(config / "default", kubectl_path))
     pod = {
@@ -128,16 +139,19 @@ def test_all_of_it_is_admitted_and_the_pod_is_a_restricted_one(
 def test_the_manager_takes_the_flags_that_the_deployment_gives_it(
     config: Path, kubectl_path: str
 ) -> None:
-    settings = parse(
+    settings = parse_command_line(
         Settings, pod_spec_of(render(config / "default", kubectl_path))["containers"][0]["args"], {}
     )
     assert settings.leader_election
     assert settings.metrics_secure
     assert settings.credentials_directory == "/etc/vc-creds"
-    assert settings.health_address == ":8081"
+    assert settings.health_probe_bind_address == ":8081"
 
 
-CREDENTIAL_KEY_SETS = [("GOVMOMI_URL", "GOVMOMI_USERNAME", "GOVMOMI_PASSWORD"), ("VC_HOST", "VC_USER", "VC_PASS")]
+CREDENTIAL_KEY_SETS = [
+    ("GOVMOMI_URL", "GOVMOMI_USERNAME", "GOVMOMI_PASSWORD"),
+    ("VC_HOST", "VC_USER", "VC_PASS"),
+]
 
 
 @pytest.mark.parametrize("keys", CREDENTIAL_KEY_SETS)
@@ -145,7 +159,8 @@ def test_either_set_of_keys_in_the_secret_will_do(
     keys: tuple[str, str, str], config: Path, kubectl_path: str, tmp_path: Path
 ) -> None:
     volumes = {
-        volume["name"]: volume for volume in pod_spec_of(render(config / "default", kubectl_path))["volumes"]
+        volume["name"]: volume
+        for volume in pod_spec_of(render(config / "default", kubectl_path))["volumes"]
     }
     assert volumes["vc-creds"]["secret"] == {"secretName": "vc-creds", "optional": True}
     for key, value in zip(keys, ("vc.example.com", "somebody", "secret\n"), strict=True):
@@ -192,7 +207,11 @@ def test_several_vcenters(overlay: Path, kubectl_path: str) -> None:
 
 
 async def test_a_manager_of_one_namespace_has_rights_there_only_and_needs_no_others(
-    installed: ControlPlane, manager_kubeconfig: Path, log_file: Path, overlay: Path, kubectl_path: str
+    installed: ControlPlane,
+    manager_kubeconfig: Path,
+    log_file: Path,
+    overlay: Path,
+    kubectl_path: str,
 ) -> None:
     objects = await asyncio.to_thread(render_with_components, overlay, kubectl_path, "namespaced")
     assert ("ClusterRoleBinding", f"{NAME_PREFIX}-manager-rolebinding") not in objects
@@ -202,7 +221,9 @@ async def test_a_manager_of_one_namespace_has_rights_there_only_and_needs_no_oth
     installed.kubectl("delete", "clusterrolebinding", f"{NAME_PREFIX}-manager-rolebinding")
     try:
         installed.kubectl("apply", "-f", "-", stdin=text)
-        assert is_allowed(installed, "list", "hostinfoes.topology.corinternal.com", SYSTEM_NAMESPACE)
+        assert is_allowed(
+            installed, "list", "hostinfoes.topology.corinternal.com", SYSTEM_NAMESPACE
+        )
         assert not is_allowed(installed, "list", "hostinfoes.topology.corinternal.com", "default")
         assert is_allowed(installed, "list", "nodes", "")
         assert not is_allowed(installed, "list", "pods", "default")
@@ -212,7 +233,9 @@ async def test_a_manager_of_one_namespace_has_rights_there_only_and_needs_no_oth
             "--leader-elect",
             f"--leader-election-namespace={SYSTEM_NAMESPACE}",
         )
-        async with run_manager(log_file, *flags, environ={"WATCH_NAMESPACE": SYSTEM_NAMESPACE}) as manager:
+        async with run_manager(
+            log_file, *flags, environ={"WATCH_NAMESPACE": SYSTEM_NAMESPACE}
+        ) as manager:
             create_resource(installed, SYSTEM_NAMESPACE, "nameless")
             await wait_for_status(installed, SYSTEM_NAMESPACE, "nameless", "NameMissing", within=30)
             await eventually(
@@ -235,7 +258,9 @@ async def test_a_manager_of_one_namespace_has_rights_there_only_and_needs_no_oth
         installed.kubectl("-n", SYSTEM_NAMESPACE, "delete", "mycustomresource", "--all")
         installed.kubectl("delete", "--ignore-not-found", "node", "annotated")
         for kind, name in objects:
-            if name.startswith((f"{NAME_PREFIX}-manager-cluster", f"{NAME_PREFIX}-manager-namespaced")):
+            if name.startswith(
+                (f"{NAME_PREFIX}-manager-cluster", f"{NAME_PREFIX}-manager-namespaced")
+            ):
                 where = ("-n", objects[kind, name]["metadata"].get("namespace", "default"))
                 installed.kubectl(*where, "delete", kind, name)
         installed.kubectl("apply", "-k", str(overlay.parents[1] / "rbac"))
@@ -244,6 +269,9 @@ async def test_a_manager_of_one_namespace_has_rights_there_only_and_needs_no_oth
 def is_allowed(plane: ControlPlane, verb: str, what: str, namespace: str) -> bool:
     where = ("-n", namespace) if namespace else ()
     try:
-        return plane.kubectl(*where, "auth", "can-i", verb, what, f"--as={MANAGER_USER}").strip() == "yes"
+        return (
+            plane.kubectl(*where, "auth", "can-i", verb, what, f"--as={MANAGER_USER}").strip()
+            == "yes"
+        )
     except KubectlFailed:
         return False

@@ -36,7 +36,9 @@ def runnable_blocks(page: Path) -> list[Block]:
     ]
 
 
-RUNNABLE_PAGES = [page for page in list_pages() if not str(page).startswith(TUTORIALS) and runnable_blocks(page)]
+RUNNABLE_PAGES = [
+    page for page in list_pages() if not str(page).startswith(TUTORIALS) and runnable_blocks(page)
+]
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +53,9 @@ def docs_control_plane(binaries: dict[str, Path]) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-def runner(docs_control_plane: ControlPlane, binaries: dict[str, Path], tmp_path: Path) -> Iterator[TutorialRunner]:
+def runner(
+    docs_control_plane: ControlPlane, binaries: dict[str, Path], tmp_path: Path
+) -> Iterator[TutorialRunner]:
     """A reader in a clone of which only config/ is there."""
     clone = tmp_path / "clone"
     shutil.copytree(ROOT / "config", clone / "config")
@@ -84,7 +88,10 @@ def make_environ(plane: ControlPlane, binaries: dict[str, Path], folder: Path) -
 
 @pytest.mark.parametrize("page", RUNNABLE_PAGES, ids=str)
 def test_what_a_page_shows_works(
-    page: Path, runner: TutorialRunner, docs_control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+    page: Path,
+    runner: TutorialRunner,
+    docs_control_plane: ControlPlane,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     module = types.ModuleType(f"page_{page.stem}".replace("-", "_"))
     # Types are looked up by the name of the module that they are declared in.
@@ -121,9 +128,9 @@ def run_block(
         case "sh", "":
             walk.run_commands(block.text)
         case "text", _:
-            assert [line for line in block.text.splitlines() if line not in walk.read_output()] == [], (
-                walk.read_output()
-            )
+            assert [
+                line for line in block.text.splitlines() if line not in walk.read_output()
+            ] == [], walk.read_output()
         case "python", _:
             exec(compile(block.text, f"line {block.line}", "exec"), vars(module))
         case "yaml", _ if not applied_by_commands:

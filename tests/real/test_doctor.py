@@ -12,8 +12,8 @@ import pytest
 from kubewright.testing.controlplane import ControlPlane, run_in_new_loop
 from simulator import SimulatedVCenter
 
-from .doctoring import METRICS_OFF, PASSWORD, vcenter_environ, read_doctor_report, run_doctor
-from .managing import LEASE_NAME, SYSTEM_NAMESPACE, MANAGER_USER, run_ready_manager
+from .doctoring import METRICS_OFF, PASSWORD, read_doctor_report, run_doctor, vcenter_environ
+from .managing import LEASE_NAME, MANAGER_USER, SYSTEM_NAMESPACE, run_ready_manager
 
 TEMPLATE = "vm-operator-template"
 
@@ -61,7 +61,9 @@ async def test_with_everything_in_place_there_are_no_problems(
 ) -> None:
     flags = ("--leader-elect", f"--leader-election-namespace={SYSTEM_NAMESPACE}", METRICS_OFF)
     async with run_ready_manager(log_file, manager_kubeconfig, *flags[:2]) as manager:
-        report = await read_doctor_report(f"-kubeconfig={manager_kubeconfig}", *flags, environ=vcenter_environ(vcenter))
+        report = await read_doctor_report(
+            f"-kubeconfig={manager_kubeconfig}", *flags, environ=vcenter_environ(vcenter)
+        )
         assert report.problems == []
         assert manager.is_running
     assert report.exit_code == 0
@@ -75,8 +77,13 @@ async def test_with_everything_in_place_there_are_no_problems(
     )
     assert f'knows us as "{MANAGER_USER}"' in report.finding_about("API server").words
     assert report.finding_about("rights").words.startswith(f'"{MANAGER_USER}" has all ')
-    assert report.finding_about("leader").words.endswith(f"leads, by the lease {SYSTEM_NAMESPACE}/{LEASE_NAME}")
-    assert "6 are installed; this identity may not read their schemas" in report.finding_about("CRDs").words
+    assert report.finding_about("leader").words.endswith(
+        f"leads, by the lease {SYSTEM_NAMESPACE}/{LEASE_NAME}"
+    )
+    assert (
+        "6 are installed; this identity may not read their schemas"
+        in report.finding_about("CRDs").words
+    )
     assert report.finding_about("login").words == 'the user "user" is accepted'
     assert report.finding_about("datacenters").words == 'DC0; VmGroups go to "DC0"'
     assert report.finding_about("folder").words == "/DC0/vm/vm-operator"
@@ -101,7 +108,9 @@ async def test_a_vcenter_that_is_older_than_what_was_tried(
         )
     )
     report = await read_doctor_report(
-        f"-kubeconfig={config}", METRICS_OFF, environ=vcenter_environ(await extra_vcenters[0].start())
+        f"-kubeconfig={config}",
+        METRICS_OFF,
+        environ=vcenter_environ(await extra_vcenters[0].start()),
     )
     assert report.finding_about("reach").level == "warning"
     assert (
@@ -115,7 +124,9 @@ async def test_it_leaves_no_session_and_changes_nothing(
 ) -> None:
     await vcenter.reset_mutating_calls()
     before = len(await vcenter.sessions())
-    await read_doctor_report(f"-kubeconfig={installed.admin_kubeconfig}", METRICS_OFF, environ=vcenter_environ(vcenter))
+    await read_doctor_report(
+        f"-kubeconfig={installed.admin_kubeconfig}", METRICS_OFF, environ=vcenter_environ(vcenter)
+    )
     assert len(await vcenter.sessions()) == before
     assert [
         entry
@@ -157,9 +168,11 @@ async def test_no_vcenter_and_half_a_vcenter() -> None:
     assert found.level == "problem"
     assert "no vCenter is configured" in found.words
     assert "export GOVMOMI_URL=" in found.fix
-    half = (await read_doctor_report(METRICS_OFF, environ={"GOVMOMI_URL": "vc.invalid", "VC_USER": "me"})).finding_about(
-        "settings"
-    )
+    half = (
+        await read_doctor_report(
+            METRICS_OFF, environ={"GOVMOMI_URL": "vc.invalid", "VC_USER": "me"}
+        )
+    ).finding_about("settings")
     assert half.level == "problem"
     assert "GOVMOMI_PASSWORD (or VC_PASS) not set" in half.words
 
@@ -188,7 +201,9 @@ async def test_a_certificate_that_is_out_of_date(
         )
     )
     old = await extra_vcenters[0].start()
-    found = (await read_doctor_report(METRICS_OFF, environ=vcenter_environ(old))).finding_about("TLS")
+    found = (await read_doctor_report(METRICS_OFF, environ=vcenter_environ(old))).finding_about(
+        "TLS"
+    )
     assert found.level == "problem"
     assert "certificate has expired" in found.words
 
@@ -196,7 +211,10 @@ async def test_a_certificate_that_is_out_of_date(
 async def test_a_wrong_password_is_tried_once(vcenter: SimulatedVCenter) -> None:
     await vcenter.reset_call_counts()
     report = await read_doctor_report(
-        METRICS_OFF, environ=vcenter_environ(vcenter, GOVMOMI_USERNAME="other", GOVMOMI_PASSWORD="wrong-and-secret")
+        METRICS_OFF,
+        environ=vcenter_environ(
+            vcenter, GOVMOMI_USERNAME="other", GOVMOMI_PASSWORD="wrong-and-secret"
+        ),
     )
     found = report.finding_about("login")
     assert found.level == "problem"
@@ -211,9 +229,11 @@ async def test_an_address_where_nobody_is(vcenter: SimulatedVCenter) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         port = nobody.getsockname()[1]
-        found = (await read_doctor_report(METRICS_OFF, environ=vcenter_environ(vcenter, GOVMOMI_URL=f"127.0.0.1:{port}"))).finding_about(
-            "reach"
-        )
+        found = (
+            await read_doctor_report(
+                METRICS_OFF, environ=vcenter_environ(vcenter, GOVMOMI_URL=f"127.0.0.1:{port}")
+            )
+        ).finding_about("reach")
     assert found.level == "problem"
     assert f"cannot be reached at port {port}: connection refused" in found.words
 
@@ -244,11 +264,15 @@ async def test_more_than_one_datacenter_and_no_folder(
     installed.apply(
         json.dumps({**group, "spec": {"cpu": 1, "memory": 1, "replicas": 1, "template": TEMPLATE}})
     )
-    report = await read_doctor_report(METRICS_OFF, f"-kubeconfig={installed.admin_kubeconfig}", environ=vcenter_environ(two))
+    report = await read_doctor_report(
+        METRICS_OFF, f"-kubeconfig={installed.admin_kubeconfig}", environ=vcenter_environ(two)
+    )
     found = report.finding_about("datacenters")
     assert found.level == "warning"
     assert "has 2 datacenters (DC0, DC1)" in found.words
-    ambiguous = next(each for each in report.findings_about("VmGroup") if f"{namespace}/vg-1" in each.words)
+    ambiguous = next(
+        each for each in report.findings_about("VmGroup") if f"{namespace}/vg-1" in each.words
+    )
     assert "name one in spec.placement.datacenter" in ambiguous.words
     assert ambiguous.fix == (
         f"kubectl -n {namespace} patch vg vg-1 --type merge -p '"
@@ -304,7 +328,9 @@ async def test_each_of_several_vcenters_is_looked_at(
     assert "create secret generic vc-creds-east --dry-run" in refused.fix
     assert (accepted.chapter, accepted.level) == ("vCenter west", "ok")
     (tmp_path / "vcenters.yaml").write_text("vcenters: [{name: west}]\n")
-    broken = (await read_doctor_report(METRICS_OFF, f"-vcenters={tmp_path / 'vcenters.yaml'}")).finding_about("settings")
+    broken = (
+        await read_doctor_report(METRICS_OFF, f"-vcenters={tmp_path / 'vcenters.yaml'}")
+    ).finding_about("settings")
     assert broken.level == "problem"
     assert "vcenters.yaml" in broken.words
 
@@ -314,7 +340,9 @@ async def test_privileges_that_cannot_be_asked_for_are_said_to_be_so(
 ) -> None:
     await vcenter.fail_calls("HasPrivilegeOnEntities", "NoPermission", count=1)
     try:
-        found = (await read_doctor_report(METRICS_OFF, environ=vcenter_environ(vcenter))).finding_about("privileges")
+        found = (
+            await read_doctor_report(METRICS_OFF, environ=vcenter_environ(vcenter))
+        ).finding_about("privileges")
     finally:
         await vcenter.clear_rules()
     assert found.level == "warning"

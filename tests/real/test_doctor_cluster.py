@@ -51,7 +51,9 @@ async def test_a_cluster_whose_certificate_is_not_trusted(
         "admin",
         "token",
     )
-    found = (await read_doctor_report(f"-kubeconfig={config}", METRICS_OFF)).finding_about("API server")
+    found = (await read_doctor_report(f"-kubeconfig={config}", METRICS_OFF)).finding_about(
+        "API server"
+    )
     assert found.level == "problem"
     assert "certificate verify failed" in found.words
 
@@ -60,7 +62,9 @@ async def test_a_token_that_nobody_knows(installed: ControlPlane, tmp_path: Path
     config = write_kubeconfig(
         tmp_path / "config", installed.url, installed.ca.certificate, "admin", "garbage"
     )
-    found = (await read_doctor_report(f"-kubeconfig={config}", METRICS_OFF)).finding_about("API server")
+    found = (await read_doctor_report(f"-kubeconfig={config}", METRICS_OFF)).finding_about(
+        "API server"
+    )
     assert found.level == "problem"
     assert "missing, wrong or expired" in found.words
     assert "garbage" not in found.words
@@ -87,7 +91,9 @@ async def test_a_crd_of_another_version(installed: ControlPlane, config: Path) -
     crd = config / "crd/bases/topology.corinternal.com_hostinfoes.yaml"
     installed.apply(crd.read_text().replace("name: FreeCPU", "name: FreeProcessor"))
     try:
-        found = (await read_doctor_report(f"-kubeconfig={installed.admin_kubeconfig}", METRICS_OFF)).finding_about("CRDs")
+        found = (
+            await read_doctor_report(f"-kubeconfig={installed.admin_kubeconfig}", METRICS_OFF)
+        ).finding_about("CRDs")
     finally:
         installed.apply(crd)
     assert found.level == "problem"
@@ -114,7 +120,9 @@ async def test_an_account_without_rights_hears_that_nodes_is_forbidden(
     )
     try:
         installed.kubectl(*nodes.fix.partition("&& kubectl ")[2].split())
-        (allowed,) = (await read_doctor_report(f"-kubeconfig={config}", METRICS_OFF)).findings_about("rights")
+        (allowed,) = (
+            await read_doctor_report(f"-kubeconfig={config}", METRICS_OFF)
+        ).findings_about("rights")
     finally:
         installed.kubectl(
             "delete", "clusterrolebinding", nodes.fix.split("clusterrolebinding ")[1].split()[0]
@@ -127,7 +135,9 @@ async def test_the_managers_own_account_without_its_binding(
 ) -> None:
     installed.kubectl("delete", "clusterrolebinding", "vsphere-operators-manager-rolebinding")
     try:
-        denied = (await read_doctor_report(f"-kubeconfig={manager_kubeconfig}", METRICS_OFF)).findings_about("rights")
+        denied = (
+            await read_doctor_report(f"-kubeconfig={manager_kubeconfig}", METRICS_OFF)
+        ).findings_about("rights")
     finally:
         installed.kubectl("apply", "-k", str(config / "rbac"))
     assert {each.fix for each in denied} == {GRANT_COMMAND}
@@ -148,12 +158,18 @@ async def test_the_metrics_endpoint(
     async with run_ready_manager(log_file, manager_kubeconfig) as manager:
         port = manager.url("/metrics").split(":")[2].partition("/")[0]
         assert (
-            "a manager answers at" in (await read_doctor_report(f"-metrics-addr=:{port}")).finding_about("metrics").words
+            "a manager answers at"
+            in (await read_doctor_report(f"-metrics-addr=:{port}")).finding_about("metrics").words
         )
-    assert "nothing listens at" in (await read_doctor_report(f"-metrics-addr=:{port}")).finding_about("metrics").words
+    assert (
+        "nothing listens at"
+        in (await read_doctor_report(f"-metrics-addr=:{port}")).finding_about("metrics").words
+    )
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        found = (await read_doctor_report(f"-metrics-addr=127.0.0.1:{port}")).finding_about("metrics")
+        found = (await read_doctor_report(f"-metrics-addr=127.0.0.1:{port}")).finding_about(
+            "metrics"
+        )
     assert found.level == "problem"
     assert "something that is no manager" in found.words
     assert "-metrics-addr=:0 " in found.fix
@@ -173,7 +189,9 @@ async def test_a_leader_that_is_gone(installed: ControlPlane, namespace: str) ->
     }
     installed.apply(json.dumps(manifest))
     flags = ("-leader-elect", f"-leader-election-namespace={namespace}", METRICS_OFF)
-    found = (await read_doctor_report(f"-kubeconfig={installed.admin_kubeconfig}", *flags)).finding_about("leader")
+    found = (
+        await read_doctor_report(f"-kubeconfig={installed.admin_kubeconfig}", *flags)
+    ).finding_about("leader")
     assert found.level == "warning"
     assert '"pod-1" held the lease' in found.words
     assert "nobody leads now" in found.words

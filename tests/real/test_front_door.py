@@ -23,7 +23,7 @@ from demo.leftovers import clean_up_abandoned, read_processes
 from demo.scene import BUSY_GPU, CORDONED_GPU, DISK_NAME, HOSTS, IDLE_GPU, TEMPLATE_NAME, WORKER
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import run_in_new_loop
-from terminal import SYNC_BEGIN, SYNC_END, TerminalReader, TerminalEmulator, resize_terminal
+from terminal import SYNC_BEGIN, SYNC_END, TerminalEmulator, TerminalReader, resize_terminal
 
 DEMO_FOLDERS = ".testenv/demo"
 START_TIMEOUT_SECONDS = 120.0
@@ -97,7 +97,9 @@ def demo(
         demo.child.wait()
 
 
-def run_command(command: str, environ: Mapping[str, str], *, cwd: Path | None = None, exit_code: int = 0) -> str:
+def run_command(
+    command: str, environ: Mapping[str, str], *, cwd: Path | None = None, exit_code: int = 0
+) -> str:
     """What a command prints."""
     done = subprocess.run(
         shlex.split(command), env=environ, cwd=cwd, capture_output=True, text=True, timeout=120
@@ -124,7 +126,9 @@ def test_without_a_terminal_it_is_plain_lines(demo: DemoProcess) -> None:
     )
 
 
-def start_on_terminal(root: Path, width: int, height: int) -> tuple[subprocess.Popen[bytes], TerminalReader]:
+def start_on_terminal(
+    root: Path, width: int, height: int
+) -> tuple[subprocess.Popen[bytes], TerminalReader]:
     """A demo on a terminal of its own, and who reads it."""
     near, far = pty.openpty()
     tty.setraw(far)
@@ -226,14 +230,17 @@ def test_top_hosts(shell_environ: dict[str, str]) -> None:
     head, *rows = run_command("kubectl vsphere top hosts", shell_environ).splitlines()
     assert head.split()[:3] == ["HOST", "CPU", "MHZ"]
     assert [row.split()[0] for row in rows] == [HOSTS[0]]
-    everywhere = json.loads(run_command("kubectl vsphere top hosts --vcenter -o json", shell_environ))
+    everywhere = json.loads(
+        run_command("kubectl vsphere top hosts --vcenter -o json", shell_environ)
+    )
     assert {row["name"] for row in everywhere} == set(HOSTS)
     assert all(0 <= row["cpuUsedMHz"] <= row["cpuTotalMHz"] == 4588 for row in everywhere)
 
 
 def test_top_vms(shell_environ: dict[str, str]) -> None:
     rows = {
-        row["name"]: row for row in yaml.safe_load(run_command("kubectl vsphere top vms -o yaml", shell_environ))
+        row["name"]: row
+        for row in yaml.safe_load(run_command("kubectl vsphere top vms -o yaml", shell_environ))
     }
     assert rows[WORKER.name]["host"] == HOSTS[0]
     assert rows[WORKER.name]["node"] == WORKER.name
@@ -266,7 +273,9 @@ def test_describe_group(shell_environ: dict[str, str]) -> None:
     assert len(re.findall(r"^vg-3-replica-[a-z]{8} +Present +poweredOn", text, re.MULTILINE)) == 2
     assert "Reconciled" in text
     assert (
-        json.loads(run_command("kubectl vsphere describe group vg-2 -o json", shell_environ))["status"]["phase"]
+        json.loads(run_command("kubectl vsphere describe group vg-2 -o json", shell_environ))[
+            "status"
+        ]["phase"]
         == "ERROR"
     )
 
@@ -295,14 +304,18 @@ def test_refusals_are_said_in_words(shell_environ: dict[str, str], tmp_path: Pat
     assert "No Kubernetes cluster is configured" in run_command(
         "kubectl vsphere tree", {**shell_environ, "KUBECONFIG": ""}, exit_code=1
     )
-    without = {name: value for name, value in shell_environ.items() if not name.startswith("GOVMOMI")}
+    without = {
+        name: value for name, value in shell_environ.items() if not name.startswith("GOVMOMI")
+    }
     assert "--vcenter: no vCenter is named. Set GOVMOMI_URL" in run_command(
         "kubectl vsphere tree --vcenter", without, exit_code=1
     )
     assert "certificate is not accepted" in run_command(
         "kubectl vsphere tree --vcenter", {**shell_environ, "VC_CA_FILE": ""}, exit_code=1
     )
-    assert "usage: kubectl vsphere" in run_command("kubectl vsphere top cows", shell_environ, exit_code=2)
+    assert "usage: kubectl vsphere" in run_command(
+        "kubectl vsphere top cows", shell_environ, exit_code=2
+    )
     assert "describe shows one object. Name its namespace: -n NAMESPACE" in run_command(
         "kubectl vsphere describe group vg-1 -A", shell_environ, exit_code=2
     )

@@ -9,9 +9,16 @@ from pathlib import Path
 from kubewright.testing import eventually
 from simulator import SimulatedVCenter
 
-from .gpunodes import GPUINFOS_PATH, MERGE_PATCH_HEADERS, NEXT_MAINTENANCE_ANNOTATION, NONE_AVAILABLE, GpuCluster, timestamp_in_hours
+from .gpunodes import (
+    GPUINFOS_PATH,
+    MERGE_PATCH_HEADERS,
+    NEXT_MAINTENANCE_ANNOTATION,
+    NONE_AVAILABLE,
+    GpuCluster,
+    timestamp_in_hours,
+)
 from .managing import ManagerProcess
-from .vsphere import write_credentials, run_vcenter_manager
+from .vsphere import run_vcenter_manager, write_credentials
 
 
 async def test_the_samples_and_everything_that_moves_an_answer(
@@ -57,11 +64,15 @@ async def test_the_samples_and_everything_that_moves_an_answer(
     await gpu_vcenter.set_maintenance(other, on=False)
     await cluster.time_answer("plain", "worker-1")
     await cluster.patch_node(
-        "worker-1", {"metadata": {"annotations": {NEXT_MAINTENANCE_ANNOTATION: "2026-01-01T00:00:00Z"}}}
+        "worker-1",
+        {"metadata": {"annotations": {NEXT_MAINTENANCE_ANNOTATION: "2026-01-01T00:00:00Z"}}},
     )
     await gpu_vcenter.set_attribute(other, NEXT_MAINTENANCE_ANNOTATION, "2000-99-99")
     await eventually(lambda: has_event(cluster, "MaintenanceUnreadable"), within=10)
-    await cluster.patch_node("worker-1", {"metadata": {"annotations": {NEXT_MAINTENANCE_ANNOTATION: timestamp_in_hours(50)}}})
+    await cluster.patch_node(
+        "worker-1",
+        {"metadata": {"annotations": {NEXT_MAINTENANCE_ANNOTATION: timestamp_in_hours(50)}}},
+    )
     assert (await cluster.time_answer("plain", "worker-2"))["refused"]["TooLittleTime"] == 1
     await gpu_vcenter.add_gpu("worker-2")
     assert (await cluster.wait_for_node("plain", NONE_AVAILABLE))["refused"] == {
@@ -70,12 +81,14 @@ async def test_the_samples_and_everything_that_moves_an_answer(
     }
     assert (
         "NodeChosen"
-        in cluster.control_plane.kubectl("describe", "gpu", "plain", "-n", cluster.namespace).partition(
-            "Events:"
-        )[2]
+        in cluster.control_plane.kubectl(
+            "describe", "gpu", "plain", "-n", cluster.namespace
+        ).partition("Events:")[2]
     )
     assert statistics.median(cluster.answer_seconds) < 1.0, "an answer follows within a second"
-    print(f"{len(cluster.answer_seconds)} answers followed, the slowest after {max(cluster.answer_seconds):.2f} s")
+    print(
+        f"{len(cluster.answer_seconds)} answers followed, the slowest after {max(cluster.answer_seconds):.2f} s"
+    )
 
 
 async def is_on_host(cluster: GpuCluster, host: str) -> bool:
@@ -115,18 +128,28 @@ async def test_a_calendar_and_labels_with_the_rights_that_are_given_for_them(
         ]
 
     try:
-        async with run_vcenter_manager(log_file, manager_kubeconfig, credentials, gpu_vcenter.certificate, *flags):
+        async with run_vcenter_manager(
+            log_file, manager_kubeconfig, credentials, gpu_vcenter.certificate, *flags
+        ):
             await cluster.create_gpuinfo("plain", 100, False)
             await cluster.wait_for_node("plain", "worker-2")
             await eventually(lambda: labelled("worker-2"))
-            await cluster.call("PATCH", f"{maps}/maintenance", {"data": {"windows": ""}}, MERGE_PATCH_HEADERS)
+            await cluster.call(
+                "PATCH", f"{maps}/maintenance", {"data": {"windows": ""}}, MERGE_PATCH_HEADERS
+            )
             await cluster.time_answer("plain", "worker-1")
-            await cluster.call("PATCH", f"{maps}/maintenance", {"data": {"windows": text}}, MERGE_PATCH_HEADERS)
+            await cluster.call(
+                "PATCH", f"{maps}/maintenance", {"data": {"windows": text}}, MERGE_PATCH_HEADERS
+            )
             await cluster.time_answer("plain", "worker-2")
-            await cluster.call("PATCH", f"{maps}/maintenance", {"data": {"windows": ""}}, MERGE_PATCH_HEADERS)
+            await cluster.call(
+                "PATCH", f"{maps}/maintenance", {"data": {"windows": ""}}, MERGE_PATCH_HEADERS
+            )
             await cluster.time_answer("plain", "worker-1")
             await eventually(lambda: labelled("worker-1"))
-            await cluster.call("DELETE", f"{GPUINFOS_PATH.format(namespace=cluster.namespace)}/plain")
+            await cluster.call(
+                "DELETE", f"{GPUINFOS_PATH.format(namespace=cluster.namespace)}/plain"
+            )
             await eventually(labelled)
             events = await cluster.call("GET", "/api/v1/namespaces/vsphere-operators-system/events")
             assert any(
@@ -135,7 +158,9 @@ async def test_a_calendar_and_labels_with_the_rights_that_are_given_for_them(
             )
     finally:
         await cluster.call("DELETE", f"{maps}/maintenance")
-        cluster.control_plane.kubectl("delete", "--ignore-not-found", "-f", str(config / "optional"))
+        cluster.control_plane.kubectl(
+            "delete", "--ignore-not-found", "-f", str(config / "optional")
+        )
 
 
 async def test_negative_hours_are_refused_in_words_and_an_empty_spec_is_answered(
@@ -187,11 +212,14 @@ async def test_scheduled_tasks_and_assignable_hardware_are_in_the_first_answer(
             "GPUPresent": 2,
         }
         conditions = {
-            each["type"]: each["status"] for each in (await cluster.get_status("plain"))["conditions"]
+            each["type"]: each["status"]
+            for each in (await cluster.get_status("plain"))["conditions"]
         }
         assert conditions == {"Ready": "True", "PlansKnown": "True"}
         await eventually(
-            lambda: has_host_device(cluster, "assignable: 2 x NVIDIA A100-PCIE-40GB, 0 in use, 2 free"),
+            lambda: has_host_device(
+                cluster, "assignable: 2 x NVIDIA A100-PCIE-40GB, 0 in use, 2 free"
+            ),
             within=20,
         )
         await gpu_vcenter.add_gpu("worker-2", "dynamic")

@@ -10,7 +10,7 @@ from simulator import SimulatedVCenter
 
 from .gpunodes import NODE_UUIDS, GpuCluster, timestamp_in_hours
 from .managing import FREE_PORT_FLAGS, SYSTEM_NAMESPACE, ManagerProcess, run_manager
-from .vsphere import write_credentials, run_vcenter_manager
+from .vsphere import run_vcenter_manager, write_credentials
 
 
 async def test_vms_and_hosts_that_are_lost_or_unclear(
@@ -58,7 +58,9 @@ async def test_devices_that_vcenter_hides_are_no_proof_of_anything(
     ):
         await cluster.create_gpuinfo("plain", 100, False)
         await cluster.wait_for_rejections("plain", DevicesHidden=4)
-        await cluster.patch_node_status("worker-1", ready="True", allocatable={"nvidia.com/gpu": "1"})
+        await cluster.patch_node_status(
+            "worker-1", ready="True", allocatable={"nvidia.com/gpu": "1"}
+        )
         await cluster.wait_for_rejections("plain", DevicesHidden=3, GPUPresent=1)
         await gpu_vcenter.clear_rules()
         await gpu_vcenter.add_gpu("worker-2")
@@ -137,7 +139,9 @@ async def test_no_node_is_named_before_the_calendar_can_be_read(
     )
     flag = f"--maintenance-calendar={SYSTEM_NAMESPACE}/maintenance"
     try:
-        async with run_vcenter_manager(log_file, manager_kubeconfig, credentials, gpu_vcenter.certificate, flag):
+        async with run_vcenter_manager(
+            log_file, manager_kubeconfig, credentials, gpu_vcenter.certificate, flag
+        ):
             await cluster.create_gpuinfo("plain", 100, False)
             told = (await cluster.wait_for_ready("plain", "CalendarUnreadable"))["message"]
             assert "configmaps is forbidden" in told
@@ -153,7 +157,9 @@ async def test_no_node_is_named_before_the_calendar_can_be_read(
                     "data": {"w": f"node=worker-1 start={timestamp_in_hours(5)} length=4h"},
                 },
             )
-            assert (await cluster.wait_for_node("plain", "worker-2"))["refused"]["TooLittleTime"] == 1
+            assert (await cluster.wait_for_node("plain", "worker-2"))["refused"][
+                "TooLittleTime"
+            ] == 1
             await cluster.call("DELETE", f"{maps}/maintenance")
             told = (await cluster.wait_for_ready("plain", "CalendarUnreadable"))["message"]
             assert f"ConfigMap {SYSTEM_NAMESPACE}/maintenance, does not exist" in told
@@ -178,11 +184,15 @@ async def test_what_labelling_left_goes_by_itself(
     await cluster.patch_gpuinfo("plain", {"metadata": {"finalizers": [finalizer]}})
     await cluster.patch_node("worker-1", {"metadata": {"labels": {label: "true"}}})
     try:
-        async with run_vcenter_manager(log_file, manager_kubeconfig, credentials, gpu_vcenter.certificate) as manager:
+        async with run_vcenter_manager(
+            log_file, manager_kubeconfig, credentials, gpu_vcenter.certificate
+        ) as manager:
             await cluster.wait_for_event("FinalizerLeft", cluster.namespace)
             await cluster.wait_for_event("LabelLeft", "default")
             cluster.control_plane.kubectl("apply", "-f", role)
-            await manager.wait_for_log("labels and finalizers of -label-suitable-nodes are gone", within=60)
+            await manager.wait_for_log(
+                "labels and finalizers of -label-suitable-nodes are gone", within=60
+            )
         assert cluster.control_plane.kubectl("get", "nodes", "-l", label, "-o", "name") == ""
         assert (
             cluster.control_plane.kubectl(

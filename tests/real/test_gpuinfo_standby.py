@@ -13,7 +13,7 @@ from simulator import SimulatedVCenter
 
 from .gpunodes import NEXT_MAINTENANCE_ANNOTATION, GpuCluster
 from .managing import LEASE_NAME, SYSTEM_NAMESPACE
-from .vsphere import write_credentials, run_vcenter_manager
+from .vsphere import run_vcenter_manager, write_credentials
 
 
 async def test_an_annotation_that_cannot_be_read_is_said_by_the_next_leader(
@@ -41,7 +41,9 @@ async def test_an_annotation_that_cannot_be_read_is_said_by_the_next_leader(
     with suppress(HttpError):  # what another test has left
         await cluster.call("DELETE", f"{leases}/{LEASE_NAME}")
     await cluster.call("POST", leases, lease)
-    await cluster.patch_node("worker-1", {"metadata": {"annotations": {NEXT_MAINTENANCE_ANNOTATION: "next tuesday"}}})
+    await cluster.patch_node(
+        "worker-1", {"metadata": {"annotations": {NEXT_MAINTENANCE_ANNOTATION: "next tuesday"}}}
+    )
     credentials = write_credentials(tmp_path / "vc-creds", gpu_vcenter)
     flags = ("--leader-elect", f"--leader-election-namespace={SYSTEM_NAMESPACE}")
     async with run_vcenter_manager(

@@ -36,7 +36,9 @@ EVALUATE_SCRIPT = "import json, os, ssl, socket, sys; print(json.dumps([{}]))"
 
 
 @pytest.fixture(scope="module")
-def image_root(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def image_root(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
     """A root that the first stage of the Dockerfile has filled."""
     folder = tmp_path_factory.mktemp("image")
     yield build_image_root(pytestconfig.rootpath, folder)
@@ -54,7 +56,10 @@ def container_manifest(pytestconfig: pytest.Config) -> dict[str, Any]:
 @pytest.fixture
 def image_container(image_root: Path, container_manifest: dict[str, Any]) -> Container:
     """The root as the manifest confines it: read-only, with its /tmp and its limit of memory."""
-    allowed, limits = container_manifest["securityContext"], container_manifest["resources"]["limits"]
+    allowed, limits = (
+        container_manifest["securityContext"],
+        container_manifest["resources"]["limits"],
+    )
     assert allowed["readOnlyRootFilesystem"]
     assert allowed["capabilities"]["drop"] == ["ALL"]
     tmp = parse_mebibytes(container_manifest["volumes"]["tmp"]["emptyDir"]["sizeLimit"])
@@ -85,7 +90,10 @@ def evaluate_in_image(confinement: Container, *expressions: str) -> list[Any]:
         Path(confinement.root, "manager").read_text().splitlines()[0].removeprefix("#!").split()
     )
     done = run_container(
-        replace(confinement, command=[*interpreter, "-c", EVALUATE_SCRIPT.format(", ".join(expressions))])
+        replace(
+            confinement,
+            command=[*interpreter, "-c", EVALUATE_SCRIPT.format(", ".join(expressions))],
+        )
     )
     assert done.returncode == 0, done.stderr
     found: list[Any] = json.loads(done.stdout)
@@ -129,7 +137,8 @@ def test_it_holds_what_the_sbom_lists(image_root: Path, pytestconfig: pytest.Con
     }
     metadata = [path.read_text() for path in image_root.glob("app/*.dist-info/METADATA")]
     held = {
-        (metadata_field("Name", text).lower().replace("_", "-"), metadata_field("Version", text)) for text in metadata
+        (metadata_field("Name", text).lower().replace("_", "-"), metadata_field("Version", text))
+        for text in metadata
     }
     assert held <= listed
     here = {
@@ -199,7 +208,9 @@ def manager_container(
     """The Pod of the manifest: its flags, with free ports; its service account's files; its Secret."""
     tokens = tmp_path / "serviceaccount"
     tokens.mkdir()
-    (tokens / "token").write_text(installed.create_service_account_token(SYSTEM_NAMESPACE, SERVICE_ACCOUNT))
+    (tokens / "token").write_text(
+        installed.create_service_account_token(SYSTEM_NAMESPACE, SERVICE_ACCOUNT)
+    )
     (tokens / "namespace").write_text(SYSTEM_NAMESPACE)
     (tokens / "ca.crt").write_bytes(installed.ca.certificate)
     flags = [
@@ -238,7 +249,11 @@ class ImageProcess(ManagerProcess):
 
 
 async def test_it_works_as_its_pod_would(
-    manager_container: Container, container_manifest: dict[str, Any], installed: ControlPlane, namespace: str, log_file: Path
+    manager_container: Container,
+    container_manifest: dict[str, Any],
+    installed: ControlPlane,
+    namespace: str,
+    log_file: Path,
 ) -> None:
     infos = InfoClient(installed, namespace)
     await infos.create("HostInfo", "host", HOST_NAME)

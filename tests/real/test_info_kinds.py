@@ -15,7 +15,7 @@ from truth import PyVmomiSession
 
 from .infotruth import expected_disk_status, expected_host_status, expected_vm_status
 from .managing import ManagerProcess, ready_condition
-from .vsphere import InfoClient, write_credentials, run_vcenter_manager, without_conditions
+from .vsphere import InfoClient, run_vcenter_manager, without_conditions, write_credentials
 
 HOST_NAME = "esxi-dell-e.rainpole.com"
 NODE_NAME = "tkg-cluster-1-18-5b-workers-kc5xn-dd68c4685-5v298"
@@ -52,7 +52,9 @@ async def manager(
 ) -> AsyncIterator[ManagerProcess]:
     credentials = write_credentials(tmp_path / "vc-creds", vcenter)
     flags = ("--stats-interval=2s", "--tag-refresh-interval=2s", "--disk-refresh-interval=2s")
-    async with run_vcenter_manager(log_file, manager_kubeconfig, credentials, vcenter.certificate, *flags) as manager:
+    async with run_vcenter_manager(
+        log_file, manager_kubeconfig, credentials, vcenter.certificate, *flags
+    ) as manager:
         yield manager
 
 
@@ -66,7 +68,11 @@ async def test_the_samples_answer_what_vcenter_says(
 ) -> None:
     for sample in ("hostinfo", "vminfo", "fcdinfo"):
         info_client.control_plane.kubectl(
-            "apply", "-n", info_client.namespace, "-f", str(config / f"samples/topology_v1_{sample}.yaml")
+            "apply",
+            "-n",
+            info_client.namespace,
+            "-f",
+            str(config / f"samples/topology_v1_{sample}.yaml"),
         )
     name = vcenter.address[0]
     host = await info_client.wait_for_status("HostInfo", "hostinfo-host-e")
@@ -94,7 +100,9 @@ async def test_every_host_and_vm_answers_what_vcenter_says(
         for number, name in enumerate(vms):
             await info_client.create("VMInfo", f"vm-{number}", name)
         for number, name in enumerate(hosts):
-            answer = without_conditions(await info_client.wait_for_status("HostInfo", f"host-{number}"))
+            answer = without_conditions(
+                await info_client.wait_for_status("HostInfo", f"host-{number}")
+            )
             assert answer == await expected_host_status(truth, name, vcenter.address[0])
         for number, name in enumerate(vms):
             answer = without_conditions(await info_client.wait_for_status("VMInfo", f"vm-{number}"))
@@ -115,27 +123,41 @@ async def test_what_changes_in_vcenter_reaches_the_status(
         if each["type"] == "HostSystem" and each["name"] != before["host"]
     ]
     await vcenter.move_vm(NODE_NAME, others[0])
-    await info_client.wait_for_status("VMInfo", "vm", predicate=lambda status: status["host"] != before["host"])
+    await info_client.wait_for_status(
+        "VMInfo", "vm", predicate=lambda status: status["host"] != before["host"]
+    )
     await vcenter.set_power(NODE_NAME, on=False)
     off = await info_client.wait_for_status("VMInfo", "vm", "PoweredOff")
     assert off["powerState"] == "poweredOff"
     assert "ipAddress" not in off
     await vcenter.set_power(NODE_NAME, on=True)
-    await info_client.wait_for_status("VMInfo", "vm", predicate=lambda status: status["powerState"] == "poweredOn")
+    await info_client.wait_for_status(
+        "VMInfo", "vm", predicate=lambda status: status["powerState"] == "poweredOn"
+    )
     await vcenter.set_maintenance(HOST_NAME)
-    assert (await info_client.wait_for_status("HostInfo", "host", "MaintenanceMode"))["maintenanceMode"] is True
+    assert (await info_client.wait_for_status("HostInfo", "host", "MaintenanceMode"))[
+        "maintenanceMode"
+    ] is True
     await vcenter.set_maintenance(HOST_NAME, on=False)
     await vcenter.set_attribute(HOST_NAME, "rack", "r12")
     await info_client.wait_for_status(
-        "HostInfo", "host", predicate=lambda status: status.get("customAttributes") == {"rack": "r12"}
+        "HostInfo",
+        "host",
+        predicate=lambda status: status.get("customAttributes") == {"rack": "r12"},
     )
     await vcenter.set_tag(HOST_NAME, "zone", "blue")
-    await info_client.wait_for_status("HostInfo", "host", predicate=lambda status: status.get("tags") == ["zone:blue"])
+    await info_client.wait_for_status(
+        "HostInfo", "host", predicate=lambda status: status.get("tags") == ["zone:blue"]
+    )
     await vcenter.attach_disk(DISK_NAME, NODE_NAME)
-    await info_client.wait_for_status("FCDInfo", "disk", predicate=lambda status: status.get("attachedTo") == NODE_NAME)
+    await info_client.wait_for_status(
+        "FCDInfo", "disk", predicate=lambda status: status.get("attachedTo") == NODE_NAME
+    )
     datacenter = (await info_client.get("HostInfo", "host"))["status"]["datacenter"]
     await vcenter.rename(f"/{datacenter}", "renamed")
-    await info_client.wait_for_status("HostInfo", "host", predicate=lambda status: status["datacenter"] == "renamed")
+    await info_client.wait_for_status(
+        "HostInfo", "host", predicate=lambda status: status["datacenter"] == "renamed"
+    )
 
 
 async def test_what_is_not_there_says_so_and_recovers(
@@ -213,7 +235,9 @@ async def test_two_vms_and_two_disks_of_one_name_are_told_with_both_places(
     vms = {
         each["path"]: each for each in await vcenter.entities() if each["type"] == "VirtualMachine"
     }
-    folder = next(path for path, each in vms.items() if each["name"] == NODE_NAME).rpartition("/")[0]
+    folder = next(path for path, each in vms.items() if each["name"] == NODE_NAME).rpartition("/")[
+        0
+    ]
     twin = next(each for path, each in vms.items() if path.rpartition("/")[0] != folder)
     await info_client.create("VMInfo", "vm", NODE_NAME)
     await info_client.create("FCDInfo", "disk", "twins")
@@ -354,8 +378,12 @@ async def test_metrics_tell_of_the_vcenter(
             each["type"] == kind for each in entities
         )
     assert objects[format_labels(vcenter=name, type="FirstClassDisk")] == 1
-    assert await manager.read_metric("vsphere_vcenter_sessions") == {format_labels(vcenter=name): 1.0}
-    assert (await manager.read_metric("vsphere_inventory_age_seconds"))[format_labels(vcenter=name)] < 60
+    assert await manager.read_metric("vsphere_vcenter_sessions") == {
+        format_labels(vcenter=name): 1.0
+    }
+    assert (await manager.read_metric("vsphere_inventory_age_seconds"))[
+        format_labels(vcenter=name)
+    ] < 60
     entered = (await manager.read_metric("vsphere_inventory_updates_total"))[
         format_labels(vcenter=name, type="HostSystem", kind="enter")
     ]

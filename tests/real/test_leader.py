@@ -20,12 +20,12 @@ from .managing import (
     SYSTEM_NAMESPACE,
     ManagerProcess,
     create_pod,
+    create_resource,
     get_lease,
-    list_mutations,
     get_resource,
+    list_mutations,
     run_manager,
     wait_for_status,
-    create_resource,
 )
 
 RESOURCE_COUNT = 40
@@ -68,7 +68,9 @@ async def wait_for_takeover(plane: ControlPlane, pair: ManagerPair, *, within: f
     loop = asyncio.get_running_loop()
     began = loop.time()
     await eventually(
-        lambda: get_lease(plane)["holderIdentity"] not in ("", before), within=within + 5, every=0.05
+        lambda: get_lease(plane)["holderIdentity"] not in ("", before),
+        within=within + 5,
+        every=0.05,
     )
     seconds = loop.time() - began
     await pair.standby.wait_for_log("Starting workers")
@@ -85,7 +87,9 @@ async def test_one_leads_and_the_other_waits_with_warm_caches(
     assert "Starting workers" not in managers.standby.log_text
     assert list_mutations(installed, managers.leader) != []
     assert list_mutations(installed, managers.standby) == []
-    assert list((await managers.leader.read_metric("leader_election_master_status")).values()) == [1.0]
+    assert list((await managers.leader.read_metric("leader_election_master_status")).values()) == [
+        1.0
+    ]
     await managers.standby.wait_until_ready()
 
 

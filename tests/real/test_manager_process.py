@@ -23,12 +23,12 @@ from .managing import (
     SERVICE_ACCOUNT,
     SYSTEM_NAMESPACE,
     ManagerProcess,
+    create_resource,
     get_lease,
     get_resource,
     run_manager,
-    wait_for_status,
     run_ready_manager,
-    create_resource,
+    wait_for_status,
 )
 
 STATUS_PATH = "*/mycustomresources/*/status"
@@ -42,7 +42,10 @@ async def test_sigterm_ends_it_with_0_and_gives_the_lease_back(
     installed: ControlPlane, manager_kubeconfig: Path, log_file: Path
 ) -> None:
     async with run_ready_manager(
-        log_file, manager_kubeconfig, "--leader-elect", f"--leader-election-namespace={SYSTEM_NAMESPACE}"
+        log_file,
+        manager_kubeconfig,
+        "--leader-elect",
+        f"--leader-election-namespace={SYSTEM_NAMESPACE}",
     ) as manager:
         assert get_lease(installed)["holderIdentity"] != ""
         manager.send_signal(signal.SIGTERM)
@@ -88,7 +91,11 @@ async def test_what_is_in_work_ends_before_the_process_does(
 
 
 async def test_a_second_signal_ends_it_at_once(
-    installed: ControlPlane, namespace: str, proxy: HttpProxy, proxied_kubeconfig: Path, log_file: Path
+    installed: ControlPlane,
+    namespace: str,
+    proxy: HttpProxy,
+    proxied_kubeconfig: Path,
+    log_file: Path,
 ) -> None:
     async with run_ready_manager(log_file, proxied_kubeconfig) as manager:
         stuck = proxy.delay_next("PATCH", STATUS_PATH, 60.0)
@@ -120,7 +127,9 @@ FLAG_SPELLINGS = [
 ]
 
 
-@pytest.mark.parametrize("flags", FLAG_SPELLINGS, ids=["single dash", "double dash", "values apart"])
+@pytest.mark.parametrize(
+    "flags", FLAG_SPELLINGS, ids=["single dash", "double dash", "values apart"]
+)
 async def test_flags_are_written_as_in_go(
     manager_kubeconfig: Path, log_file: Path, flags: tuple[str, ...]
 ) -> None:
@@ -138,7 +147,9 @@ async def test_development_logs_are_for_people(manager_kubeconfig: Path, log_fil
         assert "\tDEBUG\t" in manager.log_text
 
 
-async def test_the_environment_says_what_flags_do_not(manager_kubeconfig: Path, log_file: Path) -> None:
+async def test_the_environment_says_what_flags_do_not(
+    manager_kubeconfig: Path, log_file: Path
+) -> None:
     environ = {
         "KUBECONFIG": str(manager_kubeconfig),
         "METRICS_ADDR": "127.0.0.1:0",
@@ -165,12 +176,16 @@ async def run_failing_manager(
     return code, words
 
 
-def write_changed_kubeconfig(path: Path, base: Path, change: dict[str, Any], *, section: str) -> Path:
+def write_changed_kubeconfig(
+    path: Path, base: Path, change: dict[str, Any], *, section: str
+) -> Path:
     """The kubeconfig, with another cluster or user in it; None removes a key."""
     config = json.loads(base.read_text())
     entry = config[f"{section}s"][0][section]
     entry.update(change)
-    config[f"{section}s"][0][section] = {key: value for key, value in entry.items() if value is not None}
+    config[f"{section}s"][0][section] = {
+        key: value for key, value in entry.items() if value is not None
+    }
     path.write_text(json.dumps(config))
     return path
 
@@ -229,18 +244,24 @@ async def test_a_certificate_of_another_authority(
         "manager",
         token,
     )
-    code, words = await run_failing_manager(log_file, f"--kubeconfig={config}", "--zap-log-level=debug")
+    code, words = await run_failing_manager(
+        log_file, f"--kubeconfig={config}", "--zap-log-level=debug"
+    )
     assert code == 1
     assert "certificate verify failed" in words
     assert "certificate-authority" in words
     assert token not in words
 
 
-async def test_a_token_that_nobody_knows(manager_kubeconfig: Path, tmp_path: Path, log_file: Path) -> None:
+async def test_a_token_that_nobody_knows(
+    manager_kubeconfig: Path, tmp_path: Path, log_file: Path
+) -> None:
     config = write_changed_kubeconfig(
         tmp_path / "config", manager_kubeconfig, {"token": "garbage-in-the-token"}, section="user"
     )
-    code, words = await run_failing_manager(log_file, f"--kubeconfig={config}", "--zap-log-level=debug")
+    code, words = await run_failing_manager(
+        log_file, f"--kubeconfig={config}", "--zap-log-level=debug"
+    )
     assert code == 1
     assert "The credential of this kubeconfig is missing, wrong or expired" in words
     assert "garbage-in-the-token" not in words
@@ -268,9 +289,16 @@ MALFORMED_KUBECONFIGS = {
 }
 
 
-@pytest.mark.parametrize(("change", "of", "key"), MALFORMED_KUBECONFIGS.values(), ids=MALFORMED_KUBECONFIGS.keys())
+@pytest.mark.parametrize(
+    ("change", "of", "key"), MALFORMED_KUBECONFIGS.values(), ids=MALFORMED_KUBECONFIGS.keys()
+)
 async def test_a_malformed_kubeconfig_is_named_with_its_key(
-    manager_kubeconfig: Path, tmp_path: Path, log_file: Path, change: dict[str, Any], of: str, key: str
+    manager_kubeconfig: Path,
+    tmp_path: Path,
+    log_file: Path,
+    change: dict[str, Any],
+    of: str,
+    key: str,
 ) -> None:
     config = write_changed_kubeconfig(tmp_path / "config", manager_kubeconfig, change, section=of)
     code, words = await run_failing_manager(log_file, f"--kubeconfig={config}")
@@ -309,7 +337,9 @@ async def test_without_rights_it_waits_says_so_and_works_once_they_are_granted(
     create_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
     installed.kubectl("delete", "clusterrolebinding", "vsphere-operators-manager-rolebinding")
     try:
-        async with run_manager(log_file, f"--kubeconfig={manager_kubeconfig}", *FREE_PORT_FLAGS) as manager:
+        async with run_manager(
+            log_file, f"--kubeconfig={manager_kubeconfig}", *FREE_PORT_FLAGS
+        ) as manager:
             words = await manager.wait_for_log("kubectl apply -k config/rbac")
             assert "forbidden" in words
             assert (await manager.http_get("/readyz"))[0] == 500
@@ -329,12 +359,22 @@ async def test_without_the_lease_role_a_candidate_says_so_and_leads_once_it_is_g
     installed: ControlPlane, config: Path, manager_kubeconfig: Path, log_file: Path
 ) -> None:
     installed.kubectl(
-        "-n", SYSTEM_NAMESPACE, "delete", "rolebinding", "vsphere-operators-leader-election-rolebinding"
+        "-n",
+        SYSTEM_NAMESPACE,
+        "delete",
+        "rolebinding",
+        "vsphere-operators-leader-election-rolebinding",
     )
     try:
-        flags = ("--leader-elect", f"--leader-election-namespace={SYSTEM_NAMESPACE}", *FREE_PORT_FLAGS)
+        flags = (
+            "--leader-elect",
+            f"--leader-election-namespace={SYSTEM_NAMESPACE}",
+            *FREE_PORT_FLAGS,
+        )
         async with run_manager(log_file, f"--kubeconfig={manager_kubeconfig}", *flags) as manager:
-            await manager.wait_for_log("Grant the leader-election role: kubectl apply -k config/rbac")
+            await manager.wait_for_log(
+                "Grant the leader-election role: kubectl apply -k config/rbac"
+            )
             await apply_roles(installed, config)
             await manager.wait_for_log("became leader", within=20)
             await manager.stop(5)
@@ -347,7 +387,9 @@ async def test_without_the_crd_it_waits_says_so_and_works_once_it_is_installed(
 ) -> None:
     installed.kubectl("delete", "-k", str(config / "crd"), "--timeout=20s")
     try:
-        async with run_manager(log_file, f"--kubeconfig={manager_kubeconfig}", *FREE_PORT_FLAGS) as manager:
+        async with run_manager(
+            log_file, f"--kubeconfig={manager_kubeconfig}", *FREE_PORT_FLAGS
+        ) as manager:
             words = await manager.wait_for_log(f"the kind {CRD_NAME} is not installed")
             assert "make install" in words
             assert f"the kind {CRD_NAME} is not installed" in (await manager.http_get("/readyz"))[1]
@@ -370,7 +412,12 @@ async def apply_crds(plane: ControlPlane, config: Path) -> None:
 
 
 async def test_no_token_is_ever_logged(
-    installed: ControlPlane, namespace: str, proxy: HttpProxy, proxied_kubeconfig: Path, token: str, log_file: Path
+    installed: ControlPlane,
+    namespace: str,
+    proxy: HttpProxy,
+    proxied_kubeconfig: Path,
+    token: str,
+    log_file: Path,
 ) -> None:
     for echo in (
         f"Authorization: Bearer {token}",

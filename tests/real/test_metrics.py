@@ -10,7 +10,7 @@ import pytest
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 
-from .managing import wait_for_status, run_ready_manager, create_resource
+from .managing import create_resource, run_ready_manager, wait_for_status
 
 CONTROLLER_LABEL = 'controller="mycustomresource"'
 QUEUE_LABELS = 'controller="mycustomresource",name="mycustomresource"'
@@ -42,9 +42,9 @@ async def test_dashboards_for_controller_runtime_find_their_series(
     async with run_ready_manager(log_file, manager_kubeconfig) as manager:
         await wait_for_status(installed, namespace, "joe", "NoFriend")
         for name, labels in SERIES.items():
-            assert {each for each in await manager.read_metric(name) if CONTROLLER_LABEL in each} == labels, (
-                name
-            )
+            assert {
+                each for each in await manager.read_metric(name) if CONTROLLER_LABEL in each
+            } == labels, name
         depths = await manager.read_metric("workqueue_depth")
         assert [labels for labels in depths if labels.startswith(f'{QUEUE_LABELS},priority="')]
         requests = await manager.read_metric("rest_client_requests_total")
@@ -63,7 +63,11 @@ def reader_token(installed: ControlPlane, namespace: str) -> str:
 
 
 async def test_secure_metrics_ask_who_is_there_and_whether_they_may(
-    installed: ControlPlane, namespace: str, manager_kubeconfig: Path, log_file: Path, reader_token: str
+    installed: ControlPlane,
+    namespace: str,
+    manager_kubeconfig: Path,
+    log_file: Path,
+    reader_token: str,
 ) -> None:
     async with run_ready_manager(log_file, manager_kubeconfig, "--metrics-secure") as manager:
         assert (await manager.http_get("/metrics"))[0] == 401

@@ -18,15 +18,15 @@ from .managing import (
     SYSTEM_NAMESPACE,
     ManagerProcess,
     create_pod,
+    create_resource,
     delete_pod,
     format_audit_event,
+    get_resource,
     list_mutations,
     ready_condition,
-    get_resource,
     run_manager,
-    wait_for_status,
     run_ready_manager,
-    create_resource,
+    wait_for_status,
 )
 
 JOE = "my-custom-resource-01"
@@ -100,10 +100,16 @@ async def test_a_resource_without_a_name_applies_and_says_what_is_missing(
 
 
 async def test_a_pod_reconciles_exactly_the_resources_that_name_it(
-    installed: ControlPlane, namespace: str, other_namespace: str, manager_kubeconfig: Path, log_file: Path
+    installed: ControlPlane,
+    namespace: str,
+    other_namespace: str,
+    manager_kubeconfig: Path,
+    log_file: Path,
 ) -> None:
     for number in range(50):
-        create_resource(installed, namespace, f"other-{number}", spec={"name": f"somebody-{number}"})
+        create_resource(
+            installed, namespace, f"other-{number}", spec={"name": f"somebody-{number}"}
+        )
     for name in ("first", "second"):
         create_resource(installed, namespace, name, spec={"name": "the-one"})
     async with run_ready_manager(log_file, manager_kubeconfig) as manager:
@@ -126,7 +132,12 @@ async def has_reconcile_count(manager: ManagerProcess, reconciles: int) -> bool:
 
 @pytest.mark.parametrize("refusal", [403, 500])
 async def test_a_failed_pod_list_never_turns_healthy_to_false(
-    installed: ControlPlane, namespace: str, other_namespace: str, tmp_path: Path, log_file: Path, refusal: int
+    installed: ControlPlane,
+    namespace: str,
+    other_namespace: str,
+    tmp_path: Path,
+    log_file: Path,
+    refusal: int,
 ) -> None:
     create_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
     create_pod(installed, other_namespace, "funny-joe")

@@ -14,18 +14,18 @@ from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.http import HttpClient
 from simulator import SimulatedVCenter
 
-from .auditing import Permission, list_used, list_granted, list_forbidden_messages
+from .auditing import Permission, list_forbidden_messages, list_granted, list_used
 from .gpunodes import GPUINFOS_PATH, NODE_UUIDS, GpuCluster
 from .groups import VmGroupClient
 from .managing import (
     FREE_PORT_FLAGS,
+    MANAGER_USER,
     SERVICE_ACCOUNT,
     SYSTEM_NAMESPACE,
-    MANAGER_USER,
     create_pod,
+    create_resource,
     run_manager,
     wait_for_status,
-    create_resource,
 )
 from .stage import run_simulator
 from .vsphere import InfoClient, write_credentials
@@ -127,7 +127,9 @@ async def use_all_kinds(cluster: GpuCluster) -> None:
     await cluster.wait_for_node("gpu", NODE_NAME)
     await groups.wait_for_phase("web", "RUNNING")
     await groups.patch_spec("web", replicas=2)
-    await groups.wait_for_phase("web", "RUNNING", predicate=lambda status: status["currentReplicas"] == 2)
+    await groups.wait_for_phase(
+        "web", "RUNNING", predicate=lambda status: status["currentReplicas"] == 2
+    )
     await groups.delete("web")
     await groups.wait_until_deleted("web")
     await cluster.call("DELETE", f"{GPUINFOS_PATH.format(namespace=namespace)}/gpu")
@@ -159,7 +161,11 @@ async def repeat_event(plane: ControlPlane, namespace: str) -> None:
 
 
 async def test_all_six_kinds_are_served_under_the_generated_roles_and_use_all_of_them(
-    prepared_cluster: GpuCluster, vcenter: SimulatedVCenter, manager_kubeconfig: Path, log_file: Path, tmp_path: Path
+    prepared_cluster: GpuCluster,
+    vcenter: SimulatedVCenter,
+    manager_kubeconfig: Path,
+    log_file: Path,
+    tmp_path: Path,
 ) -> None:
     plane, namespace = prepared_cluster.control_plane, prepared_cluster.namespace
     given = await asyncio.to_thread(list_granted, plane, SYSTEM_NAMESPACE, SERVICE_ACCOUNT)
@@ -167,7 +173,9 @@ async def test_all_six_kinds_are_served_under_the_generated_roles_and_use_all_of
         await manager.wait_for_log("Starting workers")
         await use_all_kinds(prepared_cluster)
         await repeat_event(plane, namespace)
-        await manager.http_get("/metrics", token=plane.create_service_account_token(namespace, "reader"))
+        await manager.http_get(
+            "/metrics", token=plane.create_service_account_token(namespace, "reader")
+        )
         manager.send_signal(signal.SIGTERM)
         assert await manager.wait_for_exit() == 0
     lines = [
@@ -181,7 +189,11 @@ async def test_all_six_kinds_are_served_under_the_generated_roles_and_use_all_of
     assert given - used == JUSTIFIED_PERMISSIONS.keys()
 
 
-MANAGER_GROUPS = ["system:serviceaccounts", f"system:serviceaccounts:{SYSTEM_NAMESPACE}", "system:authenticated"]
+MANAGER_GROUPS = [
+    "system:serviceaccounts",
+    f"system:serviceaccounts:{SYSTEM_NAMESPACE}",
+    "system:authenticated",
+]
 FORBIDDEN_ACTIONS = [
     ("get", "secrets"),
     ("list", "secrets"),
@@ -207,7 +219,9 @@ FORBIDDEN_ACTIONS = [
 
 def test_the_manager_may_do_nothing_else(installed: ControlPlane) -> None:
     with installed.apiserver.admin_client() as https:
-        allowed = {(verb, what) for verb, what in FORBIDDEN_ACTIONS if is_allowed(https, verb, what)}
+        allowed = {
+            (verb, what) for verb, what in FORBIDDEN_ACTIONS if is_allowed(https, verb, what)
+        }
         assert is_allowed(https, "list", "nodes"), "the question itself works"
     assert allowed == set()
 

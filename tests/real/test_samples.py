@@ -46,9 +46,13 @@ def sample_namespace(installed: ControlPlane) -> Iterator[str]:
 def test_every_manifest_is_admitted_field_by_field(
     installed: ControlPlane, sample_namespace: str, folder: Path
 ) -> None:
-    admitted = installed.kubectl("-n", sample_namespace, "create", *STRICT_FLAGS, "-f", str(folder)).splitlines()
+    admitted = installed.kubectl(
+        "-n", sample_namespace, "create", *STRICT_FLAGS, "-f", str(folder)
+    ).splitlines()
     assert len(admitted) == len(list(folder.glob("*.yaml"))) >= 5
-    applied = installed.kubectl("-n", sample_namespace, "apply", *STRICT_FLAGS, "-f", str(folder)).splitlines()
+    applied = installed.kubectl(
+        "-n", sample_namespace, "apply", *STRICT_FLAGS, "-f", str(folder)
+    ).splitlines()
     assert len(applied) == len(admitted)
 
 
@@ -66,11 +70,15 @@ def test_every_kind_goes_by_all_its_names_and_explains_itself(installed: Control
         assert "FIELDS" in installed.kubectl("explain", f"{kind.lower()}.spec")
 
 
-def test_get_prints_the_columns_that_people_know_first(installed: ControlPlane, sample_namespace: str) -> None:
+def test_get_prints_the_columns_that_people_know_first(
+    installed: ControlPlane, sample_namespace: str
+) -> None:
     installed.kubectl("-n", sample_namespace, "apply", "-f", str(SAMPLES))
     for kind, columns in COLUMNS_BY_KIND.items():
         short, wide = (
-            parse_column_titles(installed.kubectl("-n", sample_namespace, "get", NAMES_BY_KIND[kind][-1], *how))
+            parse_column_titles(
+                installed.kubectl("-n", sample_namespace, "get", NAMES_BY_KIND[kind][-1], *how)
+            )
             for how in ((), ("-o", "wide"))
         )
         assert short[: len(columns)] == wide[: len(columns)] == columns
@@ -85,12 +93,18 @@ def parse_column_titles(table: str) -> list[str]:
 def test_an_editor_scales_a_group_and_a_viewer_only_sees_it(
     installed: ControlPlane, sample_namespace: str
 ) -> None:
-    installed.kubectl("-n", sample_namespace, "apply", "-f", str(SAMPLES / "vm_v1alpha1_vmgroup_vg1.yaml"))
+    installed.kubectl(
+        "-n", sample_namespace, "apply", "-f", str(SAMPLES / "vm_v1alpha1_vmgroup_vg1.yaml")
+    )
     for who in ("editor", "viewer"):
         role = f"--clusterrole=vsphere-operators-vmgroup-{who}-role"
-        installed.kubectl("-n", sample_namespace, "create", "rolebinding", who, role, f"--user={who}")
+        installed.kubectl(
+            "-n", sample_namespace, "create", "rolebinding", who, role, f"--user={who}"
+        )
     with pytest.raises(KubectlFailed, match='cannot patch resource "vmgroups/scale"'):
-        installed.kubectl("-n", sample_namespace, "scale", "vg", "vg-1", "--replicas=1", "--as=viewer")
+        installed.kubectl(
+            "-n", sample_namespace, "scale", "vg", "vg-1", "--replicas=1", "--as=viewer"
+        )
     installed.kubectl("-n", sample_namespace, "scale", "vg", "vg-1", "--replicas=2", "--as=editor")
     group = json.loads(
         installed.kubectl("-n", sample_namespace, "get", "vg", "vg-1", "-o", "json", "--as=viewer")

@@ -46,10 +46,15 @@ def tutorial_control_plane(binaries: dict[str, Path]) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def runner(
-    tutorial_control_plane: ControlPlane, vcenter: SimulatedVCenter, binaries: dict[str, Path], tmp_path: Path
+    tutorial_control_plane: ControlPlane,
+    vcenter: SimulatedVCenter,
+    binaries: dict[str, Path],
+    tmp_path: Path,
 ) -> Iterator[TutorialRunner]:
     (tmp_path / "work").mkdir()
-    made = TutorialRunner(tmp_path / "work", make_environ(tutorial_control_plane, vcenter, binaries, tmp_path))
+    made = TutorialRunner(
+        tmp_path / "work", make_environ(tutorial_control_plane, vcenter, binaries, tmp_path)
+    )
     yield made
     made.stop_background()
 
@@ -63,7 +68,9 @@ def make_environ(
     sources = os.pathsep.join(["src", *(entry for entry in sys.path if entry.endswith("src"))])
     write_script(bin_folder / "kubewright", f'exec {sys.executable} -m kubewright "$@"')
     write_script(bin_folder / "kubectl", f'exec {binaries["kubectl"]} "$@"')
-    write_script(bin_folder / "make", f'exec {shutil.which("make")} VENV={venv} -o {venv}/ready "$@"')
+    write_script(
+        bin_folder / "make", f'exec {shutil.which("make")} VENV={venv} -o {venv}/ready "$@"'
+    )
     host, port = vcenter.address
     return {
         "PATH": f"{bin_folder}:{os.environ['PATH']}",
@@ -93,7 +100,9 @@ def test_hostinfo_does_what_it_says(runner: TutorialRunner) -> None:
     runner.run_page(DOCS / "hostinfo.md")
 
 
-def test_vmgroup_does_what_it_says_and_leaves_no_vm(runner: TutorialRunner, vcenter: SimulatedVCenter) -> None:
+def test_vmgroup_does_what_it_says_and_leaves_no_vm(
+    runner: TutorialRunner, vcenter: SimulatedVCenter
+) -> None:
     runner.run_page(DOCS / "vmgroup.md")
     assert [
         each for each in vcenter.request_blocking("GET", "/entities") if "-replica-" in each["name"]

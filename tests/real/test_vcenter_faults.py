@@ -15,7 +15,7 @@ from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
 
 from .managing import FREE_PORT_FLAGS, ready_condition, run_manager
-from .vsphere import InfoClient, write_credentials, run_vcenter_manager
+from .vsphere import InfoClient, run_vcenter_manager, write_credentials
 
 HOST_NAME = "esxi-dell-e.rainpole.com"
 CANARY = "canary-4711-horse"
@@ -54,10 +54,16 @@ async def count_logins(vcenter: SimulatedVCenter) -> int:
 
 
 async def test_a_killed_session_is_one_login_and_no_word(
-    vcenter: SimulatedVCenter, info_client: InfoClient, credentials_folder: Path, log_file: Path, manager_kubeconfig: Path
+    vcenter: SimulatedVCenter,
+    info_client: InfoClient,
+    credentials_folder: Path,
+    log_file: Path,
+    manager_kubeconfig: Path,
 ) -> None:
     await info_client.create("HostInfo", "host", HOST_NAME)
-    async with run_vcenter_manager(log_file, manager_kubeconfig, credentials_folder, vcenter.certificate) as manager:
+    async with run_vcenter_manager(
+        log_file, manager_kubeconfig, credentials_folder, vcenter.certificate
+    ) as manager:
         before = ready_condition({"status": await info_client.wait_for_status("HostInfo", "host")})
         assert await count_logins(vcenter) == 1
         assert await vcenter.expire_sessions() == 1
@@ -65,7 +71,10 @@ async def test_a_killed_session_is_one_login_and_no_word(
         status = await info_client.wait_for_status(
             "HostInfo", "host", predicate=lambda status: status.get("customAttributes")
         )
-        assert ready_condition({"status": status})["lastTransitionTime"] == before["lastTransitionTime"]
+        assert (
+            ready_condition({"status": status})["lastTransitionTime"]
+            == before["lastTransitionTime"]
+        )
         assert await count_logins(vcenter) == 2
         assert len(await vcenter.sessions()) == 1
         assert [
@@ -76,12 +85,21 @@ async def test_a_killed_session_is_one_login_and_no_word(
 
 
 async def test_a_wrong_password_is_said_once_and_recovers_with_the_file(
-    vcenter: SimulatedVCenter, info_client: InfoClient, credentials_folder: Path, log_file: Path, manager_kubeconfig: Path
+    vcenter: SimulatedVCenter,
+    info_client: InfoClient,
+    credentials_folder: Path,
+    log_file: Path,
+    manager_kubeconfig: Path,
 ) -> None:
     (credentials_folder / "GOVMOMI_PASSWORD").write_text("wrong")
     await info_client.create("HostInfo", "host", HOST_NAME)
-    given = (f"--vcenter-credentials={credentials_folder}", f"--vcenter-ca-file={vcenter.certificate}")
-    async with run_manager(log_file, f"--kubeconfig={manager_kubeconfig}", *FREE_PORT_FLAGS, *given):
+    given = (
+        f"--vcenter-credentials={credentials_folder}",
+        f"--vcenter-ca-file={vcenter.certificate}",
+    )
+    async with run_manager(
+        log_file, f"--kubeconfig={manager_kubeconfig}", *FREE_PORT_FLAGS, *given
+    ):
         status = await info_client.wait_for_status("HostInfo", "host", "VCenterLoginFailed")
         message = ready_condition({"status": status})["message"]
         assert str(credentials_folder) in message
@@ -96,13 +114,19 @@ async def test_a_wrong_password_is_said_once_and_recovers_with_the_file(
 
 
 async def test_a_secret_that_comes_after_the_manager_takes_effect_without_a_restart(
-    vcenter: SimulatedVCenter, info_client: InfoClient, tmp_path: Path, log_file: Path, manager_kubeconfig: Path
+    vcenter: SimulatedVCenter,
+    info_client: InfoClient,
+    tmp_path: Path,
+    log_file: Path,
+    manager_kubeconfig: Path,
 ) -> None:
     later = tmp_path / "later"
     later.mkdir()
     await info_client.create("HostInfo", "host", HOST_NAME)
     given = (f"--vcenter-credentials={later}", f"--vcenter-ca-file={vcenter.certificate}")
-    async with run_manager(log_file, f"--kubeconfig={manager_kubeconfig}", *FREE_PORT_FLAGS, *given) as manager:
+    async with run_manager(
+        log_file, f"--kubeconfig={manager_kubeconfig}", *FREE_PORT_FLAGS, *given
+    ) as manager:
         await info_client.wait_for_status("HostInfo", "host", "NoVCenter", within=40)
         began = manager.pid
         write_credentials(later, vcenter)
@@ -114,13 +138,21 @@ async def test_a_secret_that_comes_after_the_manager_takes_effect_without_a_rest
 
 
 async def test_a_vcenter_that_is_gone_for_a_while_is_followed_again(
-    vcenter: SimulatedVCenter, info_client: InfoClient, credentials_folder: Path, log_file: Path, manager_kubeconfig: Path
+    vcenter: SimulatedVCenter,
+    info_client: InfoClient,
+    credentials_folder: Path,
+    log_file: Path,
+    manager_kubeconfig: Path,
 ) -> None:
     await info_client.create("HostInfo", "host", HOST_NAME)
-    async with run_vcenter_manager(log_file, manager_kubeconfig, credentials_folder, vcenter.certificate) as manager:
+    async with run_vcenter_manager(
+        log_file, manager_kubeconfig, credentials_folder, vcenter.certificate
+    ) as manager:
         full = await info_client.wait_for_status("HostInfo", "host")
         await vcenter.set_outage("reset")
-        gone = await info_client.wait_for_status("HostInfo", "host", "VCenterUnreachable", within=60)
+        gone = await info_client.wait_for_status(
+            "HostInfo", "host", "VCenterUnreachable", within=60
+        )
         assert ready_condition({"status": gone})["status"] == "False"
         assert gone["totalCPU"] == full["totalCPU"]
         await vcenter.set_attribute(HOST_NAME, "rack", "r12")
@@ -136,10 +168,16 @@ async def test_a_vcenter_that_is_gone_for_a_while_is_followed_again(
 
 
 async def test_a_wait_that_hangs_is_noticed(
-    vcenter: SimulatedVCenter, info_client: InfoClient, credentials_folder: Path, log_file: Path, manager_kubeconfig: Path
+    vcenter: SimulatedVCenter,
+    info_client: InfoClient,
+    credentials_folder: Path,
+    log_file: Path,
+    manager_kubeconfig: Path,
 ) -> None:
     await info_client.create("HostInfo", "host", HOST_NAME)
-    async with run_vcenter_manager(log_file, manager_kubeconfig, credentials_folder, vcenter.certificate):
+    async with run_vcenter_manager(
+        log_file, manager_kubeconfig, credentials_folder, vcenter.certificate
+    ):
         await info_client.wait_for_status("HostInfo", "host")
         await vcenter.set_outage("hang")
         # The wait that is open is answered within 15 s; the next one hangs, and is given up after 35, and its end takes 3 more.
@@ -149,10 +187,16 @@ async def test_a_wait_that_hangs_is_noticed(
 
 
 async def test_nothing_is_left_on_the_server_after_sigterm(
-    vcenter: SimulatedVCenter, info_client: InfoClient, credentials_folder: Path, log_file: Path, manager_kubeconfig: Path
+    vcenter: SimulatedVCenter,
+    info_client: InfoClient,
+    credentials_folder: Path,
+    log_file: Path,
+    manager_kubeconfig: Path,
 ) -> None:
     await info_client.create("HostInfo", "host", HOST_NAME)
-    async with run_vcenter_manager(log_file, manager_kubeconfig, credentials_folder, vcenter.certificate) as manager:
+    async with run_vcenter_manager(
+        log_file, manager_kubeconfig, credentials_folder, vcenter.certificate
+    ) as manager:
         await info_client.wait_for_status("HostInfo", "host")
         (session,) = await vcenter.sessions()
         assert session["filters"]
@@ -163,10 +207,18 @@ async def test_nothing_is_left_on_the_server_after_sigterm(
 
 
 async def test_a_certificate_that_nobody_trusts_is_refused_with_the_fix(
-    vcenter: SimulatedVCenter, info_client: InfoClient, credentials_folder: Path, log_file: Path, manager_kubeconfig: Path
+    vcenter: SimulatedVCenter,
+    info_client: InfoClient,
+    credentials_folder: Path,
+    log_file: Path,
+    manager_kubeconfig: Path,
 ) -> None:
     await info_client.create("HostInfo", "host", HOST_NAME)
-    flags = (f"--kubeconfig={manager_kubeconfig}", *FREE_PORT_FLAGS, f"--vcenter-credentials={credentials_folder}")
+    flags = (
+        f"--kubeconfig={manager_kubeconfig}",
+        *FREE_PORT_FLAGS,
+        f"--vcenter-credentials={credentials_folder}",
+    )
     async with run_manager(log_file, *flags) as manager:
         status = await info_client.wait_for_status("HostInfo", "host", "VCenterCertificateRefused")
         assert "-vcenter-ca-file" in ready_condition({"status": status})["message"]
@@ -180,7 +232,9 @@ async def test_without_a_vcenter_the_objects_say_what_to_set(
     info_client: InfoClient, log_file: Path, manager_kubeconfig: Path
 ) -> None:
     await info_client.create("HostInfo", "host", HOST_NAME)
-    async with run_manager(log_file, f"--kubeconfig={manager_kubeconfig}", *FREE_PORT_FLAGS) as manager:
+    async with run_manager(
+        log_file, f"--kubeconfig={manager_kubeconfig}", *FREE_PORT_FLAGS
+    ) as manager:
         status = await info_client.wait_for_status("HostInfo", "host", "NoVCenter")
         assert "GOVMOMI_URL" in ready_condition({"status": status})["message"]
         await manager.wait_for_log("no vCenter is configured")

@@ -14,10 +14,16 @@ from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
 
-from .groups import SUCCESS_MESSAGE, VmGroupClient, group_folder_path, list_group_vms, has_replica_name
+from .groups import (
+    SUCCESS_MESSAGE,
+    VmGroupClient,
+    group_folder_path,
+    has_replica_name,
+    list_group_vms,
+)
 from .managing import ManagerProcess
 from .snapshot import read_simulator_state
-from .stage import run_simulator, run_observed_manager
+from .stage import run_observed_manager, run_simulator
 
 SAMPLES = ("vmgroup_vg1", "vmgroup_vg2", "vmgroup_vg3")
 COLUMNS = ["NAME", "PHASE", "CURRENT", "DESIRED", "CPU", "MEMORY", "TEMPLATE", "LAST_MESSAGE"]
@@ -37,7 +43,10 @@ async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[
 async def manager(
     installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> AsyncIterator[ManagerProcess]:
-    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "manager") as (manager, _):
+    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "manager") as (
+        manager,
+        _,
+    ):
         yield manager
 
 
@@ -63,7 +72,11 @@ def sample_path(config: Path, name: str) -> str:
 
 
 async def test_the_samples_work_word_for_word(
-    vcenter: SimulatedVCenter, group_client: VmGroupClient, namespace_kubectl: Kubectl, config: Path, manager: ManagerProcess
+    vcenter: SimulatedVCenter,
+    group_client: VmGroupClient,
+    namespace_kubectl: Kubectl,
+    config: Path,
+    manager: ManagerProcess,
 ) -> None:
     for name in SAMPLES:
         await run_kubectl(namespace_kubectl, "apply", "-f", sample_path(config, name))
@@ -71,7 +84,9 @@ async def test_the_samples_work_word_for_word(
     await group_client.wait_for_phase("vg-3", "RUNNING")
     wrong = await group_client.wait_for_phase("vg-2", "ERROR")
     assert "doesNotExist" in wrong["lastMessage"]
-    rows = [line.split() for line in (await run_kubectl(namespace_kubectl, "get", "vg")).splitlines()]
+    rows = [
+        line.split() for line in (await run_kubectl(namespace_kubectl, "get", "vg")).splitlines()
+    ]
     assert rows[0][: len(COLUMNS)] == COLUMNS
     assert rows[1][:7] == ["vg-1", "RUNNING", "3", "3", "1", "1", "vm-operator-template"]
     assert rows[2][:2] == ["vg-2", "ERROR"]
@@ -101,12 +116,19 @@ async def test_the_samples_work_word_for_word(
         assert len(vms) == count
         for vm in vms:
             assert has_replica_name(name, vm)
-            assert (vm.folder, vm.power) == (group_folder_path(group_client.namespace, name), "poweredOn")
+            assert (vm.folder, vm.power) == (
+                group_folder_path(group_client.namespace, name),
+                "poweredOn",
+            )
             assert (vm.cpus, vm.memory_mb) == (cpus, memory_mb)
 
 
 async def test_kubectl_scales_and_waits_and_deletes(
-    vcenter: SimulatedVCenter, group_client: VmGroupClient, namespace_kubectl: Kubectl, config: Path, manager: ManagerProcess
+    vcenter: SimulatedVCenter,
+    group_client: VmGroupClient,
+    namespace_kubectl: Kubectl,
+    config: Path,
+    manager: ManagerProcess,
 ) -> None:
     before = await read_simulator_state(vcenter)
     await run_kubectl(namespace_kubectl, "apply", "-f", sample_path(config, "vmgroup_vg1"))
@@ -148,9 +170,13 @@ async def test_the_lines_that_people_grep_for(
     kept = (await list_group_vms(vcenter, uid))[0]
     await vcenter.set_power(kept.ref, False)
     await manager.wait_for_log("attempting to power on")
-    await group_client.wait_for_phase("web", "RUNNING", predicate=lambda status: status["lastMessage"] == SUCCESS_MESSAGE)
+    await group_client.wait_for_phase(
+        "web", "RUNNING", predicate=lambda status: status["lastMessage"] == SUCCESS_MESSAGE
+    )
     await group_client.patch_spec("web", replicas=1)
-    await group_client.wait_for_phase("web", "RUNNING", predicate=lambda status: status["currentReplicas"] == 1)
+    await group_client.wait_for_phase(
+        "web", "RUNNING", predicate=lambda status: status["currentReplicas"] == 1
+    )
     await group_client.delete("web")
     await group_client.wait_until_deleted("web")
     messages = [line["msg"] for line in manager.log_records]

@@ -16,7 +16,7 @@ from simulator import SimulatedVCenter
 
 from .groups import VmGroupClient, list_group_vms
 from .snapshot import read_simulator_state
-from .stage import run_simulator, run_observed_manager
+from .stage import run_observed_manager, run_simulator
 
 CLONE_SECONDS = 3.0
 REPLICAS = 3
@@ -88,7 +88,9 @@ async def test_a_failed_clone_is_told_with_its_cure_and_tried_again(harness: Gro
             "CloneVM_Task", failure.fault, where=failure.where, fields=failure.fields
         )
         uids[f"g-{number}"] = await harness.create_group(f"g-{number}", 1)
-        await harness.client.wait_for_phase(f"g-{number}", failure.phase, predicate=partial(has_message, failure.message))
+        await harness.client.wait_for_phase(
+            f"g-{number}", failure.phase, predicate=partial(has_message, failure.message)
+        )
     for name, uid in uids.items():
         await harness.check_converges(name, uid, 1)
 
@@ -116,7 +118,9 @@ async def test_a_session_that_dies_in_mid_clone_makes_no_second_vm(harness: Grou
     await harness.check_converges("web", uid, REPLICAS + 2)
 
 
-async def test_a_vcenter_that_is_away_in_mid_clone_makes_no_second_vm(harness: GroupHarness) -> None:
+async def test_a_vcenter_that_is_away_in_mid_clone_makes_no_second_vm(
+    harness: GroupHarness,
+) -> None:
     await harness.vcenter.delay_calls("CloneVM_Task", CLONE_SECONDS)
     uid = await harness.create_group("web", REPLICAS + 2)
     await eventually(lambda: harness.has_clones(REPLICAS), within=20)

@@ -19,7 +19,7 @@ from .groups import PARENT_FOLDER, VmGroupClient, group_folder_path, list_group_
 from .hands import VSphereUser
 from .managing import ready_condition
 from .snapshot import read_simulator_state
-from .stage import run_simulator, run_observed_manager
+from .stage import run_observed_manager, run_simulator
 
 MUTATIONS = (
     "CreateFolder",
@@ -53,11 +53,19 @@ def list_mutations(reaper: CrashInjector) -> list[str]:
 
 
 async def test_who_was_refused_a_folder_does_not_take_it_along(
-    installed: ControlPlane, vcenter: SimulatedVCenter, two_namespaces: tuple[str, str], tmp_path: Path
+    installed: ControlPlane,
+    vcenter: SimulatedVCenter,
+    two_namespaces: tuple[str, str],
+    tmp_path: Path,
 ) -> None:
     await vcenter.delay_calls("CloneVM_Task", 5)
-    async with run_observed_manager(installed, vcenter, ",".join(two_namespaces), tmp_path / "m") as (_, reaper):
-        first, second = VmGroupClient(installed, two_namespaces[0]), VmGroupClient(installed, two_namespaces[1])
+    async with run_observed_manager(
+        installed, vcenter, ",".join(two_namespaces), tmp_path / "m"
+    ) as (_, reaper):
+        first, second = (
+            VmGroupClient(installed, two_namespaces[0]),
+            VmGroupClient(installed, two_namespaces[1]),
+        )
         await first.create("b-c", replicas=1)
 
         async def cloning() -> bool:
@@ -86,7 +94,11 @@ async def test_a_vm_named_like_the_folder_is_told_and_its_end_too(
             in told["lastMessage"]
         )
         assert list_mutations(reaper).count("CreateFolder") == 1
-        (vm,) = [each for each in (await read_simulator_state(vcenter)).vms if each.name == f"{namespace}-web"]
+        (vm,) = [
+            each
+            for each in (await read_simulator_state(vcenter)).vms
+            if each.name == f"{namespace}-web"
+        ]
         await vcenter.rename(vm.ref, "out-of-the-way")
         await groups.wait_for_phase("web", "RUNNING")
 
@@ -100,7 +112,9 @@ async def test_a_vm_with_somebodys_disk_file_is_not_destroyed(
         await groups.wait_for_phase("web", "RUNNING")
         (vm,) = await list_group_vms(vcenter, uid)
         other = next(
-            each for each in (await read_simulator_state(vcenter)).vms if each.name == "DC0_C0_RP0_VM0"
+            each
+            for each in (await read_simulator_state(vcenter)).vms
+            if each.name == "DC0_C0_RP0_VM0"
         )
         file = await hands.call_on(lambda found: list_disks(found)[0].backing.fileName, other.ref)
         await hands.call_on(lambda found: found.ReconfigVM_Task(add_disk_spec(found, file)), vm.ref)
@@ -111,7 +125,9 @@ async def test_a_vm_with_somebodys_disk_file_is_not_destroyed(
 
         await eventually(told, within=30)
         assert "Destroy_Task" not in list_mutations(reaper)
-        await hands.call_on(lambda found: found.ReconfigVM_Task(remove_disk_spec(found, file)), vm.ref)
+        await hands.call_on(
+            lambda found: found.ReconfigVM_Task(remove_disk_spec(found, file)), vm.ref
+        )
         await groups.wait_until_deleted("web")
 
 
@@ -143,7 +159,10 @@ def remove_disk_spec(vm: Any, file: str) -> Any:
 async def test_a_vm_that_tells_no_configuration_keeps_its_place(
     installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> None:
-    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m") as (manager, reaper):
+    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m") as (
+        manager,
+        reaper,
+    ):
         groups = VmGroupClient(installed, namespace)
         uid = (await groups.create("web", replicas=1))["metadata"]["uid"]
         await groups.wait_for_phase("web", "RUNNING")
@@ -170,7 +189,10 @@ async def test_a_vm_that_tells_no_configuration_keeps_its_place(
 async def test_marks_that_cannot_be_read_lead_to_no_second_vm(
     installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> None:
-    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m") as (manager, reaper):
+    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m") as (
+        manager,
+        reaper,
+    ):
         groups = VmGroupClient(installed, namespace)
         uid = (await groups.create("web", replicas=2))["metadata"]["uid"]
         await groups.wait_for_phase("web", "RUNNING")
@@ -192,7 +214,9 @@ async def test_the_quota_is_the_oldest_groups_first_and_holds_while_a_template_c
 ) -> None:
     limits = tmp_path / "limits.yaml"
     limits.write_text('limits:\n  - namespaces: ["*"]\n    quota: {vms: 3}\n')
-    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m", f"--vmgroup-limits={limits}"):
+    async with run_observed_manager(
+        installed, vcenter, namespace, tmp_path / "m", f"--vmgroup-limits={limits}"
+    ):
         groups = VmGroupClient(installed, namespace)
         uid = (await groups.create("old", replicas=2))["metadata"]["uid"]
         await groups.wait_for_phase("old", "RUNNING")
@@ -209,7 +233,9 @@ async def test_the_quota_is_the_oldest_groups_first_and_holds_while_a_template_c
             predicate=lambda status: gone not in [each["moRef"] for each in status["replicas"]],
         )
         await groups.patch_spec("old", template="vm-operator-template-2", rollout={"maxSurge": 3})
-        await groups.wait_for_phase("old", "RUNNING", predicate=lambda status: status["updatedReplicas"] == 2)
+        await groups.wait_for_phase(
+            "old", "RUNNING", predicate=lambda status: status["updatedReplicas"] == 2
+        )
         assert (await read_simulator_state(vcenter)).peak_by_uid[uid] <= 3
 
 
@@ -225,7 +251,8 @@ async def test_what_an_orphaned_group_left_is_said_as_such(
         (left,) = await list_group_vms(vcenter, uid)
         await groups.create("web", replicas=1)
         assert (
-            "VMs of a group that is gone" in (await groups.wait_for_phase("web", "ERROR"))["lastMessage"]
+            "VMs of a group that is gone"
+            in (await groups.wait_for_phase("web", "ERROR"))["lastMessage"]
         )
         await vcenter.delete(left.ref)
         await groups.wait_for_phase("web", "RUNNING")
@@ -308,7 +335,8 @@ async def test_placement_power_and_pause(
         before = list_mutations(reaper)
         await groups.patch_spec("web", paused=True, replicas=3)
         assert (
-            "unset spec.paused to go on" in (await groups.wait_for_phase("web", "PENDING"))["lastMessage"]
+            "unset spec.paused to go on"
+            in (await groups.wait_for_phase("web", "PENDING"))["lastMessage"]
         )
         assert list_mutations(reaper) == before
         await groups.patch_spec("web", paused=False, powerState="poweredOn")
@@ -316,5 +344,6 @@ async def test_placement_power_and_pause(
         assert {each.power for each in await list_group_vms(vcenter, uid)} == {"poweredOn"}
         await groups.create("lost", replicas=1, placement={"cluster": "nowhere"})
         assert (
-            'no cluster named "nowhere"' in (await groups.wait_for_phase("lost", "ERROR"))["lastMessage"]
+            'no cluster named "nowhere"'
+            in (await groups.wait_for_phase("lost", "ERROR"))["lastMessage"]
         )

@@ -16,7 +16,7 @@ from .crashing import CrashInjector
 from .groups import PARENT_FOLDER, VmGroupClient, group_folder_path, is_running, list_group_vms
 from .hands import VSphereUser
 from .snapshot import SimulatorVm, read_simulator_state
-from .stage import run_simulator, run_observed_manager
+from .stage import run_observed_manager, run_simulator
 
 GROUP_NAME = "web"
 
@@ -138,7 +138,9 @@ async def test_one_that_is_renamed_moved_and_migrated_is_left_so(harness: GroupH
     before = harness.list_vcenter_calls()
     await harness.user.rename(first.ref, "my-own-name")
     await harness.user.move_to_parent_folder(second.ref)
-    hosts = {each["ref"] for each in await harness.vcenter.entities() if each["type"] == "HostSystem"}
+    hosts = {
+        each["ref"] for each in await harness.vcenter.entities() if each["type"] == "HostSystem"
+    }
     other = min(hosts - {await harness.user.read_host(third.ref)})
     await harness.user.migrate(third.ref, other)
     # An edit, so that the group is certainly looked at after all of it.
@@ -154,7 +156,9 @@ async def test_one_that_is_renamed_moved_and_migrated_is_left_so(harness: GroupH
     assert await harness.list_vms() == []
 
 
-async def test_copies_and_strangers_in_the_folder_are_left_alone_and_keep_it(harness: GroupHarness) -> None:
+async def test_copies_and_strangers_in_the_folder_are_left_alone_and_keep_it(
+    harness: GroupHarness,
+) -> None:
     first, _ = await harness.create_group(2)
     copy = await harness.user.clone(first.ref, "a-copy")
     stranger = await harness.vcenter.create_vm("a-stranger", folder=harness.folder)
@@ -164,7 +168,9 @@ async def test_copies_and_strangers_in_the_folder_are_left_alone_and_keep_it(har
         if each.ref in (copy, stranger)
     }
     await harness.client.patch_spec(GROUP_NAME, replicas=1)
-    await harness.wait_for_vms(lambda vms: len(vms) == 2)  # one, and the copy, which has the mark too
+    await harness.wait_for_vms(
+        lambda vms: len(vms) == 2
+    )  # one, and the copy, which has the mark too
     await harness.client.delete(GROUP_NAME)
     await harness.client.wait_until_deleted(GROUP_NAME)
     after = await read_simulator_state(harness.vcenter)
@@ -189,7 +195,9 @@ async def test_the_folder_is_made_again_with_what_was_in_it(harness: GroupHarnes
     assert {each.folder for each in now} == {harness.folder}
 
 
-async def test_a_folder_that_is_renamed_is_known_and_goes_with_its_group(harness: GroupHarness) -> None:
+async def test_a_folder_that_is_renamed_is_known_and_goes_with_its_group(
+    harness: GroupHarness,
+) -> None:
     await harness.create_group(1)
     await harness.vcenter.rename(harness.folder, "my-own-folder")
     await harness.client.patch_spec(GROUP_NAME, replicas=2)
@@ -209,7 +217,9 @@ async def test_one_whose_mark_is_taken_away_is_nobodys_and_replaced(harness: Gro
     now = await harness.wait_for_vms(lambda vms: len(vms) == 2)
     assert second.ref in {each.ref for each in now}
     assert first.name not in {each.name for each in now}
-    unmarked = next(each for each in (await read_simulator_state(harness.vcenter)).vms if each.ref == first.ref)
+    unmarked = next(
+        each for each in (await read_simulator_state(harness.vcenter)).vms if each.ref == first.ref
+    )
     assert (unmarked.name, unmarked.folder, unmarked.power) == (
         first.name,
         harness.folder,

@@ -15,7 +15,7 @@ from kubewright.testing.controlplane import ControlPlane
 
 from .groups import VMGROUP_API_VERSION, VmGroupClient
 from .managing import SYSTEM_NAMESPACE
-from .stage import run_simulator, run_observed_manager
+from .stage import run_observed_manager, run_simulator
 
 AUTOSCALER = {
     "apiVersion": "autoscaling/v2",
@@ -88,7 +88,9 @@ async def test_an_autoscaler_is_able_to_scale_and_never_misses_the_selector(
         )
         assert status["selector"]
         told = [*(await conditions()).values()]
-        events = await asyncio.to_thread(autoscaling_control_plane.kubectl, "get", "events", "-o", "yaml")
+        events = await asyncio.to_thread(
+            autoscaling_control_plane.kubectl, "get", "events", "-o", "yaml"
+        )
         assert "InvalidSelector" not in [each["reason"] for each in told]
         assert "selector is required" not in f"{told}{events}"
         assert "missing a selector" not in f"{told}{events}"

@@ -19,7 +19,7 @@ from .hands import VSphereUser
 from .life import OTHER_TEMPLATE
 from .managing import ready_condition
 from .snapshot import read_simulator_state
-from .stage import run_simulator, run_observed_manager
+from .stage import run_observed_manager, run_simulator
 
 INVALID_SPECS: list[dict[str, Any]] = [
     {"cpu": 5},
@@ -122,7 +122,9 @@ async def is_accepted(groups: VmGroupClient, name: str, template: str) -> bool:
     return True
 
 
-async def test_names_that_are_too_long_for_vcenter_are_cut_and_stay_apart(harness: GroupHarness) -> None:
+async def test_names_that_are_too_long_for_vcenter_are_cut_and_stay_apart(
+    harness: GroupHarness,
+) -> None:
     names = ["n" * (MAX_NAME_LENGTH - 1) + end for end in "ab"]
     for name in names:
         await harness.client.create(name, replicas=1)
@@ -139,7 +141,9 @@ async def test_names_that_are_too_long_for_vcenter_are_cut_and_stay_apart(harnes
     assert (await read_simulator_state(harness.vcenter)).marked_vms == ()
 
 
-async def test_what_is_missing_or_there_twice_is_named_and_its_end_is_noticed(harness: GroupHarness) -> None:
+async def test_what_is_missing_or_there_twice_is_named_and_its_end_is_noticed(
+    harness: GroupHarness,
+) -> None:
     hands = VSphereUser(harness.vcenter)
     entities = {each["path"]: each["ref"] for each in await harness.vcenter.entities()}
     folder, other = entities[PARENT_FOLDER], entities[f"/DC0/vm/{OTHER_TEMPLATE}"]
@@ -173,7 +177,9 @@ async def test_two_groups_that_share_a_folder_name_are_told_apart(
         installed.create_namespace(each)
     try:
         async with (
-            run_simulator(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim") as vcenter,
+            run_simulator(
+                pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim"
+            ) as vcenter,
             run_observed_manager(installed, vcenter, ",".join(spaces), tmp_path / "manager"),
         ):
             first, second = VmGroupClient(installed, spaces[0]), VmGroupClient(installed, spaces[1])

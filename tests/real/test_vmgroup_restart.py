@@ -11,7 +11,13 @@ from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 
 from .groups import VmGroupClient, is_running
-from .managing import FREE_PORT_FLAGS, ManagerProcess, format_audit_event, list_mutations, run_manager
+from .managing import (
+    FREE_PORT_FLAGS,
+    ManagerProcess,
+    format_audit_event,
+    list_mutations,
+    run_manager,
+)
 from .snapshot import read_simulator_state
 from .stage import run_simulator
 from .vsphere import write_credentials
@@ -47,7 +53,9 @@ async def test_200_groups_settle_and_a_restart_changes_nothing(
             for number in range(GROUP_COUNT):
                 await groups.create(f"g-{number}", replicas=REPLICAS)
             await eventually(
-                lambda: asyncio.to_thread(lambda: all_running() == GROUP_COUNT), within=180, every=1.0
+                lambda: asyncio.to_thread(lambda: all_running() == GROUP_COUNT),
+                within=180,
+                every=1.0,
             )
             # Some five for each VM. If groups of one template woke each other, it would be dozens.
             assert await first.count_reconciles("vmgroup") < 10 * GROUP_COUNT * REPLICAS

@@ -78,7 +78,9 @@ class InfoClient:
             obj = await self.get(kind, name)
             ready, status = ready_condition(obj), obj.get("status", {})
             current = ready.get("observedGeneration") == obj["metadata"]["generation"]
-            return status if ready.get("reason") == reason and current and predicate(status) else None
+            return (
+                status if ready.get("reason") == reason and current and predicate(status) else None
+            )
 
         try:
             return await eventually(answered, within=within)
@@ -121,6 +123,8 @@ async def run_vcenter_manager(
         f"--vcenter-ca-file={certificate}",
         "--zap-log-level=debug",
     )
-    async with run_manager(log, f"--kubeconfig={kubeconfig}", *FREE_PORT_FLAGS, *given, *flags) as manager:
+    async with run_manager(
+        log, f"--kubeconfig={kubeconfig}", *FREE_PORT_FLAGS, *given, *flags
+    ) as manager:
         await manager.wait_for_log("logged in", within=30)
         yield manager

@@ -21,7 +21,7 @@ from simulator import SimulatedVCenter
 from vsphere_operators.vsphere.session import Session
 from vsphere_operators.vsphere.transport import SoapClient
 
-from .rig import RecordingMetrics, simulator_credentials, simulator_address
+from .rig import RecordingMetrics, simulator_address, simulator_credentials
 
 SimulatorFactory = Callable[..., Awaitable[SimulatedVCenter]]
 
@@ -51,7 +51,9 @@ async def simulator(module_simulator: SimulatedVCenter) -> AsyncIterator[Simulat
 
 
 @pytest.fixture
-async def start_simulator(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatorFactory]:
+async def start_simulator(
+    pytestconfig: pytest.Config, tmp_path: Path
+) -> AsyncIterator[SimulatorFactory]:
     started: list[SimulatedVCenter] = []
 
     async def start(*flags: str, **how: Any) -> SimulatedVCenter:

@@ -15,9 +15,11 @@ from vsphere_operators.vsphere.server_view import CollectorOptions
 from vsphere_operators.vsphere.session import Session
 from vsphere_operators.vsphere.transport import SoapClient
 
-from .rig import RecordingMetrics, simulator_credentials, simulator_address
+from .rig import RecordingMetrics, simulator_address, simulator_credentials
 
-SHORT_TIMEOUTS = CollectorOptions(max_wait_seconds=1, call_timeout_seconds=3.0, close_timeout_seconds=1.0)
+SHORT_TIMEOUTS = CollectorOptions(
+    max_wait_seconds=1, call_timeout_seconds=3.0, close_timeout_seconds=1.0
+)
 
 
 class UpdateRecordingMetrics(RecordingMetrics):

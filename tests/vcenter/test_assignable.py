@@ -26,7 +26,7 @@ from vsphere_operators.vsphere.properties import to_assigned_devices
 from vsphere_operators.vsphere.updates import Ref, Value
 from vsphere_operators.vsphere.vcenter import VCenter
 
-from .rig import RecordingMetrics, simulator_credentials, simulator_address
+from .rig import RecordingMetrics, simulator_address, simulator_credentials
 
 A100 = "NVIDIA A100-PCIE-40GB"
 HARDWARE = AssignableHardware((AssignableDevice("A100"),))
@@ -60,7 +60,13 @@ async def test_the_real_calls_follow_vms_that_are_switched_on_and_off(
     simulator = await Simulator(
         pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path, *flags
     ).start()
-    vcenter = VCenter("vc", simulator_address(simulator), simulator_credentials(simulator), Mock(), RecordingMetrics())
+    vcenter = VCenter(
+        "vc",
+        simulator_address(simulator),
+        simulator_credentials(simulator),
+        Mock(),
+        RecordingMetrics(),
+    )
     # In place of 5 s between two looks.
     vcenter.assignable_hardware.poll_schedule = PollSchedule(
         300.0, debounce_seconds=0.05, min_interval_seconds=0.1

@@ -103,7 +103,11 @@ def expected_fields(
     if "config.graphicsInfo" in told:
         fields["graphics"] = tuple(
             GraphicsDevice(
-                each.deviceName, each.pciId, each.graphicsType, each.memorySizeInKB, to_plain(each.vm)
+                each.deviceName,
+                each.pciId,
+                each.graphicsType,
+                each.memorySizeInKB,
+                to_plain(each.vm),
             )
             for each in told["config.graphicsInfo"] or ()
         )
@@ -136,10 +140,13 @@ async def test_everything_is_loaded_as_pyvmomi_itself_reads_it(harness: WatcherH
             vim.VirtualMachine, [*VIRTUAL_MACHINE_FIELDS.values(), "customValue", "guest.net"]
         )
         assert {ref: flatten_fields(host) for ref, host in inventory.hosts.items()} == {
-            each["obj"]._moId: expected_fields(Host(ref=""), HOST_FIELDS, each, names) for each in hosts
+            each["obj"]._moId: expected_fields(Host(ref=""), HOST_FIELDS, each, names)
+            for each in hosts
         }
         assert {ref: flatten_fields(machine) for ref, machine in inventory.vms.items()} == {
-            each["obj"]._moId: expected_fields(VirtualMachine(ref=""), VIRTUAL_MACHINE_FIELDS, each, names)
+            each["obj"]._moId: expected_fields(
+                VirtualMachine(ref=""), VIRTUAL_MACHINE_FIELDS, each, names
+            )
             for each in machines
         }
         for each in (*hosts, *machines):
@@ -228,9 +235,7 @@ async def test_vms_come_move_and_go_by_push_and_hosts_count_them(harness: Watche
 
 async def test_custom_attributes_get_their_names_without_a_reload(harness: WatcherHarness) -> None:
     await harness.simulator.set_attribute("DC0_C0_H0", "owner", "me")
-    await eventually(
-        lambda: harness.inventory.find_host("DC0_C0_H0").attributes == {"owner": "me"}
-    )
+    await eventually(lambda: harness.inventory.find_host("DC0_C0_H0").attributes == {"owner": "me"})
     await harness.simulator.set_attribute("DC0_C0_H0", "owner", "you")
     await eventually(
         lambda: harness.inventory.find_host("DC0_C0_H0").attributes == {"owner": "you"}
@@ -341,7 +346,10 @@ async def test_a_call_that_hangs_is_noticed(harness: WatcherHarness) -> None:
     assert "WaitForUpdatesEx" in str(error)
     assert (
         loop.time() - began
-        < SHORT_TIMEOUTS.max_wait_seconds + SHORT_TIMEOUTS.call_timeout_seconds + SHORT_TIMEOUTS.close_timeout_seconds + 2
+        < SHORT_TIMEOUTS.max_wait_seconds
+        + SHORT_TIMEOUTS.call_timeout_seconds
+        + SHORT_TIMEOUTS.close_timeout_seconds
+        + 2
     )
     await harness.simulator.set_outage("")
 
@@ -359,7 +367,9 @@ async def test_nothing_is_left_on_the_server(harness: WatcherHarness) -> None:
     await eventually(lambda: has_waiting_calls(harness.simulator, 0))
 
 
-async def has_server_objects(simulator: SimulatedVCenter, filters: int, views: int, collectors: int) -> bool:
+async def has_server_objects(
+    simulator: SimulatedVCenter, filters: int, views: int, collectors: int
+) -> bool:
     [session] = await simulator.sessions()
     return (len(session["filters"]), len(session["views"]), len(session["collectors"])) == (
         filters,

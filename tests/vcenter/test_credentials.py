@@ -68,7 +68,9 @@ def test_a_token_comes_before_a_certificate_and_that_before_a_password(tmp_path:
     by_certificate = DirectoryCredentials(tmp_path).read()
     assert (by_certificate.extension_key, by_certificate.pem) == ("com.example", b"CK")
     assert by_certificate.certificate_file == str(tmp_path / "tls.crt")
-    write_files(tmp_path, **{"saml-token": '<?xml version="1.0" encoding="UTF-8"?>\n<Assertion/>\n'})
+    write_files(
+        tmp_path, **{"saml-token": '<?xml version="1.0" encoding="UTF-8"?>\n<Assertion/>\n'}
+    )
     assert DirectoryCredentials(tmp_path).read() == Credentials(saml_token="<Assertion/>")
 
 
@@ -202,7 +204,9 @@ def read_pairs(source: DirectoryCredentials) -> set[tuple[str, str]]:
 async def test_files_that_go_and_come_back_changed_are_noticed_when_complete(
     tmp_path: Path,
 ) -> None:
-    source = DirectoryCredentials(write_files(tmp_path, username="me", password="old"), poll_seconds=0.02)
+    source = DirectoryCredentials(
+        write_files(tmp_path, username="me", password="old"), poll_seconds=0.02
+    )
     waiting = asyncio.create_task(source.wait_for_change(await asyncio.to_thread(source.read)))
     (tmp_path / "password").unlink()
     await asyncio.sleep(0.1)

@@ -16,7 +16,7 @@ from vsphere_operators.vsphere.model import PassthroughDevice
 from vsphere_operators.vsphere.updates import Value
 from vsphere_operators.vsphere.vcenter import VCenter
 
-from .rig import RecordingMetrics, simulator_credentials, simulator_address
+from .rig import RecordingMetrics, simulator_address, simulator_credentials
 
 
 def test_what_a_backing_means() -> None:
@@ -49,7 +49,9 @@ async def test_only_those_that_are_asked_about_are_read_and_again_when_they_chan
         pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path, *flags
     ).start()
     tally = RecordingMetrics()
-    vcenter = VCenter("vc", simulator_address(simulator), simulator_credentials(simulator), Log("test"), tally)
+    vcenter = VCenter(
+        "vc", simulator_address(simulator), simulator_credentials(simulator), Log("test"), tally
+    )
     life = asyncio.create_task(vcenter.run())
     try:
         await eventually(lambda: vcenter.loaded)
@@ -89,7 +91,9 @@ async def test_only_those_that_are_asked_about_are_read_and_again_when_they_chan
 async def test_what_vcenter_does_not_show_is_hidden_until_it_does(
     simulator: Simulator, log: Log, metrics: RecordingMetrics
 ) -> None:
-    vcenter = VCenter("vc", simulator_address(simulator), simulator_credentials(simulator), log, metrics)
+    vcenter = VCenter(
+        "vc", simulator_address(simulator), simulator_credentials(simulator), log, metrics
+    )
     life = asyncio.create_task(vcenter.run())
     try:
         await eventually(lambda: vcenter.loaded)

@@ -32,7 +32,10 @@ def finished_task(description: str, state: str = "success") -> Change:
         (finished_task("VirtualMachine.destroy"), RefreshScope.ASSOCIATIONS),
         (finished_task("VirtualMachine.clone"), RefreshScope.ASSOCIATIONS),
         (finished_task("vslm.vcenter.VStorageObjectManager.extendDisk"), RefreshScope.ALL),
-        (finished_task("vslm.vcenter.VStorageObjectManager.relocateVStorageObject"), RefreshScope.ALL),
+        (
+            finished_task("vslm.vcenter.VStorageObjectManager.relocateVStorageObject"),
+            RefreshScope.ALL,
+        ),
         (finished_task("VirtualMachine.powerOn"), None),
         (
             Change(None, Task(ref="task-1", state="success", description="VirtualMachine.destroy")),
@@ -48,10 +51,15 @@ def finished_task(description: str, state: str = "success") -> Change:
         ),
         (Change(None, DATASTORE), RefreshScope.NEW),
         (Change(DATASTORE, None), RefreshScope.NEW),
-        (Change(DATASTORE, Datastore(ref="datastore-1", name="b", accessible=True)), RefreshScope.ALL),
+        (
+            Change(DATASTORE, Datastore(ref="datastore-1", name="b", accessible=True)),
+            RefreshScope.ALL,
+        ),
         (Change(DATASTORE, Datastore(ref="datastore-1", name="a")), RefreshScope.ALL),
         (
-            Change(DATASTORE, Datastore(ref="datastore-1", name="a", accessible=True, url="ds:///b/")),
+            Change(
+                DATASTORE, Datastore(ref="datastore-1", name="a", accessible=True, url="ds:///b/")
+            ),
             None,
         ),
         (Change(VirtualMachine(ref="vm-1"), None), RefreshScope.ASSOCIATIONS),

@@ -20,8 +20,14 @@ from vsphere_operators.vsphere.polling import PollSchedule
 from vsphere_operators.vsphere.session import Session
 from vsphere_operators.vsphere.updates import ObjectUpdate
 
-from .diskrig import RecordingLog, InterceptingSoap, apart, read_disks_with_pyvmomi, load_inventory
-from .rig import FakeClock, RecordingMetrics, simulator_credentials, simulator_address, soap_envelope
+from .diskrig import InterceptingSoap, RecordingLog, apart, load_inventory, read_disks_with_pyvmomi
+from .rig import (
+    FakeClock,
+    RecordingMetrics,
+    simulator_address,
+    simulator_credentials,
+    soap_envelope,
+)
 
 DISK_NAME = "pvc-e3f6dd59-cbc0-49a7-97c8-d92a26732c43"
 DISK_ID = "7d0a1d4c-0000-4000-8000-000000000001"
@@ -59,8 +65,15 @@ class DiskHarness:
 @pytest.fixture
 async def harness(start_simulator: SimulatorFactory) -> AsyncIterator[DiskHarness]:
     simulator = await start_simulator(*VCSIM_FLAGS)
-    soap, log, clock = InterceptingSoap(simulator_address(simulator), RecordingMetrics()), RecordingLog(), FakeClock()
-    session, inventory = Session(soap, simulator_credentials(simulator), log), await load_inventory(simulator)
+    soap, log, clock = (
+        InterceptingSoap(simulator_address(simulator), RecordingMetrics()),
+        RecordingLog(),
+        FakeClock(),
+    )
+    session, inventory = (
+        Session(soap, simulator_credentials(simulator), log),
+        await load_inventory(simulator),
+    )
     disks = Disks(
         soap,
         session,
@@ -84,7 +97,9 @@ def catalog_source(request: pytest.FixtureRequest, harness: DiskHarness) -> str:
     return str(request.param)
 
 
-async def test_all_disks_of_all_datastores_as_others_see_them(harness: DiskHarness, catalog_source: str) -> None:
+async def test_all_disks_of_all_datastores_as_others_see_them(
+    harness: DiskHarness, catalog_source: str
+) -> None:
     await harness.simulator.create_disk(
         "pvc-thick",
         sizeMB=77,
@@ -93,7 +108,9 @@ async def test_all_disks_of_all_datastores_as_others_see_them(harness: DiskHarne
     )
     await harness.simulator.attach_disk("pvc-thick", "DC1_H0_VM0")
     await harness.disks.poll()
-    assert set(harness.disks.disks.values()) == await apart(lambda: read_disks_with_pyvmomi(harness.simulator))
+    assert set(harness.disks.disks.values()) == await apart(
+        lambda: read_disks_with_pyvmomi(harness.simulator)
+    )
     told = {
         (disk["name"], disk["id"], disk["sizeMB"], disk["path"], tuple(disk["consumers"]))
         for disk in await harness.simulator.disks()
@@ -177,11 +194,17 @@ def associations_response(told: dict[str, str]) -> bytes:
     return soap_envelope(f'<{method} xmlns="urn:vslm">{rows}</{method}>').encode()
 
 
-async def test_where_the_server_tells_users_only_those_that_changed_are_read(harness: DiskHarness) -> None:
+async def test_where_the_server_tells_users_only_those_that_changed_are_read(
+    harness: DiskHarness,
+) -> None:
     told = {disk["id"]: "" for disk in await harness.simulator.disks()}
 
     async def answer(call: str) -> bytes | None:
-        return associations_response(told) if call.startswith("VslmRetrieveVStorageObjectAssociations") else None
+        return (
+            associations_response(told)
+            if call.startswith("VslmRetrieveVStorageObjectAssociations")
+            else None
+        )
 
     harness.soap.hook = answer
     await harness.disks.poll()
@@ -203,7 +226,9 @@ async def test_where_the_server_tells_users_only_those_that_changed_are_read(har
     assert await harness.count_retrieves() == 0
 
 
-async def test_a_disk_deleted_between_list_and_turn_is_not_there(harness: DiskHarness, catalog_source: str) -> None:
+async def test_a_disk_deleted_between_list_and_turn_is_not_there(
+    harness: DiskHarness, catalog_source: str
+) -> None:
     doomed: list[str] = []
     alone = asyncio.Lock()
 
@@ -211,7 +236,9 @@ async def test_a_disk_deleted_between_list_and_turn_is_not_there(harness: DiskHa
         async with alone:
             if "RetrieveVStorageObject " in call and not doomed:
                 doomed.append(
-                    next(disk["id"] for disk in await harness.simulator.disks() if disk["id"] in call)
+                    next(
+                        disk["id"] for disk in await harness.simulator.disks() if disk["id"] in call
+                    )
                 )
                 await harness.simulator.delete_disk(doomed[0])
 
@@ -280,19 +307,25 @@ async def test_a_datastore_that_no_host_reaches(harness: DiskHarness, catalog_so
     await harness.disks.poll()
     ref = harness.disks.find_by_id(DISK_ID).datastore
     harness.inventory.listeners.append(harness.disks.on_inventory_change)
-    harness.inventory.apply([ObjectUpdate("modify", "Datastore", ref, {"summary.accessible": False})])
+    harness.inventory.apply(
+        [ObjectUpdate("modify", "Datastore", ref, {"summary.accessible": False})]
+    )
     for _ in range(2):
         await harness.disks.poll()
     with pytest.raises(NotFound, match=r"LocalDS_0 \(no host can reach it"):
         harness.disks.find_by_name(DISK_NAME)
     assert harness.disks.disks
     assert len(harness.log.find_messages("count as gone", "warning")) == 1
-    harness.inventory.apply([ObjectUpdate("modify", "Datastore", ref, {"summary.accessible": True})])
+    harness.inventory.apply(
+        [ObjectUpdate("modify", "Datastore", ref, {"summary.accessible": True})]
+    )
     await harness.disks.poll()
     assert harness.disks.find_by_name(DISK_NAME).id == DISK_ID
 
 
-async def test_a_disk_that_cannot_be_read_names_its_datastore(harness: DiskHarness, catalog_source: str) -> None:
+async def test_a_disk_that_cannot_be_read_names_its_datastore(
+    harness: DiskHarness, catalog_source: str
+) -> None:
     await harness.disks.poll()
     for method in ("VslmRetrieveVStorageObject", "RetrieveVStorageObject"):
         await harness.simulator.fail_calls(method, "InvalidDatastore", count=1)

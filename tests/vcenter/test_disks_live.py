@@ -21,7 +21,7 @@ from vsphere_operators.vsphere.session import Session
 from vsphere_operators.vsphere.transport import SoapClient
 
 from .diskrig import RecordingLog, apart, pyvmomi_content
-from .rig import RecordingMetrics, simulator_credentials, simulator_address
+from .rig import RecordingMetrics, simulator_address, simulator_credentials
 
 SimulatorFactory = Callable[..., Awaitable[SimulatedVCenter]]
 VM_NAME = "DC0_H0_VM0"

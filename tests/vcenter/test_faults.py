@@ -60,7 +60,9 @@ def test_the_table_is_all_here() -> None:
     assert dict(list_cases(FAULTS_BY_ERROR)) == FaultMapping.ERROR_TYPES
 
 
-@pytest.mark.parametrize(("name", "meaning"), list_cases(FAULTS_BY_ERROR) + list_cases(SUBTYPE_FAULTS_BY_ERROR))
+@pytest.mark.parametrize(
+    ("name", "meaning"), list_cases(FAULTS_BY_ERROR) + list_cases(SUBTYPE_FAULTS_BY_ERROR)
+)
 def test_a_fault_means(name: str, meaning: type[VCenterError]) -> None:
     error = error_from_fault(make_fault(name, msg="vCenter's own words."), "PowerOnVM_Task at vc")
     assert type(error) is meaning

@@ -64,7 +64,11 @@ async def test_a_clone_has_mark_size_and_identity_from_its_first_moment() -> Non
         None,
     )
     config = spec.config
-    assert (config.numCPUs, config.memoryMB, config.instanceUuid) == (2, 1024, CLONE_REQUEST.instance_uuid)
+    assert (config.numCPUs, config.memoryMB, config.instanceUuid) == (
+        2,
+        1024,
+        CLONE_REQUEST.instance_uuid,
+    )
     assert [(each.key, each.value) for each in config.extraConfig] == [
         ("vsphere-operators.uid", "u1")
     ]

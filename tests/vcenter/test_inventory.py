@@ -186,7 +186,9 @@ def test_names_are_shown_as_vcenter_shows_them(inventory: Inventory) -> None:
 def test_listeners_hear_old_and_new_once_for_each_object(inventory: Inventory) -> None:
     changes = record_changes(inventory)
     before = inventory.hosts["h1"]
-    inventory.apply([modify("h1", cpu_usage(701)), modify("h1", cpu_usage(702)), modify("h2", cpu_usage(300))])
+    inventory.apply(
+        [modify("h1", cpu_usage(701)), modify("h1", cpu_usage(702)), modify("h2", cpu_usage(300))]
+    )
     assert changes == [Change(before, inventory.hosts["h1"])]
     assert not changes[0].only_dependency_changed
     assert inventory.hosts["h1"].stats.cpu_usage_mhz == 702
@@ -299,12 +301,21 @@ def test_attributes_have_names_as_soon_as_they_are_known(inventory: Inventory) -
 
 
 def test_a_reload_tells_only_what_differs(inventory: Inventory) -> None:
-    inventory.apply([custom_fields_update(k101="owner"), modify("h2", attribute_property("101", "me"))])
+    inventory.apply(
+        [custom_fields_update(k101="owner"), modify("h2", attribute_property("101", "me"))]
+    )
     changes = record_changes(inventory)
     again = [update for update in SMALL_INVENTORY if update.ref not in ("h1", "h2", "vm2")]
-    same = enter("h2", "esxi-2", "s1", **CONNECTED, **cpu_usage(300), **attribute_property("101", "me"))
+    same = enter(
+        "h2", "esxi-2", "s1", **CONNECTED, **cpu_usage(300), **attribute_property("101", "me")
+    )
     inventory.replace_all(
-        [custom_fields_update(k101="owner"), *again, same, enter("h5", "esxi-1", "c1", **CONNECTED, **cpu_usage(700))]
+        [
+            custom_fields_update(k101="owner"),
+            *again,
+            same,
+            enter("h5", "esxi-1", "c1", **CONNECTED, **cpu_usage(700)),
+        ]
     )
     assert changed_refs(changes) == ["h1", "h2", "h5", "vm1", "vm2"]
     assert {

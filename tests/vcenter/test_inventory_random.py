@@ -11,7 +11,7 @@ from vsphere_operators.vsphere.inventory import Inventory, InventoryReload, Loca
 from vsphere_operators.vsphere.model import Host, VirtualMachine
 from vsphere_operators.vsphere.updates import ObjectUpdate, Ref
 
-from .test_inventory import record_changes, changed_refs, type_of
+from .test_inventory import changed_refs, record_changes, type_of
 
 REFS = [
     "f0",
@@ -124,13 +124,31 @@ class NaiveInventory:
 
     def location(self, ref: str) -> Location:
         datacenter = next(
-            (each for each in self.ancestors_of(ref) if each.startswith("dc") and each in self.properties), ""
+            (
+                each
+                for each in self.ancestors_of(ref)
+                if each.startswith("dc") and each in self.properties
+            ),
+            "",
         )
-        start = self.property_text(ref, "runtime.host") if ref.startswith("vm") and ref in self.properties else ref
+        start = (
+            self.property_text(ref, "runtime.host")
+            if ref.startswith("vm") and ref in self.properties
+            else ref
+        )
         cluster = next(
-            (each for each in self.ancestors_of(start) if each.startswith("c") and each in self.properties), ""
+            (
+                each
+                for each in self.ancestors_of(start)
+                if each.startswith("c") and each in self.properties
+            ),
+            "",
         )
-        return Location(self.path(ref), self.property_text(datacenter, "name"), self.property_text(cluster, "name"))
+        return Location(
+            self.path(ref),
+            self.property_text(datacenter, "name"),
+            self.property_text(cluster, "name"),
+        )
 
     def refs_with(self, prefix: str, path: str, value: str) -> set[str]:
         return {
@@ -155,7 +173,10 @@ class NaiveInventory:
                 len(self.refs_with("vm", "runtime.host", ref)),
                 twins,
             )
-        stores = [self.property_text(store.value, "name") for store in self.properties[ref].get("datastore", ())]
+        stores = [
+            self.property_text(store.value, "name")
+            for store in self.properties[ref].get("datastore", ())
+        ]
         same = [
             self.refs_with("vm", path, uuid)
             for path in ("config.uuid", "config.instanceUuid")
@@ -193,7 +214,9 @@ def check_same(inventory: Inventory, naive: NaiveInventory) -> None:
             "vm", "name", name
         )
     for uuid in ("u-1", "u-2"):
-        assert inventory.relations.by_bios_uuid.get(uuid) == naive.refs_with("vm", "config.uuid", uuid)
+        assert inventory.relations.by_bios_uuid.get(uuid) == naive.refs_with(
+            "vm", "config.uuid", uuid
+        )
 
 
 @settings(max_examples=150, deadline=None)
@@ -213,7 +236,9 @@ def test_any_sequence_of_updates_leads_where_looking_at_all_leads(
         told = changed_refs(changes)
         assert len(told) == len(set(told))
         assert {
-            ref for ref in HOST_AND_VM_REFS if visible_part(before[ref]) != visible_part(naive.describe(ref))
+            ref
+            for ref in HOST_AND_VM_REFS
+            if visible_part(before[ref]) != visible_part(naive.describe(ref))
         } <= set(told)
         assert all(change.only_dependency_changed or change.old != change.new for change in changes)
 

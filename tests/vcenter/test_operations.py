@@ -19,14 +19,18 @@ from vsphere_operators.vsphere.task_limiter import WAITING_OWNER_SECONDS, Operat
 from vsphere_operators.vsphere.updates import ObjectUpdate
 from vsphere_operators.vsphere.vcenter import VCenter
 
-from .rig import RecordingMetrics, simulator_credentials, simulator_address
+from .rig import RecordingMetrics, simulator_address, simulator_credentials
 
 EndedTasks = list[tuple[Operation, Task | None]]
 
 
 @pytest.fixture
-async def vcenter(simulator: Simulator, log: Log, metrics: RecordingMetrics) -> AsyncIterator[VCenter]:
-    vcenter = VCenter("vc", simulator_address(simulator), simulator_credentials(simulator), log, metrics)
+async def vcenter(
+    simulator: Simulator, log: Log, metrics: RecordingMetrics
+) -> AsyncIterator[VCenter]:
+    vcenter = VCenter(
+        "vc", simulator_address(simulator), simulator_credentials(simulator), log, metrics
+    )
     running = asyncio.create_task(vcenter.run())
     await eventually(lambda: vcenter.loaded, within=20)
     yield vcenter

@@ -45,7 +45,9 @@ class FakeClock:
         return self.seconds
 
 
-def make_throttle(host: Host | VirtualMachine, clock: FakeClock, change_threshold: float = CHANGE_THRESHOLD) -> StatsThrottle:
+def make_throttle(
+    host: Host | VirtualMachine, clock: FakeClock, change_threshold: float = CHANGE_THRESHOLD
+) -> StatsThrottle:
     pace = StatsThrottle(INTERVAL_SECONDS, change_threshold, clock)
     assert pace.should_publish(None, host)
     return pace
@@ -87,7 +89,10 @@ def test_a_small_move_waits_for_its_slot_and_is_told_once() -> None:
 def test_more_than_the_share_of_the_total_is_told_now(
     cpu_mhz: int | None, memory_mb: int, now: bool
 ) -> None:
-    assert make_throttle(HOST, FakeClock()).should_publish(HOST, with_load(HOST, cpu_mhz, memory_mb)) is now
+    assert (
+        make_throttle(HOST, FakeClock()).should_publish(HOST, with_load(HOST, cpu_mhz, memory_mb))
+        is now
+    )
 
 
 def test_many_small_moves_add_up_to_a_large_one() -> None:
@@ -267,7 +272,9 @@ class ThrottleHistory:
         self.hosts[ref] = new
         only_load = old is not None and old.name == new.name and old != new
         assert at_once is not (
-            only_load and abs(usage - (self.published_stats[ref].cpu_usage_mhz or 0)) <= 20_000 * CHANGE_THRESHOLD
+            only_load
+            and abs(usage - (self.published_stats[ref].cpu_usage_mhz or 0))
+            <= 20_000 * CHANGE_THRESHOLD
         )
         if at_once:
             self.mark_published(ref)
@@ -287,7 +294,10 @@ class ThrottleHistory:
             for ref in self.throttle.take_due():
                 assert ref in self.unpublished_since
                 # A tick may come up to a second late, so two slots of one entity may be seen that much closer.
-                assert self.clock.seconds - self.slot_published_at.get(ref, -1e9) > INTERVAL_SECONDS - 1
+                assert (
+                    self.clock.seconds - self.slot_published_at.get(ref, -1e9)
+                    > INTERVAL_SECONDS - 1
+                )
                 self.slot_published_at[ref] = self.clock.seconds
                 self.mark_published(ref)
             assert all(

@@ -35,7 +35,9 @@ class PagedVCenter:
     async def get_service_content(self) -> PagedVCenter:
         return self
 
-    def build_envelope(self, collector: PagedVCenter, method: str, *arguments: Any) -> tuple[str, object]:
+    def build_envelope(
+        self, collector: PagedVCenter, method: str, *arguments: Any
+    ) -> tuple[str, object]:
         return method, arguments[0] if method.startswith("Continue") else None
 
     async def post(self, body: tuple[str, object], *, method: str) -> bytes:
@@ -64,7 +66,9 @@ async def read_vm_properties(paged: Any) -> list[str]:
     return [update.ref.replace("schedule", "host") for update in updates]
 
 
-@pytest.mark.parametrize("read", [read_scheduled_tasks, read_assignable_hardware, read_vm_properties])
+@pytest.mark.parametrize(
+    "read", [read_scheduled_tasks, read_assignable_hardware, read_vm_properties]
+)
 async def test_every_page_is_read(read: Callable[[Any], Awaitable[list[str]]]) -> None:
     paged = PagedVCenter()
     assert await read(paged) == ["host-1", "host-2", "host-3"]

@@ -16,7 +16,15 @@ from vsphere_operators.vsphere.session import Session
 from vsphere_operators.vsphere.transport import SoapClient
 from vsphere_operators.vsphere.vm_calls import VmCalls
 
-from .rig import SERVICE_CONTENT_RESPONSE, LOGIN_RESPONSE, ReceivedRequest, RecordingMetrics, run_canned_server, soap_envelope, http_response
+from .rig import (
+    LOGIN_RESPONSE,
+    SERVICE_CONTENT_RESPONSE,
+    ReceivedRequest,
+    RecordingMetrics,
+    http_response,
+    run_canned_server,
+    soap_envelope,
+)
 
 ROOT_FOLDER = EntityRef("Folder", "group-d1", "/")
 PRIVILEGES_RESPONSE = soap_envelope(
@@ -39,7 +47,9 @@ async def test_the_simulator_knows_us_and_grants_everything(
     assert who.name == simulator.user
     assert who.session_key in {each["key"] for each in await simulator.sessions()}
     wanted = (*privileges.READ_PRIVILEGES, *privileges.FOLDER_PRIVILEGES)
-    assert await privileges.find_missing_privileges(hands, who, [ROOT_FOLDER], wanted) == {"group-d1": ()}
+    assert await privileges.find_missing_privileges(hands, who, [ROOT_FOLDER], wanted) == {
+        "group-d1": ()
+    }
 
 
 async def test_the_session_is_shown_and_what_is_not_granted_comes_back(
@@ -77,4 +87,6 @@ async def test_who_may_not_ask_hears_so(
     hands = VmCalls(soap, session)
     who = await privileges.read_account(hands)
     with pytest.raises(Denied):
-        await privileges.find_missing_privileges(hands, who, [ROOT_FOLDER], privileges.READ_PRIVILEGES)
+        await privileges.find_missing_privileges(
+            hands, who, [ROOT_FOLDER], privileges.READ_PRIVILEGES
+        )

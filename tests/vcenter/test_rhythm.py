@@ -10,7 +10,9 @@ from vsphere_operators.vsphere.polling import PollSchedule
 class PollRecorder:
     """Looks at a rhythm, and remembers when; the loop's clock is moved by looptime."""
 
-    def __init__(self, rhythm: PollSchedule, poll_seconds: float = 0.0, failure_count: int = 0) -> None:
+    def __init__(
+        self, rhythm: PollSchedule, poll_seconds: float = 0.0, failure_count: int = 0
+    ) -> None:
         self.schedule, self.poll_seconds, self.failure_count, self.poll_times = (
             rhythm,
             poll_seconds,
@@ -89,7 +91,16 @@ async def test_a_word_during_a_look_counts_for_the_next_one() -> None:
 
 @pytest.mark.looptime
 async def test_failures_are_tried_again_ever_later_and_success_ends_that() -> None:
-    assert await PollRecorder(make_schedule(60), failure_count=5).run(8) == [0, 5, 15, 35, 75, 135, 195, 255]
+    assert await PollRecorder(make_schedule(60), failure_count=5).run(8) == [
+        0,
+        5,
+        15,
+        35,
+        75,
+        135,
+        195,
+        255,
+    ]
 
 
 @pytest.mark.looptime

@@ -32,7 +32,7 @@ from vsphere_operators.vsphere.transport import SoapClient
 from vsphere_operators.vsphere.updates import decode_object_page
 from vsphere_operators.vsphere.vcenter import VCenter
 
-from .rig import RecordingMetrics, simulator_credentials, simulator_address
+from .rig import RecordingMetrics, simulator_address, simulator_credentials
 
 TASKS_RESPONSE = b"""<?xml version="1.0"?>
 <Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/" xmlns:xsd="http://www.w3.org/2001/XMLSchema"
@@ -146,7 +146,9 @@ async def test_a_vcenter_that_is_busy_for_ever_keeps_nobody_waiting_for_ever() -
 async def test_the_real_calls(simulator: Simulator, log: Log, metrics: RecordingMetrics) -> None:
     at = datetime.now(UTC).replace(microsecond=0) + timedelta(days=30)
     host = next(each for each in await simulator.entities() if each["type"] == "HostSystem")
-    vcenter = VCenter("vc", simulator_address(simulator), simulator_credentials(simulator), log, metrics)
+    vcenter = VCenter(
+        "vc", simulator_address(simulator), simulator_credentials(simulator), log, metrics
+    )
     scheduled = vcenter.scheduled_tasks = ScheduledTasks(
         vcenter.soap,
         vcenter.session,

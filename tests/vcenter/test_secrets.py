@@ -20,7 +20,16 @@ from vsphere_operators.vsphere.faults import VCenterError, WrongLogin
 from vsphere_operators.vsphere.session import Session
 from vsphere_operators.vsphere.transport import SoapClient
 
-from .rig import SERVICE_CONTENT_RESPONSE, ReceivedRequest, RecordingMetrics, simulator_address, render_error, run_canned_server, soap_fault, http_response
+from .rig import (
+    SERVICE_CONTENT_RESPONSE,
+    ReceivedRequest,
+    RecordingMetrics,
+    http_response,
+    render_error,
+    run_canned_server,
+    simulator_address,
+    soap_fault,
+)
 
 CANARY = 'canary-<&>"-5d41'
 SECRET_FORMS = ("canary", escape(CANARY), "5d41")
@@ -89,12 +98,18 @@ async def run_echo_server(folder: Path, answer: Callable[[str], bytes]) -> Async
 
 
 ECHO_RESPONSES: dict[str, Callable[[str], bytes]] = {
-    "a fault that quotes the request": lambda body: http_response(500, soap_fault("InvalidLogin", escape(body))),
-    "another fault that does": lambda body: http_response(500, soap_fault("InvalidRequest", escape(body))),
+    "a fault that quotes the request": lambda body: http_response(
+        500, soap_fault("InvalidLogin", escape(body))
+    ),
+    "another fault that does": lambda body: http_response(
+        500, soap_fault("InvalidRequest", escape(body))
+    ),
     "the request as it was": lambda body: http_response(200, body),
     "the request as a page": lambda body: http_response(500, body),
     "the request as a proxy's page": lambda body: http_response(502, f"<html>{body}</html>"),
-    "the password alone": lambda body: http_response(500, soap_fault("SystemError", escape(CANARY))),
+    "the password alone": lambda body: http_response(
+        500, soap_fault("SystemError", escape(CANARY))
+    ),
     "no HTTP at all": lambda body: body.encode() + b"\r\n\r\n",
 }
 
@@ -114,7 +129,9 @@ async def test_a_token_that_is_quoted(tmp_path: Path, log: Log) -> None:
 
 
 async def test_a_password_that_cannot_be_sent(simulator: SimulatedVCenter, log: Log) -> None:
-    await find_login_error(simulator_address(simulator), log, Credentials("user", CANARY + "\udcff"))
+    await find_login_error(
+        simulator_address(simulator), log, Credentials("user", CANARY + "\udcff")
+    )
 
 
 async def test_the_key_of_a_session_is_not_told_either(

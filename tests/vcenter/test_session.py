@@ -25,16 +25,16 @@ from vsphere_operators.vsphere.transport import SoapClient
 
 from .conftest import SimulatorFactory
 from .rig import (
-    SERVICE_CONTENT_RESPONSE,
-    LOGIN_RESPONSE,
     CURRENT_TIME_RESPONSE,
+    LOGIN_RESPONSE,
+    SERVICE_CONTENT_RESPONSE,
     ReceivedRequest,
     RecordingMetrics,
-    simulator_credentials,
-    simulator_address,
-    run_canned_server,
-    soap_fault,
     http_response,
+    run_canned_server,
+    simulator_address,
+    simulator_credentials,
+    soap_fault,
 )
 
 
@@ -54,7 +54,9 @@ async def test_500_calls_on_a_dead_session_are_one_login(
 ) -> None:
     await simulator.reset_call_counts()
     assert await simulator.expire_sessions() == 1
-    answers = await asyncio.gather(*(session.call(lambda: call_current_time(soap)) for _ in range(500)))
+    answers = await asyncio.gather(
+        *(session.call(lambda: call_current_time(soap)) for _ in range(500))
+    )
     assert len({type(answer) for answer in answers}) == 1
     assert (await simulator.call_counts())["Login"] == 1
     assert session.generation == 2
@@ -126,11 +128,15 @@ async def test_a_late_answer_does_not_replace_the_cookie_of_a_login(
     async def reply(request: ReceivedRequest) -> bytes:
         nonlocal logins
         if "<RetrieveServiceContent" in request.body:
-            return http_response(200, SERVICE_CONTENT_RESPONSE, "Set-Cookie: vmware_soap_session=anonymous; Path=/")
+            return http_response(
+                200, SERVICE_CONTENT_RESPONSE, "Set-Cookie: vmware_soap_session=anonymous; Path=/"
+            )
         if "<Login " in request.body:
             logins += 1
             relogged.set() if logins == 2 else None
-            return http_response(200, LOGIN_RESPONSE, f"Set-Cookie: vmware_soap_session=live-{logins}; Path=/")
+            return http_response(
+                200, LOGIN_RESPONSE, f"Set-Cookie: vmware_soap_session=live-{logins}; Path=/"
+            )
         if "<Logout " in request.body or request.cookie == "live-2":
             return http_response(200, CURRENT_TIME_RESPONSE)
         await (relogged.wait() if "late" in request.body else asyncio.sleep(0))

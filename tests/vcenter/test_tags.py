@@ -22,7 +22,7 @@ from vsphere_operators.vsphere.updates import ObjectUpdate
 
 from .conftest import SimulatorFactory
 from .diskrig import RecordingLog, load_inventory
-from .rig import FakeClock, RecordingMetrics, simulator_credentials, simulator_address
+from .rig import FakeClock, RecordingMetrics, simulator_address, simulator_credentials
 
 HOST, OTHER_HOST = "DC0_H0", "DC0_C0_H0"
 LOGIN_CALL = "POST /rest/com/vmware/cis/session"
@@ -89,7 +89,10 @@ async def harness(start_simulator: SimulatorFactory) -> AsyncIterator[TagHarness
         FakeClock(),
         simulator_credentials(simulator),
     )
-    session, inventory = Session(soap, credentials, log, clock=clock), await load_inventory(simulator)
+    session, inventory = (
+        Session(soap, credentials, log, clock=clock),
+        await load_inventory(simulator),
+    )
     tags = Tags(
         soap,
         session,
@@ -199,7 +202,9 @@ async def test_a_host_that_enters_and_one_that_leaves(harness: TagHarness) -> No
     ]
     harness.inventory.apply([ObjectUpdate("leave", "HostSystem", host["ref"])])
     task = await start_tags(harness.tags)
-    await eventually(lambda: harness.tags.poll_schedule.ended_at > harness.tags.poll_schedule.started_at)
+    await eventually(
+        lambda: harness.tags.poll_schedule.ended_at > harness.tags.poll_schedule.started_at
+    )
     assert harness.tags.get(host["ref"]) == ()
     harness.inventory.apply([ObjectUpdate("enter", "HostSystem", host["ref"], {"name": HOST})])
     await eventually(lambda: harness.tags.get(host["ref"]) == ("zone:a",))
@@ -212,7 +217,9 @@ async def test_a_host_that_enters_and_one_that_leaves(harness: TagHarness) -> No
 
 
 @pytest.mark.parametrize("path", [SESSION_PATH, f"{TAGGING_PATH}/tag-association"])
-async def test_the_session_is_ended_also_when_the_look_is_cut_short(harness: TagHarness, path: str) -> None:
+async def test_the_session_is_ended_also_when_the_look_is_cut_short(
+    harness: TagHarness, path: str
+) -> None:
     await harness.simulator.set_tag(HOST, "zone", "a")
     await harness.session.login()
     look = asyncio.create_task(harness.tags.poll())
@@ -251,7 +258,9 @@ async def test_a_failure_keeps_what_is_known(harness: TagHarness) -> None:
     assert harness.changed_refs == [harness.host_ref(HOST)]
 
 
-async def test_a_refused_password_is_tried_once_and_counts_for_the_session(harness: TagHarness) -> None:
+async def test_a_refused_password_is_tried_once_and_counts_for_the_session(
+    harness: TagHarness,
+) -> None:
     await harness.session.login()
     await harness.simulator.set_password(harness.simulator.user, "changed")
     await harness.tags.poll()
@@ -262,7 +271,9 @@ async def test_a_refused_password_is_tried_once_and_counts_for_the_session(harne
         await harness.tags.poll()
     assert (await harness.simulator.call_counts())[LOGIN_CALL] == 1
     assert isinstance(harness.problem(), WrongLogin)
-    harness.credentials.credentials = Credentials(username=harness.simulator.user, password="changed")
+    harness.credentials.credentials = Credentials(
+        username=harness.simulator.user, password="changed"
+    )
     await harness.simulator.set_tag(HOST, "zone", "a")
     await harness.tags.poll()
     assert harness.tags_of(HOST) == ("zone:a",)

@@ -29,7 +29,9 @@ async def read_api_type(address: Address) -> str:
         await soap.close()
 
 
-def make_address(vcenter: SimulatedVCenter, ca_file: Path | str = "", *, insecure: bool = False) -> Address:
+def make_address(
+    vcenter: SimulatedVCenter, ca_file: Path | str = "", *, insecure: bool = False
+) -> Address:
     host, port = vcenter.address
     return Address(host, port, ca_file=str(ca_file), insecure=insecure)
 
@@ -74,7 +76,9 @@ async def test_an_expired_certificate_is_refused(start_simulator: SimulatorFacto
     assert await read_api_type(make_address(vcenter, insecure=True)) == "VirtualCenter"
 
 
-async def test_a_certificate_made_out_to_another_name_is_refused(start_simulator: SimulatorFactory) -> None:
+async def test_a_certificate_made_out_to_another_name_is_refused(
+    start_simulator: SimulatorFactory,
+) -> None:
     vcenter = await start_simulator("--tls-name=vc.example.com")
     words = r"Use the name that the certificate is made out to instead of 127\.0\.0\.1"
     with pytest.raises(CertificateRefused, match=words):

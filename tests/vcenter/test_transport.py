@@ -27,7 +27,16 @@ from vsphere_operators.vsphere.faults import (
 from vsphere_operators.vsphere.session import Session
 from vsphere_operators.vsphere.transport import SoapClient
 
-from .rig import CURRENT_TIME_RESPONSE, ReceivedRequest, RecordingMetrics, simulator_address, run_canned_server, soap_envelope, soap_fault, http_response
+from .rig import (
+    CURRENT_TIME_RESPONSE,
+    ReceivedRequest,
+    RecordingMetrics,
+    http_response,
+    run_canned_server,
+    simulator_address,
+    soap_envelope,
+    soap_fault,
+)
 
 
 def call_current_time(soap: SoapClient) -> Any:
@@ -119,7 +128,11 @@ async def test_a_call_of_pyvmomi_is_an_awaitable(
     session: Session, soap: SoapClient, metrics: RecordingMetrics
 ) -> None:
     assert isinstance(await call_current_time(soap), datetime)
-    assert metrics.calls == [("RetrieveServiceContent", "ok"), ("Login", "ok"), ("CurrentTime", "ok")]
+    assert metrics.calls == [
+        ("RetrieveServiceContent", "ok"),
+        ("Login", "ok"),
+        ("CurrentTime", "ok"),
+    ]
     content = await soap.get_service_content()
     assert content.about.apiType == "VirtualCenter"
     assert content is await soap.get_service_content()
@@ -190,7 +203,9 @@ async def test_a_fault_is_an_error_of_ours(
 async def test_a_fault_with_a_type_of_tomorrow_is_still_an_error_of_ours(
     tmp_path: Path, metrics: RecordingMetrics
 ) -> None:
-    async with CannedConnection(tmp_path, metrics, http_response(500, soap_fault("QuantumFlux", "The flux is off."))) as soap:
+    async with CannedConnection(
+        tmp_path, metrics, http_response(500, soap_fault("QuantumFlux", "The flux is off."))
+    ) as soap:
         with pytest.raises(
             VCenterError, match=r"^CurrentTime at 127\.0\.0\.1: The flux is off$"
         ) as caught:
@@ -231,8 +246,14 @@ class CannedConnection:
         ),
         (http_response(200, ""), "the answer is none of the vSphere API"),
         (http_response(200, '{"json": true}'), "the answer is none of the vSphere API"),
-        (http_response(200, CURRENT_TIME_RESPONSE[: CURRENT_TIME_RESPONSE.index("2026")]), "the answer is none of the vSphere API"),
-        (http_response(500, soap_envelope("<soapenv:Fault><faultcode>x")), "a fault that cannot be read"),
+        (
+            http_response(200, CURRENT_TIME_RESPONSE[: CURRENT_TIME_RESPONSE.index("2026")]),
+            "the answer is none of the vSphere API",
+        ),
+        (
+            http_response(500, soap_envelope("<soapenv:Fault><faultcode>x")),
+            "a fault that cannot be read",
+        ),
         (http_response(500, "<html>oops</html>"), "it answered HTTP 500; a vCenter that starts"),
         (
             http_response(503, "busy"),
@@ -258,20 +279,26 @@ async def test_what_is_no_answer_is_told(
 async def test_an_answer_that_stops_half_way_is_given_up_in_time(
     tmp_path: Path, metrics: RecordingMetrics
 ) -> None:
-    async with CannedConnection(tmp_path, metrics, http_response(200, CURRENT_TIME_RESPONSE)[:-30]) as soap:
+    async with CannedConnection(
+        tmp_path, metrics, http_response(200, CURRENT_TIME_RESPONSE)[:-30]
+    ) as soap:
         body = soap.build_envelope(vim.ServiceInstance("ServiceInstance", soap.stub), "CurrentTime")
         with pytest.raises(Unreachable, match="did not answer CurrentTime in time"):
             await soap.post(body, method="CurrentTime", timeout_seconds=0.3)
         assert count_used_connections(soap) == 0
 
 
-async def test_http_unauthorised_is_a_session_that_is_gone(tmp_path: Path, metrics: RecordingMetrics) -> None:
+async def test_http_unauthorised_is_a_session_that_is_gone(
+    tmp_path: Path, metrics: RecordingMetrics
+) -> None:
     async with CannedConnection(tmp_path, metrics, http_response(401, "")) as soap:
         with pytest.raises(NotAuthenticated, match="HTTP 401"):
             await call_current_time(soap)
 
 
-async def test_http_forbidden_is_no_session_that_is_gone(tmp_path: Path, metrics: RecordingMetrics) -> None:
+async def test_http_forbidden_is_no_session_that_is_gone(
+    tmp_path: Path, metrics: RecordingMetrics
+) -> None:
     async with CannedConnection(tmp_path, metrics, http_response(403, "")) as soap:
         with pytest.raises(Denied, match="HTTP 403") as caught:
             await call_current_time(soap)

@@ -48,7 +48,9 @@ def change_xml(name: str, value: str, op: str = "assign") -> str:
 
 def enter_response(kind: str, value: str) -> bytes:
     given = change_xml("p", f'<val xsi:type="{kind}">{value}</val>')
-    return update_response(f'<objectSet><kind>enter</kind><obj type="Folder">f</obj>{given}</objectSet>')
+    return update_response(
+        f'<objectSet><kind>enter</kind><obj type="Folder">f</obj>{given}</objectSet>'
+    )
 
 
 def decode_update(
@@ -85,7 +87,9 @@ def test_version_kinds_and_whether_there_is_more() -> None:
             ObjectUpdate("leave", "Folder", "leave-1"),
         ],
     )
-    assert decode_updates(update_response("", "<truncated>false</truncated>")) == UpdateSet("7", False, [])
+    assert decode_updates(update_response("", "<truncated>false</truncated>")) == UpdateSet(
+        "7", False, []
+    )
     assert decode_updates(update_response("")) == UpdateSet("7", False, [])
 
 
@@ -187,7 +191,8 @@ def test_a_part_of_a_property_is_told_apart_and_read_again_whole() -> None:
 
 def test_a_field_inside_a_property_is_read_again_whole() -> None:
     update = decode_update(
-        change_xml("info.error.localizedMessage", '<val xsi:type="xsd:string">no</val>'), type_name="Task"
+        change_xml("info.error.localizedMessage", '<val xsi:type="xsd:string">no</val>'),
+        type_name="Task",
     )
     assert find_properties_to_reread([update]) == {("Task", "x-1"): {"info.error"}}
     assert TASK_MAPPING.apply_update(
@@ -201,13 +206,19 @@ def test_what_is_whole_or_not_asked_for_is_not_read_again() -> None:
         change_xml("summary.quickStats.overallCpuUsage", number),
         change_xml("overallStatus", '<val xsi:type="Color">red</val>'),
     )
-    assert find_properties_to_reread([quick, decode_update(change_xml("x[1]", number), type_name="Network")]) == {}
+    assert (
+        find_properties_to_reread(
+            [quick, decode_update(change_xml("x[1]", number), type_name="Network")]
+        )
+        == {}
+    )
 
 
 def test_a_property_that_goes_is_as_if_it_had_never_been() -> None:
     blank = VIRTUAL_MACHINE_MAPPING.create_empty(decode_update())
     values = [
-        change_xml(path, '<val xsi:type="xsd:string">1</val>') for path in VIRTUAL_MACHINE_MAPPING.paths
+        change_xml(path, '<val xsi:type="xsd:string">1</val>')
+        for path in VIRTUAL_MACHINE_MAPPING.paths
     ]
     known = VIRTUAL_MACHINE_MAPPING.apply_update(blank, decode_update(*values))
     assert known != blank
@@ -249,7 +260,9 @@ ENTITY_BOMB = '<!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;
         update_response("<objectSet/>"),
         enter_response("xsd:int", "many"),
         enter_response("xsd:dateTime", "soon"),
-        update_response('<objectSet><kind>enter</kind><obj type="Folder">f</obj><changeSet/></objectSet>'),
+        update_response(
+            '<objectSet><kind>enter</kind><obj type="Folder">f</obj><changeSet/></objectSet>'
+        ),
         soap_response("")
         .replace(b"<soapenv:Envelope", ENTITY_BOMB.encode() + b"<soapenv:Envelope")
         .replace(b"<soapenv:Body>", b"<soapenv:Body>&b;"),

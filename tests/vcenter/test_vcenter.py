@@ -19,7 +19,7 @@ from vsphere_operators.vsphere.credentials import DirectoryCredentials
 from vsphere_operators.vsphere.faults import CertificateRefused, NotAuthenticated, Unreachable
 from vsphere_operators.vsphere.vcenter import VCenter
 
-from .rig import RecordingMetrics, simulator_credentials, simulator_address
+from .rig import RecordingMetrics, simulator_address, simulator_credentials
 
 
 @pytest.fixture

@@ -35,19 +35,31 @@ def delete_and_power_off(world: GroupSimulation) -> None:
 
 def set_missing_template(world: GroupSimulation) -> None:
     world.edit_spec(
-        replace(world.stored.desired, template="", fingerprint="of nothing", blocker='no template "x"')
+        replace(
+            world.stored.desired, template="", fingerprint="of nothing", blocker='no template "x"'
+        )
     )
 
 
 def set_other_template(world: GroupSimulation) -> None:
-    world.edit_spec(replace(world.stored.desired, template="vm-t2", fingerprint="of vm-t2", blocker=""))
+    world.edit_spec(
+        replace(world.stored.desired, template="vm-t2", fingerprint="of vm-t2", blocker="")
+    )
 
 
 def delete_group(world: GroupSimulation) -> None:
     world.edit_spec(replace(world.stored.desired, deleting=True))
 
 
-LIFECYCLE = (scale_to(3), scale_to(5), delete_and_power_off, scale_to(2), set_missing_template, set_other_template, delete_group)
+LIFECYCLE = (
+    scale_to(3),
+    scale_to(5),
+    delete_and_power_off,
+    scale_to(2),
+    set_missing_template,
+    set_other_template,
+    delete_group,
+)
 
 
 class LifecycleRun:

@@ -85,9 +85,14 @@ def test_a_clone_that_nobody_accounts_for_may_be_ours(
     ids=["runs", "failed", "VM not seen yet", "VM came and went", "not told yet", "forgotten"],
 )
 def test_a_known_task_tells(tasks: list[CloneTask], now: float, expected: CloneState) -> None:
-    assert infer_state(replace(RECORD, state="Cloning", task="task-1"), tasks=tasks, now=now) is expected
     assert (
-        infer_state(request=replace(UNSENT_REQUEST, outcome="answered", task="task-1"), tasks=tasks, now=now)
+        infer_state(replace(RECORD, state="Cloning", task="task-1"), tasks=tasks, now=now)
+        is expected
+    )
+    assert (
+        infer_state(
+            request=replace(UNSENT_REQUEST, outcome="answered", task="task-1"), tasks=tasks, now=now
+        )
         is expected
     )
 
@@ -95,5 +100,6 @@ def test_a_known_task_tells(tasks: list[CloneTask], now: float, expected: CloneS
 def test_a_refusal_and_a_vm_that_was_there_are_the_end_of_it() -> None:
     assert infer_state(request=replace(UNSENT_REQUEST, outcome="refused")) is CloneState.ENDED
     assert (
-        infer_state(replace(RECORD, state="Present", task="task-1"), tasks=[make_task()]) is CloneState.ENDED
+        infer_state(replace(RECORD, state="Present", task="task-1"), tasks=[make_task()])
+        is CloneState.ENDED
     )

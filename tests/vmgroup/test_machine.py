@@ -103,7 +103,9 @@ class CrashStateMachine(RuleBasedStateMachine):
     @rule(policy=st.sampled_from(["Destroy", "Orphan"]), sure=st.sampled_from([False, True]))
     def delete_group(self, policy: Any, enabled: bool) -> None:
         if enabled and not self.simulation.is_finished:
-            self.simulation.edit_spec(replace(self.simulation.stored.desired, deleting=True, deletion_policy=policy))
+            self.simulation.edit_spec(
+                replace(self.simulation.stored.desired, deleting=True, deletion_policy=policy)
+            )
 
     @invariant()
     def check_state(self) -> None:
@@ -136,7 +138,11 @@ class CrashStateMachine(RuleBasedStateMachine):
             world.manager.cached_group = world.stored
             world.reconcile(lambda: SUCCESSFUL_OUTCOME)
             world.advance_time(1.0)
-            if self.is_in_desired_state() and not world.vm_tasks and not world.list_running_clones():
+            if (
+                self.is_in_desired_state()
+                and not world.vm_tasks
+                and not world.list_running_clones()
+            ):
                 return self.check_stable()
         raise AssertionError(f"not right after 300 steps: {world.make_plan()}")
 
@@ -172,7 +178,9 @@ class UserChangeStateMachine(CrashStateMachine):
 
     @rule(back=st.integers(0, 4))
     def restart_with_stale_object(self, versions_back: int) -> None:
-        self.simulation.restart_manager(self.simulation.versions[max(0, len(self.simulation.versions) - 1 - versions_back)])
+        self.simulation.restart_manager(
+            self.simulation.versions[max(0, len(self.simulation.versions) - 1 - versions_back)]
+        )
 
     @rule()
     def refresh_cache(self) -> None:
@@ -206,7 +214,9 @@ class UserChangeStateMachine(CrashStateMachine):
     )
     def change_vm(self, data: st.DataObject, user_action: str) -> None:
         world = self.simulation
-        machine = data.draw(st.sampled_from(sorted(world.list_owned_vms(), key=lambda each: each.ref)))
+        machine = data.draw(
+            st.sampled_from(sorted(world.list_owned_vms(), key=lambda each: each.ref))
+        )
         if user_action == "delete":
             del world.vms[machine.ref]
         elif user_action == "copy":

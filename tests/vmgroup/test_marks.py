@@ -27,7 +27,9 @@ from vsphere_operators.kinds.vmgroup.ownership import (
 
 GROUP_ID = GroupId(cluster_id="c1", namespace="a", name="b-c", uid="uid-1")
 OTHER_GROUP_ID = GroupId(cluster_id="c1", namespace="a-b", name="c", uid="uid-2")
-MARK = OwnershipMark(group_id=GROUP_ID, replica_name="web-replica-abcdefgh", slot=4, fingerprint="f1")
+MARK = OwnershipMark(
+    group_id=GROUP_ID, replica_name="web-replica-abcdefgh", slot=4, fingerprint="f1"
+)
 INSTANCE_UUID = instance_uuid_of("uid-1", "web-replica-abcdefgh")
 
 
@@ -112,7 +114,9 @@ FIRST_CLAIM = FolderClaim(
     group_id=GROUP_ID, folder_key="/DC0/vm/vm-operator/a-b-c", created_at="2026-01-01T00:00:00Z"
 )
 SECOND_CLAIM = FolderClaim(
-    group_id=OTHER_GROUP_ID, folder_key="/DC0/vm/vm-operator/a-b-c", created_at="2026-01-02T00:00:00Z"
+    group_id=OTHER_GROUP_ID,
+    folder_key="/DC0/vm/vm-operator/a-b-c",
+    created_at="2026-01-02T00:00:00Z",
 )
 
 
@@ -132,12 +136,16 @@ def test_of_two_groups_of_one_folder_the_second_is_told_of_the_first() -> None:
 
 def test_of_the_same_second_exactly_one_owns() -> None:
     twin = replace(SECOND_CLAIM, created_at=FIRST_CLAIM.created_at)
-    assert [find_conflicting_owner(each, (), (FIRST_CLAIM, twin)) for each in (FIRST_CLAIM, twin)] == [
+    assert [
+        find_conflicting_owner(each, (), (FIRST_CLAIM, twin)) for each in (FIRST_CLAIM, twin)
+    ] == [
         None,
         GROUP_ID,
     ]
     began = replace(twin, in_use=True)
-    assert [find_conflicting_owner(each, (), (FIRST_CLAIM, began)) for each in (FIRST_CLAIM, began)] == [
+    assert [
+        find_conflicting_owner(each, (), (FIRST_CLAIM, began)) for each in (FIRST_CLAIM, began)
+    ] == [
         OTHER_GROUP_ID,
         None,
     ], "who has begun goes first"
@@ -145,6 +153,14 @@ def test_of_the_same_second_exactly_one_owns() -> None:
 
 def test_vms_inside_prove_more_than_age() -> None:
     foreign = GroupId(cluster_id="c2", namespace="a", name="b-c", uid="uid-9")
-    assert find_conflicting_owner(FIRST_CLAIM, (OTHER_GROUP_ID,), (FIRST_CLAIM, SECOND_CLAIM)) == OTHER_GROUP_ID
+    assert (
+        find_conflicting_owner(FIRST_CLAIM, (OTHER_GROUP_ID,), (FIRST_CLAIM, SECOND_CLAIM))
+        == OTHER_GROUP_ID
+    )
     assert find_conflicting_owner(FIRST_CLAIM, (foreign,), (FIRST_CLAIM,)) == foreign
-    assert find_conflicting_owner(SECOND_CLAIM, (OTHER_GROUP_ID, GROUP_ID), (FIRST_CLAIM, SECOND_CLAIM)) is None
+    assert (
+        find_conflicting_owner(
+            SECOND_CLAIM, (OTHER_GROUP_ID, GROUP_ID), (FIRST_CLAIM, SECOND_CLAIM)
+        )
+        is None
+    )

@@ -33,7 +33,12 @@ def test_only_what_is_new_in_the_records_is_unsent() -> None:
     memory, old = Expectations(FakeClock()), make_record("old")
     memory.expect_records(
         [old, make_record("again")],
-        [old, make_record("again", 2), make_record("new"), replace(make_record("there"), state="Present")],
+        [
+            old,
+            make_record("again", 2),
+            make_record("new"),
+            replace(make_record("there"), state="Present"),
+        ],
     )
     assert {name: (sent.attempt, sent.outcome) for name, sent in memory.clone_requests.items()} == {
         "again": (2, "unsent"),

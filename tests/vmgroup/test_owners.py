@@ -63,7 +63,11 @@ class OwnershipHarness:
     def add_vm(self, ref: str, instance_uuid: str) -> None:
         """A VM comes."""
         self.inventory.apply(
-            [enter_update("VirtualMachine", ref, ref, "group-v2", config__instanceUuid=instance_uuid)]
+            [
+                enter_update(
+                    "VirtualMachine", ref, ref, "group-v2", config__instanceUuid=instance_uuid
+                )
+            ]
         )
 
 

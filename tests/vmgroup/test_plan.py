@@ -32,7 +32,7 @@ from vsphere_operators.kinds.vmgroup.ownership import instance_uuid_of
 from vsphere_operators.kinds.vmgroup.plan import plan
 from vsphere_operators.kinds.vmgroup.replica import build_replicas, select_for_deletion
 
-from .replicas import FOLDER, DESIRED, make_record, make_observed, make_vm
+from .replicas import DESIRED, FOLDER, make_observed, make_record, make_vm
 
 
 def make_name_generator() -> Callable[[], str]:
@@ -78,9 +78,9 @@ def test_the_folder_comes_before_the_first_clone_and_only_what_this_process_stor
 ):
     planned = [make_record(slot, state="Planned") for slot in range(3)]
     flights = {"r0": CloneState.UNSENT, "r1": CloneState.UNKNOWN, "r2": CloneState.RUNNING}
-    assert make_plan(DESIRED, make_observed((), planned, clone_states=flights, folder=None)).actions == (
-        CreateFolder(),
-    )
+    assert make_plan(
+        DESIRED, make_observed((), planned, clone_states=flights, folder=None)
+    ).actions == (CreateFolder(),)
     assert make_plan(DESIRED, make_observed((), planned, clone_states=flights)).actions == (
         Clone(planned[0], "t", power_on=True),
     )
@@ -89,7 +89,8 @@ def test_the_folder_comes_before_the_first_clone_and_only_what_this_process_stor
 def test_a_clone_that_failed_is_stored_anew_under_the_same_name() -> None:
     failed = make_record(0, state="Cloning", task="task-1", template="vm-old", fingerprint="f0")
     made = make_plan(
-        replace(DESIRED, replicas=1), make_observed((), [failed], clone_states={"r0": CloneState.ENDED})
+        replace(DESIRED, replicas=1),
+        make_observed((), [failed], clone_states={"r0": CloneState.ENDED}),
     )
     assert made.write_status_first
     assert made.records == (make_record(0, state="Planned", attempt=2),)
@@ -98,7 +99,9 @@ def test_a_clone_that_failed_is_stored_anew_under_the_same_name() -> None:
 def test_a_vm_that_a_person_deleted_is_made_again_in_its_place() -> None:
     made = make_plan(
         replace(DESIRED, replicas=2),
-        make_observed([make_vm(0)], [make_record(0), make_record(1)], clone_states={"r1": CloneState.ENDED}),
+        make_observed(
+            [make_vm(0)], [make_record(0), make_record(1)], clone_states={"r1": CloneState.ENDED}
+        ),
     )
     assert made.records == (make_record(0), make_record(1, state="Planned", attempt=2))
 
@@ -115,7 +118,9 @@ def test_in_doubt_it_waits_and_never_takes_another_name() -> None:
 def test_in_doubt_a_record_that_must_go_keeps_its_place() -> None:
     doubtful = make_record(3, state="Planned", terminating=True)
     what = make_observed(
-        [make_vm(0), make_vm(1)], [make_record(0), make_record(1), doubtful], clone_states={"r3": CloneState.UNKNOWN}
+        [make_vm(0), make_vm(1)],
+        [make_record(0), make_record(1), doubtful],
+        clone_states={"r3": CloneState.UNKNOWN},
     )
     assert make_plan(DESIRED, what).records == (make_record(0), make_record(1), doubtful)
     settled = make_plan(DESIRED, replace(what, clone_states={"r3": CloneState.ENDED}))
@@ -149,16 +154,17 @@ def test_what_has_no_vm_goes_first_and_at_once() -> None:
 
 def test_what_leaves_is_powered_off_then_destroyed_and_never_taken_back() -> None:
     records = [make_record(0), make_record(1, terminating=True)]
-    assert make_plan(replace(DESIRED, replicas=1), make_observed([make_vm(0), make_vm(1)], records)).actions == (
-        PowerOff(make_vm(1)),
-    )
+    assert make_plan(
+        replace(DESIRED, replicas=1), make_observed([make_vm(0), make_vm(1)], records)
+    ).actions == (PowerOff(make_vm(1)),)
     off = make_vm(1, power="poweredOff")
     for replicas in (1, 2):
-        assert make_plan(replace(DESIRED, replicas=replicas), make_observed([make_vm(0), off], records)).actions == (
-            Destroy(off),
-        )
+        assert make_plan(
+            replace(DESIRED, replicas=replicas), make_observed([make_vm(0), off], records)
+        ).actions == (Destroy(off),)
     gone = make_plan(
-        replace(DESIRED, replicas=1), make_observed([make_vm(0)], records, clone_states={"r1": CloneState.ENDED})
+        replace(DESIRED, replicas=1),
+        make_observed([make_vm(0)], records, clone_states={"r1": CloneState.ENDED}),
     )
     assert (gone.write_status_first, gone.records) == (True, (make_record(0),))
 
@@ -166,14 +172,16 @@ def test_what_leaves_is_powered_off_then_destroyed_and_never_taken_back() -> Non
 def test_a_vm_with_the_disk_of_somebody_is_not_destroyed_and_words_say_so() -> None:
     held = make_vm(1, power="poweredOff", foreign_disks=("pvc-7",))
     made = make_plan(
-        replace(DESIRED, replicas=1), make_observed([make_vm(0), held], [make_record(0), make_record(1, terminating=True)])
+        replace(DESIRED, replicas=1),
+        make_observed([make_vm(0), held], [make_record(0), make_record(1, terminating=True)]),
     )
     assert (made.actions, made.phase) == ((), "ERROR")
     assert 'replica "r1"' in made.message
     assert "pvc-7" in made.message
     assert "detach" in made.message
     both = make_plan(
-        replace(DESIRED, replicas=1), make_observed([make_vm(0, foreign_disks=("a",)), make_vm(1, foreign_disks=("b",))])
+        replace(DESIRED, replicas=1),
+        make_observed([make_vm(0, foreign_disks=("a",)), make_vm(1, foreign_disks=("b",))]),
     )
     assert (both.write_status_first, both.actions, both.phase) == (False, (), "ERROR")
 
@@ -185,7 +193,9 @@ def test_what_is_off_or_suspended_is_powered_on_but_not_the_broken_or_busy() -> 
         make_vm(2, power="poweredOff", broken=True),
     ]
     assert make_plan(DESIRED, make_observed(vms)).actions == (PowerOn(vms[0]), PowerOn(vms[1]))
-    assert make_plan(DESIRED, make_observed([replace(each, busy=True) for each in vms])).actions == ()
+    assert (
+        make_plan(DESIRED, make_observed([replace(each, busy=True) for each in vms])).actions == ()
+    )
     assert "may come back" in make_plan(DESIRED, make_observed(vms)).message
 
 
@@ -193,19 +203,28 @@ def test_power_state_off_is_a_wish_too() -> None:
     wish = replace(DESIRED, replicas=2, power="poweredOff")
     made = make_plan(wish, make_observed([make_vm(0), make_vm(1, power="poweredOff")]))
     assert made.actions == (PowerOff(make_vm(0)),)
-    assert make_plan(wish, make_observed([make_vm(slot, power="poweredOff") for slot in (0, 1)])).phase == "RUNNING"
+    assert (
+        make_plan(wish, make_observed([make_vm(slot, power="poweredOff") for slot in (0, 1)])).phase
+        == "RUNNING"
+    )
 
 
 def test_a_new_size_reaches_as_many_at_a_time_as_may_be_down() -> None:
     wish = replace(DESIRED, cpus=2)
-    assert make_plan(wish, make_observed([make_vm(0), make_vm(1), make_vm(2)])).actions == (PowerOff(make_vm(0)),)
-    off = make_vm(0, power="poweredOff")
-    assert make_plan(wish, make_observed([off, make_vm(1), make_vm(2)])).actions == (Reconfigure(off, 2, 1024),)
-    resized = make_vm(0, power="poweredOff", cpus=2)
-    assert make_plan(wish, make_observed([resized, make_vm(1), make_vm(2)])).actions == (PowerOn(resized),)
-    assert make_plan(wish, make_observed([replace(resized, power="poweredOn"), make_vm(1), make_vm(2)])).actions == (
-        PowerOff(make_vm(1)),
+    assert make_plan(wish, make_observed([make_vm(0), make_vm(1), make_vm(2)])).actions == (
+        PowerOff(make_vm(0)),
     )
+    off = make_vm(0, power="poweredOff")
+    assert make_plan(wish, make_observed([off, make_vm(1), make_vm(2)])).actions == (
+        Reconfigure(off, 2, 1024),
+    )
+    resized = make_vm(0, power="poweredOff", cpus=2)
+    assert make_plan(wish, make_observed([resized, make_vm(1), make_vm(2)])).actions == (
+        PowerOn(resized),
+    )
+    assert make_plan(
+        wish, make_observed([replace(resized, power="poweredOn"), make_vm(1), make_vm(2)])
+    ).actions == (PowerOff(make_vm(1)),)
 
 
 def test_where_none_may_be_down_a_new_size_is_a_new_vm() -> None:
@@ -213,12 +232,16 @@ def test_where_none_may_be_down_a_new_size_is_a_new_vm() -> None:
     made = make_plan(wish, make_observed([make_vm(0), make_vm(1), make_vm(2)]))
     assert made.write_status_first
     assert [each.name for each in made.records] == ["r0", "r1", "r2", "r100"]
-    assert terminating_names(make_plan(wish, make_observed([make_vm(0), make_vm(1), make_vm(2), make_vm(3, cpus=2)]))) == {"r0"}
+    assert terminating_names(
+        make_plan(wish, make_observed([make_vm(0), make_vm(1), make_vm(2), make_vm(3, cpus=2)]))
+    ) == {"r0"}
 
 
 def test_a_new_template_takes_one_after_the_other() -> None:
     wish = replace(DESIRED, template="vm-t2", fingerprint="f2")
-    assert terminating_names(make_plan(wish, make_observed([make_vm(0), make_vm(1), make_vm(2)]))) == {"r0"}
+    assert terminating_names(
+        make_plan(wish, make_observed([make_vm(0), make_vm(1), make_vm(2)]))
+    ) == {"r0"}
     part = make_observed(
         [make_vm(1), make_vm(2)],
         [make_record(1), make_record(2), make_record(3, state="Planned", fingerprint="f2")],
@@ -239,7 +262,12 @@ def test_nothing_rolls_while_nothing_can_be_cloned_and_the_rest_goes_on() -> Non
     made = make_plan(wish, make_observed([make_vm(0), make_vm(1, power="poweredOff"), make_vm(2)]))
     assert made.actions == (PowerOn(make_vm(1, power="poweredOff")),)
     assert (made.phase, made.message) == ("ERROR", wish.blocker)
-    assert make_plan(replace(wish, fingerprint="f1"), make_observed([make_vm(0), make_vm(1), make_vm(2)])).phase == "RUNNING"
+    assert (
+        make_plan(
+            replace(wish, fingerprint="f1"), make_observed([make_vm(0), make_vm(1), make_vm(2)])
+        ).phase
+        == "RUNNING"
+    )
 
 
 def test_on_delete_leaves_the_old_ones() -> None:
@@ -260,7 +288,10 @@ def test_a_vm_of_ours_without_a_record_gets_one_and_leaves_if_it_is_too_many() -
         ("r1", "Present"),
         ("r100", "Planned"),
     ]
-    late = make_plan(replace(DESIRED, replicas=2), make_observed([make_vm(0), make_vm(1), make_vm(9)], [make_record(0), make_record(1)]))
+    late = make_plan(
+        replace(DESIRED, replicas=2),
+        make_observed([make_vm(0), make_vm(1), make_vm(9)], [make_record(0), make_record(1)]),
+    )
     assert terminating_names(late) == {"r9"}
 
 
@@ -295,7 +326,9 @@ def test_paused_only_looks() -> None:
 
 
 def test_paused_hides_no_error() -> None:
-    made = make_plan(replace(DESIRED, paused=True, blocker='no template "t"; create it'), make_observed())
+    made = make_plan(
+        replace(DESIRED, paused=True, blocker='no template "t"; create it'), make_observed()
+    )
     assert (made.write_status_first, made.actions, made.phase) == (False, (), "ERROR")
     assert made.message.startswith("paused: ")
     assert made.message.endswith('; no template "t"; create it; unset spec.paused to go on')
@@ -332,10 +365,14 @@ def test_deletion_takes_vms_then_the_folder_then_the_finalizer() -> None:
 def test_orphans_are_left_as_they_are_once_nothing_is_under_way() -> None:
     wish = replace(DESIRED, deleting=True, deletion_policy="Orphan")
     under_way = make_observed(
-        [make_vm(0)], [make_record(0), make_record(1, state="Cloning")], clone_states={"r1": CloneState.RUNNING}
+        [make_vm(0)],
+        [make_record(0), make_record(1, state="Cloning")],
+        clone_states={"r1": CloneState.RUNNING},
     )
     assert make_plan(wish, under_way).actions == ()
-    assert make_plan(wish, make_observed([make_vm(0), make_vm(1, power="poweredOff")])).actions == (RemoveFinalizer(),)
+    assert make_plan(wish, make_observed([make_vm(0), make_vm(1, power="poweredOff")])).actions == (
+        RemoveFinalizer(),
+    )
 
 
 def test_one_whose_mark_was_taken_away_gives_its_place_to_another() -> None:
@@ -477,7 +514,9 @@ def check_actions(made: Plan, what: ObservedState) -> None:
 def test_who_goes_is_never_better_than_who_stays(vms: list[ReplicaVm], replicas: int) -> None:
     """Compared with ranks written down anew: broken, off, on; of one rank the newest first. All of one template, all without disks."""
     alike = [replace(each, fingerprint="f1", foreign_disks=(), cpus=1) for each in vms]
-    gone = select_for_deletion(replace(DESIRED, replicas=replicas), build_replicas(make_observed(alike)))
+    gone = select_for_deletion(
+        replace(DESIRED, replicas=replicas), build_replicas(make_observed(alike))
+    )
     worth = {
         each.name: (0 if each.broken else 1 if each.power != "poweredOn" else 2, -each.slot)
         for each in alike

@@ -38,7 +38,9 @@ def resolve_placement(
 
 
 def test_without_a_word_it_is_the_only_one_of_each() -> None:
-    assert resolve_placement(make_inventory()) == Placement(parent_folder="group-v2", resource_pool="resgroup-1")
+    assert resolve_placement(make_inventory()) == Placement(
+        parent_folder="group-v2", resource_pool="resgroup-1"
+    )
 
 
 def test_what_is_asked_goes_before_the_defaults() -> None:
@@ -104,7 +106,12 @@ def test_a_folder_is_found_by_path_also_where_its_name_is_there_twice() -> None:
         ),
         ((), {"cluster": "*"}, "ClusterNotFound", r'no cluster named "\*"'),
         ((), {"resourcePool": "large"}, "ResourcePoolNotFound", 'no resourcePool named "large"'),
-        (SECOND_CLUSTER, {"resourcePool": "small"}, "ResourcePoolAmbiguous", 'several are named "small": '),
+        (
+            SECOND_CLUSTER,
+            {"resourcePool": "small"},
+            "ResourcePoolAmbiguous",
+            'several are named "small": ',
+        ),
         ((), {"datastore": "slow"}, "DatastoreNotFound", 'no datastore named "slow"'),
     ],
 )
@@ -170,7 +177,9 @@ def test_what_a_namespace_may_not_use_is_refused() -> None:
     ],
 )
 def test_names_near_to_one_that_does_not_exist_are_told(field: str, name: str, near: str) -> None:
-    where = make_inventory(*SECOND_CLUSTER, ("ComputeResource", "domain-s1", "C1.example.com", "group-h1"))
+    where = make_inventory(
+        *SECOND_CLUSTER, ("ComputeResource", "domain-s1", "C1.example.com", "group-h1")
+    )
     with pytest.raises(CloneBlocked) as caught:
         resolve_placement(where, "t", {field: name})
     assert str(caught.value) == (
@@ -205,7 +214,9 @@ def test_near_places_are_those_that_would_do() -> None:
     assert suggest_datastores(where, "fast-8", {"datastore": ("slow",)}) == []
 
 
-def suggest_datastores(where: Inventory, name: str, places: Mapping[str, tuple[str, ...]]) -> list[str]:
+def suggest_datastores(
+    where: Inventory, name: str, places: Mapping[str, tuple[str, ...]]
+) -> list[str]:
     found = PlacementResolver(
         where, {"datacenter": "DC0"}, {}, NamespaceLimits(allowed_placement=dict(places))
     )

@@ -29,7 +29,9 @@ class FakeReconciler(GroupReconciler):
             raise Unreachable("gone")
 
     def observe(self, case: Any, sight: Any) -> Observation:
-        read = {ref for refs in self.refreshed_refs for ref in refs} if self.vcenter_answers else set()
+        read = (
+            {ref for refs in self.refreshed_refs for ref in refs} if self.vcenter_answers else set()
+        )
         vms = [
             replace(each, foreign_disks=(self.volume_by_vm[each.ref],))
             if each.ref in read & self.volume_by_vm.keys()

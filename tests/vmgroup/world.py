@@ -38,7 +38,7 @@ from vsphere_operators.kinds.vmgroup.ownership import (
 )
 from vsphere_operators.kinds.vmgroup.plan import plan
 
-from .parts import GROUP_ID, CloneCall, CallOutcome, VmTask, SimulatedVm, ManagerState, StoredGroup
+from .parts import GROUP_ID, CallOutcome, CloneCall, ManagerState, SimulatedVm, StoredGroup, VmTask
 
 MAX_START_DELAY_SECONDS = 8.0
 MAX_VISIBILITY_DELAY_SECONDS = 4.0
@@ -141,7 +141,11 @@ class GroupSimulation:
         self.versions.append(StoredGroup(self.stored.version + 1, wish, records))
         bound = wish.replicas + wish.rollout.max_surge
         self.max_vms = max(
-            bound, min(self.max_vms, max(len(records), len(self.list_owned_vms()) + len(self.list_running_clones())))
+            bound,
+            min(
+                self.max_vms,
+                max(len(records), len(self.list_owned_vms()) + len(self.list_running_clones())),
+            ),
         )
 
     def edit_spec(self, wish: DesiredState) -> None:
@@ -164,7 +168,9 @@ class GroupSimulation:
         present = {vm.name for vm in vms}
         records = tuple(self.with_task(each) for each in manager.cached_group.records)
         tasks = [self.observe_clone_task(each) for each in self.clone_calls if each.state != "wire"]
-        accounted = {each.task for each in records} | {each.task for each in manager.clone_requests.values()}
+        accounted = {each.task for each in records} | {
+            each.task for each in manager.clone_requests.values()
+        }
         flights = {
             each.name: infer_clone_state(
                 each,
@@ -340,7 +346,9 @@ class GroupSimulation:
             updated_at_seconds=self.now,
         )
 
-    def start_vm_task(self, action: PowerOn | PowerOff | Reconfigure | Destroy, chance: CallOutcome) -> None:
+    def start_vm_task(
+        self, action: PowerOn | PowerOff | Reconfigure | Destroy, chance: CallOutcome
+    ) -> None:
         machine = self.vms[action.vm.ref]
         assert machine.is_owned, "hands off what is not ours"
         assert not any(each.vm is machine for each in self.vm_tasks), (
@@ -349,11 +357,15 @@ class GroupSimulation:
         if isinstance(action, Destroy | Reconfigure):
             assert machine.power == "poweredOff"
         if isinstance(action, Destroy):
-            record = next(each for each in self.read_stored().records if each.name == action.vm.name)
+            record = next(
+                each for each in self.read_stored().records if each.name == action.vm.name
+            )
             assert record.terminating
             assert not machine.foreign_disks
         size = (action.cpus, action.memory_mb) if isinstance(action, Reconfigure) else (0, 0)
-        self.vm_tasks.append(VmTask(type(action), machine, self.now + chance.duration_seconds, chance.fails, size))
+        self.vm_tasks.append(
+            VmTask(type(action), machine, self.now + chance.duration_seconds, chance.fails, size)
+        )
 
     def read_stored(self) -> StoredGroup:
         """The GET before something destructive."""
@@ -366,7 +378,9 @@ class GroupSimulation:
 
     def list_running_clones(self) -> list[CloneCall]:
         return [
-            each for each in self.clone_calls if each.state in ("wire", "running") and not each.is_from_user
+            each
+            for each in self.clone_calls
+            if each.state in ("wire", "running") and not each.is_from_user
         ]
 
     def check_vm_count(self) -> None:
@@ -389,7 +403,9 @@ class GroupSimulation:
         self.add_foreign_vm(f"copy of {machine.inventory_name}", dict(machine.extra_config))
 
     def add_foreign_vm(self, name: str, options: dict[str, str] | None = None) -> SimulatedVm:
-        machine = SimulatedVm(self.new_ref("vm"), name, self.folder_ref, str(uuid4()), options or {})
+        machine = SimulatedVm(
+            self.new_ref("vm"), name, self.folder_ref, str(uuid4()), options or {}
+        )
         self.vms[machine.ref] = machine
         return machine
 

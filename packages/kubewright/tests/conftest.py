@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from kubewright.client import Client
-from kubewright.crd import crds, to_yaml
+from kubewright.crd import build_crds, to_yaml
 from kubewright.errors import NotFound
-from kubewright.kubeconfig import Connection, load
+from kubewright.kubeconfig import Connection, load_config
 from kubewright.meta import Key
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.fake import FakeApi
@@ -31,7 +31,7 @@ def widgets_installed(
 ) -> Path:
     """The CRDs of the test kinds, in the real control plane."""
     file = tmp_path_factory.mktemp("crds") / "crds.yaml"
-    file.write_text(to_yaml(*crds([Widget, Friend])))
+    file.write_text(to_yaml(*build_crds([Widget, Friend])))
     control_plane.apply(file)
     control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
     return control_plane.admin_kubeconfig
@@ -40,7 +40,9 @@ def widgets_installed(
 @pytest.fixture
 async def real_api(widgets_installed: Path, namespace: str) -> AsyncIterator[ApiHarness]:
     """The real API server, in a namespace of our own."""
-    connection = await asyncio.to_thread(load, str(widgets_installed), environ={}, home=Path("/"))
+    connection = await asyncio.to_thread(
+        load_config, str(widgets_installed), environ={}, home=Path("/")
+    )
     transport = Transport(connection)
     api = ApiHarness(transport, Client(transport), namespace, connection)
     yield api
@@ -75,6 +77,6 @@ def load_kubeconfig(tmp_path: Path) -> Callable[..., Connection]:
     def loaded(document: Any, **options: Any) -> Connection:
         file = tmp_path / "config"
         file.write_text(document if isinstance(document, str) else yaml.safe_dump(document))
-        return load(str(file), environ={}, home=tmp_path / "home", **options)
+        return load_config(str(file), environ={}, home=tmp_path / "home", **options)
 
     return loaded

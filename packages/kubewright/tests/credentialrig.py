@@ -8,12 +8,12 @@ from typing import Any
 
 from kubewright.auth import Credentials
 from kubewright.kubeconfig import Connection, ExecPlugin, Identity
-from kubewright.kubeconfig_file import Place
+from kubewright.kubeconfig_file import KubeconfigLocation
 from kubewright.testing.ca import CertificateAuthority
 
 SECRET = "s3cr3t-never-shown"
 TEST_CA = CertificateAuthority("test")
-USER_LOCATION = Place("/etc/config", "users[name=me].user")
+USER_LOCATION = KubeconfigLocation("/etc/config", "users[name=me].user")
 EXEC_API_VERSION = "client.authentication.k8s.io/v1"
 
 
@@ -34,7 +34,7 @@ def make_credentials(
     ca_pem: bytes | None = TEST_CA.certificate,
     **who: Any,
 ) -> Credentials:
-    identity = Identity(place=USER_LOCATION, **who)
+    identity = Identity(location=USER_LOCATION, **who)
     return Credentials(
         Connection(server=server, ca_pem=ca_pem, identity=identity), clock or FakeClock()
     )
@@ -54,9 +54,15 @@ def write_plugin(folder: Path, body: str) -> str:
     return str(script)
 
 
-def exec_credential_script(status: str, version: str = EXEC_API_VERSION, kind: str = "ExecCredential") -> str:
+def exec_credential_script(
+    status: str, version: str = EXEC_API_VERSION, kind: str = "ExecCredential"
+) -> str:
     return f"print(json.dumps({{'apiVersion': {version!r}, 'kind': {kind!r}, 'status': {status}}}))"
 
 
-def make_plugin_credentials(folder: Path, body: str, clock: FakeClock | None = None, **options: Any) -> Credentials:
-    return make_credentials(clock, exec_plugin=ExecPlugin(command=write_plugin(folder, body), **options))
+def make_plugin_credentials(
+    folder: Path, body: str, clock: FakeClock | None = None, **options: Any
+) -> Credentials:
+    return make_credentials(
+        clock, exec_plugin=ExecPlugin(command=write_plugin(folder, body), **options)
+    )

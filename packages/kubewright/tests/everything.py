@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Struct
 
-from kubewright.kind import Column, Resource, Scale, Spec, Status, kind
+from kubewright.kind import PrinterColumn, Resource, Scale, Spec, Status, kind
 from kubewright.schema import (
     Doc,
     EmbeddedResource,
@@ -16,9 +16,9 @@ from kubewright.schema import (
     Int64,
     IntOrString,
     ListType,
-    PreserveUnknown,
-    Rule,
-    Schema,
+    PreserveUnknownFields,
+    SchemaOverride,
+    ValidationRule,
 )
 
 
@@ -38,7 +38,9 @@ class Port(Struct, omit_defaults=True):
 class Range(Struct):
     """From here to there."""
 
-    rules: ClassVar = (Rule("self.low <= self.high", message="low must not be above high"),)
+    rules: ClassVar = (
+        ValidationRule("self.low <= self.high", message="low must not be above high"),
+    )
 
     low: int = 0
     high: Annotated[int, Doc("Above all.", lt=1000)] = 10
@@ -69,11 +71,13 @@ class ThingSpec(Spec):
     order: Annotated[list[int], ListType("atomic")] = []
     window: Range | None = None
     limit: Annotated[IntOrString, Doc("A number or a percentage.")] = "25%"
-    free: PreserveUnknown = {}
+    free: PreserveUnknownFields = {}
     template: EmbeddedResource | None = None
     anything: Any = None
     size: Annotated[
-        int, Rule("self >= oldSelf", message="size cannot shrink"), Schema.of(title="Size")
+        int,
+        ValidationRule("self >= oldSelf", message="size cannot shrink"),
+        SchemaOverride.of(title="Size"),
     ] = 1
 
 
@@ -87,15 +91,15 @@ class ThingStatus(Status):
 
 @kind(
     "everything.test/v1",
-    short=("th",),
+    short_names=("th",),
     categories=("all", "tests"),
     columns=[
-        Column("Name", ".spec.name"),
-        Column("Replicas", ".status.replicas", description="How many there are."),
-        Column("Until", ".spec.until", priority=1),
-        Column("First", ".spec.ports[0].number"),
+        PrinterColumn("Name", ".spec.name"),
+        PrinterColumn("Replicas", ".status.replicas", description="How many there are."),
+        PrinterColumn("Until", ".spec.until", priority=1),
+        PrinterColumn("First", ".spec.ports[0].number"),
     ],
-    scale=Scale(selector=".status.selector"),
+    scale=Scale(label_selector_path=".status.selector"),
 )
 class Thing(Resource[ThingSpec, ThingStatus]):
     """Everything at once.
@@ -103,7 +107,9 @@ class Thing(Resource[ThingSpec, ThingStatus]):
     With a second paragraph.
     """
 
-    rules: ClassVar = (Rule("self.metadata.name.size() < 64", message="the name is too long"),)
+    rules: ClassVar = (
+        ValidationRule("self.metadata.name.size() < 64", message="the name is too long"),
+    )
 
 
 class OldThingSpec(Spec):
@@ -116,7 +122,7 @@ class OldThingSpec(Spec):
     "everything.test/v1alpha1",
     name="Thing",
     storage=False,
-    deprecated="everything.test/v1alpha1 Thing is old; use v1",
+    deprecation_warning="everything.test/v1alpha1 Thing is old; use v1",
 )
 class OldThing(Resource[OldThingSpec, ThingStatus]):
     """A thing of old."""

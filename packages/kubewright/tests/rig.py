@@ -16,7 +16,7 @@ from kubewright.kubeconfig import Connection, Identity
 from kubewright.manager import Manager, Options
 from kubewright.meta import Condition, Key, ObjectMeta
 from kubewright.testing import eventually
-from kubewright.transport import Pool
+from kubewright.transport import ManagerTransport
 
 from .kinds import Widget, WidgetSpec
 
@@ -27,7 +27,7 @@ FAKE_CONNECTION = Connection(server="https://fake.invalid", identity=Identity(),
 class ApiHarness:
     """An API server that a test writes to as a user would."""
 
-    pool: Pool
+    pool: ManagerTransport
     client: Client
     namespace: str
     connection: Connection = field(default=FAKE_CONNECTION)
@@ -42,7 +42,9 @@ class ApiHarness:
     async def get_widget(self, name: str = "a") -> Widget:
         return await self.client.get(Widget, Key(self.namespace, name))
 
-    async def wait_for_ready(self, name: str = "a", *, reason: str = "", within: float = 10) -> Condition:
+    async def wait_for_ready(
+        self, name: str = "a", *, reason: str = "", within: float = 10
+    ) -> Condition:
         """The Ready condition, once it is there (with this reason)."""
 
         async def there() -> Condition | None:
@@ -69,9 +71,13 @@ async def run_manager(
     options: Options | None = None,
 ) -> AsyncIterator[Manager]:
     """A manager with one controller, confined to the test's namespace."""
-    options = options or Options(metrics_address="0", namespaces=(api.namespace,), stop_seconds=5)
+    options = options or Options(
+        metrics_bind_address="0", watch_namespaces=(api.namespace,), graceful_shutdown_seconds=5
+    )
     manager = Manager(
-        api.connection, options, transport=None if api.connection is not FAKE_CONNECTION else api.pool
+        api.connection,
+        options,
+        transport=None if api.connection is not FAKE_CONNECTION else api.pool,
     )
     manager.add(make if isinstance(make, Controller) else make(manager))
     stop = asyncio.Event()

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from kubewright.listen import accept_no_more
+from kubewright.listen import stop_accepting
 
 
 @pytest.mark.parametrize("turns", range(2, 6))
@@ -25,7 +25,7 @@ async def test_a_connection_that_was_accepted_is_served_although_the_server_clos
     with socket.create_connection(server.sockets[0].getsockname()):
         for _ in range(turns):
             await asyncio.sleep(0)
-        await accept_no_more(server.sockets)
+        await stop_accepting(server.sockets)
         server.close()
         async with asyncio.timeout(10):
             await served.wait()
@@ -35,7 +35,7 @@ async def test_whoever_comes_afterwards_is_not_accepted() -> None:
     met: list[asyncio.StreamWriter] = []
     server = await asyncio.start_server(lambda _, writer: met.append(writer), "127.0.0.1", 0)
     where = server.sockets[0].getsockname()
-    await accept_no_more(server.sockets)
+    await stop_accepting(server.sockets)
     with socket.create_connection(where) as late:
         for _ in range(5):
             await asyncio.sleep(0)

@@ -78,10 +78,16 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def find_binaries(environ: dict[str, str], progress_output: io.StringIO) -> Callable[..., dict[str, Path]]:
+def find_binaries(
+    environ: dict[str, str], progress_output: io.StringIO
+) -> Callable[..., dict[str, Path]]:
     def find(*names: str, folders: tuple[Path, ...] = ()) -> dict[str, Path]:
         return assets.find_binaries(
-            names, environ, folders=folders, progress=Progress(progress_output), version_pins=TEST_PINS
+            names,
+            environ,
+            folders=folders,
+            progress=Progress(progress_output),
+            version_pins=TEST_PINS,
         )
 
     return find
@@ -128,14 +134,19 @@ def test_a_fitting_binary_of_kubebuilder_assets_is_used(
     assert read_go_calls(environ) == []
 
 
-def test_folders_come_before_all_else(find_binaries: Callable[..., dict[str, Path]], tmp_path: Path) -> None:
+def test_folders_come_before_all_else(
+    find_binaries: Callable[..., dict[str, Path]], tmp_path: Path
+) -> None:
     first = write_kubectl(tmp_path / "first", "v1.36.3")
     write_kubectl(tmp_path / "path", "v1.36.3")
     assert find_binaries("kubectl", folders=(tmp_path / "first",)) == {"kubectl": first}
 
 
 def test_another_minor_is_passed_over_with_the_reason(
-    find_binaries: Callable[..., dict[str, Path]], environ: dict[str, str], progress_output: io.StringIO, tmp_path: Path
+    find_binaries: Callable[..., dict[str, Path]],
+    environ: dict[str, str],
+    progress_output: io.StringIO,
+    tmp_path: Path,
 ) -> None:
     environ["KUBEBUILDER_ASSETS"] = str(tmp_path / "own")
     old, older = (
@@ -163,7 +174,10 @@ def test_a_binary_that_does_not_run_is_passed_over(
 
 
 def test_missing_binaries_are_built_together_and_once(
-    find_binaries: Callable[..., dict[str, Path]], environ: dict[str, str], progress_output: io.StringIO, tmp_path: Path
+    find_binaries: Callable[..., dict[str, Path]],
+    environ: dict[str, str],
+    progress_output: io.StringIO,
+    tmp_path: Path,
 ) -> None:
     found = find_binaries("etcd", "kubectl")
     assert found == {
@@ -262,7 +276,9 @@ def test_an_old_go_is_used_only_if_it_fetches_a_newer_one(
     assert ("passed over" in progress_output.getvalue()) is not suits
 
 
-def test_an_unknown_name_is_told_with_the_known_ones(find_binaries: Callable[..., dict[str, Path]]) -> None:
+def test_an_unknown_name_is_told_with_the_known_ones(
+    find_binaries: Callable[..., dict[str, Path]],
+) -> None:
     with pytest.raises(
         ConfigError, match=r"no binary is called kubelet\. There are: etcd, kube-apiserver"
     ):
@@ -275,7 +291,10 @@ def test_the_command_tells_an_error_in_words(capsys: pytest.CaptureFixture[str])
 
 
 def test_links_are_made_replaced_and_left_alone(tmp_path: Path) -> None:
-    old, new = write_kubectl(tmp_path / "old", "v1.36.0"), write_kubectl(tmp_path / "new", "v1.36.3")
+    old, new = (
+        write_kubectl(tmp_path / "old", "v1.36.0"),
+        write_kubectl(tmp_path / "new", "v1.36.3"),
+    )
     into = tmp_path / "bin"
     for source in (old, new):
         assets.link_binaries({"kubectl": source}, into)

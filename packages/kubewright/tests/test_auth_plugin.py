@@ -19,16 +19,16 @@ from kubewright.kubeconfig import Connection, ExecPlugin, Identity
 from kubewright.testing import eventually
 
 from .credentialrig import (
+    EXEC_API_VERSION,
+    SECRET,
     TEST_CA,
     USER_LOCATION,
-    SECRET,
-    EXEC_API_VERSION,
     FakeClock,
-    make_credentials,
-    write_plugin,
     exec_credential_script,
-    read_token,
+    make_credentials,
     make_plugin_credentials,
+    read_token,
+    write_plugin,
 )
 
 
@@ -41,7 +41,9 @@ class TestExecPlugin:
 
     async def test_cached_until_refresh(self, tmp_path: Path) -> None:
         clock = FakeClock()
-        live = make_plugin_credentials(tmp_path, exec_credential_script("{'token': f'token-{run}'}"), clock)
+        live = make_plugin_credentials(
+            tmp_path, exec_credential_script("{'token': f'token-{run}'}"), clock
+        )
         assert await read_token(live) == "token-1"
         clock.seconds += 1e6
         assert await read_token(live) == "token-1"
@@ -60,16 +62,20 @@ class TestExecPlugin:
         clock = FakeClock()
         live = make_plugin_credentials(
             tmp_path,
-            exec_credential_script(f"{{'token': f'token-{{run}}', 'expirationTimestamp': {expires!r}}}"),
+            exec_credential_script(
+                f"{{'token': f'token-{{run}}', 'expirationTimestamp': {expires!r}}}"
+            ),
             clock,
         )
         assert await read_token(live) == "token-1"
-        assert live.due - clock.seconds == pytest.approx(used, abs=30 if lives > 100 else 0)
-        clock.seconds = live.due
+        assert live.reload_at - clock.seconds == pytest.approx(used, abs=30 if lives > 100 else 0)
+        clock.seconds = live.reload_at
         assert await read_token(live) == "token-2"
 
     async def test_single_flight(self, tmp_path: Path) -> None:
-        live = make_plugin_credentials(tmp_path, exec_credential_script("{'token': f'token-{run}'}"))
+        live = make_plugin_credentials(
+            tmp_path, exec_credential_script("{'token': f'token-{run}'}")
+        )
         assert await asyncio.gather(*(read_token(live) for _ in range(50))) == ["token-1"] * 50
         assert await asyncio.gather(*(live.refresh() for _ in range(50))) == [True] * 50
         assert count_runs(tmp_path) == 2
@@ -78,7 +84,7 @@ class TestExecPlugin:
         live = make_plugin_credentials(tmp_path, exec_credential_script("{'token': 'one'}"))
         first, second = asyncio.create_task(live.headers()), asyncio.create_task(live.headers())
         await asyncio.sleep(0)  # both have started, and wait for the plugin
-        assert live.flight is not None
+        assert live.reload_task is not None
         first.cancel()
         assert await second == {"Authorization": "Bearer one"}
         assert first.cancelled()
@@ -127,10 +133,13 @@ class TestExecPlugin:
         }
 
     async def test_no_cluster_info_unless_asked_for(self, tmp_path: Path) -> None:
-        body = "(folder / 'seen').write_text(os.environ['KUBERNETES_EXEC_INFO'])\n" + exec_credential_script(
-            "{'token': 'x'}", EXEC_API_VERSION + "beta1"
+        body = (
+            "(folder / 'seen').write_text(os.environ['KUBERNETES_EXEC_INFO'])\n"
+            + exec_credential_script("{'token': 'x'}", EXEC_API_VERSION + "beta1")
         )
-        await make_plugin_credentials(tmp_path, body, api_version=EXEC_API_VERSION + "beta1").headers()
+        await make_plugin_credentials(
+            tmp_path, body, api_version=EXEC_API_VERSION + "beta1"
+        ).headers()
         assert json.loads((tmp_path / "seen").read_text()) == {
             "apiVersion": EXEC_API_VERSION + "beta1",
             "kind": "ExecCredential",
@@ -154,7 +163,10 @@ class TestExecPlugin:
             (f"print({SECRET!r})", "something else than an ExecCredential"),
             ("", "something else than an ExecCredential"),
             ("sys.stdout.buffer.write(b'\\xff{')", "something else than an ExecCredential"),
-            (exec_credential_script(f"{{'token': ['{SECRET}']}}"), "something else than an ExecCredential"),
+            (
+                exec_credential_script(f"{{'token': ['{SECRET}']}}"),
+                "something else than an ExecCredential",
+            ),
             (
                 exec_credential_script(f"{{'token': '{SECRET}', 'expirationTimestamp': 'soon'}}"),
                 "something else than an ExecCredential",
@@ -164,14 +176,21 @@ class TestExecPlugin:
                 f"did not print an ExecCredential of {EXEC_API_VERSION}",
             ),
             (
-                exec_credential_script(f"{{'token': '{SECRET}'}}", version=EXEC_API_VERSION + "beta1"),
+                exec_credential_script(
+                    f"{{'token': '{SECRET}'}}", version=EXEC_API_VERSION + "beta1"
+                ),
                 f"did not print an ExecCredential of {EXEC_API_VERSION}",
             ),
             (exec_credential_script("None"), "neither a token nor a certificate"),
             (exec_credential_script("{'token': None}"), "neither a token nor a certificate"),
-            (exec_credential_script(f"{{'clientKeyData': '{SECRET}'}}"), "a key without its certificate"),
             (
-                exec_credential_script(f"{{'clientKeyData': '{SECRET}', 'clientCertificateData': '{SECRET}'}}"),
+                exec_credential_script(f"{{'clientKeyData': '{SECRET}'}}"),
+                "a key without its certificate",
+            ),
+            (
+                exec_credential_script(
+                    f"{{'clientKeyData': '{SECRET}', 'clientCertificateData': '{SECRET}'}}"
+                ),
                 "PEM certificate",
             ),
             (exec_credential_script(f"{{'token': '{SECRET} {SECRET}'}}"), "is no token"),
@@ -181,14 +200,19 @@ class TestExecPlugin:
         with pytest.raises(KubeconfigError) as caught:
             await make_plugin_credentials(tmp_path, body).headers()
         assert words in str(caught.value)
-        assert (caught.value.file, caught.value.key) == (USER_LOCATION.file, USER_LOCATION.key + ".exec")
+        assert (caught.value.file, caught.value.key) == (
+            USER_LOCATION.file,
+            USER_LOCATION.key + ".exec",
+        )
         assert SECRET not in str(caught.value)
 
     async def test_failure_later_keeps_the_old_token(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         live = make_plugin_credentials(
-            tmp_path, "sys.exit('logged out') if run > 1 else None\n" + exec_credential_script("{'token': 'one'}")
+            tmp_path,
+            "sys.exit('logged out') if run > 1 else None\n"
+            + exec_credential_script("{'token': 'one'}"),
         )
         assert await read_token(live) == "one"
         assert not await live.refresh()

@@ -18,15 +18,15 @@ from kubewright.kubeconfig import ExecPlugin
 from kubewright.testing.ca import CertificateAuthority, KeyPair
 
 from .credentialrig import (
+    SECRET,
     TEST_CA,
     USER_LOCATION,
-    SECRET,
     FakeClock,
-    make_credentials,
-    write_plugin,
     exec_credential_script,
-    read_token,
+    make_credentials,
     make_plugin_credentials,
+    read_token,
+    write_plugin,
 )
 
 
@@ -78,7 +78,9 @@ class TestTls:
             assert context.minimum_version == ssl.TLSVersion.TLSv1_2
 
     async def test_only_the_given_authority_counts(self, tmp_path: Path) -> None:
-        context = await make_credentials(ca_pem=CertificateAuthority("test").certificate).ssl_context()
+        context = await make_credentials(
+            ca_pem=CertificateAuthority("test").certificate
+        ).ssl_context()
         with pytest.raises(ssl.SSLCertVerificationError):
             await read_presented_name(context, TEST_CA.issue_serving_certificate("host"), tmp_path)
 
@@ -107,7 +109,9 @@ class TestTls:
         for live in (
             make_credentials(**inline_client_certificate(pair)),
             make_credentials(**client_certificate_files(pair, tmp_path)),
-            make_credentials(client_cert_pem=pair.certificate, client_key_file=str(tmp_path / "my.key")),
+            make_credentials(
+                client_cert_pem=pair.certificate, client_key_file=str(tmp_path / "my.key")
+            ),
             make_plugin_credentials(tmp_path, exec_credential_script(status)),
         ):
             assert (
@@ -120,7 +124,9 @@ class TestTls:
 
     async def test_plugin_with_a_token_only_leaves_the_certificate(self, tmp_path: Path) -> None:
         plugin = ExecPlugin(write_plugin(tmp_path, exec_credential_script("{'token': 'x'}")))
-        live = make_credentials(exec_plugin=plugin, **inline_client_certificate(TEST_CA.issue_client_certificate("me")))
+        live = make_credentials(
+            exec_plugin=plugin, **inline_client_certificate(TEST_CA.issue_client_certificate("me"))
+        )
         assert await read_token(live) == "x"
         assert (
             await read_presented_name(
@@ -129,7 +135,7 @@ class TestTls:
             == "me"
         )
 
-    @pytest.mark.parametrize("memory", [auth.MEMORY_FOLDER, "/nonexistent"])
+    @pytest.mark.parametrize("memory", [auth.TMPFS_DIRECTORY, "/nonexistent"])
     async def test_key_is_private_on_disk_and_gone_at_once(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: str
     ) -> None:
@@ -145,7 +151,9 @@ class TestTls:
         monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", spy)
         monkeypatch.setattr(auth, "MEMORY_FOLDER", memory)
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-        assert await make_credentials(**inline_client_certificate(TEST_CA.issue_client_certificate("me"))).ssl_context()
+        assert await make_credentials(
+            **inline_client_certificate(TEST_CA.issue_client_certificate("me"))
+        ).ssl_context()
         with pytest.raises(KubeconfigError):
             await make_credentials(
                 client_cert_pem=TEST_CA.certificate, client_key_pem=b""
@@ -155,7 +163,9 @@ class TestTls:
 
     async def test_same_context_until_files_rotate(self, tmp_path: Path) -> None:
         clock = FakeClock()
-        live = make_credentials(clock, **client_certificate_files(TEST_CA.issue_client_certificate("old"), tmp_path))
+        live = make_credentials(
+            clock, **client_certificate_files(TEST_CA.issue_client_certificate("old"), tmp_path)
+        )
         first = await live.ssl_context()
         clock.seconds += 60
         assert await live.ssl_context() is first
@@ -165,11 +175,14 @@ class TestTls:
         second = await live.ssl_context()
         assert second is not first
         assert (
-            await read_presented_name(second, TEST_CA.issue_serving_certificate("host"), tmp_path) == "new"
+            await read_presented_name(second, TEST_CA.issue_serving_certificate("host"), tmp_path)
+            == "new"
         )
 
     async def test_refresh_sees_rotated_files_at_once(self, tmp_path: Path) -> None:
-        live = make_credentials(**client_certificate_files(TEST_CA.issue_client_certificate("old"), tmp_path))
+        live = make_credentials(
+            **client_certificate_files(TEST_CA.issue_client_certificate("old"), tmp_path)
+        )
         await live.ssl_context()
         assert not await live.refresh()
         client_certificate_files(TEST_CA.issue_client_certificate("new"), tmp_path)
@@ -185,7 +198,9 @@ class TestTls:
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         clock = FakeClock()
-        live = make_credentials(clock, **client_certificate_files(TEST_CA.issue_client_certificate("old"), tmp_path))
+        live = make_credentials(
+            clock, **client_certificate_files(TEST_CA.issue_client_certificate("old"), tmp_path)
+        )
         first = await live.ssl_context()
         new = TEST_CA.issue_client_certificate("new")
         (tmp_path / "my.crt").write_bytes(new.certificate)
@@ -197,7 +212,9 @@ class TestTls:
         assert await live.ssl_context() is not first
 
     async def test_new_token_leaves_the_context(self, tmp_path: Path) -> None:
-        live = make_plugin_credentials(tmp_path, exec_credential_script("{'token': f'token-{run}'}"))
+        live = make_plugin_credentials(
+            tmp_path, exec_credential_script("{'token': f'token-{run}'}")
+        )
         context = await live.ssl_context()
         assert await live.refresh()
         assert await live.ssl_context() is context
@@ -214,7 +231,9 @@ class TestTls:
             (inline_client_certificate(KeyPair(junk, good.key)), "client-certificate-data"),
             (inline_client_certificate(KeyPair(good.certificate, junk)), "client-key-data"),
             (
-                inline_client_certificate(KeyPair(good.certificate, TEST_CA.issue_client_certificate("other").key)),
+                inline_client_certificate(
+                    KeyPair(good.certificate, TEST_CA.issue_client_certificate("other").key)
+                ),
                 "client-key-data",
             ),
             (inline_client_certificate(KeyPair(good.certificate, locked)), "client-key-data"),
@@ -222,7 +241,10 @@ class TestTls:
         ):
             with pytest.raises(KubeconfigError) as caught:
                 await make_credentials(**who).ssl_context()
-            assert (caught.value.file, caught.value.key) == (USER_LOCATION.file, f"{USER_LOCATION.key}.{key}")
+            assert (caught.value.file, caught.value.key) == (
+                USER_LOCATION.file,
+                f"{USER_LOCATION.key}.{key}",
+            )
             assert "PEM" in str(caught.value)
             assert SECRET not in str(caught.value)
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubewright.cache import Cache, Store, Via
+from kubewright.cache import Cache, Origin, Store
 from kubewright.errors import ConfigError
 from kubewright.log import Log
 from kubewright.meta import Key, ObjectMeta
-from kubewright.responses import Undecoded
+from kubewright.responses import UndecodableObject
 
 from .kinds import Friend, Widget, WidgetSpec
 
@@ -24,10 +24,10 @@ def make_widget(name: str, revision: int, *, friend: str = "", uid: str = "u") -
     )
 
 
-def make_store() -> tuple[Store[Widget], list[tuple[str, Via]]]:
+def make_store() -> tuple[Store[Widget], list[tuple[str, Origin]]]:
     store: Store[Widget] = Store(Widget.definition, LOG)
-    store.saw(1)
-    heard: list[tuple[str, Via]] = []
+    store.advance_revision(1)
+    heard: list[tuple[str, Origin]] = []
     store.listeners.append(lambda key, old, new, via: heard.append((key.name, via)))
     return store, heard
 
@@ -44,25 +44,25 @@ def test_an_older_or_equal_version_is_ignored() -> None:
 def test_the_answer_to_our_write_is_visible_at_once_and_its_echo_wakes_nobody() -> None:
     store, heard = make_store()
     store.put(make_widget("a", 5))
-    store.wrote(make_widget("a", 9))
+    store.apply_own_write(make_widget("a", 9))
     store.put(make_widget("a", 9))
     assert store.objects[Key("n", "a")].metadata.revision == 9
-    assert heard == [("a", Via.WATCH), ("a", Via.OWN_WRITE)]
+    assert heard == [("a", Origin.WATCH), ("a", Origin.OWN_WRITE)]
 
 
 def test_an_answer_that_comes_after_the_deletion_brings_nothing_back() -> None:
     store, _ = make_store()
     store.put(make_widget("a", 5))
     store.remove(Key("n", "a"), 12)
-    store.saw(12)
-    store.wrote(make_widget("a", 9))
+    store.advance_revision(12)
+    store.apply_own_write(make_widget("a", 9))
     assert not store.objects
 
 
 def test_a_list_that_began_before_our_create_does_not_remove_it() -> None:
     store, _ = make_store()
-    store.wrote(make_widget("new", 20))
-    store.settle(set(), 15, "", force=False)
+    store.apply_own_write(make_widget("new", 20))
+    store.finish_list(set(), 15, "", force=False)
     assert Key("n", "new") in store.objects
 
 
@@ -70,35 +70,35 @@ def test_a_server_that_went_back_in_time_is_believed() -> None:
     store, _ = make_store()
     store.put(make_widget("a", 500))
     store.put(make_widget("lost", 501))
-    store.saw(501)
+    store.advance_revision(501)
     store.put(make_widget("a", 90), force=True)
-    store.settle({Key("n", "a")}, 100, "", force=True)
+    store.finish_list({Key("n", "a")}, 100, "", force=True)
     assert {key.name: obj.metadata.revision for key, obj in store.objects.items()} == {"a": 90}
-    assert store.shown("n") == 100
+    assert store.watched_revision("n") == 100
 
 
 def test_a_watch_that_is_ahead_in_another_namespace_hides_no_write_of_ours() -> None:
     store: Store[Widget] = Store(Widget.definition, LOG)
-    store.saw(500, "other")
-    store.saw(10, "n")
-    store.wrote(make_widget("a", 20))
+    store.advance_revision(500, "other")
+    store.advance_revision(10, "n")
+    store.apply_own_write(make_widget("a", 20))
     assert Key("n", "a") in store.objects
-    store.saw(30, "n")
-    store.wrote(make_widget("b", 25))
+    store.advance_revision(30, "n")
+    store.apply_own_write(make_widget("b", 25))
     assert Key("n", "b") not in store.objects
 
 
 def test_a_write_into_a_namespace_that_nobody_watches_is_not_kept() -> None:
     store: Store[Widget] = Store(Widget.definition, LOG)
-    store.saw(500, "other")
-    store.wrote(make_widget("a", 600))
+    store.advance_revision(500, "other")
+    store.apply_own_write(make_widget("a", 600))
     assert not store.objects
 
 
 def test_a_list_of_one_namespace_removes_nothing_of_another() -> None:
     store, _ = make_store()
     store.put(make_widget("a", 5))
-    store.settle(set(), 10, "other", force=False)
+    store.finish_list(set(), 10, "other", force=False)
     assert Key("n", "a") in store.objects
 
 
@@ -111,11 +111,11 @@ def test_an_index_follows_and_a_failing_index_function_hurts_only_its_object() -
     store.put(make_widget("a", 1, friend="joe"))
     store.put(make_widget("b", 2, friend="joe"))
     store.put(make_widget("a", 3, friend="bob"))
-    assert store.keys_by("friend", "joe") == [Key("n", "b")]
-    assert store.keys_by("friend", "bob") == [Key("n", "a")]
-    assert store.keys_by("odd", "bob") == []
+    assert store.index_keys("friend", "joe") == [Key("n", "b")]
+    assert store.index_keys("friend", "bob") == [Key("n", "a")]
+    assert store.index_keys("odd", "bob") == []
     store.remove(Key("n", "b"), 9)
-    assert store.indexes["friend"].keys.keys() == {"bob"}
+    assert store.indexes["friend"].keys_by_value.keys() == {"bob"}
 
 
 def test_an_index_added_too_late_is_refused() -> None:
@@ -135,10 +135,10 @@ def test_the_cache_shows_only_what_decodes() -> None:
     store = cache.store(Widget)
     store.add_index("friend", lambda w: w.spec.friend)
     store.put(make_widget("a", 1, friend="joe"))
-    store.put(Undecoded(ObjectMeta(name="bad", namespace="n", resourceVersion="2"), "why"))
+    store.put(UndecodableObject(ObjectMeta(name="bad", namespace="n", resourceVersion="2"), "why"))
     assert cache.get(Widget, Key("n", "bad")) is None
     assert [w.metadata.name for w in cache.all(Widget)] == ["a"]
-    assert [w.metadata.name for w in cache.by(Widget, "friend", "joe")] == ["a"]
+    assert [w.metadata.name for w in cache.by_index(Widget, "friend", "joe")] == ["a"]
     assert cache.all(Widget, "other") == []
 
 
@@ -158,7 +158,7 @@ def test_answers_to_writes_in_any_order_among_watch_events_end_in_the_servers_st
             answers.append(make_widget(name, revision))
         for answer in list(answers):
             if random.random() < 0.4:  # type: ignore[attr-defined]
-                store.wrote(answer)
+                store.apply_own_write(answer)
                 answers.remove(answer)
         if what == "set":
             truth[name] = revision
@@ -166,7 +166,7 @@ def test_answers_to_writes_in_any_order_among_watch_events_end_in_the_servers_st
         else:
             truth.pop(name, None)
             store.remove(Key("n", name), revision)
-        store.saw(revision)
+        store.advance_revision(revision)
     for answer in answers:
-        store.wrote(answer)
+        store.apply_own_write(answer)
     assert {key.name: obj.metadata.revision for key, obj in store.objects.items()} == truth

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubewright.builtin import ConfigMap, Node, Pod, PodMetadata, Secret, owner_of
+from kubewright.builtin import ConfigMap, Node, Pod, PodMetadata, Secret, new_owner_reference
 from kubewright.client import Client, request_for
 from kubewright.errors import (
     AlreadyExists,
@@ -26,14 +26,14 @@ from kubewright.errors import (
     TooMuch,
     Unauthorized,
     Undecodable,
-    cut,
-    from_status,
+    error_from_status,
+    redact,
 )
 from kubewright.kind import Resource, Spec, kind
 from kubewright.meta import Key, ObjectMeta
-from kubewright.responses import Undecoded, change_of, page_of
+from kubewright.responses import UndecodableObject, decode_page, decode_watch_event
 from kubewright.testing.fake import FakeApi
-from kubewright.transport import Request, patience
+from kubewright.transport import Request, parse_retry_after
 
 from .everything import Port, Thing
 from .kinds import Widget, WidgetSpec, WidgetStatus
@@ -115,7 +115,7 @@ def test_metadata_only_kinds_ask_for_metadata_alone() -> None:
 def test_errors_by_meaning_keep_the_servers_words(
     code: int, reason: str, error: type[ApiError]
 ) -> None:
-    made = from_status(
+    made = error_from_status(
         code,
         {
             "kind": "Status",
@@ -123,10 +123,10 @@ def test_errors_by_meaning_keep_the_servers_words(
             "message": "its words",
             "details": {"retryAfterSeconds": 3},
         },
-        doing="get x",
+        operation="get x",
     )
     assert type(made) is error
-    assert (str(made), made.status, made.reason, made.retry_after) == (
+    assert (str(made), made.status_code, made.reason, made.retry_after) == (
         "get x: its words",
         code,
         reason,
@@ -137,14 +137,20 @@ def test_errors_by_meaning_keep_the_servers_words(
 def test_a_missing_kind_is_told_from_a_missing_object() -> None:
     words = "the server could not find the requested resource"
     assert isinstance(
-        from_status(404, {"kind": "Status", "message": words, "reason": "NotFound"}, doing="list"),
+        error_from_status(
+            404, {"kind": "Status", "message": words, "reason": "NotFound"}, operation="list"
+        ),
         KindMissing,
     )
     assert isinstance(
-        from_status(404, {"message": "404 page not found"}, doing="list"), KindMissing
+        error_from_status(404, {"message": "404 page not found"}, operation="list"), KindMissing
     )
     assert (
-        type(from_status(404, {"kind": "Status", "message": 'widgets "a" not found'}, doing="get"))
+        type(
+            error_from_status(
+                404, {"kind": "Status", "message": 'widgets "a" not found'}, operation="get"
+            )
+        )
         is NotFound
     )
 
@@ -167,14 +173,14 @@ def test_a_missing_kind_is_told_from_a_missing_object() -> None:
     ],
 )
 def test_what_looks_like_a_credential_is_cut(secret: str) -> None:
-    text = cut(f"before {secret} after")
+    text = redact(f"before {secret} after")
     assert text.startswith("before ")
     assert text.endswith(" after")
     assert not any(part in text for part in ("s3cr3t", "eyJhbGciOi", "dXNlcjpwYXNz"))
 
 
 def test_a_long_message_is_cut_short() -> None:
-    assert len(cut("x" * 100_000)) < 2100
+    assert len(redact("x" * 100_000)) < 2100
 
 
 @pytest.mark.parametrize(
@@ -189,7 +195,7 @@ def test_a_long_message_is_cut_short() -> None:
     ],
 )
 def test_retry_after_in_both_forms(header: str, seconds: float | None) -> None:
-    assert patience(header) == seconds
+    assert parse_retry_after(header) == seconds
 
 
 def test_one_bad_object_in_a_list_stops_nobody() -> None:
@@ -197,12 +203,12 @@ def test_one_bad_object_in_a_list_stops_nobody() -> None:
         {"metadata":{"name":"a","resourceVersion":"5"},"spec":{"size":1}},
         {"metadata":{"name":"b","resourceVersion":"6"},"spec":{"size":"large"},"status":{"conditions":[{"type":"T","status":"True"}]}},
         {"metadata":{"name":"c","resourceVersion":"7","labels":7},"spec":{}}]}"""
-    good, bad, worse = page_of(Widget, body).items
+    good, bad, worse = decode_page(Widget, body).items
     assert isinstance(good, Widget)
-    assert isinstance(bad, Undecoded)
-    assert "$.spec.size" in bad.why
+    assert isinstance(bad, UndecodableObject)
+    assert "$.spec.size" in bad.message
     assert [c.type for c in bad.conditions] == ["T"]
-    assert isinstance(worse, Undecoded)
+    assert isinstance(worse, UndecodableObject)
     assert worse.metadata.name == "c"
 
 
@@ -220,26 +226,26 @@ def test_one_bad_object_in_a_list_stops_nobody() -> None:
 )
 def test_a_line_that_is_no_event_is_an_error_and_no_crash(line: bytes) -> None:
     with pytest.raises(Undecodable):
-        change_of(Widget, line, "watch")
+        decode_watch_event(Widget, line, "watch")
 
 
 def test_error_lines_of_a_watch() -> None:
     with pytest.raises(Gone):
-        change_of(
+        decode_watch_event(
             Widget,
             b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}',
             "watch",
         )
     with pytest.raises(ServerError, match="etcd is unwell"):
-        change_of(
+        decode_watch_event(
             Widget,
             b'{"type":"ERROR","object":{"kind":"Status","code":500,"message":"etcd is unwell"}}',
             "watch",
         )
-    bookmark = change_of(
+    bookmark = decode_watch_event(
         Widget, b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"99"}}}', "watch"
     )
-    assert (bookmark.object, bookmark.revision) == (None, "99")
+    assert (bookmark.object, bookmark.resource_version) == (None, "99")
 
 
 async def test_the_verbs(api: ApiHarness, key: Key) -> None:
@@ -258,12 +264,12 @@ async def test_the_verbs(api: ApiHarness, key: Key) -> None:
             {"metadata": {"resourceVersion": made.metadata.resourceVersion}, "spec": {"size": 3}},
         )
     status = await client.patch_status(
-        Widget, key, {"doubled": 4}, revision=patched.metadata.resourceVersion
+        Widget, key, {"doubled": 4}, resource_version=patched.metadata.resourceVersion
     )
     assert (status.status.doubled, status.metadata.generation) == (4, 2)
     with pytest.raises(Conflict):
         await client.patch_status(
-            Widget, key, {"doubled": 5}, revision=patched.metadata.resourceVersion
+            Widget, key, {"doubled": 5}, resource_version=patched.metadata.resourceVersion
         )
     with pytest.raises(Conflict):
         await client.delete(Widget, key, uid="00000000-0000-0000-0000-000000000000")
@@ -276,9 +282,9 @@ async def test_the_verbs(api: ApiHarness, key: Key) -> None:
 async def test_lists_come_in_pages_of_one_moment(api: ApiHarness) -> None:
     for number in range(7):
         await api.create_widget(f"w{number}")
-    pages = [page async for page in api.client.pages(Widget, api.namespace, limit=3)]
+    pages = [page async for page in api.client.list_pages(Widget, api.namespace, limit=3)]
     assert [len(page.items) for page in pages] == [3, 3, 1]
-    assert len({page.revision for page in pages}) == 1
+    assert len({page.resource_version for page in pages}) == 1
     assert len(await api.client.list(Widget, api.namespace)) == 7
 
 
@@ -317,14 +323,14 @@ async def test_fields_that_we_do_not_know_survive_a_replace(real_api: ApiHarness
     )
     ours = await real_api.client.get(ConfigMap, key)
     ours.data = {"k": "new"}
-    await real_api.client.replace(ours)
+    await real_api.client.update(ours)
     stored = msgspec.json.decode(await real_api.pool.send(Request("GET", f"{path}/cm")))
     assert stored["data"] == {"k": "new"}
     assert stored["binaryData"] == {"blob": "AAEC"}
     assert stored["immutable"] is False
     assert stored["metadata"]["labels"] == {"a": "b"}
     with pytest.raises(Conflict):
-        await real_api.client.replace(ours)
+        await real_api.client.update(ours)
 
 
 async def test_unknown_fields_in_list_items_and_nested_structs_survive() -> None:
@@ -344,7 +350,7 @@ async def test_unknown_fields_in_list_items_and_nested_structs_survive() -> None
     )
     thing = await client.get(Thing, Key("n", "t"))
     thing.spec = msgspec.structs.replace(thing.spec, ports=list(reversed(thing.spec.ports))[:1])
-    await client.replace(thing)
+    await client.update(thing)
     spec = fake.objects[f"{path}/t"]["spec"]
     assert spec["newer"] == [1]
     assert spec["window"]["odd"] == 7
@@ -364,7 +370,7 @@ async def test_what_somebody_wrote_explicitly_stays_explicit_and_maps_of_structs
             "spec": {"on": False, "parts": {"x": {"name": "p", "number": 1, "odd": 7}}},
         },
     )
-    await client.replace(await client.get(Holder, Key("n", "h")))
+    await client.update(await client.get(Holder, Key("n", "h")))
     assert fake.objects[f"{path}/h"]["spec"] == {
         "on": False,
         "parts": {"x": {"name": "p", "number": 1, "odd": 7}},
@@ -382,16 +388,16 @@ async def test_server_side_apply_json_patch_scale_and_discovery_on_the_real_one(
         "spec": {"size": 5},
     }
     assert (
-        await real_api.client.patch(Widget, key, applied, how="apply", force=True)
+        await real_api.client.patch(Widget, key, applied, patch_type="apply", force=True)
     ).spec.size == 5
     replaced = await real_api.client.patch(
-        Widget, key, [{"op": "replace", "path": "/spec/size", "value": 6}], how="json"
+        Widget, key, [{"op": "replace", "path": "/spec/size", "value": 6}], patch_type="json"
     )
     assert replaced.spec.size == 6
     with pytest.raises(Invalid, match="1000"):
         await real_api.client.patch(Widget, key, {"spec": {"size": 5000}})
-    assert await real_api.client.serves(Widget)
-    assert not await real_api.client.serves(Unknown)
+    assert await real_api.client.is_served(Widget)
+    assert not await real_api.client.is_served(Unknown)
     with pytest.raises(KindMissing):
         await real_api.client.list(Unknown, key.namespace)
 
@@ -420,7 +426,7 @@ def test_secrets_do_not_show_and_decode() -> None:
 
 def test_an_owner_reference() -> None:
     widget = Widget(metadata=ObjectMeta(name="w", uid="u-1"))
-    assert msgspec.to_builtins(owner_of(widget)) == {
+    assert msgspec.to_builtins(new_owner_reference(widget)) == {
         "apiVersion": "kubewright.test/v1",
         "kind": "Widget",
         "name": "w",

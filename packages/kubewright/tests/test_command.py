@@ -10,7 +10,7 @@ import pytest
 
 from kubewright import Manager
 from kubewright.command import ManagerFlags, run
-from kubewright.errors import StartAnew
+from kubewright.errors import RestartRequired
 
 
 def add_nothing(manager: Manager, flags: ManagerFlags) -> None:
@@ -44,7 +44,7 @@ def test_a_manager_that_starts_anew_is_built_again_in_the_same_process(
     async def serve(settings: ManagerFlags, build: object, name: str, environ: object) -> None:
         served.append(name)
         if len(served) < 3:
-            raise StartAnew("another Secret")
+            raise RestartRequired("another Secret")
 
     monkeypatch.setattr("kubewright.command.serve", serve)
     assert run(ManagerFlags, add_nothing, name="greeter", argv=[], environ={}) == 0

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubewright.patch import json_patch, merge, merge_patch
+from kubewright.patch import apply_merge_patch, build_json_patch, build_merge_patch
 
 KEYS = st.text(alphabet="ab/~", min_size=0, max_size=2)
 SCALARS = st.none() | st.booleans() | st.integers(0, 2) | st.text(alphabet="xy", max_size=1)
@@ -55,7 +55,9 @@ def apply_json_patch(document: Any, operations: list[dict[str, Any]]) -> Any:
 def is_same_json(one: Any, other: Any) -> bool:
     """Equal as JSON, where true is not 1."""
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(is_same_json(one[name], other[name]) for name in one)
+        return one.keys() == other.keys() and all(
+            is_same_json(one[name], other[name]) for name in one
+        )
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(is_same_json, one, other))
     return type(one) is type(other) and bool(one == other)
@@ -64,21 +66,24 @@ def is_same_json(one: Any, other: Any) -> bool:
 @settings(deadline=None)
 @given(JSON_OBJECTS, JSON_OBJECTS)
 def test_a_json_patch_leads_from_one_to_the_other(old: dict[str, Any], new: dict[str, Any]) -> None:
-    assert is_same_json(apply_json_patch(old, list(json_patch(old, new))), new)
+    assert is_same_json(apply_json_patch(old, list(build_json_patch(old, new))), new)
 
 
 @settings(deadline=None)
 @given(JSON_OBJECTS)
 def test_nothing_to_do_is_nothing(old: dict[str, Any]) -> None:
-    assert list(json_patch(old, copy.deepcopy(old))) == []
+    assert list(build_json_patch(old, copy.deepcopy(old))) == []
 
 
 @settings(deadline=None)
-@given(st.dictionaries(KEYS, VALUES_WITHOUT_NULL, max_size=4), st.dictionaries(KEYS, VALUES_WITHOUT_NULL, max_size=4))
+@given(
+    st.dictionaries(KEYS, VALUES_WITHOUT_NULL, max_size=4),
+    st.dictionaries(KEYS, VALUES_WITHOUT_NULL, max_size=4),
+)
 def test_a_merge_patch_leads_from_one_to_the_other(
     old: dict[str, Any], new: dict[str, Any]
 ) -> None:
-    assert merge(old, merge_patch(old, new)) == new
+    assert apply_merge_patch(old, build_merge_patch(old, new)) == new
 
 
 def test_a_json_patch_touches_only_what_changed() -> None:
@@ -90,7 +95,7 @@ def test_a_json_patch_touches_only_what_changed() -> None:
         "spec": {"a/b": 2, "list": [{"x": 1, "y": 3}], "new": {}},
         "other": {"deep": [1, 2, 3, 4]},
     }
-    assert list(json_patch(old, new)) == [
+    assert list(build_json_patch(old, new)) == [
         {"op": "remove", "path": "/spec/gone"},
         {"op": "replace", "path": "/spec/a~1b", "value": 2},
         {"op": "replace", "path": "/spec/list/0/y", "value": 3},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from kubewright.controller import Controller, Done, controller
+from kubewright.controller import Controller, Done, new_controller
 from kubewright.manager import Manager
 from kubewright.meta import Key, ObjectMeta
 from kubewright.source import Stream, created_or_deleted
@@ -21,7 +21,7 @@ async def test_two_wakes_on_one_kind_both_count(api: ApiHarness) -> None:
     async def note(widget: Widget) -> None:
         seen.append(widget.metadata.name)
 
-    made = controller(Widget, note)
+    made = new_controller(Widget, note)
     made.wake_on(Friend, by=lambda widget: widget.spec.friend)
     made.wake_on(Friend, by=lambda widget: f"twin-of-{widget.spec.friend}")
     async with run_manager(api, made):
@@ -50,7 +50,9 @@ class FriendWatchingController(Controller[Widget]):
 
 async def test_another_kind_wakes_exactly_the_objects_that_depend_on_it(api: ApiHarness) -> None:
     made: list[FriendWatchingController] = []
-    async with run_manager(api, lambda manager: made.append(FriendWatchingController(manager)) or made[0]):  # type: ignore[func-returns-value]
+    async with run_manager(
+        api, lambda manager: made.append(FriendWatchingController(manager)) or made[0]
+    ):  # type: ignore[func-returns-value]
         await api.create_widget("a", friend="joe")
         await api.create_widget("b", friend="joe")
         await api.create_widget("c", friend="bob")
@@ -74,7 +76,7 @@ async def test_an_outside_stream_wakes_by_index(api: ApiHarness) -> None:
     async def note(widget: Widget) -> None:
         seen.append(widget.metadata.name)
 
-    made = controller(Widget, note)
+    made = new_controller(Widget, note)
     made.wake_on(stream, by=lambda widget: widget.spec.friend)
     async with run_manager(api, made):
         await api.create_widget("a", friend="esx-1")
@@ -90,7 +92,9 @@ async def test_an_outside_stream_wakes_by_index(api: ApiHarness) -> None:
         await eventually(lambda: sorted(seen) == ["a", "b", "b"])
 
 
-async def test_reconciles_that_wait_for_nothing_leave_turns_to_everybody_else(api: ApiHarness) -> None:
+async def test_reconciles_that_wait_for_nothing_leave_turns_to_everybody_else(
+    api: ApiHarness,
+) -> None:
     """A watch that brings an edit, the lease and probes all need the loop, also while a backlog of settled objects is gone through."""
     count, workers = 60, 4
     stream, turn, turns = Stream(), 0, Counter[int]()
@@ -104,20 +108,20 @@ async def test_reconciles_that_wait_for_nothing_leave_turns_to_everybody_else(ap
             turn += 1
             await asyncio.sleep(0)
 
-    made = controller(Widget, note, concurrency=workers)
+    made = new_controller(Widget, note, concurrency=workers)
     made.wake_on(stream, by=lambda widget: widget.spec.friend)
     for number in range(count):
         await api.create_widget(f"w{number:02}")
     async with run_manager(api, made) as manager:
         await eventually(
-            lambda: manager.metrics.controller("widget").status_writes.value == count, within=30
+            lambda: manager.metrics.for_controller("widget").status_writes.value == count, within=30
         )
         turns.clear()
         ticking = asyncio.create_task(tick())
         stream.publish_all()
         await eventually(lambda: turns.total() == count)
         ticking.cancel()
-        assert manager.metrics.controller("widget").status_writes.value == count
+        assert manager.metrics.for_controller("widget").status_writes.value == count
     assert max(turns.values()) <= workers
 
 
@@ -126,9 +130,9 @@ async def test_a_timer_and_done_look_again(api: ApiHarness) -> None:
 
     async def note(widget: Widget) -> Done:
         seen.append(widget.metadata.name)
-        return Done(again_after_seconds=0.02 if widget.metadata.name == "a" else None)
+        return Done(requeue_after_seconds=0.02 if widget.metadata.name == "a" else None)
 
-    made = controller(Widget, note)
+    made = new_controller(Widget, note)
     made.wake_every(0.05)
     async with run_manager(api, made):
         await api.create_widget("a")
@@ -146,7 +150,7 @@ async def test_the_initial_list_waits_behind_a_persons_edit(api: ApiHarness) -> 
         order.append(f"{widget.metadata.name}:{widget.spec.size}")
         await gate.wait()
 
-    async with run_manager(api, controller(Widget, slow, concurrency=1)) as manager:
+    async with run_manager(api, new_controller(Widget, slow, concurrency=1)) as manager:
         await eventually(lambda: order)
         await api.client.patch(Widget, Key(api.namespace, "w29"), {"spec": {"size": 7}})
         await eventually(

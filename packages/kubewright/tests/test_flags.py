@@ -11,13 +11,13 @@ from kubewright.errors import ConfigError
 from kubewright.flags import (
     Duration,
     FlagError,
-    HelpWanted,
+    HelpRequested,
     arguments,
-    duration,
+    env_variable,
     flag,
-    in_words,
-    parse,
-    variable,
+    format_duration,
+    parse_command_line,
+    parse_duration,
 )
 
 
@@ -39,7 +39,7 @@ class Settings:
     workers: int = flag("workers", 3, "How many.")
     share: float = flag("share", 0.5, "How much.")
     regions: tuple[str, ...] = flag("region", (), "Which.", env="REGIONS")
-    password: str = variable("VC_PASS", "", "The password.", secret=True)
+    password: str = env_variable("VC_PASS", "", "The password.", secret=True)
     group: Group = field(default_factory=Group)
 
 
@@ -76,17 +76,17 @@ class WithArguments:
     ],
 )
 def test_syntax(argv: list[str], name: str, value: object) -> None:
-    assert getattr(parse(Settings, argv, {}), name) == value
+    assert getattr(parse_command_line(Settings, argv, {}), name) == value
 
 
 @pytest.mark.parametrize("text", ["1", "t", "T", "TRUE", "true", "True"])
 def test_true_in_go(text: str) -> None:
-    assert parse(Settings, [f"-insecure={text}"], {}).insecure is True
+    assert parse_command_line(Settings, [f"-insecure={text}"], {}).insecure is True
 
 
 @pytest.mark.parametrize("text", ["0", "f", "F", "FALSE", "false", "False"])
 def test_false_in_go(text: str) -> None:
-    assert parse(Settings, [f"-insecure={text}"], {}).insecure is False
+    assert parse_command_line(Settings, [f"-insecure={text}"], {}).insecure is False
 
 
 @pytest.mark.parametrize(
@@ -117,17 +117,17 @@ def test_false_in_go(text: str) -> None:
 )
 def test_what_is_wrong_is_said(argv: list[str], words: str) -> None:
     with pytest.raises(FlagError) as caught:
-        parse(Settings, argv, {})
+        parse_command_line(Settings, argv, {})
     assert words in str(caught.value)
     assert isinstance(caught.value, ConfigError)
     assert caught.value.exit_code == 2
 
 
 def test_arguments_end_the_flags_as_in_go() -> None:
-    assert parse(WithArguments, ["-v", "false", "-v=false"], {}) == WithArguments(
+    assert parse_command_line(WithArguments, ["-v", "false", "-v=false"], {}) == WithArguments(
         True, ("false", "-v=false")
     )
-    assert parse(WithArguments, ["--", "-v"], {}) == WithArguments(False, ("-v",))
+    assert parse_command_line(WithArguments, ["--", "-v"], {}) == WithArguments(False, ("-v",))
 
 
 def test_the_environment_stands_in_for_a_silent_command_line() -> None:
@@ -138,25 +138,25 @@ def test_the_environment_stands_in_for_a_silent_command_line() -> None:
         "REGIONS": "a, b,",
         "VC_PASS": "hunter2",
     }
-    settings = parse(Settings, ["-metrics-addr=:1"], environ)
+    settings = parse_command_line(Settings, ["-metrics-addr=:1"], environ)
     assert (settings.address, settings.resync_seconds, settings.elect) == (":1", 10.0, True)
     assert (settings.regions, settings.password) == (("a", "b"), "hunter2")
     assert "hunter2" not in repr(settings)
 
 
 def test_an_empty_variable_is_not_set() -> None:
-    assert parse(Settings, [], {"RESYNC": "", "METRICS_ADDR": ""}) == Settings()
+    assert parse_command_line(Settings, [], {"RESYNC": "", "METRICS_ADDR": ""}) == Settings()
 
 
 def test_a_wrong_variable_is_named() -> None:
     with pytest.raises(FlagError, match='invalid value "soon" for environment variable RESYNC'):
-        parse(Settings, [], {"RESYNC": "soon"})
+        parse_command_line(Settings, [], {"RESYNC": "soon"})
 
 
 @pytest.mark.parametrize("word", ["-h", "--h", "-help", "--help"])
 def test_help_names_everything(word: str) -> None:
-    with pytest.raises(HelpWanted) as caught:
-        parse(Settings, ["-insecure", word], {}, program="operator")
+    with pytest.raises(HelpRequested) as caught:
+        parse_command_line(Settings, ["-insecure", word], {}, program="operator")
     usage = caught.value.usage
     assert caught.value.exit_code == 0
     assert usage.startswith("Usage of operator:\n")
@@ -186,13 +186,13 @@ def test_help_names_everything(word: str) -> None:
     ],
 )
 def test_durations(text: str, seconds: float) -> None:
-    assert duration(text) == pytest.approx(seconds)
+    assert parse_duration(text) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", ["", "s", "1", "1 s", "1d", "1s ", "--1s", "1e3s", "٣s"])
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match="duration such as"):
-        duration(text)
+        parse_duration(text)
 
 
 @pytest.mark.parametrize(
@@ -200,9 +200,9 @@ def test_what_is_no_duration(text: str) -> None:
     [(300, "5m0s"), (3600, "1h0m0s"), (0.5, "500ms"), (0, "0s"), (1.5, "1.5s"), (-90, "-1m30s")],
 )
 def test_durations_as_go_prints_them(seconds: float, text: str) -> None:
-    assert in_words(seconds) == text
+    assert format_duration(seconds) == text
 
 
 @given(st.floats(min_value=1e-6, max_value=1e6))
 def test_a_printed_duration_reads_back(seconds: float) -> None:
-    assert duration(in_words(seconds)) == pytest.approx(seconds, rel=1e-6, abs=1e-9)
+    assert parse_duration(format_duration(seconds)) == pytest.approx(seconds, rel=1e-6, abs=1e-9)

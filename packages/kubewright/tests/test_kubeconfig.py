@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kubewright.kubeconfig import Connection, ExecPlugin, Identity, load
+from kubewright.kubeconfig import Connection, ExecPlugin, Identity, load_config
 from kubewright.testing.ca import CertificateAuthority
 
-from .kubeconfigs import CA_PEM, SECRET, make_kubeconfig, encode_base64
+from .kubeconfigs import CA_PEM, SECRET, encode_base64, make_kubeconfig
 
 CLIENT_CERTIFICATE = CertificateAuthority("test").issue_client_certificate("somebody")
 
@@ -64,11 +64,18 @@ class TestContents:
 
     def test_base64_may_be_folded(self, load_kubeconfig: Callable[..., Connection]) -> None:
         data = base64.encodebytes(CA_PEM).decode()
-        assert load_kubeconfig(make_kubeconfig({"certificate-authority-data": data})).ca_pem == CA_PEM
+        assert (
+            load_kubeconfig(make_kubeconfig({"certificate-authority-data": data})).ca_pem == CA_PEM
+        )
 
     def test_authority_with_remarks(self, load_kubeconfig: Callable[..., Connection]) -> None:
         bundle = "# Große Zertifizierungsstelle\n".encode() + CA_PEM + CA_PEM
-        assert load_kubeconfig(make_kubeconfig({"certificate-authority-data": encode_base64(bundle)})).ca_pem == bundle
+        assert (
+            load_kubeconfig(
+                make_kubeconfig({"certificate-authority-data": encode_base64(bundle)})
+            ).ca_pem
+            == bundle
+        )
 
     def test_scalars_stay_text_and_nulls_are_absent(
         self, load_kubeconfig: Callable[..., Connection]
@@ -90,7 +97,10 @@ class TestContents:
         assert load_kubeconfig(document).identity == Identity()
 
     def test_credentials_never_go_to_http(self, load_kubeconfig: Callable[..., Connection]) -> None:
-        assert load_kubeconfig(make_kubeconfig({"server": "http://host"}, {"token": SECRET})).identity == Identity()
+        assert (
+            load_kubeconfig(make_kubeconfig({"server": "http://host"}, {"token": SECRET})).identity
+            == Identity()
+        )
 
     def test_exec_plugin(self, load_kubeconfig: Callable[..., Connection]) -> None:
         extension = {
@@ -106,7 +116,9 @@ class TestContents:
             "installHint": "brew install login",
         }
         cluster = {"extensions": [{"name": "other", "extension": "x"}, extension]}
-        assert load_kubeconfig(make_kubeconfig(cluster, {"exec": call})).identity.exec_plugin == ExecPlugin(
+        assert load_kubeconfig(
+            make_kubeconfig(cluster, {"exec": call})
+        ).identity.exec_plugin == ExecPlugin(
             command="login",
             args=("get", "token"),
             env={"A": "1", "B": ""},
@@ -156,7 +168,7 @@ class TestContents:
         file = tmp_path / "config"
         for encoding in ("utf-8-sig", "utf-16"):
             file.write_bytes(yaml.safe_dump(make_kubeconfig()).encode(encoding))
-            assert load(str(file), environ={}, home=tmp_path).server == "https://host:6443"
+            assert load_config(str(file), environ={}, home=tmp_path).server == "https://host:6443"
 
     def test_repr_shows_no_secret(self, load_kubeconfig: Callable[..., Connection]) -> None:
         call = {

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kubewright.errors import ConfigError, KubeconfigError
-from kubewright.kubeconfig import Connection, load
+from kubewright.kubeconfig import Connection, load_config
 
-from .kubeconfigs import CA_PEM, SECRET, make_kubeconfig, encode_base64
+from .kubeconfigs import CA_PEM, SECRET, encode_base64, make_kubeconfig
 
 EXEC: dict[str, Any] = {"apiVersion": "client.authentication.k8s.io/v1", "command": "login"}
 OLD_EXEC = EXEC | {"apiVersion": "client.authentication.k8s.io/v1alpha1"}
@@ -126,7 +126,12 @@ class TestFaults:
 
     @pytest.mark.parametrize(("document", "key", "words"), FAULTS)
     def test_names_file_and_key(
-        self, load_kubeconfig: Callable[..., Connection], tmp_path: Path, document: Any, key: str, words: str
+        self,
+        load_kubeconfig: Callable[..., Connection],
+        tmp_path: Path,
+        document: Any,
+        key: str,
+        words: str,
     ) -> None:
         with pytest.raises(KubeconfigError) as caught:
             load_kubeconfig(document)
@@ -159,14 +164,14 @@ class TestFaults:
 
     def test_unreadable_file(self, tmp_path: Path) -> None:
         with pytest.raises(KubeconfigError, match="Is a directory"):
-            load(str(tmp_path), environ={}, home=tmp_path)
+            load_config(str(tmp_path), environ={}, home=tmp_path)
 
     @pytest.mark.parametrize(
         "master", ["host:6443", "ftp://host", "https://", f"https://me:{SECRET}@host"]
     )
     def test_bad_master(self, tmp_path: Path, master: str) -> None:
         with pytest.raises(ConfigError, match="--master must be") as caught:
-            load(master=master, environ={}, home=tmp_path)
+            load_config(master=master, environ={}, home=tmp_path)
         assert SECRET not in str(caught.value)
 
     def test_endless_nesting(self, load_kubeconfig: Callable[..., Connection]) -> None:
@@ -193,7 +198,7 @@ class TestFaults:
     ) -> None:
         (tmp_path / "config").write_bytes(content)
         with pytest.raises(KubeconfigError):
-            load(str(tmp_path / "config"), environ={}, home=tmp_path)
+            load_config(str(tmp_path / "config"), environ={}, home=tmp_path)
 
     @settings(
         max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -216,14 +221,19 @@ class TestFaults:
         )
         part = data.draw(
             st.sampled_from(
-                [document, document["clusters"][0], *(e[k] for k, e in list_entries(document)), EXEC]
+                [
+                    document,
+                    document["clusters"][0],
+                    *(e[k] for k, e in list_entries(document)),
+                    EXEC,
+                ]
             )
         )
         key = data.draw(st.sampled_from(sorted(part)))
         text = yaml.safe_dump(replace_key(document, part, key, data.draw(values)))
         (tmp_path / "config").write_text(text)
         with suppress(KubeconfigError):
-            assert load(str(tmp_path / "config"), environ={}, home=tmp_path).server
+            assert load_config(str(tmp_path / "config"), environ={}, home=tmp_path).server
 
 
 def list_entries(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
@@ -236,4 +246,6 @@ def replace_key(value: Any, part: Any, key: str, new: Any) -> Any:
         return {**value, key: new}
     if isinstance(value, dict):
         return {name: replace_key(item, part, key, new) for name, item in value.items()}
-    return [replace_key(item, part, key, new) for item in value] if isinstance(value, list) else value
+    return (
+        [replace_key(item, part, key, new) for item in value] if isinstance(value, list) else value
+    )

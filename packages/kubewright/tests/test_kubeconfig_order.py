@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from kubewright.errors import ConfigError, KubeconfigError
-from kubewright.kubeconfig import Connection, Identity, load
+from kubewright.kubeconfig import Connection, Identity, load_config
 
 from .kubeconfigs import CA_PEM, SECRET, make_kubeconfig
 
@@ -49,18 +49,32 @@ class TestOrder:
         write_kubeconfig(tmp_path / ".kube" / "config", kubeconfig_for_host("home"))
         environ = {"KUBECONFIG": str(variable), **POD_ENVIRON}
         assert (
-            load(str(flag), environ=environ, home=tmp_path, service_account=service_account_volume).server
+            load_config(
+                str(flag), environ=environ, home=tmp_path, service_account=service_account_volume
+            ).server
             == "https://flag"
         )
-        assert load(environ=environ, home=tmp_path, service_account=service_account_volume).server == "https://env"
         assert (
-            load(environ=POD_ENVIRON, home=tmp_path, service_account=service_account_volume).server
+            load_config(
+                environ=environ, home=tmp_path, service_account=service_account_volume
+            ).server
+            == "https://env"
+        )
+        assert (
+            load_config(
+                environ=POD_ENVIRON, home=tmp_path, service_account=service_account_volume
+            ).server
             == "https://10.0.0.1:443"
         )
-        assert load(environ={}, home=tmp_path, service_account=service_account_volume).server == "https://home"
+        assert (
+            load_config(environ={}, home=tmp_path, service_account=service_account_volume).server
+            == "https://home"
+        )
 
     def test_pod_gives_everything(self, tmp_path: Path, service_account_volume: Path) -> None:
-        connection = load(environ=POD_ENVIRON, home=tmp_path, service_account=service_account_volume)
+        connection = load_config(
+            environ=POD_ENVIRON, home=tmp_path, service_account=service_account_volume
+        )
         assert connection.identity == Identity(token_file=str(service_account_volume / "token"))
         assert connection.ca_pem == CA_PEM
         assert connection.namespace == "operators"
@@ -69,52 +83,74 @@ class TestOrder:
     def test_pod_with_ipv6(self, tmp_path: Path, service_account_volume: Path) -> None:
         environ = POD_ENVIRON | {"KUBERNETES_SERVICE_HOST": "fd00::1"}
         assert (
-            load(environ=environ, home=tmp_path, service_account=service_account_volume).server
+            load_config(
+                environ=environ, home=tmp_path, service_account=service_account_volume
+            ).server
             == "https://[fd00::1]:443"
         )
 
-    def test_pod_without_authority_and_namespace(self, tmp_path: Path, service_account_volume: Path) -> None:
+    def test_pod_without_authority_and_namespace(
+        self, tmp_path: Path, service_account_volume: Path
+    ) -> None:
         (service_account_volume / "ca.crt").unlink()
         (service_account_volume / "namespace").unlink()
-        connection = load(environ=POD_ENVIRON, home=tmp_path, service_account=service_account_volume)
+        connection = load_config(
+            environ=POD_ENVIRON, home=tmp_path, service_account=service_account_volume
+        )
         assert (connection.ca_pem, connection.namespace) == (None, "default")
 
     def test_pod_with_damaged_authority(self, tmp_path: Path, service_account_volume: Path) -> None:
         (service_account_volume / "ca.crt").write_text("half a certificate")
         with pytest.raises(ConfigError, match=r"ca\.crt holds no PEM certificate"):
-            load(environ=POD_ENVIRON, home=tmp_path, service_account=service_account_volume)
+            load_config(environ=POD_ENVIRON, home=tmp_path, service_account=service_account_volume)
 
     def test_pod_needs_its_token(self, tmp_path: Path) -> None:
         write_kubeconfig(tmp_path / ".kube" / "config", kubeconfig_for_host("home"))
         assert (
-            load(environ=POD_ENVIRON, home=tmp_path, service_account=tmp_path / "none").server
+            load_config(
+                environ=POD_ENVIRON, home=tmp_path, service_account=tmp_path / "none"
+            ).server
             == "https://home"
         )
 
     def test_a_context_is_never_the_pod(self, tmp_path: Path, service_account_volume: Path) -> None:
         write_kubeconfig(tmp_path / ".kube" / "config", kubeconfig_for_host("home"))
         assert (
-            load(context="kind", environ=POD_ENVIRON, home=tmp_path, service_account=service_account_volume).server
+            load_config(
+                context="kind",
+                environ=POD_ENVIRON,
+                home=tmp_path,
+                service_account=service_account_volume,
+            ).server
             == "https://home"
         )
 
-    def test_master_overrides_every_server(self, tmp_path: Path, service_account_volume: Path) -> None:
-        file = write_kubeconfig(tmp_path / "flag", make_kubeconfig({"server": ""}, {"token": SECRET}))
-        by_file = load(str(file), "https://other/", environ={}, home=tmp_path)
+    def test_master_overrides_every_server(
+        self, tmp_path: Path, service_account_volume: Path
+    ) -> None:
+        file = write_kubeconfig(
+            tmp_path / "flag", make_kubeconfig({"server": ""}, {"token": SECRET})
+        )
+        by_file = load_config(str(file), "https://other/", environ={}, home=tmp_path)
         assert (by_file.server, by_file.identity.token) == ("https://other", SECRET)
         assert (
-            load(master="https://other", environ=POD_ENVIRON, home=tmp_path, service_account=service_account_volume).server
+            load_config(
+                master="https://other",
+                environ=POD_ENVIRON,
+                home=tmp_path,
+                service_account=service_account_volume,
+            ).server
             == "https://other"
         )
 
     @pytest.mark.parametrize("master", ["https://alone:6443", "http://127.0.0.1:8001"])
     def test_master_alone(self, tmp_path: Path, master: str) -> None:
-        connection = load(master=master, environ={}, home=tmp_path)
+        connection = load_config(master=master, environ={}, home=tmp_path)
         assert connection == Connection(server=master, source="--master")
 
     def test_nothing_found(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError) as caught:
-            load(environ={}, home=tmp_path)
+            load_config(environ={}, home=tmp_path)
         for tried in (
             "--kubeconfig",
             "KUBECONFIG",
@@ -126,23 +162,25 @@ class TestOrder:
 
     def test_nothing_found_in_a_pod_without_token(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="token is not mounted"):
-            load(environ=POD_ENVIRON, home=tmp_path, service_account=tmp_path / "none")
+            load_config(environ=POD_ENVIRON, home=tmp_path, service_account=tmp_path / "none")
 
     def test_missing_explicit_file(self, tmp_path: Path) -> None:
         write_kubeconfig(tmp_path / ".kube" / "config", kubeconfig_for_host("home"))
         with pytest.raises(KubeconfigError, match="No such file"):
-            load(str(tmp_path / "typo"), environ={}, home=tmp_path)
+            load_config(str(tmp_path / "typo"), environ={}, home=tmp_path)
 
     def test_missing_files_of_the_variable_do_not_lead_to_another_cluster(
         self, tmp_path: Path
     ) -> None:
         write_kubeconfig(tmp_path / ".kube" / "config", kubeconfig_for_host("home"))
         with pytest.raises(ConfigError, match=r"KUBECONFIG names .*typo, which does not exist"):
-            load(environ={"KUBECONFIG": str(tmp_path / "typo")}, home=tmp_path)
+            load_config(environ={"KUBECONFIG": str(tmp_path / "typo")}, home=tmp_path)
 
     def test_empty_variable_counts_as_unset(self, tmp_path: Path) -> None:
         write_kubeconfig(tmp_path / ".kube" / "config", kubeconfig_for_host("home"))
-        assert load(environ={"KUBECONFIG": os.pathsep}, home=tmp_path).server == "https://home"
+        assert (
+            load_config(environ={"KUBECONFIG": os.pathsep}, home=tmp_path).server == "https://home"
+        )
 
 
 class TestMerge:
@@ -156,8 +194,10 @@ class TestMerge:
         return {"KUBECONFIG": os.pathsep.join(map(str, [*files, tmp_path / "missing"]))}
 
     def test_first_to_set_an_entry_wins(self, tmp_path: Path) -> None:
-        environ = self.write_files(tmp_path, kubeconfig_for_host("first"), kubeconfig_for_host("second"))
-        assert load(environ=environ, home=tmp_path).server == "https://first"
+        environ = self.write_files(
+            tmp_path, kubeconfig_for_host("first"), kubeconfig_for_host("second")
+        )
+        assert load_config(environ=environ, home=tmp_path).server == "https://first"
 
     def test_entries_of_all_files_come_together(self, tmp_path: Path) -> None:
         whole = make_kubeconfig({}, {"tokenFile": "token"})
@@ -166,7 +206,7 @@ class TestMerge:
             {"clusters": whole["clusters"]},
             {"users": whole["users"], "current-context": "kind"},
         ]
-        connection = load(environ=self.write_files(tmp_path, *parts), home=tmp_path)
+        connection = load_config(environ=self.write_files(tmp_path, *parts), home=tmp_path)
         assert connection.server == "https://host:6443"
         assert connection.identity.token_file == str(tmp_path / "2" / "token")
         assert connection.source == f'kubeconfig {tmp_path / "0" / "config"}, context "kind"'
@@ -178,14 +218,15 @@ class TestMerge:
             {"name": "other", "context": {"cluster": "kind", "namespace": "elsewhere"}}
         ]
         environ = self.write_files(tmp_path, {"clusters": None}, other, make_kubeconfig())
-        assert load(environ=environ, home=tmp_path).namespace == "elsewhere"
-        assert load(context="kind", environ=environ, home=tmp_path).namespace == "default"
+        assert load_config(environ=environ, home=tmp_path).namespace == "elsewhere"
+        assert load_config(context="kind", environ=environ, home=tmp_path).namespace == "default"
 
     def test_an_error_names_the_file_of_the_entry(self, tmp_path: Path) -> None:
         whole = make_kubeconfig({"server": "nonsense"})
         rest = {key: value for key, value in whole.items() if key != "clusters"}
         with pytest.raises(KubeconfigError) as caught:
-            load(
-                environ=self.write_files(tmp_path, rest, {"clusters": whole["clusters"]}), home=tmp_path
+            load_config(
+                environ=self.write_files(tmp_path, rest, {"clusters": whole["clusters"]}),
+                home=tmp_path,
             )
         assert caught.value.file == str(tmp_path / "1" / "config")

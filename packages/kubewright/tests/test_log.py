@@ -12,15 +12,15 @@ import pytest
 
 from kubewright.controller import Controller
 from kubewright.errors import ConfigError, Terminal
-from kubewright.flags import parse
+from kubewright.flags import parse_command_line
 from kubewright.log import (
     ConsoleFormatter,
     JsonFormatter,
     Log,
     LogOptions,
-    configure,
-    formatter_for,
-    threshold,
+    build_formatter,
+    configure_logging,
+    log_level,
 )
 from kubewright.meta import Key
 
@@ -40,7 +40,7 @@ def restore_root_logger() -> Iterator[None]:
 
 def configure_stream(options: LogOptions) -> io.StringIO:
     stream = io.StringIO()
-    configure(options, stream)
+    configure_logging(options, stream)
     return stream
 
 
@@ -59,7 +59,7 @@ def make_record(message: str, **fields: object) -> logging.LogRecord:
 
 
 def test_json_line() -> None:
-    text = formatter_for(LogOptions()).format(
+    text = build_formatter(LogOptions()).format(
         make_record("hello", controller="hostinfo", HostInfo=Key("ns", "a"), count=3)
     )
     assert text == (
@@ -69,13 +69,13 @@ def test_json_line() -> None:
 
 
 def test_console_line() -> None:
-    text = formatter_for(LogOptions(devel=True)).format(make_record("hello", k="v", n=1))
+    text = build_formatter(LogOptions(devel=True)).format(make_record("hello", k="v", n=1))
     assert text == '2026-01-02T15:04:05Z\tINFO\tcontroller\thello\t{"k": "v", "n": 1}'
 
 
 def test_console_line_without_fields() -> None:
     assert (
-        formatter_for(LogOptions(encoder="console")).format(make_record("hello"))
+        build_formatter(LogOptions(encoder="console")).format(make_record("hello"))
         == "2026-01-02T15:04:05Z\tINFO\tcontroller\thello"
     )
 
@@ -92,13 +92,17 @@ def test_console_line_without_fields() -> None:
 )
 def test_time_encodings(encoding: Any, ts: object) -> None:
     assert (
-        json.loads(formatter_for(LogOptions(time_encoding=encoding)).format(make_record("x")))["ts"]
+        json.loads(build_formatter(LogOptions(time_encoding=encoding)).format(make_record("x")))[
+            "ts"
+        ]
         == ts
     )
 
 
 def test_nanoseconds_are_whole() -> None:
-    ts = json.loads(formatter_for(LogOptions(time_encoding="nanos")).format(make_record("x")))["ts"]
+    ts = json.loads(build_formatter(LogOptions(time_encoding="nanos")).format(make_record("x")))[
+        "ts"
+    ]
     assert isinstance(ts, int)
     assert ts == pytest.approx(TIMESTAMP * 1e9)
 
@@ -118,13 +122,13 @@ def test_nanoseconds_are_whole() -> None:
     ],
 )
 def test_levels(level: str, devel: bool, number: int) -> None:
-    assert threshold(LogOptions(level=level, devel=devel)) == number
+    assert log_level(LogOptions(level=level, devel=devel)) == number
 
 
 @pytest.mark.parametrize("level", ["0", "-1", "loud", "1.5"])
 def test_a_level_that_is_none(level: str) -> None:
     with pytest.raises(ConfigError, match="-zap-log-level"):
-        threshold(LogOptions(level=level))
+        log_level(LogOptions(level=level))
 
 
 def test_flags() -> None:
@@ -135,17 +139,20 @@ def test_flags() -> None:
         "--zap-time-encoding=epoch",
         "--zap-stacktrace-level=panic",
     ]
-    options = parse(LogOptions, argv, {})
+    options = parse_command_line(LogOptions, argv, {})
     assert options == LogOptions(True, "2", "json", "panic", "epoch")
-    assert isinstance(formatter_for(options), JsonFormatter)
-    assert isinstance(formatter_for(LogOptions(devel=True)), ConsoleFormatter)
+    assert isinstance(build_formatter(options), JsonFormatter)
+    assert isinstance(build_formatter(LogOptions(devel=True)), ConsoleFormatter)
 
 
 def test_bound_fields_travel_and_stay_apart() -> None:
     stream = configure_stream(LogOptions())
     base = Log("controller", controller="x")
     base.bind(name="a", reconcileID="1").info("one", name="b")
-    assert read_only_line(stream).items() >= {"controller": "x", "name": "b", "reconcileID": "1"}.items()
+    assert (
+        read_only_line(stream).items()
+        >= {"controller": "x", "name": "b", "reconcileID": "1"}.items()
+    )
     assert base.fields == {"controller": "x"}
 
 
@@ -154,7 +161,7 @@ def test_lines_about_one_object_name_it_as_controller_runtime_does() -> None:
         """Does nothing."""
 
     stream = configure_stream(LogOptions())
-    Quiet().log_of(Key("ns", "a")).info("hello")
+    Quiet().log_for(Key("ns", "a")).info("hello")
     said = read_only_line(stream)
     assert (said["Widget"], said["namespace"], said["name"]) == (
         {"name": "a", "namespace": "ns"},
@@ -187,7 +194,8 @@ def test_lines_of_libraries_have_the_same_form() -> None:
     stream = configure_stream(LogOptions())
     logging.getLogger("library").warning("%d of %s", 3, "them")
     assert (
-        read_only_line(stream).items() >= {"level": "warn", "logger": "library", "msg": "3 of them"}.items()
+        read_only_line(stream).items()
+        >= {"level": "warn", "logger": "library", "msg": "3 of them"}.items()
     )
 
 

@@ -47,14 +47,14 @@ def metrics() -> Metrics:
 
 
 def record_everything(metrics: Metrics) -> None:
-    metrics.controller("hostinfo", 4)
-    metrics.queue("hostinfo").added(0)
-    metrics.request("200", "api:6443", "GET")
-    metrics.leader("ns/lease", leading=True)
-    metrics.watch("hostinfoes", age=lambda: 1.5, objects=lambda: 7)
-    metrics.watch_restarted("hostinfoes", "gone")
-    metrics.listed("hostinfoes")
-    metrics.undecodable("hostinfoes")
+    metrics.for_controller("hostinfo", 4)
+    metrics.for_queue("hostinfo").on_add(0)
+    metrics.count_request("200", "api:6443", "GET")
+    metrics.set_leader("ns/lease", leading=True)
+    metrics.register_watch("hostinfoes", age=lambda: 1.5, objects=lambda: 7)
+    metrics.count_watch_restart("hostinfoes", "gone")
+    metrics.count_list("hostinfoes")
+    metrics.count_undecodable("hostinfoes")
 
 
 def read_samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -70,14 +70,18 @@ def sample_value(metrics: Metrics, series: str, /, **labels: str) -> float:
     return read_samples(metrics)[series, frozenset(labels.items())]
 
 
-@pytest.mark.parametrize(("name", "fact"), [*CONTROLLER_RUNTIME_METRICS.items(), *KUBEWRIGHT_METRICS.items()])
+@pytest.mark.parametrize(
+    ("name", "fact"), [*CONTROLLER_RUNTIME_METRICS.items(), *KUBEWRIGHT_METRICS.items()]
+)
 def test_names_types_and_labels(metrics: Metrics, name: str, fact: tuple[str, set[str]]) -> None:
     record_everything(metrics)
     text = metrics.exposition()[0].decode()
     assert f"# TYPE {name} {fact[0]}\n" in text
     series = f"{name}_count" if fact[0] == "histogram" else name
     labels = [
-        {label for label, _ in found} for (sample, found) in read_samples(metrics) if sample == series
+        {label for label, _ in found}
+        for (sample, found) in read_samples(metrics)
+        if sample == series
     ]
     assert labels
     assert all(each == fact[1] for each in labels)
@@ -87,7 +91,9 @@ def test_no_series_but_those(metrics: Metrics) -> None:
     record_everything(metrics)
     text = metrics.exposition()[0].decode()
     assert "_created" not in text
-    assert {"python_info", "python_gc_collections_total"} <= {name for name, _ in read_samples(metrics)}
+    assert {"python_info", "python_gc_collections_total"} <= {
+        name for name, _ in read_samples(metrics)
+    }
     assert b"\nprocess_cpu_seconds_total " in metrics.process_exposition()
 
 
@@ -100,7 +106,7 @@ def bucket_bounds(metrics: Metrics, name: str) -> list[float]:
 
 
 def test_buckets_of_reconciles(metrics: Metrics) -> None:
-    metrics.controller("x", 1)
+    metrics.for_controller("x", 1)
     found = bucket_bounds(metrics, "controller_runtime_reconcile_time_seconds")
     assert found == [*RECONCILE_BUCKETS, math.inf]
     assert len(found) == 41
@@ -111,16 +117,16 @@ def test_buckets_of_reconciles(metrics: Metrics) -> None:
     "name", ["workqueue_queue_duration_seconds", "workqueue_work_duration_seconds"]
 )
 def test_buckets_of_queues_are_gos_to_the_last_digit(metrics: Metrics, name: str) -> None:
-    metrics.queue("x")
+    metrics.for_queue("x")
     assert bucket_bounds(metrics, name) == [
         1e-08, 1e-07, 1e-06, 9.999999999999999e-06, 9.999999999999999e-05, 0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0, math.inf,
     ]  # fmt: skip
 
 
 def test_a_histogram_counts_as_prometheus_does(metrics: Metrics) -> None:
-    controller = metrics.controller("x", 1)
+    controller = metrics.for_controller("x", 1)
     for seconds in (0.001, 0.005, 0.0051, 61.0):
-        controller.took(seconds)
+        controller.observe_duration(seconds)
     name = "controller_runtime_reconcile_time_seconds"
     buckets = [
         sample_value(metrics, f"{name}_bucket", controller="x", le=le)
@@ -132,43 +138,55 @@ def test_a_histogram_counts_as_prometheus_does(metrics: Metrics) -> None:
 
 
 def test_every_result_starts_at_zero(metrics: Metrics) -> None:
-    metrics.controller("x", 4)
+    metrics.for_controller("x", 4)
     for result in ("success", "error", "requeue", "requeue_after"):
         assert (
-            sample_value(metrics, "controller_runtime_reconcile_total", controller="x", result=result) == 0
+            sample_value(
+                metrics, "controller_runtime_reconcile_total", controller="x", result=result
+            )
+            == 0
         )
-    assert sample_value(metrics, "controller_runtime_max_concurrent_reconciles", controller="x") == 4
+    assert (
+        sample_value(metrics, "controller_runtime_max_concurrent_reconciles", controller="x") == 4
+    )
 
 
 def test_outcomes(metrics: Metrics) -> None:
-    controller = metrics.controller("x", 1)
-    controller.count("success")
-    controller.count("error", terminal=True)
-    controller.count("error", unexpected=True)
-    controller.timed_out()
-    controller.active(1)
-    controller.wrote()
-    controller.unchanged()
+    controller = metrics.for_controller("x", 1)
+    controller.count_result("success")
+    controller.count_result("error", terminal=True)
+    controller.count_result("error", unexpected=True)
+    controller.count_timeout()
+    controller.add_active_workers(1)
+    controller.count_status_write()
+    controller.count_status_unchanged()
     for name, expected in [("errors", 2), ("panics", 1), ("timeouts", 1)]:
         assert (
-            sample_value(metrics, f"controller_runtime_reconcile_{name}_total", controller="x") == expected
+            sample_value(metrics, f"controller_runtime_reconcile_{name}_total", controller="x")
+            == expected
         )
-    assert sample_value(metrics, "controller_runtime_terminal_reconcile_errors_total", controller="x") == 1
-    assert sample_value(metrics, "controller_runtime_reconcile_total", controller="x", result="error") == 2
+    assert (
+        sample_value(metrics, "controller_runtime_terminal_reconcile_errors_total", controller="x")
+        == 1
+    )
+    assert (
+        sample_value(metrics, "controller_runtime_reconcile_total", controller="x", result="error")
+        == 2
+    )
     assert sample_value(metrics, "controller_runtime_active_workers", controller="x") == 1
     assert sample_value(metrics, "kubewright_status_writes_total", controller="x") == 1
     assert sample_value(metrics, "kubewright_status_unchanged_total", controller="x") == 1
 
 
 def test_a_queue(metrics: Metrics) -> None:
-    queue = metrics.queue("x")
-    queue.unfinished = lambda: [1.0, 2.5]
-    queue.added(-100)
-    queue.added(0)
-    queue.lifted(-100, 0)
-    queue.taken(0, 0.5)
-    queue.finished(2.0)
-    queue.retried()
+    queue = metrics.for_queue("x")
+    queue.read_unfinished_seconds = lambda: [1.0, 2.5]
+    queue.on_add(-100)
+    queue.on_add(0)
+    queue.on_priority_raised(-100, 0)
+    queue.on_get(0, 0.5)
+    queue.on_done(2.0)
+    queue.on_retry()
     labels = {"name": "x", "controller": "x"}
     assert sample_value(metrics, "workqueue_depth", priority="0", **labels) == 1
     assert sample_value(metrics, "workqueue_depth", priority="-100", **labels) == 0
@@ -181,9 +199,9 @@ def test_a_queue(metrics: Metrics) -> None:
 
 
 def test_priorities_are_bounded(metrics: Metrics) -> None:
-    queue = metrics.queue("x")
+    queue = metrics.for_queue("x")
     for priority in range(40):
-        queue.added(priority)
+        queue.on_add(priority)
     assert (
         sample_value(
             metrics,
@@ -199,33 +217,36 @@ def test_priorities_are_bounded(metrics: Metrics) -> None:
 
 def test_what_is_asked_at_scrape_time(metrics: Metrics) -> None:
     ages = iter([1.0, 2.0])
-    metrics.watch("pods", age=lambda: next(ages), objects=lambda: 1 / 0)
+    metrics.register_watch("pods", age=lambda: next(ages), objects=lambda: 1 / 0)
     assert sample_value(metrics, "kubewright_watch_age_seconds", kind="pods") == 1.0
     assert sample_value(metrics, "kubewright_watch_age_seconds", kind="pods") == 2.0
     assert math.isnan(sample_value(metrics, "kubewright_cached_objects", kind="pods"))
 
 
 def test_lease_and_requests(metrics: Metrics) -> None:
-    metrics.leader("ns/a", leading=True)
+    metrics.set_leader("ns/a", leading=True)
     assert sample_value(metrics, "leader_election_master_status", name="ns/a") == 1
-    metrics.leader("ns/a", leading=False)
-    metrics.request("<error>", "h", "GET")
-    metrics.event_dropped()
-    metrics.lag(0.2)
+    metrics.set_leader("ns/a", leading=False)
+    metrics.count_request("<error>", "h", "GET")
+    metrics.count_dropped_event()
+    metrics.observe_loop_lag(0.2)
     assert sample_value(metrics, "leader_election_master_status", name="ns/a") == 0
-    assert sample_value(metrics, "rest_client_requests_total", code="<error>", host="h", method="GET") == 1
+    assert (
+        sample_value(metrics, "rest_client_requests_total", code="<error>", host="h", method="GET")
+        == 1
+    )
     assert sample_value(metrics, "kubewright_events_dropped_total") == 1
     assert sample_value(metrics, "kubewright_event_loop_lag_seconds_bucket", le="0.25") == 1
 
 
 def test_wrong_labels_are_refused(metrics: Metrics) -> None:
     with pytest.raises(ValueError, match="code, method, host"):
-        metrics.requests.labels("200")
+        metrics.request_total.labels("200")
 
 
 def test_two_do_not_share_anything_and_take_an_applications_own(metrics: Metrics) -> None:
     Counter("logins", "Logins.", registry=metrics.registry).inc()
-    metrics.listed("pods")
+    metrics.count_list("pods")
     assert sample_value(metrics, "logins_total") == 1
     assert ("kubewright_lists_total", frozenset({("kind", "pods")})) not in read_samples(Metrics())
 

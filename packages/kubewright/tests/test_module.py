@@ -72,7 +72,9 @@ def test_it_is_built_when_a_source_changes_and_else_not(
     assert len(build_and_read_calls(go_module, environ)) == 3
 
 
-def test_a_failed_build_leaves_nothing_and_says_why(go_module: Path, environ: dict[str, str]) -> None:
+def test_a_failed_build_leaves_nothing_and_says_why(
+    go_module: Path, environ: dict[str, str]
+) -> None:
     with pytest.raises(BuildFailed, match="undefined: nonsense") as caught:
         build_and_read_calls(go_module, {**environ, "FAKE_GO_FAILS": "yes"})
     assert "etcd" not in str(caught.value)

@@ -8,8 +8,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubewright.kind import plain
-from kubewright.status import without_nulls
+from kubewright.kind import drop_nulls
+from kubewright.status import drop_status_nulls
 
 texts = st.sampled_from(["", "null", ":null", '":null,"', "a"])
 scalars = st.none() | texts | st.integers(0, 3)
@@ -22,4 +22,4 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 
 @given(st.dictionaries(texts, json_values, max_size=4))
 def test_no_null_is_left_and_nothing_else_is_lost(value: dict[str, Any]) -> None:
-    assert without_nulls(value, msgspec.json.encode(value)) == plain(value)
+    assert drop_status_nulls(value, msgspec.json.encode(value)) == drop_nulls(value)

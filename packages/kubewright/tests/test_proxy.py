@@ -39,7 +39,12 @@ async def test_bytes_pass_and_are_counted(tcp_proxy: TcpProxy) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", tcp_proxy.port)
     writer.write(b"hello")
     assert await reader.readexactly(5) == b"hello"
-    assert (tcp_proxy.bytes_up, tcp_proxy.bytes_down, tcp_proxy.accepted_count, tcp_proxy.connection_count) == (5, 5, 1, 1)
+    assert (
+        tcp_proxy.bytes_up,
+        tcp_proxy.bytes_down,
+        tcp_proxy.accepted_count,
+        tcp_proxy.connection_count,
+    ) == (5, 5, 1, 1)
     writer.write_eof()
     assert await reader.read() == b""
     await eventually(lambda: tcp_proxy.connection_count == 0)
@@ -301,7 +306,9 @@ async def test_a_dead_upstream_is_no_answer(tmp_path: Path) -> None:
 
 
 async def test_the_kubeconfig_leads_to_the_proxy(harness: ProxyHarness, tmp_path: Path) -> None:
-    config = json.loads(harness.proxy.write_kubeconfig(tmp_path / "config", token="abc").read_text())
+    config = json.loads(
+        harness.proxy.write_kubeconfig(tmp_path / "config", token="abc").read_text()
+    )
     assert config["clusters"][0]["cluster"]["server"] == harness.proxy.url
     assert config["users"][0]["user"] == {"token": "abc"}
     assert (tmp_path / "config").stat().st_mode & 0o077 == 0

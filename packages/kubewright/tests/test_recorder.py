@@ -12,7 +12,7 @@ from kubewright.errors import ServerError
 from kubewright.log import Log
 from kubewright.meta import ObjectMeta
 from kubewright.metrics import Metrics
-from kubewright.recorder import BURST, LONGEST_QUEUE, Recorder
+from kubewright.recorder import BURST, MAX_QUEUE_LENGTH, EventRecorder
 from kubewright.testing.fake import FakeApi
 
 from .kinds import Widget
@@ -25,7 +25,7 @@ class RecorderHarness:
         self.api = FakeApi()
         self.now = 0.0
         self.metrics = Metrics()
-        self.recorder = Recorder(
+        self.recorder = EventRecorder(
             Client(self.api),
             self.metrics,
             Log("test"),
@@ -93,7 +93,7 @@ async def test_an_object_that_says_too_much_is_cut_off_and_may_speak_again_later
 
 async def test_a_full_queue_and_a_refusing_server_block_nobody() -> None:
     rig = RecorderHarness()
-    for _ in range(LONGEST_QUEUE + 5):
+    for _ in range(MAX_QUEUE_LENGTH + 5):
         rig.record_event("Flood")
     assert rig.metrics.events_dropped.value == 5
     other = RecorderHarness()

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from kubewright.cache import Store, Via
+from kubewright.cache import Origin, Store
 from kubewright.client import Client
 from kubewright.errors import (
     Forbidden,
@@ -18,12 +18,12 @@ from kubewright.errors import (
     TimedOut,
     TooManyRequests,
     Unreachable,
-    from_status,
+    error_from_status,
 )
 from kubewright.log import Log
 from kubewright.meta import Key, ObjectMeta
 from kubewright.metrics import Metrics
-from kubewright.reflector import LONGEST_PAUSE_SECONDS, Reflector
+from kubewright.reflector import MAX_BACKOFF_SECONDS, Reflector
 from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
 
@@ -38,7 +38,7 @@ class ReflectorHarness:
         self.client = Client(self.api)
         self.metrics = Metrics()
         self.store: Store[Widget] = Store(Widget.definition, Log("test"))
-        self.changes: list[tuple[str, bool, Via]] = []
+        self.changes: list[tuple[str, bool, Origin]] = []
         self.store.listeners.append(
             lambda key, old, new, via: self.changes.append((key.name, new is None, via))
         )
@@ -78,12 +78,12 @@ async def run_reflector(*names: str) -> AsyncIterator[ReflectorHarness]:
 async def test_first_the_list_then_what_changes() -> None:
     async with run_reflector("a", "b") as rig:
         await rig.reflector.synced.wait()
-        assert rig.changes == [("a", False, Via.FIRST_LIST), ("b", False, Via.FIRST_LIST)]
+        assert rig.changes == [("a", False, Origin.INITIAL_LIST), ("b", False, Origin.INITIAL_LIST)]
         await eventually(rig.count_watches)
         rig.add_widget("c")
         await rig.client.delete(Widget, Key("n", "a"))
         await eventually(lambda: rig.stored_names() == {"b", "c"})
-        assert rig.changes[2:] == [("c", False, Via.WATCH), ("a", True, Via.WATCH)]
+        assert rig.changes[2:] == [("c", False, Origin.WATCH), ("a", True, Origin.WATCH)]
 
 
 async def test_a_watch_that_the_server_ends_goes_on_from_where_it_was() -> None:
@@ -117,14 +117,14 @@ async def test_410_lists_again_and_finds_what_was_deleted_meanwhile() -> None:
         rig.api.compact()
         await eventually(lambda: rig.stored_names() == {"b", "c"}, within=120)
         assert rig.count_lists() == 2
-        assert ("a", True, Via.WATCH) in rig.changes
+        assert ("a", True, Origin.WATCH) in rig.changes
 
 
 async def test_an_outage_backs_off_to_a_bound_and_ends_without_loss() -> None:
     async with run_reflector("a") as rig:
         await eventually(rig.count_watches)
         before, told = len(rig.api.requests), list[bool]()
-        rig.reflector.turned.append(lambda: told.append(bool(rig.reflector.problem)))
+        rig.reflector.problem_changed.append(lambda: told.append(bool(rig.reflector.problem)))
         rig.api.fail_next("GET", "widgets", Unreachable("down"), times=12)
         rig.api.close_watches()
         rig.add_widget("b")
@@ -134,7 +134,7 @@ async def test_an_outage_backs_off_to_a_bound_and_ends_without_loss() -> None:
         await eventually(lambda: rig.stored_names() == {"a", "b"}, within=600)
         took = asyncio.get_running_loop().time() - started
         assert len(rig.api.requests) - before == 13
-        assert 40 < took < 12 * LONGEST_PAUSE_SECONDS * 1.2
+        assert 40 < took < 12 * MAX_BACKOFF_SECONDS * 1.2
         assert rig.reflector.problem == ""
         assert told == [True, False]
 
@@ -239,7 +239,7 @@ async def test_patience_is_bounded_whatever_the_server_asks(asked: object) -> No
     rig = ReflectorHarness()
     rig.add_widget("a")
     body = {"kind": "Status", "message": "slow down", "details": {"retryAfterSeconds": asked}}
-    rig.api.fail_next("GET", "widgets", from_status(429, body, doing="list"))
+    rig.api.fail_next("GET", "widgets", error_from_status(429, body, operation="list"))
     task = asyncio.create_task(rig.reflector.run())
     await eventually(rig.reflector.synced.is_set, within=61)
     task.cancel()

@@ -14,16 +14,32 @@ import pytest
 import yaml
 from msgspec import Struct
 
-from kubewright.crd import crd, crds, to_yaml
+from kubewright.crd import build_crd, build_crds, to_yaml
 from kubewright.errors import SchemaError, Undecodable
-from kubewright.kind import Column, Resource, Scale, Spec, Status, kind, plural_of, version_of
+from kubewright.kind import (
+    PrinterColumn,
+    Resource,
+    Scale,
+    Spec,
+    Status,
+    kind,
+    pluralize,
+    version_of,
+)
 from kubewright.meta import ObjectMeta
-from kubewright.schema import Doc, Int32, ListType, PreserveUnknown, Rule, schema_of
+from kubewright.schema import (
+    Doc,
+    Int32,
+    ListType,
+    PreserveUnknownFields,
+    ValidationRule,
+    struct_schema,
+)
 from kubewright.testing.controlplane import ControlPlane, KubectlFailed
 
 from .everything import OldThing, Port, Thing, ThingSpec
 
-SPEC_PROPERTIES: dict[str, Any] = schema_of(ThingSpec)["properties"]
+SPEC_PROPERTIES: dict[str, Any] = struct_schema(ThingSpec)["properties"]
 
 
 @pytest.mark.parametrize(
@@ -125,11 +141,11 @@ def test_list_types() -> None:
 
 
 def test_only_what_has_no_default_is_required() -> None:
-    assert schema_of(ThingSpec)["required"] == ["name"]
+    assert struct_schema(ThingSpec)["required"] == ["name"]
 
 
 def test_a_status_has_no_defaults_and_our_conditions() -> None:
-    status = crd([Thing.definition])["spec"]["versions"][0]["schema"]["openAPIV3Schema"][
+    status = build_crd([Thing.definition])["spec"]["versions"][0]["schema"]["openAPIV3Schema"][
         "properties"
     ]["status"]
     assert "default" not in str(status)
@@ -138,7 +154,7 @@ def test_a_status_has_no_defaults_and_our_conditions() -> None:
 
 
 def test_the_whole_crd() -> None:
-    made = crds([Thing, OldThing])
+    made = build_crds([Thing, OldThing])
     assert len(made) == 1
     spec = made[0]["spec"]
     assert made[0]["metadata"] == {"name": "things.everything.test"}
@@ -186,7 +202,7 @@ def test_the_output_is_the_same_bytes_in_every_process() -> None:
         ).stdout
         for seed in ("1", "2", "3")
     }
-    assert runs == {to_yaml(*crds([OldThing, Thing]))}
+    assert runs == {to_yaml(*build_crds([OldThing, Thing]))}
     assert yaml.safe_load(runs.pop())["kind"] == "CustomResourceDefinition"
 
 
@@ -229,13 +245,13 @@ def test_what_cannot_be_expressed_names_class_and_field(
 ) -> None:
     struct = msgspec.defstruct("X", [("field", annotation)])
     with pytest.raises(SchemaError) as caught:
-        schema_of(struct)
+        struct_schema(struct)
     assert where in str(caught.value)
     assert why in str(caught.value)
 
 
 def test_a_column_or_scale_path_that_leads_nowhere_is_refused() -> None:
-    @kind("x.test/v1", columns=[Column("Typo", ".spec.nmae")])
+    @kind("x.test/v1", columns=[PrinterColumn("Typo", ".spec.nmae")])
     class A(Resource[ThingSpec, Status]):
         pass
 
@@ -244,22 +260,22 @@ def test_a_column_or_scale_path_that_leads_nowhere_is_refused() -> None:
         pass
 
     with pytest.raises(SchemaError, match=r"A column Typo: \.spec\.nmae names no field"):
-        crds([A])
+        build_crds([A])
     with pytest.raises(
         SchemaError,
         match=r"B scale: statusReplicasPath \.status\.replicas must name a field of type integer",
     ):
-        crds([B])
+        build_crds([B])
 
 
 def test_another_version_is_called_and_shown_as_its_kind_unless_it_says_otherwise() -> None:
     @kind(
         "x.test/v1",
         plural="thinges",
-        short=("th",),
+        short_names=("th",),
         categories=("all",),
         namespaced=False,
-        columns=[Column("Host", ".spec.host")],
+        columns=[PrinterColumn("Host", ".spec.host")],
     )
     class Main(Resource[Spec, Status]):
         """One."""
@@ -269,20 +285,24 @@ def test_another_version_is_called_and_shown_as_its_kind_unless_it_says_otherwis
         """Two."""
 
     @version_of(
-        Main, "v3", columns=[Column("Other", ".spec.other")], storage=True, deprecated="old"
+        Main,
+        "v3",
+        columns=[PrinterColumn("Other", ".spec.other")],
+        storage=True,
+        deprecation_warning="old",
     )
     class Other(Resource[Spec, Status]):
         """Three."""
 
     same, other, main = Same.definition, Other.definition, Main.definition
     called = [
-        (each.name, each.plural, each.short, each.categories, each.namespaced)
+        (each.name, each.plural, each.short_names, each.categories, each.namespaced)
         for each in (main, same, other)
     ]
     assert called == [("Main", "thinges", ("th",), ("all",), False)] * 3
     assert [each.api_version for each in (same, other)] == ["x.test/v2", "x.test/v3"]
-    assert (same.storage, same.columns, same.deprecated) == (False, main.columns, "")
-    assert (other.storage, [each.name for each in other.columns], other.deprecated) == (
+    assert (same.storage, same.columns, same.deprecation_warning) == (False, main.columns, "")
+    assert (other.storage, [each.name for each in other.columns], other.deprecation_warning) == (
         True,
         ["Other", "Ready", "Reason", "Age"],
         "old",
@@ -296,7 +316,7 @@ def test_versions_must_agree_and_one_is_stored() -> None:
         pass
 
     with pytest.raises(SchemaError, match="exactly one must have storage=True, not 2"):
-        crds([Thing, Second])
+        build_crds([Thing, Second])
 
 
 @pytest.mark.parametrize(
@@ -319,7 +339,7 @@ def test_versions_must_agree_and_one_is_stored() -> None:
     ],
 )
 def test_plurals_follow_kubebuilder(name: str, plural: str) -> None:
-    assert plural_of(name) == plural
+    assert pluralize(name) == plural
 
 
 def test_decoding_is_strict_about_what_it_knows_and_blind_to_the_rest() -> None:
@@ -353,7 +373,7 @@ def installed(
 ) -> ControlPlane:
     """The CRD in a real API server, which refuses a schema that is not structural."""
     file = tmp_path_factory.mktemp("everything") / "crd.yaml"
-    file.write_text(to_yaml(*crds([Thing, OldThing])))
+    file.write_text(to_yaml(*build_crds([Thing, OldThing])))
     control_plane.apply(file)
     control_plane.kubectl(
         "wait", "--for=condition=Established", "crd/things.everything.test", "--timeout=30s"
@@ -430,7 +450,7 @@ def test_markers_can_stand_alone() -> None:
     class Y(Struct):
         """Y."""
 
-        free: PreserveUnknown
-        n: Annotated[Int32, Rule("self > 0")] = 1
+        free: PreserveUnknownFields
+        n: Annotated[Int32, ValidationRule("self > 0")] = 1
 
-    assert schema_of(Y)["properties"]["n"]["x-kubernetes-validations"] == [{"rule": "self > 0"}]
+    assert struct_schema(Y)["properties"]["n"]["x-kubernetes-validations"] == [{"rule": "self > 0"}]

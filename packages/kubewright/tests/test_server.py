@@ -15,10 +15,10 @@ from cryptography import x509
 
 from kubewright import server as module
 from kubewright.errors import ConfigError
-from kubewright.listen import Address, address_of
+from kubewright.listen import ListenAddress, parse_address
 from kubewright.metrics import Metrics
-from kubewright.server import Reviews, Server, Verdict
-from kubewright.tls import self_signed_pem
+from kubewright.server import CachingAuthorizer, Decision, Server
+from kubewright.tls import generate_self_signed_pem
 
 
 class FakeReviewer:
@@ -27,11 +27,11 @@ class FakeReviewer:
     def __init__(self) -> None:
         self.requests: list[tuple[str, str, str]] = []
 
-    async def review(self, token: str, verb: str, path: str) -> Verdict:
+    async def authorize(self, token: str, verb: str, path: str) -> Decision:
         self.requests.append((token, verb, path))
         if token == "broken":
             raise ConnectionError("no API server, token=abcdefgh")
-        known: dict[str, Verdict] = {"good": "allowed", "poor": "forbidden"}
+        known: dict[str, Decision] = {"good": "allowed", "poor": "forbidden"}
         return known.get(token, "unauthenticated")
 
 
@@ -64,16 +64,16 @@ def make_local_server(**options: Any) -> Server:
 @pytest.mark.parametrize(
     ("text", "address"),
     [
-        (":8080", Address("", 8080)),
-        ("127.0.0.1:0", Address("127.0.0.1", 0)),
-        ("localhost:65535", Address("localhost", 65535)),
-        ("[::1]:8443", Address("::1", 8443)),
+        (":8080", ListenAddress("", 8080)),
+        ("127.0.0.1:0", ListenAddress("127.0.0.1", 0)),
+        ("localhost:65535", ListenAddress("localhost", 65535)),
+        ("[::1]:8443", ListenAddress("::1", 8443)),
         ("0", None),
         ("", None),
     ],
 )
-def test_addresses(text: str, address: Address | None) -> None:
-    assert address_of(text) == address
+def test_addresses(text: str, address: ListenAddress | None) -> None:
+    assert parse_address(text) == address
 
 
 @pytest.mark.parametrize(
@@ -81,12 +81,12 @@ def test_addresses(text: str, address: Address | None) -> None:
 )
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(ConfigError, match="no address to listen on"):
-        address_of(text)
+        parse_address(text)
 
 
 async def test_metrics() -> None:
     async with run_server(make_local_server()) as server:
-        server.metrics.listed("pods")
+        server.metrics.count_list("pods")
         status, text = await http_get(server.metrics_port, "/metrics")
         assert status == 200
         assert 'kubewright_lists_total{kind="pods"} 1.0\n' in text
@@ -130,8 +130,8 @@ def raising_check() -> str | None:
 
 async def test_checks() -> None:
     server = make_local_server()
-    server.add_ready_check("leader", passing_check)
-    server.add_ready_check("cache", lambda: "pods: not listed yet,\n token=abcdefgh")
+    server.add_readyz_check("leader", passing_check)
+    server.add_readyz_check("cache", lambda: "pods: not listed yet,\n token=abcdefgh")
     async with run_server(server):
         status, text = await http_get(server.health_port, "/readyz")
         assert (status, text) == (
@@ -139,7 +139,9 @@ async def test_checks() -> None:
             "[-]cache failed: pods: not listed yet, token=***\n[+]leader ok\nreadyz check failed\n",
         )
         assert await http_get(server.health_port, "/readyz?exclude=cache") == (200, "ok")
-        verbose = await http_get(server.health_port, "/readyz?verbose&exclude=cache&exclude=nothing")
+        verbose = await http_get(
+            server.health_port, "/readyz?verbose&exclude=cache&exclude=nothing"
+        )
         assert verbose[0] == 200
         assert verbose[1].startswith(
             "[+]cache excluded: ok\n[+]leader ok\nwarn: some health checks cannot be excluded"
@@ -156,8 +158,8 @@ async def test_a_check_that_fails_or_hangs_is_a_failed_check(
 ) -> None:
     monkeypatch.setattr(module, "CHECK_SECONDS", 0.01)
     server = make_local_server()
-    server.add_health_check("slow", hanging_check)
-    server.add_health_check("raising", raising_check)
+    server.add_healthz_check("slow", hanging_check)
+    server.add_healthz_check("raising", raising_check)
     async with run_server(server):
         status, text = await http_get(server.health_port, "/healthz")
     assert status == 500
@@ -205,7 +207,7 @@ async def test_stop_lets_an_answer_end() -> None:
         return None
 
     server = make_local_server()
-    server.add_health_check("gate", gate)
+    server.add_healthz_check("gate", gate)
     await server.start()
     request = asyncio.create_task(http_get(server.health_port, "/healthz"))
     await entered.wait()
@@ -262,11 +264,11 @@ def test_secure_needs_a_reviewer() -> None:
 
 async def test_verdicts_are_remembered_for_a_while() -> None:
     doorman, moments = FakeReviewer(), [0.0]
-    reviews = Reviews(doorman, clock=lambda: moments[-1])
+    reviews = CachingAuthorizer(doorman, clock=lambda: moments[-1])
 
-    async def asked_at(seconds: float, token: str, path: str = "/metrics") -> tuple[Verdict, int]:
+    async def asked_at(seconds: float, token: str, path: str = "/metrics") -> tuple[Decision, int]:
         moments.append(seconds)
-        return await reviews.verdict(token, "get", path), len(doorman.requests)
+        return await reviews.authorize(token, "get", path), len(doorman.requests)
 
     assert await asked_at(0, "good") == ("allowed", 1)
     assert await asked_at(59, "good") == ("allowed", 1)
@@ -275,28 +277,28 @@ async def test_verdicts_are_remembered_for_a_while() -> None:
     assert await asked_at(100, "poor") == ("forbidden", 4)
     assert await asked_at(109, "poor") == ("forbidden", 4)
     assert await asked_at(111, "poor") == ("forbidden", 5)
-    assert not any("good" in str(key) for key in reviews.known)
+    assert not any("good" in str(key) for key in reviews.cached_decisions)
 
 
 async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_VERDICTS", 3)
-    reviews = Reviews(FakeReviewer(), clock=lambda: 0.0)
+    reviews = CachingAuthorizer(FakeReviewer(), clock=lambda: 0.0)
     for number in range(10):
-        await reviews.verdict(str(number), "get", "/metrics")
-    assert len(reviews.known) == 3
+        await reviews.authorize(str(number), "get", "/metrics")
+    assert len(reviews.cached_decisions) == 3
 
 
 async def test_a_failed_review_is_not_remembered() -> None:
     doorman = FakeReviewer()
-    reviews = Reviews(doorman)
+    reviews = CachingAuthorizer(doorman)
     for _ in range(2):
         with pytest.raises(ConnectionError):
-            await reviews.verdict("broken", "get", "/metrics")
+            await reviews.authorize("broken", "get", "/metrics")
     assert len(doorman.requests) == 2
 
 
 def write_key_pair(directory: Path, host: str) -> None:
-    pem = self_signed_pem(host)
+    pem = generate_self_signed_pem(host)
     start = pem.index(b"-----BEGIN PRIVATE")
     (directory / "tls.crt").write_bytes(pem[:start])
     (directory / "tls.key").write_bytes(pem[start:])
@@ -332,12 +334,15 @@ async def test_a_renewed_certificate_is_used(tmp_path: Path) -> None:
     async with run_server(server):
         assert await read_served_name(server.metrics_port) == "first.example"
         assert server.certificate is not None
-        before = server.certificate.current
+        before = server.certificate.current_context
         await asyncio.to_thread(write_key_pair, tmp_path, "second.example")
         renewed = await asyncio.to_thread((tmp_path / "tls.crt").read_bytes)
         certificate = server.certificate
         await wait_until(
-            lambda: certificate.current is not before and certificate.loaded.startswith(renewed)
+            lambda: (
+                certificate.current_context is not before
+                and certificate.loaded_pem.startswith(renewed)
+            )
         )
         assert await read_served_name(server.metrics_port) == "second.example"
         assert await read_served_name(server.metrics_port, "second.example") == "second.example"
@@ -358,7 +363,9 @@ async def test_a_broken_renewal_leaves_the_old_certificate(
 
 async def test_a_missing_certificate_is_said_plainly(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"tls\.crt and tls\.key are needed"):
-        await make_local_server(secure=True, reviewer=FakeReviewer(), certificates=str(tmp_path)).start()
+        await make_local_server(
+            secure=True, reviewer=FakeReviewer(), certificates=str(tmp_path)
+        ).start()
 
 
 async def test_self_signed_needs_cryptography(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -371,4 +378,4 @@ async def test_self_signed_needs_cryptography(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ConfigError, match=r"install kubewright\[tls\]"):
-        self_signed_pem("host")
+        generate_self_signed_pem("host")

@@ -11,9 +11,9 @@ from aiohttp.test_utils import TestServer
 
 from kubewright.kubeconfig import Connection
 from kubewright.testing import eventually
-from kubewright.transport import ANSWERS_AT_ONCE, Request, Transport
+from kubewright.transport import MAX_CONCURRENT_REQUESTS, Request, Transport
 
-CALL_COUNT = ANSWERS_AT_ONCE + 60
+CALL_COUNT = MAX_CONCURRENT_REQUESTS + 60
 
 
 class SlowApiServer:
@@ -50,40 +50,48 @@ async def slow_server() -> AsyncIterator[tuple[SlowApiServer, Transport]]:
             await transport.close()
 
 
-async def test_writes_take_turns_and_a_watch_begins_at_once(slow_server: tuple[SlowApiServer, Transport]) -> None:
+async def test_writes_take_turns_and_a_watch_begins_at_once(
+    slow_server: tuple[SlowApiServer, Transport],
+) -> None:
     server, transport = slow_server
-    write = Request("PATCH", "/write", body=b"{}", doing="write", timeout_seconds=60)
+    write = Request("PATCH", "/write", body=b"{}", operation="write", timeout_seconds=60)
     calls = [asyncio.create_task(transport.send(write)) for _ in range(CALL_COUNT)]
-    await eventually(lambda: server.pending_writes == ANSWERS_AT_ONCE)
-    watch = Request("GET", "/watch", doing="watch", timeout_seconds=5)
-    assert [line async for line in transport.lines(watch, silence_seconds=5)] == [b"a line"]
+    await eventually(lambda: server.pending_writes == MAX_CONCURRENT_REQUESTS)
+    watch = Request("GET", "/watch", operation="watch", timeout_seconds=5)
+    assert [line async for line in transport.stream_lines(watch, idle_timeout_seconds=5)] == [
+        b"a line"
+    ]
     server.release_writes.set()
     assert await asyncio.gather(*calls) == [b"{}"] * CALL_COUNT
-    assert server.max_pending_writes == ANSWERS_AT_ONCE
+    assert server.max_pending_writes == MAX_CONCURRENT_REQUESTS
 
 
-async def test_a_read_does_not_wait_for_writes(slow_server: tuple[SlowApiServer, Transport]) -> None:
+async def test_a_read_does_not_wait_for_writes(
+    slow_server: tuple[SlowApiServer, Transport],
+) -> None:
     """They may be waiting for it: the API server asks a webhook of ours about them, and that looks at another object."""
     server, transport = slow_server
-    write = Request("PATCH", "/write", body=b"{}", doing="write", timeout_seconds=60)
+    write = Request("PATCH", "/write", body=b"{}", operation="write", timeout_seconds=60)
     calls = [asyncio.create_task(transport.send(write)) for _ in range(CALL_COUNT)]
-    await eventually(lambda: server.pending_writes == ANSWERS_AT_ONCE)
+    await eventually(lambda: server.pending_writes == MAX_CONCURRENT_REQUESTS)
     assert (
         await asyncio.wait_for(
-            transport.send(Request("GET", "/watch", doing="read", timeout_seconds=5)), 5
+            transport.send(Request("GET", "/watch", operation="read", timeout_seconds=5)), 5
         )
         == b"a line\n"
     )
-    assert server.pending_writes == ANSWERS_AT_ONCE
+    assert server.pending_writes == MAX_CONCURRENT_REQUESTS
     server.release_writes.set()
     assert await asyncio.gather(*calls) == [b"{}"] * CALL_COUNT
 
 
-async def test_a_call_that_is_given_up_gives_its_turn_back(slow_server: tuple[SlowApiServer, Transport]) -> None:
+async def test_a_call_that_is_given_up_gives_its_turn_back(
+    slow_server: tuple[SlowApiServer, Transport],
+) -> None:
     server, transport = slow_server
-    write = Request("PATCH", "/write", body=b"{}", doing="write", timeout_seconds=60)
+    write = Request("PATCH", "/write", body=b"{}", operation="write", timeout_seconds=60)
     calls = [asyncio.create_task(transport.send(write)) for _ in range(CALL_COUNT)]
-    await eventually(lambda: server.pending_writes == ANSWERS_AT_ONCE)
+    await eventually(lambda: server.pending_writes == MAX_CONCURRENT_REQUESTS)
     for call in calls[: CALL_COUNT - 1]:
         call.cancel()
     await asyncio.wait(calls[: CALL_COUNT - 1])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubewright.workqueue import LONGEST_BACKOFF_SECONDS, LOW, NORMAL, WorkQueue
+from kubewright.workqueue import LOW_PRIORITY, MAX_BACKOFF_SECONDS, NORMAL_PRIORITY, WorkQueue
 
 
 async def take_key(queue: WorkQueue[str]) -> str:
@@ -39,9 +39,9 @@ async def test_a_key_added_while_in_work_waits_until_it_is_done() -> None:
 async def test_an_edit_overtakes_a_backlog_of_five_thousand_keys() -> None:
     queue: WorkQueue[str] = WorkQueue()
     for number in range(5000):
-        queue.add(f"old-{number}", LOW)
-    queue.add("edited", NORMAL)
-    queue.add("old-4999", NORMAL)
+        queue.add(f"old-{number}", LOW_PRIORITY)
+    queue.add("edited", NORMAL_PRIORITY)
+    queue.add("old-4999", NORMAL_PRIORITY)
     assert [await take_key(queue), await take_key(queue), await take_key(queue)] == [
         "edited",
         "old-4999",
@@ -52,9 +52,9 @@ async def test_an_edit_overtakes_a_backlog_of_five_thousand_keys() -> None:
 
 async def test_a_lower_priority_does_not_sink_a_waiting_key() -> None:
     queue: WorkQueue[str] = WorkQueue()
-    queue.add("a", NORMAL)
-    queue.add("b", NORMAL)
-    queue.add("a", LOW)
+    queue.add("a", NORMAL_PRIORITY)
+    queue.add("b", NORMAL_PRIORITY)
+    queue.add("a", LOW_PRIORITY)
     assert await take_key(queue) == "a"
 
 
@@ -73,11 +73,11 @@ async def test_of_two_delays_the_earlier_counts(looptime: object) -> None:
 @pytest.mark.looptime
 async def test_back_off_doubles_from_5_ms_to_1000_s_and_starts_anew_after_success() -> None:
     queue: WorkQueue[str] = WorkQueue()
-    waits = [queue.add_backed_off("a") for _ in range(20)]
+    waits = [queue.add_rate_limited("a") for _ in range(20)]
     assert waits[:4] == [0.005, 0.01, 0.02, 0.04]
-    assert waits[-1] == LONGEST_BACKOFF_SECONDS
+    assert waits[-1] == MAX_BACKOFF_SECONDS
     queue.forget("a")
-    assert queue.add_backed_off("a") == 0.005
+    assert queue.add_rate_limited("a") == 0.005
 
 
 @pytest.mark.looptime
@@ -97,7 +97,7 @@ async def test_a_cancelled_worker_passes_its_wake_up_on() -> None:
     await asyncio.sleep(0)
     queue.add("a")
     first.cancel()
-    assert await second == ("a", NORMAL)
+    assert await second == ("a", NORMAL_PRIORITY)
 
 
 async def test_closing_sends_every_worker_home_and_takes_nothing_more() -> None:
@@ -117,15 +117,15 @@ async def test_forgotten_delays_do_not_pile_up() -> None:
         queue.add_after("a", 3600)
         queue.add("a")
         queue.done(await take_key(queue))
-    assert len(queue.timers) < 200
+    assert len(queue.delay_heap) < 200
 
 
 async def test_a_queue_that_is_not_open_takes_nothing() -> None:
-    queue: WorkQueue[str] = WorkQueue(open=False)
+    queue: WorkQueue[str] = WorkQueue(accepting=False)
     queue.add("a")
     queue.add_after("b", 0.01)
     assert (len(queue), queue.delays) == (0, {})
-    queue.open = True
+    queue.accepting = True
     queue.add("a")
     assert await take_key(queue) == "a"
 
@@ -135,7 +135,7 @@ STEPS = st.lists(
         st.sampled_from(["add", "later", "fail", "cancel", "pass"]),
         st.sampled_from("abcd"),
         st.integers(0, 4),
-        st.sampled_from([LOW, NORMAL]),
+        st.sampled_from([LOW_PRIORITY, NORMAL_PRIORITY]),
     ),
     max_size=60,
 )
@@ -191,7 +191,7 @@ async def run_schedule(
             tasks.append(asyncio.create_task(work()))
         for _ in range(pauses):
             await asyncio.sleep(0)
-    while queue.waiting or queue.delays or queue.working:
+    while queue.waiting or queue.delays or queue.processing:
         for task in tasks:
             assert not task.done(), task
         await asyncio.sleep(0.0002)

@@ -92,7 +92,7 @@ class DoctorRun:
             vcenters_file="",
             limits_file="",
         )
-        manager = Manager(connection, self.settings.options(cluster.MANAGER_NAME))
+        manager = Manager(connection, self.settings.to_options(cluster.MANAGER_NAME))
         self.build(manager, alone)
         return manager
 
@@ -101,7 +101,7 @@ class DoctorRun:
         async for finding in run_check(
             "metrics",
             metrics_endpoint.check(
-                self.settings.metrics_address, secure=self.settings.metrics_secure
+                self.settings.metrics_bind_address, secure=self.settings.metrics_secure
             ),
         ):
             yield finding

@@ -12,15 +12,15 @@ from msgspec import Struct
 
 from kubewright import Client, Controller, Key, Manager, Object
 from kubewright.errors import KubewrightError, Unauthorized
-from kubewright.kubeconfig import Connection, load
-from kubewright.manager import version_in
+from kubewright.kubeconfig import Connection, load_config
+from kubewright.manager import parse_server_version
 from kubewright.rbac import (
-    EVENTS,
+    EVENT_PERMISSION,
     LEADER_RULES,
     REVIEW_RULES,
-    manager_rights,
+    build_rules,
+    manager_permissions,
     manager_rules,
-    rules_of,
 )
 from kubewright.transport import Request, Transport
 from kubewright.webhook.rbac import cluster_permissions, namespace_permissions
@@ -54,7 +54,7 @@ class Cluster(Struct, frozen=True, kw_only=True):
 def load_connection(settings: Settings, environ: Mapping[str, str]) -> Connection | Finding:
     """Where the manager would connect to, or why nowhere. It reads files, and so blocks."""
     try:
-        return load(
+        return load_config(
             settings.kubeconfig,
             settings.master,
             settings.context,
@@ -74,10 +74,10 @@ async def check_api_server(cluster: Cluster) -> AsyncIterator[Finding]:
     connection = cluster.connection
     yield ok("kubeconfig", f"{connection.server}, from {connection.source}")
     request = Request(
-        "GET", "/version", doing="reach the API server", timeout_seconds=REQUEST_TIMEOUT_SECONDS
+        "GET", "/version", operation="reach the API server", timeout_seconds=REQUEST_TIMEOUT_SECONDS
     )
     try:
-        version = version_in(await cluster.transport.send(request))
+        version = parse_server_version(await cluster.transport.send(request))
         user = await rbac.whoami(cluster.client)
     except Unauthorized as error:
         words = f"{error}. The credential of this kubeconfig is missing, wrong or expired."
@@ -91,7 +91,7 @@ async def check_api_server(cluster: Cluster) -> AsyncIterator[Finding]:
         yield problem("API server", str(error), "kubectl cluster-info")
         return
     yield ok("API server", f'{version} answers, and knows us as "{user}"')
-    if (theirs := await cluster.transport.clock()) is not None:
+    if (theirs := await cluster.transport.server_time()) is not None:
         yield check_clock_skew(theirs, datetime.now(UTC), "the API server")
 
 
@@ -103,8 +103,8 @@ async def check_cluster(
     kinds: list[type[Object]] = [each.kind for each in manager.controllers]
     user = await rbac.whoami(client)
     key = Key(
-        settings.lease_namespace or cluster.connection.namespace,
-        settings.lease_name or f"{MANAGER_NAME}-leader",
+        settings.leader_election_namespace or cluster.connection.namespace,
+        settings.leader_election_id or f"{MANAGER_NAME}-leader",
     )
     places = list(dict.fromkeys((key, Key(SYSTEM_NAMESPACE, key.name))))
     for subject, check in (
@@ -135,8 +135,8 @@ def webhook_ca_grants(manager: Manager, namespace: str) -> list[Grant]:
     """What the webhooks' own CA needs; nothing where there are none, or where the certificate comes from files."""
     told = (manager.webhooks, manager.conversions, manager.options.webhooks)
     wide, narrow = (
-        rules_of(cluster_permissions(*told, name=MANAGER_NAME)),
-        rules_of(namespace_permissions(*told, name=MANAGER_NAME)),
+        build_rules(cluster_permissions(*told, name=MANAGER_NAME)),
+        build_rules(namespace_permissions(*told, name=MANAGER_NAME)),
     )
     role, made_by = (
         f"{MANAGER_NAME}-webhook-ca-role",
@@ -162,9 +162,9 @@ def manager_grants(
     role = f"{MANAGER_NAME}-manager-role"
     if not namespaces:
         return [Grant(role=role, rules=manager_rules(controllers))]
-    needed = manager_rights(controllers)
-    inside = rules_of(right for right in needed if right.kind.definition.namespaced)
-    outside = rules_of(right for right in needed if not right.kind.definition.namespaced)
+    needed = manager_permissions(controllers)
+    inside = build_rules(right for right in needed if right.kind.definition.namespaced)
+    outside = build_rules(right for right in needed if not right.kind.definition.namespaced)
     here, made_by = (
         "kubectl apply -f config/rbac/role.yaml",
         "kubectl apply -f config/components/namespaced",
@@ -189,7 +189,7 @@ def manager_grants(
         # Events about what is in no namespace live in this one.
         Grant(
             role=f"{MANAGER_NAME}-manager-cluster-events",
-            rules=rules_of([EVENTS]),
+            rules=build_rules([EVENT_PERMISSION]),
             namespace="default",
             namespaced_role=True,
             install_command=f"{made_by}/cluster_events.yaml",
@@ -200,7 +200,7 @@ def manager_grants(
 
 def _watched_namespaces(settings: Settings) -> Sequence[str]:
     """The namespaces that the manager is confined to; none of them is all."""
-    return settings.options(MANAGER_NAME).namespaces
+    return settings.to_options(MANAGER_NAME).watch_namespaces
 
 
 async def list_vmgroup_requests(cluster: Cluster, settings: Settings) -> list[VmGroupRequest]:

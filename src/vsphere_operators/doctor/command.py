@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TextIO
 
 from kubewright.errors import ConfigError
-from kubewright.flags import FlagError, HelpWanted, flag, parse
-from kubewright.log import configure
+from kubewright.flags import FlagError, HelpRequested, flag, parse_command_line
+from kubewright.log import configure_logging
 
 from ..settings.flags import Settings
 from ..terminal import discard_stdout, replace_unencodable
@@ -37,10 +37,10 @@ def run(
     """Examine everything. 0: no problems, 1: some, 2: a wrong flag, 130: Ctrl-C, 141: nobody reads on."""
     out = out or sys.stdout
     try:
-        settings = parse(DoctorSettings, argv, environ, program=PROGRAM)
+        settings = parse_command_line(DoctorSettings, argv, environ, program=PROGRAM)
         # What the manager would log is in the findings; somebody who wants both says so.
-        configure(replace(settings.logs, level=settings.logs.level or "panic"))
-    except HelpWanted as wanted:
+        configure_logging(replace(settings.logs, level=settings.logs.level or "panic"))
+    except HelpRequested as wanted:
         print(wanted.usage, file=out)
         return 0
     except ConfigError as error:

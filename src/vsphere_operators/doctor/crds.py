@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 from kubewright import Client, Key, Object, kind
-from kubewright.crd import crds
+from kubewright.crd import build_crds
 from kubewright.errors import Forbidden, NotFound
 
 from .crd_drift import diff_specs
@@ -26,7 +26,7 @@ class CustomResourceDefinition(Object, omit_defaults=True):
 
 async def check(client: Client, kinds: Sequence[type[Object]]) -> AsyncIterator[Finding]:
     """One line for all that are well, one for each that is not."""
-    missing = [each for each in kinds if not await client.serves(each)]
+    missing = [each for each in kinds if not await client.is_served(each)]
     present = [each for each in kinds if each not in missing]
     if missing:
         yield _missing_crds_finding(missing, len(kinds))
@@ -52,7 +52,7 @@ async def check(client: Client, kinds: Sequence[type[Object]]) -> AsyncIterator[
 
 def _missing_crds_finding(missing: Sequence[type[Object]], wanted: int) -> Finding:
     """Kinds that the API server does not know."""
-    names = ", ".join(each.definition.resource for each in missing)
+    names = ", ".join(each.definition.group_resource for each in missing)
     return problem(
         "CRDs",
         f"{len(missing)} of {wanted} are not installed: {names}. Objects of these kinds cannot be made.",
@@ -63,21 +63,21 @@ def _missing_crds_finding(missing: Sequence[type[Object]], wanted: int) -> Findi
 async def _get_crd(client: Client, each: type[Object]) -> CustomResourceDefinition | None:
     """The CRD of a kind; None where another API server than the CRDs' serves it."""
     try:
-        return await client.get(CustomResourceDefinition, Key("", each.definition.resource))
+        return await client.get(CustomResourceDefinition, Key("", each.definition.group_resource))
     except NotFound:
         return None
 
 
 def _check_crd(each: type[Object], crd: CustomResourceDefinition | None) -> Iterable[Finding]:
     """What is wrong with an installed CRD."""
-    name = each.definition.resource
+    name = each.definition.group_resource
     if crd is None:
         yield warning(
             "CRDs",
             f"{name} is served, but there is no CRD of that name: something else provides it",
         )
         return
-    (generated,) = crds([each])
+    (generated,) = build_crds([each])
     if paths := diff_specs(generated["spec"], crd.spec):
         shown = ", ".join(paths[:_MAX_PATHS_SHOWN]) + (
             f" and {len(paths) - _MAX_PATHS_SHOWN} more" if len(paths) > _MAX_PATHS_SHOWN else ""

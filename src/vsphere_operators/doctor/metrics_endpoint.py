@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import AsyncIterator
 from urllib.error import HTTPError, URLError
 
-from kubewright.listen import Address, address_of
+from kubewright.listen import ListenAddress, parse_address
 
 from .finding import Finding, ok, problem
 
@@ -20,7 +20,7 @@ _WILDCARD_HOSTS = ("", "0.0.0.0", "::")
 
 async def check(text: str, *, secure: bool) -> AsyncIterator[Finding]:
     """What is at the address that the manager listens on; ConfigError for what is none."""
-    address = address_of(text)
+    address = parse_address(text)
     if address is None:
         yield ok("metrics", "/metrics is switched off")
     elif address.port == 0:
@@ -29,7 +29,7 @@ async def check(text: str, *, secure: bool) -> AsyncIterator[Finding]:
         yield await asyncio.to_thread(_probe_endpoint, address, secure)
 
 
-def _probe_endpoint(address: Address, secure: bool) -> Finding:
+def _probe_endpoint(address: ListenAddress, secure: bool) -> Finding:
     """Ask there; it blocks."""
     host = "127.0.0.1" if address.host in _WILDCARD_HOSTS else address.host
     url = f"{'https' if secure else 'http'}://{f'[{host}]' if ':' in host else host}:{address.port}/metrics"

@@ -60,7 +60,9 @@ def _check_datacenters(inventory: Inventory, defaults: Mapping[str, str]) -> Fin
         return warning(
             "datacenters",
             words,
-            _patch_command("VMGROUP", {"placement": {"datacenter": _datacenter_names(inventory)[0]}}),
+            _patch_command(
+                "VMGROUP", {"placement": {"datacenter": _datacenter_names(inventory)[0]}}
+            ),
         )
     return ok("datacenters", f'{names}; VmGroups go to "{chosen.name}"')
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from msgspec import Struct
 
 from kubewright import Client
-from kubewright.rbac import Rule
+from kubewright.rbac import PolicyRule
 
 from .finding import Finding, ok, problem
 
@@ -22,7 +22,7 @@ class Grant(Struct, frozen=True, kw_only=True):
     """A generated role: its name, what it allows, and where; namespace "" is everywhere."""
 
     role: str
-    rules: Sequence[Rule]
+    rules: Sequence[PolicyRule]
     namespace: str = ""
     namespaced_role: bool = False
     """Whether it is a Role, which is bound in its namespace alone."""
@@ -52,7 +52,7 @@ class AccessReview(Struct, frozen=True):
 async def whoami(client: Client) -> str:
     """The name that the API server knows us by."""
     path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-    answer = await client.review(
+    answer = await client.create_review(
         path, {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     )
     return str(answer.get("status", {}).get("userInfo", {}).get("username", ""))
@@ -113,7 +113,9 @@ async def _is_allowed(client: Client, question: AccessReview) -> bool:
         "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": {key: value for key, value in wish.items() if value}},
     }
-    answer = await client.review("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
+    answer = await client.create_review(
+        "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body
+    )
     return bool(answer.get("status", {}).get("allowed"))
 
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from kubewright import (
     Cache,
-    Column,
     Controller,
     Doc,
     Done,
+    PrinterColumn,
     Resource,
     Spec,
     Status,
@@ -37,7 +37,7 @@ class MyCustomResourceStatus(Status):
 
 @kind(
     "poc.test.domain/v1",
-    columns=[Column("Friend", ".spec.name"), Column("Healthy", ".status.Healthy")],
+    columns=[PrinterColumn("Friend", ".spec.name"), PrinterColumn("Healthy", ".status.Healthy")],
 )
 class MyCustomResource(Resource[MyCustomResourceSpec, MyCustomResourceStatus]):
     """A resource that is healthy while its friend, a Pod, exists."""
@@ -72,6 +72,6 @@ class MyCustomResourceController(Controller[MyCustomResource]):
                 "NameMissing", "spec.name is empty; set it to the name of the Pod to look for"
             )
         resource.status, done = check_friends(
-            name, self.cache.by(PodMetadata, _POD_NAME_INDEX, name)
+            name, self.cache.by_index(PodMetadata, _POD_NAME_INDEX, name)
         )
         return done

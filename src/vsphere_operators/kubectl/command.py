@@ -18,7 +18,7 @@ import yaml
 from kubewright import Key
 from kubewright.builtin import Event, Node
 from kubewright.errors import KubewrightError, NotFound
-from kubewright.log import LogOptions, configure
+from kubewright.log import LogOptions, configure_logging
 
 from ..kinds.gpuinfo.controller import GPUInfo
 from ..kinds.gpuinfo.rules import SelectionRules
@@ -109,7 +109,7 @@ class Commands:
         events = await self.cluster.client.list(
             Event,
             key.namespace,
-            fields=f"involvedObject.kind=VmGroup,involvedObject.name={key.name}",
+            field_selector=f"involvedObject.kind=VmGroup,involvedObject.name={key.name}",
         )
         width = 0 if page.wide else page.width
         return page._format_output(
@@ -125,7 +125,9 @@ class Commands:
         nodes, now, page = await self.cluster.list_readable(Node), datetime.now(UTC), self._printer
         facts = None
         if self.options.vcenter:
-            async with open_vcenters(self._vcenter_flags, self.environ, self.cluster.warn) as opened:
+            async with open_vcenters(
+                self._vcenter_flags, self.environ, self.cluster.warn
+            ) as opened:
                 facts = await read_node_facts(opened, nodes, now)
         answer = why.explain_selection(info, nodes, facts, SelectionRules(), now)
         width = 0 if page.wide else page.width
@@ -259,7 +261,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
     environ = os.environ if environ is None else environ
     options = parse_arguments(argv)
     replace_unencodable(sys.stdout, machine_readable=options.output in ("json", "yaml"))
-    configure(LogOptions(level="panic"))
+    configure_logging(LogOptions(level="panic"))
     terminal = sys.stdout.isatty()
     page = Printer(
         options.output,

@@ -91,7 +91,11 @@ def rows_from_objects(objects: ClusterObjects) -> Rows:
     """What the objects tell together: each of them may know a part."""
     candidates = [each for gpu in objects.gpus for each in gpu.status.candidates or ()]
     vms = _merge_vm_rows(
-        (*map(vm_row, objects.vms), *_replica_rows(objects.groups), *map(_candidate_row, candidates))
+        (
+            *map(vm_row, objects.vms),
+            *_replica_rows(objects.groups),
+            *map(_candidate_row, candidates),
+        )
     )
     hosts = {
         (each.vcenter, each.name): each for each in map(host_row, objects.hosts) if each is not None

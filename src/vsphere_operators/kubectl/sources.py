@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from kubewright import Client, Object
 from kubewright.builtin import Node
 from kubewright.errors import ConfigError, Forbidden, KindMissing
-from kubewright.flags import parse
-from kubewright.kubeconfig import Connection, load
+from kubewright.flags import parse_command_line
+from kubewright.kubeconfig import Connection, load_config
 from kubewright.transport import Transport
 
 from ..kinds.fcdinfo import FCDInfo
@@ -78,7 +78,9 @@ class Cluster:
 
 def load_connection(kubeconfig: str, context: str, environ: Mapping[str, str]) -> Connection:
     """As kubectl finds it; it reads files."""
-    return load(kubeconfig, "", context, environ=environ, home=Path(environ.get("HOME", "/")))
+    return load_config(
+        kubeconfig, "", context, environ=environ, home=Path(environ.get("HOME", "/"))
+    )
 
 
 @asynccontextmanager
@@ -87,7 +89,10 @@ async def open_vcenters(
 ) -> AsyncIterator[list[VCenter]]:
     """All vCenters that the manager's variables and these of its flags name, loaded."""
     configs = await asyncio.to_thread(
-        parse(Settings, flags, environ, program="kubectl vsphere").read_vcenter_configs, warn
+        parse_command_line(
+            Settings, flags, environ, program="kubectl vsphere"
+        ).read_vcenter_configs,
+        warn,
     )
     if not configs:
         raise ConfigError(

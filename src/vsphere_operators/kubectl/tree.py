@@ -144,7 +144,9 @@ def render_tree(
         yield from _render_branch(branch, "", "", width, color)
 
 
-def _render_branch(branch: Branch, first: str, rest: str, width: int, colour: bool) -> Iterator[str]:
+def _render_branch(
+    branch: Branch, first: str, rest: str, width: int, colour: bool
+) -> Iterator[str]:
     """One branch under the strokes that lead to it."""
     room = max(width - len(first), 10) if width else 0
     text = f"{branch.kind} {branch.name}" + (f"  ({branch.note})" if branch.note else "")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kubewright.errors import ConfigError
-from kubewright.flags import variable
+from kubewright.flags import env_variable
 
 from ..vcenters.config import parse_server_address
 
@@ -68,20 +68,20 @@ def _normalize_server(server: str) -> str:
 class Environment:
     """The variables that name one vCenter; a Secret may hold either set of them."""
 
-    govmomi_url: str = variable(
+    govmomi_url: str = env_variable(
         "GOVMOMI_URL", "", "The vCenter: a host, host:port, an IP address or an https URL."
     )
-    govmomi_hostname: str = variable(
+    govmomi_hostname: str = env_variable(
         "GOVMOMI_HOSTNAME", "", "The same, when there is no GOVMOMI_URL."
     )
-    govmomi_username: str = variable("GOVMOMI_USERNAME", "", "Who logs in to the vCenter.")
-    govmomi_password: str = variable("GOVMOMI_PASSWORD", "", "The password.", secret=True)
-    vc_host: str = variable(
+    govmomi_username: str = env_variable("GOVMOMI_USERNAME", "", "Who logs in to the vCenter.")
+    govmomi_password: str = env_variable("GOVMOMI_PASSWORD", "", "The password.", secret=True)
+    vc_host: str = env_variable(
         "VC_HOST", "", "The vCenter, when the GOVMOMI_ variables are not all set."
     )
-    vc_user: str = variable("VC_USER", "", "Who logs in there.")
-    vc_pass: str = variable("VC_PASS", "", "The password.", secret=True)
-    vc_insecure: bool = variable(
+    vc_user: str = env_variable("VC_USER", "", "Who logs in there.")
+    vc_pass: str = env_variable("VC_PASS", "", "The password.", secret=True)
+    vc_insecure: bool = env_variable(
         "VC_INSECURE", False, "As -insecure, when neither that nor GOVMOMI_INSECURE is given."
     )
 

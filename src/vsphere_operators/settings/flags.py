@@ -17,7 +17,7 @@ from msgspec import UNSET
 
 from kubewright.command import ManagerFlags
 from kubewright.errors import ConfigError
-from kubewright.flags import Duration, FlagError, flag, in_words
+from kubewright.flags import Duration, FlagError, flag, format_duration
 
 from ..kinds.gpuinfo.options import GPUFlags
 from ..vcenters.config import VCenterConfig, VCenterEntry, parse_server_address, read_vcenters
@@ -97,7 +97,7 @@ class Settings(ManagerFlags):
         for name, seconds in intervals.items():
             if seconds < MIN_INTERVAL_SECONDS:
                 raise FlagError(
-                    f'invalid value "{in_words(seconds)}" for flag -{name}: it has to be at least 1s'
+                    f'invalid value "{format_duration(seconds)}" for flag -{name}: it has to be at least 1s'
                 )
         if not 1 <= self.operations_at_once <= 100:
             raise FlagError(

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from msgspec import Struct
 
-from kubewright.errors import ConfigError, StartAnew
+from kubewright.errors import ConfigError, RestartRequired
 from kubewright.log import Log
 
 from ..kinds.vmgroup.limits_file import read_limits
@@ -67,7 +67,7 @@ class ConfigFileWatcher:
                 and (now.vcenter_configs or not self.loaded.vcenter_configs)
             ):
                 names = ", ".join(each.name for each in now.vcenter_configs) or "none"
-                raise StartAnew(
+                raise RestartRequired(
                     f"the files of the settings have changed; the vCenters are: {names}"
                 )
 

@@ -16,36 +16,36 @@ class VCenterMetrics:
     """The instruments, on the manager's registry; `of` gives the meter of one vCenter."""
 
     def __init__(self, metrics: Metrics) -> None:
-        self.calls = metrics.counters(
+        self.calls = metrics.new_counter(
             "vsphere_vcenter_calls_total",
             "Number of calls to vCenter, by method and how they ended",
             ["vcenter", "method", "outcome"],
         )
-        self._call_seconds = metrics.histograms(
+        self._call_seconds = metrics.new_histogram(
             "vsphere_vcenter_call_duration_seconds",
             "How long calls to vCenter took",
             ["vcenter", "method"],
             _CALL_BUCKETS,
         )
-        self.sessions = metrics.gauges(
+        self.sessions = metrics.new_gauge(
             "vsphere_vcenter_sessions",
             "Number of sessions that are open at the vCenter",
             ["vcenter"],
         )
-        self.logins = metrics.gauges(
+        self.logins = metrics.new_gauge(
             "vsphere_vcenter_logins",
             "Number of times that a session was opened since the start",
             ["vcenter"],
         )
-        self.objects = metrics.gauges(
+        self.objects = metrics.new_gauge(
             "vsphere_inventory_objects", "Number of objects in the inventory", ["vcenter", "type"]
         )
-        self._inventory_age = metrics.gauges(
+        self._inventory_age = metrics.new_gauge(
             "vsphere_inventory_age_seconds",
             "Seconds since vCenter last answered for the inventory",
             ["vcenter"],
         )
-        self.updates = metrics.counters(
+        self.updates = metrics.new_counter(
             "vsphere_inventory_updates_total",
             "Number of updates from vCenter",
             ["vcenter", "type", "kind"],

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from kubewright import Cache, Controller, Key, NotYet, Object, Retry, Stream, Terminal
+from kubewright import Cache, Controller, Key, NotSynced, Object, Retry, Stream, Terminal
 from kubewright.builtin import Namespace
 from kubewright.errors import ConfigError
 
@@ -112,7 +112,7 @@ class VCenterRegistry:
         if vcenter.problem is not None:
             raise unavailable_error(vcenter, vcenter.problem, obj)
         if not vcenter.loaded:
-            raise NotYet(
+            raise NotSynced(
                 f'the inventory of vCenter "{vcenter.name}" is being loaded',
                 after=NOT_LOADED_RETRY_SECONDS,
             )
@@ -122,7 +122,7 @@ class VCenterRegistry:
         """The configuration of the vCenter of a namespace; None where none serves it, or nobody can tell."""
         try:
             return choose_vcenter(self.configs, namespace, self._read_labels(namespace))
-        except (ConfigError, NotYet):
+        except (ConfigError, NotSynced):
             return None
 
     def get_config(self, name: str) -> VCenterConfig:
@@ -148,7 +148,7 @@ class VCenterRegistry:
         found = self.cache.get(Namespace, Key("", namespace))
         if found is None:
             # Its watch is behind ours: without its labels it would look like one that the vCenter for all the rest serves.
-            raise NotYet(
+            raise NotSynced(
                 f'the labels of the namespace "{namespace}" are not known yet',
                 after=_NO_LABELS_RETRY_SECONDS,
             )
@@ -232,7 +232,7 @@ class VCenterView:
             )
             raise Retry(words, after=UNAVAILABLE_RETRY_SECONDS, reason="DisksUnreadable")
         if not disks.loaded:
-            raise NotYet(
+            raise NotSynced(
                 f'the disks of vCenter "{self.name}" are being listed',
                 after=NOT_LOADED_RETRY_SECONDS,
             )

@@ -181,7 +181,9 @@ class GlobalCatalog:
             stub, vslm.vso.VStorageObjectManager("VStorageObjectManager", stub), method, arguments
         )
 
-    def _find_datastores(self, rows: Iterable[DiskRow], known: Mapping[str, Disk]) -> dict[str, str]:
+    def _find_datastores(
+        self, rows: Iterable[DiskRow], known: Mapping[str, Disk]
+    ) -> dict[str, str]:
         """The MoRef of each disk's datastore, by the URL in its row, else as last known; "" where neither tells."""
         by_url = {
             store.url.rstrip("/"): store.ref

@@ -51,7 +51,8 @@ def decode_page(body: bytes) -> DiskPage:
         _decode_row(element) for result in found for element in result.iterfind("{*}queryResults")
     ]
     return DiskPage(
-        rows, not rows or all(_find_text(result, "allRecordsReturned") == "true" for result in found)
+        rows,
+        not rows or all(_find_text(result, "allRecordsReturned") == "true" for result in found),
     )
 
 
@@ -100,7 +101,9 @@ def _decode_disk_config(config: Any) -> Disk:
         file_path=_find_text(config, "backing/{*}filePath"),
         provisioning=_find_text(config, "backing/{*}provisioningType"),
         created_at=parse_time(_find_text(config, "createTime")),
-        consumers=tuple(_find_text(consumer, "id") for consumer in config.iterfind("{*}consumerId")),
+        consumers=tuple(
+            _find_text(consumer, "id") for consumer in config.iterfind("{*}consumerId")
+        ),
     )
 
 

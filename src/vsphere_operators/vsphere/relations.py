@@ -69,7 +69,9 @@ class Relations:
         if before.datastores != after.datastores:
             self._move_datastores(ref, before.datastores, after.datastores)
 
-    def _move_key(self, index: Index, ref: str, before: str, after: str, touched: ChangeSet) -> None:
+    def _move_key(
+        self, index: Index, ref: str, before: str, after: str, touched: ChangeSet
+    ) -> None:
         """Another key; it concerns all others that have or had the same, since whether they are the only one is part of their answer."""
         if before != after:
             index.move(ref, before, after)

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 from .cache import Cache
 from .client import Client
-from .controller import Controller, Done, controller
-from .errors import KubewrightError, NotYet, Refused, Retry, Terminal
-from .kind import Column, Object, Resource, Scale, Spec, Status, kind, version_of
+from .controller import Controller, Done, new_controller
+from .errors import KubewrightError, NotSynced, Rejected, Retry, Terminal
+from .kind import Object, PrinterColumn, Resource, Scale, Spec, Status, kind, version_of
 from .manager import Manager, Options
 from .meta import Condition, Key, ObjectMeta, OwnerReference
 from .schema import (
@@ -32,18 +32,17 @@ from .schema import (
     Int64,
     IntOrString,
     ListType,
-    PreserveUnknown,
-    Rule,
-    Schema,
+    PreserveUnknownFields,
+    SchemaOverride,
+    ValidationRule,
 )
-from .source import Stream, any_change, created_or_deleted, spec_changed
+from .source import Stream, any_change, created_or_deleted, generation_changed
 from .webhook import Admission, Conversion, Webhook
 
 __all__ = [
     "Admission",
     "Cache",
     "Client",
-    "Column",
     "Condition",
     "Controller",
     "Conversion",
@@ -57,27 +56,28 @@ __all__ = [
     "KubewrightError",
     "ListType",
     "Manager",
-    "NotYet",
+    "NotSynced",
     "Object",
     "ObjectMeta",
     "Options",
     "OwnerReference",
-    "PreserveUnknown",
-    "Refused",
+    "PreserveUnknownFields",
+    "PrinterColumn",
+    "Rejected",
     "Resource",
     "Retry",
-    "Rule",
     "Scale",
-    "Schema",
+    "SchemaOverride",
     "Spec",
     "Status",
     "Stream",
     "Terminal",
+    "ValidationRule",
     "Webhook",
     "any_change",
-    "controller",
     "created_or_deleted",
+    "generation_changed",
     "kind",
-    "spec_changed",
+    "new_controller",
     "version_of",
 ]

@@ -26,15 +26,15 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from .errors import ConfigError, cut
+from .errors import ConfigError, redact
 from .kubeconfig import Connection, ExecPlugin, Identity, is_certificate, is_encrypted
-from .kubeconfig_file import Place, contents
+from .kubeconfig_file import KubeconfigLocation, read_file
 
-REREAD_SECONDS = 60.0  # client-go's figure for token files; the kubelet renews a token with a fifth of its life left
-LEEWAY_SECONDS = 10.0  # a token has to outlive the request that carries it
-SHORTEST_SECONDS = 1.0  # between two runs of a plugin whose credentials arrive expired, which is what a wrong clock looks like
+FILE_RELOAD_SECONDS = 60.0  # client-go's figure for token files; the kubelet renews a token with a fifth of its life left
+EXPIRY_LEEWAY_SECONDS = 10.0  # a token has to outlive the request that carries it
+MIN_PLUGIN_INTERVAL_SECONDS = 1.0  # between two runs of a plugin whose credentials arrive expired, which is what a wrong clock looks like
 PLUGIN_TIMEOUT_SECONDS = 60.0
-MEMORY_FOLDER = (
+TMPFS_DIRECTORY = (
     "/dev/shm"  # no disk behind it, and writable in a Pod whose root file system is read-only
 )
 
@@ -48,7 +48,7 @@ class Credential:
     authorization: str = field(default="", repr=False)
     certificate_pem: bytes = field(default=b"", repr=False)
     key_pem: bytes = field(default=b"", repr=False)
-    good_for_seconds: float = field(default=math.inf, compare=False)
+    reload_after_seconds: float = field(default=math.inf, compare=False)
 
 
 class Credentials:
@@ -65,17 +65,17 @@ class Credentials:
         self.environ = environ  # what an exec plugin inherits
         self.credential: Credential | None = None
         self.context: ssl.SSLContext | None = None
-        self.due = -math.inf
-        self.flight: asyncio.Task[bool] | None = None
+        self.reload_at = -math.inf
+        self.reload_task: asyncio.Task[bool] | None = None
 
     async def headers(self) -> dict[str, str]:
         """The Authorization header, {} for none. No I/O and no waiting unless a look is due."""
-        credential = await self.current()
+        credential = await self.current_credential()
         return {"Authorization": credential.authorization} if credential.authorization else {}
 
     async def ssl_context(self) -> ssl.SSLContext | None:
         """The TLS context, None for http://. The same object until a certificate changes, and as cheap to ask for as `headers`."""
-        await self.current()
+        await self.current_credential()
         return self.context
 
     async def refresh(self, refused: Mapping[str, str] | None = None) -> bool:
@@ -87,66 +87,66 @@ class Credentials:
             "Authorization", ""
         ):
             return True
-        return await self.shared_look()
+        return await self.join_reload()
 
     async def close(self) -> None:
         """End a look in progress, and the plugin that it may have started."""
-        if self.flight is not None:
-            self.flight.cancel()
-            await asyncio.wait([self.flight])
+        if self.reload_task is not None:
+            self.reload_task.cancel()
+            await asyncio.wait([self.reload_task])
 
-    async def current(self) -> Credential:
+    async def current_credential(self) -> Credential:
         """What we know, looked up first if that is due."""
-        if self.credential is None or self.clock() >= self.due:
-            await self.shared_look()
+        if self.credential is None or self.clock() >= self.reload_at:
+            await self.join_reload()
         assert self.credential is not None, "a first look that fails raises"
         return self.credential
 
-    async def shared_look(self) -> bool:
+    async def join_reload(self) -> bool:
         """Join the look in progress, or start one. It outlives a caller that is cancelled, because others wait for it."""
-        if self.flight is None:
-            self.flight = asyncio.create_task(self.look(), name="kubewright: credentials")
-            self.flight.add_done_callback(self.landed)
-        return await asyncio.shield(self.flight)
+        if self.reload_task is None:
+            self.reload_task = asyncio.create_task(self.reload(), name="kubewright: credentials")
+            self.reload_task.add_done_callback(self.on_reload_done)
+        return await asyncio.shield(self.reload_task)
 
-    def landed(self, flight: asyncio.Task[bool]) -> None:
+    def on_reload_done(self, flight: asyncio.Task[bool]) -> None:
         """Make room for the next look; an error is taken note of, since every caller may be gone."""
-        self.flight = None
+        self.reload_task = None
         if not flight.cancelled():
             flight.exception()
 
-    async def look(self) -> bool:
+    async def reload(self) -> bool:
         """Take over what the sources say now, header and certificate together; True if it is new."""
         try:
-            credential = await self.fetched()
-            context = await self.context_for(credential)
+            credential = await self.fetch_credential()
+            context = await self.tls_context_for(credential)
         except ConfigError as error:
             if self.credential is None:
                 raise
-            self.due = self.clock() + REREAD_SECONDS
+            self.reload_at = self.clock() + FILE_RELOAD_SECONDS
             log.warning("The credentials could not be renewed, the old ones stay in use: %s", error)
             return False
         changed = credential != self.credential
         self.credential, self.context = credential, context
-        self.due = self.clock() + credential.good_for_seconds
+        self.reload_at = self.clock() + credential.reload_after_seconds
         return changed
 
-    async def fetched(self) -> Credential:
+    async def fetch_credential(self) -> Credential:
         """What the sources say; a token or password in the kubeconfig comes before a plugin, as in client-go."""
         identity = self.connection.identity
-        found = await asyncio.to_thread(read, identity)
+        found = await asyncio.to_thread(read_credential, identity)
         if identity.exec_plugin is None or found.authorization:
             return found
-        environ = {**self.environ, **exec_info(self.connection, identity.exec_plugin)}
-        output = await run(identity.exec_plugin, identity.place, environ)
-        made = exec_credential(identity.exec_plugin, identity.place, output)
+        environ = {**self.environ, **build_exec_environment(self.connection, identity.exec_plugin)}
+        output = await run_plugin(identity.exec_plugin, identity.location, environ)
+        made = parse_exec_credential(identity.exec_plugin, identity.location, output)
         return (
             made
             if made.certificate_pem
             else replace(made, certificate_pem=found.certificate_pem, key_pem=found.key_pem)
         )
 
-    async def context_for(self, credential: Credential) -> ssl.SSLContext | None:
+    async def tls_context_for(self, credential: Credential) -> ssl.SSLContext | None:
         """The context that presents this certificate: the one we have, if it does."""
         old = self.credential
         if old and (old.certificate_pem, old.key_pem) == (
@@ -155,42 +155,43 @@ class Credentials:
         ):
             return self.context
         return (
-            await asyncio.to_thread(tls_context, self.connection, credential)
+            await asyncio.to_thread(build_tls_context, self.connection, credential)
             if is_encrypted(self.connection.server)
             else None
         )
 
 
-def read(identity: Identity) -> Credential:
+def read_credential(identity: Identity) -> Credential:
     """What the kubeconfig and the files that it names say; blocks."""
     place, rotates = (
-        identity.place,
+        identity.location,
         identity.token_file or identity.client_cert_file or identity.client_key_file,
     )
     return Credential(
-        authorization=authorization(identity),
+        authorization=authorization_header(identity),
         certificate_pem=identity.client_cert_pem
-        or from_file(place, "client-certificate", identity.client_cert_file),
-        key_pem=identity.client_key_pem or from_file(place, "client-key", identity.client_key_file),
-        good_for_seconds=REREAD_SECONDS if rotates else math.inf,
+        or read_named_file(place, "client-certificate", identity.client_cert_file),
+        key_pem=identity.client_key_pem
+        or read_named_file(place, "client-key", identity.client_key_file),
+        reload_after_seconds=FILE_RELOAD_SECONDS if rotates else math.inf,
     )
 
 
-def from_file(place: Place, key: str, file: str) -> bytes:
+def read_named_file(place: KubeconfigLocation, key: str, file: str) -> bytes:
     """The file's content, nothing where no file is named."""
-    return contents(place, key, file) if file else b""
+    return read_file(place, key, file) if file else b""
 
 
-def authorization(identity: Identity) -> str:
+def authorization_header(identity: Identity) -> str:
     """The header for the token or password of the identity; blocks, if it is in a file."""
     if identity.token_file:
-        return bearer(
-            identity.place,
+        return bearer_header(
+            identity.location,
             "tokenFile",
-            from_file(identity.place, "tokenFile", identity.token_file).decode("latin-1"),
+            read_named_file(identity.location, "tokenFile", identity.token_file).decode("latin-1"),
         )
     if identity.token:
-        return bearer(identity.place, "token", identity.token)
+        return bearer_header(identity.location, "token", identity.token)
     if identity.username:
         return (
             "Basic "
@@ -199,7 +200,7 @@ def authorization(identity: Identity) -> str:
     return ""
 
 
-def bearer(place: Place, key: str, token: str) -> str:
+def bearer_header(place: KubeconfigLocation, key: str, token: str) -> str:
     """The header for a token; one that no header can carry would end in an error that quotes it."""
     if not re.fullmatch(r"[\x21-\x7e]+", token.strip()):
         raise place.error(
@@ -209,7 +210,7 @@ def bearer(place: Place, key: str, token: str) -> str:
     return "Bearer " + token.strip()
 
 
-def tls_context(connection: Connection, credential: Credential) -> ssl.SSLContext:
+def build_tls_context(connection: Connection, credential: Credential) -> ssl.SSLContext:
     """A context that checks the server's name and chain, always, and presents our certificate if we have one; blocks."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -227,33 +228,35 @@ def tls_context(connection: Connection, credential: Credential) -> ssl.SSLContex
     else:
         context.load_verify_locations(cadata=connection.ca_pem.decode("ascii", "ignore"))
     if credential.certificate_pem:
-        present(context, connection.identity, credential)
+        load_client_certificate(context, connection.identity, credential)
     return context
 
 
-def present(context: ssl.SSLContext, identity: Identity, credential: Credential) -> None:
+def load_client_certificate(
+    context: ssl.SSLContext, identity: Identity, credential: Credential
+) -> None:
     """Give our certificate to the context, or say which of its two halves is wrong."""
-    certificate_key, private_key = certificate_keys(identity)
+    certificate_key, private_key = certificate_entry_keys(identity)
     if not is_certificate(credential.certificate_pem):
-        raise identity.place.error(
+        raise identity.location.error(
             certificate_key,
             "the value does not hold a PEM certificate (-----BEGIN CERTIFICATE-----)",
         )
     try:
-        with on_disk(credential) as (certificate, key):
+        with temporary_certificate_files(credential) as (certificate, key):
             context.load_cert_chain(
                 certificate, key, password=b""
             )  # without a password OpenSSL would ask on the terminal
     except ssl.SSLError:
         why = "the value does not hold a PEM private key without a passphrase, or the key does not belong to the certificate"
-        raise identity.place.error(private_key, why) from None
+        raise identity.location.error(private_key, why) from None
     except OSError as error:
         raise ConfigError(
             f"Python reads client certificates from files only, and there is no folder for one: {error}. Set TMPDIR."
         ) from error
 
 
-def certificate_keys(identity: Identity) -> tuple[str, str]:
+def certificate_entry_keys(identity: Identity) -> tuple[str, str]:
     """Which keys of the user's entry the certificate and its key came from."""
     if not identity.client_cert_pem and not identity.client_cert_file:
         return "exec", "exec"
@@ -264,9 +267,9 @@ def certificate_keys(identity: Identity) -> tuple[str, str]:
 
 
 @contextmanager
-def on_disk(credential: Credential) -> Iterator[tuple[Path, Path]]:
+def temporary_certificate_files(credential: Credential) -> Iterator[tuple[Path, Path]]:
     """Certificate and key as files for our eyes only, for as long as OpenSSL needs to read them."""
-    folder = MEMORY_FOLDER if os.access(MEMORY_FOLDER, os.W_OK) else None
+    folder = TMPFS_DIRECTORY if os.access(TMPFS_DIRECTORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="kubewright-", dir=folder) as private:
         certificate, key = Path(private, "certificate.pem"), Path(private, "key.pem")
         for path, content in (certificate, credential.certificate_pem), (key, credential.key_pem):
@@ -292,7 +295,7 @@ class ExecCredential(Struct, frozen=True, rename="camel"):
     status: ExecStatus | None = None
 
 
-def exec_info(connection: Connection, plugin: ExecPlugin) -> dict[str, str]:
+def build_exec_environment(connection: Connection, plugin: ExecPlugin) -> dict[str, str]:
     """The plugin's own environment: what the kubeconfig sets, and KUBERNETES_EXEC_INFO."""
     spec: dict[str, Any] = {"interactive": False}
     if plugin.provide_cluster_info:
@@ -310,22 +313,26 @@ def exec_info(connection: Connection, plugin: ExecPlugin) -> dict[str, str]:
     return {**plugin.env, "KUBERNETES_EXEC_INFO": info.decode()}
 
 
-async def run(plugin: ExecPlugin, place: Place, environ: Mapping[str, str]) -> bytes:
+async def run_plugin(
+    plugin: ExecPlugin, place: KubeconfigLocation, environ: Mapping[str, str]
+) -> bytes:
     """What the plugin prints. Its own session and no stdin, so that it cannot ask anybody; stopped with its children at the deadline."""
-    process = await started(plugin, place, environ)
+    process = await start_plugin(plugin, place, environ)
     try:
         async with asyncio.timeout(PLUGIN_TIMEOUT_SECONDS):
-            output, complaint = await finished(process)
+            output, complaint = await wait_for_plugin(process)
     except TimeoutError:
-        raise failed(plugin, place, f"did not answer in {PLUGIN_TIMEOUT_SECONDS:g} s") from None
+        raise plugin_error(
+            plugin, place, f"did not answer in {PLUGIN_TIMEOUT_SECONDS:g} s"
+        ) from None
     if process.returncode:
-        said = cut(complaint.decode(errors="replace").strip()) or "nothing"
-        raise failed(plugin, place, f"ended with code {process.returncode} and said: {said}")
+        said = redact(complaint.decode(errors="replace").strip()) or "nothing"
+        raise plugin_error(plugin, place, f"ended with code {process.returncode} and said: {said}")
     return output
 
 
-async def started(
-    plugin: ExecPlugin, place: Place, environ: Mapping[str, str]
+async def start_plugin(
+    plugin: ExecPlugin, place: KubeconfigLocation, environ: Mapping[str, str]
 ) -> asyncio.subprocess.Process:
     """The running plugin."""
     pipe = asyncio.subprocess.PIPE
@@ -341,16 +348,16 @@ async def started(
         )
     except FileNotFoundError:
         hint = plugin.install_hint.strip() or "Install it, or correct the command or PATH."
-        raise failed(plugin, place, f"was not found. {hint}") from None
+        raise plugin_error(plugin, place, f"was not found. {hint}") from None
     except (OSError, ValueError) as error:
-        raise failed(
+        raise plugin_error(
             plugin,
             place,
             f"could not be started: {getattr(error, 'strerror', None) or 'an argument holds a NUL'}",
         ) from None
 
 
-async def finished(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
+async def wait_for_plugin(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
     """What the plugin wrote, once it and all that hold its pipes have ended; cancelling this ends them."""
     try:
         return await process.communicate()
@@ -361,46 +368,51 @@ async def finished(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
         raise
 
 
-def failed(plugin: ExecPlugin, place: Place, why: str) -> ConfigError:
+def plugin_error(plugin: ExecPlugin, place: KubeconfigLocation, why: str) -> ConfigError:
     """The error of a plugin, named by its command; arguments and output may hold secrets."""
     return place.error("exec", f'the credential plugin "{plugin.command}" {why}')
 
 
-def exec_credential(plugin: ExecPlugin, place: Place, output: bytes) -> Credential:
+def parse_exec_credential(
+    plugin: ExecPlugin, place: KubeconfigLocation, output: bytes
+) -> Credential:
     """The credential in a plugin's output, checked as client-go does."""
     try:
         answer = msgspec.json.decode(output, type=ExecCredential)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise failed(
+        raise plugin_error(
             plugin, place, f"printed something else than an ExecCredential in JSON: {error}"
         ) from None
     if (answer.kind, answer.api_version) != ("ExecCredential", plugin.api_version):
-        raise failed(
+        raise plugin_error(
             plugin,
             place,
             f"did not print an ExecCredential of {plugin.api_version}, the version that user.exec.apiVersion asks for",
         )
     status = answer.status or ExecStatus()
     if bool(status.client_certificate_data) != bool(status.client_key_data):
-        raise failed(
+        raise plugin_error(
             plugin, place, "printed a certificate without its key, or a key without its certificate"
         )
     if not status.token and not status.client_certificate_data:
-        raise failed(
+        raise plugin_error(
             plugin,
             place,
             "printed neither a token nor a certificate; does its login have to be renewed?",
         )
     return Credential(
-        authorization=bearer(place, "exec", status.token) if status.token else "",
+        authorization=bearer_header(place, "exec", status.token) if status.token else "",
         certificate_pem=(status.client_certificate_data or "").encode(),
         key_pem=(status.client_key_data or "").encode(),
-        good_for_seconds=lifetime_seconds(status.expiration_timestamp),
+        reload_after_seconds=seconds_until_reload(status.expiration_timestamp),
     )
 
 
-def lifetime_seconds(expires: datetime | None) -> float:
+def seconds_until_reload(expires: datetime | None) -> float:
     """For how long a credential is used; without an expiry until the server refuses it."""
     if expires is None:
         return math.inf
-    return max((expires - datetime.now(UTC)).total_seconds() - LEEWAY_SECONDS, SHORTEST_SECONDS)
+    return max(
+        (expires - datetime.now(UTC)).total_seconds() - EXPIRY_LEEWAY_SECONDS,
+        MIN_PLUGIN_INTERVAL_SECONDS,
+    )

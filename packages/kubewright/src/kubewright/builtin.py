@@ -124,7 +124,7 @@ class Namespace(Object, omit_defaults=True):
     status: NamespaceStatus = NamespaceStatus()
 
 
-class CsiSource(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class CSIPersistentVolumeSource(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A volume that a CSI driver made."""
 
     driver: str = ""
@@ -134,7 +134,7 @@ class CsiSource(Struct, frozen=True, omit_defaults=True, kw_only=True):
 class PersistentVolumeSpec(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What backs a volume and who claims it."""
 
-    csi: CsiSource | None = None
+    csi: CSIPersistentVolumeSource | None = None
     claimRef: ObjectReference | None = None
     capacity: dict[str, str] = {}
     storageClassName: str = ""
@@ -191,7 +191,7 @@ class Lease(Object, omit_defaults=True):
     spec: LeaseSpec = LeaseSpec()
 
 
-def owner_of(owner: Object, *, controller: bool = True) -> OwnerReference:
+def new_owner_reference(owner: Object, *, controller: bool = True) -> OwnerReference:
     """The reference that makes `owner` the owner of something: it is deleted with it."""
     kind = owner.definition
     return OwnerReference(

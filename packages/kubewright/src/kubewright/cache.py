@@ -20,21 +20,21 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar, cast
 
 from .errors import ConfigError
-from .kind import Kind, Object
+from .kind import KindDefinition, Object
 from .log import Log
 from .meta import Key
-from .responses import Undecoded
+from .responses import UndecodableObject
 
 T = TypeVar("T", bound=Object)
 IndexFunction = Callable[[Any], "str | Iterable[str] | None"]
-Listener = Callable[["Key", Any, Any, "Via"], None]
+Listener = Callable[["Key", Any, Any, "Origin"], None]
 """Called with (key, old object, new object, how it came); None where there is no object."""
 
 
-class Via(enum.Enum):
+class Origin(enum.Enum):
     """How a change came to us."""
 
-    FIRST_LIST = enum.auto()
+    INITIAL_LIST = enum.auto()
     WATCH = enum.auto()
     OWN_WRITE = enum.auto()
 
@@ -43,102 +43,110 @@ class Index:
     """Keys by a value that a function reads from each object."""
 
     def __init__(self, read: IndexFunction) -> None:
-        self.read = read
-        self.keys: dict[str, dict[Key, None]] = {}
+        self.index_function = read
+        self.keys_by_value: dict[str, dict[Key, None]] = {}
 
-    def values_of(self, obj: Any) -> tuple[str, ...]:
+    def read_values(self, obj: Any) -> tuple[str, ...]:
         """The index values of an object; one that cannot be read has none."""
-        if obj is None or isinstance(obj, Undecoded):
+        if obj is None or isinstance(obj, UndecodableObject):
             return ()
-        found = self.read(obj)
+        found = self.index_function(obj)
         return () if not found else (found,) if isinstance(found, str) else tuple(found)
 
-    def move(self, key: Key, old: tuple[str, ...], new: tuple[str, ...]) -> None:
+    def update(self, key: Key, old: tuple[str, ...], new: tuple[str, ...]) -> None:
         """The key leaves its old values and enters its new ones."""
         if old == new:
             return
         for value in old:
-            keys = self.keys.get(value, {})
+            keys = self.keys_by_value.get(value, {})
             keys.pop(key, None)
             if not keys:
-                self.keys.pop(value, None)
+                self.keys_by_value.pop(value, None)
         for value in new:
-            self.keys.setdefault(value, {})[key] = None
+            self.keys_by_value.setdefault(value, {})[key] = None
 
 
 class Store(Generic[T]):
     """All objects of one kind, with indexes, and listeners that hear of every change."""
 
-    def __init__(self, kind: Kind, log: Log) -> None:
+    def __init__(self, kind: KindDefinition, log: Log) -> None:
         self.kind = kind
         self.log = log
-        self.objects: dict[Key, T | Undecoded] = {}
+        self.objects: dict[Key, T | UndecodableObject] = {}
         self.indexes: dict[str, Index] = {}
         self.listeners: list[Listener] = []
-        self.revisions: dict[str, int] = {}
+        self.watched_revisions: dict[str, int] = {}
         """How far each watch has come: one of all namespaces (""), or one of each where the manager is confined to some."""
 
     def add_index(self, name: str, read: IndexFunction) -> None:
         """Keep keys by what `read` finds in each object. Before the first object: an index made later would be empty."""
         if self.objects:
             raise ConfigError(
-                f"index {name} of {self.kind.resource} was added after the cache had started; add it before manager.run()"
+                f"index {name} of {self.kind.group_resource} was added after the cache had started; add it before manager.run()"
             )
         if name in self.indexes:
             raise ConfigError(
-                f"{self.kind.resource} has an index {name} already; choose another name"
+                f"{self.kind.group_resource} has an index {name} already; choose another name"
             )
         self.indexes[name] = Index(read)
 
-    def keys_by(self, index: str, value: str) -> list[Key]:
+    def index_keys(self, index: str, value: str) -> list[Key]:
         """The keys of the objects that have this value."""
-        return list(self.indexes[index].keys.get(value, ()))
+        return list(self.indexes[index].keys_by_value.get(value, ()))
 
-    def put(self, obj: T | Undecoded, *, via: Via = Via.WATCH, force: bool = False) -> None:
+    def put(
+        self, obj: T | UndecodableObject, *, origin: Origin = Origin.WATCH, force: bool = False
+    ) -> None:
         """Take in an object that the watch or a list has shown, if it is news."""
         key = obj.metadata.key
         old = self.objects.get(key)
         if old is not None and not force and obj.metadata.revision <= old.metadata.revision:
             return
-        self.swap(key, old, obj, via)
+        self.apply_change(key, old, obj, origin)
 
     def remove(self, key: Key, revision: int) -> None:
         """Take out an object, unless a newer one of that name is known."""
         old = self.objects.get(key)
         if old is not None and old.metadata.revision <= revision:
-            self.swap(key, old, None, Via.WATCH)
+            self.apply_change(key, old, None, Origin.WATCH)
 
-    def saw(self, revision: int, namespace: str = "") -> None:
+    def advance_revision(self, revision: int, namespace: str = "") -> None:
         """The watch (of this namespace) has shown everything up to here."""
-        self.revisions[namespace] = max(self.revisions.get(namespace, 0), revision)
+        self.watched_revisions[namespace] = max(self.watched_revisions.get(namespace, 0), revision)
 
-    def shown(self, namespace: str) -> int:
+    def watched_revision(self, namespace: str) -> int:
         """How far the watch that covers this namespace has come."""
-        return self.revisions.get("", 0) or self.revisions.get(namespace, 0)
+        return self.watched_revisions.get("", 0) or self.watched_revisions.get(namespace, 0)
 
-    def wrote(self, obj: T) -> None:
+    def apply_own_write(self, obj: T) -> None:
         """Take in the answer to a write of ours, so that the next read sees it; where no watch looks, nobody would take it out again."""
         old = self.objects.get(obj.metadata.key)
         revision, namespace = obj.metadata.revision, obj.metadata.namespace
-        if "" not in self.revisions and namespace not in self.revisions:
+        if "" not in self.watched_revisions and namespace not in self.watched_revisions:
             return
-        if revision > self.shown(namespace) and (old is None or revision > old.metadata.revision):
-            self.swap(obj.metadata.key, old, obj, Via.OWN_WRITE)
+        if revision > self.watched_revision(namespace) and (
+            old is None or revision > old.metadata.revision
+        ):
+            self.apply_change(obj.metadata.key, old, obj, Origin.OWN_WRITE)
 
-    def settle(self, seen: set[Key], revision: int, namespace: str, *, force: bool) -> None:
+    def finish_list(self, seen: set[Key], revision: int, namespace: str, *, force: bool) -> None:
         """End a list: what it did not show is gone, unless it is newer than the list."""
         for key in [
             k for k in self.objects if k not in seen and (not namespace or k.namespace == namespace)
         ]:
             old = self.objects[key]
             if force or old.metadata.revision <= revision:
-                self.swap(key, old, None, Via.WATCH)
+                self.apply_change(key, old, None, Origin.WATCH)
         if force:
-            self.revisions[namespace] = revision
-        self.saw(revision, namespace)
+            self.watched_revisions[namespace] = revision
+        self.advance_revision(revision, namespace)
 
-    def swap(
-        self, key: Key, old: T | Undecoded | None, new: T | Undecoded | None, via: Via
+    def apply_change(
+        self,
+        key: Key,
+        old: T | UndecodableObject | None,
+        new: T | UndecodableObject | None,
+        via: Origin,
     ) -> None:
         """The one place where an object changes; a listener or an index function that fails is logged and hurts nobody else."""
         if new is None:
@@ -146,22 +154,28 @@ class Store(Generic[T]):
         else:
             self.objects[key] = new
         for name, index in self.indexes.items():
-            index.move(key, self.indexed(name, index, old), self.indexed(name, index, new))
+            index.update(
+                key,
+                self.read_index_values(name, index, old),
+                self.read_index_values(name, index, new),
+            )
         for listener in self.listeners:
             try:
                 listener(key, old, new, via)
             except Exception as error:
                 self.log.error(
-                    "a listener failed", error=error, kind=self.kind.resource, object=str(key)
+                    "a listener failed", error=error, kind=self.kind.group_resource, object=str(key)
                 )
 
-    def indexed(self, name: str, index: Index, obj: T | Undecoded | None) -> tuple[str, ...]:
+    def read_index_values(
+        self, name: str, index: Index, obj: T | UndecodableObject | None
+    ) -> tuple[str, ...]:
         """The index values, none where the function fails: an odd object may not stop the watch."""
         try:
-            return index.values_of(obj)
+            return index.read_values(obj)
         except Exception as error:
             self.log.error(
-                "an index function failed", error=error, index=name, kind=self.kind.resource
+                "an index function failed", error=error, index=name, kind=self.kind.group_resource
             )
             return ()
 
@@ -181,30 +195,31 @@ class Cache:
 
     def get(self, kind: type[T], key: Key) -> T | None:
         """The object, or None; one that does not decode is None here (its controller tells about it)."""
-        found = self.watched(kind).objects.get(key)
-        return None if isinstance(found, Undecoded) else found
+        found = self.watched_store(kind).objects.get(key)
+        return None if isinstance(found, UndecodableObject) else found
 
     def all(self, kind: type[T], namespace: str = "") -> list[T]:
         """All objects of the kind (in the namespace)."""
-        objects = self.watched(kind).objects.values()
+        objects = self.watched_store(kind).objects.values()
         return [
             o
             for o in objects
-            if not isinstance(o, Undecoded) and (not namespace or o.metadata.namespace == namespace)
+            if not isinstance(o, UndecodableObject)
+            and (not namespace or o.metadata.namespace == namespace)
         ]
 
-    def by(self, kind: type[T], index: str, value: str) -> list[T]:
+    def by_index(self, kind: type[T], index: str, value: str) -> list[T]:
         """The objects of the kind whose index has that value."""
-        store = self.watched(kind)
-        found = (store.objects[key] for key in store.keys_by(index, value))
-        return [o for o in found if not isinstance(o, Undecoded)]
+        store = self.watched_store(kind)
+        found = (store.objects[key] for key in store.index_keys(index, value))
+        return [o for o in found if not isinstance(o, UndecodableObject)]
 
-    def wrote(self, obj: Object) -> None:
+    def apply_own_write(self, obj: Object) -> None:
         """Take in the answer to a write of ours, where its kind is watched."""
         if type(obj) in self.stores:
-            self.stores[type(obj)].wrote(obj)
+            self.stores[type(obj)].apply_own_write(obj)
 
-    def watched(self, kind: type[T]) -> Store[T]:
+    def watched_store(self, kind: type[T]) -> Store[T]:
         """The store of a kind that is watched; another one would be empty for ever, which reads like "there is none"."""
         if kind not in self.stores:
             name = kind.__name__

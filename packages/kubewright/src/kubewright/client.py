@@ -15,19 +15,19 @@ import msgspec
 from msgspec import Struct
 
 from .errors import KindMissing, NotFound, TooMuch, Undecodable
-from .kind import Kind, Object, plain
+from .kind import KindDefinition, Object, drop_nulls
 from .meta import Key
 from .overlay import overlay
-from .responses import Change, Page, Undecoded, change_of, page_of
-from .transport import Request, Sender, nothing
+from .responses import Page, UndecodableObject, WatchEvent, decode_page, decode_watch_event
+from .transport import ApiTransport, Request, do_nothing
 
 T = TypeVar("T", bound=Object)
-PatchKind = Literal["merge", "json", "apply"]
+PatchType = Literal["merge", "json", "apply"]
 Json = dict[str, Any]
 
-PAGE = 500
-PLAIN = re.compile("[A-Za-z0-9._-]*").fullmatch
-CONTENT_TYPES: dict[str, str] = {
+PAGE_SIZE = 500
+NEEDS_NO_QUOTING = re.compile("[A-Za-z0-9._-]*").fullmatch
+PATCH_CONTENT_TYPES: dict[str, str] = {
     "merge": "application/merge-patch+json",
     "json": "application/json-patch+json",
     "apply": "application/apply-patch+yaml",
@@ -35,19 +35,19 @@ CONTENT_TYPES: dict[str, str] = {
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_ONLY_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 # Bookmarks come about once a minute (kube-apiserver's own timer, with up to 2.5 s of slack); silence beyond that is a dead watch.
-SILENCE_SECONDS = 70.0
+WATCH_IDLE_TIMEOUT_SECONDS = 70.0
 
 
-class ScaleReplicas(Struct):
+class ScaleSpec(Struct):
     """The one number of the scale subresource."""
 
     replicas: int = 0
 
 
-class ScaleBody(Struct):
+class ScaleSubresource(Struct):
     """The scale subresource."""
 
-    spec: ScaleReplicas = msgspec.field(default_factory=ScaleReplicas)
+    spec: ScaleSpec = msgspec.field(default_factory=ScaleSpec)
 
 
 ENCODER = msgspec.json.Encoder()
@@ -55,7 +55,7 @@ ENCODER = msgspec.json.Encoder()
 
 def request_for(
     method: str,
-    kind: Kind,
+    kind: KindDefinition,
     key: Key,
     *,
     subresource: str = "",
@@ -64,7 +64,7 @@ def request_for(
     content_type: str = "application/json",
 ) -> Request:
     """The request for one kind and key; an empty name means the collection. Names are quoted, never pasted."""
-    namespace, name = quoted(key.namespace), quoted(key.name)
+    namespace, name = percent_encode(key.namespace), percent_encode(key.name)
     accept = (
         "application/json"
         if not kind.metadata_only
@@ -83,17 +83,17 @@ def request_for(
     return Request(
         method=method,
         path=kind.path(namespace, name, subresource),
-        query="&".join(f"{k}={quoted(v)}" for k, v in query.items() if v) if query else "",
+        query="&".join(f"{k}={percent_encode(v)}" for k, v in query.items() if v) if query else "",
         body=None if body is None else ENCODER.encode(body),
         content_type="" if body is None else content_type,
         accept=accept,
-        doing=f"{verb} {kind.resource} {what}".rstrip(),
+        operation=f"{verb} {kind.group_resource} {what}".rstrip(),
     )
 
 
-def quoted(text: str) -> str:
+def percent_encode(text: str) -> str:
     """The text as one part of an address. Names are plain in practice, and then this is ten times as fast as quoting."""
-    return text if PLAIN(text) else quote(text, safe="")
+    return text if NEEDS_NO_QUOTING(text) else quote(text, safe="")
 
 
 class Client:
@@ -101,39 +101,46 @@ class Client:
 
     def __init__(
         self,
-        sender: Sender,
+        sender: ApiTransport,
         *,
         field_manager: str = "kubewright",
-        wrote: Callable[[Object], None] | None = None,
+        on_write: Callable[[Object], None] | None = None,
     ) -> None:
-        self.sender = sender
+        self.transport = sender
         self.field_manager = field_manager
-        self.wrote = wrote
+        self.on_write = on_write
 
     async def get(self, kind: type[T], key: Key) -> T:
         """The object, as the API server has it now."""
-        return kind.decode(await self.sender.send(request_for("GET", kind.definition, key)))
+        return kind.decode(await self.transport.send(request_for("GET", kind.definition, key)))
 
     async def list(
-        self, kind: type[T], namespace: str = "", *, labels: str = "", fields: str = ""
-    ) -> list[T]:
-        """All objects of the kind (in the namespace), read page by page; one that does not decode raises."""
-        found: list[T] = []
-        async for page in self.pages(kind, namespace, labels=labels, fields=fields):
-            for item in page.items:
-                if isinstance(item, Undecoded):
-                    raise Undecodable(f"{kind.definition.name} {item.metadata.key}: {item.why}")
-                found.append(item)
-        return found
-
-    async def pages(
         self,
         kind: type[T],
         namespace: str = "",
         *,
-        labels: str = "",
-        fields: str = "",
-        limit: int = PAGE,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> list[T]:
+        """All objects of the kind (in the namespace), read page by page; one that does not decode raises."""
+        found: list[T] = []
+        async for page in self.list_pages(
+            kind, namespace, label_selector=label_selector, field_selector=field_selector
+        ):
+            for item in page.items:
+                if isinstance(item, UndecodableObject):
+                    raise Undecodable(f"{kind.definition.name} {item.metadata.key}: {item.message}")
+                found.append(item)
+        return found
+
+    async def list_pages(
+        self,
+        kind: type[T],
+        namespace: str = "",
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = PAGE_SIZE,
     ) -> AsyncIterator[Page[T]]:
         """The list in pages of one consistent moment (a quorum read). A page too large to hold is asked for again in smaller ones."""
         rest = ""
@@ -141,11 +148,11 @@ class Client:
             query = {
                 "limit": str(limit),
                 "continue": rest,
-                "labelSelector": labels,
-                "fieldSelector": fields,
+                "labelSelector": label_selector,
+                "fieldSelector": field_selector,
             }
             try:
-                body = await self.sender.send(
+                body = await self.transport.send(
                     request_for("GET", kind.definition, Key(namespace, ""), query=query)
                 )
             except TooMuch:
@@ -153,23 +160,23 @@ class Client:
                     raise
                 limit = max(1, limit // 8)
                 continue
-            page = page_of(kind, body)
+            page = decode_page(kind, body)
             yield page
-            if not page.rest:
+            if not page.continue_token:
                 return
-            rest = page.rest
+            rest = page.continue_token
 
     async def watch(
         self,
         kind: type[T],
-        revision: str,
+        resource_version: str,
         namespace: str = "",
         *,
         timeout_seconds: int = 300,
-        labels: str = "",
-        fields: str = "",
-        opened: Callable[[], None] = nothing,
-    ) -> AsyncIterator[Change[T]]:
+        label_selector: str = "",
+        field_selector: str = "",
+        on_open: Callable[[], None] = do_nothing,
+    ) -> AsyncIterator[WatchEvent[T]]:
         """Changes since the revision, until the server ends the watch; silence, 410 and every error line raise.
 
         `opened` is called when the server has taken the watch, which may be a minute before the first line.
@@ -177,26 +184,26 @@ class Client:
         query = {
             "watch": "1",
             "allowWatchBookmarks": "true",
-            "resourceVersion": revision,
+            "resourceVersion": resource_version,
             "timeoutSeconds": str(timeout_seconds),
         }
-        query |= {"labelSelector": labels, "fieldSelector": fields}
+        query |= {"labelSelector": label_selector, "fieldSelector": field_selector}
         # The server ends a watch after timeoutSeconds; one that goes on past that and a bookmark's time is not to be trusted.
         request = replace(
             request_for("GET", kind.definition, Key(namespace, ""), query=query),
-            timeout_seconds=timeout_seconds + SILENCE_SECONDS,
+            timeout_seconds=timeout_seconds + WATCH_IDLE_TIMEOUT_SECONDS,
         )
-        async for line in self.sender.lines(
-            request, silence_seconds=SILENCE_SECONDS, opened=opened
+        async for line in self.transport.stream_lines(
+            request, idle_timeout_seconds=WATCH_IDLE_TIMEOUT_SECONDS, on_open=on_open
         ):
-            yield change_of(kind, line, request.doing)
+            yield decode_watch_event(kind, line, request.operation)
 
     async def create(self, obj: T) -> T:
         """Store a new object."""
         key = Key(obj.metadata.namespace, "")
-        return await self.write(
+        return await self.send_write(
             type(obj),
-            request_for("POST", obj.definition, key, query=self.query(), body=obj.encode()),
+            request_for("POST", obj.definition, key, query=self.write_query(), body=obj.encode()),
         )
 
     async def patch(
@@ -205,12 +212,12 @@ class Client:
         key: Key,
         patch: Any,
         *,
-        how: PatchKind = "merge",
+        patch_type: PatchType = "merge",
         subresource: str = "",
         force: bool = False,
     ) -> T:
         """Change part of an object: a merge patch (dict), a JSON patch (list) or server-side apply (dict with apiVersion and kind)."""
-        query = self.query() | ({"force": "true"} if force else {})
+        query = self.write_query() | ({"force": "true"} if force else {})
         request = request_for(
             "PATCH",
             kind.definition,
@@ -218,44 +225,51 @@ class Client:
             subresource=subresource,
             query=query,
             body=patch,
-            content_type=CONTENT_TYPES[how],
+            content_type=PATCH_CONTENT_TYPES[patch_type],
         )
-        return await self.write(kind, request)
+        return await self.send_write(kind, request)
 
-    async def replace(self, obj: T, *, subresource: str = "") -> T:
+    async def update(self, obj: T, *, subresource: str = "") -> T:
         """Put the object in the place of the stored one, if that is still the version we read.
 
         Fields that our class does not know would be lost by a plain PUT, so ours are laid over what is stored now.
         """
         stored: Json = msgspec.json.decode(
-            await self.sender.send(request_for("GET", obj.definition, obj.key))
+            await self.transport.send(request_for("GET", obj.definition, obj.key))
         )
         body = overlay(stored, obj)
         body["metadata"]["resourceVersion"] = (
             obj.metadata.resourceVersion or stored["metadata"]["resourceVersion"]
         )
         request = request_for(
-            "PUT", obj.definition, obj.key, subresource=subresource, query=self.query(), body=body
+            "PUT",
+            obj.definition,
+            obj.key,
+            subresource=subresource,
+            query=self.write_query(),
+            body=body,
         )
-        return await self.write(type(obj), request)
+        return await self.send_write(type(obj), request)
 
-    async def patch_status(self, kind: type[T], key: Key, status: Json, *, revision: str = "") -> T:
+    async def patch_status(
+        self, kind: type[T], key: Key, status: Json, *, resource_version: str = ""
+    ) -> T:
         """Merge into the status; with `revision` only if nobody wrote since.
 
         A uid would not do: on the status subresource the API server ignores all other metadata (seen on 1.36).
         """
         patch = (
-            {"metadata": {"resourceVersion": revision}, "status": status}
-            if revision
+            {"metadata": {"resourceVersion": resource_version}, "status": status}
+            if resource_version
             else {"status": status}
         )
         return await self.patch(kind, key, patch, subresource="status")
 
-    async def write(self, kind: type[T], request: Request) -> T:
+    async def send_write(self, kind: type[T], request: Request) -> T:
         """Send a write and tell whoever keeps a cache of its answer, so that the next read sees it."""
-        written = kind.decode(await self.sender.send(request))
-        if self.wrote is not None:
-            self.wrote(written)
+        written = kind.decode(await self.transport.send(request))
+        if self.on_write is not None:
+            self.on_write(written)
         return written
 
     async def delete(
@@ -264,22 +278,24 @@ class Client:
         key: Key,
         *,
         uid: str = "",
-        revision: str = "",
-        propagation: str = "",
-        grace_seconds: int | None = None,
+        resource_version: str = "",
+        propagation_policy: str = "",
+        grace_period_seconds: int | None = None,
     ) -> None:
         """Delete the object; with `uid` or `revision` only if it is still that one. Already gone is fine."""
         preconditions = {
-            name: value for name, value in (("uid", uid), ("resourceVersion", revision)) if value
+            name: value
+            for name, value in (("uid", uid), ("resourceVersion", resource_version))
+            if value
         }
         options = {
             "preconditions": preconditions or None,
-            "propagationPolicy": propagation or None,
-            "gracePeriodSeconds": grace_seconds,
+            "propagationPolicy": propagation_policy or None,
+            "gracePeriodSeconds": grace_period_seconds,
         }
-        body = {"apiVersion": "v1", "kind": "DeleteOptions"} | plain(options)
+        body = {"apiVersion": "v1", "kind": "DeleteOptions"} | drop_nulls(options)
         try:
-            await self.sender.send(request_for("DELETE", kind.definition, key, body=body))
+            await self.transport.send(request_for("DELETE", kind.definition, key, body=body))
         except KindMissing:
             raise
         except NotFound:
@@ -296,34 +312,38 @@ class Client:
                 key,
                 subresource="scale",
                 body={"spec": {"replicas": replicas}},
-                content_type=CONTENT_TYPES["merge"],
+                content_type=PATCH_CONTENT_TYPES["merge"],
             )
-        return msgspec.json.decode(await self.sender.send(request), type=ScaleBody).spec.replicas
+        return msgspec.json.decode(
+            await self.transport.send(request), type=ScaleSubresource
+        ).spec.replicas
 
-    async def serves(self, kind: type[T]) -> bool:
+    async def is_served(self, kind: type[T]) -> bool:
         """Whether the server knows the kind in this version (discovery)."""
         about = kind.definition
         path = f"/apis/{about.group}/{about.version}" if about.group else f"/api/{about.version}"
         try:
             body = msgspec.json.decode(
-                await self.sender.send(Request("GET", path, doing=f"discover {about.resource}"))
+                await self.transport.send(
+                    Request("GET", path, operation=f"discover {about.group_resource}")
+                )
             )
         except NotFound:
             return False
         return any(resource["name"] == about.plural for resource in body.get("resources", ()))
 
-    async def review(self, path: str, body: Json) -> Json:
+    async def create_review(self, path: str, body: Json) -> Json:
         """Post one of the review resources (TokenReview, SubjectAccessReview...), which are questions, not objects."""
         request = Request(
             "POST",
             path,
             body=ENCODER.encode(body),
             content_type="application/json",
-            doing=f"ask {body.get('kind', path)}",
+            operation=f"ask {body.get('kind', path)}",
         )
-        answer: Json = msgspec.json.decode(await self.sender.send(request))
+        answer: Json = msgspec.json.decode(await self.transport.send(request))
         return answer
 
-    def query(self) -> dict[str, str]:
+    def write_query(self) -> dict[str, str]:
         """What every write says: who is responsible for the fields in it."""
         return {"fieldManager": self.field_manager}

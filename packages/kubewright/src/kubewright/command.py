@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from .errors import ConfigError, Forbidden, KubewrightError, StartAnew, Unauthorized
-from .flags import Duration, FlagError, HelpWanted, flag, parse
-from .kubeconfig import load
-from .log import Log, LogOptions, configure
+from .errors import ConfigError, Forbidden, KubewrightError, RestartRequired, Unauthorized
+from .flags import Duration, FlagError, HelpRequested, flag, parse_command_line
+from .kubeconfig import load_config
+from .log import Log, LogOptions, configure_logging
 from .manager import Manager, Options
 from .webhook.options import WebhookOptions
 
@@ -39,7 +39,7 @@ class ManagerFlags:
     context: str = flag(
         "context", "", "Context of the kubeconfig to use; its current one by default."
     )
-    metrics_address: str = flag(
+    metrics_bind_address: str = flag(
         "metrics-addr",
         ":8080",
         "Where /metrics listens; 0 switches it off.",
@@ -51,12 +51,12 @@ class ManagerFlags:
         False,
         "Serve /metrics over TLS, to those whom Kubernetes allows to get it.",
     )
-    metrics_certificates: str = flag(
+    metrics_certificate_dir: str = flag(
         "metrics-cert-path",
         "",
         "Directory with tls.crt and tls.key for /metrics; without it a self-signed pair is made.",
     )
-    health_address: str = flag(
+    health_probe_bind_address: str = flag(
         "health-probe-bind-address",
         "",
         "Where /healthz and /readyz listen; empty switches them off.",
@@ -69,23 +69,23 @@ class ManagerFlags:
         aliases=("leader-elect",),
         env="LEADER_ELECT",
     )
-    lease_name: str = flag(
+    leader_election_id: str = flag(
         "leader-election-id", "", "Name of the Lease; derived from the program's name by default."
     )
-    lease_namespace: str = flag(
+    leader_election_namespace: str = flag(
         "leader-election-namespace",
         "",
         "Namespace of the Lease; the Pod's own by default.",
         env="POD_NAMESPACE",
     )
-    namespaces: str = flag(
+    watch_namespaces: str = flag(
         "watch-namespaces",
         "",
         "Namespaces to watch, separated by commas; all of them by default.",
         env="WATCH_NAMESPACE",
     )
     webhook_port: int = flag("webhook-port", 9443, "Where webhooks are served, if there are any.")
-    webhook_certificates: str = flag(
+    webhook_certificate_dir: str = flag(
         "webhook-cert-dir",
         "",
         "Directory with tls.crt and tls.key for webhooks; without it a CA is made, kept in a Secret and put into every caBundle.",
@@ -101,42 +101,42 @@ class ManagerFlags:
         "",
         "Further names and addresses for the webhooks' certificate, separated by commas.",
     )
-    stop_seconds: Duration = flag(
+    graceful_shutdown_seconds: Duration = flag(
         "graceful-shutdown-timeout",
         30.0,
         "How long what is in work may take to end after a signal.",
     )
     logs: LogOptions = field(default_factory=LogOptions)
 
-    def options(self, name: str) -> Options:
+    def to_options(self, name: str) -> Options:
         """The same as the manager takes it."""
         return Options(
             name=name,
-            metrics_address=self.metrics_address,
+            metrics_bind_address=self.metrics_bind_address,
             metrics_secure=self.metrics_secure,
-            metrics_certificates=self.metrics_certificates,
-            health_address=self.health_address,
+            metrics_certificate_dir=self.metrics_certificate_dir,
+            health_probe_bind_address=self.health_probe_bind_address,
             leader_election=self.leader_election,
-            lease_name=self.lease_name,
-            lease_namespace=self.lease_namespace,
-            namespaces=parts_of(self.namespaces),
-            stop_seconds=self.stop_seconds,
+            leader_election_id=self.leader_election_id,
+            leader_election_namespace=self.leader_election_namespace,
+            watch_namespaces=split_commas(self.watch_namespaces),
+            graceful_shutdown_seconds=self.graceful_shutdown_seconds,
             webhooks=WebhookOptions(
                 port=self.webhook_port,
-                certificate_dir=self.webhook_certificates,
+                certificate_dir=self.webhook_certificate_dir,
                 service=self.webhook_service,
-                extra_hosts=parts_of(self.webhook_hosts),
+                extra_hosts=split_commas(self.webhook_hosts),
             ),
         )
 
 
-def parts_of(text: str) -> tuple[str, ...]:
+def split_commas(text: str) -> tuple[str, ...]:
     """What stands between commas."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 F = TypeVar("F", bound=ManagerFlags)
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(
@@ -155,9 +155,11 @@ def run(
     """
     environ = os.environ if environ is None else environ
     try:
-        settings = parse(flags, sys.argv[1:] if argv is None else argv, environ, program=program)
-        configure(settings.logs)
-    except HelpWanted as wanted:
+        settings = parse_command_line(
+            flags, sys.argv[1:] if argv is None else argv, environ, program=program
+        )
+        configure_logging(settings.logs)
+    except HelpRequested as wanted:
         print("\n".join(filter(None, [wanted.usage, see_also])))
         return 0
     except FlagError as error:
@@ -171,10 +173,10 @@ def run(
             try:
                 asyncio.run(serve(settings, build, name, environ))
                 return 0
-            except StartAnew as change:
+            except RestartRequired as change:
                 Log("setup").info(f"starting anew: {change}")
     except KubewrightError as error:
-        tell_the_end(f"{program} cannot go on: {in_plain_words(error)}")
+        report_failure(f"{program} cannot go on: {describe_error(error)}")
         return 1
 
 
@@ -183,29 +185,30 @@ async def serve(
 ) -> None:
     """Connect, build the manager, and run it until a signal. A second signal ends the process at once."""
     connection = await asyncio.to_thread(
-        load,
+        load_config,
         settings.kubeconfig,
         settings.master,
         settings.context,
         environ=environ,
         home=Path(environ.get("HOME", "/")),
     )
-    manager = Manager(connection, settings.options(name))
+    manager = Manager(connection, settings.to_options(name))
     build(manager, settings)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def give_up() -> None:
         Log("setup").error(
-            "what was in work did not end in time; ending without it", seconds=settings.stop_seconds
+            "what was in work did not end in time; ending without it",
+            seconds=settings.graceful_shutdown_seconds,
         )
         os._exit(1)
 
     def bound_the_end() -> None:
-        loop.call_later(settings.stop_seconds, give_up)
+        loop.call_later(settings.graceful_shutdown_seconds, give_up)
 
     def on_signal(number: signal.Signals) -> None:
-        for each in SIGNALS:
+        for each in STOP_SIGNALS:
             # Not through the loop any more: it may be what hangs.
             loop.remove_signal_handler(each)
             signal.signal(each, lambda signalled, _: os._exit(128 + signalled))
@@ -216,17 +219,17 @@ async def serve(
         stop.set()
         bound_the_end()
 
-    for number in SIGNALS:
+    for number in STOP_SIGNALS:
         loop.add_signal_handler(number, on_signal, number)
-    manager.on_loss = bound_the_end
-    calm_collector()
+    manager.on_stopped_leading = bound_the_end
+    tune_garbage_collector()
     try:
         await manager.run(stop)
     finally:
         bound_the_end()
 
 
-def calm_collector() -> None:
+def tune_garbage_collector() -> None:
     """Keep the collector of cycles from standing in the way."""
     # Modules, classes and schemas live as long as the process: it need not walk them again and again.
     gc.collect()
@@ -235,7 +238,7 @@ def calm_collector() -> None:
     gc.set_threshold(10_000, 20, 20)
 
 
-def tell_the_end(words: str) -> None:
+def report_failure(words: str) -> None:
     """The last thing said: a line of the log, or plain words where a person reads them."""
     if sys.stderr.isatty():
         print(words, file=sys.stderr)
@@ -243,7 +246,7 @@ def tell_the_end(words: str) -> None:
         Log("setup").error(words)
 
 
-def in_plain_words(error: KubewrightError) -> str:
+def describe_error(error: KubewrightError) -> str:
     """The error, with the fix where the server's own words do not give it."""
     match error:
         case Unauthorized():

@@ -20,7 +20,16 @@ from .errors import ConfigError
 from .kind import Object, Resource
 from .log import Log
 from .meta import Key
-from .source import OnKind, OnOwned, OnStream, OnTimer, Stream, When, any_change, name_of
+from .source import (
+    KindSource,
+    OwnedKindSource,
+    Predicate,
+    Stream,
+    StreamSource,
+    TimerSource,
+    any_change,
+    object_name,
+)
 
 T = TypeVar("T", bound=Resource[Any, Any])
 
@@ -31,17 +40,17 @@ class Done:
 
     reason: str = "Reconciled"
     message: str = ""
-    again_after_seconds: float | None = None
+    requeue_after_seconds: float | None = None
 
 
 @dataclass(frozen=True)
-class Right:
+class Permission:
     """A right beyond those that follow from the watches, for the generated role."""
 
     kind: type[Object]
     verbs: tuple[str, ...]
     subresource: str = ""
-    names: tuple[str, ...] = ()
+    resource_names: tuple[str, ...] = ()
     """Only these objects; all of the kind where there are none."""
 
 
@@ -60,10 +69,10 @@ class Controller(Generic[T]):
     """How often every object is looked at although nothing seems to have happened; 0 for never."""
     finalizer: ClassVar[str] = ""
     """With a finalizer, `finalize` runs before the object goes."""
-    when: ClassVar[When] = staticmethod(any_change)
+    predicate: ClassVar[Predicate] = staticmethod(any_change)
 
-    wakes: list[OnKind | OnOwned | OnStream | OnTimer]
-    rights: list[Right]
+    sources: list[KindSource | OwnedKindSource | StreamSource | TimerSource]
+    permissions: list[Permission]
     log: Log
 
     def __init_subclass__(cls) -> None:
@@ -79,7 +88,7 @@ class Controller(Generic[T]):
             raise ConfigError(
                 f"{cls.__name__} does not say its kind: write class {cls.__name__}(Controller[YourKind])"
             )
-        self.wakes, self.rights, self.log = [], [], Log(cls.__name__)
+        self.sources, self.permissions, self.log = [], [], Log(cls.__name__)
         return self
 
     async def reconcile(self, obj: T) -> Done | None:
@@ -94,32 +103,36 @@ class Controller(Generic[T]):
         what: type[Object] | Stream,
         *,
         by: IndexFunction,
-        of: IndexFunction = name_of,
-        when: When = any_change,
+        of: IndexFunction = object_name,
+        when: Predicate = any_change,
     ) -> None:
         """Let changes elsewhere wake the objects that depend on them, found by index.
 
         `by` reads from our object what it depends on; `of` reads from the other object what it is known by (its name).
         """
-        self.wakes.append(
-            OnStream(what, by) if isinstance(what, Stream) else OnKind(what, by, of, when)
+        self.sources.append(
+            StreamSource(what, by) if isinstance(what, Stream) else KindSource(what, by, of, when)
         )
 
     def wake_on_owned(self, kind: type[Object]) -> None:
         """Let changes of objects that ours own wake the owner."""
-        self.wakes.append(OnOwned(kind))
+        self.sources.append(OwnedKindSource(kind))
 
     def wake_every(self, seconds: float) -> None:
         """Look at all objects every so often."""
-        self.wakes.append(OnTimer(seconds))
+        self.sources.append(TimerSource(seconds))
 
     def needs(
-        self, kind: type[Object], *verbs: str, subresource: str = "", names: tuple[str, ...] = ()
+        self,
+        kind: type[Object],
+        *verbs: str,
+        subresource: str = "",
+        resource_names: tuple[str, ...] = (),
     ) -> None:
         """Declare what the reconcile does through the client, for the generated role; `create` cannot be limited to names."""
-        self.rights.append(Right(kind, verbs, subresource, names))
+        self.permissions.append(Permission(kind, verbs, subresource, resource_names))
 
-    def log_of(self, key: Key) -> Log:
+    def log_for(self, key: Key) -> Log:
         """The log for lines about one object, with the fields by which controller-runtime names it."""
         return self.log.bind(
             **{self.kind.definition.name: key}, namespace=key.namespace, name=key.name
@@ -131,7 +144,7 @@ class Controller(Generic[T]):
         return self.kind.definition.name.lower()
 
 
-def controller(
+def new_controller(
     kind: type[T],
     reconcile: Callable[[T], Awaitable[Done | None]],
     *,

@@ -18,11 +18,11 @@ from .kind import Resource
 from .log import Log
 from .meta import Condition, Key
 from .metrics import Metrics
-from .outcome import Outcome, outcome_of_error, outcome_of_return
-from .responses import Undecoded
-from .source import OnOwn, OnTimer
+from .outcome import Outcome, outcome_from_error, outcome_from_result
+from .responses import UndecodableObject
+from .source import PrimaryKindSource, TimerSource
 from .status import StatusWriter
-from .workqueue import LOW, WorkQueue
+from .workqueue import LOW_PRIORITY, WorkQueue
 
 T = TypeVar("T", bound=Resource[Any, Any])
 
@@ -39,56 +39,56 @@ class Engine(Generic[T]):
         *,
         cache: Cache,
         client: Client,
-        statuses: StatusWriter,
+        status_writer: StatusWriter,
         metrics: Metrics,
         log: Log,
     ) -> None:
-        self.controller, self.cache, self.client, self.statuses = (
+        self.controller, self.cache, self.client, self.status_writer = (
             controller,
             cache,
             client,
-            statuses,
+            status_writer,
         )
         self.kind: type[T] = controller.kind  # type: ignore[assignment]  # the class attribute cannot be generic
-        self.about = controller.kind.definition
-        self.metrics = metrics.controller(controller.name, controller.concurrency)
+        self.definition = controller.kind.definition
+        self.metrics = metrics.for_controller(controller.name, controller.concurrency)
         self.log = log.bind(
             controller=controller.name,
-            controllerGroup=self.about.group,
-            controllerKind=self.about.name,
+            controllerGroup=self.definition.group,
+            controllerKind=self.definition.name,
         )
         controller.log = self.log
-        self.queue: WorkQueue[Key] = WorkQueue(metrics.queue(controller.name), open=False)
+        self.queue: WorkQueue[Key] = WorkQueue(metrics.for_queue(controller.name), accepting=False)
         self.store = cache.store(self.kind)
         self.tasks: set[asyncio.Task[None]] = set()
-        self.replaced: set[Key | None] = set()
-        self.stepping: dict[Key, float] = {}
+        self.stuck_keys: set[Key | None] = set()
+        self.started_at: dict[Key, float] = {}
         """Since when user code has been running, by key."""
-        self.connect()
+        self.attach_sources()
 
-    def connect(self) -> None:
+    def attach_sources(self) -> None:
         """Connect everything that wakes our objects to the queue."""
-        self.own = OnOwn(type(self.controller).when)
-        self.own.attach(self.store, self.queue)
-        for wake in self.controller.wakes:
-            if not isinstance(wake, OnTimer):
+        self.primary_source = PrimaryKindSource(type(self.controller).predicate)
+        self.primary_source.attach(self.store, self.queue)
+        for wake in self.controller.sources:
+            if not isinstance(wake, TimerSource):
                 wake.attach(self.store, self.cache, self.queue)
 
     def start(self) -> None:
         """Start the workers and timers, and look at every object once; the caches are filled by now."""
-        self.queue.open = True
+        self.queue.accepting = True
         for key in self.store.objects:
-            self.queue.add(key, LOW)
+            self.queue.add(key, LOW_PRIORITY)
         for _ in range(self.controller.concurrency):
-            self.spawn(self.work())
-        timers = [wake for wake in self.controller.wakes if isinstance(wake, OnTimer)]
+            self.start_task(self.run_worker())
+        timers = [wake for wake in self.controller.sources if isinstance(wake, TimerSource)]
         if self.controller.resync_seconds:
-            timers.append(OnTimer(self.controller.resync_seconds, LOW))
-        self.spawn(self.patrol())
+            timers.append(TimerSource(self.controller.resync_seconds, LOW_PRIORITY))
+        self.start_task(self.replace_stuck_workers())
         for timer in timers:
-            self.spawn(timer.run(self.store, self.queue))
+            self.start_task(timer.run(self.store, self.queue))
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
         """A task that we hold on to until it ends."""
         task = asyncio.get_running_loop().create_task(work)
         self.tasks.add(task)
@@ -99,27 +99,27 @@ class Engine(Generic[T]):
         self.queue.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(grace_seconds):
-                await self.queue.drained()
+                await self.queue.wait_until_idle()
         for task in list(self.tasks):
             task.cancel()
         if self.tasks:
             await asyncio.wait(self.tasks, timeout=GRACE_SECONDS)
 
-    async def work(self) -> None:
+    async def run_worker(self) -> None:
         """Take up keys one after the other. A worker that was replaced leaves when its reconcile ends at last."""
         loop = asyncio.get_running_loop()
         key: Key | None = None
-        while key not in self.replaced and (taken := await self.next_key()) is not None:
+        while key not in self.stuck_keys and (taken := await self.next_key()) is not None:
             key, priority = taken
-            self.metrics.active(1)
+            self.metrics.add_active_workers(1)
             started = loop.time()
             try:
-                await self.process(key, priority)
+                await self.process_key(key, priority)
             finally:
-                self.metrics.active(-1)
-                self.metrics.took(loop.time() - started)
+                self.metrics.add_active_workers(-1)
+                self.metrics.observe_duration(loop.time() - started)
                 self.queue.done(key)
-        self.replaced.discard(key)
+        self.stuck_keys.discard(key)
 
     async def next_key(self) -> tuple[Key, int] | None:
         """The next key; a cancellation that a reconcile has left behind for its worker comes out here, and is none of ours."""
@@ -129,9 +129,9 @@ class Engine(Generic[T]):
                 await asyncio.sleep(0)
                 return await self.queue.get()
             except asyncio.CancelledError as error:
-                self.go_on_after(error)
+                self.raise_if_stopping(error)
 
-    async def patrol(self) -> None:
+    async def replace_stuck_workers(self) -> None:
         """Replace workers whose reconcile does not stop although it was told to.
 
         Its key stays locked, so that it never runs twice at once; everybody else goes on.
@@ -143,17 +143,17 @@ class Engine(Generic[T]):
             )
             for key in [
                 k
-                for k, started in self.stepping.items()
-                if started < oldest and k not in self.replaced
+                for k, started in self.started_at.items()
+                if started < oldest and k not in self.stuck_keys
             ]:
                 self.log.error(
                     "a reconcile does not stop although it was told to; another worker takes its place",
                     object=str(key),
                 )
-                self.replaced.add(key)
-                self.spawn(self.work())
+                self.stuck_keys.add(key)
+                self.start_task(self.run_worker())
 
-    async def process(self, key: Key, priority: int) -> None:
+    async def process_key(self, key: Key, priority: int) -> None:
         """One key, from the cache to the queue again; nothing that goes wrong here leaves this key."""
         seen = self.store.objects.get(key)
         if seen is None:
@@ -161,53 +161,55 @@ class Engine(Generic[T]):
             return
         try:
             outcome = await (
-                self.statuses.refuse(seen, self.kind)
-                if isinstance(seen, Undecoded)
-                else self.handle(seen)
+                self.status_writer.write_undecodable(seen, self.kind)
+                if isinstance(seen, UndecodableObject)
+                else self.reconcile_object(seen)
             )
         except (Exception, asyncio.CancelledError) as error:
-            self.go_on_after(error)
-            outcome = outcome_of_error(error, seen.metadata.generation)
-        self.settle(key, priority, outcome)
+            self.raise_if_stopping(error)
+            outcome = outcome_from_error(error, seen.metadata.generation)
+        self.apply_outcome(key, priority, outcome)
 
-    def go_on_after(self, error: BaseException) -> None:
+    def raise_if_stopping(self, error: BaseException) -> None:
         """A cancellation that is not the engine's own end came from inside the reconcile, and is that key's failure alone."""
         if isinstance(error, asyncio.CancelledError) and self.queue.closed:
             raise error
-        forget_cancellations()
+        clear_cancellations()
 
-    def settle(self, key: Key, priority: int, outcome: Outcome) -> None:
+    def apply_outcome(self, key: Key, priority: int, outcome: Outcome) -> None:
         """Queue, metric and log line of an outcome."""
-        self.metrics.count(outcome.result, terminal=outcome.terminal, unexpected=outcome.unexpected)
+        self.metrics.count_result(
+            outcome.result, terminal=outcome.terminal, unexpected=outcome.unexpected
+        )
         if outcome.error is not None:
-            self.explain(key, outcome, outcome.error)
+            self.log_failure(key, outcome, outcome.error)
         else:
             self.log.debug(
                 "reconciled",
                 object=str(key),
                 reason=outcome.condition.reason if outcome.condition else "",
             )
-        if outcome.backs_off:
-            self.queue.add_backed_off(key, priority)
+        if outcome.rate_limited:
+            self.queue.add_rate_limited(key, priority)
             return
         self.queue.forget(key)
-        if outcome.again_after_seconds is not None:
-            self.queue.add_after(key, outcome.again_after_seconds, priority)
+        if outcome.requeue_after_seconds is not None:
+            self.queue.add_after(key, outcome.requeue_after_seconds, priority)
 
-    def explain(self, key: Key, outcome: Outcome, error: BaseException) -> None:
+    def log_failure(self, key: Key, outcome: Outcome, error: BaseException) -> None:
         """The log line of a failure; what will pass is no error."""
-        log = self.controller.log_of(key)
+        log = self.controller.log_for(key)
         if outcome.result == "error":
             log.error("Reconciler error", error=error)
         else:
-            log.debug("not now, again later", error=error, seconds=outcome.again_after_seconds)
+            log.debug("not now, again later", error=error, seconds=outcome.requeue_after_seconds)
 
-    async def handle(self, seen: T) -> Outcome:
+    async def reconcile_object(self, seen: T) -> Outcome:
         """Finalizer first, then the reconcile, then the status."""
         finalizer = self.controller.finalizer
         ours = finalizer in seen.metadata.finalizers
         if seen.metadata.deletionTimestamp is not None:
-            return await self.say_goodbye(seen) if ours else Outcome("success", None)
+            return await self.run_finalizer(seen) if ours else Outcome("success", None)
         if finalizer and not ours:
             held = await self.set_finalizers(seen, [*seen.metadata.finalizers, finalizer])
             if held is None:
@@ -216,69 +218,69 @@ class Engine(Generic[T]):
         before = msgspec.json.encode(seen.status)
         obj: T = replace(seen, status=msgspec.json.decode(before, type=self.kind.status_type))
         given = obj.status
-        outcome = await self.attempt(self.controller.reconcile, obj)
+        outcome = await self.run_user_code(self.controller.reconcile, obj)
         if outcome.terminal and obj.status is given and msgspec.json.encode(given) == before:
             obj.status = self.kind.status_type()
         if outcome.condition is not None:
             await self.write_status(
-                seen, before, obj.status, outcome.condition, warns=outcome.warns
+                seen, before, obj.status, outcome.condition, warning_event=outcome.warning_event
             )
         return outcome
 
     async def write_status(
-        self, seen: T, before: bytes, status: Any, condition: Condition, *, warns: bool
+        self, seen: T, before: bytes, status: Any, condition: Condition, *, warning_event: bool
     ) -> None:
         """Send the status if it changed; its echo on the watch is then known to be ours."""
-        with self.own.writing(seen.key) as ours:
-            written = await self.statuses.write(
-                seen, before, status, condition, self.metrics, warns=warns
+        with self.primary_source.own_write(seen.key) as ours:
+            written = await self.status_writer.write(
+                seen, before, status, condition, self.metrics, warning_event=warning_event
             )
             if written is not None:
                 ours.append(written.metadata.revision)
 
-    async def attempt(self, step: Callable[[T], Awaitable[object]], obj: T) -> Outcome:
+    async def run_user_code(self, step: Callable[[T], Awaitable[object]], obj: T) -> Outcome:
         """Run user code within its time; whatever it raises, hangs on or returns becomes an outcome of this key."""
         seconds, generation = self.controller.timeout_seconds, obj.metadata.generation
-        self.stepping[obj.key] = asyncio.get_running_loop().time()
+        self.started_at[obj.key] = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(seconds) as limit:
                 returned = await step(obj)
         except TimeoutError as error:
             if not limit.expired():
-                return outcome_of_error(error, generation)
-            self.metrics.timed_out()
-            return outcome_of_error(
+                return outcome_from_error(error, generation)
+            self.metrics.count_timeout()
+            return outcome_from_error(
                 TimeoutError(
                     f"the reconcile took longer than {seconds:g} s and was stopped; it is tried again"
                 ),
                 generation,
             )
         except (Exception, SystemExit, asyncio.CancelledError) as error:
-            self.go_on_after(error)
-            return outcome_of_error(error, generation)
+            self.raise_if_stopping(error)
+            return outcome_from_error(error, generation)
         finally:
-            del self.stepping[obj.key]
-            forget_cancellations()
+            del self.started_at[obj.key]
+            clear_cancellations()
         if not isinstance(obj.status, self.kind.status_type):
             wrong = TypeError(
                 f"the reconcile set status to {type(obj.status).__name__}, not {self.kind.status_type.__name__}"
             )
             obj.status = self.kind.status_type()
-            return outcome_of_error(wrong, generation)
-        return outcome_of_return(returned, generation)
+            return outcome_from_error(wrong, generation)
+        return outcome_from_result(returned, generation)
 
-    async def say_goodbye(self, seen: T) -> Outcome:
+    async def run_finalizer(self, seen: T) -> Outcome:
         """Finalize an object that is being deleted, then let it go."""
         before = msgspec.json.encode(seen.status)
         obj: T = replace(seen, status=msgspec.json.decode(before, type=self.kind.status_type))
-        outcome = await self.attempt(self.controller.finalize, obj)
+        outcome = await self.run_user_code(self.controller.finalize, obj)
         if outcome.result == "success":
             await self.set_finalizers(
                 seen, [f for f in seen.metadata.finalizers if f != self.controller.finalizer]
             )
         elif outcome.condition is not None:
             await self.write_status(
-                seen, before, obj.status, outcome.condition, warns=outcome.warns
+                seen, before, obj.status, outcome.condition, warning_event=outcome.warning_event
             )
         return outcome
 
@@ -288,7 +290,7 @@ class Engine(Generic[T]):
             "resourceVersion": seen.metadata.resourceVersion,
             "finalizers": finalizers or None,
         }
-        with self.own.writing(seen.key) as ours:
+        with self.primary_source.own_write(seen.key) as ours:
             try:
                 written = await self.client.patch(self.kind, seen.key, {"metadata": metadata})
             except KindMissing:
@@ -299,7 +301,7 @@ class Engine(Generic[T]):
         return written
 
 
-def forget_cancellations() -> None:
+def clear_cancellations() -> None:
     """Take back what user code left on its worker, such as a TaskGroup that failed: the next timeout would take it for the engine's end."""
     task = asyncio.current_task()
     while task is not None and task.cancelling():

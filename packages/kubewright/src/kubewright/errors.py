@@ -40,11 +40,11 @@ import math
 import re
 from typing import Any, ClassVar
 
-LONGEST_MESSAGE = 2000
-LONGEST_PATIENCE_SECONDS = 60.0
+MAX_MESSAGE_LENGTH = 2000
+MAX_RETRY_AFTER_SECONDS = 60.0
 
 # Every repetition is bounded or anchored to a literal, so that hostile text costs linear time.
-SECRET = re.compile(
+SECRET_PATTERN = re.compile(
     r"""(?ix)
     (bearer\s{1,9}|basic\s{1,9})[a-z0-9._~+/=-]{6,}                                    # Authorization headers
     | ((?:token|password|passwd|secret|client-key-data)\\?["']?\s{0,9}[:=]\s{0,9})               # key: value, also in JSON in JSON
@@ -55,20 +55,20 @@ SECRET = re.compile(
 )
 
 
-def cut(text: str) -> str:
+def redact(text: str) -> str:
     """The text without what looks like a credential, and of bounded length; for logs, statuses and exceptions."""
-    safe = SECRET.sub(
+    safe = SECRET_PATTERN.sub(
         lambda m: (m[1] or m[2] or m[3] or "") + "***" + ("@" if m[3] else ""),
-        text[: 2 * LONGEST_MESSAGE],
+        text[: 2 * MAX_MESSAGE_LENGTH],
     )
-    return safe if len(text) <= LONGEST_MESSAGE else safe[:LONGEST_MESSAGE] + "... (cut)"
+    return safe if len(text) <= MAX_MESSAGE_LENGTH else safe[:MAX_MESSAGE_LENGTH] + "... (cut)"
 
 
 class KubewrightError(Exception):
     """The root; its text is for people: what happened, what it means, what to do."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(cut(message))
+        super().__init__(redact(message))
 
 
 class ConfigError(KubewrightError):
@@ -90,7 +90,7 @@ class SchemaError(ConfigError):
 
     def __init__(self, where: str, why: str) -> None:
         super().__init__(f"{where}: {why}")
-        self.where = where
+        self.location = where
 
 
 class ApiError(KubewrightError):
@@ -99,10 +99,15 @@ class ApiError(KubewrightError):
     code: ClassVar[int] = 0
 
     def __init__(
-        self, message: str, *, status: int = 0, reason: str = "", retry_after: float | None = None
+        self,
+        message: str,
+        *,
+        status_code: int = 0,
+        reason: str = "",
+        retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
-        self.status = status or self.code
+        self.status_code = status_code or self.code
         self.reason = reason
         self.retry_after = retry_after
 
@@ -213,11 +218,11 @@ class LeaseLost(KubewrightError):
     """The lease could not be renewed in time, or is somebody else's: this process may not act any more."""
 
 
-class StartAnew(KubewrightError):
+class RestartRequired(KubewrightError):
     """Raise it in a service when what the manager was built from has changed: it ends, and is built and run again in the same process."""
 
 
-class NotYet(KubewrightError):
+class NotSynced(KubewrightError):
     """Raise it in a reconcile while what it depends on is still being loaded: the status stays as it is, again in `after` seconds.
 
     Without it every restart would turn each object unready, and ready again a moment later.
@@ -235,10 +240,10 @@ class Retry(KubewrightError):
     """
 
     def __init__(
-        self, message: str, *, after: float, reason: str = "Retrying", warns: bool = True
+        self, message: str, *, after: float, reason: str = "Retrying", warning_event: bool = True
     ) -> None:
         super().__init__(message)
-        self.after, self.reason, self.warns = after, reason, warns
+        self.after, self.reason, self.warning_event = after, reason, warning_event
 
 
 class Terminal(KubewrightError):
@@ -253,7 +258,7 @@ class Terminal(KubewrightError):
         self.reason = reason
 
 
-class Refused(KubewrightError):
+class Rejected(KubewrightError):
     """Raise it in a webhook: the object is not stored, and whoever sent it reads these words.
 
     With a `field` ("spec.size") it reads as the API server's own validation does (422); without one it is forbidden (403).
@@ -264,7 +269,7 @@ class Refused(KubewrightError):
         self.field = field
 
 
-BY_CODE: dict[int, type[ApiError]] = {
+ERRORS_BY_CODE: dict[int, type[ApiError]] = {
     error.code: error
     for error in (
         BadRequest,
@@ -279,7 +284,7 @@ BY_CODE: dict[int, type[ApiError]] = {
         Timeout,
     )
 }
-BY_REASON: dict[str, type[ApiError]] = {
+ERRORS_BY_REASON: dict[str, type[ApiError]] = {
     "AlreadyExists": AlreadyExists,
     "Expired": Gone,
     "Timeout": Timeout,
@@ -287,13 +292,17 @@ BY_REASON: dict[str, type[ApiError]] = {
 }
 
 
-def from_status(
-    code: int, body: dict[str, Any], *, doing: str, retry_after: float | None = None
+def error_from_status(
+    code: int, body: dict[str, Any], *, operation: str, retry_after: float | None = None
 ) -> ApiError:
     """The error for a `Status` body of the API server (or of a proxy in front of it), with its own words kept."""
     reason = str(body.get("reason") or "")
     words = str(body.get("message") or f"HTTP {code}")
-    error = BY_REASON.get(reason) or BY_CODE.get(code) or (ServerError if code >= 500 else ApiError)
+    error = (
+        ERRORS_BY_REASON.get(reason)
+        or ERRORS_BY_CODE.get(code)
+        or (ServerError if code >= 500 else ApiError)
+    )
     # A path that the server does not know at all gets plain text, not a Status.
     if error is NotFound and (
         "could not find the requested resource" in words or body.get("kind") != "Status"
@@ -307,10 +316,15 @@ def from_status(
         if isinstance(details, dict)
         else None
     )
-    return error(f"{doing}: {words}", status=code, reason=reason, retry_after=bounded(patience))
+    return error(
+        f"{operation}: {words}",
+        status_code=code,
+        reason=reason,
+        retry_after=bound_retry_after(patience),
+    )
 
 
-def bounded(patience: object) -> float | None:
+def bound_retry_after(patience: object) -> float | None:
     """What a server may ask of our patience: a number, and no more than a minute of it."""
     if (
         not isinstance(patience, int | float)
@@ -318,4 +332,4 @@ def bounded(patience: object) -> float | None:
         or not math.isfinite(patience)
     ):
         return None
-    return min(max(float(patience), 0.0), LONGEST_PATIENCE_SECONDS)
+    return min(max(float(patience), 0.0), MAX_RETRY_AFTER_SECONDS)

@@ -50,7 +50,7 @@ class FlagError(ConfigError):
     exit_code: ClassVar[int] = 2
 
 
-class HelpWanted(Exception):
+class HelpRequested(Exception):
     """-h or -help was given: print `usage` and end with `exit_code`."""
 
     exit_code: ClassVar[int] = 0
@@ -85,7 +85,7 @@ class Option:
         return (self.flag.name, *self.flag.aliases) if self.flag.name else ()
 
     @property
-    def repeated(self) -> bool:
+    def is_repeated(self) -> bool:
         """Whether each occurrence adds a value, where otherwise the last one wins."""
         return bool(self.type == tuple[str, ...])
 
@@ -95,7 +95,7 @@ def flag(name: str, default: T, help: str, *, aliases: tuple[str, ...] = (), env
     return field(default=default, metadata={"flag": Flag(name, help, aliases, env)})
 
 
-def variable(env: str, default: T, help: str, *, secret: bool = False) -> T:
+def env_variable(env: str, default: T, help: str, *, secret: bool = False) -> T:
     """Declare a field that only the environment sets: argv is readable by every user of the machine."""
     return field(default=default, repr=not secret, metadata={"flag": Flag("", help, env=env)})
 
@@ -105,7 +105,7 @@ def arguments() -> tuple[str, ...]:
     return field(default=(), metadata={"arguments": True})
 
 
-def parse(
+def parse_command_line(
     declaration: type[T],
     argv: Sequence[str],
     environ: Mapping[str, str],
@@ -113,9 +113,9 @@ def parse(
     program: str = "manager",
 ) -> T:
     """Make the declared dataclass from the command line (without argv[0]), the environment and the defaults, in this order."""
-    options = list(options_of(declaration))
-    given, rest = scan(options, argv, program)
-    values = from_environment(options, environ) | given
+    options = list(collect_options(declaration))
+    given, rest = scan_arguments(options, argv, program)
+    values = read_environment(options, environ) | given
     takes_arguments = next((f.name for f in fields(declaration) if "arguments" in f.metadata), None)  # type: ignore[arg-type]
     if takes_arguments is not None:
         values[(takes_arguments,)] = tuple(rest)
@@ -123,35 +123,35 @@ def parse(
         raise FlagError(
             f'unexpected argument "{rest[0]}": no arguments are taken, only flags; the value of a bool is written with =, as in -x=false'
         )
-    made: T = build(declaration, values)
+    made: T = build_settings(declaration, values)
     return made
 
 
-def options_of(declaration: type[Any], path: tuple[str, ...] = ()) -> Iterator[Option]:
+def collect_options(declaration: type[Any], path: tuple[str, ...] = ()) -> Iterator[Option]:
     """Every flag of the dataclass, and of the dataclasses inside it, in the order of declaration."""
     hints = get_type_hints(declaration, include_extras=True)
     for each in fields(declaration):
         here = (*path, each.name)
         if "flag" in each.metadata:
             yield Option(
-                here, each.metadata["flag"], without_none(hints[each.name]), default_of(each)
+                here, each.metadata["flag"], strip_optional(hints[each.name]), field_default(each)
             )
         elif is_dataclass(hints[each.name]):
-            yield from options_of(hints[each.name], here)
+            yield from collect_options(hints[each.name], here)
 
 
-def without_none(hint: Any) -> Any:
+def strip_optional(hint: Any) -> Any:
     """`X` for `X | None`: None says "not given", and cannot be written."""
     kept = [each for each in get_args(hint) if each is not NoneType]
     return kept[0] if NoneType in get_args(hint) and len(kept) == 1 else hint
 
 
-def default_of(declared: Field[Any]) -> Any:
+def field_default(declared: Field[Any]) -> Any:
     """The default of a field, None where it has none."""
     return None if declared.default is MISSING else declared.default
 
 
-def build(
+def build_settings(
     declaration: type[Any], values: Mapping[tuple[str, ...], Any], path: tuple[str, ...] = ()
 ) -> Any:
     """Make the dataclass, and those inside it, from what was given; the rest keeps its defaults."""
@@ -162,11 +162,11 @@ def build(
         if here in values:
             chosen[each.name] = values[here]
         elif "flag" not in each.metadata and is_dataclass(hints[each.name]):
-            chosen[each.name] = build(hints[each.name], values, here)
+            chosen[each.name] = build_settings(hints[each.name], values, here)
     return declaration(**chosen)
 
 
-def scan(
+def scan_arguments(
     options: Sequence[Option], argv: Sequence[str], program: str
 ) -> tuple[dict[tuple[str, ...], Any], list[str]]:
     """What the flags say, and the arguments after them."""
@@ -177,22 +177,22 @@ def scan(
         word = rest.pop(0)
         if word == "--":
             break
-        name, equals, text = split(word)
+        name, equals, text = split_flag(word)
         if name not in known:
             raise (
-                HelpWanted(usage(options, program))
+                HelpRequested(format_usage(options, program))
                 if name in ("h", "help")
-                else undefined(name, known)
+                else undefined_flag_error(name, known)
             )
         option = known[name]
         if not equals:
-            text = "true" if option.type is bool else following(name, rest)
-        value = read(option, text, f"flag -{name}")
-        given[option.path] = (*given.get(option.path, ()), value) if option.repeated else value
+            text = "true" if option.type is bool else take_value(name, rest)
+        value = parse_value(option, text, f"flag -{name}")
+        given[option.path] = (*given.get(option.path, ()), value) if option.is_repeated else value
     return given, rest
 
 
-def split(word: str) -> tuple[str, str, str]:
+def split_flag(word: str) -> tuple[str, str, str]:
     """The name, "=" or "", and the value of `-x`, `--x`, `-x=v` or `--x=v`."""
     name, equals, text = word[2 if word.startswith("--") else 1 :].partition("=")
     if not name or name.startswith("-"):
@@ -200,61 +200,63 @@ def split(word: str) -> tuple[str, str, str]:
     return name, equals, text
 
 
-def following(name: str, rest: list[str]) -> str:
+def take_value(name: str, rest: list[str]) -> str:
     """The next word, which is this flag's value."""
     if not rest:
         raise FlagError(f"flag needs an argument: -{name}")
     return rest.pop(0)
 
 
-def undefined(name: str, known: Mapping[str, Option]) -> FlagError:
+def undefined_flag_error(name: str, known: Mapping[str, Option]) -> FlagError:
     """The error for a flag that nobody declared, with the nearest that somebody did."""
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean -{near[0]}? " if near else ""
     return FlagError(f"flag provided but not defined: -{name}; {hint}-help lists all flags")
 
 
-def from_environment(
+def read_environment(
     options: Sequence[Option], environ: Mapping[str, str]
 ) -> dict[tuple[str, ...], Any]:
     """What the environment says; an empty variable counts as not set, as optional keys of a Secret leave it."""
     found: dict[tuple[str, ...], Any] = {}
     for option in options:
         text = environ.get(option.flag.env, "") if option.flag.env else ""
-        if text and option.repeated:
+        if text and option.is_repeated:
             found[option.path] = tuple(part.strip() for part in text.split(",") if part.strip())
         elif text:
-            found[option.path] = read(option, text, f"environment variable {option.flag.env}")
+            found[option.path] = parse_value(
+                option, text, f"environment variable {option.flag.env}"
+            )
     return found
 
 
-def read(option: Option, text: str, where: str) -> Any:
+def parse_value(option: Option, text: str, where: str) -> Any:
     """The value that the text means for this option."""
     try:
         if get_origin(option.type) is Literal:
-            return choice(text, get_args(option.type))
-        return READERS[option.type](text)
+            return parse_choice(text, get_args(option.type))
+        return PARSERS[option.type](text)
     except ValueError as error:
         raise FlagError(f'invalid value "{text}" for {where}: {error}') from None
     except KeyError:
         raise TypeError(f"-{option.flag.name}: no flag can have the type {option.type}") from None
 
 
-def choice(text: str, allowed: tuple[Any, ...]) -> Any:
+def parse_choice(text: str, allowed: tuple[Any, ...]) -> Any:
     """One of a few words, in whatever case."""
     if text.lower() not in allowed:
         raise ValueError("it has to be one of " + ", ".join(map(str, allowed)))
     return text.lower()
 
 
-def boolean(text: str) -> bool:
+def parse_bool(text: str) -> bool:
     """One of Go's twelve spellings."""
     if text not in TRUE | FALSE:
         raise ValueError("it has to be true or false")
     return text in TRUE
 
 
-def integer(text: str) -> int:
+def parse_int(text: str) -> int:
     """A whole number; 0x, 0o and 0b work as in Go."""
     if not re.fullmatch(r"[+-]?\w+", text, re.ASCII):
         raise ValueError("it has to be a whole number")
@@ -264,7 +266,7 @@ def integer(text: str) -> int:
         raise ValueError("it has to be a whole number") from None
 
 
-def number(text: str) -> float:
+def parse_float(text: str) -> float:
     """A finite number."""
     try:
         value = float(text)
@@ -275,7 +277,7 @@ def number(text: str) -> float:
     return value
 
 
-def duration(text: str) -> float:
+def parse_duration(text: str) -> float:
     """Seconds from a Go duration: `10s`, `1m30s`, `500ms`, `-1.5h`; `0` needs no unit."""
     unsigned = text[1:] if text[:1] in ("+", "-") else text
     if unsigned != "0" and not re.fullmatch(f"({DURATION_PART})+", unsigned, re.ASCII):
@@ -287,17 +289,17 @@ def duration(text: str) -> float:
     return -seconds if text.startswith("-") else seconds
 
 
-READERS: dict[Any, Callable[[str], Any]] = {
+PARSERS: dict[Any, Callable[[str], Any]] = {
     str: str,
-    bool: boolean,
-    int: integer,
-    float: number,
-    Duration: duration,
+    bool: parse_bool,
+    int: parse_int,
+    float: parse_float,
+    Duration: parse_duration,
     tuple[str, ...]: str,
 }
 
 
-def in_words(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Seconds as Go prints a duration: 5m0s, 1h0m0s, 1.5s, 500ms."""
     sign, left = ("-" if seconds < 0 else ""), abs(seconds)
     if 0 < left < 1:
@@ -311,10 +313,10 @@ def in_words(seconds: float) -> str:
     return f"{sign}{leading}{left:.9g}s"
 
 
-def usage(options: Sequence[Option], program: str) -> str:
+def format_usage(options: Sequence[Option], program: str) -> str:
     """The help text: every flag with its other names, default and variable, as Go prints it, then the variables alone."""
     by_flag = [
-        f"  -{option.flag.name}{written_type(option)}\n    \t{described(option)}"
+        f"  -{option.flag.name}{format_type(option)}\n    \t{format_help(option)}"
         for option in options
         if option.flag.name
     ]
@@ -331,7 +333,7 @@ def usage(options: Sequence[Option], program: str) -> str:
     )
 
 
-def written_type(option: Option) -> str:
+def format_type(option: Option) -> str:
     """What stands after the name, with its space; nothing for a bool, which needs no value."""
     if get_origin(option.type) is Literal:
         return " " + "|".join(map(str, get_args(option.type)))
@@ -346,22 +348,20 @@ def written_type(option: Option) -> str:
     return f" {names[option.type]}".rstrip()
 
 
-def described(option: Option) -> str:
+def format_help(option: Option) -> str:
     """The help of one flag with what else there is to know."""
     notes = [f"also -{alias}" for alias in option.flag.aliases]
     notes += [f"environment {option.flag.env}"] if option.flag.env else []
     notes += (
-        [f"default {written_default(option)}"]
-        if option.default not in (None, "", False, ())
-        else []
+        [f"default {format_default(option)}"] if option.default not in (None, "", False, ()) else []
     )
     return f"{option.flag.help} ({', '.join(notes)})" if notes else option.flag.help
 
 
-def written_default(option: Option) -> str:
+def format_default(option: Option) -> str:
     """The default as it would be given on the command line."""
     if option.type == Duration:
-        return in_words(option.default)
+        return format_duration(option.default)
     if isinstance(option.default, tuple):
         return ",".join(option.default)
     return f'"{option.default}"' if option.type is str else str(option.default).lower()

@@ -28,7 +28,7 @@ from .schema import ListType
 
 
 @dataclass(frozen=True)
-class Column:
+class PrinterColumn:
     """A column of `kubectl get`; priority 1 shows it only with `-o wide`. The type follows from the field."""
 
     name: str
@@ -42,30 +42,30 @@ class Column:
 class Scale:
     """The scale subresource: what `kubectl scale` and a HorizontalPodAutoscaler read and write."""
 
-    spec_replicas: str = ".spec.replicas"
-    status_replicas: str = ".status.replicas"
-    selector: str = ""
+    spec_replicas_path: str = ".spec.replicas"
+    status_replicas_path: str = ".status.replicas"
+    label_selector_path: str = ""
 
 
-READY = Column(
+READY_COLUMN = PrinterColumn(
     "Ready",
     '.status.conditions[?(@.type=="Ready")].status',
     "string",
     description="Whether the answer is current.",
 )
-REASON = Column(
+REASON_COLUMN = PrinterColumn(
     "Reason",
     '.status.conditions[?(@.type=="Ready")].reason',
     "string",
     priority=1,
     description="Why, in one word.",
 )
-AGE = Column("Age", ".metadata.creationTimestamp", "date")
-DEFAULT_COLUMNS = (READY, REASON, AGE)
+AGE_COLUMN = PrinterColumn("Age", ".metadata.creationTimestamp", "date")
+DEFAULT_COLUMNS = (READY_COLUMN, REASON_COLUMN, AGE_COLUMN)
 
 
 @dataclass(frozen=True)
-class Kind:
+class KindDefinition:
     """What `@kind` was told, and the decoder made from it; found at `<class>.definition`."""
 
     type: type[Object]
@@ -73,14 +73,14 @@ class Kind:
     version: str
     name: str
     plural: str
-    short: tuple[str, ...] = ()
+    short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     namespaced: bool = True
-    columns: tuple[Column, ...] = ()
+    columns: tuple[PrinterColumn, ...] = ()
     scale: Scale | None = None
     served: bool = True
     storage: bool = True
-    deprecated: str = ""
+    deprecation_warning: str = ""
     metadata_only: bool = False
     decoder: msgspec.json.Decoder[Any] = field(
         default_factory=msgspec.json.Decoder, repr=False, compare=False
@@ -92,7 +92,7 @@ class Kind:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
-    def resource(self) -> str:
+    def group_resource(self) -> str:
         """`plural.group`, the name that RBAC, kubectl and the CRD go by."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
@@ -112,7 +112,7 @@ class Kind:
 class Object(Struct, kw_only=True):
     """Anything the API server stores. apiVersion and kind belong to the class and are added when it is written."""
 
-    definition: ClassVar[Kind]
+    definition: ClassVar[KindDefinition]
     metadata: ObjectMeta = ObjectMeta()
 
     @property
@@ -131,15 +131,15 @@ class Object(Struct, kw_only=True):
     def encode(self) -> dict[str, Any]:
         """The object as plain JSON values, with apiVersion and kind, without what is not set."""
         head = {"apiVersion": self.definition.api_version, "kind": self.definition.name}
-        return head | plain(msgspec.to_builtins(self))  # type: ignore[no-any-return]
+        return head | drop_nulls(msgspec.to_builtins(self))  # type: ignore[no-any-return]
 
 
-def plain(value: Any) -> Any:
+def drop_nulls(value: Any) -> Any:
     """JSON values without nulls: on the API server's side a null is not "absent" but an error in most places."""
     if isinstance(value, dict):
-        return {k: plain(v) for k, v in value.items() if v is not None}
+        return {k: drop_nulls(v) for k, v in value.items() if v is not None}
     if isinstance(value, list):
-        return [plain(v) for v in value]
+        return [drop_nulls(v) for v in value]
     return value
 
 
@@ -202,7 +202,7 @@ class Resource(Object, Generic[SpecT, StatusT], kw_only=True):
 
 
 # By their endings, the first that fits, as kubebuilder's library has them; rare words are left out: `plural=` says another.
-PLURALS = (
+PLURAL_ENDINGS = (
     *(
         ("index", "indices"),
         ("vertex", "vertices"),
@@ -240,10 +240,10 @@ PLURALS = (
 )
 
 
-def plural_of(kind: str) -> str:
+def pluralize(kind: str) -> str:
     """The plural that kubebuilder would give: HostInfo -> hostinfoes, Policy -> policies, AppSettings -> appsettings, Index -> indices."""
     word = kind.lower()
-    for ending, plural in PLURALS:
+    for ending, plural in PLURAL_ENDINGS:
         if word.endswith(ending):
             return word.removesuffix(ending) + plural
     if word.endswith("y") and word[-2:-1] not in "aeiou":
@@ -256,14 +256,14 @@ def kind(
     *,
     name: str = "",
     plural: str = "",
-    short: Sequence[str] = (),
+    short_names: Sequence[str] = (),
     categories: Sequence[str] = (),
     namespaced: bool = True,
-    columns: Sequence[Column] = (),
+    columns: Sequence[PrinterColumn] = (),
     scale: Scale | None = None,
     served: bool = True,
     storage: bool = True,
-    deprecated: str = "",
+    deprecation_warning: str = "",
     metadata_only: bool = False,
 ) -> Callable[[type[ObjectT]], type[ObjectT]]:
     """Make the class a kind of that group and version.
@@ -279,20 +279,20 @@ def kind(
 
     def declare(cls: type[ObjectT]) -> type[ObjectT]:
         own = name or cls.__name__
-        cls.definition = Kind(
+        cls.definition = KindDefinition(
             type=cls,
             group=group,
             version=version,
             name=own,
-            plural=plural or plural_of(own),
-            short=tuple(short),
+            plural=plural or pluralize(own),
+            short_names=tuple(short_names),
             categories=tuple(categories),
             namespaced=namespaced,
-            columns=shown(cls, columns),
+            columns=with_default_columns(cls, columns),
             scale=scale,
             served=served,
             storage=storage,
-            deprecated=deprecated,
+            deprecation_warning=deprecation_warning,
             metadata_only=metadata_only,
             decoder=msgspec.json.Decoder(cls),
         )
@@ -301,7 +301,9 @@ def kind(
     return declare
 
 
-def shown(cls: type[Object], columns: Sequence[Column]) -> tuple[Column, ...]:
+def with_default_columns(
+    cls: type[Object], columns: Sequence[PrinterColumn]
+) -> tuple[PrinterColumn, ...]:
     """The columns of `kubectl get`: the declared ones, and where the status is a `Status` what every one has."""
     ours = issubclass(getattr(cls, "status_type", type(None)), Status)
     return (*columns, *DEFAULT_COLUMNS) if ours else tuple(columns)
@@ -311,10 +313,10 @@ def version_of(
     main: type[Object],
     version: str,
     *,
-    columns: Sequence[Column] | None = None,
+    columns: Sequence[PrinterColumn] | None = None,
     served: bool = True,
     storage: bool = False,
-    deprecated: str = "",
+    deprecation_warning: str = "",
 ) -> Callable[[type[ObjectT]], type[ObjectT]]:
     """Make the class another version of a kind: names, scope and scale are the kind's, and so are its columns unless others are given."""
 
@@ -323,10 +325,12 @@ def version_of(
             main.definition,
             type=cls,
             version=version,
-            columns=main.definition.columns if columns is None else shown(cls, columns),
+            columns=main.definition.columns
+            if columns is None
+            else with_default_columns(cls, columns),
             served=served,
             storage=storage,
-            deprecated=deprecated,
+            deprecation_warning=deprecation_warning,
             decoder=msgspec.json.Decoder(cls),
         )
         return cls

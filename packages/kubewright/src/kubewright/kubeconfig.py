@@ -17,12 +17,21 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from .errors import ConfigError
-from .kubeconfig_file import Cluster, Entry, Exec, Place, User, contents, decoded, merge
+from .kubeconfig_file import (
+    Cluster,
+    ExecConfig,
+    KubeconfigLocation,
+    NamedEntry,
+    User,
+    decode_base64,
+    merge_files,
+    read_file,
+)
 
-SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+SERVICE_ACCOUNT_DIRECTORY = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 EXEC_API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 EXEC_EXTENSION = "client.authentication.k8s.io/exec"
-NOWHERE = Place()
+NO_LOCATION = KubeconfigLocation()
 
 
 @dataclass(frozen=True)
@@ -52,7 +61,7 @@ class Identity:
     client_cert_file: str = ""
     client_key_file: str = ""
     exec_plugin: ExecPlugin | None = None
-    place: Place = NOWHERE
+    location: KubeconfigLocation = NO_LOCATION
 
 
 ANONYMOUS = Identity()
@@ -71,33 +80,33 @@ class Connection:
     source: str = ""
 
 
-def load(
+def load_config(
     kubeconfig: str = "",
     master: str = "",
     context: str = "",
     *,
     environ: Mapping[str, str],
     home: Path,
-    service_account: Path = SERVICE_ACCOUNT,
+    service_account: Path = SERVICE_ACCOUNT_DIRECTORY,
 ) -> Connection:
     """The connection that these flags, this environment and these files describe; see the module for the order."""
-    if fault := server_fault(master) if master else "":
+    if fault := server_url_problem(master) if master else "":
         raise ConfigError(f"--master {fault}")
     if kubeconfig:
-        return from_files([Path(kubeconfig)], master, context)
+        return connection_from_files([Path(kubeconfig)], master, context)
     if listed := [Path(name) for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]:
-        return from_files(existing(listed), master, context)
+        return connection_from_files(select_existing(listed), master, context)
     in_cluster = in_cluster_server(environ)
     if in_cluster and not context and os.path.exists(service_account / "token"):
-        return from_service_account(service_account, master or in_cluster)
+        return connection_from_service_account(service_account, master or in_cluster)
     if os.path.exists(home / ".kube" / "config"):
-        return from_files([home / ".kube" / "config"], master, context)
+        return connection_from_files([home / ".kube" / "config"], master, context)
     if master and not context:
         return Connection(server=master.rstrip("/"), source="--master")
-    raise ConfigError(nothing_found(bool(in_cluster), home, service_account))
+    raise ConfigError(no_cluster_message(bool(in_cluster), home, service_account))
 
 
-def existing(listed: Sequence[Path]) -> list[Path]:
+def select_existing(listed: Sequence[Path]) -> list[Path]:
     """Those of KUBECONFIG's files that exist. If none does it is an error: going on could end in another cluster."""
     found = [path for path in listed if os.path.exists(path)]
     if not found:
@@ -108,7 +117,7 @@ def existing(listed: Sequence[Path]) -> list[Path]:
     return found
 
 
-def nothing_found(in_pod: bool, home: Path, service_account: Path) -> str:
+def no_cluster_message(in_pod: bool, home: Path, service_account: Path) -> str:
     """What was tried and what to do, for somebody who starts this for the first time."""
     pod = (
         f"{service_account / 'token'} is not mounted"
@@ -133,9 +142,9 @@ def in_cluster_server(environ: Mapping[str, str]) -> str:
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
-def from_service_account(folder: Path, server: str) -> Connection:
+def connection_from_service_account(folder: Path, server: str) -> Connection:
     """The connection of a Pod; without a ca.crt the system's trust store counts, as in client-go."""
-    ca_pem = optional(folder / "ca.crt")
+    ca_pem = read_optional_file(folder / "ca.crt")
     if ca_pem is not None and not is_certificate(ca_pem):
         raise ConfigError(
             f"{folder / 'ca.crt'} holds no PEM certificate: the service account's volume is damaged. Delete the Pod to mount it anew."
@@ -144,42 +153,44 @@ def from_service_account(folder: Path, server: str) -> Connection:
         server=server.rstrip("/"),
         identity=Identity(token_file=str(folder / "token")) if is_encrypted(server) else ANONYMOUS,
         ca_pem=ca_pem,
-        namespace=(optional(folder / "namespace") or b"").decode(errors="replace").strip()
+        namespace=(read_optional_file(folder / "namespace") or b"").decode(errors="replace").strip()
         or "default",
         source="the Pod's service account",
     )
 
 
-def optional(file: Path) -> bytes | None:
+def read_optional_file(file: Path) -> bytes | None:
     """What is in the file, None if there is none."""
-    return contents(NOWHERE, "", str(file)) if os.path.exists(file) else None
+    return read_file(NO_LOCATION, "", str(file)) if os.path.exists(file) else None
 
 
-def from_files(files: Sequence[Path], master: str, context: str) -> Connection:
+def connection_from_files(files: Sequence[Path], master: str, context: str) -> Connection:
     """The connection of one context of these files. Credentials never go to an http:// server, as in kubectl."""
-    merged = merge(files)
-    name, place, chosen = merged.choose(context)
-    cluster_place, cluster = merged.named("cluster", chosen.cluster, place)
+    merged = merge_files(files)
+    name, place, chosen = merged.select_context(context)
+    cluster_place, cluster = merged.find_entry("cluster", chosen.cluster, place)
     user_place, user = (
-        merged.named("user", chosen.user, place) if chosen.user else (NOWHERE, Entry(""))
+        merged.find_entry("user", chosen.user, place)
+        if chosen.user
+        else (NO_LOCATION, NamedEntry(""))
     )
-    server = master or checked_server(cluster_place, cluster.cluster)
+    server = master or validate_server(cluster_place, cluster.cluster)
     return Connection(
         server=server.rstrip("/"),
-        identity=identity(user_place, user.user, cluster.cluster)
+        identity=build_identity(user_place, user.user, cluster.cluster)
         if is_encrypted(server)
         else ANONYMOUS,
-        ca_pem=authority(cluster_place, cluster.cluster),
+        ca_pem=load_ca(cluster_place, cluster.cluster),
         tls_server_name=cluster.cluster.tls_server_name,
-        proxy_url=checked_proxy(cluster_place, cluster.cluster),
+        proxy_url=validate_proxy(cluster_place, cluster.cluster),
         namespace=chosen.namespace or "default",
         source=f'kubeconfig {place.file}, context "{name}"',
     )
 
 
-def server_fault(url: str) -> str:
+def server_url_problem(url: str) -> str:
     """What is wrong with the address of an API server, or "" if nothing is. The address is not quoted: it may hold a password."""
-    parts = address(url)
+    parts = split_url(url)
     if parts is None or parts.scheme not in ("http", "https"):
         return "must be an address like https://host:port"
     if parts.username is not None or parts.query or parts.fragment:
@@ -187,7 +198,7 @@ def server_fault(url: str) -> str:
     return ""
 
 
-def address(url: str) -> SplitResult | None:
+def split_url(url: str) -> SplitResult | None:
     """The parts of an address with a host, and a port that can be one; None for anything else."""
     try:
         parts = urlsplit(url)
@@ -201,20 +212,20 @@ def is_encrypted(server: str) -> bool:
     return urlsplit(server).scheme == "https"
 
 
-def checked_server(place: Place, cluster: Cluster) -> str:
+def validate_server(place: KubeconfigLocation, cluster: Cluster) -> str:
     """The server's address."""
     if not cluster.server:
         raise place.error(
             "server", "it is empty. Set the address of the API server, like https://host:6443."
         )
-    if fault := server_fault(cluster.server):
+    if fault := server_url_problem(cluster.server):
         raise place.error("server", fault)
     return cluster.server
 
 
-def checked_proxy(place: Place, cluster: Cluster) -> str:
+def validate_proxy(place: KubeconfigLocation, cluster: Cluster) -> str:
     """The proxy's address, "" for none."""
-    parts = address(cluster.proxy_url)
+    parts = split_url(cluster.proxy_url)
     scheme = parts.scheme if parts else ""
     if cluster.proxy_url and scheme not in ("http", "https"):
         what = (
@@ -226,7 +237,7 @@ def checked_proxy(place: Place, cluster: Cluster) -> str:
     return cluster.proxy_url
 
 
-def authority(place: Place, cluster: Cluster) -> bytes | None:
+def load_ca(place: KubeconfigLocation, cluster: Cluster) -> bytes | None:
     """The certificates to trust, None for the system's. Not verifying is no choice here."""
     if cluster.insecure_skip_tls_verify:
         why = "TLS is always verified. Remove this and set certificate-authority or certificate-authority-data instead"
@@ -236,10 +247,10 @@ def authority(place: Place, cluster: Cluster) -> bytes | None:
         )
     if cluster.certificate_authority_data:
         key = "certificate-authority-data"
-        pem = decoded(place, key, cluster.certificate_authority_data)
+        pem = decode_base64(place, key, cluster.certificate_authority_data)
     elif cluster.certificate_authority:
         key = "certificate-authority"
-        pem = contents(place, key, place.path(cluster.certificate_authority))
+        pem = read_file(place, key, place.resolve_path(cluster.certificate_authority))
     else:
         return None
     if not is_certificate(pem):
@@ -260,28 +271,32 @@ def is_certificate(pem: bytes) -> bool:
     return True
 
 
-def identity(place: Place, user: User, cluster: Cluster) -> Identity:
+def build_identity(place: KubeconfigLocation, user: User, cluster: Cluster) -> Identity:
     """Who that user is; what we could only ignore is refused, since without it we would be somebody else."""
-    refuse(place, user)
+    reject_unsupported(place, user)
     return Identity(
         token=user.token,
-        token_file=place.path(user.token_file),
+        token_file=place.resolve_path(user.token_file),
         username=user.username,
         password=user.password,
-        client_cert_pem=decoded(place, "client-certificate-data", user.client_certificate_data),
-        client_key_pem=decoded(place, "client-key-data", user.client_key_data),
+        client_cert_pem=decode_base64(
+            place, "client-certificate-data", user.client_certificate_data
+        ),
+        client_key_pem=decode_base64(place, "client-key-data", user.client_key_data),
         client_cert_file=""
         if user.client_certificate_data
-        else place.path(user.client_certificate),
-        client_key_file="" if user.client_key_data else place.path(user.client_key),
-        exec_plugin=plugin(Place(place.file, f"{place.key}.exec"), user.exec, cluster)
+        else place.resolve_path(user.client_certificate),
+        client_key_file="" if user.client_key_data else place.resolve_path(user.client_key),
+        exec_plugin=build_exec_plugin(
+            KubeconfigLocation(place.file, f"{place.key}.exec"), user.exec, cluster
+        )
         if user.exec
         else None,
-        place=place,
+        location=place,
     )
 
 
-def refuse(place: Place, user: User) -> None:
+def reject_unsupported(place: KubeconfigLocation, user: User) -> None:
     """Raise for what contradicts itself and for what we do not support."""
     if user.auth_provider is not None:
         raise place.error(
@@ -313,7 +328,9 @@ def refuse(place: Place, user: User) -> None:
         )
 
 
-def plugin(place: Place, config: Exec, cluster: Cluster) -> ExecPlugin:
+def build_exec_plugin(
+    place: KubeconfigLocation, config: ExecConfig, cluster: Cluster
+) -> ExecPlugin:
     """The plugin, if it is one that can run without a person at the keyboard."""
     if not config.command:
         raise place.error("command", "it is empty. Set the plugin's command.")
@@ -330,7 +347,7 @@ def plugin(place: Place, config: Exec, cluster: Cluster) -> ExecPlugin:
             "Always needs a person at the keyboard, and there is none here. Use Never or IfAvailable.",
         )
     return ExecPlugin(
-        command=place.path(config.command) if os.sep in config.command else config.command,
+        command=place.resolve_path(config.command) if os.sep in config.command else config.command,
         args=config.args,
         env={entry.name: entry.value for entry in config.env},
         api_version=config.api_version,

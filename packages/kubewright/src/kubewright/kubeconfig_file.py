@@ -20,7 +20,7 @@ from msgspec import Struct
 from .errors import ConfigError, KubeconfigError
 
 
-class Place(NamedTuple):
+class KubeconfigLocation(NamedTuple):
     """Which entry of which kubeconfig a value came from, so that an error can point at it."""
 
     file: str = ""
@@ -34,12 +34,12 @@ class Place(NamedTuple):
             else ConfigError(why)
         )
 
-    def path(self, name: str) -> str:
+    def resolve_path(self, name: str) -> str:
         """The file of that name; a relative one is relative to the kubeconfig."""
         return str(Path(self.file).parent / name) if name else ""
 
 
-class ExtensionEntry(Struct, frozen=True):
+class NamedExtension(Struct, frozen=True):
     """Data of some other program, kept with a cluster."""
 
     name: str
@@ -55,22 +55,22 @@ class Cluster(Struct, frozen=True, rename="kebab"):
     certificate_authority: str = ""
     certificate_authority_data: str = ""
     proxy_url: str = ""
-    extensions: tuple[ExtensionEntry, ...] = ()
+    extensions: tuple[NamedExtension, ...] = ()
 
 
-class EnvEntry(Struct, frozen=True):
+class ExecEnvVar(Struct, frozen=True):
     """One environment variable of a plugin."""
 
     name: str
     value: str = ""
 
 
-class Exec(Struct, frozen=True, rename="camel"):
+class ExecConfig(Struct, frozen=True, rename="camel"):
     """`users[].user.exec`."""
 
     command: str = ""
     args: tuple[str, ...] = ()
-    env: tuple[EnvEntry, ...] = ()
+    env: tuple[ExecEnvVar, ...] = ()
     api_version: str = ""
     interactive_mode: str = ""
     provide_cluster_info: bool = False
@@ -88,7 +88,7 @@ class User(Struct, frozen=True, rename="kebab"):
     client_certificate_data: str = ""
     client_key: str = ""
     client_key_data: str = ""
-    exec: Exec | None = None
+    exec: ExecConfig | None = None
     auth_provider: Any = None
     as_user: Any = msgspec.field(default=None, name="as")
     as_uid: Any = None
@@ -104,7 +104,7 @@ class Context(Struct, frozen=True):
     namespace: str = ""
 
 
-class Entry(Struct, frozen=True):
+class NamedEntry(Struct, frozen=True):
     """An element of `clusters`, `users` or `contexts`: a name, and the one of the three that belongs there."""
 
     name: str
@@ -113,50 +113,52 @@ class Entry(Struct, frozen=True):
     context: Context = Context()
 
 
-class Document(Struct, frozen=True, rename="kebab"):
+class KubeconfigDocument(Struct, frozen=True, rename="kebab"):
     """A kubeconfig file."""
 
     kind: str = "Config"
     current_context: str = ""
-    clusters: tuple[Entry, ...] = ()
-    users: tuple[Entry, ...] = ()
-    contexts: tuple[Entry, ...] = ()
+    clusters: tuple[NamedEntry, ...] = ()
+    users: tuple[NamedEntry, ...] = ()
+    contexts: tuple[NamedEntry, ...] = ()
 
 
 @dataclass(frozen=True)
-class Merged:
+class MergedKubeconfig:
     """Several files read as one; an entry is found by ("cluster", its name) and knows its place."""
 
     files: str
     current_context: str
-    entries: Mapping[tuple[str, str], tuple[Place, Entry]] = field(repr=False)
+    entries: Mapping[tuple[str, str], tuple[KubeconfigLocation, NamedEntry]] = field(repr=False)
 
-    def choose(self, asked: str) -> tuple[str, Place, Context]:
+    def select_context(self, asked: str) -> tuple[str, KubeconfigLocation, Context]:
         """The context asked for, or the current one."""
         name, key = (asked, "contexts") if asked else (self.current_context, "current-context")
         if not name:
-            todo = f"Run `kubectl config use-context <name>`. The contexts are: {self.names('context')}."
+            todo = f"Run `kubectl config use-context <name>`. The contexts are: {self.format_names('context')}."
             raise KubeconfigError(self.files, key, f"it is not set. {todo}")
-        place, entry = self.named("context", name, Place(self.files), key)
+        place, entry = self.find_entry("context", name, KubeconfigLocation(self.files), key)
         return name, place, entry.context
 
-    def named(self, part: str, name: str, by: Place, key: str = "") -> tuple[Place, Entry]:
+    def find_entry(
+        self, part: str, name: str, by: KubeconfigLocation, key: str = ""
+    ) -> tuple[KubeconfigLocation, NamedEntry]:
         """The cluster, user or context that is named there."""
         if (part, name) not in self.entries:
             what = f'there is no {part} "{name}"' if name else f"it names no {part}"
-            raise by.error(key or part, f"{what}. The {part}s are: {self.names(part)}.")
+            raise by.error(key or part, f"{what}. The {part}s are: {self.format_names(part)}.")
         return self.entries[part, name]
 
-    def names(self, part: str) -> str:
+    def format_names(self, part: str) -> str:
         """All names of that part, for a message."""
         return ", ".join(name for of, name in self.entries if of == part) or "(none)"
 
 
-def merge(files: Sequence[Path]) -> Merged:
+def merge_files(files: Sequence[Path]) -> MergedKubeconfig:
     """The files as one: the first to set an entry or current-context wins, as in kubectl."""
-    current, entries = "", dict[tuple[str, str], tuple[Place, Entry]]()
+    current, entries = "", dict[tuple[str, str], tuple[KubeconfigLocation, NamedEntry]]()
     for file in files:
-        document = parse(file)
+        document = parse_file(file)
         current = current or document.current_context
         for part, found in (
             ("cluster", document.clusters),
@@ -166,23 +168,24 @@ def merge(files: Sequence[Path]) -> Merged:
             for entry in found:
                 entries.setdefault(
                     (part, entry.name),
-                    (Place(str(file), f"{part}s[name={entry.name}].{part}"), entry),
+                    (KubeconfigLocation(str(file), f"{part}s[name={entry.name}].{part}"), entry),
                 )
-    return Merged(os.pathsep.join(map(str, files)), current, entries)
+    return MergedKubeconfig(os.pathsep.join(map(str, files)), current, entries)
 
 
-def parse(file: Path) -> Document:
+def parse_file(file: Path) -> KubeconfigDocument:
     """The file with every type checked. An empty file is an empty kubeconfig, as in kubectl."""
-    place = Place(str(file))
-    raw = read_yaml(place, contents(place, "", str(file)))
+    place = KubeconfigLocation(str(file))
+    raw = read_yaml(place, read_file(place, "", str(file)))
     try:
         document = msgspec.convert(
-            {} if raw is None else raw, Document, strict=False
+            {} if raw is None else raw, KubeconfigDocument, strict=False
         )  # not strict: the text "true" is a bool here
     except msgspec.ValidationError as error:
         why, _, path = str(error).partition(" - at `$")
         raise place.error(
-            by_name(path.strip("`."), raw), f"the value has the wrong type: {why.replace('`', '')}"
+            path_with_names(path.strip("`."), raw),
+            f"the value has the wrong type: {why.replace('`', '')}",
         ) from None
     except RecursionError:
         raise place.error("", "it is nested too deeply to be a kubeconfig") from None
@@ -211,7 +214,7 @@ class TextLoader(yaml.SafeLoader):
         return built
 
 
-def read_yaml(place: Place, content: bytes) -> Any:
+def read_yaml(place: KubeconfigLocation, content: bytes) -> Any:
     """The YAML in the file. The parser's own words are left out: they quote the line, which may hold a secret."""
     try:
         return yaml.load(content, TextLoader)
@@ -226,7 +229,7 @@ def read_yaml(place: Place, content: bytes) -> Any:
         ) from None
 
 
-def by_name(path: str, document: Any) -> str:
+def path_with_names(path: str, document: Any) -> str:
     """Msgspec's path with names for numbers: clusters[0].cluster.server -> clusters[name=kind].cluster.server."""
 
     def name_of(match: re.Match[str]) -> str:
@@ -237,7 +240,7 @@ def by_name(path: str, document: Any) -> str:
     return re.sub(r"^(clusters|users|contexts)\[(\d+)\]", name_of, path)
 
 
-def contents(place: Place, key: str, file: str) -> bytes:
+def read_file(place: KubeconfigLocation, key: str, file: str) -> bytes:
     """The bytes of a file that a kubeconfig names, or of the kubeconfig itself."""
     try:
         return Path(file).read_bytes()
@@ -249,7 +252,7 @@ def contents(place: Place, key: str, file: str) -> bytes:
         ) from error
 
 
-def decoded(place: Place, key: str, value: str) -> bytes:
+def decode_base64(place: KubeconfigLocation, key: str, value: str) -> bytes:
     """The bytes behind a `*-data` value, which may be folded over lines."""
     try:
         return base64.b64decode("".join(value.split()), validate=True)

@@ -31,24 +31,24 @@ from .log import Log
 from .meta import Key, ObjectMeta
 from .metrics import Metrics
 
-DURATION_SECONDS = 15.0
+LEASE_DURATION_SECONDS = 15.0
 RENEW_DEADLINE_SECONDS = 10.0
-RETRY_SECONDS = 2.0
-STANDBY_LOOK_SECONDS = 1.0
+RETRY_PERIOD_SECONDS = 2.0
+STANDBY_POLL_SECONDS = 1.0
 
 
-def machine_seconds() -> float:
+def boottime_seconds() -> float:
     """Seconds that pass also while the machine sleeps."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime(clock)
 
 
-def micro_time() -> str:
+def micro_time_now() -> str:
     """Now, as a MicroTime: exactly six digits, or the API server refuses it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-class Leader:
+class LeaderElector:
     """A candidate for one Lease."""
 
     def __init__(
@@ -59,119 +59,128 @@ class Leader:
         *,
         metrics: Metrics,
         log: Log,
-        clock: Callable[[], float] = machine_seconds,
+        clock: Callable[[], float] = boottime_seconds,
     ) -> None:
         self.client, self.key, self.identity = client, key, identity
         self.metrics, self.clock = metrics, clock
         self.log = log.bind(lease=str(key))
-        self.sure_until = 0.0
-        self.seen: Lease | None = None
-        self.seen_at = 0.0
-        self.said = ""
+        self.leader_until = 0.0
+        self.observed_lease: Lease | None = None
+        self.observed_at = 0.0
+        self.logged_problem = ""
 
     def is_leader_now(self) -> bool:
         """Whether the lease is certainly ours at this very moment."""
-        return self.clock() < self.sure_until
+        return self.clock() < self.leader_until
 
     async def acquire(self) -> None:
         """Wait until the lease is ours."""
         self.log.info("waiting for the leader lease", identity=self.identity)
         while True:
-            if await self.attempt():
+            if await self.try_acquire_or_renew():
                 break
-            await asyncio.sleep(self.next_look_seconds())
-        self.metrics.leader(str(self.key), leading=True)
+            await asyncio.sleep(self.next_poll_seconds())
+        self.metrics.set_leader(str(self.key), leading=True)
         self.log.info("became leader", identity=self.identity)
 
-    def next_look_seconds(self) -> float:
+    def next_poll_seconds(self) -> float:
         """Until the next look: at the latest when the present lease would run out."""
-        if self.seen is None:
-            return STANDBY_LOOK_SECONDS
+        if self.observed_lease is None:
+            return STANDBY_POLL_SECONDS
         runs_out = (
-            self.seen_at + (self.seen.spec.leaseDurationSeconds or DURATION_SECONDS) - self.clock()
+            self.observed_at
+            + (self.observed_lease.spec.leaseDurationSeconds or LEASE_DURATION_SECONDS)
+            - self.clock()
         )
-        return min(STANDBY_LOOK_SECONDS, max(0.05, runs_out))
+        return min(STANDBY_POLL_SECONDS, max(0.05, runs_out))
 
-    async def hold(self) -> None:
+    async def renew_until_lost(self) -> None:
         """Renew until that fails for too long; then the lease is lost."""
         while True:
-            await asyncio.sleep(RETRY_SECONDS)
-            while not await self.attempt():
+            await asyncio.sleep(RETRY_PERIOD_SECONDS)
+            while not await self.try_acquire_or_renew():
                 if not self.is_leader_now():
-                    self.metrics.leader(str(self.key), leading=False)
-                    holder = self.seen.spec.holderIdentity if self.seen else "unknown"
+                    self.metrics.set_leader(str(self.key), leading=False)
+                    holder = (
+                        self.observed_lease.spec.holderIdentity
+                        if self.observed_lease
+                        else "unknown"
+                    )
                     raise LeaseLost(
                         f"the leader lease {self.key} could not be renewed for {RENEW_DEADLINE_SECONDS:.0f} s (its holder is {holder}); "
                         "ending, so that no two managers act at once. If this repeats, the API server or this node is too slow."
                     )
-                await asyncio.sleep(RETRY_SECONDS / 4)
+                await asyncio.sleep(RETRY_PERIOD_SECONDS / 4)
 
-    async def attempt(self) -> bool:
+    async def try_acquire_or_renew(self) -> bool:
         """One try to take or renew the lease; True if it is ours now."""
         sent_at = self.clock()
         try:
             async with asyncio.timeout(RENEW_DEADLINE_SECONDS / 2):
-                if not await self.try_once():
+                if not await self.acquire_or_renew():
                     return False
         except (KubewrightError, TimeoutError) as error:
-            self.explain(error)
+            self.log_problem(error)
             return False
-        self.sure_until = sent_at + RENEW_DEADLINE_SECONDS
-        self.said = ""
+        self.leader_until = sent_at + RENEW_DEADLINE_SECONDS
+        self.logged_problem = ""
         return True
 
-    async def try_once(self) -> bool:
+    async def acquire_or_renew(self) -> bool:
         """Read the lease, and write ourselves into it if it is free, ours or run out. The holder renews without reading."""
         try:
-            if self.is_leader_now() and self.held_by_us() and await self.write(renewing=True):
+            if self.is_leader_now() and self.is_holder() and await self.write_lease(renewing=True):
                 return True
-            self.notice(await self.client.get(Lease, self.key))
+            self.observe(await self.client.get(Lease, self.key))
         except NotFound:
             # Somebody deleted it; whoever held it may not know yet, and is waited for like any holder.
             if (
-                self.seen is not None
-                and self.seen.spec.holderIdentity not in ("", self.identity)
-                and not self.ran_out()
+                self.observed_lease is not None
+                and self.observed_lease.spec.holderIdentity not in ("", self.identity)
+                and not self.has_expired()
             ):
                 return False
-            return await self.create()
-        assert self.seen is not None
-        holder = self.seen.spec.holderIdentity
-        if holder not in ("", self.identity) and not self.ran_out():
-            self.sure_until = 0.0
+            return await self.create_lease()
+        assert self.observed_lease is not None
+        holder = self.observed_lease.spec.holderIdentity
+        if holder not in ("", self.identity) and not self.has_expired():
+            self.leader_until = 0.0
             return False
-        return await self.write(renewing=holder == self.identity)
+        return await self.write_lease(renewing=holder == self.identity)
 
-    def held_by_us(self) -> bool:
+    def is_holder(self) -> bool:
         """Whether our name was in the lease when we last saw it."""
-        return self.seen is not None and self.seen.spec.holderIdentity == self.identity
-
-    def notice(self, lease: Lease) -> None:
-        """Start the stopwatch anew whenever the lease has changed."""
-        if (
-            self.seen is None
-            or self.seen.metadata.resourceVersion != lease.metadata.resourceVersion
-        ):
-            self.seen, self.seen_at = lease, self.clock()
-
-    def ran_out(self) -> bool:
-        """Whether the holder has not renewed for the whole duration, by our own stopwatch."""
-        assert self.seen is not None
-        return self.clock() >= self.seen_at + (
-            self.seen.spec.leaseDurationSeconds or DURATION_SECONDS
+        return (
+            self.observed_lease is not None
+            and self.observed_lease.spec.holderIdentity == self.identity
         )
 
-    async def create(self) -> bool:
+    def observe(self, lease: Lease) -> None:
+        """Start the stopwatch anew whenever the lease has changed."""
+        if (
+            self.observed_lease is None
+            or self.observed_lease.metadata.resourceVersion != lease.metadata.resourceVersion
+        ):
+            self.observed_lease, self.observed_at = lease, self.clock()
+
+    def has_expired(self) -> bool:
+        """Whether the holder has not renewed for the whole duration, by our own stopwatch."""
+        assert self.observed_lease is not None
+        return self.clock() >= self.observed_at + (
+            self.observed_lease.spec.leaseDurationSeconds or LEASE_DURATION_SECONDS
+        )
+
+    async def create_lease(self) -> bool:
         """The first ever to lead."""
-        at = micro_time()
+        at = micro_time_now()
         spec = LeaseSpec(
             holderIdentity=self.identity,
-            leaseDurationSeconds=int(DURATION_SECONDS),
+            leaseDurationSeconds=int(LEASE_DURATION_SECONDS),
             acquireTime=at,
             renewTime=at,
         )
         try:
-            self.notice(
+            self.observe(
                 await self.client.create(
                     Lease(
                         metadata=ObjectMeta(name=self.key.name, namespace=self.key.namespace),
@@ -183,63 +192,68 @@ class Leader:
             return False
         return True
 
-    async def write(self, *, renewing: bool) -> bool:
+    async def write_lease(self, *, renewing: bool) -> bool:
         """Write ourselves into the lease as we saw it; False when somebody was faster."""
-        assert self.seen is not None
+        assert self.observed_lease is not None
         spec: dict[str, Any] = {
             "holderIdentity": self.identity,
-            "leaseDurationSeconds": int(DURATION_SECONDS),
-            "renewTime": micro_time(),
+            "leaseDurationSeconds": int(LEASE_DURATION_SECONDS),
+            "renewTime": micro_time_now(),
         }
         if not renewing:
             spec |= {
                 "acquireTime": spec["renewTime"],
-                "leaseTransitions": self.seen.spec.leaseTransitions + 1,
+                "leaseTransitions": self.observed_lease.spec.leaseTransitions + 1,
             }
-        patch = {"metadata": {"resourceVersion": self.seen.metadata.resourceVersion}, "spec": spec}
+        patch = {
+            "metadata": {"resourceVersion": self.observed_lease.metadata.resourceVersion},
+            "spec": spec,
+        }
         try:
-            self.notice(await self.client.patch(Lease, self.key, patch))
+            self.observe(await self.client.patch(Lease, self.key, patch))
         except Conflict:
             return False
         return True
 
-    async def give_back(self) -> None:
+    async def clear_holder(self) -> None:
         """Take our name out of the lease; a renewal that was cut short may have moved it since we last saw it."""
         for _ in range(2):
-            assert self.seen is not None
-            spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": micro_time()}
+            assert self.observed_lease is not None
+            spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": micro_time_now()}
             try:
                 await self.client.patch(
                     Lease,
                     self.key,
                     {
-                        "metadata": {"resourceVersion": self.seen.metadata.resourceVersion},
+                        "metadata": {
+                            "resourceVersion": self.observed_lease.metadata.resourceVersion
+                        },
                         "spec": spec,
                     },
                 )
                 return
             except Conflict:
-                self.notice(await self.client.get(Lease, self.key))
-                if not self.held_by_us():
+                self.observe(await self.client.get(Lease, self.key))
+                if not self.is_holder():
                     return
 
-    def explain(self, error: Exception) -> None:
+    def log_problem(self, error: Exception) -> None:
         """Say once what keeps us from the lease."""
         words = f"the leader lease cannot be read or written: {str(error) or 'no answer in time'}"
         if isinstance(error, Forbidden):
             words += ". Grant the leader-election role: kubectl apply -k config/rbac"
-        if words != self.said:
+        if words != self.logged_problem:
             self.log.error(words)
-        self.said = words
+        self.logged_problem = words
 
     async def release(self) -> None:
         """Give the lease back, so that a standby need not wait for it to run out."""
-        if not self.is_leader_now() or not self.held_by_us():
+        if not self.is_leader_now() or not self.is_holder():
             return
-        self.sure_until = 0.0
+        self.leader_until = 0.0
         try:
             # Not asyncio.timeout: whoever ends may have been cancelled, and before Python 3.11.3 that would hide the TimeoutError.
-            await asyncio.wait_for(self.give_back(), RETRY_SECONDS)
+            await asyncio.wait_for(self.clear_holder(), RETRY_PERIOD_SECONDS)
             self.log.info("released the leader lease")
         except (KubewrightError, TimeoutError) as error:
             self.log.error(
@@ -247,4 +261,4 @@ class Leader:
                 error=error,
             )
         finally:
-            self.metrics.leader(str(self.key), leading=False)
+            self.metrics.set_leader(str(self.key), leading=False)

@@ -13,14 +13,14 @@ from .errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Address:
+class ListenAddress:
     """Where to listen; without a host on every interface."""
 
     host: str
     port: int
 
 
-def address_of(text: str) -> Address | None:
+def parse_address(text: str) -> ListenAddress | None:
     """The meaning of an address in Go's syntax; None for `0` and for nothing: do not listen."""
     if text in ("", "0"):
         return None
@@ -29,13 +29,15 @@ def address_of(text: str) -> Address | None:
         raise ConfigError(
             f'"{text}" is no address to listen on: it has to be like :8080, 127.0.0.1:8080 or [::1]:8080, or 0 for none'
         )
-    return Address(found[1] or found[2] or "", int(found[3]))
+    return ListenAddress(found[1] or found[2] or "", int(found[3]))
 
 
-async def listen(text: str, address: Address, purpose: str, advice: str) -> socket.socket:
+async def open_listener(
+    text: str, address: ListenAddress, purpose: str, advice: str
+) -> socket.socket:
     """A listening socket, or in plain words why there is none and what to do."""
     try:
-        return await bound(address)
+        return await bind_socket(address)
     except OSError as error:
         reasons = {
             errno.EADDRINUSE: "another process, perhaps another manager, listens there already",
@@ -46,7 +48,7 @@ async def listen(text: str, address: Address, purpose: str, advice: str) -> sock
         raise ConfigError(f'cannot listen on "{text}" for {purpose}: {why}. {advice}') from error
 
 
-async def accept_no_more(listeners: Iterable[socket.socket]) -> None:
+async def stop_accepting(listeners: Iterable[socket.socket]) -> None:
     """What has to come before a server's close.
 
     asyncio (3.11 to 3.13) accepts in one turn of the loop and makes the connection in the next; a server that closes in between forgets
@@ -58,7 +60,7 @@ async def accept_no_more(listeners: Iterable[socket.socket]) -> None:
     await asyncio.sleep(0)
 
 
-async def bound(address: Address) -> socket.socket:
+async def bind_socket(address: ListenAddress) -> socket.socket:
     """Bind one socket; for all interfaces one that takes IPv6 and IPv4 alike, where the machine has both."""
     if not address.host:
         try:

@@ -21,7 +21,7 @@ from typing import Any, Literal, TextIO
 
 import msgspec
 
-from .errors import LONGEST_MESSAGE, ConfigError, KubewrightError, cut
+from .errors import MAX_MESSAGE_LENGTH, ConfigError, KubewrightError, redact
 from .flags import flag
 from .meta import Key
 
@@ -32,12 +32,14 @@ LEVELS = {
     "error": logging.ERROR,
     "panic": logging.CRITICAL,
 }
-HANDLER = "kubewright"
-DEEPEST = 8
-LONGEST_TRACE_FRAMES = 40
+HANDLER_NAME = "kubewright"
+MAX_DEPTH = 8
+MAX_TRACE_FRAMES = 40
 
-SECRET_NAME = re.compile(r"(?i).*(token|password|passwd|secret|authorization|client-key-data)")
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+SECRET_NAME_PATTERN = re.compile(
+    r"(?i).*(token|password|passwd|secret|authorization|client-key-data)"
+)
+CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 @dataclass(frozen=True)
@@ -65,21 +67,21 @@ class LogOptions:
     )
 
 
-def configure(options: LogOptions, stream: TextIO | None = None) -> None:
+def configure_logging(options: LogOptions, stream: TextIO | None = None) -> None:
     """Send every line of the process, ours and the libraries', to stderr (or `stream`) in one form. Called once, by main."""
     handler = logging.StreamHandler(stream)
-    handler.set_name(HANDLER)
-    handler.setFormatter(formatter_for(options))
+    handler.set_name(HANDLER_NAME)
+    handler.setFormatter(build_formatter(options))
     root = logging.getLogger()
-    for old in [each for each in root.handlers if each.get_name() == HANDLER]:
+    for old in [each for each in root.handlers if each.get_name() == HANDLER_NAME]:
         root.removeHandler(old)
     root.addHandler(handler)
-    root.setLevel(threshold(options))
+    root.setLevel(log_level(options))
     # Which selector the loop uses is no news at any level of ours.
     logging.getLogger("asyncio").setLevel(logging.WARNING)
 
 
-def threshold(options: LogOptions) -> int:
+def log_level(options: LogOptions) -> int:
     """The lowest level that is written; verbosity 1 is debug, and each step above it lets one level more through."""
     text = options.level.lower() or ("debug" if options.devel else "info")
     if text in LEVELS:
@@ -91,7 +93,7 @@ def threshold(options: LogOptions) -> int:
     )
 
 
-def formatter_for(options: LogOptions) -> LineFormatter:
+def build_formatter(options: LogOptions) -> LineFormatter:
     """The formatter that the flags ask for."""
     traces_from = LEVELS[options.stacktrace_level or ("warn" if options.devel else "error")]
     kind = (
@@ -99,7 +101,7 @@ def formatter_for(options: LogOptions) -> LineFormatter:
         if (options.encoder or ("console" if options.devel else "json")) == "console"
         else JsonFormatter
     )
-    return kind(traces_from, TIMES[options.time_encoding])
+    return kind(traces_from, TIME_ENCODERS[options.time_encoding])
 
 
 class Log:
@@ -155,23 +157,23 @@ class LineFormatter(logging.Formatter):
 
     def __init__(self, traces_from: int, time_text: Callable[[float], str | float | int]) -> None:
         super().__init__()
-        self.traces_from, self.time_text = traces_from, time_text
+        self.stacktrace_level, self.format_time = traces_from, time_text
 
-    def fields_of(self, record: logging.LogRecord) -> dict[str, Any]:
+    def format_fields(self, record: logging.LogRecord) -> dict[str, Any]:
         """The record's fields as plain values, `error` last."""
         given: Mapping[str, object] = getattr(record, "fields", {})
-        fields = {name: plain(value, name) for name, value in given.items()}
+        fields = {name: to_json_value(value, name) for name, value in given.items()}
         error = record.exc_info[1] if record.exc_info else None
-        return fields | {"error": described(error)} if error is not None else fields
+        return fields | {"error": describe_error(error)} if error is not None else fields
 
-    def trace_of(self, record: logging.LogRecord) -> str:
+    def format_stacktrace(self, record: logging.LogRecord) -> str:
         """The stack trace, or "": our own errors, and others that call themselves `expected`, say all that there is to say."""
         error = record.exc_info[1] if record.exc_info else None
         expected = isinstance(error, KubewrightError) or getattr(error, "expected", False)
-        if error is None or record.levelno < self.traces_from or expected:
+        if error is None or record.levelno < self.stacktrace_level or expected:
             return ""
-        lines = "".join(traceback.format_exception(error, limit=-LONGEST_TRACE_FRAMES)).splitlines()
-        return "\n".join(safe(line) for line in lines)
+        lines = "".join(traceback.format_exception(error, limit=-MAX_TRACE_FRAMES)).splitlines()
+        return "\n".join(sanitize(line) for line in lines)
 
 
 class JsonFormatter(LineFormatter):
@@ -181,13 +183,13 @@ class JsonFormatter(LineFormatter):
         """Level, time, logger and message first; a field that has one of these names gets an underscore."""
         line: dict[str, Any] = {
             "level": level_name(record.levelno),
-            "ts": self.time_text(record.created),
+            "ts": self.format_time(record.created),
             "logger": record.name,
-            "msg": safe(record.getMessage()),
+            "msg": sanitize(record.getMessage()),
         }
-        for name, value in self.fields_of(record).items():
+        for name, value in self.format_fields(record).items():
             line[f"{name}_" if name in line else name] = value
-        if trace := self.trace_of(record):
+        if trace := self.format_stacktrace(record):
             line["stacktrace"] = trace
         return msgspec.json.encode(line).decode()
 
@@ -198,16 +200,19 @@ class ConsoleFormatter(LineFormatter):
     def format(self, record: logging.LogRecord) -> str:
         """Time, level, logger, message, fields."""
         columns = [
-            str(self.time_text(record.created)),
+            str(self.format_time(record.created)),
             level_name(record.levelno).upper(),
             record.name,
-            safe(record.getMessage()),
+            sanitize(record.getMessage()),
         ]
-        if fields := self.fields_of(record):
+        if fields := self.format_fields(record):
             columns.append(msgspec.json.format(msgspec.json.encode(fields), indent=0).decode())
-        line = "\t".join(CONTROL.sub(escaped, column) for column in columns)
+        line = "\t".join(
+            CONTROL_CHARACTERS.sub(escape_control_character, column) for column in columns
+        )
         trace = "".join(
-            f"\n\t{CONTROL.sub(escaped, each)}" for each in self.trace_of(record).splitlines()
+            f"\n\t{CONTROL_CHARACTERS.sub(escape_control_character, each)}"
+            for each in self.format_stacktrace(record).splitlines()
         )
         return line + trace
 
@@ -218,27 +223,30 @@ def level_name(level: int) -> str:
     return name or f"Level({level - logging.DEBUG - 1})"
 
 
-def plain(value: object, name: str = "", depth: int = 0) -> Any:
+def to_json_value(value: object, name: str = "", depth: int = 0) -> Any:
     """The value as JSON can hold it, without credentials: neither inside texts nor under a telling name."""
     match value:
         case None | bool() | int() | float():
             return value
-        case str() | bytes() if name and SECRET_NAME.fullmatch(name):
+        case str() | bytes() if name and SECRET_NAME_PATTERN.fullmatch(name):
             return "***"
         case str():
-            return safe(value)
+            return sanitize(value)
         case Key():
-            return {"name": safe(value.name), "namespace": safe(value.namespace)}
+            return {"name": sanitize(value.name), "namespace": sanitize(value.namespace)}
         case BaseException():
-            return described(value)
-        case _ if depth >= DEEPEST:
+            return describe_error(value)
+        case _ if depth >= MAX_DEPTH:
             return "..."
         case Mapping():
-            return {safe(str(key)): plain(each, str(key), depth + 1) for key, each in value.items()}
+            return {
+                sanitize(str(key)): to_json_value(each, str(key), depth + 1)
+                for key, each in value.items()
+            }
         case list() | tuple() | set() | frozenset():
-            return [plain(each, name, depth + 1) for each in value]
+            return [to_json_value(each, name, depth + 1) for each in value]
         case msgspec.Struct():
-            return plain(msgspec.to_builtins(value, enc_hook=str), name, depth + 1)
+            return to_json_value(msgspec.to_builtins(value, enc_hook=str), name, depth + 1)
         case _:
             return as_text(value)
 
@@ -246,12 +254,12 @@ def plain(value: object, name: str = "", depth: int = 0) -> Any:
 def as_text(value: object) -> str:
     """`str(value)`, or the type's name where that fails: a log line must not be what breaks."""
     try:
-        return safe(str(value))
+        return sanitize(str(value))
     except Exception:
         return f"<{type(value).__name__}>"
 
 
-def described(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """An error in one line; the type's name goes before what was not written for people."""
     words = as_text(error)
     return (
@@ -263,31 +271,33 @@ def described(error: BaseException) -> str:
     )
 
 
-def safe(text: str) -> str:
+def sanitize(text: str) -> str:
     """The text without credentials and of bounded length, and encodable whatever came from outside."""
     bounded = text[
-        : 2 * LONGEST_MESSAGE
+        : 2 * MAX_MESSAGE_LENGTH
     ]  # a search for credentials in megabytes would hold up the loop
-    return cut(bounded if bounded.isascii() else bounded.encode(errors="backslashreplace").decode())
+    return redact(
+        bounded if bounded.isascii() else bounded.encode(errors="backslashreplace").decode()
+    )
 
 
-def escaped(found: re.Match[str]) -> str:
+def escape_control_character(found: re.Match[str]) -> str:
     """A control character in writing, so that no message can start a line of its own or steer a terminal."""
     return found[0].encode("unicode_escape").decode()
 
 
-def rfc3339(seconds: float) -> str:
+def format_rfc3339(seconds: float) -> str:
     """As 2026-01-02T15:04:05Z."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def rfc3339_nano(seconds: float) -> str:
+def format_rfc3339_nano(seconds: float) -> str:
     """As 2026-01-02T15:04:05.123456Z, without the zeros at the end."""
     moment = datetime.fromtimestamp(seconds, UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%f").rstrip("0").rstrip(".") + "Z"
 
 
-def iso8601(seconds: float) -> str:
+def format_iso8601(seconds: float) -> str:
     """As 2026-01-02T15:04:05.123Z."""
     return (
         datetime.fromtimestamp(seconds, UTC)
@@ -296,10 +306,10 @@ def iso8601(seconds: float) -> str:
     )
 
 
-TIMES: dict[str, Callable[[float], str | float | int]] = {
-    "rfc3339": rfc3339,
-    "rfc3339nano": rfc3339_nano,
-    "iso8601": iso8601,
+TIME_ENCODERS: dict[str, Callable[[float], str | float | int]] = {
+    "rfc3339": format_rfc3339,
+    "rfc3339nano": format_rfc3339_nano,
+    "iso8601": format_iso8601,
     "epoch": lambda seconds: seconds,
     "millis": lambda seconds: seconds * 1e3,
     "nanos": lambda seconds: int(seconds * 1e9),

@@ -27,29 +27,29 @@ from .engine import Engine
 from .errors import ConfigError
 from .kind import Object, Resource
 from .kubeconfig import Connection
-from .leader import Leader
+from .leader import LeaderElector
 from .log import Log
 from .meta import Key
 from .metrics import Metrics
-from .recorder import Recorder
+from .recorder import EventRecorder
 from .reflector import Reflector
-from .review import ApiReviewer
+from .review import ApiAuthorizer
 from .server import Server
-from .source import OnKind, OnOwned
+from .source import KindSource, OwnedKindSource
 from .status import StatusWriter
-from .transport import Pool, Request, Transport
+from .transport import ManagerTransport, Request, Transport
 from .webhook.options import WebhookOptions
 from .webhook.runner import WebhookRunner
 from .webhook.types import Conversion, Webhook
 
 # A bookmark shows life once a minute and a dead watch is noticed after 70 s; beyond this, something is really wrong.
-OLDEST_WATCH_SECONDS = 100.0
-LAG_SECONDS = 5.0
+MAX_WATCH_AGE_SECONDS = 100.0
+LOOP_LAG_INTERVAL_SECONDS = 5.0
 # The rest is for what is cancelled to end, for events, services and the lease.
-SHARE_OF_STOP_FOR_WORK = 0.7
+DRAIN_FRACTION = 0.7
 
 
-class Service(Protocol):
+class Runnable(Protocol):
     """Something that lives beside the controllers, such as a connection to another system."""
 
     async def run(self) -> None:
@@ -57,7 +57,7 @@ class Service(Protocol):
         ...
 
 
-def identity_of_this_process() -> str:
+def new_process_identity() -> str:
     """A name that no other process has, and that a person can trace to its Pod."""
     return f"{socket.gethostname()}_{uuid.uuid4()}"
 
@@ -67,17 +67,17 @@ class Options:
     """How a manager runs; `command.py` has the flags for it."""
 
     name: str = "manager"
-    metrics_address: str = ":8080"
+    metrics_bind_address: str = ":8080"
     metrics_secure: bool = False
-    metrics_certificates: str = ""
-    health_address: str = ""
+    metrics_certificate_dir: str = ""
+    health_probe_bind_address: str = ""
     leader_election: bool = False
-    lease_name: str = ""
-    lease_namespace: str = ""
-    namespaces: tuple[str, ...] = ()
-    stop_seconds: float = 30.0
+    leader_election_id: str = ""
+    leader_election_namespace: str = ""
+    watch_namespaces: tuple[str, ...] = ()
+    graceful_shutdown_seconds: float = 30.0
     webhooks: WebhookOptions = field(default_factory=WebhookOptions)
-    identity: str = field(default_factory=identity_of_this_process)
+    identity: str = field(default_factory=new_process_identity)
 
 
 class Manager:
@@ -88,7 +88,7 @@ class Manager:
         connection: Connection,
         options: Options | None = None,
         *,
-        transport: Pool | None = None,
+        transport: ManagerTransport | None = None,
     ) -> None:
         """`transport` takes the place of a real connection in tests."""
         self.options = options or Options()
@@ -96,42 +96,44 @@ class Manager:
         self.log = Log("manager")
         self.metrics = Metrics()
         agent = f"{self.options.name}/{os.getpid()} (kubewright)"
-        may_write = self.may_write if self.options.leader_election else None
-        self.transport: Pool = transport or Transport(
-            connection, metrics=self.metrics, may_write=may_write, user_agent=agent
+        may_write = self.can_write if self.options.leader_election else None
+        self.transport: ManagerTransport = transport or Transport(
+            connection, metrics=self.metrics, can_write=may_write, user_agent=agent
         )
-        self.aside: Pool = self.transport.unguarded()
+        self.unguarded_transport: ManagerTransport = self.transport.unguarded()
         self.cache = Cache(self.log)
         self.client = Client(
-            self.transport, field_manager=self.options.name, wrote=self.cache.wrote
+            self.transport, field_manager=self.options.name, on_write=self.cache.apply_own_write
         )
-        self.recorder = Recorder(
+        self.recorder = EventRecorder(
             self.client,
             self.metrics,
             self.log,
             component=self.options.name,
             instance=self.options.identity,
         )
-        self.namespace = self.options.lease_namespace or connection.namespace
-        lease = Key(self.namespace, self.options.lease_name or f"{self.options.name}-leader")
-        self.client_aside = Client(self.aside, field_manager=self.options.name)
-        self.leader = Leader(
-            self.client_aside, lease, self.options.identity, metrics=self.metrics, log=self.log
+        self.namespace = self.options.leader_election_namespace or connection.namespace
+        lease = Key(
+            self.namespace, self.options.leader_election_id or f"{self.options.name}-leader"
         )
-        self.reviewer = ApiReviewer(self.client_aside)
-        self.on_lead: list[Callable[[], object]] = []
+        self.unguarded_client = Client(self.unguarded_transport, field_manager=self.options.name)
+        self.leader = LeaderElector(
+            self.unguarded_client, lease, self.options.identity, metrics=self.metrics, log=self.log
+        )
+        self.authorizer = ApiAuthorizer(self.unguarded_client)
+        self.on_started_leading: list[Callable[[], object]] = []
         """Called when the lease has become ours, before any controller starts: what was said before that has reached nobody."""
-        self.on_loss: Callable[[], object] = lambda: None
+        self.on_stopped_leading: Callable[[], object] = lambda: None
         """Called when the lease is lost: from then on the process has to end, whatever still hangs."""
         self.controllers: list[Controller[Any]] = []
         self.webhooks: list[Webhook[Any]] = []
         self.conversions: list[Conversion[Any, Any]] = []
-        self.answering: WebhookRunner | None = None
+        self.webhook_runner: WebhookRunner | None = None
         """The webhooks while they are served."""
-        self.services: list[Service] = []
+        self.runnables: list[Runnable] = []
         self.reflectors: dict[type[Object], list[Reflector[Any]]] = {}
 
-    def may_write(self) -> bool:
+    def can_write(self) -> bool:
         """Whether a write may leave at this moment: while the lease is certainly ours, or always where nobody else can have it."""
         return not self.options.leader_election or self.leader.is_leader_now()
 
@@ -149,31 +151,33 @@ class Manager:
                     )
                 self.controllers.append(part)
 
-    def add_service(self, service: Service) -> None:
+    def add_runnable(self, service: Runnable) -> None:
         """Run this beside the controllers, from before their start until after their end."""
-        self.services.append(service)
+        self.runnables.append(service)
 
     async def run(self, stop: asyncio.Event | None = None) -> None:
         """Run until `stop` is set or something essential fails; what fails here is raised after an orderly end."""
         stop = stop or asyncio.Event()
-        self.answering = self.webhook_side()
-        server = self.server()
+        self.webhook_runner = self.build_webhook_runner()
+        server = self.build_server()
         engines: list[Engine[Any]] = []
         try:
             version = await self.transport.send(
-                Request("GET", "/version", doing="reach the API server", timeout_seconds=10)
+                Request("GET", "/version", operation="reach the API server", timeout_seconds=10)
             )
             self.log.debug(
-                "reached the API server", server=self.server_address, version=version_in(version)
+                "reached the API server",
+                server=self.server_address,
+                version=parse_server_version(version),
             )
-            engines = [self.engine(controller) for controller in self.controllers]
+            engines = [self.build_engine(controller) for controller in self.controllers]
             await server.start()
-            if self.answering is not None:
-                await self.answering.start()
+            if self.webhook_runner is not None:
+                await self.webhook_runner.start()
             async with asyncio.TaskGroup() as group:
-                lives = [group.create_task(work) for work in self.lives(engines)]
+                lives = [group.create_task(work) for work in self.build_background_work(engines)]
                 await stop.wait()
-                await self.wind_down(engines)
+                await self.drain(engines)
                 for task in lives:
                     task.cancel()
         except BaseExceptionGroup as failed:
@@ -181,30 +185,38 @@ class Manager:
         finally:
             await asyncio.gather(*(engine.stop(0) for engine in engines))
             await self.leader.release()
-            if self.answering is not None:
-                await self.answering.stop()
+            if self.webhook_runner is not None:
+                await self.webhook_runner.stop()
             await server.stop()
             await self.transport.close()
-            await self.aside.close()
+            await self.unguarded_transport.close()
 
-    def lives(self, engines: list[Engine[Any]]) -> list[Coroutine[Any, Any, None]]:
+    def build_background_work(self, engines: list[Engine[Any]]) -> list[Coroutine[Any, Any, None]]:
         """Everything that runs until the end."""
         watches = [
             reflector.run() for reflectors in self.reflectors.values() for reflector in reflectors
         ]
-        others = [service.run() for service in self.services]
-        if self.answering is not None:
-            others.append(self.answering.run())
-        return [*watches, *others, self.recorder.run(), self.measure_lag(), self.lead(engines)]
+        others = [service.run() for service in self.runnables]
+        if self.webhook_runner is not None:
+            others.append(self.webhook_runner.run())
+        return [
+            *watches,
+            *others,
+            self.recorder.run(),
+            self.measure_loop_lag(),
+            self.run_controllers(engines),
+        ]
 
-    async def wind_down(self, engines: list[Engine[Any]]) -> None:
+    async def drain(self, engines: list[Engine[Any]]) -> None:
         """No key half done: engines end first, while watches, services and the lease still live."""
-        self.log.info("stopping: finishing what is in work", seconds=self.options.stop_seconds)
-        drain = [self.answering.drain()] if self.answering is not None else []
+        self.log.info(
+            "stopping: finishing what is in work", seconds=self.options.graceful_shutdown_seconds
+        )
+        drain = [self.webhook_runner.drain()] if self.webhook_runner is not None else []
         await asyncio.gather(
             *drain,
             *(
-                engine.stop(self.options.stop_seconds * SHARE_OF_STOP_FOR_WORK)
+                engine.stop(self.options.graceful_shutdown_seconds * DRAIN_FRACTION)
                 for engine in engines
             ),
         )
@@ -212,59 +224,59 @@ class Manager:
             async with asyncio.timeout(1.0):
                 await self.recorder.flush()
 
-    def engine(self, controller: Controller[Any]) -> Engine[Any]:
+    def build_engine(self, controller: Controller[Any]) -> Engine[Any]:
         """The engine of a controller, and a watch for every kind that it depends on."""
         statuses = StatusWriter(self.client, self.recorder)
         engine: Engine[Any] = Engine(
             controller,
             cache=self.cache,
             client=self.client,
-            statuses=statuses,
+            status_writer=statuses,
             metrics=self.metrics,
             log=Log("controller"),
         )
-        for kind in kinds_of(controller):
+        for kind in watched_kinds(controller):
             if kind not in self.reflectors:
-                self.reflectors[kind] = self.watches(kind)
+                self.reflectors[kind] = self.build_reflectors(kind)
         return engine
 
-    def watches(self, kind: type[Object]) -> list[Reflector[Any]]:
+    def build_reflectors(self, kind: type[Object]) -> list[Reflector[Any]]:
         """One watch of the kind for the whole cluster, or one a namespace where the manager is confined to some."""
-        namespaces = self.options.namespaces if kind.definition.namespaced else ()
+        namespaces = self.options.watch_namespaces if kind.definition.namespaced else ()
         store = self.cache.store(kind)
         log = Log("cache")
         made = [
             Reflector(kind, store, self.client, self.metrics, log, namespace=name)
             for name in namespaces or ("",)
         ]
-        resource = kind.definition.resource
-        self.metrics.watch(
+        resource = kind.definition.group_resource
+        self.metrics.register_watch(
             resource,
             age=lambda: max(r.age_seconds for r in made),
             objects=lambda: len(store.objects),
         )
         return made
 
-    async def lead(self, engines: list[Engine[Any]]) -> None:
+    async def run_controllers(self, engines: list[Engine[Any]]) -> None:
         """Wait for the lease (the caches fill meanwhile), start the controllers, and keep the lease."""
         if not self.options.leader_election:
-            await asyncio.gather(*(self.start(engine) for engine in engines))
+            await asyncio.gather(*(self.start_engine(engine) for engine in engines))
             return
         await self.leader.acquire()
-        for listener in self.on_lead:
+        for listener in self.on_started_leading:
             listener()
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self.leader.hold())
+                group.create_task(self.leader.renew_until_lost())
                 for engine in engines:
-                    group.create_task(self.start(engine))
+                    group.create_task(self.start_engine(engine))
         except BaseExceptionGroup:
-            self.on_loss()
+            self.on_stopped_leading()
             raise
 
-    async def start(self, engine: Engine[Any]) -> None:
+    async def start_engine(self, engine: Engine[Any]) -> None:
         """Start an engine when every cache that its reconcile reads is filled; a kind that is missing keeps only its own waiting."""
-        for kind in kinds_of(engine.controller):
+        for kind in watched_kinds(engine.controller):
             for reflector in self.reflectors[kind]:
                 await reflector.synced.wait()
         self.log.info(
@@ -274,31 +286,31 @@ class Manager:
         )
         engine.start()
 
-    async def measure_lag(self) -> None:
+    async def measure_loop_lag(self) -> None:
         """How late the event loop is: a blocking call anywhere shows here."""
         loop = asyncio.get_running_loop()
         while True:
-            due = loop.time() + LAG_SECONDS
-            await asyncio.sleep(LAG_SECONDS)
-            self.metrics.lag(loop.time() - due)
+            due = loop.time() + LOOP_LAG_INTERVAL_SECONDS
+            await asyncio.sleep(LOOP_LAG_INTERVAL_SECONDS)
+            self.metrics.observe_loop_lag(loop.time() - due)
 
-    def server(self) -> Server:
+    def build_server(self) -> Server:
         """The endpoints, with a readiness check a watched kind."""
-        reviewer = self.reviewer if self.options.metrics_secure else None
+        reviewer = self.authorizer if self.options.metrics_secure else None
         server = Server(
             self.metrics,
-            metrics_address=self.options.metrics_address,
-            health_address=self.options.health_address,
+            metrics_bind_address=self.options.metrics_bind_address,
+            health_probe_bind_address=self.options.health_probe_bind_address,
             secure=self.options.metrics_secure,
-            certificates=self.options.metrics_certificates,
-            reviewer=reviewer,
+            certificate_dir=self.options.metrics_certificate_dir,
+            authorizer=reviewer,
         )
-        server.add_ready_check("watches", self.watch_problem)
-        if self.answering is not None:
-            server.add_ready_check("webhooks", self.answering.readiness_problem)
+        server.add_readyz_check("watches", self.check_watches)
+        if self.webhook_runner is not None:
+            server.add_readyz_check("webhooks", self.webhook_runner.readiness_problem)
         return server
 
-    def webhook_side(self) -> WebhookRunner | None:
+    def build_webhook_runner(self) -> WebhookRunner | None:
         """What answers the API server, where there is anything to answer. Its writes need no lease: every replica serves."""
         if not self.webhooks and not self.conversions:
             return None
@@ -308,37 +320,44 @@ class Manager:
             self.options.webhooks,
             name=self.options.name,
             namespace=self.namespace,
-            client=self.client_aside,
+            client=self.unguarded_client,
             metrics=self.metrics,
         )
 
-    def watch_problem(self) -> str | None:
+    def check_watches(self) -> str | None:
         """What is wrong with the watches, all of it; None if nothing is."""
         every = (reflector for reflectors in self.reflectors.values() for reflector in reflectors)
         return (
             "; ".join(
                 f"{reflector.name}: {words}"
                 for reflector in every
-                if (words := trouble_with(reflector))
+                if (words := describe_watch_problem(reflector))
             )
             or None
         )
 
 
-def trouble_with(reflector: Reflector[Any]) -> str:
+def describe_watch_problem(reflector: Reflector[Any]) -> str:
     """What is wrong with one watch, "" if nothing is."""
     if reflector.problem:
         return reflector.problem
     if not reflector.synced.is_set():
         return "not listed yet"
     age = reflector.age_seconds
-    return f"nothing heard for {age:.0f} s" if age > OLDEST_WATCH_SECONDS else ""
+    return f"nothing heard for {age:.0f} s" if age > MAX_WATCH_AGE_SECONDS else ""
 
 
-def kinds_of(controller: Controller[Any]) -> list[type[Object]]:
+def watched_kinds(controller: Controller[Any]) -> list[type[Object]]:
     """The kinds that a controller reads from the cache: its own and those that wake it."""
     own: type[Resource[Any, Any]] = controller.kind
-    return [own, *(wake.kind for wake in controller.wakes if isinstance(wake, OnKind | OnOwned))]
+    return [
+        own,
+        *(
+            wake.kind
+            for wake in controller.sources
+            if isinstance(wake, KindSource | OwnedKindSource)
+        ),
+    ]
 
 
 def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -347,7 +366,7 @@ def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return first_cause(first) if isinstance(first, BaseExceptionGroup) else first
 
 
-def version_in(body: bytes) -> str:
+def parse_server_version(body: bytes) -> str:
     """The version that an API server tells of itself; whoever answers otherwise is none."""
     try:
         return str(msgspec.json.decode(body, type=dict[str, Any])["gitVersion"])

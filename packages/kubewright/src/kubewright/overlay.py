@@ -8,44 +8,47 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import Struct
 
-from .kind import Object, plain
-from .schema import ListType, default_of, without_none
+from .kind import Object, drop_nulls
+from .schema import ListType, json_default, unwrap_annotation
 
 Json = dict[str, Any]
 
 
 def overlay(stored: Json, obj: Object) -> Json:
     """The stored object with every field that our class knows set (or removed) as in `obj`, and the rest kept."""
-    return merged(stored, plain(msgspec.to_builtins(obj)), type(obj)) | {
+    return overlay_struct(stored, drop_nulls(msgspec.to_builtins(obj)), type(obj)) | {
         "apiVersion": obj.definition.api_version,
         "kind": obj.definition.name,
     }
 
 
-def merged(stored: Json, ours: Json, struct: type[Struct]) -> Json:
+def overlay_struct(stored: Json, ours: Json, struct: type[Struct]) -> Json:
     """One struct over one JSON object: known fields are ours, also when that means gone."""
     result = dict(stored)
-    for name, (hint, default) in known_fields(struct).items():
+    for name, (hint, default) in struct_fields(struct).items():
         if name not in ours:
             # We leave out what is a default; where somebody wrote it explicitly, it stays so.
             if name in stored and stored[name] != default:
                 del result[name]
         else:
-            result[name] = merged_value(stored.get(name), ours[name], hint)
+            result[name] = overlay_value(stored.get(name), ours[name], hint)
     return result
 
 
 @lru_cache(maxsize=1024)
-def known_fields(struct: type[Struct]) -> dict[str, tuple[Any, Any]]:
+def struct_fields(struct: type[Struct]) -> dict[str, tuple[Any, Any]]:
     """The fields of a class by their names on the wire: annotation and default. Reading annotations takes 1 ms: done once."""
     hints = get_type_hints(struct, include_extras=True)
     return {
-        info.encode_name: (resolved(hints[info.name], struct), default_of(info, info.encode_name))
+        info.encode_name: (
+            resolve_type_variable(hints[info.name], struct),
+            json_default(info, info.encode_name),
+        )
         for info in msgspec.structs.fields(struct)
     }
 
 
-def resolved(hint: Any, struct: type[Struct]) -> Any:
+def resolve_type_variable(hint: Any, struct: type[Struct]) -> Any:
     """The annotation with the type variables of `Resource[Spec, Status]` filled in."""
     return {
         "SpecT": getattr(struct, "spec_type", None),
@@ -53,27 +56,27 @@ def resolved(hint: Any, struct: type[Struct]) -> Any:
     }.get(getattr(hint, "__name__", ""), hint)
 
 
-def merged_value(stored: Any, ours: Any, hint: Any) -> Any:
+def overlay_value(stored: Any, ours: Any, hint: Any) -> Any:
     """One value over another, going down where both are structs or lists of structs."""
-    bare, markers = without_none(hint, "overlay")
+    bare, markers = unwrap_annotation(hint, "overlay")
     if isinstance(bare, type) and issubclass(bare, Struct) and isinstance(stored, dict):
-        return merged(stored, ours, bare)
+        return overlay_struct(stored, ours, bare)
     if get_origin(bare) is dict and isinstance(stored, dict):
         return {
-            key: merged_value(stored.get(key), value, get_args(bare)[1])
+            key: overlay_value(stored.get(key), value, get_args(bare)[1])
             for key, value in ours.items()
         }
     if get_origin(bare) is list and isinstance(stored, list):
         item = get_args(bare)[0]
         keys = next((m.keys for m in markers if isinstance(m, ListType)), ())
         return [
-            merged_value(partner(stored, value, index, keys), value, item)
+            overlay_value(find_stored_item(stored, value, index, keys), value, item)
             for index, value in enumerate(ours)
         ]
     return ours
 
 
-def partner(stored: list[Any], value: Any, index: int, keys: tuple[str, ...]) -> Any:
+def find_stored_item(stored: list[Any], value: Any, index: int, keys: tuple[str, ...]) -> Any:
     """The stored item that is the same as ours: by the list-map keys, else by position."""
     if keys and isinstance(value, dict):
         same = (

@@ -17,41 +17,41 @@ from typing import Literal, TypeVar
 from .builtin import Event, EventSource, ObjectReference
 from .client import Client
 from .errors import NotFound
-from .kind import Kind, Object
+from .kind import KindDefinition, Object
 from .log import Log
 from .meta import Key, ObjectMeta, now
 from .metrics import Metrics
-from .responses import Undecoded
+from .responses import UndecodableObject
 
 K = TypeVar("K")
 V = TypeVar("V")
 EventType = Literal["Normal", "Warning"]
 
-SAME_FOR_SECONDS = 600.0
+DEDUPLICATION_SECONDS = 600.0
 BURST, REFILL_SECONDS = 25, 300.0
-LONGEST_QUEUE = 1000
-MOST_REMEMBERED = 4096
-LONGEST_MESSAGE = 1024
+MAX_QUEUE_LENGTH = 1000
+MAX_LRU_CACHE_ENTRIES = 4096
+MAX_MESSAGE_LENGTH = 1024
 
 
 @dataclass
-class Said:
+class RecordedEvent:
     """An event that is in the cluster already."""
 
     key: Key
     count: int
-    at: float
+    recorded_at: float
 
 
 @dataclass
-class Budget:
+class TokenBucket:
     """How many new events an object may still cause."""
 
-    left: float
-    at: float
+    tokens: float
+    refilled_at: float
 
 
-class Recorder:
+class EventRecorder:
     """Queues events and writes them one after the other."""
 
     def __init__(
@@ -66,12 +66,17 @@ class Recorder:
     ) -> None:
         self.client, self.metrics, self.log = client, metrics, log
         self.component, self.instance, self.clock = component, instance, clock
-        self.queue: asyncio.Queue[Event] = asyncio.Queue(LONGEST_QUEUE)
-        self.said: OrderedDict[tuple[str, ...], Said] = OrderedDict()
-        self.budgets: OrderedDict[str, Budget] = OrderedDict()
+        self.queue: asyncio.Queue[Event] = asyncio.Queue(MAX_QUEUE_LENGTH)
+        self.recorded_events: OrderedDict[tuple[str, ...], RecordedEvent] = OrderedDict()
+        self.token_buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def event(
-        self, obj: Object | Undecoded, kind: Kind, type: EventType, reason: str, message: str
+        self,
+        obj: Object | UndecodableObject,
+        kind: KindDefinition,
+        type: EventType,
+        reason: str,
+        message: str,
     ) -> None:
         """Say something about an object. Returns at once."""
         about = ObjectReference(
@@ -86,7 +91,7 @@ class Recorder:
             involvedObject=about,
             type=type,
             reason=reason,
-            message=message[:LONGEST_MESSAGE],
+            message=message[:MAX_MESSAGE_LENGTH],
             source=EventSource(component=self.component),
             reportingComponent=self.component,
             reportingInstance=self.instance,
@@ -94,17 +99,17 @@ class Recorder:
         try:
             self.queue.put_nowait(new)
         except asyncio.QueueFull:
-            self.metrics.event_dropped()
+            self.metrics.count_dropped_event()
 
     async def run(self) -> None:
         """Write events until cancelled."""
         while True:
             event = await self.queue.get()
             try:
-                await self.write(event)
+                await self.write_event(event)
             except Exception as error:
                 # Whatever an event runs into, the controllers go on.
-                self.metrics.event_dropped()
+                self.metrics.count_dropped_event()
                 self.log.debug("an event could not be written", error=error, reason=event.reason)
             finally:
                 self.queue.task_done()
@@ -113,24 +118,24 @@ class Recorder:
         """Wait until everything that was said is written."""
         await self.queue.join()
 
-    async def write(self, event: Event) -> None:
+    async def write_event(self, event: Event) -> None:
         """Count up the same event, or make a new one."""
         about = event.involvedObject
         same = (about.uid, about.name, about.namespace, event.type, event.reason, event.message)
-        known = self.said.get(same)
+        known = self.recorded_events.get(same)
         if (
             known is not None
-            and self.clock() - known.at < SAME_FOR_SECONDS
-            and await self.count_up(known)
+            and self.clock() - known.recorded_at < DEDUPLICATION_SECONDS
+            and await self.increment_count(known)
         ):
             return
-        if not self.may_say_more(about.uid):
-            self.metrics.event_dropped()
+        if not self.take_token(about.uid):
+            self.metrics.count_dropped_event()
             return
-        made = await self.client.create(self.named(event))
-        remember(self.said, same, Said(made.key, 1, self.clock()))
+        made = await self.client.create(self.with_metadata(event))
+        put_in_lru(self.recorded_events, same, RecordedEvent(made.key, 1, self.clock()))
 
-    async def count_up(self, known: Said) -> bool:
+    async def increment_count(self, known: RecordedEvent) -> bool:
         """One more of the same; False when the event has expired in the cluster."""
         try:
             await self.client.patch(
@@ -138,10 +143,10 @@ class Recorder:
             )
         except NotFound:
             return False
-        known.count, known.at = known.count + 1, self.clock()
+        known.count, known.recorded_at = known.count + 1, self.clock()
         return True
 
-    def named(self, event: Event) -> Event:
+    def with_metadata(self, event: Event) -> Event:
         """The event with name and times; for a cluster-scoped object events live in `default`."""
         about = event.involvedObject
         event.metadata = ObjectMeta(
@@ -151,22 +156,22 @@ class Recorder:
         event.count, event.firstTimestamp, event.lastTimestamp = 1, now(), now()
         return event
 
-    def may_say_more(self, uid: str) -> bool:
+    def take_token(self, uid: str) -> bool:
         """A token bucket an object."""
         at = self.clock()
-        budget = self.budgets.get(uid) or Budget(BURST, at)
-        budget.left = min(BURST, budget.left + (at - budget.at) / REFILL_SECONDS)
-        budget.at = at
-        remember(self.budgets, uid, budget)
-        if budget.left < 1:
+        budget = self.token_buckets.get(uid) or TokenBucket(BURST, at)
+        budget.tokens = min(BURST, budget.tokens + (at - budget.refilled_at) / REFILL_SECONDS)
+        budget.refilled_at = at
+        put_in_lru(self.token_buckets, uid, budget)
+        if budget.tokens < 1:
             return False
-        budget.left -= 1
+        budget.tokens -= 1
         return True
 
 
-def remember(memory: OrderedDict[K, V], key: K, value: V) -> None:
+def put_in_lru(memory: OrderedDict[K, V], key: K, value: V) -> None:
     """Keep the latest, forget the oldest."""
     memory[key] = value
     memory.move_to_end(key)
-    if len(memory) > MOST_REMEMBERED:
+    if len(memory) > MAX_LRU_CACHE_ENTRIES:
         memory.popitem(last=False)

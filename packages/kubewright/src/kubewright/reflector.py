@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from .cache import Store, Via
+from .cache import Origin, Store
 from .client import Client
 from .errors import (
     ApiError,
@@ -32,15 +32,15 @@ from .kind import Object
 from .log import Log
 from .meta import Key
 from .metrics import Metrics
-from .responses import Change, Undecoded
+from .responses import UndecodableObject, WatchEvent
 
 T = TypeVar("T", bound=Object)
 
-FIRST_PAUSE_SECONDS = 0.5
-LONGEST_PAUSE_SECONDS = 8.0
-SHORTEST_HONEST_WATCH_SECONDS = 1.0
+INITIAL_BACKOFF_SECONDS = 0.5
+MAX_BACKOFF_SECONDS = 8.0
+MIN_NORMAL_WATCH_SECONDS = 1.0
 # The server ends a watch after this time by itself, spread so that the watches of many managers do not return together.
-SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS = 300, 600
+MIN_WATCH_TIMEOUT_SECONDS, MAX_WATCH_TIMEOUT_SECONDS = 300, 600
 
 
 class Reflector(Generic[T]):
@@ -58,88 +58,94 @@ class Reflector(Generic[T]):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.kind, self.store, self.client, self.metrics = kind, store, client, metrics
-        self.name = kind.definition.resource
+        self.name = kind.definition.group_resource
         self.namespace = namespace
         self.log = log.bind(kind=self.name, **({"namespace": namespace} if namespace else {}))
         self.clock = clock
         self.synced = asyncio.Event()
-        self.alive_at = self.began_at = clock()
+        self.last_activity_at = self.watch_started_at = clock()
         self.problem = ""
-        self.turned: list[Callable[[], object]] = []
+        self.problem_changed: list[Callable[[], object]] = []
         """Called when `problem` has changed."""
-        self.revision = ""
-        self.pause = FIRST_PAUSE_SECONDS
+        self.resource_version = ""
+        self.backoff_seconds = INITIAL_BACKOFF_SECONDS
 
     async def run(self) -> None:
         """List and watch until cancelled."""
         while True:
             try:
-                if not self.revision:
+                if not self.resource_version:
                     await self.list()
                 await self.watch()
-                await self.again("ended")
+                await self.on_watch_ended("ended")
             except Gone:
                 self.log.info("the watch is too far behind for the API server, listing again")
-                if not self.revision:
-                    await self.breathe()
-                self.revision = ""
-                await self.again("gone")
+                if not self.resource_version:
+                    await self.backoff()
+                self.resource_version = ""
+                await self.on_watch_ended("gone")
             except TimedOut as error:
-                if not self.revision:
-                    await self.after(error)
+                if not self.resource_version:
+                    await self.on_failure(error)
                     continue
-                self.metrics.watch_restarted(self.name, "silent")
+                self.metrics.count_watch_restart(self.name, "silent")
                 self.log.warning(
                     "the watch has gone silent, connecting again from where it was",
-                    revision=self.revision,
+                    revision=self.resource_version,
                 )
             except Exception as error:
-                await self.after(error)
+                await self.on_failure(error)
 
     async def list(self) -> None:
         """Bring the store to one moment of the server, then say which."""
-        self.metrics.listed(self.name)
+        self.metrics.count_list(self.name)
         seen: set[Key] = set()
         revision, backwards = "", False
-        async for page in self.client.pages(self.kind, self.namespace):
-            revision = revision or page.revision
-            backwards = int(revision) < self.store.shown(self.namespace)
+        async for page in self.client.list_pages(self.kind, self.namespace):
+            revision = revision or page.resource_version
+            backwards = int(revision) < self.store.watched_revision(self.namespace)
             for item in page.items:
                 seen.add(item.metadata.key)
-                self.take(
-                    item, via=Via.WATCH if self.synced.is_set() else Via.FIRST_LIST, force=backwards
+                self.store_object(
+                    item,
+                    via=Origin.WATCH if self.synced.is_set() else Origin.INITIAL_LIST,
+                    force=backwards,
                 )
-        self.store.settle(seen, int(revision), self.namespace, force=backwards)
-        self.revision = revision
-        self.lives()
+        self.store.finish_list(seen, int(revision), self.namespace, force=backwards)
+        self.resource_version = revision
+        self.mark_alive()
         if not self.synced.is_set():
             self.log.debug("the cache is filled", objects=len(seen))
         self.synced.set()
 
     async def watch(self) -> None:
         """Follow the changes since the last revision until the server ends the watch."""
-        self.began_at = self.clock()
-        limit = random.randint(SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS)
+        self.watch_started_at = self.clock()
+        limit = random.randint(MIN_WATCH_TIMEOUT_SECONDS, MAX_WATCH_TIMEOUT_SECONDS)
         async for change in self.client.watch(
-            self.kind, self.revision, self.namespace, timeout_seconds=limit, opened=self.lives
+            self.kind,
+            self.resource_version,
+            self.namespace,
+            timeout_seconds=limit,
+            on_open=self.mark_alive,
         ):
-            revision = self.checked(change)
-            self.lives()
-            self.pause = FIRST_PAUSE_SECONDS
+            revision = self.validate_event(change)
+            self.mark_alive()
+            self.backoff_seconds = INITIAL_BACKOFF_SECONDS
             if change.object is not None:
                 if change.type == "DELETED":
                     self.store.remove(change.object.metadata.key, revision)
                 else:
-                    self.take(change.object)
-            self.revision = change.revision
-            self.store.saw(revision, self.namespace)
+                    self.store_object(change.object)
+            self.resource_version = change.resource_version
+            self.store.advance_revision(revision, self.namespace)
 
-    def checked(self, change: Change[T]) -> int:
+    def validate_event(self, change: WatchEvent[T]) -> int:
         """The revision of a change that can be true: time goes forward, and nothing comes from a namespace that was not asked for."""
-        revision = int(change.revision)
-        if revision < int(self.revision):
+        revision = int(change.resource_version)
+        if revision < int(self.resource_version):
             raise Undecodable(
-                f"the watch went back in time, from revision {self.revision} to {revision}"
+                f"the watch went back in time, from revision {self.resource_version} to {revision}"
             )
         if (
             self.namespace
@@ -151,63 +157,65 @@ class Reflector(Generic[T]):
             )
         return revision
 
-    def take(self, item: T | Undecoded, *, via: Via = Via.WATCH, force: bool = False) -> None:
+    def store_object(
+        self, item: T | UndecodableObject, *, via: Origin = Origin.WATCH, force: bool = False
+    ) -> None:
         """Into the store, counted when it does not decode."""
-        if isinstance(item, Undecoded):
-            self.metrics.undecodable(self.name)
+        if isinstance(item, UndecodableObject):
+            self.metrics.count_undecodable(self.name)
             self.log.error(
                 "an object does not decode and is left out",
                 object=str(item.metadata.key),
-                why=item.why,
+                why=item.message,
             )
-        self.store.put(item, via=via, force=force)
+        self.store.put(item, origin=via, force=force)
 
-    def lives(self) -> None:
+    def mark_alive(self) -> None:
         """Something came from the server."""
-        self.alive_at = self.clock()
+        self.last_activity_at = self.clock()
         if self.problem:
             self.log.info("the watch works again")
-            self.turn("")
+            self.set_problem("")
 
-    def turn(self, problem: str) -> None:
+    def set_problem(self, problem: str) -> None:
         """Something else is wrong from now on, or nothing any more."""
         self.problem = problem
-        for listener in self.turned:
+        for listener in self.problem_changed:
             listener()
 
     @property
     def age_seconds(self) -> float:
         """How long ago the watch last showed life."""
-        return self.clock() - self.alive_at
+        return self.clock() - self.last_activity_at
 
-    async def again(self, reason: str) -> None:
+    async def on_watch_ended(self, reason: str) -> None:
         """A watch has ended in an orderly way: go on at once, unless it had only just begun; then something keeps ending it."""
-        self.metrics.watch_restarted(self.name, reason)
-        if self.clock() - self.began_at < SHORTEST_HONEST_WATCH_SECONDS:
-            await self.breathe()
+        self.metrics.count_watch_restart(self.name, reason)
+        if self.clock() - self.watch_started_at < MIN_NORMAL_WATCH_SECONDS:
+            await self.backoff()
 
-    async def breathe(self, at_least_seconds: float = 0.0) -> None:
+    async def backoff(self, at_least_seconds: float = 0.0) -> None:
         """Wait, a little longer each time until a watch shows life again."""
-        await asyncio.sleep(max(at_least_seconds, self.pause * random.uniform(0.8, 1.2)))
-        self.pause = min(self.pause * 2, LONGEST_PAUSE_SECONDS)
+        await asyncio.sleep(max(at_least_seconds, self.backoff_seconds * random.uniform(0.8, 1.2)))
+        self.backoff_seconds = min(self.backoff_seconds * 2, MAX_BACKOFF_SECONDS)
 
-    async def after(self, error: Exception) -> None:
+    async def on_failure(self, error: Exception) -> None:
         """Say what is wrong, once, and wait a little longer each time.
 
         A kind that is missing is listed again when it is back. So is one whose watch showed what cannot be, or whose revision the server
         cannot read: the same watch would only show the same again.
         """
-        self.metrics.watch_restarted(self.name, type(error).__name__)
+        self.metrics.count_watch_restart(self.name, type(error).__name__)
         if isinstance(error, KindMissing | BadRequest | Undecodable | TooMuch):
-            self.revision = ""
-        words = self.words_for(error)
+            self.resource_version = ""
+        words = self.describe_error(error)
         if words != self.problem:
             self.log.error(words, error=None if isinstance(error, ApiError) else error)
-            self.turn(words)
+            self.set_problem(words)
         asked = error.retry_after if isinstance(error, ApiError) else None
-        await self.breathe(asked or 0.0)
+        await self.backoff(asked or 0.0)
 
-    def words_for(self, error: Exception) -> str:
+    def describe_error(self, error: Exception) -> str:
         """What the failure means and what to do about it."""
         match error:
             case KindMissing():

@@ -6,18 +6,18 @@ from typing import Literal
 
 from .client import Client
 
-Verdict = Literal["unauthenticated", "forbidden", "allowed"]
+Decision = Literal["unauthenticated", "forbidden", "allowed"]
 
 
-class ApiReviewer:
+class ApiAuthorizer:
     """Two questions to the API server; the server module remembers the answers for a short time."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
 
-    async def review(self, token: str, verb: str, path: str) -> Verdict:
+    async def authorize(self, token: str, verb: str, path: str) -> Decision:
         """Whether the bearer of this token may do that to a non-resource path."""
-        about = await self.client.review(
+        about = await self.client.create_review(
             "/apis/authentication.k8s.io/v1/tokenreviews",
             {
                 "apiVersion": "authentication.k8s.io/v1",
@@ -34,7 +34,7 @@ class ApiReviewer:
             "user": user.get("username", ""),
             "nonResourceAttributes": {"verb": verb, "path": path},
         }
-        answer = await self.client.review(
+        answer = await self.client.create_review(
             "/apis/authorization.k8s.io/v1/subjectaccessreviews",
             {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": asked},
         )

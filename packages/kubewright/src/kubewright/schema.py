@@ -55,7 +55,7 @@ class ListType:
 
 
 @dataclass(frozen=True)
-class Rule:
+class ValidationRule:
     """A CEL rule that the API server checks; on a field, or on a Struct through its class attribute `rules`."""
 
     rule: str
@@ -64,7 +64,7 @@ class Rule:
     reason: str = ""
     field_path: str = ""
 
-    def schema(self) -> OpenApi:
+    def to_openapi(self) -> OpenApi:
         """The entry of x-kubernetes-validations."""
         named = {
             "rule": self.rule,
@@ -76,13 +76,13 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Schema:
+class SchemaOverride:
     """Raw OpenAPI keys laid over what is derived; the way out for what has no annotation here."""
 
     keys: tuple[tuple[str, Any], ...]
 
     @classmethod
-    def of(cls, **keys: Any) -> Schema:
+    def of(cls, **keys: Any) -> SchemaOverride:
         """Schema.of(default=0, title="x"); an underscore in `x_kubernetes_...` stands for a dash."""
         return cls(
             tuple((k.replace("_", "-") if k.startswith("x_") else k, v) for k, v in keys.items())
@@ -91,14 +91,18 @@ class Schema:
 
 Int32 = Annotated[int, Format("int32")]
 Int64 = Annotated[int, Format("int64")]
-IntOrString = Annotated[int | str, Schema.of(x_kubernetes_int_or_string=True)]
-PreserveUnknown = Annotated[dict[str, Any], Schema.of(x_kubernetes_preserve_unknown_fields=True)]
+IntOrString = Annotated[int | str, SchemaOverride.of(x_kubernetes_int_or_string=True)]
+PreserveUnknownFields = Annotated[
+    dict[str, Any], SchemaOverride.of(x_kubernetes_preserve_unknown_fields=True)
+]
 EmbeddedResource = Annotated[
     dict[str, Any],
-    Schema.of(x_kubernetes_embedded_resource=True, x_kubernetes_preserve_unknown_fields=True),
+    SchemaOverride.of(
+        x_kubernetes_embedded_resource=True, x_kubernetes_preserve_unknown_fields=True
+    ),
 ]
 
-SIMPLE: dict[Any, OpenApi] = {
+SIMPLE_TYPES: dict[Any, OpenApi] = {
     str: {"type": "string"},
     bool: {"type": "boolean"},
     int: {"type": "integer", "format": "int64"},
@@ -107,20 +111,20 @@ SIMPLE: dict[Any, OpenApi] = {
     datetime: {"type": "string", "format": "date-time"},
     Any: {"x-kubernetes-preserve-unknown-fields": True},
 }
-BOUNDS = {
+BOUND_KEYWORDS = {
     "ge": ("minimum", False),
     "gt": ("minimum", True),
     "le": ("maximum", False),
     "lt": ("maximum", True),
 }
-LENGTHS = {
+LENGTH_KEYWORDS = {
     "string": ("minLength", "maxLength"),
     "array": ("minItems", "maxItems"),
     "object": ("minProperties", "maxProperties"),
 }
 
 
-def schema_of(
+def struct_schema(
     struct: type[Struct], where: str = "", inside: tuple[type, ...] = (), *, defaults: bool = True
 ) -> OpenApi:
     """The schema of a Struct: one property a field, required where there is no default.
@@ -138,14 +142,16 @@ def schema_of(
     for info in msgspec.structs.fields(struct):
         spot = f"{where}.{info.encode_name}"
         shape = annotation_schema(hints[info.name], spot, (*inside, struct), defaults=defaults)
-        default = default_of(info, spot)
+        default = json_default(info, spot)
         if default is NODEFAULT:
             required.append(info.encode_name)
         elif defaults and default not in ("", 0, False, None, [], {}):
             shape.setdefault("default", default)
         properties[info.encode_name] = shape
     schema: OpenApi = (
-        {"type": "object"} | described(struct) | ({"properties": properties} if properties else {})
+        {"type": "object"}
+        | docstring_description(struct)
+        | ({"properties": properties} if properties else {})
     )
     if required:
         schema["required"] = sorted(required)
@@ -153,13 +159,13 @@ def schema_of(
     return schema | ({"x-kubernetes-validations": rules} if rules else {})
 
 
-def described(struct: type) -> OpenApi:
+def docstring_description(struct: type) -> OpenApi:
     """The class's own docstring as a description; an inherited one would describe something else."""
     text = struct.__dict__.get("__doc__")
     return {"description": inspect.cleandoc(text)} if text else {}
 
 
-def default_of(info: msgspec.structs.FieldInfo, where: str) -> Any:
+def json_default(info: msgspec.structs.FieldInfo, where: str) -> Any:
     """The default as JSON, or NODEFAULT where the field is required."""
     if info.default is not NODEFAULT:
         return msgspec.to_builtins(info.default)
@@ -175,19 +181,20 @@ def annotation_schema(
     hint: Any, where: str, inside: tuple[type, ...], *, defaults: bool = True
 ) -> OpenApi:
     """The schema of one annotation: the bare type first, then each marker laid over it, left to right."""
-    hint, markers = without_none(hint, where)
+    hint, markers = unwrap_annotation(hint, where)
     if any(
-        isinstance(m, Schema) and dict(m.keys).get("x-kubernetes-int-or-string") for m in markers
+        isinstance(m, SchemaOverride) and dict(m.keys).get("x-kubernetes-int-or-string")
+        for m in markers
     ):
         schema: OpenApi = {}
     else:
-        schema = bare_schema(hint, where, inside, defaults=defaults)
+        schema = type_schema(hint, where, inside, defaults=defaults)
     for marker in markers:
-        lay_over(schema, marker, where)
+        apply_marker(schema, marker, where)
     return schema
 
 
-def without_none(hint: Any, where: str) -> tuple[Any, list[Any]]:
+def unwrap_annotation(hint: Any, where: str) -> tuple[Any, list[Any]]:
     """The annotation without Annotated and without `| None`, and the markers found on the way (innermost first)."""
     markers: list[Any] = []
     while True:
@@ -207,12 +214,12 @@ def without_none(hint: Any, where: str) -> tuple[Any, list[Any]]:
         return hint, markers
 
 
-def bare_schema(
+def type_schema(
     hint: Any, where: str, inside: tuple[type, ...], *, defaults: bool = True
 ) -> OpenApi:
     """The schema of a type without markers."""
-    if hint in SIMPLE:
-        return dict(SIMPLE[hint])
+    if hint in SIMPLE_TYPES:
+        return dict(SIMPLE_TYPES[hint])
     origin, args = get_origin(hint), get_args(hint)
     if origin is Literal:
         return enum_schema(args, where)
@@ -226,7 +233,7 @@ def bare_schema(
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return enum_schema([member.value for member in hint], where)
     if isinstance(hint, type) and issubclass(hint, Struct):
-        return schema_of(hint, where, inside, defaults=defaults)
+        return struct_schema(hint, where, inside, defaults=defaults)
     if origin is dict:
         raise SchemaError(
             where,
@@ -256,21 +263,21 @@ def enum_schema(values: Sequence[Any], where: str) -> OpenApi:
             where,
             f"an enum's values must all be strings or all be integers, not {sorted(map(repr, values))}",
         )
-    return {"type": SIMPLE[next(iter(kinds))]["type"], "enum": list(values)}
+    return {"type": SIMPLE_TYPES[next(iter(kinds))]["type"], "enum": list(values)}
 
 
-def lay_over(schema: OpenApi, marker: Any, where: str) -> None:
+def apply_marker(schema: OpenApi, marker: Any, where: str) -> None:
     """Add what one marker says to the schema."""
     match marker:
         case Meta():
-            lay_meta_over(schema, marker, where)
+            apply_meta(schema, marker, where)
         case Format(name):
             schema["format"] = name
         case ListType():
-            lay_list_type_over(schema, marker, where)
-        case Rule():
-            schema.setdefault("x-kubernetes-validations", []).append(marker.schema())
-        case Schema(keys):
+            apply_list_type(schema, marker, where)
+        case ValidationRule():
+            schema.setdefault("x-kubernetes-validations", []).append(marker.to_openapi())
+        case SchemaOverride(keys):
             if any(k == "x-kubernetes-preserve-unknown-fields" for k, _ in keys):
                 schema.pop("additionalProperties", None)
             schema.update(dict(keys))
@@ -278,23 +285,23 @@ def lay_over(schema: OpenApi, marker: Any, where: str) -> None:
             raise SchemaError(where, f"the annotation {marker!r} means nothing here")
 
 
-def lay_meta_over(schema: OpenApi, meta: Meta, where: str) -> None:
+def apply_meta(schema: OpenApi, meta: Meta, where: str) -> None:
     """Msgspec's own constraints in OpenAPI's words."""
     if meta.description:
         schema["description"] = inspect.cleandoc(meta.description)
-    for ours, (theirs, exclusive) in BOUNDS.items():
+    for ours, (theirs, exclusive) in BOUND_KEYWORDS.items():
         if (bound := getattr(meta, ours)) is not None:
             schema[theirs] = bound
             if exclusive:
                 schema[f"exclusive{theirs.capitalize()}"] = True
     for length, index in ((meta.min_length, 0), (meta.max_length, 1)):
         if length is not None:
-            if schema.get("type") not in LENGTHS:
+            if schema.get("type") not in LENGTH_KEYWORDS:
                 raise SchemaError(
                     where,
                     f"a length limit on a {schema.get('type', 'value without a type')} means nothing",
                 )
-            schema[LENGTHS[schema["type"]][index]] = length
+            schema[LENGTH_KEYWORDS[schema["type"]][index]] = length
     if meta.pattern is not None:
         schema["pattern"] = meta.pattern
     if meta.multiple_of is not None:
@@ -302,7 +309,7 @@ def lay_meta_over(schema: OpenApi, meta: Meta, where: str) -> None:
     schema.update(meta.extra_json_schema or {})
 
 
-def lay_list_type_over(schema: OpenApi, marker: ListType, where: str) -> None:
+def apply_list_type(schema: OpenApi, marker: ListType, where: str) -> None:
     """x-kubernetes-list-type, refused where the API server would refuse it."""
     if schema.get("type") != "array":
         raise SchemaError(where, "ListType belongs on a list")

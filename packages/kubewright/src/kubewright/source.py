@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from .cache import Cache, Index, IndexFunction, Store, Via
+from .cache import Cache, Index, IndexFunction, Origin, Store
 from .kind import Object
 from .meta import Key
-from .workqueue import LOW, NORMAL, WorkQueue
+from .workqueue import LOW_PRIORITY, NORMAL_PRIORITY, WorkQueue
 
-When = Callable[[Any, Any], bool]
+Predicate = Callable[[Any, Any], bool]
 """Whether a change, given as (old, new), matters."""
 
 
@@ -26,7 +26,7 @@ class Stream:
 
     def __init__(self) -> None:
         self.listeners: list[Callable[[str], None]] = []
-        self.listeners_to_all: list[Callable[[], None]] = []
+        self.broadcast_listeners: list[Callable[[], None]] = []
 
     def publish(self, name: str) -> None:
         """Wake every object that depends on this name."""
@@ -35,7 +35,7 @@ class Stream:
 
     def publish_all(self) -> None:
         """Wake every object, whatever it depends on: the outside world was loaded, was lost, or is back."""
-        for listener in self.listeners_to_all:
+        for listener in self.broadcast_listeners:
             listener()
 
 
@@ -49,7 +49,7 @@ def any_change(old: Any, new: Any) -> bool:
     return True
 
 
-def spec_changed(old: Any, new: Any) -> bool:
+def generation_changed(old: Any, new: Any) -> bool:
     """A `when` that looks past status updates: generation moves only with the spec (and with deletion)."""
     if old is None or new is None:
         return old is not new
@@ -58,7 +58,7 @@ def spec_changed(old: Any, new: Any) -> bool:
     )
 
 
-def only_status_moved(old: Any, new: Any) -> bool:
+def is_status_only_change(old: Any, new: Any) -> bool:
     """Whether a change touched nothing that a user sets: by this alone it may be the echo of our own write."""
     if old is None or new is None:
         return False
@@ -71,37 +71,37 @@ def only_status_moved(old: Any, new: Any) -> bool:
     )
 
 
-def name_of(obj: Object) -> str:
+def object_name(obj: Object) -> str:
     """The default `of`: what another object is known by."""
     return obj.metadata.name
 
 
 @dataclass(frozen=True)
-class OnKind:
+class KindSource:
     """Changes of another kind wake the objects whose `by` has one of its `of` values."""
 
     kind: type[Object]
-    by: IndexFunction
-    of: IndexFunction = name_of
-    when: When = any_change
+    index_by: IndexFunction
+    lookup_by: IndexFunction = object_name
+    predicate: Predicate = any_change
 
     def attach(self, own: Store[Any], cache: Cache, queue: WorkQueue[Key]) -> None:
         """From now on, the other kind's changes go to the queue."""
-        index = f"wake-{len(own.indexes)}-on-{self.kind.definition.resource}"
-        own.add_index(index, self.by)
-        reader = Index(self.of)
+        index = f"wake-{len(own.indexes)}-on-{self.kind.definition.group_resource}"
+        own.add_index(index, self.index_by)
+        reader = Index(self.lookup_by)
 
-        def hear(key: Key, old: Any, new: Any, via: Via) -> None:
-            if via is Via.FIRST_LIST or not self.when(old, new):
+        def hear(key: Key, old: Any, new: Any, via: Origin) -> None:
+            if via is Origin.INITIAL_LIST or not self.predicate(old, new):
                 return
-            for value in {*reader.values_of(old), *reader.values_of(new)}:
-                wake(own.keys_by(index, value), queue)
+            for value in {*reader.read_values(old), *reader.read_values(new)}:
+                enqueue(own.index_keys(index, value), queue)
 
         cache.store(self.kind).listeners.append(hear)
 
 
 @dataclass(frozen=True)
-class OnOwned:
+class OwnedKindSource:
     """Changes of objects that ours own wake the owner."""
 
     kind: type[Object]
@@ -109,21 +109,21 @@ class OnOwned:
     def attach(self, own: Store[Any], cache: Cache, queue: WorkQueue[Key]) -> None:
         """From now on, changes of owned objects go to the queue as their owner's key."""
 
-        def hear(key: Key, old: Any, new: Any, via: Via) -> None:
-            if via is not Via.FIRST_LIST:
-                wake(
+        def hear(key: Key, old: Any, new: Any, via: Origin) -> None:
+            if via is not Origin.INITIAL_LIST:
+                enqueue(
                     {
                         owner
                         for obj in (old, new)
                         if obj is not None
-                        for owner in self.owners(obj, own)
+                        for owner in self.owner_keys(obj, own)
                     },
                     queue,
                 )
 
         cache.store(self.kind).listeners.append(hear)
 
-    def owners(self, obj: Object, own: Store[Any]) -> Iterable[Key]:
+    def owner_keys(self, obj: Object, own: Store[Any]) -> Iterable[Key]:
         """The keys of the objects of our kind that own this one."""
         for reference in obj.metadata.ownerReferences:
             if (
@@ -134,26 +134,28 @@ class OnOwned:
 
 
 @dataclass(frozen=True)
-class OnStream:
+class StreamSource:
     """Names published by an outside stream wake the objects whose `by` has that name."""
 
     stream: Stream
-    by: IndexFunction
+    index_by: IndexFunction
 
     def attach(self, own: Store[Any], cache: Cache, queue: WorkQueue[Key]) -> None:
         """From now on, what the stream publishes goes to the queue."""
         index = f"wake-{len(own.indexes)}-on-stream"
-        own.add_index(index, self.by)
-        self.stream.listeners.append(lambda name: wake(own.keys_by(index, name), queue))
-        self.stream.listeners_to_all.append(lambda: wake(list(own.objects), queue, LOW))
+        own.add_index(index, self.index_by)
+        self.stream.listeners.append(lambda name: enqueue(own.index_keys(index, name), queue))
+        self.stream.broadcast_listeners.append(
+            lambda: enqueue(list(own.objects), queue, LOW_PRIORITY)
+        )
 
 
 @dataclass(frozen=True)
-class OnTimer:
+class TimerSource:
     """Every so often all objects, spread over a tenth of the period so that they do not come as one wave."""
 
     seconds: float
-    priority: int = NORMAL
+    priority: int = NORMAL_PRIORITY
 
     async def run(self, own: Store[Any], queue: WorkQueue[Key]) -> None:
         """Tick until cancelled."""
@@ -163,44 +165,44 @@ class OnTimer:
                 queue.add_after(key, random.uniform(0, self.seconds / 10), self.priority)
 
 
-class OnOwn:
+class PrimaryKindSource:
     """The kind itself: the first list with low priority, so that a person's edit overtakes it.
 
     The echo of our own write wakes nobody. It may come before the answer to that write, when nobody can know yet whose it is; so
     while a write is under way, what looks like an echo is held back, and let through if it turns out to be somebody else's.
     """
 
-    def __init__(self, when: When) -> None:
-        self.when = when
-        self.held: dict[Key, list[int]] = {}
+    def __init__(self, when: Predicate) -> None:
+        self.predicate = when
+        self.held_revisions: dict[Key, list[int]] = {}
 
     def attach(self, own: Store[Any], queue: WorkQueue[Key]) -> None:
         """From now on, the kind's own changes go to the queue."""
         self.queue = queue
 
-        def hear(key: Key, old: Any, new: Any, via: Via) -> None:
-            if key in self.held and only_status_moved(old, new):
-                self.held[key].append(new.metadata.revision)
-            elif (via is not Via.OWN_WRITE or not only_status_moved(old, new)) and self.when(
-                old, new
-            ):
-                queue.add(key, LOW if via is Via.FIRST_LIST else NORMAL)
+        def hear(key: Key, old: Any, new: Any, via: Origin) -> None:
+            if key in self.held_revisions and is_status_only_change(old, new):
+                self.held_revisions[key].append(new.metadata.revision)
+            elif (
+                via is not Origin.OWN_WRITE or not is_status_only_change(old, new)
+            ) and self.predicate(old, new):
+                queue.add(key, LOW_PRIORITY if via is Origin.INITIAL_LIST else NORMAL_PRIORITY)
 
         own.listeners.append(hear)
 
     @contextmanager
-    def writing(self, key: Key) -> Iterator[list[int]]:
+    def own_write(self, key: Key) -> Iterator[list[int]]:
         """Around a write: put the revision it made into the list, and only others' changes are let through."""
         ours: list[int] = []
-        self.held[key] = []
+        self.held_revisions[key] = []
         try:
             yield ours
         finally:
-            if any(revision not in ours for revision in self.held.pop(key)):
+            if any(revision not in ours for revision in self.held_revisions.pop(key)):
                 self.queue.add(key)
 
 
-def wake(keys: Iterable[Key], queue: WorkQueue[Key], priority: int = NORMAL) -> None:
+def enqueue(keys: Iterable[Key], queue: WorkQueue[Key], priority: int = NORMAL_PRIORITY) -> None:
     """Put keys on the queue."""
     for key in keys:
         queue.add(key, priority)

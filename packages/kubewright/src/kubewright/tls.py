@@ -15,33 +15,33 @@ from .errors import ConfigError
 from .log import Log
 
 
-class Certificate:
+class ServingCertificate:
     """What is shown to whoever connects: a pair that can be replaced while connections are open."""
 
     def __init__(self) -> None:
-        self.loaded = b""
-        self.current = fresh_context()
-        self.context = fresh_context()
+        self.loaded_pem = b""
+        self.current_context = new_server_context()
+        self.context = new_server_context()
         # Handshakes start on `context` and go on with the newest pair; a context under load is never changed.
-        self.context.sni_callback = self.use_current
+        self.context.sni_callback = self.on_server_name
 
-    def use_current(
+    def on_server_name(
         self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext
     ) -> None:
         """Let this handshake use the newest pair."""
-        connection.context = self.current
+        connection.context = self.current_context
 
-    def use(self, pem: bytes) -> None:
+    def load_pem(self, pem: bytes) -> None:
         """Show this certificate (with its chain and key) from now on. It reads and writes files, so call it in a thread."""
-        context = fresh_context()
-        with in_memory(pem) as file:
+        context = new_server_context()
+        with memory_file(pem) as file:
             context.load_cert_chain(
                 file, password=lambda: ""
             )  # without one, OpenSSL would ask the terminal
-        self.current, self.loaded = context, pem
+        self.current_context, self.loaded_pem = context, pem
 
 
-class CertificateFiles(Certificate):
+class CertificateWatcher(ServingCertificate):
     """The pair in a directory, as cert-manager's Secret is mounted; looked at again every few seconds."""
 
     def __init__(self, directory: Path, log: Log) -> None:
@@ -57,14 +57,14 @@ class CertificateFiles(Certificate):
                 + b"\n"
                 + (self.directory / "tls.key").read_bytes()
             )
-            if pem != self.loaded:
-                self.use(pem)
+            if pem != self.loaded_pem:
+                self.load_pem(pem)
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(
                 f"the certificate in {self.directory} cannot be used (tls.crt and tls.key are needed): {error}"
             ) from error
 
-    async def keep_current(self, seconds: float) -> None:
+    async def watch(self, seconds: float) -> None:
         """Load a renewed pair, for ever."""
         while True:
             await asyncio.sleep(seconds)
@@ -72,7 +72,7 @@ class CertificateFiles(Certificate):
 
     async def reload(self) -> None:
         """Load the pair if it is new, and say what is wrong with it, once."""
-        before = self.loaded
+        before = self.loaded_pem
         try:
             await asyncio.to_thread(self.load)
         except ConfigError as error:
@@ -84,14 +84,14 @@ class CertificateFiles(Certificate):
             self.problem = str(error)
             return
         self.problem = ""
-        if self.loaded != before:
+        if self.loaded_pem != before:
             self.log.info(
                 "the certificate was renewed" if before else "the certificate is there",
                 directory=str(self.directory),
             )
 
 
-def fresh_context() -> ssl.SSLContext:
+def new_server_context() -> ssl.SSLContext:
     """TLS 1.2 or newer, for HTTP/1.1."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.set_alpn_protocols(["http/1.1"])
@@ -99,7 +99,7 @@ def fresh_context() -> ssl.SSLContext:
 
 
 @contextmanager
-def in_memory(content: bytes) -> Iterator[str]:
+def memory_file(content: bytes) -> Iterator[str]:
     """A path with this content while needed; not on disk where the system can, since a Pod's disk is often read-only."""
     if hasattr(os, "memfd_create"):
         handle = os.memfd_create("tls")
@@ -115,7 +115,7 @@ def in_memory(content: bytes) -> Iterator[str]:
         yield str(file)
 
 
-def self_signed_pem(host: str) -> bytes:
+def generate_self_signed_pem(host: str) -> bytes:
     """A new key and a certificate for it, good for a year."""
     try:
         from cryptography import x509

@@ -29,21 +29,21 @@ from .errors import (
     TooMuch,
     Unauthorized,
     Unreachable,
-    from_status,
+    error_from_status,
 )
 from .kubeconfig import Connection
 from .meta import now
 from .metrics import Metrics
 
 # The API server keeps objects below 1.5 MiB (etcd's limit) and takes requests up to 3 MiB; more than this is not honest.
-LONGEST_LINE_BYTES = 8 * 1024 * 1024
-LONGEST_ANSWER_BYTES = 64 * 1024 * 1024
-MOST_PATIENT_RETRIES = 5
+MAX_LINE_BYTES = 8 * 1024 * 1024
+MAX_RESPONSE_BYTES = 64 * 1024 * 1024
+MAX_RETRIES = 5
 # Of all controllers together, and as many for reads: a write may wait for a webhook of ours that reads, a watch for a list. Watches do not
 # count, so that no number of slow writes keeps one from beginning.
-ANSWERS_AT_ONCE = 128
-READS = frozenset({"GET", "HEAD", "OPTIONS"})
-FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
+MAX_CONCURRENT_REQUESTS = 128
+READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+CONNECTION_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,32 +56,36 @@ class Request:
     body: bytes | None = None
     content_type: str = ""
     accept: str = "application/json"
-    doing: str = ""
+    operation: str = ""
     timeout_seconds: float = 30.0
 
 
-def nothing() -> None:
+def do_nothing() -> None:
     """What nobody waits for."""
 
 
-class Sender(Protocol):
+class ApiTransport(Protocol):
     """What a client needs of a transport."""
 
     async def send(self, request: Request) -> bytes:
         """The body of a successful answer; anything else raises."""
         ...
 
-    def lines(
-        self, request: Request, *, silence_seconds: float, opened: Callable[[], None] = nothing
+    def stream_lines(
+        self,
+        request: Request,
+        *,
+        idle_timeout_seconds: float,
+        on_open: Callable[[], None] = do_nothing,
     ) -> AsyncIterator[bytes]:
         """The lines of a streamed answer, as they come; `opened` is called when the server has taken the request."""
         ...
 
 
-class Pool(Sender, Protocol):
+class ManagerTransport(ApiTransport, Protocol):
     """What a manager needs of one."""
 
-    def unguarded(self) -> Pool:
+    def unguarded(self) -> ManagerTransport:
         """The same server, for writes that need no lease."""
         ...
 
@@ -97,22 +101,22 @@ class GuardedRequest(aiohttp.ClientRequest):
     does "we are the leader now" still hold when the first byte leaves.
     """
 
-    may_write: Callable[[], bool]
+    can_write: Callable[[], bool]
 
     async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
         """Write the request, unless it is a write that we may not make any more."""
-        if self.method not in READS and not self.may_write():
+        if self.method not in READ_METHODS and not self.can_write():
             raise NotLeader(
                 f"{self.method} {self.url.path} was not sent: the lease is not certainly ours any more"
             )
         return await super().send(conn)
 
 
-def guarded_by(leave: Callable[[], bool]) -> type[GuardedRequest]:
+def guarded_request_class(leave: Callable[[], bool]) -> type[GuardedRequest]:
     """A class of requests that ask this function; aiohttp takes a class, not an instance."""
 
     class Guarded(GuardedRequest):
-        may_write = staticmethod(leave)
+        can_write = staticmethod(leave)
 
     return Guarded
 
@@ -125,27 +129,27 @@ class Transport:
         connection: Connection,
         *,
         metrics: Metrics | None = None,
-        may_write: Callable[[], bool] | None = None,
+        can_write: Callable[[], bool] | None = None,
         user_agent: str = "kubewright",
         credentials: Credentials | None = None,
     ) -> None:
         self.connection = connection
         self.credentials = credentials or Credentials(connection)
         self.metrics = metrics
-        self.may_write = may_write
+        self.can_write = can_write
         self.user_agent = user_agent
         self.host = urlsplit(connection.server).netloc
-        self.root = connection.server.rstrip("/")
+        self.base_url = connection.server.rstrip("/")
         self.session: aiohttp.ClientSession | None = None
-        self.turns_to_read, self.turns_to_write = (
-            asyncio.Semaphore(ANSWERS_AT_ONCE),
-            asyncio.Semaphore(ANSWERS_AT_ONCE),
+        self.read_slots, self.write_slots = (
+            asyncio.Semaphore(MAX_CONCURRENT_REQUESTS),
+            asyncio.Semaphore(MAX_CONCURRENT_REQUESTS),
         )
 
     async def send(self, request: Request) -> bytes:
         """The body of a successful answer. Retry-After of a 429 or 503 is obeyed, a 401 tried once more if the credential changed."""
         refreshed = False
-        for attempt in range(MOST_PATIENT_RETRIES + 2):
+        for attempt in range(MAX_RETRIES + 2):
             identity = await self.credentials.headers()
             try:
                 return await self.send_once(request, identity)
@@ -155,24 +159,26 @@ class Transport:
                 refreshed = True
             except ApiError as error:
                 if (
-                    error.status not in (429, 503)
+                    error.status_code not in (429, 503)
                     or error.retry_after is None
-                    or attempt >= MOST_PATIENT_RETRIES
+                    or attempt >= MAX_RETRIES
                 ):
                     raise
                 await asyncio.sleep(error.retry_after)
         raise AssertionError("the last attempt returns or raises")
 
-    async def clock(self) -> datetime | None:
+    async def server_time(self) -> datetime | None:
         """The time at the server, to the second; None where it does not tell."""
-        request = Request("GET", "/version", doing="ask for the time", timeout_seconds=10)
+        request = Request("GET", "/version", operation="ask for the time", timeout_seconds=10)
         try:
-            response = await self.open(
-                request, await self.credentials.headers(), limits(request.timeout_seconds, None)
+            response = await self.open_response(
+                request,
+                await self.credentials.headers(),
+                client_timeout(request.timeout_seconds, None),
             )
-            await bounded_body(response, request)
-        except FAILURES as error:
-            raise self.failed(error, request) from error
+            await read_body(response, request)
+        except CONNECTION_ERRORS as error:
+            raise self.connection_error(error, request) from error
         try:
             return parsedate_to_datetime(response.headers.get("Date", ""))
         except ValueError:
@@ -181,32 +187,40 @@ class Transport:
     async def send_once(self, request: Request, identity: dict[str, str]) -> bytes:
         """One exchange, when it is its turn; the wait for that is none of the server's time."""
         try:
-            async with self.turns_to_read if request.method in READS else self.turns_to_write:
-                response = await self.open(request, identity, limits(request.timeout_seconds, None))
-                body = await bounded_body(response, request)
-        except FAILURES as error:
-            raise self.failed(error, request) from error
+            async with self.read_slots if request.method in READ_METHODS else self.write_slots:
+                response = await self.open_response(
+                    request, identity, client_timeout(request.timeout_seconds, None)
+                )
+                body = await read_body(response, request)
+        except CONNECTION_ERRORS as error:
+            raise self.connection_error(error, request) from error
         if response.status >= 300:
-            raise self.refused(response, body, request)
+            raise self.response_error(response, body, request)
         return body
 
-    async def lines(
-        self, request: Request, *, silence_seconds: float, opened: Callable[[], None] = nothing
+    async def stream_lines(
+        self,
+        request: Request,
+        *,
+        idle_timeout_seconds: float,
+        on_open: Callable[[], None] = do_nothing,
     ) -> AsyncIterator[bytes]:
         """The lines of a streamed answer. Silence, or going on past the request's own time, is TimedOut; a line over the bound TooMuch."""
         identity = await self.credentials.headers()
-        limit = limits(request.timeout_seconds, silence_seconds)
+        limit = client_timeout(request.timeout_seconds, idle_timeout_seconds)
         parts: list[bytes] = []
         size = 0
         try:
-            response = await self.open(request, identity, limit)
+            response = await self.open_response(request, identity, limit)
             if response.status == Unauthorized.code and await self.credentials.refresh(identity):
-                hang_up(response)
-                response = await self.open(request, await self.credentials.headers(), limit)
+                abort_response(response)
+                response = await self.open_response(
+                    request, await self.credentials.headers(), limit
+                )
             try:
                 if response.status >= 300:
-                    raise self.refused(response, await bounded_body(response, request), request)
-                opened()
+                    raise self.response_error(response, await read_body(response, request), request)
+                on_open()
                 async for chunk in response.content.iter_any():
                     parts.append(chunk)
                     size += len(chunk)
@@ -215,18 +229,18 @@ class Transport:
                         parts, size = [rest], len(rest)
                         for line in whole:
                             yield line
-                    if size > LONGEST_LINE_BYTES:
+                    if size > MAX_LINE_BYTES:
                         raise TooMuch(
-                            f"{request.doing}: one line of the answer is longer than {LONGEST_LINE_BYTES} bytes; it was not read"
+                            f"{request.operation}: one line of the answer is longer than {MAX_LINE_BYTES} bytes; it was not read"
                         )
             finally:
-                hang_up(response)
-        except FAILURES as error:
-            raise self.failed(error, request) from error
+                abort_response(response)
+        except CONNECTION_ERRORS as error:
+            raise self.connection_error(error, request) from error
         if rest := b"".join(parts).strip():
             yield rest
 
-    async def open(
+    async def open_response(
         self, request: Request, identity: dict[str, str], timeout: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
         """Send the request; the answer's head is there when this returns."""
@@ -237,9 +251,9 @@ class Transport:
         if request.content_type:
             headers["Content-Type"] = request.content_type
         address = (
-            f"{self.root}{request.path}?{request.query}"
+            f"{self.base_url}{request.path}?{request.query}"
             if request.query
-            else self.root + request.path
+            else self.base_url + request.path
         )
         response = await self.session.request(
             request.method,
@@ -252,10 +266,10 @@ class Transport:
             timeout=timeout,
             allow_redirects=False,
         )
-        self.count(str(response.status), request.method)
+        self.count_request(str(response.status), request.method)
         return response
 
-    def refused(
+    def response_error(
         self, response: aiohttp.ClientResponse, body: bytes, request: Request
     ) -> KubewrightError:
         """The error in an unsuccessful answer; of a 401 one wants to know whose credential it was."""
@@ -264,18 +278,18 @@ class Transport:
             if response.status == Unauthorized.code
             else ""
         )
-        return refusal(response, body, request.doing + whose)
+        return error_from_response(response, body, request.operation + whose)
 
-    def failed(self, error: Exception, request: Request) -> KubewrightError:
+    def connection_error(self, error: Exception, request: Request) -> KubewrightError:
         """No answer, counted as client-go counts it, and in our own words."""
-        self.count("<error>", request.method)
-        return in_our_words(error, request, self.connection)
+        self.count_request("<error>", request.method)
+        return translate_error(error, request, self.connection)
 
     def new_session(self) -> aiohttp.ClientSession:
         """A session without cookies, redirects, environment proxies or compression: between us and a server near by, gzip only costs."""
         request_class: type[aiohttp.ClientRequest] = aiohttp.ClientRequest
-        if self.may_write is not None:
-            request_class = guarded_by(self.may_write)
+        if self.can_write is not None:
+            request_class = guarded_request_class(self.can_write)
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -285,10 +299,10 @@ class Transport:
             read_bufsize=256 * 1024,
         )
 
-    def count(self, code: str, method: str) -> None:
+    def count_request(self, code: str, method: str) -> None:
         """rest_client_requests_total."""
         if self.metrics is not None:
-            self.metrics.request(code, self.host, method)
+            self.metrics.count_request(code, self.host, method)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -310,12 +324,14 @@ class Transport:
 
 
 @lru_cache
-def limits(total_seconds: float | None, silence_seconds: float | None) -> aiohttp.ClientTimeout:
+def client_timeout(
+    total_seconds: float | None, silence_seconds: float | None
+) -> aiohttp.ClientTimeout:
     """Our deadlines in aiohttp's form."""
     return aiohttp.ClientTimeout(total=total_seconds, sock_connect=10, sock_read=silence_seconds)
 
 
-def hang_up(response: aiohttp.ClientResponse) -> None:
+def abort_response(response: aiohttp.ClientResponse) -> None:
     """End an answer that may not be over. TLS's polite end would take up to 30 s with a peer that is dead, and outlive the loop."""
     connection = response.connection
     if connection is not None and connection.transport is not None:
@@ -323,23 +339,25 @@ def hang_up(response: aiohttp.ClientResponse) -> None:
     response.close()
 
 
-async def bounded_body(response: aiohttp.ClientResponse, request: Request) -> bytes:
+async def read_body(response: aiohttp.ClientResponse, request: Request) -> bytes:
     """The whole body, unless it is larger than we are willing to hold."""
-    if response.content_length is not None and response.content_length <= LONGEST_ANSWER_BYTES:
+    if response.content_length is not None and response.content_length <= MAX_RESPONSE_BYTES:
         return await response.read()
     chunks, size = [], 0
     async for chunk in response.content.iter_any():
         size += len(chunk)
-        if size > LONGEST_ANSWER_BYTES:
-            hang_up(response)
+        if size > MAX_RESPONSE_BYTES:
+            abort_response(response)
             raise TooMuch(
-                f"{request.doing}: the answer is larger than {LONGEST_ANSWER_BYTES} bytes; it was not read"
+                f"{request.operation}: the answer is larger than {MAX_RESPONSE_BYTES} bytes; it was not read"
             )
         chunks.append(chunk)
     return b"".join(chunks)
 
 
-def refusal(response: aiohttp.ClientResponse, body: bytes, doing: str) -> KubewrightError:
+def error_from_response(
+    response: aiohttp.ClientResponse, body: bytes, operation: str
+) -> KubewrightError:
     """The error in an unsuccessful answer; a body that is no Status (a proxy's page, say) is quoted, cut short."""
     try:
         status: Any = msgspec.json.decode(body)
@@ -347,15 +365,15 @@ def refusal(response: aiohttp.ClientResponse, body: bytes, doing: str) -> Kubewr
         status = None
     if not isinstance(status, dict) or "message" not in status:
         status = {"message": body[:300].decode(errors="replace").strip() or response.reason}
-    return from_status(
+    return error_from_status(
         response.status,
         status,
-        doing=doing,
-        retry_after=patience(response.headers.get("Retry-After", "")),
+        operation=operation,
+        retry_after=parse_retry_after(response.headers.get("Retry-After", "")),
     )
 
 
-def patience(header: str) -> float | None:
+def parse_retry_after(header: str) -> float | None:
     """Retry-After in seconds, from either of its two forms."""
     if header.isascii() and header.isdigit():
         return float(header)
@@ -365,9 +383,9 @@ def patience(header: str) -> float | None:
         return None
 
 
-def in_our_words(error: Exception, request: Request, connection: Connection) -> KubewrightError:
+def translate_error(error: Exception, request: Request, connection: Connection) -> KubewrightError:
     """A failure of aiohttp, the socket or TLS as what it means and what to do."""
-    where = f"{request.doing}: the API server at {connection.server} (from {connection.source})"
+    where = f"{request.operation}: the API server at {connection.server} (from {connection.source})"
     if isinstance(error, TimeoutError):
         return TimedOut(f"{where} did not answer in time")
     if isinstance(

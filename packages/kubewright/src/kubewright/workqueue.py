@@ -18,85 +18,89 @@ from .metrics import QueueMetrics
 
 K = TypeVar("K")
 
-NORMAL, LOW = 0, -100
+NORMAL_PRIORITY, LOW_PRIORITY = 0, -100
 """LOW is for the first list and resyncs, as in controller-runtime; a person's edit is NORMAL and overtakes them."""
 
-FIRST_BACKOFF_SECONDS = 0.005
-LONGEST_BACKOFF_SECONDS = 1000.0
+INITIAL_BACKOFF_SECONDS = 0.005
+MAX_BACKOFF_SECONDS = 1000.0
 
 
 class WorkQueue(Generic[K]):
     """For one event loop; nothing here awaits but `get` and `drained`."""
 
-    def __init__(self, metrics: QueueMetrics | None = None, *, open: bool = True) -> None:
+    def __init__(self, metrics: QueueMetrics | None = None, *, accepting: bool = True) -> None:
         """`open=False` takes nothing until it is set: a standby would only pile up keys."""
         self.metrics = metrics
         if metrics is not None:
-            metrics.unfinished = self.unfinished
+            metrics.read_unfinished_seconds = self.unfinished_seconds
         self.loop = asyncio.get_running_loop()
-        self.order = count()
+        self.sequence = count()
         self.heap: list[tuple[int, int, K]] = []
         self.waiting: dict[K, tuple[int, float]] = {}
         """Priority and the time it was added, of each key that waits."""
-        self.working: dict[K, float] = {}
-        self.again: dict[K, int] = {}
+        self.processing: dict[K, float] = {}
+        self.added_while_processing: dict[K, int] = {}
         self.delays: dict[K, tuple[float, int]] = {}
-        self.timers: list[tuple[float, int, K]] = []
-        self.alarm: asyncio.TimerHandle | None = None
+        self.delay_heap: list[tuple[float, int, K]] = []
+        self.timer: asyncio.TimerHandle | None = None
         self.failures: dict[K, int] = {}
-        self.getters: deque[asyncio.Future[None]] = deque()
+        self.waiters: deque[asyncio.Future[None]] = deque()
         self.idle = asyncio.Event()
         self.idle.set()
-        self.open = open
+        self.accepting = accepting
         self.closed = False
 
     def __len__(self) -> int:
         return len(self.waiting)
 
-    def add(self, key: K, priority: int = NORMAL) -> None:
+    def add(self, key: K, priority: int = NORMAL_PRIORITY) -> None:
         """Let the key be worked on, once, as soon as there is a worker; a higher priority than it waits with lifts it."""
-        if self.closed or not self.open:
+        if self.closed or not self.accepting:
             return
-        if key in self.working:
-            self.again[key] = max(priority, self.again.get(key, priority))
+        if key in self.processing:
+            self.added_while_processing[key] = max(
+                priority, self.added_while_processing.get(key, priority)
+            )
             return
         before = self.waiting.get(key)
         if before is not None and before[0] >= priority:
             return
         since = self.loop.time() if before is None else before[1]
         self.waiting[key] = (priority, since)
-        heapq.heappush(self.heap, (-priority, next(self.order), key))
+        heapq.heappush(self.heap, (-priority, next(self.sequence), key))
         if self.metrics:
             if before is None:
-                self.metrics.added(priority)
+                self.metrics.on_add(priority)
             else:
-                self.metrics.lifted(before[0], priority)
-        self.wake_one()
+                self.metrics.on_priority_raised(before[0], priority)
+        self.notify_waiter()
 
-    def add_after(self, key: K, seconds: float, priority: int = NORMAL) -> None:
+    def add_after(self, key: K, seconds: float, priority: int = NORMAL_PRIORITY) -> None:
         """The same, later. Of two delays of one key the earlier counts."""
         if seconds <= 0:
             self.add(key, priority)
             return
         due = self.loop.time() + seconds
         known = self.delays.get(key)
-        if self.closed or not self.open or (known is not None and known[0] <= due):
+        if self.closed or not self.accepting or (known is not None and known[0] <= due):
             return
         self.delays[key] = (due, priority)
         if self.metrics:
-            self.metrics.retried()
-        heapq.heappush(self.timers, (due, next(self.order), key))
-        if len(self.timers) > 2 * len(self.delays) + 64:
+            self.metrics.on_retry()
+        heapq.heappush(self.delay_heap, (due, next(self.sequence), key))
+        if len(self.delay_heap) > 2 * len(self.delays) + 64:
             # Delays that were forgotten or overtaken stay in the heap until their time; they may not pile up.
-            self.timers = [(due, next(self.order), each) for each, (due, _) in self.delays.items()]
-            heapq.heapify(self.timers)
-        self.set_alarm()
+            self.delay_heap = [
+                (due, next(self.sequence), each) for each, (due, _) in self.delays.items()
+            ]
+            heapq.heapify(self.delay_heap)
+        self.schedule_timer()
 
-    def add_backed_off(self, key: K, priority: int = NORMAL) -> float:
+    def add_rate_limited(self, key: K, priority: int = NORMAL_PRIORITY) -> float:
         """The same after this key's own back-off, which doubles with each failure since `forget`; returns the seconds."""
         failures = self.failures.get(key, 0)
         self.failures[key] = failures + 1
-        seconds = min(FIRST_BACKOFF_SECONDS * 2.0 ** min(failures, 30), LONGEST_BACKOFF_SECONDS)
+        seconds = min(INITIAL_BACKOFF_SECONDS * 2.0 ** min(failures, 30), MAX_BACKOFF_SECONDS)
         self.add_after(key, seconds, priority)
         return seconds
 
@@ -111,88 +115,88 @@ class WorkQueue(Generic[K]):
                 negative, _, key = heapq.heappop(self.heap)
                 entry = self.waiting.get(key)
                 if entry is not None and entry[0] == -negative:
-                    return self.take(key, *entry)
+                    return self.start_processing(key, *entry)
             getter = self.loop.create_future()
-            self.getters.append(getter)
+            self.waiters.append(getter)
             try:
                 await getter
             except asyncio.CancelledError:
-                self.give_up(getter)
+                self.remove_waiter(getter)
                 raise
         return None
 
-    def take(self, key: K, priority: int, since: float) -> tuple[K, int]:
+    def start_processing(self, key: K, priority: int, since: float) -> tuple[K, int]:
         """Move the key from waiting to in work."""
         del self.waiting[key]
         self.delays.pop(key, None)
         started = self.loop.time()
-        self.working[key] = started
+        self.processing[key] = started
         self.idle.clear()
         if self.metrics:
-            self.metrics.taken(priority, started - since)
+            self.metrics.on_get(priority, started - since)
         return key, priority
 
-    def give_up(self, getter: asyncio.Future[None]) -> None:
+    def remove_waiter(self, getter: asyncio.Future[None]) -> None:
         """A worker that was cancelled while waiting leaves; a wake-up that it already had goes to the next one."""
         if getter.done() and not getter.cancelled():
-            self.wake_one()
-        elif getter in self.getters:
-            self.getters.remove(getter)
+            self.notify_waiter()
+        elif getter in self.waiters:
+            self.waiters.remove(getter)
 
     def done(self, key: K) -> None:
         """The worker is finished with the key; if it was added meanwhile it waits again."""
-        started = self.working.pop(key)
+        started = self.processing.pop(key)
         if self.metrics:
-            self.metrics.finished(self.loop.time() - started)
-        if key in self.again:
-            self.add(key, self.again.pop(key))
-        if not self.working:
+            self.metrics.on_done(self.loop.time() - started)
+        if key in self.added_while_processing:
+            self.add(key, self.added_while_processing.pop(key))
+        if not self.processing:
             self.idle.set()
 
-    def wake_one(self) -> None:
+    def notify_waiter(self) -> None:
         """Let one waiting worker look."""
-        while self.getters:
-            getter = self.getters.popleft()
+        while self.waiters:
+            getter = self.waiters.popleft()
             if not getter.done():
                 getter.set_result(None)
                 return
 
-    def set_alarm(self) -> None:
+    def schedule_timer(self) -> None:
         """One timer for all delays: the earliest."""
-        due = self.timers[0][0]
-        if self.alarm is None or self.alarm.when() > due:
-            if self.alarm is not None:
-                self.alarm.cancel()
-            self.alarm = self.loop.call_at(due, self.ring)
+        due = self.delay_heap[0][0]
+        if self.timer is None or self.timer.when() > due:
+            if self.timer is not None:
+                self.timer.cancel()
+            self.timer = self.loop.call_at(due, self.on_timer)
 
-    def ring(self) -> None:
+    def on_timer(self) -> None:
         """Move every key whose time has come from delayed to waiting."""
-        self.alarm = None
+        self.timer = None
         now = self.loop.time()
-        while self.timers and self.timers[0][0] <= now:
-            due, _, key = heapq.heappop(self.timers)
+        while self.delay_heap and self.delay_heap[0][0] <= now:
+            due, _, key = heapq.heappop(self.delay_heap)
             delay = self.delays.get(key)
             if delay is not None and delay[0] == due:
                 del self.delays[key]
                 self.add(key, delay[1])
-        if self.timers:
-            self.set_alarm()
+        if self.delay_heap:
+            self.schedule_timer()
 
-    def unfinished(self) -> list[float]:
+    def unfinished_seconds(self) -> list[float]:
         """For how many seconds each key in work has been so."""
         now = self.loop.time()
-        return [now - started for started in self.working.values()]
+        return [now - started for started in self.processing.values()]
 
     def close(self) -> None:
         """Hand out nothing more; every waiting worker gets None."""
         self.closed = True
-        if self.alarm is not None:
-            self.alarm.cancel()
-        for getter in self.getters:
+        if self.timer is not None:
+            self.timer.cancel()
+        for getter in self.waiters:
             if not getter.done():
                 getter.set_result(None)
-        self.getters.clear()
+        self.waiters.clear()
 
-    async def drained(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Wait until no key is in work."""
         await self.idle.wait()

@@ -154,7 +154,10 @@ BREAKING: dict[str, tuple[Edit, str]] = {
     "short name removed": (lambda c: c["spec"]["names"].update(shortNames=[]), "kubectl get th"),
     "category removed": (lambda c: c["spec"]["names"].pop("categories"), '"all" is gone'),
     "version removed": (lambda c: c["spec"]["versions"].pop(), "v0: the version is gone"),
-    "version not served": (lambda c: stored_version(c).update(served=False), "v1: is not served any more"),
+    "version not served": (
+        lambda c: stored_version(c).update(served=False),
+        "v1: is not served any more",
+    ),
     "status subresource removed": (
         lambda c: stored_version(c)["subresources"].pop("status"),
         "subresource status: is gone",
@@ -213,17 +216,32 @@ BREAKING: dict[str, tuple[Edit, str]] = {
         "v1.spec.free: is required now",
     ),
     "new required field": (
-        lambda c: (spec_properties(c).update(new={"type": "string"}), spec_schema(c)["required"].append("new")),
+        lambda c: (
+            spec_properties(c).update(new={"type": "string"}),
+            spec_schema(c)["required"].append("new"),
+        ),
         "a new required field",
     ),
     "enum narrowed": (
         lambda c: spec_properties(c)["mode"].update(enum=["on"]),
         "the value off is not allowed any more",
     ),
-    "enum added": (lambda c: spec_properties(c)["free"].update(enum=["x"]), "only x are allowed now"),
-    "minimum raised": (lambda c: spec_properties(c)["count"].update(minimum=2), "minimum was 1, is 2"),
-    "maximum lowered": (lambda c: spec_properties(c)["count"].update(maximum=9), "maximum was 10, is 9"),
-    "bound added": (lambda c: spec_properties(c)["step"].update(minimum=0), "minimum was not there, is 0"),
+    "enum added": (
+        lambda c: spec_properties(c)["free"].update(enum=["x"]),
+        "only x are allowed now",
+    ),
+    "minimum raised": (
+        lambda c: spec_properties(c)["count"].update(minimum=2),
+        "minimum was 1, is 2",
+    ),
+    "maximum lowered": (
+        lambda c: spec_properties(c)["count"].update(maximum=9),
+        "maximum was 10, is 9",
+    ),
+    "bound added": (
+        lambda c: spec_properties(c)["step"].update(minimum=0),
+        "minimum was not there, is 0",
+    ),
     "bound made exclusive": (
         lambda c: spec_properties(c)["count"].update(exclusiveMinimum=True),
         "exclusiveMinimum",
@@ -252,7 +270,10 @@ BREAKING: dict[str, tuple[Edit, str]] = {
         lambda c: spec_properties(c)["name"].update(pattern="^b"),
         "the pattern was ^a, is ^b",
     ),
-    "default changed": (lambda c: spec_properties(c)["count"].update(default=3), "the default was 2, is 3"),
+    "default changed": (
+        lambda c: spec_properties(c)["count"].update(default=3),
+        "the default was 2, is 3",
+    ),
     "default removed": (
         lambda c: spec_properties(c)["count"].pop("default"),
         "the default was 2, is not there",
@@ -277,7 +298,10 @@ BREAKING: dict[str, tuple[Edit, str]] = {
         lambda c: spec_properties(c)["open"].pop("x-kubernetes-preserve-unknown-fields"),
         "unknown fields are kept no more",
     ),
-    "null refused": (lambda c: spec_properties(c)["none"].pop("nullable"), "null is allowed no more"),
+    "null refused": (
+        lambda c: spec_properties(c)["none"].pop("nullable"),
+        "null is allowed no more",
+    ),
 }
 
 SAFE: dict[str, Edit] = {
@@ -399,6 +423,8 @@ def is_allowed(schema: Json, value: int) -> bool:
 @settings(max_examples=500)
 @given(schemas, schemas)
 def test_a_change_that_refuses_what_was_allowed_is_never_called_safe(old: Json, new: Json) -> None:
-    refused = [value for value in range(-30, 31) if is_allowed(old, value) and not is_allowed(new, value)]
+    refused = [
+        value for value in range(-30, 31) if is_allowed(old, value) and not is_allowed(new, value)
+    ]
     if refused:
         assert any(breaking for _, _, breaking in schema_changes(old, new)), refused

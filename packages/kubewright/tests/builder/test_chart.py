@@ -115,7 +115,9 @@ def test_helm_and_kustomize_render_the_same(
     components: list[str],
     values: Json,
 ) -> None:
-    ours = render_chart(helm, project / "dist/chart", "greeter-system", tmp_path, **COMMON_VALUES, **values)
+    ours = render_chart(
+        helm, project / "dist/chart", "greeter-system", tmp_path, **COMMON_VALUES, **values
+    )
     theirs = render_with_kustomize(project, binaries, *components)
     assert ours.keys() == theirs.keys()
     for key, document in theirs.items():
@@ -157,7 +159,14 @@ def test_webhooks_that_are_optional_render_the_same_too(
     values: Json,
 ) -> None:
     assert main(["helm", "--project", str(optional_webhook_project)]) == 0
-    ours = render_chart(helm, optional_webhook_project / "dist/chart", "greeter-system", tmp_path, **COMMON_VALUES, **values)
+    ours = render_chart(
+        helm,
+        optional_webhook_project / "dist/chart",
+        "greeter-system",
+        tmp_path,
+        **COMMON_VALUES,
+        **values,
+    )
     theirs = render_with_kustomize(optional_webhook_project, binaries, *components)
     assert ours.keys() == theirs.keys()
     for key, document in theirs.items():
@@ -191,7 +200,9 @@ def test_this_repositorys_chart_renders_the_same_too(
     )
     shutil.copytree(ROOT / "config", tmp_path / "config")
     for components, values in OPTIONAL_WEBHOOK_VARIANTS:
-        ours = render_chart(helm, chart, "vsphere-operators-system", tmp_path, **COMMON_VALUES, **values)
+        ours = render_chart(
+            helm, chart, "vsphere-operators-system", tmp_path, **COMMON_VALUES, **values
+        )
         assert ours == render_with_kustomize(tmp_path, binaries, *components), components
 
 
@@ -235,7 +246,9 @@ def test_crds_stay_when_the_release_goes(helm: Path, project: Path, tmp_path: Pa
 def test_what_the_chart_renders_is_admitted(
     helm: Path, project: Path, control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    objects = render_chart(helm, project / "dist/chart", "greeter-system", tmp_path, **COMMON_VALUES)
+    objects = render_chart(
+        helm, project / "dist/chart", "greeter-system", tmp_path, **COMMON_VALUES
+    )
     control_plane.kubectl(
         "apply", "-f", "-", stdin=yaml.safe_dump(objects.pop(("Namespace", "", "greeter-system")))
     )

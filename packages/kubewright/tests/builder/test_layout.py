@@ -76,9 +76,7 @@ def test_a_long_name_breaks_lines_where_ruff_does(
 def test_this_repositorys_own_configuration_is_followed(tmp_path: Path) -> None:
     root = tmp_path / "repository"
     for part in ("src", "config"):
-        shutil.copytree(
-            ROOT / part, root / part, ignore=shutil.ignore_patterns("__pycache__")
-        )
+        shutil.copytree(ROOT / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
     (root / "tests/kinds").mkdir(parents=True)
     shutil.copy(ROOT / "pyproject.toml", root)
     for part in ("packages", "testenv"):

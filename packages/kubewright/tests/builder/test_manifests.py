@@ -58,7 +58,9 @@ def test_no_wildcard_anywhere() -> None:
     texts = [path.read_text() for path in (ROOT / "config/rbac").glob("*.yaml")]
     assert len(texts) > 5
     assert not any("'*'" in text or '"*"' in text for text in texts)
-    assert verbs_by_resource(LEADER_RULES) == {"leases.coordination.k8s.io": ["create", "get", "patch"]}
+    assert verbs_by_resource(LEADER_RULES) == {
+        "leases.coordination.k8s.io": ["create", "get", "patch"]
+    }
 
 
 @pytest.fixture
@@ -93,7 +95,9 @@ def test_a_file_of_a_kind_that_has_gone_is_found_and_removed(repository_copy: Pa
     assert mine.exists()
 
 
-def test_a_second_run_writes_nothing(repository_copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_run_writes_nothing(
+    repository_copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["manifests", "--project", str(repository_copy)]) == 0
     assert capsys.readouterr().out == ""
 
@@ -260,7 +264,11 @@ def test_components_go_on_top_of_each_other_in_an_order_that_works(
     pyproject.write_text(pyproject.read_text().replace('name = "vsphere-operators"\nbuild', line))
     assert main(["manifests", "--project", str(repository_copy)]) == 0
     made = list(
-        yaml.safe_load_all(run_kustomize(repository_copy, repository_copy / "config/default", str(binaries["kubectl"])))
+        yaml.safe_load_all(
+            run_kustomize(
+                repository_copy, repository_copy / "config/default", str(binaries["kubectl"])
+            )
+        )
     )
     (policy,) = (each for each in made if each["kind"] == "NetworkPolicy")
     assert policy["spec"]["ingress"][-1] == {"ports": [{"port": 9443, "protocol": "TCP"}]}
@@ -275,7 +283,10 @@ INEFFECTIVE_FLAGS = {
 
 @pytest.mark.parametrize("change", INEFFECTIVE_FLAGS.values(), ids=INEFFECTIVE_FLAGS)
 def test_a_flag_that_does_not_add_the_webhooks_is_refused(
-    optional_webhook_project: Path, tmp_path: Path, change: tuple[str, str], capsys: pytest.CaptureFixture[str]
+    optional_webhook_project: Path,
+    tmp_path: Path,
+    change: tuple[str, str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     root, package = (
         Path(shutil.copytree(optional_webhook_project, tmp_path / "greeter")),

@@ -35,14 +35,19 @@ def docs_command(project: Path, output: Path | str) -> list[str]:
 def test_standard_output_by_its_name(tmp_path: Path, greeter: Path) -> None:
     page = run_docs(greeter)
     piped = subprocess.run(
-        docs_command(greeter, "/dev/stdout"), capture_output=True, timeout=TIMEOUT_SECONDS, check=True
+        docs_command(greeter, "/dev/stdout"),
+        capture_output=True,
+        timeout=TIMEOUT_SECONDS,
+        check=True,
     )
     assert piped.stdout == page
     assert piped.stderr == b"wrote /dev/stdout\n"
     link = tmp_path / "stdout"
     link.symlink_to("/proc/self/fd/1")
     with (tmp_path / "page.md").open("wb") as file:
-        subprocess.run(docs_command(greeter, link), stdout=file, timeout=TIMEOUT_SECONDS, check=True)
+        subprocess.run(
+            docs_command(greeter, link), stdout=file, timeout=TIMEOUT_SECONDS, check=True
+        )
     assert (tmp_path / "page.md").read_bytes() == page
     assert link.is_symlink()
 
@@ -94,6 +99,8 @@ def test_what_was_killed_outside_of_the_project_is_undone(
     assert main([command, "--project", str(greeter), "--output", str(elsewhere / output)]) == 0
     assert "what it had changed is as it was before" in capsys.readouterr().err
     assert {
-        path: text for path, text in read_project_bytes(elsewhere).items() if not path.startswith(output)
+        path: text
+        for path, text in read_project_bytes(elsewhere).items()
+        if not path.startswith(output)
     } == before
     assert not list(elsewhere.glob(".kubewright-*"))

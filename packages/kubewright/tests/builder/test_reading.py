@@ -82,7 +82,11 @@ def test_a_sample_that_is_no_object_gives_an_empty_spec(greeter: Path) -> None:
 
 @pytest.mark.parametrize(
     ("spoil", "words"),
-    [(append_latin1, "save it as UTF-8"), (replace_with_folder, "is a folder"), (write_invalid_yaml, "is no YAML")],
+    [
+        (append_latin1, "save it as UTF-8"),
+        (replace_with_folder, "is a folder"),
+        (write_invalid_yaml, "is no YAML"),
+    ],
 )
 def test_a_committed_crd_that_cannot_be_read_is_named(
     greeter: Path, spoil: Callable[[Path], None], words: str

@@ -131,7 +131,9 @@ REJECTED_OPTIONS = [
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), REJECTED_OPTIONS, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+    ("words", "said"),
+    REJECTED_OPTIONS,
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_what_makes_no_sense_is_refused_in_words(
     greeter: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str

@@ -49,7 +49,9 @@ def test_short_names_and_columns_stay_with_another_stored_version(tmp_path: Path
     root = Path(shutil.copytree(GOLDEN / "hostinfo", tmp_path / "hostinfo"))
     before = read_crd_spec(root, "topology.corinternal.com_hostinfoes")
     assert (
-        create_api(root, "--group", "topology", "--version", "v2", "--kind", "HostInfo", "--storage")
+        create_api(
+            root, "--group", "topology", "--version", "v2", "--kind", "HostInfo", "--storage"
+        )
         == 0
     )
     after = read_crd_spec(root, "topology.corinternal.com_hostinfoes")
@@ -68,6 +70,8 @@ def test_what_makes_no_sense_for_a_version_is_refused(
         ("v2", "House", "--plural", "homes"): "share the plural",
     }
     for (version, kind, *more), said in refused.items():
-        assert create_api(greeter, "--group", "demo", "--version", version, "--kind", kind, *more) == 1
+        assert (
+            create_api(greeter, "--group", "demo", "--version", version, "--kind", kind, *more) == 1
+        )
         assert said in capsys.readouterr().err
     assert read_project_files(greeter) == before

@@ -253,7 +253,9 @@ async def test_a_swallowed_create_is_in_the_cluster(
     assert [seen.status for seen in proxy.find_requests("POST")] == [0]
 
 
-async def test_a_refusal_looks_like_the_servers_own(proxy: HttpProxy, proxy_client: HttpClient) -> None:
+async def test_a_refusal_looks_like_the_servers_own(
+    proxy: HttpProxy, proxy_client: HttpClient
+) -> None:
     proxy.fail_next("GET", "/api/v1/pods", 409)
     with pytest.raises(HttpError, match='"reason": "Conflict"'):
         await asyncio.to_thread(proxy_client.call, "GET", "/api/v1/pods")
@@ -275,7 +277,9 @@ async def test_a_watch_streams_through_the_proxy_and_takes_our_lines(
     control_plane: ControlPlane, proxy: HttpProxy, namespace: str, tmp_path: Path
 ) -> None:
     path = f"/api/v1/namespaces/{namespace}/configmaps"
-    watch = await KubectlWatch.start(control_plane, path, proxy.write_kubeconfig(tmp_path / "config"))
+    watch = await KubectlWatch.start(
+        control_plane, path, proxy.write_kubeconfig(tmp_path / "config")
+    )
     await eventually(lambda: proxy.watches)
     control_plane.apply(configmap_manifest(namespace))
     assert (await watch.next_event())["object"]["metadata"]["name"] == "thing"

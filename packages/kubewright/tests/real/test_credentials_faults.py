@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kubewright.controller import controller
+from kubewright.controller import new_controller
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.http import HttpClient, HttpError
@@ -17,7 +17,7 @@ from kubewright.testing.proxy import HttpProxy
 
 from ..kinds import Widget, double
 from ..rig import ApiHarness, run_manager
-from .wire import WIDGETS_PATH, wait_until_reconciled, connect_through
+from .wire import WIDGETS_PATH, connect_through, wait_until_reconciled
 
 RBAC_MANIFESTS = """
 apiVersion: rbac.authorization.k8s.io/v1
@@ -92,7 +92,9 @@ class TokenFile:
 
 
 @pytest.fixture
-async def token_file(control_plane: ControlPlane, real_api: ApiHarness, tmp_path: Path) -> TokenFile:
+async def token_file(
+    control_plane: ControlPlane, real_api: ApiHarness, tmp_path: Path
+) -> TokenFile:
     """A token file in its first life."""
     control_plane.apply(RBAC_MANIFESTS % {"namespace": real_api.namespace})
     token = TokenFile(control_plane, real_api.namespace, tmp_path / "token")
@@ -101,7 +103,9 @@ async def token_file(control_plane: ControlPlane, real_api: ApiHarness, tmp_path
 
 
 @pytest.fixture
-async def api(real_api: ApiHarness, http_proxy: HttpProxy, token_file: TokenFile, tmp_path: Path) -> ApiHarness:
+async def api(
+    real_api: ApiHarness, http_proxy: HttpProxy, token_file: TokenFile, tmp_path: Path
+) -> ApiHarness:
     """The manager is the service account of the token file, seen by the proxy."""
     config = json.loads(http_proxy.write_kubeconfig(tmp_path / "config").read_text())
     config["users"][0]["user"] = {"tokenFile": str(token_file.path)}
@@ -112,7 +116,7 @@ async def api(real_api: ApiHarness, http_proxy: HttpProxy, token_file: TokenFile
 async def test_a_manager_goes_on_writing_with_the_new_token(
     api: ApiHarness, http_proxy: HttpProxy, token_file: TokenFile
 ) -> None:
-    async with run_manager(api, controller(Widget, double)) as manager:
+    async with run_manager(api, new_controller(Widget, double)) as manager:
         await api.create_widget("before", size=1)
         await wait_until_reconciled(api, manager)
         await token_file.rotate()
@@ -125,11 +129,13 @@ async def test_a_manager_goes_on_writing_with_the_new_token(
 async def test_a_manager_goes_on_watching_with_the_new_token(
     api: ApiHarness, http_proxy: HttpProxy, token_file: TokenFile
 ) -> None:
-    async with run_manager(api, controller(Widget, double)) as manager:
+    async with run_manager(api, new_controller(Widget, double)) as manager:
         await api.create_widget("before", size=1)
         await wait_until_reconciled(api, manager)
         await token_file.rotate()
         assert http_proxy.abort_watches(WIDGETS_PATH) == 1
         await api.create_widget("after", size=2)
         await wait_until_reconciled(api, manager, within=15)
-    assert 401 in [seen.status for seen in http_proxy.find_requests("GET", WIDGETS_PATH, watch=True)]
+    assert 401 in [
+        seen.status for seen in http_proxy.find_requests("GET", WIDGETS_PATH, watch=True)
+    ]

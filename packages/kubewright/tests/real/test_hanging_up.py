@@ -6,7 +6,7 @@ import asyncio
 import os
 from pathlib import Path
 
-from kubewright.kubeconfig import load
+from kubewright.kubeconfig import load_config
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.tcpproxy import TcpProxy
 from kubewright.transport import Request, Transport
@@ -24,17 +24,17 @@ async def test_a_watch_is_closed_though_the_other_side_is_silent(
             tmp_path / "config", server=f"https://127.0.0.1:{proxy.port}"
         )
         transport = Transport(
-            await asyncio.to_thread(load, str(config), environ={}, home=Path("/"))
+            await asyncio.to_thread(load_config, str(config), environ={}, home=Path("/"))
         )
         opened = asyncio.Event()
         watch = Request(
             "GET",
             f"/api/v1/namespaces/{namespace}/configmaps",
             query="watch=true",
-            doing="watching",
+            operation="watching",
             timeout_seconds=60,
         )
-        lines = transport.lines(watch, silence_seconds=60, opened=opened.set)
+        lines = transport.stream_lines(watch, idle_timeout_seconds=60, on_open=opened.set)
         reading = asyncio.create_task(anext(lines, b""))
         await asyncio.wait_for(opened.wait(), 10)
         proxy.stall()

@@ -11,7 +11,7 @@ from urllib.error import HTTPError
 import pytest
 
 from kubewright.builtin import Event
-from kubewright.controller import Controller, controller
+from kubewright.controller import Controller, new_controller
 from kubewright.manager import Options
 from kubewright.meta import Condition, Key, ObjectMeta
 from kubewright.testing import eventually
@@ -19,9 +19,9 @@ from kubewright.testing.controlplane import ControlPlane
 
 from ..kinds import WidgetStatus
 from ..rig import ApiHarness, run_manager
-from .wire import Gadget, GadgetSpec, gadget_crd, temporary_gadget_crd, install_gadget_crd
+from .wire import Gadget, GadgetSpec, gadget_crd, install_gadget_crd, temporary_gadget_crd
 
-CRD_NAME = Gadget.definition.resource
+CRD_NAME = Gadget.definition.group_resource
 NESTING_LEVELS = 3000
 """Deeper than a decoder that calls itself likes, and not deeper than the API server takes."""
 
@@ -30,7 +30,7 @@ def make_doubling_controller() -> Controller[Gadget]:
     async def double(gadget: Gadget) -> None:
         gadget.status = WidgetStatus(doubled=gadget.spec.size * 2)
 
-    return controller(Gadget, double)
+    return new_controller(Gadget, double)
 
 
 async def create_gadget(api: ApiHarness, name: str, size: int) -> None:
@@ -87,10 +87,10 @@ async def test_a_crd_that_is_deleted_and_applied_again_is_waited_for(
 ) -> None:
     caplog.set_level("INFO")
     options = Options(
-        metrics_address="0",
-        health_address="127.0.0.1:0",
-        namespaces=(real_api.namespace,),
-        stop_seconds=5,
+        metrics_bind_address="0",
+        health_probe_bind_address="127.0.0.1:0",
+        watch_namespaces=(real_api.namespace,),
+        graceful_shutdown_seconds=5,
     )
     async with (
         temporary_gadget_crd(control_plane, gadget_crd()),
@@ -170,7 +170,9 @@ async def test_an_object_nested_beyond_measure_stops_nobody(
     deep = '{"a":' * NESTING_LEVELS + "1" + "}" * NESTING_LEVELS
     body = f'{{"apiVersion":"{Gadget.definition.api_version}","kind":"Gadget","metadata":{{"name":"deep"}},"spec":{{"junk":{deep}}}}}'
     path = Gadget.definition.path(real_api.namespace)
-    async with temporary_gadget_crd(control_plane, gadget_crd(**{"x-kubernetes-preserve-unknown-fields": True})):
+    async with temporary_gadget_crd(
+        control_plane, gadget_crd(**{"x-kubernetes-preserve-unknown-fields": True})
+    ):
         await asyncio.to_thread(
             control_plane.kubectl, "create", "--raw", path, "-f", "-", stdin=body
         )
@@ -180,7 +182,9 @@ async def test_an_object_nested_beyond_measure_stops_nobody(
             await real_api.client.patch(
                 Gadget, Key(real_api.namespace, "good"), {"spec": {"size": 2}}
             )
-            await eventually(lambda: asyncio.to_thread(is_doubled, control_plane, real_api, "good", 4))
+            await eventually(
+                lambda: asyncio.to_thread(is_doubled, control_plane, real_api, "good", 4)
+            )
 
 
 def is_doubled(plane: ControlPlane, api: ApiHarness, name: str, value: int) -> bool:

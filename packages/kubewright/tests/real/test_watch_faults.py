@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from kubewright.controller import controller
+from kubewright.controller import new_controller
 from kubewright.meta import Key
 from kubewright.source import Stream
 from kubewright.testing import eventually
@@ -18,7 +18,14 @@ from kubewright.testing.proxy import HttpProxy, RecordedRequest, TcpProxy
 
 from ..kinds import Widget, WidgetStatus, double
 from ..rig import ApiHarness, run_manager
-from .wire import WIDGET_STATUS_PATH, WIDGETS_PATH, change_widgets, wait_until_reconciled, create_widgets, connect_through
+from .wire import (
+    WIDGET_STATUS_PATH,
+    WIDGETS_PATH,
+    change_widgets,
+    connect_through,
+    create_widgets,
+    wait_until_reconciled,
+)
 
 OUTAGE_SECONDS = 60.0
 EXPIRED_STATUS = {
@@ -40,14 +47,16 @@ async def test_a_watch_that_stalls_with_its_socket_open_is_noticed_within_75_sec
         ),
     )
     await create_widgets(api)
-    async with run_manager(api, controller(Widget, double)) as manager:
+    async with run_manager(api, new_controller(Widget, double)) as manager:
         await wait_until_reconciled(api, manager)
         stalled_at = asyncio.get_running_loop().time()
         tcp_proxy.stall_existing()
         await change_widgets(api)
         with pytest.raises(AssertionError, match="not true within"):
             await wait_until_reconciled(api, manager, within=1)
-        await wait_until_reconciled(api, manager, within=stalled_at + 75 - asyncio.get_running_loop().time())
+        await wait_until_reconciled(
+            api, manager, within=stalled_at + 75 - asyncio.get_running_loop().time()
+        )
         assert {key.name for key in manager.cache.store(Widget).objects} == {
             "kept",
             "changed",
@@ -74,7 +83,7 @@ async def test_a_410_in_either_form_leads_to_a_new_list(
 ) -> None:
     api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
     await create_widgets(api)
-    async with run_manager(api, controller(Widget, double)) as manager:
+    async with run_manager(api, new_controller(Widget, double)) as manager:
         await wait_until_reconciled(api, manager)
         await eventually(lambda: http_proxy.find_watches(WIDGETS_PATH))
         held = http_proxy.delay_next("GET", WIDGETS_PATH, 1.0, watch=False)
@@ -106,10 +115,12 @@ async def test_a_watch_that_fell_behind_a_compaction_and_a_restart_misses_nothin
         ),
     )
     await create_widgets(api)
-    async with run_manager(api, controller(Widget, double)) as manager:
+    async with run_manager(api, new_controller(Widget, double)) as manager:
         await wait_until_reconciled(api, manager)
         tcp_proxy.stall()
-        await asyncio.gather(*(api.create_widget(f"w{number:03}", size=number) for number in range(200)))
+        await asyncio.gather(
+            *(api.create_widget(f"w{number:03}", size=number) for number in range(200))
+        )
         await change_widgets(api)
         oldest = await control_plane.compact_etcd()
         await control_plane.restart_apiserver()
@@ -124,7 +135,9 @@ async def test_a_watch_that_fell_behind_a_compaction_and_a_restart_misses_nothin
         }
         assert Key(api.namespace, "deleted") not in manager.cache.store(Widget).objects
     assert "the watch is too far behind for the API server, listing again" in caplog.text
-    assert resource_version_of(http_proxy.find_requests("GET", WIDGETS_PATH, watch=True)[1]) < oldest
+    assert (
+        resource_version_of(http_proxy.find_requests("GET", WIDGETS_PATH, watch=True)[1]) < oldest
+    )
     assert len(http_proxy.find_requests("GET", WIDGETS_PATH, watch=False)) == 2
 
 
@@ -138,7 +151,7 @@ async def test_compaction_alone_goes_unnoticed(
 ) -> None:
     api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
     await create_widgets(api)
-    async with run_manager(api, controller(Widget, double)) as manager:
+    async with run_manager(api, new_controller(Widget, double)) as manager:
         await wait_until_reconciled(api, manager)
         await control_plane.compact_etcd()
         await change_widgets(api)
@@ -158,7 +171,7 @@ async def test_an_api_server_that_is_down_for_a_minute_is_asked_seldom_and_found
     async def multiply(widget: Widget) -> None:
         widget.status = WidgetStatus(doubled=widget.spec.size * factor)
 
-    multiplying = controller(Widget, multiply)
+    multiplying = new_controller(Widget, multiply)
     multiplying.wake_on(outside, by=lambda widget: widget.metadata.name)
     await create_widgets(api)
     async with run_manager(api, multiplying) as manager:
@@ -205,10 +218,11 @@ async def test_a_stale_api_server_never_makes_the_manager_act_on_the_past(
         api = await connect_through(real_api, proxy.write_kubeconfig(tmp_path / "config"))
         to_etcd.stall()
         await real_api.client.patch(Widget, Key(api.namespace, "a"), {"spec": {"size": 2}})
-        async with run_manager(api, controller(Widget, note)) as manager:
+        async with run_manager(api, new_controller(Widget, note)) as manager:
             await eventually(lambda: proxy.find_requests("GET", WIDGETS_PATH, watch=False))
             assert (
-                "resourceVersion=0" not in proxy.find_requests("GET", WIDGETS_PATH, watch=False)[0].query
+                "resourceVersion=0"
+                not in proxy.find_requests("GET", WIDGETS_PATH, watch=False)[0].query
             )
             await asyncio.sleep(4)
             assert seen == []

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from kubewright.crd import crds
+from kubewright.crd import build_crds
 from kubewright.kind import Resource, Spec, kind
-from kubewright.kubeconfig import load
+from kubewright.kubeconfig import load_config
 from kubewright.manager import Manager
 from kubewright.schema import Doc
 from kubewright.testing import eventually
@@ -39,7 +39,10 @@ class Gadget(Resource[GadgetSpec, WidgetStatus]):
 async def connect_through(api: ApiHarness, kubeconfig: Path) -> ApiHarness:
     """The same API server for the test, while the manager goes where this kubeconfig leads."""
     return replace(
-        api, connection=await asyncio.to_thread(load, str(kubeconfig), environ={}, home=Path("/"))
+        api,
+        connection=await asyncio.to_thread(
+            load_config, str(kubeconfig), environ={}, home=Path("/")
+        ),
     )
 
 
@@ -79,7 +82,7 @@ async def create_widgets(api: ApiHarness) -> None:
 
 def gadget_crd(*, maximum: int | None = 1000, **spec_schema: Any) -> str:
     """The CRD of Gadget, with another limit for its size or more in its schema than the class has."""
-    manifest = crds([Gadget])[0]
+    manifest = build_crds([Gadget])[0]
     spec = manifest["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     spec.update(spec_schema)
     spec["properties"]["size"] |= {"maximum": maximum}
@@ -97,7 +100,7 @@ async def temporary_gadget_crd(plane: ControlPlane, crd: str) -> AsyncIterator[N
             plane.kubectl,
             "delete",
             "crd",
-            Gadget.definition.resource,
+            Gadget.definition.group_resource,
             "--ignore-not-found",
             "--timeout=20s",
         )
@@ -110,6 +113,6 @@ async def install_gadget_crd(plane: ControlPlane, crd: str) -> None:
         plane.kubectl,
         "wait",
         "--for=condition=Established",
-        f"crd/{Gadget.definition.resource}",
+        f"crd/{Gadget.definition.group_resource}",
         "--timeout=20s",
     )

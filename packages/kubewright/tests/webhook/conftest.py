@@ -12,12 +12,21 @@ import pytest
 
 from kubewright import Manager
 from kubewright.client import Client
-from kubewright.kubeconfig import Connection, load
+from kubewright.kubeconfig import Connection, load_config
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.transport import Transport
 
-from .rig import BoxConversion, BoxWebhook, run_webhook_manager, run_kubectl, box_manifests, make_options, webhook_port, wait_until_trusted
+from .rig import (
+    BoxConversion,
+    BoxWebhook,
+    box_manifests,
+    make_options,
+    run_kubectl,
+    run_webhook_manager,
+    wait_until_trusted,
+    webhook_port,
+)
 
 
 @dataclass(frozen=True)
@@ -35,7 +44,9 @@ class BoxHarness:
     async def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         return await run_kubectl(self.control_plane, "-n", self.namespace, *arguments, stdin=stdin)
 
-    async def apply_box(self, name: str, spec: str = "", version: str = "v2", extra: str = "") -> str:
+    async def apply_box(
+        self, name: str, spec: str = "", version: str = "v2", extra: str = ""
+    ) -> str:
         """kubectl apply of one box."""
         head = (
             f"apiVersion: hooks.kubewright.test/{version}\nkind: Box\nmetadata: {{name: {name}}}\n"
@@ -66,7 +77,7 @@ def remove_webhooks(plane: ControlPlane, name: str) -> None:
 @pytest.fixture
 async def connection(control_plane: ControlPlane) -> Connection:
     return await asyncio.to_thread(
-        load, str(control_plane.admin_kubeconfig), environ={}, home=Path("/")
+        load_config, str(control_plane.admin_kubeconfig), environ={}, home=Path("/")
     )
 
 
@@ -83,8 +94,12 @@ async def box_harness(
 ) -> AsyncIterator[BoxHarness]:
     """Boxes, with webhooks that a manager with a CA of its own answers; afterwards nobody is asked. The CRD stays for the next test."""
     webhook, name = BoxWebhook(), f"boxes-{uuid.uuid4().hex[:6]}"
-    async with run_webhook_manager(connection, make_options(name, namespace), webhook, BoxConversion()) as manager:
-        await asyncio.to_thread(control_plane.apply, box_manifests(webhook_port(manager), [webhook], name))
+    async with run_webhook_manager(
+        connection, make_options(name, namespace), webhook, BoxConversion()
+    ) as manager:
+        await asyncio.to_thread(
+            control_plane.apply, box_manifests(webhook_port(manager), [webhook], name)
+        )
         try:
             await run_kubectl(
                 control_plane,

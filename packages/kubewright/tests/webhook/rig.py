@@ -15,14 +15,14 @@ from kubewright import (
     Doc,
     Manager,
     Options,
-    Refused,
+    Rejected,
     Resource,
     Spec,
     Status,
     Webhook,
     kind,
 )
-from kubewright.crd import crds, to_yaml
+from kubewright.crd import build_crds, to_yaml
 from kubewright.kubeconfig import Connection
 from kubewright.meta import Key
 from kubewright.testing import eventually
@@ -96,13 +96,13 @@ class BoxWebhook(Webhook[Box]):
         if box.spec.colour == "slow":
             await self.gate.wait()
         if box.spec.colour == "plaid":
-            raise Refused("plaid is out of fashion; choose a plain colour")
+            raise Rejected("plaid is out of fashion; choose a plain colour")
         if box.spec.width > 100:
             request.reject("must not be above 100", field="spec.width")
         if box.spec.height > 100:
             request.reject("must not be above 100", field="spec.height")
         if old is not None and box.spec.width < old.spec.width:
-            raise Refused("a box does not shrink", field="spec.width")
+            raise Rejected("a box does not shrink", field="spec.width")
         if box.spec.colour == "grey":
             request.warn("grey boxes are hard to find")
 
@@ -112,7 +112,7 @@ def box_manifests(
 ) -> str:
     """The CRD and the configurations that lead to this port."""
     reach = WebhookClientConfig(url=f"https://{LOCALHOST}:{port}", ca_bundle=ca_bundle)
-    schemas = with_conversions(crds([Box, OldBox]), [BoxConversion()], reach)
+    schemas = with_conversions(build_crds([Box, OldBox]), [BoxConversion()], reach)
     for version in (version for crd in schemas for version in crd["spec"]["versions"]):
         # As a newer release of the CRD would have it: a field that our classes do not know.
         properties = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
@@ -133,7 +133,11 @@ def make_options(
         **more,
     )
     return Options(
-        name=name, metrics_address="0", lease_namespace=namespace, stop_seconds=5, webhooks=served
+        name=name,
+        metrics_bind_address="0",
+        leader_election_namespace=namespace,
+        graceful_shutdown_seconds=5,
+        webhooks=served,
     )
 
 
@@ -156,13 +160,13 @@ async def run_webhook_manager(
 
 
 def webhook_port(manager: Manager) -> int:
-    return manager.answering.server.port if manager.answering is not None else 0
+    return manager.webhook_runner.server.port if manager.webhook_runner is not None else 0
 
 
 async def wait_until_trusted(manager: Manager) -> None:
     """Wait until every caBundle there is holds our CA."""
-    assert manager.answering is not None
-    rotation = manager.answering.cert_rotator
+    assert manager.webhook_runner is not None
+    rotation = manager.webhook_runner.cert_rotator
     assert rotation is not None
     await eventually(
         lambda: (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kubewright import Admission, Refused, Webhook
+from kubewright import Admission, Rejected, Webhook
 from kubewright.builtin import Pod
 from kubewright.errors import ConfigError
 from kubewright.webhook.admission import (
@@ -47,7 +47,9 @@ def make_review(obj: Any, old: Any = None, **request: Any) -> bytes:
     ).encode()
 
 
-async def handle_review(webhook: Webhook[Any], body: bytes, *, mutate: bool = False) -> dict[str, Any]:
+async def handle_review(
+    webhook: Webhook[Any], body: bytes, *, mutate: bool = False
+) -> dict[str, Any]:
     handler = DefaultingHandler(webhook) if mutate else ValidatingHandler(webhook)
     answer = json.loads(await handler.handle(body))
     assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
@@ -71,10 +73,16 @@ async def test_the_patch_is_what_default_changed_and_no_more() -> None:
         {"op": "add", "path": "/spec/height", "value": 3}
     ]
     assert (
-        decode_patch(await handle_review(BoxWebhook(), make_review(make_box({"width": 3, "height": 2})), mutate=True))
+        decode_patch(
+            await handle_review(
+                BoxWebhook(), make_review(make_box({"width": 3, "height": 2})), mutate=True
+            )
+        )
         == []
     )
-    assert decode_patch(await handle_review(BoxWebhook(), make_review(make_box()), mutate=True)) == []
+    assert (
+        decode_patch(await handle_review(BoxWebhook(), make_review(make_box()), mutate=True)) == []
+    )
 
 
 class DefaultingWebhook(Webhook[Box]):
@@ -84,12 +92,16 @@ class DefaultingWebhook(Webhook[Box]):
 
 
 async def test_parts_that_are_missing_are_made_and_what_goes_goes() -> None:
-    assert decode_patch(await handle_review(DefaultingWebhook(), make_review(make_box()), mutate=True)) == [
+    assert decode_patch(
+        await handle_review(DefaultingWebhook(), make_review(make_box()), mutate=True)
+    ) == [
         {"op": "add", "path": "/metadata/labels", "value": {"a/b": "c"}},
         {"op": "add", "path": "/spec", "value": {"width": 1}},
     ]
     sent = make_box({"width": 1, "colour": "red", "unknown": 1}, labels={"x": "y"})
-    assert decode_patch(await handle_review(DefaultingWebhook(), make_review(sent), mutate=True)) == [
+    assert decode_patch(
+        await handle_review(DefaultingWebhook(), make_review(sent), mutate=True)
+    ) == [
         {"op": "add", "path": "/metadata/labels/a~1b", "value": "c"},
         {"op": "remove", "path": "/spec/colour"},
     ]
@@ -130,7 +142,9 @@ class WarnOnlyWebhook(BoxWebhook):
 async def test_one_that_only_warns_refuses_nothing_whatever_it_looks_like() -> None:
     for spec in ({"width": 101}, {"colour": "plaid"}, {"width": "wide"}):
         assert (await handle_review(BoxWebhook(), make_review(make_box(spec))))["allowed"] is False
-        assert await handle_review(WarnOnlyWebhook(), make_review(make_box(spec))) == {"allowed": True}
+        assert await handle_review(WarnOnlyWebhook(), make_review(make_box(spec))) == {
+            "allowed": True
+        }
     assert await handle_review(WarnOnlyWebhook(), make_review(make_box({"colour": "grey"}))) == {
         "allowed": True,
         "warnings": ["grey boxes are hard to find"],
@@ -188,7 +202,7 @@ class StatusAndDeletionWebhook(Webhook[Box]):
 
     async def validate_deletion(self, box: Box, request: Admission) -> None:
         self.operations.append(f"{request.operation} {box.metadata.name}")
-        raise Refused("not this one")
+        raise Rejected("not this one")
 
 
 async def test_what_was_not_asked_for_is_allowed_and_what_was_is_heard() -> None:
@@ -202,7 +216,12 @@ async def test_what_was_not_asked_for_is_allowed_and_what_was_is_heard() -> None
     quiet, loud = BoxWebhook(), StatusAndDeletionWebhook()
     assert [(await handle_review(quiet, body))["allowed"] for body in bodies] == [True] * 4
     assert quiet.requests == []
-    assert [(await handle_review(loud, body))["allowed"] for body in bodies] == [True, True, False, True]
+    assert [(await handle_review(loud, body))["allowed"] for body in bodies] == [
+        True,
+        True,
+        False,
+        True,
+    ]
     assert loud.operations == ["UPDATE", "UPDATE status", "DELETE a"]
 
 

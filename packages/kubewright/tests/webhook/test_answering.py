@@ -19,7 +19,7 @@ from kubewright import Manager, Options
 from kubewright.client import Client
 from kubewright.command import ManagerFlags
 from kubewright.errors import ConfigError
-from kubewright.flags import parse
+from kubewright.flags import parse_command_line
 from kubewright.testing import eventually
 from kubewright.testing.ca import CertificateAuthority
 from kubewright.testing.fake import FakeApi
@@ -41,10 +41,10 @@ class RunningManager:
         self.api.objects["/version"] = {"gitVersion": "v1"}
         chosen = Options(
             name="op",
-            metrics_address="0",
-            health_address=f"{LOCALHOST}:0",
-            lease_namespace="sys",
-            stop_seconds=5,
+            metrics_bind_address="0",
+            health_probe_bind_address=f"{LOCALHOST}:0",
+            leader_election_namespace="sys",
+            graceful_shutdown_seconds=5,
             webhooks=webhooks,
             **options,
         )
@@ -54,13 +54,13 @@ class RunningManager:
 
     async def __aenter__(self) -> RunningManager:
         self.manager.add(self.webhook)
-        original = self.manager.server
+        original = self.manager.build_server
 
         def watched() -> Any:
             self.server = original()
             return self.server
 
-        self.manager.server = watched  # type: ignore[method-assign]
+        self.manager.build_server = watched  # type: ignore[method-assign]
         self.task = asyncio.create_task(self.manager.run(self.stop))
         await eventually(lambda: webhook_port(self.manager) or self.task.done())
         return self
@@ -76,7 +76,9 @@ class RunningManager:
         ):
             return answer.status, await answer.text()
 
-    async def post_review(self, tls: ssl.SSLContext | bool, spec: dict[str, Any] | None = None) -> bool:
+    async def post_review(
+        self, tls: ssl.SSLContext | bool, spec: dict[str, Any] | None = None
+    ) -> bool:
         address = f"https://{LOCALHOST}:{webhook_port(self.manager)}{VALIDATE_PATH}"
         async with (
             aiohttp.ClientSession() as session,
@@ -143,8 +145,8 @@ async def test_our_own_authority_without_anybody_else() -> None:
         )
         assert secret is not None
         assert set(secret["data"]) == {"current.crt", "current.key"}
-        assert running.manager.answering is not None
-        rotation = running.manager.answering.cert_rotator
+        assert running.manager.webhook_runner is not None
+        rotation = running.manager.webhook_runner.cert_rotator
         assert rotation is not None
         await eventually(lambda: rotation.problem == "")
         assert rotation.hosts == (
@@ -169,17 +171,19 @@ async def test_readiness_goes_first_and_answers_go_on(tmp_path: Path) -> None:
     async with RunningManager(options) as running:
         await eventually(lambda: running.post_review(create_tls_context(authority)))
         running.webhook.gate.clear()
-        waiting = asyncio.create_task(running.post_review(create_tls_context(authority), {"colour": "slow"}))
+        waiting = asyncio.create_task(
+            running.post_review(create_tls_context(authority), {"colour": "slow"})
+        )
         await eventually(
             lambda: (
                 running.webhook.requests[-1:]
-                and running.manager.answering
-                and running.manager.answering.server.active_requests
+                and running.manager.webhook_runner
+                and running.manager.webhook_runner.server.active_requests
             )
         )
         running.stop.set()
         await eventually(
-            lambda: running.manager.answering and running.manager.answering.is_stopping
+            lambda: running.manager.webhook_runner and running.manager.webhook_runner.is_stopping
         )
         assert await running.get_readyz() == (500, "internal server error: stopping")
         assert await running.post_review(create_tls_context(authority))
@@ -192,11 +196,11 @@ async def test_readiness_goes_first_and_answers_go_on(tmp_path: Path) -> None:
 async def test_without_webhooks_nothing_listens() -> None:
     api = FakeApi()
     api.objects["/version"] = {"gitVersion": "v1"}
-    manager = Manager(FAKE_CONNECTION, Options(metrics_address="0"), transport=api)
+    manager = Manager(FAKE_CONNECTION, Options(metrics_bind_address="0"), transport=api)
     stop = asyncio.Event()
     stop.set()
     await manager.run(stop)
-    assert manager.answering is None
+    assert manager.webhook_runner is None
     assert b"webhook" not in manager.metrics.exposition()[0]
 
 
@@ -216,7 +220,7 @@ async def test_a_standby_answers_too(tmp_path: Path) -> None:
 
 
 def test_flags() -> None:
-    flags = parse(
+    flags = parse_command_line(
         ManagerFlags,
         [
             "-webhook-port=8443",
@@ -227,16 +231,18 @@ def test_flags() -> None:
         ],
         {},
     )
-    assert flags.options("op").webhooks == WebhookOptions(
+    assert flags.to_options("op").webhooks == WebhookOptions(
         port=8443, certificate_dir="/certs", extra_hosts=("a", "b"), service="s"
     )
-    assert parse(ManagerFlags, [], {}).options("op").webhooks == WebhookOptions(port=9443)
+    assert parse_command_line(ManagerFlags, [], {}).to_options("op").webhooks == WebhookOptions(
+        port=9443
+    )
     assert replace(WebhookOptions(), secret="x").secret_name("op") == "x"
 
 
 def test_what_is_no_port() -> None:
     with pytest.raises(ConfigError, match="70000 is no port for webhooks"):
-        parse(ManagerFlags, ["-webhook-port=70000"], {}).options("op")
+        parse_command_line(ManagerFlags, ["-webhook-port=70000"], {}).to_options("op")
 
 
 async def test_a_port_that_is_taken_is_told_in_words() -> None:

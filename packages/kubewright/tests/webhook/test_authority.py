@@ -80,12 +80,17 @@ def test_an_authority_that_expired_unnoticed_is_replaced_at_once() -> None:
     assert late.previous is None
     both = rotate_once(first, START + 250 * DAY)
     assert rotate_once(both, START + 366 * DAY, propagated=False).current == both.next
-    assert rotate_once(both, START + 800 * DAY, propagated=False).current not in (both.current, both.next)
+    assert rotate_once(both, START + 800 * DAY, propagated=False).current not in (
+        both.current,
+        both.next,
+    )
 
 
 def test_a_serving_certificate_does_not_outlive_its_authority_and_is_for_its_hosts() -> None:
     authority = create_ca("op", START, TIMINGS)
-    assert issue_serving_certificate(authority, HOSTS, START, TIMINGS).expires_at == START + 30 * DAY
+    assert (
+        issue_serving_certificate(authority, HOSTS, START, TIMINGS).expires_at == START + 30 * DAY
+    )
     late = issue_serving_certificate(authority, HOSTS, START + 360 * DAY, TIMINGS)
     assert late.expires_at == authority.expires_at
     assert is_trusted(authority.certificate, late, START + 361 * DAY)
@@ -114,7 +119,9 @@ def test_a_secret_keeps_it_all() -> None:
 )
 def test_a_damaged_secret_is_none(damage: dict[str, bytes]) -> None:
     whole = {
-        key: value for key, value in rotate_once(None, START).to_secret_data().items() if value is not None
+        key: value
+        for key, value in rotate_once(None, START).to_secret_data().items()
+        if value is not None
     }
     assert CertificateAuthorities.from_secret_data(whole | damage if damage else {}) is None
 

@@ -7,7 +7,7 @@ import pytest
 from kubewright import Admission, Webhook, rbac
 from kubewright.builtin import ConfigMap, Pod
 from kubewright.controller import Controller
-from kubewright.crd import crds
+from kubewright.crd import build_crds
 from kubewright.errors import ConfigError
 from kubewright.webhook import (
     WebhookClientConfig,
@@ -82,7 +82,10 @@ def test_what_the_api_server_is_told() -> None:
 
 def test_what_a_webhook_asks_for_itself() -> None:
     [validating] = build_configurations(
-        [PodWebhook()], SERVICE_CLIENT_CONFIG, name="op", annotations={"cert-manager.io/inject-ca-from": "sys/cert"}
+        [PodWebhook()],
+        SERVICE_CLIENT_CONFIG,
+        name="op",
+        annotations={"cert-manager.io/inject-ca-from": "sys/cert"},
     )
     assert validating["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "sys/cert"}
     [entry] = validating["webhooks"]
@@ -105,7 +108,7 @@ def test_what_a_webhook_asks_for_itself() -> None:
 
 def test_conversion_goes_into_the_crds_that_need_it() -> None:
     found = with_conversions(
-        crds([Box, OldBox, Widget]),
+        build_crds([Box, OldBox, Widget]),
         [BoxConversion()],
         WebhookClientConfig(url="https://here:1", ca_bundle=b"ca"),
     )
@@ -145,7 +148,7 @@ def test_one_kind_has_one_webhook() -> None:
 
 
 def rules(*rights: Any) -> list[dict[str, Any]]:
-    return rbac.rules_of(*rights)
+    return rbac.build_rules(*rights)
 
 
 def test_rights_of_our_own_authority_are_by_name() -> None:
@@ -193,7 +196,7 @@ def test_what_a_webhook_needs_is_in_the_role_of_the_manager() -> None:
     class Looking(BoxWebhook):
         def __init__(self) -> None:
             super().__init__()
-            self.needs(ConfigMap, "get", names=("limits",))
+            self.needs(ConfigMap, "get", resource_names=("limits",))
 
     class WidgetController(Controller[Widget]): ...
 

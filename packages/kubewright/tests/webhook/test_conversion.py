@@ -133,9 +133,9 @@ SPECS = st.fixed_dictionaries(
 async def test_nothing_is_lost_there_and_back(spec: dict[str, Any], there: str) -> None:
     original = make_box(V2, spec)
     before = copy.deepcopy(original)
-    assert without_defaults(
-        await convert(await convert(original, there), V2)
-    ) == without_defaults(original)
+    assert without_defaults(await convert(await convert(original, there), V2)) == without_defaults(
+        original
+    )
     assert original == before
 
 
@@ -182,7 +182,9 @@ async def test_what_somebody_else_wrote_and_no_conversion_understands_is_left_as
 
 
 async def test_more_than_annotations_hold_is_told_with_the_object() -> None:
-    answer = await handle_review(V1, make_box(V2, {"width": 1, "height": 1, "colour": "x" * 262_144}))
+    answer = await handle_review(
+        V1, make_box(V2, {"width": 1, "height": 1, "colour": "x" * 262_144})
+    )
     assert answer["result"]["message"].startswith(
         "a: it has more that v1 cannot say than annotations hold (262144 bytes)"
     )
@@ -237,13 +239,17 @@ async def test_labels_may_change_but_nothing_else_of_metadata() -> None:
             made.metadata = replace(old.metadata, labels={"l": "2"}, uid="another")
             return made
 
-    answer = await handle_review(V2, make_box(V1, {"size": 1}), handler=ConversionHandler([Marking()]))
+    answer = await handle_review(
+        V2, make_box(V1, {"size": 1}), handler=ConversionHandler([Marking()])
+    )
     [made] = answer["convertedObjects"]
     assert made["metadata"] == make_box(V1)["metadata"] | {"labels": {"l": "2"}}
 
 
 async def test_labels_of_an_object_without_a_name_yet_stay() -> None:
-    nameless = make_box(V1, {"size": 1}) | {"metadata": {"generateName": "a-", "labels": {"l": "1"}}}
+    nameless = make_box(V1, {"size": 1}) | {
+        "metadata": {"generateName": "a-", "labels": {"l": "1"}}
+    }
     assert (await convert(nameless, V2))["metadata"] == nameless["metadata"]
 
 
@@ -260,7 +266,9 @@ async def test_a_failure_is_told_for_all() -> None:
         (Failing(), "ValueError: cannot read a"),
         (Wrong(), "gave a OldBox, not a Box"),
     ):
-        answer = await handle_review(V2, make_box(V1), make_box(V1), handler=ConversionHandler([conversion]))
+        answer = await handle_review(
+            V2, make_box(V1), make_box(V1), handler=ConversionHandler([conversion])
+        )
         assert (answer["result"]["status"], answer["convertedObjects"]) == ("Failure", [])
         assert words in answer["result"]["message"]
         assert answer["result"]["message"].startswith("a: "), (
@@ -268,9 +276,14 @@ async def test_a_failure_is_told_for_all() -> None:
         )
     assert (
         "nobody declared how Box is converted from or to hooks.kubewright.test/v9"
-        in (await handle_review(V1, make_box(V2), make_box("hooks.kubewright.test/v9")))["result"]["message"]
+        in (await handle_review(V1, make_box(V2), make_box("hooks.kubewright.test/v9")))["result"][
+            "message"
+        ]
     )
-    assert "does not decode" in (await handle_review(V2, make_box(V1, {"size": "x"})))["result"]["message"]
+    assert (
+        "does not decode"
+        in (await handle_review(V2, make_box(V1, {"size": "x"})))["result"]["message"]
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from kubewright.listen import Address
+from kubewright.listen import ListenAddress
 from kubewright.metrics import Metrics
 from kubewright.testing import eventually
 from kubewright.testing.ca import CertificateAuthority
-from kubewright.tls import Certificate
+from kubewright.tls import ServingCertificate
 from kubewright.webhook import server as module
 from kubewright.webhook.admission import ReviewHandler, create_handlers
 from kubewright.webhook.conversion import ConversionHandler
@@ -34,14 +34,19 @@ class WebhookServerHarness:
     """An endpoint with boxes on it."""
 
     def __init__(self) -> None:
-        self.webhook, self.metrics, self.certificate = BoxWebhook(), Metrics(), Certificate()
+        self.webhook, self.metrics, self.certificate = BoxWebhook(), Metrics(), ServingCertificate()
         answering: list[ReviewHandler] = [
             *create_handlers(self.webhook),
             ConversionHandler([BoxConversion()]),
         ]
         gauge = WebhookMetrics(self.metrics, [each.path for each in answering])
         self.server = WebhookServer(
-            f"{LOCALHOST}:0", Address(LOCALHOST, 0), answering, self.certificate, gauge, stop_seconds=2
+            f"{LOCALHOST}:0",
+            ListenAddress(LOCALHOST, 0),
+            answering,
+            self.certificate,
+            gauge,
+            stop_seconds=2,
         )
         self.tls = ssl.create_default_context(cadata=TEST_CA.certificate.decode())
 
@@ -79,7 +84,7 @@ class WebhookServerHarness:
 async def harness() -> AsyncIterator[WebhookServerHarness]:
     made = WebhookServerHarness()
     pair = TEST_CA.issue_serving_certificate(LOCALHOST)
-    await asyncio.to_thread(made.certificate.use, pair.certificate + pair.key)
+    await asyncio.to_thread(made.certificate.load_pem, pair.certificate + pair.key)
     await made.server.start()
     yield made
     await made.server.stop()
@@ -212,7 +217,9 @@ async def test_of_too_many_that_are_silent_the_oldest_goes(
         writer.close()
 
 
-async def test_too_many_at_once(harness: WebhookServerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_at_once(
+    harness: WebhookServerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "MOST_AT_ONCE", 1)
     harness.webhook.gate.clear()
     waiting = asyncio.create_task(harness.post(make_review(make_box({"colour": "slow"}))))
@@ -232,7 +239,7 @@ async def test_without_a_certificate_nobody_gets_in_and_with_one_they_do() -> No
         with pytest.raises(aiohttp.ClientConnectorError):
             await rig.post(b"{}")
         pair = TEST_CA.issue_serving_certificate(LOCALHOST)
-        await asyncio.to_thread(rig.certificate.use, pair.certificate + pair.key)
+        await asyncio.to_thread(rig.certificate.load_pem, pair.certificate + pair.key)
         await check_answers(rig)
     finally:
         await rig.server.stop()

@@ -50,7 +50,9 @@ async def test_defaults_and_nothing_else(box_harness: BoxHarness) -> None:
     }
 
 
-async def test_the_words_that_kubectl_shows(box_harness: BoxHarness, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_words_that_kubectl_shows(
+    box_harness: BoxHarness, caplog: pytest.LogCaptureFixture
+) -> None:
     both = 'The Box "large" is invalid: \n* spec.width: must not be above 100\n* spec.height: must not be above 100'
     assert await apply_rejected(box_harness, "large", "width: 101, height: 102") == both
     who = 'admission webhook "validate.boxes.hooks.kubewright.test"'
@@ -82,7 +84,10 @@ def box_manifest(name: str, spec: str) -> str:
 async def test_the_errors_that_a_client_gets(box_harness: BoxHarness) -> None:
     async def create(name: str, **spec: Any) -> Box:
         return await box_harness.client.create(
-            Box(metadata=ObjectMeta(name=name, namespace=box_harness.namespace), spec=BoxSpec(**spec))
+            Box(
+                metadata=ObjectMeta(name=name, namespace=box_harness.namespace),
+                spec=BoxSpec(**spec),
+            )
         )
 
     with pytest.raises(
@@ -116,7 +121,9 @@ async def test_an_exception_in_user_code_is_a_500_with_words_and_hurts_nobody_el
 
 
 async def test_who_asks_and_for_what(box_harness: BoxHarness) -> None:
-    await box_harness.kubectl("apply", "--dry-run=server", "-f", "-", stdin=box_manifest("dry", "width: 2"))
+    await box_harness.kubectl(
+        "apply", "--dry-run=server", "-f", "-", stdin=box_manifest("dry", "width: 2")
+    )
     told = dict(box_harness.webhook.requests)
     assert told.keys() == {"default", "validate"}
     assert {(a.operation, a.namespace, a.name, a.dry_run, a.username) for a in told.values()} == {
@@ -132,7 +139,9 @@ async def test_never_asked_about_status_deletion_or_finalizers(box_harness: BoxH
         "apply",
         "-f",
         "-",
-        stdin=box_manifest("held", "width: 2").replace("name: held", "name: held, finalizers: [a.test/b]"),
+        stdin=box_manifest("held", "width: 2").replace(
+            "name: held", "name: held, finalizers: [a.test/b]"
+        ),
     )
     held = key(box_harness.namespace, "held")
     box_harness.webhook.requests.clear()
@@ -145,13 +154,17 @@ async def test_never_asked_about_status_deletion_or_finalizers(box_harness: BoxH
     assert box_harness.webhook.requests == []
 
 
-async def test_an_object_that_comes_as_if_it_were_going_is_asked_about(box_harness: BoxHarness) -> None:
+async def test_an_object_that_comes_as_if_it_were_going_is_asked_about(
+    box_harness: BoxHarness,
+) -> None:
     """A POST loses such a mark before anybody is asked; what server-side apply creates does not."""
     liar = box_manifest("liar", "width: 200").replace(
         "name: liar", "name: liar, deletionTimestamp: '2020-01-01T00:00:00Z'"
     )
     with pytest.raises(KubectlFailed, match=r"spec\.width: must not be above 100"):
-        await box_harness.kubectl("apply", "--server-side", "--validate=false", "-f", "-", stdin=liar)
+        await box_harness.kubectl(
+            "apply", "--server-side", "--validate=false", "-f", "-", stdin=liar
+        )
 
 
 async def test_while_nobody_answers(box_harness: BoxHarness) -> None:
@@ -160,11 +173,13 @@ async def test_while_nobody_answers(box_harness: BoxHarness) -> None:
         "apply",
         "-f",
         "-",
-        stdin=box_manifest("held", "width: 2").replace("name: held", "name: held, finalizers: [a.test/b]"),
+        stdin=box_manifest("held", "width: 2").replace(
+            "name: held", "name: held, finalizers: [a.test/b]"
+        ),
     )
     held = key(box_harness.namespace, "held")
-    assert box_harness.manager.answering is not None
-    await box_harness.manager.answering.server.stop()
+    assert box_harness.manager.webhook_runner is not None
+    await box_harness.manager.webhook_runner.server.stop()
     words = await apply_rejected(box_harness, "more", "width: 2")
     assert 'failed calling webhook "mutate.boxes.hooks.kubewright.test"' in words
     await box_harness.kubectl("delete", "boxes.v2.hooks.kubewright.test", "held", "--wait=false")
@@ -183,13 +198,17 @@ async def test_two_versions(box_harness: BoxHarness) -> None:
     assert old["spec"] == {"size": 3, "note": "hello", "future": {"depth": 1}}
     assert old["metadata"]["uid"] == hub["metadata"]["uid"]
     by_server = box_manifest("old", "size: 4").replace("/v2", "/v1")
-    await box_harness.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=by_server)
+    await box_harness.kubectl(
+        "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=by_server
+    )
     # What kubectl applied before, in either way, and does not name any more, it takes away: also what v2 only kept.
     assert (await get_box(box_harness, "old"))["spec"] == {"width": 4, "height": 4}
     assert (await get_box(box_harness, "old", "v1"))["spec"] == {"size": 4}
 
 
-async def test_what_the_other_version_cannot_say_survives_an_edit_there(box_harness: BoxHarness) -> None:
+async def test_what_the_other_version_cannot_say_survives_an_edit_there(
+    box_harness: BoxHarness,
+) -> None:
     await box_harness.apply_box("new", "width: 3, height: 9, colour: red, future: {depth: 1}")
     await box_harness.client.patch_status(Box, key(box_harness.namespace, "new"), {"area": 27})
     old = await get_box(box_harness, "new", "v1")
@@ -242,7 +261,7 @@ async def test_a_conversion_that_fails_says_why(box_harness: BoxHarness) -> None
         "hooks.kubewright.test/kept-from-v1=no json",
     )
     assert (await get_box(box_harness, "first", "v1"))["spec"] == {"size": 1}
-    converting = box_harness.manager.answering
+    converting = box_harness.manager.webhook_runner
     assert converting is not None
     converting.server.handlers["/convert"].kinds.clear()  # type: ignore[attr-defined]
     with pytest.raises(

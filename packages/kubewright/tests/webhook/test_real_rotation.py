@@ -23,7 +23,7 @@ from kubewright.builtin import Secret
 from kubewright.client import Client
 from kubewright.crd import to_yaml
 from kubewright.errors import KubewrightError
-from kubewright.kubeconfig import Connection, load
+from kubewright.kubeconfig import Connection, load_config
 from kubewright.meta import Key, ObjectMeta
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
@@ -45,12 +45,12 @@ from .rig import (
     BoxSpec,
     BoxWebhook,
     OldBox,
-    run_webhook_manager,
-    run_kubectl,
     box_manifests,
     make_options,
-    webhook_port,
+    run_kubectl,
+    run_webhook_manager,
     wait_until_trusted,
+    webhook_port,
 )
 
 ROTATION_COUNT = 3
@@ -167,8 +167,8 @@ async def connect_as_service_account(
     """A connection with the generated rights and no others."""
     parts = ([webhook], [BoxConversion()], make_options(name, namespace).webhooks)
     cluster, own = (
-        rbac.rules_of(cluster_permissions(*parts, name=name)),
-        rbac.rules_of(namespace_permissions(*parts, name=name)),
+        rbac.build_rules(cluster_permissions(*parts, name=name)),
+        rbac.build_rules(namespace_permissions(*parts, name=name)),
     )
     group, who = (
         "rbac.authorization.k8s.io",
@@ -208,7 +208,7 @@ async def connect_as_service_account(
     ]
     await asyncio.to_thread(plane.apply, to_yaml(*documents))
     file = await asyncio.to_thread(plane.write_service_account_kubeconfig, namespace, name, path)
-    return await asyncio.to_thread(load, str(file), environ={}, home=Path("/"))
+    return await asyncio.to_thread(load_config, str(file), environ={}, home=Path("/"))
 
 
 async def test_three_rotations_under_a_steady_stream_of_creates_with_two_replicas(
@@ -280,15 +280,21 @@ async def test_what_somebody_removes_is_put_back(box_harness: BoxHarness) -> Non
     removal = json.dumps(
         [{"op": "remove", "path": "/spec/conversion/webhook/clientConfig/caBundle"}]
     )
-    await box_harness.kubectl("patch", "crd", "boxes.hooks.kubewright.test", "--type=json", "-p", removal)
+    await box_harness.kubectl(
+        "patch", "crd", "boxes.hooks.kubewright.test", "--type=json", "-p", removal
+    )
 
     async def back() -> bool:
         return await read_ca_bundles(box_harness.client, box_harness.name) == [before] * 3
 
     await eventually(back, within=10)
-    await box_harness.client.delete(Secret, Key(box_harness.namespace, f"{box_harness.name}-webhook-ca"))
+    await box_harness.client.delete(
+        Secret, Key(box_harness.namespace, f"{box_harness.name}-webhook-ca")
+    )
     made_again = await eventually(
-        lambda: box_harness.client.get(Secret, Key(box_harness.namespace, f"{box_harness.name}-webhook-ca")),
+        lambda: box_harness.client.get(
+            Secret, Key(box_harness.namespace, f"{box_harness.name}-webhook-ca")
+        ),
         within=10,
     )
     assert made_again.data["current.crt"].decode() == before
@@ -297,7 +303,10 @@ async def test_what_somebody_removes_is_put_back(box_harness: BoxHarness) -> Non
 
 async def test_a_manager_that_comes_later_uses_the_same_authority(box_harness: BoxHarness) -> None:
     async with run_webhook_manager(
-        box_harness.connection, make_options(box_harness.name, box_harness.namespace), BoxWebhook(), BoxConversion()
+        box_harness.connection,
+        make_options(box_harness.name, box_harness.namespace),
+        BoxWebhook(),
+        BoxConversion(),
     ) as later:
         [bundle, *_] = await read_ca_bundles(box_harness.client, box_harness.name)
         one = await read_issuer_key_id(webhook_port(box_harness.manager), bundle)
@@ -314,7 +323,9 @@ async def test_of_many_at_once_one_makes_the_authority(
             )
             for _ in range(6)
         ]
-        rotations = [each.answering.cert_rotator for each in managers if each.answering is not None]
+        rotations = [
+            each.webhook_runner.cert_rotator for each in managers if each.webhook_runner is not None
+        ]
         await eventually(
             lambda: all(
                 each is not None and each.serving_certificate is not None for each in rotations

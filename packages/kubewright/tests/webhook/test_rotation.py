@@ -11,11 +11,11 @@ import pytest
 
 from kubewright.builtin import Secret
 from kubewright.client import Client
-from kubewright.crd import crds
+from kubewright.crd import build_crds
 from kubewright.errors import Conflict, Forbidden, Unreachable
 from kubewright.meta import Key
 from kubewright.testing.fake import FakeApi
-from kubewright.tls import Certificate
+from kubewright.tls import ServingCertificate
 from kubewright.transport import Request
 from kubewright.webhook.ca_bundle import find_ca_bundle_targets
 from kubewright.webhook.cert_rotation import CertRotator, ConcurrentWrite
@@ -51,7 +51,7 @@ class RotationHarness:
         reach = WebhookClientConfig(namespace="sys", service="op-webhook-service")
         for each in build_configurations([BoxWebhook()], reach, name="op"):
             self.api.create(f"/apis/admissionregistration.k8s.io/v1/{each['kind'].lower()}s", each)
-        for each in with_conversions(crds([Box, OldBox]), [BoxConversion()], reach):
+        for each in with_conversions(build_crds([Box, OldBox]), [BoxConversion()], reach):
             self.api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", each)
 
     def make_rotator(self, propagation_seconds: float = 0) -> CertRotator:
@@ -59,7 +59,7 @@ class RotationHarness:
         times = CertificateTimings(propagation_seconds=propagation_seconds)
         return CertRotator(
             Client(self.api),
-            Certificate(),
+            ServingCertificate(),
             name="op",
             secret=CA_SECRET,
             hosts=["a.svc"],
@@ -97,13 +97,15 @@ async def read_ca_secret(cluster: RotationHarness) -> dict[str, bytes]:
     return (await cluster.client.get(Secret, CA_SECRET)).data
 
 
-async def test_the_first_look_makes_all_and_the_next_writes_nothing(harness: RotationHarness) -> None:
+async def test_the_first_look_makes_all_and_the_next_writes_nothing(
+    harness: RotationHarness,
+) -> None:
     replica = harness.make_rotator()
     assert replica.problem == "there is no certificate yet"
     await replica.reconcile()
     data = await read_ca_secret(harness)
     assert harness.read_ca_bundles() == [data["current.crt"]] * 3
-    assert replica.certificate.loaded.startswith(b"-----BEGIN CERTIFICATE-----")
+    assert replica.certificate.loaded_pem.startswith(b"-----BEGIN CERTIFICATE-----")
     assert replica.problem == ""
     written = len(harness.api.writes())
     await replica.reconcile()
@@ -156,22 +158,22 @@ async def test_while_the_api_server_is_out_of_reach_certificates_are_renewed(
 ) -> None:
     replica = harness.make_rotator()
     await replica.reconcile()
-    before = replica.certificate.loaded
+    before = replica.certificate.loaded_pem
     harness.api.fail_next("GET", "", Unreachable("nobody there"), times=1)
     harness.clock.now += 21 * DAY
     with pytest.raises(Unreachable):
         await replica.reconcile()
-    assert replica.certificate.loaded != before
+    assert replica.certificate.loaded_pem != before
     assert replica.problem == ""
 
 
 async def test_a_serving_certificate_is_made_anew_without_a_write(harness: RotationHarness) -> None:
     replica = harness.make_rotator()
     await replica.reconcile()
-    before, written = replica.certificate.loaded, len(harness.api.writes())
+    before, written = replica.certificate.loaded_pem, len(harness.api.writes())
     harness.clock.now += 21 * DAY
     await replica.reconcile()
-    assert replica.certificate.loaded != before
+    assert replica.certificate.loaded_pem != before
     assert len(harness.api.writes()) == written
 
 
@@ -280,7 +282,7 @@ async def test_a_crd_without_a_conversion_webhook_is_left_alone_and_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     cluster = RotationHarness()
-    [crd] = crds([Box, OldBox])
+    [crd] = build_crds([Box, OldBox])
     cluster.api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
     replica = cluster.make_rotator()
     await replica.reconcile()
@@ -307,7 +309,9 @@ async def test_trouble_is_told_once_and_tried_again(
 
 
 @pytest.mark.looptime
-async def test_what_nobody_foresaw_ends_nothing_however_long_it_lasts(harness: RotationHarness) -> None:
+async def test_what_nobody_foresaw_ends_nothing_however_long_it_lasts(
+    harness: RotationHarness,
+) -> None:
     replica = harness.make_rotator()
     harness.api.fail_next(
         "GET", "/secrets/", ZeroDivisionError("odd"), times=1200

@@ -9,15 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from kubewright import Client, Key, NotYet, Retry
+from kubewright import Client, Key, NotSynced, Retry
 from kubewright.builtin import ConfigMap
-from kubewright.cache import Store, Via
-from kubewright.controller import Right
+from kubewright.cache import Origin, Store
+from kubewright.controller import Permission
 from kubewright.errors import Forbidden
 from kubewright.log import Log
 from kubewright.metrics import Metrics
 from kubewright.reflector import Reflector
-from kubewright.responses import Undecoded
+from kubewright.responses import UndecodableObject
 
 from .maintenance import CalendarEntry, parse_calendar
 from .tracker import RecordWarning
@@ -26,7 +26,7 @@ _FIRST_LIST_TIMEOUT_SECONDS = 10.0
 """A first list takes less, also on an API server that has just started."""
 RETRY_SECONDS = 30.0
 ROLE_MANIFEST = "config/optional/maintenance-calendar.yaml"
-CALENDAR_PERMISSION = Right(ConfigMap, ("list", "watch"))
+CALENDAR_PERMISSION = Permission(ConfigMap, ("list", "watch"))
 """In the namespace of the calendar alone."""
 
 
@@ -36,7 +36,7 @@ class CalendarReflector(Reflector[ConfigMap]):
     def describe_error(self, error: Exception) -> str:
         """What the failure means and what to do about it."""
         if not isinstance(error, Forbidden):
-            return super().words_for(error)
+            return super().describe_error(error)
         return (
             f"{error}. If {self.namespace} is the right namespace, give the manager the right to list and watch ConfigMaps there: "
             f"write that namespace into {ROLE_MANIFEST} and apply it with kubectl apply -f; if not, correct -maintenance-calendar"
@@ -73,7 +73,7 @@ class CalendarWatcher:
         self._is_present = False
         self.state_changed: list[Callable[[], None]] = []
         """Called when it came, or went, or became stale, or is so no more."""
-        self.reflector.turned.append(self._notify_state_changed)
+        self.reflector.problem_changed.append(self._notify_state_changed)
 
     async def run(self) -> None:
         """Follow it until cancelled."""
@@ -91,7 +91,7 @@ class CalendarWatcher:
         )
         if patience_seconds > 0:
             # Its coming wakes everybody; this is for the case that it does not come.
-            raise NotYet(
+            raise NotSynced(
                 f"the calendar of maintenance, ConfigMap {self.key}, is being read",
                 after=patience_seconds + 0.001,
             )
@@ -132,9 +132,9 @@ class CalendarWatcher:
     def _on_configmap_change(
         self,
         key: Key,
-        old: ConfigMap | Undecoded | None,
-        new: ConfigMap | Undecoded | None,
-        via: Via,
+        old: ConfigMap | UndecodableObject | None,
+        new: ConfigMap | UndecodableObject | None,
+        via: Origin,
     ) -> None:
         """A ConfigMap came, changed or went; others in the namespace are nobody's business here."""
         if key != self.key:

@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from kubewright import (
     Cache,
-    Column,
     Condition,
     Controller,
     Doc,
@@ -19,7 +18,8 @@ from kubewright import (
     Int64,
     Key,
     ListType,
-    NotYet,
+    NotSynced,
+    PrinterColumn,
     Resource,
     Retry,
     Spec,
@@ -29,7 +29,7 @@ from kubewright import (
     kind,
 )
 from kubewright.builtin import Node
-from kubewright.recorder import Recorder
+from kubewright.recorder import EventRecorder
 
 from ...vcenters.registry import (
     CONFIGURATION_HINT,
@@ -142,15 +142,15 @@ class GPUInfoStatus(Status):
 @kind(
     "topology.corinternal.com/v1",
     plural="gpuinfoes",
-    short=("gpu",),
+    short_names=("gpu",),
     columns=[
-        Column("Desired Access Time (Hrs)", ".spec.desAccTime"),
-        Column("GPU Required", ".spec.gpuRequired"),
-        Column("Node", ".status.suitableNodeName"),
-        Column("Host", ".status.suitableHostName", priority=1),
-        Column("Hours", ".status.availableAcceleratorTime", priority=1),
-        Column("CPU", ".status.nodeCPUUsage", priority=1),
-        Column("Memory", ".status.nodeMemoryUsage", priority=1),
+        PrinterColumn("Desired Access Time (Hrs)", ".spec.desAccTime"),
+        PrinterColumn("GPU Required", ".spec.gpuRequired"),
+        PrinterColumn("Node", ".status.suitableNodeName"),
+        PrinterColumn("Host", ".status.suitableHostName", priority=1),
+        PrinterColumn("Hours", ".status.availableAcceleratorTime", priority=1),
+        PrinterColumn("CPU", ".status.nodeCPUUsage", priority=1),
+        PrinterColumn("Memory", ".status.nodeMemoryUsage", priority=1),
     ],
 )
 class GPUInfo(Resource[GPUInfoSpec, GPUInfoStatus]):
@@ -321,7 +321,7 @@ class GPUInfoController(Controller[GPUInfo]):
         vcenters: Mapping[str, VCenter],
         cache: Cache,
         rules: SelectionRules,
-        recorder: Recorder,
+        recorder: EventRecorder,
         *,
         interval_seconds: float,
         change_fraction: float,
@@ -451,12 +451,12 @@ class GPUInfoController(Controller[GPUInfo]):
             each.name for each in self.vcenters.values() if not each.loaded and each.problem is None
         ]
         if loading:
-            raise NotYet(
+            raise NotSynced(
                 f"the inventory of vCenter {', '.join(loading)} is being loaded",
                 after=NOT_LOADED_RETRY_SECONDS,
             )
         if info.key not in self._published_keys and (unread := self.tracker.count_pending_reads()):
-            raise NotYet(
+            raise NotSynced(
                 f"the devices of {unread} VMs are being read", after=_DEVICES_PENDING_RETRY_SECONDS
             )
         if not self.simulated:
@@ -478,7 +478,7 @@ class GPUInfoController(Controller[GPUInfo]):
                 and vcenter.problem is None
             ):
                 words = f"the scheduled tasks of vCenter {vcenter.name} are being read"
-                raise NotYet(
+                raise NotSynced(
                     f"{words}: {vcenter.scheduled_tasks.problem}".removesuffix(": "),
                     after=NOT_LOADED_RETRY_SECONDS,
                 )

@@ -15,8 +15,8 @@ from kubewright import Cache, Client, Done, Key, Retry, Stream, Terminal
 from kubewright.builtin import Node
 from kubewright.errors import Conflict, Forbidden, KubewrightError, NotFound
 from kubewright.log import Log
-from kubewright.recorder import Recorder
-from kubewright.responses import Undecoded
+from kubewright.recorder import EventRecorder
+from kubewright.responses import UndecodableObject
 
 from .controller import GPUInfo, GPUInfoController
 
@@ -60,7 +60,7 @@ class LabellingGPUInfoController(GPUInfoController):
         """The label stands on this Node and on no other; "" is on none."""
         name = build_label_key(key)
         self._desired_node_by_label[name] = node
-        labelled = {each.metadata.name for each in self.cache.by(Node, _LABEL_INDEX, name)}
+        labelled = {each.metadata.name for each in self.cache.by_index(Node, _LABEL_INDEX, name)}
         for other in sorted(labelled - {node}):
             await self.client.patch(Node, Key("", other), {"metadata": {"labels": {name: None}}})
         if node and node not in labelled:
@@ -71,7 +71,9 @@ class LabellingGPUInfoController(GPUInfoController):
         await self.update_label(info.key, "")
         self._desired_node_by_label.pop(build_label_key(info.key), None)
 
-    def on_node_change(self, old: Node | Undecoded | None, new: Node | Undecoded | None) -> None:
+    def on_node_change(
+        self, old: Node | UndecodableObject | None, new: Node | UndecodableObject | None
+    ) -> None:
         """Wake those whose label somebody else has put on a Node or taken off."""
         before, after = (
             set(find_gpuinfo_labels(node)) if isinstance(node, Node) else set()
@@ -99,7 +101,7 @@ def build_label_key(key: Key) -> str:
 class LabelCleanup:
     """Takes off what a manager with -label-suitable-nodes has left, for one that runs without it."""
 
-    def __init__(self, cache: Cache, client: Client, recorder: Recorder, log: Log) -> None:
+    def __init__(self, cache: Cache, client: Client, recorder: EventRecorder, log: Log) -> None:
         self.cache, self.client, self.recorder, self.log = cache, client, recorder, log
         self.pending: dict[tuple[type[GPUInfo | Node], Key], None] = {}
         self._wakeup = asyncio.Event()

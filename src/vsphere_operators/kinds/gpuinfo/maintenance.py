@@ -21,7 +21,7 @@ from typing import Literal, cast
 
 from msgspec import Struct
 
-from kubewright.flags import duration
+from kubewright.flags import parse_duration
 
 Target = Literal["host", "node"]
 Repeats = Literal["", "daily", "weekly", "monthly"]
@@ -181,7 +181,7 @@ def _parse_length(text: str) -> timedelta:
     """A length longer than nothing."""
     if not text:
         raise ValueError("it has no length=, such as length=4h")
-    seconds = duration(text)
+    seconds = parse_duration(text)
     if not 0 < seconds <= 366 * 86400:
         raise ValueError(f"length={text[:30]} has to be more than 0 and at most a year")
     return timedelta(seconds=seconds)

@@ -45,7 +45,9 @@ def match_node(node: Node, vcenters: Iterable[VCenter]) -> Match:
     """The only VM with the uuid, else the only one with its bytes swapped, else the only one of the name. A template is none."""
     known = list(vcenters)
     for uuid in parse_provider_id(node.spec.providerID):
-        if found := [(each, vm) for each in known for vm in _find_vms_by_uuid(each.inventory, uuid)]:
+        if found := [
+            (each, vm) for each in known for vm in _find_vms_by_uuid(each.inventory, uuid)
+        ]:
             return _resolve_match(found, "providerID")
     # Whether a vCenter that cannot be asked has it, nobody can tell; a VM of the same name elsewhere may be another cluster's.
     unheard = any(not each.loaded or each.problem is not None for each in known)
@@ -76,7 +78,9 @@ def _resolve_match(found: list[tuple[VCenter, VirtualMachine]], by: str) -> Matc
     if len(found) > 1:
         places = sorted(f"{vcenter.name}:{vcenter.inventory.path(vm.ref)}" for vcenter, vm in found)
         more = (
-            f" and {len(places) - _MAX_LISTED_PATHS} more" if len(places) > _MAX_LISTED_PATHS else ""
+            f" and {len(places) - _MAX_LISTED_PATHS} more"
+            if len(places) > _MAX_LISTED_PATHS
+            else ""
         )
         words = f"{len(places)} VMs have its {'uuid' if by == 'providerID' else by}: {', '.join(places[:_MAX_LISTED_PATHS])}{more}"
         return Match(

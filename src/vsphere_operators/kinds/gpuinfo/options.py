@@ -7,7 +7,7 @@ import secrets
 from dataclasses import dataclass
 
 from kubewright import Key
-from kubewright.flags import Duration, FlagError, flag, in_words
+from kubewright.flags import Duration, FlagError, flag, format_duration
 
 from .node import Simulation
 from .rules import SelectionRules
@@ -80,7 +80,7 @@ class GPUFlags:
         if not 3600 <= self.horizon_seconds <= _MAX_HORIZON_HOURS * 3600:
             words = f"it has to be at least 1h and at most {_MAX_HORIZON_HOURS}h"
             raise FlagError(
-                f'invalid value "{in_words(self.horizon_seconds)}" for flag -maintenance-horizon: {words}'
+                f'invalid value "{format_duration(self.horizon_seconds)}" for flag -maintenance-horizon: {words}'
             )
         if not 0 <= self.margin_percent <= 100:
             raise FlagError(

@@ -21,9 +21,9 @@ from functools import partial
 
 from kubewright import Cache, Key, Object
 from kubewright.builtin import Node
-from kubewright.cache import Via
+from kubewright.cache import Origin
 from kubewright.log import Log
-from kubewright.responses import Undecoded
+from kubewright.responses import UndecodableObject
 
 from ...vsphere.index import Index
 from ...vsphere.inventory import Change
@@ -87,7 +87,11 @@ class NodeTracker:
             vcenter.listeners.append(self.rebuild_all)
 
     def on_node_change(
-        self, key: Key, old: Node | Undecoded | None, new: Node | Undecoded | None, via: Via
+        self,
+        key: Key,
+        old: Node | UndecodableObject | None,
+        new: Node | UndecodableObject | None,
+        via: Origin,
     ) -> None:
         """A Node came, changed or went."""
         for obj, change in ((old, self.nodes_by_uuid.drop), (new, self.nodes_by_uuid.add)):
@@ -183,7 +187,9 @@ class NodeTracker:
             self.reported_warnings.pop(name, None)
             self.schedule.forget_node(name)
             return None
-        self._report_warnings(node, tuple(find_warnings(node, around.host, self.gpu_resource_globs)))
+        self._report_warnings(
+            node, tuple(find_warnings(node, around.host, self.gpu_resource_globs))
+        )
         return build_facts(node, around, self.gpu_resource_globs, self.simulation, now)
 
     def count_pending_reads(self) -> int:

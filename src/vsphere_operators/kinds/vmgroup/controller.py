@@ -9,23 +9,23 @@ from msgspec import Struct, to_builtins
 from kubewright import (
     Cache,
     Client,
-    Column,
     Condition,
     Controller,
     Done,
     Key,
-    NotYet,
+    NotSynced,
+    PrinterColumn,
     Resource,
     Retry,
-    Rule,
     Scale,
     Terminal,
+    ValidationRule,
+    generation_changed,
     kind,
-    spec_changed,
 )
 from kubewright.builtin import Namespace, Secret
-from kubewright.errors import Forbidden, NotFound, NotLeader, cut
-from kubewright.recorder import Recorder
+from kubewright.errors import Forbidden, NotFound, NotLeader, redact
+from kubewright.recorder import EventRecorder
 
 from ...vcenters.config import VCenterConfig
 from ...vcenters.registry import UNAVAILABLE_RETRY_SECONDS
@@ -51,18 +51,18 @@ _CLUSTER_ID_NAMESPACE = "kube-system"
 
 @kind(
     f"{_API_GROUP}/v1alpha1",
-    short=("vg",),
+    short_names=("vg",),
     columns=[
-        Column("Phase", ".status.phase"),
-        Column("Current", ".status.currentReplicas"),
-        Column("Desired", ".spec.replicas"),
-        Column("CPU", ".spec.cpu"),
-        Column("Memory", ".spec.memory"),
-        Column("Template", ".spec.template"),
-        Column("Last_Message", ".status.lastMessage"),
-        Column("Ready_Replicas", ".status.readyReplicas", priority=1),
-        Column("Folder", ".status.folder.path", priority=1),
-        Column("VCenter", ".status.vcenter", priority=1),
+        PrinterColumn("Phase", ".status.phase"),
+        PrinterColumn("Current", ".status.currentReplicas"),
+        PrinterColumn("Desired", ".spec.replicas"),
+        PrinterColumn("CPU", ".spec.cpu"),
+        PrinterColumn("Memory", ".spec.memory"),
+        PrinterColumn("Template", ".spec.template"),
+        PrinterColumn("Last_Message", ".status.lastMessage"),
+        PrinterColumn("Ready_Replicas", ".status.readyReplicas", priority=1),
+        PrinterColumn("Folder", ".status.folder.path", priority=1),
+        PrinterColumn("VCenter", ".status.vcenter", priority=1),
     ],
     scale=Scale(".spec.replicas", ".status.currentReplicas", ".status.selector"),
 )
@@ -71,7 +71,7 @@ class VmGroup(Resource[VmGroupSpec, VmGroupStatus]):
 
     # Without its spec nobody could tell what to clean up.
     rules = (
-        Rule(
+        ValidationRule(
             "!has(oldSelf.spec) || has(self.spec)",
             "spec cannot be taken away; delete the object instead",
         ),
@@ -132,7 +132,7 @@ def status_of(group: VmGroup, plan: Plan, around: StatusContext) -> VmGroupStatu
         desiredReplicas=group.spec.replicas,
         readyReplicas=counts.ready,
         updatedReplicas=counts.updated,
-        lastMessage=cut(plan.message),
+        lastMessage=redact(plan.message),
         selector=f"{_API_GROUP}/vmgroup-uid={group.metadata.uid}",
         replicas=[_replica_status_of(each, around) for each in plan.records],
         folder=FolderStatus(ref=around.folder.ref, path=around.folder.path)
@@ -245,7 +245,11 @@ class Preconditions:
     """What a group needs of Kubernetes before it acts: who we are, whether we may, what the object says now, and its Secret."""
 
     def __init__(
-        self, client: Client, recorder: Recorder, may_write: Callable[[], bool], cluster: str = ""
+        self,
+        client: Client,
+        recorder: EventRecorder,
+        may_write: Callable[[], bool],
+        cluster: str = "",
     ) -> None:
         self.client, self.recorder, self.may_write, self.cluster_id = (
             client,
@@ -357,9 +361,9 @@ class VmGroupController(Controller[VmGroup]):
         cache.store(VmGroup).add_index(_FOLDER_NAME_INDEX, _folder_name_of)
         groups.vcenters.watch_namespaces(self)
         self.wake_on(groups.stream, by=_trigger_keys_of)
-        self.wake_on(VmGroup, by=_recovery_keys_of, of=_shared_keys_of, when=spec_changed)
+        self.wake_on(VmGroup, by=_recovery_keys_of, of=_shared_keys_of, when=generation_changed)
         self.needs(VmGroup, "get")
-        self.needs(Namespace, "get", names=(_CLUSTER_ID_NAMESPACE,))
+        self.needs(Namespace, "get", resource_names=(_CLUSTER_ID_NAMESPACE,))
 
     async def reconcile(self, group: VmGroup) -> Done:
         """One step towards the wish."""
@@ -384,7 +388,7 @@ class VmGroupController(Controller[VmGroup]):
 
     async def run_step(self, group: VmGroup) -> StepResult:
         """Look, plan, do; the status has all of it."""
-        log = self.log_of(group.key)
+        log = self.log_for(group.key)
         log.info(describe_request(group.metadata.namespace, group.metadata.name))
         steward, config = self._reconciler_for(group)
         owner = await self.preconditions._group_id_of(group)
@@ -429,7 +433,7 @@ class VmGroupController(Controller[VmGroup]):
             )
         steward = self._reconcilers[vcenter.name]
         if not steward.executor.ownership_index.has_synced:
-            raise NotYet("the marks of VMs are being read", after=_MARKS_UNREAD_RETRY_SECONDS)
+            raise NotSynced("the marks of VMs are being read", after=_MARKS_UNREAD_RETRY_SECONDS)
         return steward, vcenters.get_config(vcenter.name)
 
     def _build_input(self, group: VmGroup, owner: GroupId, config: VCenterConfig) -> GroupInput:
@@ -447,7 +451,7 @@ class VmGroupController(Controller[VmGroup]):
             folder_claim=self._folder_claim_of(group, owner.cluster_id),
             folder_claims=[
                 self._folder_claim_of(each, owner.cluster_id)
-                for each in self.cache.by(VmGroup, _FOLDER_NAME_INDEX, _folder_name_of(group))
+                for each in self.cache.by_index(VmGroup, _FOLDER_NAME_INDEX, _folder_name_of(group))
             ],
             list_other_usage=lambda: [
                 _other_usage_of(group, each)
@@ -529,5 +533,8 @@ def _build_retry(report: StepResult) -> Retry:
         else report.requeue_after_seconds
     )
     return Retry(
-        report.plan.message, after=after, reason=report.reason, warns=report.plan.phase == "ERROR"
+        report.plan.message,
+        after=after,
+        reason=report.reason,
+        warning_event=report.plan.phase == "ERROR",
     )

@@ -70,7 +70,9 @@ class Expectations:
 
     def check_writes_kept(self, records: Iterable[ReplicaRecord]) -> None:
         """Raise when what we store does not stay, again and again: the API server drops what its CRD does not know."""
-        stays = not self._expected_names or any(each.name in self._expected_names for each in records)
+        stays = not self._expected_names or any(
+            each.name in self._expected_names for each in records
+        )
         self._lost_writes, self._expected_names = 0 if stays else self._lost_writes + 1, set()
         if self._lost_writes >= _MAX_LOST_WRITES:
             raise CloneBlocked(

@@ -38,7 +38,8 @@ def find_conflicting_owner(
         if each.folder_key == claim.folder_key and each.group_id.uid != claim.group_id.uid
     ]
     older = sorted(
-        (each for each in same if _claim_sort_key(each) < _claim_sort_key(claim)), key=_claim_sort_key
+        (each for each in same if _claim_sort_key(each) < _claim_sort_key(claim)),
+        key=_claim_sort_key,
     )
     return older[0].group_id if older else None
 

@@ -63,7 +63,8 @@ def summarize(wish: DesiredState, members: Sequence[Replica]) -> Summary:
     if _is_in_desired_state(wish, members):
         return Summary("RUNNING", SUCCESS_MESSAGE)
     return Summary(
-        "PENDING", "; ".join([_describe_progress(wish, members), *_list_transient_problems(members)])
+        "PENDING",
+        "; ".join([_describe_progress(wish, members), *_list_transient_problems(members)]),
     )
 
 

@@ -50,7 +50,9 @@ def observe_group(
         vms=vms,
         clone_states={each.name: _clone_state_of(sight, each, accounted) for each in absent},
         conflicting_vms={
-            each.name: path for each in absent if (path := _find_conflicting_vm(sight, each, folder))
+            each.name: path
+            for each in absent
+            if (path := _find_conflicting_vm(sight, each, folder))
         },
         failures=memory.active_failures(),
         folder=folder,

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Struct
 
-from kubewright import Doc, Int32, ListType, Rule, Spec, Status
+from kubewright import Doc, Int32, ListType, Spec, Status, ValidationRule
 
 from .model import ReplicaRecord
 
@@ -37,7 +37,7 @@ class RolloutSpec(Spec):
     """How a change of the template reaches the replicas."""
 
     rules = (
-        Rule(
+        ValidationRule(
             "self.maxSurge > 0 || self.maxUnavailable > 0",
             "maxSurge and maxUnavailable cannot both be 0: nothing could change",
         ),

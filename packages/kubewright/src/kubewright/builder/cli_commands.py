@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from .. import __name__ as program
-from ..crd import crds
+from ..crd import build_crds
 from .api_docs import render_page
 from .changeset import ChangeSet, read_text_if_exists
 from .cli_create import create
@@ -234,7 +234,7 @@ def docs(root: Path, output: str, check: bool) -> int:
       kubewright docs --output docs/reference/api.md --check
     """
     with open_project(root, writes=not check) as project:
-        text = render_page(project.name, crds(project.load_declarations().kinds))
+        text = render_page(project.name, build_crds(project.load_declarations().kinds))
         if check and read_text_if_exists(project.root / output) != text:
             click.echo(f"{output} is stale; run `make docs` and commit the result", err=True)
             return 1

@@ -197,7 +197,9 @@ def _check_webhook_options(told: CommandOptions) -> None:
         raise ConfigError("--spoke names the other version of a conversion: say --conversion too")
 
 
-def _choose_spokes(project: Project, listed: ResourceEntry, told: CommandOptions) -> tuple[str, ...]:
+def _choose_spokes(
+    project: Project, listed: ResourceEntry, told: CommandOptions
+) -> tuple[str, ...]:
     """The other versions, asked for where none is named; none without --conversion."""
     version = told["version_"]
     if not told["conversion"]:

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 
 from ..errors import ConfigError
-from ..kind import plural_of
+from ..kind import pluralize
 
 DNS_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _KIND_PATTERN = re.compile(r"[A-Z][A-Za-z0-9]{0,58}")  # 63 with "List" behind it
@@ -100,7 +100,7 @@ def build_resource_names(
         whole,
         version,
         kind,
-        _check_plural(plural or plural_of(kind), kind),
+        _check_plural(plural or pluralize(kind), kind),
         _check_short_names(short_names),
         namespaced,
     )

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from ..controller import Controller
 from ..errors import ConfigError, KubewrightError
-from ..flags import parse
+from ..flags import parse_command_line
 from ..kind import Object
 from ..kubeconfig import Connection, Identity
 from ..manager import Manager
@@ -187,7 +187,7 @@ class Project:
             self.load_object(self.config.settings),
         )
         try:
-            build(manager, parse(settings, flags, {}) if flags else settings())
+            build(manager, parse_command_line(settings, flags, {}) if flags else settings())
         except Exception as error:
             raise ConfigError(
                 f"{self.config.build} cannot be asked for its controllers: {describe_error(error)}"

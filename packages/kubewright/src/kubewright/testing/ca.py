@@ -79,7 +79,9 @@ class CertificateAuthority:
         )
         if names:
             builder = builder.add_extension(names, critical=False)
-        return KeyPair(_encode_certificate(builder.sign(self.key, hashes.SHA256())), encode_key(key))
+        return KeyPair(
+            _encode_certificate(builder.sign(self.key, hashes.SHA256())), encode_key(key)
+        )
 
 
 def new_certificate_builder(

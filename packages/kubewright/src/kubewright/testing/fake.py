@@ -19,8 +19,8 @@ import msgspec
 from ..errors import AlreadyExists, Conflict, Gone, NotFound
 from ..kind import Object
 from ..meta import now
-from ..patch import merge
-from ..transport import Request, nothing
+from ..patch import apply_merge_patch
+from ..transport import Request, do_nothing
 
 Json = dict[str, Any]
 Fault = Callable[[Request], Exception | None]
@@ -91,12 +91,12 @@ class FakeApi:
             (path.removesuffix("/status"), True) if path.endswith("/status") else (path, False)
         )
         if base not in self.objects:
-            raise NotFound(f"{request.doing}: not found", status=404)
+            raise NotFound(f"{request.operation}: not found", status_code=404)
         if request.method == "GET":
             return self.objects[base]
         if request.method == "DELETE":
             return self.delete(base, body or {})
-        patched = body if request.method == "PUT" else merge(self.objects[base], body)
+        patched = body if request.method == "PUT" else apply_merge_patch(self.objects[base], body)
         return self.update(base, patched, status=status)
 
     def _list_page(self, path: str, query: dict[str, list[str]]) -> Json:
@@ -142,7 +142,9 @@ class FakeApi:
             new = {k: v for k, v in wanted.items() if k != "status"} | (
                 {"status": old["status"]} if "status" in old else {}
             )
-            served = {k: old["metadata"][k] for k in _SERVER_METADATA_FIELDS if k in old["metadata"]}
+            served = {
+                k: old["metadata"][k] for k in _SERVER_METADATA_FIELDS if k in old["metadata"]
+            }
             new["metadata"] = wanted["metadata"] | served
             new["metadata"]["generation"] += new.get("spec") != old.get("spec")
         if new == old:
@@ -186,8 +188,12 @@ class FakeApi:
                 queue.put_nowait(event)
         return obj
 
-    async def lines(
-        self, request: Request, *, silence_seconds: float, opened: Callable[[], None] = nothing
+    async def stream_lines(
+        self,
+        request: Request,
+        *,
+        idle_timeout_seconds: float,
+        on_open: Callable[[], None] = do_nothing,
     ) -> AsyncIterator[bytes]:
         """A watch from the given revision on."""
         self.requests.append(request)
@@ -203,7 +209,7 @@ class FakeApi:
                 queue.put_nowait(event)
         watcher = (request.path, queue)
         self._watchers.append(watcher)
-        opened()
+        on_open()
         try:
             while (told := await queue.get()) is not None:
                 yield msgspec.json.encode(told)

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import yaml
 
 from ..client import Client
-from ..kubeconfig import Connection, load
+from ..kubeconfig import Connection, load_config
 from ..manager import Manager, Options
 from ..transport import Transport
 from ..webhook import WebhookClientConfig, build_configurations
@@ -92,7 +92,7 @@ async def _load_service_account_connection(plane: ControlPlane, system: str) -> 
         file = plane.write_service_account_kubeconfig(
             system, SERVICE_ACCOUNT, Path(folder) / "kubeconfig"
         )
-        return await asyncio.to_thread(load, str(file), environ={}, home=Path("/"))
+        return await asyncio.to_thread(load_config, str(file), environ={}, home=Path("/"))
 
 
 def _build_options(name: str, system: str, namespaces: tuple[str, ...]) -> Options:
@@ -106,10 +106,10 @@ def _build_options(name: str, system: str, namespaces: tuple[str, ...]) -> Optio
     )
     return Options(
         name=name,
-        metrics_address="0",
-        lease_namespace=system,
-        namespaces=namespaces,
-        stop_seconds=STOP_SECONDS,
+        metrics_bind_address="0",
+        leader_election_namespace=system,
+        watch_namespaces=namespaces,
+        graceful_shutdown_seconds=STOP_SECONDS,
         webhooks=webhooks,
     )
 
@@ -120,19 +120,19 @@ async def _register_webhooks(
 ) -> AsyncIterator[None]:
     """The API server asks this manager, until the end; kubectl runs in threads, since the answers come from this loop."""
     await eventually(
-        lambda: work.done() or manager.answering is None or manager.answering.server.port
+        lambda: work.done() or manager.webhook_runner is None or manager.webhook_runner.server.port
     )
-    if manager.answering is None or work.done():
+    if manager.webhook_runner is None or work.done():
         yield
         return
-    reach = WebhookClientConfig(url=f"https://{_LOCALHOST}:{manager.answering.server.port}")
+    reach = WebhookClientConfig(url=f"https://{_LOCALHOST}:{manager.webhook_runner.server.port}")
     documents = build_configurations(manager.webhooks, reach, name=manager.options.name)
-    converted = {each.hub.definition.resource for each in manager.conversions}
+    converted = {each.hub.definition.group_resource for each in manager.conversions}
     for document in documents:
         await asyncio.to_thread(plane.apply, json.dumps(document))
     for crd in converted:
         await asyncio.to_thread(_set_conversion, plane, crd, build_conversion(reach))
-    rotation = manager.answering.cert_rotator
+    rotation = manager.webhook_runner.cert_rotator
     await eventually(
         lambda: (
             rotation is None
@@ -157,7 +157,7 @@ async def _register_webhooks(
 async def _connect_client(kubeconfig: Path) -> AsyncIterator[Client]:
     """A client with this kubeconfig's rights."""
     transport = Transport(
-        await asyncio.to_thread(load, str(kubeconfig), environ={}, home=Path("/"))
+        await asyncio.to_thread(load_config, str(kubeconfig), environ={}, home=Path("/"))
     )
     try:
         yield Client(transport)

@@ -30,7 +30,7 @@ from aiohttp import web
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from ..listen import accept_no_more
+from ..listen import stop_accepting
 from .ca import CertificateAuthority
 from .http import write_kubeconfig
 from .proxy_rules import (
@@ -122,7 +122,7 @@ class HttpProxy:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await accept_no_more([self.listener])
+        await stop_accepting([self.listener])
         self.abort_watches()
         # TLS is ended politely else, with a peer that may be dead, and after our loop is.
         for connection in list(self.server.connections):
@@ -196,7 +196,9 @@ class HttpProxy:
         answer = BufferedResponse(
             status, content, {"Content-Type": "application/json", **(headers or {})}
         )
-        return self._add_rule(ProxyRule(RequestMatcher(method, path, watch), times, response=answer))
+        return self._add_rule(
+            ProxyRule(RequestMatcher(method, path, watch), times, response=answer)
+        )
 
     def expire_next_watch(self, path: str = "*", times: int = 1) -> ProxyRule:
         """Answer 410 when a watch connects: its resourceVersion is too old."""

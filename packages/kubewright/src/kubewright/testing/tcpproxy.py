@@ -7,7 +7,7 @@ import contextlib
 from types import TracebackType
 from typing import Self
 
-from ..listen import accept_no_more
+from ..listen import stop_accepting
 
 _CHUNK_BYTES = 65536
 
@@ -37,7 +37,7 @@ class TcpProxy:
         trace: TracebackType | None,
     ) -> None:
         if self.server:
-            await accept_no_more(self.server.sockets)
+            await stop_accepting(self.server.sockets)
             self.server.close()
         self.abort_connections()
         await asyncio.gather(*self._open_connections, return_exceptions=True)

@@ -13,10 +13,10 @@ from typing import Any, Literal, Protocol
 import msgspec
 from msgspec import Raw, Struct
 
-from ..errors import KubewrightError, Refused, Undecodable, cut
-from ..kind import Kind, Object
+from ..errors import KubewrightError, Rejected, Undecodable, redact
+from ..kind import KindDefinition, Object
 from ..overlay import overlay
-from ..patch import Json, json_patch, merge, merge_patch
+from ..patch import Json, apply_merge_patch, build_json_patch, build_merge_patch
 from .types import Admission, Operation, Webhook
 
 # Object and old object, each below the 3 MiB that the API server takes, and what surrounds them; controller-runtime has the same number.
@@ -111,7 +111,7 @@ class DeletionInfo(Struct):
 _REVIEW_DECODER = msgspec.json.Decoder(AdmissionReview)
 
 
-def _webhook_path(verb: str, kind: Kind) -> str:
+def _webhook_path(verb: str, kind: KindDefinition) -> str:
     """The path that controller-runtime would give: /mutate-example-com-v1-greeting."""
     return f"/{verb}-{kind.group.replace('.', '-')}-{kind.version}-{kind.name.lower()}"
 
@@ -135,7 +135,7 @@ class AdmissionHandler(ABC):
         try:
             if self._is_in_scope(request):
                 response |= await self.respond(request, admission)
-        except Refused as refused:
+        except Rejected as refused:
             admission.rejections.append(refused)
         if admission.rejections and not self.webhook.warn_only:
             status = _build_rejection_status(self.kind.definition, admission)
@@ -196,7 +196,7 @@ class AdmissionHandler(ABC):
         try:
             async with asyncio.timeout(seconds) as limit:
                 returned = await work()
-        except Refused:
+        except Rejected:
             raise
         except (Exception, SystemExit) as error:
             if isinstance(error, TimeoutError) and limit.expired():
@@ -206,7 +206,7 @@ class AdmissionHandler(ABC):
                 ) from error
             self.webhook.log.error(f"{who} failed", error=error)
             raise WebhookFailed(
-                cut(f"{who} failed: {type(error).__name__}: {error}"), unexpected=True
+                redact(f"{who} failed: {type(error).__name__}: {error}"), unexpected=True
             ) from error
         if returned is not None:
             raise WebhookFailed(
@@ -229,8 +229,8 @@ class DefaultingHandler(AdmissionHandler):
         before = overlay(raw, obj)
         await self._call_webhook(lambda: self.webhook.default(obj, admission), "default")
         # Both sides passed our encoder, so what is merely spelled differently than in `raw` is in neither.
-        changes = merge_patch(before, overlay(raw, obj))
-        operations = list(json_patch(raw, merge(raw, changes)))
+        changes = build_merge_patch(before, overlay(raw, obj))
+        operations = list(build_json_patch(raw, apply_merge_patch(raw, changes)))
         if not operations:
             return {}
         return {
@@ -293,7 +293,9 @@ def _decode_or_reject(kind: type[Object], raw: Raw) -> Object:
         return kind.decode(raw)
     except Undecodable as error:
         where = _PATH_IN_ERROR.search(str(error))
-        raise Refused(_PATH_IN_ERROR.sub("", str(error)), field=where[1] if where else "") from error
+        raise Rejected(
+            _PATH_IN_ERROR.sub("", str(error)), field=where[1] if where else ""
+        ) from error
 
 
 def _decode_old_object(kind: type[Object], request: AdmissionRequest) -> Object | None:
@@ -316,7 +318,7 @@ def _is_absent(raw: Raw) -> bool:
     return bytes(raw) in (b"", b"null")
 
 
-def _build_rejection_status(kind: Kind, admission: Admission) -> Json:
+def _build_rejection_status(kind: KindDefinition, admission: Admission) -> Json:
     """The Status of a no: with fields it reads as the API server's own validation does, without it is forbidden."""
     words = [f"{each.field}: {each}" if each.field else str(each) for each in admission.rejections]
     status: Json = {
@@ -334,7 +336,7 @@ def _build_rejection_status(kind: Kind, admission: Admission) -> Json:
     return status
 
 
-def _build_status_details(kind: Kind, name: str, refusals: Sequence[Refused]) -> Json:
+def _build_status_details(kind: KindDefinition, name: str, refusals: Sequence[Rejected]) -> Json:
     """The causes by field; kubectl prints each on a line, and would begin one without a field with a colon."""
     causes = [
         {"reason": "FieldValueInvalid", "message": str(each), "field": each.field or "the object"}
@@ -345,7 +347,9 @@ def _build_status_details(kind: Kind, name: str, refusals: Sequence[Refused]) ->
 
 def _format_warning(text: str) -> str:
     """A warning as an HTTP header can carry it: one line, of bounded length."""
-    line = " ".join(cut(text).split())
+    line = " ".join(redact(text).split())
     return (
-        line if len(line) <= _MAX_WARNING_CHARACTERS else line[: _MAX_WARNING_CHARACTERS - 3] + "..."
+        line
+        if len(line) <= _MAX_WARNING_CHARACTERS
+        else line[: _MAX_WARNING_CHARACTERS - 3] + "..."
     )

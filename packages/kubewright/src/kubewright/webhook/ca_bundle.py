@@ -103,7 +103,7 @@ def find_ca_bundle_targets(
                 configuration_name(name, VALIDATING),
             )
         )
-    converted = sorted({each.hub.definition.resource for each in conversions})
+    converted = sorted({each.hub.definition.group_resource for each in conversions})
     return found + [
         CaBundleTarget(CustomResourceDefinition, CustomResourceDefinitionMetadata, resource)
         for resource in converted

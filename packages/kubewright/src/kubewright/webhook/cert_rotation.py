@@ -21,10 +21,10 @@ from datetime import UTC, datetime
 
 from ..builtin import Secret
 from ..client import Client
-from ..errors import AlreadyExists, Conflict, Forbidden, KubewrightError, NotFound, cut
+from ..errors import AlreadyExists, Conflict, Forbidden, KubewrightError, NotFound, redact
 from ..log import Log
 from ..meta import Key, ObjectMeta
-from ..tls import Certificate
+from ..tls import ServingCertificate
 from .ca import CertificateAuthorities, KeyPair, issue_serving_certificate, rotate
 from .ca_bundle import CaBundleTarget, build_ca_bundle_patch, has_webhook_client
 from .options import CertificateTimings
@@ -57,7 +57,7 @@ class CertRotator:
     def __init__(
         self,
         client: Client,
-        certificate: Certificate,
+        certificate: ServingCertificate,
         *,
         name: str,
         secret: Key,
@@ -189,7 +189,7 @@ class CertRotator:
             or self.serving_certificate.is_renewal_due(now)
         ):
             serving = issue_serving_certificate(authority, self.hosts, now, self.timings)
-            await asyncio.to_thread(self.certificate.use, serving.certificate + serving.key)
+            await asyncio.to_thread(self.certificate.load_pem, serving.certificate + serving.key)
             self.serving_certificate, self.issuer_certificate = serving, authority.certificate
             self.log.info("serving with a new certificate", expires=serving.expires_at)
 
@@ -246,7 +246,7 @@ class CertRotator:
 
     def log_error(self, error: Exception) -> None:
         """Say once what is wrong; what nobody foresaw comes with its trace."""
-        words = f"the certificates of the webhooks cannot be looked after: {cut(str(error))}"
+        words = f"the certificates of the webhooks cannot be looked after: {redact(str(error))}"
         if isinstance(error, Forbidden):
             words += ". Grant the generated roles: kubectl apply -k config/rbac"
         if words != self.last_error:

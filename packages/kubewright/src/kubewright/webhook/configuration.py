@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from ..errors import ConfigError
-from ..kind import Kind
+from ..kind import KindDefinition
 from ..patch import Json
 from .admission import AdmissionHandler, DefaultingHandler, ValidatingHandler
 from .conversion import CONVERSION_PATH
@@ -107,12 +107,12 @@ def build_configurations(
 
 def check_webhooks(webhooks: Iterable[Webhook[Any]]) -> list[Webhook[Any]]:
     """The webhooks in the order of their kinds. One a kind: matchPolicy Equivalent brings every version to it."""
-    hooks = sorted(webhooks, key=lambda hook: hook.kind.definition.resource)
+    hooks = sorted(webhooks, key=lambda hook: hook.kind.definition.group_resource)
     for one, other in pairwise(hooks):
-        if one.kind.definition.resource == other.kind.definition.resource:
+        if one.kind.definition.group_resource == other.kind.definition.group_resource:
             names = f"{type(one).__name__} and {type(other).__name__}"
             raise ConfigError(
-                f"there are two webhooks for {one.kind.definition.resource}, {names}; one kind has one, in one of its versions"
+                f"there are two webhooks for {one.kind.definition.group_resource}, {names}; one kind has one, in one of its versions"
             )
     return hooks
 
@@ -186,7 +186,7 @@ def _build_namespace_selector(hook: Webhook[Any], own_namespace: str) -> Json | 
     }
 
 
-def _is_built_in(kind: Kind) -> bool:
+def _is_built_in(kind: KindDefinition) -> bool:
     """Whether the kind is Kubernetes' own: those groups have no dot, or end in k8s.io."""
     return "." not in kind.group or kind.group.endswith(".k8s.io")
 
@@ -206,7 +206,7 @@ def with_conversions(
     crds: Iterable[Json], conversions: Iterable[Conversion[Any, Any]], reach: WebhookClientConfig
 ) -> list[Json]:
     """The CRDs, those of kinds that we convert with their `spec.conversion`."""
-    converted = {each.hub.definition.resource for each in conversions}
+    converted = {each.hub.definition.group_resource for each in conversions}
     return [
         crd | {"spec": crd["spec"] | {"conversion": build_conversion(reach)}}
         if crd["metadata"]["name"] in converted

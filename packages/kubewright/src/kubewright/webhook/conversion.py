@@ -21,8 +21,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from ..errors import ConfigError, KubewrightError, cut
-from ..kind import Kind, Object
+from ..errors import ConfigError, KubewrightError, redact
+from ..kind import KindDefinition, Object
 from ..log import Log
 from ..meta import ObjectMeta
 from ..patch import Json
@@ -167,7 +167,7 @@ class ConversionHandler:
             )
             response = {
                 "uid": request.uid,
-                "result": {"status": "Failure", "message": cut(f"{which}: {words}")},
+                "result": {"status": "Failure", "message": redact(f"{which}: {words}")},
                 "convertedObjects": [],
             }
         return msgspec.json.encode(
@@ -339,7 +339,7 @@ def _convert_back(obj: Json, target: type[Object], back: ConvertFunction) -> Obj
         return None
 
 
-def _preserved_annotation_key(kind: Kind) -> str:
+def _preserved_annotation_key(kind: KindDefinition) -> str:
     """The annotation that keeps what only this version can say; its prefix is the group, which is the operator's own."""
     return f"{kind.group}/kept-from-{kind.version}"
 

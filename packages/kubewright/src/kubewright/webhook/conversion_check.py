@@ -6,9 +6,9 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
-from ..overlay import known_fields
+from ..overlay import struct_fields
 from ..patch import Json
-from ..schema import without_none
+from ..schema import unwrap_annotation
 
 ABSENT: Final = None
 """Nothing there. Kubernetes drops null from objects, so it cannot mean anything else."""
@@ -59,13 +59,13 @@ def set_at_path(obj: Json, path: list[str], value: Any) -> Json:
 
 def select_unknown_fields(obj: Json, struct: type[Struct]) -> Json:
     """What the class does not know; inside of lists it knows everything, since those change as a whole."""
-    known = known_fields(struct)
+    known = struct_fields(struct)
     left: Json = {}
     for name, value in obj.items():
         if name not in known:
             left[name] = value
         elif isinstance(value, dict):
-            bare, _ = without_none(known[name][0], name)
+            bare, _ = unwrap_annotation(known[name][0], name)
             inner = (
                 select_unknown_fields(value, bare)
                 if isinstance(bare, type) and issubclass(bare, Struct)

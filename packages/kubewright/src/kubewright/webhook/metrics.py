@@ -14,26 +14,26 @@ class WebhookMetrics:
 
     def __init__(self, metrics: Metrics, paths: Iterable[str]) -> None:
         by = ["webhook"]
-        self.requests = metrics.counters(
+        self.requests = metrics.new_counter(
             "controller_runtime_webhook_requests_total",
             "Total number of admission requests by HTTP status code.",
             [*by, "code"],
         )
-        self._latency = metrics.histograms(
+        self._latency = metrics.new_histogram(
             "controller_runtime_webhook_latency_seconds",
             "Histogram of the latency of processing admission requests",
             by,
             _LATENCY_BUCKETS,
         )
-        self.in_flight = metrics.gauges(
+        self.in_flight = metrics.new_gauge(
             "controller_runtime_webhook_requests_in_flight",
             "Current number of admission requests being served.",
             by,
         )
-        self.panics = metrics.counters(
+        self.panics = metrics.new_counter(
             "controller_runtime_webhook_panics_total", "Total number of webhook panics"
         ).labels()
-        self._expiry = metrics.gauges(
+        self._expiry = metrics.new_gauge(
             "kubewright_webhook_certificate_expiry_seconds",
             "When the serving certificate of our own CA expires, in seconds since 1970",
         )

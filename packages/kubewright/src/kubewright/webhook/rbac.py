@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..builtin import Secret
-from ..controller import Right
+from ..controller import Permission
 from .ca_bundle import find_ca_bundle_targets
 from .options import WebhookOptions
 from .types import Conversion, Webhook
@@ -18,12 +18,12 @@ def cluster_permissions(
     options: WebhookOptions,
     *,
     name: str,
-) -> list[Right]:
+) -> list[Permission]:
     """For a ClusterRole: each configuration and CRD that carries our caBundle, by name."""
     if not options.has_own_ca:
         return []
     return [
-        Right(target.kind, ("get", "patch"), names=(target.name,))
+        Permission(target.kind, ("get", "patch"), resource_names=(target.name,))
         for target in find_ca_bundle_targets(webhooks, conversions, name)
     ]
 
@@ -34,11 +34,11 @@ def namespace_permissions(
     options: WebhookOptions,
     *,
     name: str,
-) -> list[Right]:
+) -> list[Permission]:
     """For a Role in the manager's namespace: the Secret with the CA. `create` cannot be limited to a name; the namespace limits it."""
     if not options.has_own_ca or not find_ca_bundle_targets(webhooks, conversions, name):
         return []
     return [
-        Right(Secret, ("create",)),
-        Right(Secret, ("get", "patch"), names=(options.secret_name(name),)),
+        Permission(Secret, ("create",)),
+        Permission(Secret, ("get", "patch"), resource_names=(options.secret_name(name),)),
     ]

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..client import Client
 from ..errors import ConfigError
-from ..listen import Address
+from ..listen import ListenAddress
 from ..log import Log
 from ..meta import Key
 from ..metrics import Metrics
-from ..tls import Certificate, CertificateFiles
+from ..tls import CertificateWatcher, ServingCertificate
 from .admission import ReviewHandler, create_handlers
 from .ca_bundle import CaBundleTarget, find_ca_bundle_targets
 from .configuration import check_webhooks
@@ -54,7 +54,7 @@ class WebhookRunner:
         )
         if self.cert_rotator is not None:
             self.metrics.set_expiry_function(self.cert_rotator.get_expiry_seconds)
-        where = Address(options.host, options.port)
+        where = ListenAddress(options.host, options.port)
         self.server = WebhookServer(
             f"{options.host}:{options.port}", where, answering, self.certificate, self.metrics
         )
@@ -67,9 +67,9 @@ class WebhookRunner:
         """Keep the certificate good, until cancelled."""
         if self.cert_rotator is not None:
             await self.cert_rotator.run()
-        elif isinstance(self.certificate, CertificateFiles):
+        elif isinstance(self.certificate, CertificateWatcher):
             await self.certificate.reload()
-            await self.certificate.keep_current(self.options.timings.check_interval_seconds)
+            await self.certificate.watch(self.options.timings.check_interval_seconds)
 
     def readiness_problem(self) -> str | None:
         """What keeps us from answering, None where nothing does; for /readyz."""
@@ -79,7 +79,7 @@ class WebhookRunner:
             return self.cert_rotator.problem or None
         return (
             None
-            if self.certificate.loaded
+            if self.certificate.loaded_pem
             else f"there is no certificate in {self.options.certificate_dir} yet"
         )
 
@@ -99,10 +99,10 @@ def create_certificate(
     name: str,
     namespace: str,
     targets: Sequence[CaBundleTarget],
-) -> tuple[Certificate, CertRotator | None]:
+) -> tuple[ServingCertificate, CertRotator | None]:
     """What is shown to the API server, and what looks after it where the CA is ours."""
     if not options.has_own_ca:
-        return CertificateFiles(Path(options.certificate_dir), Log("webhook")), None
+        return CertificateWatcher(Path(options.certificate_dir), Log("webhook")), None
     try:
         from .cert_rotation import CertRotator
     except ImportError as error:
@@ -111,7 +111,7 @@ def create_certificate(
             "a CA of our own for webhooks needs the package cryptography: install kubewright[tls], "
             "or give a directory with tls.crt and tls.key (-webhook-cert-dir)"
         ) from error
-    certificate, secret = Certificate(), Key(namespace, options.secret_name(name))
+    certificate, secret = ServingCertificate(), Key(namespace, options.secret_name(name))
     hosts = options.certificate_hosts(name, namespace)
     return certificate, CertRotator(
         client,

@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from ..listen import Address, accept_no_more, listen
+from ..listen import ListenAddress, open_listener, stop_accepting
 from ..log import Log
-from ..tls import Certificate
+from ..tls import ServingCertificate
 from .admission import BadReview, ReviewHandler, WebhookFailed
 from .metrics import WebhookMetrics
 
@@ -41,9 +41,9 @@ class WebhookServer:
     def __init__(
         self,
         address: str,
-        where: Address,
+        where: ListenAddress,
         answering: Sequence[ReviewHandler],
-        certificate: Certificate,
+        certificate: ServingCertificate,
         metrics: WebhookMetrics,
         *,
         stop_seconds: float = 10.0,
@@ -81,7 +81,7 @@ class WebhookServer:
             max_headers=64,
         )
         await self.runner.setup()
-        bound = await listen(
+        bound = await open_listener(
             self.address, self._bind_address, "webhooks", "Choose another port with -webhook-port"
         )
         loop = asyncio.get_running_loop()
@@ -200,7 +200,7 @@ class WebhookServer:
         """Listen no more, and let answers under way end."""
         if self.listener is not None:
             listener, self.listener = self.listener, None
-            await accept_no_more(listener.sockets)
+            await stop_accepting(listener.sockets)
             listener.close()
         for handler in list(self._header_timers):
             self._close_connection(handler)

@@ -17,8 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
-from ..controller import Right
-from ..errors import ConfigError, Refused
+from ..controller import Permission
+from ..errors import ConfigError, Rejected
 from ..kind import Object
 from ..log import Log
 
@@ -42,7 +42,7 @@ class Admission:
     """Nothing will be stored: whatever this webhook does elsewhere has to be left undone."""
     subresource: str = ""
     warnings: list[str] = field(default_factory=list)
-    rejections: list[Refused] = field(default_factory=list)
+    rejections: list[Rejected] = field(default_factory=list)
 
     def warn(self, message: str) -> None:
         """Tell whoever sent the object something, without refusing it; kubectl prints it."""
@@ -50,7 +50,7 @@ class Admission:
 
     def reject(self, message: str, *, field: str = "") -> None:
         """Refuse, but go on looking: whoever sent the object hears of all that is wrong at once."""
-        self.rejections.append(Refused(message, field=field))
+        self.rejections.append(Rejected(message, field=field))
 
 
 class Webhook(Generic[T]):
@@ -74,7 +74,7 @@ class Webhook(Generic[T]):
     """Which namespaces, as a label selector; see `configuration.selector_of` for the default."""
     object_selector: ClassVar[dict[str, Any] | None] = None
 
-    permissions: list[Right]
+    permissions: list[Permission]
     log: Log
 
     def __init_subclass__(cls) -> None:
@@ -114,10 +114,14 @@ class Webhook(Generic[T]):
         """The same for a deletion. Writing it means that nothing of the kind can be deleted while nobody answers."""
 
     def needs(
-        self, kind: type[Object], *verbs: str, subresource: str = "", names: tuple[str, ...] = ()
+        self,
+        kind: type[Object],
+        *verbs: str,
+        subresource: str = "",
+        resource_names: tuple[str, ...] = (),
     ) -> None:
         """Declare what these methods do through a client, for the generated role."""
-        self.permissions.append(Right(kind, verbs, subresource, names))
+        self.permissions.append(Permission(kind, verbs, subresource, resource_names))
 
     @property
     def has_default(self) -> bool:

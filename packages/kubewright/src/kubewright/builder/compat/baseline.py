@@ -24,9 +24,9 @@ def read_committed_crds(root: Path, commit: str) -> list[dict[str, Any]] | None:
         raise ConfigError(
             f'"{commit}" is no commit that git finds in {root}; fetch it, or name another with --against'
         )
-    names = (_run_git(root, "ls-tree", "--name-only", "-z", commit, f"./{CRD_FOLDER}/") or "").split(
-        "\0"
-    )
+    names = (
+        _run_git(root, "ls-tree", "--name-only", "-z", commit, f"./{CRD_FOLDER}/") or ""
+    ).split("\0")
     texts = {
         name: _run_git(root, "show", f"{commit}:./{name}") or ""
         for name in names

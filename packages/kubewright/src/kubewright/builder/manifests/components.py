@@ -169,7 +169,7 @@ def build_namespaced_roles(project: Project, declared: Declarations) -> dict[str
 
 def _build_cluster_event_roles(project: Project) -> list[Document]:
     """The right to Events about objects of no namespace, which live in `default`."""
-    rules = rbac.rules_of([rbac.EVENTS])
+    rules = rbac.build_rules([rbac.EVENT_PERMISSION])
     return [
         build_role(project, "manager-cluster-events", rules, namespace="default"),
         build_binding(

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ...crd import crds
+from ...crd import build_crds
 from ...errors import ConfigError
 from ...webhook import with_conversions
 from ..changeset import read_text_if_exists
@@ -199,9 +199,9 @@ def _render_templates(project: Project, declared: Declarations) -> dict[str, str
 def _render_crds(project: Project, declared: Declarations) -> str:
     """The CRDs; those that are converted may get their caBundle from cert-manager."""
     whole = with_conversions(
-        crds(declared.kinds), declared.conversions, build_client_config(project)
+        build_crds(declared.kinds), declared.conversions, build_client_config(project)
     )
-    converted = {each.hub.definition.resource for each in declared.conversions}
+    converted = {each.hub.definition.group_resource for each in declared.conversions}
     return "".join(
         render_documents(
             [_annotate_crd(each, project, inject_ca=each["metadata"]["name"] in converted)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ... import rbac
-from ...kind import Kind
+from ...kind import KindDefinition
 from ...webhook.options import WebhookOptions
 from ...webhook.rbac import cluster_permissions, namespace_permissions
 from ..project import Declarations, Project
@@ -78,7 +78,7 @@ def _build_service_account(project: Project) -> Document:
 def build_role(
     project: Project,
     name: str,
-    rules: list[rbac.Rule],
+    rules: list[rbac.PolicyRule],
     *,
     namespace: str = "",
     labels: dict[str, str] | None = None,
@@ -117,7 +117,7 @@ def build_binding(
     }
 
 
-def _build_user_roles(project: Project, kind: Kind) -> list[Document]:
+def _build_user_roles(project: Project, kind: KindDefinition) -> list[Document]:
     """Roles for people, added to Kubernetes' own admin, edit and view by aggregation."""
     return [
         build_role(
@@ -130,16 +130,20 @@ def _build_user_roles(project: Project, kind: Kind) -> list[Document]:
     ]
 
 
-def build_cluster_rules(declared: Declarations) -> list[rbac.Rule]:
+def build_cluster_rules(declared: Declarations) -> list[rbac.PolicyRule]:
     """Those of the manager's rules that no namespace can hold."""
-    rights = [right for controller in declared.controllers for right in rbac.rights_of(controller)]
+    rights = [
+        right
+        for controller in declared.controllers
+        for right in rbac.controller_permissions(controller)
+    ]
     rights += [right for webhook in declared.webhooks for right in webhook.permissions]
-    return rbac.rules_of(right for right in rights if not right.kind.definition.namespaced)
+    return rbac.build_rules(right for right in rights if not right.kind.definition.namespaced)
 
 
 def build_webhook_role(project: Project, on: Declarations) -> list[Document]:
     """What webhooks that are optional need for themselves, apart from the manager's role; none where they need nothing."""
-    rules = rbac.rules_of(right for webhook in on.webhooks for right in webhook.permissions)
+    rules = rbac.build_rules(right for webhook in on.webhooks for right in webhook.permissions)
     return (
         [
             build_role(project, "webhook-role", rules),
@@ -158,9 +162,11 @@ def build_ca_roles(project: Project, declared: Declarations) -> list[Document]:
         namespace_permissions(*told, name=project.name),
     )
     return [
-        build_role(project, "webhook-ca-role", rbac.rules_of(wide)),
+        build_role(project, "webhook-ca-role", rbac.build_rules(wide)),
         build_binding(project, "webhook-ca-rolebinding", "webhook-ca-role"),
-        build_role(project, "webhook-ca-role", rbac.rules_of(narrow), namespace=project.namespace),
+        build_role(
+            project, "webhook-ca-role", rbac.build_rules(narrow), namespace=project.namespace
+        ),
         build_binding(
             project, "webhook-ca-rolebinding", "webhook-ca-role", namespace=project.namespace
         ),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from ...crd import crds, to_yaml
+from ...crd import build_crds, to_yaml
 from ...errors import ConfigError
 from ...webhook import with_conversions
 from ..changeset import ChangeSet, read_text_if_exists
@@ -62,7 +62,7 @@ def _build_config_folders(project: Project, declared: Declarations) -> dict[str,
 def _build_crd_files(project: Project, declared: Declarations) -> Files:
     """config/crd: one file a CRD, and the list of them."""
     whole = with_conversions(
-        crds(declared.kinds), declared.conversions, build_client_config(project)
+        build_crds(declared.kinds), declared.conversions, build_client_config(project)
     )
     made = {
         f"bases/{each['spec']['group']}_{each['spec']['names']['plural']}.yaml": [each]

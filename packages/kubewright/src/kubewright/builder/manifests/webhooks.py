@@ -75,7 +75,7 @@ def build_certificate_files(project: Project) -> dict[str, list[Document]]:
 
 def build_ca_bundle_targets(project: Project, declared: Declarations) -> list[Document]:
     """What carries a caBundle: the configurations, and the CRDs of kinds that are converted."""
-    converted = sorted({each.hub.definition.resource for each in declared.conversions})
+    converted = sorted({each.hub.definition.group_resource for each in declared.conversions})
     crd = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
     return [
         *build_webhook_configurations(project, declared),

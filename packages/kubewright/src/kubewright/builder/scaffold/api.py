@@ -8,7 +8,7 @@ import tomlkit
 import yaml
 
 from ...errors import ConfigError
-from ...kind import plural_of
+from ...kind import pluralize
 from ..changeset import ChangeSet, read_text, read_text_if_exists
 from ..names import ResourceNames
 from ..project import Project, ResourceEntry
@@ -144,7 +144,7 @@ def _format_kind_arguments(wish: ApiParameters, columns: list[str]) -> str:
     """The arguments of @kind, in one line where they fit."""
     new = wish.resource
     arguments = [f'"{new.api_version}"']
-    if new.plural != plural_of(new.kind):
+    if new.plural != pluralize(new.kind):
         arguments.append(f'plural="{new.plural}"')
     if new.short_names:
         arguments.append(

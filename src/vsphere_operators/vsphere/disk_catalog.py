@@ -296,13 +296,13 @@ async def _read_disks_into(
         except _CATALOG_ERRORS:
             raise
         except VCenterError as error:
-            if not is_gone(error):
+            if not _is_gone(error):
                 result.unreadable_datastores.setdefault(homes[id], str(error))
 
     await gather_limited(list(ids), read)
 
 
-def is_gone(error: VCenterError) -> bool:
+def _is_gone(error: VCenterError) -> bool:
     """Whether there is no such disk any more; vslm says InvalidArgument for an id that it does not know."""
     return isinstance(error, NotFound) or error.fault == "InvalidArgument"
 

@@ -38,7 +38,7 @@ from .faults import (
 )
 
 # vSphere 7.0: older servers are out of support, and newer ones answer in this version's words.
-API_VERSION = "vim.version.v7_0"
+_API_VERSION = "vim.version.v7_0"
 _SESSION_COOKIE = "vmware_soap_session"
 CALL_TIMEOUT_SECONDS = 30.0
 _CONNECT_TIMEOUT_SECONDS = 10.0
@@ -344,7 +344,7 @@ class SoapClient:
 class SoapStub(SoapAdapter.SoapStubAdapterBase):  # type: ignore[misc]
     """What pyVmomi's managed objects call: every method of theirs returns an awaitable."""
 
-    def __init__(self, soap: SoapClient, version: str = API_VERSION, path: str = "") -> None:
+    def __init__(self, soap: SoapClient, version: str = _API_VERSION, path: str = "") -> None:
         super().__init__(version)
         self.soap, self.path = soap, path
         self.requestContext: dict[str, str] | None = None

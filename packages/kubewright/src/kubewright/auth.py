@@ -30,9 +30,9 @@ from .errors import ConfigError, redact
 from .kubeconfig import Connection, ExecPlugin, Identity, is_certificate, is_encrypted
 from .kubeconfig_file import KubeconfigLocation, read_file
 
-FILE_RELOAD_SECONDS = 60.0  # client-go's figure for token files; the kubelet renews a token with a fifth of its life left
-EXPIRY_LEEWAY_SECONDS = 10.0  # a token has to outlive the request that carries it
-MIN_PLUGIN_INTERVAL_SECONDS = 1.0  # between two runs of a plugin whose credentials arrive expired, which is what a wrong clock looks like
+_FILE_RELOAD_SECONDS = 60.0  # client-go's figure for token files; the kubelet renews a token with a fifth of its life left
+_EXPIRY_LEEWAY_SECONDS = 10.0  # a token has to outlive the request that carries it
+_MIN_PLUGIN_INTERVAL_SECONDS = 1.0  # between two runs of a plugin whose credentials arrive expired, which is what a wrong clock looks like
 PLUGIN_TIMEOUT_SECONDS = 60.0
 TMPFS_DIRECTORY = (
     "/dev/shm"  # no disk behind it, and writable in a Pod whose root file system is read-only
@@ -70,12 +70,12 @@ class Credentials:
 
     async def headers(self) -> dict[str, str]:
         """The Authorization header, {} for none. No I/O and no waiting unless a look is due."""
-        credential = await self.current_credential()
+        credential = await self._current_credential()
         return {"Authorization": credential.authorization} if credential.authorization else {}
 
     async def ssl_context(self) -> ssl.SSLContext | None:
         """The TLS context, None for http://. The same object until a certificate changes, and as cheap to ask for as `headers`."""
-        await self.current_credential()
+        await self._current_credential()
         return self.context
 
     async def refresh(self, refused: Mapping[str, str] | None = None) -> bool:
@@ -87,7 +87,7 @@ class Credentials:
             "Authorization", ""
         ):
             return True
-        return await self.join_reload()
+        return await self._join_reload()
 
     async def close(self) -> None:
         """End a look in progress, and the plugin that it may have started."""
@@ -95,21 +95,21 @@ class Credentials:
             self.reload_task.cancel()
             await asyncio.wait([self.reload_task])
 
-    async def current_credential(self) -> Credential:
+    async def _current_credential(self) -> Credential:
         """What we know, looked up first if that is due."""
         if self.credential is None or self.clock() >= self.reload_at:
-            await self.join_reload()
+            await self._join_reload()
         assert self.credential is not None, "a first look that fails raises"
         return self.credential
 
-    async def join_reload(self) -> bool:
+    async def _join_reload(self) -> bool:
         """Join the look in progress, or start one. It outlives a caller that is cancelled, because others wait for it."""
         if self.reload_task is None:
             self.reload_task = asyncio.create_task(self.reload(), name="kubewright: credentials")
-            self.reload_task.add_done_callback(self.on_reload_done)
+            self.reload_task.add_done_callback(self._on_reload_done)
         return await asyncio.shield(self.reload_task)
 
-    def on_reload_done(self, flight: asyncio.Task[bool]) -> None:
+    def _on_reload_done(self, flight: asyncio.Task[bool]) -> None:
         """Make room for the next look; an error is taken note of, since every caller may be gone."""
         self.reload_task = None
         if not flight.cancelled():
@@ -118,12 +118,12 @@ class Credentials:
     async def reload(self) -> bool:
         """Take over what the sources say now, header and certificate together; True if it is new."""
         try:
-            credential = await self.fetch_credential()
-            context = await self.tls_context_for(credential)
+            credential = await self._fetch_credential()
+            context = await self._tls_context_for(credential)
         except ConfigError as error:
             if self.credential is None:
                 raise
-            self.reload_at = self.clock() + FILE_RELOAD_SECONDS
+            self.reload_at = self.clock() + _FILE_RELOAD_SECONDS
             log.warning("The credentials could not be renewed, the old ones stay in use: %s", error)
             return False
         changed = credential != self.credential
@@ -131,22 +131,22 @@ class Credentials:
         self.reload_at = self.clock() + credential.reload_after_seconds
         return changed
 
-    async def fetch_credential(self) -> Credential:
+    async def _fetch_credential(self) -> Credential:
         """What the sources say; a token or password in the kubeconfig comes before a plugin, as in client-go."""
         identity = self.connection.identity
-        found = await asyncio.to_thread(read_credential, identity)
+        found = await asyncio.to_thread(_read_credential, identity)
         if identity.exec_plugin is None or found.authorization:
             return found
-        environ = {**self.environ, **build_exec_environment(self.connection, identity.exec_plugin)}
-        output = await run_plugin(identity.exec_plugin, identity.location, environ)
-        made = parse_exec_credential(identity.exec_plugin, identity.location, output)
+        environ = {**self.environ, **_build_exec_environment(self.connection, identity.exec_plugin)}
+        output = await _run_plugin(identity.exec_plugin, identity.location, environ)
+        made = _parse_exec_credential(identity.exec_plugin, identity.location, output)
         return (
             made
             if made.certificate_pem
             else replace(made, certificate_pem=found.certificate_pem, key_pem=found.key_pem)
         )
 
-    async def tls_context_for(self, credential: Credential) -> ssl.SSLContext | None:
+    async def _tls_context_for(self, credential: Credential) -> ssl.SSLContext | None:
         """The context that presents this certificate: the one we have, if it does."""
         old = self.credential
         if old and (old.certificate_pem, old.key_pem) == (
@@ -155,43 +155,43 @@ class Credentials:
         ):
             return self.context
         return (
-            await asyncio.to_thread(build_tls_context, self.connection, credential)
+            await asyncio.to_thread(_build_tls_context, self.connection, credential)
             if is_encrypted(self.connection.server)
             else None
         )
 
 
-def read_credential(identity: Identity) -> Credential:
+def _read_credential(identity: Identity) -> Credential:
     """What the kubeconfig and the files that it names say; blocks."""
     place, rotates = (
         identity.location,
         identity.token_file or identity.client_cert_file or identity.client_key_file,
     )
     return Credential(
-        authorization=authorization_header(identity),
+        authorization=_authorization_header(identity),
         certificate_pem=identity.client_cert_pem
-        or read_named_file(place, "client-certificate", identity.client_cert_file),
+        or _read_named_file(place, "client-certificate", identity.client_cert_file),
         key_pem=identity.client_key_pem
-        or read_named_file(place, "client-key", identity.client_key_file),
-        reload_after_seconds=FILE_RELOAD_SECONDS if rotates else math.inf,
+        or _read_named_file(place, "client-key", identity.client_key_file),
+        reload_after_seconds=_FILE_RELOAD_SECONDS if rotates else math.inf,
     )
 
 
-def read_named_file(place: KubeconfigLocation, key: str, file: str) -> bytes:
+def _read_named_file(place: KubeconfigLocation, key: str, file: str) -> bytes:
     """The file's content, nothing where no file is named."""
     return read_file(place, key, file) if file else b""
 
 
-def authorization_header(identity: Identity) -> str:
+def _authorization_header(identity: Identity) -> str:
     """The header for the token or password of the identity; blocks, if it is in a file."""
     if identity.token_file:
-        return bearer_header(
+        return _bearer_header(
             identity.location,
             "tokenFile",
-            read_named_file(identity.location, "tokenFile", identity.token_file).decode("latin-1"),
+            _read_named_file(identity.location, "tokenFile", identity.token_file).decode("latin-1"),
         )
     if identity.token:
-        return bearer_header(identity.location, "token", identity.token)
+        return _bearer_header(identity.location, "token", identity.token)
     if identity.username:
         return (
             "Basic "
@@ -200,7 +200,7 @@ def authorization_header(identity: Identity) -> str:
     return ""
 
 
-def bearer_header(place: KubeconfigLocation, key: str, token: str) -> str:
+def _bearer_header(place: KubeconfigLocation, key: str, token: str) -> str:
     """The header for a token; one that no header can carry would end in an error that quotes it."""
     if not re.fullmatch(r"[\x21-\x7e]+", token.strip()):
         raise place.error(
@@ -210,7 +210,7 @@ def bearer_header(place: KubeconfigLocation, key: str, token: str) -> str:
     return "Bearer " + token.strip()
 
 
-def build_tls_context(connection: Connection, credential: Credential) -> ssl.SSLContext:
+def _build_tls_context(connection: Connection, credential: Credential) -> ssl.SSLContext:
     """A context that checks the server's name and chain, always, and presents our certificate if we have one; blocks."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -228,22 +228,22 @@ def build_tls_context(connection: Connection, credential: Credential) -> ssl.SSL
     else:
         context.load_verify_locations(cadata=connection.ca_pem.decode("ascii", "ignore"))
     if credential.certificate_pem:
-        load_client_certificate(context, connection.identity, credential)
+        _load_client_certificate(context, connection.identity, credential)
     return context
 
 
-def load_client_certificate(
+def _load_client_certificate(
     context: ssl.SSLContext, identity: Identity, credential: Credential
 ) -> None:
     """Give our certificate to the context, or say which of its two halves is wrong."""
-    certificate_key, private_key = certificate_entry_keys(identity)
+    certificate_key, private_key = _certificate_entry_keys(identity)
     if not is_certificate(credential.certificate_pem):
         raise identity.location.error(
             certificate_key,
             "the value does not hold a PEM certificate (-----BEGIN CERTIFICATE-----)",
         )
     try:
-        with temporary_certificate_files(credential) as (certificate, key):
+        with _temporary_certificate_files(credential) as (certificate, key):
             context.load_cert_chain(
                 certificate, key, password=b""
             )  # without a password OpenSSL would ask on the terminal
@@ -256,7 +256,7 @@ def load_client_certificate(
         ) from error
 
 
-def certificate_entry_keys(identity: Identity) -> tuple[str, str]:
+def _certificate_entry_keys(identity: Identity) -> tuple[str, str]:
     """Which keys of the user's entry the certificate and its key came from."""
     if not identity.client_cert_pem and not identity.client_cert_file:
         return "exec", "exec"
@@ -267,7 +267,7 @@ def certificate_entry_keys(identity: Identity) -> tuple[str, str]:
 
 
 @contextmanager
-def temporary_certificate_files(credential: Credential) -> Iterator[tuple[Path, Path]]:
+def _temporary_certificate_files(credential: Credential) -> Iterator[tuple[Path, Path]]:
     """Certificate and key as files for our eyes only, for as long as OpenSSL needs to read them."""
     folder = TMPFS_DIRECTORY if os.access(TMPFS_DIRECTORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="kubewright-", dir=folder) as private:
@@ -295,7 +295,7 @@ class ExecCredential(Struct, frozen=True, rename="camel"):
     status: ExecStatus | None = None
 
 
-def build_exec_environment(connection: Connection, plugin: ExecPlugin) -> dict[str, str]:
+def _build_exec_environment(connection: Connection, plugin: ExecPlugin) -> dict[str, str]:
     """The plugin's own environment: what the kubeconfig sets, and KUBERNETES_EXEC_INFO."""
     spec: dict[str, Any] = {"interactive": False}
     if plugin.provide_cluster_info:
@@ -313,25 +313,25 @@ def build_exec_environment(connection: Connection, plugin: ExecPlugin) -> dict[s
     return {**plugin.env, "KUBERNETES_EXEC_INFO": info.decode()}
 
 
-async def run_plugin(
+async def _run_plugin(
     plugin: ExecPlugin, place: KubeconfigLocation, environ: Mapping[str, str]
 ) -> bytes:
     """What the plugin prints. Its own session and no stdin, so that it cannot ask anybody; stopped with its children at the deadline."""
-    process = await start_plugin(plugin, place, environ)
+    process = await _start_plugin(plugin, place, environ)
     try:
         async with asyncio.timeout(PLUGIN_TIMEOUT_SECONDS):
-            output, complaint = await wait_for_plugin(process)
+            output, complaint = await _wait_for_plugin(process)
     except TimeoutError:
-        raise plugin_error(
+        raise _plugin_error(
             plugin, place, f"did not answer in {PLUGIN_TIMEOUT_SECONDS:g} s"
         ) from None
     if process.returncode:
         said = redact(complaint.decode(errors="replace").strip()) or "nothing"
-        raise plugin_error(plugin, place, f"ended with code {process.returncode} and said: {said}")
+        raise _plugin_error(plugin, place, f"ended with code {process.returncode} and said: {said}")
     return output
 
 
-async def start_plugin(
+async def _start_plugin(
     plugin: ExecPlugin, place: KubeconfigLocation, environ: Mapping[str, str]
 ) -> asyncio.subprocess.Process:
     """The running plugin."""
@@ -348,16 +348,16 @@ async def start_plugin(
         )
     except FileNotFoundError:
         hint = plugin.install_hint.strip() or "Install it, or correct the command or PATH."
-        raise plugin_error(plugin, place, f"was not found. {hint}") from None
+        raise _plugin_error(plugin, place, f"was not found. {hint}") from None
     except (OSError, ValueError) as error:
-        raise plugin_error(
+        raise _plugin_error(
             plugin,
             place,
             f"could not be started: {getattr(error, 'strerror', None) or 'an argument holds a NUL'}",
         ) from None
 
 
-async def wait_for_plugin(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
+async def _wait_for_plugin(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
     """What the plugin wrote, once it and all that hold its pipes have ended; cancelling this ends them."""
     try:
         return await process.communicate()
@@ -368,51 +368,51 @@ async def wait_for_plugin(process: asyncio.subprocess.Process) -> tuple[bytes, b
         raise
 
 
-def plugin_error(plugin: ExecPlugin, place: KubeconfigLocation, why: str) -> ConfigError:
+def _plugin_error(plugin: ExecPlugin, place: KubeconfigLocation, why: str) -> ConfigError:
     """The error of a plugin, named by its command; arguments and output may hold secrets."""
     return place.error("exec", f'the credential plugin "{plugin.command}" {why}')
 
 
-def parse_exec_credential(
+def _parse_exec_credential(
     plugin: ExecPlugin, place: KubeconfigLocation, output: bytes
 ) -> Credential:
     """The credential in a plugin's output, checked as client-go does."""
     try:
         answer = msgspec.json.decode(output, type=ExecCredential)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise plugin_error(
+        raise _plugin_error(
             plugin, place, f"printed something else than an ExecCredential in JSON: {error}"
         ) from None
     if (answer.kind, answer.api_version) != ("ExecCredential", plugin.api_version):
-        raise plugin_error(
+        raise _plugin_error(
             plugin,
             place,
             f"did not print an ExecCredential of {plugin.api_version}, the version that user.exec.apiVersion asks for",
         )
     status = answer.status or ExecStatus()
     if bool(status.client_certificate_data) != bool(status.client_key_data):
-        raise plugin_error(
+        raise _plugin_error(
             plugin, place, "printed a certificate without its key, or a key without its certificate"
         )
     if not status.token and not status.client_certificate_data:
-        raise plugin_error(
+        raise _plugin_error(
             plugin,
             place,
             "printed neither a token nor a certificate; does its login have to be renewed?",
         )
     return Credential(
-        authorization=bearer_header(place, "exec", status.token) if status.token else "",
+        authorization=_bearer_header(place, "exec", status.token) if status.token else "",
         certificate_pem=(status.client_certificate_data or "").encode(),
         key_pem=(status.client_key_data or "").encode(),
-        reload_after_seconds=seconds_until_reload(status.expiration_timestamp),
+        reload_after_seconds=_seconds_until_reload(status.expiration_timestamp),
     )
 
 
-def seconds_until_reload(expires: datetime | None) -> float:
+def _seconds_until_reload(expires: datetime | None) -> float:
     """For how long a credential is used; without an expiry until the server refuses it."""
     if expires is None:
         return math.inf
     return max(
-        (expires - datetime.now(UTC)).total_seconds() - EXPIRY_LEEWAY_SECONDS,
-        MIN_PLUGIN_INTERVAL_SECONDS,
+        (expires - datetime.now(UTC)).total_seconds() - _EXPIRY_LEEWAY_SECONDS,
+        _MIN_PLUGIN_INTERVAL_SECONDS,
     )

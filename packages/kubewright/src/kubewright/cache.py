@@ -43,14 +43,14 @@ class Index:
     """Keys by a value that a function reads from each object."""
 
     def __init__(self, read: IndexFunction) -> None:
-        self.index_function = read
+        self._index_function = read
         self.keys_by_value: dict[str, dict[Key, None]] = {}
 
     def read_values(self, obj: Any) -> tuple[str, ...]:
         """The index values of an object; one that cannot be read has none."""
         if obj is None or isinstance(obj, UndecodableObject):
             return ()
-        found = self.index_function(obj)
+        found = self._index_function(obj)
         return () if not found else (found,) if isinstance(found, str) else tuple(found)
 
     def update(self, key: Key, old: tuple[str, ...], new: tuple[str, ...]) -> None:
@@ -75,7 +75,7 @@ class Store(Generic[T]):
         self.objects: dict[Key, T | UndecodableObject] = {}
         self.indexes: dict[str, Index] = {}
         self.listeners: list[Listener] = []
-        self.watched_revisions: dict[str, int] = {}
+        self._watched_revisions: dict[str, int] = {}
         """How far each watch has come: one of all namespaces (""), or one of each where the manager is confined to some."""
 
     def add_index(self, name: str, read: IndexFunction) -> None:
@@ -112,17 +112,19 @@ class Store(Generic[T]):
 
     def advance_revision(self, revision: int, namespace: str = "") -> None:
         """The watch (of this namespace) has shown everything up to here."""
-        self.watched_revisions[namespace] = max(self.watched_revisions.get(namespace, 0), revision)
+        self._watched_revisions[namespace] = max(
+            self._watched_revisions.get(namespace, 0), revision
+        )
 
     def watched_revision(self, namespace: str) -> int:
         """How far the watch that covers this namespace has come."""
-        return self.watched_revisions.get("", 0) or self.watched_revisions.get(namespace, 0)
+        return self._watched_revisions.get("", 0) or self._watched_revisions.get(namespace, 0)
 
     def apply_own_write(self, obj: T) -> None:
         """Take in the answer to a write of ours, so that the next read sees it; where no watch looks, nobody would take it out again."""
         old = self.objects.get(obj.metadata.key)
         revision, namespace = obj.metadata.revision, obj.metadata.namespace
-        if "" not in self.watched_revisions and namespace not in self.watched_revisions:
+        if "" not in self._watched_revisions and namespace not in self._watched_revisions:
             return
         if revision > self.watched_revision(namespace) and (
             old is None or revision > old.metadata.revision
@@ -138,7 +140,7 @@ class Store(Generic[T]):
             if force or old.metadata.revision <= revision:
                 self.apply_change(key, old, None, Origin.WATCH)
         if force:
-            self.watched_revisions[namespace] = revision
+            self._watched_revisions[namespace] = revision
         self.advance_revision(revision, namespace)
 
     def apply_change(
@@ -156,8 +158,8 @@ class Store(Generic[T]):
         for name, index in self.indexes.items():
             index.update(
                 key,
-                self.read_index_values(name, index, old),
-                self.read_index_values(name, index, new),
+                self._read_index_values(name, index, old),
+                self._read_index_values(name, index, new),
             )
         for listener in self.listeners:
             try:
@@ -167,7 +169,7 @@ class Store(Generic[T]):
                     "a listener failed", error=error, kind=self.kind.group_resource, object=str(key)
                 )
 
-    def read_index_values(
+    def _read_index_values(
         self, name: str, index: Index, obj: T | UndecodableObject | None
     ) -> tuple[str, ...]:
         """The index values, none where the function fails: an odd object may not stop the watch."""
@@ -195,12 +197,12 @@ class Cache:
 
     def get(self, kind: type[T], key: Key) -> T | None:
         """The object, or None; one that does not decode is None here (its controller tells about it)."""
-        found = self.watched_store(kind).objects.get(key)
+        found = self._watched_store(kind).objects.get(key)
         return None if isinstance(found, UndecodableObject) else found
 
     def all(self, kind: type[T], namespace: str = "") -> list[T]:
         """All objects of the kind (in the namespace)."""
-        objects = self.watched_store(kind).objects.values()
+        objects = self._watched_store(kind).objects.values()
         return [
             o
             for o in objects
@@ -210,7 +212,7 @@ class Cache:
 
     def by_index(self, kind: type[T], index: str, value: str) -> list[T]:
         """The objects of the kind whose index has that value."""
-        store = self.watched_store(kind)
+        store = self._watched_store(kind)
         found = (store.objects[key] for key in store.index_keys(index, value))
         return [o for o in found if not isinstance(o, UndecodableObject)]
 
@@ -219,7 +221,7 @@ class Cache:
         if type(obj) in self.stores:
             self.stores[type(obj)].apply_own_write(obj)
 
-    def watched_store(self, kind: type[T]) -> Store[T]:
+    def _watched_store(self, kind: type[T]) -> Store[T]:
         """The store of a kind that is watched; another one would be empty for ever, which reads like "there is none"."""
         if kind not in self.stores:
             name = kind.__name__

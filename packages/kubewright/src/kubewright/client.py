@@ -25,17 +25,17 @@ T = TypeVar("T", bound=Object)
 PatchType = Literal["merge", "json", "apply"]
 Json = dict[str, Any]
 
-PAGE_SIZE = 500
-NEEDS_NO_QUOTING = re.compile("[A-Za-z0-9._-]*").fullmatch
-PATCH_CONTENT_TYPES: dict[str, str] = {
+_PAGE_SIZE = 500
+_NEEDS_NO_QUOTING = re.compile("[A-Za-z0-9._-]*").fullmatch
+_PATCH_CONTENT_TYPES: dict[str, str] = {
     "merge": "application/merge-patch+json",
     "json": "application/json-patch+json",
     "apply": "application/apply-patch+yaml",
 }
-METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-METADATA_ONLY_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+_METADATA_ONLY_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 # Bookmarks come about once a minute (kube-apiserver's own timer, with up to 2.5 s of slack); silence beyond that is a dead watch.
-WATCH_IDLE_TIMEOUT_SECONDS = 70.0
+_WATCH_IDLE_TIMEOUT_SECONDS = 70.0
 
 
 class ScaleSpec(Struct):
@@ -50,7 +50,7 @@ class ScaleSubresource(Struct):
     spec: ScaleSpec = msgspec.field(default_factory=ScaleSpec)
 
 
-ENCODER = msgspec.json.Encoder()
+_ENCODER = msgspec.json.Encoder()
 
 
 def request_for(
@@ -64,13 +64,13 @@ def request_for(
     content_type: str = "application/json",
 ) -> Request:
     """The request for one kind and key; an empty name means the collection. Names are quoted, never pasted."""
-    namespace, name = percent_encode(key.namespace), percent_encode(key.name)
+    namespace, name = _percent_encode(key.namespace), _percent_encode(key.name)
     accept = (
         "application/json"
         if not kind.metadata_only
-        else METADATA_ONLY
+        else _METADATA_ONLY
         if name or "watch" in (query or {})
-        else METADATA_ONLY_LIST
+        else _METADATA_ONLY_LIST
     )
     what = "/".join(part for part in (*key, subresource) if part)
     verb = (
@@ -83,17 +83,17 @@ def request_for(
     return Request(
         method=method,
         path=kind.path(namespace, name, subresource),
-        query="&".join(f"{k}={percent_encode(v)}" for k, v in query.items() if v) if query else "",
-        body=None if body is None else ENCODER.encode(body),
+        query="&".join(f"{k}={_percent_encode(v)}" for k, v in query.items() if v) if query else "",
+        body=None if body is None else _ENCODER.encode(body),
         content_type="" if body is None else content_type,
         accept=accept,
         operation=f"{verb} {kind.group_resource} {what}".rstrip(),
     )
 
 
-def percent_encode(text: str) -> str:
+def _percent_encode(text: str) -> str:
     """The text as one part of an address. Names are plain in practice, and then this is ten times as fast as quoting."""
-    return text if NEEDS_NO_QUOTING(text) else quote(text, safe="")
+    return text if _NEEDS_NO_QUOTING(text) else quote(text, safe="")
 
 
 class Client:
@@ -140,7 +140,7 @@ class Client:
         *,
         label_selector: str = "",
         field_selector: str = "",
-        limit: int = PAGE_SIZE,
+        limit: int = _PAGE_SIZE,
     ) -> AsyncIterator[Page[T]]:
         """The list in pages of one consistent moment (a quorum read). A page too large to hold is asked for again in smaller ones."""
         rest = ""
@@ -191,19 +191,19 @@ class Client:
         # The server ends a watch after timeoutSeconds; one that goes on past that and a bookmark's time is not to be trusted.
         request = replace(
             request_for("GET", kind.definition, Key(namespace, ""), query=query),
-            timeout_seconds=timeout_seconds + WATCH_IDLE_TIMEOUT_SECONDS,
+            timeout_seconds=timeout_seconds + _WATCH_IDLE_TIMEOUT_SECONDS,
         )
         async for line in self.transport.stream_lines(
-            request, idle_timeout_seconds=WATCH_IDLE_TIMEOUT_SECONDS, on_open=on_open
+            request, idle_timeout_seconds=_WATCH_IDLE_TIMEOUT_SECONDS, on_open=on_open
         ):
             yield decode_watch_event(kind, line, request.operation)
 
     async def create(self, obj: T) -> T:
         """Store a new object."""
         key = Key(obj.metadata.namespace, "")
-        return await self.send_write(
+        return await self._send_write(
             type(obj),
-            request_for("POST", obj.definition, key, query=self.write_query(), body=obj.encode()),
+            request_for("POST", obj.definition, key, query=self._write_query(), body=obj.encode()),
         )
 
     async def patch(
@@ -217,7 +217,7 @@ class Client:
         force: bool = False,
     ) -> T:
         """Change part of an object: a merge patch (dict), a JSON patch (list) or server-side apply (dict with apiVersion and kind)."""
-        query = self.write_query() | ({"force": "true"} if force else {})
+        query = self._write_query() | ({"force": "true"} if force else {})
         request = request_for(
             "PATCH",
             kind.definition,
@@ -225,9 +225,9 @@ class Client:
             subresource=subresource,
             query=query,
             body=patch,
-            content_type=PATCH_CONTENT_TYPES[patch_type],
+            content_type=_PATCH_CONTENT_TYPES[patch_type],
         )
-        return await self.send_write(kind, request)
+        return await self._send_write(kind, request)
 
     async def update(self, obj: T, *, subresource: str = "") -> T:
         """Put the object in the place of the stored one, if that is still the version we read.
@@ -246,10 +246,10 @@ class Client:
             obj.definition,
             obj.key,
             subresource=subresource,
-            query=self.write_query(),
+            query=self._write_query(),
             body=body,
         )
-        return await self.send_write(type(obj), request)
+        return await self._send_write(type(obj), request)
 
     async def patch_status(
         self, kind: type[T], key: Key, status: Json, *, resource_version: str = ""
@@ -265,7 +265,7 @@ class Client:
         )
         return await self.patch(kind, key, patch, subresource="status")
 
-    async def send_write(self, kind: type[T], request: Request) -> T:
+    async def _send_write(self, kind: type[T], request: Request) -> T:
         """Send a write and tell whoever keeps a cache of its answer, so that the next read sees it."""
         written = kind.decode(await self.transport.send(request))
         if self.on_write is not None:
@@ -312,7 +312,7 @@ class Client:
                 key,
                 subresource="scale",
                 body={"spec": {"replicas": replicas}},
-                content_type=PATCH_CONTENT_TYPES["merge"],
+                content_type=_PATCH_CONTENT_TYPES["merge"],
             )
         return msgspec.json.decode(
             await self.transport.send(request), type=ScaleSubresource
@@ -337,13 +337,13 @@ class Client:
         request = Request(
             "POST",
             path,
-            body=ENCODER.encode(body),
+            body=_ENCODER.encode(body),
             content_type="application/json",
             operation=f"ask {body.get('kind', path)}",
         )
         answer: Json = msgspec.json.decode(await self.transport.send(request))
         return answer
 
-    def write_query(self) -> dict[str, str]:
+    def _write_query(self) -> dict[str, str]:
         """What every write says: who is responsible for the fields in it."""
         return {"fieldManager": self.field_manager}

@@ -119,24 +119,24 @@ class ManagerFlags:
             leader_election=self.leader_election,
             leader_election_id=self.leader_election_id,
             leader_election_namespace=self.leader_election_namespace,
-            watch_namespaces=split_commas(self.watch_namespaces),
+            watch_namespaces=_split_commas(self.watch_namespaces),
             graceful_shutdown_seconds=self.graceful_shutdown_seconds,
             webhooks=WebhookOptions(
                 port=self.webhook_port,
                 certificate_dir=self.webhook_certificate_dir,
                 service=self.webhook_service,
-                extra_hosts=split_commas(self.webhook_hosts),
+                extra_hosts=_split_commas(self.webhook_hosts),
             ),
         )
 
 
-def split_commas(text: str) -> tuple[str, ...]:
+def _split_commas(text: str) -> tuple[str, ...]:
     """What stands between commas."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 F = TypeVar("F", bound=ManagerFlags)
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(
@@ -176,7 +176,7 @@ def run(
             except RestartRequired as change:
                 Log("setup").info(f"starting anew: {change}")
     except KubewrightError as error:
-        report_failure(f"{program} cannot go on: {describe_error(error)}")
+        _report_failure(f"{program} cannot go on: {describe_error(error)}")
         return 1
 
 
@@ -208,7 +208,7 @@ async def serve(
         loop.call_later(settings.graceful_shutdown_seconds, give_up)
 
     def on_signal(number: signal.Signals) -> None:
-        for each in STOP_SIGNALS:
+        for each in _STOP_SIGNALS:
             # Not through the loop any more: it may be what hangs.
             loop.remove_signal_handler(each)
             signal.signal(each, lambda signalled, _: os._exit(128 + signalled))
@@ -219,7 +219,7 @@ async def serve(
         stop.set()
         bound_the_end()
 
-    for number in STOP_SIGNALS:
+    for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, on_signal, number)
     manager.on_stopped_leading = bound_the_end
     tune_garbage_collector()
@@ -238,7 +238,7 @@ def tune_garbage_collector() -> None:
     gc.set_threshold(10_000, 20, 20)
 
 
-def report_failure(words: str) -> None:
+def _report_failure(words: str) -> None:
     """The last thing said: a line of the log, or plain words where a person reads them."""
     if sys.stderr.isatty():
         print(words, file=sys.stderr)

@@ -61,15 +61,15 @@ class Engine(Generic[T]):
         self.queue: WorkQueue[Key] = WorkQueue(metrics.for_queue(controller.name), accepting=False)
         self.store = cache.store(self.kind)
         self.tasks: set[asyncio.Task[None]] = set()
-        self.stuck_keys: set[Key | None] = set()
+        self._stuck_keys: set[Key | None] = set()
         self.started_at: dict[Key, float] = {}
         """Since when user code has been running, by key."""
-        self.attach_sources()
+        self._attach_sources()
 
-    def attach_sources(self) -> None:
+    def _attach_sources(self) -> None:
         """Connect everything that wakes our objects to the queue."""
-        self.primary_source = PrimaryKindSource(type(self.controller).predicate)
-        self.primary_source.attach(self.store, self.queue)
+        self._primary_source = PrimaryKindSource(type(self.controller).predicate)
+        self._primary_source.attach(self.store, self.queue)
         for wake in self.controller.sources:
             if not isinstance(wake, TimerSource):
                 wake.attach(self.store, self.cache, self.queue)
@@ -84,7 +84,7 @@ class Engine(Generic[T]):
         timers = [wake for wake in self.controller.sources if isinstance(wake, TimerSource)]
         if self.controller.resync_seconds:
             timers.append(TimerSource(self.controller.resync_seconds, LOW_PRIORITY))
-        self.start_task(self.replace_stuck_workers())
+        self.start_task(self._replace_stuck_workers())
         for timer in timers:
             self.start_task(timer.run(self.store, self.queue))
 
@@ -109,19 +109,19 @@ class Engine(Generic[T]):
         """Take up keys one after the other. A worker that was replaced leaves when its reconcile ends at last."""
         loop = asyncio.get_running_loop()
         key: Key | None = None
-        while key not in self.stuck_keys and (taken := await self.next_key()) is not None:
+        while key not in self._stuck_keys and (taken := await self._next_key()) is not None:
             key, priority = taken
             self.metrics.add_active_workers(1)
             started = loop.time()
             try:
-                await self.process_key(key, priority)
+                await self._process_key(key, priority)
             finally:
                 self.metrics.add_active_workers(-1)
                 self.metrics.observe_duration(loop.time() - started)
                 self.queue.done(key)
-        self.stuck_keys.discard(key)
+        self._stuck_keys.discard(key)
 
-    async def next_key(self) -> tuple[Key, int] | None:
+    async def _next_key(self) -> tuple[Key, int] | None:
         """The next key; a cancellation that a reconcile has left behind for its worker comes out here, and is none of ours."""
         while True:
             try:
@@ -129,9 +129,9 @@ class Engine(Generic[T]):
                 await asyncio.sleep(0)
                 return await self.queue.get()
             except asyncio.CancelledError as error:
-                self.raise_if_stopping(error)
+                self._raise_if_stopping(error)
 
-    async def replace_stuck_workers(self) -> None:
+    async def _replace_stuck_workers(self) -> None:
         """Replace workers whose reconcile does not stop although it was told to.
 
         Its key stays locked, so that it never runs twice at once; everybody else goes on.
@@ -144,16 +144,16 @@ class Engine(Generic[T]):
             for key in [
                 k
                 for k, started in self.started_at.items()
-                if started < oldest and k not in self.stuck_keys
+                if started < oldest and k not in self._stuck_keys
             ]:
                 self.log.error(
                     "a reconcile does not stop although it was told to; another worker takes its place",
                     object=str(key),
                 )
-                self.stuck_keys.add(key)
+                self._stuck_keys.add(key)
                 self.start_task(self.run_worker())
 
-    async def process_key(self, key: Key, priority: int) -> None:
+    async def _process_key(self, key: Key, priority: int) -> None:
         """One key, from the cache to the queue again; nothing that goes wrong here leaves this key."""
         seen = self.store.objects.get(key)
         if seen is None:
@@ -163,26 +163,26 @@ class Engine(Generic[T]):
             outcome = await (
                 self.status_writer.write_undecodable(seen, self.kind)
                 if isinstance(seen, UndecodableObject)
-                else self.reconcile_object(seen)
+                else self._reconcile_object(seen)
             )
         except (Exception, asyncio.CancelledError) as error:
-            self.raise_if_stopping(error)
+            self._raise_if_stopping(error)
             outcome = outcome_from_error(error, seen.metadata.generation)
-        self.apply_outcome(key, priority, outcome)
+        self._apply_outcome(key, priority, outcome)
 
-    def raise_if_stopping(self, error: BaseException) -> None:
+    def _raise_if_stopping(self, error: BaseException) -> None:
         """A cancellation that is not the engine's own end came from inside the reconcile, and is that key's failure alone."""
         if isinstance(error, asyncio.CancelledError) and self.queue.closed:
             raise error
-        clear_cancellations()
+        _clear_cancellations()
 
-    def apply_outcome(self, key: Key, priority: int, outcome: Outcome) -> None:
+    def _apply_outcome(self, key: Key, priority: int, outcome: Outcome) -> None:
         """Queue, metric and log line of an outcome."""
         self.metrics.count_result(
             outcome.result, terminal=outcome.terminal, unexpected=outcome.unexpected
         )
         if outcome.error is not None:
-            self.log_failure(key, outcome, outcome.error)
+            self._log_failure(key, outcome, outcome.error)
         else:
             self.log.debug(
                 "reconciled",
@@ -196,7 +196,7 @@ class Engine(Generic[T]):
         if outcome.requeue_after_seconds is not None:
             self.queue.add_after(key, outcome.requeue_after_seconds, priority)
 
-    def log_failure(self, key: Key, outcome: Outcome, error: BaseException) -> None:
+    def _log_failure(self, key: Key, outcome: Outcome, error: BaseException) -> None:
         """The log line of a failure; what will pass is no error."""
         log = self.controller.log_for(key)
         if outcome.result == "error":
@@ -204,41 +204,41 @@ class Engine(Generic[T]):
         else:
             log.debug("not now, again later", error=error, seconds=outcome.requeue_after_seconds)
 
-    async def reconcile_object(self, seen: T) -> Outcome:
+    async def _reconcile_object(self, seen: T) -> Outcome:
         """Finalizer first, then the reconcile, then the status."""
         finalizer = self.controller.finalizer
         ours = finalizer in seen.metadata.finalizers
         if seen.metadata.deletionTimestamp is not None:
-            return await self.run_finalizer(seen) if ours else Outcome("success", None)
+            return await self._run_finalizer(seen) if ours else Outcome("success", None)
         if finalizer and not ours:
-            held = await self.set_finalizers(seen, [*seen.metadata.finalizers, finalizer])
+            held = await self._set_finalizers(seen, [*seen.metadata.finalizers, finalizer])
             if held is None:
                 return Outcome("success", None)
             seen = held
         before = msgspec.json.encode(seen.status)
         obj: T = replace(seen, status=msgspec.json.decode(before, type=self.kind.status_type))
         given = obj.status
-        outcome = await self.run_user_code(self.controller.reconcile, obj)
+        outcome = await self._run_user_code(self.controller.reconcile, obj)
         if outcome.terminal and obj.status is given and msgspec.json.encode(given) == before:
             obj.status = self.kind.status_type()
         if outcome.condition is not None:
-            await self.write_status(
+            await self._write_status(
                 seen, before, obj.status, outcome.condition, warning_event=outcome.warning_event
             )
         return outcome
 
-    async def write_status(
+    async def _write_status(
         self, seen: T, before: bytes, status: Any, condition: Condition, *, warning_event: bool
     ) -> None:
         """Send the status if it changed; its echo on the watch is then known to be ours."""
-        with self.primary_source.own_write(seen.key) as ours:
+        with self._primary_source.own_write(seen.key) as ours:
             written = await self.status_writer.write(
                 seen, before, status, condition, self.metrics, warning_event=warning_event
             )
             if written is not None:
                 ours.append(written.metadata.revision)
 
-    async def run_user_code(self, step: Callable[[T], Awaitable[object]], obj: T) -> Outcome:
+    async def _run_user_code(self, step: Callable[[T], Awaitable[object]], obj: T) -> Outcome:
         """Run user code within its time; whatever it raises, hangs on or returns becomes an outcome of this key."""
         seconds, generation = self.controller.timeout_seconds, obj.metadata.generation
         self.started_at[obj.key] = asyncio.get_running_loop().time()
@@ -256,11 +256,11 @@ class Engine(Generic[T]):
                 generation,
             )
         except (Exception, SystemExit, asyncio.CancelledError) as error:
-            self.raise_if_stopping(error)
+            self._raise_if_stopping(error)
             return outcome_from_error(error, generation)
         finally:
             del self.started_at[obj.key]
-            clear_cancellations()
+            _clear_cancellations()
         if not isinstance(obj.status, self.kind.status_type):
             wrong = TypeError(
                 f"the reconcile set status to {type(obj.status).__name__}, not {self.kind.status_type.__name__}"
@@ -269,28 +269,28 @@ class Engine(Generic[T]):
             return outcome_from_error(wrong, generation)
         return outcome_from_result(returned, generation)
 
-    async def run_finalizer(self, seen: T) -> Outcome:
+    async def _run_finalizer(self, seen: T) -> Outcome:
         """Finalize an object that is being deleted, then let it go."""
         before = msgspec.json.encode(seen.status)
         obj: T = replace(seen, status=msgspec.json.decode(before, type=self.kind.status_type))
-        outcome = await self.run_user_code(self.controller.finalize, obj)
+        outcome = await self._run_user_code(self.controller.finalize, obj)
         if outcome.result == "success":
-            await self.set_finalizers(
+            await self._set_finalizers(
                 seen, [f for f in seen.metadata.finalizers if f != self.controller.finalizer]
             )
         elif outcome.condition is not None:
-            await self.write_status(
+            await self._write_status(
                 seen, before, obj.status, outcome.condition, warning_event=outcome.warning_event
             )
         return outcome
 
-    async def set_finalizers(self, seen: T, finalizers: list[str]) -> T | None:
+    async def _set_finalizers(self, seen: T, finalizers: list[str]) -> T | None:
         """Write the list of finalizers, if nobody wrote since: a merge patch replaces it as a whole. None where the object is gone."""
         metadata = {
             "resourceVersion": seen.metadata.resourceVersion,
             "finalizers": finalizers or None,
         }
-        with self.primary_source.own_write(seen.key) as ours:
+        with self._primary_source.own_write(seen.key) as ours:
             try:
                 written = await self.client.patch(self.kind, seen.key, {"metadata": metadata})
             except KindMissing:
@@ -301,7 +301,7 @@ class Engine(Generic[T]):
         return written
 
 
-def clear_cancellations() -> None:
+def _clear_cancellations() -> None:
     """Take back what user code left on its worker, such as a TaskGroup that failed: the next timeout would take it for the engine's end."""
     task = asyncio.current_task()
     while task is not None and task.cancelling():

@@ -41,10 +41,10 @@ import re
 from typing import Any, ClassVar
 
 MAX_MESSAGE_LENGTH = 2000
-MAX_RETRY_AFTER_SECONDS = 60.0
+_MAX_RETRY_AFTER_SECONDS = 60.0
 
 # Every repetition is bounded or anchored to a literal, so that hostile text costs linear time.
-SECRET_PATTERN = re.compile(
+_SECRET_PATTERN = re.compile(
     r"""(?ix)
     (bearer\s{1,9}|basic\s{1,9})[a-z0-9._~+/=-]{6,}                                    # Authorization headers
     | ((?:token|password|passwd|secret|client-key-data)\\?["']?\s{0,9}[:=]\s{0,9})               # key: value, also in JSON in JSON
@@ -57,7 +57,7 @@ SECRET_PATTERN = re.compile(
 
 def redact(text: str) -> str:
     """The text without what looks like a credential, and of bounded length; for logs, statuses and exceptions."""
-    safe = SECRET_PATTERN.sub(
+    safe = _SECRET_PATTERN.sub(
         lambda m: (m[1] or m[2] or m[3] or "") + "***" + ("@" if m[3] else ""),
         text[: 2 * MAX_MESSAGE_LENGTH],
     )
@@ -269,7 +269,7 @@ class Rejected(KubewrightError):
         self.field = field
 
 
-ERRORS_BY_CODE: dict[int, type[ApiError]] = {
+_ERRORS_BY_CODE: dict[int, type[ApiError]] = {
     error.code: error
     for error in (
         BadRequest,
@@ -284,7 +284,7 @@ ERRORS_BY_CODE: dict[int, type[ApiError]] = {
         Timeout,
     )
 }
-ERRORS_BY_REASON: dict[str, type[ApiError]] = {
+_ERRORS_BY_REASON: dict[str, type[ApiError]] = {
     "AlreadyExists": AlreadyExists,
     "Expired": Gone,
     "Timeout": Timeout,
@@ -299,8 +299,8 @@ def error_from_status(
     reason = str(body.get("reason") or "")
     words = str(body.get("message") or f"HTTP {code}")
     error = (
-        ERRORS_BY_REASON.get(reason)
-        or ERRORS_BY_CODE.get(code)
+        _ERRORS_BY_REASON.get(reason)
+        or _ERRORS_BY_CODE.get(code)
         or (ServerError if code >= 500 else ApiError)
     )
     # A path that the server does not know at all gets plain text, not a Status.
@@ -320,11 +320,11 @@ def error_from_status(
         f"{operation}: {words}",
         status_code=code,
         reason=reason,
-        retry_after=bound_retry_after(patience),
+        retry_after=_bound_retry_after(patience),
     )
 
 
-def bound_retry_after(patience: object) -> float | None:
+def _bound_retry_after(patience: object) -> float | None:
     """What a server may ask of our patience: a number, and no more than a minute of it."""
     if (
         not isinstance(patience, int | float)
@@ -332,4 +332,4 @@ def bound_retry_after(patience: object) -> float | None:
         or not math.isfinite(patience)
     ):
         return None
-    return min(max(float(patience), 0.0), MAX_RETRY_AFTER_SECONDS)
+    return min(max(float(patience), 0.0), _MAX_RETRY_AFTER_SECONDS)

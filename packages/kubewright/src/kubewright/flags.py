@@ -31,7 +31,7 @@ Duration = Annotated[float, "seconds, written as a Go duration"]
 
 TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
-UNIT_SECONDS = {
+_UNIT_SECONDS = {
     "ns": 1e-9,
     "us": 1e-6,
     "µs": 1e-6,
@@ -41,7 +41,7 @@ UNIT_SECONDS = {
     "m": 60.0,
     "h": 3600.0,
 }
-DURATION_PART = r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)"
+_DURATION_PART = r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)"
 
 
 class FlagError(ConfigError):
@@ -85,7 +85,7 @@ class Option:
         return (self.flag.name, *self.flag.aliases) if self.flag.name else ()
 
     @property
-    def is_repeated(self) -> bool:
+    def _is_repeated(self) -> bool:
         """Whether each occurrence adds a value, where otherwise the last one wins."""
         return bool(self.type == tuple[str, ...])
 
@@ -114,8 +114,8 @@ def parse_command_line(
 ) -> T:
     """Make the declared dataclass from the command line (without argv[0]), the environment and the defaults, in this order."""
     options = list(collect_options(declaration))
-    given, rest = scan_arguments(options, argv, program)
-    values = read_environment(options, environ) | given
+    given, rest = _scan_arguments(options, argv, program)
+    values = _read_environment(options, environ) | given
     takes_arguments = next((f.name for f in fields(declaration) if "arguments" in f.metadata), None)  # type: ignore[arg-type]
     if takes_arguments is not None:
         values[(takes_arguments,)] = tuple(rest)
@@ -123,7 +123,7 @@ def parse_command_line(
         raise FlagError(
             f'unexpected argument "{rest[0]}": no arguments are taken, only flags; the value of a bool is written with =, as in -x=false'
         )
-    made: T = build_settings(declaration, values)
+    made: T = _build_settings(declaration, values)
     return made
 
 
@@ -134,24 +134,24 @@ def collect_options(declaration: type[Any], path: tuple[str, ...] = ()) -> Itera
         here = (*path, each.name)
         if "flag" in each.metadata:
             yield Option(
-                here, each.metadata["flag"], strip_optional(hints[each.name]), field_default(each)
+                here, each.metadata["flag"], _strip_optional(hints[each.name]), _field_default(each)
             )
         elif is_dataclass(hints[each.name]):
             yield from collect_options(hints[each.name], here)
 
 
-def strip_optional(hint: Any) -> Any:
+def _strip_optional(hint: Any) -> Any:
     """`X` for `X | None`: None says "not given", and cannot be written."""
     kept = [each for each in get_args(hint) if each is not NoneType]
     return kept[0] if NoneType in get_args(hint) and len(kept) == 1 else hint
 
 
-def field_default(declared: Field[Any]) -> Any:
+def _field_default(declared: Field[Any]) -> Any:
     """The default of a field, None where it has none."""
     return None if declared.default is MISSING else declared.default
 
 
-def build_settings(
+def _build_settings(
     declaration: type[Any], values: Mapping[tuple[str, ...], Any], path: tuple[str, ...] = ()
 ) -> Any:
     """Make the dataclass, and those inside it, from what was given; the rest keeps its defaults."""
@@ -162,11 +162,11 @@ def build_settings(
         if here in values:
             chosen[each.name] = values[here]
         elif "flag" not in each.metadata and is_dataclass(hints[each.name]):
-            chosen[each.name] = build_settings(hints[each.name], values, here)
+            chosen[each.name] = _build_settings(hints[each.name], values, here)
     return declaration(**chosen)
 
 
-def scan_arguments(
+def _scan_arguments(
     options: Sequence[Option], argv: Sequence[str], program: str
 ) -> tuple[dict[tuple[str, ...], Any], list[str]]:
     """What the flags say, and the arguments after them."""
@@ -177,22 +177,22 @@ def scan_arguments(
         word = rest.pop(0)
         if word == "--":
             break
-        name, equals, text = split_flag(word)
+        name, equals, text = _split_flag(word)
         if name not in known:
             raise (
-                HelpRequested(format_usage(options, program))
+                HelpRequested(_format_usage(options, program))
                 if name in ("h", "help")
-                else undefined_flag_error(name, known)
+                else _undefined_flag_error(name, known)
             )
         option = known[name]
         if not equals:
-            text = "true" if option.type is bool else take_value(name, rest)
-        value = parse_value(option, text, f"flag -{name}")
-        given[option.path] = (*given.get(option.path, ()), value) if option.is_repeated else value
+            text = "true" if option.type is bool else _take_value(name, rest)
+        value = _parse_value(option, text, f"flag -{name}")
+        given[option.path] = (*given.get(option.path, ()), value) if option._is_repeated else value
     return given, rest
 
 
-def split_flag(word: str) -> tuple[str, str, str]:
+def _split_flag(word: str) -> tuple[str, str, str]:
     """The name, "=" or "", and the value of `-x`, `--x`, `-x=v` or `--x=v`."""
     name, equals, text = word[2 if word.startswith("--") else 1 :].partition("=")
     if not name or name.startswith("-"):
@@ -200,56 +200,56 @@ def split_flag(word: str) -> tuple[str, str, str]:
     return name, equals, text
 
 
-def take_value(name: str, rest: list[str]) -> str:
+def _take_value(name: str, rest: list[str]) -> str:
     """The next word, which is this flag's value."""
     if not rest:
         raise FlagError(f"flag needs an argument: -{name}")
     return rest.pop(0)
 
 
-def undefined_flag_error(name: str, known: Mapping[str, Option]) -> FlagError:
+def _undefined_flag_error(name: str, known: Mapping[str, Option]) -> FlagError:
     """The error for a flag that nobody declared, with the nearest that somebody did."""
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean -{near[0]}? " if near else ""
     return FlagError(f"flag provided but not defined: -{name}; {hint}-help lists all flags")
 
 
-def read_environment(
+def _read_environment(
     options: Sequence[Option], environ: Mapping[str, str]
 ) -> dict[tuple[str, ...], Any]:
     """What the environment says; an empty variable counts as not set, as optional keys of a Secret leave it."""
     found: dict[tuple[str, ...], Any] = {}
     for option in options:
         text = environ.get(option.flag.env, "") if option.flag.env else ""
-        if text and option.is_repeated:
+        if text and option._is_repeated:
             found[option.path] = tuple(part.strip() for part in text.split(",") if part.strip())
         elif text:
-            found[option.path] = parse_value(
+            found[option.path] = _parse_value(
                 option, text, f"environment variable {option.flag.env}"
             )
     return found
 
 
-def parse_value(option: Option, text: str, where: str) -> Any:
+def _parse_value(option: Option, text: str, where: str) -> Any:
     """The value that the text means for this option."""
     try:
         if get_origin(option.type) is Literal:
-            return parse_choice(text, get_args(option.type))
-        return PARSERS[option.type](text)
+            return _parse_choice(text, get_args(option.type))
+        return _PARSERS[option.type](text)
     except ValueError as error:
         raise FlagError(f'invalid value "{text}" for {where}: {error}') from None
     except KeyError:
         raise TypeError(f"-{option.flag.name}: no flag can have the type {option.type}") from None
 
 
-def parse_choice(text: str, allowed: tuple[Any, ...]) -> Any:
+def _parse_choice(text: str, allowed: tuple[Any, ...]) -> Any:
     """One of a few words, in whatever case."""
     if text.lower() not in allowed:
         raise ValueError("it has to be one of " + ", ".join(map(str, allowed)))
     return text.lower()
 
 
-def parse_bool(text: str) -> bool:
+def _parse_bool(text: str) -> bool:
     """One of Go's twelve spellings."""
     if text not in TRUE | FALSE:
         raise ValueError("it has to be true or false")
@@ -266,7 +266,7 @@ def parse_int(text: str) -> int:
         raise ValueError("it has to be a whole number") from None
 
 
-def parse_float(text: str) -> float:
+def _parse_float(text: str) -> float:
     """A finite number."""
     try:
         value = float(text)
@@ -280,20 +280,20 @@ def parse_float(text: str) -> float:
 def parse_duration(text: str) -> float:
     """Seconds from a Go duration: `10s`, `1m30s`, `500ms`, `-1.5h`; `0` needs no unit."""
     unsigned = text[1:] if text[:1] in ("+", "-") else text
-    if unsigned != "0" and not re.fullmatch(f"({DURATION_PART})+", unsigned, re.ASCII):
+    if unsigned != "0" and not re.fullmatch(f"({_DURATION_PART})+", unsigned, re.ASCII):
         raise ValueError("it has to be a duration such as 10s, 1m30s, 500ms or 1h")
     seconds = math.fsum(
-        float(amount) * UNIT_SECONDS[unit]
-        for amount, unit in re.findall(DURATION_PART, unsigned, re.ASCII)
+        float(amount) * _UNIT_SECONDS[unit]
+        for amount, unit in re.findall(_DURATION_PART, unsigned, re.ASCII)
     )
     return -seconds if text.startswith("-") else seconds
 
 
-PARSERS: dict[Any, Callable[[str], Any]] = {
+_PARSERS: dict[Any, Callable[[str], Any]] = {
     str: str,
-    bool: parse_bool,
+    bool: _parse_bool,
     int: parse_int,
-    float: parse_float,
+    float: _parse_float,
     Duration: parse_duration,
     tuple[str, ...]: str,
 }
@@ -304,19 +304,19 @@ def format_duration(seconds: float) -> str:
     sign, left = ("-" if seconds < 0 else ""), abs(seconds)
     if 0 < left < 1:
         unit = next(
-            unit for unit in ("ms", "us", "ns") if left >= UNIT_SECONDS[unit] or unit == "ns"
+            unit for unit in ("ms", "us", "ns") if left >= _UNIT_SECONDS[unit] or unit == "ns"
         )
-        return f"{sign}{left / UNIT_SECONDS[unit]:.9g}{unit}"
+        return f"{sign}{left / _UNIT_SECONDS[unit]:.9g}{unit}"
     hours, left = divmod(left, 3600)
     minutes, left = divmod(left, 60)
     leading = (f"{hours:.0f}h" if hours else "") + (f"{minutes:.0f}m" if hours or minutes else "")
     return f"{sign}{leading}{left:.9g}s"
 
 
-def format_usage(options: Sequence[Option], program: str) -> str:
+def _format_usage(options: Sequence[Option], program: str) -> str:
     """The help text: every flag with its other names, default and variable, as Go prints it, then the variables alone."""
     by_flag = [
-        f"  -{option.flag.name}{format_type(option)}\n    \t{format_help(option)}"
+        f"  -{option.flag.name}{format_type(option)}\n    \t{_format_help(option)}"
         for option in options
         if option.flag.name
     ]
@@ -348,7 +348,7 @@ def format_type(option: Option) -> str:
     return f" {names[option.type]}".rstrip()
 
 
-def format_help(option: Option) -> str:
+def _format_help(option: Option) -> str:
     """The help of one flag with what else there is to know."""
     notes = [f"also -{alias}" for alias in option.flag.aliases]
     notes += [f"environment {option.flag.env}"] if option.flag.env else []

@@ -47,21 +47,21 @@ class Scale:
     label_selector_path: str = ""
 
 
-READY_COLUMN = PrinterColumn(
+_READY_COLUMN = PrinterColumn(
     "Ready",
     '.status.conditions[?(@.type=="Ready")].status',
     "string",
     description="Whether the answer is current.",
 )
-REASON_COLUMN = PrinterColumn(
+_REASON_COLUMN = PrinterColumn(
     "Reason",
     '.status.conditions[?(@.type=="Ready")].reason',
     "string",
     priority=1,
     description="Why, in one word.",
 )
-AGE_COLUMN = PrinterColumn("Age", ".metadata.creationTimestamp", "date")
-DEFAULT_COLUMNS = (READY_COLUMN, REASON_COLUMN, AGE_COLUMN)
+_AGE_COLUMN = PrinterColumn("Age", ".metadata.creationTimestamp", "date")
+_DEFAULT_COLUMNS = (_READY_COLUMN, _REASON_COLUMN, _AGE_COLUMN)
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class Resource(Object, Generic[SpecT, StatusT], kw_only=True):
 
 
 # By their endings, the first that fits, as kubebuilder's library has them; rare words are left out: `plural=` says another.
-PLURAL_ENDINGS = (
+_PLURAL_ENDINGS = (
     *(
         ("index", "indices"),
         ("vertex", "vertices"),
@@ -243,7 +243,7 @@ PLURAL_ENDINGS = (
 def pluralize(kind: str) -> str:
     """The plural that kubebuilder would give: HostInfo -> hostinfoes, Policy -> policies, AppSettings -> appsettings, Index -> indices."""
     word = kind.lower()
-    for ending, plural in PLURAL_ENDINGS:
+    for ending, plural in _PLURAL_ENDINGS:
         if word.endswith(ending):
             return word.removesuffix(ending) + plural
     if word.endswith("y") and word[-2:-1] not in "aeiou":
@@ -288,7 +288,7 @@ def kind(
             short_names=tuple(short_names),
             categories=tuple(categories),
             namespaced=namespaced,
-            columns=with_default_columns(cls, columns),
+            columns=_with_default_columns(cls, columns),
             scale=scale,
             served=served,
             storage=storage,
@@ -301,12 +301,12 @@ def kind(
     return declare
 
 
-def with_default_columns(
+def _with_default_columns(
     cls: type[Object], columns: Sequence[PrinterColumn]
 ) -> tuple[PrinterColumn, ...]:
     """The columns of `kubectl get`: the declared ones, and where the status is a `Status` what every one has."""
     ours = issubclass(getattr(cls, "status_type", type(None)), Status)
-    return (*columns, *DEFAULT_COLUMNS) if ours else tuple(columns)
+    return (*columns, *_DEFAULT_COLUMNS) if ours else tuple(columns)
 
 
 def version_of(
@@ -327,7 +327,7 @@ def version_of(
             version=version,
             columns=main.definition.columns
             if columns is None
-            else with_default_columns(cls, columns),
+            else _with_default_columns(cls, columns),
             served=served,
             storage=storage,
             deprecation_warning=deprecation_warning,

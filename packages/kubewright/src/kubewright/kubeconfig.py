@@ -28,10 +28,10 @@ from .kubeconfig_file import (
     read_file,
 )
 
-SERVICE_ACCOUNT_DIRECTORY = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-EXEC_API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
-EXEC_EXTENSION = "client.authentication.k8s.io/exec"
-NO_LOCATION = KubeconfigLocation()
+_SERVICE_ACCOUNT_DIRECTORY = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_EXEC_API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+_EXEC_EXTENSION = "client.authentication.k8s.io/exec"
+_NO_LOCATION = KubeconfigLocation()
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ExecPlugin:
     command: str
     args: tuple[str, ...] = field(default=(), repr=False)
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    api_version: str = EXEC_API_VERSIONS[0]
+    api_version: str = _EXEC_API_VERSIONS[0]
     interactive_mode: str = "IfAvailable"
     provide_cluster_info: bool = False
     install_hint: str = ""
@@ -61,10 +61,10 @@ class Identity:
     client_cert_file: str = ""
     client_key_file: str = ""
     exec_plugin: ExecPlugin | None = None
-    location: KubeconfigLocation = NO_LOCATION
+    location: KubeconfigLocation = _NO_LOCATION
 
 
-ANONYMOUS = Identity()
+_ANONYMOUS = Identity()
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Connection:
     """One API server, how to trust it, who we are to it, and for people where we know it from."""
 
     server: str
-    identity: Identity = ANONYMOUS
+    identity: Identity = _ANONYMOUS
     ca_pem: bytes | None = field(default=None, repr=False)
     tls_server_name: str = ""
     proxy_url: str = field(default="", repr=False)  # may be http://user:password@proxy
@@ -87,26 +87,26 @@ def load_config(
     *,
     environ: Mapping[str, str],
     home: Path,
-    service_account: Path = SERVICE_ACCOUNT_DIRECTORY,
+    service_account: Path = _SERVICE_ACCOUNT_DIRECTORY,
 ) -> Connection:
     """The connection that these flags, this environment and these files describe; see the module for the order."""
-    if fault := server_url_problem(master) if master else "":
+    if fault := _server_url_problem(master) if master else "":
         raise ConfigError(f"--master {fault}")
     if kubeconfig:
-        return connection_from_files([Path(kubeconfig)], master, context)
+        return _connection_from_files([Path(kubeconfig)], master, context)
     if listed := [Path(name) for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]:
-        return connection_from_files(select_existing(listed), master, context)
-    in_cluster = in_cluster_server(environ)
+        return _connection_from_files(_select_existing(listed), master, context)
+    in_cluster = _in_cluster_server(environ)
     if in_cluster and not context and os.path.exists(service_account / "token"):
-        return connection_from_service_account(service_account, master or in_cluster)
+        return _connection_from_service_account(service_account, master or in_cluster)
     if os.path.exists(home / ".kube" / "config"):
-        return connection_from_files([home / ".kube" / "config"], master, context)
+        return _connection_from_files([home / ".kube" / "config"], master, context)
     if master and not context:
         return Connection(server=master.rstrip("/"), source="--master")
-    raise ConfigError(no_cluster_message(bool(in_cluster), home, service_account))
+    raise ConfigError(_no_cluster_message(bool(in_cluster), home, service_account))
 
 
-def select_existing(listed: Sequence[Path]) -> list[Path]:
+def _select_existing(listed: Sequence[Path]) -> list[Path]:
     """Those of KUBECONFIG's files that exist. If none does it is an error: going on could end in another cluster."""
     found = [path for path in listed if os.path.exists(path)]
     if not found:
@@ -117,7 +117,7 @@ def select_existing(listed: Sequence[Path]) -> list[Path]:
     return found
 
 
-def no_cluster_message(in_pod: bool, home: Path, service_account: Path) -> str:
+def _no_cluster_message(in_pod: bool, home: Path, service_account: Path) -> str:
     """What was tried and what to do, for somebody who starts this for the first time."""
     pod = (
         f"{service_account / 'token'} is not mounted"
@@ -131,7 +131,7 @@ def no_cluster_message(in_pod: bool, home: Path, service_account: Path) -> str:
     )
 
 
-def in_cluster_server(environ: Mapping[str, str]) -> str:
+def _in_cluster_server(environ: Mapping[str, str]) -> str:
     """The API server as Kubernetes tells its Pods, or "" outside one."""
     host, port = (
         environ.get("KUBERNETES_SERVICE_HOST", ""),
@@ -142,29 +142,31 @@ def in_cluster_server(environ: Mapping[str, str]) -> str:
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
-def connection_from_service_account(folder: Path, server: str) -> Connection:
+def _connection_from_service_account(folder: Path, server: str) -> Connection:
     """The connection of a Pod; without a ca.crt the system's trust store counts, as in client-go."""
-    ca_pem = read_optional_file(folder / "ca.crt")
+    ca_pem = _read_optional_file(folder / "ca.crt")
     if ca_pem is not None and not is_certificate(ca_pem):
         raise ConfigError(
             f"{folder / 'ca.crt'} holds no PEM certificate: the service account's volume is damaged. Delete the Pod to mount it anew."
         )
     return Connection(
         server=server.rstrip("/"),
-        identity=Identity(token_file=str(folder / "token")) if is_encrypted(server) else ANONYMOUS,
+        identity=Identity(token_file=str(folder / "token")) if is_encrypted(server) else _ANONYMOUS,
         ca_pem=ca_pem,
-        namespace=(read_optional_file(folder / "namespace") or b"").decode(errors="replace").strip()
+        namespace=(_read_optional_file(folder / "namespace") or b"")
+        .decode(errors="replace")
+        .strip()
         or "default",
         source="the Pod's service account",
     )
 
 
-def read_optional_file(file: Path) -> bytes | None:
+def _read_optional_file(file: Path) -> bytes | None:
     """What is in the file, None if there is none."""
-    return read_file(NO_LOCATION, "", str(file)) if os.path.exists(file) else None
+    return read_file(_NO_LOCATION, "", str(file)) if os.path.exists(file) else None
 
 
-def connection_from_files(files: Sequence[Path], master: str, context: str) -> Connection:
+def _connection_from_files(files: Sequence[Path], master: str, context: str) -> Connection:
     """The connection of one context of these files. Credentials never go to an http:// server, as in kubectl."""
     merged = merge_files(files)
     name, place, chosen = merged.select_context(context)
@@ -172,25 +174,25 @@ def connection_from_files(files: Sequence[Path], master: str, context: str) -> C
     user_place, user = (
         merged.find_entry("user", chosen.user, place)
         if chosen.user
-        else (NO_LOCATION, NamedEntry(""))
+        else (_NO_LOCATION, NamedEntry(""))
     )
-    server = master or validate_server(cluster_place, cluster.cluster)
+    server = master or _validate_server(cluster_place, cluster.cluster)
     return Connection(
         server=server.rstrip("/"),
-        identity=build_identity(user_place, user.user, cluster.cluster)
+        identity=_build_identity(user_place, user.user, cluster.cluster)
         if is_encrypted(server)
-        else ANONYMOUS,
-        ca_pem=load_ca(cluster_place, cluster.cluster),
+        else _ANONYMOUS,
+        ca_pem=_load_ca(cluster_place, cluster.cluster),
         tls_server_name=cluster.cluster.tls_server_name,
-        proxy_url=validate_proxy(cluster_place, cluster.cluster),
+        proxy_url=_validate_proxy(cluster_place, cluster.cluster),
         namespace=chosen.namespace or "default",
         source=f'kubeconfig {place.file}, context "{name}"',
     )
 
 
-def server_url_problem(url: str) -> str:
+def _server_url_problem(url: str) -> str:
     """What is wrong with the address of an API server, or "" if nothing is. The address is not quoted: it may hold a password."""
-    parts = split_url(url)
+    parts = _split_url(url)
     if parts is None or parts.scheme not in ("http", "https"):
         return "must be an address like https://host:port"
     if parts.username is not None or parts.query or parts.fragment:
@@ -198,7 +200,7 @@ def server_url_problem(url: str) -> str:
     return ""
 
 
-def split_url(url: str) -> SplitResult | None:
+def _split_url(url: str) -> SplitResult | None:
     """The parts of an address with a host, and a port that can be one; None for anything else."""
     try:
         parts = urlsplit(url)
@@ -212,20 +214,20 @@ def is_encrypted(server: str) -> bool:
     return urlsplit(server).scheme == "https"
 
 
-def validate_server(place: KubeconfigLocation, cluster: Cluster) -> str:
+def _validate_server(place: KubeconfigLocation, cluster: Cluster) -> str:
     """The server's address."""
     if not cluster.server:
         raise place.error(
             "server", "it is empty. Set the address of the API server, like https://host:6443."
         )
-    if fault := server_url_problem(cluster.server):
+    if fault := _server_url_problem(cluster.server):
         raise place.error("server", fault)
     return cluster.server
 
 
-def validate_proxy(place: KubeconfigLocation, cluster: Cluster) -> str:
+def _validate_proxy(place: KubeconfigLocation, cluster: Cluster) -> str:
     """The proxy's address, "" for none."""
-    parts = split_url(cluster.proxy_url)
+    parts = _split_url(cluster.proxy_url)
     scheme = parts.scheme if parts else ""
     if cluster.proxy_url and scheme not in ("http", "https"):
         what = (
@@ -237,7 +239,7 @@ def validate_proxy(place: KubeconfigLocation, cluster: Cluster) -> str:
     return cluster.proxy_url
 
 
-def load_ca(place: KubeconfigLocation, cluster: Cluster) -> bytes | None:
+def _load_ca(place: KubeconfigLocation, cluster: Cluster) -> bytes | None:
     """The certificates to trust, None for the system's. Not verifying is no choice here."""
     if cluster.insecure_skip_tls_verify:
         why = "TLS is always verified. Remove this and set certificate-authority or certificate-authority-data instead"
@@ -271,9 +273,9 @@ def is_certificate(pem: bytes) -> bool:
     return True
 
 
-def build_identity(place: KubeconfigLocation, user: User, cluster: Cluster) -> Identity:
+def _build_identity(place: KubeconfigLocation, user: User, cluster: Cluster) -> Identity:
     """Who that user is; what we could only ignore is refused, since without it we would be somebody else."""
-    reject_unsupported(place, user)
+    _reject_unsupported(place, user)
     return Identity(
         token=user.token,
         token_file=place.resolve_path(user.token_file),
@@ -287,7 +289,7 @@ def build_identity(place: KubeconfigLocation, user: User, cluster: Cluster) -> I
         if user.client_certificate_data
         else place.resolve_path(user.client_certificate),
         client_key_file="" if user.client_key_data else place.resolve_path(user.client_key),
-        exec_plugin=build_exec_plugin(
+        exec_plugin=_build_exec_plugin(
             KubeconfigLocation(place.file, f"{place.key}.exec"), user.exec, cluster
         )
         if user.exec
@@ -296,7 +298,7 @@ def build_identity(place: KubeconfigLocation, user: User, cluster: Cluster) -> I
     )
 
 
-def reject_unsupported(place: KubeconfigLocation, user: User) -> None:
+def _reject_unsupported(place: KubeconfigLocation, user: User) -> None:
     """Raise for what contradicts itself and for what we do not support."""
     if user.auth_provider is not None:
         raise place.error(
@@ -328,16 +330,16 @@ def reject_unsupported(place: KubeconfigLocation, user: User) -> None:
         )
 
 
-def build_exec_plugin(
+def _build_exec_plugin(
     place: KubeconfigLocation, config: ExecConfig, cluster: Cluster
 ) -> ExecPlugin:
     """The plugin, if it is one that can run without a person at the keyboard."""
     if not config.command:
         raise place.error("command", "it is empty. Set the plugin's command.")
-    if config.api_version not in EXEC_API_VERSIONS:
+    if config.api_version not in _EXEC_API_VERSIONS:
         raise place.error(
             "apiVersion",
-            f"it must be {' or '.join(EXEC_API_VERSIONS)}. Update the plugin and write its kubeconfig again.",
+            f"it must be {' or '.join(_EXEC_API_VERSIONS)}. Update the plugin and write its kubeconfig again.",
         )
     if config.interactive_mode not in ("", "Never", "IfAvailable", "Always"):
         raise place.error("interactiveMode", "it must be Never or IfAvailable")
@@ -355,6 +357,6 @@ def build_exec_plugin(
         provide_cluster_info=config.provide_cluster_info,
         install_hint=config.install_hint,
         cluster_config=next(
-            (e.extension for e in cluster.extensions if e.name == EXEC_EXTENSION), None
+            (e.extension for e in cluster.extensions if e.name == _EXEC_EXTENSION), None
         ),
     )

@@ -135,7 +135,7 @@ class MergedKubeconfig:
         """The context asked for, or the current one."""
         name, key = (asked, "contexts") if asked else (self.current_context, "current-context")
         if not name:
-            todo = f"Run `kubectl config use-context <name>`. The contexts are: {self.format_names('context')}."
+            todo = f"Run `kubectl config use-context <name>`. The contexts are: {self._format_names('context')}."
             raise KubeconfigError(self.files, key, f"it is not set. {todo}")
         place, entry = self.find_entry("context", name, KubeconfigLocation(self.files), key)
         return name, place, entry.context
@@ -146,10 +146,10 @@ class MergedKubeconfig:
         """The cluster, user or context that is named there."""
         if (part, name) not in self.entries:
             what = f'there is no {part} "{name}"' if name else f"it names no {part}"
-            raise by.error(key or part, f"{what}. The {part}s are: {self.format_names(part)}.")
+            raise by.error(key or part, f"{what}. The {part}s are: {self._format_names(part)}.")
         return self.entries[part, name]
 
-    def format_names(self, part: str) -> str:
+    def _format_names(self, part: str) -> str:
         """All names of that part, for a message."""
         return ", ".join(name for of, name in self.entries if of == part) or "(none)"
 
@@ -158,7 +158,7 @@ def merge_files(files: Sequence[Path]) -> MergedKubeconfig:
     """The files as one: the first to set an entry or current-context wins, as in kubectl."""
     current, entries = "", dict[tuple[str, str], tuple[KubeconfigLocation, NamedEntry]]()
     for file in files:
-        document = parse_file(file)
+        document = _parse_file(file)
         current = current or document.current_context
         for part, found in (
             ("cluster", document.clusters),
@@ -173,10 +173,10 @@ def merge_files(files: Sequence[Path]) -> MergedKubeconfig:
     return MergedKubeconfig(os.pathsep.join(map(str, files)), current, entries)
 
 
-def parse_file(file: Path) -> KubeconfigDocument:
+def _parse_file(file: Path) -> KubeconfigDocument:
     """The file with every type checked. An empty file is an empty kubeconfig, as in kubectl."""
     place = KubeconfigLocation(str(file))
-    raw = read_yaml(place, read_file(place, "", str(file)))
+    raw = _read_yaml(place, read_file(place, "", str(file)))
     try:
         document = msgspec.convert(
             {} if raw is None else raw, KubeconfigDocument, strict=False
@@ -184,7 +184,7 @@ def parse_file(file: Path) -> KubeconfigDocument:
     except msgspec.ValidationError as error:
         why, _, path = str(error).partition(" - at `$")
         raise place.error(
-            path_with_names(path.strip("`."), raw),
+            _path_with_names(path.strip("`."), raw),
             f"the value has the wrong type: {why.replace('`', '')}",
         ) from None
     except RecursionError:
@@ -202,7 +202,7 @@ class TextLoader(yaml.SafeLoader):
         for scalar in ("bool", "int", "float", "timestamp")
     }
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    def _construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """The mapping without its nulls; an extension keeps its types, since it is some plugin's own data."""
         node.value = [
             (key, value) for key, value in node.value if value.tag != "tag:yaml.org,2002:null"
@@ -214,7 +214,7 @@ class TextLoader(yaml.SafeLoader):
         return built
 
 
-def read_yaml(place: KubeconfigLocation, content: bytes) -> Any:
+def _read_yaml(place: KubeconfigLocation, content: bytes) -> Any:
     """The YAML in the file. The parser's own words are left out: they quote the line, which may hold a secret."""
     try:
         return yaml.load(content, TextLoader)
@@ -229,7 +229,7 @@ def read_yaml(place: KubeconfigLocation, content: bytes) -> Any:
         ) from None
 
 
-def path_with_names(path: str, document: Any) -> str:
+def _path_with_names(path: str, document: Any) -> str:
     """Msgspec's path with names for numbers: clusters[0].cluster.server -> clusters[name=kind].cluster.server."""
 
     def name_of(match: re.Match[str]) -> str:

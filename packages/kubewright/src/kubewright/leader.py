@@ -33,17 +33,17 @@ from .metrics import Metrics
 
 LEASE_DURATION_SECONDS = 15.0
 RENEW_DEADLINE_SECONDS = 10.0
-RETRY_PERIOD_SECONDS = 2.0
-STANDBY_POLL_SECONDS = 1.0
+_RETRY_PERIOD_SECONDS = 2.0
+_STANDBY_POLL_SECONDS = 1.0
 
 
-def boottime_seconds() -> float:
+def _boottime_seconds() -> float:
     """Seconds that pass also while the machine sleeps."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime(clock)
 
 
-def micro_time_now() -> str:
+def _micro_time_now() -> str:
     """Now, as a MicroTime: exactly six digits, or the API server refuses it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
@@ -59,15 +59,15 @@ class LeaderElector:
         *,
         metrics: Metrics,
         log: Log,
-        clock: Callable[[], float] = boottime_seconds,
+        clock: Callable[[], float] = _boottime_seconds,
     ) -> None:
         self.client, self.key, self.identity = client, key, identity
         self.metrics, self.clock = metrics, clock
         self.log = log.bind(lease=str(key))
         self.leader_until = 0.0
-        self.observed_lease: Lease | None = None
-        self.observed_at = 0.0
-        self.logged_problem = ""
+        self._observed_lease: Lease | None = None
+        self._observed_at = 0.0
+        self._logged_problem = ""
 
     def is_leader_now(self) -> bool:
         """Whether the lease is certainly ours at this very moment."""
@@ -85,94 +85,98 @@ class LeaderElector:
 
     def next_poll_seconds(self) -> float:
         """Until the next look: at the latest when the present lease would run out."""
-        if self.observed_lease is None:
-            return STANDBY_POLL_SECONDS
+        if self._observed_lease is None:
+            return _STANDBY_POLL_SECONDS
         runs_out = (
-            self.observed_at
-            + (self.observed_lease.spec.leaseDurationSeconds or LEASE_DURATION_SECONDS)
+            self._observed_at
+            + (self._observed_lease.spec.leaseDurationSeconds or LEASE_DURATION_SECONDS)
             - self.clock()
         )
-        return min(STANDBY_POLL_SECONDS, max(0.05, runs_out))
+        return min(_STANDBY_POLL_SECONDS, max(0.05, runs_out))
 
     async def renew_until_lost(self) -> None:
         """Renew until that fails for too long; then the lease is lost."""
         while True:
-            await asyncio.sleep(RETRY_PERIOD_SECONDS)
+            await asyncio.sleep(_RETRY_PERIOD_SECONDS)
             while not await self.try_acquire_or_renew():
                 if not self.is_leader_now():
                     self.metrics.set_leader(str(self.key), leading=False)
                     holder = (
-                        self.observed_lease.spec.holderIdentity
-                        if self.observed_lease
+                        self._observed_lease.spec.holderIdentity
+                        if self._observed_lease
                         else "unknown"
                     )
                     raise LeaseLost(
                         f"the leader lease {self.key} could not be renewed for {RENEW_DEADLINE_SECONDS:.0f} s (its holder is {holder}); "
                         "ending, so that no two managers act at once. If this repeats, the API server or this node is too slow."
                     )
-                await asyncio.sleep(RETRY_PERIOD_SECONDS / 4)
+                await asyncio.sleep(_RETRY_PERIOD_SECONDS / 4)
 
     async def try_acquire_or_renew(self) -> bool:
         """One try to take or renew the lease; True if it is ours now."""
         sent_at = self.clock()
         try:
             async with asyncio.timeout(RENEW_DEADLINE_SECONDS / 2):
-                if not await self.acquire_or_renew():
+                if not await self._acquire_or_renew():
                     return False
         except (KubewrightError, TimeoutError) as error:
-            self.log_problem(error)
+            self._log_problem(error)
             return False
         self.leader_until = sent_at + RENEW_DEADLINE_SECONDS
-        self.logged_problem = ""
+        self._logged_problem = ""
         return True
 
-    async def acquire_or_renew(self) -> bool:
+    async def _acquire_or_renew(self) -> bool:
         """Read the lease, and write ourselves into it if it is free, ours or run out. The holder renews without reading."""
         try:
-            if self.is_leader_now() and self.is_holder() and await self.write_lease(renewing=True):
+            if (
+                self.is_leader_now()
+                and self._is_holder()
+                and await self._write_lease(renewing=True)
+            ):
                 return True
             self.observe(await self.client.get(Lease, self.key))
         except NotFound:
             # Somebody deleted it; whoever held it may not know yet, and is waited for like any holder.
             if (
-                self.observed_lease is not None
-                and self.observed_lease.spec.holderIdentity not in ("", self.identity)
-                and not self.has_expired()
+                self._observed_lease is not None
+                and self._observed_lease.spec.holderIdentity not in ("", self.identity)
+                and not self._has_expired()
             ):
                 return False
-            return await self.create_lease()
-        assert self.observed_lease is not None
-        holder = self.observed_lease.spec.holderIdentity
-        if holder not in ("", self.identity) and not self.has_expired():
+            return await self._create_lease()
+        assert self._observed_lease is not None
+        holder = self._observed_lease.spec.holderIdentity
+        if holder not in ("", self.identity) and not self._has_expired():
             self.leader_until = 0.0
             return False
-        return await self.write_lease(renewing=holder == self.identity)
+        return await self._write_lease(renewing=holder == self.identity)
 
-    def is_holder(self) -> bool:
+    def _is_holder(self) -> bool:
         """Whether our name was in the lease when we last saw it."""
         return (
-            self.observed_lease is not None
-            and self.observed_lease.spec.holderIdentity == self.identity
+            self._observed_lease is not None
+            and self._observed_lease.spec.holderIdentity == self.identity
         )
 
     def observe(self, lease: Lease) -> None:
         """Start the stopwatch anew whenever the lease has changed."""
         if (
-            self.observed_lease is None
-            or self.observed_lease.metadata.resourceVersion != lease.metadata.resourceVersion
+            self._observed_lease is None
+            or self._observed_lease.metadata.resourceVersion != lease.metadata.resourceVersion
         ):
-            self.observed_lease, self.observed_at = lease, self.clock()
+            self._observed_lease, self._observed_at = lease, self.clock()
 
-    def has_expired(self) -> bool:
+    def _has_expired(self) -> bool:
         """Whether the holder has not renewed for the whole duration, by our own stopwatch."""
-        assert self.observed_lease is not None
-        return self.clock() >= self.observed_at + (
-            self.observed_lease.spec.leaseDurationSeconds or LEASE_DURATION_SECONDS
+        assert self._observed_lease is not None
+        return self.clock() >= self._observed_at + (
+            self._observed_lease.spec.leaseDurationSeconds or LEASE_DURATION_SECONDS
         )
 
-    async def create_lease(self) -> bool:
+    async def _create_lease(self) -> bool:
         """The first ever to lead."""
-        at = micro_time_now()
+        at = _micro_time_now()
         spec = LeaseSpec(
             holderIdentity=self.identity,
             leaseDurationSeconds=int(LEASE_DURATION_SECONDS),
@@ -192,21 +196,21 @@ class LeaderElector:
             return False
         return True
 
-    async def write_lease(self, *, renewing: bool) -> bool:
+    async def _write_lease(self, *, renewing: bool) -> bool:
         """Write ourselves into the lease as we saw it; False when somebody was faster."""
-        assert self.observed_lease is not None
+        assert self._observed_lease is not None
         spec: dict[str, Any] = {
             "holderIdentity": self.identity,
             "leaseDurationSeconds": int(LEASE_DURATION_SECONDS),
-            "renewTime": micro_time_now(),
+            "renewTime": _micro_time_now(),
         }
         if not renewing:
             spec |= {
                 "acquireTime": spec["renewTime"],
-                "leaseTransitions": self.observed_lease.spec.leaseTransitions + 1,
+                "leaseTransitions": self._observed_lease.spec.leaseTransitions + 1,
             }
         patch = {
-            "metadata": {"resourceVersion": self.observed_lease.metadata.resourceVersion},
+            "metadata": {"resourceVersion": self._observed_lease.metadata.resourceVersion},
             "spec": spec,
         }
         try:
@@ -215,18 +219,18 @@ class LeaderElector:
             return False
         return True
 
-    async def clear_holder(self) -> None:
+    async def _clear_holder(self) -> None:
         """Take our name out of the lease; a renewal that was cut short may have moved it since we last saw it."""
         for _ in range(2):
-            assert self.observed_lease is not None
-            spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": micro_time_now()}
+            assert self._observed_lease is not None
+            spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _micro_time_now()}
             try:
                 await self.client.patch(
                     Lease,
                     self.key,
                     {
                         "metadata": {
-                            "resourceVersion": self.observed_lease.metadata.resourceVersion
+                            "resourceVersion": self._observed_lease.metadata.resourceVersion
                         },
                         "spec": spec,
                     },
@@ -234,26 +238,26 @@ class LeaderElector:
                 return
             except Conflict:
                 self.observe(await self.client.get(Lease, self.key))
-                if not self.is_holder():
+                if not self._is_holder():
                     return
 
-    def log_problem(self, error: Exception) -> None:
+    def _log_problem(self, error: Exception) -> None:
         """Say once what keeps us from the lease."""
         words = f"the leader lease cannot be read or written: {str(error) or 'no answer in time'}"
         if isinstance(error, Forbidden):
             words += ". Grant the leader-election role: kubectl apply -k config/rbac"
-        if words != self.logged_problem:
+        if words != self._logged_problem:
             self.log.error(words)
-        self.logged_problem = words
+        self._logged_problem = words
 
     async def release(self) -> None:
         """Give the lease back, so that a standby need not wait for it to run out."""
-        if not self.is_leader_now() or not self.is_holder():
+        if not self.is_leader_now() or not self._is_holder():
             return
         self.leader_until = 0.0
         try:
             # Not asyncio.timeout: whoever ends may have been cancelled, and before Python 3.11.3 that would hide the TimeoutError.
-            await asyncio.wait_for(self.clear_holder(), RETRY_PERIOD_SECONDS)
+            await asyncio.wait_for(self._clear_holder(), _RETRY_PERIOD_SECONDS)
             self.log.info("released the leader lease")
         except (KubewrightError, TimeoutError) as error:
             self.log.error(

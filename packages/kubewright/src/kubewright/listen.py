@@ -37,7 +37,7 @@ async def open_listener(
 ) -> socket.socket:
     """A listening socket, or in plain words why there is none and what to do."""
     try:
-        return await bind_socket(address)
+        return await _bind_socket(address)
     except OSError as error:
         reasons = {
             errno.EADDRINUSE: "another process, perhaps another manager, listens there already",
@@ -60,7 +60,7 @@ async def stop_accepting(listeners: Iterable[socket.socket]) -> None:
     await asyncio.sleep(0)
 
 
-async def bind_socket(address: ListenAddress) -> socket.socket:
+async def _bind_socket(address: ListenAddress) -> socket.socket:
     """Bind one socket; for all interfaces one that takes IPv6 and IPv4 alike, where the machine has both."""
     if not address.host:
         try:

@@ -25,21 +25,21 @@ from .errors import MAX_MESSAGE_LENGTH, ConfigError, KubewrightError, redact
 from .flags import flag
 from .meta import Key
 
-LEVELS = {
+_LEVELS = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
     "warn": logging.WARNING,
     "error": logging.ERROR,
     "panic": logging.CRITICAL,
 }
-HANDLER_NAME = "kubewright"
+_HANDLER_NAME = "kubewright"
 MAX_DEPTH = 8
-MAX_TRACE_FRAMES = 40
+_MAX_TRACE_FRAMES = 40
 
-SECRET_NAME_PATTERN = re.compile(
+_SECRET_NAME_PATTERN = re.compile(
     r"(?i).*(token|password|passwd|secret|authorization|client-key-data)"
 )
-CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,10 @@ class LogOptions:
 def configure_logging(options: LogOptions, stream: TextIO | None = None) -> None:
     """Send every line of the process, ours and the libraries', to stderr (or `stream`) in one form. Called once, by main."""
     handler = logging.StreamHandler(stream)
-    handler.set_name(HANDLER_NAME)
+    handler.set_name(_HANDLER_NAME)
     handler.setFormatter(build_formatter(options))
     root = logging.getLogger()
-    for old in [each for each in root.handlers if each.get_name() == HANDLER_NAME]:
+    for old in [each for each in root.handlers if each.get_name() == _HANDLER_NAME]:
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(log_level(options))
@@ -84,8 +84,8 @@ def configure_logging(options: LogOptions, stream: TextIO | None = None) -> None
 def log_level(options: LogOptions) -> int:
     """The lowest level that is written; verbosity 1 is debug, and each step above it lets one level more through."""
     text = options.level.lower() or ("debug" if options.devel else "info")
-    if text in LEVELS:
-        return LEVELS[text]
+    if text in _LEVELS:
+        return _LEVELS[text]
     if text.isdecimal() and int(text) > 0:
         return max(1, logging.DEBUG + 1 - int(text))
     raise ConfigError(
@@ -95,13 +95,13 @@ def log_level(options: LogOptions) -> int:
 
 def build_formatter(options: LogOptions) -> LineFormatter:
     """The formatter that the flags ask for."""
-    traces_from = LEVELS[options.stacktrace_level or ("warn" if options.devel else "error")]
+    traces_from = _LEVELS[options.stacktrace_level or ("warn" if options.devel else "error")]
     kind = (
         ConsoleFormatter
         if (options.encoder or ("console" if options.devel else "json")) == "console"
         else JsonFormatter
     )
-    return kind(traces_from, TIME_ENCODERS[options.time_encoding])
+    return kind(traces_from, _TIME_ENCODERS[options.time_encoding])
 
 
 class Log:
@@ -157,23 +157,23 @@ class LineFormatter(logging.Formatter):
 
     def __init__(self, traces_from: int, time_text: Callable[[float], str | float | int]) -> None:
         super().__init__()
-        self.stacktrace_level, self.format_time = traces_from, time_text
+        self._stacktrace_level, self.format_time = traces_from, time_text
 
-    def format_fields(self, record: logging.LogRecord) -> dict[str, Any]:
+    def _format_fields(self, record: logging.LogRecord) -> dict[str, Any]:
         """The record's fields as plain values, `error` last."""
         given: Mapping[str, object] = getattr(record, "fields", {})
-        fields = {name: to_json_value(value, name) for name, value in given.items()}
+        fields = {name: _to_json_value(value, name) for name, value in given.items()}
         error = record.exc_info[1] if record.exc_info else None
         return fields | {"error": describe_error(error)} if error is not None else fields
 
-    def format_stacktrace(self, record: logging.LogRecord) -> str:
+    def _format_stacktrace(self, record: logging.LogRecord) -> str:
         """The stack trace, or "": our own errors, and others that call themselves `expected`, say all that there is to say."""
         error = record.exc_info[1] if record.exc_info else None
         expected = isinstance(error, KubewrightError) or getattr(error, "expected", False)
-        if error is None or record.levelno < self.stacktrace_level or expected:
+        if error is None or record.levelno < self._stacktrace_level or expected:
             return ""
-        lines = "".join(traceback.format_exception(error, limit=-MAX_TRACE_FRAMES)).splitlines()
-        return "\n".join(sanitize(line) for line in lines)
+        lines = "".join(traceback.format_exception(error, limit=-_MAX_TRACE_FRAMES)).splitlines()
+        return "\n".join(_sanitize(line) for line in lines)
 
 
 class JsonFormatter(LineFormatter):
@@ -182,14 +182,14 @@ class JsonFormatter(LineFormatter):
     def format(self, record: logging.LogRecord) -> str:
         """Level, time, logger and message first; a field that has one of these names gets an underscore."""
         line: dict[str, Any] = {
-            "level": level_name(record.levelno),
+            "level": _level_name(record.levelno),
             "ts": self.format_time(record.created),
             "logger": record.name,
-            "msg": sanitize(record.getMessage()),
+            "msg": _sanitize(record.getMessage()),
         }
-        for name, value in self.format_fields(record).items():
+        for name, value in self._format_fields(record).items():
             line[f"{name}_" if name in line else name] = value
-        if trace := self.format_stacktrace(record):
+        if trace := self._format_stacktrace(record):
             line["stacktrace"] = trace
         return msgspec.json.encode(line).decode()
 
@@ -201,67 +201,67 @@ class ConsoleFormatter(LineFormatter):
         """Time, level, logger, message, fields."""
         columns = [
             str(self.format_time(record.created)),
-            level_name(record.levelno).upper(),
+            _level_name(record.levelno).upper(),
             record.name,
-            sanitize(record.getMessage()),
+            _sanitize(record.getMessage()),
         ]
-        if fields := self.format_fields(record):
+        if fields := self._format_fields(record):
             columns.append(msgspec.json.format(msgspec.json.encode(fields), indent=0).decode())
         line = "\t".join(
-            CONTROL_CHARACTERS.sub(escape_control_character, column) for column in columns
+            _CONTROL_CHARACTERS.sub(_escape_control_character, column) for column in columns
         )
         trace = "".join(
-            f"\n\t{CONTROL_CHARACTERS.sub(escape_control_character, each)}"
-            for each in self.format_stacktrace(record).splitlines()
+            f"\n\t{_CONTROL_CHARACTERS.sub(_escape_control_character, each)}"
+            for each in self._format_stacktrace(record).splitlines()
         )
         return line + trace
 
 
-def level_name(level: int) -> str:
+def _level_name(level: int) -> str:
     """The word of zap for a level, and its odd one for what is below debug."""
-    name = next((name for name, number in reversed(LEVELS.items()) if level >= number), "")
+    name = next((name for name, number in reversed(_LEVELS.items()) if level >= number), "")
     return name or f"Level({level - logging.DEBUG - 1})"
 
 
-def to_json_value(value: object, name: str = "", depth: int = 0) -> Any:
+def _to_json_value(value: object, name: str = "", depth: int = 0) -> Any:
     """The value as JSON can hold it, without credentials: neither inside texts nor under a telling name."""
     match value:
         case None | bool() | int() | float():
             return value
-        case str() | bytes() if name and SECRET_NAME_PATTERN.fullmatch(name):
+        case str() | bytes() if name and _SECRET_NAME_PATTERN.fullmatch(name):
             return "***"
         case str():
-            return sanitize(value)
+            return _sanitize(value)
         case Key():
-            return {"name": sanitize(value.name), "namespace": sanitize(value.namespace)}
+            return {"name": _sanitize(value.name), "namespace": _sanitize(value.namespace)}
         case BaseException():
             return describe_error(value)
         case _ if depth >= MAX_DEPTH:
             return "..."
         case Mapping():
             return {
-                sanitize(str(key)): to_json_value(each, str(key), depth + 1)
+                _sanitize(str(key)): _to_json_value(each, str(key), depth + 1)
                 for key, each in value.items()
             }
         case list() | tuple() | set() | frozenset():
-            return [to_json_value(each, name, depth + 1) for each in value]
+            return [_to_json_value(each, name, depth + 1) for each in value]
         case msgspec.Struct():
-            return to_json_value(msgspec.to_builtins(value, enc_hook=str), name, depth + 1)
+            return _to_json_value(msgspec.to_builtins(value, enc_hook=str), name, depth + 1)
         case _:
-            return as_text(value)
+            return _as_text(value)
 
 
-def as_text(value: object) -> str:
+def _as_text(value: object) -> str:
     """`str(value)`, or the type's name where that fails: a log line must not be what breaks."""
     try:
-        return sanitize(str(value))
+        return _sanitize(str(value))
     except Exception:
         return f"<{type(value).__name__}>"
 
 
 def describe_error(error: BaseException) -> str:
     """An error in one line; the type's name goes before what was not written for people."""
-    words = as_text(error)
+    words = _as_text(error)
     return (
         words
         if isinstance(error, KubewrightError)
@@ -271,7 +271,7 @@ def describe_error(error: BaseException) -> str:
     )
 
 
-def sanitize(text: str) -> str:
+def _sanitize(text: str) -> str:
     """The text without credentials and of bounded length, and encodable whatever came from outside."""
     bounded = text[
         : 2 * MAX_MESSAGE_LENGTH
@@ -281,23 +281,23 @@ def sanitize(text: str) -> str:
     )
 
 
-def escape_control_character(found: re.Match[str]) -> str:
+def _escape_control_character(found: re.Match[str]) -> str:
     """A control character in writing, so that no message can start a line of its own or steer a terminal."""
     return found[0].encode("unicode_escape").decode()
 
 
-def format_rfc3339(seconds: float) -> str:
+def _format_rfc3339(seconds: float) -> str:
     """As 2026-01-02T15:04:05Z."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def format_rfc3339_nano(seconds: float) -> str:
+def _format_rfc3339_nano(seconds: float) -> str:
     """As 2026-01-02T15:04:05.123456Z, without the zeros at the end."""
     moment = datetime.fromtimestamp(seconds, UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%f").rstrip("0").rstrip(".") + "Z"
 
 
-def format_iso8601(seconds: float) -> str:
+def _format_iso8601(seconds: float) -> str:
     """As 2026-01-02T15:04:05.123Z."""
     return (
         datetime.fromtimestamp(seconds, UTC)
@@ -306,10 +306,10 @@ def format_iso8601(seconds: float) -> str:
     )
 
 
-TIME_ENCODERS: dict[str, Callable[[float], str | float | int]] = {
-    "rfc3339": format_rfc3339,
-    "rfc3339nano": format_rfc3339_nano,
-    "iso8601": format_iso8601,
+_TIME_ENCODERS: dict[str, Callable[[float], str | float | int]] = {
+    "rfc3339": _format_rfc3339,
+    "rfc3339nano": _format_rfc3339_nano,
+    "iso8601": _format_iso8601,
     "epoch": lambda seconds: seconds,
     "millis": lambda seconds: seconds * 1e3,
     "nanos": lambda seconds: int(seconds * 1e9),

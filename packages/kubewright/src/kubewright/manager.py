@@ -43,10 +43,10 @@ from .webhook.runner import WebhookRunner
 from .webhook.types import Conversion, Webhook
 
 # A bookmark shows life once a minute and a dead watch is noticed after 70 s; beyond this, something is really wrong.
-MAX_WATCH_AGE_SECONDS = 100.0
-LOOP_LAG_INTERVAL_SECONDS = 5.0
+_MAX_WATCH_AGE_SECONDS = 100.0
+_LOOP_LAG_INTERVAL_SECONDS = 5.0
 # The rest is for what is cancelled to end, for events, services and the lease.
-DRAIN_FRACTION = 0.7
+_DRAIN_FRACTION = 0.7
 
 
 class Runnable(Protocol):
@@ -57,7 +57,7 @@ class Runnable(Protocol):
         ...
 
 
-def new_process_identity() -> str:
+def _new_process_identity() -> str:
     """A name that no other process has, and that a person can trace to its Pod."""
     return f"{socket.gethostname()}_{uuid.uuid4()}"
 
@@ -77,7 +77,7 @@ class Options:
     watch_namespaces: tuple[str, ...] = ()
     graceful_shutdown_seconds: float = 30.0
     webhooks: WebhookOptions = field(default_factory=WebhookOptions)
-    identity: str = field(default_factory=new_process_identity)
+    identity: str = field(default_factory=_new_process_identity)
 
 
 class Manager:
@@ -92,7 +92,7 @@ class Manager:
     ) -> None:
         """`transport` takes the place of a real connection in tests."""
         self.options = options or Options()
-        self.server_address = connection.server
+        self._server_address = connection.server
         self.log = Log("manager")
         self.metrics = Metrics()
         agent = f"{self.options.name}/{os.getpid()} (kubewright)"
@@ -100,7 +100,7 @@ class Manager:
         self.transport: ManagerTransport = transport or Transport(
             connection, metrics=self.metrics, can_write=may_write, user_agent=agent
         )
-        self.unguarded_transport: ManagerTransport = self.transport.unguarded()
+        self._unguarded_transport: ManagerTransport = self.transport.unguarded()
         self.cache = Cache(self.log)
         self.client = Client(
             self.transport, field_manager=self.options.name, on_write=self.cache.apply_own_write
@@ -116,11 +116,11 @@ class Manager:
         lease = Key(
             self.namespace, self.options.leader_election_id or f"{self.options.name}-leader"
         )
-        self.unguarded_client = Client(self.unguarded_transport, field_manager=self.options.name)
+        self._unguarded_client = Client(self._unguarded_transport, field_manager=self.options.name)
         self.leader = LeaderElector(
-            self.unguarded_client, lease, self.options.identity, metrics=self.metrics, log=self.log
+            self._unguarded_client, lease, self.options.identity, metrics=self.metrics, log=self.log
         )
-        self.authorizer = ApiAuthorizer(self.unguarded_client)
+        self.authorizer = ApiAuthorizer(self._unguarded_client)
         self.on_started_leading: list[Callable[[], object]] = []
         """Called when the lease has become ours, before any controller starts: what was said before that has reached nobody."""
         self.on_stopped_leading: Callable[[], object] = lambda: None
@@ -130,8 +130,8 @@ class Manager:
         self.conversions: list[Conversion[Any, Any]] = []
         self.webhook_runner: WebhookRunner | None = None
         """The webhooks while they are served."""
-        self.runnables: list[Runnable] = []
-        self.reflectors: dict[type[Object], list[Reflector[Any]]] = {}
+        self._runnables: list[Runnable] = []
+        self._reflectors: dict[type[Object], list[Reflector[Any]]] = {}
 
     def can_write(self) -> bool:
         """Whether a write may leave at this moment: while the lease is certainly ours, or always where nobody else can have it."""
@@ -153,12 +153,12 @@ class Manager:
 
     def add_runnable(self, service: Runnable) -> None:
         """Run this beside the controllers, from before their start until after their end."""
-        self.runnables.append(service)
+        self._runnables.append(service)
 
     async def run(self, stop: asyncio.Event | None = None) -> None:
         """Run until `stop` is set or something essential fails; what fails here is raised after an orderly end."""
         stop = stop or asyncio.Event()
-        self.webhook_runner = self.build_webhook_runner()
+        self.webhook_runner = self._build_webhook_runner()
         server = self.build_server()
         engines: list[Engine[Any]] = []
         try:
@@ -167,21 +167,21 @@ class Manager:
             )
             self.log.debug(
                 "reached the API server",
-                server=self.server_address,
+                server=self._server_address,
                 version=parse_server_version(version),
             )
-            engines = [self.build_engine(controller) for controller in self.controllers]
+            engines = [self._build_engine(controller) for controller in self.controllers]
             await server.start()
             if self.webhook_runner is not None:
                 await self.webhook_runner.start()
             async with asyncio.TaskGroup() as group:
-                lives = [group.create_task(work) for work in self.build_background_work(engines)]
+                lives = [group.create_task(work) for work in self._build_background_work(engines)]
                 await stop.wait()
                 await self.drain(engines)
                 for task in lives:
                     task.cancel()
         except BaseExceptionGroup as failed:
-            raise first_cause(failed) from failed
+            raise _first_cause(failed) from failed
         finally:
             await asyncio.gather(*(engine.stop(0) for engine in engines))
             await self.leader.release()
@@ -189,22 +189,22 @@ class Manager:
                 await self.webhook_runner.stop()
             await server.stop()
             await self.transport.close()
-            await self.unguarded_transport.close()
+            await self._unguarded_transport.close()
 
-    def build_background_work(self, engines: list[Engine[Any]]) -> list[Coroutine[Any, Any, None]]:
+    def _build_background_work(self, engines: list[Engine[Any]]) -> list[Coroutine[Any, Any, None]]:
         """Everything that runs until the end."""
         watches = [
-            reflector.run() for reflectors in self.reflectors.values() for reflector in reflectors
+            reflector.run() for reflectors in self._reflectors.values() for reflector in reflectors
         ]
-        others = [service.run() for service in self.runnables]
+        others = [service.run() for service in self._runnables]
         if self.webhook_runner is not None:
             others.append(self.webhook_runner.run())
         return [
             *watches,
             *others,
             self.recorder.run(),
-            self.measure_loop_lag(),
-            self.run_controllers(engines),
+            self._measure_loop_lag(),
+            self._run_controllers(engines),
         ]
 
     async def drain(self, engines: list[Engine[Any]]) -> None:
@@ -216,7 +216,7 @@ class Manager:
         await asyncio.gather(
             *drain,
             *(
-                engine.stop(self.options.graceful_shutdown_seconds * DRAIN_FRACTION)
+                engine.stop(self.options.graceful_shutdown_seconds * _DRAIN_FRACTION)
                 for engine in engines
             ),
         )
@@ -224,7 +224,7 @@ class Manager:
             async with asyncio.timeout(1.0):
                 await self.recorder.flush()
 
-    def build_engine(self, controller: Controller[Any]) -> Engine[Any]:
+    def _build_engine(self, controller: Controller[Any]) -> Engine[Any]:
         """The engine of a controller, and a watch for every kind that it depends on."""
         statuses = StatusWriter(self.client, self.recorder)
         engine: Engine[Any] = Engine(
@@ -235,12 +235,12 @@ class Manager:
             metrics=self.metrics,
             log=Log("controller"),
         )
-        for kind in watched_kinds(controller):
-            if kind not in self.reflectors:
-                self.reflectors[kind] = self.build_reflectors(kind)
+        for kind in _watched_kinds(controller):
+            if kind not in self._reflectors:
+                self._reflectors[kind] = self._build_reflectors(kind)
         return engine
 
-    def build_reflectors(self, kind: type[Object]) -> list[Reflector[Any]]:
+    def _build_reflectors(self, kind: type[Object]) -> list[Reflector[Any]]:
         """One watch of the kind for the whole cluster, or one a namespace where the manager is confined to some."""
         namespaces = self.options.watch_namespaces if kind.definition.namespaced else ()
         store = self.cache.store(kind)
@@ -257,10 +257,10 @@ class Manager:
         )
         return made
 
-    async def run_controllers(self, engines: list[Engine[Any]]) -> None:
+    async def _run_controllers(self, engines: list[Engine[Any]]) -> None:
         """Wait for the lease (the caches fill meanwhile), start the controllers, and keep the lease."""
         if not self.options.leader_election:
-            await asyncio.gather(*(self.start_engine(engine) for engine in engines))
+            await asyncio.gather(*(self._start_engine(engine) for engine in engines))
             return
         await self.leader.acquire()
         for listener in self.on_started_leading:
@@ -269,15 +269,15 @@ class Manager:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.leader.renew_until_lost())
                 for engine in engines:
-                    group.create_task(self.start_engine(engine))
+                    group.create_task(self._start_engine(engine))
         except BaseExceptionGroup:
             self.on_stopped_leading()
             raise
 
-    async def start_engine(self, engine: Engine[Any]) -> None:
+    async def _start_engine(self, engine: Engine[Any]) -> None:
         """Start an engine when every cache that its reconcile reads is filled; a kind that is missing keeps only its own waiting."""
-        for kind in watched_kinds(engine.controller):
-            for reflector in self.reflectors[kind]:
+        for kind in _watched_kinds(engine.controller):
+            for reflector in self._reflectors[kind]:
                 await reflector.synced.wait()
         self.log.info(
             "Starting workers",
@@ -286,12 +286,12 @@ class Manager:
         )
         engine.start()
 
-    async def measure_loop_lag(self) -> None:
+    async def _measure_loop_lag(self) -> None:
         """How late the event loop is: a blocking call anywhere shows here."""
         loop = asyncio.get_running_loop()
         while True:
-            due = loop.time() + LOOP_LAG_INTERVAL_SECONDS
-            await asyncio.sleep(LOOP_LAG_INTERVAL_SECONDS)
+            due = loop.time() + _LOOP_LAG_INTERVAL_SECONDS
+            await asyncio.sleep(_LOOP_LAG_INTERVAL_SECONDS)
             self.metrics.observe_loop_lag(loop.time() - due)
 
     def build_server(self) -> Server:
@@ -305,12 +305,12 @@ class Manager:
             certificate_dir=self.options.metrics_certificate_dir,
             authorizer=reviewer,
         )
-        server.add_readyz_check("watches", self.check_watches)
+        server.add_readyz_check("watches", self._check_watches)
         if self.webhook_runner is not None:
             server.add_readyz_check("webhooks", self.webhook_runner.readiness_problem)
         return server
 
-    def build_webhook_runner(self) -> WebhookRunner | None:
+    def _build_webhook_runner(self) -> WebhookRunner | None:
         """What answers the API server, where there is anything to answer. Its writes need no lease: every replica serves."""
         if not self.webhooks and not self.conversions:
             return None
@@ -320,34 +320,34 @@ class Manager:
             self.options.webhooks,
             name=self.options.name,
             namespace=self.namespace,
-            client=self.unguarded_client,
+            client=self._unguarded_client,
             metrics=self.metrics,
         )
 
-    def check_watches(self) -> str | None:
+    def _check_watches(self) -> str | None:
         """What is wrong with the watches, all of it; None if nothing is."""
-        every = (reflector for reflectors in self.reflectors.values() for reflector in reflectors)
+        every = (reflector for reflectors in self._reflectors.values() for reflector in reflectors)
         return (
             "; ".join(
                 f"{reflector.name}: {words}"
                 for reflector in every
-                if (words := describe_watch_problem(reflector))
+                if (words := _describe_watch_problem(reflector))
             )
             or None
         )
 
 
-def describe_watch_problem(reflector: Reflector[Any]) -> str:
+def _describe_watch_problem(reflector: Reflector[Any]) -> str:
     """What is wrong with one watch, "" if nothing is."""
     if reflector.problem:
         return reflector.problem
     if not reflector.synced.is_set():
         return "not listed yet"
     age = reflector.age_seconds
-    return f"nothing heard for {age:.0f} s" if age > MAX_WATCH_AGE_SECONDS else ""
+    return f"nothing heard for {age:.0f} s" if age > _MAX_WATCH_AGE_SECONDS else ""
 
 
-def watched_kinds(controller: Controller[Any]) -> list[type[Object]]:
+def _watched_kinds(controller: Controller[Any]) -> list[type[Object]]:
     """The kinds that a controller reads from the cache: its own and those that wake it."""
     own: type[Resource[Any, Any]] = controller.kind
     return [
@@ -360,10 +360,10 @@ def watched_kinds(controller: Controller[Any]) -> list[type[Object]]:
     ]
 
 
-def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def _first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The first error inside, however deep: it is what ended the rest."""
     first = group.exceptions[0]
-    return first_cause(first) if isinstance(first, BaseExceptionGroup) else first
+    return _first_cause(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 def parse_server_version(body: bytes) -> str:

@@ -32,19 +32,19 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 ReconcileResult = Literal["success", "error", "requeue", "requeue_after"]
-RECONCILE_RESULTS: tuple[ReconcileResult, ...] = ("success", "error", "requeue", "requeue_after")
+_RECONCILE_RESULTS: tuple[ReconcileResult, ...] = ("success", "error", "requeue", "requeue_after")
 
-MAX_PRIORITIES = 25
-OTHER_PRIORITIES = "exceeded_cardinality_limit"
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_MAX_PRIORITIES = 25
+_OTHER_PRIORITIES = "exceeded_cardinality_limit"
+_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 # fmt: off
 RECONCILE_BUCKETS = (
     0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5,
     1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0,
 )
-QUEUE_BUCKETS = tuple(accumulate([10e-9, *[10.0] * 11], mul))  # by multiplication as in Go: some end in 9.999999999999999e-06
-LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_QUEUE_BUCKETS = tuple(accumulate([10e-9, *[10.0] * 11], mul))  # by multiplication as in Go: some end in 9.999999999999999e-06
+_LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 # fmt: on
 
 
@@ -122,7 +122,7 @@ class MetricFamily(Collector, Generic[SeriesT]):
     ) -> None:
         self.family_type: Callable[..., Any] = form
         self.name, self.help, self.label_names = name, help, label_names
-        self.new_series: Callable[[], SeriesT] = make
+        self._new_series: Callable[[], SeriesT] = make
         self.series: dict[tuple[str, ...], SeriesT] = {}
 
     def labels(self, *values: str) -> SeriesT:
@@ -133,7 +133,7 @@ class MetricFamily(Collector, Generic[SeriesT]):
                 raise ValueError(
                     f"{self.name} has the labels {', '.join(self.label_names) or '(none)'}, not {values}"
                 )
-            child = self.series[values] = self.new_series()
+            child = self.series[values] = self._new_series()
         return child
 
     def describe(self) -> Iterable[Metric]:
@@ -153,25 +153,25 @@ class ControllerMetrics:
 
     def __init__(self, metrics: Metrics, name: str, concurrency: int) -> None:
         self.results: dict[ReconcileResult, ScalarSeries] = {
-            result: metrics.reconcile_total.labels(name, result) for result in RECONCILE_RESULTS
+            result: metrics._reconcile_total.labels(name, result) for result in _RECONCILE_RESULTS
         }
-        self.errors = metrics.reconcile_errors.labels(name)
-        self.terminal_errors = metrics.terminal_reconcile_errors.labels(name)
-        self.panics = metrics.reconcile_panics.labels(name)
-        self.timeouts = metrics.reconcile_timeouts.labels(name)
-        self.reconcile_seconds = metrics.reconcile_seconds.labels(name)
-        self.active_workers = metrics.active_workers.labels(name)
+        self.errors = metrics._reconcile_errors.labels(name)
+        self._terminal_errors = metrics._terminal_reconcile_errors.labels(name)
+        self.panics = metrics._reconcile_panics.labels(name)
+        self.timeouts = metrics._reconcile_timeouts.labels(name)
+        self._reconcile_seconds = metrics._reconcile_seconds.labels(name)
+        self._active_workers = metrics._active_workers.labels(name)
         self.status_writes = metrics.status_writes.labels(name)
-        self.status_unchanged = metrics.status_unchanged.labels(name)
-        metrics.max_concurrent_reconciles.labels(name).set(concurrency)
+        self._status_unchanged = metrics._status_unchanged.labels(name)
+        metrics._max_concurrent_reconciles.labels(name).set(concurrency)
 
     def add_active_workers(self, change: int) -> None:
         """A worker took up a key (1), or put it down (-1)."""
-        self.active_workers.inc(change)
+        self._active_workers.inc(change)
 
     def observe_duration(self, seconds: float) -> None:
         """A key was worked on for so long."""
-        self.reconcile_seconds.observe(seconds)
+        self._reconcile_seconds.observe(seconds)
 
     def count_result(
         self, result: ReconcileResult, *, terminal: bool = False, unexpected: bool = False
@@ -181,7 +181,7 @@ class ControllerMetrics:
         if result == "error":
             self.errors.inc()
         if terminal:
-            self.terminal_errors.inc()
+            self._terminal_errors.inc()
         if unexpected:
             self.panics.inc()
 
@@ -195,7 +195,7 @@ class ControllerMetrics:
 
     def count_status_unchanged(self) -> None:
         """A status was right already."""
-        self.status_unchanged.inc()
+        self._status_unchanged.inc()
 
 
 class QueueMetrics:
@@ -203,54 +203,54 @@ class QueueMetrics:
 
     def __init__(self, metrics: Metrics, name: str) -> None:
         self.name = name
-        self.depths = metrics.queue_depth
-        self.depth_by_priority: dict[int, ScalarSeries] = {}
-        self.adds = metrics.queue_adds.labels(name, name)
-        self.retries = metrics.queue_retries.labels(name, name)
-        self.queue_seconds = metrics.queue_seconds.labels(name, name)
-        self.work_seconds = metrics.work_seconds.labels(name, name)
+        self.depths = metrics._queue_depth
+        self._depth_by_priority: dict[int, ScalarSeries] = {}
+        self._adds = metrics._queue_adds.labels(name, name)
+        self._retries = metrics._queue_retries.labels(name, name)
+        self._queue_seconds = metrics._queue_seconds.labels(name, name)
+        self._work_seconds = metrics._work_seconds.labels(name, name)
         self.read_unfinished_seconds: Callable[[], Sequence[float]] = list
         """For how many seconds each key in work has been so; asked at each scrape. The queue's owner sets it."""
         metrics.unfinished_seconds.labels(name, name).set_function(
             lambda: sum(self.read_unfinished_seconds())
         )
-        metrics.longest_running_seconds.labels(name, name).set_function(
+        metrics._longest_running_seconds.labels(name, name).set_function(
             lambda: max(self.read_unfinished_seconds(), default=0.0)
         )
 
     def on_add(self, priority: int) -> None:
         """A key began to wait."""
-        self.adds.inc()
-        self.depth_for(priority).inc()
+        self._adds.inc()
+        self._depth_for(priority).inc()
 
     def on_priority_raised(self, before: int, priority: int) -> None:
         """A key that waits got a higher priority."""
-        self.depth_for(before).dec()
-        self.depth_for(priority).inc()
+        self._depth_for(before).dec()
+        self._depth_for(priority).inc()
 
     def on_get(self, priority: int, waited_seconds: float) -> None:
         """A worker took up a key."""
-        self.depth_for(priority).dec()
-        self.queue_seconds.observe(waited_seconds)
+        self._depth_for(priority).dec()
+        self._queue_seconds.observe(waited_seconds)
 
     def on_done(self, worked_seconds: float) -> None:
         """A worker is done with a key."""
-        self.work_seconds.observe(worked_seconds)
+        self._work_seconds.observe(worked_seconds)
 
     def on_retry(self) -> None:
         """A key comes back later."""
-        self.retries.inc()
+        self._retries.inc()
 
-    def depth_for(self, priority: int) -> ScalarSeries:
+    def _depth_for(self, priority: int) -> ScalarSeries:
         """How many keys of this priority wait; past 25 priorities the rest share one series, which bounds their number."""
-        found = self.depth_by_priority.get(priority)
+        found = self._depth_by_priority.get(priority)
         if found is None:
-            known = len(self.depth_by_priority) < MAX_PRIORITIES
+            known = len(self._depth_by_priority) < _MAX_PRIORITIES
             found = self.depths.labels(
-                self.name, self.name, str(priority) if known else OTHER_PRIORITIES
+                self.name, self.name, str(priority) if known else _OTHER_PRIORITIES
             )
             if known:
-                self.depth_by_priority[priority] = found
+                self._depth_by_priority[priority] = found
         return found
 
 
@@ -259,82 +259,82 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.register_reconcile_metrics()
-        self.register_queue_metrics()
-        self.register_client_metrics()
-        self.register_runtime_metrics()
+        self._register_reconcile_metrics()
+        self._register_queue_metrics()
+        self._register_client_metrics()
+        self._register_runtime_metrics()
         self.process_registry = CollectorRegistry()
         ProcessCollector(registry=self.process_registry)
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
 
-    def register_reconcile_metrics(self) -> None:
+    def _register_reconcile_metrics(self) -> None:
         """controller-runtime's pkg/internal/controller/metrics."""
         by = ["controller"]
-        self.reconcile_total = self.new_counter(
+        self._reconcile_total = self.new_counter(
             "controller_runtime_reconcile_total",
             "Total number of reconciliations per controller",
             [*by, "result"],
         )
-        self.reconcile_errors = self.new_counter(
+        self._reconcile_errors = self.new_counter(
             "controller_runtime_reconcile_errors_total",
             "Total number of reconciliation errors per controller",
             by,
         )
-        self.terminal_reconcile_errors = self.new_counter(
+        self._terminal_reconcile_errors = self.new_counter(
             "controller_runtime_terminal_reconcile_errors_total",
             "Total number of terminal reconciliation errors per controller",
             by,
         )
-        self.reconcile_panics = self.new_counter(
+        self._reconcile_panics = self.new_counter(
             "controller_runtime_reconcile_panics_total",
             "Total number of reconciliation panics per controller",
             by,
         )
-        self.reconcile_timeouts = self.new_counter(
+        self._reconcile_timeouts = self.new_counter(
             "controller_runtime_reconcile_timeouts_total",
             "Total number of reconciliation timeouts per controller",
             by,
         )
-        self.reconcile_seconds = self.new_histogram(
+        self._reconcile_seconds = self.new_histogram(
             "controller_runtime_reconcile_time_seconds",
             "Length of time per reconciliation per controller",
             by,
             RECONCILE_BUCKETS,
         )
-        self.max_concurrent_reconciles = self.new_gauge(
+        self._max_concurrent_reconciles = self.new_gauge(
             "controller_runtime_max_concurrent_reconciles",
             "Maximum number of concurrent reconciles per controller",
             by,
         )
-        self.active_workers = self.new_gauge(
+        self._active_workers = self.new_gauge(
             "controller_runtime_active_workers",
             "Number of currently used workers per controller",
             by,
         )
 
-    def register_queue_metrics(self) -> None:
+    def _register_queue_metrics(self) -> None:
         """controller-runtime's pkg/internal/metrics/workqueue.go."""
         by = ["name", "controller"]
-        self.queue_depth = self.new_gauge(
+        self._queue_depth = self.new_gauge(
             "workqueue_depth",
             "Current depth of workqueue by workqueue and priority",
             [*by, "priority"],
         )
-        self.queue_adds = self.new_counter(
+        self._queue_adds = self.new_counter(
             "workqueue_adds_total", "Total number of adds handled by workqueue", by
         )
-        self.queue_seconds = self.new_histogram(
+        self._queue_seconds = self.new_histogram(
             "workqueue_queue_duration_seconds",
             "How long in seconds an item stays in workqueue before being requested",
             by,
-            QUEUE_BUCKETS,
+            _QUEUE_BUCKETS,
         )
-        self.work_seconds = self.new_histogram(
+        self._work_seconds = self.new_histogram(
             "workqueue_work_duration_seconds",
             "How long in seconds processing an item from workqueue takes.",
             by,
-            QUEUE_BUCKETS,
+            _QUEUE_BUCKETS,
         )
         self.unfinished_seconds = self.new_gauge(
             "workqueue_unfinished_work_seconds",
@@ -342,35 +342,35 @@ class Metrics:
             "indicate stuck threads. One can deduce the number of stuck threads by observing the rate at which this increases.",
             by,
         )
-        self.longest_running_seconds = self.new_gauge(
+        self._longest_running_seconds = self.new_gauge(
             "workqueue_longest_running_processor_seconds",
             "How many seconds has the longest running processor for workqueue been running.",
             by,
         )
-        self.queue_retries = self.new_counter(
+        self._queue_retries = self.new_counter(
             "workqueue_retries_total",
             "Total number of items added to the workqueue with a non-zero delay (rate-limited requeues, explicit RequeueAfter or "
             "AddAfter calls)",
             by,
         )
 
-    def register_client_metrics(self) -> None:
+    def _register_client_metrics(self) -> None:
         """controller-runtime's pkg/metrics: calls to the API server, and the lease."""
         self.request_total = self.new_counter(
             "rest_client_requests_total",
             "Number of HTTP requests, partitioned by status code, method, and host.",
             ["code", "method", "host"],
         )
-        self.leader_status = self.new_gauge(
+        self._leader_status = self.new_gauge(
             "leader_election_master_status",
             "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. 'name' is "
             "the string used to identify the lease. Please make sure to group by name.",
             ["name"],
         )
 
-    def register_runtime_metrics(self) -> None:
+    def _register_runtime_metrics(self) -> None:
         """What controller-runtime does not tell: whether the watches live, and what was not written."""
-        self.watch_age = self.new_gauge(
+        self._watch_age = self.new_gauge(
             "kubewright_watch_age_seconds",
             "Seconds since the watch last showed a sign of life",
             ["kind"],
@@ -380,7 +380,7 @@ class Metrics:
             "Number of times a watch was started again, by what ended it",
             ["kind", "reason"],
         )
-        self.list_total = self.new_counter(
+        self._list_total = self.new_counter(
             "kubewright_lists_total", "Number of full lists read from the API server", ["kind"]
         )
         self.undecodable_total = self.new_counter(
@@ -388,7 +388,7 @@ class Metrics:
             "Number of objects that do not fit their class",
             ["kind"],
         )
-        self.cached_objects = self.new_gauge(
+        self._cached_objects = self.new_gauge(
             "kubewright_cached_objects", "Number of objects in the cache", ["kind"]
         )
         self.events_dropped = self.new_counter(
@@ -398,16 +398,16 @@ class Metrics:
         self.status_writes = self.new_counter(
             "kubewright_status_writes_total", "Number of statuses written", ["controller"]
         )
-        self.status_unchanged = self.new_counter(
+        self._status_unchanged = self.new_counter(
             "kubewright_status_unchanged_total",
             "Number of reconciles after which the status was right already",
             ["controller"],
         )
-        self.loop_lag = self.new_histogram(
+        self._loop_lag = self.new_histogram(
             "kubewright_event_loop_lag_seconds",
             "How late the event loop was in running a timer",
             [],
-            LAG_BUCKETS,
+            _LAG_BUCKETS,
         ).labels()
 
     def new_counter(
@@ -453,14 +453,14 @@ class Metrics:
 
     def set_leader(self, name: str, *, leading: bool) -> None:
         """The lease became ours, or somebody else's."""
-        self.leader_status.labels(name).set(1.0 if leading else 0.0)
+        self._leader_status.labels(name).set(1.0 if leading else 0.0)
 
     def register_watch(
         self, kind: str, *, age: Callable[[], float], objects: Callable[[], float]
     ) -> None:
         """Say how to read, at each scrape, the seconds since the kind's watch showed life and the size of its cache."""
-        self.watch_age.labels(kind).set_function(age)
-        self.cached_objects.labels(kind).set_function(objects)
+        self._watch_age.labels(kind).set_function(age)
+        self._cached_objects.labels(kind).set_function(objects)
 
     def count_watch_restart(self, kind: str, reason: str) -> None:
         """A watch ended and is started again."""
@@ -468,7 +468,7 @@ class Metrics:
 
     def count_list(self, kind: str) -> None:
         """All objects of a kind were read anew."""
-        self.list_total.labels(kind).inc()
+        self._list_total.labels(kind).inc()
 
     def count_undecodable(self, kind: str) -> None:
         """An object came that does not fit its class."""
@@ -480,11 +480,11 @@ class Metrics:
 
     def observe_loop_lag(self, seconds: float) -> None:
         """The event loop ran a timer so much too late."""
-        self.loop_lag.observe(seconds)
+        self._loop_lag.observe(seconds)
 
     def exposition(self) -> tuple[bytes, str]:
         """All series but process_* as text, and its content type. OpenMetrics would take twice as long and say nothing more."""
-        return generate_latest(self.registry), CONTENT_TYPE
+        return generate_latest(self.registry), _CONTENT_TYPE
 
     def process_exposition(self) -> bytes:
         """The process_* series, to be put behind the others; read from files, so call it in a thread."""

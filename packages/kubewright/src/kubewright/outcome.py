@@ -64,7 +64,7 @@ def outcome_from_result(returned: object, generation: int) -> Outcome:
             generation,
         )
     after = returned.requeue_after_seconds
-    if after is not None and not is_valid_delay(after):
+    if after is not None and not _is_valid_delay(after):
         return outcome_from_error(
             TypeError(f"again_after_seconds is {after!r}; it has to be a number of seconds"),
             generation,
@@ -73,7 +73,7 @@ def outcome_from_result(returned: object, generation: int) -> Outcome:
     return Outcome("success" if after is None else "requeue_after", condition, after)
 
 
-def is_valid_delay(value: object) -> bool:
+def _is_valid_delay(value: object) -> bool:
     """Whether this can be waited for."""
     return (
         isinstance(value, int | float)
@@ -86,7 +86,7 @@ def is_valid_delay(value: object) -> bool:
 def outcome_from_error(error: BaseException, generation: int) -> Outcome:
     """The switch."""
     match error:
-        case Retry() | NotSynced() if not is_valid_delay(error.after):
+        case Retry() | NotSynced() if not _is_valid_delay(error.after):
             words = (
                 f"{type(error).__name__}(after={error.after!r}): it has to be a number of seconds"
             )

@@ -16,13 +16,13 @@ Json = dict[str, Any]
 
 def overlay(stored: Json, obj: Object) -> Json:
     """The stored object with every field that our class knows set (or removed) as in `obj`, and the rest kept."""
-    return overlay_struct(stored, drop_nulls(msgspec.to_builtins(obj)), type(obj)) | {
+    return _overlay_struct(stored, drop_nulls(msgspec.to_builtins(obj)), type(obj)) | {
         "apiVersion": obj.definition.api_version,
         "kind": obj.definition.name,
     }
 
 
-def overlay_struct(stored: Json, ours: Json, struct: type[Struct]) -> Json:
+def _overlay_struct(stored: Json, ours: Json, struct: type[Struct]) -> Json:
     """One struct over one JSON object: known fields are ours, also when that means gone."""
     result = dict(stored)
     for name, (hint, default) in struct_fields(struct).items():
@@ -31,7 +31,7 @@ def overlay_struct(stored: Json, ours: Json, struct: type[Struct]) -> Json:
             if name in stored and stored[name] != default:
                 del result[name]
         else:
-            result[name] = overlay_value(stored.get(name), ours[name], hint)
+            result[name] = _overlay_value(stored.get(name), ours[name], hint)
     return result
 
 
@@ -41,14 +41,14 @@ def struct_fields(struct: type[Struct]) -> dict[str, tuple[Any, Any]]:
     hints = get_type_hints(struct, include_extras=True)
     return {
         info.encode_name: (
-            resolve_type_variable(hints[info.name], struct),
+            _resolve_type_variable(hints[info.name], struct),
             json_default(info, info.encode_name),
         )
         for info in msgspec.structs.fields(struct)
     }
 
 
-def resolve_type_variable(hint: Any, struct: type[Struct]) -> Any:
+def _resolve_type_variable(hint: Any, struct: type[Struct]) -> Any:
     """The annotation with the type variables of `Resource[Spec, Status]` filled in."""
     return {
         "SpecT": getattr(struct, "spec_type", None),
@@ -56,27 +56,27 @@ def resolve_type_variable(hint: Any, struct: type[Struct]) -> Any:
     }.get(getattr(hint, "__name__", ""), hint)
 
 
-def overlay_value(stored: Any, ours: Any, hint: Any) -> Any:
+def _overlay_value(stored: Any, ours: Any, hint: Any) -> Any:
     """One value over another, going down where both are structs or lists of structs."""
     bare, markers = unwrap_annotation(hint, "overlay")
     if isinstance(bare, type) and issubclass(bare, Struct) and isinstance(stored, dict):
-        return overlay_struct(stored, ours, bare)
+        return _overlay_struct(stored, ours, bare)
     if get_origin(bare) is dict and isinstance(stored, dict):
         return {
-            key: overlay_value(stored.get(key), value, get_args(bare)[1])
+            key: _overlay_value(stored.get(key), value, get_args(bare)[1])
             for key, value in ours.items()
         }
     if get_origin(bare) is list and isinstance(stored, list):
         item = get_args(bare)[0]
         keys = next((m.keys for m in markers if isinstance(m, ListType)), ())
         return [
-            overlay_value(find_stored_item(stored, value, index, keys), value, item)
+            _overlay_value(_find_stored_item(stored, value, index, keys), value, item)
             for index, value in enumerate(ours)
         ]
     return ours
 
 
-def find_stored_item(stored: list[Any], value: Any, index: int, keys: tuple[str, ...]) -> Any:
+def _find_stored_item(stored: list[Any], value: Any, index: int, keys: tuple[str, ...]) -> Any:
     """The stored item that is the same as ours: by the list-map keys, else by position."""
     if keys and isinstance(value, dict):
         same = (

@@ -38,25 +38,25 @@ def apply_merge_patch(target: Any, patch: Any) -> Any:
 def build_json_patch(old: Any, new: Any, path: str = "") -> Iterator[Json]:
     """The operations (RFC 6902) that turn `old` into `new`, touching nothing that is the same in both."""
     if isinstance(old, dict) and isinstance(new, dict):
-        yield from build_object_patch(old, new, path)
+        yield from _build_object_patch(old, new, path)
     elif isinstance(old, list) and isinstance(new, list):
-        yield from build_array_patch(old, new, path)
+        yield from _build_array_patch(old, new, path)
     elif type(old) is not type(new) or old != new:
         yield {"op": "replace", "path": path, "value": new}
 
 
-def build_object_patch(old: Json, new: Json, path: str) -> Iterator[Json]:
+def _build_object_patch(old: Json, new: Json, path: str) -> Iterator[Json]:
     """What goes, what changes, what comes."""
     for name in (each for each in old if each not in new):
-        yield {"op": "remove", "path": f"{path}/{escape_pointer(name)}"}
+        yield {"op": "remove", "path": f"{path}/{_escape_pointer(name)}"}
     for name, value in new.items():
         if name in old:
-            yield from build_json_patch(old[name], value, f"{path}/{escape_pointer(name)}")
+            yield from build_json_patch(old[name], value, f"{path}/{_escape_pointer(name)}")
         else:
-            yield {"op": "add", "path": f"{path}/{escape_pointer(name)}", "value": value}
+            yield {"op": "add", "path": f"{path}/{_escape_pointer(name)}", "value": value}
 
 
-def build_array_patch(old: list[Any], new: list[Any], path: str) -> Iterator[Json]:
+def _build_array_patch(old: list[Any], new: list[Any], path: str) -> Iterator[Json]:
     """Item by item; what is too much goes from the end, so that the other indexes stay true."""
     for index, (before, after) in enumerate(zip(old, new, strict=False)):
         yield from build_json_patch(before, after, f"{path}/{index}")
@@ -66,6 +66,6 @@ def build_array_patch(old: list[Any], new: list[Any], path: str) -> Iterator[Jso
         yield {"op": "add", "path": f"{path}/-", "value": value}
 
 
-def escape_pointer(name: str) -> str:
+def _escape_pointer(name: str) -> str:
     """A name as one part of a JSON pointer."""
     return name.replace("~", "~0").replace("/", "~1")

@@ -11,7 +11,7 @@ from .kind import KindDefinition
 from .source import KindSource, OwnedKindSource
 
 PolicyRule = dict[str, Any]
-READ_VERBS = ("list", "watch")
+_READ_VERBS = ("list", "watch")
 EVENT_PERMISSION = Permission(Event, ("create", "patch"))
 
 
@@ -40,13 +40,13 @@ def controller_permissions(controller: Controller[Any]) -> list[Permission]:
     """What a controller does because of what it declares."""
     own = controller.kind
     woken = [
-        Permission(wake.kind, READ_VERBS)
+        Permission(wake.kind, _READ_VERBS)
         for wake in controller.sources
         if isinstance(wake, KindSource | OwnedKindSource)
     ]
     finalizing = [Permission(own, ("patch",))] if controller.finalizer else []
     return [
-        Permission(own, READ_VERBS),
+        Permission(own, _READ_VERBS),
         Permission(own, ("patch",), "status"),
         *finalizing,
         *woken,
@@ -109,9 +109,9 @@ def user_rules(kind: KindDefinition, who: UserRole) -> list[PolicyRule]:
     ]
 
 
-WRITE_VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
+_WRITE_VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
 USER_ROLES = {
-    "admin": UserRole(sorted([*WRITE_VERBS, "deletecollection"]), ["get", "patch", "update"]),
-    "editor": UserRole(WRITE_VERBS, ["get", "patch", "update"]),
+    "admin": UserRole(sorted([*_WRITE_VERBS, "deletecollection"]), ["get", "patch", "update"]),
+    "editor": UserRole(_WRITE_VERBS, ["get", "patch", "update"]),
     "viewer": UserRole(["get", "list", "watch"], ["get"]),
 }

@@ -27,10 +27,10 @@ K = TypeVar("K")
 V = TypeVar("V")
 EventType = Literal["Normal", "Warning"]
 
-DEDUPLICATION_SECONDS = 600.0
+_DEDUPLICATION_SECONDS = 600.0
 BURST, REFILL_SECONDS = 25, 300.0
 MAX_QUEUE_LENGTH = 1000
-MAX_LRU_CACHE_ENTRIES = 4096
+_MAX_LRU_CACHE_ENTRIES = 4096
 MAX_MESSAGE_LENGTH = 1024
 
 
@@ -67,8 +67,8 @@ class EventRecorder:
         self.client, self.metrics, self.log = client, metrics, log
         self.component, self.instance, self.clock = component, instance, clock
         self.queue: asyncio.Queue[Event] = asyncio.Queue(MAX_QUEUE_LENGTH)
-        self.recorded_events: OrderedDict[tuple[str, ...], RecordedEvent] = OrderedDict()
-        self.token_buckets: OrderedDict[str, TokenBucket] = OrderedDict()
+        self._recorded_events: OrderedDict[tuple[str, ...], RecordedEvent] = OrderedDict()
+        self._token_buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def event(
         self,
@@ -106,7 +106,7 @@ class EventRecorder:
         while True:
             event = await self.queue.get()
             try:
-                await self.write_event(event)
+                await self._write_event(event)
             except Exception as error:
                 # Whatever an event runs into, the controllers go on.
                 self.metrics.count_dropped_event()
@@ -118,24 +118,24 @@ class EventRecorder:
         """Wait until everything that was said is written."""
         await self.queue.join()
 
-    async def write_event(self, event: Event) -> None:
+    async def _write_event(self, event: Event) -> None:
         """Count up the same event, or make a new one."""
         about = event.involvedObject
         same = (about.uid, about.name, about.namespace, event.type, event.reason, event.message)
-        known = self.recorded_events.get(same)
+        known = self._recorded_events.get(same)
         if (
             known is not None
-            and self.clock() - known.recorded_at < DEDUPLICATION_SECONDS
-            and await self.increment_count(known)
+            and self.clock() - known.recorded_at < _DEDUPLICATION_SECONDS
+            and await self._increment_count(known)
         ):
             return
-        if not self.take_token(about.uid):
+        if not self._take_token(about.uid):
             self.metrics.count_dropped_event()
             return
-        made = await self.client.create(self.with_metadata(event))
-        put_in_lru(self.recorded_events, same, RecordedEvent(made.key, 1, self.clock()))
+        made = await self.client.create(self._with_metadata(event))
+        _put_in_lru(self._recorded_events, same, RecordedEvent(made.key, 1, self.clock()))
 
-    async def increment_count(self, known: RecordedEvent) -> bool:
+    async def _increment_count(self, known: RecordedEvent) -> bool:
         """One more of the same; False when the event has expired in the cluster."""
         try:
             await self.client.patch(
@@ -146,7 +146,7 @@ class EventRecorder:
         known.count, known.recorded_at = known.count + 1, self.clock()
         return True
 
-    def with_metadata(self, event: Event) -> Event:
+    def _with_metadata(self, event: Event) -> Event:
         """The event with name and times; for a cluster-scoped object events live in `default`."""
         about = event.involvedObject
         event.metadata = ObjectMeta(
@@ -156,22 +156,22 @@ class EventRecorder:
         event.count, event.firstTimestamp, event.lastTimestamp = 1, now(), now()
         return event
 
-    def take_token(self, uid: str) -> bool:
+    def _take_token(self, uid: str) -> bool:
         """A token bucket an object."""
         at = self.clock()
-        budget = self.token_buckets.get(uid) or TokenBucket(BURST, at)
+        budget = self._token_buckets.get(uid) or TokenBucket(BURST, at)
         budget.tokens = min(BURST, budget.tokens + (at - budget.refilled_at) / REFILL_SECONDS)
         budget.refilled_at = at
-        put_in_lru(self.token_buckets, uid, budget)
+        _put_in_lru(self._token_buckets, uid, budget)
         if budget.tokens < 1:
             return False
         budget.tokens -= 1
         return True
 
 
-def put_in_lru(memory: OrderedDict[K, V], key: K, value: V) -> None:
+def _put_in_lru(memory: OrderedDict[K, V], key: K, value: V) -> None:
     """Keep the latest, forget the oldest."""
     memory[key] = value
     memory.move_to_end(key)
-    if len(memory) > MAX_LRU_CACHE_ENTRIES:
+    if len(memory) > _MAX_LRU_CACHE_ENTRIES:
         memory.popitem(last=False)

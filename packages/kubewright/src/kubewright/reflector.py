@@ -38,7 +38,7 @@ T = TypeVar("T", bound=Object)
 
 INITIAL_BACKOFF_SECONDS = 0.5
 MAX_BACKOFF_SECONDS = 8.0
-MIN_NORMAL_WATCH_SECONDS = 1.0
+_MIN_NORMAL_WATCH_SECONDS = 1.0
 # The server ends a watch after this time by itself, spread so that the watches of many managers do not return together.
 MIN_WATCH_TIMEOUT_SECONDS, MAX_WATCH_TIMEOUT_SECONDS = 300, 600
 
@@ -63,12 +63,12 @@ class Reflector(Generic[T]):
         self.log = log.bind(kind=self.name, **({"namespace": namespace} if namespace else {}))
         self.clock = clock
         self.synced = asyncio.Event()
-        self.last_activity_at = self.watch_started_at = clock()
+        self._last_activity_at = self._watch_started_at = clock()
         self.problem = ""
         self.problem_changed: list[Callable[[], object]] = []
         """Called when `problem` has changed."""
         self.resource_version = ""
-        self.backoff_seconds = INITIAL_BACKOFF_SECONDS
+        self._backoff_seconds = INITIAL_BACKOFF_SECONDS
 
     async def run(self) -> None:
         """List and watch until cancelled."""
@@ -77,13 +77,13 @@ class Reflector(Generic[T]):
                 if not self.resource_version:
                     await self.list()
                 await self.watch()
-                await self.on_watch_ended("ended")
+                await self._on_watch_ended("ended")
             except Gone:
                 self.log.info("the watch is too far behind for the API server, listing again")
                 if not self.resource_version:
-                    await self.backoff()
+                    await self._backoff()
                 self.resource_version = ""
-                await self.on_watch_ended("gone")
+                await self._on_watch_ended("gone")
             except TimedOut as error:
                 if not self.resource_version:
                     await self.on_failure(error)
@@ -106,7 +106,7 @@ class Reflector(Generic[T]):
             backwards = int(revision) < self.store.watched_revision(self.namespace)
             for item in page.items:
                 seen.add(item.metadata.key)
-                self.store_object(
+                self._store_object(
                     item,
                     via=Origin.WATCH if self.synced.is_set() else Origin.INITIAL_LIST,
                     force=backwards,
@@ -120,7 +120,7 @@ class Reflector(Generic[T]):
 
     async def watch(self) -> None:
         """Follow the changes since the last revision until the server ends the watch."""
-        self.watch_started_at = self.clock()
+        self._watch_started_at = self.clock()
         limit = random.randint(MIN_WATCH_TIMEOUT_SECONDS, MAX_WATCH_TIMEOUT_SECONDS)
         async for change in self.client.watch(
             self.kind,
@@ -129,18 +129,18 @@ class Reflector(Generic[T]):
             timeout_seconds=limit,
             on_open=self.mark_alive,
         ):
-            revision = self.validate_event(change)
+            revision = self._validate_event(change)
             self.mark_alive()
-            self.backoff_seconds = INITIAL_BACKOFF_SECONDS
+            self._backoff_seconds = INITIAL_BACKOFF_SECONDS
             if change.object is not None:
                 if change.type == "DELETED":
                     self.store.remove(change.object.metadata.key, revision)
                 else:
-                    self.store_object(change.object)
+                    self._store_object(change.object)
             self.resource_version = change.resource_version
             self.store.advance_revision(revision, self.namespace)
 
-    def validate_event(self, change: WatchEvent[T]) -> int:
+    def _validate_event(self, change: WatchEvent[T]) -> int:
         """The revision of a change that can be true: time goes forward, and nothing comes from a namespace that was not asked for."""
         revision = int(change.resource_version)
         if revision < int(self.resource_version):
@@ -157,7 +157,7 @@ class Reflector(Generic[T]):
             )
         return revision
 
-    def store_object(
+    def _store_object(
         self, item: T | UndecodableObject, *, via: Origin = Origin.WATCH, force: bool = False
     ) -> None:
         """Into the store, counted when it does not decode."""
@@ -172,7 +172,7 @@ class Reflector(Generic[T]):
 
     def mark_alive(self) -> None:
         """Something came from the server."""
-        self.last_activity_at = self.clock()
+        self._last_activity_at = self.clock()
         if self.problem:
             self.log.info("the watch works again")
             self.set_problem("")
@@ -186,18 +186,18 @@ class Reflector(Generic[T]):
     @property
     def age_seconds(self) -> float:
         """How long ago the watch last showed life."""
-        return self.clock() - self.last_activity_at
+        return self.clock() - self._last_activity_at
 
-    async def on_watch_ended(self, reason: str) -> None:
+    async def _on_watch_ended(self, reason: str) -> None:
         """A watch has ended in an orderly way: go on at once, unless it had only just begun; then something keeps ending it."""
         self.metrics.count_watch_restart(self.name, reason)
-        if self.clock() - self.watch_started_at < MIN_NORMAL_WATCH_SECONDS:
-            await self.backoff()
+        if self.clock() - self._watch_started_at < _MIN_NORMAL_WATCH_SECONDS:
+            await self._backoff()
 
-    async def backoff(self, at_least_seconds: float = 0.0) -> None:
+    async def _backoff(self, at_least_seconds: float = 0.0) -> None:
         """Wait, a little longer each time until a watch shows life again."""
-        await asyncio.sleep(max(at_least_seconds, self.backoff_seconds * random.uniform(0.8, 1.2)))
-        self.backoff_seconds = min(self.backoff_seconds * 2, MAX_BACKOFF_SECONDS)
+        await asyncio.sleep(max(at_least_seconds, self._backoff_seconds * random.uniform(0.8, 1.2)))
+        self._backoff_seconds = min(self._backoff_seconds * 2, MAX_BACKOFF_SECONDS)
 
     async def on_failure(self, error: Exception) -> None:
         """Say what is wrong, once, and wait a little longer each time.
@@ -213,7 +213,7 @@ class Reflector(Generic[T]):
             self.log.error(words, error=None if isinstance(error, ApiError) else error)
             self.set_problem(words)
         asked = error.retry_after if isinstance(error, ApiError) else None
-        await self.backoff(asked or 0.0)
+        await self._backoff(asked or 0.0)
 
     def describe_error(self, error: Exception) -> str:
         """What the failure means and what to do about it."""

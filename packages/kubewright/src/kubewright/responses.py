@@ -16,8 +16,8 @@ T = TypeVar("T", bound=Object)
 B = TypeVar("B", bound=Struct)
 
 # msgspec follows nesting by calling itself, and gives up near Python's recursion limit; nothing honest is as deep as this.
-MAX_NESTING = 100
-JSON_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{\]}]')
+_MAX_NESTING = 100
+_JSON_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{\]}]')
 
 
 class UndecodableObject(Struct, frozen=True):
@@ -99,31 +99,31 @@ class MinimalObject(Struct):
     metadata: MinimalMetadata
 
 
-LIST_DECODER = msgspec.json.Decoder(RawList)
+_LIST_DECODER = msgspec.json.Decoder(RawList)
 WATCH_EVENT_DECODER = msgspec.json.Decoder(RawWatchEvent)
 
 
 def decode_page(kind: type[T], body: bytes) -> Page[T]:
     """The list in this answer, each item decoded by itself so that one bad object stops nobody."""
     try:
-        listed = decode_json(LIST_DECODER, body)
+        listed = _decode_json(_LIST_DECODER, body)
     except (msgspec.DecodeError, RecursionError) as error:
         raise Undecodable(
             f"the list of {kind.definition.group_resource} is not one: {error}"
         ) from error
-    items = [decode_item(kind, raw) for raw in listed.items or ()]
+    items = [_decode_item(kind, raw) for raw in listed.items or ()]
     return Page(items, listed.metadata.resourceVersion, listed.metadata.continue_token)
 
 
-def decode_item(kind: type[T], raw: Raw) -> T | UndecodableObject:
+def _decode_item(kind: type[T], raw: Raw) -> T | UndecodableObject:
     """The object, or what could be read of it."""
     try:
         return kind.decode(raw)
     except Undecodable as error:
-        return decode_partially(raw, str(error))
+        return _decode_partially(raw, str(error))
 
 
-def decode_partially(raw: Raw, why: str) -> UndecodableObject:
+def _decode_partially(raw: Raw, why: str) -> UndecodableObject:
     """Metadata and conditions of an object that does not decode, or at least its name."""
     try:
         partial = msgspec.json.decode(raw, type=PartialObject)
@@ -144,7 +144,7 @@ def decode_partially(raw: Raw, why: str) -> UndecodableObject:
 def decode_watch_event(kind: type[T], raw: bytes, operation: str) -> WatchEvent[T]:
     """The change in one line of a watch."""
     try:
-        line = decode_json(WATCH_EVENT_DECODER, raw)
+        line = _decode_json(WATCH_EVENT_DECODER, raw)
         if line.type == "BOOKMARK":
             return WatchEvent(
                 line.type,
@@ -154,7 +154,7 @@ def decode_watch_event(kind: type[T], raw: bytes, operation: str) -> WatchEvent[
                 ).metadata.resourceVersion,
             )
         if line.type in ("ADDED", "MODIFIED", "DELETED"):
-            item = decode_item(kind, line.object)
+            item = _decode_item(kind, line.object)
             if not item.metadata.name or (
                 kind.definition.namespaced and not item.metadata.namespace
             ):
@@ -172,24 +172,24 @@ def decode_watch_event(kind: type[T], raw: bytes, operation: str) -> WatchEvent[
     raise error_from_status(int(status.get("code") or 500), status, operation=operation)
 
 
-def decode_json(decoder: msgspec.json.Decoder[B], body: bytes) -> B:
+def _decode_json(decoder: msgspec.json.Decoder[B], body: bytes) -> B:
     """The body, without what is nested too deep to follow: an object that holds it must not hide all others."""
     try:
         return decoder.decode(body)
     except RecursionError:
-        return decoder.decode(drop_deep_nesting(body))
+        return decoder.decode(_drop_deep_nesting(body))
 
 
-def drop_deep_nesting(body: bytes) -> bytes:
+def _drop_deep_nesting(body: bytes) -> bytes:
     """The same JSON, with null in the place of whatever is nested deeper than DEEPEST."""
     kept, depth, start = [], 0, 0
-    for token in JSON_TOKEN.finditer(body):
+    for token in _JSON_TOKEN.finditer(body):
         if token[0] in (b"[", b"{"):
             depth += 1
-            if depth == MAX_NESTING + 1:
+            if depth == _MAX_NESTING + 1:
                 kept += [body[start : token.start()], b"null"]
         elif token[0] in (b"]", b"}"):
-            if depth == MAX_NESTING + 1:
+            if depth == _MAX_NESTING + 1:
                 start = token.end()
             depth -= 1
     return b"".join([*kept, body[start:]]) if depth == 0 else body

@@ -64,7 +64,7 @@ class ValidationRule:
     reason: str = ""
     field_path: str = ""
 
-    def to_openapi(self) -> OpenApi:
+    def _to_openapi(self) -> OpenApi:
         """The entry of x-kubernetes-validations."""
         named = {
             "rule": self.rule,
@@ -102,7 +102,7 @@ EmbeddedResource = Annotated[
     ),
 ]
 
-SIMPLE_TYPES: dict[Any, OpenApi] = {
+_SIMPLE_TYPES: dict[Any, OpenApi] = {
     str: {"type": "string"},
     bool: {"type": "boolean"},
     int: {"type": "integer", "format": "int64"},
@@ -111,13 +111,13 @@ SIMPLE_TYPES: dict[Any, OpenApi] = {
     datetime: {"type": "string", "format": "date-time"},
     Any: {"x-kubernetes-preserve-unknown-fields": True},
 }
-BOUND_KEYWORDS = {
+_BOUND_KEYWORDS = {
     "ge": ("minimum", False),
     "gt": ("minimum", True),
     "le": ("maximum", False),
     "lt": ("maximum", True),
 }
-LENGTH_KEYWORDS = {
+_LENGTH_KEYWORDS = {
     "string": ("minLength", "maxLength"),
     "array": ("minItems", "maxItems"),
     "object": ("minProperties", "maxProperties"),
@@ -141,7 +141,7 @@ def struct_schema(
     properties, required = {}, []
     for info in msgspec.structs.fields(struct):
         spot = f"{where}.{info.encode_name}"
-        shape = annotation_schema(hints[info.name], spot, (*inside, struct), defaults=defaults)
+        shape = _annotation_schema(hints[info.name], spot, (*inside, struct), defaults=defaults)
         default = json_default(info, spot)
         if default is NODEFAULT:
             required.append(info.encode_name)
@@ -177,7 +177,7 @@ def json_default(info: msgspec.structs.FieldInfo, where: str) -> Any:
         raise SchemaError(where, f"its default does not encode: {error}") from error
 
 
-def annotation_schema(
+def _annotation_schema(
     hint: Any, where: str, inside: tuple[type, ...], *, defaults: bool = True
 ) -> OpenApi:
     """The schema of one annotation: the bare type first, then each marker laid over it, left to right."""
@@ -188,9 +188,9 @@ def annotation_schema(
     ):
         schema: OpenApi = {}
     else:
-        schema = type_schema(hint, where, inside, defaults=defaults)
+        schema = _type_schema(hint, where, inside, defaults=defaults)
     for marker in markers:
-        apply_marker(schema, marker, where)
+        _apply_marker(schema, marker, where)
     return schema
 
 
@@ -214,24 +214,24 @@ def unwrap_annotation(hint: Any, where: str) -> tuple[Any, list[Any]]:
         return hint, markers
 
 
-def type_schema(
+def _type_schema(
     hint: Any, where: str, inside: tuple[type, ...], *, defaults: bool = True
 ) -> OpenApi:
     """The schema of a type without markers."""
-    if hint in SIMPLE_TYPES:
-        return dict(SIMPLE_TYPES[hint])
+    if hint in _SIMPLE_TYPES:
+        return dict(_SIMPLE_TYPES[hint])
     origin, args = get_origin(hint), get_args(hint)
     if origin is Literal:
-        return enum_schema(args, where)
+        return _enum_schema(args, where)
     if origin in (list, Sequence):
         return {
             "type": "array",
-            "items": annotation_schema(args[0], f"{where}[]", inside, defaults=defaults),
+            "items": _annotation_schema(args[0], f"{where}[]", inside, defaults=defaults),
         }
     if origin is dict and args[0] is str:
-        return map_schema(args[1], where, inside, defaults=defaults)
+        return _map_schema(args[1], where, inside, defaults=defaults)
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
-        return enum_schema([member.value for member in hint], where)
+        return _enum_schema([member.value for member in hint], where)
     if isinstance(hint, type) and issubclass(hint, Struct):
         return struct_schema(hint, where, inside, defaults=defaults)
     if origin is dict:
@@ -245,17 +245,19 @@ def type_schema(
     )
 
 
-def map_schema(value: Any, where: str, inside: tuple[type, ...], *, defaults: bool) -> OpenApi:
+def _map_schema(value: Any, where: str, inside: tuple[type, ...], *, defaults: bool) -> OpenApi:
     """A map from strings; dict[str, Any] keeps whatever it is given."""
     if value is Any:
         return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     return {
         "type": "object",
-        "additionalProperties": annotation_schema(value, f"{where}{{}}", inside, defaults=defaults),
+        "additionalProperties": _annotation_schema(
+            value, f"{where}{{}}", inside, defaults=defaults
+        ),
     }
 
 
-def enum_schema(values: Sequence[Any], where: str) -> OpenApi:
+def _enum_schema(values: Sequence[Any], where: str) -> OpenApi:
     """An enum, whose members all have one JSON type."""
     kinds = {type(value) for value in values}
     if len(kinds) != 1 or next(iter(kinds)) not in (str, int):
@@ -263,20 +265,20 @@ def enum_schema(values: Sequence[Any], where: str) -> OpenApi:
             where,
             f"an enum's values must all be strings or all be integers, not {sorted(map(repr, values))}",
         )
-    return {"type": SIMPLE_TYPES[next(iter(kinds))]["type"], "enum": list(values)}
+    return {"type": _SIMPLE_TYPES[next(iter(kinds))]["type"], "enum": list(values)}
 
 
-def apply_marker(schema: OpenApi, marker: Any, where: str) -> None:
+def _apply_marker(schema: OpenApi, marker: Any, where: str) -> None:
     """Add what one marker says to the schema."""
     match marker:
         case Meta():
-            apply_meta(schema, marker, where)
+            _apply_meta(schema, marker, where)
         case Format(name):
             schema["format"] = name
         case ListType():
-            apply_list_type(schema, marker, where)
+            _apply_list_type(schema, marker, where)
         case ValidationRule():
-            schema.setdefault("x-kubernetes-validations", []).append(marker.to_openapi())
+            schema.setdefault("x-kubernetes-validations", []).append(marker._to_openapi())
         case SchemaOverride(keys):
             if any(k == "x-kubernetes-preserve-unknown-fields" for k, _ in keys):
                 schema.pop("additionalProperties", None)
@@ -285,23 +287,23 @@ def apply_marker(schema: OpenApi, marker: Any, where: str) -> None:
             raise SchemaError(where, f"the annotation {marker!r} means nothing here")
 
 
-def apply_meta(schema: OpenApi, meta: Meta, where: str) -> None:
+def _apply_meta(schema: OpenApi, meta: Meta, where: str) -> None:
     """Msgspec's own constraints in OpenAPI's words."""
     if meta.description:
         schema["description"] = inspect.cleandoc(meta.description)
-    for ours, (theirs, exclusive) in BOUND_KEYWORDS.items():
+    for ours, (theirs, exclusive) in _BOUND_KEYWORDS.items():
         if (bound := getattr(meta, ours)) is not None:
             schema[theirs] = bound
             if exclusive:
                 schema[f"exclusive{theirs.capitalize()}"] = True
     for length, index in ((meta.min_length, 0), (meta.max_length, 1)):
         if length is not None:
-            if schema.get("type") not in LENGTH_KEYWORDS:
+            if schema.get("type") not in _LENGTH_KEYWORDS:
                 raise SchemaError(
                     where,
                     f"a length limit on a {schema.get('type', 'value without a type')} means nothing",
                 )
-            schema[LENGTH_KEYWORDS[schema["type"]][index]] = length
+            schema[_LENGTH_KEYWORDS[schema["type"]][index]] = length
     if meta.pattern is not None:
         schema["pattern"] = meta.pattern
     if meta.multiple_of is not None:
@@ -309,7 +311,7 @@ def apply_meta(schema: OpenApi, meta: Meta, where: str) -> None:
     schema.update(meta.extra_json_schema or {})
 
 
-def apply_list_type(schema: OpenApi, marker: ListType, where: str) -> None:
+def _apply_list_type(schema: OpenApi, marker: ListType, where: str) -> None:
     """x-kubernetes-list-type, refused where the API server would refuse it."""
     if schema.get("type") != "array":
         raise SchemaError(where, "ListType belongs on a list")

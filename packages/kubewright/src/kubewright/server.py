@@ -24,16 +24,16 @@ from .log import Log
 from .metrics import Metrics
 from .tls import CertificateWatcher, ServingCertificate, generate_self_signed_pem
 
-CHECK_TIMEOUT_SECONDS = 5.0
-REVIEW_TIMEOUT_SECONDS = 10.0
-CERTIFICATE_RELOAD_SECONDS = 10.0
-SHUTDOWN_TIMEOUT_SECONDS = 5.0
-MAX_IN_FLIGHT = 64
-METRICS_ADVICE = (
+_CHECK_TIMEOUT_SECONDS = 5.0
+_REVIEW_TIMEOUT_SECONDS = 10.0
+_CERTIFICATE_RELOAD_SECONDS = 10.0
+_SHUTDOWN_TIMEOUT_SECONDS = 5.0
+_MAX_IN_FLIGHT = 64
+_METRICS_ADVICE = (
     "Choose another with -metrics-addr (environment METRICS_ADDR), or 0 to do without metrics"
 )
-HEALTH_ADVICE = "Choose another with -health-probe-bind-address (environment HEALTH_PROBE_ADDR), or 0 to do without health probes"
-MAX_CACHED_DECISIONS = 1024
+_HEALTH_ADVICE = "Choose another with -health-probe-bind-address (environment HEALTH_PROBE_ADDR), or 0 to do without health probes"
+_MAX_CACHED_DECISIONS = 1024
 # controller-runtime keeps a token for 1 min, a yes for 5 min and a no for 30 s; ours are shorter: a changed role works sooner.
 ALLOWED_CACHE_SECONDS, DENIED_CACHE_SECONDS = 60.0, 10.0
 
@@ -65,10 +65,10 @@ class CachingAuthorizer:
         verdict, until = self.cached_decisions.get(key, ("forbidden", 0.0))
         if self.clock() < until:
             return verdict
-        async with asyncio.timeout(REVIEW_TIMEOUT_SECONDS):
+        async with asyncio.timeout(_REVIEW_TIMEOUT_SECONDS):
             answer: Decision = await self.authorizer.authorize(token, verb, path)
         self.cached_decisions.pop(key, None)
-        while len(self.cached_decisions) >= MAX_CACHED_DECISIONS:
+        while len(self.cached_decisions) >= _MAX_CACHED_DECISIONS:
             del self.cached_decisions[next(iter(self.cached_decisions))]
         self.cached_decisions[key] = (
             answer,
@@ -77,7 +77,9 @@ class CachingAuthorizer:
         return answer
 
 
-def text_response(status: int, text: str, headers: Mapping[str, str] | None = None) -> web.Response:
+def _text_response(
+    status: int, text: str, headers: Mapping[str, str] | None = None
+) -> web.Response:
     """Plain text that no browser takes for something else."""
     return web.Response(
         status=status, text=text, headers={"X-Content-Type-Options": "nosniff", **(headers or {})}
@@ -87,11 +89,11 @@ def text_response(status: int, text: str, headers: Mapping[str, str] | None = No
 async def run_check(check: HealthCheck) -> str | None:
     """What a check finds wrong; one that fails or hangs is wrong itself."""
     try:
-        async with asyncio.timeout(CHECK_TIMEOUT_SECONDS):
+        async with asyncio.timeout(_CHECK_TIMEOUT_SECONDS):
             found = check()
             problem = await found if inspect.isawaitable(found) else found
     except TimeoutError:
-        problem = f"no answer in {CHECK_TIMEOUT_SECONDS:g} s"
+        problem = f"no answer in {_CHECK_TIMEOUT_SECONDS:g} s"
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
     return None if problem is None else " ".join(redact(problem).split())
@@ -104,7 +106,7 @@ class HealthEndpoint:
         self.name = name
         self.checks: dict[str, HealthCheck] = {}
 
-    async def handle_all(self, request: web.Request) -> web.Response:
+    async def _handle_all(self, request: web.Request) -> web.Response:
         """All checks together; the details only on request or on failure."""
         checks = self.checks or {"ping": lambda: None}
         excluded = set(request.query.getall("exclude", []))
@@ -118,19 +120,19 @@ class HealthEndpoint:
         )
         failed = any(problem is not None for problem in problems.values())
         if not failed and "verbose" not in request.query:
-            return text_response(200, "ok")
+            return _text_response(200, "ok")
         lines = [
-            self.format_line(name, name in excluded, problems.get(name)) for name in sorted(checks)
+            self._format_line(name, name in excluded, problems.get(name)) for name in sorted(checks)
         ]
         if unknown := sorted(excluded - checks.keys()):
             quoted = ",".join(f'"{redact(name)}"' for name in unknown)
             lines.append(f"warn: some health checks cannot be excluded: no matches for {quoted}")
-        return text_response(
+        return _text_response(
             500 if failed else 200,
             "\n".join([*lines, f"{self.name} check {'failed' if failed else 'passed'}", ""]),
         )
 
-    def format_line(self, name: str, excluded: bool, problem: str | None) -> str:
+    def _format_line(self, name: str, excluded: bool, problem: str | None) -> str:
         """One check in the long answer."""
         return (
             f"[+]{name} excluded: ok"
@@ -140,19 +142,19 @@ class HealthEndpoint:
             else f"[-]{name} failed: {problem}"
         )
 
-    async def handle_one(self, request: web.Request) -> web.Response:
+    async def _handle_one(self, request: web.Request) -> web.Response:
         """One check by its name."""
         check = self.checks.get(request.match_info["check"])
         if check is None:
-            return text_response(
+            return _text_response(
                 404,
                 f"there is no such check; {self.name} has: {', '.join(sorted(self.checks)) or 'none'}",
             )
         problem = await run_check(check)
         return (
-            text_response(200, "ok")
+            _text_response(200, "ok")
             if problem is None
-            else text_response(500, f"internal server error: {problem}")
+            else _text_response(500, f"internal server error: {problem}")
         )
 
 
@@ -168,7 +170,7 @@ class Server:
         secure: bool = False,
         certificate_dir: str = "",
         authorizer: Authorizer | None = None,
-        reload_seconds: float = CERTIFICATE_RELOAD_SECONDS,
+        reload_seconds: float = _CERTIFICATE_RELOAD_SECONDS,
     ) -> None:
         if secure and authorizer is None:
             raise ConfigError(
@@ -214,27 +216,27 @@ class Server:
                 self.certificate is not None
                 and parse_address(self.metrics_bind_address) is not None
             ):
-                await self.load_certificate(self.certificate)
+                await self._load_certificate(self.certificate)
             tls = self.certificate.context if self.certificate is not None else None
             self.metrics_port = await self.serve(
                 "metrics",
                 self.metrics_bind_address,
-                {"/metrics": self.handle_metrics},
+                {"/metrics": self._handle_metrics},
                 tls,
-                METRICS_ADVICE,
+                _METRICS_ADVICE,
             )
             self.health_port = await self.serve(
                 "health probes",
                 self.health_probe_bind_address,
-                self.health_routes(),
+                self._health_routes(),
                 None,
-                HEALTH_ADVICE,
+                _HEALTH_ADVICE,
             )
         except BaseException:
             await self.stop()
             raise
 
-    async def load_certificate(self, certificate: ServingCertificate) -> None:
+    async def _load_certificate(self, certificate: ServingCertificate) -> None:
         """Read the certificate from its files and follow them, or make one."""
         if isinstance(certificate, CertificateWatcher):
             await asyncio.to_thread(certificate.load)
@@ -244,14 +246,14 @@ class Server:
                 certificate.load_pem, generate_self_signed_pem(socket.gethostname())
             )
 
-    def health_routes(self) -> dict[str, Handler]:
+    def _health_routes(self) -> dict[str, Handler]:
         """Each endpoint by itself and with a check's name behind it."""
         routes: dict[str, Handler] = {}
         for health in (self.healthz, self.readyz):
             routes |= {
-                f"/{health.name}": health.handle_all,
-                f"/{health.name}/": health.handle_all,
-                f"/{health.name}/{{check}}": health.handle_one,
+                f"/{health.name}": health._handle_all,
+                f"/{health.name}/": health._handle_all,
+                f"/{health.name}/{{check}}": health._handle_one,
             }
         return routes
 
@@ -268,14 +270,16 @@ class Server:
         if address is None:
             return 0
         listener = await open_listener(text, address, purpose, advice)
-        application = web.Application(middlewares=[self.limit_in_flight], client_max_size=64 * 1024)
+        application = web.Application(
+            middlewares=[self._limit_in_flight], client_max_size=64 * 1024
+        )
         for path, handler in routes.items():
             application.router.add_get(path, handler)
         runner = web.AppRunner(
             application,
             access_log=None,
             keepalive_timeout=75.0,
-            shutdown_timeout=SHUTDOWN_TIMEOUT_SECONDS,
+            shutdown_timeout=_SHUTDOWN_TIMEOUT_SECONDS,
             max_headers=64,
         )
         self.runners.append(runner)
@@ -287,10 +291,10 @@ class Server:
         return port
 
     @web.middleware
-    async def limit_in_flight(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _limit_in_flight(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Refuse what is beyond our means, instead of slowing down what matters."""
-        if self.in_flight >= MAX_IN_FLIGHT:
-            return text_response(
+        if self.in_flight >= _MAX_IN_FLIGHT:
+            return _text_response(
                 503, "too many requests at once; try again in a second", {"Retry-After": "1"}
             )
         self.in_flight += 1
@@ -299,20 +303,20 @@ class Server:
         finally:
             self.in_flight -= 1
 
-    async def handle_metrics(self, request: web.Request) -> web.Response:
+    async def _handle_metrics(self, request: web.Request) -> web.Response:
         """The series, to whoever may read them."""
-        refusal = await self.reject_unauthorized(request) if self.authorizer is not None else None
+        refusal = await self._reject_unauthorized(request) if self.authorizer is not None else None
         if refusal is not None:
             return refusal
         process = await asyncio.to_thread(self.metrics.process_exposition)
         body, content_type = self.metrics.exposition()
         return web.Response(body=body + process, headers={"Content-Type": content_type})
 
-    async def reject_unauthorized(self, request: web.Request) -> web.Response | None:
+    async def _reject_unauthorized(self, request: web.Request) -> web.Response | None:
         """Why this request gets no answer, None if it does; a review that fails opens nothing."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if self.authorizer is None or scheme.lower() != "bearer" or not token.strip():
-            return text_response(
+            return _text_response(
                 401, "Unauthorized: a bearer token is needed", {"WWW-Authenticate": "Bearer"}
             )
         try:
@@ -321,12 +325,12 @@ class Server:
             )
         except Exception as error:
             self.log.error("cannot ask who may read the metrics", error=error)
-            return text_response(
+            return _text_response(
                 500,
                 "the API server could not be asked whether you may read this; the manager's log says why",
             )
         if verdict == "unauthenticated":
-            return text_response(
+            return _text_response(
                 401,
                 "Unauthorized: the token is not known, or has expired",
                 {"WWW-Authenticate": "Bearer"},
@@ -335,7 +339,7 @@ class Server:
         return (
             None
             if allowed
-            else text_response(
+            else _text_response(
                 403, f"Forbidden: a role with nonResourceURLs {request.path} and verb get is needed"
             )
         )

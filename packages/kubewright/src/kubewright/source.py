@@ -26,7 +26,7 @@ class Stream:
 
     def __init__(self) -> None:
         self.listeners: list[Callable[[str], None]] = []
-        self.broadcast_listeners: list[Callable[[], None]] = []
+        self._broadcast_listeners: list[Callable[[], None]] = []
 
     def publish(self, name: str) -> None:
         """Wake every object that depends on this name."""
@@ -35,7 +35,7 @@ class Stream:
 
     def publish_all(self) -> None:
         """Wake every object, whatever it depends on: the outside world was loaded, was lost, or is back."""
-        for listener in self.broadcast_listeners:
+        for listener in self._broadcast_listeners:
             listener()
 
 
@@ -58,7 +58,7 @@ def generation_changed(old: Any, new: Any) -> bool:
     )
 
 
-def is_status_only_change(old: Any, new: Any) -> bool:
+def _is_status_only_change(old: Any, new: Any) -> bool:
     """Whether a change touched nothing that a user sets: by this alone it may be the echo of our own write."""
     if old is None or new is None:
         return False
@@ -95,7 +95,7 @@ class KindSource:
             if via is Origin.INITIAL_LIST or not self.predicate(old, new):
                 return
             for value in {*reader.read_values(old), *reader.read_values(new)}:
-                enqueue(own.index_keys(index, value), queue)
+                _enqueue(own.index_keys(index, value), queue)
 
         cache.store(self.kind).listeners.append(hear)
 
@@ -111,19 +111,19 @@ class OwnedKindSource:
 
         def hear(key: Key, old: Any, new: Any, via: Origin) -> None:
             if via is not Origin.INITIAL_LIST:
-                enqueue(
+                _enqueue(
                     {
                         owner
                         for obj in (old, new)
                         if obj is not None
-                        for owner in self.owner_keys(obj, own)
+                        for owner in self._owner_keys(obj, own)
                     },
                     queue,
                 )
 
         cache.store(self.kind).listeners.append(hear)
 
-    def owner_keys(self, obj: Object, own: Store[Any]) -> Iterable[Key]:
+    def _owner_keys(self, obj: Object, own: Store[Any]) -> Iterable[Key]:
         """The keys of the objects of our kind that own this one."""
         for reference in obj.metadata.ownerReferences:
             if (
@@ -144,9 +144,9 @@ class StreamSource:
         """From now on, what the stream publishes goes to the queue."""
         index = f"wake-{len(own.indexes)}-on-stream"
         own.add_index(index, self.index_by)
-        self.stream.listeners.append(lambda name: enqueue(own.index_keys(index, name), queue))
-        self.stream.broadcast_listeners.append(
-            lambda: enqueue(list(own.objects), queue, LOW_PRIORITY)
+        self.stream.listeners.append(lambda name: _enqueue(own.index_keys(index, name), queue))
+        self.stream._broadcast_listeners.append(
+            lambda: _enqueue(list(own.objects), queue, LOW_PRIORITY)
         )
 
 
@@ -174,17 +174,17 @@ class PrimaryKindSource:
 
     def __init__(self, when: Predicate) -> None:
         self.predicate = when
-        self.held_revisions: dict[Key, list[int]] = {}
+        self._held_revisions: dict[Key, list[int]] = {}
 
     def attach(self, own: Store[Any], queue: WorkQueue[Key]) -> None:
         """From now on, the kind's own changes go to the queue."""
         self.queue = queue
 
         def hear(key: Key, old: Any, new: Any, via: Origin) -> None:
-            if key in self.held_revisions and is_status_only_change(old, new):
-                self.held_revisions[key].append(new.metadata.revision)
+            if key in self._held_revisions and _is_status_only_change(old, new):
+                self._held_revisions[key].append(new.metadata.revision)
             elif (
-                via is not Origin.OWN_WRITE or not is_status_only_change(old, new)
+                via is not Origin.OWN_WRITE or not _is_status_only_change(old, new)
             ) and self.predicate(old, new):
                 queue.add(key, LOW_PRIORITY if via is Origin.INITIAL_LIST else NORMAL_PRIORITY)
 
@@ -194,15 +194,15 @@ class PrimaryKindSource:
     def own_write(self, key: Key) -> Iterator[list[int]]:
         """Around a write: put the revision it made into the list, and only others' changes are let through."""
         ours: list[int] = []
-        self.held_revisions[key] = []
+        self._held_revisions[key] = []
         try:
             yield ours
         finally:
-            if any(revision not in ours for revision in self.held_revisions.pop(key)):
+            if any(revision not in ours for revision in self._held_revisions.pop(key)):
                 self.queue.add(key)
 
 
-def enqueue(keys: Iterable[Key], queue: WorkQueue[Key], priority: int = NORMAL_PRIORITY) -> None:
+def _enqueue(keys: Iterable[Key], queue: WorkQueue[Key], priority: int = NORMAL_PRIORITY) -> None:
     """Put keys on the queue."""
     for key in keys:
         queue.add(key, priority)

@@ -43,14 +43,16 @@ class StatusWriter:
         and never over the conditions of another writer, which a merge patch replaces with the whole list.
         """
         if isinstance(status, Status):
-            complete_status(status, seen, condition)
+            _complete_status(status, seen, condition)
         after = msgspec.json.encode(status)
         if after == before:
             metrics.count_status_unchanged()
             return None
         # Before the first answer nothing is on the wire: what decodes as a default must still be written.
         old = (
-            drop_status_nulls(msgspec.json.decode(before), before) if has_been_written(seen) else {}
+            drop_status_nulls(msgspec.json.decode(before), before)
+            if _has_been_written(seen)
+            else {}
         )
         patch = build_merge_patch(old, drop_status_nulls(msgspec.to_builtins(status), after))
         if not patch:
@@ -64,7 +66,7 @@ class StatusWriter:
             return None
         metrics.count_status_write()
         if warning_event or condition.status != "False":
-            self.record_ready_event(
+            self._record_ready_event(
                 seen,
                 type(seen),
                 seen.status.conditions if isinstance(status, Status) else (),
@@ -83,10 +85,10 @@ class StatusWriter:
                 await self.client.patch_status(
                     kind, seen.metadata.key, patch, resource_version=seen.metadata.resourceVersion
                 )
-            self.record_ready_event(seen, kind, seen.conditions, condition)
+            self._record_ready_event(seen, kind, seen.conditions, condition)
         return Outcome("error", condition, terminal=True)
 
-    def record_ready_event(
+    def _record_ready_event(
         self,
         seen: T | UndecodableObject,
         kind: type[T],
@@ -113,12 +115,12 @@ def drop_status_nulls(value: dict[str, Any], encoded: bytes) -> dict[str, Any]:
     return deeper
 
 
-def has_been_written(seen: Resource[Any, Any]) -> bool:
+def _has_been_written(seen: Resource[Any, Any]) -> bool:
     """Whether a controller has written this status before; a status without our fields cannot tell, and has no defaults to write."""
     return getattr(seen.status, "observedGeneration", 0) is not None
 
 
-def complete_status(status: Status, seen: Resource[Any, Any], condition: Condition) -> None:
+def _complete_status(status: Status, seen: Resource[Any, Any], condition: Condition) -> None:
     """Add what a kind never writes: the conditions that were there, Ready, and observedGeneration."""
     conditions: list[Condition] = list(seen.status.conditions)
     for own in status.conditions:

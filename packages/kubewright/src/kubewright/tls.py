@@ -20,12 +20,12 @@ class ServingCertificate:
 
     def __init__(self) -> None:
         self.loaded_pem = b""
-        self.current_context = new_server_context()
-        self.context = new_server_context()
+        self.current_context = _new_server_context()
+        self.context = _new_server_context()
         # Handshakes start on `context` and go on with the newest pair; a context under load is never changed.
-        self.context.sni_callback = self.on_server_name
+        self.context.sni_callback = self._on_server_name
 
-    def on_server_name(
+    def _on_server_name(
         self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext
     ) -> None:
         """Let this handshake use the newest pair."""
@@ -33,8 +33,8 @@ class ServingCertificate:
 
     def load_pem(self, pem: bytes) -> None:
         """Show this certificate (with its chain and key) from now on. It reads and writes files, so call it in a thread."""
-        context = new_server_context()
-        with memory_file(pem) as file:
+        context = _new_server_context()
+        with _memory_file(pem) as file:
             context.load_cert_chain(
                 file, password=lambda: ""
             )  # without one, OpenSSL would ask the terminal
@@ -91,7 +91,7 @@ class CertificateWatcher(ServingCertificate):
             )
 
 
-def new_server_context() -> ssl.SSLContext:
+def _new_server_context() -> ssl.SSLContext:
     """TLS 1.2 or newer, for HTTP/1.1."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.set_alpn_protocols(["http/1.1"])
@@ -99,7 +99,7 @@ def new_server_context() -> ssl.SSLContext:
 
 
 @contextmanager
-def memory_file(content: bytes) -> Iterator[str]:
+def _memory_file(content: bytes) -> Iterator[str]:
     """A path with this content while needed; not on disk where the system can, since a Pod's disk is often read-only."""
     if hasattr(os, "memfd_create"):
         handle = os.memfd_create("tls")

@@ -36,14 +36,14 @@ from .meta import now
 from .metrics import Metrics
 
 # The API server keeps objects below 1.5 MiB (etcd's limit) and takes requests up to 3 MiB; more than this is not honest.
-MAX_LINE_BYTES = 8 * 1024 * 1024
-MAX_RESPONSE_BYTES = 64 * 1024 * 1024
-MAX_RETRIES = 5
+_MAX_LINE_BYTES = 8 * 1024 * 1024
+_MAX_RESPONSE_BYTES = 64 * 1024 * 1024
+_MAX_RETRIES = 5
 # Of all controllers together, and as many for reads: a write may wait for a webhook of ours that reads, a watch for a list. Watches do not
 # count, so that no number of slow writes keeps one from beginning.
 MAX_CONCURRENT_REQUESTS = 128
-READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-CONNECTION_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
+_READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_CONNECTION_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +105,14 @@ class GuardedRequest(aiohttp.ClientRequest):
 
     async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
         """Write the request, unless it is a write that we may not make any more."""
-        if self.method not in READ_METHODS and not self.can_write():
+        if self.method not in _READ_METHODS and not self.can_write():
             raise NotLeader(
                 f"{self.method} {self.url.path} was not sent: the lease is not certainly ours any more"
             )
         return await super().send(conn)
 
 
-def guarded_request_class(leave: Callable[[], bool]) -> type[GuardedRequest]:
+def _guarded_request_class(leave: Callable[[], bool]) -> type[GuardedRequest]:
     """A class of requests that ask this function; aiohttp takes a class, not an instance."""
 
     class Guarded(GuardedRequest):
@@ -141,7 +141,7 @@ class Transport:
         self.host = urlsplit(connection.server).netloc
         self.base_url = connection.server.rstrip("/")
         self.session: aiohttp.ClientSession | None = None
-        self.read_slots, self.write_slots = (
+        self._read_slots, self._write_slots = (
             asyncio.Semaphore(MAX_CONCURRENT_REQUESTS),
             asyncio.Semaphore(MAX_CONCURRENT_REQUESTS),
         )
@@ -149,10 +149,10 @@ class Transport:
     async def send(self, request: Request) -> bytes:
         """The body of a successful answer. Retry-After of a 429 or 503 is obeyed, a 401 tried once more if the credential changed."""
         refreshed = False
-        for attempt in range(MAX_RETRIES + 2):
+        for attempt in range(_MAX_RETRIES + 2):
             identity = await self.credentials.headers()
             try:
-                return await self.send_once(request, identity)
+                return await self._send_once(request, identity)
             except Unauthorized:
                 if refreshed or not await self.credentials.refresh(identity):
                     raise
@@ -161,7 +161,7 @@ class Transport:
                 if (
                     error.status_code not in (429, 503)
                     or error.retry_after is None
-                    or attempt >= MAX_RETRIES
+                    or attempt >= _MAX_RETRIES
                 ):
                     raise
                 await asyncio.sleep(error.retry_after)
@@ -171,31 +171,31 @@ class Transport:
         """The time at the server, to the second; None where it does not tell."""
         request = Request("GET", "/version", operation="ask for the time", timeout_seconds=10)
         try:
-            response = await self.open_response(
+            response = await self._open_response(
                 request,
                 await self.credentials.headers(),
-                client_timeout(request.timeout_seconds, None),
+                _client_timeout(request.timeout_seconds, None),
             )
             await read_body(response, request)
-        except CONNECTION_ERRORS as error:
-            raise self.connection_error(error, request) from error
+        except _CONNECTION_ERRORS as error:
+            raise self._connection_error(error, request) from error
         try:
             return parsedate_to_datetime(response.headers.get("Date", ""))
         except ValueError:
             return None
 
-    async def send_once(self, request: Request, identity: dict[str, str]) -> bytes:
+    async def _send_once(self, request: Request, identity: dict[str, str]) -> bytes:
         """One exchange, when it is its turn; the wait for that is none of the server's time."""
         try:
-            async with self.read_slots if request.method in READ_METHODS else self.write_slots:
-                response = await self.open_response(
-                    request, identity, client_timeout(request.timeout_seconds, None)
+            async with self._read_slots if request.method in _READ_METHODS else self._write_slots:
+                response = await self._open_response(
+                    request, identity, _client_timeout(request.timeout_seconds, None)
                 )
                 body = await read_body(response, request)
-        except CONNECTION_ERRORS as error:
-            raise self.connection_error(error, request) from error
+        except _CONNECTION_ERRORS as error:
+            raise self._connection_error(error, request) from error
         if response.status >= 300:
-            raise self.response_error(response, body, request)
+            raise self._response_error(response, body, request)
         return body
 
     async def stream_lines(
@@ -207,19 +207,21 @@ class Transport:
     ) -> AsyncIterator[bytes]:
         """The lines of a streamed answer. Silence, or going on past the request's own time, is TimedOut; a line over the bound TooMuch."""
         identity = await self.credentials.headers()
-        limit = client_timeout(request.timeout_seconds, idle_timeout_seconds)
+        limit = _client_timeout(request.timeout_seconds, idle_timeout_seconds)
         parts: list[bytes] = []
         size = 0
         try:
-            response = await self.open_response(request, identity, limit)
+            response = await self._open_response(request, identity, limit)
             if response.status == Unauthorized.code and await self.credentials.refresh(identity):
-                abort_response(response)
-                response = await self.open_response(
+                _abort_response(response)
+                response = await self._open_response(
                     request, await self.credentials.headers(), limit
                 )
             try:
                 if response.status >= 300:
-                    raise self.response_error(response, await read_body(response, request), request)
+                    raise self._response_error(
+                        response, await read_body(response, request), request
+                    )
                 on_open()
                 async for chunk in response.content.iter_any():
                     parts.append(chunk)
@@ -229,24 +231,24 @@ class Transport:
                         parts, size = [rest], len(rest)
                         for line in whole:
                             yield line
-                    if size > MAX_LINE_BYTES:
+                    if size > _MAX_LINE_BYTES:
                         raise TooMuch(
-                            f"{request.operation}: one line of the answer is longer than {MAX_LINE_BYTES} bytes; it was not read"
+                            f"{request.operation}: one line of the answer is longer than {_MAX_LINE_BYTES} bytes; it was not read"
                         )
             finally:
-                abort_response(response)
-        except CONNECTION_ERRORS as error:
-            raise self.connection_error(error, request) from error
+                _abort_response(response)
+        except _CONNECTION_ERRORS as error:
+            raise self._connection_error(error, request) from error
         if rest := b"".join(parts).strip():
             yield rest
 
-    async def open_response(
+    async def _open_response(
         self, request: Request, identity: dict[str, str], timeout: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
         """Send the request; the answer's head is there when this returns."""
         context = await self.credentials.ssl_context() or True
         if self.session is None:
-            self.session = self.new_session()
+            self.session = self._new_session()
         headers = {**identity, "Accept": request.accept}
         if request.content_type:
             headers["Content-Type"] = request.content_type
@@ -269,7 +271,7 @@ class Transport:
         self.count_request(str(response.status), request.method)
         return response
 
-    def response_error(
+    def _response_error(
         self, response: aiohttp.ClientResponse, body: bytes, request: Request
     ) -> KubewrightError:
         """The error in an unsuccessful answer; of a 401 one wants to know whose credential it was."""
@@ -278,18 +280,18 @@ class Transport:
             if response.status == Unauthorized.code
             else ""
         )
-        return error_from_response(response, body, request.operation + whose)
+        return _error_from_response(response, body, request.operation + whose)
 
-    def connection_error(self, error: Exception, request: Request) -> KubewrightError:
+    def _connection_error(self, error: Exception, request: Request) -> KubewrightError:
         """No answer, counted as client-go counts it, and in our own words."""
         self.count_request("<error>", request.method)
-        return translate_error(error, request, self.connection)
+        return _translate_error(error, request, self.connection)
 
-    def new_session(self) -> aiohttp.ClientSession:
+    def _new_session(self) -> aiohttp.ClientSession:
         """A session without cookies, redirects, environment proxies or compression: between us and a server near by, gzip only costs."""
         request_class: type[aiohttp.ClientRequest] = aiohttp.ClientRequest
         if self.can_write is not None:
-            request_class = guarded_request_class(self.can_write)
+            request_class = _guarded_request_class(self.can_write)
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -324,14 +326,14 @@ class Transport:
 
 
 @lru_cache
-def client_timeout(
+def _client_timeout(
     total_seconds: float | None, silence_seconds: float | None
 ) -> aiohttp.ClientTimeout:
     """Our deadlines in aiohttp's form."""
     return aiohttp.ClientTimeout(total=total_seconds, sock_connect=10, sock_read=silence_seconds)
 
 
-def abort_response(response: aiohttp.ClientResponse) -> None:
+def _abort_response(response: aiohttp.ClientResponse) -> None:
     """End an answer that may not be over. TLS's polite end would take up to 30 s with a peer that is dead, and outlive the loop."""
     connection = response.connection
     if connection is not None and connection.transport is not None:
@@ -341,21 +343,21 @@ def abort_response(response: aiohttp.ClientResponse) -> None:
 
 async def read_body(response: aiohttp.ClientResponse, request: Request) -> bytes:
     """The whole body, unless it is larger than we are willing to hold."""
-    if response.content_length is not None and response.content_length <= MAX_RESPONSE_BYTES:
+    if response.content_length is not None and response.content_length <= _MAX_RESPONSE_BYTES:
         return await response.read()
     chunks, size = [], 0
     async for chunk in response.content.iter_any():
         size += len(chunk)
-        if size > MAX_RESPONSE_BYTES:
-            abort_response(response)
+        if size > _MAX_RESPONSE_BYTES:
+            _abort_response(response)
             raise TooMuch(
-                f"{request.operation}: the answer is larger than {MAX_RESPONSE_BYTES} bytes; it was not read"
+                f"{request.operation}: the answer is larger than {_MAX_RESPONSE_BYTES} bytes; it was not read"
             )
         chunks.append(chunk)
     return b"".join(chunks)
 
 
-def error_from_response(
+def _error_from_response(
     response: aiohttp.ClientResponse, body: bytes, operation: str
 ) -> KubewrightError:
     """The error in an unsuccessful answer; a body that is no Status (a proxy's page, say) is quoted, cut short."""
@@ -383,7 +385,7 @@ def parse_retry_after(header: str) -> float | None:
         return None
 
 
-def translate_error(error: Exception, request: Request, connection: Connection) -> KubewrightError:
+def _translate_error(error: Exception, request: Request, connection: Connection) -> KubewrightError:
     """A failure of aiohttp, the socket or TLS as what it means and what to do."""
     where = f"{request.operation}: the API server at {connection.server} (from {connection.source})"
     if isinstance(error, TimeoutError):

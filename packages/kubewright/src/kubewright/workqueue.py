@@ -35,16 +35,16 @@ class WorkQueue(Generic[K]):
             metrics.read_unfinished_seconds = self.unfinished_seconds
         self.loop = asyncio.get_running_loop()
         self.sequence = count()
-        self.heap: list[tuple[int, int, K]] = []
+        self._heap: list[tuple[int, int, K]] = []
         self.waiting: dict[K, tuple[int, float]] = {}
         """Priority and the time it was added, of each key that waits."""
         self.processing: dict[K, float] = {}
-        self.added_while_processing: dict[K, int] = {}
+        self._added_while_processing: dict[K, int] = {}
         self.delays: dict[K, tuple[float, int]] = {}
         self.delay_heap: list[tuple[float, int, K]] = []
         self.timer: asyncio.TimerHandle | None = None
         self.failures: dict[K, int] = {}
-        self.waiters: deque[asyncio.Future[None]] = deque()
+        self._waiters: deque[asyncio.Future[None]] = deque()
         self.idle = asyncio.Event()
         self.idle.set()
         self.accepting = accepting
@@ -58,8 +58,8 @@ class WorkQueue(Generic[K]):
         if self.closed or not self.accepting:
             return
         if key in self.processing:
-            self.added_while_processing[key] = max(
-                priority, self.added_while_processing.get(key, priority)
+            self._added_while_processing[key] = max(
+                priority, self._added_while_processing.get(key, priority)
             )
             return
         before = self.waiting.get(key)
@@ -67,13 +67,13 @@ class WorkQueue(Generic[K]):
             return
         since = self.loop.time() if before is None else before[1]
         self.waiting[key] = (priority, since)
-        heapq.heappush(self.heap, (-priority, next(self.sequence), key))
+        heapq.heappush(self._heap, (-priority, next(self.sequence), key))
         if self.metrics:
             if before is None:
                 self.metrics.on_add(priority)
             else:
                 self.metrics.on_priority_raised(before[0], priority)
-        self.notify_waiter()
+        self._notify_waiter()
 
     def add_after(self, key: K, seconds: float, priority: int = NORMAL_PRIORITY) -> None:
         """The same, later. Of two delays of one key the earlier counts."""
@@ -94,7 +94,7 @@ class WorkQueue(Generic[K]):
                 (due, next(self.sequence), each) for each, (due, _) in self.delays.items()
             ]
             heapq.heapify(self.delay_heap)
-        self.schedule_timer()
+        self._schedule_timer()
 
     def add_rate_limited(self, key: K, priority: int = NORMAL_PRIORITY) -> float:
         """The same after this key's own back-off, which doubles with each failure since `forget`; returns the seconds."""
@@ -111,21 +111,21 @@ class WorkQueue(Generic[K]):
     async def get(self) -> tuple[K, int] | None:
         """The next key and its priority; None when the queue is closed."""
         while not self.closed:
-            while self.heap:
-                negative, _, key = heapq.heappop(self.heap)
+            while self._heap:
+                negative, _, key = heapq.heappop(self._heap)
                 entry = self.waiting.get(key)
                 if entry is not None and entry[0] == -negative:
-                    return self.start_processing(key, *entry)
+                    return self._start_processing(key, *entry)
             getter = self.loop.create_future()
-            self.waiters.append(getter)
+            self._waiters.append(getter)
             try:
                 await getter
             except asyncio.CancelledError:
-                self.remove_waiter(getter)
+                self._remove_waiter(getter)
                 raise
         return None
 
-    def start_processing(self, key: K, priority: int, since: float) -> tuple[K, int]:
+    def _start_processing(self, key: K, priority: int, since: float) -> tuple[K, int]:
         """Move the key from waiting to in work."""
         del self.waiting[key]
         self.delays.pop(key, None)
@@ -136,32 +136,32 @@ class WorkQueue(Generic[K]):
             self.metrics.on_get(priority, started - since)
         return key, priority
 
-    def remove_waiter(self, getter: asyncio.Future[None]) -> None:
+    def _remove_waiter(self, getter: asyncio.Future[None]) -> None:
         """A worker that was cancelled while waiting leaves; a wake-up that it already had goes to the next one."""
         if getter.done() and not getter.cancelled():
-            self.notify_waiter()
-        elif getter in self.waiters:
-            self.waiters.remove(getter)
+            self._notify_waiter()
+        elif getter in self._waiters:
+            self._waiters.remove(getter)
 
     def done(self, key: K) -> None:
         """The worker is finished with the key; if it was added meanwhile it waits again."""
         started = self.processing.pop(key)
         if self.metrics:
             self.metrics.on_done(self.loop.time() - started)
-        if key in self.added_while_processing:
-            self.add(key, self.added_while_processing.pop(key))
+        if key in self._added_while_processing:
+            self.add(key, self._added_while_processing.pop(key))
         if not self.processing:
             self.idle.set()
 
-    def notify_waiter(self) -> None:
+    def _notify_waiter(self) -> None:
         """Let one waiting worker look."""
-        while self.waiters:
-            getter = self.waiters.popleft()
+        while self._waiters:
+            getter = self._waiters.popleft()
             if not getter.done():
                 getter.set_result(None)
                 return
 
-    def schedule_timer(self) -> None:
+    def _schedule_timer(self) -> None:
         """One timer for all delays: the earliest."""
         due = self.delay_heap[0][0]
         if self.timer is None or self.timer.when() > due:
@@ -180,7 +180,7 @@ class WorkQueue(Generic[K]):
                 del self.delays[key]
                 self.add(key, delay[1])
         if self.delay_heap:
-            self.schedule_timer()
+            self._schedule_timer()
 
     def unfinished_seconds(self) -> list[float]:
         """For how many seconds each key in work has been so."""
@@ -192,10 +192,10 @@ class WorkQueue(Generic[K]):
         self.closed = True
         if self.timer is not None:
             self.timer.cancel()
-        for getter in self.waiters:
+        for getter in self._waiters:
             if not getter.done():
                 getter.set_result(None)
-        self.waiters.clear()
+        self._waiters.clear()
 
     async def wait_until_idle(self) -> None:
         """Wait until no key is in work."""

@@ -53,13 +53,13 @@ test: testenv ## Run all tests, those on the real API server too, two files at a
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
 
 crash-sweep: testenv ## Kill the manager at every call of a VmGroup's life, in three ways each; the better part of an hour
-	cd tests && PYTHONPATH=../testenv ../$(BIN)/python -m real.crashsweep $(ARGS)
+	cd tests && PYTHONPATH=../testenv ../$(BIN)/python -m real.crash_sweep $(ARGS)
 
 gpu-walk: testenv ## Change a cluster on the real parts 500 times, and compare GPUInfo's answers with brute force each time; takes minutes
-	cd tests && PYTHONPATH=../testenv:. ../$(BIN)/python -m real.gpuwalk $(ARGS)
+	cd tests && PYTHONPATH=../testenv:. ../$(BIN)/python -m real.gpuinfo_random_walk $(ARGS)
 
 rotation: testenv ## Let a webhook's own CA live for 60 s, and rotate it three times under a stream of creates; takes 3 minutes
-	KUBEWRIGHT_CA_SECONDS=60 $(BIN)/python -m pytest packages/kubewright/tests/webhook/test_real_rotation.py -k three_rotations -s $(ARGS)
+	KUBEWRIGHT_CA_SECONDS=60 $(BIN)/python -m pytest packages/kubewright/tests/webhook/test_real_cert_rotation.py -k three_rotations -s $(ARGS)
 
 test-vcsim: ## Vet and test the simulated vCenter itself; needs go
 	cd testenv/vcsim && test -z "$$(gofmt -l .)" && go vet ./... && go test ./...
@@ -93,7 +93,7 @@ verify: setup ## Fail when a generated file is stale, or a CRD breaks what peopl
 	$(BIN)/python -m docgen --check
 
 golden: setup ## Write the golden projects of tests/golden anew: what the builder makes
-	$(BIN)/python tests/goldens.py > /dev/null
+	$(BIN)/python tests/support/golden_projects.py > /dev/null
 
 # Without a kubeconfig kubectl asks localhost:8080, and says only that nobody answers there. No kubectl is asked: it may have to be built first.
 cluster: ## Say in words if no cluster is configured; install, uninstall and deploy begin with it

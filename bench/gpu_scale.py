@@ -25,9 +25,9 @@ from bench.gpu_limits import MAX_CPU_MS, MAX_STALL_MS, print_verdict
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from kinds.nodestage import VGPU, FakeNodeCluster, run_gpuinfo_manager
 from kubewright.command import tune_garbage_collector
 from kubewright.testing import eventually
+from support.fake_node_cluster import VGPU, FakeNodeCluster, run_gpuinfo_manager
 from vsphere_operators.kinds.gpuinfo.controller import GPUInfo, GPUInfoController
 from vsphere_operators.kinds.gpuinfo.maintenance import parse_calendar
 from vsphere_operators.vsphere.server_view import CollectorOptions

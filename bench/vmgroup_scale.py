@@ -26,19 +26,19 @@ from kubewright.testing.controlplane import ControlPlane
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "testenv"))
-from real.crashsweep import install_manifests
-from real.groups import VmGroupClient, is_running
-from real.managing import (
+from real.crash_run import run_simulator
+from real.crash_sweep import install_manifests
+from simulator import SimulatedVCenter
+from support.info_client import InfoClient, write_credentials
+from support.manager_process import (
     FREE_PORT_FLAGS,
     SERVICE_ACCOUNT,
     SYSTEM_NAMESPACE,
     ready_condition,
     run_manager,
 )
-from real.snapshot import read_simulator_state
-from real.stage import run_simulator
-from real.vsphere import InfoClient, write_credentials
-from simulator import SimulatedVCenter
+from support.simulator_state import read_simulator_state
+from support.vmgroup_client import VmGroupClient, is_running
 
 CLONE_SECONDS = 0.5
 DURATION_FACTOR = 1.15

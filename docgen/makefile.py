@@ -13,7 +13,7 @@ INTRODUCTION = """
 Each target does the set-up that it needs: on a fresh clone `make test` alone is enough. `make help` prints the same list.
 """
 VARIABLES_TEXT = """
-Given behind the target, as in `make test TESTS=tests/test_settings.py ARGS=-x`.
+Given behind the target, as in `make test TESTS=tests/settings/test_flags.py ARGS=-x`.
 """
 
 

@@ -22,7 +22,7 @@ from demo.canvas import FrameWriter
 from demo.log import LogLine
 from demo.snapshot import Snapshot
 from demo.view import Screen
-from terminal import (
+from support.terminal_emulator import (
     SYNC_BEGIN,
     SYNC_END,
     Flicker,

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from dockerfile import Instruction, is_in_build_context, read_instructions, read_stages
 from image.sbom import build_bom, parse_lock, render_sbom
+from support.dockerfile import Instruction, is_in_build_context, read_instructions, read_stages
 
 ROOT = Path(__file__).parents[1]
 NONROOT = "65532:65532"
@@ -96,7 +96,7 @@ def test_what_it_copies_is_there_and_is_sent() -> None:
         ".git/config",
         ".venv/bin/python",
         "tests/test_image_files.py",
-        "packages/kubewright/tests/rig.py",
+        "packages/kubewright/tests/support/api_harness.py",
         "src/a/__pycache__/b.pyc",
         ".env",
     ],

@@ -17,6 +17,7 @@ from kubewright.builtin import (
 )
 from kubewright.crd import build_crds
 from kubewright.transport import Request
+from support.fake_environment import FakeEnvironment, run_manager
 from vsphere_operators.kinds.fcdinfo import (
     FCDInfo,
     FCDInfoController,
@@ -31,8 +32,6 @@ from vsphere_operators.kinds.fcdinfo import (
 )
 from vsphere_operators.vcenters.registry import VCenterRegistry
 from vsphere_operators.vsphere.model import Disk
-
-from .rig import FakeEnvironment, run_manager
 
 SAMPLES = Path(__file__).parents[2] / "config/samples"
 DISK_ID = "0a5b7c1e-1f32-4c5e-9d9f-6c6a51f0b0a1"

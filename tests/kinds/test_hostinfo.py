@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from kubewright import Cache, Terminal
 from kubewright.crd import build_crds
+from support.fake_environment import FakeEnvironment, make_update, run_manager
 from vsphere_operators.kinds.hostinfo import (
     HostInfo,
     HostInfoController,
@@ -25,8 +26,6 @@ from vsphere_operators.vcenters.registry import VCenterRegistry
 from vsphere_operators.vsphere.inventory import Location
 from vsphere_operators.vsphere.model import Host, HostStats
 from vsphere_operators.vsphere.updates import Ref
-
-from .rig import FakeEnvironment, make_update, run_manager
 
 SAMPLES = Path(__file__).parents[2] / "config/samples"
 LOCATION = Location(path="/dc-1/host/cluster-1/esxi-1", datacenter="dc-1", cluster="cluster-1")

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from kubewright import Cache, Terminal
 from kubewright.crd import build_crds
+from support.fake_environment import FakeEnvironment, make_refs, run_manager
 from vsphere_operators.kinds.vminfo import (
     VMInfo,
     VMInfoController,
@@ -21,8 +22,6 @@ from vsphere_operators.vcenters.registry import VCenterRegistry
 from vsphere_operators.vsphere.inventory import Location
 from vsphere_operators.vsphere.model import VirtualMachine, VirtualMachineStats
 from vsphere_operators.vsphere.updates import Ref
-
-from .rig import FakeEnvironment, make_refs, run_manager
 
 SAMPLES = Path(__file__).parents[2] / "config/samples"
 LOCATION = Location(path="/dc-1/vm/tkg/node-1", datacenter="dc-1", cluster="cluster-1")

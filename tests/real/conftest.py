@@ -9,10 +9,10 @@ import pytest
 
 from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
+from support.info_client import run_vcenter_manager, write_credentials
+from support.manager_process import SERVICE_ACCOUNT, SYSTEM_NAMESPACE, ManagerProcess
 
-from .gpunodes import NODE_UUIDS, GpuCluster
-from .managing import SERVICE_ACCOUNT, SYSTEM_NAMESPACE, ManagerProcess
-from .vsphere import run_vcenter_manager, write_credentials
+from .gpu_cluster import NODE_UUIDS, GpuCluster
 
 
 @pytest.fixture(scope="session")

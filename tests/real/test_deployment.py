@@ -17,11 +17,7 @@ from kubewright.builder.manifests.installer import run_kustomize
 from kubewright.flags import parse_command_line
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane, KubectlFailed
-from vsphere_operators.settings.flags import Settings
-
-from .auditing import list_forbidden_messages
-from .gpunodes import NEXT_MAINTENANCE_ANNOTATION
-from .managing import (
+from support.manager_process import (
     FREE_PORT_FLAGS,
     MANAGER_USER,
     SYSTEM_NAMESPACE,
@@ -29,6 +25,10 @@ from .managing import (
     run_manager,
     wait_for_status,
 )
+from vsphere_operators.settings.flags import Settings
+
+from .audit_log import list_forbidden_messages
+from .gpu_cluster import NEXT_MAINTENANCE_ANNOTATION
 
 NAME_PREFIX = "vsphere-operators"
 Json = dict[str, Any]

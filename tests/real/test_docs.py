@@ -1,7 +1,7 @@
 """Every block of every page, run: shell and Python in order, YAML judged by a real API server or by the code that reads such files.
 
 A block that cannot be run says so in the line above it (`<!-- not run: why -->`). There is no manager and no vCenter here: what a page
-shows of those is marked, and the mark names the test that has it. The words of a fence are those of the tutorials, see tests/walk.py.
+shows of those is marked, and the mark names the test that has it. The words of a fence are those of the tutorials, see tests/support/tutorial_runner.py.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import yaml
 from docgen.markdown import Block, fenced_blocks
 from docgen.site import list_pages
 from kubewright.testing.controlplane import ControlPlane
+from support.tutorial_runner import TutorialRunner
 from vsphere_operators.kinds.vmgroup import limits_file as limitsfile
 from vsphere_operators.vcenters import config as vcenterfile
-from walk import TutorialRunner
 
 ROOT = Path(__file__).parents[2]
 TUTORIALS = "docs/tutorial/"  # walked by test_tutorial.py

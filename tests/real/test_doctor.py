@@ -11,9 +11,9 @@ import pytest
 
 from kubewright.testing.controlplane import ControlPlane, run_in_new_loop
 from simulator import SimulatedVCenter
+from support.manager_process import LEASE_NAME, MANAGER_USER, SYSTEM_NAMESPACE, run_ready_manager
 
-from .doctoring import METRICS_OFF, PASSWORD, read_doctor_report, run_doctor, vcenter_environ
-from .managing import LEASE_NAME, MANAGER_USER, SYSTEM_NAMESPACE, run_ready_manager
+from .doctor_command import METRICS_OFF, PASSWORD, read_doctor_report, run_doctor, vcenter_environ
 
 TEMPLATE = "vm-operator-template"
 

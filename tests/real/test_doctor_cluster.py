@@ -9,9 +9,9 @@ from pathlib import Path
 from kubewright.testing.ca import CertificateAuthority
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.http import write_kubeconfig
+from support.manager_process import LEASE_NAME, run_ready_manager
 
-from .doctoring import METRICS_OFF, read_doctor_report
-from .managing import LEASE_NAME, run_ready_manager
+from .doctor_command import METRICS_OFF, read_doctor_report
 
 GRANT_COMMAND = "kubectl apply -k config/rbac"
 

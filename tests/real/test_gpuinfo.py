@@ -8,8 +8,10 @@ from pathlib import Path
 
 from kubewright.testing import eventually
 from simulator import SimulatedVCenter
+from support.info_client import run_vcenter_manager, write_credentials
+from support.manager_process import ManagerProcess
 
-from .gpunodes import (
+from .gpu_cluster import (
     GPUINFOS_PATH,
     MERGE_PATCH_HEADERS,
     NEXT_MAINTENANCE_ANNOTATION,
@@ -17,8 +19,6 @@ from .gpunodes import (
     GpuCluster,
     timestamp_in_hours,
 )
-from .managing import ManagerProcess
-from .vsphere import run_vcenter_manager, write_credentials
 
 
 async def test_the_samples_and_everything_that_moves_an_answer(

@@ -10,10 +10,10 @@ from typing import Any
 from kubewright.testing import eventually
 from kubewright.testing.http import HttpError
 from simulator import SimulatedVCenter
+from support.info_client import run_vcenter_manager, write_credentials
+from support.manager_process import LEASE_NAME, SYSTEM_NAMESPACE
 
-from .gpunodes import NEXT_MAINTENANCE_ANNOTATION, GpuCluster
-from .managing import LEASE_NAME, SYSTEM_NAMESPACE
-from .vsphere import run_vcenter_manager, write_credentials
+from .gpu_cluster import NEXT_MAINTENANCE_ANNOTATION, GpuCluster
 
 
 async def test_an_annotation_that_cannot_be_read_is_said_by_the_next_leader(

@@ -20,11 +20,11 @@ import yaml
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.process import Process
 from simulator import SimulatedVCenter
+from support.info_client import InfoClient, write_credentials
+from support.manager_process import SERVICE_ACCOUNT, SYSTEM_NAMESPACE, ManagerProcess
 
-from .confined import UNSUPPORTED_EXIT_CODE, Container
-from .imageroot import build_image_root
-from .managing import SERVICE_ACCOUNT, SYSTEM_NAMESPACE, ManagerProcess
-from .vsphere import InfoClient, write_credentials
+from .container import UNSUPPORTED_EXIT_CODE, Container
+from .image_root import build_image_root
 
 NONROOT_UID = 65532
 MIB = 1024 * 1024

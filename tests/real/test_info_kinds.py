@@ -11,11 +11,16 @@ from pyVmomi import vim
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
-from truth import PyVmomiSession
+from support.info_client import (
+    InfoClient,
+    run_vcenter_manager,
+    without_conditions,
+    write_credentials,
+)
+from support.manager_process import ManagerProcess, ready_condition
+from support.pyvmomi_session import PyVmomiSession
 
-from .infotruth import expected_disk_status, expected_host_status, expected_vm_status
-from .managing import ManagerProcess, ready_condition
-from .vsphere import InfoClient, run_vcenter_manager, without_conditions, write_credentials
+from .expected_status import expected_disk_status, expected_host_status, expected_vm_status
 
 HOST_NAME = "esxi-dell-e.rainpole.com"
 NODE_NAME = "tkg-cluster-1-18-5b-workers-kc5xn-dd68c4685-5v298"

@@ -14,8 +14,7 @@ import pytest
 
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
-
-from .managing import (
+from support.manager_process import (
     FREE_PORT_FLAGS,
     SYSTEM_NAMESPACE,
     ManagerProcess,

@@ -17,8 +17,7 @@ from kubewright.testing.ca import CertificateAuthority
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.http import write_kubeconfig
 from kubewright.testing.proxy import HttpProxy
-
-from .managing import (
+from support.manager_process import (
     FREE_PORT_FLAGS,
     SERVICE_ACCOUNT,
     SYSTEM_NAMESPACE,

@@ -9,8 +9,7 @@ import pytest
 
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
-
-from .managing import create_resource, run_ready_manager, wait_for_status
+from support.manager_process import create_resource, run_ready_manager, wait_for_status
 
 CONTROLLER_LABEL = 'controller="mycustomresource"'
 QUEUE_LABELS = 'controller="mycustomresource",name="mycustomresource"'

@@ -11,8 +11,7 @@ import pytest
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.proxy import HttpProxy
-
-from .managing import (
+from support.manager_process import (
     FREE_PORT_FLAGS,
     SERVICE_ACCOUNT,
     SYSTEM_NAMESPACE,

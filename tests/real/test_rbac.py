@@ -13,11 +13,8 @@ from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.http import HttpClient
 from simulator import SimulatedVCenter
-
-from .auditing import Permission, list_forbidden_messages, list_granted, list_used
-from .gpunodes import GPUINFOS_PATH, NODE_UUIDS, GpuCluster
-from .groups import VmGroupClient
-from .managing import (
+from support.info_client import InfoClient, write_credentials
+from support.manager_process import (
     FREE_PORT_FLAGS,
     MANAGER_USER,
     SERVICE_ACCOUNT,
@@ -27,8 +24,11 @@ from .managing import (
     run_manager,
     wait_for_status,
 )
-from .stage import run_simulator
-from .vsphere import InfoClient, write_credentials
+from support.vmgroup_client import VmGroupClient
+
+from .audit_log import Permission, list_forbidden_messages, list_granted, list_used
+from .crash_run import run_simulator
+from .gpu_cluster import GPUINFOS_PATH, NODE_UUIDS, GpuCluster
 
 HOST_NAME, DISK_NAME, NODE_NAME = (
     "esxi-dell-e.rainpole.com",

@@ -12,7 +12,7 @@ import pytest
 
 from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
-from walk import TutorialRunner
+from support.tutorial_runner import TutorialRunner
 
 DOCS = Path(__file__).parents[2] / "docs/tutorial"
 

@@ -13,9 +13,8 @@ import yaml
 
 from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
-
-from .managing import FREE_PORT_FLAGS, ready_condition, run_manager
-from .vsphere import InfoClient, run_vcenter_manager, write_credentials
+from support.info_client import InfoClient, run_vcenter_manager, write_credentials
+from support.manager_process import FREE_PORT_FLAGS, ready_condition, run_manager
 
 HOST_NAME = "esxi-dell-e.rainpole.com"
 CANARY = "canary-4711-horse"

@@ -13,17 +13,17 @@ import pytest
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
-
-from .groups import (
+from support.manager_process import ManagerProcess
+from support.simulator_state import read_simulator_state
+from support.vmgroup_client import (
     SUCCESS_MESSAGE,
     VmGroupClient,
     group_folder_path,
     has_replica_name,
     list_group_vms,
 )
-from .managing import ManagerProcess
-from .snapshot import read_simulator_state
-from .stage import run_observed_manager, run_simulator
+
+from .crash_run import run_observed_manager, run_simulator
 
 SAMPLES = ("vmgroup_vg1", "vmgroup_vg2", "vmgroup_vg3")
 COLUMNS = ["NAME", "PHASE", "CURRENT", "DESIRED", "CPU", "MEMORY", "TEMPLATE", "LAST_MESSAGE"]

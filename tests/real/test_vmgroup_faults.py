@@ -13,10 +13,10 @@ import pytest
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
+from support.simulator_state import read_simulator_state
+from support.vmgroup_client import VmGroupClient, list_group_vms
 
-from .groups import VmGroupClient, list_group_vms
-from .snapshot import read_simulator_state
-from .stage import run_observed_manager, run_simulator
+from .crash_run import run_observed_manager, run_simulator
 
 CLONE_SECONDS = 3.0
 REPLICAS = 3

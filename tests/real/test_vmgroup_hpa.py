@@ -12,10 +12,10 @@ import pytest
 from kubewright.testing import eventually
 from kubewright.testing.binaries import find_binaries
 from kubewright.testing.controlplane import ControlPlane
+from support.manager_process import SYSTEM_NAMESPACE
+from support.vmgroup_client import VMGROUP_API_VERSION, VmGroupClient
 
-from .groups import VMGROUP_API_VERSION, VmGroupClient
-from .managing import SYSTEM_NAMESPACE
-from .stage import run_observed_manager, run_simulator
+from .crash_run import run_observed_manager, run_simulator
 
 AUTOSCALER = {
     "apiVersion": "autoscaling/v2",

@@ -12,14 +12,14 @@ import pytest
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.http import HttpError
 from simulator import SimulatedVCenter
+from support.manager_process import ready_condition
+from support.simulator_state import read_simulator_state
+from support.vmgroup_client import PARENT_FOLDER, TEMPLATE, VmGroupClient, group_folder_path
 
-from .crashing import CrashInjector
-from .groups import PARENT_FOLDER, TEMPLATE, VmGroupClient, group_folder_path
-from .hands import VSphereUser
-from .life import OTHER_TEMPLATE
-from .managing import ready_condition
-from .snapshot import read_simulator_state
-from .stage import run_observed_manager, run_simulator
+from .crash_injection import CrashInjector
+from .crash_run import run_observed_manager, run_simulator
+from .group_lifecycle import OTHER_TEMPLATE
+from .vsphere_user import VSphereUser
 
 INVALID_SPECS: list[dict[str, Any]] = [
     {"cpu": 5},

@@ -14,12 +14,18 @@ import pytest
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
+from support.info_client import write_credentials
+from support.manager_process import (
+    FREE_PORT_FLAGS,
+    SYSTEM_NAMESPACE,
+    ManagerProcess,
+    get_lease,
+    run_manager,
+)
+from support.simulator_state import read_simulator_state
+from support.vmgroup_client import VmGroupClient, list_group_vms
 
-from .groups import VmGroupClient, list_group_vms
-from .managing import FREE_PORT_FLAGS, SYSTEM_NAMESPACE, ManagerProcess, get_lease, run_manager
-from .snapshot import read_simulator_state
-from .stage import run_simulator
-from .vsphere import write_credentials
+from .crash_run import run_simulator
 
 STOP_SECONDS = 20.0
 CLONE_SECONDS = 8.0

@@ -9,18 +9,18 @@ import pytest
 
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
-
-from .groups import VmGroupClient, is_running
-from .managing import (
+from support.info_client import write_credentials
+from support.manager_process import (
     FREE_PORT_FLAGS,
     ManagerProcess,
     format_audit_event,
     list_mutations,
     run_manager,
 )
-from .snapshot import read_simulator_state
-from .stage import run_simulator
-from .vsphere import write_credentials
+from support.simulator_state import read_simulator_state
+from support.vmgroup_client import VmGroupClient, is_running
+
+from .crash_run import run_simulator
 
 GROUP_COUNT = 200
 REPLICAS = 3

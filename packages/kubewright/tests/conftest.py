@@ -21,8 +21,8 @@ from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.fake import FakeApi
 from kubewright.transport import Transport
 
-from .kinds import Friend, Widget
-from .rig import ApiHarness
+from .support.api_harness import ApiHarness
+from .support.widget_kind import Friend, Widget
 
 
 @pytest.fixture(scope="session")

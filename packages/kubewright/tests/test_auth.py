@@ -15,7 +15,7 @@ from kubewright.auth import Credentials
 from kubewright.errors import ConfigError, KubeconfigError
 from kubewright.kubeconfig import Connection, Identity
 
-from .credentialrig import SECRET, FakeClock, make_credentials, read_token
+from .support.credentials import SECRET, FakeClock, make_credentials, read_token
 
 
 class TestHeaders:

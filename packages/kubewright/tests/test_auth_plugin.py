@@ -18,7 +18,7 @@ from kubewright.errors import KubeconfigError
 from kubewright.kubeconfig import Connection, ExecPlugin, Identity
 from kubewright.testing import eventually
 
-from .credentialrig import (
+from .support.credentials import (
     EXEC_API_VERSION,
     SECRET,
     TEST_CA,

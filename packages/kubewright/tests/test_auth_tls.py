@@ -17,7 +17,7 @@ from kubewright.errors import ConfigError, KubeconfigError
 from kubewright.kubeconfig import ExecPlugin
 from kubewright.testing.ca import CertificateAuthority, KeyPair
 
-from .credentialrig import (
+from .support.credentials import (
     SECRET,
     TEST_CA,
     USER_LOCATION,

@@ -12,7 +12,7 @@ from kubewright.log import Log
 from kubewright.meta import Key, ObjectMeta
 from kubewright.responses import UndecodableObject
 
-from .kinds import Friend, Widget, WidgetSpec
+from .support.widget_kind import Friend, Widget, WidgetSpec
 
 LOG = Log("test")
 

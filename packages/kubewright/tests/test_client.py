@@ -35,9 +35,9 @@ from kubewright.responses import UndecodableObject, decode_page, decode_watch_ev
 from kubewright.testing.fake import FakeApi
 from kubewright.transport import Request, parse_retry_after
 
-from .everything import Port, Thing
-from .kinds import Widget, WidgetSpec, WidgetStatus
-from .rig import ApiHarness
+from .support.api_harness import ApiHarness
+from .support.thing_kind import Port, Thing
+from .support.widget_kind import Widget, WidgetSpec, WidgetStatus
 
 
 @kind("nobody.test/v1")

@@ -23,8 +23,8 @@ from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
 from kubewright.transport import Request
 
-from .kinds import Widget, WidgetSpec, WidgetStatus, double
-from .rig import ApiHarness, run_manager
+from .support.api_harness import ApiHarness, run_manager
+from .support.widget_kind import Widget, WidgetSpec, WidgetStatus, double
 
 
 async def test_a_status_is_written_once_with_condition_and_generation(api: ApiHarness) -> None:

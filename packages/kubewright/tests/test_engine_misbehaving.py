@@ -13,8 +13,8 @@ from kubewright.kind import Status
 from kubewright.meta import Key
 from kubewright.testing import eventually
 
-from .kinds import Widget, double
-from .rig import ApiHarness, run_manager
+from .support.api_harness import ApiHarness, run_manager
+from .support.widget_kind import Widget, double
 
 
 @pytest.mark.parametrize("nonsense", [42, "done", {"requeue": True}])

@@ -12,7 +12,7 @@ import yaml
 from kubewright.kubeconfig import Connection, ExecPlugin, Identity, load_config
 from kubewright.testing.ca import CertificateAuthority
 
-from .kubeconfigs import CA_PEM, SECRET, encode_base64, make_kubeconfig
+from .support.kubeconfigs import CA_PEM, SECRET, encode_base64, make_kubeconfig
 
 CLIENT_CERTIFICATE = CertificateAuthority("test").issue_client_certificate("somebody")
 

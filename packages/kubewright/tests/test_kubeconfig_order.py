@@ -12,7 +12,7 @@ import yaml
 from kubewright.errors import ConfigError, KubeconfigError
 from kubewright.kubeconfig import Connection, Identity, load_config
 
-from .kubeconfigs import CA_PEM, SECRET, make_kubeconfig
+from .support.kubeconfigs import CA_PEM, SECRET, make_kubeconfig
 
 POD_ENVIRON = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 

@@ -24,7 +24,7 @@ from kubewright.log import (
 )
 from kubewright.meta import Key
 
-from .kinds import Widget
+from .support.widget_kind import Widget
 
 TIMESTAMP = 1767366245.123456  # 2026-01-02T15:04:05.123456Z
 

@@ -15,7 +15,7 @@ from kubewright.metrics import Metrics
 from kubewright.recorder import BURST, MAX_QUEUE_LENGTH, EventRecorder
 from kubewright.testing.fake import FakeApi
 
-from .kinds import Widget
+from .support.widget_kind import Widget
 
 WIDGET = Widget(metadata=ObjectMeta(name="a", namespace="n", uid="u-1"))
 

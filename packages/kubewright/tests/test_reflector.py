@@ -27,7 +27,7 @@ from kubewright.reflector import MAX_BACKOFF_SECONDS, Reflector
 from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
 
-from .kinds import Widget, WidgetSpec
+from .support.widget_kind import Widget, WidgetSpec
 
 pytestmark = pytest.mark.looptime
 

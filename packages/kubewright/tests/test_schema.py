@@ -37,7 +37,7 @@ from kubewright.schema import (
 )
 from kubewright.testing.controlplane import ControlPlane, KubectlFailed
 
-from .everything import OldThing, Port, Thing, ThingSpec
+from .support.thing_kind import OldThing, Port, Thing, ThingSpec
 
 SPEC_PROPERTIES: dict[str, Any] = struct_schema(ThingSpec)["properties"]
 

@@ -1,4 +1,4 @@
-"""Projects to try commands on: a fresh one, and the golden one with everything, which tests/test_golden.py compares with what is made."""
+"""Projects to try commands on: a fresh one, and the golden one with everything, which tests/test_golden_projects.py compares with what is made."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from goldens import GOLDEN
 from kubewright.builder.cli import main
+from support.golden_projects import GOLDEN
 
 OPTIONAL_WEBHOOK_MAIN = '''
 from dataclasses import dataclass

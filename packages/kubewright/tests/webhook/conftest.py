@@ -17,7 +17,7 @@ from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.transport import Transport
 
-from .rig import (
+from .box_kind import (
     BoxConversion,
     BoxWebhook,
     box_manifests,

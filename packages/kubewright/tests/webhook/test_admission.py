@@ -19,7 +19,7 @@ from kubewright.webhook.admission import (
     create_handlers,
 )
 
-from .rig import Box, BoxWebhook, OldBox
+from .box_kind import Box, BoxWebhook, OldBox
 
 BOX_KIND = {"group": "hooks.kubewright.test", "version": "v2", "kind": "Box"}
 

@@ -18,8 +18,8 @@ from kubewright.webhook import (
 from kubewright.webhook.options import WebhookOptions
 from kubewright.webhook.rbac import cluster_permissions, namespace_permissions
 
-from ..kinds import Widget
-from .rig import Box, BoxConversion, BoxWebhook, OldBox
+from ..support.widget_kind import Widget
+from .box_kind import Box, BoxConversion, BoxWebhook, OldBox
 
 SERVICE_CLIENT_CONFIG = WebhookClientConfig(namespace="sys", service="op-webhook-service")
 

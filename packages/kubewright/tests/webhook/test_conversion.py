@@ -14,7 +14,7 @@ from kubewright.errors import ConfigError
 from kubewright.webhook.admission import BadReview
 from kubewright.webhook.conversion import ConversionHandler
 
-from .rig import Box, BoxConversion, BoxSpec, OldBox
+from .box_kind import Box, BoxConversion, BoxSpec, OldBox
 
 V1, V2, V3 = (f"hooks.kubewright.test/{version}" for version in ("v1", "v2", "v3"))
 

@@ -1,0 +1,286 @@
+"""The chart, rendered by Helm's own engine: the same objects as kustomize renders, with each value and without."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kubewright.builder.cli import main
+from kubewright.builder.manifests.helm import to_semantic_version
+from kubewright.builder.manifests.helm_markers import fill_placeholders
+from kubewright.builder.manifests.installer import run_kustomize
+from kubewright.testing.controlplane import ControlPlane
+from kubewright.testing.go_module import build_module
+from support.golden_projects import GOLDEN
+
+ROOT = Path(__file__).parents[5]
+Json = dict[str, Any]
+Objects = dict[tuple[str, str, str], Json]
+LISTS_KEYED_BY_NAME = ("volumes", "volumeMounts", "env")
+
+
+@pytest.fixture(scope="module")
+def helm() -> Path:
+    return build_module(ROOT / "testenv/helmtemplate", "helmtemplate", ROOT / ".testenv/bin")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = Path(shutil.copytree(GOLDEN / "greeter", tmp_path_factory.mktemp("chart") / "greeter"))
+    assert main(["helm", "--project", str(root)]) == 0
+    return root
+
+
+def parse_objects(text: str) -> Objects:
+    documents = [normalize(each) for each in yaml.safe_load_all(text) if each]
+    found = {
+        (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): each
+        for each in documents
+    }
+    assert len(found) == len(documents)
+    return found
+
+
+def normalize(value: Any) -> Any:
+    """Without what is empty, which is null in the chart and absent in kustomize; what a patch adds to is sorted by name."""
+    if isinstance(value, dict):
+        return {
+            key: sort_by_name(normalize(each)) if key in LISTS_KEYED_BY_NAME else normalize(each)
+            for key, each in value.items()
+            if each is not None
+        }
+    return [normalize(each) for each in value] if isinstance(value, list) else value
+
+
+def sort_by_name(items: list[Json]) -> list[Json]:
+    return sorted(items, key=lambda each: str(each["name"]))
+
+
+def render_chart(helm: Path, chart: Path, namespace: str, tmp_path: Path, **values: Any) -> Objects:
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    done = subprocess.run([helm, chart, "release", namespace, file], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return parse_objects(done.stdout)
+
+
+def render_with_kustomize(project: Path, binaries: dict[str, Path], *components: str) -> Objects:
+    overlay = project / "config/overlays/test"
+    overlay.mkdir(parents=True, exist_ok=True)
+    picked = {
+        "resources": ["../../default"],
+        "components": [f"../../components/{name}" for name in components],
+    }
+    (overlay / "kustomization.yaml").write_text(yaml.safe_dump(picked))
+    return parse_objects(run_kustomize(project, overlay, str(binaries["kubectl"])))
+
+
+COMMON_VALUES = {"createNamespace": True, "crds": {"keep": False}}
+VARIANTS: list[tuple[list[str], Json]] = [
+    ([], {}),
+    (["ha"], {"replicas": 2}),
+    (["namespaced"], {"namespaced": True}),
+    (["network-policy"], {"networkPolicy": {"enabled": True}}),
+    (["prometheus"], {"metrics": {"serviceMonitor": True}}),
+    (["without-webhooks"], {"webhooks": {"enabled": False}}),
+    (["cert-manager"], {"webhooks": {"certManager": True}}),
+    (["without-webhooks", "cert-manager"], {"webhooks": {"enabled": False, "certManager": True}}),
+    (
+        ["cert-manager", "ha", "network-policy", "prometheus"],
+        {
+            "webhooks": {"certManager": True},
+            "replicas": 2,
+            "networkPolicy": {"enabled": True},
+            "metrics": {"serviceMonitor": True},
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("components", "values"),
+    VARIANTS,
+    ids=lambda value: "+".join(value) if isinstance(value, list) else "",
+)
+def test_helm_and_kustomize_render_the_same(
+    helm: Path,
+    project: Path,
+    binaries: dict[str, Path],
+    tmp_path: Path,
+    components: list[str],
+    values: Json,
+) -> None:
+    ours = render_chart(
+        helm, project / "dist/chart", "greeter-system", tmp_path, **COMMON_VALUES, **values
+    )
+    theirs = render_with_kustomize(project, binaries, *components)
+    assert ours.keys() == theirs.keys()
+    for key, document in theirs.items():
+        assert ours[key] == document, key
+
+
+WEBHOOKS_ENABLED: Json = {"webhooks": {"enabled": True}}
+OPTIONAL_WEBHOOK_VARIANTS: list[tuple[list[str], Json]] = [
+    ([], {}),
+    ([], {"webhooks": {"certManager": True}}),
+    (["network-policy"], {"networkPolicy": {"enabled": True}}),
+    (["webhooks"], WEBHOOKS_ENABLED),
+    (["namespaced", "webhooks"], WEBHOOKS_ENABLED | {"namespaced": True}),
+    (["network-policy", "webhooks"], WEBHOOKS_ENABLED | {"networkPolicy": {"enabled": True}}),
+    (["webhooks", "cert-manager"], {"webhooks": {"enabled": True, "certManager": True}}),
+    (
+        ["ha", "network-policy", "prometheus", "webhooks", "cert-manager"],
+        {
+            "webhooks": {"enabled": True, "certManager": True},
+            "replicas": 2,
+            "networkPolicy": {"enabled": True},
+            "metrics": {"serviceMonitor": True},
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("components", "values"),
+    OPTIONAL_WEBHOOK_VARIANTS,
+    ids=lambda value: "+".join(value) if isinstance(value, list) else "",
+)
+def test_webhooks_that_are_optional_render_the_same_too(
+    helm: Path,
+    optional_webhook_project: Path,
+    binaries: dict[str, Path],
+    tmp_path: Path,
+    components: list[str],
+    values: Json,
+) -> None:
+    assert main(["helm", "--project", str(optional_webhook_project)]) == 0
+    ours = render_chart(
+        helm,
+        optional_webhook_project / "dist/chart",
+        "greeter-system",
+        tmp_path,
+        **COMMON_VALUES,
+        **values,
+    )
+    theirs = render_with_kustomize(optional_webhook_project, binaries, *components)
+    assert ours.keys() == theirs.keys()
+    for key, document in theirs.items():
+        assert ours[key] == document, key
+
+
+def test_the_variants_of_pyproject_are_the_charts_own_values(
+    helm: Path, greeter: Path, binaries: dict[str, Path], tmp_path: Path
+) -> None:
+    pyproject = greeter / "pyproject.toml"
+    picked = (
+        '["ha", "namespaced", "network-policy", "prometheus", "cert-manager", "without-webhooks"]'
+    )
+    pyproject.write_text(pyproject.read_text().replace("components = []", f"components = {picked}"))
+    assert main(["manifests", "--project", str(greeter)]) == 0
+    assert main(["helm", "--project", str(greeter)]) == 0
+    ours = render_chart(helm, greeter / "dist/chart", "greeter-system", tmp_path, **COMMON_VALUES)
+    assert ours == parse_objects(
+        run_kustomize(greeter, greeter / "config/default", str(binaries["kubectl"]))
+    )
+
+
+def test_this_repositorys_chart_renders_the_same_too(
+    helm: Path, binaries: dict[str, Path], tmp_path: Path
+) -> None:
+    chart = tmp_path / "chart"
+    assert main(["helm", "--project", str(ROOT), "--output", str(chart)]) == 0
+    ours = render_chart(helm, chart, "vsphere-operators-system", tmp_path, **COMMON_VALUES)
+    assert ours == parse_objects(
+        run_kustomize(ROOT, ROOT / "config/default", str(binaries["kubectl"]))
+    )
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    for components, values in OPTIONAL_WEBHOOK_VARIANTS:
+        ours = render_chart(
+            helm, chart, "vsphere-operators-system", tmp_path, **COMMON_VALUES, **values
+        )
+        assert ours == render_with_kustomize(tmp_path, binaries, *components), components
+
+
+def test_values_reach_their_places(helm: Path, tmp_path: Path) -> None:
+    chart = tmp_path / "chart"
+    assert main(["helm", "--project", str(ROOT), "--output", str(chart)]) == 0
+    asked = {
+        "image": "example.com/x:v2",
+        "flags": ["-zap-devel", "-stats-interval=30s"],
+        "resources": {"limits": {"memory": "1Gi"}},
+        "secrets": {"vc-creds": "other"},
+        "metrics": {"enabled": False},
+        "crds": {"install": False},
+    }
+    objects = render_chart(helm, chart, "elsewhere", tmp_path, **asked)
+    pod = objects["Deployment", "elsewhere", "vsphere-operators-controller-manager"]["spec"][
+        "template"
+    ]["spec"]
+    container = pod["containers"][0]
+    assert container["image"] == "example.com/x:v2"
+    assert container["args"][-2:] == ["-zap-devel", "-stats-interval=30s"]
+    assert "-metrics-bind-address=0" in container["args"]
+    assert container["resources"]["limits"]["memory"] == "1Gi"
+    assert pod["volumes"][-1]["secret"]["secretName"] == "other"
+    kinds = {kind for kind, _, _ in objects}
+    assert not kinds & {"CustomResourceDefinition", "Service", "Namespace"}
+    assert {
+        each["namespace"] for found in objects.values() for each in found.get("subjects", [])
+    } == {"elsewhere"}
+
+
+def test_crds_stay_when_the_release_goes(helm: Path, project: Path, tmp_path: Path) -> None:
+    objects = render_chart(helm, project / "dist/chart", "greeter-system", tmp_path)
+    kept = [each for (kind, _, _), each in objects.items() if kind == "CustomResourceDefinition"]
+    assert len(kept) == 3
+    assert all(
+        each["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep" for each in kept
+    )
+
+
+def test_what_the_chart_renders_is_admitted(
+    helm: Path, project: Path, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    objects = render_chart(
+        helm, project / "dist/chart", "greeter-system", tmp_path, **COMMON_VALUES
+    )
+    control_plane.kubectl(
+        "apply", "-f", "-", stdin=yaml.safe_dump(objects.pop(("Namespace", "", "greeter-system")))
+    )
+    shown = control_plane.kubectl(
+        "apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump_all(objects.values())
+    )
+    assert len(shown.splitlines()) == len(objects)
+
+
+def test_what_is_not_part_of_the_chart_any_more_goes(project: Path, tmp_path: Path) -> None:
+    templates = project / "dist/chart/templates"
+    (templates / "old.yaml").write_text((templates / "manager.yaml").read_text())
+    (templates / "mine.yaml").write_text("# mine\n")
+    assert main(["helm", "--project", str(project)]) == 0
+    assert not (templates / "old.yaml").exists()
+    assert (templates / "mine.yaml").read_text() == "# mine\n"
+    (templates / "mine.yaml").unlink()
+
+
+@pytest.mark.parametrize(
+    ("python", "helm"),
+    [
+        ("0.1.0", "0.1.0"),
+        ("1.2", "1.2.0"),
+        ("1.2rc1", "1.2.0-rc1"),
+        ("2.0.1.dev3+g12", "2.0.1-dev3.g12"),
+        ("1.0.0+g12", "1.0.0-g12"),
+    ],
+)
+def test_a_version_of_python_is_one_of_helm(python: str, helm: str) -> None:
+    assert to_semantic_version(python) == helm
+
+
+def test_braces_in_a_description_stay_braces() -> None:
+    assert fill_placeholders("description: as {{ x }}\n") == "description: as {{ `{{` }} x }}\n"

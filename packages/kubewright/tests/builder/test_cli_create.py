@@ -1,0 +1,463 @@
+"""init and create api: what is written, and what is refused."""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubewright.builder import cli_commands as commands
+from kubewright.builder.cli import main
+from kubewright.builder.names import build_resource_names, check_kind, check_version, qualify_group
+from kubewright.builder.scaffold.fields import parse_field
+from kubewright.builder.scaffold.python_edit import add_import, add_statement, set_kind_argument
+from kubewright.errors import ConfigError
+from support.golden_projects import GOLDEN, read_project_files
+
+from .builder_commands import create_api, read_project_bytes
+
+
+def test_a_kind_is_one_file_its_test_its_sample_and_one_line(project: Path) -> None:
+    before = read_project_files(project)
+    assert create_api(project, "--short-name", "gr") == 0
+    after = read_project_files(project)
+    assert {
+        path for path in after if path not in before and not path.startswith("config/rbac")
+    } == {
+        "src/greeter/kinds/greeting.py",
+        "tests/kinds/test_greeting.py",
+        "config/samples/demo_v1_greeting.yaml",
+        "config/samples/README.md",
+        "config/crd/bases/demo.example.com_greetings.yaml",
+    }
+    added = [
+        line
+        for line in after["src/greeter/main.py"].splitlines()
+        if line not in before["src/greeter/main.py"].splitlines()
+    ]
+    assert added == [
+        "from .kinds.greeting import GreetingController",
+        "    manager.add(GreetingController())",
+    ]
+    crd = yaml.safe_load(after["config/crd/bases/demo.example.com_greetings.yaml"])
+    assert crd["spec"]["names"]["shortNames"] == ["gr"]
+    assert tomllib.loads(after["pyproject.toml"])["tool"]["kubewright"]["resources"] == [
+        {
+            "group": "demo.example.com",
+            "version": "v1",
+            "kind": "Greeting",
+            "plural": "greetings",
+            "path": "greeter.kinds.greeting:Greeting",
+        }
+    ]
+
+
+def test_fields_of_the_command_line_reach_types_crd_and_sample(project: Path) -> None:
+    options = [
+        "--spec",
+        "cpu:int!",
+        "--spec",
+        "template:str",
+        "--status",
+        "phase:str",
+        "--cluster-wide",
+        "--plural",
+        "grps",
+    ]
+    assert create_api(project, *options, kind="VmGroup") == 0
+    crd = yaml.safe_load((project / "config/crd/bases/demo.example.com_grps.yaml").read_text())
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    assert schema["spec"]["required"] == ["cpu"]
+    assert schema["spec"]["properties"]["cpu"]["type"] == "integer"
+    assert "phase" in schema["status"]["properties"]
+    assert crd["spec"]["scope"] == "Cluster"
+    sample = yaml.safe_load((project / "config/samples/demo_v1_vmgroup.yaml").read_text())
+    assert sample["spec"] == {"cpu": 1, "template": "example"}
+
+
+def test_a_kind_without_a_controller_has_types_and_a_crd_alone(project: Path) -> None:
+    assert create_api(project, "--controller=false") == 0
+    text = (project / "src/greeter/kinds/greeting.py").read_text()
+    assert "Controller" not in text
+    assert (project / "config/crd/bases/demo.example.com_greetings.yaml").exists()
+    assert "greetings" not in (project / "config/rbac/role.yaml").read_text()
+    assert not (project / "tests/kinds").exists()
+
+
+def test_plurals_are_those_of_kubebuilder(project: Path) -> None:
+    assert create_api(project, kind="HostInfo", group="topology") == 0
+    assert (project / "config/crd/bases/topology.example.com_hostinfoes.yaml").exists()
+
+
+def test_a_dry_run_shows_the_diff_and_writes_nothing(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = read_project_bytes(project)
+    assert create_api(project, "--dry-run") == 0
+    shown = capsys.readouterr().out
+    assert "+++ b/src/greeter/kinds/greeting.py" in shown
+    assert "+    manager.add(GreetingController())" in shown
+    assert "+++ b/config/crd/bases/demo.example.com_greetings.yaml" in shown
+    assert read_project_bytes(project) == before
+
+
+def test_a_dry_run_of_init_makes_not_even_the_folder(tmp_path: Path) -> None:
+    assert main(["init", str(tmp_path / "new"), "--domain", "example.com", "--dry-run"]) == 0
+    assert not (tmp_path / "new").exists()
+
+
+REJECTED_OPTIONS = [
+    (["--kind", "greeting"], "such as Greeting"),
+    (["--kind", "my-kind"], "such as MyKind"),
+    (["--kind", "Class"], "reserved"),
+    (["--kind", "None"], "reserved"),
+    (["--kind", "Controller"], "reserved"),
+    (["--kind", "Path"], "reserved"),
+    (["--kind", "Request"], "reserved"),
+    (["--kind", "A" * 60], "letters and digits"),
+    (["--kind", "Gr\u00fc\u00dfe"], "letters and digits"),
+    (["--version", "1"], "v1alpha1"),
+    (["--version", "v1gamma1"], "v1alpha1"),
+    (["--version", "v0"], "v1alpha1"),
+    (["--group", "Demo"], "DNS name"),
+    (["--group", "demo_x"], "DNS name"),
+    (["--group", "apps.k8s.io"], "belongs to Kubernetes"),
+    (["--plural", "Greetings"], "plural"),
+    (["--short-name", "GR"], "short name"),
+    (["--short-name", "1x"], "begin with a letter"),
+    (["--resource", "false"], "wake_on"),
+    (["--spec", "class:str"], "reserved word"),
+    (["--spec", "cpu:quantity"], "there are str, int"),
+    (["--spec", "a:str", "--spec", "a:int"], "twice"),
+    (["--status", "conditions:str"], "every status has"),
+    (["--status", "condition:str"], "every status has"),
+    (["--spec", "str:str", "--spec", "name:str"], "as a type is"),
+    (["--status", "phase:str!"], "cannot be required"),
+]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    REJECTED_OPTIONS,
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_names_are_refused_in_plain_words(
+    project: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: str
+) -> None:
+    before = read_project_bytes(project)
+    assert create_api(project, *options) == 1
+    assert words in capsys.readouterr().err
+    assert read_project_bytes(project) == before
+
+
+def test_an_existing_kind_is_refused_and_so_is_a_plural_that_is_taken(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert create_api(project) == 0
+    before = read_project_bytes(project)
+    assert create_api(project) == 1
+    assert "already" in capsys.readouterr().err
+    assert create_api(project, group="other") == 1
+    assert create_api(project, "--plural", "greetings", kind="Hello") == 1
+    assert "--plural" in capsys.readouterr().err
+    assert read_project_bytes(project) == before
+
+
+def test_a_persons_file_is_never_overwritten_without_force(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = project / "src/greeter/kinds/greeting.py"
+    mine.write_text("# mine\n")
+    before = read_project_bytes(project)
+    assert create_api(project) == 1
+    said = capsys.readouterr().err
+    assert "src/greeter/kinds/greeting.py" in said
+    assert "--force" in said
+    assert read_project_bytes(project) == before
+    assert create_api(project, "--force") == 0
+    assert "class Greeting(" in mine.read_text()
+
+
+def test_code_that_does_not_import_is_told_and_nothing_is_written(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "src/greeter/main.py").write_text(
+        (project / "src/greeter/main.py")
+        .read_text()
+        .replace("import Manager", "import Mangler, Manager")
+    )
+    before = read_project_bytes(project)
+    assert create_api(project) == 1
+    said = capsys.readouterr().err
+    assert "nothing was written" in said
+    assert "Mangler" in said
+    assert read_project_bytes(project) == before
+
+
+REJECTED_INIT_OPTIONS = [
+    (["--domain", "Example"], "DNS name"),
+    (["--domain", "example.com", "--project-name", "9lives"], "begin with a letter"),
+    (["--domain", "example.com", "--project-name", "class"], "package of Python"),
+    (["--domain", "example.com", "--project-name", "json"], "it is taken"),
+    (["--domain", "example.com", "--project-name", "yaml"], "it is taken"),
+    (["--domain", "example.com", "--project-name", "x" * 29], "at most 28"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), REJECTED_INIT_OPTIONS)
+def test_a_bad_project_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: str
+) -> None:
+    assert main(["init", str(tmp_path / "new"), *options]) == 1
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_that_is_not_empty_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    assert main(["init", str(tmp_path), "--project-name", "x", "--domain", "example.com"]) == 1
+    assert "thesis.txt" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_repository_without_files_is_an_empty_folder(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    assert (
+        main(
+            [
+                "init",
+                str(tmp_path),
+                "--project-name",
+                "x",
+                "--domain",
+                "example.com",
+                "--license",
+                "none",
+            ]
+        )
+        == 0
+    )
+    assert not (tmp_path / "LICENSE").exists()
+
+
+def test_what_is_missing_is_named_where_nobody_can_be_asked(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        main(["create", "api", "--project", str(project), "--group", "demo", "--version", "v1"])
+        == 2
+    )
+    assert "--kind is missing" in capsys.readouterr().err
+
+
+def test_a_person_is_asked_again_until_the_answer_will_do(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = iter(["demo", "", "greeting", "Greeting"])
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(click.termui, "visible_prompt_func", lambda prompt: next(answers))
+    assert main(["create", "api", "--project", str(project)]) == 0
+    assert "such as Greeting" in capsys.readouterr().out
+    assert (project / "src/greeter/kinds/greeting.py").exists()
+
+
+def test_a_project_is_needed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert create_api(tmp_path) == 1
+    assert "kubewright init" in capsys.readouterr().err
+
+
+def test_every_command_has_an_example() -> None:
+    def leaves(command: click.Command) -> list[click.Command]:
+        return (
+            [leaf for each in command.commands.values() for leaf in leaves(each)]
+            if isinstance(command, click.Group)
+            else [command]
+        )
+
+    assert len(leaves(commands.kubewright)) >= 3
+    for each in leaves(commands.kubewright):
+        shown = each.get_help(click.Context(each, terminal_width=400))
+        assert re.search(r"^  Examples:\n    kubewright ", shown, re.MULTILINE), shown
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_are_completed(
+    shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_KUBEWRIGHT_COMPLETE", f"{shell}_source")
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    assert ended.value.code == 0
+    assert "_KUBEWRIGHT_COMPLETE" in capsys.readouterr().out
+
+
+def test_no_kind_may_hide_what_generated_code_imports_or_be_hidden_by_it() -> None:
+    trees = [ast.parse(path.read_text()) for path in (GOLDEN / "greeter").rglob("kinds/*.py")]
+    imports = [
+        node
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and not node.level
+    ]
+    outside = [node for node in imports if not (node.module or "").startswith("greeter")]
+    imported = {each.name for node in outside for each in node.names if each.name[0].isupper()}
+    assert len(imported) > 15
+    arguments = {
+        each.arg.capitalize()
+        for tree in trees
+        for each in ast.walk(tree)
+        if isinstance(each, ast.arg)
+    }
+    for name in imported | arguments - {
+        "Greeting",
+        "House",
+        "Hub",
+        "Installed",
+        "Client",
+        "Namespace",
+    }:
+        with pytest.raises(ConfigError, match="reserved"):
+            check_kind(name)
+
+
+def test_a_kind_that_pytest_would_take_for_a_test_has_tests_that_are_found(project: Path) -> None:
+    assert create_api(project, kind="TestRun") == 0
+    assert (
+        main(
+            [
+                "create",
+                "webhook",
+                "--project",
+                str(project),
+                "--kind",
+                "TestRun",
+                "--defaulting",
+                "--validation",
+            ]
+        )
+        == 0
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--collect-only",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "tests/kinds",
+    ]
+    found = subprocess.run(command, cwd=project, capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout
+
+
+def test_names_that_will_do() -> None:
+    assert [check_kind(each) for each in ("HostInfo", "VM", "A1")] == ["HostInfo", "VM", "A1"]
+    assert [check_version(each) for each in ("v1", "v2beta3", "v10alpha1")] == [
+        "v1",
+        "v2beta3",
+        "v10alpha1",
+    ]
+    assert qualify_group("topology", "corinternal.com") == "topology.corinternal.com"
+    assert (
+        qualify_group("vm.codeconnect.vmworld.com", "example.com") == "vm.codeconnect.vmworld.com"
+    )
+    assert qualify_group("demo", "myk8s.io") == "demo.myk8s.io"
+    assert build_resource_names("a", "b.c", "v1", "Box").plural == "boxes"
+
+
+def test_a_field_with_another_spelling_of_its_type() -> None:
+    assert parse_field("freeCPU:int64").type == "int"
+    assert parse_field("name").render_spec_line().endswith('] = ""')
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=12))
+def test_a_kind_that_will_do_is_a_class_and_a_file_of_its_own(text: str) -> None:
+    try:
+        check_kind(text)
+    except ConfigError:
+        return
+    assert text.isidentifier()
+    assert text[0].isupper()
+    assert not keyword.iskeyword(text.lower())
+
+
+MAIN_SOURCE = '''"""Doc."""
+
+from kubewright import Manager
+
+from .kinds.b import BController
+
+
+def build(mgr: Manager, settings: object) -> None:
+    """All."""
+    mgr.add(
+        BController()
+    )
+
+
+class C:
+    """Doc."""
+
+    x = 1
+'''
+
+
+def test_imports_stay_sorted_and_lines_go_to_the_end() -> None:
+    text = add_import(
+        add_import(MAIN_SOURCE, ".kinds.a", "AController", "m"), ".kinds.c", "CController", "m"
+    )
+    lines = [line for line in text.splitlines() if line.startswith("from .")]
+    assert lines == [f"from .kinds.{x.lower()} import {x}Controller" for x in "ABC"]
+    assert add_import(text, ".kinds.a", "AController", "m") == text
+    assert "    )\n    mgr.add(A())\n" in add_statement(text, "build", "{0}.add(A())", "m")
+
+
+def test_a_line_stays_before_a_return() -> None:
+    assert (
+        add_statement("def build(m):\n    return None\n", "build", "{0}.add(A())", "m")
+        == "def build(m):\n    m.add(A())\n    return None\n"
+    )
+
+
+def test_an_argument_goes_to_the_end_of_a_call_of_several_lines() -> None:
+    text = '@kind(\n    "\u00e4/v1",\n    columns=[1],\n)\nclass C:\n    pass\n'
+    added = set_kind_argument(text, "C", "storage", "False", "m")
+    assert added == text.replace("columns=[1],", "columns=[1], storage=False,")
+    assert set_kind_argument(added, "C", "storage", "True", "m") == added.replace(
+        "storage=False", "storage=True"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def build(:", "is no Python"),
+        ("x = 1\n", "has no function build"),
+        ("def build(): ...\n", "has no function build"),
+    ],
+)
+def test_a_main_without_a_list_is_told_what_to_add(text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        add_statement(text, "build", "{0}.add(A())", "main.py")
+
+
+def test_without_its_packages_the_builder_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "kubewright.builder.cli_commands")
+    monkeypatch.setitem(sys.modules, "click", None)
+    assert main(["init"]) == 1
+    assert "pip install 'kubewright[builder]'" in capsys.readouterr().err

@@ -1,0 +1,118 @@
+"""A manager behind a proxy, and what must be true of it afterwards: read from the API server, not from the manager."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from kubewright.crd import build_crds
+from kubewright.kind import Resource, Spec, kind
+from kubewright.kubeconfig import load_config
+from kubewright.manager import Manager
+from kubewright.schema import Doc
+from kubewright.testing import eventually
+from kubewright.testing.controlplane import ControlPlane
+
+from ..support.api_harness import ApiHarness
+from ..support.widget_kind import Widget, WidgetStatus
+
+WIDGETS_PATH = "*/widgets"
+WIDGET_STATUS_PATH = "*/widgets/*/status"
+
+
+class GadgetSpec(Spec):
+    """What a gadget should be."""
+
+    size: Annotated[int, Doc("How large.", ge=0, le=1000)] = 0
+
+
+@kind("faults.kubewright.test/v1")
+class Gadget(Resource[GadgetSpec, WidgetStatus]):
+    """A thing whose CRD a test may delete or change."""
+
+
+async def connect_through(api: ApiHarness, kubeconfig: Path) -> ApiHarness:
+    """The same API server for the test, while the manager goes where this kubeconfig leads."""
+    return replace(
+        api,
+        connection=await asyncio.to_thread(
+            load_config, str(kubeconfig), environ={}, home=Path("/")
+        ),
+    )
+
+
+async def wait_until_reconciled(api: ApiHarness, manager: Manager, *, within: float = 15) -> None:
+    """Wait until every widget has its answer, and the manager's memory holds exactly the widgets that there are."""
+
+    async def right() -> bool:
+        stored = await api.client.list(Widget, api.namespace)
+        known = {
+            widget.key: widget.metadata.resourceVersion for widget in manager.cache.all(Widget)
+        }
+        answered = all(
+            w.status.doubled == w.spec.size * 2
+            and w.status.observedGeneration == w.metadata.generation
+            for w in stored
+        )
+        return answered and known == {
+            widget.key: widget.metadata.resourceVersion for widget in stored
+        }
+
+    await eventually(right, within=within, every=0.1)
+
+
+async def change_widgets(api: ApiHarness) -> None:
+    """What a manager that hears nothing must find out later: one widget more, one changed, one gone."""
+    await api.create_widget("created", size=11)
+    changed, deleted = await api.get_widget("changed"), await api.get_widget("deleted")
+    await api.client.patch(Widget, changed.key, {"spec": {"size": changed.spec.size + 1}})
+    await api.client.delete(Widget, deleted.key)
+
+
+async def create_widgets(api: ApiHarness) -> None:
+    """The widgets before that."""
+    for size, name in enumerate(("kept", "changed", "deleted")):
+        await api.create_widget(name, size=size)
+
+
+def gadget_crd(*, maximum: int | None = 1000, **spec_schema: Any) -> str:
+    """The CRD of Gadget, with another limit for its size or more in its schema than the class has."""
+    manifest = build_crds([Gadget])[0]
+    spec = manifest["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    spec.update(spec_schema)
+    spec["properties"]["size"] |= {"maximum": maximum}
+    return json.dumps(manifest)
+
+
+@asynccontextmanager
+async def temporary_gadget_crd(plane: ControlPlane, crd: str) -> AsyncIterator[None]:
+    """This CRD of Gadget in the cluster, and gone afterwards."""
+    await install_gadget_crd(plane, crd)
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(
+            plane.kubectl,
+            "delete",
+            "crd",
+            Gadget.definition.group_resource,
+            "--ignore-not-found",
+            "--timeout=20s",
+        )
+
+
+async def install_gadget_crd(plane: ControlPlane, crd: str) -> None:
+    """Apply the CRD and wait until it is served."""
+    await asyncio.to_thread(plane.apply, crd)
+    await asyncio.to_thread(
+        plane.kubectl,
+        "wait",
+        "--for=condition=Established",
+        f"crd/{Gadget.definition.group_resource}",
+        "--timeout=20s",
+    )

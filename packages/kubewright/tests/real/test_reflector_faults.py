@@ -1,0 +1,231 @@
+"""Never deaf: whatever happens to a watch of the real API server, the manager finds out what it missed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from urllib.parse import parse_qs
+
+import pytest
+
+from kubewright.controller import new_controller
+from kubewright.meta import Key
+from kubewright.source import Stream
+from kubewright.testing import eventually
+from kubewright.testing.controlplane import ControlPlane
+from kubewright.testing.proxy import HttpProxy, RecordedRequest, TcpProxy
+
+from ..support.api_harness import ApiHarness, run_manager
+from ..support.widget_kind import Widget, WidgetStatus, double
+from .proxied_manager import (
+    WIDGET_STATUS_PATH,
+    WIDGETS_PATH,
+    change_widgets,
+    connect_through,
+    create_widgets,
+    wait_until_reconciled,
+)
+
+OUTAGE_SECONDS = 60.0
+EXPIRED_STATUS = {
+    "kind": "Status",
+    "status": "Failure",
+    "code": 410,
+    "reason": "Expired",
+    "message": "too old resource version: 1 (2)",
+}
+
+
+async def test_a_watch_that_stalls_with_its_socket_open_is_noticed_within_75_seconds_and_nothing_is_missed(
+    real_api: ApiHarness, http_proxy: HttpProxy, tcp_proxy: TcpProxy, tmp_path: Path
+) -> None:
+    api = await connect_through(
+        real_api,
+        http_proxy.write_kubeconfig(
+            tmp_path / "config", server=f"https://127.0.0.1:{tcp_proxy.port}"
+        ),
+    )
+    await create_widgets(api)
+    async with run_manager(api, new_controller(Widget, double)) as manager:
+        await wait_until_reconciled(api, manager)
+        stalled_at = asyncio.get_running_loop().time()
+        tcp_proxy.stall_existing()
+        await change_widgets(api)
+        with pytest.raises(AssertionError, match="not true within"):
+            await wait_until_reconciled(api, manager, within=1)
+        await wait_until_reconciled(
+            api, manager, within=stalled_at + 75 - asyncio.get_running_loop().time()
+        )
+        assert {key.name for key in manager.cache.store(Widget).objects} == {
+            "kept",
+            "changed",
+            "created",
+        }
+        assert len(http_proxy.find_requests("GET", WIDGETS_PATH, watch=False)) == 1
+
+
+async def expire_open_watch(proxy: HttpProxy) -> None:
+    assert await proxy.inject_line({"type": "ERROR", "object": EXPIRED_STATUS}, WIDGETS_PATH) == 1
+
+
+async def expire_next_watch(proxy: HttpProxy) -> None:
+    proxy.expire_next_watch(WIDGETS_PATH)
+    assert proxy.abort_watches(WIDGETS_PATH) == 1
+
+
+@pytest.mark.parametrize("expire", [expire_open_watch, expire_next_watch])
+async def test_a_410_in_either_form_leads_to_a_new_list(
+    real_api: ApiHarness,
+    http_proxy: HttpProxy,
+    tmp_path: Path,
+    expire: Callable[[HttpProxy], Awaitable[None]],
+) -> None:
+    api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
+    await create_widgets(api)
+    async with run_manager(api, new_controller(Widget, double)) as manager:
+        await wait_until_reconciled(api, manager)
+        await eventually(lambda: http_proxy.find_watches(WIDGETS_PATH))
+        held = http_proxy.delay_next("GET", WIDGETS_PATH, 1.0, watch=False)
+        await expire(http_proxy)
+        await eventually(lambda: held.matched_requests)
+        await change_widgets(api)
+        await wait_until_reconciled(api, manager)
+        assert len(http_proxy.find_requests("GET", WIDGETS_PATH, watch=False)) == 2
+        assert {key.name for key in manager.cache.store(Widget).objects} == {
+            "kept",
+            "changed",
+            "created",
+        }
+
+
+async def test_a_watch_that_fell_behind_a_compaction_and_a_restart_misses_nothing(
+    real_api: ApiHarness,
+    control_plane: ControlPlane,
+    http_proxy: HttpProxy,
+    tcp_proxy: TcpProxy,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    api = await connect_through(
+        real_api,
+        http_proxy.write_kubeconfig(
+            tmp_path / "config", server=f"https://127.0.0.1:{tcp_proxy.port}"
+        ),
+    )
+    await create_widgets(api)
+    async with run_manager(api, new_controller(Widget, double)) as manager:
+        await wait_until_reconciled(api, manager)
+        tcp_proxy.stall()
+        await asyncio.gather(
+            *(api.create_widget(f"w{number:03}", size=number) for number in range(200))
+        )
+        await change_widgets(api)
+        oldest = await control_plane.compact_etcd()
+        await control_plane.restart_apiserver()
+        tcp_proxy.abort_connections()  # with all that was held back: what is resumed is the watch, not the stream
+        tcp_proxy.resume()
+        await wait_until_reconciled(api, manager, within=30)
+        assert {key.name for key in manager.cache.store(Widget).objects} >= {
+            "kept",
+            "changed",
+            "created",
+            "w199",
+        }
+        assert Key(api.namespace, "deleted") not in manager.cache.store(Widget).objects
+    assert "the watch is too far behind for the API server, listing again" in caplog.text
+    assert (
+        resource_version_of(http_proxy.find_requests("GET", WIDGETS_PATH, watch=True)[1]) < oldest
+    )
+    assert len(http_proxy.find_requests("GET", WIDGETS_PATH, watch=False)) == 2
+
+
+def resource_version_of(watch: RecordedRequest) -> int:
+    """Where a watch was to begin."""
+    return int(parse_qs(watch.query)["resourceVersion"][0])
+
+
+async def test_compaction_alone_goes_unnoticed(
+    real_api: ApiHarness, control_plane: ControlPlane, http_proxy: HttpProxy, tmp_path: Path
+) -> None:
+    api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
+    await create_widgets(api)
+    async with run_manager(api, new_controller(Widget, double)) as manager:
+        await wait_until_reconciled(api, manager)
+        await control_plane.compact_etcd()
+        await change_widgets(api)
+        await wait_until_reconciled(api, manager)
+        assert http_proxy.abort_watches(WIDGETS_PATH) == 1
+        await control_plane.compact_etcd()
+        await api.create_widget("after", size=5)
+        await wait_until_reconciled(api, manager)
+
+
+async def test_an_api_server_that_is_down_for_a_minute_is_asked_seldom_and_found_again(
+    real_api: ApiHarness, control_plane: ControlPlane, http_proxy: HttpProxy, tmp_path: Path
+) -> None:
+    api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
+    outside, factor = Stream(), 2
+
+    async def multiply(widget: Widget) -> None:
+        widget.status = WidgetStatus(doubled=widget.spec.size * factor)
+
+    multiplying = new_controller(Widget, multiply)
+    multiplying.wake_on(outside, by=lambda widget: widget.metadata.name)
+    await create_widgets(api)
+    async with run_manager(api, multiplying) as manager:
+        await wait_until_reconciled(api, manager)
+        asked_before, written_before = (
+            len(http_proxy.find_requests("GET", WIDGETS_PATH)),
+            len(http_proxy.find_requests("PATCH", WIDGET_STATUS_PATH)),
+        )
+        await control_plane.kill_apiserver()
+        try:
+            factor = 3
+            outside.publish("changed")
+            await asyncio.sleep(OUTAGE_SECONDS)
+            asked = len(http_proxy.find_requests("GET", WIDGETS_PATH)) - asked_before
+            written = len(http_proxy.find_requests("PATCH", WIDGET_STATUS_PATH)) - written_before
+        finally:
+            factor = 2
+            await control_plane.start_apiserver()
+        assert 5 <= asked <= 26, (
+            "the watch is asked for again with pauses that grow to 8 s (aiohttp asks twice where a connection breaks)"
+        )
+        assert 5 <= written <= 20, (
+            "a key whose status cannot be written comes back with pauses that double"
+        )
+        await change_widgets(api)
+        await wait_until_reconciled(api, manager, within=20)
+
+
+async def test_a_stale_api_server_never_makes_the_manager_act_on_the_past(
+    real_api: ApiHarness, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    await real_api.create_widget(size=1)
+    seen: list[int] = []
+
+    async def note(widget: Widget) -> None:
+        seen.append(widget.spec.size)
+        await double(widget)
+
+    async with (
+        TcpProxy("127.0.0.1", control_plane.etcd.port.number) as to_etcd,
+        control_plane.create_apiserver(f"http://127.0.0.1:{to_etcd.port}") as other,
+        HttpProxy(other.url, control_plane.admin_tls, control_plane.bearer_tls) as proxy,
+    ):
+        api = await connect_through(real_api, proxy.write_kubeconfig(tmp_path / "config"))
+        to_etcd.stall()
+        await real_api.client.patch(Widget, Key(api.namespace, "a"), {"spec": {"size": 2}})
+        async with run_manager(api, new_controller(Widget, note)) as manager:
+            await eventually(lambda: proxy.find_requests("GET", WIDGETS_PATH, watch=False))
+            assert (
+                "resourceVersion=0"
+                not in proxy.find_requests("GET", WIDGETS_PATH, watch=False)[0].query
+            )
+            await asyncio.sleep(4)
+            assert seen == []
+            to_etcd.resume()
+            await wait_until_reconciled(api, manager, within=40)
+    assert set(seen) == {2}

@@ -1,0 +1,138 @@
+"""Writes on the real API server while somebody else writes too, or the server asks for patience."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from kubewright.controller import new_controller
+from kubewright.meta import Key
+from kubewright.testing import eventually
+from kubewright.testing.proxy import HttpProxy
+
+from ..support.api_harness import ApiHarness, run_manager
+from ..support.widget_kind import Widget, double
+from .proxied_manager import (
+    WIDGET_STATUS_PATH,
+    WIDGETS_PATH,
+    connect_through,
+    wait_until_reconciled,
+)
+
+RETRY_AFTER_SECONDS = 2
+
+
+def foreign_condition_patch(status: str) -> dict[str, object]:
+    """A condition of another controller."""
+    condition = {
+        "type": "Theirs",
+        "status": status,
+        "reason": "Because",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    return {"status": {"conditions": [condition]}}
+
+
+async def test_a_409_on_a_status_write_keeps_the_other_writers_condition(
+    real_api: ApiHarness, http_proxy: HttpProxy, tmp_path: Path
+) -> None:
+    api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
+    key = (await api.create_widget(size=4)).key
+    await api.client.patch(Widget, key, foreign_condition_patch("True"), subresource="status")
+    runs = 0
+
+    async def overtaken(widget: Widget) -> None:
+        nonlocal runs
+        runs += 1
+        if runs == 1:
+            await api.client.patch(
+                Widget, key, foreign_condition_patch("False"), subresource="status"
+            )
+        await double(widget)
+
+    async with run_manager(api, new_controller(Widget, overtaken)) as manager:
+        await wait_until_reconciled(api, manager)
+        widget = await api.get_widget()
+        assert {c.type: c.status for c in widget.status.conditions} == {
+            "Theirs": "False",
+            "Ready": "True",
+        }
+        assert [seen.status for seen in http_proxy.find_requests("PATCH", WIDGET_STATUS_PATH)] == [
+            409,
+            200,
+        ]
+        assert await api.list_events() == []
+
+
+async def test_the_answer_for_a_deleted_object_never_lands_on_its_successor(
+    real_api: ApiHarness, http_proxy: HttpProxy, tmp_path: Path
+) -> None:
+    api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
+    old = await api.create_widget(size=1)
+    answered: list[str] = []
+
+    async def outlived(widget: Widget) -> None:
+        if widget.metadata.uid == old.metadata.uid:
+            await api.client.delete(Widget, widget.key)
+            await api.create_widget(size=7)
+        answered.append(widget.metadata.uid)
+        await double(widget)
+
+    async with run_manager(api, new_controller(Widget, outlived)) as manager:
+        await wait_until_reconciled(api, manager)
+        assert answered[0] == old.metadata.uid
+        assert [seen.status for seen in http_proxy.find_requests("PATCH", WIDGET_STATUS_PATH)] == [
+            409,
+            200,
+        ]
+        assert (await api.get_widget()).status.doubled == 14
+
+
+async def test_a_throttled_status_write_comes_again_no_earlier_than_asked_and_holds_up_nobody(
+    real_api: ApiHarness, http_proxy: HttpProxy, tmp_path: Path
+) -> None:
+    api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
+    rule = http_proxy.throttle_next("PATCH", "*/widgets/slow/status", RETRY_AFTER_SECONDS, times=2)
+    async with run_manager(api, new_controller(Widget, double)) as manager:
+        await api.create_widget("slow", size=1)
+        await eventually(lambda: rule.matched_requests)
+        await api.create_widget("other", size=2)
+        await api.wait_for_ready("other", within=RETRY_AFTER_SECONDS / 2)
+        await wait_until_reconciled(api, manager)
+    attempts = http_proxy.find_requests("PATCH", "*/widgets/slow/status")
+    assert [seen.status for seen in attempts] == [429, 429, 200]
+    assert all(
+        later.received_at - earlier.received_at >= RETRY_AFTER_SECONDS
+        for earlier, later in pairwise(attempts)
+    )
+
+
+@pytest.mark.parametrize("watch", [False, True], ids=["list", "watch"])
+async def test_a_throttled_read_comes_again_no_earlier_than_asked(
+    real_api: ApiHarness, http_proxy: HttpProxy, tmp_path: Path, watch: bool
+) -> None:
+    api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
+    rule = http_proxy.throttle_next("GET", WIDGETS_PATH, RETRY_AFTER_SECONDS, watch=watch)
+    async with run_manager(api, new_controller(Widget, double)) as manager:
+        await eventually(lambda: rule.matched_requests)
+        await api.create_widget(size=1)
+        await wait_until_reconciled(api, manager)
+    first, second, *_ = http_proxy.find_requests("GET", WIDGETS_PATH, watch=watch)
+    assert (first.status, second.status) == (429, 200)
+    assert second.received_at - first.received_at >= RETRY_AFTER_SECONDS
+
+
+async def test_a_status_write_that_was_done_but_unanswered_is_right_in_the_end(
+    real_api: ApiHarness, http_proxy: HttpProxy, tmp_path: Path
+) -> None:
+    api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
+    rule = http_proxy.drop_next_response("PATCH", WIDGET_STATUS_PATH)
+    async with run_manager(api, new_controller(Widget, double)) as manager:
+        await api.create_widget(size=1)
+        await wait_until_reconciled(api, manager)
+        await api.client.patch(Widget, Key(api.namespace, "a"), {"spec": {"size": 2}})
+        await wait_until_reconciled(api, manager)
+    assert rule.upstream_statuses == [200]

@@ -1,0 +1,323 @@
+"""The CA's Secret and the caBundles, on an API server in memory and with a clock of our own."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from kubewright.builtin import Secret
+from kubewright.client import Client
+from kubewright.crd import build_crds
+from kubewright.errors import Conflict, Forbidden, Unreachable
+from kubewright.meta import Key
+from kubewright.testing.fake import FakeApi
+from kubewright.tls import ServingCertificate
+from kubewright.transport import Request
+from kubewright.webhook.ca_bundle import find_ca_bundle_targets
+from kubewright.webhook.cert_rotation import CertRotator, ConcurrentWrite
+from kubewright.webhook.configuration import (
+    WebhookClientConfig,
+    build_configurations,
+    with_conversions,
+)
+from kubewright.webhook.options import CertificateTimings
+
+from .box_kind import Box, BoxConversion, BoxWebhook, OldBox
+
+CA_SECRET = Key("sys", "op-webhook-ca")
+DAY = timedelta(days=1)
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+class RotationHarness:
+    """An API server with the configurations, and replicas that look after them."""
+
+    def __init__(self) -> None:
+        self.api, self.clock = FakeApi(), FakeClock()
+        self.client = Client(self.api)
+
+    def create_configurations(self) -> None:
+        reach = WebhookClientConfig(namespace="sys", service="op-webhook-service")
+        for each in build_configurations([BoxWebhook()], reach, name="op"):
+            self.api.create(f"/apis/admissionregistration.k8s.io/v1/{each['kind'].lower()}s", each)
+        for each in with_conversions(build_crds([Box, OldBox]), [BoxConversion()], reach):
+            self.api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", each)
+
+    def make_rotator(self, propagation_seconds: float = 0) -> CertRotator:
+        targets = find_ca_bundle_targets([BoxWebhook()], [BoxConversion()], "op")
+        times = CertificateTimings(propagation_seconds=propagation_seconds)
+        return CertRotator(
+            Client(self.api),
+            ServingCertificate(),
+            name="op",
+            secret=CA_SECRET,
+            hosts=["a.svc"],
+            targets=targets,
+            timings=times,
+            clock=self.clock,
+        )
+
+    def read_ca_bundles(self) -> list[bytes]:
+        found: list[dict[str, Any]] = []
+        for obj in self.api.objects.values():
+            found += [hook["clientConfig"] for hook in obj.get("webhooks", ())]
+            if "conversion" in obj.get("spec", {}):
+                found.append(obj["spec"]["conversion"]["webhook"]["clientConfig"])
+        return [base64.b64decode(each.get("caBundle", "")) for each in found]
+
+    def remove_ca_bundles(self) -> None:
+        for key, obj in list(self.api.objects.items()):
+            if "webhooks" in obj:
+                hooks = [
+                    hook | {"clientConfig": {"service": hook["clientConfig"]["service"]}}
+                    for hook in obj["webhooks"]
+                ]
+                self.api.store("MODIFIED", key, obj | {"webhooks": hooks})
+
+
+@pytest.fixture
+def harness() -> RotationHarness:
+    made = RotationHarness()
+    made.create_configurations()
+    return made
+
+
+async def read_ca_secret(cluster: RotationHarness) -> dict[str, bytes]:
+    return (await cluster.client.get(Secret, CA_SECRET)).data
+
+
+async def test_the_first_look_makes_all_and_the_next_writes_nothing(
+    harness: RotationHarness,
+) -> None:
+    replica = harness.make_rotator()
+    assert replica.problem == "there is no certificate yet"
+    await replica.reconcile()
+    data = await read_ca_secret(harness)
+    assert harness.read_ca_bundles() == [data["current.crt"]] * 3
+    assert replica.certificate.loaded_pem.startswith(b"-----BEGIN CERTIFICATE-----")
+    assert replica.problem == ""
+    written = len(harness.api.writes())
+    await replica.reconcile()
+    assert len(harness.api.writes()) == written
+    assert all(
+        hook["failurePolicy"] == "Fail"
+        for obj in harness.api.objects.values()
+        for hook in obj.get("webhooks", ())
+    )
+
+
+async def test_a_year_goes_by(harness: RotationHarness) -> None:
+    one, two = harness.make_rotator(), harness.make_rotator()
+    seen = []
+    for _ in range(75):
+        for replica in (one, two):
+            await replica.reconcile()
+            assert replica.issuer_certificate in harness.read_ca_bundles()[0]
+            assert len(set(harness.read_ca_bundles())) == 1
+        seen.append(one.issuer_certificate)
+        harness.clock.now += 5 * DAY
+    assert len(dict.fromkeys(seen)) == 2
+    assert one.issuer_certificate == two.issuer_certificate
+
+
+@pytest.mark.looptime
+async def test_a_new_authority_signs_only_when_it_was_everywhere_for_long_enough(
+    harness: RotationHarness,
+) -> None:
+    replica = harness.make_rotator(propagation_seconds=60)
+    await replica.reconcile()
+    first = replica.issuer_certificate
+    harness.clock.now += 250 * DAY
+    await replica.reconcile()
+    following = (await read_ca_secret(harness))["next.crt"]
+    assert harness.read_ca_bundles() == [following + first] * 3
+    await asyncio.sleep(50)
+    harness.remove_ca_bundles()
+    await replica.reconcile()
+    await asyncio.sleep(50)
+    await replica.reconcile()
+    assert replica.issuer_certificate == first
+    await asyncio.sleep(11)
+    await replica.reconcile()
+    assert replica.issuer_certificate == following
+
+
+async def test_while_the_api_server_is_out_of_reach_certificates_are_renewed(
+    harness: RotationHarness,
+) -> None:
+    replica = harness.make_rotator()
+    await replica.reconcile()
+    before = replica.certificate.loaded_pem
+    harness.api.fail_next("GET", "", Unreachable("nobody there"), times=1)
+    harness.clock.now += 21 * DAY
+    with pytest.raises(Unreachable):
+        await replica.reconcile()
+    assert replica.certificate.loaded_pem != before
+    assert replica.problem == ""
+
+
+async def test_a_serving_certificate_is_made_anew_without_a_write(harness: RotationHarness) -> None:
+    replica = harness.make_rotator()
+    await replica.reconcile()
+    before, written = replica.certificate.loaded_pem, len(harness.api.writes())
+    harness.clock.now += 21 * DAY
+    await replica.reconcile()
+    assert replica.certificate.loaded_pem != before
+    assert len(harness.api.writes()) == written
+
+
+async def test_what_somebody_removes_is_put_back(harness: RotationHarness) -> None:
+    replica = harness.make_rotator()
+    await replica.reconcile()
+    [before, *_] = harness.read_ca_bundles()
+    harness.remove_ca_bundles()
+    assert harness.read_ca_bundles() != [before] * 3
+    await replica.reconcile()
+    assert harness.read_ca_bundles() == [before] * 3
+    await harness.client.delete(Secret, CA_SECRET)
+    await replica.reconcile()
+    assert (await read_ca_secret(harness))["current.crt"] == before
+
+
+async def test_a_damaged_secret_is_filled_with_what_we_know(harness: RotationHarness) -> None:
+    replica = harness.make_rotator()
+    await replica.reconcile()
+    [before, *_] = harness.read_ca_bundles()
+    await harness.client.patch(Secret, CA_SECRET, {"data": {"current.key": b"nonsense"}})
+    await replica.reconcile()
+    assert (await read_ca_secret(harness))["current.crt"] == before
+    await harness.client.patch(Secret, CA_SECRET, {"data": {"current.crt": None}})
+    newcomer = harness.make_rotator()
+    await newcomer.reconcile()
+    assert newcomer.issuer_certificate != before
+    assert harness.read_ca_bundles() == [newcomer.issuer_certificate] * 3
+
+
+async def test_who_comes_second_reads_what_the_first_made(harness: RotationHarness) -> None:
+    late = harness.make_rotator()
+    created = late.client.create
+
+    async def beaten(obj: Any) -> Any:
+        await harness.make_rotator().reconcile()
+        return await created(obj)
+
+    late.client.create = beaten  # type: ignore[method-assign]
+    with pytest.raises(ConcurrentWrite):
+        await late.reconcile()
+    await late.reconcile()
+    assert late.issuer_certificate == (await read_ca_secret(harness))["current.crt"]
+
+
+async def test_a_replica_that_was_stopped_does_not_put_an_old_bundle_over_a_new_one(
+    harness: RotationHarness,
+) -> None:
+    """It has read the Secret; then the other one moves the CA on and spreads the bundle; then it goes on."""
+    stopped, other = harness.make_rotator(), harness.make_rotator()
+    await stopped.reconcile()
+    await other.reconcile()
+    harness.clock.now += 250 * DAY
+    read = stopped.read_secret
+
+    async def slow() -> Any:
+        known = await read()
+        await other.reconcile()
+        return known
+
+    stopped.read_secret = slow  # type: ignore[method-assign]
+    with pytest.raises((ConcurrentWrite, Conflict)):
+        await stopped.reconcile()
+    data = await read_ca_secret(harness)
+    assert set(harness.read_ca_bundles()) == {data["next.crt"] + data["current.crt"]}
+
+
+async def test_a_configuration_that_comes_later_gets_its_bundle() -> None:
+    cluster = RotationHarness()
+    replica = cluster.make_rotator()
+    await replica.reconcile()
+    assert replica.problem == ""
+    cluster.create_configurations()
+    await replica.reconcile()
+    assert cluster.read_ca_bundles() == [(await read_ca_secret(cluster))["current.crt"]] * 3
+
+
+async def test_a_target_that_cannot_be_written_holds_up_no_other_and_no_new_authority_signs(
+    harness: RotationHarness,
+) -> None:
+    replica = harness.make_rotator()
+    await replica.reconcile()
+    first = replica.issuer_certificate
+
+    def no_mutating(request: Request) -> Exception | None:
+        patching = request.method == "PATCH" and "mutatingwebhook" in request.path
+        return Forbidden("patch mutatingwebhookconfigurations is forbidden") if patching else None
+
+    harness.api.faults.append(no_mutating)
+    harness.clock.now += 250 * DAY
+    for _ in range(3):
+        with pytest.raises(Forbidden):
+            await replica.reconcile()
+    data = await read_ca_secret(harness)
+    assert replica.issuer_certificate == first == data["current.crt"]
+    assert sorted(harness.read_ca_bundles(), key=len) == [first, *[data["next.crt"] + first] * 2]
+    replica.log_error(Forbidden("patch is forbidden"))
+    assert replica.last_error.endswith("Grant the generated roles: kubectl apply -k config/rbac")
+    harness.api.faults.clear()
+    await replica.reconcile()
+    await replica.reconcile()
+    assert replica.issuer_certificate == data["next.crt"]
+
+
+async def test_a_crd_without_a_conversion_webhook_is_left_alone_and_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = RotationHarness()
+    [crd] = build_crds([Box, OldBox])
+    cluster.api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
+    replica = cluster.make_rotator()
+    await replica.reconcile()
+    await replica.reconcile()
+    assert [request for request in cluster.api.writes() if "customresource" in request.path] == []
+    assert [record.levelname for record in caplog.records].count("WARNING") == 1
+
+
+@pytest.mark.looptime
+async def test_trouble_is_told_once_and_tried_again(
+    harness: RotationHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    replica = harness.make_rotator()
+    harness.api.fail_next("GET", "/secrets/", Forbidden("get secrets is forbidden"), times=3)
+    task = asyncio.create_task(replica.run())
+    await asyncio.sleep(1)
+    assert replica.problem.startswith(
+        "the certificates of the webhooks cannot be looked after: get secrets is forbidden"
+    )
+    await asyncio.sleep(60)
+    task.cancel()
+    assert replica.problem == ""
+    assert [record.levelname for record in caplog.records].count("ERROR") == 1
+
+
+@pytest.mark.looptime
+async def test_what_nobody_foresaw_ends_nothing_however_long_it_lasts(
+    harness: RotationHarness,
+) -> None:
+    replica = harness.make_rotator()
+    harness.api.fail_next(
+        "GET", "/secrets/", ZeroDivisionError("odd"), times=1200
+    )  # 2.0 ** 1024 overflows
+    task = asyncio.create_task(replica.run())
+    await asyncio.sleep(4 * 3600)
+    assert not task.done()
+    task.cancel()
+    assert replica.problem == ""

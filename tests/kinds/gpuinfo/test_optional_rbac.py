@@ -1,0 +1,71 @@
+"""config/optional has exactly the rights that the code declares beyond the generated role: no more, and for nobody else."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kubewright.rbac import manager_rules
+from support.fake_node_cluster import FakeNodeCluster, run_gpuinfo_manager
+from vsphere_operators.kinds.gpuinfo.calendar import CALENDAR_PERMISSION
+from vsphere_operators.kinds.gpuinfo.calendar import ROLE_MANIFEST as CALENDAR_ROLE
+from vsphere_operators.kinds.gpuinfo.labels import ROLE_MANIFEST as LABEL_ROLE
+
+ROOT = Path(__file__).parents[3]
+NAMESPACE = "vsphere-operators-system"
+
+
+def read_documents(file: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((ROOT / file).read_text()))
+
+
+def permissions_in(rules: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
+    return {
+        each
+        for rule in rules
+        for each in product(rule["apiGroups"], rule["resources"], rule["verbs"])
+    }
+
+
+async def declared_permissions(*, labels: bool) -> set[tuple[str, str, str]]:
+    stage = FakeNodeCluster()
+    stage.mark_loaded()
+    async with run_gpuinfo_manager(stage, labels=labels) as controller:
+        return permissions_in(manager_rules([controller]))
+
+
+async def test_the_role_for_labels_is_what_labelling_declares_beyond_the_rest() -> None:
+    role, _ = read_documents(LABEL_ROLE)
+    assert permissions_in(role["rules"]) == await declared_permissions(
+        labels=True
+    ) - await declared_permissions(labels=False)
+
+
+def test_the_role_for_the_calendar_is_what_reading_it_takes() -> None:
+    role, _ = read_documents(CALENDAR_ROLE)
+    about = CALENDAR_PERMISSION.kind.definition
+    assert permissions_in(role["rules"]) == {
+        (about.group, about.plural, verb) for verb in CALENDAR_PERMISSION.verbs
+    }
+
+
+@pytest.mark.parametrize(("file", "kind"), [(LABEL_ROLE, "ClusterRole"), (CALENDAR_ROLE, "Role")])
+def test_each_is_bound_to_the_manager_alone(file: str, kind: str) -> None:
+    role, binding = read_documents(file)
+    (generated,) = read_documents("config/rbac/role_binding.yaml")
+    assert role["kind"] == kind
+    assert binding["kind"] == f"{kind}Binding"
+    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (
+        kind,
+        role["metadata"]["name"],
+    )
+    assert binding["subjects"] == generated["subjects"]
+    assert (
+        role["metadata"].get("namespace")
+        == binding["metadata"].get("namespace")
+        == (NAMESPACE if kind == "Role" else None)
+    )

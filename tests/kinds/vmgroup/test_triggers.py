@@ -1,0 +1,140 @@
+"""Which groups a change in vCenter wakes: names on a stream, from changes of a small inventory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from support.inventory_builder import enter_update, make_inventory
+from vsphere_operators.kinds.vmgroup.triggers import PROGRESS_INTERVAL_SECONDS, VmGroupTriggers
+from vsphere_operators.vsphere.inventory import Inventory
+from vsphere_operators.vsphere.updates import ObjectUpdate, Ref, Value
+
+ALL_GROUPS = "*"
+
+
+@dataclass
+class TriggerHarness:
+    """A small vCenter with one group's VM and a running clone of it, and who was woken."""
+
+    inventory: Inventory = field(default_factory=make_inventory)
+    woken_keys: list[str] = field(default_factory=list)
+    now: float = 100.0
+
+    def __post_init__(self) -> None:
+        self.triggers = VmGroupTriggers(cast("Any", SimpleNamespace(opened={})))
+        stream = SimpleNamespace(
+            publish=self.woken_keys.append, publish_all=lambda: self.woken_keys.append(ALL_GROUPS)
+        )
+        self.triggers.stream = cast("Any", stream)
+        mark = SimpleNamespace(group=SimpleNamespace(uid="uid-1"))
+        self.executor = SimpleNamespace(
+            owners=SimpleNamespace(marks={"vm-8": mark}),
+            clones=SimpleNamespace(ours={"task-1"}),
+            started={"task-1": mark},
+            vcenter=SimpleNamespace(inventory=self.inventory),
+            clock=lambda: self.now,
+        )
+        self.inventory.apply([enter_update("VirtualMachine", "vm-8", "web-1", "group-v2")])
+        self.inventory.listeners.append(
+            partial(self.triggers.on_change, cast("Any", self.executor))
+        )
+
+    def modify(self, type: str, ref: str, **values: Value) -> set[str]:
+        """Who is woken by other properties."""
+        return self.apply(
+            ObjectUpdate(
+                "modify",
+                type,
+                ref,
+                {key.replace("__", "."): value for key, value in values.items()},
+            )
+        )
+
+    def apply(self, update: ObjectUpdate) -> set[str]:
+        """Who is woken by an update."""
+        self.woken_keys.clear()
+        self.inventory.apply([update])
+        return set(self.woken_keys)
+
+
+@pytest.fixture
+def harness() -> TriggerHarness:
+    return TriggerHarness()
+
+
+def test_load_wakes_nobody_and_power_its_own_group(harness: TriggerHarness) -> None:
+    assert (
+        harness.modify("VirtualMachine", "vm-8", summary__quickStats__overallCpuDemand=500) == set()
+    )
+    assert harness.modify("VirtualMachine", "vm-8", runtime__powerState="poweredOff") == {
+        "uid:uid-1"
+    }
+    assert harness.modify("VirtualMachine", "vm-1", runtime__powerState="poweredOff") == set()
+
+
+def test_a_template_and_what_moves_in_a_folder_wake_by_name_and_reference(
+    harness: TriggerHarness,
+) -> None:
+    came = harness.apply(
+        enter_update("VirtualMachine", "vm-9", "golden", "group-v2", config__template=True)
+    )
+    assert came == {"template:golden", "folder:group-v2", "folder:vm-operator"}
+    renamed = harness.modify("VirtualMachine", "vm-9", name="silver")
+    assert renamed == {
+        "template:golden",
+        "template:silver",
+        "folder:group-v2",
+        "folder:vm-operator",
+    }
+    assert "template:silver" in harness.apply(ObjectUpdate("leave", "VirtualMachine", "vm-9"))
+
+
+def test_a_folder_wakes_by_both_names_and_its_parent(harness: TriggerHarness) -> None:
+    woken = harness.modify("Folder", "group-v2", name="elsewhere")
+    assert {"folder:vm-operator", "folder:elsewhere", "folder:group-v2", "folder:group-v1"} <= woken
+
+
+def test_what_a_place_is_made_of_wakes_everybody_and_its_load_nobody(
+    harness: TriggerHarness,
+) -> None:
+    assert harness.modify("ResourcePool", "resgroup-2", name="large") == {ALL_GROUPS}
+    assert harness.modify("Datastore", "datastore-1", summary__accessible=False) == set()
+    assert harness.modify("Datastore", "datastore-1", summary__accessible=True) == {ALL_GROUPS}
+
+
+def clone_task_update(ref: str, **more: Value) -> ObjectUpdate:
+    given: dict[str, Value] = {
+        "info.state": "running",
+        "info.descriptionId": "VirtualMachine.clone",
+    }
+    return ObjectUpdate(
+        "enter", "Task", ref, given | {"info.entity": Ref("VirtualMachine", "vm-1")} | more
+    )
+
+
+def test_a_clone_of_a_group_tells_its_progress_now_and_then_and_one_of_a_stranger_its_end(
+    harness: TriggerHarness,
+) -> None:
+    harness.apply(clone_task_update("task-1"))
+    assert harness.modify("Task", "task-1", info__progress=10) == set()
+    harness.now += PROGRESS_INTERVAL_SECONDS
+    assert harness.modify("Task", "task-1", info__progress=50) == {"uid:uid-1"}
+    assert harness.modify("Task", "task-1", info__progress=60) == set()
+    harness.executor.started.clear()  # the operation hears of its end first
+    assert harness.modify("Task", "task-1", info__state="success") == set()
+    assert harness.triggers.progress_published_at == {}
+    assert harness.apply(clone_task_update("task-2")) == set()
+    assert harness.modify("Task", "task-2", info__state="success") == {"source:vm-1"}
+    assert harness.apply(ObjectUpdate("leave", "Task", "task-2")) == set()
+    harness.apply(clone_task_update("task-3"))
+    assert harness.apply(ObjectUpdate("leave", "Task", "task-3")) == {"source:vm-1"}, (
+        "vCenter forgot it before it ended"
+    )
+    harness.apply(clone_task_update("task-4", **{"info.descriptionId": "VirtualMachine.powerOn"}))
+    assert harness.modify("Task", "task-4", info__state="success") == set()
+    assert harness.triggers.progress_published_at == {}

@@ -1,0 +1,142 @@
+"""What HostInfo, VMInfo and FCDInfo have to say, computed from what pyVmomi's own client reads."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import Any
+
+from pyVmomi import vim
+
+from support.pyvmomi_session import PyVmomiSession
+
+HOST_PROPERTIES = (
+    "summary.hardware.cpuMhz",
+    "summary.hardware.numCpuCores",
+    "summary.hardware.memorySize",
+    "summary.hardware.vendor",
+    "summary.hardware.model",
+    "summary.config.product.version",
+    "summary.config.product.build",
+    "summary.quickStats.overallCpuUsage",
+    "summary.quickStats.overallMemoryUsage",
+    "runtime.connectionState",
+    "runtime.inMaintenanceMode",
+    "runtime.bootTime",
+    "vm",
+)
+VM_PROPERTIES = (
+    "summary.config.numCpu",
+    "summary.config.memorySizeMB",
+    "summary.config.cpuReservation",
+    "summary.config.memoryReservation",
+    "summary.config.vmPathName",
+    "summary.guest.guestId",
+    "summary.guest.hwVersion",
+    "summary.guest.ipAddress",
+    "summary.guest.toolsRunningStatus",
+    "summary.guest.toolsVersionStatus2",
+    "config.guestId",
+    "config.version",
+    "config.uuid",
+    "config.instanceUuid",
+    "config.template",
+    "runtime.powerState",
+    "runtime.connectionState",
+    "runtime.host",
+    "guest.net",
+    "datastore",
+)
+
+
+def without_unknown(values: dict[str, Any]) -> dict[str, Any]:
+    """Without what is not known: that is absent in a status."""
+    return {name: value for name, value in values.items() if value not in (None, "", [], {})}
+
+
+def format_time(moment: Any) -> str | None:
+    """A time as a status has it."""
+    return None if moment is None else moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+async def expected_host_status(truth: PyVmomiSession, name: str, vcenter: str) -> dict[str, Any]:
+    """What HostInfo has to say of a host."""
+    host = await truth.read_one(vim.HostSystem, name, HOST_PROPERTIES)
+    total = host["summary.hardware.cpuMhz"] * host["summary.hardware.numCpuCores"]
+    memory = host["summary.hardware.memorySize"] // 2**20
+    return without_unknown(
+        {
+            "totalCPU": total,
+            "freeCPU": total - host["summary.quickStats.overallCpuUsage"],
+            "totalMemoryMB": memory,
+            "freeMemoryMB": memory - host["summary.quickStats.overallMemoryUsage"],
+            "vendor": host["summary.hardware.vendor"],
+            "model": host["summary.hardware.model"],
+            "esxiVersion": host["summary.config.product.version"],
+            "esxiBuild": host["summary.config.product.build"],
+            "connectionState": host["runtime.connectionState"],
+            "maintenanceMode": host["runtime.inMaintenanceMode"],
+            "bootTime": format_time(host["runtime.bootTime"]),
+            "vms": len(host["vm"] or ()),
+            "cluster": await truth.ancestor_name(host["obj"], vim.ClusterComputeResource),
+            "datacenter": await truth.ancestor_name(host["obj"], vim.Datacenter),
+            "inventoryPath": await truth.inventory_path(host["obj"]),
+            "vcenter": vcenter,
+        }
+    )
+
+
+async def expected_vm_status(truth: PyVmomiSession, name: str, vcenter: str) -> dict[str, Any]:
+    """What VMInfo has to say of a VM."""
+    vm = await truth.read_one(vim.VirtualMachine, name, VM_PROPERTIES)
+    host = next(
+        each
+        for each in await truth.read_all(vim.HostSystem, ["name"])
+        if each["obj"]._moId == vm["runtime.host"]._moId
+    )
+    stores = {
+        each["obj"]._moId: each["name"] for each in await truth.read_all(vim.Datastore, ["name"])
+    }
+    return without_unknown(
+        {
+            "guestId": vm["summary.guest.guestId"] or vm["config.guestId"],
+            "totalCPU": vm["summary.config.numCpu"],
+            "resvdCPU": vm["summary.config.cpuReservation"],
+            "totalMem": vm["summary.config.memorySizeMB"],
+            "resvdMem": vm["summary.config.memoryReservation"],
+            "powerState": vm["runtime.powerState"],
+            "hwVersion": vm["summary.guest.hwVersion"] or vm["config.version"],
+            "ipAddress": vm["summary.guest.ipAddress"],
+            "pathToVM": vm["summary.config.vmPathName"],
+            "host": host["name"],
+            "connectionState": vm["runtime.connectionState"],
+            "toolsRunningStatus": vm["summary.guest.toolsRunningStatus"],
+            "toolsVersionStatus": vm["summary.guest.toolsVersionStatus2"],
+            "ipAddresses": [address for nic in vm["guest.net"] or () for address in nic.ipAddress],
+            "datastores": sorted(stores[each._moId] for each in vm["datastore"]),
+            "biosUUID": vm["config.uuid"],
+            "instanceUUID": vm["config.instanceUuid"],
+            "template": vm["config.template"],
+            "cluster": await truth.ancestor_name(host["obj"], vim.ClusterComputeResource),
+            "datacenter": await truth.ancestor_name(vm["obj"], vim.Datacenter),
+            "inventoryPath": await truth.inventory_path(vm["obj"]),
+            "vcenter": vcenter,
+        }
+    )
+
+
+async def expected_disk_status(truth: PyVmomiSession, name: str, vcenter: str) -> dict[str, Any]:
+    """The status that a disk which nobody uses should have."""
+    disk, datastore = await truth.find_disk(name)
+    made = disk.config.createTime
+    return {
+        "id": disk.config.id.id,
+        "sizeMB": disk.config.capacityInMB,
+        "filePath": disk.config.backing.filePath,
+        "provisioningType": disk.config.backing.provisioningType,
+        "creationTime": made.astimezone(UTC)
+        .replace(microsecond=0, tzinfo=UTC)
+        .isoformat()
+        .replace("+00:00", "Z"),
+        "datastore": datastore,
+        "vcenter": vcenter,
+    }

@@ -1,0 +1,143 @@
+"""Real Nodes and GPUInfos as people write and read them, on VMs of a simulated vCenter: what the tests of GPUInfo share."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from kubewright.testing import eventually
+from kubewright.testing.controlplane import ControlPlane
+from support.manager_process import ready_condition
+
+GPUINFOS_PATH = "/apis/topology.corinternal.com/v1/namespaces/{namespace}/gpuinfoes"
+NEXT_MAINTENANCE_ANNOTATION = "topology.corinternal.com/next-maintenance"
+MERGE_PATCH_HEADERS = {"Content-Type": "application/merge-patch+json"}
+NODE_UUIDS = {
+    f"worker-{number}": f"42030000-0000-4000-8000-00000000000{number}" for number in range(1, 5)
+}
+NONE_AVAILABLE = "None available"
+
+
+class GpuCluster:
+    """Nodes and GPUInfos as people write and read them."""
+
+    def __init__(self, plane: ControlPlane, namespace: str) -> None:
+        self.control_plane, self.namespace = plane, namespace
+        self.answer_seconds: list[float] = []
+        """How long each answer took to follow."""
+
+    async def call(self, verb: str, path: str, body: Any = None, headers: Any = None) -> Any:
+        def work() -> Any:
+            with self.control_plane.apiserver.admin_client() as https:
+                return https.call(verb, path, body, headers)
+
+        return await asyncio.to_thread(work)
+
+    async def add_node(self, name: str, provider_id: str) -> None:
+        await self.call(
+            "POST",
+            "/api/v1/nodes",
+            {"metadata": {"name": name}, "spec": {"providerID": provider_id}},
+        )
+        await self.patch_node_status(name, ready="True")
+        # A new Node is tainted not-ready by the API server; kube-controller-manager, which does not run here, would take that off.
+        await self.patch_node(name, {"spec": {"taints": None}})
+
+    async def patch_node_status(self, name: str, ready: str, **other: Any) -> None:
+        status = {"conditions": [{"type": "Ready", "status": ready}], **other}
+        await self.call(
+            "PATCH", f"/api/v1/nodes/{name}/status", {"status": status}, MERGE_PATCH_HEADERS
+        )
+
+    async def patch_node(self, name: str, patch: Any) -> None:
+        await self.call("PATCH", f"/api/v1/nodes/{name}", patch, MERGE_PATCH_HEADERS)
+
+    async def remove_nodes(self) -> None:
+        for node in (await self.call("GET", "/api/v1/nodes"))["items"]:
+            await self.call("DELETE", f"/api/v1/nodes/{node['metadata']['name']}")
+
+    async def create_gpuinfo(self, name: str, hours: int, gpu: bool) -> None:
+        body = {
+            "apiVersion": "topology.corinternal.com/v1",
+            "kind": "GPUInfo",
+            "metadata": {"name": name},
+        }
+        await self.call(
+            "POST",
+            GPUINFOS_PATH.format(namespace=self.namespace),
+            {**body, "spec": {"desAccTime": hours, "gpuRequired": gpu}},
+        )
+
+    async def patch_gpuinfo(self, name: str, patch: Any) -> None:
+        await self.call(
+            "PATCH",
+            f"{GPUINFOS_PATH.format(namespace=self.namespace)}/{name}",
+            patch,
+            MERGE_PATCH_HEADERS,
+        )
+
+    async def wait_for_event(self, reason: str, namespace: str) -> None:
+        """Wait for an Event of this reason; those about Nodes are in `default`."""
+
+        async def there() -> bool:
+            events = await self.call("GET", f"/api/v1/namespaces/{namespace}/events")
+            return any(event["reason"] == reason for event in events["items"])
+
+        await eventually(there, within=20)
+
+    async def get_status(self, name: str) -> Any:
+        return (
+            await self.call("GET", f"{GPUINFOS_PATH.format(namespace=self.namespace)}/{name}")
+        ).get("status", {})
+
+    async def wait_for_node(self, name: str, node: str, *, within: float = 20) -> Any:
+        async def there() -> Any:
+            found = await self.get_status(name)
+            return found if found.get("suitableNodeName") == node else None
+
+        try:
+            return await eventually(there, within=within)
+        except AssertionError:
+            raise AssertionError(
+                f"{name} did not become {node}: {await self.get_status(name)}"
+            ) from None
+
+    async def wait_for_ready(self, name: str, reason: str, *, within: float = 20) -> Any:
+        """The Ready condition, once it has this reason."""
+
+        async def there() -> Any:
+            found = ready_condition({"status": await self.get_status(name)})
+            return found if found.get("reason") == reason else None
+
+        try:
+            return await eventually(there, within=within)
+        except AssertionError:
+            raise AssertionError(
+                f"{name} did not become {reason}: {await self.get_status(name)}"
+            ) from None
+
+    async def wait_for_rejections(self, name: str, within: float = 20, **counts: int) -> Any:
+        """The status, once these nodes are refused for these reasons and no others."""
+
+        async def there() -> Any:
+            found = await self.get_status(name)
+            return found if found.get("refused", {}) == counts else None
+
+        try:
+            return await eventually(there, within=within)
+        except AssertionError:
+            raise AssertionError(
+                f"{name} did not refuse {counts}: {await self.get_status(name)}"
+            ) from None
+
+    async def time_answer(self, name: str, node: str) -> Any:
+        """The answer follows; how fast is kept, for one slow look on a busy machine says nothing."""
+        began = time.monotonic()
+        found = await self.wait_for_node(name, node, within=20)
+        self.answer_seconds.append(time.monotonic() - began)
+        return found
+
+
+def timestamp_in_hours(hours: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + hours * 3600))

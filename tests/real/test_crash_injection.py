@@ -1,0 +1,76 @@
+"""The tool itself: at which call a manager dies, what passed before, and that another takes over."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kubewright.testing import eventually
+from kubewright.testing.controlplane import ControlPlane
+from simulator import SimulatedVCenter
+from support.manager_process import create_resource, get_resource, wait_for_status
+
+from .crash_injection import CrashMode, CrashPoint, recognize_vcenter_request
+from .crash_run import run_observed_manager, run_simulator
+
+
+@pytest.fixture
+async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
+    async with run_simulator(
+        pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim"
+    ) as vcenter:
+        yield vcenter
+
+
+@pytest.mark.parametrize(
+    ("mode", "was_done"), [("before", False), ("sent", True), ("answered", True)]
+)
+async def test_a_manager_dies_at_its_second_write_and_the_next_one_goes_on(
+    installed: ControlPlane,
+    vcenter: SimulatedVCenter,
+    namespace: str,
+    tmp_path: Path,
+    mode: CrashMode,
+    was_done: bool,
+) -> None:
+    done: list[bool] = []
+    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "manager") as (
+        manager,
+        reaper,
+    ):
+        start = reaper.start_manager
+
+        async def look_and_start() -> None:
+            assert not manager.is_running
+            done.append("status" in get_resource(installed, namespace, "second"))
+            await start()
+
+        reaper.start_manager = look_and_start
+        reaper.crash_point = CrashPoint("PATCH mycustomresources/status", 2, mode)
+        create_resource(installed, namespace, "first", spec={"name": "funny-joe"})
+        await wait_for_status(installed, namespace, "first", "NoFriend", within=30)
+        first = manager.pid
+        create_resource(installed, namespace, "second", spec={"name": "funny-joe"})
+        await eventually(lambda: reaper.restarted_at is not None)
+        await wait_for_status(installed, namespace, "second", "NoFriend", within=30)
+        assert reaper.crashed_call is not None
+        assert reaper.crashed_call.target == "second"
+        assert done == [was_done]
+        assert manager.pid != first
+        assert [each.after_restart for each in reaper.calls] == [
+            False,
+            False,
+            *([] if was_done else [True]),
+        ]
+
+
+def test_what_changes_the_inventory_is_known_by_its_method() -> None:
+    call = '<{0} xmlns="urn:vim25"><_this type="T">{1}</_this></{0}>'
+    envelope = f'<soapenv:Envelope xmlns:soapenv="x"><soapenv:Body>{call}</soapenv:Body></soapenv:Envelope>'
+    sent = recognize_vcenter_request(None, envelope.format("CloneVM_Task", "vm-7").encode())  # type: ignore[arg-type]
+    assert sent is not None
+    assert (sent.operation, sent.target) == ("CloneVM_Task", "vm-7")
+    for method in ("WaitForUpdatesEx", "Login", "CreateFilter", "RetrievePropertiesEx"):
+        assert recognize_vcenter_request(None, envelope.format(method, "x").encode()) is None  # type: ignore[arg-type]

@@ -1,0 +1,42 @@
+"""A fixed sample of the crash points of a VmGroup's life, of all sorts of calls; `make crash-sweep` has them all."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from kubewright.testing.controlplane import ControlPlane
+
+from .crash_injection import CrashPoint
+from .crash_run import run_simulator
+from .crash_sweep import CrashSweep
+
+PARALLEL_RUNS = 3
+CRASH_POINTS = (
+    CrashPoint("PATCH vmgroups", 1, "sent"),  # the finalizer is there, and nobody heard
+    CrashPoint("PATCH vmgroups/status", 1, "answered"),  # records are stored, nothing is sent
+    CrashPoint("CreateFolder", 1, "sent"),
+    CrashPoint("CloneVM_Task", 2, "sent"),  # the clone runs, and nobody knows its task
+    CrashPoint("CloneVM_Task", 4, "before"),
+    CrashPoint("PowerOnVM_Task", 1, "sent"),
+    CrashPoint("PowerOffVM_Task", 2, "answered"),
+    CrashPoint("Destroy_Task", 2, "sent"),
+    CrashPoint("Destroy_Task", 4, "before"),
+)
+
+
+async def test_a_group_is_right_wherever_its_manager_dies(
+    pytestconfig: pytest.Config, installed: ControlPlane, tmp_path: Path
+) -> None:
+    sweep = CrashSweep(installed, tmp_path, PARALLEL_RUNS)
+    binary = pytestconfig.rootpath / ".testenv/bin/vcsim"
+    async with AsyncExitStack() as stack:
+        grounds = [
+            await stack.enter_async_context(run_simulator(binary, tmp_path / f"vcsim-{number}"))
+            for number in range(PARALLEL_RUNS)
+        ]
+        await sweep.run_points(grounds, CRASH_POINTS)
+    assert {str(each.crash_point): each.failure for each in sweep.results if each.failure} == {}
+    assert {each.crash_point for each in sweep.results if each.reached} == set(CRASH_POINTS)

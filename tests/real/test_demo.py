@@ -1,0 +1,327 @@
+"""`make demo` as its user sees it, and `kubectl vsphere` in it: real processes, a real kubectl that finds the plugin by its name."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tty
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from demo.leftovers import clean_up_abandoned, read_processes
+from demo.scene import BUSY_GPU, CORDONED_GPU, DISK_NAME, HOSTS, IDLE_GPU, TEMPLATE_NAME, WORKER
+from kubewright.testing import eventually
+from kubewright.testing.controlplane import run_in_new_loop
+from support.terminal_emulator import (
+    SYNC_BEGIN,
+    SYNC_END,
+    TerminalEmulator,
+    TerminalReader,
+    resize_terminal,
+)
+
+DEMO_FOLDERS = ".testenv/demo"
+START_TIMEOUT_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class DemoProcess:
+    """A demo that runs, without a terminal."""
+
+    child: subprocess.Popen[bytes]
+    output_file: Path
+    folder: Path
+
+    @property
+    def output_text(self) -> str:
+        return self.output_file.read_text()
+
+    async def wait_for_output(self, words: str) -> None:
+        await eventually(
+            lambda: words in self.output_text or self.child.poll() is not None,
+            within=START_TIMEOUT_SECONDS,
+            every=0.1,
+        )
+        assert words in self.output_text, self.output_text
+
+    def read_environ(self, home: Path) -> dict[str, str]:
+        """What its `env` file sets, as a shell would read it."""
+        lines = [
+            shlex.split(line.removeprefix("export "))
+            for line in (self.folder / "env").read_text().splitlines()
+        ]
+        given = dict(word.split("=", 1) for (word,) in lines)
+        return {
+            **given,
+            "PATH": given["PATH"].replace("$PATH", os.environ["PATH"]),
+            "HOME": str(home),
+        }
+
+
+def start_demo(root: Path, output: Path) -> DemoProcess:
+    with output.open("wb") as file:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "demo", "--calm"],
+            cwd=root,
+            stdout=file,
+            stderr=file,
+            stdin=subprocess.DEVNULL,
+        )
+    return DemoProcess(child, output, root / DEMO_FOLDERS / str(child.pid))
+
+
+@pytest.fixture(scope="module")
+def demo(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory, binaries: dict[str, Path]
+) -> Iterator[DemoProcess]:
+    """One for all tests; at the end Ctrl-C, and nothing is left."""
+    demo = start_demo(pytestconfig.rootpath, tmp_path_factory.mktemp("demo") / "output")
+    try:
+        run_in_new_loop(demo.wait_for_output("kubectl vsphere tree"))
+        run_in_new_loop(demo.wait_for_output("VmGroup vg-3: phase RUNNING, ready 2/2"))
+        yield demo
+        children = read_processes(demo.folder)[1:]
+        assert len(children) == 4
+        assert all(each.is_alive for each in children)
+        demo.child.send_signal(signal.SIGINT)
+        assert demo.child.wait(60) == 0, demo.output_text
+        assert not any(each.is_alive for each in children)
+        assert not demo.folder.exists()
+    finally:
+        demo.child.kill()
+        demo.child.wait()
+
+
+def run_command(
+    command: str, environ: Mapping[str, str], *, cwd: Path | None = None, exit_code: int = 0
+) -> str:
+    """What a command prints."""
+    done = subprocess.run(
+        shlex.split(command), env=environ, cwd=cwd, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == exit_code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout if exit_code == 0 else done.stderr
+
+
+@pytest.fixture
+def shell_environ(demo: DemoProcess, tmp_path: Path) -> dict[str, str]:
+    return demo.read_environ(tmp_path)
+
+
+# The demo
+
+
+def test_without_a_terminal_it_is_plain_lines(demo: DemoProcess) -> None:
+    assert "\x1b" not in demo.output_text
+    assert f"In another shell here:  . {DEMO_FOLDERS}/{demo.child.pid}/env" in demo.output_text
+    assert re.search(
+        r"\d\d:\d\d:\d\d HostInfo hostinfo-host-e: host esxi-dell-e.rainpole.com, free mhz \d+/\d+",
+        demo.output_text,
+    )
+
+
+def start_on_terminal(
+    root: Path, width: int, height: int
+) -> tuple[subprocess.Popen[bytes], TerminalReader]:
+    """A demo on a terminal of its own, and who reads it."""
+    near, far = pty.openpty()
+    tty.setraw(far)
+    resize_terminal(near, width, height)
+    environ = {
+        name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")
+    } | {"TERM": "xterm-256color"}
+    child = subprocess.Popen(
+        [sys.executable, "-m", "demo"], cwd=root, env=environ, stdin=far, stdout=far, stderr=far
+    )
+    os.close(far)
+    return child, TerminalReader(near)
+
+
+async def test_on_a_terminal_it_does_not_flicker_and_ends_when_that_is_closed(
+    pytestconfig: pytest.Config, demo: DemoProcess
+) -> None:
+    child, reader = start_on_terminal(pytestconfig.rootpath, 80, 24)
+    folder, screen = pytestconfig.rootpath / DEMO_FOLDERS / str(child.pid), TerminalEmulator(80, 24)
+    try:
+        await eventually(
+            lambda: reader.data.count(SYNC_END.encode()) >= 10 or child.poll() is not None,
+            within=START_TIMEOUT_SECONDS,
+        )
+        text = reader.data.decode(errors="replace")
+        for frame in text[text.index(SYNC_BEGIN) : text.rindex(SYNC_END)].split(SYNC_END):
+            screen.show_frame(frame + SYNC_END)
+        assert screen.lines[-1].startswith("kubectl get hi,vi,fcd,gpu,vg -o wide")
+        assert (
+            'no template "doesNotExist" in /DC0; create it there, or change spec.template'
+            in " ".join(" ".join(screen.lines).split())
+        )
+        children = read_processes(folder)[1:]
+        assert len(children) == 4
+        # As a terminal does that is closed: nobody is at its other end any more, and its programs get SIGHUP.
+        reader.close()
+        child.send_signal(signal.SIGHUP)
+        await eventually(lambda: child.poll() is not None, within=60)
+        assert not any(each.is_alive for each in children)
+        assert not folder.exists()
+    finally:
+        child.kill()
+        child.wait()
+
+
+async def test_once_beside_it_gives_every_sample_its_answer(
+    demo: DemoProcess, pytestconfig: pytest.Config
+) -> None:
+    program = (sys.executable, "-m", "demo", "--once")
+    child = await asyncio.create_subprocess_exec(
+        *program, cwd=pytestconfig.rootpath, stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await asyncio.wait_for(child.communicate(), 300)
+    text = output.decode()
+    assert child.returncode == 0, text
+    assert (
+        "14 of 14 samples have the answer that they should, vg-2's intended ERROR included." in text
+    )
+    assert re.search(r"^vg-2 +ERROR +0/2 +doesNotExist +no template", text, re.MULTILINE)
+    assert re.search(rf"^gpu2 +250 +8760 +1500 +\S+ +{BUSY_GPU.name}$", text, re.MULTILINE)
+    assert re.search(rf"^gpu1 +100 +160 +400 +\S+ +{IDLE_GPU.name}$", text, re.MULTILINE)
+    assert demo.child.poll() is None
+    assert not (pytestconfig.rootpath / DEMO_FOLDERS / str(child.pid)).exists()
+
+
+async def test_a_demo_that_was_killed_is_cleaned_by_the_next(
+    pytestconfig: pytest.Config, tmp_path: Path, demo: DemoProcess
+) -> None:
+    killed = start_demo(pytestconfig.rootpath, tmp_path / "output")
+    try:
+        await killed.wait_for_output("CRDs, roles and nodes")
+    finally:
+        killed.child.kill()
+        killed.child.wait()
+    children = read_processes(killed.folder)[1:]
+    assert len(children) >= 3
+    (said,) = await asyncio.to_thread(clean_up_abandoned, pytestconfig.rootpath / DEMO_FOLDERS)
+    assert killed.folder.name in said
+    assert not killed.folder.exists()
+    await eventually(lambda: not any(each.is_alive for each in children))
+    assert demo.child.poll() is None
+
+
+def test_the_doctor_is_content_with_it(shell_environ: dict[str, str]) -> None:
+    text = run_command(f"{sys.executable} -m vsphere_operators.main doctor", shell_environ)
+    assert "a manager answers at http://127.0.0.1:" in text
+    assert 'VmGroup      default/vg-2: no template "doesNotExist" in /DC0' in text
+    assert "No problems, 1 warning." in text
+
+
+# kubectl vsphere
+
+
+def test_kubectl_finds_the_plugin(shell_environ: dict[str, str]) -> None:
+    assert "kubectl-vsphere" in run_command("kubectl plugin list", shell_environ)
+
+
+def test_top_hosts(shell_environ: dict[str, str]) -> None:
+    head, *rows = run_command("kubectl vsphere top hosts", shell_environ).splitlines()
+    assert head.split()[:3] == ["HOST", "CPU", "MHZ"]
+    assert [row.split()[0] for row in rows] == [HOSTS[0]]
+    everywhere = json.loads(
+        run_command("kubectl vsphere top hosts --vcenter -o json", shell_environ)
+    )
+    assert {row["name"] for row in everywhere} == set(HOSTS)
+    assert all(0 <= row["cpuUsedMHz"] <= row["cpuTotalMHz"] == 4588 for row in everywhere)
+
+
+def test_top_vms(shell_environ: dict[str, str]) -> None:
+    rows = {
+        row["name"]: row
+        for row in yaml.safe_load(run_command("kubectl vsphere top vms -o yaml", shell_environ))
+    }
+    assert rows[WORKER.name]["host"] == HOSTS[0]
+    assert rows[WORKER.name]["node"] == WORKER.name
+    assert sum(row.get("group") == "default/vg-3" for row in rows.values()) == 2
+    wide = run_command("kubectl vsphere top vms -o wide --vcenter", shell_environ).splitlines()
+    assert wide[0].split()[-5:] == ["NODE", "GROUP", "CLUSTER", "DATACENTER", "VCENTER"]
+    assert any(CORDONED_GPU.name in line for line in wide)
+    assert not any(TEMPLATE_NAME in line for line in wide)
+
+
+def test_tree(shell_environ: dict[str, str]) -> None:
+    told = run_command("kubectl vsphere tree", shell_environ)
+    assert f"│  └─ disk {DISK_NAME}  (1024 MB, LocalDS_0)" in told
+    assert f"nodes whose VM nothing here tells\n└─ node {CORDONED_GPU.name}" in told
+    (datacenter,) = json.loads(run_command("kubectl vsphere tree --vcenter -o json", shell_environ))
+    assert datacenter["name"] == "DC0"
+    (cluster,) = datacenter["inside"]
+    machines = {
+        vm["name"]: host["name"] for host in cluster["inside"] for vm in host.get("inside", ())
+    }
+    assert {each.name: machines[each.name] for each in (WORKER, IDLE_GPU, BUSY_GPU)} == dict(
+        zip((WORKER.name, IDLE_GPU.name, BUSY_GPU.name), HOSTS, strict=True)
+    )
+
+
+def test_describe_group(shell_environ: dict[str, str]) -> None:
+    text = run_command("kubectl vsphere describe group vg-3", shell_environ)
+    assert "Phase:      RUNNING\n" in text
+    assert "Replicas:   2 ready, 2 up to date, 2 there, 2 wanted\n" in text
+    assert len(re.findall(r"^vg-3-replica-[a-z]{8} +Present +poweredOn", text, re.MULTILINE)) == 2
+    assert "Reconciled" in text
+    assert (
+        json.loads(run_command("kubectl vsphere describe group vg-2 -o json", shell_environ))[
+            "status"
+        ]["phase"]
+        == "ERROR"
+    )
+
+
+def test_why_gpu(shell_environ: dict[str, str]) -> None:
+    told = json.loads(run_command("kubectl vsphere why gpu gpu2 -o json", shell_environ))
+    assert told["answer"] == BUSY_GPU.name
+    assert {each["node"]: each["result"] for each in told["verdicts"]} == {
+        BUSY_GPU.name: "chosen",
+        CORDONED_GPU.name: "Unschedulable",
+    }
+    assert told["uncounted"] == {"TooLittleTime": 1, "GPUMissing": 1}
+    full = json.loads(run_command("kubectl vsphere why gpu gpu2 --vcenter -o json", shell_environ))
+    assert {each["node"]: each["result"] for each in full["verdicts"]} == {
+        BUSY_GPU.name: "chosen",
+        CORDONED_GPU.name: "Unschedulable",
+        IDLE_GPU.name: "TooLittleTime",
+        WORKER.name: "GPUMissing",
+    }
+
+
+def test_refusals_are_said_in_words(shell_environ: dict[str, str], tmp_path: Path) -> None:
+    assert "not found. Is the namespace right?" in run_command(
+        "kubectl vsphere describe group nobody", shell_environ, exit_code=1
+    )
+    assert "No Kubernetes cluster is configured" in run_command(
+        "kubectl vsphere tree", {**shell_environ, "KUBECONFIG": ""}, exit_code=1
+    )
+    without = {
+        name: value for name, value in shell_environ.items() if not name.startswith("GOVMOMI")
+    }
+    assert "--vcenter: no vCenter is named. Set GOVMOMI_URL" in run_command(
+        "kubectl vsphere tree --vcenter", without, exit_code=1
+    )
+    assert "certificate is not accepted" in run_command(
+        "kubectl vsphere tree --vcenter", {**shell_environ, "VC_CA_FILE": ""}, exit_code=1
+    )
+    assert "usage: kubectl vsphere" in run_command(
+        "kubectl vsphere top cows", shell_environ, exit_code=2
+    )
+    assert "describe shows one object. Name its namespace: -n NAMESPACE" in run_command(
+        "kubectl vsphere describe group vg-1 -A", shell_environ, exit_code=2
+    )

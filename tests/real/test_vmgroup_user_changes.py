@@ -1,0 +1,267 @@
+"""What people do behind the manager's back: each row of the table in docs/designs/vmgroup.md."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kubewright.testing import eventually
+from kubewright.testing.controlplane import ControlPlane
+from simulator import SimulatedVCenter
+from support.simulator_state import SimulatorVm, read_simulator_state
+from support.vmgroup_client import (
+    PARENT_FOLDER,
+    VmGroupClient,
+    group_folder_path,
+    is_running,
+    list_group_vms,
+)
+
+from .crash_injection import CrashInjector
+from .crash_run import run_observed_manager, run_simulator
+from .vsphere_user import VSphereUser
+
+GROUP_NAME = "web"
+
+
+@dataclass
+class GroupHarness:
+    """One group that is running, and who lays hands on it."""
+
+    client: VmGroupClient
+    vcenter: SimulatedVCenter
+    injector: CrashInjector
+    uid: str = ""
+
+    @property
+    def user(self) -> VSphereUser:
+        return VSphereUser(self.vcenter)
+
+    @property
+    def folder(self) -> str:
+        return group_folder_path(self.client.namespace, GROUP_NAME)
+
+    async def create_group(self, replicas: int) -> list[SimulatorVm]:
+        """A group of so many; returns its VMs by name."""
+        self.uid = (await self.client.create(GROUP_NAME, replicas=replicas))["metadata"]["uid"]
+        await self.client.wait_for_phase(GROUP_NAME, "RUNNING")
+        return await self.list_vms()
+
+    async def list_vms(self) -> list[SimulatorVm]:
+        return sorted(await list_group_vms(self.vcenter, self.uid), key=lambda each: each.name)
+
+    async def wait_for_vms(self, check: Callable[[list[SimulatorVm]], bool]) -> list[SimulatorVm]:
+        """The VMs, once they are so and the group says that all is well."""
+
+        async def there() -> list[SimulatorVm]:
+            vms = await self.list_vms()
+            return vms if check(vms) and is_running(await self.client.get(GROUP_NAME)) else []
+
+        try:
+            return await eventually(there, within=40, every=0.1)
+        except AssertionError as never:
+            raise AssertionError(
+                f"{never}; {await self.list_vms()}; {(await self.client.get(GROUP_NAME)).get('status')}"
+            ) from None
+
+    def list_vcenter_calls(self) -> list[str]:
+        """Sorts of the calls to vCenter."""
+        return [
+            each.operation
+            for each in self.injector.calls
+            if each.operation.endswith("_Task") or each.operation == "CreateFolder"
+        ]
+
+
+@pytest.fixture
+async def harness(
+    pytestconfig: pytest.Config, installed: ControlPlane, namespace: str, tmp_path: Path
+) -> AsyncIterator[GroupHarness]:
+    async with (
+        run_simulator(
+            pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim", "--hosts=2"
+        ) as vcenter,
+        run_observed_manager(
+            installed, vcenter, namespace, tmp_path / "manager", "--disk-refresh-interval=1s"
+        ) as (_, reaper),
+    ):
+        yield GroupHarness(VmGroupClient(installed, namespace), vcenter, reaper)
+
+
+async def test_one_that_is_deleted_comes_again_under_its_name(harness: GroupHarness) -> None:
+    first, second = await harness.create_group(2)
+    await harness.vcenter.delete(first.ref)
+    now = await harness.wait_for_vms(
+        lambda vms: len(vms) == 2 and first.ref not in {each.ref for each in vms}
+    )
+    assert [each.name for each in now] == [first.name, second.name]
+    assert [each.marks["vsphere-operators.slot"] for each in now] == [
+        each.marks["vsphere-operators.slot"] for each in (first, second)
+    ]
+    assert now[1].ref == second.ref
+
+
+async def test_one_that_is_off_or_suspended_is_powered_on(harness: GroupHarness) -> None:
+    first, second = await harness.create_group(2)
+    await harness.vcenter.set_power(first.ref, False)
+    await harness.user.suspend(second.ref)
+    now = await harness.wait_for_vms(
+        lambda vms: (
+            all(each.power == "poweredOn" for each in vms)
+            and harness.list_vcenter_calls().count("PowerOnVM_Task") >= 2
+        )
+    )
+    assert [each.ref for each in now] == [first.ref, second.ref]
+
+
+async def test_another_size_is_set_back(harness: GroupHarness) -> None:
+    (vm,) = await harness.create_group(1)
+    before = harness.list_vcenter_calls()
+    await harness.vcenter.set_power(vm.ref, False)
+    await eventually(lambda: try_resize(harness, vm), within=20, every=0.0)
+    now = await harness.wait_for_vms(
+        lambda vms: [(each.cpus, each.power) for each in vms] == [(1, "poweredOn")]
+    )
+    assert [each.ref for each in now] == [vm.ref]
+    assert "ReconfigVM_Task" in harness.list_vcenter_calls()[len(before) :]
+
+
+async def try_resize(scene: GroupHarness, vm: SimulatorVm) -> bool:
+    """Give it two vCPUs before the manager powers it on; who is too late switches it off again."""
+    try:
+        await scene.user.resize(vm.ref, 2)
+        return True
+    except AssertionError:
+        await scene.vcenter.set_power(vm.ref, False)
+        return False
+
+
+async def test_one_that_is_renamed_moved_and_migrated_is_left_so(harness: GroupHarness) -> None:
+    first, second, third = await harness.create_group(3)
+    before = harness.list_vcenter_calls()
+    await harness.user.rename(first.ref, "my-own-name")
+    await harness.user.move_to_parent_folder(second.ref)
+    hosts = {
+        each["ref"] for each in await harness.vcenter.entities() if each["type"] == "HostSystem"
+    }
+    other = min(hosts - {await harness.user.read_host(third.ref)})
+    await harness.user.migrate(third.ref, other)
+    # An edit, so that the group is certainly looked at after all of it.
+    await harness.client.patch_spec(GROUP_NAME, replicas=4)
+    now = await harness.wait_for_vms(lambda vms: len(vms) == 4)
+    by_ref = {each.ref: each for each in now}
+    assert by_ref[first.ref].name == "my-own-name"
+    assert by_ref[second.ref].folder == harness.folder.rpartition("/")[0]
+    assert await harness.user.read_host(third.ref) == other
+    assert set(harness.list_vcenter_calls()[len(before) :]) <= {"CloneVM_Task", "PowerOnVM_Task"}
+    await harness.client.delete(GROUP_NAME)
+    await harness.client.wait_until_deleted(GROUP_NAME)
+    assert await harness.list_vms() == []
+
+
+async def test_copies_and_strangers_in_the_folder_are_left_alone_and_keep_it(
+    harness: GroupHarness,
+) -> None:
+    first, _ = await harness.create_group(2)
+    copy = await harness.user.clone(first.ref, "a-copy")
+    stranger = await harness.vcenter.create_vm("a-stranger", folder=harness.folder)
+    before = {
+        each.ref: each
+        for each in (await read_simulator_state(harness.vcenter)).vms
+        if each.ref in (copy, stranger)
+    }
+    await harness.client.patch_spec(GROUP_NAME, replicas=1)
+    await harness.wait_for_vms(
+        lambda vms: len(vms) == 2
+    )  # one, and the copy, which has the mark too
+    await harness.client.delete(GROUP_NAME)
+    await harness.client.wait_until_deleted(GROUP_NAME)
+    after = await read_simulator_state(harness.vcenter)
+    assert {each.ref: each for each in after.vms if each.folder == harness.folder} == before
+    assert {each.target for each in harness.injector.calls} & {copy, stranger} == set()
+
+
+async def test_the_folder_is_made_again_with_what_was_in_it(harness: GroupHarness) -> None:
+    before = await harness.create_group(2)
+    # vCenter deletes no folder with running VMs, and the manager would power them on at once.
+    await harness.client.patch_spec(GROUP_NAME, paused=True)
+    await harness.client.wait_for_phase(
+        GROUP_NAME, "RUNNING", predicate=lambda status: "paused" in status["lastMessage"]
+    )
+    for vm in before:
+        await harness.vcenter.set_power(vm.ref, False)
+    await harness.vcenter.delete(harness.folder)
+    assert await harness.list_vms() == []
+    await harness.client.patch_spec(GROUP_NAME, paused=False)
+    now = await harness.wait_for_vms(lambda vms: len(vms) == 2)
+    assert [each.name for each in now] == [each.name for each in before]
+    assert {each.folder for each in now} == {harness.folder}
+
+
+async def test_a_folder_that_is_renamed_is_known_and_goes_with_its_group(
+    harness: GroupHarness,
+) -> None:
+    await harness.create_group(1)
+    await harness.vcenter.rename(harness.folder, "my-own-folder")
+    await harness.client.patch_spec(GROUP_NAME, replicas=2)
+    now = await harness.wait_for_vms(lambda vms: len(vms) == 2)
+    assert {each.folder for each in now} == {f"{PARENT_FOLDER}/my-own-folder"}
+    await harness.client.delete(GROUP_NAME)
+    await harness.client.wait_until_deleted(GROUP_NAME)
+    assert harness.list_vcenter_calls().count("CreateFolder") == 1
+    assert f"{PARENT_FOLDER}/my-own-folder" not in {
+        each["path"] for each in await harness.vcenter.entities()
+    }
+
+
+async def test_one_whose_mark_is_taken_away_is_nobodys_and_replaced(harness: GroupHarness) -> None:
+    first, second = await harness.create_group(2)
+    await harness.user.remove_mark(first.ref)
+    now = await harness.wait_for_vms(lambda vms: len(vms) == 2)
+    assert second.ref in {each.ref for each in now}
+    assert first.name not in {each.name for each in now}
+    unmarked = next(
+        each for each in (await read_simulator_state(harness.vcenter)).vms if each.ref == first.ref
+    )
+    assert (unmarked.name, unmarked.folder, unmarked.power) == (
+        first.name,
+        harness.folder,
+        "poweredOn",
+    )
+    assert first.ref not in {each.target for each in harness.injector.calls}
+
+
+async def test_one_with_somebodys_volume_is_not_destroyed(harness: GroupHarness) -> None:
+    vms = await harness.create_group(3)
+    newest = max(vms, key=lambda each: int(each.marks["vsphere-operators.slot"]))
+    disk = await harness.vcenter.create_disk("pvc-of-somebody")
+    await harness.vcenter.attach_disk(disk, newest.ref)
+    await eventually(lambda: has_disk(harness, newest), within=20)
+    await harness.client.patch_spec(GROUP_NAME, replicas=1)
+    now = await harness.wait_for_vms(lambda vms: len(vms) == 1)
+    assert [each.ref for each in now] == [newest.ref]
+    await harness.client.delete(GROUP_NAME)
+    await eventually(lambda: has_error(harness, "pvc-of-somebody"), within=30)
+    assert [each.ref for each in await harness.list_vms()] == [newest.ref]
+    assert "pvc-of-somebody" in {each["name"] for each in await harness.vcenter.disks()}
+    await harness.vcenter.attach_disk(disk, "")
+    await harness.client.wait_until_deleted(GROUP_NAME)
+    assert await harness.list_vms() == []
+    assert "pvc-of-somebody" in {each["name"] for each in await harness.vcenter.disks()}
+
+
+async def has_disk(scene: GroupHarness, vm: SimulatorVm) -> bool:
+    """Whether the VM has the device."""
+    devices = await scene.user.call_on(
+        lambda vm: [getattr(each, "vDiskId", None) for each in vm.config.hardware.device], vm.ref
+    )
+    return any(devices)
+
+
+async def has_error(scene: GroupHarness, words: str) -> bool:
+    """Whether the group is in error for this."""
+    status = (await scene.client.get(GROUP_NAME))["status"]
+    return status["phase"] == "ERROR" and words in status["lastMessage"]

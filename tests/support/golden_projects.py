@@ -1,0 +1,101 @@
+"""The golden projects: how each is made, by the commands that a person would type. `python tests/support/golden_projects.py` writes them anew."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from kubewright.builder.cli import main
+
+GOLDEN = Path(__file__).parent / "golden"
+YEAR = "2026"
+
+
+def run_builder(*words: str) -> None:
+    """Run a command that has to work."""
+    assert main(list(words)) == 0, words
+
+
+def create_hostinfo(folder: Path) -> Path:
+    """One kind, as the first tutorial has it."""
+    root = folder / "hostinfo"
+    run_builder(
+        "init", str(root), "--domain", "corinternal.com", "--owner", "Ann Example", "--year", YEAR
+    )
+    fields = ("--spec", "hostname:str", "--status", "totalCPU:int", "--status", "freeCPU:int")
+    kind = ("--group", "topology", "--version", "v1", "--kind", "HostInfo", "--short-name", "hi")
+    run_builder("create", "api", "--project", str(root), *kind, *fields)
+    return root
+
+
+def create_greeter(folder: Path) -> Path:
+    """Two versions, the second one stored, webhooks, a cluster-wide kind with a required field, and a kind without a controller."""
+    root = folder / "greeter"
+    run_builder(
+        "init",
+        str(root),
+        "--domain",
+        "example.com",
+        "--license",
+        "MIT",
+        "--owner",
+        "Ann Example",
+        "--year",
+        YEAR,
+    )
+    api = ("create", "api", "--project", str(root), "--group", "demo")
+    run_builder(*api, "--version", "v1", "--kind", "Greeting")
+    run_builder(*api, "--version", "v2", "--kind", "Greeting", "--storage")
+    run_builder(
+        "create",
+        "webhook",
+        "--project",
+        str(root),
+        "--kind",
+        "Greeting",
+        "--defaulting",
+        "--validation",
+    )
+    house = (
+        "--cluster-wide",
+        "--spec",
+        "rooms:int!",
+        "--spec",
+        "doors:strings",
+        "--status",
+        "full:bool",
+    )
+    run_builder(*api, "--version", "v1alpha1", "--kind", "House", *house)
+    run_builder("create", "webhook", "--project", str(root), "--kind", "House", "--validation")
+    run_builder(
+        *api, "--version", "v1", "--kind", "Street", "--controller=false", "--plural", "roads"
+    )
+    return root
+
+
+PROJECT_CREATORS = {"hostinfo": create_hostinfo, "greeter": create_greeter}
+
+
+def read_project_files(root: Path) -> dict[str, str]:
+    """Every file of a project but what running it leaves."""
+    left = {"__pycache__", ".testenv", ".pytest_cache", ".mypy_cache", ".ruff_cache", "dist"}
+    paths = [
+        path
+        for path in root.rglob("*")
+        if path.is_file() and not left & set(path.relative_to(root).parts)
+    ]
+    return {path.relative_to(root).as_posix(): path.read_text() for path in sorted(paths)}
+
+
+def write_golden_projects() -> None:
+    """Write the golden projects anew."""
+    for name, maker in PROJECT_CREATORS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            made = maker(Path(folder))
+            shutil.rmtree(GOLDEN / name, ignore_errors=True)
+            shutil.copytree(made, GOLDEN / name)
+
+
+if __name__ == "__main__":
+    write_golden_projects()

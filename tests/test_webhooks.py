@@ -1,0 +1,298 @@
+"""Warnings at `kubectl apply`: the words of the status, for new specs alone, and silence wherever nothing is known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kubewright import Admission, Cache, ObjectMeta, Resource
+from kubewright.builtin import CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeSpec
+from kubewright.log import Log
+from kubewright.webhook.admission import ValidatingHandler
+from support.fake_environment import ADDRESS, FakeEnvironment
+from support.inventory_builder import InventoryRow, fill_inventory
+from vsphere_operators.kinds.fcdinfo import CSI_DRIVER, FCDInfo
+from vsphere_operators.kinds.hostinfo import HostInfo
+from vsphere_operators.kinds.vmgroup.controller import VmGroup
+from vsphere_operators.kinds.vmgroup.limits import NamespaceLimits
+from vsphere_operators.kinds.vminfo import VMInfo
+from vsphere_operators.vcenters.config import NamespaceSelector, VCenterConfig
+from vsphere_operators.vcenters.registry import VCenterRegistry
+from vsphere_operators.vsphere.faults import WrongLogin
+from vsphere_operators.vsphere.model import Disk
+from vsphere_operators.vsphere.stats_throttle import StatsThrottle
+from vsphere_operators.webhooks import NameWarningWebhook, build_webhooks
+
+EXTRA_ROWS: tuple[InventoryRow, ...] = (
+    ("HostSystem", "host-2", "esxi-dell-e.rainpole.com", "domain-c1"),
+    ("HostSystem", "host-3", "twin", "domain-c1"),
+    ("HostSystem", "host-4", "twin", "domain-c1"),
+    ("VirtualMachine", "vm-2", "worker-1", "group-v1"),
+    ("Folder", "group-v3", "x", "group-v2"),
+    ("Folder", "group-v4", "y", "group-v1"),
+    ("Folder", "group-v5", "x", "group-v4"),
+)
+DISK = Disk(id="d-1", name="pvc-1", datastore="datastore-1")
+GROUP_SPEC = {"cpu": 1, "memory": 1, "replicas": 1, "template": "t"}
+
+
+class WebhookHarness:
+    """Where manifests are looked at: a loaded vCenter, and what the API server has."""
+
+    def __init__(
+        self,
+        *configs: VCenterConfig,
+        limits: NamespaceLimits | None = None,
+        watched_namespaces: tuple[str, ...] = (),
+    ) -> None:
+        self.environment, self.cache = FakeEnvironment(), Cache(Log("cache"))
+        fill_inventory(self.environment.vcenter.inventory, *EXTRA_ROWS)
+        vcenters = VCenterRegistry(
+            {"vc-1": self.environment.vcenter},
+            configs or [VCenterConfig("vc-1", ADDRESS)],
+            self.cache,
+            lambda: StatsThrottle(60.0, 0.05),
+        )
+        self.volumes = self.cache.store(PersistentVolume)
+        self.webhooks = {
+            each.kind: each
+            for each in build_webhooks(
+                vcenters,
+                self.cache,
+                lambda namespace: limits or NamespaceLimits(),
+                watched_namespaces,
+            )
+        }
+
+    def mark_loaded(self, *disks: Disk) -> WebhookHarness:
+        """From now on everything is known."""
+        self.mark_volumes_listed()
+        self.environment.mark_loaded()
+        self.environment.set_disks(*disks)
+        return self
+
+    def mark_volumes_listed(self) -> WebhookHarness:
+        """All volumes are known: there are none."""
+        self.volumes.finish_list(set(), 7, "", force=False)
+        return self
+
+    def webhook(self, kind: type[Resource[Any, Any]]) -> NameWarningWebhook[Any]:
+        return self.webhooks[kind]
+
+    async def collect_warnings(
+        self,
+        kind: type[Resource[Any, Any]],
+        spec: dict[str, Any],
+        old: dict[str, Any] | None = None,
+    ) -> list[str]:
+        """What is said to whoever applies this, in place of that."""
+        request = Admission(operation="UPDATE" if old else "CREATE")
+        await self.webhook(kind).validate(
+            make_object(kind, spec), None if old is None else make_object(kind, old), request
+        )
+        assert request.rejections == []
+        return request.warnings
+
+
+def make_object(kind: type[Resource[Any, Any]], spec: dict[str, Any]) -> Any:
+    metadata = {"name": "a", "namespace": "default"}
+    return kind.decode(
+        json.dumps(
+            {
+                "apiVersion": kind.definition.api_version,
+                "kind": kind.__name__,
+                "metadata": metadata,
+                "spec": spec,
+            }
+        ).encode()
+    )
+
+
+def make_volume(name: str, handle: str) -> PersistentVolume:
+    spec = PersistentVolumeSpec(
+        csi=CSIPersistentVolumeSource(driver=CSI_DRIVER, volumeHandle=handle)
+    )
+    return PersistentVolume(metadata=ObjectMeta(name=name, resourceVersion="9"), spec=spec)
+
+
+async def test_a_name_that_is_not_there_is_told_with_those_that_are_near() -> None:
+    desk = WebhookHarness().mark_loaded(DISK)
+    assert await desk.collect_warnings(HostInfo, {"hostname": "esxi-del-e.rainpole.com"}) == [
+        'vCenter "vc-1" has no host named "esxi-del-e.rainpole.com". Near to it: "esxi-dell-e.rainpole.com". '
+        "Correct it, letter case counts; or give this account a role in vCenter that sees the host. It is found by itself then."
+    ]
+    (said,) = await desk.collect_warnings(VMInfo, {"nodename": "Worker-1"})
+    assert said.startswith('vCenter "vc-1" has no VM named "Worker-1". Near to it: "worker-1". ')
+    (said,) = await desk.collect_warnings(FCDInfo, {"pvId": "pvc-2"})
+    assert '"pvc-2"' in said
+    assert await desk.collect_warnings(VmGroup, GROUP_SPEC | {"template": "doesNotExist"}) == [
+        'no template "doesNotExist" in /DC0; create it there, or change spec.template'
+    ]
+
+
+async def test_a_name_that_is_there_twice_is_told_with_both_paths() -> None:
+    desk = WebhookHarness().mark_loaded()
+    (said,) = await desk.collect_warnings(HostInfo, {"hostname": "twin"})
+    assert "/DC0/host/C0/twin, /DC0/host/C0/twin" in said
+    (said,) = await desk.collect_warnings(VmGroup, GROUP_SPEC | {"placement": {"folder": "x"}})
+    assert (
+        said
+        == 'several folders are named "x": /DC0/vm/vm-operator/x, /DC0/vm/y/x; give a path in spec.placement.folder'
+    )
+
+
+@pytest.mark.parametrize(
+    ("placement", "words"),
+    [
+        ({"datacenter": "DC9"}, 'no datacenter named "DC9"'),
+        ({"cluster": "C9"}, 'no cluster named "C9"'),
+        ({"resourcePool": "smal"}, 'no resourcePool named "smal"'),
+        ({"datastore": "fats"}, 'no datastore named "fats"'),
+        ({"folder": "nope"}, "the folder /DC0/vm/nope does not exist"),
+    ],
+)
+async def test_every_place_of_a_group_is_looked_for(placement: dict[str, str], words: str) -> None:
+    (said,) = (
+        await WebhookHarness()
+        .mark_loaded()
+        .collect_warnings(VmGroup, GROUP_SPEC | {"placement": placement})
+    )
+    assert words in said
+
+
+async def test_a_place_that_the_namespace_may_not_use_is_told() -> None:
+    desk = WebhookHarness(
+        limits=NamespaceLimits(allowed_placement={"cluster": ("C1",)})
+    ).mark_loaded()
+    (said,) = await desk.collect_warnings(VmGroup, GROUP_SPEC | {"placement": {"cluster": "C0"}})
+    assert said.startswith('this namespace may not use the cluster "C0" (allowed: C1)')
+
+
+EXISTING_NAMES: list[tuple[type[Resource[Any, Any]], dict[str, Any]]] = [
+    (HostInfo, {"hostname": "esxi-dell-e.rainpole.com"}),
+    (VMInfo, {"nodename": "worker-1"}),
+    (FCDInfo, {"pvId": "pvc-1"}),
+    (VmGroup, GROUP_SPEC),
+]
+MISSING_NAMES: list[tuple[type[Resource[Any, Any]], dict[str, Any]]] = [
+    (HostInfo, {"hostname": "nobody"}),
+    (VMInfo, {"nodename": "nobody"}),
+    (FCDInfo, {"pvId": "nobody"}),
+    (VmGroup, GROUP_SPEC | {"template": "nobody"}),
+]
+
+
+@pytest.mark.parametrize(("kind", "spec"), EXISTING_NAMES)
+async def test_nothing_is_said_of_what_is_there_or_not_named(
+    kind: type[Resource[Any, Any]], spec: dict[str, Any]
+) -> None:
+    desk = WebhookHarness().mark_loaded(DISK)
+    assert await desk.collect_warnings(kind, spec) == []
+    if kind is not VmGroup:
+        assert await desk.collect_warnings(kind, {}) == []
+
+
+@pytest.mark.parametrize(("kind", "spec"), MISSING_NAMES)
+async def test_only_a_spec_that_is_new_is_looked_at(
+    kind: type[Resource[Any, Any]], spec: dict[str, Any]
+) -> None:
+    desk = WebhookHarness().mark_loaded()
+    assert len(await desk.collect_warnings(kind, spec)) == 1
+    assert await desk.collect_warnings(kind, spec, old=spec) == []
+    assert len(await desk.collect_warnings(kind, spec, old=dict(EXISTING_NAMES)[kind])) == 1
+
+
+def harness_with_label_rule() -> WebhookHarness:
+    return WebhookHarness(
+        VCenterConfig("vc-1", ADDRESS, namespaces=NamespaceSelector(labels={"tier": "gold"}))
+    ).mark_loaded()
+
+
+def harness_with_failed_login() -> WebhookHarness:
+    desk = WebhookHarness().mark_loaded()
+    desk.environment.vcenter.problem = WrongLogin("the password is wrong")
+    return desk
+
+
+SILENT_HARNESSES: dict[str, Callable[[], WebhookHarness]] = {
+    "not loaded": lambda: WebhookHarness().mark_volumes_listed(),
+    "does not answer": harness_with_failed_login,
+    "serves another namespace": lambda: WebhookHarness(
+        VCenterConfig("vc-1", ADDRESS, namespaces=NamespaceSelector(names=("other",)))
+    ).mark_loaded(),
+    "two claim it": lambda: WebhookHarness(
+        VCenterConfig("vc-1", ADDRESS), VCenterConfig("vc-2", ADDRESS)
+    ).mark_loaded(),
+    "labels not known": harness_with_label_rule,
+    "confined to others": lambda: WebhookHarness(watched_namespaces=("other",)).mark_loaded(),
+}
+
+
+@pytest.mark.parametrize("desk", SILENT_HARNESSES.values(), ids=SILENT_HARNESSES)
+@pytest.mark.parametrize(("kind", "spec"), MISSING_NAMES)
+async def test_nothing_is_said_where_nothing_is_known(
+    desk: Callable[[], WebhookHarness], kind: type[Resource[Any, Any]], spec: dict[str, Any]
+) -> None:
+    assert await desk().collect_warnings(kind, spec) == []
+
+
+async def test_a_disk_is_looked_for_through_its_volume_once_all_volumes_are_known() -> None:
+    desk = WebhookHarness()
+    desk.environment.mark_loaded()
+    desk.environment.set_disks(replace(DISK, name="other"))
+    assert await desk.collect_warnings(FCDInfo, {"pvId": "pvc-1"}) == []
+    desk.volumes.put(make_volume("pvc-1", "d-1"))
+    desk.volumes.finish_list({make_volume("pvc-1", "d-1").metadata.key}, 9, "", force=False)
+    assert await desk.collect_warnings(FCDInfo, {"pvId": "pvc-1"}) == []
+    desk.environment.set_disks()
+    assert len(await desk.collect_warnings(FCDInfo, {"pvId": "pvc-1"})) == 1
+
+
+async def test_nobody_can_make_vcenter_list_its_disks_by_sending_manifests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = WebhookHarness().mark_loaded()
+    asked: list[str] = []
+    monkeypatch.setattr(
+        desk.environment.vcenter.disks, "refresh_soon", lambda: asked.append("listed")
+    )
+    assert len(await desk.collect_warnings(FCDInfo, {"pvId": "nobody"})) == 1
+    assert asked == []
+
+
+@pytest.mark.parametrize("kind", [HostInfo, VMInfo, FCDInfo, VmGroup])
+async def test_it_never_stands_in_the_way(kind: type[Resource[Any, Any]]) -> None:
+    webhook = WebhookHarness().mark_loaded().webhook(kind)
+    assert (
+        webhook.failure_policy,
+        webhook.include_status,
+        webhook.include_terminating,
+        webhook.has_validate_deletion,
+    ) == (
+        "Ignore",
+        False,
+        False,
+        False,
+    )
+    assert webhook.permissions == []
+    asked = {
+        "group": kind.definition.group,
+        "version": kind.definition.version,
+        "kind": kind.__name__,
+    }
+    nonsense = {
+        "metadata": {"name": "a", "namespace": "default"},
+        "spec": {"hostname": 7, "nodename": 7, "pvId": 7, "template": 7},
+    }
+    request = {"uid": "u", "kind": asked, "operation": "CREATE", "object": nonsense}
+    body = json.dumps(
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    ).encode()
+    assert json.loads(await ValidatingHandler(webhook).handle(body))["response"] == {
+        "uid": "u",
+        "allowed": True,
+    }

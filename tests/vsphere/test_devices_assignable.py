@@ -1,0 +1,135 @@
+"""Assignable hardware: what bindings and lists mean, and which hosts are read when."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import pytest
+
+from kubewright.testing import eventually
+from simulator import SimulatedVCenter as Simulator
+from vsphere_operators.vsphere.assignable import AssignableHardwareCache, convert_device_info
+from vsphere_operators.vsphere.inventory import Change, Inventory
+from vsphere_operators.vsphere.model import (
+    AssignableDevice,
+    AssignableHardware,
+    AssignedDevice,
+    GraphicsDevice,
+    Host,
+)
+from vsphere_operators.vsphere.polling import PollSchedule
+from vsphere_operators.vsphere.properties import to_assigned_devices
+from vsphere_operators.vsphere.updates import Ref, Value
+from vsphere_operators.vsphere.vcenter import VCenter
+
+from .canned_server import RecordingMetrics, simulator_address, simulator_credentials
+
+A100 = "NVIDIA A100-PCIE-40GB"
+HARDWARE = AssignableHardware((AssignableDevice("A100"),))
+
+
+def test_who_has_which_device() -> None:
+    vm = Ref("VirtualMachine", "vm-7")
+    known: Value = {"instanceId": "pcie:0000:3B:00.0", "vm": vm}
+    silent: Value = {"instanceId": "group-1", "vm": vm}
+    assert to_assigned_devices((known, silent)) == (
+        AssignedDevice("vm-7", ""),
+        AssignedDevice("vm-7", "0000:3b:00.0"),
+    )
+    assert to_assigned_devices(known) == (AssignedDevice("vm-7", "0000:3b:00.0"),)
+
+
+def test_a_device_of_the_list() -> None:
+    info = SimpleNamespace(
+        name="0000:3B:00.0", deviceName="A100", vendorName="NVIDIA", customLabel=None
+    )
+    assert convert_device_info(info) == AssignableDevice("A100", "NVIDIA", "", "0000:3b:00.0")
+    assert convert_device_info(
+        SimpleNamespace(name="a", deviceName="", vendorName="", customLabel="fast")
+    ) == AssignableDevice("a", "", "fast", "")
+
+
+async def test_the_real_calls_follow_vms_that_are_switched_on_and_off(
+    pytestconfig: pytest.Config, tmp_path: Path
+) -> None:
+    flags = ("--clusters=1", "--hosts=1", "--vms=1", "--gpu-vm=DC0_C0_RP0_VM0=dynamic")
+    simulator = await Simulator(
+        pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path, *flags
+    ).start()
+    vcenter = VCenter(
+        "vc",
+        simulator_address(simulator),
+        simulator_credentials(simulator),
+        Mock(),
+        RecordingMetrics(),
+    )
+    # In place of 5 s between two looks.
+    vcenter.assignable_hardware.poll_schedule = PollSchedule(
+        300.0, debounce_seconds=0.05, min_interval_seconds=0.1
+    )
+    life = asyncio.create_task(vcenter.run())
+    try:
+        await simulator.set_host_gpus("DC0_C0_H0", 2, "direct")
+        await eventually(lambda: vcenter.loaded)
+        host, vm = (
+            vcenter.inventory.find_host("DC0_C0_H0").ref,
+            vcenter.inventory.find_vm("DC0_C0_RP0_VM0").ref,
+        )
+        devices = tuple(
+            AssignableDevice(A100, "NVIDIA Corporation", "", f"0000:{number}:00.0")
+            for number in ("3b", "3c")
+        )
+        await eventually(
+            lambda: vcenter.assignable_hardware.get(host) == AssignableHardware(devices)
+        )
+        assert vcenter.inventory.hosts[host].assigned_devices == (
+            AssignedDevice(vm, "0000:3b:00.0"),
+        )
+        await simulator.set_power("DC0_C0_RP0_VM0", on=False)
+        await eventually(lambda: vcenter.inventory.hosts[host].assigned_devices == ())
+        await simulator.set_power("DC0_C0_RP0_VM0", on=True)
+        await eventually(lambda: len(vcenter.inventory.hosts[host].assigned_devices) == 1)
+        await simulator.set_host_gpus("DC0_C0_H0", 1, "direct")
+        await eventually(
+            lambda: vcenter.assignable_hardware.get(host) == AssignableHardware(devices[:1])
+        )
+    finally:
+        await cancel_task(life)
+        await simulator.stop()
+
+
+async def cancel_task(life: asyncio.Task[None]) -> None:
+    life.cancel()
+    with suppress(asyncio.CancelledError):
+        await life
+
+
+async def test_a_host_is_read_when_it_is_asked_about_and_when_its_graphics_change() -> None:
+    inventory, host = Inventory("vc"), Host(ref="host-1")
+    inventory.hosts["host-1"] = host
+    assignable, heard = AssignableHardwareCache(Mock(), Mock(), inventory, Mock()), list[str]()
+    assignable.listeners.append(heard.append)
+    other = Host(ref="host-1", graphics=(GraphicsDevice("A100"),))
+    assignable.on_inventory_change(Change(host, other))
+    assert assignable.due_hosts == set()
+    assert assignable.get("host-1") == AssignableHardware()
+    assert (assignable.due_hosts, assignable.poll_schedule.triggered.is_set()) == ({"host-1"}, True)
+    assignable.due_hosts.clear()
+    for hardware in (AssignableHardware(), HARDWARE, HARDWARE):
+        assignable.apply("host-1", hardware)
+    assignable.apply("host-2", HARDWARE)
+    assert (assignable.get("host-1"), heard) == (HARDWARE, ["host-1"])
+    assignable.on_inventory_change(Change(host, host))
+    assert assignable.due_hosts == set()
+    assignable.on_inventory_change(Change(host, other))
+    assert assignable.due_hosts == {"host-1"}
+    assignable.on_inventory_change(Change(other, None))
+    assert (assignable.due_hosts, assignable.requested_hosts, assignable.by_host) == (
+        set(),
+        set(),
+        {},
+    )

@@ -1,0 +1,469 @@
+"""The collector on the simulator: what it loads, what reaches it by push, and what it does when something breaks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+
+import pytest
+from pyVmomi import vim, vmodl
+
+from kubewright.log import Log
+from kubewright.testing import eventually
+from simulator import SimulatedVCenter
+from support.pyvmomi_session import PyVmomiSession
+from vsphere_operators.vsphere.faults import Denied, NotAuthenticated, NotFound, Unreachable
+from vsphere_operators.vsphere.inventory import Change, Inventory
+from vsphere_operators.vsphere.model import (
+    AssignedDevice,
+    Entity,
+    GraphicsDevice,
+    Host,
+    HostStats,
+    VirtualMachine,
+)
+from vsphere_operators.vsphere.server_view import CollectorOptions, ServerCollector
+from vsphere_operators.vsphere.updates import ObjectUpdate, UpdateSet
+
+from .conftest import SimulatorFactory
+from .watcher_harness import SHORT_TIMEOUTS, WatcherHarness, run_watcher
+
+
+@pytest.fixture
+async def harness(start_simulator: SimulatorFactory) -> AsyncIterator[WatcherHarness]:
+    """One that may change the inventory, so on a simulator of its own."""
+    async with run_watcher(
+        await start_simulator(
+            "--datacenters=2",
+            "--hosts=2",
+            "--vms=2",
+            "--template=base",
+            "--without-tools=DC0_C0_RP0_VM1",
+        )
+    ) as follower:
+        yield follower
+
+
+def to_plain(value: Any) -> Any:
+    """pyVmomi's value as the model has it."""
+    if isinstance(value, vim.ManagedEntity):
+        return value._moId
+    return tuple(to_plain(each) for each in value) if isinstance(value, list) else value
+
+
+def plain_or_default(value: Any, default: Any) -> Any:
+    return default if value is None else to_plain(value)
+
+
+HOST_FIELDS = {
+    "name": "name", "parent": "parent", "connection": "runtime.connectionState", "power": "runtime.powerState",
+    "in_maintenance": "runtime.inMaintenanceMode", "boot_time": "runtime.bootTime", "cpu_mhz": "summary.hardware.cpuMhz",
+    "cpu_cores": "summary.hardware.numCpuCores", "memory_bytes": "summary.hardware.memorySize", "vendor": "summary.hardware.vendor",
+    "model": "summary.hardware.model", "version": "summary.config.product.version", "build": "summary.config.product.build",
+    "stats.cpu_usage_mhz": "summary.quickStats.overallCpuUsage", "stats.memory_usage_mb": "summary.quickStats.overallMemoryUsage",
+    "vgpu_profiles": "config.sharedPassthruGpuTypes",
+}  # fmt: skip
+VIRTUAL_MACHINE_FIELDS = {
+    "name": "name", "parent": "parent", "host": "runtime.host", "connection": "runtime.connectionState", "power": "runtime.powerState",
+    "is_template": "config.template", "bios_uuid": "config.uuid", "config_version": "config.changeVersion",
+    "instance_uuid": "config.instanceUuid", "configured_guest_id": "config.guestId",
+    "hardware_version": "config.version", "cpus": "summary.config.numCpu", "memory_mb": "summary.config.memorySizeMB",
+    "cpu_reservation_mhz": "summary.config.cpuReservation", "memory_reservation_mb": "summary.config.memoryReservation",
+    "vmx_path": "summary.config.vmPathName", "datastores": "datastore", "resource_pool": "resourcePool",
+    "tools_running": "summary.guest.toolsRunningStatus", "tools_version": "summary.guest.toolsVersionStatus2",
+    "guest_id": "summary.guest.guestId", "guest_hardware_version": "summary.guest.hwVersion",
+    "ip_address": "summary.guest.ipAddress", "stats.cpu_usage_mhz": "summary.quickStats.overallCpuUsage",
+    "stats.cpu_demand_mhz": "summary.quickStats.overallCpuDemand", "stats.guest_memory_mb": "summary.quickStats.guestMemoryUsage",
+}  # fmt: skip
+
+
+HOST_LIST_PROPERTIES = ("customValue", "config.graphicsInfo", "config.assignableHardwareBinding")
+
+
+def flatten_fields(item: Host | VirtualMachine) -> dict[str, Any]:
+    own = {
+        name: getattr(item, name) for name in item.__struct_fields__ if name not in ("ref", "stats")
+    }
+    return own | {
+        f"stats.{name}": getattr(item.stats, name) for name in item.stats.__struct_fields__
+    }
+
+
+def expected_fields(
+    item: Host | VirtualMachine,
+    properties: dict[str, str],
+    told: dict[str, Any],
+    attributes: dict[int, str],
+) -> dict[str, Any]:
+    blank = flatten_fields(type(item)(ref=""))
+    fields = {name: plain_or_default(told[path], blank[name]) for name, path in properties.items()}
+    fields["attributes"] = {attributes[each.key]: each.value for each in told["customValue"] or ()}
+    if "config.graphicsInfo" in told:
+        fields["graphics"] = tuple(
+            GraphicsDevice(
+                each.deviceName,
+                each.pciId,
+                each.graphicsType,
+                each.memorySizeInKB,
+                to_plain(each.vm),
+            )
+            for each in told["config.graphicsInfo"] or ()
+        )
+        bound = told["config.assignableHardwareBinding"] or ()
+        fields["assigned_devices"] = tuple(
+            sorted(
+                AssignedDevice(each.vm._moId, each.instanceId.removeprefix("pci:"))
+                for each in bound
+            )
+        )
+    if "guest.net" in told:
+        fields["ip_addresses"] = tuple(
+            address for card in told["guest.net"] or () for address in card.ipAddress
+        )
+    return fields
+
+
+async def test_everything_is_loaded_as_pyvmomi_itself_reads_it(harness: WatcherHarness) -> None:
+    simulator, inventory = harness.simulator, harness.inventory
+    await simulator.set_attribute("DC0_C0_H0", "owner", "me")
+    await simulator.set_attribute("DC0_H0_VM0", "purpose", "tests & <more>")
+    await eventually(lambda: inventory.find_vm("DC0_H0_VM0").attributes)
+    async with PyVmomiSession(simulator) as truth:
+        names = {
+            each.key: each.name
+            for each in await asyncio.to_thread(lambda: truth.content.customFieldsManager.field)
+        }
+        hosts = await truth.read_all(vim.HostSystem, [*HOST_FIELDS.values(), *HOST_LIST_PROPERTIES])
+        machines = await truth.read_all(
+            vim.VirtualMachine, [*VIRTUAL_MACHINE_FIELDS.values(), "customValue", "guest.net"]
+        )
+        assert {ref: flatten_fields(host) for ref, host in inventory.hosts.items()} == {
+            each["obj"]._moId: expected_fields(Host(ref=""), HOST_FIELDS, each, names)
+            for each in hosts
+        }
+        assert {ref: flatten_fields(machine) for ref, machine in inventory.vms.items()} == {
+            each["obj"]._moId: expected_fields(
+                VirtualMachine(ref=""), VIRTUAL_MACHINE_FIELDS, each, names
+            )
+            for each in machines
+        }
+        for each in (*hosts, *machines):
+            assert inventory.path(each["obj"]._moId) == await truth.inventory_path(each["obj"])
+            assert inventory.location(each["obj"]._moId).datacenter == await truth.ancestor_name(
+                each["obj"], vim.Datacenter
+            )
+        for each in hosts:
+            assert inventory.location(each["obj"]._moId).cluster == await truth.ancestor_name(
+                each["obj"], vim.ClusterComputeResource
+            )
+        stores = await truth.read_all(vim.Datastore, ["name", "summary.url", "summary.accessible"])
+        assert {(d.name, d.url, d.accessible) for d in inventory.datastores.values()} == {
+            tuple(value for path, value in each.items() if path != "obj") for each in stores
+        }
+    assert len(hosts) == len(inventory.hosts) == 6
+    assert len(machines) == 10
+    assert inventory.find_host("DC0_C0_H0").attributes == {"owner": "me"}
+
+
+async def test_the_tree_is_the_simulators(harness: WatcherHarness) -> None:
+    told = {each["ref"]: each["path"] for each in await harness.simulator.entities()}
+    ours = {
+        ref: harness.inventory.path(ref)
+        for ref, item in harness.inventory.objects.items()
+        if isinstance(item, Entity) and item.parent
+    }
+    assert {ref: told[ref] for ref in ours} == ours
+    assert {each["type"] for each in await harness.simulator.entities() if each["ref"] not in ours and each["path"]} <= {
+        "Network", "DistributedVirtualPortgroup", "VmwareDistributedVirtualSwitch", "DistributedVirtualSwitch", "OpaqueNetwork",
+    }  # fmt: skip
+
+
+async def test_changes_in_vcenter_arrive_by_push(harness: WatcherHarness) -> None:
+    simulator, inventory = harness.simulator, harness.inventory
+    await simulator.reset_call_counts()
+    await simulator.rename("DC0_C0_H0", "esxi/1")
+    await eventually(lambda: inventory.find_host("esxi/1"))
+    ref = inventory.find_host("esxi/1").ref
+    with pytest.raises(NotFound):
+        inventory.find_host("DC0_C0_H0")
+    await simulator.set_maintenance("esxi/1")
+    await eventually(lambda: inventory.hosts[ref].in_maintenance)
+    await simulator.set_stats("esxi/1", overallCpuUsage=17)
+    await eventually(lambda: inventory.hosts[ref].stats.cpu_usage_mhz == 17)
+    await simulator.set_host_connected("esxi/1", connected=False)
+    await eventually(lambda: inventory.hosts[ref].connection == "disconnected")
+    assert inventory.hosts[ref].stats == HostStats()
+    await simulator.set_host_connected("esxi/1")
+    await eventually(lambda: inventory.hosts[ref].stats.cpu_usage_mhz)
+    await simulator.set_power("DC0_H0_VM0", on=False)
+    await eventually(lambda: inventory.find_vm("DC0_H0_VM0").power == "poweredOff")
+    await eventually(lambda: inventory.find_vm("DC0_H0_VM0").ip_addresses == ())
+    assert set(await simulator.call_counts()) == {"WaitForUpdatesEx"}
+
+
+async def test_vms_come_move_and_go_by_push_and_hosts_count_them(harness: WatcherHarness) -> None:
+    simulator, inventory = harness.simulator, harness.inventory
+    first, second = inventory.find_host("DC0_C0_H0"), inventory.find_host("DC0_C0_H1")
+    before = len(inventory.vms_on(first.ref))
+    ref = await simulator.create_vm("new", host="DC0_C0_H0", on=True)
+    await eventually(lambda: inventory.find_vm("new").power == "poweredOn")
+    assert len(inventory.vms_on(first.ref)) == before + 1
+    await eventually(
+        lambda: any(
+            change.only_dependency_changed and change.new == inventory.hosts[first.ref]
+            for change in harness.changes
+        )
+    )
+    await simulator.move_vm("new", "DC0_C0_H1")
+    await eventually(lambda: inventory.find_vm("new").host == second.ref)
+    assert len(inventory.vms_on(first.ref)) == before
+    await simulator.rename("DC1_H0_VM0", "new")
+    await eventually(lambda: len(inventory.relations.by_name[VirtualMachine].get("new")) == 2)
+    harness.changes.clear()
+    await simulator.delete(ref)
+    await eventually(lambda: ref not in inventory.vms)
+    assert inventory.find_vm("new").ref != ref
+    assert [
+        change.old.name
+        for change in harness.changes
+        if change.new is None and isinstance(change.old, VirtualMachine)
+    ] == ["new"]
+    assert harness.metrics.update_counts["VirtualMachine", "leave"] == 1
+
+
+async def test_custom_attributes_get_their_names_without_a_reload(harness: WatcherHarness) -> None:
+    await harness.simulator.set_attribute("DC0_C0_H0", "owner", "me")
+    await eventually(lambda: harness.inventory.find_host("DC0_C0_H0").attributes == {"owner": "me"})
+    await harness.simulator.set_attribute("DC0_C0_H0", "owner", "you")
+    await eventually(
+        lambda: harness.inventory.find_host("DC0_C0_H0").attributes == {"owner": "you"}
+    )
+    assert harness.load_count == 1
+
+
+def has_task_state(state: str, inventory: Inventory, ref: str) -> bool:
+    return inventory.tasks[ref].state == state
+
+
+async def test_a_task_is_followed_to_its_end(harness: WatcherHarness) -> None:
+    machine = harness.inventory.find_vm("DC0_H0_VM0")
+    await harness.simulator.fail_calls("PowerOffVM_Task", "InvalidPowerState", where="task")
+    for state, fault in (("error", "InvalidPowerState"), ("success", "")):
+        task = await vim.VirtualMachine(machine.ref, harness.soap.stub).PowerOffVM_Task()
+        await eventually(partial(has_task_state, state, harness.inventory, task._moId))
+        told = harness.inventory.tasks[task._moId]
+        assert (told.fault, told.entity, told.user) == (fault, machine.ref, harness.simulator.user)
+        assert told.description == "VirtualMachine.powerOff"
+        assert bool(told.message) == bool(fault)
+
+
+async def test_a_dead_session_is_raised(harness: WatcherHarness) -> None:
+    calls = len(harness.metrics.calls)
+    await harness.simulator.expire_sessions()
+    assert isinstance(await harness.wait_for_end(), NotAuthenticated)
+    assert {method for method, _ in harness.metrics.calls[calls:]} == {"WaitForUpdatesEx"}
+    assert harness.inventory.hosts
+
+
+async def test_who_follows_again_reads_all_and_hears_what_differs(harness: WatcherHarness) -> None:
+    await harness.stop()
+    await harness.simulator.rename("DC0_C0_H0", "renamed")
+    await harness.simulator.delete("DC0_C0_RP0_VM0")
+    changes: list[Change] = []
+    harness.inventory.listeners[:] = [changes.append]
+    harness.task = asyncio.create_task(harness.watcher.run())
+    await harness.wait_for_load(2)
+    ends = {
+        (name_of(change.old), name_of(change.new))
+        for change in changes
+        if isinstance(change.old or change.new, Host | VirtualMachine)
+    }
+    assert {(old, new) for old, new in ends if old != new} == {
+        ("DC0_C0_H0", "renamed"),
+        ("DC0_C0_RP0_VM0", ""),
+    }
+    assert not [
+        change
+        for change in changes
+        if not change.only_dependency_changed
+        and name_of(change.old) == name_of(change.new)
+        and isinstance(change.new, Host)
+    ]
+
+
+def name_of(item: object) -> str:
+    return item.name if isinstance(item, Entity) else ""
+
+
+async def wait_for_update(follower: WatcherHarness) -> None:
+    await follower.simulator.churn_stats()
+    await eventually(lambda: follower.watcher.answer_count)
+
+
+async def test_a_collector_that_is_destroyed_is_made_again(harness: WatcherHarness) -> None:
+    await wait_for_update(harness)
+    [session] = await harness.simulator.sessions()
+    destroyed = session["collectors"][0]
+    await vmodl.query.PropertyCollector(destroyed, harness.soap.stub).DestroyPropertyCollector()
+    await harness.simulator.rename("DC0_C0_H0", "renamed")
+    await harness.wait_for_load(2)
+    assert harness.inventory.find_host("renamed")
+    await eventually(lambda: has_server_objects(harness.simulator, 2, 1, 1))
+    await harness.simulator.rename("renamed", "again")
+    await eventually(lambda: harness.inventory.find_host("again"))
+
+
+@pytest.mark.parametrize("fault", ["InvalidCollectorVersion", "ManagedObjectNotFound"])
+async def test_a_lost_version_leads_to_a_reload(harness: WatcherHarness, fault: str) -> None:
+    await wait_for_update(harness)
+    await harness.simulator.fail_calls(
+        "WaitForUpdatesEx",
+        fault,
+        fields={"obj": {"type": "PropertyFilter", "value": "x"}} if fault.startswith("M") else None,
+    )
+    await harness.simulator.churn_stats()
+    await harness.wait_for_load(2)
+    assert not harness.task.done()
+    assert await has_server_objects(harness.simulator, 2, 1, 1)
+
+
+async def test_what_is_lost_again_and_again_is_raised(harness: WatcherHarness) -> None:
+    await wait_for_update(harness)
+    await harness.simulator.fail_calls("WaitForUpdatesEx", "InvalidCollectorVersion", count=0)
+    await harness.simulator.churn_stats()
+    error = await harness.wait_for_end()
+    assert getattr(error, "fault", "") == "InvalidCollectorVersion"
+
+
+async def test_a_call_that_hangs_is_noticed(harness: WatcherHarness) -> None:
+    await harness.simulator.set_outage("hang")
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    error = await harness.wait_for_end()
+    assert isinstance(error, Unreachable)
+    assert "WaitForUpdatesEx" in str(error)
+    assert (
+        loop.time() - began
+        < SHORT_TIMEOUTS.max_wait_seconds
+        + SHORT_TIMEOUTS.call_timeout_seconds
+        + SHORT_TIMEOUTS.close_timeout_seconds
+        + 2
+    )
+    await harness.simulator.set_outage("")
+
+
+async def test_silence_is_an_answer(harness: WatcherHarness) -> None:
+    heard_at, answers = harness.watcher.last_answer_at, harness.watcher.answer_count
+    await eventually(lambda: harness.watcher.answer_count >= answers + 2)
+    assert harness.watcher.last_answer_at > heard_at
+
+
+async def test_nothing_is_left_on_the_server(harness: WatcherHarness) -> None:
+    assert await has_server_objects(harness.simulator, 2, 1, 1)
+    await harness.stop()
+    assert await has_server_objects(harness.simulator, 0, 0, 0)
+    await eventually(lambda: has_waiting_calls(harness.simulator, 0))
+
+
+async def has_server_objects(
+    simulator: SimulatedVCenter, filters: int, views: int, collectors: int
+) -> bool:
+    [session] = await simulator.sessions()
+    return (len(session["filters"]), len(session["views"]), len(session["collectors"])) == (
+        filters,
+        views,
+        collectors,
+    )
+
+
+async def has_waiting_calls(simulator: SimulatedVCenter, calls: int) -> bool:
+    [session] = await simulator.sessions()
+    return bool(session["waiting"] == calls)
+
+
+async def test_a_failed_start_leaves_nothing_either(harness: WatcherHarness) -> None:
+    await harness.stop()
+    await harness.simulator.fail_calls("CreateFilter", "NoPermission")
+    harness.task = asyncio.create_task(harness.watcher.run())
+    assert isinstance(await harness.wait_for_end(), Denied)
+    assert await has_server_objects(harness.simulator, 0, 0, 0)
+
+
+async def test_stopping_does_not_wait_for_a_server_that_is_gone(harness: WatcherHarness) -> None:
+    await harness.simulator.set_outage("hang")
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await harness.stop()
+    assert loop.time() - began < SHORT_TIMEOUTS.close_timeout_seconds + 1
+    await harness.simulator.set_outage("")
+
+
+class PartialUpdateView(ServerCollector):
+    """A watch whose first answer after the load tells a part of a property only."""
+
+    async def wait_for_updates(self, version: str) -> UpdateSet | None:
+        answer = await super().wait_for_updates(version)
+        if answer is None or not version:
+            return answer
+        parts = [
+            ObjectUpdate(
+                each.kind, each.type, each.ref, {}, (), ("name", "guest.net", "customValue")
+            )
+            for each in answer.updates
+        ]
+        return UpdateSet(
+            answer.version,
+            answer.truncated,
+            [each for each in parts if each.type == "VirtualMachine"],
+        )
+
+
+async def test_what_comes_in_parts_is_read_again(
+    harness: WatcherHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await harness.stop()
+    monkeypatch.setattr("vsphere_operators.vsphere.property_collector.Watch", PartialUpdateView)
+    harness.task = asyncio.create_task(harness.watcher.run())
+    await harness.wait_for_load(2)
+    machine = harness.inventory.find_vm("DC0_H0_VM0")
+    assert machine.ip_addresses
+    await harness.simulator.rename(machine.ref, "renamed")
+    await eventually(
+        lambda: harness.inventory.find_vm("renamed").ip_addresses == machine.ip_addresses
+    )
+    await harness.simulator.set_power(machine.ref, on=False)
+    await eventually(lambda: harness.inventory.find_vm("renamed").ip_addresses == ())
+    assert harness.inventory.find_vm("renamed").power == "poweredOn"
+    assert ("RetrievePropertiesEx", "ok") in harness.metrics.calls
+
+
+async def test_a_read_is_continued_to_its_end(harness: WatcherHarness) -> None:
+    watch = ServerCollector(harness.soap, CollectorOptions(max_object_updates=3), Log("vcenter"))
+    await watch.open()
+    try:
+        wanted = {
+            ("VirtualMachine", ref): {"name", "config.uuid"}
+            for ref in [*harness.inventory.vms, "vm-99999"]
+        }
+        found = await watch.read_properties(wanted)
+        assert {each.ref: each.changes for each in found} == {
+            each.ref: {"name": each.name, "config.uuid": each.bios_uuid}
+            for each in harness.inventory.vms.values()
+        }
+        assert harness.metrics.calls.count(("ContinueRetrievePropertiesEx", "ok")) >= 3
+    finally:
+        await watch.close()
+
+
+async def test_pages_are_small_and_all_are_read(start_simulator: SimulatorFactory) -> None:
+    simulator = await start_simulator("--vms=30", "--hosts=3")
+    async with run_watcher(
+        simulator,
+        CollectorOptions(max_wait_seconds=1, call_timeout_seconds=10.0, max_object_updates=7),
+    ) as follower:
+        assert len(follower.inventory.vms) == 60
+        assert len(follower.inventory.hosts) == 4
+        pages = [method for method, _ in follower.metrics.calls if method == "WaitForUpdatesEx"]
+        assert len(pages) >= 64 / 7

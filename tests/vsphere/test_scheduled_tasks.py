@@ -1,0 +1,211 @@
+"""Scheduled tasks that enter maintenance mode: as vCenter writes them on the wire, and by the real calls."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from kubewright.log import Log
+from kubewright.testing import eventually
+from simulator import SimulatedVCenter as Simulator
+from vsphere_operators.vsphere.faults import (
+    Busy,
+    Denied,
+    NotAuthenticated,
+    Unreachable,
+    VCenterError,
+)
+from vsphere_operators.vsphere.polling import PollSchedule
+from vsphere_operators.vsphere.scheduled_tasks import (
+    PlannedMaintenance,
+    ScheduledTasks,
+    decode_planned_maintenance,
+    parse_time,
+)
+from vsphere_operators.vsphere.session import Session
+from vsphere_operators.vsphere.transport import SoapClient
+from vsphere_operators.vsphere.updates import decode_object_page
+from vsphere_operators.vsphere.vcenter import VCenter
+
+from .canned_server import RecordingMetrics, simulator_address, simulator_credentials
+
+TASKS_RESPONSE = b"""<?xml version="1.0"?>
+<Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/" xmlns:xsd="http://www.w3.org/2001/XMLSchema"
+  xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"><Body><RetrievePropertiesExResponse xmlns="urn:vim25"><returnval>
+  <objects><obj type="ScheduledTask">schedule-7</obj><propSet><name>info</name><val xsi:type="ScheduledTaskInfo">
+  <name>patch day</name><description/><enabled>true</enabled>
+  <scheduler xsi:type="OnceTaskScheduler"><runAt>2026-11-20T22:00:00Z</runAt></scheduler>
+  <action xsi:type="MethodAction"><name>EnterMaintenanceMode_Task</name></action>
+  <scheduledTask type="ScheduledTask">schedule-7</scheduledTask><entity type="HostSystem">host-12</entity>
+  <lastModifiedTime>2026-11-01T08:00:00Z</lastModifiedTime><nextRunTime>2026-11-20T22:00:00Z</nextRunTime></val></propSet></objects>
+</returnval></RetrievePropertiesExResponse></Body></Envelope>"""
+PLANNED = PlannedMaintenance("host-12", datetime(2026, 11, 20, 22, tzinfo=UTC), "patch day")
+
+
+def task_info() -> dict[str, Any]:
+    (update,) = decode_object_page(TASKS_RESPONSE).updates
+    found = update.changes["info"]
+    assert isinstance(found, dict)
+    return dict(found)
+
+
+def test_a_task_that_enters_maintenance_mode_is_a_plan() -> None:
+    assert decode_planned_maintenance(task_info()) == PLANNED
+
+
+def test_one_that_is_off_over_or_does_something_else_is_none() -> None:
+    changes: list[dict[str, Any]] = [
+        {"enabled": "false"},
+        {"nextRunTime": ""},
+        {"nextRunTime": None},
+        {"entity": None},
+        {"action": {"name": "PowerOffVM_Task"}},
+    ]
+    for change in changes:
+        assert decode_planned_maintenance({**task_info(), **change}) is None
+    assert decode_planned_maintenance(None) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "year"),
+    [
+        ("9999-12-31T12:00:00Z", 0),
+        ("1999-12-31T12:00:00Z", 0),
+        ("2000-01-01T00:00:00", 2000),
+        ("", 0),
+    ],
+)
+def test_a_year_that_nobody_can_mean_is_no_time(text: str, year: int) -> None:
+    found = parse_time(text)
+    assert (found.year if found else 0) == year
+
+
+async def test_hosts_hear_of_what_differs() -> None:
+    heard: list[str] = []
+    scheduled = ScheduledTasks(Mock(), Mock(), Mock())
+    scheduled.listeners.append(heard.append)
+    assert not scheduled.requested.is_set()
+    assert scheduled.get("host-12") == ()
+    assert scheduled.requested.is_set()
+    scheduled.apply([PLANNED])
+    scheduled.apply([PLANNED])
+    assert (scheduled.get("host-12"), heard) == ((PLANNED,), ["host-12"])
+    scheduled.apply([])
+    assert (scheduled.get("host-12"), heard) == ((), ["host-12", "host-12"])
+
+
+async def test_the_end_of_a_look_is_told_once() -> None:
+    turned: list[tuple[bool, str]] = []
+    scheduled = ScheduledTasks(Mock(), Mock(), Mock())
+    scheduled.state_listeners.append(
+        lambda: turned.append((scheduled.has_polled, scheduled.problem))
+    )
+    for problem in ("", "", "no", "no", ""):
+        scheduled.finish_poll(problem)
+    assert turned == [(True, ""), (True, "no"), (True, "")]
+
+
+async def test_only_an_answer_ends_the_first_look() -> None:
+    scheduled, errors = ScheduledTasks(Mock(), Mock(), Mock()), list[VCenterError]()
+
+    async def call(read: object) -> None:
+        raise errors[-1]
+
+    scheduled.session.call = call  # type: ignore[method-assign, assignment]
+    for error in (Unreachable("cut off"), Busy("later"), NotAuthenticated("gone")):
+        errors.append(error)
+        await scheduled.poll()
+        assert (scheduled.has_polled, scheduled.problem) == (False, str(error))
+    errors.append(Denied("no right"))
+    await scheduled.poll()
+    assert (scheduled.has_polled, scheduled.problem) == (True, "no right")
+    errors.append(Unreachable("cut off"))
+    await scheduled.poll()
+    assert (scheduled.has_polled, scheduled.problem) == (True, "cut off")
+
+
+async def test_a_vcenter_that_is_busy_for_ever_keeps_nobody_waiting_for_ever() -> None:
+    scheduled = ScheduledTasks(Mock(), Mock(), Mock())
+
+    async def call(read: object) -> None:
+        raise Busy("later")
+
+    scheduled.session.call = call  # type: ignore[method-assign, assignment]
+    looked = list[bool]()
+    for _ in range(5):
+        await scheduled.poll()
+        looked.append(scheduled.has_polled)
+    assert looked == [False, False, False, False, True]
+
+
+async def test_the_real_calls(simulator: Simulator, log: Log, metrics: RecordingMetrics) -> None:
+    at = datetime.now(UTC).replace(microsecond=0) + timedelta(days=30)
+    host = next(each for each in await simulator.entities() if each["type"] == "HostSystem")
+    vcenter = VCenter(
+        "vc", simulator_address(simulator), simulator_credentials(simulator), log, metrics
+    )
+    scheduled = vcenter.scheduled_tasks = ScheduledTasks(
+        vcenter.soap,
+        vcenter.session,
+        log,
+        poll_schedule=PollSchedule(0.1, debounce_seconds=0.01, min_interval_seconds=0.01),
+    )
+    refs = list[str]()
+    others: dict[str, dict[str, Any]] = {
+        "patch day": {},
+        "off": {"disabled": True},
+        "other": {"method": "RebootHost_Task"},
+    }
+    for name, other in others.items():
+        refs.append(await simulator.schedule_maintenance(host["ref"], at, name=name, **other))
+    life = asyncio.create_task(vcenter.run())
+    try:
+        await eventually(lambda: vcenter.loaded)
+        assert (scheduled.has_polled, scheduled.get(host["ref"])) == (False, ())
+        await eventually(lambda: scheduled.has_polled)
+        assert scheduled.get(host["ref"]) == (PlannedMaintenance(host["ref"], at, "patch day"),)
+        await simulator.fail_calls("RetrieveEntityScheduledTask", "NoPermission", count=0)
+        await eventually(
+            lambda: "NoPermission" in scheduled.problem or "permission" in scheduled.problem.lower()
+        )
+        assert scheduled.get(host["ref"]) == (PlannedMaintenance(host["ref"], at, "patch day"),)
+        await simulator.clear_rules()
+        await simulator.remove_scheduled_task(refs[0])
+        await eventually(lambda: not scheduled.problem and scheduled.get(host["ref"]) == ())
+    finally:
+        life.cancel()
+        with suppress(asyncio.CancelledError):
+            await life
+        for ref in refs[1:]:
+            await simulator.remove_scheduled_task(ref)
+
+
+async def test_what_a_person_plans_is_found(
+    simulator: Simulator, soap: SoapClient, session: Session, log: Log
+) -> None:
+    scheduled = ScheduledTasks(soap, session, log)
+    assert await scheduled.read_planned() == []
+    at = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=3)
+    refs = [
+        await simulator.schedule_maintenance("DC0_H0", at, name="patch day"),
+        await simulator.schedule_maintenance("DC0_C0_H0", at, name="off", disabled=True),
+    ]
+    refs.append(
+        await simulator.schedule_maintenance(
+            "DC0_C0_H1", at, name="reboot", method="RebootHost_Task"
+        )
+    )
+    host = next(
+        each["ref"]
+        for each in await simulator.entities()
+        if each["type"] == "HostSystem" and each["name"] == "DC0_H0"
+    )
+    assert await scheduled.read_planned() == [PlannedMaintenance(host, at, "patch day")]
+    for ref in refs:
+        await simulator.remove_scheduled_task(ref)
+    assert await scheduled.read_planned() == []

@@ -1,0 +1,325 @@
+"""One login for all, and never one too many."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyVmomi import vim, vmodl
+
+from kubewright.log import Log
+from kubewright.testing import eventually
+from kubewright.testing.ca import CertificateAuthority
+from simulator import SimulatedVCenter
+from vsphere_operators.vsphere.credentials import (
+    Credentials,
+    DirectoryCredentials,
+    FixedCredentials,
+)
+from vsphere_operators.vsphere.faults import NotAuthenticated, VCenterError
+from vsphere_operators.vsphere.session import Session
+from vsphere_operators.vsphere.transport import SoapClient
+
+from .canned_server import (
+    CURRENT_TIME_RESPONSE,
+    LOGIN_RESPONSE,
+    SERVICE_CONTENT_RESPONSE,
+    ReceivedRequest,
+    RecordingMetrics,
+    http_response,
+    run_canned_server,
+    simulator_address,
+    simulator_credentials,
+    soap_fault,
+)
+from .conftest import SimulatorFactory
+
+
+def call_current_time(soap: SoapClient, instance: str = "ServiceInstance") -> Any:
+    return vim.ServiceInstance(instance, soap.stub).CurrentTime()
+
+
+def call_session_is_active(soap: SoapClient) -> Any:
+    return vim.SessionManager("SessionManager", soap.stub).SessionIsActive("x", "y")
+
+
+# One login for all
+
+
+async def test_500_calls_on_a_dead_session_are_one_login(
+    simulator: SimulatedVCenter, session: Session, soap: SoapClient
+) -> None:
+    await simulator.reset_call_counts()
+    assert await simulator.expire_sessions() == 1
+    answers = await asyncio.gather(
+        *(session.call(lambda: call_current_time(soap)) for _ in range(500))
+    )
+    assert len({type(answer) for answer in answers}) == 1
+    assert (await simulator.call_counts())["Login"] == 1
+    assert session.generation == 2
+    assert len(await simulator.sessions()) == 1
+
+
+async def test_100_first_calls_are_one_login(
+    simulator: SimulatedVCenter, soap: SoapClient, log: Log
+) -> None:
+    session = Session(soap, simulator_credentials(simulator), log)
+    await asyncio.gather(*(session.call(lambda: call_current_time(soap)) for _ in range(100)))
+    assert (await simulator.call_counts())["Login"] == 1
+    await session.logout()
+
+
+async def test_a_caller_that_gives_up_takes_nobody_along(
+    simulator: SimulatedVCenter, soap: SoapClient, log: Log
+) -> None:
+    session = Session(soap, simulator_credentials(simulator), log)
+    await simulator.fail_calls("Login", delay_seconds=0.3)
+    first, second = asyncio.create_task(session.login()), asyncio.create_task(session.login())
+    await eventually(lambda: session.login_task is not None)
+    first.cancel()
+    await second
+    assert first.cancelled()
+    assert (session.generation, (await simulator.call_counts())["Login"]) == (1, 1)
+    await session.logout()
+
+
+async def test_renewing_what_somebody_has_renewed_already_asks_nobody(
+    simulator: SimulatedVCenter, session: Session
+) -> None:
+    await simulator.expire_sessions()
+    await session.renew(1)
+    await session.renew(1)
+    await session.renew(1)
+    assert session.generation == 2
+    assert (await simulator.call_counts())["Login"] == 2
+
+
+async def test_a_vcenter_that_refuses_logins_on_a_live_session_takes_ours(
+    start_simulator: SimulatorFactory, log: Log, metrics: RecordingMetrics
+) -> None:
+    simulator = await start_simulator("--relogin=false")
+    soap = SoapClient(simulator_address(simulator), metrics)
+    session = Session(soap, simulator_credentials(simulator), log)
+    await session.login()
+    await session.renew(session.generation)
+    assert session.generation == 2
+    await session.logout()
+    await soap.close()
+
+
+async def test_a_call_that_is_refused_in_the_new_session_too_fails(
+    simulator: SimulatedVCenter, session: Session, soap: SoapClient
+) -> None:
+    await simulator.fail_calls("CurrentTime", "NotAuthenticated", count=2)
+    with pytest.raises(NotAuthenticated) as caught:
+        await session.call(lambda: call_current_time(soap))
+    assert caught.value.__context__ is None
+    assert (await simulator.call_counts())["Login"] == 2
+
+
+async def test_a_late_answer_does_not_replace_the_cookie_of_a_login(
+    tmp_path: Path, log: Log, metrics: RecordingMetrics
+) -> None:
+    relogged, logins = asyncio.Event(), 0
+
+    async def reply(request: ReceivedRequest) -> bytes:
+        nonlocal logins
+        if "<RetrieveServiceContent" in request.body:
+            return http_response(
+                200, SERVICE_CONTENT_RESPONSE, "Set-Cookie: vmware_soap_session=anonymous; Path=/"
+            )
+        if "<Login " in request.body:
+            logins += 1
+            relogged.set() if logins == 2 else None
+            return http_response(
+                200, LOGIN_RESPONSE, f"Set-Cookie: vmware_soap_session=live-{logins}; Path=/"
+            )
+        if "<Logout " in request.body or request.cookie == "live-2":
+            return http_response(200, CURRENT_TIME_RESPONSE)
+        await (relogged.wait() if "late" in request.body else asyncio.sleep(0))
+        return http_response(
+            500, soap_fault("NotAuthenticated"), "Set-Cookie: vmware_soap_session=nobody; Path=/"
+        )
+
+    async with run_canned_server(tmp_path, reply) as address:
+        soap = SoapClient(address, metrics)
+        session = Session(soap, FixedCredentials(Credentials("user", "pass")), log)
+        await session.login()
+        late = asyncio.create_task(session.call(lambda: call_current_time(soap, "late")))
+        await session.call(lambda: call_current_time(soap))
+        assert soap.cookie == "live-2"
+        await late
+        assert (soap.cookie, logins) == ("live-2", 2)
+        await soap.close()
+
+
+# Other ways to log in
+
+SAML_TOKEN = (
+    '<?xml version="1.0"?>\n<saml2:Assertion xmlns:saml2="urn:oasis:names:tc:SAML:2.0:assertion" ID="_1"><saml2:Subject>'
+    "<saml2:NameID>robot@vsphere.local</saml2:NameID></saml2:Subject></saml2:Assertion>\n"
+)
+
+
+async def test_a_saml_token_logs_in_and_goes_with_no_other_call(
+    simulator: SimulatedVCenter, soap: SoapClient, log: Log, tmp_path: Path
+) -> None:
+    (tmp_path / "saml-token").write_text(SAML_TOKEN)
+    session = Session(soap, DirectoryCredentials(tmp_path), log)
+    await session.login()
+    assert [each["user"] for each in await simulator.sessions()] == ["robot@vsphere.local"]
+    assert (
+        "Assertion"
+        not in soap.build_envelope(
+            vim.ServiceInstance("ServiceInstance", soap.stub), "CurrentTime"
+        ).decode()
+    )
+    await session.logout()
+
+
+async def test_an_extension_logs_in_by_its_certificate(
+    simulator: SimulatedVCenter, soap: SoapClient, log: Log, tmp_path: Path
+) -> None:
+    CertificateAuthority("extensions").issue_client_certificate("com.example.operators").write(
+        tmp_path / "tls.crt", tmp_path / "tls.key"
+    )
+    (tmp_path / "extension-key").write_text("com.example.operators\n")
+    session = Session(soap, DirectoryCredentials(tmp_path), log)
+    await session.login()
+    assert [each["user"] for each in await simulator.sessions()] == ["com.example.operators"]
+    await session.logout()
+
+
+async def test_an_extension_without_its_certificate_is_told(
+    simulator: SimulatedVCenter, soap: SoapClient, log: Log
+) -> None:
+    session = Session(
+        soap, FixedCredentials(Credentials(extension_key="com.example.operators")), log
+    )
+    with pytest.raises(VCenterError) as caught:
+        await session.login()
+    assert caught.value.fault == "NoClientCertificate"
+
+
+# Alive, and gone
+
+
+async def test_keep_alive_keeps_a_session_that_nobody_uses(
+    start_simulator: SimulatorFactory, log: Log, metrics: RecordingMetrics
+) -> None:
+    simulator = await start_simulator("--session-timeout=1s")
+    soap = SoapClient(simulator_address(simulator), metrics)
+    session = Session(soap, simulator_credentials(simulator), log)
+    await session.login()
+    keeping = asyncio.create_task(session.keep_alive(0.2))
+    await eventually(lambda: metrics.calls.count(("CurrentTime", "ok")) >= 10, within=20)
+    assert [outcome for method, outcome in metrics.calls if method == "Login"] == ["ok"]
+    keeping.cancel()
+    await eventually(lambda: has_no_sessions(simulator), within=10)
+    await session.logout()
+    await soap.close()
+
+
+async def has_no_sessions(simulator: SimulatedVCenter) -> bool:
+    return await simulator.sessions() == []
+
+
+async def test_keep_alive_says_nothing_while_others_call(
+    session: Session, soap: SoapClient, metrics: RecordingMetrics
+) -> None:
+    keeping = asyncio.create_task(session.keep_alive(0.2))
+    until = time.monotonic() + 1
+    while time.monotonic() < until:
+        await session.call(lambda: call_session_is_active(soap))
+        await asyncio.sleep(0.02)
+    keeping.cancel()
+    assert ("CurrentTime", "ok") not in metrics.calls
+
+
+async def test_keep_alive_outlives_an_outage(
+    simulator: SimulatedVCenter, session: Session, metrics: RecordingMetrics
+) -> None:
+    keeping = asyncio.create_task(session.keep_alive(0.05))
+    await simulator.set_outage("reset")
+    await eventually(lambda: metrics.calls.count(("CurrentTime", "Unreachable")) >= 3)
+    await simulator.set_outage("")
+    await eventually(lambda: ("CurrentTime", "ok") in metrics.calls)
+    assert not keeping.done()
+    keeping.cancel()
+
+
+async def test_logout_leaves_no_session_no_filter_no_view(
+    simulator: SimulatedVCenter, session: Session, soap: SoapClient
+) -> None:
+    content = await soap.get_service_content()
+    await content.viewManager.CreateContainerView(content.rootFolder, [vim.VirtualMachine], True)
+    spec = vmodl.query.PropertyCollector.FilterSpec(
+        propSet=[vmodl.query.PropertyCollector.PropertySpec(type=vim.Folder, pathSet=["name"])],
+        objectSet=[vmodl.query.PropertyCollector.ObjectSpec(obj=content.rootFolder)],
+    )
+    await content.propertyCollector.CreateFilter(spec, True)
+    [before] = await simulator.sessions()
+    assert (len(before["filters"]), len(before["views"])) == (1, 1)
+    await session.logout()
+    assert await simulator.sessions() == []
+    assert (session.logged_in, soap.cookie) == (False, "")
+
+
+async def test_after_logout_nobody_logs_in_again(
+    simulator: SimulatedVCenter, session: Session, soap: SoapClient
+) -> None:
+    await session.logout()
+    with pytest.raises(NotAuthenticated, match="this program is stopping"):
+        await session.call(lambda: call_current_time(soap))
+    await session.logout()
+    assert (await simulator.call_counts())["Login"] == 1
+
+
+async def test_logout_waits_for_a_login_under_way(
+    simulator: SimulatedVCenter, soap: SoapClient, log: Log
+) -> None:
+    session = Session(soap, simulator_credentials(simulator), log)
+    await simulator.fail_calls("Login", delay_seconds=0.5)
+    login = asyncio.create_task(session.login())
+    await eventually(lambda: has_call(simulator, "Login"))
+    await session.logout()
+    await login
+    assert await simulator.sessions() == []
+
+
+async def has_call(simulator: SimulatedVCenter, method: str) -> bool:
+    return method in await simulator.call_counts()
+
+
+@pytest.mark.parametrize("how", ["503", "reset", "hang"])
+async def test_logout_is_bounded(
+    simulator: SimulatedVCenter, session: Session, how: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    await simulator.set_outage(how)
+    started = time.monotonic()
+    await session.logout(timeout_seconds=0.3)
+    assert time.monotonic() - started < 1.5
+    assert "could not log out" in caplog.text
+
+
+async def test_logout_during_a_login_that_hangs_is_bounded(
+    simulator: SimulatedVCenter, soap: SoapClient, log: Log
+) -> None:
+    session = Session(soap, simulator_credentials(simulator), log)
+    await simulator.set_outage("hang")
+    login = asyncio.create_task(session.login())
+    await eventually(lambda: session.login_task is not None)
+    await session.logout(timeout_seconds=0.3)
+    with pytest.raises(NotAuthenticated):
+        await login
+
+
+async def test_logout_of_a_dead_session_is_no_news(
+    simulator: SimulatedVCenter, session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    await simulator.expire_sessions()
+    await session.logout()
+    assert "could not log out" not in caplog.text

@@ -1,0 +1,301 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from kubewright.testing import eventually
+from simulator import SimulatedVCenter
+from vsphere_operators.vsphere.credentials import Credentials, FixedCredentials
+from vsphere_operators.vsphere.faults import Unreachable, VCenterError, WrongLogin
+from vsphere_operators.vsphere.inventory import Inventory
+from vsphere_operators.vsphere.polling import PollSchedule
+from vsphere_operators.vsphere.rest import SESSION_PATH, TAGGING_PATH, RestSession
+from vsphere_operators.vsphere.session import MAX_LOGIN_FAILURES, Session
+from vsphere_operators.vsphere.tags import REJECTED_RETRY_SECONDS, Tags
+from vsphere_operators.vsphere.transport import CALL_TIMEOUT_SECONDS, SoapClient
+from vsphere_operators.vsphere.updates import ObjectUpdate
+
+from .canned_server import FakeClock, RecordingMetrics, simulator_address, simulator_credentials
+from .conftest import SimulatorFactory
+from .intercepting_soap import RecordingLog, load_inventory
+
+HOST, OTHER_HOST = "DC0_H0", "DC0_C0_H0"
+LOGIN_CALL = "POST /rest/com/vmware/cis/session"
+
+
+class IncompleteSoap(SoapClient):
+    """A connection on which what a path ends with is not there."""
+
+    missing_path_suffix = ""
+    before_call: Callable[[str], object] | None = None
+
+    async def request_json(
+        self,
+        verb: str,
+        path: str,
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_seconds: float = CALL_TIMEOUT_SECONDS,
+    ) -> tuple[int, Any]:
+        if self.before_call is not None:
+            asyncio.get_running_loop().call_soon(self.before_call, path)
+        if self.missing_path_suffix and path.endswith(self.missing_path_suffix):
+            return 404, {"type": "com.vmware.vapi.std.errors.not_found", "value": {"messages": []}}
+        return await super().request_json(verb, path, body, headers, timeout_seconds)
+
+
+@dataclass
+class TagHarness:
+    """A simulator, and our tags of it."""
+
+    simulator: SimulatedVCenter
+    soap: IncompleteSoap
+    session: Session
+    credentials: FixedCredentials
+    inventory: Inventory
+    tags: Tags
+    log: RecordingLog
+    clock: FakeClock
+    changed_refs: list[str]
+
+    def host_ref(self, name: str) -> str:
+        return self.inventory.find_host(name).ref
+
+    def tags_of(self, name: str) -> tuple[str, ...]:
+        return self.tags.get(self.host_ref(name))
+
+    def problem(self) -> VCenterError | None:
+        return self.tags.problem
+
+    async def count_rest_calls(self) -> int:
+        return sum(
+            count
+            for name, count in (await self.simulator.call_counts()).items()
+            if "/rest/" in name
+        )
+
+
+@pytest.fixture
+async def harness(start_simulator: SimulatorFactory) -> AsyncIterator[TagHarness]:
+    simulator = await start_simulator(password="canary")
+    soap, log, clock, credentials = (
+        IncompleteSoap(simulator_address(simulator), RecordingMetrics()),
+        RecordingLog(),
+        FakeClock(),
+        simulator_credentials(simulator),
+    )
+    session, inventory = (
+        Session(soap, credentials, log, clock=clock),
+        await load_inventory(simulator),
+    )
+    tags = Tags(
+        soap,
+        session,
+        credentials,
+        inventory,
+        log,
+        poll_schedule=PollSchedule(600, debounce_seconds=0.05, min_interval_seconds=0.05),
+        clock=clock,
+    )
+    room = TagHarness(simulator, soap, session, credentials, inventory, tags, log, clock, [])
+    tags.listeners.append(room.changed_refs.append)
+    yield room
+    assert "canary" not in str(log.entries)
+    assert await simulator.rest_sessions() == []
+    await session.logout()
+    await soap.close()
+
+
+async def test_tags_of_hosts(harness: TagHarness) -> None:
+    await harness.simulator.set_tag(HOST, "zone", "a")
+    await harness.simulator.set_tag(HOST, "owner", "team-1")
+    await harness.simulator.set_tag(HOST, "owner", "team-0")
+    await harness.simulator.set_tag(OTHER_HOST, "zone", "a")
+    await harness.tags.poll()
+    assert harness.tags_of(HOST) == ("owner:team-0", "owner:team-1", "zone:a")
+    assert harness.tags_of(OTHER_HOST) == ("zone:a",)
+    assert harness.tags_of("DC0_C0_H1") == ()
+    assert set(harness.changed_refs) == {harness.host_ref(HOST), harness.host_ref(OTHER_HOST)}
+    # Login, one for all hosts, three tags, two categories, logout.
+    assert await harness.count_rest_calls() == 8
+
+
+async def test_attached_and_taken_off(harness: TagHarness) -> None:
+    await harness.tags.poll()
+    assert harness.tags_of(HOST) == ()
+    await harness.simulator.set_tag(HOST, "zone", "a")
+    await harness.tags.poll()
+    assert harness.tags_of(HOST) == ("zone:a",)
+    await harness.tags.poll()
+    await harness.simulator.set_tag(HOST, "zone", "a", detach=True)
+    await harness.tags.poll()
+    assert harness.tags_of(HOST) == ()
+    assert harness.changed_refs == [harness.host_ref(HOST)] * 2
+
+
+async def rename_in_catalog(room: TagHarness, what: str, id: str, name: str) -> None:
+    async with RestSession(
+        room.soap, room.simulator.user, room.simulator.password, room.log
+    ) as rest:
+        await rest.call("PATCH", f"{TAGGING_PATH}/{what}/id:{id}", {"update_spec": {"name": name}})
+
+
+async def test_tags_and_categories_are_renamed(harness: TagHarness) -> None:
+    await harness.simulator.set_tag(HOST, "zone", "a")
+    async with RestSession(
+        harness.soap, harness.simulator.user, harness.simulator.password, harness.log
+    ) as rest:
+        [[tag]] = (await rest.list_attached_tags("HostSystem", [harness.host_ref(HOST)])).values()
+        category = (await rest.read_tags([tag]))[tag][1]
+    await harness.tags.poll()
+    await rename_in_catalog(harness, "tag", tag, "b")
+    await harness.tags.poll()
+    assert harness.tags_of(HOST) == ("zone:b",)
+    await rename_in_catalog(harness, "category", category, "region")
+    await harness.tags.poll()
+    assert harness.tags_of(HOST) == ("region:b",)
+    assert harness.changed_refs == [harness.host_ref(HOST)] * 3
+
+
+async def test_a_tag_deleted_between_two_calls_is_left_out(harness: TagHarness) -> None:
+    await harness.simulator.set_tag(HOST, "zone", "a")
+    await harness.simulator.set_tag(HOST, "zone", "b")
+    async with RestSession(
+        harness.soap, harness.simulator.user, harness.simulator.password, harness.log
+    ) as rest:
+        [tags] = (await rest.list_attached_tags("HostSystem", [harness.host_ref(HOST)])).values()
+        names = await rest.read_tags(tags)
+    harness.soap.missing_path_suffix = next(id for id, (name, _) in names.items() if name == "a")
+    await harness.tags.poll()
+    assert harness.tags_of(HOST) == ("zone:b",)
+
+
+async def test_a_thousand_hosts_need_few_calls(harness: TagHarness) -> None:
+    harness.inventory.apply(
+        ObjectUpdate("enter", "HostSystem", f"host-{9000 + number}", {"name": f"h{number}"})
+        for number in range(997)
+    )
+    await harness.simulator.set_tag(HOST, "zone", "a")
+    await harness.tags.poll()
+    assert len(harness.inventory.hosts) > 1000
+    # Login, three for up to 1,500 hosts, a tag, a category, logout.
+    assert await harness.count_rest_calls() == 7
+
+
+async def start_tags(tags: Tags) -> asyncio.Task[None]:
+    task = asyncio.create_task(tags.run())
+    await eventually(lambda: tags.inventory.listeners)
+    return task
+
+
+async def test_a_host_that_enters_and_one_that_leaves(harness: TagHarness) -> None:
+    await harness.simulator.set_tag(HOST, "zone", "a")
+    [host] = [
+        entity
+        for entity in await harness.simulator.entities()
+        if entity["name"] == HOST and entity["type"] == "HostSystem"
+    ]
+    harness.inventory.apply([ObjectUpdate("leave", "HostSystem", host["ref"])])
+    task = await start_tags(harness.tags)
+    await eventually(
+        lambda: harness.tags.poll_schedule.ended_at > harness.tags.poll_schedule.started_at
+    )
+    assert harness.tags.get(host["ref"]) == ()
+    harness.inventory.apply([ObjectUpdate("enter", "HostSystem", host["ref"], {"name": HOST})])
+    await eventually(lambda: harness.tags.get(host["ref"]) == ("zone:a",))
+    harness.inventory.apply([ObjectUpdate("leave", "HostSystem", host["ref"])])
+    assert harness.tags.get(host["ref"]) == ()
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    assert harness.inventory.listeners == []
+
+
+@pytest.mark.parametrize("path", [SESSION_PATH, f"{TAGGING_PATH}/tag-association"])
+async def test_the_session_is_ended_also_when_the_look_is_cut_short(
+    harness: TagHarness, path: str
+) -> None:
+    await harness.simulator.set_tag(HOST, "zone", "a")
+    await harness.session.login()
+    look = asyncio.create_task(harness.tags.poll())
+    # Once: a second one would cut short the very call that ends the session.
+    harness.soap.before_call = lambda asked: (
+        look.cancel() if asked.startswith(path) and not look.cancelling() else None
+    )
+    with pytest.raises(asyncio.CancelledError):
+        await look
+    harness.soap.before_call = None
+    assert (await harness.simulator.call_counts())[LOGIN_CALL] == 1
+    assert await harness.simulator.rest_sessions() == []
+
+
+async def test_without_a_password_tags_are_left_out(harness: TagHarness) -> None:
+    harness.credentials.credentials = Credentials(saml_token="<token/>")
+    await harness.tags.poll()
+    await harness.tags.poll()
+    assert len(harness.log.find_messages("tags are left out", "info")) == 1
+    assert await harness.count_rest_calls() == 0
+    assert harness.problem() is None
+
+
+async def test_a_failure_keeps_what_is_known(harness: TagHarness) -> None:
+    await harness.simulator.set_tag(HOST, "zone", "a")
+    await harness.tags.poll()
+    await harness.simulator.set_outage("503")
+    await harness.tags.poll()
+    await harness.tags.poll()
+    assert harness.tags_of(HOST) == ("zone:a",)
+    assert isinstance(harness.problem(), Unreachable)
+    assert len(harness.log.find_messages("tags cannot be read", "warning")) == 1
+    await harness.simulator.set_outage("")
+    await harness.tags.poll()
+    assert harness.problem() is None
+    assert harness.changed_refs == [harness.host_ref(HOST)]
+
+
+async def test_a_refused_password_is_tried_once_and_counts_for_the_session(
+    harness: TagHarness,
+) -> None:
+    await harness.session.login()
+    await harness.simulator.set_password(harness.simulator.user, "changed")
+    await harness.tags.poll()
+    assert isinstance(harness.problem(), WrongLogin)
+    assert list(harness.session.budget.failure_times) == [harness.clock.seconds]
+    for _ in range(3):
+        harness.clock.seconds += 500
+        await harness.tags.poll()
+    assert (await harness.simulator.call_counts())[LOGIN_CALL] == 1
+    assert isinstance(harness.problem(), WrongLogin)
+    harness.credentials.credentials = Credentials(
+        username=harness.simulator.user, password="changed"
+    )
+    await harness.simulator.set_tag(HOST, "zone", "a")
+    await harness.tags.poll()
+    assert harness.tags_of(HOST) == ("zone:a",)
+    assert harness.problem() is None
+
+
+async def test_a_refused_password_is_tried_again_after_a_while(harness: TagHarness) -> None:
+    await harness.session.login()
+    await harness.simulator.set_password(harness.simulator.user, "changed")
+    await harness.tags.poll()
+    await harness.simulator.set_password(harness.simulator.user, harness.simulator.password)
+    harness.clock.seconds += REJECTED_RETRY_SECONDS
+    await harness.tags.poll()
+    assert harness.problem() is None
+    assert (await harness.simulator.call_counts())[LOGIN_CALL] == 2
+
+
+async def test_a_session_that_may_not_log_in_stops_tags_too(harness: TagHarness) -> None:
+    credentials = harness.credentials.read()
+    await harness.session.login()
+    for _ in range(MAX_LOGIN_FAILURES):
+        harness.session.count_failed_login(credentials)
+    await harness.tags.poll()
+    assert isinstance(harness.problem(), WrongLogin)
+    assert await harness.count_rest_calls() == 0

@@ -1,0 +1,156 @@
+"""Operations on the simulator: tasks are started, their ends come through the inventory, and room is shared fairly."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from pyVmomi import vim
+
+from kubewright.log import Log
+from kubewright.testing import eventually
+from simulator import SimulatedVCenter as Simulator
+from vsphere_operators.vsphere.faults import Busy, Rejected
+from vsphere_operators.vsphere.model import Task
+from vsphere_operators.vsphere.task_limiter import WAITING_OWNER_SECONDS, Operation, TaskLimiter
+from vsphere_operators.vsphere.updates import ObjectUpdate
+from vsphere_operators.vsphere.vcenter import VCenter
+
+from .canned_server import RecordingMetrics, simulator_address, simulator_credentials
+
+EndedTasks = list[tuple[Operation, Task | None]]
+
+
+@pytest.fixture
+async def vcenter(
+    simulator: Simulator, log: Log, metrics: RecordingMetrics
+) -> AsyncIterator[VCenter]:
+    vcenter = VCenter(
+        "vc", simulator_address(simulator), simulator_credentials(simulator), log, metrics
+    )
+    running = asyncio.create_task(vcenter.run())
+    await eventually(lambda: vcenter.loaded, within=20)
+    yield vcenter
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+
+
+@pytest.fixture
+def limiter(vcenter: VCenter, log: Log) -> TaskLimiter:
+    return TaskLimiter(vcenter.session, vcenter.inventory, log, max_running_tasks=2)
+
+
+@pytest.fixture
+def ended_tasks(limiter: TaskLimiter) -> EndedTasks:
+    heard: EndedTasks = []
+    limiter.listeners.append(lambda operation, task: heard.append((operation, task)))
+    return heard
+
+
+def annotation_call(vcenter: VCenter, words: str = "") -> Any:
+    """A call that starts a task on some VM."""
+    ref = min(vcenter.inventory.vms)
+    return lambda: vim.VirtualMachine(ref, vcenter.soap.stub).ReconfigVM_Task(
+        vim.vm.ConfigSpec(annotation=words)
+    )
+
+
+async def test_the_end_of_a_task_comes_by_itself(
+    vcenter: VCenter, limiter: TaskLimiter, ended_tasks: EndedTasks
+) -> None:
+    operation = await limiter.start("a", "annotate a VM", annotation_call(vcenter))
+    await eventually(lambda: ended_tasks)
+    ((ended, task),) = ended_tasks
+    assert ended == operation
+    assert task is not None
+    assert (task.ref, task.state, task.entity) == (
+        operation.task,
+        "success",
+        min(vcenter.inventory.vms),
+    )
+    assert limiter.free_slots == 2
+
+
+async def test_a_task_that_fails_says_why(
+    simulator: Simulator, vcenter: VCenter, limiter: TaskLimiter, ended_tasks: EndedTasks
+) -> None:
+    await simulator.fail_calls("ReconfigVM_Task", "InsufficientResourcesFault", where="task")
+    await limiter.start("a", "annotate a VM", annotation_call(vcenter))
+    await eventually(lambda: ended_tasks)
+    task = ended_tasks[0][1]
+    assert task is not None
+    assert (task.state, task.fault) == ("error", "InsufficientResourcesFault")
+
+
+async def test_a_call_that_is_refused_takes_no_room(
+    simulator: Simulator, vcenter: VCenter, limiter: TaskLimiter
+) -> None:
+    await simulator.fail_calls("ReconfigVM_Task", "InvalidState")
+    with pytest.raises(Rejected):
+        await limiter.start("a", "annotate a VM", annotation_call(vcenter))
+    assert limiter.free_slots == 2
+
+
+async def test_room_is_bounded_and_goes_to_who_has_waited(
+    simulator: Simulator, vcenter: VCenter, limiter: TaskLimiter, ended_tasks: EndedTasks
+) -> None:
+    offered: list[str] = []
+    limiter.slot_listeners.append(offered.append)
+    await simulator.delay_calls("ReconfigVM_Task", 0.5)
+    for _ in range(2):
+        await limiter.start("many", "annotate a VM", annotation_call(vcenter))
+    for owner in ("one", "many", "another"):
+        with pytest.raises(Busy, match="2 operations"):
+            await limiter.start(owner, "annotate a VM", annotation_call(vcenter))
+    await eventually(lambda: len(ended_tasks) == 2, within=10)
+    assert offered[0] == "one"
+    # Room for two, and "one" is first in the line: "another" is third, and has to let the first two go before.
+    with pytest.raises(Busy):
+        await limiter.start("another", "annotate a VM", annotation_call(vcenter))
+    await limiter.start("one", "annotate a VM", annotation_call(vcenter))
+    await limiter.start("many", "annotate a VM", annotation_call(vcenter))
+    with pytest.raises(Busy):
+        await limiter.start("late", "annotate a VM", annotation_call(vcenter))
+    await eventually(lambda: len(ended_tasks) == 4, within=10)
+    await limiter.start("another", "annotate a VM", annotation_call(vcenter))
+
+
+async def test_who_does_not_come_again_is_not_waited_for(vcenter: VCenter, log: Log) -> None:
+    now = 0.0
+    operations = TaskLimiter(
+        vcenter.session, vcenter.inventory, log, max_running_tasks=1, clock=lambda: now
+    )
+    operations.starting_count = 1
+    with pytest.raises(Busy):
+        operations.admit("gone")
+    operations.starting_count = 0
+    with pytest.raises(Busy):
+        operations.admit("here")
+    now = WAITING_OWNER_SECONDS
+    operations.admit("here")
+
+
+async def test_a_task_that_vcenter_forgets_has_an_unknown_end(
+    vcenter: VCenter, limiter: TaskLimiter, ended_tasks: EndedTasks
+) -> None:
+    operation = Operation("a", "clone", "task-lost")
+    vcenter.inventory.apply(
+        [
+            ObjectUpdate(
+                kind="enter",
+                type="Task",
+                ref="task-lost",
+                changes={"info.state": "running"},
+                missing=(),
+            )
+        ]
+    )
+    limiter.running[operation.task] = operation
+    vcenter.inventory.apply(
+        [ObjectUpdate(kind="leave", type="Task", ref="task-lost", changes={}, missing=())]
+    )
+    assert ended_tasks == [(operation, None)]

@@ -1,0 +1,151 @@
+"""One vCenter as a whole: what becomes everybody's problem, what does not, and that nothing is left on the server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubewright.log import Log
+from kubewright.testing import eventually
+from simulator import SimulatedVCenter as Simulator
+from vsphere_operators.vsphere import vcenter as module
+from vsphere_operators.vsphere.address import Address
+from vsphere_operators.vsphere.credentials import DirectoryCredentials
+from vsphere_operators.vsphere.faults import CertificateRefused, NotAuthenticated, Unreachable
+from vsphere_operators.vsphere.vcenter import VCenter
+
+from .canned_server import RecordingMetrics, simulator_address, simulator_credentials
+
+
+@pytest.fixture
+async def start_vcenter(
+    simulator: Simulator, log: Log, metrics: RecordingMetrics, tmp_path: Path
+) -> AsyncIterator[Callable[..., Any]]:
+    running: list[asyncio.Task[None]] = []
+
+    async def start(address: Address | None = None, credentials: Any = None, **how: Any) -> VCenter:
+        vcenter = VCenter(
+            "vc",
+            address or simulator_address(simulator),
+            credentials or simulator_credentials(simulator),
+            log,
+            metrics,
+            **how,
+        )
+        running.append(asyncio.create_task(vcenter.run()))
+        return vcenter
+
+    yield start
+    for task in running:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+    assert await simulator.sessions() == []
+    assert await simulator.rest_sessions() == []
+
+
+async def test_one_cut_connection_is_nobodys_problem(
+    simulator: Simulator, start_vcenter: Callable[..., Any]
+) -> None:
+    vcenter = await start_vcenter()
+    await eventually(lambda: vcenter.loaded, within=20)
+    told: list[object] = []
+    vcenter.listeners.append(lambda: told.append(vcenter.problem))
+    before = vcenter.collector.heard_at
+    await simulator.set_outage("reset", 0.3)
+    await eventually(
+        lambda: vcenter.collector.heard_at > before and vcenter.failures == 0, within=20
+    )
+    assert told == []
+
+
+async def test_a_lasting_outage_is_told_with_a_time_that_stays(
+    simulator: Simulator, start_vcenter: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "GRACE_SECONDS", 0.5)
+    vcenter = await start_vcenter()
+    await eventually(lambda: vcenter.loaded, within=20)
+    await simulator.set_outage("reset")
+    await eventually(lambda: vcenter.problem, within=20)
+    assert isinstance(vcenter.problem, Unreachable)
+    until, failures = vcenter.true_until, vcenter.failures
+    await eventually(lambda: vcenter.failures > failures, within=20)
+    assert vcenter.true_until == until
+    await simulator.set_outage("")
+    await eventually(lambda: vcenter.problem is None, within=30)
+
+
+async def test_an_odd_answer_about_tags_is_no_problem_of_hosts(
+    simulator: Simulator, start_vcenter: Callable[..., Any]
+) -> None:
+    vcenter = await start_vcenter(tag_interval_seconds=1.0)
+    await eventually(lambda: vcenter.loaded, within=20)
+
+    async def odd() -> None:
+        raise KeyError("object_id")
+
+    vcenter.tags.read = odd
+    vcenter.tags.rhythm.soon()
+    await asyncio.wait_for(simulator.churn_stats(), 10)
+    before = vcenter.collector.answers
+    await eventually(lambda: vcenter.collector.answers > before, within=20)
+    assert vcenter.problem is None
+
+
+async def test_a_session_that_is_refused_again_and_again_is_told_and_leaves_none_behind(
+    simulator: Simulator, start_vcenter: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "GRACE_SECONDS", 0.5)
+    vcenter = await start_vcenter()
+    await eventually(lambda: vcenter.loaded, within=20)
+    await simulator.fail_calls("WaitForUpdatesEx", "NotAuthenticated", count=0)
+    await simulator.churn_stats()
+    await eventually(lambda: isinstance(vcenter.problem, NotAuthenticated), within=40)
+    assert len(await simulator.sessions()) <= 1
+    await simulator.clear_rules()
+    await eventually(lambda: vcenter.problem is None, within=40)
+
+
+async def test_an_endpoint_that_refuses_does_not_cost_the_session(
+    simulator: Simulator, start_vcenter: Callable[..., Any]
+) -> None:
+    await simulator.fail_calls("VslmListVStorageObjectForSpec", "NotAuthenticated", count=0)
+    vcenter = await start_vcenter(disk_interval_seconds=1.0)
+    await eventually(lambda: vcenter.disks.loaded, within=30)
+    assert (await simulator.call_counts())["Login"] == 1
+    assert len(await simulator.sessions()) == 1
+
+
+async def test_other_credentials_mean_another_session(
+    simulator: Simulator, start_vcenter: Callable[..., Any], tmp_path: Path
+) -> None:
+    await simulator.set_password("other", "word")
+    for key, text in (("username", simulator.user), ("password", simulator.password)):
+        (tmp_path / key).write_text(text)
+    vcenter = await start_vcenter(credentials=DirectoryCredentials(tmp_path, poll_seconds=0.05))
+    await eventually(lambda: vcenter.loaded, within=20)
+    (tmp_path / "password").write_text("word")
+    (tmp_path / "username").write_text("other")
+
+    async def others() -> bool:
+        return [session["user"] for session in await simulator.sessions()] == ["other"]
+
+    await eventually(others, within=20)
+    await eventually(lambda: vcenter.problem is None and vcenter.failures == 0, within=20)
+
+
+async def test_a_ca_bundle_that_is_mended_is_read_again(
+    simulator: Simulator, start_vcenter: Callable[..., Any], tmp_path: Path
+) -> None:
+    bundle = tmp_path / "ca.crt"
+    bundle.write_text("")
+    host, port = simulator.address
+    vcenter = await start_vcenter(address=Address(host, port, ca_file=str(bundle)))
+    await eventually(lambda: isinstance(vcenter.problem, CertificateRefused), within=20)
+    bundle.write_bytes(simulator.certificate.read_bytes())
+    await eventually(lambda: vcenter.loaded and vcenter.problem is None, within=30)

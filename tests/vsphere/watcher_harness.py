@@ -1,0 +1,95 @@
+"""A collector at work, for tests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from kubewright.log import Log
+from kubewright.testing import eventually
+from simulator import SimulatedVCenter
+from vsphere_operators.vsphere.inventory import Change, Inventory
+from vsphere_operators.vsphere.property_collector import InventoryWatcher
+from vsphere_operators.vsphere.server_view import CollectorOptions
+from vsphere_operators.vsphere.session import Session
+from vsphere_operators.vsphere.transport import SoapClient
+
+from .canned_server import RecordingMetrics, simulator_address, simulator_credentials
+
+SHORT_TIMEOUTS = CollectorOptions(
+    max_wait_seconds=1, call_timeout_seconds=3.0, close_timeout_seconds=1.0
+)
+
+
+class UpdateRecordingMetrics(RecordingMetrics):
+    """A tally that also remembers updates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.update_counts: dict[tuple[str, str], int] = {}
+
+    def count_updates(self, type_name: str, kind: str, count: int) -> None:
+        self.update_counts[type_name, kind] = self.update_counts.get((type_name, kind), 0) + count
+
+
+class WatcherHarness:
+    """A collector at work, and what its inventory told."""
+
+    def __init__(
+        self,
+        simulator: SimulatedVCenter,
+        soap: SoapClient,
+        session: Session,
+        meter: UpdateRecordingMetrics,
+        limits: CollectorOptions,
+    ) -> None:
+        self.simulator, self.soap, self.session, self.metrics = simulator, soap, session, meter
+        self.inventory, self.changes, self.load_count = Inventory("lab"), list[Change](), 0
+        self.inventory.listeners.append(self.changes.append)
+        self.watcher = InventoryWatcher(
+            soap,
+            session,
+            self.inventory,
+            Log("vcenter"),
+            meter,
+            on_loaded=self.on_loaded,
+            options=limits,
+        )
+        self.task: asyncio.Task[None] = asyncio.create_task(self.watcher.run())
+
+    def on_loaded(self) -> None:
+        self.load_count += 1
+        self.changes.clear()
+
+    async def wait_for_load(self, times: int = 1) -> None:
+        await eventually(lambda: self.load_count >= times or self.task.done())
+        if self.task.done():
+            self.task.result()
+
+    async def wait_for_end(self) -> BaseException | None:
+        await asyncio.wait([self.task], timeout=15)
+        return self.task.exception()
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        with suppress(asyncio.CancelledError, Exception):
+            await self.task
+
+
+@asynccontextmanager
+async def run_watcher(
+    simulator: SimulatedVCenter, limits: CollectorOptions = SHORT_TIMEOUTS
+) -> AsyncIterator[WatcherHarness]:
+    meter = UpdateRecordingMetrics()
+    soap = SoapClient(simulator_address(simulator), meter)
+    session = Session(soap, simulator_credentials(simulator), Log("vcenter"))
+    await session.login()
+    follower = WatcherHarness(simulator, soap, session, meter, limits)
+    try:
+        await follower.wait_for_load()
+        yield follower
+    finally:
+        await follower.stop()
+        await session.logout()
+        await soap.close()

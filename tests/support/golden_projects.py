@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kubewright.builder.cli import main
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 YEAR = "2026"
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kubewright.client import Client
-from kubewright.controller import Controller, new_controller
+from kubewright.controller import Controller, controller
 from kubewright.errors import (
     ConfigError,
     KindMissing,
@@ -29,7 +29,7 @@ from .support.widget_kind import Widget, WidgetSpec, WidgetStatus, double
 
 async def test_a_status_is_written_once_with_condition_and_generation(api: ApiHarness) -> None:
     await api.create_widget(size=4)
-    async with run_manager(api, new_controller(Widget, double)) as manager:
+    async with run_manager(api, controller(Widget, double)) as manager:
         condition = await api.wait_for_ready()
         widget = await api.get_widget()
         assert (widget.status.doubled, widget.status.observedGeneration) == (8, 1)
@@ -50,7 +50,7 @@ async def is_doubled(api: ApiHarness, value: int, name: str = "a") -> bool:
 
 async def test_nothing_is_written_when_nothing_changed(api: ApiHarness) -> None:
     await api.create_widget(size=4)
-    async with run_manager(api, new_controller(Widget, double)):
+    async with run_manager(api, controller(Widget, double)):
         await api.wait_for_ready()
     before = (await api.get_widget()).metadata.resourceVersion
     runs: list[str] = []
@@ -59,7 +59,7 @@ async def test_nothing_is_written_when_nothing_changed(api: ApiHarness) -> None:
         await double(widget)
         runs.append(widget.metadata.name)
 
-    async with run_manager(api, new_controller(Widget, again)):
+    async with run_manager(api, controller(Widget, again)):
         await eventually(lambda: runs)
     assert (await api.get_widget()).metadata.resourceVersion == before
 
@@ -74,7 +74,7 @@ async def test_a_reconcile_that_raises_backs_off_says_so_and_recovers(api: ApiHa
             raise ValueError("the moon is full, token=abcdefghijkl")
         await double(widget)
 
-    async with run_manager(api, new_controller(Widget, flaky)):
+    async with run_manager(api, controller(Widget, flaky)):
         await api.create_widget(size=1)
         condition = await api.wait_for_ready(reason="Reconciled")
         assert condition.status == "True"
@@ -98,7 +98,7 @@ async def test_a_failure_keeps_the_old_answer_and_hides_secrets(api: ApiHarness)
             raise ValueError("password=hunter2hunter2 refused")
         await double(widget)
 
-    async with run_manager(api, new_controller(Widget, work)):
+    async with run_manager(api, controller(Widget, work)):
         await api.create_widget(size=3)
         await api.wait_for_ready(reason="Reconciled")
         broken.set()
@@ -120,7 +120,7 @@ async def test_terminal_clears_the_old_answer_and_waits_for_a_change(api: ApiHar
             raise Terminal("TooLarge", "a widget is at most 10; make it smaller")
         await double(widget)
 
-    async with run_manager(api, new_controller(Widget, strict)):
+    async with run_manager(api, controller(Widget, strict)):
         await api.create_widget(size=3)
         await api.wait_for_ready(reason="Reconciled")
         await api.client.patch(Widget, Key(api.namespace, "a"), {"spec": {"size": 11}})
@@ -141,7 +141,7 @@ async def test_terminal_keeps_a_status_that_the_reconcile_set_itself(api: ApiHar
         widget.status = WidgetStatus(doubled=7)
         raise Terminal("Half", "half an answer")
 
-    async with run_manager(api, new_controller(Widget, partly)):
+    async with run_manager(api, controller(Widget, partly)):
         await api.create_widget(size=3)
         await api.wait_for_ready(reason="Half")
         assert (await api.get_widget()).status.doubled == 7
@@ -157,7 +157,7 @@ async def test_retry_comes_back_after_its_time(api: ApiHarness) -> None:
             raise Retry("not yet", after=0.05, reason="Warming")
         await double(widget)
 
-    async with run_manager(api, new_controller(Widget, soon)):
+    async with run_manager(api, controller(Widget, soon)):
         await api.create_widget(size=1)
         await api.wait_for_ready(reason="Reconciled")
     assert tries == 2
@@ -173,7 +173,7 @@ async def test_not_yet_leaves_the_status_as_it_is(api: ApiHarness) -> None:
             raise NotSynced("the outside world is still being loaded", after=0.02)
         await double(widget)
 
-    async with run_manager(api, new_controller(Widget, when_loaded)):
+    async with run_manager(api, controller(Widget, when_loaded)):
         await api.create_widget(size=4)
         await api.wait_for_ready(reason="Reconciled")
         before = await api.get_widget("a")
@@ -190,7 +190,7 @@ async def test_a_write_stopped_for_want_of_the_lease_is_made_when_it_is_back() -
     fake = FakeApi()
     api = ApiHarness(fake, Client(fake), "n")
     fake.fail_next("PATCH", "/status", NotLeader("not sure"), times=3)
-    async with run_manager(api, new_controller(Widget, double)):
+    async with run_manager(api, controller(Widget, double)):
         await api.create_widget(size=2)
         await api.wait_for_ready(reason="Reconciled")
 
@@ -212,9 +212,7 @@ async def test_slow_status_writes_bring_no_more_workers(monkeypatch: pytest.Monk
 
     fake = SlowApi()
     api = ApiHarness(fake, Client(fake), "n")
-    async with run_manager(
-        api, new_controller(Widget, double, timeout_seconds=0.05, concurrency=1)
-    ):
+    async with run_manager(api, controller(Widget, double, timeout_seconds=0.05, concurrency=1)):
         for name in "abc":
             await api.create_widget(name, size=1)
         await api.wait_for_ready("c")
@@ -238,7 +236,7 @@ async def test_conditions_and_fields_of_other_writers_survive(api: ApiHarness) -
     await api.client.patch(
         Widget, key, {"metadata": {"labels": {"x": "y"}, "annotations": {"who": "them"}}}
     )
-    async with run_manager(api, new_controller(Widget, double)):
+    async with run_manager(api, controller(Widget, double)):
         await api.wait_for_ready()
         widget = await api.get_widget()
         assert {c.type for c in widget.status.conditions} == {"Theirs", "Ready"}
@@ -262,7 +260,7 @@ async def test_a_finalizer_is_set_before_and_removed_after(api: ApiHarness) -> N
             raise Retry("not empty yet", after=0.02, reason="Emptying")
 
     async with run_manager(
-        api, new_controller(Widget, work, finalize=clean, finalizer="kubewright.test/hold")
+        api, controller(Widget, work, finalize=clean, finalizer="kubewright.test/hold")
     ):
         await api.create_widget()
         await api.wait_for_ready()
@@ -285,7 +283,7 @@ async def test_an_object_that_went_before_its_finalizer_came_is_no_failure(error
         seen.append(widget.metadata.name)
 
     async with run_manager(
-        api, new_controller(Widget, note, finalize=note, finalizer="kubewright.test/hold")
+        api, controller(Widget, note, finalize=note, finalizer="kubewright.test/hold")
     ) as manager:
         await api.create_widget()
         results = manager.metrics.for_controller("widget").results
@@ -303,9 +301,9 @@ async def has_no_widgets(api: ApiHarness) -> bool:
 
 async def test_two_controllers_for_one_kind_are_refused() -> None:
     manager = Manager(ApiHarness(FakeApi(), None, "n").connection, transport=FakeApi())  # type: ignore[arg-type]
-    manager.add(new_controller(Widget, double))
+    manager.add(controller(Widget, double))
     with pytest.raises(ConfigError, match="one kind has one"):
-        manager.add(new_controller(Widget, double))
+        manager.add(controller(Widget, double))
 
 
 def test_a_controller_that_does_not_say_its_kind_is_refused() -> None:

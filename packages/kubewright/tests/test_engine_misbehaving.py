@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubewright.controller import Done, new_controller
+from kubewright.controller import Done, controller
 from kubewright.errors import Retry
 from kubewright.kind import Status
 from kubewright.meta import Key
@@ -22,7 +22,7 @@ async def test_a_reconcile_that_returns_nonsense_is_told_so(api: ApiHarness, non
     async def odd(widget: Widget) -> Any:
         return nonsense if widget.metadata.name == "a" else None
 
-    async with run_manager(api, new_controller(Widget, odd)):
+    async with run_manager(api, controller(Widget, odd)):
         await api.create_widget("a")
         await api.create_widget("b")
         assert "return None or Done" in (await api.wait_for_ready("a")).message
@@ -33,7 +33,7 @@ async def test_a_status_of_another_type_is_refused_in_words(api: ApiHarness) -> 
     async def odd(widget: Widget) -> None:
         widget.status = Status()  # type: ignore[assignment]
 
-    async with run_manager(api, new_controller(Widget, odd)):
+    async with run_manager(api, controller(Widget, odd)):
         await api.create_widget()
         assert "not WidgetStatus" in (await api.wait_for_ready()).message
 
@@ -51,7 +51,7 @@ async def test_a_reconcile_that_hangs_is_cancelled_or_stops_the_process_hurts_no
                 raise SystemExit(3)
         await double(widget)
 
-    async with run_manager(api, new_controller(Widget, awful, timeout_seconds=0.2, concurrency=1)):
+    async with run_manager(api, controller(Widget, awful, timeout_seconds=0.2, concurrency=1)):
         for name in ("hangs", "cancels", "exits", "good"):
             await api.create_widget(name, size=2)
         assert (await api.wait_for_ready("good")).status == "True"
@@ -75,9 +75,7 @@ async def test_a_reconcile_that_will_not_even_stop_loses_its_worker_and_nobody_e
             except asyncio.CancelledError:
                 continue
 
-    async with run_manager(
-        api, new_controller(Widget, stubborn, timeout_seconds=0.1, concurrency=1)
-    ):
+    async with run_manager(api, controller(Widget, stubborn, timeout_seconds=0.1, concurrency=1)):
         await api.create_widget("a")
         await eventually(lambda: running_now)
         await api.create_widget("b")
@@ -100,7 +98,7 @@ async def test_a_delay_that_is_none_hurts_its_own_key_only(api: ApiHarness, dela
                 raise Retry("later", after=delay)
         return None
 
-    async with run_manager(api, new_controller(Widget, odd, concurrency=1)):
+    async with run_manager(api, controller(Widget, odd, concurrency=1)):
         for name in ("returns", "raises", "good"):
             await api.create_widget(name)
         assert (await api.wait_for_ready("good")).status == "True"
@@ -116,7 +114,7 @@ async def test_a_reconcile_that_cancels_its_own_task_keeps_its_worker(api: ApiHa
             if widget.metadata.name == "now":
                 await asyncio.sleep(0)
 
-    async with run_manager(api, new_controller(Widget, suicidal, concurrency=1)):
+    async with run_manager(api, controller(Widget, suicidal, concurrency=1)):
         for name in ("now", "later", "good"):
             await api.create_widget(name)
         assert (await api.wait_for_ready("good")).status == "True"
@@ -146,7 +144,7 @@ async def test_a_task_group_that_failed_in_a_reconcile_leaves_nothing_on_its_wor
         if widget.metadata.name == "late":
             raise TimeoutError("by itself")
 
-    async with run_manager(api, new_controller(Widget, grouped, concurrency=1)):
+    async with run_manager(api, controller(Widget, grouped, concurrency=1)):
         await api.create_widget("late")
         assert "by itself" in (await api.wait_for_ready("late")).message
         for name in ("a", "b"):

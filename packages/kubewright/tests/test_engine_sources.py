@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from kubewright.controller import Controller, Done, new_controller
+from kubewright.controller import Controller, Done, controller
 from kubewright.manager import Manager
 from kubewright.meta import Key, ObjectMeta
 from kubewright.source import Stream, created_or_deleted
@@ -21,7 +21,7 @@ async def test_two_wakes_on_one_kind_both_count(api: ApiHarness) -> None:
     async def note(widget: Widget) -> None:
         seen.append(widget.metadata.name)
 
-    made = new_controller(Widget, note)
+    made = controller(Widget, note)
     made.wake_on(Friend, by=lambda widget: widget.spec.friend)
     made.wake_on(Friend, by=lambda widget: f"twin-of-{widget.spec.friend}")
     async with run_manager(api, made):
@@ -79,7 +79,7 @@ async def test_an_outside_stream_wakes_by_index(api: ApiHarness) -> None:
     async def note(widget: Widget) -> None:
         seen.append(widget.metadata.name)
 
-    made = new_controller(Widget, note)
+    made = controller(Widget, note)
     made.wake_on(stream, by=lambda widget: widget.spec.friend)
     async with run_manager(api, made):
         await api.create_widget("a", friend="esx-1")
@@ -111,7 +111,7 @@ async def test_reconciles_that_wait_for_nothing_leave_turns_to_everybody_else(
             turn += 1
             await asyncio.sleep(0)
 
-    made = new_controller(Widget, note, concurrency=workers)
+    made = controller(Widget, note, concurrency=workers)
     made.wake_on(stream, by=lambda widget: widget.spec.friend)
     for number in range(count):
         await api.create_widget(f"w{number:02}")
@@ -135,7 +135,7 @@ async def test_a_timer_and_done_look_again(api: ApiHarness) -> None:
         seen.append(widget.metadata.name)
         return Done(requeue_after_seconds=0.02 if widget.metadata.name == "a" else None)
 
-    made = new_controller(Widget, note)
+    made = controller(Widget, note)
     made.wake_every(0.05)
     async with run_manager(api, made):
         await api.create_widget("a")
@@ -153,7 +153,7 @@ async def test_the_initial_list_waits_behind_a_persons_edit(api: ApiHarness) -> 
         order.append(f"{widget.metadata.name}:{widget.spec.size}")
         await gate.wait()
 
-    async with run_manager(api, new_controller(Widget, slow, concurrency=1)) as manager:
+    async with run_manager(api, controller(Widget, slow, concurrency=1)) as manager:
         await eventually(lambda: order)
         await api.client.patch(Widget, Key(api.namespace, "w29"), {"spec": {"size": 7}})
         await eventually(

@@ -17,7 +17,7 @@ from msgspec import Struct
 from kubewright.crd import build_crd, build_crds, to_yaml
 from kubewright.errors import SchemaError, Undecodable
 from kubewright.kind import (
-    PrinterColumn,
+    Column,
     Resource,
     Scale,
     Spec,
@@ -251,7 +251,7 @@ def test_what_cannot_be_expressed_names_class_and_field(
 
 
 def test_a_column_or_scale_path_that_leads_nowhere_is_refused() -> None:
-    @kind("x.test/v1", columns=[PrinterColumn("Typo", ".spec.nmae")])
+    @kind("x.test/v1", columns=[Column("Typo", ".spec.nmae")])
     class A(Resource[ThingSpec, Status]):
         pass
 
@@ -272,10 +272,10 @@ def test_another_version_is_called_and_shown_as_its_kind_unless_it_says_otherwis
     @kind(
         "x.test/v1",
         plural="thinges",
-        short_names=("th",),
+        short=("th",),
         categories=("all",),
         namespaced=False,
-        columns=[PrinterColumn("Host", ".spec.host")],
+        columns=[Column("Host", ".spec.host")],
     )
     class Main(Resource[Spec, Status]):
         """One."""
@@ -287,9 +287,9 @@ def test_another_version_is_called_and_shown_as_its_kind_unless_it_says_otherwis
     @version_of(
         Main,
         "v3",
-        columns=[PrinterColumn("Other", ".spec.other")],
+        columns=[Column("Other", ".spec.other")],
         storage=True,
-        deprecation_warning="old",
+        deprecated="old",
     )
     class Other(Resource[Spec, Status]):
         """Three."""

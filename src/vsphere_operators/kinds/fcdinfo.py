@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 from kubewright import (
     Cache,
+    Column,
     Controller,
     Doc,
     Int64,
     Key,
-    PrinterColumn,
     Resource,
     Spec,
     Status,
@@ -67,15 +67,15 @@ class FCDInfoStatus(Status):
 @kind(
     "topology.corinternal.com/v1",
     plural="fcdinfoes",
-    short_names=("fcd",),
+    short=("fcd",),
     columns=[
-        PrinterColumn("PVId", ".spec.pvId"),
-        PrinterColumn("SizeMB", ".status.sizeMB", priority=1),
-        PrinterColumn("Provisioning", ".status.provisioningType", priority=1),
-        PrinterColumn("Datastore", ".status.datastore", priority=1),
-        PrinterColumn("AttachedTo", ".status.attachedTo", priority=1),
-        PrinterColumn("Claim", ".status.claim", priority=1),
-        PrinterColumn("Created", ".status.creationTime", priority=1),
+        Column("PVId", ".spec.pvId"),
+        Column("SizeMB", ".status.sizeMB", priority=1),
+        Column("Provisioning", ".status.provisioningType", priority=1),
+        Column("Datastore", ".status.datastore", priority=1),
+        Column("AttachedTo", ".status.attachedTo", priority=1),
+        Column("Claim", ".status.claim", priority=1),
+        Column("Created", ".status.creationTime", priority=1),
     ],
 )
 class FCDInfo(Resource[FCDInfoSpec, FCDInfoStatus]):

@@ -9,12 +9,12 @@ from typing import Annotated
 from msgspec.structs import replace
 
 from kubewright import (
+    Column,
     Controller,
     Doc,
     Done,
     Int64,
     ListType,
-    PrinterColumn,
     Resource,
     Spec,
     Status,
@@ -81,19 +81,19 @@ class HostInfoStatus(Status):
 @kind(
     "topology.corinternal.com/v1",
     plural="hostinfoes",
-    short_names=("ch", "hi"),
+    short=("ch", "hi"),
     columns=[
-        PrinterColumn("Hostname", ".spec.hostname"),
-        PrinterColumn("TotalCPU", ".status.totalCPU", priority=1),
-        PrinterColumn("FreeCPU", ".status.freeCPU", priority=1),
-        PrinterColumn("TotalMemory", ".status.totalMemoryMB", priority=1),
-        PrinterColumn("FreeMemory", ".status.freeMemoryMB", priority=1),
-        PrinterColumn("Connection", ".status.connectionState", priority=1),
-        PrinterColumn("Maintenance", ".status.maintenanceMode", priority=1),
-        PrinterColumn("VMs", ".status.vms", priority=1),
-        PrinterColumn("Version", ".status.esxiVersion", priority=1),
-        PrinterColumn("Cluster", ".status.cluster", priority=1),
-        PrinterColumn("Up", ".status.bootTime", priority=1),
+        Column("Hostname", ".spec.hostname"),
+        Column("TotalCPU", ".status.totalCPU", priority=1),
+        Column("FreeCPU", ".status.freeCPU", priority=1),
+        Column("TotalMemory", ".status.totalMemoryMB", priority=1),
+        Column("FreeMemory", ".status.freeMemoryMB", priority=1),
+        Column("Connection", ".status.connectionState", priority=1),
+        Column("Maintenance", ".status.maintenanceMode", priority=1),
+        Column("VMs", ".status.vms", priority=1),
+        Column("Version", ".status.esxiVersion", priority=1),
+        Column("Cluster", ".status.cluster", priority=1),
+        Column("Up", ".status.bootTime", priority=1),
     ],
 )
 class HostInfo(Resource[HostInfoSpec, HostInfoStatus]):

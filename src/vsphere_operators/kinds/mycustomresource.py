@@ -7,10 +7,10 @@ from typing import Annotated
 
 from kubewright import (
     Cache,
+    Column,
     Controller,
     Doc,
     Done,
-    PrinterColumn,
     Resource,
     Spec,
     Status,
@@ -37,7 +37,7 @@ class MyCustomResourceStatus(Status):
 
 @kind(
     "poc.test.domain/v1",
-    columns=[PrinterColumn("Friend", ".spec.name"), PrinterColumn("Healthy", ".status.Healthy")],
+    columns=[Column("Friend", ".spec.name"), Column("Healthy", ".status.Healthy")],
 )
 class MyCustomResource(Resource[MyCustomResourceSpec, MyCustomResourceStatus]):
     """A resource that is healthy while its friend, a Pod, exists."""

@@ -8,12 +8,12 @@ from typing import Annotated
 from msgspec.structs import replace
 
 from kubewright import (
+    Column,
     Controller,
     Doc,
     Done,
     Int64,
     ListType,
-    PrinterColumn,
     Resource,
     Spec,
     Status,
@@ -97,17 +97,17 @@ class VMInfoStatus(Status):
 @kind(
     "topology.corinternal.com/v1",
     plural="vminfoes",
-    short_names=("vi",),
+    short=("vi",),
     columns=[
-        PrinterColumn("Nodename", ".spec.nodename"),
-        PrinterColumn("Power", ".status.powerState", priority=1),
-        PrinterColumn("Address", ".status.ipAddress", priority=1),
-        PrinterColumn("CPU", ".status.totalCPU", priority=1),
-        PrinterColumn("Memory", ".status.totalMem", priority=1),
-        PrinterColumn("Host", ".status.host", priority=1),
-        PrinterColumn("Guest", ".status.guestId", priority=1),
-        PrinterColumn("Tools", ".status.toolsRunningStatus", priority=1),
-        PrinterColumn("Cluster", ".status.cluster", priority=1),
+        Column("Nodename", ".spec.nodename"),
+        Column("Power", ".status.powerState", priority=1),
+        Column("Address", ".status.ipAddress", priority=1),
+        Column("CPU", ".status.totalCPU", priority=1),
+        Column("Memory", ".status.totalMem", priority=1),
+        Column("Host", ".status.host", priority=1),
+        Column("Guest", ".status.guestId", priority=1),
+        Column("Tools", ".status.toolsRunningStatus", priority=1),
+        Column("Cluster", ".status.cluster", priority=1),
     ],
 )
 class VMInfo(Resource[VMInfoSpec, VMInfoStatus]):

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 from .cache import Cache
 from .client import Client
-from .controller import Controller, Done, new_controller
+from .controller import Controller, Done, controller
 from .errors import KubewrightError, NotSynced, Rejected, Retry, Terminal
-from .kind import Object, PrinterColumn, Resource, Scale, Spec, Status, kind, version_of
+from .kind import Column, Object, Resource, Scale, Spec, Status, kind, version_of
 from .manager import Manager, Options
 from .meta import Condition, Key, ObjectMeta, OwnerReference
 from .schema import (
@@ -43,6 +43,7 @@ __all__ = [
     "Admission",
     "Cache",
     "Client",
+    "Column",
     "Condition",
     "Controller",
     "Conversion",
@@ -62,7 +63,6 @@ __all__ = [
     "Options",
     "OwnerReference",
     "PreserveUnknownFields",
-    "PrinterColumn",
     "Rejected",
     "Resource",
     "Retry",
@@ -75,9 +75,9 @@ __all__ = [
     "ValidationRule",
     "Webhook",
     "any_change",
+    "controller",
     "created_or_deleted",
     "generation_changed",
     "kind",
-    "new_controller",
     "version_of",
 ]

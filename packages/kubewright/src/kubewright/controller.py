@@ -144,7 +144,7 @@ class Controller(Generic[T]):
         return self.kind.definition.name.lower()
 
 
-def new_controller(
+def controller(
     kind: type[T],
     reconcile: Callable[[T], Awaitable[Done | None]],
     *,

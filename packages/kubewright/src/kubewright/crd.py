@@ -10,7 +10,7 @@ import yaml
 from msgspec import Struct
 
 from .errors import SchemaError
-from .kind import KindDefinition, Object, PrinterColumn
+from .kind import Column, KindDefinition, Object
 from .schema import OpenApi, docstring_description, struct_schema
 
 HEADER = (
@@ -106,7 +106,7 @@ def _build_object_schema(kind: KindDefinition) -> OpenApi:
     for name, struct, defaults in parts:
         if struct is not None:
             properties[name] = struct_schema(struct, defaults=defaults)
-    rules = [rule.schema() for rule in getattr(kind.type, "rules", ())]
+    rules = [rule.to_openapi() for rule in getattr(kind.type, "rules", ())]
     extra = {"x-kubernetes-validations": rules} if rules else {}
     return (
         {"type": "object"} | docstring_description(kind.type) | {"properties": properties} | extra
@@ -132,9 +132,7 @@ def _build_scale(kind: KindDefinition, schema: OpenApi) -> dict[str, str]:
     return paths
 
 
-def _build_printer_column(
-    kind: KindDefinition, column: PrinterColumn, schema: OpenApi
-) -> dict[str, Any]:
+def _build_printer_column(kind: KindDefinition, column: Column, schema: OpenApi) -> dict[str, Any]:
     """One printer column; a path that leads nowhere would be an empty column for ever, so it is an error here."""
     found = _find_field(column.path, schema)
     if found is None:

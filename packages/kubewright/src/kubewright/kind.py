@@ -28,7 +28,7 @@ from .schema import ListType
 
 
 @dataclass(frozen=True)
-class PrinterColumn:
+class Column:
     """A column of `kubectl get`; priority 1 shows it only with `-o wide`. The type follows from the field."""
 
     name: str
@@ -47,20 +47,20 @@ class Scale:
     label_selector_path: str = ""
 
 
-_READY_COLUMN = PrinterColumn(
+_READY_COLUMN = Column(
     "Ready",
     '.status.conditions[?(@.type=="Ready")].status',
     "string",
     description="Whether the answer is current.",
 )
-_REASON_COLUMN = PrinterColumn(
+_REASON_COLUMN = Column(
     "Reason",
     '.status.conditions[?(@.type=="Ready")].reason',
     "string",
     priority=1,
     description="Why, in one word.",
 )
-_AGE_COLUMN = PrinterColumn("Age", ".metadata.creationTimestamp", "date")
+_AGE_COLUMN = Column("Age", ".metadata.creationTimestamp", "date")
 _DEFAULT_COLUMNS = (_READY_COLUMN, _REASON_COLUMN, _AGE_COLUMN)
 
 
@@ -76,7 +76,7 @@ class KindDefinition:
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     namespaced: bool = True
-    columns: tuple[PrinterColumn, ...] = ()
+    columns: tuple[Column, ...] = ()
     scale: Scale | None = None
     served: bool = True
     storage: bool = True
@@ -256,14 +256,14 @@ def kind(
     *,
     name: str = "",
     plural: str = "",
-    short_names: Sequence[str] = (),
+    short: Sequence[str] = (),
     categories: Sequence[str] = (),
     namespaced: bool = True,
-    columns: Sequence[PrinterColumn] = (),
+    columns: Sequence[Column] = (),
     scale: Scale | None = None,
     served: bool = True,
     storage: bool = True,
-    deprecation_warning: str = "",
+    deprecated: str = "",
     metadata_only: bool = False,
 ) -> Callable[[type[ObjectT]], type[ObjectT]]:
     """Make the class a kind of that group and version.
@@ -285,14 +285,14 @@ def kind(
             version=version,
             name=own,
             plural=plural or pluralize(own),
-            short_names=tuple(short_names),
+            short_names=tuple(short),
             categories=tuple(categories),
             namespaced=namespaced,
             columns=_with_default_columns(cls, columns),
             scale=scale,
             served=served,
             storage=storage,
-            deprecation_warning=deprecation_warning,
+            deprecation_warning=deprecated,
             metadata_only=metadata_only,
             decoder=msgspec.json.Decoder(cls),
         )
@@ -301,9 +301,7 @@ def kind(
     return declare
 
 
-def _with_default_columns(
-    cls: type[Object], columns: Sequence[PrinterColumn]
-) -> tuple[PrinterColumn, ...]:
+def _with_default_columns(cls: type[Object], columns: Sequence[Column]) -> tuple[Column, ...]:
     """The columns of `kubectl get`: the declared ones, and where the status is a `Status` what every one has."""
     ours = issubclass(getattr(cls, "status_type", type(None)), Status)
     return (*columns, *_DEFAULT_COLUMNS) if ours else tuple(columns)
@@ -313,10 +311,10 @@ def version_of(
     main: type[Object],
     version: str,
     *,
-    columns: Sequence[PrinterColumn] | None = None,
+    columns: Sequence[Column] | None = None,
     served: bool = True,
     storage: bool = False,
-    deprecation_warning: str = "",
+    deprecated: str = "",
 ) -> Callable[[type[ObjectT]], type[ObjectT]]:
     """Make the class another version of a kind: names, scope and scale are the kind's, and so are its columns unless others are given."""
 
@@ -330,7 +328,7 @@ def version_of(
             else _with_default_columns(cls, columns),
             served=served,
             storage=storage,
-            deprecation_warning=deprecation_warning,
+            deprecation_warning=deprecated,
             decoder=msgspec.json.Decoder(cls),
         )
         return cls

@@ -64,7 +64,7 @@ class ValidationRule:
     reason: str = ""
     field_path: str = ""
 
-    def _to_openapi(self) -> OpenApi:
+    def to_openapi(self) -> OpenApi:
         """The entry of x-kubernetes-validations."""
         named = {
             "rule": self.rule,
@@ -155,7 +155,7 @@ def struct_schema(
     )
     if required:
         schema["required"] = sorted(required)
-    rules = [rule.schema() for rule in getattr(struct, "rules", ())]
+    rules = [rule.to_openapi() for rule in getattr(struct, "rules", ())]
     return schema | ({"x-kubernetes-validations": rules} if rules else {})
 
 
@@ -278,7 +278,7 @@ def _apply_marker(schema: OpenApi, marker: Any, where: str) -> None:
         case ListType():
             _apply_list_type(schema, marker, where)
         case ValidationRule():
-            schema.setdefault("x-kubernetes-validations", []).append(marker._to_openapi())
+            schema.setdefault("x-kubernetes-validations", []).append(marker.to_openapi())
         case SchemaOverride(keys):
             if any(k == "x-kubernetes-preserve-unknown-fields" for k, _ in keys):
                 schema.pop("additionalProperties", None)

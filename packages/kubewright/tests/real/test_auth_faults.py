@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kubewright.controller import new_controller
+from kubewright.controller import controller
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.http import HttpClient, HttpError
@@ -116,7 +116,7 @@ async def api(
 async def test_a_manager_goes_on_writing_with_the_new_token(
     api: ApiHarness, http_proxy: HttpProxy, token_file: TokenFile
 ) -> None:
-    async with run_manager(api, new_controller(Widget, double)) as manager:
+    async with run_manager(api, controller(Widget, double)) as manager:
         await api.create_widget("before", size=1)
         await wait_until_reconciled(api, manager)
         await token_file.rotate()
@@ -129,7 +129,7 @@ async def test_a_manager_goes_on_writing_with_the_new_token(
 async def test_a_manager_goes_on_watching_with_the_new_token(
     api: ApiHarness, http_proxy: HttpProxy, token_file: TokenFile
 ) -> None:
-    async with run_manager(api, new_controller(Widget, double)) as manager:
+    async with run_manager(api, controller(Widget, double)) as manager:
         await api.create_widget("before", size=1)
         await wait_until_reconciled(api, manager)
         await token_file.rotate()

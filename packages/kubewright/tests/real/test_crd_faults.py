@@ -11,7 +11,7 @@ from urllib.error import HTTPError
 import pytest
 
 from kubewright.builtin import Event
-from kubewright.controller import Controller, new_controller
+from kubewright.controller import Controller, controller
 from kubewright.manager import Options
 from kubewright.meta import Condition, Key, ObjectMeta
 from kubewright.testing import eventually
@@ -36,7 +36,7 @@ def make_doubling_controller() -> Controller[Gadget]:
     async def double(gadget: Gadget) -> None:
         gadget.status = WidgetStatus(doubled=gadget.spec.size * 2)
 
-    return new_controller(Gadget, double)
+    return controller(Gadget, double)
 
 
 async def create_gadget(api: ApiHarness, name: str, size: int) -> None:

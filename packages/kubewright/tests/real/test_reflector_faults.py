@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from kubewright.controller import new_controller
+from kubewright.controller import controller
 from kubewright.meta import Key
 from kubewright.source import Stream
 from kubewright.testing import eventually
@@ -47,7 +47,7 @@ async def test_a_watch_that_stalls_with_its_socket_open_is_noticed_within_75_sec
         ),
     )
     await create_widgets(api)
-    async with run_manager(api, new_controller(Widget, double)) as manager:
+    async with run_manager(api, controller(Widget, double)) as manager:
         await wait_until_reconciled(api, manager)
         stalled_at = asyncio.get_running_loop().time()
         tcp_proxy.stall_existing()
@@ -83,7 +83,7 @@ async def test_a_410_in_either_form_leads_to_a_new_list(
 ) -> None:
     api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
     await create_widgets(api)
-    async with run_manager(api, new_controller(Widget, double)) as manager:
+    async with run_manager(api, controller(Widget, double)) as manager:
         await wait_until_reconciled(api, manager)
         await eventually(lambda: http_proxy.find_watches(WIDGETS_PATH))
         held = http_proxy.delay_next("GET", WIDGETS_PATH, 1.0, watch=False)
@@ -115,7 +115,7 @@ async def test_a_watch_that_fell_behind_a_compaction_and_a_restart_misses_nothin
         ),
     )
     await create_widgets(api)
-    async with run_manager(api, new_controller(Widget, double)) as manager:
+    async with run_manager(api, controller(Widget, double)) as manager:
         await wait_until_reconciled(api, manager)
         tcp_proxy.stall()
         await asyncio.gather(
@@ -151,7 +151,7 @@ async def test_compaction_alone_goes_unnoticed(
 ) -> None:
     api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
     await create_widgets(api)
-    async with run_manager(api, new_controller(Widget, double)) as manager:
+    async with run_manager(api, controller(Widget, double)) as manager:
         await wait_until_reconciled(api, manager)
         await control_plane.compact_etcd()
         await change_widgets(api)
@@ -171,7 +171,7 @@ async def test_an_api_server_that_is_down_for_a_minute_is_asked_seldom_and_found
     async def multiply(widget: Widget) -> None:
         widget.status = WidgetStatus(doubled=widget.spec.size * factor)
 
-    multiplying = new_controller(Widget, multiply)
+    multiplying = controller(Widget, multiply)
     multiplying.wake_on(outside, by=lambda widget: widget.metadata.name)
     await create_widgets(api)
     async with run_manager(api, multiplying) as manager:
@@ -218,7 +218,7 @@ async def test_a_stale_api_server_never_makes_the_manager_act_on_the_past(
         api = await connect_through(real_api, proxy.write_kubeconfig(tmp_path / "config"))
         to_etcd.stall()
         await real_api.client.patch(Widget, Key(api.namespace, "a"), {"spec": {"size": 2}})
-        async with run_manager(api, new_controller(Widget, note)) as manager:
+        async with run_manager(api, controller(Widget, note)) as manager:
             await eventually(lambda: proxy.find_requests("GET", WIDGETS_PATH, watch=False))
             assert (
                 "resourceVersion=0"

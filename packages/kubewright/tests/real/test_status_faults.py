@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kubewright.controller import new_controller
+from kubewright.controller import controller
 from kubewright.meta import Key
 from kubewright.testing import eventually
 from kubewright.testing.proxy import HttpProxy
@@ -53,7 +53,7 @@ async def test_a_409_on_a_status_write_keeps_the_other_writers_condition(
             )
         await double(widget)
 
-    async with run_manager(api, new_controller(Widget, overtaken)) as manager:
+    async with run_manager(api, controller(Widget, overtaken)) as manager:
         await wait_until_reconciled(api, manager)
         widget = await api.get_widget()
         assert {c.type: c.status for c in widget.status.conditions} == {
@@ -81,7 +81,7 @@ async def test_the_answer_for_a_deleted_object_never_lands_on_its_successor(
         answered.append(widget.metadata.uid)
         await double(widget)
 
-    async with run_manager(api, new_controller(Widget, outlived)) as manager:
+    async with run_manager(api, controller(Widget, outlived)) as manager:
         await wait_until_reconciled(api, manager)
         assert answered[0] == old.metadata.uid
         assert [seen.status for seen in http_proxy.find_requests("PATCH", WIDGET_STATUS_PATH)] == [
@@ -96,7 +96,7 @@ async def test_a_throttled_status_write_comes_again_no_earlier_than_asked_and_ho
 ) -> None:
     api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
     rule = http_proxy.throttle_next("PATCH", "*/widgets/slow/status", RETRY_AFTER_SECONDS, times=2)
-    async with run_manager(api, new_controller(Widget, double)) as manager:
+    async with run_manager(api, controller(Widget, double)) as manager:
         await api.create_widget("slow", size=1)
         await eventually(lambda: rule.matched_requests)
         await api.create_widget("other", size=2)
@@ -116,7 +116,7 @@ async def test_a_throttled_read_comes_again_no_earlier_than_asked(
 ) -> None:
     api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
     rule = http_proxy.throttle_next("GET", WIDGETS_PATH, RETRY_AFTER_SECONDS, watch=watch)
-    async with run_manager(api, new_controller(Widget, double)) as manager:
+    async with run_manager(api, controller(Widget, double)) as manager:
         await eventually(lambda: rule.matched_requests)
         await api.create_widget(size=1)
         await wait_until_reconciled(api, manager)
@@ -130,7 +130,7 @@ async def test_a_status_write_that_was_done_but_unanswered_is_right_in_the_end(
 ) -> None:
     api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
     rule = http_proxy.drop_next_response("PATCH", WIDGET_STATUS_PATH)
-    async with run_manager(api, new_controller(Widget, double)) as manager:
+    async with run_manager(api, controller(Widget, double)) as manager:
         await api.create_widget(size=1)
         await wait_until_reconciled(api, manager)
         await api.client.patch(Widget, Key(api.namespace, "a"), {"spec": {"size": 2}})

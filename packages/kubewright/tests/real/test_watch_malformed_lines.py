@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kubewright.controller import new_controller
+from kubewright.controller import controller
 from kubewright.testing import eventually
 from kubewright.testing.proxy import HttpProxy
 
@@ -59,7 +59,7 @@ async def test_a_line_of_nonsense_is_survived_and_nothing_is_missed(
 ) -> None:
     api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
     await create_widgets(api)
-    async with run_manager(api, new_controller(Widget, double)) as manager:
+    async with run_manager(api, controller(Widget, double)) as manager:
         await wait_until_reconciled(api, manager)
         await eventually(lambda: http_proxy.find_watches(WIDGETS_PATH))
         assert await http_proxy.inject_line(line, WIDGETS_PATH) == 1
@@ -77,7 +77,7 @@ async def test_a_line_without_end_is_given_up_after_8_mib(
 ) -> None:
     api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
     await create_widgets(api)
-    async with run_manager(api, new_controller(Widget, double)) as manager:
+    async with run_manager(api, controller(Widget, double)) as manager:
         await wait_until_reconciled(api, manager)
         await eventually(lambda: http_proxy.find_watches(WIDGETS_PATH))
         before = read_resident_bytes()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kubewright.controller import new_controller
+from kubewright.controller import controller
 from kubewright.meta import Key
 from kubewright.testing import eventually
 
@@ -29,7 +29,7 @@ async def test_an_edit_overtakes_a_backlog_of_five_thousand_objects(real_api: Ap
         order.append((widget.metadata.name, widget.spec.size))
         await edited.wait()
 
-    async with run_manager(real_api, new_controller(Widget, slow, concurrency=1)) as manager:
+    async with run_manager(real_api, controller(Widget, slow, concurrency=1)) as manager:
         await eventually(lambda: order, within=60)
         await real_api.client.patch(Widget, Key(real_api.namespace, "w4999"), {"spec": {"size": 7}})
         await eventually(

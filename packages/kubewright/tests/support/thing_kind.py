@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Struct
 
-from kubewright.kind import PrinterColumn, Resource, Scale, Spec, Status, kind
+from kubewright.kind import Column, Resource, Scale, Spec, Status, kind
 from kubewright.schema import (
     Doc,
     EmbeddedResource,
@@ -91,13 +91,13 @@ class ThingStatus(Status):
 
 @kind(
     "everything.test/v1",
-    short_names=("th",),
+    short=("th",),
     categories=("all", "tests"),
     columns=[
-        PrinterColumn("Name", ".spec.name"),
-        PrinterColumn("Replicas", ".status.replicas", description="How many there are."),
-        PrinterColumn("Until", ".spec.until", priority=1),
-        PrinterColumn("First", ".spec.ports[0].number"),
+        Column("Name", ".spec.name"),
+        Column("Replicas", ".status.replicas", description="How many there are."),
+        Column("Until", ".spec.until", priority=1),
+        Column("First", ".spec.ports[0].number"),
     ],
     scale=Scale(label_selector_path=".status.selector"),
 )
@@ -122,7 +122,7 @@ class OldThingSpec(Spec):
     "everything.test/v1alpha1",
     name="Thing",
     storage=False,
-    deprecation_warning="everything.test/v1alpha1 Thing is old; use v1",
+    deprecated="everything.test/v1alpha1 Thing is old; use v1",
 )
 class OldThing(Resource[OldThingSpec, ThingStatus]):
     """A thing of old."""

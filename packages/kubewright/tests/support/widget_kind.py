@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from kubewright.kind import PrinterColumn, Resource, Spec, Status, kind
+from kubewright.kind import Column, Resource, Spec, Status, kind
 from kubewright.schema import Doc
 
 
@@ -21,7 +21,7 @@ class WidgetStatus(Status):
     doubled: Annotated[int | None, Doc("Twice the size.")] = None
 
 
-@kind("kubewright.test/v1", short_names=("wd",), columns=[PrinterColumn("Size", ".spec.size")])
+@kind("kubewright.test/v1", short=("wd",), columns=[Column("Size", ".spec.size")])
 class Widget(Resource[WidgetSpec, WidgetStatus]):
     """A thing to test with."""
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from kubewright import (
     Cache,
+    Column,
     Condition,
     Controller,
     Doc,
@@ -19,7 +20,6 @@ from kubewright import (
     Key,
     ListType,
     NotSynced,
-    PrinterColumn,
     Resource,
     Retry,
     Spec,
@@ -142,15 +142,15 @@ class GPUInfoStatus(Status):
 @kind(
     "topology.corinternal.com/v1",
     plural="gpuinfoes",
-    short_names=("gpu",),
+    short=("gpu",),
     columns=[
-        PrinterColumn("Desired Access Time (Hrs)", ".spec.desAccTime"),
-        PrinterColumn("GPU Required", ".spec.gpuRequired"),
-        PrinterColumn("Node", ".status.suitableNodeName"),
-        PrinterColumn("Host", ".status.suitableHostName", priority=1),
-        PrinterColumn("Hours", ".status.availableAcceleratorTime", priority=1),
-        PrinterColumn("CPU", ".status.nodeCPUUsage", priority=1),
-        PrinterColumn("Memory", ".status.nodeMemoryUsage", priority=1),
+        Column("Desired Access Time (Hrs)", ".spec.desAccTime"),
+        Column("GPU Required", ".spec.gpuRequired"),
+        Column("Node", ".status.suitableNodeName"),
+        Column("Host", ".status.suitableHostName", priority=1),
+        Column("Hours", ".status.availableAcceleratorTime", priority=1),
+        Column("CPU", ".status.nodeCPUUsage", priority=1),
+        Column("Memory", ".status.nodeMemoryUsage", priority=1),
     ],
 )
 class GPUInfo(Resource[GPUInfoSpec, GPUInfoStatus]):

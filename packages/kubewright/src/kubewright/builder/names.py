@@ -37,7 +37,7 @@ _RESERVED_KINDS = frozenset(
             "Path",
             "Admission",
             "ObjectMeta",
-            "Refused",
+            "Rejected",
             "Webhook",
         ),
     }

@@ -5,7 +5,7 @@
     proxy           `TcpProxy` and `HttpProxy`: stalls, cuts, refusals, a ledger of what was asked
     fake            `FakeApi`: an API server in memory, for fast tests of controllers
     waiting         `eventually`: the only way a test waits
-    plugin          the pytest fixtures `control_plane`, `kubeconfig`, `namespace`, `kubectl`, `unblocked`
+    plugin          the pytest fixtures `control_plane`, `kubeconfig`, `namespace`, `kubectl`, `no_blocking_calls`
 
 Under them: `build` (Go), `process` (a child that never outlives us), `certificates`, `access` (kubeconfig files and
 plain HTTPS calls) and `emptying` (what is left in a namespace).

@@ -4,11 +4,11 @@
     kubeconfig      the path of its administrator's kubeconfig
     namespace       the name of a fresh namespace; it and all it holds are removed after the test
     kubectl         `kubectl("get", "pods")` as administrator
-    unblocked       a blocking call in the event loop, made from the modules named in `blockbuster_modules`, fails the test
+    no_blocking_calls       a blocking call in the event loop, made from the modules named in `blockbuster_modules`, fails the test
 
 Binaries are looked for in the folder that $KUBEWRIGHT_TESTENV names (`.testenv/bin` below pytest's rootdir unless set), then where
 `kubewright.testing.binaries` looks; what is nowhere is built.
-Setting `blockbuster_modules` in pytest's configuration puts `unblocked` on every test. For time that costs nothing, install
+Setting `blockbuster_modules` in pytest's configuration puts `no_blocking_calls` on every test. For time that costs nothing, install
 `looptime` and mark the test with `@pytest.mark.looptime`: `asyncio.sleep(3600)` then takes no time at all.
 """
 
@@ -34,7 +34,7 @@ _LOOPTIME_PLUGIN = "looptime_plugin"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare our settings."""
-    words = "modules that may not block the event loop; naming any puts the fixture `unblocked` on every test"
+    words = "modules that may not block the event loop; naming any puts the fixture `no_blocking_calls` on every test"
     parser.addini("blockbuster_modules", words, type="args", default=[])
 
 
@@ -108,6 +108,6 @@ def no_blocking_calls(pytestconfig: pytest.Config) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def apply_no_blocking_calls(request: pytest.FixtureRequest) -> None:
-    """Put `unblocked` on every test of a project that names modules."""
+    """Put `no_blocking_calls` on every test of a project that names modules."""
     if request.config.getini("blockbuster_modules"):
-        request.getfixturevalue("unblocked")
+        request.getfixturevalue("no_blocking_calls")

@@ -24,9 +24,9 @@ _DEFAULT_METHOD = '''
 '''
 _VALIDATE_METHOD = '''
     async def validate(self, {argument}: {kind}, old: {kind} | None, request: Admission) -> None:
-        """Raise Refused("why, and what to do", field="spec.x") for what may not be stored; `old` is None on create."""
+        """Raise Rejected("why, and what to do", field="spec.x") for what may not be stored; `old` is None on create."""
         if old is not None and old.metadata.name != {argument}.metadata.name:
-            raise Refused("an object cannot be renamed", field="metadata.name")
+            raise Rejected("an object cannot be renamed", field="metadata.name")
 '''
 _DEFAULT_TEST = """
 async def test_defaults_do_not_touch_what_is_set() -> None:
@@ -39,7 +39,7 @@ async def test_what_is_right_is_let_through_and_what_is_wrong_is_refused() -> No
     webhook, {argument} = {kind}Webhook(), {kind}(metadata=ObjectMeta(name="a"), spec=SPEC)
     await webhook.validate({argument}, None, Admission())
     other = {kind}(metadata=ObjectMeta(name="b"), spec=SPEC)
-    with pytest.raises(Refused):
+    with pytest.raises(Rejected):
         await webhook.validate({argument}, other, Admission(operation="UPDATE"))
 """
 
@@ -102,12 +102,12 @@ def build_template_values(
     words = {"kind": asking.kind, "argument": asking.kind.lower()}
     methods = [_DEFAULT_METHOD] * asking.defaulting + [_VALIDATE_METHOD] * asking.validation
     tests = [_DEFAULT_TEST] * asking.defaulting + [_VALIDATE_TEST] * asking.validation
-    ours = ["Admission"] + ["ObjectMeta", "Refused"] * asking.validation
+    ours = ["Admission"] + ["ObjectMeta", "Rejected"] * asking.validation
     return {
         "package": project.package,
         "kind": asking.kind,
         "module": asking.kind.lower(),
-        "refused": "Refused, " if asking.validation else "",
+        "refused": "Rejected, " if asking.validation else "",
         "methods": "".join(methods).format(**words).rstrip("\n"),
         "sample": ResourceNames(found.group, found.version, found.kind, found.plural).sample_file,
         "pytest": "import pytest\n" if asking.validation else "",

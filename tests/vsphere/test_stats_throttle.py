@@ -259,9 +259,10 @@ class ThrottleHistory:
 
     def apply_change(self, ref: str, usage: int, what: str) -> None:
         old = self.hosts.get(ref)
-        if old is None or what == "leave":
-            new = None if old else with_load(replace(HOST, ref=ref), usage)
-        else:
+        new: Host | None = None
+        if old is None:
+            new = with_load(replace(HOST, ref=ref), usage)
+        elif what != "leave":
             new = with_load(replace(old, name=old.name + "x") if what == "rename" else old, usage)
         at_once = self.throttle.should_publish(old, new)
         if new is None:

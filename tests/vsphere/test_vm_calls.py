@@ -37,7 +37,7 @@ class RecordingStub(SoapStub):
         super().__init__(Mock())
         self.calls: list[tuple[str, str, tuple[Any, ...]]] = []
 
-    def InvokeMethod(
+    def InvokeMethod(  # noqa: N802  # pyVmomi's name
         self, target: Any, info: Any, arguments: Any, outer: Any = None
     ) -> Awaitable[Any]:
         self.calls.append((target._moId, info.wsdlName, tuple(arguments)))

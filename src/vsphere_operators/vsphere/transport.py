@@ -350,7 +350,7 @@ class SoapStub(SoapAdapter.SoapStubAdapterBase):  # type: ignore[misc]
         self.requestContext: dict[str, str] | None = None
         self.samlToken: str | None = None
 
-    def InvokeMethod(
+    def InvokeMethod(  # noqa: N802  # pyVmomi's name
         self, target: Any, info: Any, arguments: Any, outer: Any = None
     ) -> Awaitable[Any]:
         """Start the call; what it returns is decoded by pyVmomi."""

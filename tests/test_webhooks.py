@@ -258,7 +258,7 @@ async def test_nobody_can_make_vcenter_list_its_disks_by_sending_manifests(
     desk = WebhookHarness().mark_loaded()
     asked: list[str] = []
     monkeypatch.setattr(
-        desk.environment.vcenter.disks, "refresh_soon", lambda: asked.append("listed")
+        desk.environment.vcenter.disks, "request_refresh", lambda: asked.append("listed")
     )
     assert len(await desk.collect_warnings(FCDInfo, {"pvId": "nobody"})) == 1
     assert asked == []

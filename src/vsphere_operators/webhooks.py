@@ -32,7 +32,7 @@ class NameWarningWebhook(Webhook[T], ABC):
     """Looks for what a new spec names, in the way that its kind does, and passes on what that says."""
 
     failure_policy: ClassVar[Literal["Fail", "Ignore"]] = "Ignore"
-    only_warns: ClassVar[bool] = True
+    warn_only: ClassVar[bool] = True
     timeout_seconds: ClassVar[int] = 2
 
     def __init__(self, vcenters: VCenterRegistry, namespaces: Sequence[str]) -> None:

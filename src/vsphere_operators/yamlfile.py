@@ -83,7 +83,7 @@ class ValuePosition(NamedTuple):
 class NoAliasLoader(yaml.SafeLoader):
     """YAML without aliases: a few lines of them can stand for more values than any memory holds."""
 
-    def _compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """The next node, if it is written out."""
         if self.check_event(yaml.AliasEvent):
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]

@@ -304,7 +304,7 @@ def test_the_first_with_time_is_found_without_a_look_at_all_that_have_none(
         looked.append(facts.name)
         return has_time(rules, facts, question, now)
 
-    monkeypatch.setattr(SelectionRules, "has_time", counted)
+    monkeypatch.setattr(SelectionRules, "has_enough_time", counted)
     assert [choose_name(ranking, hours, current_node="busy") for hours in (73, 200, 1000)] == [
         "busy"
     ] * 3

@@ -42,9 +42,9 @@ RULES = SelectionRules()
 
 def make_facts(name: str, **other: Any) -> NodeFacts:
     given = {
-        "host": "esxi-1",
-        "vm": name,
-        "vcenter": "vc-1",
+        "host_name": "esxi-1",
+        "vm_name": name,
+        "vcenter_name": "vc-1",
         "memory_mb": 8192,
         "load": Load(87, 327),
         **other,

@@ -55,7 +55,7 @@ class OwnershipHarness:
 
     def make_index(self) -> OwnershipIndex:
         return OwnershipIndex(
-            cast("Any", SimpleNamespace(inventory=self.inventory, belongings=self.vm_configs)),
+            cast("Any", SimpleNamespace(inventory=self.inventory, vm_configs=self.vm_configs)),
             self.notified_uids.append,
         )
 

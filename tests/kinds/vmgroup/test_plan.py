@@ -441,7 +441,7 @@ DESIRED_STATES = st.builds(
     replicas=st.integers(0, 6),
     rollout=st.builds(Rollout, max_surge=st.integers(0, 2), max_unavailable=st.integers(0, 2)),
     deleting=st.sampled_from([False, False, True]),
-    obstacle=st.sampled_from(["", "", "no template"]),
+    blocker=st.sampled_from(["", "", "no template"]),
 )
 
 

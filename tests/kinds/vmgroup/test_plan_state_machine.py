@@ -18,10 +18,10 @@ from .simulation_model import CallOutcome, SimulatedVm
 SUCCESSFUL_OUTCOME = CallOutcome()
 CALL_OUTCOMES = st.builds(
     CallOutcome,
-    seconds=st.sampled_from([0.5, 2.0, 8.0, 30.0]),
+    duration_seconds=st.sampled_from([0.5, 2.0, 8.0, 30.0]),
     fails=st.sampled_from([False, False, False, True]),
-    late_seconds=st.floats(0.0, MAX_START_DELAY_SECONDS),
-    sight_seconds=st.floats(0.0, MAX_VISIBILITY_DELAY_SECONDS),
+    start_delay_seconds=st.floats(0.0, MAX_START_DELAY_SECONDS),
+    visibility_delay_seconds=st.floats(0.0, MAX_VISIBILITY_DELAY_SECONDS),
     answer_is_lost=st.sampled_from([False, False, True]),
 )
 ROLLOUTS = st.builds(
@@ -76,11 +76,11 @@ class CrashStateMachine(RuleBasedStateMachine):
 
     # The manager
 
-    @rule(chances=st.lists(CALL_OUTCOMES, min_size=1, max_size=4))
+    @rule(outcomes=st.lists(CALL_OUTCOMES, min_size=1, max_size=4))
     def reconcile(self, outcomes: list[CallOutcome]) -> None:
         self.run_reconcile(outcomes, None)
 
-    @rule(chances=st.lists(CALL_OUTCOMES, min_size=1, max_size=4), after=st.integers(0, 5))
+    @rule(outcomes=st.lists(CALL_OUTCOMES, min_size=1, max_size=4), after=st.integers(0, 5))
     def reconcile_and_crash(self, outcomes: list[CallOutcome], after: int) -> None:
         self.run_reconcile(outcomes, after)
 
@@ -99,8 +99,8 @@ class CrashStateMachine(RuleBasedStateMachine):
             self.simulation.edit_spec(replace(self.simulation.stored.desired, replicas=replicas))
             self.simulation.manager.cached_group = self.simulation.stored
 
-    @precondition(lambda self: len(self.world.history) > 8)
-    @rule(policy=st.sampled_from(["Destroy", "Orphan"]), sure=st.sampled_from([False, True]))
+    @precondition(lambda self: len(self.simulation.versions) > 8)
+    @rule(policy=st.sampled_from(["Destroy", "Orphan"]), enabled=st.sampled_from([False, True]))
     def delete_group(self, policy: Any, enabled: bool) -> None:
         if enabled and not self.simulation.is_finished:
             self.simulation.edit_spec(
@@ -176,7 +176,7 @@ class CrashStateMachine(RuleBasedStateMachine):
 class UserChangeStateMachine(CrashStateMachine):
     """Beside that: people, and an API server that answers with the past."""
 
-    @rule(back=st.integers(0, 4))
+    @rule(versions_back=st.integers(0, 4))
     def restart_with_stale_object(self, versions_back: int) -> None:
         self.simulation.restart_manager(
             self.simulation.versions[max(0, len(self.simulation.versions) - 1 - versions_back)]
@@ -193,10 +193,10 @@ class UserChangeStateMachine(CrashStateMachine):
         if not self.simulation.is_finished:
             self.simulation.edit_spec(with_spec(self.simulation.stored.desired, spec))
 
-    @precondition(lambda self: self.world.genuine())
+    @precondition(lambda self: self.simulation.list_owned_vms())
     @rule(
         data=st.data(),
-        hand=st.sampled_from(
+        user_action=st.sampled_from(
             [
                 "delete",
                 "off",
@@ -244,13 +244,13 @@ class UserChangeStateMachine(CrashStateMachine):
         elif hand == "resize":
             machine.cpus = 4
 
-    @precondition(lambda self: self.world.folder)
+    @precondition(lambda self: self.simulation.folder_ref)
     @rule()
     def add_foreign_vm(self) -> None:
         machine = self.simulation.add_foreign_vm("theirs")
         self.foreign_vms[machine.ref] = machine
 
-    @precondition(lambda self: self.world.folder and self.world.stored.records)
+    @precondition(lambda self: self.simulation.folder_ref and self.simulation.stored.records)
     @rule(data=st.data())
     def add_vm_with_replica_name(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from([each.name for each in self.simulation.stored.records]))
@@ -262,8 +262,8 @@ class UserChangeStateMachine(CrashStateMachine):
         if self.simulation.folder_ref:
             self.simulation.clone_template_as_user(template, seconds)
 
-    @precondition(lambda self: self.world.folder)
-    @rule(sure=st.sampled_from([False, False, True]))
+    @precondition(lambda self: self.simulation.folder_ref)
+    @rule(enabled=st.sampled_from([False, False, True]))
     def delete_folder(self, enabled: bool) -> None:
         if enabled:
             world = self.simulation

@@ -20,7 +20,7 @@ class FakeReconciler(GroupReconciler):
     def __init__(self, volumes: dict[str, str], *, vcenter_answers: bool = True) -> None:
         self.volume_by_vm, self.vcenter_answers = volumes, vcenter_answers
         self.refreshed_refs: list[list[str]] = []
-        vcenter = SimpleNamespace(inventory=None, belongings=SimpleNamespace(refresh=self.refresh))
+        vcenter = SimpleNamespace(inventory=None, vm_configs=SimpleNamespace(refresh=self.refresh))
         super().__init__(cast("Any", SimpleNamespace(vcenter=vcenter)))
 
     async def refresh(self, refs: list[str]) -> None:
@@ -49,7 +49,7 @@ class FakeReconciler(GroupReconciler):
             vms_by_replica={},
         )
 
-    def make_name_generator(self, case: GroupInput) -> Any:
+    def _make_name_generator(self, case: GroupInput) -> Any:
         return None
 
     async def terminating_names(self) -> set[str]:

@@ -26,16 +26,16 @@ class TriggerHarness:
     now: float = 100.0
 
     def __post_init__(self) -> None:
-        self.triggers = VmGroupTriggers(cast("Any", SimpleNamespace(opened={})))
+        self.triggers = VmGroupTriggers(cast("Any", SimpleNamespace(vcenters_by_name={})))
         stream = SimpleNamespace(
             publish=self.woken_keys.append, publish_all=lambda: self.woken_keys.append(ALL_GROUPS)
         )
         self.triggers.stream = cast("Any", stream)
-        mark = SimpleNamespace(group=SimpleNamespace(uid="uid-1"))
+        mark = SimpleNamespace(group_id=SimpleNamespace(uid="uid-1"))
         self.executor = SimpleNamespace(
-            owners=SimpleNamespace(marks={"vm-8": mark}),
-            clones=SimpleNamespace(ours={"task-1"}),
-            started={"task-1": mark},
+            ownership_index=SimpleNamespace(marks={"vm-8": mark}),
+            clone_tracker=SimpleNamespace(own_tasks={"task-1"}),
+            pending_tasks={"task-1": mark},
             vcenter=SimpleNamespace(inventory=self.inventory),
             clock=lambda: self.now,
         )
@@ -125,7 +125,7 @@ def test_a_clone_of_a_group_tells_its_progress_now_and_then_and_one_of_a_strange
     harness.now += PROGRESS_INTERVAL_SECONDS
     assert harness.modify("Task", "task-1", info__progress=50) == {"uid:uid-1"}
     assert harness.modify("Task", "task-1", info__progress=60) == set()
-    harness.executor.started.clear()  # the operation hears of its end first
+    harness.executor.pending_tasks.clear()  # the operation hears of its end first
     assert harness.modify("Task", "task-1", info__state="success") == set()
     assert harness.triggers.progress_published_at == {}
     assert harness.apply(clone_task_update("task-2")) == set()

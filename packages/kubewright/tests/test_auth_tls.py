@@ -149,7 +149,7 @@ class TestTls:
             original(context, certificate, key, password)
 
         monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", spy)
-        monkeypatch.setattr(auth, "MEMORY_FOLDER", memory)
+        monkeypatch.setattr(auth, "TMPFS_DIRECTORY", memory)
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
         assert await make_credentials(
             **inline_client_certificate(TEST_CA.issue_client_certificate("me"))

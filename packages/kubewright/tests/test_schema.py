@@ -190,7 +190,7 @@ def test_the_whole_crd() -> None:
 
 
 def test_the_output_is_the_same_bytes_in_every_process() -> None:
-    program = "from tests.everything import *; from kubewright.crd import *; print(to_yaml(*crds([Thing, OldThing])), end='')"
+    program = "from tests.support.thing_kind import *; from kubewright.crd import *; print(to_yaml(*build_crds([Thing, OldThing])), end='')"
     runs = {
         subprocess.run(
             [sys.executable, "-c", program],

@@ -57,7 +57,12 @@ async def http_get(
 
 def make_local_server(**options: Any) -> Server:
     return Server(
-        Metrics(), **{"metrics_address": "127.0.0.1:0", "health_address": "127.0.0.1:0", **options}
+        Metrics(),
+        **{
+            "metrics_bind_address": "127.0.0.1:0",
+            "health_probe_bind_address": "127.0.0.1:0",
+            **options,
+        },
     )
 
 
@@ -96,13 +101,15 @@ async def test_metrics() -> None:
 
 
 async def test_what_is_off_is_off() -> None:
-    async with run_server(make_local_server(metrics_address="0", health_address="")) as server:
+    async with run_server(
+        make_local_server(metrics_bind_address="0", health_probe_bind_address="")
+    ) as server:
         assert (server.metrics_port, server.health_port) == (0, 0)
         assert server.runners == []
 
 
 async def test_every_interface_by_both_protocols() -> None:
-    async with run_server(make_local_server(health_address=":0")) as server:
+    async with run_server(make_local_server(health_probe_bind_address=":0")) as server:
         assert (await http_get(server.health_port, "/healthz"))[0] == 200
 
 
@@ -156,7 +163,7 @@ async def test_checks() -> None:
 async def test_a_check_that_fails_or_hangs_is_a_failed_check(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(module, "_CHECK_TIMEOUT_SECONDS", 0.01)
     server = make_local_server()
     server.add_healthz_check("slow", hanging_check)
     server.add_healthz_check("raising", raising_check)
@@ -172,8 +179,8 @@ async def test_a_check_that_fails_or_hangs_is_a_failed_check(
 @pytest.mark.parametrize(
     ("which", "advice"),
     [
-        ("metrics_address", r"-metrics-addr \(environment METRICS_ADDR\)"),
-        ("health_address", r"-health-probe-bind-address \(environment"),
+        ("metrics_bind_address", r"-metrics-addr \(environment METRICS_ADDR\)"),
+        ("health_probe_bind_address", r"-health-probe-bind-address \(environment"),
     ],
 )
 async def test_an_address_in_use_is_said_plainly(which: str, advice: str) -> None:
@@ -219,7 +226,7 @@ async def test_stop_lets_an_answer_end() -> None:
 
 
 async def test_too_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_IN_FLIGHT", 0)
+    monkeypatch.setattr(module, "_MAX_IN_FLIGHT", 0)
     async with run_server(make_local_server()) as server:
         assert (await http_get(server.health_port, "/healthz"))[0] == 503
 
@@ -233,7 +240,7 @@ async def test_long_headers_are_refused() -> None:
 
 async def test_secure_metrics() -> None:
     doorman = FakeReviewer()
-    async with run_server(make_local_server(secure=True, reviewer=doorman)) as server:
+    async with run_server(make_local_server(secure=True, authorizer=doorman)) as server:
 
         async def ask(authorization: str = "") -> tuple[int, str]:
             headers = {"Authorization": authorization} if authorization else {}
@@ -281,7 +288,7 @@ async def test_verdicts_are_remembered_for_a_while() -> None:
 
 
 async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_VERDICTS", 3)
+    monkeypatch.setattr(module, "_MAX_CACHED_DECISIONS", 3)
     reviews = CachingAuthorizer(FakeReviewer(), clock=lambda: 0.0)
     for number in range(10):
         await reviews.authorize(str(number), "get", "/metrics")
@@ -329,7 +336,7 @@ async def wait_until(holds: Callable[[], object]) -> None:
 async def test_a_renewed_certificate_is_used(tmp_path: Path) -> None:
     await asyncio.to_thread(write_key_pair, tmp_path, "first.example")
     server = make_local_server(
-        secure=True, reviewer=FakeReviewer(), certificates=str(tmp_path), reload_seconds=0.005
+        secure=True, authorizer=FakeReviewer(), certificate_dir=str(tmp_path), reload_seconds=0.005
     )
     async with run_server(server):
         assert await read_served_name(server.metrics_port) == "first.example"
@@ -353,7 +360,7 @@ async def test_a_broken_renewal_leaves_the_old_certificate(
 ) -> None:
     await asyncio.to_thread(write_key_pair, tmp_path, "first.example")
     server = make_local_server(
-        secure=True, reviewer=FakeReviewer(), certificates=str(tmp_path), reload_seconds=0.005
+        secure=True, authorizer=FakeReviewer(), certificate_dir=str(tmp_path), reload_seconds=0.005
     )
     async with run_server(server):
         await asyncio.to_thread((tmp_path / "tls.crt").write_bytes, b"half a certif")
@@ -364,7 +371,7 @@ async def test_a_broken_renewal_leaves_the_old_certificate(
 async def test_a_missing_certificate_is_said_plainly(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"tls\.crt and tls\.key are needed"):
         await make_local_server(
-            secure=True, reviewer=FakeReviewer(), certificates=str(tmp_path)
+            secure=True, authorizer=FakeReviewer(), certificate_dir=str(tmp_path)
         ).start()
 
 

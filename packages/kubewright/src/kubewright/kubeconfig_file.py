@@ -202,7 +202,7 @@ class TextLoader(yaml.SafeLoader):
         for scalar in ("bool", "int", "float", "timestamp")
     }
 
-    def _construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """The mapping without its nulls; an extension keeps its types, since it is some plugin's own data."""
         node.value = [
             (key, value) for key, value in node.value if value.tag != "tag:yaml.org,2002:null"

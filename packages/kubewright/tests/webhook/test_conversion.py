@@ -104,7 +104,7 @@ async def test_through_the_hub_and_back() -> None:
 
 async def test_nothing_is_kept_where_that_is_not_wanted() -> None:
     class Forgetting(BoxConversion):
-        keep = False
+        preserve_lost_fields = False
 
     answer = await handle_review(
         V1, make_box(V2, {"width": 1, "height": 2}), handler=ConversionHandler([Forgetting()])

@@ -165,7 +165,7 @@ async def test_what_nobody_foresaw_is_a_500_without_details(
     async def broken(body: bytes) -> bytes:
         raise RuntimeError("inside")
 
-    monkeypatch.setattr(harness.server.handlers[VALIDATE_PATH], "answer", broken)
+    monkeypatch.setattr(harness.server.handlers[VALIDATE_PATH], "handle", broken)
     assert await harness.post(make_review(make_box())) == (
         500,
         "the review could not be answered: RuntimeError; the manager's log says more",
@@ -175,8 +175,8 @@ async def test_what_nobody_foresaw_is_a_500_without_details(
 async def test_those_who_send_nothing_or_slowly_are_hung_up_on_and_hold_up_nobody(
     harness: WebhookServerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "HEAD_SECONDS", 0.5)
-    monkeypatch.setattr(module, "BODY_SECONDS", 0.5)
+    monkeypatch.setattr(module, "_HEADERS_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(module, "_BODY_TIMEOUT_SECONDS", 0.5)
     silent, halting, slow = [await harness.connect() for _ in range(3)]
     halting[1].write(b"POST /validate HTTP/1.1\r\nHost: a\r\nX-Slow: ")
     slow[1].write(
@@ -194,7 +194,7 @@ async def test_those_who_send_nothing_or_slowly_are_hung_up_on_and_hold_up_nobod
 
 
 async def test_a_handshake_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(module, "_HEADERS_TIMEOUT_SECONDS", 0.3)
     rig = WebhookServerHarness()
     await rig.server.start()
     try:
@@ -208,7 +208,7 @@ async def test_a_handshake_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> 
 async def test_of_too_many_that_are_silent_the_oldest_goes(
     harness: WebhookServerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MOST_SILENT", 3)
+    monkeypatch.setattr(module, "_MAX_CONNECTIONS_WITHOUT_REQUEST", 3)
     opened = [await harness.connect() for _ in range(4)]
     assert await asyncio.wait_for(opened[0][0].read(), 5) == b""
     assert not opened[1][0].at_eof()
@@ -220,14 +220,14 @@ async def test_of_too_many_that_are_silent_the_oldest_goes(
 async def test_too_many_at_once(
     harness: WebhookServerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MOST_AT_ONCE", 1)
+    monkeypatch.setattr(module, "_MAX_CONCURRENT_REQUESTS", 1)
     harness.webhook.gate.clear()
     waiting = asyncio.create_task(harness.post(make_review(make_box({"colour": "slow"}))))
     await eventually(lambda: harness.server.active_requests == 1)
     assert (await harness.post(make_review(make_box())))[0] == 503
     harness.webhook.gate.set()
     assert (await waiting)[0] == 200
-    monkeypatch.setattr(module, "MOST_HELD_BYTES", 100)
+    monkeypatch.setattr(module, "_MAX_BUFFERED_BYTES", 100)
     assert (await harness.post(make_review(make_box())))[0] == 503
     assert harness.server.buffered_bytes == 0
 

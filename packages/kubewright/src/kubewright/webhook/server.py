@@ -230,27 +230,27 @@ class TrackedConnection(asyncio.Protocol):
     def __init__(self, handler: RequestHandler, ended: Callable[[RequestHandler], None]) -> None:
         self.handler, self._on_headers_or_close = handler, ended
 
-    def _connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The handshake is over."""
         self.handler.connection_made(transport)
 
-    def _data_received(self, data: bytes) -> None:
+    def data_received(self, data: bytes) -> None:
         """Bytes came."""
         self.handler.data_received(data)
 
-    def _eof_received(self) -> None:
+    def eof_received(self) -> None:
         """The other side has said all."""
         self.handler.eof_received()
 
-    def _pause_writing(self) -> None:
+    def pause_writing(self) -> None:
         """The other side reads too slowly."""
         self.handler.pause_writing()
 
-    def _resume_writing(self) -> None:
+    def resume_writing(self) -> None:
         """It reads again."""
         self.handler.resume_writing()
 
-    def _connection_lost(self, exc: BaseException | None) -> None:
+    def connection_lost(self, exc: BaseException | None) -> None:
         """It is over."""
         self._on_headers_or_close(self.handler)
         self.handler.connection_lost(exc)

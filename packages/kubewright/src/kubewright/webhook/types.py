@@ -165,7 +165,7 @@ class Conversion(Generic[SpokeT, HubT]):
 
     def __new__(cls, *args: Any, **named: Any) -> Conversion[SpokeT, HubT]:
         """Check the declaration here, so that a subclass's __init__ need not call ours."""
-        if not hasattr(cls, "old"):
+        if not hasattr(cls, "spoke"):
             raise ConfigError(
                 f"{cls.__name__} does not say its versions: write class {cls.__name__}(Conversion[Old, Hub])"
             )

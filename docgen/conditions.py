@@ -22,10 +22,9 @@ from .page import code, page, table
 from .said import CallSignature, ReasonMessage, find_messages, find_returned_messages
 
 APPLICATION_PACKAGE, RUNTIME_PACKAGE = "src/vsphere_operators", "packages/kubewright/src/kubewright"
-VMGROUP_MODULES = ("vmgroup/", "kinds/vmgroup")
 SHARED_TITLE = "All kinds that need a vCenter"
-OTHER_MODULE_TITLES = {"almanac": "GPUInfo", "vcenters": SHARED_TITLE}
-"""Modules beside those of the kinds that say something, and whose reasons these are."""
+OTHER_PREFIXES = {"vcenters/": SHARED_TITLE}
+"""Packages in addition to those of the kinds that raise reasons."""
 CALL_SIGNATURES = {
     "Terminal": CallSignature(0, 1),
     "Retry": CallSignature("reason", 0),
@@ -87,29 +86,30 @@ Any other error of Kubernetes has its own name as the reason, such as `Forbidden
 """
 
 
-def titles_by_module() -> dict[str, str]:
-    """Whose reasons a module says; each kind of the project has a module of its own."""
+def titles_by_prefix() -> dict[str, str]:
+    """The kind whose reasons a module or package raises, by the beginning of the module's path."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["kubewright"]
-    paths = [
-        each["path"].removeprefix("vsphere_operators.").replace(".", "/").partition(":")
-        for each in project["resources"]
-    ]
+    kinds = [resource["path"].split(".")[2].split(":")[0] for resource in project["resources"]]
+    names = [resource["kind"] for resource in project["resources"]]
     return {
-        module: kind for module, _, kind in paths if module not in VMGROUP_MODULES
-    } | OTHER_MODULE_TITLES
+        f"kinds/{module}": kind for module, kind in zip(kinds, names, strict=True)
+    } | OTHER_PREFIXES
+
+
+def title_of(module: str) -> str:
+    """The heading under which a module's reasons stand, "" for none."""
+    return next(
+        (title for prefix, title in titles_by_prefix().items() if module.startswith(prefix)), ""
+    )
 
 
 def check_all_reasons_listed() -> None:
     """Refuse a reason that no table would show."""
-    places = titles_by_module()
     for each in find_messages(APPLICATION_PACKAGE, CALL_SIGNATURES):
-        if (
-            REASON_PATTERN.fullmatch(each.reason)
-            and each.module not in places
-            and not each.module.startswith(VMGROUP_MODULES)
-        ):
+        if REASON_PATTERN.fullmatch(each.reason) and not title_of(each.module):
             raise ValueError(
-                f"{each.module} says {each.reason}, and no table shows it: name its kind in ELSEWHERE"
+                f"{each.module} says {each.reason}, and no table shows it: "
+                "name its kind in OTHER_PREFIXES"
             )
 
 
@@ -127,7 +127,7 @@ def expand_reasons(each: ReasonMessage) -> list[ReasonMessage]:
             )
             for how, why in UNAVAILABLE_STATES.items()
         ]
-    if each.callee == "Obstacle" and each.reason.startswith("{...}"):
+    if each.callee == "CloneBlocked" and each.reason.startswith("{...}"):
         end = "NotFound" if each.reason.endswith("NotFound") else "Ambiguous"
         places = [field for field in PLACEMENT_FIELDS if field != "folder"]
         return [
@@ -170,16 +170,17 @@ def unique_messages(found: Iterable[ReasonMessage]) -> Iterator[ReasonMessage]:
 
 def ready_rows(title: str) -> Iterator[tuple[str, ...]]:
     """The reasons of one kind."""
-    places = titles_by_module()
     found = [
         each
         for each in find_messages(APPLICATION_PACKAGE, CALL_SIGNATURES)
-        if places.get(each.module) == title
+        if title_of(each.module) == title
     ]
     if title == "GPUInfo":
         found += [
             replace(each, callee="Done")
-            for each in find_returned_messages(APPLICATION_PACKAGE, "kinds/gpuinfo.py", "words_for")
+            for each in find_returned_messages(
+                APPLICATION_PACKAGE, "kinds/gpuinfo/controller.py", "ready_reason"
+            )
         ]
     for each in unique_messages(found):
         yield code(each.reason), READY_STATUS[each.callee], each.message, RETRY_TEXTS[each.callee]
@@ -204,7 +205,7 @@ def runtime_rows() -> Iterator[tuple[str, ...]]:
     )
     found = (
         each
-        for each in find_messages(RUNTIME_PACKAGE, {"ready": CallSignature(1, 2)})
+        for each in find_messages(RUNTIME_PACKAGE, {"ready_condition": CallSignature(1, 2)})
         if each.reason != Done().reason
     )
     for each in unique_messages(found):
@@ -221,9 +222,9 @@ def group_rows() -> Iterator[tuple[str, ...]]:
     own = [
         each
         for each in find_messages(
-            APPLICATION_PACKAGE, {"Obstacle": CallSignature(0, 1), **CALL_SIGNATURES}
+            APPLICATION_PACKAGE, {"CloneBlocked": CallSignature(0, 1), **CALL_SIGNATURES}
         )
-        if each.module.startswith(VMGROUP_MODULES)
+        if title_of(each.module) == "VmGroup"
     ]
     for each in unique_messages(own):
         yield code(each.reason), each.message
@@ -241,7 +242,9 @@ def group_rows() -> Iterator[tuple[str, ...]]:
 def plans_known_rows() -> Iterator[tuple[str, ...]]:
     """The reasons of PlansKnown."""
     yield code("Simulated"), "True", "hours are simulated, nothing planned is read"
-    for each in find_returned_messages(APPLICATION_PACKAGE, "kinds/gpuinfo.py", "unread_plans"):
+    for each in find_returned_messages(
+        APPLICATION_PACKAGE, "kinds/gpuinfo/controller.py", "_describe_unreadable_plans"
+    ):
         holds, words = (
             ("True", "")
             if each.reason == "AllRead"
@@ -261,7 +264,7 @@ def event_rows() -> Iterator[tuple[str, ...]]:
     for each in find_messages(APPLICATION_PACKAGE, {"warn": CallSignature(0, 1)}):
         if REASON_PATTERN.fullmatch(each.reason):
             yield code(each.reason), "Warning", "VmGroup", each.message
-    for each in find_messages(APPLICATION_PACKAGE, {"complain": CallSignature(1, 2)}):
+    for each in find_messages(APPLICATION_PACKAGE, {"record_warning": CallSignature(1, 2)}):
         if REASON_PATTERN.fullmatch(each.reason):
             yield (
                 code(each.reason),
@@ -270,11 +273,11 @@ def event_rows() -> Iterator[tuple[str, ...]]:
                 "a line of the calendar cannot be used; the words name it. The others count",
             )
     for each in unique_messages(
-        find_returned_messages(APPLICATION_PACKAGE, "facts.py", "complaints")
+        find_returned_messages(APPLICATION_PACKAGE, "kinds/gpuinfo/node.py", "find_warnings")
     ):
         yield code(each.reason), "Warning", "Node", each.message
     for each in unique_messages(
-        find_returned_messages(APPLICATION_PACKAGE, "labelling.py", "words_for")
+        find_returned_messages(APPLICATION_PACKAGE, "kinds/gpuinfo/labels.py", "_describe_leftover")
     ):
         yield (
             code(each.reason),
@@ -301,7 +304,9 @@ def render() -> str:
         table(head, runtime_rows()),
         API_ERRORS_TEXT,
     ]
-    for title in dict.fromkeys(titles_by_module().values()):
+    for title in dict.fromkeys(titles_by_prefix().values()):
+        if title == "VmGroup":
+            continue
         parts += [f"## {title}", table(head, ready_rows(title))]
     parts += [
         "## VmGroup",

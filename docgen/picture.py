@@ -34,7 +34,7 @@ ARCHITECTURE = Drawing(
         ),
         "status": Box(240, 420, 130, 60, "status", ("one conditional", "patch, or none")),
         "operations": Box(
-            635, 440, 130, 60, "operations", ("clone, power, destroy", "3 at once, fair")
+            635, 440, 130, 60, "task_limiter", ("clone, power, destroy", "3 at once, fair")
         ),
         "recorder": Box(240, 490, 130, 36, "recorder", ()),
     },

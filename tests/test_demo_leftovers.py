@@ -105,7 +105,7 @@ def test_a_demo_that_is_being_started_is_not_taken_for_a_killed_one(tmp_path: Pa
     assert starting.is_dir()
 
 
-DEMO_SCRIPT = "import os, signal; from demo.parent import end_with_parent; end_with_parent(); print(os.getpid(), flush=True); signal.pause()"
+DEMO_SCRIPT = "import os, signal; from demo.parent import exit_with_parent; exit_with_parent(); print(os.getpid(), flush=True); signal.pause()"
 MAKE_SCRIPT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {DEMO_SCRIPT!r}])"
 
 

@@ -231,7 +231,7 @@ def test_the_reference_lists_every_metric_that_any_module_declares() -> None:
     declared = {
         name
         for source in sources
-        for name in re.findall(r'\.(?:counters|gauges|histograms)\(\s*"(\w+)"', source)
+        for name in re.findall(r'\.new_(?:counter|gauge|histogram)\(\s*"(\w+)"', source)
     }
     page = read_page(Path("docs/reference/metrics.md"))
     assert len(declared) > 30
@@ -297,16 +297,16 @@ def test_a_reason_whose_words_come_from_elsewhere_has_to_be_explained() -> None:
 
 def test_a_reason_that_no_table_would_show_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     check_all_reasons_listed()
-    monkeypatch.setattr(
-        "docgen.conditions.ELSEWHERE", {"vcenters": "All kinds that need a vCenter"}
-    )
-    with pytest.raises(ValueError, match="almanac says CalendarUnreadable, and no table shows it"):
+    monkeypatch.setattr("docgen.conditions.OTHER_PREFIXES", {})
+    with pytest.raises(
+        ValueError, match="vcenters/registry says VCenterAmbiguous, and no table shows it"
+    ):
         check_all_reasons_listed()
 
 
 def test_the_parts_in_the_picture_are_modules() -> None:
     parts = [box.title for box in ARCHITECTURE.boxes.values() if box.style == "part"]
-    folders = ("packages/kubewright/src/kubewright", "src/vsphere_operators/vcenter")
+    folders = ("packages/kubewright/src/kubewright", "src/vsphere_operators/vsphere")
     assert len(parts) > 8
     assert [
         part

@@ -70,8 +70,8 @@ def test_a_terminal_that_is_not_utf_8_shows_what_it_can(
         return "└─ näme"
 
     taken = io.BytesIO()
-    monkeypatch.setattr(command, "answer", answer)
-    monkeypatch.setattr(command, "configure", lambda _: None)
+    monkeypatch.setattr(command, "run_command", answer)
+    monkeypatch.setattr(command, "configure_logging", lambda _: None)
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(taken, encoding="latin-1"))
     assert main(["tree", *output], {}) == 0
     assert taken.getvalue() == shown

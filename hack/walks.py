@@ -389,7 +389,7 @@ def control_plane(root: Path, folder: Path) -> Iterator[Api]:
         plane = ControlPlane(binaries)
         runner.run(plane.__aenter__())
         try:
-            kubeconfig = plane.kubeconfig(folder / "admin.kubeconfig")
+            kubeconfig = plane.write_kubeconfig(folder / "admin.kubeconfig")
             api = Api(kubeconfig, folder)
             kubectl = [str(binaries["kubectl"]), f"--kubeconfig={kubeconfig}"]
             cache = f"--cache-dir={folder / 'kubectl'}"

@@ -1,5 +1,5 @@
 # The manager on an empty image: an interpreter, its libraries and our packages; no shell, no package manager. make docker-build IMG=...
-# What is in it is the work of image/install.py, which tests run without a container engine.
+# What is in it is the work of hack/image/install.py, which tests run without a container engine.
 
 # The base is named by digest, so that a build tomorrow is the build of today. The newest one of the tag:
 #   docker buildx imagetools inspect python:3.13-slim --format '{{.Manifest.Digest}}'
@@ -9,13 +9,13 @@ ARG BASE_DIGEST=sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7
 FROM ${BASE}@${BASE_DIGEST} AS build
 WORKDIR /build
 ENV PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
-COPY image/install.py image/
+COPY hack/image/install.py hack/image/
 COPY requirements/runtime.txt requirements/build.txt requirements/
-RUN ["python", "image/install.py", "dependencies", "/image"]
+RUN ["python", "hack/image/install.py", "dependencies", "/image"]
 COPY pyproject.toml README.md LICENSE ./
 COPY src/ src/
 COPY packages/kubewright/ packages/kubewright/
-RUN ["python", "image/install.py", "application", "/image"]
+RUN ["python", "hack/image/install.py", "application", "/image"]
 
 FROM scratch
 ARG BASE
@@ -30,7 +30,7 @@ LABEL org.opencontainers.image.title="vsphere-operators" \
       org.opencontainers.image.base.name="${BASE}" \
       org.opencontainers.image.base.digest="${BASE_DIGEST}"
 COPY --from=build /image/ /
-COPY image/sbom.cdx.json /usr/share/sbom/vsphere-operators.cdx.json
+COPY hack/image/sbom.cdx.json /usr/share/sbom/vsphere-operators.cdx.json
 USER 65532:65532
 # It starts as it will in a Pod, or the build fails here. Health is kubelet's to ask: /healthz and /readyz.
 RUN ["/manager", "-help"]

@@ -79,18 +79,18 @@ manifests: setup ## Generate config/ from the types, the controllers and pyproje
 
 docs: setup ## Write docs/reference and docs/pictures from the code
 	$(KUBEWRIGHT) docs --output docs/reference/api.md
-	$(BIN)/python -m docgen
+	$(BIN)/python -m hack.docgen
 
 site: setup ## Build the documentation as a site into dist/site, and fail for a link that leads nowhere
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
-	$(BIN)/python -m docgen.site dist/docs
+	$(BIN)/python -m hack.docgen.website dist/docs
 	$(BIN)/python -m mkdocs build --strict
 
 verify: setup ## Fail when a generated file is stale, or a CRD breaks what people have; since another commit: make verify AGAINST=main
 	$(KUBEWRIGHT) manifests --check --against $(AGAINST)
 	$(KUBEWRIGHT) docs --check --output docs/reference/api.md
-	$(BIN)/python image/sbom.py --check
-	$(BIN)/python -m docgen --check
+	$(BIN)/python hack/image/sbom.py --check
+	$(BIN)/python -m hack.docgen --check
 
 golden: setup ## Write the golden projects of tests/golden anew: what the builder makes
 	$(BIN)/python tests/support/golden_projects.py > /dev/null
@@ -136,8 +136,8 @@ build-installer: $(VENV)/ready $(KUBECTL_MADE) ## Write dist/install.yaml: all t
 helm: setup ## Write a Helm chart to dist/chart
 	$(KUBEWRIGHT) helm
 
-sbom: ## Write image/sbom.cdx.json: the image's packages with their hashes, from the lock
-	$(PYTHON) image/sbom.py
+sbom: ## Write hack/image/sbom.cdx.json: the image's packages with their hashes, from the lock
+	$(PYTHON) hack/image/sbom.py
 
 kind-up: ## Make a local cluster in containers: three nodes, as local-dev-cluster/kind-config.yml says
 	@{ command -v $(KIND) && { command -v docker || command -v podman || command -v nerdctl; }; } > /dev/null || \
@@ -174,7 +174,7 @@ lock: ## Pin the dependencies anew after a change of requirements/*.in
 	    --no-emit-index-url --no-emit-find-links --no-header $$part.in -o $$part.txt) || exit 1; \
 	done
 	rm -rf .venv-lock
-	$(PYTHON) image/sbom.py
+	$(PYTHON) hack/image/sbom.py
 
 clean: ## Remove the virtual environment and what tests and builds left here (the cache of binaries stays)
 	rm -rf $(VENV) .testenv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache bench/results

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench.arena import BenchCluster, BenchError, open_cluster
+from bench.cluster import BenchCluster, BenchError, open_cluster
+from bench.contender import BARE, CONTENDERS, KOPF, RUNTIME, Contender, Result, measure_contender
 from bench.report import format_json, format_text, medians_of, targets_for
-from bench.sameness import check_same_patches
-from bench.settled import RestartResult, measure_restart
-from bench.turn import BARE, CONTENDERS, KOPF, RUNTIME, Contender, Result, measure_contender
+from bench.restart import RestartResult, measure_restart
+from bench.same_patches import check_same_patches
 from kubewright import KubewrightError
 
 RESULTS = Path(__file__).parent / "results"

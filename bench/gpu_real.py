@@ -23,9 +23,9 @@ from typing import Any
 
 import msgspec
 
-from bench.arena import BINARIES, CONTENDER_MANIFESTS, CREATE_CONCURRENCY
-from bench.gauge import cpu_seconds
+from bench.cluster import BINARIES, CONTENDER_MANIFESTS, CREATE_CONCURRENCY
 from bench.gpu_limits import MAX_CPU_MS, MAX_STALL_MS, print_verdict
+from bench.process_stats import cpu_seconds
 from kubewright import Client, Key, ObjectMeta
 from kubewright.builtin import Node
 from kubewright.kubeconfig import load_config

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import msgspec
 import psutil
 
-from bench.settled import RestartResult
-from bench.turn import BARE, CONTENDERS, KOPF, RUNTIME, Result
+from bench.contender import BARE, CONTENDERS, KOPF, RUNTIME, Result
+from bench.restart import RestartResult
 
 SMALL, LARGE = 1_000, 10_000
 NOISY_SHARE = 0.10

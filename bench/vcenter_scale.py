@@ -24,8 +24,8 @@ from typing import Any
 
 import msgspec
 
-from bench.arena import BINARIES, CONTENDER_MANIFESTS
-from bench.gauge import cpu_seconds, peak_rss_bytes
+from bench.cluster import BINARIES, CONTENDER_MANIFESTS
+from bench.process_stats import cpu_seconds, peak_rss_bytes
 from kubewright import Client, Key, ObjectMeta
 from kubewright.crd import build_crds, to_yaml
 from kubewright.kubeconfig import load_config

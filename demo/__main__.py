@@ -14,13 +14,13 @@ from rich.console import Console
 
 from vsphere_operators.terminal import replace_unencodable
 
-from .canvas import FrameWriter
+from .activity import Activity
+from .cleanup import DemoFolder, clean_up_abandoned
+from .environment import DEMO_FOLDERS, ROOT, DemoEnvironment
 from .expected import SAMPLE_CHECKS, find_failed_samples
-from .leftovers import DemoFolder, clean_up_abandoned
+from .frame_writer import FrameWriter
 from .parent import exit_with_parent
-from .play import Activity
 from .snapshot import Snapshot
-from .stage import DEMO_FOLDERS, ROOT, DemoEnvironment
 from .view import Screen, describe_changes, render_all_tables
 
 SAMPLES_TIMEOUT_SECONDS = 120.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .scene import BUSY_GPU, DISK_ID, HOSTS, IDLE_GPU, WORKER
+from .fixtures import BUSY_GPU, DISK_ID, HOSTS, IDLE_GPU, WORKER
 
 Object = Mapping[str, Any]
 SampleCheck = Callable[[Object], str]

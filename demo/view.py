@@ -9,7 +9,7 @@ from rich.text import Text
 
 from vsphere_operators.kubectl.table import COLUMN_GAP, Table
 
-from .notes import fit_messages, max_message_height, not_ready_messages
+from .not_ready import fit_messages, max_message_height, not_ready_messages
 from .snapshot import Snapshot
 from .tables import build_tables, drop_columns, join_side_by_side, limit_rows
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from demo.expected import SAMPLE_CHECKS, find_failed_samples
 from demo.log import TAIL_BYTES, LogLine, find_metrics_address, parse_log_line, read_log_tail
-from demo.notes import fit_messages, not_ready_messages
+from demo.not_ready import fit_messages, not_ready_messages
 from demo.snapshot import Snapshot, format_event
 from demo.tables import TABLE_LAYOUTS, build_tables
 from demo.view import Screen, describe_changes, render_all_tables

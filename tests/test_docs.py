@@ -9,18 +9,18 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from docgen import ROOT
-from docgen.conditions import (
+from hack.docgen import ROOT
+from hack.docgen.conditions import (
     APPLICATION_PACKAGE,
     RUNTIME_PACKAGE,
     check_all_reasons_listed,
     unique_messages,
 )
-from docgen.drawing import Arrow, Box, Drawing
-from docgen.markdown import anchors, fenced_blocks, links, slug
-from docgen.picture import ARCHITECTURE
-from docgen.said import CallSignature, ReasonMessage, find_messages
-from docgen.site import copy_pages, list_pages
+from hack.docgen.drawing import Arrow, Box, Drawing
+from hack.docgen.markdown import anchors, fenced_blocks, links, slug
+from hack.docgen.picture import ARCHITECTURE
+from hack.docgen.source_messages import CallSignature, ReasonMessage, find_messages
+from hack.docgen.website import copy_pages, list_pages
 from kubewright.flags import collect_options
 from vsphere_operators.settings.flags import Settings
 from vsphere_operators.vsphere import privileges
@@ -280,7 +280,7 @@ def test_words_are_followed_to_where_they_stand(
         '    raise Retry("later" + f", {left + 1} more", after=1, reason="Busy")\n'
         '    raise Retry("no reason", after=1)\n'
     )
-    monkeypatch.setattr("docgen.said.ROOT", tmp_path)
+    monkeypatch.setattr("hack.docgen.source_messages.ROOT", tmp_path)
     found = list(
         find_messages("src", {"Terminal": CallSignature(0, 1), "Retry": CallSignature("reason", 0)})
     )
@@ -297,7 +297,7 @@ def test_a_reason_whose_words_come_from_elsewhere_has_to_be_explained() -> None:
 
 def test_a_reason_that_no_table_would_show_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     check_all_reasons_listed()
-    monkeypatch.setattr("docgen.conditions.OTHER_PREFIXES", {})
+    monkeypatch.setattr("hack.docgen.conditions.OTHER_PREFIXES", {})
     with pytest.raises(
         ValueError, match="vcenters/registry says VCenterAmbiguous, and no table shows it"
     ):

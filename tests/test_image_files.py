@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from image.sbom import build_bom, parse_lock, render_sbom
+from hack.image.sbom import build_bom, parse_lock, render_sbom
 from support.dockerfile import Instruction, is_in_build_context, read_instructions, read_stages
 
 ROOT = Path(__file__).parents[1]
@@ -122,11 +122,11 @@ def test_what_builds_our_packages_is_what_builds_them_here() -> None:
 
 
 def test_the_sbom_is_current() -> None:
-    assert (ROOT / "image/sbom.cdx.json").read_text() == render_sbom(), "run `make sbom`"
+    assert (ROOT / "hack/image/sbom.cdx.json").read_text() == render_sbom(), "run `make sbom`"
 
 
 def test_the_sbom_has_every_pin_with_every_hash() -> None:
-    told = json.loads((ROOT / "image/sbom.cdx.json").read_text())
+    told = json.loads((ROOT / "hack/image/sbom.cdx.json").read_text())
     assert (told["bomFormat"], told["specVersion"]) == ("CycloneDX", "1.6")
     lock = (ROOT / "requirements/runtime.txt").read_text()
     packages = [each for each in told["components"] if each["name"] != "kubewright"]
@@ -140,7 +140,7 @@ def test_the_sbom_has_every_pin_with_every_hash() -> None:
 
 
 def test_the_sbom_tells_who_needs_whom() -> None:
-    told = json.loads((ROOT / "image/sbom.cdx.json").read_text())
+    told = json.loads((ROOT / "hack/image/sbom.cdx.json").read_text())
     known = {
         told["metadata"]["component"]["bom-ref"],
         *(each["bom-ref"] for each in told["components"]),

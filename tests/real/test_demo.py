@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from demo.leftovers import clean_up_abandoned, read_processes
-from demo.scene import BUSY_GPU, CORDONED_GPU, DISK_NAME, HOSTS, IDLE_GPU, TEMPLATE_NAME, WORKER
+from demo.cleanup import clean_up_abandoned, read_processes
+from demo.fixtures import BUSY_GPU, CORDONED_GPU, DISK_NAME, HOSTS, IDLE_GPU, TEMPLATE_NAME, WORKER
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import run_in_new_loop
 from support.terminal_emulator import (

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from docgen.markdown import Block, fenced_blocks
-from docgen.site import list_pages
+from hack.docgen.markdown import Block, fenced_blocks
+from hack.docgen.website import list_pages
 from kubewright.testing.controlplane import ControlPlane
 from support.tutorial_runner import TutorialRunner
 from vsphere_operators.kinds.vmgroup import limits_file as limitsfile

@@ -130,7 +130,7 @@ def test_nothing_in_it_is_writable_by_its_user_or_runs_as_another(image_root: Pa
 
 
 def test_it_holds_what_the_sbom_lists(image_root: Path, pytestconfig: pytest.Config) -> None:
-    bom = json.loads((pytestconfig.rootpath / "image/sbom.cdx.json").read_text())
+    bom = json.loads((pytestconfig.rootpath / "hack/image/sbom.cdx.json").read_text())
     listed = {
         (each["name"], each["version"])
         for each in (bom["metadata"]["component"], *bom["components"])

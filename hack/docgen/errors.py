@@ -11,7 +11,7 @@ from vsphere_operators.terminal import SIGPIPE_EXIT_CODE
 from vsphere_operators.vsphere.faults import VCenterError
 
 from .page import code, page, table
-from .said import CallSignature, find_messages
+from .source_messages import CallSignature, find_messages
 
 DOCTOR_PACKAGE = "src/vsphere_operators/doctor"
 ERROR_MODULES = ("kubewright.errors", "kubewright.flags", "vsphere_operators.vsphere.faults")

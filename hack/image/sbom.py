@@ -1,6 +1,6 @@
-"""What the image's Python packages are, with the hash of every file that pip may take for them, as CycloneDX: image/sbom.cdx.json.
+"""What the image's Python packages are, with the hash of every file that pip may take for them, as CycloneDX: hack/image/sbom.cdx.json.
 
-`python image/sbom.py` writes it from the lock alone, so it is the same on every machine; `--check` only says whether it is current.
+`python hack/image/sbom.py` writes it from the lock alone, so it is the same on every machine; `--check` only says whether it is current.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 LOCK = REPOSITORY / "requirements/runtime.txt"
-SBOM = REPOSITORY / "image/sbom.cdx.json"
+SBOM = REPOSITORY / "hack/image/sbom.cdx.json"
 PROJECT_FILES = ("pyproject.toml", "packages/kubewright/pyproject.toml")
 Json = dict[str, Any]
 

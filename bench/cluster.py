@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.gauge import cpu_seconds
+from bench.process_stats import cpu_seconds
 from bench.sample import Sample, SampleSpec
 from kubewright import Client, ObjectMeta
 from kubewright.crd import build_crds, to_yaml

@@ -19,7 +19,7 @@ from vsphere_operators.vcenters.registry import UNAVAILABLE_REASONS
 
 from . import ROOT
 from .page import code, page, table
-from .said import CallSignature, ReasonMessage, find_messages, find_returned_messages
+from .source_messages import CallSignature, ReasonMessage, find_messages, find_returned_messages
 
 APPLICATION_PACKAGE, RUNTIME_PACKAGE = "src/vsphere_operators", "packages/kubewright/src/kubewright"
 SHARED_TITLE = "All kinds that need a vCenter"

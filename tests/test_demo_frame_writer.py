@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.text import Text
 
 from demo.__main__ import show_screen
-from demo.canvas import FrameWriter
+from demo.frame_writer import FrameWriter
 from demo.log import LogLine
 from demo.snapshot import Snapshot
 from demo.view import Screen

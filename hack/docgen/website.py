@@ -1,6 +1,6 @@
 """The folder that mkdocs builds the site from: every page at its place in the repository, so that links mean the same there and here.
 
-    python -m docgen.site dist/docs
+    python -m hack.docgen.website dist/docs
 
 Files that pages link to and that are no pages (a manifest, a module) are copied too. Of a fence's words only the language is kept:
 the others are for our tests, and the site's Markdown does not know them.

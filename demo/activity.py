@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 from itertools import cycle
 from typing import Any
 
-from . import scene
-from .stage import DemoEnvironment, try_action
+from . import fixtures
+from .environment import DemoEnvironment, try_action
 
 LOAD_DRIFT = 0.04
 LOAD_DRIFT_SECONDS = 3.0
 ACTION_SECONDS = 12.0
-POD_PATH = f"/api/v1/namespaces/default/pods/{scene.FRIEND_POD}"
+POD_PATH = f"/api/v1/namespaces/default/pods/{fixtures.FRIEND_POD}"
 
 
 class Activity:
@@ -40,10 +40,10 @@ class Activity:
             lambda: self.call_api_server("DELETE", f"{POD_PATH}?gracePeriodSeconds=0"),
             lambda: self.power_off_replica(),
             lambda: self.call_api_server(
-                "POST", POD_PATH.rpartition("/")[0], scene.pod_manifest(scene.FRIEND_POD)
+                "POST", POD_PATH.rpartition("/")[0], fixtures.pod_manifest(fixtures.FRIEND_POD)
             ),
-            lambda: self.environment.vcenter.set_maintenance(scene.HOSTS[2], True),
-            lambda: self.environment.vcenter.set_maintenance(scene.HOSTS[2], False),
+            lambda: self.environment.vcenter.set_maintenance(fixtures.HOSTS[2], True),
+            lambda: self.environment.vcenter.set_maintenance(fixtures.HOSTS[2], False),
         )
         for deed in cycle(deeds):
             await asyncio.sleep(ACTION_SECONDS)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.leftovers import (
+from demo.cleanup import (
     PROCESSES_FILE,
     DemoFolder,
     ProcessIdentity,
@@ -20,7 +20,7 @@ from demo.leftovers import (
     hold_lock,
     identify_process,
 )
-from demo.stage import try_action
+from demo.environment import try_action
 from kubewright.testing import eventually
 from kubewright.testing.http import HttpError
 

@@ -19,8 +19,8 @@ from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.http import HttpError, write_kubeconfig
 from kubewright.testing.process import Process
 
-from . import scene
-from .leftovers import DemoFolder
+from . import fixtures
+from .cleanup import DemoFolder
 from .log import find_metrics_address
 from .snapshot import Snapshot, read_snapshot
 
@@ -50,7 +50,7 @@ class DemoEnvironment:
         self.vcenter = simulator.SimulatedVCenter(
             BINARIES / "vcsim",
             folder.path / "vcsim",
-            *scene.vcsim_flags(),
+            *fixtures.vcsim_flags(),
             user=USER,
             password=PASSWORD,
         )
@@ -93,12 +93,12 @@ class DemoEnvironment:
     async def start_vcenter(self) -> None:
         """The vCenter, with loads that make the answers of GPUInfo certain."""
         await self.vcenter.start()
-        for worker in scene.ALL_WORKERS:
+        for worker in fixtures.ALL_WORKERS:
             await self.vcenter.move_vm(worker.name, worker.host)
             await self.vcenter.set_stats(
                 worker.name, overallCpuDemand=worker.cpu_demand_mhz, guestMemoryUsage=512
             )
-        await self.vcenter.attach_disk(scene.DISK_NAME, scene.WORKER.name)
+        await self.vcenter.attach_disk(fixtures.DISK_NAME, fixtures.WORKER.name)
 
     async def prepare_cluster(self) -> None:
         """What an administrator does once; then what the cluster would have by itself."""
@@ -121,15 +121,15 @@ class DemoEnvironment:
     def create_fixtures(self) -> None:
         """Nodes, the volume and the Pod. A node's taint goes, which the node controller would take off when its kubelet is ready."""
         self.control_plane.apply(
-            json.dumps({"apiVersion": "v1", "kind": "List", "items": list(scene.manifests())})
+            json.dumps({"apiVersion": "v1", "kind": "List", "items": list(fixtures.manifests())})
         )
         merge = {"Content-Type": "application/merge-patch+json"}
         with self.control_plane.apiserver.admin_client() as https:
-            for worker in scene.ALL_WORKERS:
+            for worker in fixtures.ALL_WORKERS:
                 https.call(
                     "PATCH",
                     f"/api/v1/nodes/{worker.name}/status",
-                    scene.ready_status_patch(),
+                    fixtures.ready_status_patch(),
                     merge,
                 )
                 https.call(

@@ -1,4 +1,4 @@
-"""What the image holds, put into an empty folder: `python image/install.py dependencies ROOT`, then `application ROOT`.
+"""What the image holds, put into an empty folder: `python hack/image/install.py dependencies ROOT`, then `application ROOT`.
 
 The Dockerfile runs both steps, the second on top of the first, and copies the folder onto an empty image; a test runs them here. So
 what is tested is what is shipped: an interpreter, the libraries that it needs, our packages, and neither a shell nor a package manager.
@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGES_FOLDER = "app"
 # The originals' manifests say `command: [/manager]`.
 COMMAND = "manager"

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import msgspec
 
-from bench.arena import BINARIES, BenchCluster, BenchError, SampleSet
-from bench.gauge import cpu_seconds, machine_cpu_seconds, peak_rss_bytes
+from bench.cluster import BINARIES, BenchCluster, BenchError, SampleSet
+from bench.process_stats import cpu_seconds, machine_cpu_seconds, peak_rss_bytes
 from bench.sample import Sample
 from kubewright import Controller
 from kubewright.testing import eventually

@@ -11,8 +11,8 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from bench.arena import BenchCluster, BenchError
-from bench.turn import BARE, RUNTIME, Contender, measure_contender
+from bench.cluster import BenchCluster, BenchError
+from bench.contender import BARE, RUNTIME, Contender, measure_contender
 from kubewright.testing.proxy import HttpProxy
 
 SAMPLE_COUNT = 3

@@ -11,9 +11,9 @@ import aiohttp
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from bench.arena import BenchCluster, BenchError, SampleSet
-from bench.gauge import cpu_seconds
-from bench.turn import RUNTIME, contender_process, run_process
+from bench.cluster import BenchCluster, BenchError, SampleSet
+from bench.contender import RUNTIME, contender_process, run_process
+from bench.process_stats import cpu_seconds
 from kubewright.testing import eventually
 from kubewright.testing.process import Process
 

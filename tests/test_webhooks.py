@@ -17,8 +17,8 @@ from support.fake_environment import ADDRESS, FakeEnvironment
 from support.inventory_builder import InventoryRow, fill_inventory
 from vsphere_operators.kinds.fcdinfo import CSI_DRIVER, FCDInfo
 from vsphere_operators.kinds.hostinfo import HostInfo
-from vsphere_operators.kinds.vmgroup.controller import VmGroup
 from vsphere_operators.kinds.vmgroup.limits import NamespaceLimits
+from vsphere_operators.kinds.vmgroup.types import VmGroup
 from vsphere_operators.kinds.vminfo import VMInfo
 from vsphere_operators.vcenters.config import NamespaceSelector, VCenterConfig
 from vsphere_operators.vcenters.registry import VCenterRegistry

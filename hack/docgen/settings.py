@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args, get_origin
 from msgspec import Meta, Struct, UnsetType
 from msgspec.structs import FieldInfo, fields
 
-from vsphere_operators.kinds.vmgroup.limits_file import LimitsFile
+from vsphere_operators.kinds.vmgroup.limits import LimitsFile
 from vsphere_operators.settings.environment import SERVER_KEYS, Environment
 from vsphere_operators.vcenters.config import VCenterFile
 from vsphere_operators.vsphere.credentials import (

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from kubewright import Manager
 
-from .kinds.vmgroup.controller import Preconditions, VmGroupController
-from .kinds.vmgroup.limits_file import read_limits
+from .kinds.vmgroup.controller import VmGroupController
+from .kinds.vmgroup.limits import read_limits
+from .kinds.vmgroup.preconditions import Preconditions
 from .kinds.vmgroup.triggers import VmGroupTriggers
 from .settings.flags import Settings
 from .vcenters.registry import VCenterRegistry

@@ -18,10 +18,10 @@ from kubewright.builtin import PersistentVolume
 
 from .kinds.fcdinfo import FCDInfo, find_disk, find_volume
 from .kinds.hostinfo import HostInfo
-from .kinds.vmgroup.controller import VmGroup
 from .kinds.vmgroup.limits import NamespaceLimits
 from .kinds.vmgroup.model import CloneBlocked
 from .kinds.vmgroup.placement import PlacementResolver
+from .kinds.vmgroup.types import VmGroup
 from .kinds.vminfo import VMInfo
 from .vcenters.registry import VCenterRegistry, VCenterView
 

@@ -19,8 +19,7 @@ from vsphere_operators.kinds.gpuinfo.controller import (
 from vsphere_operators.kinds.gpuinfo.maintenance import window_from_start
 from vsphere_operators.kinds.gpuinfo.rules import Load, NodeFacts, Rejection, SelectionRules
 from vsphere_operators.kinds.hostinfo import HostInfo, HostInfoSpec, HostInfoStatus
-from vsphere_operators.kinds.vmgroup.controller import VmGroup
-from vsphere_operators.kinds.vmgroup.types import ReplicaStatus, VmGroupSpec, VmGroupStatus
+from vsphere_operators.kinds.vmgroup.types import ReplicaStatus, VmGroup, VmGroupSpec, VmGroupStatus
 from vsphere_operators.kinds.vminfo import VMInfo, VMInfoSpec, VMInfoStatus
 from vsphere_operators.kubectl import top, tree
 from vsphere_operators.kubectl.rows import ClusterObjects, HostRow, VmRow, rows_from_objects

@@ -11,7 +11,7 @@ from kubewright.errors import ConfigError
 from kubewright.kubeconfig import Connection
 from kubewright.transport import Transport
 
-from ..kinds.vmgroup.limits_file import read_limits
+from ..kinds.vmgroup.limits import read_limits
 from ..settings.environment import Environment
 from ..settings.flags import Settings
 from ..vcenters.config import VCenterConfig, choose_vcenter

@@ -25,8 +25,8 @@ from kubewright.rbac import (
 from kubewright.transport import Request, Transport
 from kubewright.webhook.rbac import cluster_permissions, namespace_permissions
 
-from ..kinds.vmgroup.controller import VmGroup
-from ..kinds.vmgroup.limits_file import read_limits
+from ..kinds.vmgroup.limits import read_limits
+from ..kinds.vmgroup.types import VmGroup
 from ..settings.flags import Settings
 from . import crds, lease, rbac
 from .clock import check_clock_skew

@@ -22,7 +22,7 @@ from kubewright.log import LogOptions, configure_logging
 
 from ..kinds.gpuinfo.controller import GPUInfo
 from ..kinds.gpuinfo.rules import SelectionRules
-from ..kinds.vmgroup.controller import VmGroup
+from ..kinds.vmgroup.types import VmGroup
 from ..terminal import discard_stdout, replace_unencodable
 from ..vsphere.faults import VCenterError
 from . import top, tree, vmgroup, why

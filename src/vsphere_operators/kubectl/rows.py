@@ -16,7 +16,7 @@ from ..kinds.gpuinfo.controller import Candidate, GPUInfo
 from ..kinds.gpuinfo.matching import parse_provider_id
 from ..kinds.gpuinfo.node import is_ready
 from ..kinds.hostinfo import HostInfo
-from ..kinds.vmgroup.controller import VmGroup
+from ..kinds.vmgroup.types import VmGroup
 from ..kinds.vminfo import VMInfo
 
 

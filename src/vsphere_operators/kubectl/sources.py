@@ -25,7 +25,7 @@ from ..kinds.gpuinfo.node import NodeContext, build_facts
 from ..kinds.gpuinfo.options import GPUFlags
 from ..kinds.gpuinfo.rules import NodeFacts
 from ..kinds.hostinfo import HostInfo
-from ..kinds.vmgroup.controller import VmGroup
+from ..kinds.vmgroup.types import VmGroup
 from ..kinds.vminfo import VMInfo
 from ..settings.flags import Settings
 from ..vcenters import oneshot

@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 
 from kubewright.builtin import Event
 
-from ..kinds.vmgroup.controller import VmGroup
-from ..kinds.vmgroup.types import ReplicaStatus
+from ..kinds.vmgroup.types import ReplicaStatus, VmGroup
 from .table import Cell, Style, Table, render_field, render_table
 
 PHASE_STYLES: dict[str, Style] = {"RUNNING": "good", "PENDING": "busy", "ERROR": "bad"}

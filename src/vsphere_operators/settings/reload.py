@@ -15,7 +15,7 @@ from msgspec import Struct
 from kubewright.errors import ConfigError, RestartRequired
 from kubewright.log import Log
 
-from ..kinds.vmgroup.limits_file import read_limits
+from ..kinds.vmgroup.limits import read_limits
 from ..vcenters.config import VCenterConfig
 from .environment import Warn
 from .flags import Settings

@@ -11,7 +11,7 @@ from vsphere_operators.kinds.vmgroup.expectations import (
     Expectations,
     PendingEffect,
 )
-from vsphere_operators.kinds.vmgroup.failures import describe_failure
+from vsphere_operators.kinds.vmgroup.messages import describe_failure
 from vsphere_operators.kinds.vmgroup.model import OperationFailure, ReplicaRecord
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from kubewright.errors import ConfigError
-from vsphere_operators.kinds.vmgroup.limits import NamespaceLimits, Quota
-from vsphere_operators.kinds.vmgroup.limits_file import read_limits
+from vsphere_operators.kinds.vmgroup.limits import NamespaceLimits, Quota, read_limits
 
 LIMITS_YAML = """\
 limits:

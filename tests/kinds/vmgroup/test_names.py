@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vsphere_operators.kinds.vmgroup.names import (
+from vsphere_operators.kinds.vmgroup.ownership import (
     escaped_length,
     folder_name,
     generate_replica_name,

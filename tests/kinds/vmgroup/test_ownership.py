@@ -9,15 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from vsphere_operators.kinds.vmgroup.folder import (
-    FolderClaim,
-    describe_folder_conflict,
-    find_conflicting_owner,
-)
 from vsphere_operators.kinds.vmgroup.ownership import (
+    FolderClaim,
     GroupId,
     OwnershipMark,
     compute_fingerprint,
+    describe_folder_conflict,
+    find_conflicting_owner,
     instance_uuid_of,
     is_genuine,
     is_owned_by,

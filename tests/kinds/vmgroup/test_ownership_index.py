@@ -10,11 +10,11 @@ from uuid import uuid4
 from support.inventory_builder import enter_update, make_inventory
 from vsphere_operators.kinds.vmgroup.ownership import (
     GroupId,
+    OwnershipIndex,
     OwnershipMark,
     instance_uuid_of,
     mark_to_extra_config,
 )
-from vsphere_operators.kinds.vmgroup.ownership_index import OwnershipIndex
 from vsphere_operators.vsphere.inventory import Inventory
 from vsphere_operators.vsphere.updates import ObjectUpdate
 from vsphere_operators.vsphere.vm_calls import VmConfig

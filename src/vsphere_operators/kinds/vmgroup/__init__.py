@@ -1,1 +1,3 @@
-"""The decisions of VmGroup, without any I/O; docs/designs/vmgroup.md has the argument behind them."""
+"""VmGroup: a number of equal virtual machines, cloned from a template."""
+
+from .types import VmGroup as VmGroup

@@ -2,90 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
-from msgspec import Struct, to_builtins
+from msgspec import to_builtins
 
 from kubewright import (
     Cache,
-    Client,
-    Column,
-    Condition,
     Controller,
     Done,
-    Key,
     NotSynced,
-    Resource,
     Retry,
-    Scale,
     Terminal,
-    ValidationRule,
     generation_changed,
-    kind,
 )
-from kubewright.builtin import Namespace, Secret
-from kubewright.errors import Forbidden, NotFound, NotLeader, redact
-from kubewright.recorder import EventRecorder
+from kubewright.builtin import Namespace
 
 from ...vcenters.config import VCenterConfig
 from ...vcenters.registry import UNAVAILABLE_RETRY_SECONDS
-from ...vsphere.model import Task, VirtualMachine
-from ...vsphere.vm_calls import build_guestinfo
-from .folder import FolderClaim
-from .limits import NamespaceLimits, QuotaUsage
+from .limits import MB_PER_GB, NamespaceLimits, QuotaUsage
 from .messages import describe_request
-from .model import CloneBlocked, DesiredState, GroupFolder, Plan, ReplicaRecord, Rollout
-from .names import folder_name
-from .ownership import GroupId, compute_fingerprint
+from .model import CloneBlocked, DesiredState, Rollout
+from .ownership import FolderClaim, GroupId, compute_fingerprint, folder_name
 from .placement import PlacementResolver
-from .reconciler import ClusterActions, GroupInput, GroupReconciler, StepResult
+from .preconditions import CLUSTER_ID_NAMESPACE, Preconditions
+from .reconciler import GroupInput, GroupReconciler, StepResult
+from .status import StatusContext, status_of
 from .triggers import VmGroupTriggers
-from .types import FolderStatus, ReplicaStatus, RolloutSpec, VmGroupSpec, VmGroupStatus
+from .types import (
+    RolloutSpec,
+    VmGroup,
+)
 
-MB_PER_GB = 1024
-_API_GROUP = "vm.codeconnect.vmworld.com"
 _FOLDER_NAME_INDEX = "vmgroup-by-folder"
 _MARKS_UNREAD_RETRY_SECONDS = 0.5
-_CLUSTER_ID_NAMESPACE = "kube-system"
-
-
-@kind(
-    f"{_API_GROUP}/v1alpha1",
-    short=("vg",),
-    columns=[
-        Column("Phase", ".status.phase"),
-        Column("Current", ".status.currentReplicas"),
-        Column("Desired", ".spec.replicas"),
-        Column("CPU", ".spec.cpu"),
-        Column("Memory", ".spec.memory"),
-        Column("Template", ".spec.template"),
-        Column("Last_Message", ".status.lastMessage"),
-        Column("Ready_Replicas", ".status.readyReplicas", priority=1),
-        Column("Folder", ".status.folder.path", priority=1),
-        Column("VCenter", ".status.vcenter", priority=1),
-    ],
-    scale=Scale(".spec.replicas", ".status.currentReplicas", ".status.selector"),
-)
-class VmGroup(Resource[VmGroupSpec, VmGroupStatus]):
-    """A number of equal virtual machines, cloned from a template."""
-
-    # Without its spec nobody could tell what to clean up.
-    rules = (
-        ValidationRule(
-            "!has(oldSelf.spec) || has(self.spec)",
-            "spec cannot be taken away; delete the object instead",
-        ),
-    )
-
-    @property
-    def deleting(self) -> bool:
-        """Whether it is to go."""
-        return self.metadata.deletionTimestamp is not None
-
-    @property
-    def records(self) -> tuple[ReplicaRecord, ...]:
-        """Its replicas as they are stored."""
-        return tuple(each.to_record() for each in self.status.replicas)
 
 
 def _desired_state_of(group: VmGroup) -> DesiredState:
@@ -107,95 +56,6 @@ def _desired_state_of(group: VmGroup) -> DesiredState:
         paused=spec.paused,
         deleting=group.deleting,
         deletion_policy=spec.deletionPolicy,
-    )
-
-
-class StatusContext(Struct, frozen=True, kw_only=True):
-    """What a status shows beside the plan."""
-
-    vcenter: str
-    vms_by_replica: dict[str, VirtualMachine]
-    """By name of the replica."""
-    last_known_refs: Mapping[str, str]
-    """What was last told of the VMs that are not seen: one that tells no configuration now is still known by it after a restart."""
-    tasks: dict[str, Task]
-    host_name: Callable[[str], str]
-    folder: GroupFolder | None
-
-
-def status_of(group: VmGroup, plan: Plan, around: StatusContext) -> VmGroupStatus:
-    """All of the answer."""
-    counts = plan.counts
-    return VmGroupStatus(
-        phase=plan.phase,
-        currentReplicas=counts.current,
-        desiredReplicas=group.spec.replicas,
-        readyReplicas=counts.ready,
-        updatedReplicas=counts.updated,
-        lastMessage=redact(plan.message),
-        selector=f"{_API_GROUP}/vmgroup-uid={group.metadata.uid}",
-        replicas=[_replica_status_of(each, around) for each in plan.records],
-        folder=FolderStatus(ref=around.folder.ref, path=around.folder.path)
-        if around.folder
-        else None,
-        vcenter=around.vcenter,
-        conditions=_conditions_of(group, plan),
-    )
-
-
-def _replica_status_of(record: ReplicaRecord, around: StatusContext) -> ReplicaStatus:
-    """One replica."""
-    vm, task = around.vms_by_replica.get(record.name), around.tasks.get(record.task)
-    running = task is not None and task.state in ("queued", "running")
-    return ReplicaStatus(
-        name=record.name,
-        slot=record.slot,
-        instanceUUID=record.instance_uuid,
-        template=record.template,
-        fingerprint=record.fingerprint,
-        state=record.state,
-        task=record.task,
-        progress=task.progress_percent if task is not None and running else None,
-        attempt=record.attempt,
-        leaving=record.terminating,
-        moRef=vm.ref
-        if vm
-        else around.last_known_refs.get(record.name, "")
-        if record.state == "Present"
-        else "",
-        power=vm.power if vm else "",
-        ipAddress=vm.ip_address if vm else "",
-        host=around.host_name(vm.host) if vm else "",
-    )
-
-
-def _conditions_of(group: VmGroup, plan: Plan) -> list[Condition]:
-    """Progressing and Degraded; Ready is the engine's."""
-    working = plan.phase == "PENDING" and not group.spec.paused
-    short = plan.counts.ready < group.spec.replicas
-    return [
-        _build_condition(
-            group,
-            "Progressing",
-            working,
-            "Working" if working else "Paused" if group.spec.paused else "Idle",
-        ),
-        _build_condition(
-            group,
-            "Degraded",
-            short and plan.phase == "ERROR",
-            "TooFewReady" if short and plan.phase == "ERROR" else "NotInError",
-        ),
-    ]
-
-
-def _build_condition(group: VmGroup, type: str, holds: bool, reason: str) -> Condition:
-    """One condition."""
-    return Condition(
-        type=type,
-        status="True" if holds else "False",
-        reason=reason,
-        observedGeneration=group.metadata.generation,
     )
 
 
@@ -241,98 +101,6 @@ def _shared_keys_of(group: VmGroup) -> Iterable[str]:
     return f"folder:{_folder_name_of(group)}", f"namespace:{group.metadata.namespace}"
 
 
-class Preconditions:
-    """What a group needs of Kubernetes before it acts: who we are, whether we may, what the object says now, and its Secret."""
-
-    def __init__(
-        self,
-        client: Client,
-        recorder: EventRecorder,
-        may_write: Callable[[], bool],
-        cluster: str = "",
-    ) -> None:
-        self.client, self.recorder, self.may_write, self.cluster_id = (
-            client,
-            recorder,
-            may_write,
-            cluster,
-        )
-
-    async def _group_id_of(self, group: VmGroup) -> GroupId:
-        """Whose VMs they are. The cluster is known by the uid of one of its namespaces, which no other has."""
-        if not self.cluster_id:
-            self.cluster_id = (
-                await self.client.get(Namespace, Key("", _CLUSTER_ID_NAMESPACE))
-            ).metadata.uid
-        meta = group.metadata
-        return GroupId(
-            cluster_id=self.cluster_id, namespace=meta.namespace, name=meta.name, uid=meta.uid
-        )
-
-    def _actions_for(self, group: VmGroup, say: Callable[[str], None]) -> ClusterActions:
-        """For one step of one group."""
-        return ClusterActions(
-            log=say,
-            require_leadership=self.require_leadership,
-            confirm_deletion=lambda name: self.confirm_deletion(group, name),
-            warn=lambda reason, words: self.recorder.event(
-                group, VmGroup.definition, "Warning", reason, words
-            ),
-            read_extra_config=lambda: self.read_extra_config(group),
-        )
-
-    def require_leadership(self) -> None:
-        """Raise unless the lease is certainly ours at this moment."""
-        if not self.may_write():
-            raise NotLeader(
-                "nothing is sent to vCenter: this manager does not certainly hold the lease"
-            )
-
-    async def confirm_deletion(self, group: VmGroup, name: str) -> bool:
-        """Whether the object, fresh from the API server, still wants this replica gone, or with "" itself."""
-        try:
-            fresh = await self.client.get(VmGroup, group.key)
-        except NotFound:
-            return False
-        if fresh.metadata.uid != group.metadata.uid:
-            return False
-        if fresh.spec.paused or (fresh.deleting and fresh.spec.deletionPolicy == "Orphan"):
-            return False
-        return (
-            any(each.name == name and each.leaving for each in fresh.status.replicas)
-            if name
-            else fresh.deleting
-        )
-
-    async def read_extra_config(self, group: VmGroup) -> dict[str, str]:
-        """cloud-init's data from the Secret, as extraConfig."""
-        asked = group.spec.bootstrap.cloudInit if group.spec.bootstrap else None
-        if asked is None:
-            return {}
-        key = Key(group.metadata.namespace, asked.secretName)
-        try:
-            found = await self.client.get(Secret, key)
-        except NotFound as error:
-            raise CloneBlocked(
-                "SecretNotFound",
-                f'the Secret "{key}" of spec.bootstrap.cloudInit does not exist; create it',
-            ) from error
-        except Forbidden as error:
-            cure = f"kubectl apply -n {key.namespace} -f config/optional/cloud-init-secrets.yaml lets it"
-            raise CloneBlocked(
-                "SecretForbidden",
-                f'the manager may not read the Secret "{key}" of spec.bootstrap.cloudInit; {cure}',
-            ) from error
-        if asked.userDataKey not in found.data:
-            raise CloneBlocked(
-                "SecretIncomplete",
-                f'the Secret "{key}" has no key "{asked.userDataKey}"; add it, or set userDataKey',
-            )
-        return build_guestinfo(
-            found.data[asked.userDataKey], found.data.get(asked.metaDataKey, b"")
-        )
-
-
 class VmGroupController(Controller[VmGroup]):
     """Takes one step of a group at a time: look, plan, store or do. Nothing waits for vCenter's tasks: their ends wake the group."""
 
@@ -363,7 +131,7 @@ class VmGroupController(Controller[VmGroup]):
         self.wake_on(groups.stream, by=_trigger_keys_of)
         self.wake_on(VmGroup, by=_recovery_keys_of, of=_shared_keys_of, when=generation_changed)
         self.needs(VmGroup, "get")
-        self.needs(Namespace, "get", resource_names=(_CLUSTER_ID_NAMESPACE,))
+        self.needs(Namespace, "get", resource_names=(CLUSTER_ID_NAMESPACE,))
 
     async def reconcile(self, group: VmGroup) -> Done:
         """One step towards the wish."""

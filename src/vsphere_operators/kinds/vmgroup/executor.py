@@ -22,11 +22,9 @@ from ...vsphere.model import Folder, Task
 from ...vsphere.task_limiter import Operation
 from ...vsphere.vcenter import VCenter
 from ...vsphere.vm_calls import CloneSpec
-from .clone_state import CloneRequest
-from .clone_tasks import CloneTaskTracker
+from .clone_state import CloneRequest, CloneTaskTracker
 from .expectations import EFFECT_TIMEOUT_SECONDS, Effect, Expectations, PendingEffect
-from .failures import describe_failure
-from .messages import describe_action
+from .messages import describe_action, describe_failure
 from .model import (
     Clone,
     CreateFolder,
@@ -42,12 +40,12 @@ from .model import (
 )
 from .ownership import (
     GroupId,
+    OwnershipIndex,
     OwnershipMark,
     is_owned_by,
     mark_from_extra_config,
     mark_to_extra_config,
 )
-from .ownership_index import OwnershipIndex
 from .placement import Placement
 
 FOLDER_KEY = "(folder)"

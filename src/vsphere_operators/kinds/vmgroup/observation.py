@@ -10,12 +10,10 @@ from msgspec.structs import replace
 
 from ...vsphere.model import Folder, VirtualMachine
 from ...vsphere.vcenter import VCenter
-from .clone_state import infer_clone_state
-from .clone_tasks import CloneTaskTracker
+from .clone_state import CloneTaskTracker, infer_clone_state
 from .expectations import Expectations, PendingEffect
 from .model import CloneState, GroupFolder, ObservedState, ReplicaRecord, ReplicaVm, VmPowerState
-from .ownership import GroupId, OwnershipMark
-from .ownership_index import OwnershipIndex
+from .ownership import GroupId, OwnershipIndex, OwnershipMark
 
 _DISRUPTIVE_TASKS = ("powerOn", "powerOff", "suspend", "reset", "destroy", "unregister")
 """Tasks of anybody that make it useless to start something on the VM. A backup's snapshot, a vMotion or an attached disk do not."""

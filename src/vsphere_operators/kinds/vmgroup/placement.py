@@ -23,6 +23,7 @@ from ...vsphere.model import (
 )
 from ...vsphere.suggestions import suggest_names
 from .limits import (
+    PLACEMENT_FIELDS,
     NamespaceLimits,
     TemplateCandidate,
     find_placement_violation,
@@ -41,7 +42,6 @@ _ENTITY_TYPES: Mapping[str, EntityType] = {
     "resourcePool": ResourcePool,
     "datastore": Datastore,
 }
-PLACEMENT_FIELDS = ("datacenter", "cluster", "resourcePool", "folder", "datastore")
 
 
 class Placement(Struct, frozen=True, kw_only=True):

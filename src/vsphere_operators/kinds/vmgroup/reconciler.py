@@ -16,7 +16,6 @@ from ...vsphere.faults import Busy, VCenterError
 from ...vsphere.model import VirtualMachine
 from .executor import FOLDER_KEY, Executor, OperationContext
 from .expectations import INITIAL_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS, NO_CREATED_FOLDER
-from .folder import FolderClaim, describe_folder_conflict, find_conflicting_owner
 from .limits import NamespaceLimits, Quota, QuotaUsage, find_quota_violation
 from .model import (
     Action,
@@ -32,9 +31,15 @@ from .model import (
     RemoveFinalizer,
     ReplicaRecord,
 )
-from .names import folder_name, generate_replica_name
 from .observation import ObservationSources, find_group_folder, observe_group, with_task
-from .ownership import GroupId
+from .ownership import (
+    FolderClaim,
+    GroupId,
+    describe_folder_conflict,
+    find_conflicting_owner,
+    folder_name,
+    generate_replica_name,
+)
 from .placement import Placement, PlacementResolver
 from .plan import plan
 

@@ -26,7 +26,7 @@ from ...vsphere.model import (
 )
 from ...vsphere.task_limiter import FINAL_STATES
 from ...vsphere.vcenter import VCenter
-from .clone_tasks import CLONE_DESCRIPTION_ID
+from .clone_state import CLONE_DESCRIPTION_ID
 from .executor import Executor
 
 PROGRESS_INTERVAL_SECONDS = 5.0

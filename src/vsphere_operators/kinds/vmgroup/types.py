@@ -6,7 +6,18 @@ from typing import Annotated, Literal
 
 from msgspec import Struct
 
-from kubewright import Doc, Int32, ListType, Spec, Status, ValidationRule
+from kubewright import (
+    Column,
+    Doc,
+    Int32,
+    ListType,
+    Resource,
+    Scale,
+    Spec,
+    Status,
+    ValidationRule,
+    kind,
+)
 
 from .model import ReplicaRecord
 
@@ -183,3 +194,45 @@ class VmGroupStatus(Status):
     replicas: Annotated[list[ReplicaStatus], ListType("map", "name"), Doc("Each replica.")] = []
     folder: Annotated[FolderStatus | None, Doc("The group's folder in vCenter.")] = None
     vcenter: Annotated[str, Doc("The vCenter, by its name in the manager's configuration.")] = ""
+
+
+API_GROUP = "vm.codeconnect.vmworld.com"
+
+
+@kind(
+    f"{API_GROUP}/v1alpha1",
+    short=("vg",),
+    columns=[
+        Column("Phase", ".status.phase"),
+        Column("Current", ".status.currentReplicas"),
+        Column("Desired", ".spec.replicas"),
+        Column("CPU", ".spec.cpu"),
+        Column("Memory", ".spec.memory"),
+        Column("Template", ".spec.template"),
+        Column("Last_Message", ".status.lastMessage"),
+        Column("Ready_Replicas", ".status.readyReplicas", priority=1),
+        Column("Folder", ".status.folder.path", priority=1),
+        Column("VCenter", ".status.vcenter", priority=1),
+    ],
+    scale=Scale(".spec.replicas", ".status.currentReplicas", ".status.selector"),
+)
+class VmGroup(Resource[VmGroupSpec, VmGroupStatus]):
+    """A number of equal virtual machines, cloned from a template."""
+
+    # Without its spec nobody could tell what to clean up.
+    rules = (
+        ValidationRule(
+            "!has(oldSelf.spec) || has(self.spec)",
+            "spec cannot be taken away; delete the object instead",
+        ),
+    )
+
+    @property
+    def deleting(self) -> bool:
+        """Whether it is to go."""
+        return self.metadata.deletionTimestamp is not None
+
+    @property
+    def records(self) -> tuple[ReplicaRecord, ...]:
+        """Its replicas as they are stored."""
+        return tuple(each.to_record() for each in self.status.replicas)

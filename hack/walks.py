@@ -683,8 +683,6 @@ def start_manager(
         (credentials / f"GOVMOMI_{key}").write_text(value)
     flags = [
         f"-kubeconfig={api.write_kubeconfig(folder / 'kubeconfig', SYSTEM, ACCOUNT)}",
-        "-leader-elect",
-        f"-leader-election-namespace={SYSTEM}",
         "-metrics-addr=127.0.0.1:0",
         "-health-probe-bind-address=127.0.0.1:0",
         f"-vcenter-credentials={credentials}",

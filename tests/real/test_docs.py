@@ -20,7 +20,7 @@ from hack.docgen.markdown import Block, fenced_blocks
 from hack.docgen.website import list_pages
 from kubewright.testing.controlplane import ControlPlane
 from support.tutorial_runner import TutorialRunner
-from vsphere_operators.kinds.vmgroup import limits_file as limitsfile
+from vsphere_operators.kinds.vmgroup import limits
 from vsphere_operators.vcenters import config as vcenterfile
 
 ROOT = Path(__file__).parents[2]
@@ -150,7 +150,7 @@ def validate_yaml(block: Block, walk: TutorialRunner, plane: ControlPlane) -> No
             case {"vcenters": _}:
                 assert vcenterfile.read_vcenters(str(file))
             case {"limits": _}:
-                assert limitsfile.LIMITS_FILE_FORMAT.read(str(file)).limits
+                assert limits.LIMITS_FILE_FORMAT.read(str(file)).limits
             case {"apiVersion": _, "kind": _}:
                 plane.kubectl(
                     "apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(document)

@@ -8,12 +8,21 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.cluster import BenchCluster, BenchError, open_cluster
-from bench.contender import BARE, CONTENDERS, KOPF, RUNTIME, Contender, Result, measure_contender
+from bench.contender import (
+    BARE,
+    BASELINE,
+    CONTENDERS,
+    KOPF,
+    RUNTIME,
+    Contender,
+    Result,
+    measure_contender,
+)
 from bench.report import format_json, format_text, medians_of, targets_for
 from bench.restart import RestartResult, measure_restart
 from bench.same_patches import check_same_patches
@@ -49,7 +58,7 @@ class Plan:
         here = [
             contender
             for contender in self.contenders
-            if others or contender in CONTENDERS_WITH_TARGET
+            if others or contender.checkout or contender in CONTENDERS_WITH_TARGET
         ]
         first = turn % len(here)
         return [*here[first:], *here[:first]]
@@ -125,7 +134,7 @@ def parse_arguments() -> argparse.Namespace:
         "--skip",
         action="append",
         default=[],
-        choices=[each.slug for each in CONTENDERS if each is not RUNTIME],
+        choices=[each.slug for each in CONTENDERS if each not in (RUNTIME, BASELINE)],
         help="leave a contender out",
     )
     parser.add_argument(
@@ -133,6 +142,12 @@ def parse_arguments() -> argparse.Namespace:
         type=float,
         default=20.0,
         help="how long to look at the runtime at rest (20)",
+    )
+    parser.add_argument(
+        "--baseline",
+        type=Path,
+        metavar="CHECKOUT",
+        help="measure the runtime of another checkout too, by turns with this one",
     )
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="where the JSON goes (bench/results/<time>.json)"
@@ -160,7 +175,11 @@ def main() -> int:
         )
         return 2
     options = parse_arguments()
-    contenders = [contender for contender in CONTENDERS if contender.slug not in options.skip]
+    skipped = {*options.skip} if options.baseline else {*options.skip, BASELINE.slug}
+    contenders = [contender for contender in CONTENDERS if contender.slug not in skipped]
+    if options.baseline:
+        checkout = str(options.baseline.resolve())
+        contenders[contenders.index(BASELINE)] = replace(BASELINE, checkout=checkout)
     plan = Plan(
         options.n or [1_000, 10_000],
         options.turns,

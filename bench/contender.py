@@ -45,6 +45,8 @@ class Contender:
     arguments: tuple[str, ...] = ()
     program: str = ""
     """In .testenv/bin."""
+    checkout: str = ""
+    """Folder of another checkout of this repository; kubewright is imported from there."""
 
 
 BARE = Contender("bare loop", "bare", "bench.contenders.bare", (str(Controller.concurrency),))
@@ -55,7 +57,9 @@ GO = Contender("controller-runtime", "go", "", program="controllerruntime")
 GO_TUNED = Contender(
     "controller-runtime tuned", "go-tuned", "", ("tuned",), program="controllerruntime"
 )
-CONTENDERS = (BARE, RUNTIME, GO, GO_TUNED, KOPF, KOPF_TUNED)
+BASELINE = Contender("kubewright, baseline", "baseline", "bench.contenders.runtime")
+"""The runtime of another commit; --baseline fills in its checkout."""
+CONTENDERS = (BARE, RUNTIME, BASELINE, GO, GO_TUNED, KOPF, KOPF_TUNED)
 
 
 @dataclass(frozen=True)
@@ -212,7 +216,13 @@ def contender_process(
         if contender.program
         else [sys.executable, "-m", contender.module]
     )
-    return Process(contender.name, [*command, *arguments], log)
+    environ = None
+    if contender.checkout:
+        # PYTHONPATH goes before the editable installation, the working directory before both:
+        # the contender's own module is this one's, the runtime is the other checkout's.
+        path = f"{contender.checkout}/packages/kubewright/src"
+        environ = {**os.environ, "PYTHONPATH": path}
+    return Process(contender.name, [*command, *arguments], log, environ)
 
 
 @asynccontextmanager

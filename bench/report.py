@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 import psutil
 
-from bench.contender import BARE, CONTENDERS, KOPF, RUNTIME, Result
+from bench.contender import BARE, BASELINE, CONTENDERS, KOPF, RUNTIME, Result
 from bench.restart import RestartResult
 
 SMALL, LARGE = 1_000, 10_000
@@ -90,7 +90,12 @@ def targets_for(
     medians: dict[tuple[str, int], MedianResult], settled: Sequence[RestartResult]
 ) -> list[Target]:
     """Those promises for which this run has the figures."""
-    return [*relative_targets(medians), *absolute_targets(medians), *restart_targets(settled)]
+    return [
+        *relative_targets(medians),
+        *baseline_targets(medians),
+        *absolute_targets(medians),
+        *restart_targets(settled),
+    ]
 
 
 def relative_targets(medians: dict[tuple[str, int], MedianResult]) -> Iterator[Target]:
@@ -119,6 +124,16 @@ def relative_targets(medians: dict[tuple[str, int], MedianResult]) -> Iterator[T
             1.8,
             "x",
         )
+
+
+def baseline_targets(medians: dict[tuple[str, int], MedianResult]) -> Iterator[Target]:
+    """A change of the runtime may cost 5 % of CPU and memory at the most."""
+    ours, before = (medians.get((c.name, SMALL)) for c in (RUNTIME, BASELINE))
+    if ours and before:
+        cpu = ours.cpu_working_ms / before.cpu_working_ms
+        yield Target(f"CPU per object, of the baseline, N = {SMALL:,}", cpu, "<=", 1.05, "x")
+        rss = ours.peak_rss_mib / before.peak_rss_mib
+        yield Target(f"peak RSS, of the baseline, N = {SMALL:,}", rss, "<=", 1.05, "x")
 
 
 def absolute_targets(medians: dict[tuple[str, int], MedianResult]) -> Iterator[Target]:
@@ -240,7 +255,7 @@ def spread_lines(results: Sequence[Result]) -> str:
     """What runs of three turns would have said: how far to trust one."""
     ours = medians_of_three(results, RUNTIME.name)
     lines = []
-    for name in (BARE.name, KOPF.name):
+    for name in (BARE.name, BASELINE.name, KOPF.name):
         ratios = [
             f"{mine / other:.2f}x"
             for mine, other in zip(ours, medians_of_three(results, name), strict=False)

@@ -21,11 +21,11 @@ JOBS ?= $(if $(TESTS),0,2)
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup testenv binaries simulator test crash-sweep gpu-walk rotation test-vcsim check format manifests docs site golden verify cluster install uninstall run manager demo docker-build docker-push \
+.PHONY: help setup testenv binaries simulator test crash-sweep gpu-walk rotation test-vcsim check format manifests docs site golden verify cluster install uninstall run manager demo live-view-picture docker-build docker-push \
   deploy undeploy build-installer helm sbom kind-up kind-load kind-down bench bench-vcenter bench-vmgroup lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/ready ## Make the virtual environment: pinned and hashed dependencies, both packages editable
 
@@ -115,6 +115,9 @@ manager: setup ## Install the manager command; it is then .venv/bin/manager
 
 demo: simulator ## See all kinds at work, without a cluster and a vCenter of your own; ONCE=1 prints the answers and ends
 	@$(BIN)/python -m demo --with-parent $(if $(ONCE),--once)
+
+live-view-picture: simulator ## Draw docs/pictures/live-view.svg, the picture in the README, from a real run of the demo
+	@$(BIN)/python -m hack.live_view_picture
 
 docker-build: ## Build the image: make docker-build IMG=example.com/vsphere-operators:v1; with podman: CONTAINER_TOOL=podman
 	$(CONTAINER_TOOL) build --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) \

@@ -158,15 +158,12 @@ def test_the_doctor_in_the_pod_is_told_what_the_deployment_tells_the_manager(pag
     assert flags.split() == container["args"]
 
 
-def test_the_readme_shows_the_demo_as_it_is() -> None:
-    shown = [
-        block.text
-        for block in fenced_blocks(read_page(Path("README.md")))
-        if "docs/screens/demo-80x24.txt" in block.skip_reason
-    ]
-    assert shown == [read_page(Path("docs/screens/demo-80x24.txt"))], (
-        "copy the screen into README.md"
-    )
+def test_readme_picture_shows_every_kind() -> None:
+    assert "](docs/pictures/live-view.svg)" in read_page(Path("README.md"))
+    root = ElementTree.parse(ROOT / "docs/pictures/live-view.svg").getroot()
+    shown = " ".join(text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text"))
+    kinds = ("HOSTINFO", "VMINFO", "FCDINFO", "GPUINFO", "VMGROUP", "MYCUSTOMRESOURCE")
+    assert [kind for kind in kinds if kind not in shown] == []
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""Serving TLS with a certificate that can change while connections are open: from files, made by ourselves, or handed in."""
+"""Serving TLS with a certificate that can change while connections are open.
+
+The certificate comes from a directory, is generated here, or is loaded by the webhooks' CA.
+"""
 
 from __future__ import annotations
 
@@ -14,85 +17,91 @@ from pathlib import Path
 from .errors import ConfigError
 from .log import Log
 
+_SELF_SIGNED_LIFETIME = timedelta(days=365)
+
 
 class ServingCertificate:
-    """What is shown to whoever connects: a pair that can be replaced while connections are open."""
+    """The certificate that a server presents; `load_pem` replaces it for new handshakes."""
 
     def __init__(self) -> None:
         self.loaded_pem = b""
         self.current_context = _new_server_context()
+        # The server listens with `context`, which never changes: OpenSSL does not allow a context
+        # to be changed while handshakes use it. The SNI callback switches each handshake to the
+        # context of the newest certificate.
         self.context = _new_server_context()
-        # Handshakes start on `context` and go on with the newest pair; a context under load is never changed.
         self.context.sni_callback = self._on_server_name
 
     def _on_server_name(
         self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext
     ) -> None:
-        """Let this handshake use the newest pair."""
         connection.context = self.current_context
 
     def load_pem(self, pem: bytes) -> None:
-        """Show this certificate (with its chain and key) from now on. It reads and writes files, so call it in a thread."""
+        """Present this certificate (with its chain and key) from now on.
+
+        Reads and writes files: call it in a thread.
+        """
         context = _new_server_context()
         with _memory_file(pem) as file:
-            context.load_cert_chain(
-                file, password=lambda: ""
-            )  # without one, OpenSSL would ask the terminal
+            # Without a password callback, OpenSSL would prompt on the terminal.
+            context.load_cert_chain(file, password=lambda: "")
         self.current_context, self.loaded_pem = context, pem
 
 
 class CertificateWatcher(ServingCertificate):
-    """The pair in a directory, as cert-manager's Secret is mounted; looked at again every few seconds."""
+    """The certificate in a directory, as a cert-manager Secret is mounted; reloaded on change."""
 
     def __init__(self, directory: Path, log: Log) -> None:
         super().__init__()
-        self.directory, self.log = directory, log
-        self.problem = ""
+        self._directory, self._log = directory, log
+        self._problem = ""
 
     def load(self) -> None:
-        """Read the pair if it is new; the old one stays if the new one cannot be used, for example half written."""
+        """Load the files if they changed. The previous certificate stays if they are unusable."""
         try:
-            pem = (
-                (self.directory / "tls.crt").read_bytes()
-                + b"\n"
-                + (self.directory / "tls.key").read_bytes()
-            )
+            certificate = (self._directory / "tls.crt").read_bytes()
+            pem = certificate + b"\n" + (self._directory / "tls.key").read_bytes()
             if pem != self.loaded_pem:
                 self.load_pem(pem)
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(
-                f"the certificate in {self.directory} cannot be used (tls.crt and tls.key are needed): {error}"
+                f"cannot use the certificate in {self._directory} "
+                f"(it needs the files tls.crt and tls.key): {error}"
             ) from error
 
     async def watch(self, seconds: float) -> None:
-        """Load a renewed pair, for ever."""
+        """Reload the certificate at this interval, until cancelled."""
         while True:
             await asyncio.sleep(seconds)
             await self.reload()
 
     async def reload(self) -> None:
-        """Load the pair if it is new, and say what is wrong with it, once."""
-        before = self.loaded_pem
+        """Load the files if they changed; log a problem once, not at every interval."""
+        previous_pem = self.loaded_pem
         try:
             await asyncio.to_thread(self.load)
         except ConfigError as error:
-            if str(error) != self.problem:
-                self.log.error(
-                    "the old certificate stays in use" if before else "there is no certificate yet",
+            # Expected for a moment during a renewal: the two files are not replaced at once.
+            if str(error) != self._problem:
+                self._log.error(
+                    "cannot load the new certificate, keeping the old one"
+                    if previous_pem
+                    else "there is no usable certificate yet",
                     error=error,
                 )
-            self.problem = str(error)
+            self._problem = str(error)
             return
-        self.problem = ""
-        if self.loaded_pem != before:
-            self.log.info(
-                "the certificate was renewed" if before else "the certificate is there",
-                directory=str(self.directory),
+        self._problem = ""
+        if self.loaded_pem != previous_pem:
+            self._log.info(
+                "renewed the certificate" if previous_pem else "loaded the certificate",
+                directory=str(self._directory),
             )
 
 
 def _new_server_context() -> ssl.SSLContext:
-    """TLS 1.2 or newer, for HTTP/1.1."""
+    # Python's default for servers: TLS 1.2 or newer.
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.set_alpn_protocols(["http/1.1"])
     return context
@@ -100,7 +109,10 @@ def _new_server_context() -> ssl.SSLContext:
 
 @contextmanager
 def _memory_file(content: bytes) -> Iterator[str]:
-    """A path with this content while needed; not on disk where the system can, since a Pod's disk is often read-only."""
+    """A path with this content, without a file on disk where the system allows it.
+
+    The root file system of a Pod is often read-only, and a private key should not be written to it.
+    """
     if hasattr(os, "memfd_create"):
         handle = os.memfd_create("tls")
         try:
@@ -116,35 +128,14 @@ def _memory_file(content: bytes) -> Iterator[str]:
 
 
 def generate_self_signed_pem(host: str) -> bytes:
-    """A new key and a certificate for it, good for a year."""
+    """A new certificate and its key, valid for a year."""
     try:
-        from cryptography import x509
-        from cryptography.hazmat.primitives import hashes, serialization
-        from cryptography.hazmat.primitives.asymmetric import ec
+        # Imported here because cryptography is an optional dependency.
+        from .x509 import create_self_signed
     except ImportError as error:
         raise ConfigError(
-            "serving TLS without a certificate needs the package cryptography, to make one: install kubewright[tls], "
-            "or give a directory with tls.crt and tls.key"
+            "serving TLS without a certificate needs the package cryptography to generate one: "
+            "install kubewright[tls], or provide a directory with tls.crt and tls.key"
         ) from error
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, host[:64])])
-    now = datetime.now(UTC)
-    names = x509.SubjectAlternativeName(
-        [x509.DNSName(each) for each in dict.fromkeys((host, "localhost")) if each.isascii()]
-    )
-    certificate = (
-        x509.CertificateBuilder(
-            name,
-            name,
-            key.public_key(),
-            x509.random_serial_number(),
-            now - timedelta(hours=1),
-            now + timedelta(days=365),
-        )
-        .add_extension(names, critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    return certificate.public_bytes(pem) + key.private_bytes(
-        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    pair = create_self_signed(host, datetime.now(UTC), _SELF_SIGNED_LIFETIME)
+    return pair.certificate + pair.key

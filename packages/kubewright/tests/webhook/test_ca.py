@@ -8,20 +8,15 @@ import pytest
 from cryptography import x509
 from cryptography.x509 import verification
 
-from kubewright.webhook.ca import (
-    CertificateAuthorities,
-    KeyPair,
-    create_ca,
-    issue_serving_certificate,
-    parse_key_pair,
-    rotate,
-)
+from kubewright.webhook.ca import CertificateAuthorities, rotate
 from kubewright.webhook.options import CertificateTimings
+from kubewright.x509 import KeyPair, create_ca, issue_serving_certificate, parse_key_pair
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TIMINGS = CertificateTimings()
 HOSTS = ["op-webhook-service.sys.svc", "127.0.0.1"]
 DAY = timedelta(days=1)
+CA_LIFETIME, SERVING_LIFETIME = 365 * DAY, 30 * DAY
 
 
 def is_trusted(bundle: bytes, serving: KeyPair, now: datetime, host: str = HOSTS[0]) -> bool:
@@ -67,7 +62,7 @@ def test_what_is_shown_is_trusted_one_step_before_and_after() -> None:
         now += 5 * DAY
         following = rotate_once(known, now)
         for signer in (known.current, following.current):
-            serving = issue_serving_certificate(signer, HOSTS, now, TIMINGS)
+            serving = issue_serving_certificate(signer, HOSTS, now, SERVING_LIFETIME)
             for bundle in (known.bundle, following.bundle):
                 assert is_trusted(bundle, serving, now)
         known = following
@@ -87,11 +82,12 @@ def test_an_authority_that_expired_unnoticed_is_replaced_at_once() -> None:
 
 
 def test_a_serving_certificate_does_not_outlive_its_authority_and_is_for_its_hosts() -> None:
-    authority = create_ca("op", START, TIMINGS)
+    authority = create_ca("op", START, CA_LIFETIME)
     assert (
-        issue_serving_certificate(authority, HOSTS, START, TIMINGS).expires_at == START + 30 * DAY
+        issue_serving_certificate(authority, HOSTS, START, SERVING_LIFETIME).expires_at
+        == START + 30 * DAY
     )
-    late = issue_serving_certificate(authority, HOSTS, START + 360 * DAY, TIMINGS)
+    late = issue_serving_certificate(authority, HOSTS, START + 360 * DAY, SERVING_LIFETIME)
     assert late.expires_at == authority.expires_at
     assert is_trusted(authority.certificate, late, START + 361 * DAY)
     assert not is_trusted(authority.certificate, late, START + 366 * DAY)
@@ -127,6 +123,6 @@ def test_a_damaged_secret_is_none(damage: dict[str, bytes]) -> None:
 
 
 def test_a_key_of_another_certificate_is_none() -> None:
-    one, other = create_ca("a", START, TIMINGS), create_ca("b", START, TIMINGS)
+    one, other = create_ca("a", START, CA_LIFETIME), create_ca("b", START, CA_LIFETIME)
     assert parse_key_pair(one.certificate, other.key) is None
     assert parse_key_pair(one.certificate, one.key) == one

@@ -269,7 +269,7 @@ def test_our_own_authority_needs_cryptography(monkeypatch: pytest.MonkeyPatch) -
     for module in [
         name
         for name in sys.modules
-        if name.startswith(("kubewright.webhook.cert_rotation", "kubewright.webhook.ca"))
+        if name in ("kubewright.webhook.cert_rotation", "kubewright.webhook.ca", "kubewright.x509")
     ]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setattr(builtins, "__import__", without)

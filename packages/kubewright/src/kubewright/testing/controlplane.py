@@ -22,8 +22,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from ..x509 import generate_signing_keys
 from .apiserver import GRACE_SECONDS, ApiServer
-from .ca import CertificateAuthority, generate_signing_keys, write_private_file
+from .ca import CertificateAuthority, write_private_file
 from .etcd import Etcd
 from .http import create_tls_context, write_kubeconfig
 from .namespaces import remove_namespace

@@ -17,7 +17,7 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from ..builtin import Secret
 from ..client import Client
@@ -25,7 +25,8 @@ from ..errors import AlreadyExists, Conflict, Forbidden, KubewrightError, NotFou
 from ..log import Log
 from ..meta import Key, ObjectMeta
 from ..tls import ServingCertificate
-from .ca import CertificateAuthorities, KeyPair, issue_serving_certificate, rotate
+from ..x509 import KeyPair, issue_serving_certificate
+from .ca import CertificateAuthorities, rotate
 from .ca_bundle import CaBundleTarget, build_ca_bundle_patch, has_webhook_client
 from .options import CertificateTimings
 
@@ -188,7 +189,8 @@ class CertRotator:
             or self.issuer_certificate != authority.certificate
             or self.serving_certificate.is_renewal_due(now)
         ):
-            serving = issue_serving_certificate(authority, self.hosts, now, self.timings)
+            lifetime = timedelta(seconds=self.timings.serving_lifetime_seconds)
+            serving = issue_serving_certificate(authority, self.hosts, now, lifetime)
             await asyncio.to_thread(self.certificate.load_pem, serving.certificate + serving.key)
             self.serving_certificate, self.issuer_certificate = serving, authority.certificate
             self.log.info("serving with a new certificate", expires=serving.expires_at)

@@ -4,6 +4,7 @@ import asyncio
 import builtins
 import socket
 import ssl
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,15 +15,16 @@ import pytest
 from cryptography import x509
 
 from kubewright import server as module
+from kubewright.authorization import CachingAuthorizer, Decision
 from kubewright.errors import ConfigError
 from kubewright.listen import ListenAddress, parse_address
 from kubewright.metrics import Metrics
-from kubewright.server import CachingAuthorizer, Decision, Server
+from kubewright.server import Server
 from kubewright.tls import generate_self_signed_pem
 
 
-class FakeReviewer:
-    """A reviewer that knows three tokens, and counts how often it is asked."""
+class FakeAuthorizer:
+    """Accepts two tokens, fails for a third, and records the requests."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, str, str]] = []
@@ -31,8 +33,8 @@ class FakeReviewer:
         self.requests.append((token, verb, path))
         if token == "broken":
             raise ConnectionError("no API server, token=abcdefgh")
-        known: dict[str, Decision] = {"good": "allowed", "poor": "forbidden"}
-        return known.get(token, "unauthenticated")
+        decisions: dict[str, Decision] = {"good": "allowed", "poor": "forbidden"}
+        return decisions.get(token, "unauthenticated")
 
 
 @asynccontextmanager
@@ -50,9 +52,9 @@ async def http_get(
     address = f"{'https' if tls else 'http'}://127.0.0.1:{port}{path}"
     async with (
         aiohttp.ClientSession() as session,
-        session.get(address, ssl=False, headers=headers) as answer,
+        session.get(address, ssl=False, headers=headers) as response,
     ):
-        return answer.status, await answer.text()
+        return response.status, await response.text()
 
 
 def make_local_server(**options: Any) -> Server:
@@ -77,19 +79,19 @@ def make_local_server(**options: Any) -> Server:
         ("", None),
     ],
 )
-def test_addresses(text: str, address: ListenAddress | None) -> None:
+def test_address_is_parsed(text: str, address: ListenAddress | None) -> None:
     assert parse_address(text) == address
 
 
 @pytest.mark.parametrize(
     "text", ["8080", ":65536", "a:b", "::1:80", "[::1]", "[::1:80", ":", "host:", ":80x"]
 )
-def test_what_is_no_address(text: str) -> None:
+def test_invalid_address_is_an_error(text: str) -> None:
     with pytest.raises(ConfigError, match="no address to listen on"):
         parse_address(text)
 
 
-async def test_metrics() -> None:
+async def test_metrics_are_served_on_their_path_only() -> None:
     async with run_server(make_local_server()) as server:
         server.metrics.count_list("pods")
         status, text = await http_get(server.metrics_port, "/metrics")
@@ -100,20 +102,20 @@ async def test_metrics() -> None:
         assert (await http_get(server.metrics_port, "/healthz"))[0] == 404
 
 
-async def test_what_is_off_is_off() -> None:
+async def test_disabled_endpoints_do_not_listen() -> None:
     async with run_server(
         make_local_server(metrics_bind_address="0", health_probe_bind_address="")
     ) as server:
         assert (server.metrics_port, server.health_port) == (0, 0)
-        assert server.runners == []
+        assert server._runners == []
 
 
-async def test_every_interface_by_both_protocols() -> None:
+async def test_address_without_a_host_accepts_ipv4() -> None:
     async with run_server(make_local_server(health_probe_bind_address=":0")) as server:
         assert (await http_get(server.health_port, "/healthz"))[0] == 200
 
 
-async def test_without_checks_all_is_well() -> None:
+async def test_endpoint_without_checks_is_healthy() -> None:
     async with run_server(make_local_server()) as server:
         assert await http_get(server.health_port, "/healthz") == (200, "ok")
         assert await http_get(server.health_port, "/readyz?verbose") == (
@@ -135,7 +137,7 @@ def raising_check() -> str | None:
     raise KeyError("x")
 
 
-async def test_checks() -> None:
+async def test_failed_check_fails_its_endpoint_only() -> None:
     server = make_local_server()
     server.add_readyz_check("leader", passing_check)
     server.add_readyz_check("cache", lambda: "pods: not listed yet,\n token=abcdefgh")
@@ -160,7 +162,7 @@ async def test_checks() -> None:
         assert await http_get(server.health_port, "/healthz") == (200, "ok")
 
 
-async def test_a_check_that_fails_or_hangs_is_a_failed_check(
+async def test_check_that_raises_or_hangs_counts_as_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "_CHECK_TIMEOUT_SECONDS", 0.01)
@@ -171,30 +173,30 @@ async def test_a_check_that_fails_or_hangs_is_a_failed_check(
         status, text = await http_get(server.health_port, "/healthz")
     assert status == 500
     assert (
-        "[-]raising failed: KeyError: 'x'\n[-]slow failed: no answer in 0.01 s\nhealthz check failed\n"
+        "[-]raising failed: KeyError: 'x'\n[-]slow failed: no result within 0.01 s\nhealthz check failed\n"
         in text
     )
 
 
 @pytest.mark.parametrize(
-    ("which", "advice"),
+    ("option", "advice"),
     [
         ("metrics_bind_address", r"-metrics-addr \(environment METRICS_ADDR\)"),
         ("health_probe_bind_address", r"-health-probe-bind-address \(environment"),
     ],
 )
-async def test_an_address_in_use_is_said_plainly(which: str, advice: str) -> None:
+async def test_address_in_use_is_an_error_with_advice(option: str, advice: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        server = make_local_server(**{which: f"127.0.0.1:{taken.getsockname()[1]}"})
+        server = make_local_server(**{option: f"127.0.0.1:{taken.getsockname()[1]}"})
         with pytest.raises(
             ConfigError,
             match=f"another process, perhaps another manager, listens there already.*{advice}",
         ):
             await server.start()
-        assert server.runners == []
+        assert server._runners == []
 
 
-async def test_stop_without_start_and_twice() -> None:
+async def test_stop_works_before_start_and_twice() -> None:
     server = make_local_server()
     await server.stop()
     await server.start()
@@ -205,7 +207,7 @@ async def test_stop_without_start_and_twice() -> None:
         await http_get(port, "/healthz")
 
 
-async def test_stop_lets_an_answer_end() -> None:
+async def test_stop_waits_for_a_response_in_progress() -> None:
     entered, go = asyncio.Event(), asyncio.Event()
 
     async def gate() -> str | None:
@@ -225,83 +227,83 @@ async def test_stop_lets_an_answer_end() -> None:
     await stopping
 
 
-async def test_too_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_concurrent_requests_get_503(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_IN_FLIGHT", 0)
     async with run_server(make_local_server()) as server:
         assert (await http_get(server.health_port, "/healthz"))[0] == 503
 
 
-async def test_long_headers_are_refused() -> None:
+async def test_long_headers_get_400() -> None:
     async with run_server(make_local_server()) as server:
         assert (await http_get(server.metrics_port, "/metrics", headers={"X-Long": "x" * 20_000}))[
             0
         ] == 400
 
 
-async def test_secure_metrics() -> None:
-    doorman = FakeReviewer()
-    async with run_server(make_local_server(secure=True, authorizer=doorman)) as server:
+async def test_secure_metrics_require_an_authorized_token() -> None:
+    authorizer = FakeAuthorizer()
+    async with run_server(make_local_server(secure=True, authorizer=authorizer)) as server:
 
-        async def ask(authorization: str = "") -> tuple[int, str]:
+        async def get_metrics(authorization: str = "") -> tuple[int, str]:
             headers = {"Authorization": authorization} if authorization else {}
             return await http_get(server.metrics_port, "/metrics", tls=True, headers=headers)
 
-        assert (await ask())[0] == 401
-        assert (await ask("Basic good"))[0] == 401
-        assert (await ask("Bearer "))[0] == 401
-        assert doorman.requests == []
-        assert (await ask("Bearer unknown"))[0] == 401
-        assert (await ask("Bearer poor"))[0] == 403
-        status, text = await ask("Bearer good")
+        assert (await get_metrics())[0] == 401
+        assert (await get_metrics("Basic good"))[0] == 401
+        assert (await get_metrics("Bearer "))[0] == 401
+        assert authorizer.requests == []
+        assert (await get_metrics("Bearer unknown"))[0] == 401
+        assert (await get_metrics("Bearer poor"))[0] == 403
+        status, text = await get_metrics("Bearer good")
         assert (status, "python_info" in text) == (200, True)
-        assert doorman.requests[-1] == ("good", "get", "/metrics")
-        status, text = await ask("Bearer broken")
+        assert authorizer.requests[-1] == ("good", "get", "/metrics")
+        status, text = await get_metrics("Bearer broken")
         assert status == 500
-        assert "could not be asked" in text
+        assert "the review by the API server failed" in text
         assert "abcdefgh" not in text
         assert (await http_get(server.health_port, "/healthz"))[0] == 200
         with pytest.raises(aiohttp.ClientError):
             await http_get(server.metrics_port, "/metrics")
 
 
-def test_secure_needs_a_reviewer() -> None:
-    with pytest.raises(ConfigError, match="reviewer"):
+def test_secure_metrics_need_an_authorizer() -> None:
+    with pytest.raises(ConfigError, match="need an authorizer"):
         make_local_server(secure=True)
 
 
-async def test_verdicts_are_remembered_for_a_while() -> None:
-    doorman, moments = FakeReviewer(), [0.0]
-    reviews = CachingAuthorizer(doorman, clock=lambda: moments[-1])
+async def test_decisions_are_cached_for_a_while() -> None:
+    authorizer, moments = FakeAuthorizer(), [0.0]
+    cache = CachingAuthorizer(authorizer, clock=lambda: moments[-1])
 
-    async def asked_at(seconds: float, token: str, path: str = "/metrics") -> tuple[Decision, int]:
+    async def decide_at(seconds: float, token: str, path: str = "/metrics") -> tuple[Decision, int]:
         moments.append(seconds)
-        return await reviews.authorize(token, "get", path), len(doorman.requests)
+        return await cache.authorize(token, "get", path), len(authorizer.requests)
 
-    assert await asked_at(0, "good") == ("allowed", 1)
-    assert await asked_at(59, "good") == ("allowed", 1)
-    assert await asked_at(61, "good") == ("allowed", 2)
-    assert await asked_at(61, "good", "/else") == ("allowed", 3)
-    assert await asked_at(100, "poor") == ("forbidden", 4)
-    assert await asked_at(109, "poor") == ("forbidden", 4)
-    assert await asked_at(111, "poor") == ("forbidden", 5)
-    assert not any("good" in str(key) for key in reviews.cached_decisions)
+    assert await decide_at(0, "good") == ("allowed", 1)
+    assert await decide_at(59, "good") == ("allowed", 1)
+    assert await decide_at(61, "good") == ("allowed", 2)
+    assert await decide_at(61, "good", "/else") == ("allowed", 3)
+    assert await decide_at(100, "poor") == ("forbidden", 4)
+    assert await decide_at(109, "poor") == ("forbidden", 4)
+    assert await decide_at(111, "poor") == ("forbidden", 5)
+    assert not any("good" in str(key) for key in cache.cached_decisions)
 
 
-async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MAX_CACHED_DECISIONS", 3)
-    reviews = CachingAuthorizer(FakeReviewer(), clock=lambda: 0.0)
+async def test_cache_of_decisions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kubewright.authorization._MAX_CACHED_DECISIONS", 3)
+    cache = CachingAuthorizer(FakeAuthorizer(), clock=lambda: 0.0)
     for number in range(10):
-        await reviews.authorize(str(number), "get", "/metrics")
-    assert len(reviews.cached_decisions) == 3
+        await cache.authorize(str(number), "get", "/metrics")
+    assert len(cache.cached_decisions) == 3
 
 
-async def test_a_failed_review_is_not_remembered() -> None:
-    doorman = FakeReviewer()
-    reviews = CachingAuthorizer(doorman)
+async def test_failed_review_is_not_cached() -> None:
+    authorizer = FakeAuthorizer()
+    cache = CachingAuthorizer(authorizer)
     for _ in range(2):
         with pytest.raises(ConnectionError):
-            await reviews.authorize("broken", "get", "/metrics")
-    assert len(doorman.requests) == 2
+            await cache.authorize("broken", "get", "/metrics")
+    assert len(authorizer.requests) == 2
 
 
 def write_key_pair(directory: Path, host: str) -> None:
@@ -317,11 +319,11 @@ async def read_served_name(port: int, server_name: str = "127.0.0.1") -> str:
     _, writer = await asyncio.open_connection(
         "127.0.0.1", port, ssl=context, server_hostname=server_name
     )
-    found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    certificate = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     writer.close()
     await writer.wait_closed()
     return str(
-        x509.load_der_x509_certificate(found)
+        x509.load_der_x509_certificate(certificate)
         .subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)[0]
         .value
     )
@@ -329,14 +331,17 @@ async def read_served_name(port: int, server_name: str = "127.0.0.1") -> str:
 
 async def wait_until(holds: Callable[[], object]) -> None:
     async with asyncio.timeout(10):
-        while not holds():  # noqa: ASYNC110 - the files are looked at by a thread, which sets no event
+        while not holds():  # noqa: ASYNC110 - a thread reads the files, and sets no event
             await asyncio.sleep(0.005)
 
 
-async def test_a_renewed_certificate_is_used(tmp_path: Path) -> None:
+async def test_renewed_certificate_is_presented(tmp_path: Path) -> None:
     await asyncio.to_thread(write_key_pair, tmp_path, "first.example")
     server = make_local_server(
-        secure=True, authorizer=FakeReviewer(), certificate_dir=str(tmp_path), reload_seconds=0.005
+        secure=True,
+        authorizer=FakeAuthorizer(),
+        certificate_dir=str(tmp_path),
+        reload_seconds=0.005,
     )
     async with run_server(server):
         assert await read_served_name(server.metrics_port) == "first.example"
@@ -355,27 +360,32 @@ async def test_a_renewed_certificate_is_used(tmp_path: Path) -> None:
         assert await read_served_name(server.metrics_port, "second.example") == "second.example"
 
 
-async def test_a_broken_renewal_leaves_the_old_certificate(
+async def test_broken_renewal_keeps_the_old_certificate(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     await asyncio.to_thread(write_key_pair, tmp_path, "first.example")
     server = make_local_server(
-        secure=True, authorizer=FakeReviewer(), certificate_dir=str(tmp_path), reload_seconds=0.005
+        secure=True,
+        authorizer=FakeAuthorizer(),
+        certificate_dir=str(tmp_path),
+        reload_seconds=0.005,
     )
     async with run_server(server):
         await asyncio.to_thread((tmp_path / "tls.crt").write_bytes, b"half a certif")
-        await wait_until(lambda: "the old certificate stays in use" in caplog.text)
+        await wait_until(
+            lambda: "cannot load the new certificate, keeping the old one" in caplog.text
+        )
         assert await read_served_name(server.metrics_port) == "first.example"
 
 
-async def test_a_missing_certificate_is_said_plainly(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"tls\.crt and tls\.key are needed"):
+async def test_missing_certificate_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"it needs the files tls\.crt and tls\.key"):
         await make_local_server(
-            secure=True, authorizer=FakeReviewer(), certificate_dir=str(tmp_path)
+            secure=True, authorizer=FakeAuthorizer(), certificate_dir=str(tmp_path)
         ).start()
 
 
-async def test_self_signed_needs_cryptography(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_self_signed_certificate_needs_cryptography(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
     def without(name: str, *rest: Any) -> Any:
@@ -383,6 +393,7 @@ async def test_self_signed_needs_cryptography(monkeypatch: pytest.MonkeyPatch) -
             raise ImportError(name)
         return real(name, *rest)
 
+    monkeypatch.delitem(sys.modules, "kubewright.x509", raising=False)
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ConfigError, match=r"install kubewright\[tls\]"):
         generate_self_signed_pem("host")

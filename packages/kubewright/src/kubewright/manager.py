@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from .authorization import ApiAuthorizer
 from .cache import Cache
 from .client import Client
 from .controller import Controller
@@ -33,7 +34,6 @@ from .meta import Key
 from .metrics import Metrics
 from .recorder import EventRecorder
 from .reflector import Reflector
-from .review import ApiAuthorizer
 from .server import Server
 from .source import KindSource, OwnedKindSource
 from .status import StatusWriter

@@ -1,4 +1,4 @@
-"""Live credentials: what goes on the wire, when a token is looked at again, and what happens when that fails."""
+"""Live credentials: the header on the wire, when a token is reloaded, and a reload that fails."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from .support.credentials import SECRET, FakeClock, make_credentials, read_token
 
 
 class TestHeaders:
-    """Token, password, nothing."""
+    """A token, a password, or none."""
 
-    async def test_anonymous(self) -> None:
+    async def test_anonymous_sends_no_header(self) -> None:
         live = make_credentials()
         assert await live.headers() == {}
         assert not await live.refresh()
 
-    async def test_token(self) -> None:
+    async def test_token_is_a_bearer_header(self) -> None:
         live = make_credentials(token=SECRET)
         assert await live.headers() == {"Authorization": f"Bearer {SECRET}"}
         assert not await live.refresh()
 
-    async def test_password(self) -> None:
+    async def test_password_is_a_basic_header(self) -> None:
         live = make_credentials(username="jörg", password="a:b")
         expected = base64.b64encode("jörg:a:b".encode()).decode()
         assert await live.headers() == {"Authorization": f"Basic {expected}"}
 
     @pytest.mark.parametrize("token", ["two words", "two\nlines", "ümlaut", "nul\0", " "])
-    async def test_token_that_no_header_can_carry(self, token: str) -> None:
-        with pytest.raises(KubeconfigError, match="is no token") as caught:
+    async def test_token_that_a_header_cannot_hold_is_an_error(self, token: str) -> None:
+        with pytest.raises(KubeconfigError, match="is not a token") as caught:
             await make_credentials(token=token).headers()
         assert caught.value.key == "users[name=me].user.token"
         assert token.strip() not in str(caught.value) or not token.strip()
@@ -49,16 +49,16 @@ class TestHeaders:
         assert SECRET not in repr(live.credential)
         assert SECRET not in repr(live.connection)
 
-    async def test_callers_may_change_what_they_get(self) -> None:
+    async def test_caller_may_change_its_headers(self) -> None:
         live = make_credentials(token=SECRET)
         (await live.headers()).clear()
         assert await live.headers()
 
 
 class TestTokenFile:
-    """Read again every minute, and after a 401."""
+    """A token file is read again every minute, and after a 401."""
 
-    async def test_read_again_when_due(self, tmp_path: Path) -> None:
+    async def test_file_is_read_again_after_a_minute(self, tmp_path: Path) -> None:
         clock, file = FakeClock(), tmp_path / "token"
         live = make_credentials(clock, token_file=str(file), token="inline")
         file.write_text("one\n")
@@ -69,7 +69,7 @@ class TestTokenFile:
         clock.seconds += 1
         assert await read_token(live) == "two"
 
-    async def test_no_thread_between_looks(
+    async def test_no_io_while_the_token_is_current(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         file = tmp_path / "token"
@@ -77,15 +77,23 @@ class TestTokenFile:
         live = make_credentials(token_file=str(file))
         await live.headers()
 
-        def refused(*_: object) -> None:
+        def fail(*_: object) -> None:
             raise AssertionError("I/O on the hot path")
 
-        monkeypatch.setattr(asyncio, "to_thread", refused)
-        monkeypatch.setattr(asyncio, "create_task", refused)
+        monkeypatch.setattr(asyncio, "to_thread", fail)
+        monkeypatch.setattr(asyncio, "create_task", fail)
         assert await read_token(live) == "one"
         assert await live.ssl_context() is not None
 
-    async def test_refresh_reads_now(self, tmp_path: Path) -> None:
+    async def test_cached_headers_are_valid_until_the_reload_is_due(self, tmp_path: Path) -> None:
+        clock, file = FakeClock(), tmp_path / "token"
+        live = make_credentials(clock, token_file=str(file))
+        assert live.valid_until < clock()
+        file.write_text("one")
+        assert await live.headers() == live.cached_headers == {"Authorization": "Bearer one"}
+        assert live.valid_until == clock() + 60
+
+    async def test_refresh_reads_the_file_at_once(self, tmp_path: Path) -> None:
         file = tmp_path / "token"
         file.write_text("one")
         live = make_credentials(token_file=str(file))
@@ -95,15 +103,15 @@ class TestTokenFile:
         assert await live.refresh()
         assert await read_token(live) == "two"
 
-    async def test_latecomer_retries_without_another_look(self, tmp_path: Path) -> None:
+    async def test_refresh_after_another_refresh_does_not_read_again(self, tmp_path: Path) -> None:
         file = tmp_path / "token"
         file.write_text("one")
         live = make_credentials(token_file=str(file))
-        refused = await live.headers()
+        rejected = await live.headers()
         file.write_text("two")
-        assert await live.refresh(refused)
+        assert await live.refresh(rejected)
         file.unlink()
-        assert await live.refresh(refused)
+        assert await live.refresh(rejected)
         assert not await live.refresh(await live.headers())
 
     @pytest.mark.parametrize(
@@ -134,7 +142,7 @@ class TestTokenFile:
         clock.seconds += 60
         assert await read_token(live) == "two"
 
-    async def test_first_read_must_succeed(self, tmp_path: Path) -> None:
+    async def test_first_read_that_fails_is_an_error(self, tmp_path: Path) -> None:
         file = tmp_path / "token"
         live = make_credentials(token_file=str(file))
         with pytest.raises(

@@ -1,4 +1,4 @@
-"""Credentials that a command prints: when it runs, what it is told, how it fails, and that nothing of it stays behind."""
+"""Exec plugins: when one runs, its environment, its failures, and that no process is left."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kubewright import auth
+from kubewright import exec_plugin
 from kubewright.auth import Credentials
 from kubewright.errors import KubeconfigError
 from kubewright.kubeconfig import Connection, ExecPlugin, Identity
@@ -39,7 +39,7 @@ def count_runs(folder: Path) -> int:
 class TestExecPlugin:
     """A command that prints credentials."""
 
-    async def test_cached_until_refresh(self, tmp_path: Path) -> None:
+    async def test_credential_is_cached_until_a_refresh(self, tmp_path: Path) -> None:
         clock = FakeClock()
         live = make_plugin_credentials(
             tmp_path, exec_credential_script("{'token': f'token-{run}'}"), clock
@@ -50,14 +50,16 @@ class TestExecPlugin:
         assert await live.refresh()
         assert await read_token(live) == "token-2"
 
-    async def test_unchanged_is_not_worth_a_retry(self, tmp_path: Path) -> None:
+    async def test_unchanged_credential_is_no_reason_for_a_retry(self, tmp_path: Path) -> None:
         live = make_plugin_credentials(tmp_path, exec_credential_script("{'token': 'same'}"))
         await live.headers()
         assert not await live.refresh()
         assert count_runs(tmp_path) == 2
 
     @pytest.mark.parametrize(("lives", "used"), [(600, 590), (5, 1), (-1000, 1)])
-    async def test_expiry(self, tmp_path: Path, lives: float, used: float) -> None:
+    async def test_plugin_runs_again_before_the_expiry(
+        self, tmp_path: Path, lives: float, used: float
+    ) -> None:
         expires = (datetime.now(UTC) + timedelta(seconds=lives)).isoformat()
         clock = FakeClock()
         live = make_plugin_credentials(
@@ -68,11 +70,11 @@ class TestExecPlugin:
             clock,
         )
         assert await read_token(live) == "token-1"
-        assert live.reload_at - clock.seconds == pytest.approx(used, abs=30 if lives > 100 else 0)
-        clock.seconds = live.reload_at
+        assert live.valid_until - clock.seconds == pytest.approx(used, abs=30 if lives > 100 else 0)
+        clock.seconds = live.valid_until
         assert await read_token(live) == "token-2"
 
-    async def test_single_flight(self, tmp_path: Path) -> None:
+    async def test_concurrent_requests_share_one_run(self, tmp_path: Path) -> None:
         live = make_plugin_credentials(
             tmp_path, exec_credential_script("{'token': f'token-{run}'}")
         )
@@ -80,17 +82,17 @@ class TestExecPlugin:
         assert await asyncio.gather(*(live.refresh() for _ in range(50))) == [True] * 50
         assert count_runs(tmp_path) == 2
 
-    async def test_cancelled_caller_does_not_take_the_others_along(self, tmp_path: Path) -> None:
+    async def test_cancelled_caller_does_not_cancel_the_run(self, tmp_path: Path) -> None:
         live = make_plugin_credentials(tmp_path, exec_credential_script("{'token': 'one'}"))
         first, second = asyncio.create_task(live.headers()), asyncio.create_task(live.headers())
-        await asyncio.sleep(0)  # both have started, and wait for the plugin
-        assert live.reload_task is not None
+        await asyncio.sleep(0)  # both have started and wait for the plugin
+        assert live._reload_task is not None
         first.cancel()
         assert await second == {"Authorization": "Bearer one"}
         assert first.cancelled()
         assert count_runs(tmp_path) == 1
 
-    async def test_environment_and_input(self, tmp_path: Path) -> None:
+    async def test_plugin_gets_environment_arguments_and_cluster_info(self, tmp_path: Path) -> None:
         body = (
             "(folder / 'seen').write_text(json.dumps([dict(os.environ), sys.stdin.read(), sys.argv[1:]]))\n"
             + exec_credential_script("{'token': 'x'}")
@@ -132,7 +134,7 @@ class TestExecPlugin:
             },
         }
 
-    async def test_no_cluster_info_unless_asked_for(self, tmp_path: Path) -> None:
+    async def test_cluster_info_is_left_out_by_default(self, tmp_path: Path) -> None:
         body = (
             "(folder / 'seen').write_text(os.environ['KUBERNETES_EXEC_INFO'])\n"
             + exec_credential_script("{'token': 'x'}", EXEC_API_VERSION + "beta1")
@@ -146,30 +148,30 @@ class TestExecPlugin:
             "spec": {"interactive": False},
         }
 
-    async def test_token_of_the_kubeconfig_comes_first(self, tmp_path: Path) -> None:
+    async def test_token_of_the_kubeconfig_takes_precedence(self, tmp_path: Path) -> None:
         plugin = ExecPlugin(command=write_plugin(tmp_path, "sys.exit(1)"))
         assert await read_token(make_credentials(token="mine", exec_plugin=plugin)) == "mine"
 
     @pytest.mark.parametrize(
-        ("body", "words"),
+        ("body", "problem"),
         [
             (
-                f"print('who are you', file=sys.stderr); print({SECRET!r}); sys.exit(3)",
-                "ended with code 3 and said: who are you",
+                f"print('please log in', file=sys.stderr); print({SECRET!r}); sys.exit(3)",
+                "exited with code 3. Its stderr: please log in",
             ),
-            (f"print('token: {SECRET}', file=sys.stderr); sys.exit(1)", "said: token: ***"),
-            ("sys.exit(1)", "said: nothing"),
-            ("os.kill(os.getpid(), 9)", "ended with code -9"),
-            (f"print({SECRET!r})", "something else than an ExecCredential"),
-            ("", "something else than an ExecCredential"),
-            ("sys.stdout.buffer.write(b'\\xff{')", "something else than an ExecCredential"),
+            (f"print('token: {SECRET}', file=sys.stderr); sys.exit(1)", "Its stderr: token: ***"),
+            ("sys.exit(1)", "Its stderr: (empty)"),
+            ("os.kill(os.getpid(), 9)", "exited with code -9"),
+            (f"print({SECRET!r})", "did not print a valid ExecCredential"),
+            ("", "did not print a valid ExecCredential"),
+            ("sys.stdout.buffer.write(b'\\xff{')", "did not print a valid ExecCredential"),
             (
                 exec_credential_script(f"{{'token': ['{SECRET}']}}"),
-                "something else than an ExecCredential",
+                "did not print a valid ExecCredential",
             ),
             (
                 exec_credential_script(f"{{'token': '{SECRET}', 'expirationTimestamp': 'soon'}}"),
-                "something else than an ExecCredential",
+                "did not print a valid ExecCredential",
             ),
             (
                 exec_credential_script(f"{{'token': '{SECRET}'}}", kind="Secret"),
@@ -193,20 +195,22 @@ class TestExecPlugin:
                 ),
                 "PEM certificate",
             ),
-            (exec_credential_script(f"{{'token': '{SECRET} {SECRET}'}}"), "is no token"),
+            (exec_credential_script(f"{{'token': '{SECRET} {SECRET}'}}"), "is not a token"),
         ],
     )
-    async def test_failure_in_plain_words(self, tmp_path: Path, body: str, words: str) -> None:
+    async def test_failure_names_the_plugin_and_the_problem(
+        self, tmp_path: Path, body: str, problem: str
+    ) -> None:
         with pytest.raises(KubeconfigError) as caught:
             await make_plugin_credentials(tmp_path, body).headers()
-        assert words in str(caught.value)
+        assert problem in str(caught.value)
         assert (caught.value.file, caught.value.key) == (
             USER_LOCATION.file,
             USER_LOCATION.key + ".exec",
         )
         assert SECRET not in str(caught.value)
 
-    async def test_failure_later_keeps_the_old_token(
+    async def test_later_failure_keeps_the_old_token(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         live = make_plugin_credentials(
@@ -217,9 +221,9 @@ class TestExecPlugin:
         assert await read_token(live) == "one"
         assert not await live.refresh()
         assert await read_token(live) == "one"
-        assert "said: logged out" in caplog.text
+        assert "Its stderr: logged out" in caplog.text
 
-    async def test_not_found_gives_the_hint(self) -> None:
+    async def test_missing_plugin_gives_the_install_hint(self) -> None:
         with pytest.raises(
             KubeconfigError, match=r'"no-such-plugin" was not found\. Run: brew install it'
         ):
@@ -229,16 +233,20 @@ class TestExecPlugin:
         with pytest.raises(KubeconfigError, match=r"was not found\. Install it"):
             await make_credentials(exec_plugin=ExecPlugin("no-such-plugin")).headers()
 
-    async def test_cannot_be_started(self, tmp_path: Path) -> None:
+    async def test_plugin_that_cannot_be_started_is_an_error(self, tmp_path: Path) -> None:
         (tmp_path / "plain").write_text("")
         with pytest.raises(KubeconfigError, match="could not be started: Permission denied"):
             await make_credentials(exec_plugin=ExecPlugin(str(tmp_path / "plain"))).headers()
-        with pytest.raises(KubeconfigError, match="could not be started: an argument holds a NUL"):
+        with pytest.raises(
+            KubeconfigError, match="could not be started: an argument contains a NUL"
+        ):
             await make_credentials(exec_plugin=ExecPlugin("true", args=("\0",))).headers()
 
-    async def test_hanging_plugin(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(auth, "PLUGIN_TIMEOUT_SECONDS", 0.1)
-        with pytest.raises(KubeconfigError, match=r"did not answer in 0\.1 s"):
+    async def test_plugin_that_hangs_is_killed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(exec_plugin, "PLUGIN_TIMEOUT_SECONDS", 0.1)
+        with pytest.raises(KubeconfigError, match=r"did not finish within 0\.1 s"):
             await make_plugin_credentials(tmp_path, "time.sleep(600)").headers()
 
     async def test_close_stops_a_plugin_and_its_children(self, tmp_path: Path) -> None:
@@ -253,7 +261,7 @@ class TestExecPlugin:
         await eventually(lambda: not any(map(is_process_running, read_pids(tmp_path))))
         await live.close()
 
-    async def test_child_that_holds_the_output_open(self, tmp_path: Path) -> None:
+    async def test_close_kills_a_child_that_keeps_the_output_open(self, tmp_path: Path) -> None:
         live = make_plugin_credentials(
             tmp_path,
             "if os.fork(): sys.exit(0)\n(folder / f'pid-{os.getpid()}').touch(); time.sleep(600)",
@@ -271,7 +279,7 @@ def read_pids(folder: Path) -> list[int]:
 
 
 def is_process_running(pid: int) -> bool:
-    """Whether there is such a process; one that is dead and not yet reaped by its parent is none."""
+    """A zombie, which its parent has not reaped yet, does not count."""
     try:
         return not re.search(r"^State:\s+Z", Path(f"/proc/{pid}/status").read_text(), re.M)
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""The TLS context of live credentials: always verifying, with our certificate, new when that is."""
+"""The TLS context of live credentials: it always verifies, and follows the certificate."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import ssl
 import stat
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +40,11 @@ async def read_presented_name(
     server.load_cert_chain(folder / "serving.crt", folder / "serving.key")
     server.load_verify_locations(cadata=TEST_CA.certificate.decode())
     server.verify_mode = ssl.CERT_OPTIONAL
-    seen: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    subject: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = writer.get_extra_info("peercert") or {}
-        seen.set_result("".join(value for part in peer.get("subject", ()) for _, value in part))
+        subject.set_result("".join(value for part in peer.get("subject", ()) for _, value in part))
         writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=server) as listening:
@@ -52,7 +53,7 @@ async def read_presented_name(
         )
         await reader.read()
         writer.close()
-        return await seen
+        return await subject
 
 
 def inline_client_certificate(pair: KeyPair) -> dict[str, Any]:
@@ -65,26 +66,24 @@ def client_certificate_files(pair: KeyPair, folder: Path) -> dict[str, Any]:
 
 
 class TestTls:
-    """The context: always verifying, with our certificate, new when that is."""
-
-    async def test_none_for_http(self) -> None:
+    async def test_http_has_no_context(self) -> None:
         assert await make_credentials(server="http://host").ssl_context() is None
 
-    async def test_always_verifies(self) -> None:
+    async def test_server_is_always_verified(self) -> None:
         for ca_pem in (TEST_CA.certificate, None):
             context = await make_credentials(ca_pem=ca_pem).ssl_context()
             assert context is not None
             assert (context.check_hostname, context.verify_mode) == (True, ssl.CERT_REQUIRED)
             assert context.minimum_version == ssl.TLSVersion.TLSv1_2
 
-    async def test_only_the_given_authority_counts(self, tmp_path: Path) -> None:
+    async def test_only_the_given_ca_is_trusted(self, tmp_path: Path) -> None:
         context = await make_credentials(
             ca_pem=CertificateAuthority("test").certificate
         ).ssl_context()
         with pytest.raises(ssl.SSLCertVerificationError):
             await read_presented_name(context, TEST_CA.issue_serving_certificate("host"), tmp_path)
 
-    async def test_another_name_is_refused(self, tmp_path: Path) -> None:
+    async def test_server_with_another_name_is_rejected(self, tmp_path: Path) -> None:
         with pytest.raises(ssl.SSLCertVerificationError):
             await read_presented_name(
                 await make_credentials().ssl_context(),
@@ -92,7 +91,7 @@ class TestTls:
                 tmp_path,
             )
 
-    async def test_a_server_certificate_may_be_the_authority(self, tmp_path: Path) -> None:
+    async def test_server_certificate_may_be_its_own_ca(self, tmp_path: Path) -> None:
         serving = TEST_CA.issue_serving_certificate("host")
         assert (
             await read_presented_name(
@@ -122,7 +121,9 @@ class TestTls:
             )
             assert await live.headers() == {}
 
-    async def test_plugin_with_a_token_only_leaves_the_certificate(self, tmp_path: Path) -> None:
+    async def test_plugin_that_prints_only_a_token_keeps_the_certificate(
+        self, tmp_path: Path
+    ) -> None:
         plugin = ExecPlugin(write_plugin(tmp_path, exec_credential_script("{'token': 'x'}")))
         live = make_credentials(
             exec_plugin=plugin, **inline_client_certificate(TEST_CA.issue_client_certificate("me"))
@@ -136,16 +137,16 @@ class TestTls:
         )
 
     @pytest.mark.parametrize("memory", [auth.TMPFS_DIRECTORY, "/nonexistent"])
-    async def test_key_is_private_on_disk_and_gone_at_once(
+    async def test_key_file_is_private_and_deleted_at_once(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: str
     ) -> None:
-        seen: list[Path] = []
+        key_files: list[Path] = []
         original = ssl.SSLContext.load_cert_chain
 
         def spy(context: ssl.SSLContext, certificate: Path, key: Path, password: bytes) -> None:
             assert stat.S_IMODE(key.stat().st_mode) == 0o600
             assert stat.S_IMODE(key.parent.stat().st_mode) == 0o700
-            seen.append(key)
+            key_files.append(key)
             original(context, certificate, key, password)
 
         monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", spy)
@@ -158,8 +159,8 @@ class TestTls:
             await make_credentials(
                 client_cert_pem=TEST_CA.certificate, client_key_pem=b""
             ).ssl_context()
-        assert len(seen) == 2
-        assert not any(path.parent.exists() for path in seen)
+        assert len(key_files) == 2
+        assert not any(path.parent.exists() for path in key_files)
 
     async def test_same_context_until_files_rotate(self, tmp_path: Path) -> None:
         clock = FakeClock()
@@ -211,7 +212,7 @@ class TestTls:
         clock.seconds += 60
         assert await live.ssl_context() is not first
 
-    async def test_new_token_leaves_the_context(self, tmp_path: Path) -> None:
+    async def test_new_token_keeps_the_context(self, tmp_path: Path) -> None:
         live = make_plugin_credentials(
             tmp_path, exec_credential_script("{'token': f'token-{run}'}")
         )
@@ -227,20 +228,23 @@ class TestTls:
             serialization.BestAvailableEncryption(SECRET.encode()),
         )
         junk = SECRET.encode()
-        for who, key in (
-            (inline_client_certificate(KeyPair(junk, good.key)), "client-certificate-data"),
-            (inline_client_certificate(KeyPair(good.certificate, junk)), "client-key-data"),
+        for identity, key in (
+            (inline_client_certificate(replace(good, certificate=junk)), "client-certificate-data"),
+            (inline_client_certificate(replace(good, key=junk)), "client-key-data"),
             (
                 inline_client_certificate(
-                    KeyPair(good.certificate, TEST_CA.issue_client_certificate("other").key)
+                    replace(good, key=TEST_CA.issue_client_certificate("other").key)
                 ),
                 "client-key-data",
             ),
-            (inline_client_certificate(KeyPair(good.certificate, locked)), "client-key-data"),
-            (client_certificate_files(KeyPair(junk, good.key), tmp_path), "client-certificate"),
+            (inline_client_certificate(replace(good, key=locked)), "client-key-data"),
+            (
+                client_certificate_files(replace(good, certificate=junk), tmp_path),
+                "client-certificate",
+            ),
         ):
             with pytest.raises(KubeconfigError) as caught:
-                await make_credentials(**who).ssl_context()
+                await make_credentials(**identity).ssl_context()
             assert (caught.value.file, caught.value.key) == (
                 USER_LOCATION.file,
                 f"{USER_LOCATION.key}.{key}",
@@ -248,12 +252,12 @@ class TestTls:
             assert "PEM" in str(caught.value)
             assert SECRET not in str(caught.value)
 
-    async def test_missing_certificate_file(self, tmp_path: Path) -> None:
+    async def test_missing_certificate_file_is_an_error(self, tmp_path: Path) -> None:
         with pytest.raises(KubeconfigError, match=r"none cannot be read: .*client-certificate\)"):
             await make_credentials(
                 client_cert_file=str(tmp_path / "none"), client_key_file=str(tmp_path / "none")
             ).headers()
 
-    async def test_malformed_authority(self) -> None:
+    async def test_malformed_ca_is_an_error(self) -> None:
         with pytest.raises(ConfigError, match="is not a PEM certificate"):
             await make_credentials(ca_pem=b"junk").ssl_context()

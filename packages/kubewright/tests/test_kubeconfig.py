@@ -1,4 +1,4 @@
-"""What a kubeconfig can say, and what of it stays unsaid."""
+"""The settings of a kubeconfig, and that no repr shows a secret."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from kubewright.testing.ca import CertificateAuthority
 
 from .support.kubeconfigs import CA_PEM, SECRET, encode_base64, make_kubeconfig
 
-CLIENT_CERTIFICATE = CertificateAuthority("test").issue_client_certificate("somebody")
+CLIENT_CERTIFICATE = CertificateAuthority("test").issue_client_certificate("ann")
 
 
 class TestContents:
-    """What a kubeconfig can say."""
-
-    def test_cluster(self, load_kubeconfig: Callable[..., Connection], tmp_path: Path) -> None:
+    def test_cluster_settings_are_read(
+        self, load_kubeconfig: Callable[..., Connection], tmp_path: Path
+    ) -> None:
         cluster = {
             "server": "https://host/k8s/clusters/c-1/",
             "certificate-authority-data": encode_base64(CA_PEM),
@@ -34,7 +34,7 @@ class TestContents:
         assert (connection.proxy_url, connection.namespace) == (cluster["proxy-url"], "here")
         assert connection.source == f'kubeconfig {tmp_path / "config"}, context "kind"'
 
-    def test_relative_files_belong_to_the_kubeconfig(
+    def test_relative_paths_are_relative_to_the_kubeconfig(
         self, load_kubeconfig: Callable[..., Connection], tmp_path: Path
     ) -> None:
         (tmp_path / "ca.crt").write_bytes(CA_PEM)
@@ -68,7 +68,7 @@ class TestContents:
             load_kubeconfig(make_kubeconfig({"certificate-authority-data": data})).ca_pem == CA_PEM
         )
 
-    def test_authority_with_remarks(self, load_kubeconfig: Callable[..., Connection]) -> None:
+    def test_ca_file_may_contain_comments(self, load_kubeconfig: Callable[..., Connection]) -> None:
         bundle = "# Große Zertifizierungsstelle\n".encode() + CA_PEM + CA_PEM
         assert (
             load_kubeconfig(
@@ -91,18 +91,22 @@ class TestContents:
         assert connection.namespace == "0123"
         assert (connection.identity.username, connection.identity.password) == ("007", "1e10")
 
-    def test_context_without_user(self, load_kubeconfig: Callable[..., Connection]) -> None:
+    def test_context_without_a_user_is_anonymous(
+        self, load_kubeconfig: Callable[..., Connection]
+    ) -> None:
         document = make_kubeconfig({}, {"token": SECRET})
         document["contexts"][0]["context"].pop("user")
         assert load_kubeconfig(document).identity == Identity()
 
-    def test_credentials_never_go_to_http(self, load_kubeconfig: Callable[..., Connection]) -> None:
+    def test_credentials_are_never_sent_over_http(
+        self, load_kubeconfig: Callable[..., Connection]
+    ) -> None:
         assert (
             load_kubeconfig(make_kubeconfig({"server": "http://host"}, {"token": SECRET})).identity
             == Identity()
         )
 
-    def test_exec_plugin(self, load_kubeconfig: Callable[..., Connection]) -> None:
+    def test_exec_settings_are_read(self, load_kubeconfig: Callable[..., Connection]) -> None:
         extension = {
             "name": "client.authentication.k8s.io/exec",
             "extension": {"count": 3, "on": True, "none": None, "id": "007"},
@@ -148,7 +152,7 @@ class TestContents:
             ("/a/b", "/a/b"),
         ],
     )
-    def test_exec_command_is_on_path_or_beside_the_file(
+    def test_exec_command_is_on_path_or_relative_to_the_file(
         self, load_kubeconfig: Callable[..., Connection], tmp_path: Path, command: str, found: str
     ) -> None:
         call = {"apiVersion": "client.authentication.k8s.io/v1", "command": command}
@@ -156,7 +160,7 @@ class TestContents:
         assert plugin is not None
         assert plugin.command == found.format(tmp_path)
 
-    def test_faults_of_other_contexts_do_not_matter(
+    def test_errors_in_other_contexts_are_ignored(
         self, load_kubeconfig: Callable[..., Connection]
     ) -> None:
         document = make_kubeconfig()
@@ -164,7 +168,7 @@ class TestContents:
         document["clusters"].append({"name": "lax", "cluster": {"insecure-skip-tls-verify": True}})
         assert load_kubeconfig(document).server == "https://host:6443"
 
-    def test_byte_order_mark_and_utf16(self, tmp_path: Path) -> None:
+    def test_byte_order_mark_and_utf16_are_accepted(self, tmp_path: Path) -> None:
         file = tmp_path / "config"
         for encoding in ("utf-8-sig", "utf-16"):
             file.write_bytes(yaml.safe_dump(make_kubeconfig()).encode(encoding))

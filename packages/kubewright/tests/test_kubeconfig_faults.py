@@ -1,4 +1,4 @@
-"""Everything that can be wrong with a kubeconfig: an error with file, key and fix, and no secret in it."""
+"""Invalid kubeconfigs: each error names the file, the key and the fix, and no secret."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ OLD_EXEC = EXEC | {"apiVersion": "client.authentication.k8s.io/v1alpha1"}
 
 DOCUMENT_FAULTS: list[tuple[Any, str, str]] = [
     ([1], "", "Expected object"),
-    ("just words", "", "Expected object"),
-    ({"kind": "Secret"}, "kind", "this is a Secret"),
+    ("plain text", "", "Expected object"),
+    ({"kind": "Secret"}, "kind", "the file is a Secret"),
     ("", "current-context", "is not set"),
     ({"clusters": SECRET}, "clusters", "wrong type"),
     ({"users": [SECRET]}, "users[0]", "wrong type"),
@@ -45,7 +45,7 @@ DOCUMENT_FAULTS: list[tuple[Any, str, str]] = [
     (
         make_kubeconfig() | {"contexts": [{"name": "kind"}]},
         "contexts[name=kind].context.cluster",
-        "names no cluster. The clusters are: kind",
+        "the context has no cluster. The clusters are: kind",
     ),
     (make_kubeconfig() | {"users": []}, "contexts[name=kind].context.user", 'no user "kind"'),
 ]
@@ -57,12 +57,12 @@ CLUSTER_FAULTS: list[tuple[dict[str, Any], str, str]] = [
     ({"server": "https://host:99999"}, "server", "https://host:port"),
     ({"server": "https://ho st"}, "server", "https://host:port"),
     ({"server": "https://[::1"}, "server", "https://host:port"),
-    ({"server": f"https://me:{SECRET}@host"}, "server", "credentials belong"),
-    ({"server": f"https://host?x={SECRET}"}, "server", "plain address"),
+    ({"server": f"https://me:{SECRET}@host"}, "server", "put credentials into"),
+    ({"server": f"https://host?x={SECRET}"}, "server", "plain URL"),
     ({"insecure-skip-tls-verify": True}, "insecure-skip-tls-verify", "set certificate-authority"),
     ({"insecure-skip-tls-verify": "perhaps"}, "insecure-skip-tls-verify", "wrong type"),
     ({"proxy-url": f"socks5://u:{SECRET}@proxy"}, "proxy-url", "SOCKS proxies are not supported"),
-    ({"proxy-url": SECRET}, "proxy-url", "not a proxy's address"),
+    ({"proxy-url": SECRET}, "proxy-url", "not the URL of a proxy"),
     ({"certificate-authority-data": SECRET}, "certificate-authority-data", "base64"),
     (
         {"certificate-authority-data": encode_base64(SECRET.encode())},
@@ -104,39 +104,37 @@ USER_FAULTS: list[tuple[dict[str, Any], str, str]] = [
     (
         {"exec": EXEC | {"interactiveMode": "Always"}},
         "exec.interactiveMode",
-        "a person at the keyboard",
+        "Always needs a terminal",
     ),
     ({"exec": EXEC | {"interactiveMode": "Maybe"}}, "exec.interactiveMode", "must be Never"),
 ]
 FAULTS = [
     *DOCUMENT_FAULTS,
     *(
-        (make_kubeconfig(cluster), f"clusters[name=kind].cluster.{key}", words)
-        for cluster, key, words in CLUSTER_FAULTS
+        (make_kubeconfig(cluster), f"clusters[name=kind].cluster.{key}", problem)
+        for cluster, key, problem in CLUSTER_FAULTS
     ),
     *(
-        (make_kubeconfig({}, user), f"users[name=kind].user.{key}", words)
-        for user, key, words in USER_FAULTS
+        (make_kubeconfig({}, user), f"users[name=kind].user.{key}", problem)
+        for user, key, problem in USER_FAULTS
     ),
 ]
 
 
 class TestFaults:
-    """Everything wrong names the file, the key and the fix, and shows no secret."""
-
-    @pytest.mark.parametrize(("document", "key", "words"), FAULTS)
-    def test_names_file_and_key(
+    @pytest.mark.parametrize(("document", "key", "problem"), FAULTS)
+    def test_error_names_file_and_key(
         self,
         load_kubeconfig: Callable[..., Connection],
         tmp_path: Path,
         document: Any,
         key: str,
-        words: str,
+        problem: str,
     ) -> None:
         with pytest.raises(KubeconfigError) as caught:
             load_kubeconfig(document)
         assert (caught.value.file, caught.value.key) == (str(tmp_path / "config"), key)
-        assert words in str(caught.value)
+        assert problem in str(caught.value)
         assert SECRET not in "".join(traceback.format_exception(caught.value))
 
     @pytest.mark.parametrize(
@@ -156,25 +154,25 @@ class TestFaults:
             load_kubeconfig(text)
         assert SECRET not in "".join(traceback.format_exception(caught.value))
 
-    def test_unknown_context_asked_for(self, load_kubeconfig: Callable[..., Connection]) -> None:
+    def test_unknown_context_is_an_error(self, load_kubeconfig: Callable[..., Connection]) -> None:
         with pytest.raises(
             KubeconfigError, match=r'there is no context "other"\. The contexts are: kind\.'
         ):
             load_kubeconfig(make_kubeconfig(), context="other")
 
-    def test_unreadable_file(self, tmp_path: Path) -> None:
+    def test_unreadable_file_is_an_error(self, tmp_path: Path) -> None:
         with pytest.raises(KubeconfigError, match="Is a directory"):
             load_config(str(tmp_path), environ={}, home=tmp_path)
 
     @pytest.mark.parametrize(
         "master", ["host:6443", "ftp://host", "https://", f"https://me:{SECRET}@host"]
     )
-    def test_bad_master(self, tmp_path: Path, master: str) -> None:
+    def test_invalid_master_is_an_error(self, tmp_path: Path, master: str) -> None:
         with pytest.raises(ConfigError, match="--master must be") as caught:
             load_config(master=master, environ={}, home=tmp_path)
         assert SECRET not in str(caught.value)
 
-    def test_endless_nesting(self, load_kubeconfig: Callable[..., Connection]) -> None:
+    def test_deep_nesting_is_an_error(self, load_kubeconfig: Callable[..., Connection]) -> None:
         for text in (
             "[" * 5000,
             "&a [*a]",
@@ -204,7 +202,7 @@ class TestFaults:
         max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
     )
     @given(data=st.data())
-    def test_any_value_anywhere_is_a_connection_or_a_plain_error(
+    def test_any_value_anywhere_gives_a_connection_or_a_config_error(
         self, tmp_path: Path, data: st.DataObject
     ) -> None:
         document = make_kubeconfig(

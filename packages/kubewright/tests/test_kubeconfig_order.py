@@ -1,4 +1,4 @@
-"""Which cluster is meant: the order of the sources, and the merge of several files."""
+"""Which cluster is used: the order of the sources, and the merge of several files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def kubeconfig_for_host(name: str) -> dict[str, Any]:
 class TestOrder:
     """--kubeconfig, KUBECONFIG, the Pod, ~/.kube/config, --master."""
 
-    def test_explicit_file_comes_first(self, tmp_path: Path, service_account_volume: Path) -> None:
+    def test_explicit_file_takes_precedence(
+        self, tmp_path: Path, service_account_volume: Path
+    ) -> None:
         flag, variable = (
             write_kubeconfig(tmp_path / "flag", kubeconfig_for_host("flag")),
             write_kubeconfig(tmp_path / "env", kubeconfig_for_host("env")),
@@ -71,7 +73,9 @@ class TestOrder:
             == "https://home"
         )
 
-    def test_pod_gives_everything(self, tmp_path: Path, service_account_volume: Path) -> None:
+    def test_pod_has_server_token_ca_and_namespace(
+        self, tmp_path: Path, service_account_volume: Path
+    ) -> None:
         connection = load_config(
             environ=POD_ENVIRON, home=tmp_path, service_account=service_account_volume
         )
@@ -89,7 +93,7 @@ class TestOrder:
             == "https://[fd00::1]:443"
         )
 
-    def test_pod_without_authority_and_namespace(
+    def test_pod_without_ca_and_namespace(
         self, tmp_path: Path, service_account_volume: Path
     ) -> None:
         (service_account_volume / "ca.crt").unlink()
@@ -99,12 +103,14 @@ class TestOrder:
         )
         assert (connection.ca_pem, connection.namespace) == (None, "default")
 
-    def test_pod_with_damaged_authority(self, tmp_path: Path, service_account_volume: Path) -> None:
+    def test_pod_with_a_damaged_ca_is_an_error(
+        self, tmp_path: Path, service_account_volume: Path
+    ) -> None:
         (service_account_volume / "ca.crt").write_text("half a certificate")
-        with pytest.raises(ConfigError, match=r"ca\.crt holds no PEM certificate"):
+        with pytest.raises(ConfigError, match=r"ca\.crt is not a PEM certificate"):
             load_config(environ=POD_ENVIRON, home=tmp_path, service_account=service_account_volume)
 
-    def test_pod_needs_its_token(self, tmp_path: Path) -> None:
+    def test_pod_without_a_token_is_not_used(self, tmp_path: Path) -> None:
         write_kubeconfig(tmp_path / ".kube" / "config", kubeconfig_for_host("home"))
         assert (
             load_config(
@@ -113,7 +119,9 @@ class TestOrder:
             == "https://home"
         )
 
-    def test_a_context_is_never_the_pod(self, tmp_path: Path, service_account_volume: Path) -> None:
+    def test_flag_context_excludes_the_pod(
+        self, tmp_path: Path, service_account_volume: Path
+    ) -> None:
         write_kubeconfig(tmp_path / ".kube" / "config", kubeconfig_for_host("home"))
         assert (
             load_config(
@@ -144,11 +152,11 @@ class TestOrder:
         )
 
     @pytest.mark.parametrize("master", ["https://alone:6443", "http://127.0.0.1:8001"])
-    def test_master_alone(self, tmp_path: Path, master: str) -> None:
+    def test_master_alone_is_enough(self, tmp_path: Path, master: str) -> None:
         connection = load_config(master=master, environ={}, home=tmp_path)
         assert connection == Connection(server=master, source="--master")
 
-    def test_nothing_found(self, tmp_path: Path) -> None:
+    def test_no_source_is_an_error_that_lists_them(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError) as caught:
             load_config(environ={}, home=tmp_path)
         for tried in (
@@ -160,18 +168,16 @@ class TestOrder:
             assert tried in str(caught.value)
         assert "***" not in str(caught.value)
 
-    def test_nothing_found_in_a_pod_without_token(self, tmp_path: Path) -> None:
+    def test_error_names_the_missing_token_of_a_pod(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="token is not mounted"):
             load_config(environ=POD_ENVIRON, home=tmp_path, service_account=tmp_path / "none")
 
-    def test_missing_explicit_file(self, tmp_path: Path) -> None:
+    def test_missing_explicit_file_is_an_error(self, tmp_path: Path) -> None:
         write_kubeconfig(tmp_path / ".kube" / "config", kubeconfig_for_host("home"))
         with pytest.raises(KubeconfigError, match="No such file"):
             load_config(str(tmp_path / "typo"), environ={}, home=tmp_path)
 
-    def test_missing_files_of_the_variable_do_not_lead_to_another_cluster(
-        self, tmp_path: Path
-    ) -> None:
+    def test_missing_files_of_kubeconfig_are_an_error(self, tmp_path: Path) -> None:
         write_kubeconfig(tmp_path / ".kube" / "config", kubeconfig_for_host("home"))
         with pytest.raises(ConfigError, match=r"KUBECONFIG names .*typo, which does not exist"):
             load_config(environ={"KUBECONFIG": str(tmp_path / "typo")}, home=tmp_path)
@@ -199,7 +205,7 @@ class TestMerge:
         )
         assert load_config(environ=environ, home=tmp_path).server == "https://first"
 
-    def test_entries_of_all_files_come_together(self, tmp_path: Path) -> None:
+    def test_entries_of_all_files_are_merged(self, tmp_path: Path) -> None:
         whole = make_kubeconfig({}, {"tokenFile": "token"})
         parts = [
             {"contexts": whole["contexts"]},
@@ -221,7 +227,7 @@ class TestMerge:
         assert load_config(environ=environ, home=tmp_path).namespace == "elsewhere"
         assert load_config(context="kind", environ=environ, home=tmp_path).namespace == "default"
 
-    def test_an_error_names_the_file_of_the_entry(self, tmp_path: Path) -> None:
+    def test_error_names_the_file_of_the_entry(self, tmp_path: Path) -> None:
         whole = make_kubeconfig({"server": "nonsense"})
         rest = {key: value for key, value in whole.items() if key != "clusters"}
         with pytest.raises(KubeconfigError) as caught:

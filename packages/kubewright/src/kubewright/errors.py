@@ -1,16 +1,16 @@
-"""Everything that can go wrong, as one tree by meaning. Catch the widest name that you can act on.
+"""All errors of kubewright in one tree, by meaning. Catch the widest class that you can act on.
 
     KubewrightError
-    ├── ConfigError             what we were given cannot work; a person has to change it
+    ├── ConfigError             the configuration cannot work; a person has to change it
     │   ├── KubeconfigError     names the file and the key
     │   └── SchemaError         names the class and the field
-    ├── ApiError                the API server answered "no": its words, its code, its reason
+    ├── ApiError                the API server returned an error: its message, code and reason
     │   ├── BadRequest          400
     │   ├── Unauthorized        401
     │   ├── Forbidden           403
     │   ├── NotFound            404
     │   │   └── KindMissing     404 for the kind itself: its CRD is not installed
-    │   ├── Conflict            409, somebody else wrote first, or a precondition does not hold
+    │   ├── Conflict            409, another client wrote first, or a precondition failed
     │   │   └── AlreadyExists   409 on create
     │   ├── Gone                410, the resourceVersion is too old: list again
     │   ├── TooLarge            413
@@ -18,20 +18,21 @@
     │   ├── TooManyRequests     429, with `retry_after`
     │   ├── Timeout             504 or a server-side timeout
     │   └── ServerError         any other 5xx
-    ├── TransportError          no answer at all
-    │   ├── Unreachable         refused, reset, no route, no such name
+    ├── TransportError          no response at all
+    │   ├── Unreachable         connection refused or reset, no route, no such host
     │   ├── CertificateRefused  TLS failed: the reason and the fix
-    │   ├── TimedOut            our own deadline passed
-    │   └── TooMuch             the answer is larger than we are willing to hold
-    ├── Undecodable             an object that does not fit its class
-    ├── NotLeader               a write was stopped because the lease is not certainly ours
-    ├── LeaseLost               the lease went to somebody else: the process has to end
-    ├── NotYet                  raised by a reconcile: nothing is known yet, the status stays as it is, again in `after` seconds
-    ├── Retry                   raised by a reconcile: not now, again in `after` seconds
-    ├── Terminal                raised by a reconcile: trying again is useless until something changes
-    └── Refused                 raised by a webhook: this object may not be stored, in words for whoever sent it
+    │   ├── TimedOut            the client's own deadline expired
+    │   └── TooMuch             the response is larger than the client buffers
+    ├── Undecodable             an object that does not match its class
+    ├── NotLeader               a write was blocked because this process may not hold the lease
+    ├── LeaseLost               another process holds the lease: this one has to exit
+    ├── RestartRequired         raised by a service: build and run the manager again
+    ├── NotSynced               raised by a reconcile: no data yet, keep the status, retry later
+    ├── Retry                   raised by a reconcile: a passing failure, retry in `after` seconds
+    ├── Terminal                raised by a reconcile: a retry is useless until something changes
+    └── Rejected                raised by a webhook: do not store this object
 
-Each keeps the words of whoever refused, with what looks like a credential cut out.
+Each error keeps the message of the server, with credentials redacted.
 """
 
 from __future__ import annotations
@@ -41,22 +42,27 @@ import re
 from typing import Any, ClassVar
 
 MAX_MESSAGE_LENGTH = 2000
+# A server or proxy that asks for more must not stop a controller for hours.
 _MAX_RETRY_AFTER_SECONDS = 60.0
 
 # Every repetition is bounded or anchored to a literal, so that hostile text costs linear time.
 _SECRET_PATTERN = re.compile(
     r"""(?ix)
-    (bearer\s{1,9}|basic\s{1,9})[a-z0-9._~+/=-]{6,}                                    # Authorization headers
-    | ((?:token|password|passwd|secret|client-key-data)\\?["']?\s{0,9}[:=]\s{0,9})               # key: value, also in JSON in JSON
+    # Authorization headers
+    (bearer\s{1,9}|basic\s{1,9})[a-z0-9._~+/=-]{6,}
+    # key: value, also in JSON that is a string in JSON
+    | ((?:token|password|passwd|secret|client-key-data)\\?["']?\s{0,9}[:=]\s{0,9})
       (?: \\?"[^"\\]{0,512}\\?"? | '[^']{0,512}'? | [^\s"',;}]+ )
-    | \beyj[a-z0-9_-]{8,512}\.[a-z0-9._-]*                                            # a JWT, wherever it stands
-    | (://)[^/\s:@]{0,256}:[^\s@]{1,256}@                                             # user:password@ in an address
+    # a JWT anywhere
+    | \beyj[a-z0-9_-]{8,512}\.[a-z0-9._-]*
+    # user:password@ in a URL
+    | (://)[^/\s:@]{0,256}:[^\s@]{1,256}@
     """
 )
 
 
 def redact(text: str) -> str:
-    """The text without what looks like a credential, and of bounded length; for logs, statuses and exceptions."""
+    """Remove what resembles a credential, and limit the length; for logs, statuses and errors."""
     safe = _SECRET_PATTERN.sub(
         lambda m: (m[1] or m[2] or m[3] or "") + "***" + ("@" if m[3] else ""),
         text[: 2 * MAX_MESSAGE_LENGTH],
@@ -65,36 +71,34 @@ def redact(text: str) -> str:
 
 
 class KubewrightError(Exception):
-    """The root; its text is for people: what happened, what it means, what to do."""
+    """The root. Its text is for users: what happened, why, and what to do."""
 
     def __init__(self, message: str) -> None:
         super().__init__(redact(message))
 
 
 class ConfigError(KubewrightError):
-    """What we were given cannot work; a person has to change it."""
+    """The configuration cannot work; a person has to change it."""
 
 
 class KubeconfigError(ConfigError):
-    """A kubeconfig that cannot be used: which file, which key, and why."""
+    """A kubeconfig that cannot be used."""
 
-    def __init__(self, file: str, key: str, why: str) -> None:
-        super().__init__(
-            f"kubeconfig {file}: {why} (at {key})" if key else f"kubeconfig {file}: {why}"
-        )
+    def __init__(self, file: str, key: str, problem: str) -> None:
+        super().__init__(f"kubeconfig {file}: {problem}" + (f" (at {key})" if key else ""))
         self.file, self.key = file, key
 
 
 class SchemaError(ConfigError):
-    """A declaration that has no OpenAPI form: which class, which field, and why."""
+    """A declaration that OpenAPI cannot express; `location` names the class and the field."""
 
-    def __init__(self, where: str, why: str) -> None:
-        super().__init__(f"{where}: {why}")
-        self.location = where
+    def __init__(self, location: str, problem: str) -> None:
+        super().__init__(f"{location}: {problem}")
+        self.location = location
 
 
 class ApiError(KubewrightError):
-    """The API server answered "no"."""
+    """The API server returned an error."""
 
     code: ClassVar[int] = 0
 
@@ -113,41 +117,41 @@ class ApiError(KubewrightError):
 
 
 class BadRequest(ApiError):
-    """The request makes no sense to the server: a bug on our side, or a server of another age."""
+    """The server does not understand the request: a bug here, or an incompatible server."""
 
     code = 400
 
 
 class Unauthorized(ApiError):
-    """The server does not know who we are: a token or certificate is missing, wrong or expired."""
+    """Authentication failed: the token or certificate is missing, wrong or expired."""
 
     code = 401
 
 
 class Forbidden(ApiError):
-    """The server knows who we are and says no: RBAC, or an admission plugin."""
+    """RBAC or an admission plugin denied the request."""
 
     code = 403
 
 
 class NotFound(ApiError):
-    """There is no such object."""
+    """The object does not exist."""
 
     code = 404
 
 
 class KindMissing(NotFound):
-    """The server does not serve this kind: its CRD is not installed (or is being deleted)."""
+    """The server does not serve this kind: its CRD is not installed, or is being deleted."""
 
 
 class Conflict(ApiError):
-    """Somebody else wrote first, or a precondition (resourceVersion, uid) does not hold: read again."""
+    """Another client wrote first, or a precondition (resourceVersion, uid) failed: read again."""
 
     code = 409
 
 
 class AlreadyExists(Conflict):
-    """There is an object of that name already."""
+    """An object of that name exists already."""
 
 
 class Gone(ApiError):
@@ -157,25 +161,25 @@ class Gone(ApiError):
 
 
 class TooLarge(ApiError):
-    """The server refuses an object of this size."""
+    """The object is larger than the server accepts."""
 
     code = 413
 
 
 class Invalid(ApiError):
-    """The object breaks a rule of its schema or of an admission plugin."""
+    """The object violates its schema or a rule of an admission plugin."""
 
     code = 422
 
 
 class TooManyRequests(ApiError):
-    """The server asks for patience; `retry_after` says how much."""
+    """The server is overloaded; `retry_after` is the delay that it asks for."""
 
     code = 429
 
 
 class Timeout(ApiError):
-    """The server gave up waiting for something behind it."""
+    """The server timed out waiting for a backend."""
 
     code = 504
 
@@ -187,45 +191,49 @@ class ServerError(ApiError):
 
 
 class TransportError(KubewrightError):
-    """No answer: whether the call took effect is not known."""
+    """No response: the request may or may not have taken effect."""
 
 
 class Unreachable(TransportError):
-    """Nobody answers at that address."""
+    """The API server cannot be reached at its address."""
 
 
 class CertificateRefused(TransportError):
-    """The TLS handshake failed; the message says which certificate and why."""
+    """The TLS handshake failed; the message names the certificate and the reason."""
 
 
 class TimedOut(TransportError):
-    """Our own deadline for the call has passed."""
+    """The client's own deadline for the request expired."""
 
 
 class TooMuch(TransportError):
-    """The answer, or one line of it, is larger than we are willing to hold in memory."""
+    """The response, or one line of it, is larger than the client buffers."""
 
 
 class Undecodable(KubewrightError):
-    """An object that does not fit its class, for example one written before a schema change."""
+    """An object that does not match its class, for example one from before a schema change."""
 
 
 class NotLeader(KubewrightError):
-    """A write was stopped because the lease is not certainly ours at this moment."""
+    """A write was blocked because this process may no longer hold the leader lease."""
 
 
 class LeaseLost(KubewrightError):
-    """The lease could not be renewed in time, or is somebody else's: this process may not act any more."""
+    """The lease expired or another process holds it: this process must stop acting."""
 
 
 class RestartRequired(KubewrightError):
-    """Raise it in a service when what the manager was built from has changed: it ends, and is built and run again in the same process."""
+    """Raise it in a service when the configuration of the manager changed.
+
+    The manager stops, and is built and run again in the same process.
+    """
 
 
 class NotSynced(KubewrightError):
-    """Raise it in a reconcile while what it depends on is still being loaded: the status stays as it is, again in `after` seconds.
+    """Raise it in a reconcile while its data is still being loaded.
 
-    Without it every restart would turn each object unready, and ready again a moment later.
+    The status stays as it is, and the object is retried in `after` seconds. Without it, every
+    restart would make each object unready, and ready again a moment later.
     """
 
     def __init__(self, message: str, *, after: float) -> None:
@@ -234,9 +242,9 @@ class NotSynced(KubewrightError):
 
 
 class Retry(KubewrightError):
-    """Raise it in a reconcile for what will pass: Ready becomes False with this reason, again in `after` seconds.
+    """Raise it in a reconcile for a passing failure: Ready is False, retried in `after` seconds.
 
-    `warns=False` is for work under way: it is no news, so no warning Event is made of it.
+    `warning_event=False` is for normal progress, which should not record a warning Event.
     """
 
     def __init__(
@@ -247,10 +255,10 @@ class Retry(KubewrightError):
 
 
 class Terminal(KubewrightError):
-    """Raise it in a reconcile when trying again is useless until the object, or what it depends on, changes.
+    """Raise it in a reconcile when a retry is useless until the object or its input changes.
 
-    The answer no longer holds, so a status that the reconcile has not set itself goes back to its defaults:
-    no old number survives next to Ready=False.
+    A status that the reconcile has not set is reset to its defaults, so that no outdated number
+    stays next to Ready=False.
     """
 
     def __init__(self, reason: str, message: str) -> None:
@@ -259,9 +267,10 @@ class Terminal(KubewrightError):
 
 
 class Rejected(KubewrightError):
-    """Raise it in a webhook: the object is not stored, and whoever sent it reads these words.
+    """Raise it in a webhook: the object is not stored, and the client gets the message.
 
-    With a `field` ("spec.size") it reads as the API server's own validation does (422); without one it is forbidden (403).
+    With a `field` ("spec.size") the response is 422, in the format of the API server's own
+    validation; without one it is 403.
     """
 
     def __init__(self, message: str, *, field: str = "") -> None:
@@ -295,41 +304,35 @@ _ERRORS_BY_REASON: dict[str, type[ApiError]] = {
 def error_from_status(
     code: int, body: dict[str, Any], *, operation: str, retry_after: float | None = None
 ) -> ApiError:
-    """The error for a `Status` body of the API server (or of a proxy in front of it), with its own words kept."""
+    """The error for a `Status` of the API server, or for the response of a proxy before it."""
     reason = str(body.get("reason") or "")
-    words = str(body.get("message") or f"HTTP {code}")
+    message = str(body.get("message") or f"HTTP {code}")
     error = (
         _ERRORS_BY_REASON.get(reason)
         or _ERRORS_BY_CODE.get(code)
         or (ServerError if code >= 500 else ApiError)
     )
-    # A path that the server does not know at all gets plain text, not a Status.
+    # The server returns plain text, not a Status, for a path that it does not serve.
     if error is NotFound and (
-        "could not find the requested resource" in words or body.get("kind") != "Status"
+        "could not find the requested resource" in message or body.get("kind") != "Status"
     ):
         error = KindMissing
-    details = body.get("details") or {}
-    patience = (
-        retry_after
-        if retry_after is not None
-        else details.get("retryAfterSeconds")
-        if isinstance(details, dict)
-        else None
-    )
+    details = body.get("details")
+    seconds: object = retry_after
+    if seconds is None and isinstance(details, dict):
+        seconds = details.get("retryAfterSeconds")
     return error(
-        f"{operation}: {words}",
+        f"{operation}: {message}",
         status_code=code,
         reason=reason,
-        retry_after=_bound_retry_after(patience),
+        retry_after=_bound_retry_after(seconds),
     )
 
 
-def _bound_retry_after(patience: object) -> float | None:
-    """What a server may ask of our patience: a number, and no more than a minute of it."""
-    if (
-        not isinstance(patience, int | float)
-        or isinstance(patience, bool)
-        or not math.isfinite(patience)
-    ):
+def _bound_retry_after(seconds: object) -> float | None:
+    # A bool is an int in Python, and a proxy may send anything.
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool):
         return None
-    return min(max(float(patience), 0.0), _MAX_RETRY_AFTER_SECONDS)
+    if not math.isfinite(seconds):
+        return None
+    return min(max(float(seconds), 0.0), _MAX_RETRY_AFTER_SECONDS)

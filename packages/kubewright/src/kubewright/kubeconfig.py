@@ -1,9 +1,10 @@
-"""Where the API server is and who we are to it, as one `Connection`; reads files, never the network.
+"""How to reach the API server and authenticate to it, as one `Connection`. Reads files only.
 
-The first of these that is there: --kubeconfig, the files of KUBECONFIG, the Pod's service account, ~/.kube/config,
---master alone. What is found and cannot be used is an error that names the file and the key; it is never skipped, because
-the next in the list may be another cluster. Where kubectl and we differ, we are the stricter: TLS is always verified,
-and what we could only ignore (impersonation, auth-provider) is refused.
+The first source that exists is used: --kubeconfig, the files of KUBECONFIG, the Pod's service
+account, ~/.kube/config, --master alone. A source that cannot be used is an error that names the
+file and the key. It is never skipped, because the next source may be another cluster. This is
+stricter than kubectl: TLS is always verified, and settings that have no effect here (impersonation,
+auth-provider) are rejected.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _NO_LOCATION = KubeconfigLocation()
 
 @dataclass(frozen=True)
 class ExecPlugin:
-    """A command that prints credentials. Arguments and environment may hold secrets and stay out of the repr."""
+    """A command that prints credentials. Its arguments and environment may hold secrets."""
 
     command: str
     args: tuple[str, ...] = field(default=(), repr=False)
@@ -50,7 +51,7 @@ class ExecPlugin:
 
 @dataclass(frozen=True)
 class Identity:
-    """Who we say we are. Files stay paths, because they are read again when they rotate."""
+    """The credentials of the user. Files stay paths, because they are read again when they rotate."""
 
     token: str = field(default="", repr=False)
     token_file: str = ""
@@ -69,7 +70,7 @@ _ANONYMOUS = Identity()
 
 @dataclass(frozen=True)
 class Connection:
-    """One API server, how to trust it, who we are to it, and for people where we know it from."""
+    """One API server: its address, its CA, the credentials, and for messages the `source`."""
 
     server: str
     identity: Identity = _ANONYMOUS
@@ -89,13 +90,20 @@ def load_config(
     home: Path,
     service_account: Path = _SERVICE_ACCOUNT_DIRECTORY,
 ) -> Connection:
-    """The connection that these flags, this environment and these files describe; see the module for the order."""
-    if fault := _server_url_problem(master) if master else "":
-        raise ConfigError(f"--master {fault}")
+    """Load the connection of the first source that exists; the module lists the order."""
+    if problem := _server_url_problem(master) if master else "":
+        raise ConfigError(f"--master {problem}")
     if kubeconfig:
         return _connection_from_files([Path(kubeconfig)], master, context)
-    if listed := [Path(name) for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]:
-        return _connection_from_files(_select_existing(listed), master, context)
+    if files := [Path(name) for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]:
+        existing = [path for path in files if os.path.exists(path)]
+        # Falling back to the next source could end in another cluster.
+        if not existing:
+            raise ConfigError(
+                f"KUBECONFIG names {', '.join(map(str, files))}, which does not exist. "
+                "Correct the variable, or unset it to use the default locations."
+            )
+        return _connection_from_files(existing, master, context)
     in_cluster = _in_cluster_server(environ)
     if in_cluster and not context and os.path.exists(service_account / "token"):
         return _connection_from_service_account(service_account, master or in_cluster)
@@ -106,19 +114,7 @@ def load_config(
     raise ConfigError(_no_cluster_message(bool(in_cluster), home, service_account))
 
 
-def _select_existing(listed: Sequence[Path]) -> list[Path]:
-    """Those of KUBECONFIG's files that exist. If none does it is an error: going on could end in another cluster."""
-    found = [path for path in listed if os.path.exists(path)]
-    if not found:
-        names = ", ".join(map(str, listed))
-        raise ConfigError(
-            f"KUBECONFIG names {names}, which does not exist. Correct the variable, or unset it to use the default places."
-        )
-    return found
-
-
 def _no_cluster_message(in_pod: bool, home: Path, service_account: Path) -> str:
-    """What was tried and what to do, for somebody who starts this for the first time."""
     pod = (
         f"{service_account / 'token'} is not mounted"
         if in_pod
@@ -127,81 +123,82 @@ def _no_cluster_message(in_pod: bool, home: Path, service_account: Path) -> str:
     return (
         "No Kubernetes cluster is configured. Tried: --kubeconfig (not given), KUBECONFIG (not set), "
         f"the Pod's service account ({pod}), {home / '.kube' / 'config'} (does not exist). "
-        "Outside a cluster give --kubeconfig=<file>; in a Pod do not switch automountServiceAccountToken off."
+        "Outside a cluster, use --kubeconfig=<file>. "
+        "In a Pod, do not disable automountServiceAccountToken."
     )
 
 
 def _in_cluster_server(environ: Mapping[str, str]) -> str:
-    """The API server as Kubernetes tells its Pods, or "" outside one."""
-    host, port = (
-        environ.get("KUBERNETES_SERVICE_HOST", ""),
-        environ.get("KUBERNETES_SERVICE_PORT", ""),
-    )
+    # kubelet sets both variables in every container.
+    host = environ.get("KUBERNETES_SERVICE_HOST", "")
+    port = environ.get("KUBERNETES_SERVICE_PORT", "")
     if not host or not port:
         return ""
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
 def _connection_from_service_account(folder: Path, server: str) -> Connection:
-    """The connection of a Pod; without a ca.crt the system's trust store counts, as in client-go."""
-    ca_pem = _read_optional_file(folder / "ca.crt")
+    def read_optional(name: str) -> bytes | None:
+        path = folder / name
+        return read_file(_NO_LOCATION, "", str(path)) if os.path.exists(path) else None
+
+    # Without ca.crt the system's trust store is used, as in client-go.
+    ca_pem = read_optional("ca.crt")
     if ca_pem is not None and not is_certificate(ca_pem):
         raise ConfigError(
-            f"{folder / 'ca.crt'} holds no PEM certificate: the service account's volume is damaged. Delete the Pod to mount it anew."
+            f"{folder / 'ca.crt'} is not a PEM certificate: the volume of the service account "
+            "is damaged. Delete the Pod to mount it again."
         )
+    namespace = (read_optional("namespace") or b"").decode(errors="replace").strip()
     return Connection(
         server=server.rstrip("/"),
         identity=Identity(token_file=str(folder / "token")) if is_encrypted(server) else _ANONYMOUS,
         ca_pem=ca_pem,
-        namespace=(_read_optional_file(folder / "namespace") or b"")
-        .decode(errors="replace")
-        .strip()
-        or "default",
+        namespace=namespace or "default",
         source="the Pod's service account",
     )
 
 
-def _read_optional_file(file: Path) -> bytes | None:
-    """What is in the file, None if there is none."""
-    return read_file(_NO_LOCATION, "", str(file)) if os.path.exists(file) else None
-
-
 def _connection_from_files(files: Sequence[Path], master: str, context: str) -> Connection:
-    """The connection of one context of these files. Credentials never go to an http:// server, as in kubectl."""
     merged = merge_files(files)
-    name, place, chosen = merged.select_context(context)
-    cluster_place, cluster = merged.find_entry("cluster", chosen.cluster, place)
-    user_place, user = (
-        merged.find_entry("user", chosen.user, place)
-        if chosen.user
+    name, location, selected = merged.select_context(context)
+    cluster_location, entry = merged.find_entry("cluster", selected.cluster, location)
+    cluster = entry.cluster
+    user_location, user = (
+        merged.find_entry("user", selected.user, location)
+        if selected.user
         else (_NO_LOCATION, NamedEntry(""))
     )
-    server = master or _validate_server(cluster_place, cluster.cluster)
+    server = master or _validate_server(cluster_location, cluster)
     return Connection(
         server=server.rstrip("/"),
-        identity=_build_identity(user_place, user.user, cluster.cluster)
+        # As in kubectl, credentials are never sent over http://.
+        identity=_build_identity(user_location, user.user, cluster)
         if is_encrypted(server)
         else _ANONYMOUS,
-        ca_pem=_load_ca(cluster_place, cluster.cluster),
-        tls_server_name=cluster.cluster.tls_server_name,
-        proxy_url=_validate_proxy(cluster_place, cluster.cluster),
-        namespace=chosen.namespace or "default",
-        source=f'kubeconfig {place.file}, context "{name}"',
+        ca_pem=_load_ca(cluster_location, cluster),
+        tls_server_name=cluster.tls_server_name,
+        proxy_url=_validate_proxy(cluster_location, cluster),
+        namespace=selected.namespace or "default",
+        source=f'kubeconfig {location.file}, context "{name}"',
     )
 
 
 def _server_url_problem(url: str) -> str:
-    """What is wrong with the address of an API server, or "" if nothing is. The address is not quoted: it may hold a password."""
+    # No message quotes the URL: it may contain a password.
     parts = _split_url(url)
     if parts is None or parts.scheme not in ("http", "https"):
-        return "must be an address like https://host:port"
+        return "must be a URL such as https://host:port"
     if parts.username is not None or parts.query or parts.fragment:
-        return "must be a plain address, without user:password@, ? or #; credentials belong into the user's entry"
+        return (
+            "must be a plain URL, without user:password@, ? or #; "
+            "put credentials into the user's entry"
+        )
     return ""
 
 
 def _split_url(url: str) -> SplitResult | None:
-    """The parts of an address with a host, and a port that can be one; None for anything else."""
+    """Split a URL; None if it has no host, an invalid port, or white space."""
     try:
         parts = urlsplit(url)
         return parts if parts.hostname and parts.port != 0 and url.split() == [url] else None
@@ -210,60 +207,61 @@ def _split_url(url: str) -> SplitResult | None:
 
 
 def is_encrypted(server: str) -> bool:
-    """Whether the way to the server is TLS."""
     return urlsplit(server).scheme == "https"
 
 
-def _validate_server(place: KubeconfigLocation, cluster: Cluster) -> str:
-    """The server's address."""
+def _validate_server(location: KubeconfigLocation, cluster: Cluster) -> str:
     if not cluster.server:
-        raise place.error(
-            "server", "it is empty. Set the address of the API server, like https://host:6443."
+        raise location.error(
+            "server",
+            "the value is empty. Set the URL of the API server, for example https://host:6443.",
         )
-    if fault := _server_url_problem(cluster.server):
-        raise place.error("server", fault)
+    if problem := _server_url_problem(cluster.server):
+        raise location.error("server", problem)
     return cluster.server
 
 
-def _validate_proxy(place: KubeconfigLocation, cluster: Cluster) -> str:
-    """The proxy's address, "" for none."""
+def _validate_proxy(location: KubeconfigLocation, cluster: Cluster) -> str:
     parts = _split_url(cluster.proxy_url)
     scheme = parts.scheme if parts else ""
     if cluster.proxy_url and scheme not in ("http", "https"):
-        what = (
+        problem = (
             "SOCKS proxies are not supported"
             if scheme.startswith("socks")
-            else "this is not a proxy's address"
+            else "the value is not the URL of a proxy"
         )
-        raise place.error("proxy-url", f"{what}; use one that begins with http:// or https://")
+        raise location.error(
+            "proxy-url", f"{problem}; use a URL that starts with http:// or https://"
+        )
     return cluster.proxy_url
 
 
-def _load_ca(place: KubeconfigLocation, cluster: Cluster) -> bytes | None:
-    """The certificates to trust, None for the system's. Not verifying is no choice here."""
+def _load_ca(location: KubeconfigLocation, cluster: Cluster) -> bytes | None:
+    """The certificates to trust; None for those of the system."""
     if cluster.insecure_skip_tls_verify:
-        why = "TLS is always verified. Remove this and set certificate-authority or certificate-authority-data instead"
-        raise place.error(
+        raise location.error(
             "insecure-skip-tls-verify",
-            f"{why} (and tls-server-name, if the certificate has another name).",
+            "TLS is always verified. Remove this setting, and set certificate-authority or "
+            "certificate-authority-data instead (and tls-server-name, if the certificate has "
+            "another name).",
         )
     if cluster.certificate_authority_data:
         key = "certificate-authority-data"
-        pem = decode_base64(place, key, cluster.certificate_authority_data)
+        pem = decode_base64(location, key, cluster.certificate_authority_data)
     elif cluster.certificate_authority:
         key = "certificate-authority"
-        pem = read_file(place, key, place.resolve_path(cluster.certificate_authority))
+        pem = read_file(location, key, location.resolve_path(cluster.certificate_authority))
     else:
         return None
     if not is_certificate(pem):
-        raise place.error(
-            key, "the value does not hold a PEM certificate (-----BEGIN CERTIFICATE-----)"
+        raise location.error(
+            key, "the value is not a PEM certificate (-----BEGIN CERTIFICATE-----)"
         )
     return pem
 
 
 def is_certificate(pem: bytes) -> bool:
-    """Whether OpenSSL finds certificates, and no broken one, in there."""
+    """Whether OpenSSL can load at least one certificate, and no damaged one, from this PEM."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(
             cadata=pem.decode("ascii", "ignore")
@@ -273,37 +271,37 @@ def is_certificate(pem: bytes) -> bool:
     return True
 
 
-def _build_identity(place: KubeconfigLocation, user: User, cluster: Cluster) -> Identity:
-    """Who that user is; what we could only ignore is refused, since without it we would be somebody else."""
-    _reject_unsupported(place, user)
+def _build_identity(location: KubeconfigLocation, user: User, cluster: Cluster) -> Identity:
+    _reject_unsupported(location, user)
     return Identity(
         token=user.token,
-        token_file=place.resolve_path(user.token_file),
+        token_file=location.resolve_path(user.token_file),
         username=user.username,
         password=user.password,
         client_cert_pem=decode_base64(
-            place, "client-certificate-data", user.client_certificate_data
+            location, "client-certificate-data", user.client_certificate_data
         ),
-        client_key_pem=decode_base64(place, "client-key-data", user.client_key_data),
+        client_key_pem=decode_base64(location, "client-key-data", user.client_key_data),
         client_cert_file=""
         if user.client_certificate_data
-        else place.resolve_path(user.client_certificate),
-        client_key_file="" if user.client_key_data else place.resolve_path(user.client_key),
+        else location.resolve_path(user.client_certificate),
+        client_key_file="" if user.client_key_data else location.resolve_path(user.client_key),
         exec_plugin=_build_exec_plugin(
-            KubeconfigLocation(place.file, f"{place.key}.exec"), user.exec, cluster
+            KubeconfigLocation(location.file, f"{location.key}.exec"), user.exec, cluster
         )
         if user.exec
         else None,
-        location=place,
+        location=location,
     )
 
 
-def _reject_unsupported(place: KubeconfigLocation, user: User) -> None:
-    """Raise for what contradicts itself and for what we do not support."""
+def _reject_unsupported(location: KubeconfigLocation, user: User) -> None:
+    # Ignoring one of these settings would send the requests as another user.
     if user.auth_provider is not None:
-        raise place.error(
+        raise location.error(
             "auth-provider",
-            "Kubernetes has replaced auth providers by exec plugins. Set user.exec to the plugin of your provider instead.",
+            "Kubernetes has replaced auth providers with exec plugins. "
+            "Set user.exec to the plugin of your provider instead.",
         )
     for key, value in (
         ("as", user.as_user),
@@ -312,44 +310,44 @@ def _reject_unsupported(place: KubeconfigLocation, user: User) -> None:
         ("as-user-extra", user.as_user_extra),
     ):
         if value:
-            raise place.error(
+            raise location.error(
                 key,
-                "impersonation is not supported. Use a kubeconfig with credentials of that user.",
+                "impersonation is not supported. Use a kubeconfig with the credentials of that user.",
             )
     if (user.token or user.token_file) and user.username:
-        raise place.error("username", "there is a token too. Keep one of the two.")
+        raise location.error("username", "the entry also has a token. Keep one of the two.")
     has_certificate = bool(user.client_certificate or user.client_certificate_data)
     if has_certificate != bool(user.client_key or user.client_key_data):
-        there, missing = (
-            ("client-certificate", "client-key")
-            if has_certificate
-            else ("client-key", "client-certificate")
-        )
-        raise place.error(
-            missing, f"there is a {there} without it. Set {missing} or {missing}-data."
+        present, missing = "client-key", "client-certificate"
+        if has_certificate:
+            present, missing = missing, present
+        raise location.error(
+            missing, f"the entry has a {present} without it. Set {missing} or {missing}-data."
         )
 
 
 def _build_exec_plugin(
-    place: KubeconfigLocation, config: ExecConfig, cluster: Cluster
+    location: KubeconfigLocation, config: ExecConfig, cluster: Cluster
 ) -> ExecPlugin:
-    """The plugin, if it is one that can run without a person at the keyboard."""
     if not config.command:
-        raise place.error("command", "it is empty. Set the plugin's command.")
+        raise location.error("command", "the value is empty. Set the command of the plugin.")
     if config.api_version not in _EXEC_API_VERSIONS:
-        raise place.error(
+        raise location.error(
             "apiVersion",
-            f"it must be {' or '.join(_EXEC_API_VERSIONS)}. Update the plugin and write its kubeconfig again.",
+            f"the value must be {' or '.join(_EXEC_API_VERSIONS)}. "
+            "Update the plugin and generate its kubeconfig again.",
         )
     if config.interactive_mode not in ("", "Never", "IfAvailable", "Always"):
-        raise place.error("interactiveMode", "it must be Never or IfAvailable")
+        raise location.error("interactiveMode", "the value must be Never or IfAvailable")
     if config.interactive_mode == "Always":
-        raise place.error(
+        raise location.error(
             "interactiveMode",
-            "Always needs a person at the keyboard, and there is none here. Use Never or IfAvailable.",
+            "Always needs a terminal, and the manager has none. Use Never or IfAvailable.",
         )
     return ExecPlugin(
-        command=place.resolve_path(config.command) if os.sep in config.command else config.command,
+        command=location.resolve_path(config.command)
+        if os.sep in config.command
+        else config.command,
         args=config.args,
         env={entry.name: entry.value for entry in config.env},
         api_version=config.api_version,
@@ -357,6 +355,6 @@ def _build_exec_plugin(
         provide_cluster_info=config.provide_cluster_info,
         install_hint=config.install_hint,
         cluster_config=next(
-            (e.extension for e in cluster.extensions if e.name == _EXEC_EXTENSION), None
+            (item.extension for item in cluster.extensions if item.name == _EXEC_EXTENSION), None
         ),
     )

@@ -1,6 +1,7 @@
-"""What is written in kubeconfig files: YAML -> typed entries, several files merged as kubectl does, every fault with its place.
+"""The format of kubeconfig files: YAML to typed entries, several files merged as kubectl does.
 
-Nothing here decides what is usable; that is `kubeconfig`. No message quotes a value: any of them may be a secret.
+Every error names its file and key. No message quotes a value, because any value may be a secret.
+`kubeconfig` decides which entry is used.
 """
 
 from __future__ import annotations
@@ -21,33 +22,32 @@ from .errors import ConfigError, KubeconfigError
 
 
 class KubeconfigLocation(NamedTuple):
-    """Which entry of which kubeconfig a value came from, so that an error can point at it."""
+    """The file and entry that a value came from, for error messages."""
 
     file: str = ""
     key: str = ""
 
-    def error(self, key: str, why: str) -> ConfigError:
-        """The error for one key of this entry. What came from no kubeconfig (a Pod's files, say) has no key to name."""
-        return (
-            KubeconfigError(self.file, ".".join(filter(None, (self.key, key))), why)
-            if self.file
-            else ConfigError(why)
-        )
+    def error(self, key: str, problem: str) -> ConfigError:
+        """The error for one key of this entry."""
+        # Without a file: the value did not come from a kubeconfig, but from a Pod's volume.
+        if not self.file:
+            return ConfigError(problem)
+        return KubeconfigError(self.file, ".".join(filter(None, (self.key, key))), problem)
 
     def resolve_path(self, name: str) -> str:
-        """The file of that name; a relative one is relative to the kubeconfig."""
+        """Resolve a path, which is relative to the kubeconfig as in kubectl; "" stays ""."""
         return str(Path(self.file).parent / name) if name else ""
 
 
 class NamedExtension(Struct, frozen=True):
-    """Data of some other program, kept with a cluster."""
+    """`clusters[].cluster.extensions[]`: data that exec plugins define."""
 
     name: str
     extension: Any = None
 
 
 class Cluster(Struct, frozen=True, rename="kebab"):
-    """`clusters[].cluster`, as far as we use it."""
+    """The part of `clusters[].cluster` that is used."""
 
     server: str = ""
     tls_server_name: str = ""
@@ -59,7 +59,7 @@ class Cluster(Struct, frozen=True, rename="kebab"):
 
 
 class ExecEnvVar(Struct, frozen=True):
-    """One environment variable of a plugin."""
+    """`users[].user.exec.env[]`."""
 
     name: str
     value: str = ""
@@ -78,7 +78,7 @@ class ExecConfig(Struct, frozen=True, rename="camel"):
 
 
 class User(Struct, frozen=True, rename="kebab"):
-    """`users[].user`. What is typed Any is only looked at to refuse it."""
+    """`users[].user`. A field of type Any is read only to reject it."""
 
     token: str = ""
     token_file: str = msgspec.field(default="", name="tokenFile")
@@ -97,7 +97,7 @@ class User(Struct, frozen=True, rename="kebab"):
 
 
 class Context(Struct, frozen=True):
-    """`contexts[].context`: a cluster and a user by name."""
+    """`contexts[].context`: the names of a cluster and a user."""
 
     cluster: str = ""
     user: str = ""
@@ -105,7 +105,7 @@ class Context(Struct, frozen=True):
 
 
 class NamedEntry(Struct, frozen=True):
-    """An element of `clusters`, `users` or `contexts`: a name, and the one of the three that belongs there."""
+    """An item of `clusters`, `users` or `contexts`; the one field of that list is set."""
 
     name: str
     cluster: Cluster = Cluster()
@@ -114,7 +114,7 @@ class NamedEntry(Struct, frozen=True):
 
 
 class KubeconfigDocument(Struct, frozen=True, rename="kebab"):
-    """A kubeconfig file."""
+    """The document of a kubeconfig file."""
 
     kind: str = "Config"
     current_context: str = ""
@@ -125,77 +125,84 @@ class KubeconfigDocument(Struct, frozen=True, rename="kebab"):
 
 @dataclass(frozen=True)
 class MergedKubeconfig:
-    """Several files read as one; an entry is found by ("cluster", its name) and knows its place."""
+    """Several files read as one; the key of an entry is for example ("cluster", its name)."""
 
     files: str
     current_context: str
     entries: Mapping[tuple[str, str], tuple[KubeconfigLocation, NamedEntry]] = field(repr=False)
 
-    def select_context(self, asked: str) -> tuple[str, KubeconfigLocation, Context]:
-        """The context asked for, or the current one."""
-        name, key = (asked, "contexts") if asked else (self.current_context, "current-context")
+    def select_context(self, requested: str) -> tuple[str, KubeconfigLocation, Context]:
+        """The requested context, or the current one."""
+        name, key = requested, "contexts"
+        if not requested:
+            name, key = self.current_context, "current-context"
         if not name:
-            todo = f"Run `kubectl config use-context <name>`. The contexts are: {self._format_names('context')}."
-            raise KubeconfigError(self.files, key, f"it is not set. {todo}")
-        place, entry = self.find_entry("context", name, KubeconfigLocation(self.files), key)
-        return name, place, entry.context
+            raise KubeconfigError(
+                self.files,
+                key,
+                "the value is not set. Run `kubectl config use-context <name>`. "
+                f"The contexts are: {self._format_names('context')}.",
+            )
+        location, entry = self.find_entry("context", name, KubeconfigLocation(self.files), key)
+        return name, location, entry.context
 
     def find_entry(
-        self, part: str, name: str, by: KubeconfigLocation, key: str = ""
+        self, part: str, name: str, reference: KubeconfigLocation, key: str = ""
     ) -> tuple[KubeconfigLocation, NamedEntry]:
-        """The cluster, user or context that is named there."""
+        """The cluster, user or context of that name, to which `reference` refers."""
         if (part, name) not in self.entries:
-            what = f'there is no {part} "{name}"' if name else f"it names no {part}"
-            raise by.error(key or part, f"{what}. The {part}s are: {self._format_names(part)}.")
+            problem = f'there is no {part} "{name}"' if name else f"the context has no {part}"
+            raise reference.error(
+                key or part, f"{problem}. The {part}s are: {self._format_names(part)}."
+            )
         return self.entries[part, name]
 
     def _format_names(self, part: str) -> str:
-        """All names of that part, for a message."""
-        return ", ".join(name for of, name in self.entries if of == part) or "(none)"
+        names = (name for entry_part, name in self.entries if entry_part == part)
+        return ", ".join(names) or "(none)"
 
 
 def merge_files(files: Sequence[Path]) -> MergedKubeconfig:
-    """The files as one: the first to set an entry or current-context wins, as in kubectl."""
+    """Merge files as kubectl does: the first file that sets an entry or current-context wins."""
     current, entries = "", dict[tuple[str, str], tuple[KubeconfigLocation, NamedEntry]]()
     for file in files:
         document = _parse_file(file)
         current = current or document.current_context
-        for part, found in (
+        for part, items in (
             ("cluster", document.clusters),
             ("user", document.users),
             ("context", document.contexts),
         ):
-            for entry in found:
-                entries.setdefault(
-                    (part, entry.name),
-                    (KubeconfigLocation(str(file), f"{part}s[name={entry.name}].{part}"), entry),
-                )
+            for entry in items:
+                location = KubeconfigLocation(str(file), f"{part}s[name={entry.name}].{part}")
+                entries.setdefault((part, entry.name), (location, entry))
     return MergedKubeconfig(os.pathsep.join(map(str, files)), current, entries)
 
 
 def _parse_file(file: Path) -> KubeconfigDocument:
-    """The file with every type checked. An empty file is an empty kubeconfig, as in kubectl."""
-    place = KubeconfigLocation(str(file))
-    raw = _read_yaml(place, read_file(place, "", str(file)))
+    location = KubeconfigLocation(str(file))
+    raw = _read_yaml(location, read_file(location, "", str(file)))
     try:
-        document = msgspec.convert(
-            {} if raw is None else raw, KubeconfigDocument, strict=False
-        )  # not strict: the text "true" is a bool here
+        # An empty file is an empty kubeconfig, as in kubectl. Not strict, because `TextLoader`
+        # returns the string "true" for a bool.
+        document = msgspec.convert({} if raw is None else raw, KubeconfigDocument, strict=False)
     except msgspec.ValidationError as error:
-        why, _, path = str(error).partition(" - at `$")
-        raise place.error(
+        problem, _, path = str(error).partition(" - at `$")
+        raise location.error(
             _path_with_names(path.strip("`."), raw),
-            f"the value has the wrong type: {why.replace('`', '')}",
+            f"the value has the wrong type: {problem.replace('`', '')}",
         ) from None
     except RecursionError:
-        raise place.error("", "it is nested too deeply to be a kubeconfig") from None
+        raise location.error("", "the file is nested too deeply to be a kubeconfig") from None
     if document.kind != "Config":
-        raise place.error("kind", f"this is a {document.kind}, not a kubeconfig (kind: Config)")
+        raise location.error(
+            "kind", f"the file is a {document.kind}, not a kubeconfig (kind: Config)"
+        )
     return document
 
 
 class TextLoader(yaml.SafeLoader):
-    """Reads every scalar as it is written and leaves out nulls: a name or password of digits stays one, as in kubectl."""
+    """Reads scalars as strings and omits nulls: a password of digits stays a string, as in kubectl."""
 
     yaml_constructors = yaml.SafeLoader.yaml_constructors | {
         f"tag:yaml.org,2002:{scalar}": yaml.SafeLoader.construct_scalar
@@ -203,58 +210,59 @@ class TextLoader(yaml.SafeLoader):
     }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """The mapping without its nulls; an extension keeps its types, since it is some plugin's own data."""
         node.value = [
             (key, value) for key, value in node.value if value.tag != "tag:yaml.org,2002:null"
         ]
         built: dict[Any, Any] = super().construct_mapping(node, deep)
         for key, value in node.value:
+            # The data of a plugin: it keeps the types that the plugin expects.
             if key.value == "extension":
                 built["extension"] = yaml.safe_load(yaml.serialize(value, Dumper=yaml.SafeDumper))
         return built
 
 
-def _read_yaml(place: KubeconfigLocation, content: bytes) -> Any:
-    """The YAML in the file. The parser's own words are left out: they quote the line, which may hold a secret."""
+def _read_yaml(location: KubeconfigLocation, content: bytes) -> Any:
+    # The message of the parser is left out: it quotes the line, which may hold a secret.
     try:
         return yaml.load(content, TextLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "some line"
-        todo = "Check the indentation there, and put quotes around values that begin with one of * & ! % @ or hold a colon."
-        raise place.error("", f"it is not valid YAML at {where}. {todo}") from None
+        position = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "unknown line"
+        raise location.error(
+            "",
+            f"the file is not valid YAML ({position}). Check the indentation there, and quote "
+            "values that start with one of * & ! % @ or contain a colon.",
+        ) from None
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        raise place.error(
-            "", "it is not YAML at all: perhaps a binary file, or not UTF-8"
+        raise location.error(
+            "", "the file is not YAML: it may be a binary file, or not encoded in UTF-8"
         ) from None
 
 
 def _path_with_names(path: str, document: Any) -> str:
-    """Msgspec's path with names for numbers: clusters[0].cluster.server -> clusters[name=kind].cluster.server."""
+    """Replace the index in a path: clusters[0].cluster becomes clusters[name=kind].cluster."""
 
-    def name_of(match: re.Match[str]) -> str:
+    def with_name(match: re.Match[str]) -> str:
         entry = document[match[1]][int(match[2])]
         name = entry.get("name") if isinstance(entry, dict) else None
         return f"{match[1]}[name={name}]" if isinstance(name, str) else match[0]
 
-    return re.sub(r"^(clusters|users|contexts)\[(\d+)\]", name_of, path)
+    return re.sub(r"^(clusters|users|contexts)\[(\d+)\]", with_name, path)
 
 
-def read_file(place: KubeconfigLocation, key: str, file: str) -> bytes:
-    """The bytes of a file that a kubeconfig names, or of the kubeconfig itself."""
+def read_file(location: KubeconfigLocation, key: str, file: str) -> bytes:
+    """Read the kubeconfig, or a file that it names."""
     try:
         return Path(file).read_bytes()
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "this is not a file name"
-        raise place.error(
-            key,
-            f"it cannot be read: {why}" if file == place.file else f"{file} cannot be read: {why}",
-        ) from error
+        reason = getattr(error, "strerror", None) or "this is not a file name"
+        subject = "the file" if file == location.file else file
+        raise location.error(key, f"{subject} cannot be read: {reason}") from error
 
 
-def decode_base64(place: KubeconfigLocation, key: str, value: str) -> bytes:
-    """The bytes behind a `*-data` value, which may be folded over lines."""
+def decode_base64(location: KubeconfigLocation, key: str, value: str) -> bytes:
+    """Decode a `*-data` value, which may be folded over several lines."""
     try:
         return base64.b64decode("".join(value.split()), validate=True)
     except ValueError:
-        raise place.error(key, "the value is not valid base64") from None
+        raise location.error(key, "the value is not valid base64") from None

@@ -1,4 +1,4 @@
-"""Credentials as a kubeconfig gives them, a clock that obeys, and plugins that print what a test says."""
+"""Builders of credentials, a fake clock, and exec plugins that print what a test needs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ EXEC_API_VERSION = "client.authentication.k8s.io/v1"
 
 
 class FakeClock:
-    """Time that passes when told to."""
-
     def __init__(self) -> None:
         self.seconds = 1000.0
 
@@ -32,12 +30,12 @@ def make_credentials(
     *,
     server: str = "https://host",
     ca_pem: bytes | None = TEST_CA.certificate,
-    **who: Any,
+    **identity: Any,
 ) -> Credentials:
-    identity = Identity(location=USER_LOCATION, **who)
-    return Credentials(
-        Connection(server=server, ca_pem=ca_pem, identity=identity), clock or FakeClock()
+    connection = Connection(
+        server=server, ca_pem=ca_pem, identity=Identity(location=USER_LOCATION, **identity)
     )
+    return Credentials(connection, clock or FakeClock())
 
 
 async def read_token(live: Credentials) -> str:
@@ -45,7 +43,7 @@ async def read_token(live: Credentials) -> str:
 
 
 def write_plugin(folder: Path, body: str) -> str:
-    """A plugin that counts its runs in the file `runs`."""
+    """Write a plugin that counts its runs in the file `runs`."""
     script = folder / "plugin"
     head = "import json, os, sys, time, pathlib\n" + f"folder = pathlib.Path({str(folder)!r})\n"
     count = "runs = folder / 'runs'\nwith runs.open('a') as file: file.write('x')\nrun = len(runs.read_text())\n"

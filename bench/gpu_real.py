@@ -34,7 +34,7 @@ from kubewright.testing.binaries import find_binaries
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.process import Process
 from kubewright.transport import Transport
-from vsphere_operators.kinds.gpuinfo.controller import GPUInfo, GPUInfoSpec
+from vsphere_operators.kinds.gpuinfo.types import GPUInfo, GPUInfoSpec
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "testenv"))
 from simulator import SimulatedVCenter

@@ -28,8 +28,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from kubewright.command import tune_garbage_collector
 from kubewright.testing import eventually
 from support.fake_node_cluster import VGPU, FakeNodeCluster, run_gpuinfo_manager
-from vsphere_operators.kinds.gpuinfo.controller import GPUInfo, GPUInfoController
+from vsphere_operators.kinds.gpuinfo.controller import GPUInfoController
 from vsphere_operators.kinds.gpuinfo.maintenance import parse_calendar
+from vsphere_operators.kinds.gpuinfo.types import GPUInfo
 from vsphere_operators.vsphere.server_view import CollectorOptions
 from vsphere_operators.vsphere.updates import ObjectUpdate
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from kubewright import Manager, command
-from vsphere_operators.main import build
+from vsphere_operators.build import build
 from vsphere_operators.settings.flags import Settings
 
 TICK_SECONDS = 0.005

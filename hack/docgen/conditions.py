@@ -10,8 +10,8 @@ from dataclasses import replace
 from kubewright.controller import Done
 from kubewright.errors import Retry
 from kubewright.outcome import READY_CONDITION
-from vsphere_operators.kinds.gpuinfo.controller import PLANS_KNOWN
 from vsphere_operators.kinds.gpuinfo.rules import Rejection
+from vsphere_operators.kinds.gpuinfo.types import PLANS_KNOWN
 from vsphere_operators.kinds.vmgroup.limits import PLACEMENT_FIELDS
 from vsphere_operators.kinds.vmgroup.messages import FAULT_ADVICE
 from vsphere_operators.kinds.vminfo import UNAVAILABLE_STATES

@@ -1,11 +1,33 @@
-"""Settings -> the vCenters of this manager, each with its services and metrics; nothing is asked of them before the manager runs."""
+"""Builds the manager from its settings: vCenters, controllers, services and webhooks.
+
+All wiring is here, so this one page shows which change notifies which part. Building connects to
+nothing; the vCenters log in when the manager runs.
+"""
 
 from __future__ import annotations
 
-from kubewright import Manager
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import partial
+
+from kubewright import Cache, Manager, Object
+from kubewright.builtin import Node
 from kubewright.log import Log
 from kubewright.manager import Runnable
 
+from .kinds.fcdinfo import FCDInfoController
+from .kinds.gpuinfo import GPUInfo
+from .kinds.gpuinfo.calendar import CalendarWatcher
+from .kinds.gpuinfo.controller import GPUInfoController
+from .kinds.gpuinfo.labels import LabelCleanup, LabellingGPUInfoController
+from .kinds.gpuinfo.tracker import NodeTracker
+from .kinds.hostinfo import HostInfoController
+from .kinds.mycustomresource import MyCustomResourceController
+from .kinds.vmgroup.controller import VmGroupController
+from .kinds.vmgroup.limits import read_limits
+from .kinds.vmgroup.preconditions import Preconditions
+from .kinds.vmgroup.triggers import VmGroupTriggers
+from .kinds.vminfo import VMInfoController
 from .settings.flags import Settings
 from .settings.reload import ConfigFileWatcher, read_config_files
 from .vcenters.config import VCenterConfig
@@ -13,46 +35,53 @@ from .vcenters.metrics import VCenterMetrics
 from .vcenters.registry import CONFIGURATION_HINT, VCenterRegistry
 from .vsphere.stats_throttle import StatsThrottle
 from .vsphere.vcenter import VCenter
+from .webhooks import build_webhooks
 
 
-class NoVCenterWarning:
-    """Says at the start that there is none: the manager runs all the same, for the kinds that need none."""
+def build(manager: Manager, settings: Settings) -> None:
+    vcenters = _build_vcenters(manager, settings)
+    manager.add(HostInfoController(vcenters))
+    manager.add(VMInfoController(vcenters))
+    manager.add(FCDInfoController(vcenters, manager.cache))
+    manager.add(_build_gpuinfo_controller(manager, vcenters, settings))
+    manager.add(vmgroups := _build_vmgroup_controller(manager, vcenters, settings))
+    manager.add(MyCustomResourceController(manager.cache))
+    if settings.webhooks:
+        for webhook in build_webhooks(
+            vcenters, manager.cache, vmgroups.limits_for, manager.options.watch_namespaces
+        ):
+            manager.add(webhook)
 
-    async def run(self) -> None:
-        """One line, when the manager runs and not when somebody only asks what it would need."""
-        Log("setup").warning(
-            f"no vCenter is configured; objects that need one will say so. {CONFIGURATION_HINT}"
-        )
 
-
-def build_vcenters(manager: Manager, settings: Settings) -> VCenterRegistry:
-    """All vCenters that the settings name, as services of the manager."""
-    said = read_config_files(settings, Log("setup").warning)
-    configs = said.vcenter_configs
+def _build_vcenters(manager: Manager, settings: Settings) -> VCenterRegistry:
+    log = Log("setup")
+    files = read_config_files(settings, log.warning)
     metrics = VCenterMetrics(manager.metrics)
-    opened = {config.name: _build_vcenter(config, settings, metrics) for config in configs}
+    vcenters_by_name = {
+        config.name: _build_vcenter(config, settings, metrics) for config in files.vcenter_configs
+    }
     vcenters = VCenterRegistry(
-        opened,
-        configs,
+        vcenters_by_name,
+        files.vcenter_configs,
         manager.cache,
         lambda: StatsThrottle(settings.stats_interval_seconds, settings.stats_change_percent / 100),
     )
-    for config in configs:
+    for config in files.vcenter_configs:
         if config.address.insecure:
-            Log("setup").warning(
-                "the certificate of this vCenter is not verified: whoever is between here and there can read the password",
+            log.warning(
+                "the certificate of this vCenter is not verified (-insecure); an attacker on the "
+                "network can read the password",
                 vCenter=config.name,
             )
-    services: list[Runnable] = [*opened.values(), *vcenters.publishers.values()]
+    services: list[Runnable] = [*vcenters_by_name.values(), *vcenters.publishers.values()]
     for service in services or [NoVCenterWarning()]:
         manager.add_runnable(service)
     if settings.credentials_directory or settings.vcenters_file or settings.limits_file:
-        manager.add_runnable(ConfigFileWatcher(settings, said))
+        manager.add_runnable(ConfigFileWatcher(settings, files))
     return vcenters
 
 
 def _build_vcenter(config: VCenterConfig, settings: Settings, metrics: VCenterMetrics) -> VCenter:
-    """One vCenter, watched by the metrics."""
     vcenter = VCenter(
         config.name,
         config.address,
@@ -65,3 +94,97 @@ def _build_vcenter(config: VCenterConfig, settings: Settings, metrics: VCenterMe
     )
     metrics.register_gauges(vcenter)
     return vcenter
+
+
+class NoVCenterWarning:
+    """Logs when the manager runs, not when it is built: the doctor builds one that never runs."""
+
+    async def run(self) -> None:
+        Log("setup").warning(
+            "no vCenter is configured; kinds that need one report that in their conditions. "
+            f"{CONFIGURATION_HINT}"
+        )
+
+
+def _build_vmgroup_controller(
+    manager: Manager, vcenters: VCenterRegistry, settings: Settings
+) -> VmGroupController:
+    preconditions = Preconditions(
+        manager.client, manager.recorder, manager.can_write, settings.cluster_id
+    )
+    return VmGroupController(
+        VmGroupTriggers(vcenters), manager.cache, preconditions, read_limits(settings.limits_file)
+    )
+
+
+def _build_gpuinfo_controller(
+    manager: Manager, vcenters: VCenterRegistry, settings: Settings
+) -> GPUInfoController:
+    def record_warning(obj: Object, reason: str, message: str) -> None:
+        manager.recorder.event(obj, obj.definition, "Warning", reason, message)
+
+    flags = settings.gpu
+    tracker = NodeTracker(
+        manager.cache,
+        vcenters.vcenters_by_name,
+        partial(datetime.now, UTC),
+        record_warning,
+        log=Log("nodes"),
+        gpu_resource_globs=flags.gpu_resource_globs,
+        simulation=flags.build_simulation(),
+    )
+    manager.on_started_leading.append(tracker.repeat_warnings)
+    calendar = None
+    if flags.calendar_key is not None:
+        calendar = CalendarWatcher(
+            flags.calendar_key, manager.client, manager.metrics, record_warning, Log("calendar")
+        )
+        manager.add_runnable(calendar)
+        manager.on_started_leading.append(calendar.repeat_warnings)
+    controller = (LabellingGPUInfoController if flags.label_nodes else GPUInfoController)(
+        tracker,
+        vcenters.vcenters_by_name,
+        manager.cache,
+        flags.selection_rules,
+        manager.recorder,
+        interval_seconds=settings.stats_interval_seconds,
+        change_fraction=settings.stats_change_percent / 100,
+        calendar=calendar,
+    )
+    if isinstance(controller, LabellingGPUInfoController):
+        controller.with_client(manager.client)
+    else:
+        manager.add_runnable(
+            LabelCleanup(manager.cache, manager.client, manager.recorder, Log("labels"))
+        )
+    manager.add_runnable(controller.subscriptions)
+    connect_gpuinfo(controller, manager.cache)
+    return controller
+
+
+def connect_gpuinfo(controller: GPUInfoController, cache: Cache) -> None:
+    """A change updates the facts of its Nodes, and these enqueue the GPUInfos that they affect."""
+    tracker, enqueue_all = controller.tracker, controller.stream.publish_all
+    connect_node_tracker(tracker, cache, controller.vcenters)
+    tracker.facts_changed.append(controller.subscriptions.on_facts_change)
+    cache.store(GPUInfo).listeners.append(controller.on_gpuinfo_change)
+    if isinstance(controller, LabellingGPUInfoController):
+        cache.store(Node).listeners.append(controller.on_node_change)
+    for vcenter in controller.vcenters.values():
+        vcenter.scheduled_tasks.state_listeners.append(enqueue_all)
+        vcenter.listeners.append(enqueue_all)
+    if controller.calendar is not None:
+        controller.calendar.entries_changed.append(tracker.on_calendar_change)
+        controller.calendar.state_changed.append(enqueue_all)
+
+
+def connect_node_tracker(
+    tracker: NodeTracker, cache: Cache, vcenters: Mapping[str, VCenter]
+) -> None:
+    cache.store(Node).listeners.append(tracker.on_node_change)
+    for vcenter in vcenters.values():
+        vcenter.inventory.listeners.append(partial(tracker.on_inventory_change, vcenter))
+        vcenter.passthrough_devices.listeners.append(partial(tracker.on_devices_change, vcenter))
+        vcenter.scheduled_tasks.listeners.append(partial(tracker.on_host_change, vcenter))
+        vcenter.assignable_hardware.listeners.append(partial(tracker.on_host_change, vcenter))
+        vcenter.listeners.append(tracker.rebuild_all)

@@ -19,6 +19,7 @@ from kubewright.crd import build_crds
 from kubewright.flags import parse_command_line
 from kubewright.kubeconfig import Connection, Identity
 from kubewright.rbac import build_rule
+from vsphere_operators.build import build
 from vsphere_operators.doctor.clock import check_clock_skew
 from vsphere_operators.doctor.cluster import MANAGER_NAME, manager_grants, webhook_ca_grants
 from vsphere_operators.doctor.crd_drift import diff_specs
@@ -36,7 +37,6 @@ from vsphere_operators.doctor.rbac import (
 from vsphere_operators.doctor.report import TextReport, as_json, summary
 from vsphere_operators.doctor.vcenter import renew_credentials_command
 from vsphere_operators.kinds.hostinfo import HostInfo
-from vsphere_operators.main import build
 from vsphere_operators.settings.flags import Settings
 from vsphere_operators.vcenters.config import VCenterConfig
 from vsphere_operators.vsphere.address import Address

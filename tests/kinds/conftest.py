@@ -10,7 +10,7 @@ import pytest
 from kubewright import Client
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.operator import install_manifests, run_operator
-from vsphere_operators.main import build
+from vsphere_operators.build import build
 from vsphere_operators.settings.flags import Settings
 
 CONFIG = Path(__file__).parents[2] / "config"

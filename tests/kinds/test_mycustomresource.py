@@ -15,12 +15,12 @@ from kubewright.kubeconfig import Connection, Identity
 from kubewright.meta import Key, ObjectMeta
 from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
+from vsphere_operators.build import build
 from vsphere_operators.kinds.mycustomresource import (
     MyCustomResource,
     MyCustomResourceSpec,
     check_friends,
 )
-from vsphere_operators.main import build
 from vsphere_operators.settings.flags import Settings
 
 SAMPLES = Path(__file__).parents[2] / "config/samples"

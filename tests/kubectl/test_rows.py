@@ -10,14 +10,9 @@ from msgspec.structs import replace
 from kubewright import Condition, ObjectMeta
 from kubewright.builtin import Event, Node, NodeSpec, NodeStatus, StatusCondition, Taint
 from vsphere_operators.kinds.fcdinfo import FCDInfo, FCDInfoSpec, FCDInfoStatus
-from vsphere_operators.kinds.gpuinfo.controller import (
-    Candidate,
-    GPUInfo,
-    GPUInfoSpec,
-    GPUInfoStatus,
-)
 from vsphere_operators.kinds.gpuinfo.maintenance import window_from_start
 from vsphere_operators.kinds.gpuinfo.rules import Load, NodeFacts, Rejection, SelectionRules
+from vsphere_operators.kinds.gpuinfo.types import Candidate, GPUInfo, GPUInfoSpec, GPUInfoStatus
 from vsphere_operators.kinds.hostinfo import HostInfo, HostInfoSpec, HostInfoStatus
 from vsphere_operators.kinds.vmgroup.types import ReplicaStatus, VmGroup, VmGroupSpec, VmGroupStatus
 from vsphere_operators.kinds.vminfo import VMInfo, VMInfoSpec, VMInfoStatus
@@ -303,7 +298,7 @@ def make_tainted_node(*keys: str, cordoned: bool = False) -> Node:
             make_tainted_node(
                 "node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"
             ),
-            "it is of the control plane",
+            "it is a control plane node",
         ),
         (
             make_tainted_node("node.kubernetes.io/disk-pressure"),

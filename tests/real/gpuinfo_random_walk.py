@@ -323,7 +323,7 @@ class RandomWalk:
 
     def compute_expected(
         self, name: str, hours: int, gpu: bool
-    ) -> gpuinfo_brute_force.ExpectedAnswer:
+    ) -> gpuinfo_brute_force.ExpectedSelection:
         return gpuinfo_brute_force.compute_expected(
             replace(
                 self.model,
@@ -338,7 +338,7 @@ async def has_no_differences(wrong: Callable[[], Awaitable[dict[str, Any]]]) -> 
     return not await wrong()
 
 
-def is_expected(status: dict[str, Any], right: gpuinfo_brute_force.ExpectedAnswer) -> bool:
+def is_expected(status: dict[str, Any], right: gpuinfo_brute_force.ExpectedSelection) -> bool:
     """Node, host and counts; the numbers of load follow by their own policy."""
     node = status.get("suitableNodeName")
     return node == (right.node or NONE_AVAILABLE) and status.get("refused", {}) == dict(

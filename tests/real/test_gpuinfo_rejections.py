@@ -29,7 +29,7 @@ async def test_vms_and_hosts_that_are_lost_or_unclear(
     await gpu_vcenter.set_property("worker-2", "config.uuid", NODE_UUIDS["worker-1"])
     await cluster.time_answer("plain", "worker-2")
     found = await cluster.wait_for_rejections("plain", VMAmbiguous=1, GPUPresent=2)
-    assert "2 VMs have its uuid" in found["unmatched"]["nodes"][0]["message"]
+    assert "2 VMs have the uuid of the Node" in found["unmatched"]["nodes"][0]["message"]
     await gpu_vcenter.set_property("worker-2", "config.uuid", NODE_UUIDS["worker-2"])
     await cluster.time_answer("plain", "worker-1")
     await gpu_vcenter.set_property("worker-1", "runtime.connectionState", "inaccessible")

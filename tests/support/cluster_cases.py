@@ -1,4 +1,4 @@
-"""Generated clusters: Nodes, VMs, hosts, calendars and plans as plain values, and how they are fed into the real cache and inventories."""
+"""Generated clusters as plain values, and how they are loaded into the real cache and inventories."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from kubewright import Cache
 from kubewright.builtin import Node
 from kubewright.log import Log
 from support.fake_environment import ADDRESS, NullMetrics
+from vsphere_operators.build import connect_node_tracker
 from vsphere_operators.kinds.gpuinfo.maintenance import parse_calendar
 from vsphere_operators.kinds.gpuinfo.node import NEXT_MAINTENANCE_KEY
 from vsphere_operators.kinds.gpuinfo.tracker import NodeTracker
@@ -65,8 +66,8 @@ class VirtualMachineCase:
     template: bool
     cpu_demand_mhz: int | None
     guest_memory_mb: int | None
+    # A key of DEVICES, "hidden" or "unread".
     devices: str
-    """A key of DEVICES, `hidden` or `unread`."""
 
 
 @dataclass
@@ -94,14 +95,15 @@ class CalendarLine:
 
     @property
     def text(self) -> str:
-        again = f" repeats={self.repeats}" if self.repeats else ""
-        return f"{self.target}={self.glob} start={self.start.isoformat()} length={self.length_hours}h{again}"
+        repeats = f" repeats={self.repeats}" if self.repeats else ""
+        start, length = self.start.isoformat(), f"{self.length_hours}h"
+        return f"{self.target}={self.glob} start={start} length={length}{repeats}"
 
 
 @dataclass
 class ClusterCase:
+    # By name: "well", "loading" or "lost".
     vcenter_states: dict[str, str]
-    """State by name: well, loading or lost."""
     hosts: list[HostCase]
     vms: list[VirtualMachineCase]
     nodes: list[NodeCase]
@@ -121,7 +123,7 @@ def swap_uuid_bytes(text: str) -> str:
 
 
 def mostly_usual(usual: Any, *others: Any) -> st.SearchStrategy[Any]:
-    """The usual in most cases, so that some nodes get through everything."""
+    """The usual value in most cases, so that some nodes match."""
     return st.sampled_from([usual] * (8 * len(others)) + list(others))
 
 
@@ -143,17 +145,19 @@ def vm_cases(
     draw: st.DrawFn, number: int, vcenters: list[str], hosts: list[HostCase]
 ) -> VirtualMachineCase:
     vcenter = draw(st.sampled_from(vcenters))
-    near = [host.ref for host in hosts if host.vcenter == vcenter]
+    local_hosts = [host.ref for host in hosts if host.vcenter == vcenter]
     return VirtualMachineCase(
         vcenter=vcenter,
         number=number,
         name=f"node-{draw(mostly_usual(number, 0, 1))}",
         uuid=vm_uuid(draw(mostly_usual(number, 0))),
-        host=draw(mostly_usual(draw(st.sampled_from(near)) if near else "", "host-99")),
+        host=draw(
+            mostly_usual(draw(st.sampled_from(local_hosts)) if local_hosts else "", "host-99")
+        ),
         power=draw(mostly_usual("poweredOn", "poweredOff", "suspended")),
         connection=draw(mostly_usual("connected", "inaccessible", "disconnected")),
         template=draw(mostly_usual(False, True)),
-        cpu_demand_mhz=draw(st.none() | st.integers(0, 12).map(lambda each: each * 100)),
+        cpu_demand_mhz=draw(st.none() | st.integers(0, 12).map(lambda n: n * 100)),
         guest_memory_mb=draw(st.none() | st.sampled_from([0, 512, 4096, 9000])),
         devices=draw(
             st.sampled_from(
@@ -165,17 +169,17 @@ def vm_cases(
 
 @st.composite
 def node_cases(draw: st.DrawFn, number: int) -> NodeCase:
-    own = vm_uuid(number)
+    uuid = vm_uuid(number)
     ids = (
         "",
-        f"vsphere://{own.upper()}",
-        f"vsphere://{swap_uuid_bytes(own)}",
+        f"vsphere://{uuid.upper()}",
+        f"vsphere://{swap_uuid_bytes(uuid)}",
         f"vsphere://{vm_uuid(77)}",
         "vsphere://what",
     )
     return NodeCase(
         name=f"node-{number}",
-        provider_id=draw(mostly_usual(f"vsphere://{own}", *ids)),
+        provider_id=draw(mostly_usual(f"vsphere://{uuid}", *ids)),
         ready=draw(mostly_usual("True", "False", "Unknown")),
         cordoned=draw(mostly_usual(False, True)),
         taint=draw(
@@ -226,7 +230,7 @@ def cluster_cases(draw: st.DrawFn) -> ClusterCase:
     vms = [draw(vm_cases(number, sorted(vcenters), hosts)) for number in range(count)]
     nodes = [draw(node_cases(number)) for number in range(draw(mostly_usual(count + 1, 0)))]
     calendar = draw(st.lists(calendar_lines(), max_size=3))
-    present = draw(st.sampled_from(["", "node-0", "node-2", "gone"]))
+    current_node = draw(st.sampled_from(["", "node-0", "node-2", "gone"]))
     return ClusterCase(
         vcenters,
         hosts,
@@ -235,12 +239,12 @@ def cluster_cases(draw: st.DrawFn) -> ClusterCase:
         calendar,
         draw(st.sampled_from(REQUIRED_HOURS)),
         draw(st.booleans()),
-        present,
+        current_node,
     )
 
 
 class LoadedCluster:
-    """The real Nodes, with the real cache and inventories, after everything of a cluster has arrived."""
+    """A real NodeTracker with the real cache and inventories, after all of a cluster has arrived."""
 
     def __init__(self, cluster: ClusterCase, resources: tuple[str, ...]) -> None:
         self.cluster, self.revision = cluster, 0
@@ -258,7 +262,8 @@ class LoadedCluster:
             log=Log("nodes"),
             gpu_resource_globs=resources,
         )
-        # Half of it comes before, and half after what it depends on; and everything is otherwise at first.
+        connect_node_tracker(self.tracker, self.cache, self.vcenters)
+        # Half of the Nodes arrive before their VMs and half after, and each is first in another state.
         self.apply_nodes(cluster.nodes[::2], ready="False")
         self.apply_vms(cluster.vms, kind="enter", power="poweredOff", host="")
         self.apply_hosts(cluster.hosts)
@@ -268,10 +273,10 @@ class LoadedCluster:
         self.apply_nodes(cluster.nodes)
 
     def apply_nodes(self, nodes: list[NodeCase], **other: str) -> None:
-        for each in nodes:
+        for node in nodes:
             self.revision += 1
             self.cache.store(Node).put(
-                Node.decode(json.dumps(node_manifest(each, self.revision, **other)).encode())
+                Node.decode(json.dumps(node_manifest(node, self.revision, **other)).encode())
             )
 
     def apply_vms(self, vms: list[VirtualMachineCase], *, kind: Any, **other: str) -> None:
@@ -292,14 +297,14 @@ class LoadedCluster:
                 [ObjectUpdate("modify", "CustomFieldsManager", "fields", {"field": names})]
             )
         for host in hosts:
-            told: dict[str, Value] = {
+            properties: dict[str, Value] = {
                 "name": host.name,
                 "runtime.connectionState": host.connection,
                 "runtime.inMaintenanceMode": host.maintenance,
                 "customValue": ({"key": "7", "value": host.attribute},) if host.attribute else (),
             }
             self.vcenters[host.vcenter].inventory.apply(
-                [ObjectUpdate("enter", "HostSystem", host.ref, told)]
+                [ObjectUpdate("enter", "HostSystem", host.ref, properties)]
             )
 
     def apply_vcenter_states(self) -> None:
@@ -312,7 +317,7 @@ class LoadedCluster:
 
     def apply_maintenance_plans(self) -> None:
         for name, vcenter in self.vcenters.items():
-            mine = [
+            scheduled = [
                 host
                 for host in self.cluster.hosts
                 if host.vcenter == name and host.scheduled_in_hours is not None
@@ -320,32 +325,32 @@ class LoadedCluster:
             vcenter.scheduled_tasks.apply(
                 [
                     PlannedMaintenance(
-                        each.ref, NOW + timedelta(hours=each.scheduled_in_hours or 0), "patch"
+                        host.ref, NOW + timedelta(hours=host.scheduled_in_hours or 0), "patch"
                     )
-                    for each in mine
+                    for host in scheduled
                 ]
             )
             vcenter.scheduled_tasks.finish_poll("")
-        entries, problems = parse_calendar(
+        entries, invalid_lines = parse_calendar(
             {"w": "\n".join(line.text for line in self.cluster.calendar)}
         )
-        assert problems == []
-        self.tracker.set_calendar_entries(entries)
+        assert invalid_lines == []
+        self.tracker.on_calendar_change(entries)
 
 
-def node_manifest(each: NodeCase, revision: int, *, ready: str = "") -> dict[str, Any]:
-    annotations = {NEXT_MAINTENANCE_KEY: each.annotation} if each.annotation else {}
-    taints = [{"key": each.taint, "effect": "NoSchedule"}] if each.taint else []
+def node_manifest(node: NodeCase, revision: int, *, ready: str = "") -> dict[str, Any]:
+    annotations = {NEXT_MAINTENANCE_KEY: node.annotation} if node.annotation else {}
+    taints = [{"key": node.taint, "effect": "NoSchedule"}] if node.taint else []
     return {
         "metadata": {
-            "name": each.name,
+            "name": node.name,
             "resourceVersion": str(revision),
             "annotations": annotations,
         },
-        "spec": {"providerID": each.provider_id, "unschedulable": each.cordoned, "taints": taints},
+        "spec": {"providerID": node.provider_id, "unschedulable": node.cordoned, "taints": taints},
         "status": {
-            "conditions": [{"type": "Ready", "status": ready or each.ready}],
-            "allocatable": each.allocatable,
+            "conditions": [{"type": "Ready", "status": ready or node.ready}],
+            "allocatable": node.allocatable,
         },
     }
 
@@ -353,12 +358,12 @@ def node_manifest(each: NodeCase, revision: int, *, ready: str = "") -> dict[str
 def vm_properties(
     vm: VirtualMachineCase, *, power: str | None = None, host: str | None = None
 ) -> dict[str, Value]:
-    where = vm.host if host is None else host
+    host_ref = vm.host if host is None else host
     return {
         "name": vm.name,
         "config.uuid": vm.uuid,
         "config.template": vm.template,
-        "runtime.host": Ref("HostSystem", where) if where else None,
+        "runtime.host": Ref("HostSystem", host_ref) if host_ref else None,
         "runtime.connectionState": vm.connection,
         "runtime.powerState": power or vm.power,
         "summary.config.numCpu": 4,

@@ -1,9 +1,9 @@
-"""Nodes on VMs on hosts, in memory: what the tests of GPUInfo change and look at."""
+"""A fake cluster for the tests of GPUInfo: Nodes on VMs on hosts, in memory."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -12,17 +12,14 @@ from typing import Any
 from kubewright import Key, Manager, Object, Options
 from kubewright.builtin import Node
 from kubewright.log import Log
+from vsphere_operators.build import connect_gpuinfo
 from vsphere_operators.kinds.gpuinfo.calendar import CalendarWatcher
-from vsphere_operators.kinds.gpuinfo.controller import (
-    NONE_AVAILABLE,
-    GPUInfo,
-    GPUInfoController,
-    GPUInfoStatus,
-)
+from vsphere_operators.kinds.gpuinfo.controller import GPUInfoController
 from vsphere_operators.kinds.gpuinfo.labels import LabelCleanup, LabellingGPUInfoController
 from vsphere_operators.kinds.gpuinfo.node import Simulation
 from vsphere_operators.kinds.gpuinfo.rules import SelectionRules
 from vsphere_operators.kinds.gpuinfo.tracker import NodeTracker
+from vsphere_operators.kinds.gpuinfo.types import NONE_AVAILABLE, GPUInfo, GPUInfoStatus
 from vsphere_operators.vsphere.model import PassthroughDevice
 from vsphere_operators.vsphere.updates import Ref, Value
 
@@ -35,7 +32,6 @@ FIRST_VM_NUMBER = 422_000_000_000
 
 
 def bios_uuid_of(number: int) -> str:
-    """The bios uuid of a VM."""
     return f"42030000-0000-4000-8000-{FIRST_VM_NUMBER + number:012d}"
 
 
@@ -49,11 +45,11 @@ class FakeNodeCluster(FakeEnvironment):
 
     @cached_property
     def started_at(self) -> float:
-        """The first look at the clock: loops count from the start of the machine, which may be longer ago than a plan lasts."""
+        # A loop counts from the start of the machine, which may be longer ago than a window lasts.
         return asyncio.get_running_loop().time()
 
     def clock(self) -> datetime:
-        """NOW, and what the loop's time has gone since, so that looptime moves it."""
+        """NOW plus the time that has passed in the loop, so that looptime advances it."""
         return (
             NOW
             + timedelta(seconds=asyncio.get_running_loop().time() - self.started_at)
@@ -61,26 +57,24 @@ class FakeNodeCluster(FakeEnvironment):
         )
 
     def monotonic_clock(self) -> float:
-        """The same, for what only measures how long."""
         return asyncio.get_running_loop().time() + self.clock_offset.total_seconds()
 
-    def record_warning(self, obj: Object, reason: str, words: str) -> None:
-        """What would be an Event."""
-        self.warnings.append((obj.metadata.name, reason, words))
+    def record_warning(self, obj: Object, reason: str, message: str) -> None:
+        """Stands for the EventRecorder."""
+        self.warnings.append((obj.metadata.name, reason, message))
 
     def mark_loaded(self) -> None:
-        """The inventory is whole from now on, and nothing is scheduled."""
+        """The inventory is loaded, and no tasks are scheduled."""
         self.vcenter.scheduled_tasks.finish_poll("")
         super().mark_loaded()
 
     def add_host(self, number: int, **other: Value) -> None:
-        """A host that is there."""
-        told: dict[str, Value] = {
+        properties: dict[str, Value] = {
             "name": f"esxi-{number}",
             "runtime__connectionState": "connected",
             "runtime__inMaintenanceMode": False,
         }
-        self.enter("HostSystem", f"host-{number}", **{**told, **other})
+        self.enter("HostSystem", f"host-{number}", **{**properties, **other})
 
     def add_vm(
         self,
@@ -91,8 +85,8 @@ class FakeNodeCluster(FakeEnvironment):
         devices: tuple[PassthroughDevice, ...] | None = (),
         **other: Value,
     ) -> None:
-        """A VM that runs; devices of None are not read yet."""
-        told: dict[str, Value] = {
+        """Add a running VM; `devices=None` means that they are not read yet."""
+        properties: dict[str, Value] = {
             "name": f"node-{number}",
             "config__uuid": bios_uuid_of(number).upper(),
             "runtime__host": Ref("HostSystem", f"host-{host}"),
@@ -105,57 +99,53 @@ class FakeNodeCluster(FakeEnvironment):
         }
         if devices is not None:
             self.vcenter.passthrough_devices.values[f"vm-{number}"] = devices
-        self.enter("VirtualMachine", f"vm-{number}", **{**told, **other})
+        self.enter("VirtualMachine", f"vm-{number}", **{**properties, **other})
 
     def set_cpu_demand(self, number: int, mhz: int) -> None:
-        """Another load."""
         self.modify("VirtualMachine", f"vm-{number}", summary__quickStats__overallCpuDemand=mhz)
 
     def add_node(self, number: int, **other: Any) -> None:
-        """A Node that is ready."""
         body = node_manifest(number, **other)
-        made = self.api.create(Node.definition.path(""), body)
+        created = self.api.create(Node.definition.path(""), body)
         self.api.update(
             Node.definition.path("", f"node-{number}"),
-            {**made, "status": body["status"]},
+            {**created, "status": body["status"]},
             status=True,
         )
 
     async def patch_node(self, number: int, patch: dict[str, Any], subresource: str = "") -> None:
-        """A person, or the kubelet, changes a Node."""
         await self.client.patch(Node, Key("", f"node-{number}"), patch, subresource=subresource)
 
 
 def node_manifest(
     number: int, *, annotations: dict[str, str] | None = None, ready: str = "True", **spec: Any
 ) -> dict[str, Any]:
-    """A Node as it is on the wire."""
     status = {
         "conditions": [{"type": "Ready", "status": ready}],
         "allocatable": spec.pop("allocatable", {}),
     }
-    about = {"name": f"node-{number}", "annotations": annotations or {}}
+    metadata = {"name": f"node-{number}", "annotations": annotations or {}}
     return {
-        "metadata": about,
+        "metadata": metadata,
         "spec": {"providerID": f"vsphere://{bios_uuid_of(number)}", **spec},
         "status": status,
     }
 
 
-def add_three_nodes(stage: FakeNodeCluster) -> None:
-    """Two without and one with a GPU, on two hosts."""
-    stage.add_host(1)
-    stage.add_host(2)
+def add_three_nodes(cluster: FakeNodeCluster) -> None:
+    """Two nodes without a GPU and one with a GPU, on two hosts."""
+    cluster.add_host(1)
+    cluster.add_host(2)
     for number, host, demand, devices in ((1, 1, 500, ()), (2, 2, 900, ()), (3, 2, 700, (VGPU,))):
-        stage.add_vm(number, host, demand, devices=devices)
-        stage.add_node(number)
-    stage.mark_loaded()
+        cluster.add_vm(number, host, demand, devices=devices)
+        cluster.add_node(number)
+    cluster.mark_loaded()
 
 
-async def wait_for_node(stage: FakeNodeCluster, name: str, node: str) -> GPUInfoStatus:
-    """The status, once it names this node."""
+async def wait_for_node(cluster: FakeNodeCluster, name: str, node: str) -> GPUInfoStatus:
+    """Wait until the status names this node."""
     reason = "NoneAvailable" if node == NONE_AVAILABLE else "NodeChosen"
-    info, _ = await stage.wait_for_ready(
+    info, _ = await cluster.wait_for_ready(
         GPUInfo, name, reason, lambda status: status.suitableNodeName == node, within=20
     )
     return info.status
@@ -163,7 +153,7 @@ async def wait_for_node(stage: FakeNodeCluster, name: str, node: str) -> GPUInfo
 
 @asynccontextmanager
 async def run_gpuinfo_manager(
-    stage: FakeNodeCluster,
+    cluster: FakeNodeCluster,
     *,
     labels: bool = False,
     simulation: Simulation | None = None,
@@ -171,41 +161,38 @@ async def run_gpuinfo_manager(
     interval_seconds: float = 60.0,
     calendar: Key | None = None,
 ) -> AsyncIterator[GPUInfoController]:
-    """A manager with the controller of GPUInfo, until the block ends."""
-    manager = Manager(FAKE_CONNECTION, Options(metrics_bind_address="0"), transport=stage.api)
-    vcenters = {"vc-1": stage.vcenter}
-    log = Log("nodes")
-    nodes = NodeTracker(
+    """Run a manager with the controller of GPUInfo until the block ends."""
+    manager = Manager(FAKE_CONNECTION, Options(metrics_bind_address="0"), transport=cluster.api)
+    vcenters = {"vc-1": cluster.vcenter}
+    tracker = NodeTracker(
         manager.cache,
         vcenters,
-        stage.clock,
-        stage.record_warning,
-        log=log,
+        cluster.clock,
+        cluster.record_warning,
+        log=Log("nodes"),
         gpu_resource_globs=GPU_RESOURCES,
         simulation=simulation,
     )
-    make: Callable[..., GPUInfoController] = (
-        LabellingGPUInfoController if labels else GPUInfoController
-    )
-    almanac = None
+    calendar_watcher = None
     if calendar is not None:
-        almanac = CalendarWatcher(
+        calendar_watcher = CalendarWatcher(
             calendar,
             manager.client,
             manager.metrics,
-            nodes.set_calendar_entries,
-            stage.record_warning,
+            cluster.record_warning,
             Log("calendar"),
-            clock=stage.monotonic_clock,
+            clock=cluster.monotonic_clock,
         )
-        manager.add_runnable(almanac)
-    options: dict[str, Any] = {
-        "interval_seconds": interval_seconds,
-        "change_fraction": 0.05,
-        "calendar": almanac,
-    }
-    controller = make(
-        nodes, vcenters, manager.cache, rules or SelectionRules(), manager.recorder, **options
+        manager.add_runnable(calendar_watcher)
+    controller = (LabellingGPUInfoController if labels else GPUInfoController)(
+        tracker,
+        vcenters,
+        manager.cache,
+        rules or SelectionRules(),
+        manager.recorder,
+        interval_seconds=interval_seconds,
+        change_fraction=0.05,
+        calendar=calendar_watcher,
     )
     if isinstance(controller, LabellingGPUInfoController):
         controller.with_client(manager.client)
@@ -213,6 +200,7 @@ async def run_gpuinfo_manager(
         manager.add_runnable(
             LabelCleanup(manager.cache, manager.client, manager.recorder, Log("labels"))
         )
+    connect_gpuinfo(controller, manager.cache)
     manager.add_runnable(controller.subscriptions)
     manager.add(controller)
     stop = asyncio.Event()

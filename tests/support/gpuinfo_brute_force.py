@@ -1,6 +1,7 @@
-"""The answer to one question about a generated cluster, by the words of the contract and of nothing else.
+"""The expected selection for a generated cluster, computed by brute force from the contract.
 
-It shares no line with the code that it judges: one node after the other, one source after the other, one day after the other.
+It shares no code with what it checks: it visits one node after the other, one source of maintenance
+after the other, one day after the other.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ UNKNOWN_DEMAND = 1e12
 
 
 @dataclass
-class ExpectedAnswer:
+class ExpectedSelection:
     node: str = ""
     host: str = ""
     hours: int = 0
@@ -60,85 +61,97 @@ class SuitableNode:
         return 0 if self.vm.guest_memory_mb is None else max(8192 - self.vm.guest_memory_mb, 0)
 
 
-def compute_expected(cluster: ClusterCase) -> ExpectedAnswer:
-    found, suiting = ExpectedAnswer(), list[SuitableNode]()
+def compute_expected(cluster: ClusterCase) -> ExpectedSelection:
+    expected, suitable = ExpectedSelection(), list[SuitableNode]()
     for node in cluster.nodes:
-        vm, why = match_vm(cluster, node)
-        if why in ("VMNotFound", "VMAmbiguous"):
-            found.unmatched[node.name] = why
-        reason, suits = evaluate_node(cluster, node, vm, why)
-        if suits is None:
-            found.rejection_counts[reason] += 1
+        vm, failure = match_vm(cluster, node)
+        if failure in ("VMNotFound", "VMAmbiguous"):
+            expected.unmatched[node.name] = failure
+        reason, candidate = evaluate_node(cluster, node, vm, failure)
+        if candidate is None:
+            expected.rejection_counts[reason] += 1
         else:
-            suiting.append(suits)
-    suiting.sort(key=lambda each: (each.cpu_demand_mhz, -each.free_memory_mb, each.node.name))
-    found.suitable_nodes = [each.node.name for each in suiting]
-    if (answer := choose_node(suiting, cluster.current_node)) is not None:
-        found.node, found.host, found.hours = answer.node.name, answer.host.name, answer.hours
-        found.cpu_demand_mhz, found.guest_memory_mb = (
-            answer.vm.cpu_demand_mhz,
-            answer.vm.guest_memory_mb,
+            suitable.append(candidate)
+    suitable.sort(
+        key=lambda candidate: (
+            candidate.cpu_demand_mhz,
+            -candidate.free_memory_mb,
+            candidate.node.name,
         )
-    return found
+    )
+    expected.suitable_nodes = [candidate.node.name for candidate in suitable]
+    if (chosen := choose_node(suitable, cluster.current_node)) is not None:
+        expected.node, expected.host, expected.hours = (
+            chosen.node.name,
+            chosen.host.name,
+            chosen.hours,
+        )
+        expected.cpu_demand_mhz, expected.guest_memory_mb = (
+            chosen.vm.cpu_demand_mhz,
+            chosen.vm.guest_memory_mb,
+        )
+    return expected
 
 
-def choose_node(suiting: list[SuitableNode], present: str) -> SuitableNode | None:
-    best = suiting[0] if suiting else None
-    held = next((each for each in suiting if each.node.name == present), None)
-    if best is None or held is None or best is held:
+def choose_node(suitable: list[SuitableNode], current_node: str) -> SuitableNode | None:
+    best = suitable[0] if suitable else None
+    current = next(
+        (candidate for candidate in suitable if candidate.node.name == current_node), None
+    )
+    if best is None or current is None or best is current:
         return best
     if best.cpu_demand_mhz == UNKNOWN_DEMAND:
-        return held
-    if held.cpu_demand_mhz == UNKNOWN_DEMAND:
+        return current
+    if current.cpu_demand_mhz == UNKNOWN_DEMAND:
         return best
     return (
         best
-        if held.cpu_demand_mhz - best.cpu_demand_mhz > 100 + held.cpu_demand_mhz * 0.1
-        else held
+        if current.cpu_demand_mhz - best.cpu_demand_mhz > 100 + current.cpu_demand_mhz * 0.1
+        else current
     )
 
 
 def match_vm(cluster: ClusterCase, node: NodeCase) -> tuple[VirtualMachineCase | None, str]:
-    """The VM, or why there is none."""
-    real = [vm for vm in cluster.vms if not vm.template]
-    own = node.provider_id.removeprefix("vsphere://").lower()
-    if len(own) == 36:
-        for wanted in (own, swap_uuid_bytes(own)):
-            fitting = [vm for vm in real if vm.uuid.lower() == wanted]
-            if fitting:
-                return (fitting[0], "") if len(fitting) == 1 else (None, "VMAmbiguous")
-    away = any(state != "well" for state in cluster.vcenter_states.values())
-    if node.provider_id and away:
+    """The VM, or the reason failure connected is none."""
+    runnable = [vm for vm in cluster.vms if not vm.template]
+    uuid = node.provider_id.removeprefix("vsphere://").lower()
+    if len(uuid) == 36:
+        for variant in (uuid, swap_uuid_bytes(uuid)):
+            matching = [vm for vm in runnable if vm.uuid.lower() == variant]
+            if matching:
+                return (matching[0], "") if len(matching) == 1 else (None, "VMAmbiguous")
+    unreachable = any(state != "well" for state in cluster.vcenter_states.values())
+    if node.provider_id and unreachable:
         return None, "VCenterUnreachable"
-    fitting = [vm for vm in real if vm.name == node.name]
-    if not fitting:
-        return None, "VCenterUnreachable" if away else "VMNotFound"
-    return (fitting[0], "") if len(fitting) == 1 else (None, "VMAmbiguous")
+    matching = [vm for vm in runnable if vm.name == node.name]
+    if not matching:
+        return None, "VCenterUnreachable" if unreachable else "VMNotFound"
+    return (matching[0], "") if len(matching) == 1 else (None, "VMAmbiguous")
 
 
 def evaluate_node(
-    cluster: ClusterCase, node: NodeCase, vm: VirtualMachineCase | None, why: str
+    cluster: ClusterCase, node: NodeCase, vm: VirtualMachineCase | None, failure: str
 ) -> tuple[str, SuitableNode | None]:
-    """The first reason against a node, or the node with its hours."""
+    """The first reason to reject a node, or the node with its hours."""
     if node.ready != "True":
         return "NotReady", None
     if node.cordoned or node.taint.startswith("node"):
         return "Unschedulable", None
     if vm is None:
-        return why, None
+        return failure, None
     if cluster.vcenter_states[vm.vcenter] != "well":
         return "VCenterUnreachable", None
     if vm.devices == "unread":
         return "DevicesUnread", None
     host = next(
-        (each for each in cluster.hosts if (each.vcenter, each.ref) == (vm.vcenter, vm.host)), None
+        (host for host in cluster.hosts if (host.vcenter, host.ref) == (vm.vcenter, vm.host)), None
     )
-    there = host is not None and host.connection == "connected"
+    connected = host is not None and host.connection == "connected"
     if vm.connection != "connected":
-        return ("VMUnavailable" if there else "HostDisconnected"), None
+        return ("VMUnavailable" if connected else "HostDisconnected"), None
     if vm.power != "poweredOn":
         return "PoweredOff", None
-    if host is None or not there:
+    if host is None or not connected:
         return "HostDisconnected", None
     if host.maintenance:
         return "HostInMaintenance", None
@@ -148,14 +161,13 @@ def evaluate_node(
 def evaluate_requirement(
     cluster: ClusterCase, node: NodeCase, vm: VirtualMachineCase, host: HostCase
 ) -> tuple[str, SuitableNode | None]:
-    """The same of what depends on the question."""
-    by_node = node.allocatable.get("nvidia.com/gpu") == "1"
-    if vm.devices == "hidden" and not by_node:
+    has_gpu_resource = node.allocatable.get("nvidia.com/gpu") == "1"
+    if vm.devices == "hidden" and not has_gpu_resource:
         return "DevicesHidden", None
     hours = hours_until_maintenance(cluster, node, host)
     if hours < cluster.required_hours:
         return "TooLittleTime", None
-    gpu = by_node or vm.devices in ("vgpu", "nvidia")
+    gpu = has_gpu_resource or vm.devices in ("vgpu", "nvidia")
     if gpu and not cluster.gpu_required:
         return "GPUPresent", None
     if cluster.gpu_required and not gpu:
@@ -164,7 +176,7 @@ def evaluate_requirement(
 
 
 def hours_until_maintenance(cluster: ClusterCase, node: NodeCase, host: HostCase) -> int:
-    """Whole hours until the first of all windows that are not over."""
+    """Whole hours until the first window that has not ended."""
     windows = list[tuple[datetime, datetime]]()
     for text in (node.annotation, host.attribute):
         if text and text != "soon":
@@ -176,10 +188,10 @@ def hours_until_maintenance(cluster: ClusterCase, node: NodeCase, host: HostCase
     for line in cluster.calendar:
         if fnmatchcase(node.name if line.target == "node" else host.name, line.glob):
             windows += list_windows(line)
-    ahead = [start for start, end in windows if end > NOW]
-    if not ahead:
+    starts_ahead = [start for start, end in windows if end > NOW]
+    if not starts_ahead:
         return HORIZON_HOURS
-    seconds = (min(ahead) - NOW).total_seconds()
+    seconds = (min(starts_ahead) - NOW).total_seconds()
     return min(max(int(seconds // 3600), 0), HORIZON_HOURS)
 
 
@@ -189,6 +201,6 @@ def list_windows(line: CalendarLine) -> list[tuple[datetime, datetime]]:
     starts = (
         [line.start]
         if days is None
-        else [line.start + timedelta(days=each * days) for each in range(120 // days)]
+        else [line.start + timedelta(days=n * days) for n in range(120 // days)]
     )
     return [(start, start + timedelta(hours=line.length_hours)) for start in starts]

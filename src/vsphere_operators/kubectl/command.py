@@ -20,8 +20,8 @@ from kubewright.builtin import Event, Node
 from kubewright.errors import KubewrightError, NotFound
 from kubewright.log import LogOptions, configure_logging
 
-from ..kinds.gpuinfo.controller import GPUInfo
 from ..kinds.gpuinfo.rules import SelectionRules
+from ..kinds.gpuinfo.types import GPUInfo
 from ..kinds.vmgroup.types import VmGroup
 from ..terminal import discard_stdout, replace_unencodable
 from ..vsphere.faults import VCenterError

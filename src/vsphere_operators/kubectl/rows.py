@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from kubewright.builtin import Node
 
 from ..kinds.fcdinfo import FCDInfo
-from ..kinds.gpuinfo.controller import Candidate, GPUInfo
 from ..kinds.gpuinfo.matching import parse_provider_id
 from ..kinds.gpuinfo.node import is_ready
+from ..kinds.gpuinfo.types import Candidate, GPUInfo
 from ..kinds.hostinfo import HostInfo
 from ..kinds.vmgroup.types import VmGroup
 from ..kinds.vminfo import VMInfo

@@ -19,11 +19,11 @@ from kubewright.kubeconfig import Connection, load_config
 from kubewright.transport import Transport
 
 from ..kinds.fcdinfo import FCDInfo
-from ..kinds.gpuinfo.controller import GPUInfo
 from ..kinds.gpuinfo.matching import Match, match_node
 from ..kinds.gpuinfo.node import NodeContext, build_facts
 from ..kinds.gpuinfo.options import GPUFlags
 from ..kinds.gpuinfo.rules import NodeFacts
+from ..kinds.gpuinfo.types import GPUInfo
 from ..kinds.hostinfo import HostInfo
 from ..kinds.vmgroup.types import VmGroup
 from ..kinds.vminfo import VMInfo

@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from kubewright.builtin import Node
 
-from ..kinds.gpuinfo.controller import Candidate, GPUInfo, parse_requirement
 from ..kinds.gpuinfo.node import is_ready, is_schedulable, list_unschedulable_reasons
-from ..kinds.gpuinfo.rules import NodeFacts, Rejection, SelectionRules
+from ..kinds.gpuinfo.rules import NodeFacts, Rejection, SelectionRules, parse_requirement
+from ..kinds.gpuinfo.types import Candidate, GPUInfo
 from .table import Cell, Table, render_field, render_table, short_host
 
 REJECTION_EXPLANATIONS: Mapping[str, str] = {

@@ -1,4 +1,4 @@
-"""Windows of maintenance, by plain calls and against an independent walk over the days."""
+"""Maintenance windows; repeated ones are compared with an independent search day by day."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def hours(count: float) -> timedelta:
     return timedelta(hours=count)
 
 
-def test_a_calendar_is_read_line_by_line_and_bad_lines_are_named() -> None:
+def test_calendar_is_parsed_line_by_line_and_invalid_lines_are_named() -> None:
     text = """
     # planned with the hardware team
     host=esxi-dell-*.rainpole.com start=2026-11-20T22:00:00Z length=4h
@@ -47,12 +47,12 @@ def test_a_calendar_is_read_line_by_line_and_bad_lines_are_named() -> None:
         "calendar windows line 7",
     ]
     assert "either host= or node=" in str(problems[1])
-    assert '"tomorrow" is not a time of RFC 3339' in str(problems[2])
-    assert "The other lines count all the same" in str(problems[2])
+    assert '"tomorrow" is not an RFC 3339 time' in str(problems[2])
+    assert "The other lines apply" in str(problems[2])
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "message"),
     [
         ("start=2026-11-20T22:00:00Z length=4h", "either host= or node="),
         ("host=a length=4h", "no start="),
@@ -61,18 +61,18 @@ def test_a_calendar_is_read_line_by_line_and_bad_lines_are_named() -> None:
         ("host=a start=2026-11-20T22:00:00Z length=-4h", "more than 0"),
         ("host=a start=2026-11-20T22:00:00Z length=9000h", "at most a year"),
         ("host=a start=2026-11-20T22:00:00Z length=4h repeats=yearly", "daily, weekly and monthly"),
-        ("host=a start=2026-11-20T22:00:00 length=4h", "not a time of RFC 3339"),
+        ("host=a start=2026-11-20T22:00:00 length=4h", "not an RFC 3339 time"),
         ("host=a host=b start=2026-11-20T22:00:00Z length=4h", "host= twice"),
         (
             "host=a begin=2026-11-20T22:00:00Z length=4h",
-            '"begin=2026-11-20T22:00:00Z" is not understood',
+            '"begin=2026-11-20T22:00:00Z" is not a field',
         ),
     ],
 )
-def test_what_is_wrong_with_a_line_is_said(line: str, words: str) -> None:
+def test_invalid_line(line: str, message: str) -> None:
     entries, (problem,) = parse_calendar({"windows": line})
     assert entries == []
-    assert words in problem.message
+    assert message in problem.message
 
 
 @pytest.mark.parametrize(
@@ -87,12 +87,12 @@ def test_what_is_wrong_with_a_line_is_said(line: str, words: str) -> None:
         "0001-01-01T00:00:00Z",
     ],
 )
-def test_no_time_of_rfc_3339(text: str) -> None:
-    with pytest.raises(ValueError, match=r"RFC 3339|nobody can mean"):
+def test_invalid_time(text: str) -> None:
+    with pytest.raises(ValueError, match=r"RFC 3339|year of"):
         parse_time(text)
 
 
-def test_a_time_of_rfc_3339() -> None:
+def test_valid_time() -> None:
     assert parse_time(" 2026-11-20T22:00:00+01:00 ") == datetime(2026, 11, 20, 21, tzinfo=UTC)
     assert parse_time("2026-11-20t22:00:00z") == datetime(2026, 11, 20, 22, tzinfo=UTC)
     assert parse_time("2026-11-20T22:00:00.5Z") == datetime(
@@ -100,7 +100,7 @@ def test_a_time_of_rfc_3339() -> None:
     )
 
 
-def test_whom_an_entry_is_about() -> None:
+def test_entries_of_a_node_and_its_host() -> None:
     when = "start=2026-11-20T22:00:00Z length=4h"
     (host, node, exact, other), _ = parse_calendar(
         {"w": f"host=esxi-* {when}\nnode=n? {when}\nnode=n1 {when}\nhost=n12 {when}"}
@@ -114,20 +114,20 @@ def test_whom_an_entry_is_about() -> None:
     assert calendar.find_entries(host="esxi-1", node="N1") == (host,)
 
 
-def test_the_earliest_that_is_not_over() -> None:
-    over = Window(NOW - hours(9), NOW, "over")
+def test_next_window_is_the_earliest_that_has_not_ended() -> None:
+    ended = Window(NOW - hours(9), NOW, "ended")
     now, later = (
         Window(NOW - hours(1), NOW + hours(1), "now"),
         window_from_start(NOW + hours(5), "later"),
     )
-    assert find_next_window([later, None, over, now], NOW) is now
+    assert find_next_window([later, None, ended, now], NOW) is now
     assert find_next_window([later, now], NOW + hours(1)) is later
-    assert find_next_window([over, None], NOW) is None
+    assert find_next_window([ended, None], NOW) is None
     assert later.end == NOW + hours(29)
 
 
 def find_window_by_days(entry: CalendarEntry, now: datetime) -> tuple[datetime, datetime] | None:
-    """Walk over every day since the start, and take the first start whose window is not over."""
+    """Try every day since the start, and take the first window that has not ended."""
     if not entry.repeats:
         return (
             (entry.start, entry.start + entry.length) if entry.start + entry.length > now else None
@@ -135,12 +135,12 @@ def find_window_by_days(entry: CalendarEntry, now: datetime) -> tuple[datetime, 
     day = entry.start
     for _ in range(365 * 4):
         last = calendar.monthrange(day.year, day.month)[1]
-        wanted = {
+        repeats_today = {
             "daily": True,
             "weekly": day.weekday() == entry.start.weekday(),
             "monthly": day.day == min(entry.start.day, last),
         }[entry.repeats]
-        if wanted and day + entry.length > now:
+        if repeats_today and day + entry.length > now:
             return day, day + entry.length
         day += timedelta(days=1)
     raise AssertionError("no window in four years")
@@ -153,11 +153,13 @@ def find_window_by_days(entry: CalendarEntry, now: datetime) -> tuple[datetime, 
     repeats=st.sampled_from(["", "daily", "weekly", "monthly"]),
     ahead_minutes=st.integers(-60 * 24 * 40, 60 * 24 * 700),
 )
-def test_the_next_window_is_the_one_that_a_walk_over_the_days_finds(
+def test_next_window_agrees_with_a_search_day_by_day(
     start: datetime, offset_hours: int, length_minutes: int, repeats: Repeats, ahead_minutes: int
 ) -> None:
     begin = start.replace(tzinfo=timezone(timedelta(hours=offset_hours)))
     entry = CalendarEntry("host", "*", begin, timedelta(minutes=length_minutes), repeats, "test")
     now = begin + timedelta(minutes=ahead_minutes)
-    found = entry.next_window(now)
-    assert (None if found is None else (found.start, found.end)) == find_window_by_days(entry, now)
+    window = entry.next_window(now)
+    assert (None if window is None else (window.start, window.end)) == find_window_by_days(
+        entry, now
+    )

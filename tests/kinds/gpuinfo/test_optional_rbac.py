@@ -1,4 +1,4 @@
-"""config/optional has exactly the rights that the code declares beyond the generated role: no more, and for nobody else."""
+"""config/optional grants exactly the permissions that the code declares beyond the generated role."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ def read_documents(file: str) -> list[dict[str, Any]]:
 
 def permissions_in(rules: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
     return {
-        each
+        permission
         for rule in rules
-        for each in product(rule["apiGroups"], rule["resources"], rule["verbs"])
+        for permission in product(rule["apiGroups"], rule["resources"], rule["verbs"])
     }
 
 
 async def declared_permissions(*, labels: bool) -> set[tuple[str, str, str]]:
-    stage = FakeNodeCluster()
-    stage.mark_loaded()
-    async with run_gpuinfo_manager(stage, labels=labels) as controller:
+    cluster = FakeNodeCluster()
+    cluster.mark_loaded()
+    async with run_gpuinfo_manager(cluster, labels=labels) as controller:
         return permissions_in(manager_rules([controller]))
 
 
-async def test_the_role_for_labels_is_what_labelling_declares_beyond_the_rest() -> None:
+async def test_label_role_is_what_labelling_declares_in_addition() -> None:
     role, _ = read_documents(LABEL_ROLE)
     assert permissions_in(role["rules"]) == await declared_permissions(
         labels=True
     ) - await declared_permissions(labels=False)
 
 
-def test_the_role_for_the_calendar_is_what_reading_it_takes() -> None:
+def test_calendar_role_is_what_the_watch_needs() -> None:
     role, _ = read_documents(CALENDAR_ROLE)
-    about = CALENDAR_PERMISSION.kind.definition
+    definition = CALENDAR_PERMISSION.kind.definition
     assert permissions_in(role["rules"]) == {
-        (about.group, about.plural, verb) for verb in CALENDAR_PERMISSION.verbs
+        (definition.group, definition.plural, verb) for verb in CALENDAR_PERMISSION.verbs
     }
 
 
 @pytest.mark.parametrize(("file", "kind"), [(LABEL_ROLE, "ClusterRole"), (CALENDAR_ROLE, "Role")])
-def test_each_is_bound_to_the_manager_alone(file: str, kind: str) -> None:
+def test_optional_roles_are_bound_only_to_the_manager(file: str, kind: str) -> None:
     role, binding = read_documents(file)
     (generated,) = read_documents("config/rbac/role_binding.yaml")
     assert role["kind"] == kind

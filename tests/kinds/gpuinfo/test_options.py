@@ -15,33 +15,33 @@ def parse_flags(*arguments: str) -> GPUFlags:
 
 
 def test_defaults() -> None:
-    given = parse_flags()
-    assert given.selection_rules == SelectionRules(
+    flags = parse_flags()
+    assert flags.selection_rules == SelectionRules(
         horizon_hours=8760, margin_fraction=0.1, margin_mhz=100
     )
-    assert (given.build_simulation(), given.calendar_key, given.label_nodes) == (None, None, False)
-    assert "nvidia.com/mig-*" in given.gpu_resource_globs
+    assert (flags.build_simulation(), flags.calendar_key, flags.label_nodes) == (None, None, False)
+    assert "nvidia.com/mig-*" in flags.gpu_resource_globs
 
 
-def test_what_is_given() -> None:
-    given = parse_flags(
+def test_flags_are_parsed() -> None:
+    flags = parse_flags(
         "-accelerator-source=simulated",
         "-accelerator-seed=7",
         "-maintenance-calendar=a/b",
         "-maintenance-horizon=48h",
     )
-    simulation = given.build_simulation()
+    simulation = flags.build_simulation()
     assert simulation is not None
     assert simulation.seed == "7"
-    assert (given.calendar_key, given.selection_rules.horizon_hours) == (Key("a", "b"), 48)
+    assert (flags.calendar_key, flags.selection_rules.horizon_hours) == (Key("a", "b"), 48)
     other = parse_flags("-accelerator-source=simulated")
     assert other.build_simulation() != other.build_simulation()
 
 
 @pytest.mark.parametrize(
-    ("argument", "words"),
+    ("argument", "message"),
     [
-        ("-accelerator-source=dice", "it has to be vsphere or simulated"),
+        ("-accelerator-source=dice", "must be vsphere or simulated"),
         ("-gpu-resources=nvidia.com/gpu,gpu", 'invalid value "gpu" for flag -gpu-resources'),
         ("-maintenance-calendar=calendar", "namespace/name of a ConfigMap"),
         ("-maintenance-horizon=5m", "at least 1h"),
@@ -50,6 +50,6 @@ def test_what_is_given() -> None:
         ("-suitable-node-margin-percent=200", "from 0 to 100"),
     ],
 )
-def test_what_makes_no_sense_is_refused(argument: str, words: str) -> None:
-    with pytest.raises(FlagError, match=words):
+def test_invalid_value_is_rejected(argument: str, message: str) -> None:
+    with pytest.raises(FlagError, match=message):
         parse_flags(argument)

@@ -1,4 +1,4 @@
-"""The choice among given facts against a brute-force computation that shares no line with it; whole clusters are in test_clusters.py."""
+"""Selecting among given facts, compared with brute force; whole clusters are in test_generated_clusters.py."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ def window_in_hours(hours: float) -> Window:
 
 def make_ranking(*nodes: NodeFacts) -> Ranking:
     ranking = Ranking()
-    for each in nodes:
-        ranking.set_facts(each.name, each)
+    for facts in nodes:
+        ranking.set_facts(facts.name, facts)
     return ranking
 
 
 def choose_name(
     ranking: Ranking, hours: int = 0, gpu: bool = False, current_node: str = ""
 ) -> str | None:
-    found = ranking.choose(Requirement(hours, gpu), current_node, RULES, NOW)
-    return found.name if found else None
+    chosen = ranking.choose(Requirement(hours, gpu), current_node, RULES, NOW)
+    return chosen.name if chosen else None
 
 
 def test_least_demand_then_free_memory_then_name() -> None:
@@ -69,7 +69,7 @@ def test_least_demand_then_free_memory_then_name() -> None:
     assert choose_name(make_ranking()) is None
 
 
-def test_a_powered_off_node_with_no_demand_does_not_win() -> None:
+def test_powered_off_node_without_demand_does_not_win() -> None:
     assert (
         choose_name(
             make_ranking(make_facts("off", 0, blocker=Rejection.POWERED_OFF), make_facts("on", 500))
@@ -79,7 +79,7 @@ def test_a_powered_off_node_with_no_demand_does_not_win() -> None:
 
 
 @pytest.mark.parametrize(
-    ("present", "best", "moves"),
+    ("current", "best", "switches"),
     [
         (1000, 801, False),
         (1000, 799, True),
@@ -89,22 +89,22 @@ def test_a_powered_off_node_with_no_demand_does_not_win() -> None:
         (100, None, False),
     ],
 )
-def test_the_answer_moves_only_by_more_than_the_margin(
-    present: int | None, best: int | None, moves: bool
+def test_selection_changes_only_by_more_than_the_margin(
+    current: int | None, best: int | None, switches: bool
 ) -> None:
-    ranking = make_ranking(make_facts("z-present", present), make_facts("a-best", best))
-    assert choose_name(ranking, current_node="z-present") == ("a-best" if moves else "z-present")
+    ranking = make_ranking(make_facts("z-current", current), make_facts("a-best", best))
+    assert choose_name(ranking, current_node="z-current") == ("a-best" if switches else "z-current")
 
 
-def test_the_answer_moves_when_the_present_node_stops_being_suitable() -> None:
-    ranking = make_ranking(make_facts("held", 100), make_facts("other", 900))
-    assert choose_name(ranking, current_node="held") == "held"
-    ranking.set_facts("held", make_facts("held", 100, blocker=Rejection.UNSCHEDULABLE))
-    assert choose_name(ranking, current_node="held") == "other"
+def test_selection_changes_when_the_current_node_no_longer_matches() -> None:
+    ranking = make_ranking(make_facts("current", 100), make_facts("other", 900))
+    assert choose_name(ranking, current_node="current") == "current"
+    ranking.set_facts("current", make_facts("current", 100, blocker=Rejection.UNSCHEDULABLE))
+    assert choose_name(ranking, current_node="current") == "other"
     assert choose_name(ranking, current_node="gone") == "other"
 
 
-def test_hours_are_whole_and_end_at_the_horizon() -> None:
+def test_hours_are_whole_and_limited_by_the_horizon() -> None:
     for window, hours in (
         (None, 1000),
         (window_in_hours(2.99), 2),
@@ -122,7 +122,7 @@ def test_hours_are_whole_and_end_at_the_horizon() -> None:
 
 
 @pytest.mark.parametrize("hours", [1.0, 1.5, 2.25, 999.5, 1000.0, 1000.5, 1500.0])
-def test_the_next_hour_is_where_the_number_changes(hours: float) -> None:
+def test_hours_change_exactly_when_predicted(hours: float) -> None:
     facts = make_facts("n", maintenance=window_in_hours(hours))
     seconds = RULES.seconds_until_hours_change(facts, NOW)
     assert seconds is not None
@@ -131,7 +131,7 @@ def test_the_next_hour_is_where_the_number_changes(hours: float) -> None:
     assert before < NOW or RULES.available_hours(facts, before) == RULES.available_hours(facts, NOW)
 
 
-def test_no_timer_where_nothing_will_change() -> None:
+def test_no_timer_if_hours_never_change() -> None:
     for facts in (
         make_facts("n"),
         make_facts("n", maintenance=window_in_hours(0.5)),
@@ -158,74 +158,72 @@ loads = st.builds(
 @st.composite
 def node_facts(draw: st.DrawFn, name: str) -> NodeFacts:
     gpus = draw(st.sampled_from([(), ("vm: vGPU a",)]))
-    obstacle = draw(st.none() | st.none() | st.sampled_from(BLOCKERS))
-    return make_facts(
-        name, gpus=gpus, blocker=obstacle, load=draw(loads), maintenance=draw(windows)
-    )
+    blocker = draw(st.none() | st.none() | st.sampled_from(BLOCKERS))
+    return make_facts(name, gpus=gpus, blocker=blocker, load=draw(loads), maintenance=draw(windows))
 
 
 @st.composite
 def ranking_cases(draw: st.DrawFn) -> RankingCase:
     names = draw(st.lists(st.sampled_from([f"n{i}" for i in range(12)]), unique=True, max_size=12))
-    made = [draw(node_facts(name)) for name in names]
-    question = Requirement(
+    nodes = [draw(node_facts(name)) for name in names]
+    requirement = Requirement(
         draw(st.sampled_from([0, 1, 24, 300, 900, 1000, 1001])), draw(st.booleans())
     )
-    return RankingCase(made, question, draw(st.sampled_from(["", "n0", "n5", "n11"])))
+    return RankingCase(nodes, requirement, draw(st.sampled_from(["", "n0", "n5", "n11"])))
 
 
 def brute_force(case: RankingCase) -> tuple[str | None, Counter[str]]:
-    """All nodes, one after the other, by the words of the contract."""
-    suitable, refused = [], Counter[str]()
-    for each in case.nodes:
-        if each.blocker:
-            refused[each.blocker.value] += 1
+    """Visit one node after the other, by the rules of the contract."""
+    suitable, rejected = [], Counter[str]()
+    for facts in case.nodes:
+        if facts.blocker:
+            rejected[facts.blocker.value] += 1
             continue
         seconds = (
-            (each.maintenance.start - NOW).total_seconds() if each.maintenance else 1000 * 3600
+            (facts.maintenance.start - NOW).total_seconds() if facts.maintenance else 1000 * 3600
         )
         hours = int(min(max(seconds, 0), 1000 * 3600) / 3600)
         if hours < case.requirement.hours:
-            refused["TooLittleTime"] += 1
-        elif bool(each.gpus) and not case.requirement.gpu_required:
-            refused["GPUPresent"] += 1
-        elif not each.gpus and case.requirement.gpu_required:
-            refused["GPUMissing"] += 1
+            rejected["TooLittleTime"] += 1
+        elif bool(facts.gpus) and not case.requirement.gpu_required:
+            rejected["GPUPresent"] += 1
+        elif not facts.gpus and case.requirement.gpu_required:
+            rejected["GPUMissing"] += 1
         else:
-            suitable.append(each)
-    return choose_among(suitable, case.current_node), refused
+            suitable.append(facts)
+    return choose_among(suitable, case.current_node), rejected
 
 
-def cpu_demand_of(each: NodeFacts) -> float:
-    return 1e12 if each.load.cpu_demand_mhz is None else each.load.cpu_demand_mhz
+def cpu_demand_of(facts: NodeFacts) -> float:
+    return 1e12 if facts.load.cpu_demand_mhz is None else facts.load.cpu_demand_mhz
 
 
-def free_memory_of(each: NodeFacts) -> int:
+def free_memory_of(facts: NodeFacts) -> int:
     return (
         0
-        if each.load.guest_memory_mb is None
-        else max(0, each.memory_mb - each.load.guest_memory_mb)
+        if facts.load.guest_memory_mb is None
+        else max(0, facts.memory_mb - facts.load.guest_memory_mb)
     )
 
 
-def choose_among(suitable: list[NodeFacts], present: str) -> str | None:
+def choose_among(suitable: list[NodeFacts], current_node: str) -> str | None:
     best: NodeFacts | None = None
-    for each in suitable:
-        if best is None or (cpu_demand_of(each), -free_memory_of(each), each.name) < (
+    for facts in suitable:
+        if best is None or (cpu_demand_of(facts), -free_memory_of(facts), facts.name) < (
             cpu_demand_of(best),
             -free_memory_of(best),
             best.name,
         ):
-            best = each
-    held = next((each for each in suitable if each.name == present), None)
-    if best is None or held is None:
+            best = facts
+    current = next((facts for facts in suitable if facts.name == current_node), None)
+    if best is None or current is None:
         return best.name if best else None
-    known = cpu_demand_of(best) < 1e12
-    better = known and (
-        cpu_demand_of(held) == 1e12
-        or cpu_demand_of(held) - cpu_demand_of(best) > 100 + cpu_demand_of(held) / 10
+    is_known = cpu_demand_of(best) < 1e12
+    better = is_known and (
+        cpu_demand_of(current) == 1e12
+        or cpu_demand_of(current) - cpu_demand_of(best) > 100 + cpu_demand_of(current) / 10
     )
-    return best.name if better else held.name
+    return best.name if better else current.name
 
 
 SEEN_REJECTIONS: Counter[str] = Counter()
@@ -235,29 +233,29 @@ SEEN_REJECTIONS: Counter[str] = Counter()
 @given(ranking_cases())
 @example(
     RankingCase(
-        [make_facts(f"n{number}", blocker=each) for number, each in enumerate(BLOCKERS)],
+        [make_facts(f"n{number}", blocker=blocker) for number, blocker in enumerate(BLOCKERS)],
         Requirement(0, gpu_required=False),
         "",
     )
 )
 def check_against_brute_force(case: RankingCase) -> None:
     ranking = make_ranking(*case.nodes)
-    answer, refused = brute_force(case)
-    found = ranking.choose(case.requirement, case.current_node, RULES, NOW)
-    assert (found and found.name) == answer
-    assert ranking.count_rejections(case.requirement, RULES, NOW) == dict(refused)
+    expected, rejected = brute_force(case)
+    chosen = ranking.choose(case.requirement, case.current_node, RULES, NOW)
+    assert (chosen and chosen.name) == expected
+    assert ranking.count_rejections(case.requirement, RULES, NOW) == dict(rejected)
     one_by_one = Counter(
-        why.value
-        for each in case.nodes
-        if (why := RULES.find_rejection(each, case.requirement, NOW))
+        rejection.value
+        for facts in case.nodes
+        if (rejection := RULES.find_rejection(facts, case.requirement, NOW))
     )
-    assert one_by_one == refused
-    suitable = [each.name for each in ranking.iter_suitable(case.requirement, RULES, NOW)]
-    assert len(suitable) + refused.total() == len(case.nodes)
-    SEEN_REJECTIONS.update(refused.keys())
+    assert one_by_one == rejected
+    suitable = [facts.name for facts in ranking.iter_suitable(case.requirement, RULES, NOW)]
+    assert len(suitable) + rejected.total() == len(case.nodes)
+    SEEN_REJECTIONS.update(rejected.keys())
 
 
-def test_generated_rankings_agree_with_brute_force_and_exercise_every_refusal() -> None:
+def test_generated_rankings_agree_with_brute_force_and_exercise_every_rejection() -> None:
     SEEN_REJECTIONS.clear()
     check_against_brute_force()
     assert set(SEEN_REJECTIONS) == {reason.value for reason in Rejection}
@@ -268,47 +266,47 @@ def test_generated_rankings_agree_with_brute_force_and_exercise_every_refusal() 
         st.tuples(st.sampled_from(["n0", "n1", "n2"]), st.none() | node_facts("x")), max_size=20
     )
 )
-def test_a_ranking_that_was_changed_is_the_one_that_was_made_anew(
+def test_updated_ranking_equals_one_built_from_scratch(
     changes: list[tuple[str, NodeFacts | None]],
 ) -> None:
-    moved, final = Ranking(), dict[str, NodeFacts]()
+    updated, final = Ranking(), dict[str, NodeFacts]()
     for name, facts in changes:
         new = facts and replace(facts, name=name)
-        moved.set_facts(name, new)
+        updated.set_facts(name, new)
         final.pop(name, None)
         if new:
             final[name] = new
     fresh = make_ranking(*final.values())
-    assert (moved.facts, +moved.blocker_counts, moved.unmatched_names) == (
+    assert (updated.facts, +updated._blocker_counts, updated._unmatched_names) == (
         fresh.facts,
-        +fresh.blocker_counts,
-        fresh.unmatched_names,
+        +fresh._blocker_counts,
+        fresh._unmatched_names,
     )
     for gpu in (True, False):
-        assert vars(moved.pools[gpu]) == vars(fresh.pools[gpu])
+        assert vars(updated._pools[gpu]) == vars(fresh._pools[gpu])
 
 
-def test_the_first_with_time_is_found_without_a_look_at_all_that_have_none(
+def test_best_node_with_enough_time_is_found_without_visiting_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     idle = [
         make_facts(f"idle-{number}", number, maintenance=window_in_hours(72))
         for number in range(300)
     ]
-    ranking, looked = make_ranking(*idle, make_facts("busy", 4000)), list[str]()
-    has_time = SelectionRules.has_enough_time
+    ranking, visited = make_ranking(*idle, make_facts("busy", 4000)), list[str]()
+    has_enough_time = SelectionRules.has_enough_time
 
-    def counted(
-        rules: SelectionRules, facts: NodeFacts, question: Requirement, now: datetime
+    def count_visit(
+        rules: SelectionRules, facts: NodeFacts, requirement: Requirement, now: datetime
     ) -> bool:
-        looked.append(facts.name)
-        return has_time(rules, facts, question, now)
+        visited.append(facts.name)
+        return has_enough_time(rules, facts, requirement, now)
 
-    monkeypatch.setattr(SelectionRules, "has_enough_time", counted)
+    monkeypatch.setattr(SelectionRules, "has_enough_time", count_visit)
     assert [choose_name(ranking, hours, current_node="busy") for hours in (73, 200, 1000)] == [
         "busy"
     ] * 3
-    assert looked == ["busy"] * 3
+    assert visited == ["busy"] * 3
     ranking.set_facts("idle-7", make_facts("idle-7", 7, maintenance=window_in_hours(300)))
     assert [choose_name(ranking, hours) for hours in (72, 73, 300, 301, 1001)] == [
         "idle-0",

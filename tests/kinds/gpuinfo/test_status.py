@@ -1,4 +1,4 @@
-"""The answer as plain calls, and the names that people rely on."""
+"""The status of a GPUInfo for a given selection, and the names that existing users rely on."""
 
 from __future__ import annotations
 
@@ -9,39 +9,38 @@ from typing import Any
 import pytest
 import yaml
 
-from kubewright import Key, Terminal
+from kubewright import Done, Key, Terminal
 from kubewright.crd import build_crds
 from support.fake_node_cluster import NOW
-from vsphere_operators.kinds.gpuinfo.controller import (
+from vsphere_operators.kinds.gpuinfo.labels import build_label_key
+from vsphere_operators.kinds.gpuinfo.maintenance import Window
+from vsphere_operators.kinds.gpuinfo.ranking import Selection
+from vsphere_operators.kinds.gpuinfo.rules import (
+    Load,
+    MatchFailure,
+    NodeFacts,
+    Rejection,
+    Requirement,
+    SelectionRules,
+    parse_requirement,
+)
+from vsphere_operators.kinds.gpuinfo.status import ready_reason, seconds_until_change, status_of
+from vsphere_operators.kinds.gpuinfo.types import (
     NONE_AVAILABLE,
     Candidate,
     GPUInfo,
     GPUInfoSpec,
     GPUInfoStatus,
-    Selection,
     UnmatchedNode,
     UnmatchedNodes,
-    parse_requirement,
-    ready_reason,
-    status_of,
 )
-from vsphere_operators.kinds.gpuinfo.labels import build_label_key
-from vsphere_operators.kinds.gpuinfo.maintenance import Window
-from vsphere_operators.kinds.gpuinfo.rules import (
-    Load,
-    NodeFacts,
-    Rejection,
-    Requirement,
-    SelectionRules,
-)
-from vsphere_operators.kinds.gpuinfo.rules import MatchFailure as Why
 
 SAMPLES = Path(__file__).parents[3] / "config/samples"
 RULES = SelectionRules()
 
 
 def make_facts(name: str, **other: Any) -> NodeFacts:
-    given = {
+    fields = {
         "host_name": "esxi-1",
         "vm_name": name,
         "vcenter_name": "vc-1",
@@ -49,14 +48,14 @@ def make_facts(name: str, **other: Any) -> NodeFacts:
         "load": Load(87, 327),
         **other,
     }
-    return NodeFacts(name=name, **given)
+    return NodeFacts(name=name, **fields)
 
 
 def make_window(hours: float) -> Window:
     return Window(NOW + timedelta(hours=hours), NOW + timedelta(hours=hours + 4), "Node annotation")
 
 
-def test_the_answer_in_the_contracts_words_with_the_facts_beside_it() -> None:
+def test_status_has_the_fields_of_the_contract_and_the_candidates() -> None:
     best = make_facts(
         "n1",
         matched_by="name",
@@ -64,20 +63,20 @@ def test_the_answer_in_the_contracts_words_with_the_facts_beside_it() -> None:
         maintenance=make_window(399.5),
         host_devices=("A100",),
     )
-    lost = [
-        make_facts(f"n{number}", match_failure=Why(Rejection.VM_NOT_FOUND, "no VM"))
+    unmatched = [
+        make_facts(f"n{number}", match_failure=MatchFailure(Rejection.VM_NOT_FOUND, "no VM"))
         for number in (2, 3)
     ]
-    answer = Selection(
+    selection = Selection(
         requirement=Requirement(100, True),
         chosen=best,
         best_nodes=[best],
         suitable_count=1,
         rejection_counts={"GPUMissing": 3},
-        unmatched_nodes=lost,
+        unmatched_nodes=unmatched,
         omitted_unmatched_count=1,
     )
-    status = status_of(answer, RULES, NOW, simulated=False)
+    status = status_of(selection, RULES, NOW, simulated=False)
     assert status == GPUInfoStatus(
         suitableNodeName="n1",
         suitableHostName="esxi-1",
@@ -112,11 +111,11 @@ def test_the_answer_in_the_contracts_words_with_the_facts_beside_it() -> None:
     )
 
 
-def test_none_available_has_zeros_and_the_counts() -> None:
-    answer = Selection(
+def test_none_available_has_zeros_and_the_counts_of_rejections() -> None:
+    selection = Selection(
         requirement=Requirement(100, True), rejection_counts={"NotReady": 1, "GPUMissing": 2}
     )
-    assert status_of(answer, RULES, NOW, simulated=False) == GPUInfoStatus(
+    assert status_of(selection, RULES, NOW, simulated=False) == GPUInfoStatus(
         suitableNodeName=NONE_AVAILABLE,
         suitableHostName=NONE_AVAILABLE,
         nodeMemoryUsage=0,
@@ -124,50 +123,81 @@ def test_none_available_has_zeros_and_the_counts() -> None:
         availableAcceleratorTime=0,
         refused={"NotReady": 1, "GPUMissing": 2},
     )
-    assert ready_reason(GPUInfoSpec(desAccTime=1, gpuRequired=True), answer, simulated=False) == (
-        "NoneAvailable",
-        "none of 3 nodes suits: 1 NotReady, 2 GPUMissing.",
+    spec = GPUInfoSpec(desAccTime=1, gpuRequired=True)
+    assert ready_reason(spec, selection, simulated=False) == Done(
+        "NoneAvailable", "None of 3 nodes matches: 1 NotReady, 2 GPUMissing."
     )
 
 
-def test_the_chosen_one_comes_first_and_only_a_few_follow() -> None:
+def test_candidates_are_the_chosen_node_and_the_best_four_others() -> None:
     nodes = [make_facts(f"n{number}") for number in range(9)]
-    shown = Selection(
+    candidates = Selection(
         requirement=Requirement(0, False), chosen=nodes[6], best_nodes=nodes
     ).candidates
-    assert [each.name for each in shown] == ["n6", "n0", "n1", "n2", "n3"]
+    assert [facts.name for facts in candidates] == ["n6", "n0", "n1", "n2", "n3"]
 
 
-def test_bad_and_missing_specs_are_said_in_words() -> None:
-    with pytest.raises(Terminal, match=r"spec\.desAccTime is -5; set it to the hours"):
+def test_ready_message_names_invalid_and_missing_spec_fields() -> None:
+    with pytest.raises(Terminal, match=r"spec\.desAccTime: Invalid value: -5: must be"):
         parse_requirement(GPUInfoSpec(desAccTime=-5))
     assert parse_requirement(GPUInfoSpec()) == Requirement(0, False)
-    _, words = ready_reason(
-        GPUInfoSpec(), Selection(requirement=Requirement(0, False)), simulated=True
+    selection = Selection(requirement=Requirement(0, False))
+    message = ready_reason(GPUInfoSpec(), selection, simulated=True).message
+    assert message.startswith(
+        "The cluster has no nodes. spec.desAccTime and spec.gpuRequired are not set; "
+        "defaulting to 0 hours and no GPU. Hours and GPUs are simulated"
     )
-    assert "the cluster has no nodes" in words
-    assert "spec.desAccTime and spec.gpuRequired is not set" in words
-    assert "simulated" in words
+    for spec, note in (
+        (GPUInfoSpec(desAccTime=1), " spec.gpuRequired is not set; defaulting to no GPU."),
+        (GPUInfoSpec(gpuRequired=True), " spec.desAccTime is not set; defaulting to 0 hours."),
+    ):
+        assert ready_reason(spec, selection, simulated=False).message.endswith(f"nodes.{note}")
 
 
-def test_the_timer_is_at_the_moment_when_something_changes() -> None:
-    held, other = (
+@pytest.mark.parametrize(
+    ("suitable", "message"),
+    [
+        (1, 'Selected node "n1": 1 of 4 nodes matches.'),
+        (3, 'Selected node "n1": 3 of 4 nodes match.'),
+    ],
+)
+def test_ready_message_names_the_selected_node(suitable: int, message: str) -> None:
+    selection = Selection(
+        requirement=Requirement(0, True),
+        chosen=make_facts("n1"),
+        suitable_count=suitable,
+        rejection_counts={"NotReady": 4 - suitable},
+    )
+    spec = GPUInfoSpec(desAccTime=0, gpuRequired=True)
+    assert ready_reason(spec, selection, simulated=False) == Done("NodeChosen", message)
+
+
+def test_ready_message_of_a_cluster_with_one_node() -> None:
+    selection = Selection(requirement=Requirement(0, True), rejection_counts={"NotReady": 1})
+    spec = GPUInfoSpec(desAccTime=0, gpuRequired=True)
+    message = ready_reason(spec, selection, simulated=False).message
+    assert message == "The only node does not match: 1 NotReady."
+
+
+def test_requeue_when_time_changes_the_status() -> None:
+    current, other = (
         make_facts("n1", maintenance=make_window(2.5)),
         make_facts("n2", maintenance=make_window(1.25)),
     )
     one, none = Requirement(1, False), Requirement(0, False)
     assert requeue_after_seconds(
-        one, held, other, seconds_until_fewer_suitable=900.0
+        one, current, other, seconds_until_fewer_suitable=900.0
     ) == pytest.approx(900, abs=0.1)  # n2 falls below 1 h
-    assert requeue_after_seconds(one, held) == pytest.approx(1800, abs=0.1)
-    assert requeue_after_seconds(one, held, spread=0.5) == pytest.approx(
+    assert requeue_after_seconds(one, current) == pytest.approx(1800, abs=0.1)
+    assert requeue_after_seconds(one, current, spread=0.5) == pytest.approx(
         1815, abs=0.1
-    )  # what is only shown may be 30 s late
-    assert requeue_after_seconds(Requirement(2, False), held, spread=0.5) == pytest.approx(
+    )  # a refresh may be 30 s late
+    assert requeue_after_seconds(Requirement(2, False), current, spread=0.5) == pytest.approx(
         1800.25, abs=0.1
-    )  # where the answer moves, half a second
+    )  # another selection at most half a second
     assert (
-        requeue_after_seconds(none, held, make_facts("n3", maintenance=make_window(1.001))) == 60.0
+        requeue_after_seconds(none, current, make_facts("n3", maintenance=make_window(1.001)))
+        == 60.0
     )
     assert requeue_after_seconds(none, make_facts("n4")) is None
     assert requeue_after_seconds(
@@ -175,36 +205,38 @@ def test_the_timer_is_at_the_moment_when_something_changes() -> None:
     ) == pytest.approx(1e-3, abs=0.1)
     assert (
         requeue_after_seconds(one, make_facts("n6", maintenance=make_window(9000))) == 86400.0
-    )  # it counts for 8760 h, and no timer is longer than a day
+    )  # beyond the horizon; no timer is longer than a day
 
 
 def requeue_after_seconds(
-    question: Requirement,
+    requirement: Requirement,
     *nodes: NodeFacts,
     seconds_until_fewer_suitable: float | None = None,
     spread: float = 0.0,
 ) -> float | None:
-    answer = Selection(
-        requirement=question,
+    selection = Selection(
+        requirement=requirement,
         chosen=nodes[0],
         best_nodes=nodes,
         suitable_count=len(nodes),
         seconds_until_fewer_suitable=seconds_until_fewer_suitable,
     )
-    return answer.requeue_after_seconds(RULES, NOW, 60.0, spread)
+    return seconds_until_change(selection, RULES, NOW, interval_seconds=60.0, spread=spread)
 
 
-def test_labels_are_legal_and_never_the_same() -> None:
+def test_label_keys_are_valid_and_unique() -> None:
     assert (
         build_label_key(Key("team-a", "big.job"))
         == "gpuinfo.topology.corinternal.com/team-a.big.job"
     )
-    long = [build_label_key(Key("n" * 63, "x" * length)).partition("/")[2] for length in (100, 101)]
-    assert all(len(name) == 63 for name in long)
-    assert long[0] != long[1]
+    names = [
+        build_label_key(Key("n" * 63, "x" * length)).partition("/")[2] for length in (100, 101)
+    ]
+    assert all(len(name) == 63 for name in names)
+    assert names[0] != names[1]
 
 
-def test_the_crd_has_the_names_that_people_rely_on() -> None:
+def test_crd_has_the_names_of_the_contract() -> None:
     (crd,) = build_crds([GPUInfo])
     version = crd["spec"]["versions"][0]
     assert (
@@ -220,15 +252,15 @@ def test_the_crd_has_the_names_that_people_rely_on() -> None:
     assert "minimum" not in spec["properties"]["desAccTime"]
 
 
-def test_the_samples_are_the_contracts() -> None:
-    found = {}
+def test_samples_are_those_of_the_contract() -> None:
+    samples = {}
     for file in sorted(SAMPLES.glob("topology_v1_gpuinfo*.yaml")):
         sample = yaml.safe_load(file.read_text())
-        found[sample["metadata"]["name"]] = (
+        samples[sample["metadata"]["name"]] = (
             sample["spec"]["desAccTime"],
             sample["spec"]["gpuRequired"],
         )
-    assert found == {
+    assert samples == {
         "gpuinfo-sample": (100, True),
         "gpu1": (100, True),
         "gpu2": (250, True),

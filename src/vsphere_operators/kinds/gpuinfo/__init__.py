@@ -1,1 +1,5 @@
-"""GPUInfo: which node suits a workload that needs an accelerator for a time."""
+"""GPUInfo: the best Kubernetes node for a long-running job, with or without a GPU."""
+
+from .types import GPUInfo
+
+__all__ = ["GPUInfo"]

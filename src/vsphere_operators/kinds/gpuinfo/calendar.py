@@ -1,7 +1,9 @@
-"""The ConfigMap with planned maintenance, followed by a watch of its namespace alone, so that no right to other ConfigMaps is needed.
+"""The ConfigMap with planned maintenance (-maintenance-calendar), watched in its namespace alone.
 
-Why is no answer given before it was read, or while it is not there?  A node that goes down tomorrow would be named for a job of 300 hours.
-And when it was read, and cannot be any more?  What was read last counts; `stale` has the words, for the status of whoever relies on it.
+Why is no node selected before the calendar was read, or if it does not exist?  A node that goes
+    down tomorrow would be selected for a job of 300 hours.
+And if it was read once, but can no longer be read?  Its last known entries apply, and
+    `stale_message` explains that in the PlansKnown condition.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from kubewright import Client, Key, NotSynced, Retry
+from kubewright import Client, Key, NotSynced
 from kubewright.builtin import ConfigMap
 from kubewright.cache import Origin, Store
 from kubewright.controller import Permission
@@ -21,137 +23,128 @@ from kubewright.responses import UndecodableObject
 
 from .maintenance import CalendarEntry, parse_calendar
 from .tracker import RecordWarning
+from .types import Reason
 
+# A first list takes less, even on an API server that has just started.
 _FIRST_LIST_TIMEOUT_SECONDS = 10.0
-"""A first list takes less, also on an API server that has just started."""
-RETRY_SECONDS = 30.0
+CALENDAR_RETRY_SECONDS = 30.0
 ROLE_MANIFEST = "config/optional/maintenance-calendar.yaml"
+# Needed only in the namespace of the calendar, so it is not part of the generated ClusterRole.
 CALENDAR_PERMISSION = Permission(ConfigMap, ("list", "watch"))
-"""In the namespace of the calendar alone."""
 
 
 class CalendarReflector(Reflector[ConfigMap]):
-    """A watch that says which role gives the right to it: not the generated one."""
-
     def describe_error(self, error: Exception) -> str:
-        """What the failure means and what to do about it."""
         if not isinstance(error, Forbidden):
             return super().describe_error(error)
+        # Not the generated role, which every other reflector names.
         return (
-            f"{error}. If {self.namespace} is the right namespace, give the manager the right to list and watch ConfigMaps there: "
-            f"write that namespace into {ROLE_MANIFEST} and apply it with kubectl apply -f; if not, correct -maintenance-calendar"
+            f"{error}. If {self.namespace} is the right namespace, allow the manager to list and "
+            f"watch ConfigMaps there: write that namespace into {ROLE_MANIFEST} and apply it with "
+            "kubectl apply -f; if not, correct -maintenance-calendar"
         )
 
 
 class CalendarWatcher:
-    """Tells `plan` the entries of the calendar whenever it changes, and its owner which lines cannot be used."""
+    """Publishes the entries of the calendar when it changes, and warns about invalid lines."""
 
     def __init__(
         self,
-        where: Key,
+        key: Key,
         client: Client,
         metrics: Metrics,
-        plan: Callable[[Iterable[CalendarEntry]], None],
-        complain: RecordWarning,
+        record_warning: RecordWarning,
         log: Log,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.key, self._on_entries, self.record_warning, self.log, self.clock = (
-            where,
-            plan,
-            complain,
-            log,
-            clock,
-        )
+        self._key, self._record_warning, self._log = key, record_warning, log
+        self._clock = clock
         store: Store[ConfigMap] = Store(ConfigMap.definition, log)
         store.listeners.append(self._on_configmap_change)
         self.reflector = CalendarReflector(
-            ConfigMap, store, client, metrics, log, namespace=where.namespace
+            ConfigMap, store, client, metrics, log, namespace=key.namespace
         )
-        self.started_at: float | None = None
+        self._started_at: float | None = None
         self._is_present = False
+        self.entries_changed: list[Callable[[Iterable[CalendarEntry]], None]] = []
+        # It appeared or disappeared, or became stale or current.
         self.state_changed: list[Callable[[], None]] = []
-        """Called when it came, or went, or became stale, or is so no more."""
-        self.reflector.problem_changed.append(self._notify_state_changed)
+        self.reflector.problem_changed.append(self._on_state_change)
 
     async def run(self) -> None:
-        """Follow it until cancelled."""
-        self.started_at = self.clock()
+        self._started_at = self._clock()
         await self.reflector.run()
 
-    def require_loaded(self) -> None:
-        """Raise while nobody can tell what it says."""
+    def require_listed(self) -> None:
+        """Raise NotSynced until the first list has answered, or has taken too long."""
         if self._is_present:
             return
-        patience_seconds = (
-            _FIRST_LIST_TIMEOUT_SECONDS
-            if self.started_at is None
-            else self.started_at + _FIRST_LIST_TIMEOUT_SECONDS - self.clock()
-        )
-        if patience_seconds > 0:
-            # Its coming wakes everybody; this is for the case that it does not come.
+        remaining_seconds = _FIRST_LIST_TIMEOUT_SECONDS
+        if self._started_at is not None:
+            remaining_seconds += self._started_at - self._clock()
+        if remaining_seconds > 0:
+            # A calendar that arrives enqueues every GPUInfo; the timer is for one that does not.
             raise NotSynced(
-                f"the calendar of maintenance, ConfigMap {self.key}, is being read",
-                after=patience_seconds + 0.001,
+                f"the maintenance calendar, ConfigMap {self._key}, is being read",
+                after=remaining_seconds + 0.001,
             )
-        raise Retry(
-            f"{self._describe_problem()}. No node is named until then.",
-            after=RETRY_SECONDS,
-            reason="CalendarUnreadable",
-        )
 
-    def _describe_problem(self) -> str:
-        """What is wrong, and what to do."""
+    @property
+    def problem(self) -> str:
+        """Why the entries of the calendar are unknown, and what to do; "" if they are known."""
+        if self._is_present:
+            return ""
         if self.reflector.synced.is_set():
             return (
-                f"the calendar of maintenance, ConfigMap {self.key}, does not exist. Create it, also without an entry "
-                f"(kubectl create configmap -n {self.key.namespace} {self.key.name}), or correct -maintenance-calendar"
+                f"The maintenance calendar, ConfigMap {self._key}, does not exist. Create it, "
+                f"if need be without entries (kubectl create configmap -n {self._key.namespace} "
+                f"{self._key.name}), or correct -maintenance-calendar"
             )
-        problem = self.reflector.problem or "the API server has not answered yet"
-        return f"the calendar of maintenance, ConfigMap {self.key}, cannot be read: {problem}"
+        cause = self.reflector.problem or "the API server has not answered yet"
+        return f"The maintenance calendar, ConfigMap {self._key}, cannot be read: {cause}"
 
     @property
     def stale_message(self) -> str:
-        """Why what is known of it may be out of date, "" if it is not."""
+        """Why the entries may be out of date; "" if they are current."""
         if not self._is_present or not self.reflector.problem:
             return ""
-        what = f"the calendar of maintenance, ConfigMap {self.key}, cannot be read any more"
-        return f"{what}; what it said last counts: {self.reflector.problem}"
+        return (
+            f"The maintenance calendar, ConfigMap {self._key}, can no longer be read; "
+            f"its last known entries apply: {self.reflector.problem}."
+        )
 
     def repeat_warnings(self) -> None:
-        """Say anew which lines cannot be used: what was said before this process led has reached nobody."""
-        if isinstance(found := self.reflector.store.objects.get(self.key), ConfigMap):
-            self._report_invalid_lines(found)
+        # Events are not written before this process leads, so the first warnings were lost.
+        if isinstance(config_map := self.reflector.store.objects.get(self._key), ConfigMap):
+            self._report_invalid_lines(config_map)
 
-    def _report_invalid_lines(self, found: ConfigMap) -> None:
-        """Say which lines cannot be used."""
-        for problem in parse_calendar(found.data)[1]:
-            self.record_warning(found, "CalendarLineUnreadable", str(problem))
+    def _report_invalid_lines(self, config_map: ConfigMap) -> None:
+        for line in parse_calendar(config_map.data)[1]:
+            self._record_warning(config_map, Reason.CALENDAR_LINE_UNREADABLE, str(line))
 
     def _on_configmap_change(
         self,
         key: Key,
         old: ConfigMap | UndecodableObject | None,
         new: ConfigMap | UndecodableObject | None,
-        via: Origin,
+        origin: Origin,
     ) -> None:
-        """A ConfigMap came, changed or went; others in the namespace are nobody's business here."""
-        if key != self.key:
+        if key != self._key:
             return
+        was_present, self._is_present = self._is_present, isinstance(new, ConfigMap)
         if isinstance(new, ConfigMap):
             self._report_invalid_lines(new)
-            self._on_entries(parse_calendar(new.data)[0])
-        elif self._is_present:
-            self.log.warning(
-                "the calendar of maintenance is gone; no node is named until it is back",
+            for listener in self.entries_changed:
+                listener(parse_calendar(new.data)[0])
+        elif was_present:
+            self._log.warning(
+                "the maintenance calendar was deleted; no node is selected until it exists again",
                 configMap=str(key),
             )
-        before, self._is_present = self._is_present, isinstance(new, ConfigMap)
-        if before != self._is_present:
-            self._notify_state_changed()
+        if was_present != self._is_present:
+            self._on_state_change()
 
-    def _notify_state_changed(self) -> None:
-        """Every answer may be another one now."""
+    def _on_state_change(self) -> None:
         for listener in self.state_changed:
             listener()

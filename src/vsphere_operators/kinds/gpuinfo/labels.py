@@ -1,7 +1,8 @@
-"""The label on the Node that a GPUInfo names, which a Job can select: with -label-suitable-nodes, and what is left of it without.
+"""The label on the Node that a GPUInfo selects, for the nodeSelector of a Job (-label-suitable-nodes).
 
-What becomes of labels and finalizers when the flag is taken away?  `Leftovers` takes them off, while the manager still may: leave the
-    rights of config/optional until the log says that all is gone. Without them a warning Event on each says what to do.
+What happens to labels and finalizers when the flag is removed?  `LabelCleanup` removes them while
+    the manager still has the permissions of config/optional, so keep those until the log reports
+    that all are gone. Without the permissions, a Warning Event on each object says what to do.
 """
 
 from __future__ import annotations
@@ -9,189 +10,174 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Iterable
+from itertools import chain, repeat
 from typing import Any, NoReturn
 
 from kubewright import Cache, Client, Done, Key, Retry, Stream, Terminal
 from kubewright.builtin import Node
-from kubewright.errors import Conflict, Forbidden, KubewrightError, NotFound
+from kubewright.cache import Origin
+from kubewright.errors import Forbidden, KubewrightError, NotFound
 from kubewright.log import Log
 from kubewright.recorder import EventRecorder
 from kubewright.responses import UndecodableObject
 
-from .controller import GPUInfo, GPUInfoController
+from .controller import GPUInfoController
+from .types import GPUInfo, Reason
 
 _LABEL_PREFIX = "gpuinfo.topology.corinternal.com/"
 FINALIZER = "gpuinfo.topology.corinternal.com/label"
 _MAX_LABEL_NAME_LENGTH = 63
 _LABEL_INDEX = "gpuinfo-label"
-DEBOUNCE_SECONDS, RETRY_SECONDS = 1.0, 30.0
 ROLE_MANIFEST = "config/optional/label-suitable-nodes.yaml"
 
 
 class LabellingGPUInfoController(GPUInfoController):
-    """The same, with a label on the chosen Node that a Job can select."""
+    """A GPUInfoController that also labels the selected Node."""
 
     finalizer = FINALIZER
 
     def with_client(self, client: Client) -> LabellingGPUInfoController:
-        """Write labels with this client."""
-        self.client = client
+        """Use this client to write the labels."""
+        self._client = client
         self.needs(Node, "patch")
         self.cache.store(Node).add_index(_LABEL_INDEX, find_gpuinfo_labels)
+        # The Node that should have each label; "" for none.
         self._desired_node_by_label: dict[str, str] = {}
-        """The Node on which each label stands by our will, "" for none."""
         self._changed_labels = Stream()
         self.wake_on(self._changed_labels, by=lambda info: build_label_key(info.key))
-        self.cache.store(Node).listeners.append(
-            lambda key, old, new, via: self.on_node_change(old, new)
-        )
         return self
 
     async def reconcile(self, info: GPUInfo) -> Done:
-        """The same; an object without an answer has no label either."""
         try:
             return await super().reconcile(info)
         except (Terminal, Retry):
+            # Without a selected node there must be no label either.
             if not info.status.suitableNodeName:
                 await self.update_label(info.key, "")
             raise
 
     async def update_label(self, key: Key, node: str) -> None:
-        """The label stands on this Node and on no other; "" is on none."""
-        name = build_label_key(key)
-        self._desired_node_by_label[name] = node
-        labelled = {each.metadata.name for each in self.cache.by_index(Node, _LABEL_INDEX, name)}
+        """Put the label on this Node and remove it from all others; "" removes it everywhere."""
+        label = build_label_key(key)
+        self._desired_node_by_label[label] = node
+        labelled = {
+            labelled_node.metadata.name
+            for labelled_node in self.cache.by_index(Node, _LABEL_INDEX, label)
+        }
         for other in sorted(labelled - {node}):
-            await self.client.patch(Node, Key("", other), {"metadata": {"labels": {name: None}}})
+            await self._client.patch(Node, Key("", other), {"metadata": {"labels": {label: None}}})
         if node and node not in labelled:
-            await self.client.patch(Node, Key("", node), {"metadata": {"labels": {name: "true"}}})
+            await self._client.patch(Node, Key("", node), {"metadata": {"labels": {label: "true"}}})
 
     async def finalize(self, info: GPUInfo) -> None:
-        """The label goes with the object."""
         await self.update_label(info.key, "")
         self._desired_node_by_label.pop(build_label_key(info.key), None)
 
     def on_node_change(
-        self, old: Node | UndecodableObject | None, new: Node | UndecodableObject | None
+        self,
+        key: Key,
+        old: Node | UndecodableObject | None,
+        new: Node | UndecodableObject | None,
+        origin: Origin,
     ) -> None:
-        """Wake those whose label somebody else has put on a Node or taken off."""
+        """Enqueue the GPUInfos whose label another client has added or removed."""
         before, after = (
             set(find_gpuinfo_labels(node)) if isinstance(node, Node) else set()
             for node in (old, new)
         )
-        name = next(node.metadata.name for node in (new, old) if node is not None)
         for label in before ^ after:
-            if (label in after) != (self._desired_node_by_label.get(label) == name):
+            if (label in after) != (self._desired_node_by_label.get(label) == key.name):
                 self._changed_labels.publish(label)
 
 
 def find_gpuinfo_labels(node: Node) -> Iterable[str]:
-    """The labels of ours on a Node."""
     return [label for label in node.metadata.labels if label.startswith(_LABEL_PREFIX)]
 
 
 def build_label_key(key: Key) -> str:
-    """The label that names a GPUInfo; a namespace has no dot, so no two are the same. What is too long is cut, with a digest at its end."""
+    # A namespace has no dot, so two objects never share a name.
     name = f"{key.namespace}.{key.name}"
     if len(name) > _MAX_LABEL_NAME_LENGTH:
-        name = f"{name[: _MAX_LABEL_NAME_LENGTH - 11].rstrip('.-')}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
+        digest = hashlib.sha256(name.encode()).hexdigest()[:10]
+        name = f"{name[: _MAX_LABEL_NAME_LENGTH - 11].rstrip('.-')}-{digest}"
     return _LABEL_PREFIX + name
 
 
 class LabelCleanup:
-    """Takes off what a manager with -label-suitable-nodes has left, for one that runs without it."""
+    """Removes the labels and finalizers that a manager with -label-suitable-nodes has left."""
 
     def __init__(self, cache: Cache, client: Client, recorder: EventRecorder, log: Log) -> None:
-        self.cache, self.client, self.recorder, self.log = cache, client, recorder, log
-        self.pending: dict[tuple[type[GPUInfo | Node], Key], None] = {}
-        self._wakeup = asyncio.Event()
-        self.forbidden: set[tuple[type[GPUInfo | Node], Key]] = set()
-        """Those of which it was said that we may not."""
-        cache.store(GPUInfo).listeners.append(
-            lambda key, old, new, via: self.on_change(GPUInfo, key, new)
-        )
-        cache.store(Node).listeners.append(
-            lambda key, old, new, via: self.on_change(Node, key, new)
-        )
-
-    def on_change(self, kind: type[GPUInfo | Node], key: Key, new: Any) -> None:
-        """Something came or changed, and has something of ours, or has it no longer."""
-        if isinstance(new, kind) and _has_leftovers(new):
-            self.pending[kind, key] = None
-            self._wakeup.set()
-        else:
-            self.pending.pop((kind, key), None)
-            self.forbidden.discard((kind, key))
+        self._cache, self._client, self._recorder, self._log = cache, client, recorder, log
+        self._forbidden: set[tuple[type[GPUInfo | Node], Key]] = set()
 
     async def run(self) -> NoReturn:
-        """Clean up whatever is found, until cancelled."""
+        # Soon, but more than once: the first lists of the cache may take some seconds. Then rarely:
+        # each object that the manager may not patch costs a request per scan.
+        delays = chain((1.0, 2.0, 5.0), repeat(30.0))
         while True:
-            await self._wakeup.wait()
-            await asyncio.sleep(DEBOUNCE_SECONDS)
-            self._wakeup.clear()
-            for kind, key in list(self.pending):
-                await self._clean_object(kind, key)
-            if self.pending:
-                asyncio.get_running_loop().call_later(RETRY_SECONDS, self._wakeup.set)
-            else:
-                self.log.info(
-                    f"labels and finalizers of -label-suitable-nodes are gone; the rights of {ROLE_MANIFEST} are not needed any more"
+            await asyncio.sleep(next(delays))
+            leftovers = self._find_leftovers()
+            self._forbidden &= {(type(obj), obj.metadata.key) for obj in leftovers}
+            removed = [await self._clean_object(obj) for obj in leftovers]
+            if leftovers and all(removed):
+                self._log.info(
+                    "labels and finalizers of -label-suitable-nodes are gone; "
+                    f"the permissions of {ROLE_MANIFEST} are no longer needed"
                 )
 
-    async def _clean_object(self, kind: type[GPUInfo | Node], key: Key) -> None:
-        """Take it off one object; a failure is told and tried again, a right that is lacking is said on the object once."""
-        obj = self.cache.get(kind, key)
+    def _find_leftovers(self) -> list[GPUInfo | Node]:
+        return [
+            *(info for info in self._cache.all(GPUInfo) if FINALIZER in info.metadata.finalizers),
+            *(node for node in self._cache.all(Node) if find_gpuinfo_labels(node)),
+        ]
+
+    async def _clean_object(self, obj: GPUInfo | Node) -> bool:
+        """Whether the object has no leftovers any more."""
+        kind, key = type(obj), obj.metadata.key
         try:
-            if obj is not None:
-                await self.client.patch(kind, key, _build_cleanup_patch(obj))
-            self.pending.pop((kind, key), None)
+            await self._client.patch(kind, key, _build_cleanup_patch(obj))
         except NotFound:
-            self.pending.pop((kind, key), None)
+            return True
         except Forbidden:
-            if obj is not None and (kind, key) not in self.forbidden:
-                self.forbidden.add((kind, key))
-                self.recorder.event(obj, kind.definition, "Warning", *_describe_leftover(obj))
-        except Conflict:
-            self.log.debug("somebody else wrote first, trying again", object=str(key))
+            if (kind, key) not in self._forbidden:
+                self._forbidden.add((kind, key))
+                self._recorder.event(obj, kind.definition, "Warning", *_describe_leftover(obj))
+            return False
         except KubewrightError as error:
-            self.log.debug(
-                "could not take off a label or finalizer, trying again",
-                object=str(key),
-                error=error,
+            # Most often a Conflict: another client wrote the object first.
+            self._log.debug(
+                "could not remove a label or finalizer, retrying", object=str(key), error=error
             )
-
-
-def _has_leftovers(obj: GPUInfo | Node) -> bool:
-    """Whether it has something of ours."""
-    return (
-        bool(find_gpuinfo_labels(obj))
-        if isinstance(obj, Node)
-        else FINALIZER in obj.metadata.finalizers
-    )
+            return False
+        return True
 
 
 def _build_cleanup_patch(obj: GPUInfo | Node) -> dict[str, Any]:
-    """The patch that takes it off."""
     if isinstance(obj, Node):
         return {"metadata": {"labels": dict.fromkeys(find_gpuinfo_labels(obj))}}
-    others = [each for each in obj.metadata.finalizers if each != FINALIZER]
+    # A merge patch replaces the whole list, so it must not overwrite a concurrent change.
+    others = [finalizer for finalizer in obj.metadata.finalizers if finalizer != FINALIZER]
     return {
         "metadata": {"resourceVersion": obj.metadata.resourceVersion, "finalizers": others or None}
     }
 
 
-def _describe_leftover(obj: GPUInfo | Node) -> tuple[str, str]:
-    """Reason and words of the Event where we may not."""
-    mend = f"which is off, and the manager may not take it off. Apply {ROLE_MANIFEST} until it has done so, or do it yourself:"
+def _describe_leftover(obj: GPUInfo | Node) -> tuple[Reason, str]:
+    """Reason and message of the Event on an object that the manager may not patch."""
+    cause = (
+        "of -label-suitable-nodes, which is off, and the manager is not allowed to remove it. "
+        f"Apply {ROLE_MANIFEST} until it is removed, or "
+    )
     name, namespace = obj.metadata.name, obj.metadata.namespace
     if isinstance(obj, Node):
-        off = " ".join(f"{label}-" for label in find_gpuinfo_labels(obj))
-        return (
-            "LabelLeft",
-            f"it has a label of -label-suitable-nodes, {mend} kubectl label node {name} {off}",
-        )
-    edit = f"take {FINALIZER} out of metadata.finalizers with kubectl edit gpuinfo -n {namespace} {name}"
+        removals = " ".join(f"{label}-" for label in find_gpuinfo_labels(obj))
+        fix = f"run: kubectl label node {name} {removals}"
+        return Reason.LABEL_LEFT, f"The Node has a label {cause}{fix}"
+    fix = (
+        f"remove {FINALIZER} from metadata.finalizers with: "
+        f"kubectl edit gpuinfo -n {namespace} {name}"
+    )
     return (
-        "FinalizerLeft",
-        f"it cannot be deleted, since it has the finalizer of -label-suitable-nodes, {mend} {edit}",
+        Reason.FINALIZER_LEFT,
+        f"The GPUInfo cannot be deleted because it has the finalizer {cause}{fix}",
     )

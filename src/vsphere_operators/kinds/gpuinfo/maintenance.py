@@ -1,13 +1,13 @@
-"""When is something planned to go down? Windows of maintenance from what people write: pure, and the time of now is an argument.
+"""Maintenance windows, and the calendar lines that plan them. Pure: `now` is an argument.
 
-A calendar has one entry a line; blank lines and what follows a # count for nothing:
+A calendar has one entry per line; blank lines and text after # are ignored:
 
     host=esxi-dell-*.rainpole.com start=2026-11-20T22:00:00Z length=4h
     node=worker-7                 start=2026-11-22T03:00:00+01:00 length=90m repeats=weekly
 
-`host` or `node` is a name or a glob, `start` a time of RFC 3339, `length` a duration such as 4h or 1h30m, `repeats` daily, weekly or
-monthly.
-Days are those of the offset in `start`: no daylight saving time moves them. A month without such a day has it on its last.
+`host` or `node` is a name or a glob, `start` an RFC 3339 time, `length` a duration such as 4h or
+1h30m, `repeats` daily, weekly or monthly. Days are those of the offset in `start`, so daylight
+saving time does not move them. In a month without that day, the window is on its last day.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Target = Literal["host", "node"]
 Repeats = Literal["", "daily", "weekly", "monthly"]
 _ENTRY_FIELDS = ("host", "node", "start", "length", "repeats")
 _REPEAT_INTERVALS = {"daily": timedelta(days=1), "weekly": timedelta(weeks=1)}
+# Assumed if only the start is known: enough time to enter maintenance mode, or to plan again.
 _ASSUMED_LENGTH = timedelta(days=1)
-"""What a start without an end counts for: time enough to put the host into maintenance mode, or to write the next start."""
 HOUR = timedelta(hours=1)
 
 
 class Window(Struct, frozen=True, gc=False):
-    """One planned maintenance, and who says so."""
+    """One planned maintenance, and where it is planned."""
 
     start: datetime
     end: datetime
@@ -51,73 +51,73 @@ class CalendarEntry(Struct, frozen=True):
     source: str
 
     def next_window(self, now: datetime) -> Window | None:
-        """The window that we are in, or the next one; None when there is none any more."""
+        """The current window, or the next one; None if there are no more."""
         start = _find_first_start_after(self.start, self.repeats, now - self.length)
         return None if start is None else Window(start, start + self.length, self.source)
 
 
 class Schedule:
-    """All entries; which are about a Node is found out once for each name and host, not with every change of load."""
+    """All calendar entries, by the Nodes that they apply to."""
 
     def __init__(self, entries: Iterable[CalendarEntry] = ()) -> None:
+        # Most lines name one host or Node: without this index, 500 lines cost 500 glob matches.
         self.entries_by_name: dict[tuple[Target, str], list[CalendarEntry]] = {}
-        """Entries without a glob: most lines name one host or Node, and 500 of them cost each Node one look."""
         self.glob_entries: list[tuple[CalendarEntry, re.Pattern[str]]] = []
+        # Per Node, for its current host: facts are rebuilt with every change of load.
         self.entries_by_node: dict[str, tuple[str, tuple[CalendarEntry, ...]]] = {}
-        """By Node: its host, and what was found."""
         for entry in entries:
-            if any(sign in entry.glob for sign in "*?["):
+            if any(character in entry.glob for character in "*?["):
                 self.glob_entries.append((entry, re.compile(translate(entry.glob))))
             else:
                 self.entries_by_name.setdefault((entry.target, entry.glob), []).append(entry)
 
     def find_entries(self, *, host: str, node: str) -> tuple[CalendarEntry, ...]:
-        """The entries about this host, or about this Node; "" is no host."""
-        known = self.entries_by_node.get(node)
-        if known is None or known[0] != host:
-            known = self.entries_by_node[node] = (host, tuple(self.match_entries(host, node)))
-        return known[1]
+        """The entries for this host or this Node; `host` is "" if there is none."""
+        cached = self.entries_by_node.get(node)
+        if cached is None or cached[0] != host:
+            cached = self.entries_by_node[node] = (host, tuple(self.match_entries(host, node)))
+        return cached[1]
 
     def match_entries(self, host: str, node: str) -> list[CalendarEntry]:
-        """The same, found out."""
-        named = [
+        by_name = [
             *self.entries_by_name.get(("node", node), ()),
             *(self.entries_by_name.get(("host", host), ()) if host else ()),
         ]
         names = {"host": host, "node": node}
-        return named + [
+        return by_name + [
             entry
             for entry, pattern in self.glob_entries
             if (name := names[entry.target]) and pattern.match(name)
         ]
 
     def forget_node(self, node: str) -> None:
-        """A Node is gone."""
         self.entries_by_node.pop(node, None)
 
 
 class InvalidLine(Struct, frozen=True):
-    """A line that cannot be used."""
+    """A calendar line that cannot be parsed."""
 
     source: str
     message: str
 
     def __str__(self) -> str:
-        return f"{self.source} cannot be used: {self.message}. The other lines count all the same."
+        return f"Ignoring {self.source}: {self.message}. The other lines apply."
 
 
 def parse_time(text: str) -> datetime:
-    """A time of RFC 3339; ValueError says in words what is wrong with it."""
+    """Parse an RFC 3339 time with an offset; ValueError explains what is wrong."""
+    # RFC 3339 allows a lower-case t and z; Python's parser does not.
+    normalized = text.strip().upper()
     try:
-        # RFC 3339 lets T and Z be small; Python's reader does not.
-        found = datetime.fromisoformat(text.strip().upper())
+        time = datetime.fromisoformat(normalized)
     except ValueError:
-        found = None
-    if found is None or found.tzinfo is None or "T" not in text.strip().upper().replace(" ", "T"):
-        raise ValueError(f'"{text[:60]}" is not a time of RFC 3339, such as 2026-11-20T22:00:00Z')
-    if not 2000 <= found.year <= 9000:
-        raise ValueError(f'"{text[:60]}" has a year that nobody can mean')
-    return found
+        time = None
+    if time is None or time.tzinfo is None or "T" not in normalized.replace(" ", "T"):
+        raise ValueError(f'"{text[:60]}" is not an RFC 3339 time such as 2026-11-20T22:00:00Z')
+    # Windows are computed from it, and must stay within the range of datetime.
+    if not 2000 <= time.year <= 9000:
+        raise ValueError(f'the year of "{text[:60]}" is not between 2000 and 9000')
+    return time
 
 
 def window_from_start(start: datetime, source: str) -> Window:
@@ -126,104 +126,86 @@ def window_from_start(start: datetime, source: str) -> Window:
 
 
 def parse_calendar(data: Mapping[str, str]) -> tuple[list[CalendarEntry], list[InvalidLine]]:
-    """All lines of all keys of a calendar, and those that cannot be used."""
-    entries, problems = list[CalendarEntry](), list[InvalidLine]()
+    """The entries of all keys of a calendar ConfigMap, and the lines that cannot be parsed."""
+    entries, invalid_lines = list[CalendarEntry](), list[InvalidLine]()
     for key, text in sorted(data.items()):
         for number, line in enumerate(text.splitlines(), 1):
             source = f"calendar {key} line {number}"
             try:
-                if words := line.partition("#")[0].split():
-                    entries.append(_parse_entry(words, source))
+                if fields := line.partition("#")[0].split():
+                    entries.append(_parse_entry(fields, source))
             except ValueError as error:
-                problems.append(InvalidLine(source, str(error)))
-    return entries, problems
+                invalid_lines.append(InvalidLine(source, str(error)))
+    return entries, invalid_lines
 
 
-def _parse_entry(words: Iterable[str], source: str) -> CalendarEntry:
-    """One line; ValueError says what is wrong with it."""
-    given = parse_fields(words)
-    targets = [field for field in ("host", "node") if given.get(field)]
+def _parse_entry(fields: Iterable[str], source: str) -> CalendarEntry:
+    values = _parse_fields(fields)
+    targets = [field for field in ("host", "node") if values.get(field)]
     if len(targets) != 1:
-        raise ValueError("it has to say either host= or node=, with a name or a glob")
-    if not given.get("start"):
+        raise ValueError("it must have either host= or node=, with a name or a glob")
+    if not values.get("start"):
         raise ValueError("it has no start=, such as start=2026-11-20T22:00:00Z")
-    if (repeats := given.get("repeats", "")) not in ("", "daily", "weekly", "monthly"):
-        raise ValueError(
-            f"repeats={repeats[:30]} is not known; there are daily, weekly and monthly"
-        )
-    length = _parse_length(given.get("length", ""))
+    if (repeats := values.get("repeats", "")) not in ("", "daily", "weekly", "monthly"):
+        raise ValueError(f"repeats={repeats[:30]} is not one of daily, weekly and monthly")
+    if not (length := values.get("length", "")):
+        raise ValueError("it has no length=, such as length=4h")
+    seconds = parse_duration(length)
+    if not 0 < seconds <= 366 * 86400:
+        raise ValueError(f"length={length[:30]} must be more than 0 and at most a year")
     return CalendarEntry(
         cast("Target", targets[0]),
-        given[targets[0]],
-        parse_time(given["start"]),
-        length,
+        values[targets[0]],
+        parse_time(values["start"]),
+        timedelta(seconds=seconds),
         cast("Repeats", repeats),
         source,
     )
 
 
-def parse_fields(words: Iterable[str]) -> dict[str, str]:
-    """The fields of a line by name."""
-    given = dict[str, str]()
-    for word in words:
-        name, equals, value = word.partition("=")
+def _parse_fields(fields: Iterable[str]) -> dict[str, str]:
+    values = dict[str, str]()
+    for field in fields:
+        name, equals, value = field.partition("=")
         if not equals or name not in _ENTRY_FIELDS:
-            raise ValueError(
-                f'"{word[:60]}" is not understood; a line has {", ".join(f"{field}=" for field in _ENTRY_FIELDS)} and nothing else'
-            )
-        if name in given:
-            raise ValueError(f"it says {name}= twice")
-        given[name] = value
-    return given
-
-
-def _parse_length(text: str) -> timedelta:
-    """A length longer than nothing."""
-    if not text:
-        raise ValueError("it has no length=, such as length=4h")
-    seconds = parse_duration(text)
-    if not 0 < seconds <= 366 * 86400:
-        raise ValueError(f"length={text[:30]} has to be more than 0 and at most a year")
-    return timedelta(seconds=seconds)
+            allowed = ", ".join(f"{name}=" for name in _ENTRY_FIELDS)
+            raise ValueError(f'"{field[:60]}" is not a field; the fields of a line are {allowed}')
+        if name in values:
+            raise ValueError(f"it has {name}= twice")
+        values[name] = value
+    return values
 
 
 def _find_first_start_after(start: datetime, repeats: Repeats, moment: datetime) -> datetime | None:
-    """The first of the repeated starts that is later than the moment; None when there is none."""
+    """The first of the repeated starts that is after the moment; None if there is none."""
     if start > moment or not repeats:
         return start if start > moment else None
     if repeats == "monthly":
-        return _find_monthly_start_after(start, moment)
-    step = _REPEAT_INTERVALS[repeats]
-    return start + ((moment - start) // step + 1) * step
-
-
-def _find_monthly_start_after(start: datetime, moment: datetime) -> datetime:
-    """The same, month by month."""
-    local = moment.astimezone(start.tzinfo)
-    months = (local.year - start.year) * 12 + local.month - start.month
-    here = _add_months(start, months)
-    return here if here > moment else _add_months(start, months + 1)
+        local = moment.astimezone(start.tzinfo)
+        months = (local.year - start.year) * 12 + local.month - start.month
+        same_month = _add_months(start, months)
+        return same_month if same_month > moment else _add_months(start, months + 1)
+    interval = _REPEAT_INTERVALS[repeats]
+    return start + ((moment - start) // interval + 1) * interval
 
 
 def _add_months(start: datetime, months: int) -> datetime:
-    """The same day and hour so many months later, on the last day of a month that is too short."""
     years, month = divmod(start.month - 1 + months, 12)
     year = start.year + years
-    return start.replace(
-        year=year, month=month + 1, day=min(start.day, calendar.monthrange(year, month + 1)[1])
-    )
+    last_day = calendar.monthrange(year, month + 1)[1]
+    return start.replace(year=year, month=month + 1, day=min(start.day, last_day))
 
 
 def find_next_window(windows: Iterable[Window | None], now: datetime) -> Window | None:
-    """The first of those that are not over; of two at once, the one that lasts longer."""
-    ahead = [window for window in windows if window is not None and window.end > now]
+    """The first window that has not ended; of two that start together, the longer one."""
+    remaining = [window for window in windows if window is not None and window.end > now]
     return min(
-        ahead,
+        remaining,
         key=lambda window: (window.start, -window.end.timestamp(), window.source),
         default=None,
     )
 
 
 def to_utc(moment: datetime) -> datetime:
-    """As it is shown."""
+    """As status fields show times: in UTC, without a fraction of a second."""
     return moment.astimezone(UTC).replace(microsecond=0)

@@ -1,4 +1,4 @@
-"""The facts of one Node, from the Node, its VM, its host and what is planned: pure."""
+"""The facts of one Node, from the Node, its VM, its host and planned maintenance. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,127 +11,121 @@ from msgspec import Struct
 
 from kubewright.builtin import Node
 
-from ...vsphere.model import (
-    AssignableHardware,
-    GraphicsDevice,
-    Host,
-    PassthroughDevice,
-    VirtualMachine,
-)
+from ...vsphere.model import AssignableHardware, Host, PassthroughDevice, VirtualMachine
 from ...vsphere.scheduled_tasks import PlannedMaintenance
 from .maintenance import CalendarEntry, Window, find_next_window, parse_time, window_from_start
 from .rules import Load, MatchFailure, NodeFacts, Rejection
+from .types import Reason
 
 NEXT_MAINTENANCE_KEY = "topology.corinternal.com/next-maintenance"
+# Taints that the Pods of a job do not tolerate, and what they mean.
 _BLOCKING_TAINTS = {
     "ToBeDeletedByClusterAutoscaler": "the cluster autoscaler is about to remove it",
-    "node-role.kubernetes.io/control-plane": "it is of the control plane",
-    "node-role.kubernetes.io/master": "it is of the control plane",
+    "node-role.kubernetes.io/control-plane": "it is a control plane node",
+    "node-role.kubernetes.io/master": "it is a control plane node",
 }
-"""Taints that no Pod of anybody tolerates, and what they tell."""
+# Kubernetes adds this taint to a cordoned Node; the cordon is already reported.
 _UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
-"""The taint with which Kubernetes repeats that a Node is cordoned."""
 _KUBERNETES_TAINT_PREFIXES = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+# PCI vendor ids of NVIDIA and AMD. Intel's is no sign of a GPU: its network cards are passed
+# through too.
 _GPU_VENDOR_IDS = (0x10DE, 0x1002)
-"""NVIDIA and AMD. Intel's is no sign: its network cards are passed through too."""
+# As in the original operator.
 MIN_SIMULATED_HOURS, MAX_SIMULATED_HOURS = 300, 400
 
 
 class Simulation(Struct, frozen=True):
-    """Hours and GPUs by chance, as the original had them; the same seed gives the same node the same."""
+    """Random hours and GPUs, as in the original operator, but the same for the same seed."""
 
     seed: str
 
     def simulate_node(self, node: str) -> tuple[int, bool]:
-        """Hours from 300 to 400, and a GPU or none."""
-        chance = random.Random(f"{self.seed}/{node}")
-        return chance.randint(MIN_SIMULATED_HOURS, MAX_SIMULATED_HOURS), chance.random() < 0.5
+        """Hours until maintenance, and whether the node has a GPU."""
+        numbers = random.Random(f"{self.seed}/{node}")
+        return numbers.randint(MIN_SIMULATED_HOURS, MAX_SIMULATED_HOURS), numbers.random() < 0.5
 
 
 class NodeContext(Struct, frozen=True):
-    """What is known of a Node beside itself."""
+    """What vCenter and the calendar know about a Node."""
 
     vcenter_name: str = ""
     vm: VirtualMachine | None = None
+    # Why there is no VM, or none whose state is known.
     blocker: Rejection | None = None
-    """Why there is no machine, or none that can be trusted."""
     match_failure: MatchFailure | None = None
     matched_by: str = ""
     host: Host | None = None
     devices: Sequence[PassthroughDevice] = ()
+    # The vCenter account may not see the devices of the VM.
     devices_hidden: bool = False
-    """vCenter does not show them to us."""
     assignable_hardware: AssignableHardware = AssignableHardware()
-    """What the host can give to VMs."""
     scheduled_maintenance: Sequence[PlannedMaintenance] = ()
     calendar_entries: Sequence[CalendarEntry] = ()
-    """Those of the calendar that are about it."""
 
 
 def build_facts(
     node: Node,
-    around: NodeContext,
-    resources: Sequence[str],
+    context: NodeContext,
+    gpu_resource_globs: Sequence[str],
     simulation: Simulation | None,
     now: datetime,
 ) -> NodeFacts:
-    """All that a choice depends on."""
-    vm, host, name = around.vm, around.host, node.metadata.name
-    hours, gpu = simulation.simulate_node(name) if simulation else (None, None)
-    gpus = (
-        ()
-        if simulation
-        else (*_describe_vm_gpus(around.devices, host), *_describe_node_gpus(node, resources))
-    )
-    obstacle = find_blocker(node, around)
-    if obstacle is None and around.devices_hidden and not gpus and not simulation:
-        obstacle = Rejection.DEVICES_HIDDEN
+    vm, host, name = context.vm, context.host, node.metadata.name
+    blocker = find_blocker(node, context)
+    gpus: tuple[str, ...] = ()
+    hours, has_simulated_gpu, maintenance = None, None, None
+    if simulation:
+        hours, has_simulated_gpu = simulation.simulate_node(name)
+    else:
+        gpus = (
+            *_describe_vm_gpus(context.devices, host),
+            *(f"node: {resource}" for resource in _find_gpu_resources(node, gpu_resource_globs)),
+        )
+        maintenance = find_next_window(_list_maintenance_windows(node, context, now), now)
+        if blocker is None and context.devices_hidden and not gpus:
+            blocker = Rejection.DEVICES_HIDDEN
     return NodeFacts(
         name=name,
-        blocker=obstacle,
-        match_failure=around.match_failure,
+        blocker=blocker,
+        match_failure=context.match_failure,
         vm_name=vm.name if vm else "",
-        matched_by=around.matched_by,
-        vcenter_name=around.vcenter_name,
+        matched_by=context.matched_by,
+        vcenter_name=context.vcenter_name,
         host_name=host.name if host else "",
         gpus=gpus,
-        host_devices=_describe_host_devices(host, around.assignable_hardware),
+        host_devices=tuple(_describe_host_devices(host, context.assignable_hardware))
+        if host
+        else (),
         cpus=(vm.cpus if vm else None) or 0,
         memory_mb=(vm.memory_mb if vm else None) or 0,
         load=Load(vm.stats.cpu_demand_mhz, vm.stats.guest_memory_mb) if vm else Load(),
-        maintenance=None
-        if simulation
-        else find_next_window(_list_maintenance_windows(node, around, now), now),
+        maintenance=maintenance,
         simulated_hours=hours,
-        simulated_gpu=gpu,
+        simulated_gpu=has_simulated_gpu,
     )
 
 
-def find_blocker(node: Node, around: NodeContext) -> Rejection | None:
-    """The first reason, in the order of Refusal, that no question can lift."""
+def find_blocker(node: Node, context: NodeContext) -> Rejection | None:
+    """The first rejection, in the order of Rejection, that applies to every requirement."""
     if not is_ready(node):
         return Rejection.NOT_READY
     if not is_schedulable(node):
         return Rejection.UNSCHEDULABLE
-    if around.blocker is not None or around.vm is None:
-        return around.blocker or Rejection.VM_NOT_FOUND
-    return _find_vm_blocker(around.vm, around.host)
-
-
-def _find_vm_blocker(vm: VirtualMachine, host: Host | None) -> Rejection | None:
-    """The same, of its VM and host. A lost host takes its VMs along, so it is looked at first where vCenter has lost the VM."""
-    lost = host is None or host.connection != "connected"
+    vm, host = context.vm, context.host
+    if context.blocker is not None or vm is None:
+        return context.blocker or Rejection.VM_NOT_FOUND
+    host_lost = host is None or host.connection != "connected"
     if vm.connection not in ("connected", ""):
-        return Rejection.HOST_DISCONNECTED if lost else Rejection.VM_UNAVAILABLE
+        # A disconnected host takes its VMs with it; then the host is the cause.
+        return Rejection.HOST_DISCONNECTED if host_lost else Rejection.VM_UNAVAILABLE
     if vm.power != "poweredOn":
         return Rejection.POWERED_OFF
-    if lost or host is None:
+    if host is None or host_lost:
         return Rejection.HOST_DISCONNECTED
     return Rejection.HOST_IN_MAINTENANCE if host.in_maintenance else None
 
 
 def is_ready(node: Node) -> bool:
-    """Whether its kubelet says so."""
     return any(
         condition.type == "Ready" and condition.status == "True"
         for condition in node.status.conditions
@@ -139,12 +133,11 @@ def is_ready(node: Node) -> bool:
 
 
 def is_schedulable(node: Node) -> bool:
-    """Not cordoned, not of the control plane, not tainted by Kubernetes itself; other taints, as on GPU nodes, are to be tolerated."""
     return next(list_unschedulable_reasons(node), None) is None
 
 
 def list_unschedulable_reasons(node: Node) -> Iterator[str]:
-    """Each reason for which it takes no Pods, in words."""
+    """Why a Node takes no Pods. Taints of its owner do not count: jobs on GPU nodes tolerate them."""
     if node.spec.unschedulable:
         yield "it is cordoned"
     if node.metadata.deletionTimestamp is not None:
@@ -161,119 +154,98 @@ def list_unschedulable_reasons(node: Node) -> Iterator[str]:
 
 
 def _describe_vm_gpus(devices: Iterable[PassthroughDevice], host: Host | None) -> Iterator[str]:
-    """The vGPUs and passed-through GPUs of a VM, in words."""
-    graphics = {each.pci_id for each in host.graphics} if host else set()
+    graphics_ids = {device.pci_id for device in host.graphics} if host else set()
     for device in devices:
         if device.vgpu_profile:
             yield f"vm: vGPU {device.vgpu_profile}"
-        elif device.pci_id in graphics or any(
+        elif device.pci_id in graphics_ids or any(
             vendor in _GPU_VENDOR_IDS for vendor in device.vendor_ids
         ):
-            yield f"vm: {'passthrough' if device.pci_id else 'dynamic passthrough'} {device.name or device.pci_id}".rstrip()
+            mode = "passthrough" if device.pci_id else "dynamic passthrough"
+            yield f"vm: {mode} {device.name or device.pci_id}".rstrip()
 
 
-def _describe_node_gpus(node: Node, resources: Sequence[str]) -> Iterator[str]:
-    """The GPU resources that a device plugin has put on the Node, in words."""
+def _find_gpu_resources(node: Node, globs: Sequence[str]) -> Iterator[str]:
+    """The GPU resources that device plugins have added to the Node, with their quantities."""
     for resource, quantity in sorted(node.status.allocatable.items()):
-        if quantity not in ("", "0") and any(fnmatchcase(resource, glob) for glob in resources):
-            yield f"node: {resource} {quantity}"
+        if quantity not in ("", "0") and any(fnmatchcase(resource, glob) for glob in globs):
+            yield f"{resource} {quantity}"
 
 
-def _describe_host_devices(host: Host | None, hardware: AssignableHardware) -> tuple[str, ...]:
-    """The graphics devices of a host in words, the vGPU profiles that it offers, and the hardware that it assigns."""
-    if host is None:
-        return ()
-    profiles = (f"vGPU types: {', '.join(host.vgpu_profiles)}",) if host.vgpu_profiles else ()
-    graphics = (
-        _describe_graphics_device(each, _count_vms_using(each, host)) for each in host.graphics
-    )
-    return (*graphics, *profiles, *_describe_assignable_hardware(host, hardware))
-
-
-def _count_vms_using(device: GraphicsDevice, host: Host) -> int:
-    """How many VMs have a graphics device, by either of those who know: the host's graphics, and its assignable hardware."""
-    assigned = {
-        each.vm
-        for each in host.assigned_devices
-        if each.pci_id and each.pci_id == device.pci_id.lower()
-    }
-    return len({*device.vms, *assigned})
-
-
-def _describe_graphics_device(device: GraphicsDevice, users: int) -> str:
-    """One graphics device."""
-    use = f"in use by {users} VM{'s' if users > 1 else ''}" if users else "free"
-    return f"{device.name} at {device.pci_id}, {device.type}, {device.memory_kb // 2**20} GB, {use}"
-
-
-def _describe_assignable_hardware(host: Host, hardware: AssignableHardware) -> Iterator[str]:
-    """What the host assigns when a VM starts: how much of each sort is free where vCenter tells which devices are taken, else in all."""
-    taken = {each.pci_id for each in host.assigned_devices} - {""}
-    sorts = dict[tuple[str, str], list[str]]()
-    for device in hardware.devices:
-        sorts.setdefault((device.name, device.label), []).append(device.pci_id)
-    for (name, label), ids in sorts.items():
-        used = (
-            f", {len(taken.intersection(ids))} in use, {len(set(ids) - taken)} free"
-            if all(ids)
-            else ""
-        )
-        yield f"assignable: {len(ids)} x {name}{f' ({label})' if label else ''}{used}"
+def _describe_host_devices(host: Host, hardware: AssignableHardware) -> Iterator[str]:
+    """The graphics devices of a host, its vGPU profiles, and the hardware that it can assign."""
+    for device in host.graphics:
+        # vCenter reports users of a device in two places, and either may be incomplete.
+        users = set(device.vms) | {
+            assigned.vm
+            for assigned in host.assigned_devices
+            if assigned.pci_id and assigned.pci_id == device.pci_id.lower()
+        }
+        usage = f"in use by {len(users)} VM{'s' if len(users) > 1 else ''}" if users else "free"
+        gigabytes = device.memory_kb // 2**20
+        yield f"{device.name} at {device.pci_id}, {device.type}, {gigabytes} GB, {usage}"
+    if host.vgpu_profiles:
+        yield f"vGPU types: {', '.join(host.vgpu_profiles)}"
+    assigned_ids = {device.pci_id for device in host.assigned_devices} - {""}
+    ids_by_type = dict[tuple[str, str], list[str]]()
+    for assignable in hardware.devices:
+        ids_by_type.setdefault((assignable.name, assignable.label), []).append(assignable.pci_id)
+    for (name, label), ids in ids_by_type.items():
+        usage = ""
+        # Only newer versions of vCenter report the PCI id of an assignable device.
+        if all(ids):
+            used, free = len(assigned_ids.intersection(ids)), len(set(ids) - assigned_ids)
+            usage = f", {used} in use, {free} free"
+        yield f"assignable: {len(ids)} x {name}{f' ({label})' if label else ''}{usage}"
     yield from (f"assignable group: {group}" for group in hardware.groups)
     if hardware != AssignableHardware() or host.assigned_devices:
         yield f"assigned to VMs: {len(host.assigned_devices)}"
 
 
+def _read_maintenance_texts(node: Node, host: Host | None) -> Iterator[tuple[str, str]]:
+    """The source and the text of each maintenance start that a person wrote, valid or not."""
+    if text := node.metadata.annotations.get(NEXT_MAINTENANCE_KEY):
+        yield "Node annotation", text
+    if host is not None and (text := host.attributes.get(NEXT_MAINTENANCE_KEY)):
+        yield f"custom attribute of host {host.name}", text
+
+
 def _list_maintenance_windows(
-    node: Node, around: NodeContext, now: datetime
+    node: Node, context: NodeContext, now: datetime
 ) -> Iterator[Window | None]:
-    """What is planned for a Node, from all sources; what cannot be read is left out here, and told by `complaints`."""
-    host = around.host
-    told = [("Node annotation", node.metadata.annotations.get(NEXT_MAINTENANCE_KEY))]
-    if host is not None:
-        told.append(
-            (f"custom attribute of host {host.name}", host.attributes.get(NEXT_MAINTENANCE_KEY))
-        )
-    for source, text in told:
-        if text:
-            try:
-                yield window_from_start(parse_time(text), source)
-            except ValueError:
-                continue
-    yield from (
-        window_from_start(
-            each.starts_at, f'scheduled task "{each.task_name}" of vCenter {around.vcenter_name}'
-        )
-        for each in around.scheduled_maintenance
-    )
-    yield from (entry.next_window(now) for entry in around.calendar_entries)
+    for source, text in _read_maintenance_texts(node, context.host):
+        try:
+            yield window_from_start(parse_time(text), source)
+        except ValueError:
+            # find_warnings reports it.
+            continue
+    for task in context.scheduled_maintenance:
+        source = f'scheduled task "{task.task_name}" of vCenter {context.vcenter_name}'
+        yield window_from_start(task.starts_at, source)
+    for entry in context.calendar_entries:
+        yield entry.next_window(now)
 
 
 def find_warnings(
-    node: Node, host: Host | None, resources: Sequence[str]
+    node: Node, host: Host | None, gpu_resource_globs: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """What is wrong with what people wrote, as reason and words for an Event on the Node."""
-    told = [
-        (f"annotation {NEXT_MAINTENANCE_KEY}", node.metadata.annotations.get(NEXT_MAINTENANCE_KEY))
-    ]
-    if host is not None:
-        told.append(
-            (
-                f"custom attribute {NEXT_MAINTENANCE_KEY} of host {host.name}",
-                host.attributes.get(NEXT_MAINTENANCE_KEY),
-            )
-        )
-    for what, text in told:
+    """Reason and message of each Warning Event that the Node should have."""
+    for source, text in _read_maintenance_texts(node, host):
         try:
-            if text:
-                parse_time(text)
+            parse_time(text)
         except ValueError as error:
             yield (
-                "MaintenanceUnreadable",
-                f"{what} counts for nothing: {error}. Write such a time, or take it away.",
+                Reason.MAINTENANCE_UNREADABLE,
+                f"Ignoring {NEXT_MAINTENANCE_KEY} ({source}): {error}. Correct or remove it.",
             )
     for resource, quantity in sorted(node.status.allocatable.items()):
-        looks_like_one = "gpu" in resource.lower() and quantity not in ("", "0")
-        if looks_like_one and not any(fnmatchcase(resource, glob) for glob in resources):
-            words = f"resource {resource} counts as no GPU, since -gpu-resources does not have it. If it is one, add it there."
-            yield "UnknownGPUResource", words
+        if (
+            "gpu" in resource.lower()
+            and quantity not in ("", "0")
+            and not any(fnmatchcase(resource, glob) for glob in gpu_resource_globs)
+        ):
+            yield (
+                Reason.UNKNOWN_GPU_RESOURCE,
+                f"Resource {resource} is not counted as a GPU because -gpu-resources does not "
+                "list it. If it is a GPU, add it there.",
+            )

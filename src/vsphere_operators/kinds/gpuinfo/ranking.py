@@ -1,19 +1,23 @@
-"""All nodes in order, and how many are refused for what: one change moves one node, and a question looks at the few that it shows.
+"""All nodes in order of preference, and how many are rejected for which reason.
 
-How are refusals counted without a look at every node?  Those that no question can lift are counted as they come and go. Time is lacking
-    where maintenance starts before now plus the hours that are asked for: the starts are kept in order, so that is one bisection.
-And the best that has time enough, where hundreds of better ones have not?  Only who has more time than all that are better can be it. Those
-    few, in order, are a `Front`: it is made at most once after a change, and asked by a bisection however many ask.
+How are rejections counted without visiting every node?  Blockers, which apply to every requirement,
+    are counted as facts come and go. A node has too little time if its maintenance starts before
+    now plus the required hours: the starts are kept sorted, so one bisection counts them.
+How is the best node with enough time found when hundreds of better ones have too little?  Only a
+    node that has more time than all better ones can be the result. These few, in order, are a
+    `ParetoFront`. It is built at most once after a change, and each query is one bisection.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
 
 from .maintenance import HOUR
 from .rules import NodeFacts, Rejection, Requirement, SelectionRules
@@ -21,52 +25,67 @@ from .rules import NodeFacts, Rejection, Requirement, SelectionRules
 Rank = tuple[float, int, str]
 Time = TypeVar("Time", datetime, int)
 _NO_MAINTENANCE = datetime.max.replace(tzinfo=UTC)
+# Keep the status small: it is written for every GPUInfo, and a cluster may have 1,000 nodes.
+MAX_CANDIDATES = 5
+MAX_UNMATCHED = 5
 
 
-def rank(facts: NodeFacts) -> Rank:
-    """The order of nodes; one whose demand is not known comes last."""
-    demand = facts.load.cpu_demand_mhz
-    return (float("inf") if demand is None else demand, -(facts.free_memory_mb or 0), facts.name)
+class Selection(Struct, frozen=True, kw_only=True):
+    """The node selected for a requirement, and what the status shows about the others."""
+
+    requirement: Requirement
+    chosen: NodeFacts | None = None
+    # The first matching nodes, best first; the chosen one may be among them.
+    best_nodes: Sequence[NodeFacts] = ()
+    suitable_count: int = 0
+    seconds_until_fewer_suitable: float | None = None
+    rejection_counts: Mapping[str, int] = {}
+    unmatched_nodes: Sequence[NodeFacts] = ()
+    omitted_unmatched_count: int = 0
+
+    @property
+    def candidates(self) -> list[NodeFacts]:
+        """The chosen node, followed by the best others."""
+        if self.chosen is None:
+            return []
+        others = (facts for facts in self.best_nodes if facts.name != self.chosen.name)
+        return [self.chosen, *islice(others, MAX_CANDIDATES - 1)]
 
 
 class ParetoFront(Generic[Time]):
-    """Those that have more time than all that are better, the best first."""
+    """The nodes that have more time than every better node, best first."""
 
     def __init__(self, ranks: Iterable[Rank], times: Mapping[str, Time]) -> None:
-        self.times: list[Time] = []
+        self._times: list[Time] = []
         self._ranks: list[Rank] = []
-        for each in ranks:
-            time = times.get(each[2])
-            if time is not None and (not self.times or time > self.times[-1]):
-                self.times.append(time)
-                self._ranks.append(each)
+        for rank in ranks:
+            time = times.get(rank[2])
+            if time is not None and (not self._times or time > self._times[-1]):
+                self._times.append(time)
+                self._ranks.append(rank)
 
-    def find_best(self, needed: Time) -> list[Rank]:
-        """The best of all that have so much; none if nobody has."""
-        place = bisect_left(self.times, needed)
-        return self._ranks[place : place + 1]
+    def find_best(self, required: Time) -> list[Rank]:
+        """The best node that has this much time, as a list of one; empty if there is none."""
+        index = bisect_left(self._times, required)
+        return self._ranks[index : index + 1]
 
 
 class CandidatePool:
-    """The nodes with a GPU, or those without, that no obstacle keeps out."""
+    """The nodes without a blocker, either those with a GPU or those without one."""
 
     def __init__(self) -> None:
-        self._ranks: list[Rank] = []
+        self.ranks: list[Rank] = []
+        # Start of maintenance by node. Nodes with simulated hours are in the other dictionary.
         self._start_by_node: dict[str, datetime] = {}
-        """When maintenance begins, by node; FAR for none that is known. Those whose hours are simulated are not in it."""
         self._simulated_hours_by_node: dict[str, int] = {}
-        """Simulated hours, by node."""
+        # None after a change, until the next query builds them.
         self._pareto_fronts: tuple[ParetoFront[datetime], ParetoFront[int]] | None = None
-        """Of both; None when a node has changed since."""
         self._sorted_starts: list[datetime] = []
-        """When maintenance begins, of those that have one ahead."""
         self._sorted_simulated_hours: list[int] = []
-        """Hours, of those whose hours are simulated."""
 
     def add(self, facts: NodeFacts) -> None:
-        """One more."""
         self._pareto_fronts = None
-        insort(self._ranks, rank(facts))
+        insort(self.ranks, _rank(facts))
         if facts.simulated_hours is not None:
             self._simulated_hours_by_node[facts.name] = facts.simulated_hours
             insort(self._sorted_simulated_hours, facts.simulated_hours)
@@ -78,134 +97,145 @@ class CandidatePool:
             insort(self._sorted_starts, facts.maintenance.start)
 
     def remove(self, facts: NodeFacts) -> None:
-        """One less."""
         self._pareto_fronts = None
         self._simulated_hours_by_node.pop(facts.name, None)
         self._start_by_node.pop(facts.name, None)
-        _remove_sorted(self._ranks, rank(facts))
+        _remove_sorted(self.ranks, _rank(facts))
         if facts.simulated_hours is not None:
             _remove_sorted(self._sorted_simulated_hours, facts.simulated_hours)
         elif facts.maintenance is not None:
             _remove_sorted(self._sorted_starts, facts.maintenance.start)
 
-    def find_best(self, question: Requirement, rules: SelectionRules, now: datetime) -> str:
-        """The name of the best that has time enough, "" for none."""
-        if question.hours <= 0:
-            return self._ranks[0][2] if self._ranks else ""
+    def find_best(self, requirement: Requirement, rules: SelectionRules, now: datetime) -> str:
+        """The name of the best node that has enough time; "" if there is none."""
+        if requirement.hours <= 0:
+            return self.ranks[0][2] if self.ranks else ""
         if self._pareto_fronts is None:
             self._pareto_fronts = (
-                ParetoFront(self._ranks, self._start_by_node),
-                ParetoFront(self._ranks, self._simulated_hours_by_node),
+                ParetoFront(self.ranks, self._start_by_node),
+                ParetoFront(self.ranks, self._simulated_hours_by_node),
             )
-        real, simulated = self._pareto_fronts
-        found = simulated.find_best(question.hours)
-        if question.hours <= rules.horizon_hours:
-            found = [*found, *real.find_best(now + question.hours * HOUR)]
-        return min(found)[2] if found else ""
+        by_start, by_simulated_hours = self._pareto_fronts
+        best = by_simulated_hours.find_best(requirement.hours)
+        if requirement.hours <= rules.horizon_hours:
+            best = [*best, *by_start.find_best(now + requirement.hours * HOUR)]
+        return min(best)[2] if best else ""
 
-    def _count_too_little_time(
-        self, question: Requirement, rules: SelectionRules, now: datetime
+    def count_too_little_time(
+        self, requirement: Requirement, rules: SelectionRules, now: datetime
     ) -> int:
-        """How many have too little time."""
-        if question.hours <= 0:
+        if requirement.hours <= 0:
             return 0
-        simulated = bisect_left(self._sorted_simulated_hours, question.hours)
-        if question.hours > rules.horizon_hours:
-            return simulated + len(self._ranks) - len(self._sorted_simulated_hours)
-        return simulated + bisect_left(self._sorted_starts, now + question.hours * HOUR)
+        simulated = bisect_left(self._sorted_simulated_hours, requirement.hours)
+        if requirement.hours > rules.horizon_hours:
+            return simulated + len(self.ranks) - len(self._sorted_simulated_hours)
+        return simulated + bisect_left(self._sorted_starts, now + requirement.hours * HOUR)
 
     def seconds_until_fewer_suitable(
-        self, question: Requirement, rules: SelectionRules, now: datetime
+        self, requirement: Requirement, rules: SelectionRules, now: datetime
     ) -> float | None:
-        """When the next of those that have time enough has it no longer; None for never."""
-        if not 0 < question.hours <= rules.horizon_hours:
+        """When the next of the nodes with enough time will have too little; None for never."""
+        if not 0 < requirement.hours <= rules.horizon_hours:
             return None
-        needed = now + question.hours * HOUR
-        place = bisect_left(self._sorted_starts, needed)
-        return (
-            (self._sorted_starts[place] - needed).total_seconds() + 0.001
-            if place < len(self._sorted_starts)
-            else None
-        )
+        earliest_start = now + requirement.hours * HOUR
+        index = bisect_left(self._sorted_starts, earliest_start)
+        if index == len(self._sorted_starts):
+            return None
+        return (self._sorted_starts[index] - earliest_start).total_seconds() + 0.001
 
 
 class Ranking:
-    """All nodes in order, those with and those without a GPU apart."""
+    """All nodes in order of preference, those with and those without a GPU apart."""
 
     def __init__(self) -> None:
         self.facts: dict[str, NodeFacts] = {}
-        self.pools = {True: CandidatePool(), False: CandidatePool()}
-        self.blocker_counts: Counter[Rejection] = Counter()
-        self.unmatched_names: list[str] = []
-        """Names of the Nodes without a VM of their own, in order."""
+        self._pools = {True: CandidatePool(), False: CandidatePool()}
+        self._blocker_counts: Counter[Rejection] = Counter()
+        self._unmatched_names: list[str] = []
 
     def set_facts(self, name: str, new: NodeFacts | None) -> None:
-        """Other facts of one node, or none."""
+        """Replace the facts of one node; None removes it."""
         if (old := self.facts.pop(name, None)) is not None:
-            self.remove(old)
+            if old.match_failure is not None:
+                _remove_sorted(self._unmatched_names, name)
+            if old.blocker is not None:
+                self._blocker_counts[old.blocker] -= 1
+            else:
+                self._pools[old.has_gpu].remove(old)
         if new is None:
             return
         self.facts[name] = new
         if new.match_failure is not None:
-            insort(self.unmatched_names, name)
+            insort(self._unmatched_names, name)
         if new.blocker is not None:
-            self.blocker_counts[new.blocker] += 1
+            self._blocker_counts[new.blocker] += 1
         else:
-            self.pools[new.has_gpu].add(new)
+            self._pools[new.has_gpu].add(new)
 
-    def remove(self, old: NodeFacts) -> None:
-        """One node less."""
-        if old.match_failure is not None:
-            _remove_sorted(self.unmatched_names, old.name)
-        if old.blocker is not None:
-            self.blocker_counts[old.blocker] -= 1
-        else:
-            self.pools[old.has_gpu].remove(old)
-
-    def _iter_eligible(self, gpu: bool) -> Iterator[NodeFacts]:
-        """Those without an obstacle, the best first."""
-        return (self.facts[name] for _, _, name in self.pools[gpu]._ranks)
-
-    def iter_suitable(
-        self, question: Requirement, rules: SelectionRules, now: datetime
-    ) -> Iterator[NodeFacts]:
-        """All that suit, the best first."""
-        suiting = (
-            facts
-            for facts in self._iter_eligible(question.gpu_required)
-            if rules.has_enough_time(facts, question, now)
+    def select(
+        self, requirement: Requirement, current_node: str, rules: SelectionRules, now: datetime
+    ) -> Selection:
+        """Choose a node, and collect what the status shows. `current_node` is "" for none."""
+        pool = self._pools[requirement.gpu_required]
+        unmatched = self._unmatched_names
+        return Selection(
+            requirement=requirement,
+            chosen=self.choose(requirement, current_node, rules, now),
+            best_nodes=list(islice(self.iter_suitable(requirement, rules, now), MAX_CANDIDATES)),
+            suitable_count=self.count_suitable(requirement, rules, now),
+            seconds_until_fewer_suitable=pool.seconds_until_fewer_suitable(requirement, rules, now),
+            rejection_counts=self.count_rejections(requirement, rules, now),
+            unmatched_nodes=[self.facts[name] for name in unmatched[:MAX_UNMATCHED]],
+            omitted_unmatched_count=max(len(unmatched) - MAX_UNMATCHED, 0),
         )
-        # Nobody looks for more than there are: behind the last of them there may be hundreds that do not suit.
-        return islice(suiting, self.count_suitable(question, rules, now))
-
-    def count_suitable(self, question: Requirement, rules: SelectionRules, now: datetime) -> int:
-        """How many suit."""
-        side = self.pools[question.gpu_required]
-        return len(side._ranks) - side._count_too_little_time(question, rules, now)
 
     def choose(
-        self, question: Requirement, present: str, rules: SelectionRules, now: datetime
+        self, requirement: Requirement, current_node: str, rules: SelectionRules, now: datetime
     ) -> NodeFacts | None:
-        """The answer; `present` is the node that was named before, "" for none."""
-        best = self.facts.get(self.pools[question.gpu_required].find_best(question, rules, now))
-        held = self.facts.get(present)
-        if best is None or held is None or rules.find_rejection(held, question, now) is not None:
+        """The best node, or the current one while no other is better by the margin."""
+        pool = self._pools[requirement.gpu_required]
+        best = self.facts.get(pool.find_best(requirement, rules, now))
+        current = self.facts.get(current_node)
+        if (
+            best is None
+            or current is None
+            or rules.find_rejection(current, requirement, now) is not None
+        ):
             return best
-        return best if rules.is_better_by_margin(best, held) else held
+        return best if rules.is_better_by_margin(best, current) else current
+
+    def iter_suitable(
+        self, requirement: Requirement, rules: SelectionRules, now: datetime
+    ) -> Iterator[NodeFacts]:
+        """All matching nodes, best first."""
+        ranked = (self.facts[name] for _, _, name in self._pools[requirement.gpu_required].ranks)
+        suitable = (facts for facts in ranked if rules.has_enough_time(facts, requirement, now))
+        # Stop after the last match: hundreds of nodes with too little time may follow it.
+        return islice(suitable, self.count_suitable(requirement, rules, now))
+
+    def count_suitable(self, requirement: Requirement, rules: SelectionRules, now: datetime) -> int:
+        pool = self._pools[requirement.gpu_required]
+        return len(pool.ranks) - pool.count_too_little_time(requirement, rules, now)
 
     def count_rejections(
-        self, question: Requirement, rules: SelectionRules, now: datetime
+        self, requirement: Requirement, rules: SelectionRules, now: datetime
     ) -> dict[str, int]:
-        """How many nodes are refused for which reason, in the order of the reasons."""
-        counts = Counter(self.blocker_counts)
-        wrong = Rejection.GPU_MISSING if question.gpu_required else Rejection.GPU_PRESENT
-        for gpu, side in self.pools.items():
-            short = side._count_too_little_time(question, rules, now)
-            counts[Rejection.TOO_LITTLE_TIME] += short
-            counts[wrong] += len(side._ranks) - short if gpu != question.gpu_required else 0
+        """Number of rejected nodes by reason, in the order of `Rejection`."""
+        counts = Counter(self._blocker_counts)
+        wrong_gpu = Rejection.GPU_MISSING if requirement.gpu_required else Rejection.GPU_PRESENT
+        for has_gpu, pool in self._pools.items():
+            too_little_time = pool.count_too_little_time(requirement, rules, now)
+            counts[Rejection.TOO_LITTLE_TIME] += too_little_time
+            if has_gpu != requirement.gpu_required:
+                counts[wrong_gpu] += len(pool.ranks) - too_little_time
         return {reason.value: counts[reason] for reason in Rejection if counts[reason]}
 
 
-def _remove_sorted(ordered: list[Any], value: Any) -> None:
-    """One of a value out of a list in order."""
-    del ordered[bisect_left(ordered, value)]
+def _rank(facts: NodeFacts) -> Rank:
+    demand = facts.load.cpu_demand_mhz
+    # A node whose demand is unknown comes last.
+    return (float("inf") if demand is None else demand, -(facts.free_memory_mb or 0), facts.name)
+
+
+def _remove_sorted(values: list[Any], value: Any) -> None:
+    del values[bisect_left(values, value)]

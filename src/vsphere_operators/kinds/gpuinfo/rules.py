@@ -1,23 +1,31 @@
-"""The best node for a long job: facts, refusals, and when one node beats another. Pure: no clock, no I/O; the time of now is an argument.
+"""Which node is best for a long job: the facts of a node, rejections, and when one node beats another.
 
-A node that suits is ready, schedulable and running on a host that is there, has time enough before its next maintenance, and has a GPU, or
-has none, as asked. Of those, the least CPU demand wins; of equals the one with more free memory, then the first by name. The answer stays
-with the node that it named before, while that one suits and no other is better by more than the margin.
+A node matches if it is ready and schedulable, its VM runs on a connected host, it has enough time
+before its next maintenance, and it has a GPU exactly if one is required. Of those, the node with
+the least CPU demand wins; ties go to more free memory, then to the first name. The previously
+selected node is kept while it matches and no other node is better by more than the margin.
+
+Everything here is pure: the current time is an argument.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from msgspec import Struct
 
+from kubewright import Terminal
+
 from .maintenance import HOUR, Window
+from .types import GPUInfoSpec, Reason
+
+# Timers must fire after the moment, not at it: at exactly N hours left, a job of N hours still fits.
+_TIMER_SLACK_SECONDS = 0.001
 
 
 class Rejection(StrEnum):
-    """Why a node is not suitable; one that has several is counted under the first of them, in this order."""
+    """Why a node does not match; a node is counted under the first that applies, in this order."""
 
     NOT_READY = "NotReady"
     UNSCHEDULABLE = "Unschedulable"
@@ -37,74 +45,81 @@ class Rejection(StrEnum):
 
 
 class Load(Struct, frozen=True, gc=False):
-    """What moves every 20 s; None where vCenter does not tell."""
+    """The quickStats of a VM, which vCenter updates every 20 s; None if it does not report them."""
 
     cpu_demand_mhz: int | None = None
     guest_memory_mb: int | None = None
 
 
 class MatchFailure(Struct, frozen=True, gc=False):
-    """A Node without a VM of its own."""
+    """Why a Node could not be matched to exactly one VM."""
 
     reason: Rejection
     message: str
 
 
 class NodeFacts(Struct, frozen=True, kw_only=True):
-    """One Node with its VM and its host, as they are now."""
+    """The current state of one Node, its VM and its host, as far as a selection depends on it."""
 
     name: str
+    # The first rejection that applies to every requirement.
     blocker: Rejection | None = None
-    """The first reason that no question can lift."""
+    # Set even if `blocker` is an earlier rejection, because status.unmatched lists all of these.
     match_failure: MatchFailure | None = None
-    """Told also of a node that is refused for another reason before."""
     vm_name: str = ""
     matched_by: str = ""
     vcenter_name: str = ""
     host_name: str = ""
     gpus: tuple[str, ...] = ()
-    """What makes it a node with a GPU, each with its source."""
     host_devices: tuple[str, ...] = ()
-    """The graphics devices of the host, whoever uses them."""
     cpus: int = 0
     memory_mb: int = 0
     load: Load = Load()
+    # The current maintenance window, or the next one.
     maintenance: Window | None = None
-    """The one that it is in, or the next one."""
     simulated_hours: int | None = None
     simulated_gpu: bool | None = None
 
     @property
     def has_gpu(self) -> bool:
-        """Whether a job finds a GPU there."""
         return bool(self.gpus) if self.simulated_gpu is None else self.simulated_gpu
 
     @property
     def free_memory_mb(self) -> int | None:
-        """What the guest does not use."""
         used = self.load.guest_memory_mb
         return None if used is None else max(self.memory_mb - used, 0)
 
 
 class Requirement(Struct, frozen=True, gc=False):
-    """What a job needs."""
+    """What a job requires of a node."""
 
     hours: int
     gpu_required: bool
 
 
-class SelectionRules(Struct, frozen=True, gc=False):
-    """How answers are found; from the manager's flags."""
+def parse_requirement(spec: GPUInfoSpec) -> Requirement:
+    # Not a `minimum` in the CRD: that would reject manifests that applied to the original operator.
+    hours = spec.desAccTime or 0
+    if hours < 0:
+        raise Terminal(
+            Reason.NEGATIVE_TIME,
+            f"spec.desAccTime: Invalid value: {hours}: must be greater than or equal to 0",
+        )
+    return Requirement(hours, bool(spec.gpuRequired))
 
+
+class SelectionRules(Struct, frozen=True, gc=False):
+    """How nodes are compared; set by the manager's flags."""
+
+    # Hours that a node has if no maintenance is planned for it.
     horizon_hours: int = 8760
-    """How far anybody looks ahead: what a node has for which no maintenance is known."""
+    # Another node must have less CPU demand than the selected one by this fraction of it...
     margin_fraction: float = 0.1
-    """By which part of the present node's demand another one has to be better."""
+    # ...plus this much: the demand of an idle VM fluctuates by some ten MHz.
     margin_mhz: float = 100
-    """And by how much beside that: demand moves by some ten MHz on an idle VM, so less than this is no difference."""
 
     def available_hours(self, facts: NodeFacts, now: datetime) -> int:
-        """Whole hours until the next maintenance; 0 in one."""
+        """Whole hours until the next maintenance; 0 during one."""
         if facts.simulated_hours is not None:
             return facts.simulated_hours
         if facts.maintenance is None:
@@ -112,7 +127,10 @@ class SelectionRules(Struct, frozen=True, gc=False):
         return min(max((facts.maintenance.start - now) // HOUR, 0), self.horizon_hours)
 
     def seconds_until_hours_change(self, facts: NodeFacts, now: datetime) -> float | None:
-        """When `hours` will be another number; None for never. The end of a window is another fact, and not told here."""
+        """When `available_hours` changes by time alone; None for never.
+
+        The end of a window does not count: it changes the facts, and the tracker reports that.
+        """
         if (
             facts.simulated_hours is not None
             or facts.maintenance is None
@@ -120,49 +138,49 @@ class SelectionRules(Struct, frozen=True, gc=False):
         ):
             return None
         beyond = left - self.horizon_hours * HOUR
-        return (beyond if beyond >= timedelta() else left % HOUR).total_seconds() + 0.001
+        due = beyond if beyond >= timedelta() else left % HOUR
+        return due.total_seconds() + _TIMER_SLACK_SECONDS
 
     def seconds_until_too_little_time(
-        self, facts: NodeFacts, question: Requirement, now: datetime
+        self, facts: NodeFacts, requirement: Requirement, now: datetime
     ) -> float | None:
-        """When a node that suits will have too little time; None for never."""
+        """When a matching node will have too little time; None for never."""
         if (
             facts.simulated_hours is not None
             or facts.maintenance is None
-            or not 0 < question.hours <= self.horizon_hours
+            or not 0 < requirement.hours <= self.horizon_hours
         ):
             return None
-        return (facts.maintenance.start - now - question.hours * HOUR).total_seconds() + 0.001
+        left = facts.maintenance.start - now - requirement.hours * HOUR
+        return left.total_seconds() + _TIMER_SLACK_SECONDS
 
-    def has_enough_time(self, facts: NodeFacts, question: Requirement, now: datetime) -> bool:
-        """Whether `hours` are enough, without counting them."""
+    def has_enough_time(self, facts: NodeFacts, requirement: Requirement, now: datetime) -> bool:
         if facts.simulated_hours is not None:
-            return facts.simulated_hours >= question.hours
-        if question.hours <= 0 or facts.maintenance is None:
-            return question.hours <= self.horizon_hours
+            return facts.simulated_hours >= requirement.hours
+        if requirement.hours > self.horizon_hours:
+            return False
+        # A job of 0 hours also fits into a maintenance window.
         return (
-            question.hours <= self.horizon_hours
-            and facts.maintenance.start - now >= question.hours * HOUR
+            requirement.hours <= 0
+            or facts.maintenance is None
+            or facts.maintenance.start - now >= requirement.hours * HOUR
         )
 
     def find_rejection(
-        self, facts: NodeFacts, question: Requirement, now: datetime
+        self, facts: NodeFacts, requirement: Requirement, now: datetime
     ) -> Rejection | None:
-        """Why this node does not suit; None if it does."""
+        """The first reason why this node does not match; None if it does."""
         if facts.blocker is not None:
             return facts.blocker
-        if not self.has_enough_time(facts, question, now):
+        if not self.has_enough_time(facts, requirement, now):
             return Rejection.TOO_LITTLE_TIME
-        if facts.has_gpu != question.gpu_required:
-            return Rejection.GPU_MISSING if question.gpu_required else Rejection.GPU_PRESENT
+        if facts.has_gpu != requirement.gpu_required:
+            return Rejection.GPU_MISSING if requirement.gpu_required else Rejection.GPU_PRESENT
         return None
 
-    def is_better_by_margin(self, other: NodeFacts, present: NodeFacts) -> bool:
-        """Whether the answer moves from the present node to another one that is better by more than the margin."""
-        theirs, ours = other.load.cpu_demand_mhz, present.load.cpu_demand_mhz
-        if theirs is None or ours is None:
-            return theirs is not None
-        return ours - theirs > self.margin_mhz + self.margin_fraction * ours
-
-
-Clock = Callable[[], datetime]
+    def is_better_by_margin(self, other: NodeFacts, current: NodeFacts) -> bool:
+        """Whether to switch from the current node to another one."""
+        other_mhz, current_mhz = other.load.cpu_demand_mhz, current.load.cpu_demand_mhz
+        if other_mhz is None or current_mhz is None:
+            return other_mhz is not None
+        return current_mhz - other_mhz > self.margin_mhz + self.margin_fraction * current_mhz

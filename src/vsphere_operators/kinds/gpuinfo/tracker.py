@@ -1,14 +1,16 @@
-"""The facts of every Node, kept by push: a change of a Node, its VM, its host or what is planned touches that Node's facts and no others.
+"""Keeps the facts of every Node current: a change updates the facts of the Nodes that it concerns.
 
-Questions and answers:
-
-Who hears of it?  Every listener, with the facts before and after, when they differ; `ranking` has the new ones by then.
-How is the Node of a change found?  By indexes: a VM leads to Nodes by its uuid and its name, a host by the VMs that Nodes are on.
-What does time do?  The end of a window makes another one the next, so one alarm rings at the earliest end. Hours that only grow less are
-    counted by whoever shows them.
-And if the facts of one cannot be made?  The log has the error, that Node is refused as FactsUnreadable, and all others go on.
-What is `pending`?  Nodes whose VM's devices are being read, and since when. Until then nobody knows whether they have a GPU, so they are
-    refused. Who has had no answer yet waits for them, but only while that is new: one that is never read keeps nobody from an answer.
+Who is notified?  Every listener, with the old and the new facts, if they differ. `ranking` has the
+    new ones by then.
+How are the Nodes of a change found?  By indexes: a VM leads to Nodes by its uuid and its name, a
+    host by the VMs that Nodes run on.
+What does time change?  When a maintenance window ends, another one becomes the next, so a timer
+    fires at the earliest end. Hours that merely decrease are computed when they are shown.
+What if the facts of a Node cannot be built?  The error is logged, that Node is rejected with
+    FactsUnreadable, and all others stay current.
+What is `devices_pending_since`?  Nodes whose VM's devices are still being read. Whether they have a
+    GPU is unknown, so they are rejected. A GPUInfo without a selection waits for them, but only for
+    a while: a VM that is never read must not hold it up for ever.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ import asyncio
 import heapq
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from functools import partial
 
 from kubewright import Cache, Key, Object
 from kubewright.builtin import Node
@@ -33,126 +34,122 @@ from .maintenance import CalendarEntry, Schedule
 from .matching import match_node, parse_provider_id
 from .node import NodeContext, Simulation, build_facts, find_warnings
 from .ranking import Ranking
-from .rules import Clock, NodeFacts, Rejection
+from .rules import NodeFacts, Rejection
 
+# asyncio timers use a clock that stops while the machine sleeps; check the wall clock every hour.
 _MAX_TIMER_SECONDS = 3600.0
-"""A timer goes by a clock that stops while the machine sleeps; so it looks at the wall clock every hour."""
+# Reading the devices of 100 VMs takes some tenths of a second, also after a start.
 _PENDING_TIMEOUT = timedelta(seconds=10)
-"""A look takes some tenths of a second for 100 VMs, also after a start."""
 FactsListener = Callable[[NodeFacts | None, NodeFacts | None], None]
 RecordWarning = Callable[[Object, str, str], None]
-"""Says something about an object: reason and words."""
+"""Records a Warning Event: object, reason, message."""
 
 
 class NodeTracker:
-    """All Nodes of the cluster."""
+    """The facts of all Nodes of the cluster; build.py connects its handlers."""
 
     def __init__(
         self,
         cache: Cache,
         vcenters: Mapping[str, VCenter],
-        clock: Clock,
-        complain: RecordWarning,
+        clock: Callable[[], datetime],
+        record_warning: RecordWarning,
         *,
         log: Log,
         gpu_resource_globs: tuple[str, ...],
         simulation: Simulation | None = None,
     ) -> None:
-        self.cache, self.vcenters, self.clock, self.record_warning, self.log = (
-            cache,
-            vcenters,
-            clock,
-            complain,
-            log,
-        )
-        self.gpu_resource_globs, self.simulation = gpu_resource_globs, simulation
-        self.schedule = Schedule()
+        self._cache, self._vcenters, self.clock = cache, vcenters, clock
+        self._record_warning, self._log = record_warning, log
+        self._gpu_resource_globs, self.simulation = gpu_resource_globs, simulation
+        self._schedule = Schedule()
         self.ranking = Ranking()
+        # Incremented by every change of any facts.
         self.version = 0
-        """Grows with every change of any facts."""
-        self.listeners: list[FactsListener] = []
-        self.nodes_by_uuid, self.nodes_by_vm, self.nodes_by_host = Index(), Index(), Index()
-        """Names of Nodes by uuid, by VM, by host."""
-        self.node_locations: dict[str, tuple[str, str]] = {}
+        self.facts_changed: list[FactsListener] = []
+        # Names of Nodes; VMs and hosts as vcenter/ref.
+        self._nodes_by_uuid, self._nodes_by_vm, self._nodes_by_host = Index(), Index(), Index()
+        self._locations: dict[str, tuple[str, str]] = {}
         self.devices_pending_since: dict[str, datetime] = {}
-        self.reported_warnings: dict[str, tuple[tuple[str, str], ...]] = {}
+        self._reported_warnings: dict[str, tuple[tuple[str, str], ...]] = {}
         self._window_ends: list[tuple[datetime, str]] = []
-        self.timer: asyncio.TimerHandle | None = None
-        cache.store(Node).listeners.append(self.on_node_change)
-        for vcenter in vcenters.values():
-            vcenter.inventory.listeners.append(partial(self.on_inventory_change, vcenter))
-            vcenter.passthrough_devices.listeners.append(partial(self._on_devices_change, vcenter))
-            vcenter.scheduled_tasks.listeners.append(partial(self._on_host_change, vcenter))
-            vcenter.assignable_hardware.listeners.append(partial(self._on_host_change, vcenter))
-            vcenter.listeners.append(self.rebuild_all)
+        self._timer: asyncio.TimerHandle | None = None
 
     def on_node_change(
         self,
         key: Key,
         old: Node | UndecodableObject | None,
         new: Node | UndecodableObject | None,
-        via: Origin,
+        origin: Origin,
     ) -> None:
-        """A Node came, changed or went."""
-        for obj, change in ((old, self.nodes_by_uuid.drop), (new, self.nodes_by_uuid.add)):
-            for uuid in parse_provider_id(obj.spec.providerID) if isinstance(obj, Node) else ():
-                change(uuid, key.name)
+        for node, update in ((old, self._nodes_by_uuid.drop), (new, self._nodes_by_uuid.add)):
+            for uuid in parse_provider_id(node.spec.providerID) if isinstance(node, Node) else ():
+                update(uuid, key.name)
         self._rebuild([key.name])
 
     def on_inventory_change(self, vcenter: VCenter, change: Change) -> None:
-        """Something in a vCenter came, changed or went."""
         names = set[str]()
-        for item in (change.old, change.new):
-            if isinstance(item, VirtualMachine):
+        for entity in (change.old, change.new):
+            if isinstance(entity, VirtualMachine):
                 names |= {
-                    item.name,
-                    *self.nodes_by_uuid.get(item.bios_uuid.lower()),
-                    *self.nodes_by_vm.get(_qualify_ref(vcenter, item.ref)),
+                    entity.name,
+                    *self._nodes_by_uuid.get(entity.bios_uuid.lower()),
+                    *self._nodes_by_vm.get(_qualify_ref(vcenter, entity.ref)),
                 }
-            elif isinstance(item, Host):
-                names |= self.nodes_by_host.get(_qualify_ref(vcenter, item.ref))
+            elif isinstance(entity, Host):
+                names |= self._nodes_by_host.get(_qualify_ref(vcenter, entity.ref))
         if names:
             self._rebuild(names)
 
-    def _on_devices_change(self, vcenter: VCenter, ref: str) -> None:
-        """The devices of a VM are known, or are others."""
-        self._rebuild(list(self.nodes_by_vm.get(_qualify_ref(vcenter, ref))))
+    def on_devices_change(self, vcenter: VCenter, vm_ref: str) -> None:
+        self._rebuild(list(self._nodes_by_vm.get(_qualify_ref(vcenter, vm_ref))))
 
-    def _on_host_change(self, vcenter: VCenter, ref: str) -> None:
-        """Something else is planned for a host, or it has other hardware to assign."""
-        self._rebuild(list(self.nodes_by_host.get(_qualify_ref(vcenter, ref))))
+    def on_host_change(self, vcenter: VCenter, host_ref: str) -> None:
+        """The scheduled tasks or the assignable hardware of a host changed."""
+        self._rebuild(list(self._nodes_by_host.get(_qualify_ref(vcenter, host_ref))))
 
-    def set_calendar_entries(self, entries: Iterable[CalendarEntry]) -> None:
-        """The calendar has these entries from now on; those that are over, which people leave standing, cost nobody a look."""
+    def on_calendar_change(self, entries: Iterable[CalendarEntry]) -> None:
         now = self.clock()
-        self.schedule = Schedule(entry for entry in entries if entry.next_window(now) is not None)
+        # Expired lines often stay in a calendar; dropped here, they cost nothing per Node.
+        self._schedule = Schedule(entry for entry in entries if entry.next_window(now) is not None)
         self.rebuild_all()
 
     def rebuild_all(self) -> None:
-        """Anything may be otherwise: a vCenter was loaded, was lost or is back, or there is another calendar."""
-        self._rebuild({*self.ranking.facts, *(node.metadata.name for node in self.cache.all(Node))})
+        """Anything may have changed: a vCenter was loaded, lost or reconnected."""
+        nodes = self._cache.all(Node)
+        self._rebuild({*self.ranking.facts, *(node.metadata.name for node in nodes)})
 
     def repeat_warnings(self) -> None:
-        """Say anew what is wrong: what was said before this process led has reached nobody."""
-        self.reported_warnings.clear()
+        # Events are not written before this process leads, so the first warnings were lost.
+        self._reported_warnings.clear()
         self.rebuild_all()
 
+    def count_pending_reads(self) -> int:
+        """How many Nodes have devices that are being read, without those that take too long."""
+        now = self.clock()
+        return sum(now - since < _PENDING_TIMEOUT for since in self.devices_pending_since.values())
+
     def _rebuild(self, names: Iterable[str]) -> None:
-        """The facts of these Nodes anew, and a word to the listeners where they differ."""
         now = self.clock()
         for name in names:
             old = self.ranking.facts.get(name)
             try:
                 new = self._collect_facts(name, now)
             except Exception as error:
-                new = self._build_unreadable_facts(name, old, error)
+                # Logged once, not with every change of load.
+                if old is None or old.blocker is not Rejection.FACTS_UNREADABLE:
+                    self._log.error(
+                        "unexpected error; this node is not selected until it is fixed",
+                        node=name,
+                        error=error,
+                    )
+                new = NodeFacts(name=name, blocker=Rejection.FACTS_UNREADABLE)
             if old != new:
                 self._apply_facts(name, old, new, now)
 
     def _apply_facts(
         self, name: str, old: NodeFacts | None, new: NodeFacts | None, now: datetime
     ) -> None:
-        """Other facts of one Node."""
         self.version += 1
         self.ranking.set_facts(name, new)
         if (
@@ -162,77 +159,58 @@ class NodeTracker:
         ):
             heapq.heappush(self._window_ends, (new.maintenance.end, name))
             self._set_timer(now)
-        for listener in self.listeners:
+        for listener in self.facts_changed:
             listener(old, new)
 
-    def _build_unreadable_facts(
-        self, name: str, old: NodeFacts | None, error: Exception
-    ) -> NodeFacts:
-        """What stands for facts that cannot be made; said once, and not with every change of load."""
-        if old is None or old.blocker is not Rejection.FACTS_UNREADABLE:
-            self.log.error(
-                "unexpected error, no job is sent to this node until it is mended",
-                node=name,
-                error=error,
-            )
-        return NodeFacts(name=name, blocker=Rejection.FACTS_UNREADABLE)
-
     def _collect_facts(self, name: str, now: datetime) -> NodeFacts | None:
-        """How a Node is now; None for one that is not there."""
-        node = self.cache.get(Node, Key("", name))
-        around = self.build_node_context(node) if node is not None else NodeContext()
+        """The current facts of a Node; None if it does not exist."""
+        node = self._cache.get(Node, Key("", name))
         if node is None:
             self._set_location(name, "", "")
             self.devices_pending_since.pop(name, None)
-            self.reported_warnings.pop(name, None)
-            self.schedule.forget_node(name)
+            self._reported_warnings.pop(name, None)
+            self._schedule.forget_node(name)
             return None
+        context = self._build_node_context(node)
         self._report_warnings(
-            node, tuple(find_warnings(node, around.host, self.gpu_resource_globs))
+            node, tuple(find_warnings(node, context.host, self._gpu_resource_globs))
         )
-        return build_facts(node, around, self.gpu_resource_globs, self.simulation, now)
+        return build_facts(node, context, self._gpu_resource_globs, self.simulation, now)
 
-    def count_pending_reads(self) -> int:
-        """How many Nodes' devices are being read, without those that have been for so long that nobody should wait for them."""
-        now = self.clock()
-        return sum(now - since < _PENDING_TIMEOUT for since in self.devices_pending_since.values())
-
-    def _report_warnings(self, node: Node, found: tuple[tuple[str, str], ...]) -> None:
-        """Say what is wrong with what people wrote, once, and not with every change of load."""
+    def _report_warnings(self, node: Node, warnings: tuple[tuple[str, str], ...]) -> None:
         name = node.metadata.name
-        for reason, words in found:
-            if (reason, words) not in self.reported_warnings.get(name, ()):
-                self.record_warning(node, reason, words)
-        self.reported_warnings[name] = found
+        for reason, message in warnings:
+            # Recorded once, not with every change of load.
+            if (reason, message) not in self._reported_warnings.get(name, ()):
+                self._record_warning(node, reason, message)
+        self._reported_warnings[name] = warnings
 
-    def build_node_context(self, node: Node) -> NodeContext:
-        """Its VM and all that comes with it."""
-        name, found = node.metadata.name, match_node(node, self.vcenters.values())
-        vcenter, vm = found.vcenter, found.vm
+    def _build_node_context(self, node: Node) -> NodeContext:
+        name, match = node.metadata.name, match_node(node, self._vcenters.values())
+        vcenter, vm = match.vcenter, match.vm
         since = self.devices_pending_since.pop(name, None) or self.clock()
         if vcenter is None or vm is None:
             self._set_location(name, "", "")
-            entries = self.schedule.find_entries(host="", node=name)
             return NodeContext(
-                blocker=found.blocker, match_failure=found.match_failure, calendar_entries=entries
+                blocker=match.blocker,
+                match_failure=match.match_failure,
+                calendar_entries=self._schedule.find_entries(host="", node=name),
             )
         self._set_location(name, _qualify_ref(vcenter, vm.ref), _qualify_ref(vcenter, vm.host))
         devices = vcenter.passthrough_devices.get(vm.ref)
-        away = not vcenter.loaded or vcenter.problem is not None
-        unread = devices is None and self.simulation is None
-        # A vCenter that is away keeps nobody waiting: its Nodes are refused, and others may be chosen.
-        if unread and not away:
+        blocker = None
+        if not vcenter.loaded or vcenter.problem is not None:
+            # Not pending: while a vCenter is unreachable, another node may be selected.
+            blocker = Rejection.VCENTER_UNREACHABLE
+        elif devices is None and self.simulation is None:
+            blocker = Rejection.DEVICES_UNREAD
             self.devices_pending_since[name] = since
         host = vcenter.inventory.hosts.get(vm.host)
         return NodeContext(
             vcenter_name=vcenter.name,
             vm=vm,
-            blocker=Rejection.VCENTER_UNREACHABLE
-            if away
-            else Rejection.DEVICES_UNREAD
-            if unread
-            else None,
-            matched_by=found.matched_by,
+            blocker=blocker,
+            matched_by=match.matched_by,
             host=host,
             devices=devices or (),
             devices_hidden=vm.ref in vcenter.passthrough_devices.hidden,
@@ -240,39 +218,35 @@ class NodeTracker:
             if vm.host
             else AssignableHardware(),
             scheduled_maintenance=vcenter.scheduled_tasks.get(vm.host) if vm.host else (),
-            calendar_entries=self.schedule.find_entries(host=host.name if host else "", node=name),
+            calendar_entries=self._schedule.find_entries(host=host.name if host else "", node=name),
         )
 
-    def _set_location(self, name: str, machine: str, host: str) -> None:
-        """A Node is on this VM and this host from now on."""
-        before = self.node_locations.get(name, ("", ""))
-        if before != (machine, host):
-            self.nodes_by_vm.move(name, before[0], machine)
-            self.nodes_by_host.move(name, before[1], host)
-            self.node_locations[name] = (machine, host)
-            if not machine:
-                del self.node_locations[name]
+    def _set_location(self, name: str, vm: str, host: str) -> None:
+        old_vm, old_host = self._locations.pop(name, ("", ""))
+        if (old_vm, old_host) != (vm, host):
+            self._nodes_by_vm.move(name, old_vm, vm)
+            self._nodes_by_host.move(name, old_host, host)
+        if vm:
+            self._locations[name] = (vm, host)
 
     def _set_timer(self, now: datetime) -> None:
-        """Ring at the earliest end of a window."""
-        if self.timer is not None:
-            self.timer.cancel()
-        self.timer = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
         if self._window_ends:
-            seconds = min(
-                max((self._window_ends[0][0] - now).total_seconds(), 0.0), _MAX_TIMER_SECONDS
+            seconds = max((self._window_ends[0][0] - now).total_seconds(), 0.0)
+            self._timer = asyncio.get_running_loop().call_later(
+                min(seconds, _MAX_TIMER_SECONDS), self._on_timer
             )
-            self.timer = asyncio.get_running_loop().call_later(seconds, self.on_timer)
 
-    def on_timer(self) -> None:
-        """Some windows are over."""
-        now, over = self.clock(), set[str]()
+    def _on_timer(self) -> None:
+        now, names = self.clock(), set[str]()
         while self._window_ends and self._window_ends[0][0] <= now:
-            over.add(heapq.heappop(self._window_ends)[1])
-        self._rebuild(over)
+            names.add(heapq.heappop(self._window_ends)[1])
+        self._rebuild(names)
         self._set_timer(now)
 
 
 def _qualify_ref(vcenter: VCenter, ref: str) -> str:
-    """A reference that is unique over all vCenters; "" for none."""
+    """A reference that is unique across vCenters; "" for none."""
     return f"{vcenter.name}/{ref}" if ref else ""

@@ -1,0 +1,131 @@
+"""The status and the Ready condition of a GPUInfo, from a Selection; and when time changes them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from kubewright import Done
+
+from .maintenance import to_utc
+from .ranking import Selection
+from .rules import NodeFacts, SelectionRules
+from .types import (
+    NONE_AVAILABLE,
+    Candidate,
+    GPUInfoSpec,
+    GPUInfoStatus,
+    Reason,
+    UnmatchedNode,
+    UnmatchedNodes,
+)
+
+# Windows begin at full hours, for hundreds of nodes and thousands of objects at once. Their
+# reconciles are spread over this time: briefly if the selected node changes, else longer.
+RESELECT_SPREAD_SECONDS, REFRESH_SPREAD_SECONDS = 0.5, 30.0
+_MAX_REQUEUE_SECONDS = 86400.0
+
+
+def status_of(
+    selection: Selection, rules: SelectionRules, now: datetime, *, simulated: bool
+) -> GPUInfoStatus:
+    chosen = selection.chosen
+    unmatched = [
+        UnmatchedNode(node=facts.name, reason=failure.reason.value, message=failure.message)
+        for facts in selection.unmatched_nodes
+        if (failure := facts.match_failure) is not None
+    ]
+    return GPUInfoStatus(
+        suitableNodeName=chosen.name if chosen else NONE_AVAILABLE,
+        suitableHostName=chosen.host_name if chosen else NONE_AVAILABLE,
+        nodeMemoryUsage=chosen.load.guest_memory_mb if chosen else 0,
+        nodeCPUUsage=chosen.load.cpu_demand_mhz if chosen else 0,
+        availableAcceleratorTime=rules.available_hours(chosen, now) if chosen else 0,
+        candidates=[_build_candidate(facts, rules, now) for facts in selection.candidates] or None,
+        refused=dict(selection.rejection_counts) or None,
+        unmatched=UnmatchedNodes(nodes=unmatched, more=selection.omitted_unmatched_count)
+        if unmatched
+        else None,
+        simulated=simulated or None,
+    )
+
+
+def _build_candidate(facts: NodeFacts, rules: SelectionRules, now: datetime) -> Candidate:
+    window = facts.maintenance
+    return Candidate(
+        node=facts.name,
+        host=facts.host_name or None,
+        vm=facts.vm_name or None,
+        matchedBy=facts.matched_by or None,
+        vcenter=facts.vcenter_name or None,
+        availableHours=rules.available_hours(facts, now),
+        nextMaintenance=to_utc(window.start) if window else None,
+        maintenanceSource=window.source if window else None,
+        cpuDemandMHz=facts.load.cpu_demand_mhz,
+        guestMemoryMB=facts.load.guest_memory_mb,
+        freeMemoryMB=facts.free_memory_mb,
+        gpus=list(facts.gpus) or (["simulated"] if facts.simulated_gpu else None),
+        hostDevices=list(facts.host_devices) or None,
+    )
+
+
+def ready_reason(spec: GPUInfoSpec, selection: Selection, *, simulated: bool) -> Done:
+    """The reason and message of the Ready condition."""
+    total = selection.suitable_count + sum(selection.rejection_counts.values())
+    if selection.chosen is not None:
+        reason, count = Reason.NODE_CHOSEN, selection.suitable_count
+        matching = f"{count} of {total} nodes {'matches' if count == 1 else 'match'}"
+        message = f'Selected node "{selection.chosen.name}": {matching}.'
+    else:
+        reason = Reason.NONE_AVAILABLE
+        counts = ", ".join(f"{n} {why}" for why, n in selection.rejection_counts.items())
+        if total == 0:
+            message = "The cluster has no nodes."
+        elif total == 1:
+            message = f"The only node does not match: {counts}."
+        else:
+            message = f"None of {total} nodes matches: {counts}."
+    match spec.desAccTime, spec.gpuRequired:
+        case None, None:
+            message += " spec.desAccTime and spec.gpuRequired are not set;"
+            message += " defaulting to 0 hours and no GPU."
+        case None, _:
+            message += " spec.desAccTime is not set; defaulting to 0 hours."
+        case _, None:
+            message += " spec.gpuRequired is not set; defaulting to no GPU."
+    if simulated:
+        message += " Hours and GPUs are simulated (-accelerator-source=simulated);"
+        message += " do not place real jobs by them."
+    return Done(reason, message)
+
+
+def seconds_until_change(
+    selection: Selection,
+    rules: SelectionRules,
+    now: datetime,
+    *,
+    interval_seconds: float,
+    spread: float,
+) -> float | None:
+    """When time alone changes the status; None for never.
+
+    The chosen node and its hours are shown on time. The hours of other candidates and the counts
+    change the status at most once per interval. `spread`, from 0 to 1, is where this object stands
+    in the time over which simultaneous reconciles are spread.
+    """
+    chosen = selection.chosen
+    if chosen is None:
+        return None
+    others = [rules.seconds_until_hours_change(facts, now) for facts in selection.candidates[1:]]
+    refreshes = [rules.seconds_until_hours_change(chosen, now)] + [
+        max(seconds, interval_seconds)
+        for seconds in (*others, selection.seconds_until_fewer_suitable)
+        if seconds is not None
+    ]
+    due = [
+        seconds + spread * REFRESH_SPREAD_SECONDS for seconds in refreshes if seconds is not None
+    ]
+    reselect = rules.seconds_until_too_little_time(chosen, selection.requirement, now)
+    if reselect is not None:
+        due.append(reselect + spread * RESELECT_SPREAD_SECONDS)
+    # A timer follows a clock that may stop while the machine sleeps, so none is longer than a day.
+    return min(*due, _MAX_REQUEUE_SECONDS + spread * REFRESH_SPREAD_SECONDS) if due else None

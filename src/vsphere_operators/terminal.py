@@ -1,28 +1,70 @@
-"""Output that nobody takes, or not as it is: no error, and no reason for a traceback.
-
-A pipe's reader may have seen enough, as `| head` has; and a terminal that is not UTF-8 has no signs for some of what is to be shown.
-"""
+"""Output of the command-line tools: closed pipes, encodings, colour and wrapping."""
 
 from __future__ import annotations
 
 import io
 import os
+import shutil
 import sys
-from typing import TextIO
+import textwrap
+from collections.abc import Mapping
+from typing import Literal, TextIO
 
+# A shell reports 128 + 13 for a process that SIGPIPE ended.
 SIGPIPE_EXIT_CODE = 141
-"""The exit code, as the shell gives it to whoever is ended by SIGPIPE."""
+
+Style = Literal["", "good", "bad", "busy", "alert", "head"]
+_COLOR_CODES: dict[Style, str] = {
+    "good": "32",
+    "bad": "31",
+    "busy": "33",
+    "alert": "1;31",
+    "head": "1",
+}
 
 
 def discard_stdout() -> int:
-    """Throw away what is still to be written: Python would try again at its end, and complain. Returns the exit code."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    """Drop the remaining output of a closed pipe; returns the exit code."""
+    # Python flushes stdout again at exit and would print a traceback for the closed pipe.
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
     return SIGPIPE_EXIT_CODE
 
 
 def replace_unencodable(stream: TextIO, *, machine_readable: bool = False) -> None:
-    """Let a question mark stand for what the stream's encoding does not have; a program that reads gets UTF-8, as JSON and YAML are."""
+    """Print "?" for characters that the stream's encoding lacks; JSON and YAML are always UTF-8."""
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(encoding="utf-8" if machine_readable else None, errors="replace")
+
+
+def terminal_width(stream: TextIO) -> int:
+    """Columns of the terminal, 0 if the stream is not a terminal."""
+    return shutil.get_terminal_size().columns if stream.isatty() else 0
+
+
+def supports_color(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    """Whether to print colour; NO_COLOR turns it off (https://no-color.org)."""
+    return stream.isatty() and "NO_COLOR" not in environ
+
+
+def apply_color(text: str, style: Style, *, color: bool) -> str:
+    return f"\x1b[{_COLOR_CODES[style]}m{text}\x1b[0m" if color and style else text
+
+
+def wrap_text(
+    text: str, width: int, *, indent: str = "", break_long_words: bool = False
+) -> list[str]:
+    """Lines of at most `width` columns, at least one; a width of 0 keeps the text on one line.
+
+    A word longer than a line stays whole by default, so that names can be copied.
+    """
+    if not width:
+        return [text]
+    return textwrap.wrap(
+        text,
+        width,
+        subsequent_indent=indent,
+        break_long_words=break_long_words,
+        break_on_hyphens=False,
+    ) or [""]

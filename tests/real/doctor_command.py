@@ -1,9 +1,10 @@
-"""Running `manager doctor` as a person does, and reading its report."""
+"""Runs `manager doctor` as a user does, and reads its report."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import sys
 from collections.abc import Mapping
@@ -17,39 +18,35 @@ PASSWORD = "canary-4711"
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report."""
-
-    chapter: str
+    section: str
     level: str
     subject: str
-    words: str
+    message: str
     fix: str = ""
 
 
 @dataclass(frozen=True)
 class DoctorReport:
-    """What a run said."""
-
     exit_code: int
     findings: list[Finding]
 
     def findings_about(self, subject: str) -> list[Finding]:
-        return [each for each in self.findings if each.subject == subject]
+        return [finding for finding in self.findings if finding.subject == subject]
 
     def finding_about(self, subject: str) -> Finding:
-        (found,) = self.findings_about(subject)
-        return found
+        (finding,) = self.findings_about(subject)
+        return finding
 
     @property
     def problems(self) -> list[Finding]:
-        return [each for each in self.findings if each.level == "problem"]
+        return [finding for finding in self.findings if finding.level == "problem"]
 
 
 async def run_doctor(*arguments: str, environ: Mapping[str, str] | None = None) -> tuple[int, str]:
-    """Exit code and output of the command, which sees nothing of the environment of the tests."""
-    variables = [
-        f"{name}={value}" for name, value in {"HOME": "/nonexistent", **(environ or {})}.items()
-    ]
+    """Exit code and output of the command, without the environment of the tests."""
+    # PYTHONPATH decides which checkout is tested.
+    base = {"HOME": "/nonexistent", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    variables = [f"{name}={value}" for name, value in {**base, **(environ or {})}.items()]
     program = [
         shutil.which("env") or "env",
         "-i",
@@ -76,19 +73,24 @@ async def run_doctor(*arguments: str, environ: Mapping[str, str] | None = None) 
 async def read_doctor_report(
     *arguments: str, environ: Mapping[str, str] | None = None
 ) -> DoctorReport:
-    """The report of a run."""
     code, text = await run_doctor("-json", *arguments, environ=environ)
     answer = json.loads(text)
-    report = DoctorReport(code, [Finding(**each) for each in answer["findings"]])
+    report = DoctorReport(code, [parse_finding(entry) for entry in answer["findings"]])
     assert answer["healthy"] == (not report.problems) == (code == 0)
     return report
 
 
+def parse_finding(entry: Mapping[str, str]) -> Finding:
+    return Finding(
+        entry["chapter"], entry["level"], entry["subject"], entry["words"], entry.get("fix", "")
+    )
+
+
 def vcenter_environ(vcenter: SimulatedVCenter, **other: str) -> dict[str, str]:
-    """The variables that name it."""
-    given = {
+    """The manager's variables for this vCenter."""
+    login = {
         "GOVMOMI_URL": vcenter.url,
         "GOVMOMI_USERNAME": vcenter.user,
         "GOVMOMI_PASSWORD": vcenter.password,
     }
-    return given | {"VC_CA_FILE": str(vcenter.certificate)} | other
+    return login | {"VC_CA_FILE": str(vcenter.certificate)} | other

@@ -1,4 +1,4 @@
-"""`manager doctor` in front of a simulated vCenter: all is well, then each error that people hit with vCenter, and its line."""
+"""`manager doctor` with a simulated vCenter: no problems, and then finding common vCenter error."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ async def extra_vcenters(
     pytestconfig: pytest.Config, tmp_path: Path
 ) -> AsyncIterator[list[SimulatedVCenter]]:
     """Further vCenters, ended after the test."""
-    made: list[SimulatedVCenter] = []
-    yield made
-    for each in made:
-        await each.stop()
+    vcenters: list[SimulatedVCenter] = []
+    yield vcenters
+    for started in vcenters:
+        await started.stop()
 
 
 def vcsim_path(pytestconfig: pytest.Config) -> Path:
     return pytestconfig.rootpath / ".testenv/bin/vcsim"
 
 
-# All is well
+# No problems
 
 
-async def test_with_everything_in_place_there_are_no_problems(
+async def test_complete_installation_has_no_problems(
     installed: ControlPlane, manager_kubeconfig: Path, vcenter: SimulatedVCenter, log_file: Path
 ) -> None:
     flags = ("--leader-elect", f"--leader-election-namespace={SYSTEM_NAMESPACE}", METRICS_OFF)
@@ -67,35 +67,37 @@ async def test_with_everything_in_place_there_are_no_problems(
         assert report.problems == []
         assert manager.is_running
     assert report.exit_code == 0
-    assert [each.subject for each in report.findings if each.level != "ok"] == []
+    assert [finding.subject for finding in report.findings if finding.level != "ok"] == []
     assert (
-        "is VMware vCenter Server 8.0.3 build-24022515, with a certificate that is trusted"
-        in report.finding_about("reach").words
+        "is VMware vCenter Server 8.0.3 build-24022515 with a trusted certificate"
+        in report.finding_about("reach").message
     )
-    assert report.finding_about("kubeconfig").words.startswith(
-        f"{installed.url}, from kubeconfig {manager_kubeconfig}"
+    assert report.finding_about("kubeconfig").message.startswith(
+        f"{installed.url} (from kubeconfig {manager_kubeconfig}"
     )
-    assert f'knows us as "{MANAGER_USER}"' in report.finding_about("API server").words
-    assert report.finding_about("rights").words.startswith(f'"{MANAGER_USER}" has all ')
-    assert report.finding_about("leader").words.endswith(
-        f"leads, by the lease {SYSTEM_NAMESPACE}/{LEASE_NAME}"
+    assert f' as user "{MANAGER_USER}"' in report.finding_about("API server").message
+    assert report.finding_about("rights").message.startswith(f'User "{MANAGER_USER}" has all ')
+    assert report.finding_about("leader").message.endswith(
+        f"is the leader (lease {SYSTEM_NAMESPACE}/{LEASE_NAME})"
     )
     assert (
-        "6 are installed; this identity may not read their schemas"
-        in report.finding_about("CRDs").words
+        "6 CRDs installed; schemas not compared because this user cannot read CRDs"
+        in report.finding_about("CRDs").message
     )
-    assert report.finding_about("login").words == 'the user "user" is accepted'
-    assert report.finding_about("datacenters").words == 'DC0; VmGroups go to "DC0"'
-    assert report.finding_about("folder").words == "/DC0/vm/vm-operator"
-    assert report.finding_about("templates").words == TEMPLATE
-    assert [each.words.partition(":")[0] for each in report.findings_about("privileges")] == [
+    assert report.finding_about("login").message == 'Logged in as the user "user"'
+    assert report.finding_about("datacenters").message == 'DC0; VmGroups are placed in "DC0"'
+    assert report.finding_about("folder").message == "/DC0/vm/vm-operator"
+    assert report.finding_about("templates").message == TEMPLATE
+    assert [
+        finding.message.partition(":")[0] for finding in report.findings_about("privileges")
+    ] == [
         "HostInfo, VMInfo, FCDInfo, GPUInfo",
         "VmGroup",
     ]
     assert len(report.findings_about("clock")) == 2
 
 
-async def test_a_vcenter_that_is_older_than_what_was_tried(
+async def test_vcenter_before_7_0_is_a_warning(
     installed: ControlPlane,
     config: Path,
     pytestconfig: pytest.Config,
@@ -114,12 +116,12 @@ async def test_a_vcenter_that_is_older_than_what_was_tried(
     )
     assert report.finding_about("reach").level == "warning"
     assert (
-        "VMware vCenter Server 6.5.0 build-5973321; older than vSphere 7.0"
-        in report.finding_about("reach").words
+        "VMware vCenter Server 6.5.0 build-5973321; versions before vSphere 7.0 are not tested"
+        in report.finding_about("reach").message
     )
 
 
-async def test_it_leaves_no_session_and_changes_nothing(
+async def test_doctor_logs_out_and_changes_nothing(
     installed: ControlPlane, vcenter: SimulatedVCenter
 ) -> None:
     await vcenter.reset_mutating_calls()
@@ -135,7 +137,7 @@ async def test_it_leaves_no_session_and_changes_nothing(
     ] == []
 
 
-async def test_text_is_aligned_and_without_colour_where_there_is_no_terminal(
+async def test_text_without_a_terminal_is_aligned_and_has_no_color(
     installed: ControlPlane, vcenter: SimulatedVCenter
 ) -> None:
     code, text = await run_doctor(
@@ -144,14 +146,14 @@ async def test_text_is_aligned_and_without_colour_where_there_is_no_terminal(
     assert code == 0
     assert "\x1b" not in text
     assert (
-        "\n  ok       CRDs         6 are installed, each as this version of the manager generates it\n"
+        "\n  ok       CRDs         6 CRDs installed; schemas match this version of the manager\n"
         in text
     )
     assert text.splitlines()[0] == "Kubernetes"
     assert text.splitlines()[-1] == "No problems, 0 warnings."
 
 
-async def test_a_wrong_flag_is_2_and_help_is_0() -> None:
+async def test_wrong_flag_exits_with_2_and_help_with_0() -> None:
     code, text = await run_doctor("-insecur")
     assert code == 2
     assert "manager doctor -help" in text
@@ -163,36 +165,36 @@ async def test_a_wrong_flag_is_2_and_help_is_0() -> None:
 # vCenter
 
 
-async def test_no_vcenter_and_half_a_vcenter() -> None:
-    found = (await read_doctor_report(METRICS_OFF)).finding_about("settings")
-    assert found.level == "problem"
-    assert "no vCenter is configured" in found.words
-    assert "export GOVMOMI_URL=" in found.fix
+async def test_missing_and_incomplete_vcenter_settings_are_problems() -> None:
+    finding = (await read_doctor_report(METRICS_OFF)).finding_about("settings")
+    assert finding.level == "problem"
+    assert "No vCenter is configured" in finding.message
+    assert "export GOVMOMI_URL=" in finding.fix
     half = (
         await read_doctor_report(
             METRICS_OFF, environ={"GOVMOMI_URL": "vc.invalid", "VC_USER": "me"}
         )
     ).finding_about("settings")
     assert half.level == "problem"
-    assert "GOVMOMI_PASSWORD (or VC_PASS) not set" in half.words
+    assert "GOVMOMI_PASSWORD (or VC_PASS) not set" in half.message
 
 
-async def test_a_certificate_that_is_not_trusted_and_one_that_is_not_looked_at(
+async def test_untrusted_certificate_is_a_problem_and_insecure_a_warning(
     vcenter: SimulatedVCenter,
 ) -> None:
     environ = vcenter_environ(vcenter, VC_CA_FILE="")
-    found = (await read_doctor_report(METRICS_OFF, environ=environ)).finding_about("TLS")
-    assert found.level == "problem"
-    assert "this machine does not know the CA that signed it" in found.words
-    assert "/certs/download.zip" in found.fix
-    assert "-vcenter-ca-file=" in found.fix
-    loose = await read_doctor_report(METRICS_OFF, "-insecure", environ=environ)
-    assert loose.finding_about("TLS").level == "warning"
-    assert "-insecure" in loose.finding_about("TLS").words
-    assert loose.finding_about("login").level == "ok"
+    finding = (await read_doctor_report(METRICS_OFF, environ=environ)).finding_about("TLS")
+    assert finding.level == "problem"
+    assert "this machine does not know the CA that signed it" in finding.message
+    assert "/certs/download.zip" in finding.fix
+    assert "-vcenter-ca-file=" in finding.fix
+    insecure = await read_doctor_report(METRICS_OFF, "-insecure", environ=environ)
+    assert insecure.finding_about("TLS").level == "warning"
+    assert "-insecure" in insecure.finding_about("TLS").message
+    assert insecure.finding_about("login").level == "ok"
 
 
-async def test_a_certificate_that_is_out_of_date(
+async def test_expired_certificate_is_a_problem(
     pytestconfig: pytest.Config, tmp_path: Path, extra_vcenters: list[SimulatedVCenter]
 ) -> None:
     extra_vcenters.append(
@@ -201,14 +203,14 @@ async def test_a_certificate_that_is_out_of_date(
         )
     )
     old = await extra_vcenters[0].start()
-    found = (await read_doctor_report(METRICS_OFF, environ=vcenter_environ(old))).finding_about(
+    finding = (await read_doctor_report(METRICS_OFF, environ=vcenter_environ(old))).finding_about(
         "TLS"
     )
-    assert found.level == "problem"
-    assert "certificate has expired" in found.words
+    assert finding.level == "problem"
+    assert "certificate has expired" in finding.message
 
 
-async def test_a_wrong_password_is_tried_once(vcenter: SimulatedVCenter) -> None:
+async def test_wrong_password_is_tried_once(vcenter: SimulatedVCenter) -> None:
     await vcenter.reset_call_counts()
     report = await read_doctor_report(
         METRICS_OFF,
@@ -216,29 +218,29 @@ async def test_a_wrong_password_is_tried_once(vcenter: SimulatedVCenter) -> None
             vcenter, GOVMOMI_USERNAME="other", GOVMOMI_PASSWORD="wrong-and-secret"
         ),
     )
-    found = report.finding_about("login")
-    assert found.level == "problem"
-    assert 'refuses the user "other"' in found.words
+    finding = report.finding_about("login")
+    assert finding.level == "problem"
+    assert 'refuses the user "other"' in finding.message
     assert "wrong-and-secret" not in str(report)
-    assert "read -rsp" in found.fix
+    assert "read -rsp" in finding.fix
     assert (await vcenter.call_counts())["Login"] == 1
     assert report.findings_about("datacenters") == []
 
 
-async def test_an_address_where_nobody_is(vcenter: SimulatedVCenter) -> None:
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        port = nobody.getsockname()[1]
-        found = (
+async def test_unused_address_is_a_problem(vcenter: SimulatedVCenter) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        finding = (
             await read_doctor_report(
                 METRICS_OFF, environ=vcenter_environ(vcenter, GOVMOMI_URL=f"127.0.0.1:{port}")
             )
         ).finding_about("reach")
-    assert found.level == "problem"
-    assert f"cannot be reached at port {port}: connection refused" in found.words
+    assert finding.level == "problem"
+    assert f"cannot be reached at port {port}: connection refused" in finding.message
 
 
-async def test_more_than_one_datacenter_and_no_folder(
+async def test_several_datacenters_and_missing_folder_are_warnings(
     pytestconfig: pytest.Config,
     installed: ControlPlane,
     namespace: str,
@@ -267,24 +269,26 @@ async def test_more_than_one_datacenter_and_no_folder(
     report = await read_doctor_report(
         METRICS_OFF, f"-kubeconfig={installed.admin_kubeconfig}", environ=vcenter_environ(two)
     )
-    found = report.finding_about("datacenters")
-    assert found.level == "warning"
-    assert "has 2 datacenters (DC0, DC1)" in found.words
+    finding = report.finding_about("datacenters")
+    assert finding.level == "warning"
+    assert "has 2 datacenters (DC0, DC1)" in finding.message
     ambiguous = next(
-        each for each in report.findings_about("VmGroup") if f"{namespace}/vg-1" in each.words
+        finding
+        for finding in report.findings_about("VmGroup")
+        if f"{namespace}/vg-1" in finding.message
     )
-    assert "name one in spec.placement.datacenter" in ambiguous.words
+    assert "name one in spec.placement.datacenter" in ambiguous.message
     assert ambiguous.fix == (
         f"kubectl -n {namespace} patch vg vg-1 --type merge -p '"
         + '{"spec":{"placement":{"datacenter":"DC0"}}}'
         + "'"
     )
-    assert [each.fix for each in report.findings_about("folder")] == [
+    assert [finding.fix for finding in report.findings_about("folder")] == [
         f"govc folder.create /DC{n}/vm/vm-operator" for n in (0, 1)
     ]
 
 
-async def test_a_group_whose_template_is_not_there(
+async def test_fix_for_a_missing_template_works(
     installed: ControlPlane, namespace: str, vcenter: SimulatedVCenter
 ) -> None:
     group = {
@@ -300,17 +304,21 @@ async def test_a_group_whose_template_is_not_there(
     report = await read_doctor_report(
         METRICS_OFF, f"-kubeconfig={installed.admin_kubeconfig}", environ=vcenter_environ(vcenter)
     )
-    (found,) = [each for each in report.findings_about("VmGroup") if namespace in each.words]
-    assert found.level == "warning"
-    assert "doesNotExist" in found.words
-    installed.kubectl(*found.fix.removeprefix("kubectl ").replace("'", "").split())
+    (finding,) = [
+        finding for finding in report.findings_about("VmGroup") if namespace in finding.message
+    ]
+    assert finding.level == "warning"
+    assert "doesNotExist" in finding.message
+    installed.kubectl(*finding.fix.removeprefix("kubectl ").replace("'", "").split())
     healed = await read_doctor_report(
         METRICS_OFF, f"-kubeconfig={installed.admin_kubeconfig}", environ=vcenter_environ(vcenter)
     )
-    assert [each for each in healed.findings_about("VmGroup") if namespace in each.words] == []
+    assert [
+        finding for finding in healed.findings_about("VmGroup") if namespace in finding.message
+    ] == []
 
 
-async def test_each_of_several_vcenters_is_looked_at(
+async def test_each_of_several_vcenters_is_checked(
     vcenter: SimulatedVCenter, tmp_path: Path
 ) -> None:
     for name, password in (("west", PASSWORD), ("east", "wrong-and-secret")):
@@ -323,27 +331,27 @@ async def test_each_of_several_vcenters_is_looked_at(
     ]
     (tmp_path / "vcenters.yaml").write_text("\n".join(["vcenters:", *entries, ""]))
     report = await read_doctor_report(METRICS_OFF, f"-vcenters={tmp_path / 'vcenters.yaml'}")
-    refused, accepted = report.findings_about("login")
-    assert (refused.chapter, refused.level) == ("vCenter east", "problem")
-    assert "create secret generic vc-creds-east --dry-run" in refused.fix
-    assert (accepted.chapter, accepted.level) == ("vCenter west", "ok")
+    rejected, accepted = report.findings_about("login")
+    assert (rejected.section, rejected.level) == ("vCenter east", "problem")
+    assert "create secret generic vc-creds-east --dry-run" in rejected.fix
+    assert (accepted.section, accepted.level) == ("vCenter west", "ok")
     (tmp_path / "vcenters.yaml").write_text("vcenters: [{name: west}]\n")
     broken = (
         await read_doctor_report(METRICS_OFF, f"-vcenters={tmp_path / 'vcenters.yaml'}")
     ).finding_about("settings")
     assert broken.level == "problem"
-    assert "vcenters.yaml" in broken.words
+    assert "vcenters.yaml" in broken.message
 
 
-async def test_privileges_that_cannot_be_asked_for_are_said_to_be_so(
+async def test_unreadable_privileges_are_a_warning(
     vcenter: SimulatedVCenter,
 ) -> None:
     await vcenter.fail_calls("HasPrivilegeOnEntities", "NoPermission", count=1)
     try:
-        found = (
+        finding = (
             await read_doctor_report(METRICS_OFF, environ=vcenter_environ(vcenter))
         ).finding_about("privileges")
     finally:
         await vcenter.clear_rules()
-    assert found.level == "warning"
-    assert "they cannot be asked for" in found.words
+    assert finding.level == "warning"
+    assert "Privileges cannot be read" in finding.message

@@ -1,4 +1,4 @@
-"""`manager doctor` on a real API server: each error that people hit with Kubernetes and with the manager itself, and its line."""
+"""`manager doctor` on a real API server: finding common error of Kubernetes and of the manager."""
 
 from __future__ import annotations
 
@@ -19,58 +19,60 @@ GRANT_COMMAND = "kubectl apply -k config/rbac"
 # Kubernetes
 
 
-async def test_no_kubeconfig() -> None:
+async def test_missing_kubeconfig_is_a_problem() -> None:
     report = await read_doctor_report(METRICS_OFF)
-    found = report.finding_about("kubeconfig")
-    assert found.level == "problem"
-    assert "No Kubernetes cluster is configured" in found.words
-    assert "KUBECONFIG" in found.fix
+    finding = report.finding_about("kubeconfig")
+    assert finding.level == "problem"
+    assert "No Kubernetes cluster is configured" in finding.message
+    assert "KUBECONFIG" in finding.fix
     assert report.finding_about("cluster").level == "warning"
 
 
-async def test_a_cluster_that_is_down(control_plane: ControlPlane, tmp_path: Path) -> None:
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        server = f"https://127.0.0.1:{nobody.getsockname()[1]}"
+async def test_unreachable_cluster_is_a_problem(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        server = f"https://127.0.0.1:{unused.getsockname()[1]}"
         config = control_plane.write_kubeconfig(tmp_path / "config", server=server)
         report = await read_doctor_report(f"-kubeconfig={config}", METRICS_OFF)
-    found = report.finding_about("API server")
-    assert found.level == "problem"
-    assert f"the API server at {server}" in found.words
-    assert "cannot be reached" in found.words
-    assert found.fix == "kubectl cluster-info"
+    finding = report.finding_about("API server")
+    assert finding.level == "problem"
+    assert f"the API server at {server}" in finding.message
+    assert "cannot be reached" in finding.message
+    assert finding.fix == "kubectl cluster-info"
 
 
-async def test_a_cluster_whose_certificate_is_not_trusted(
+async def test_untrusted_certificate_of_the_cluster_is_a_problem(
     installed: ControlPlane, tmp_path: Path
 ) -> None:
     config = write_kubeconfig(
         tmp_path / "config",
         installed.url,
-        CertificateAuthority("somebody-else").certificate,
+        CertificateAuthority("another-authority").certificate,
         "admin",
         "token",
     )
-    found = (await read_doctor_report(f"-kubeconfig={config}", METRICS_OFF)).finding_about(
+    finding = (await read_doctor_report(f"-kubeconfig={config}", METRICS_OFF)).finding_about(
         "API server"
     )
-    assert found.level == "problem"
-    assert "certificate verify failed" in found.words
+    assert finding.level == "problem"
+    assert "certificate verify failed" in finding.message
 
 
-async def test_a_token_that_nobody_knows(installed: ControlPlane, tmp_path: Path) -> None:
+async def test_invalid_token_is_a_problem(installed: ControlPlane, tmp_path: Path) -> None:
     config = write_kubeconfig(
         tmp_path / "config", installed.url, installed.ca.certificate, "admin", "garbage"
     )
-    found = (await read_doctor_report(f"-kubeconfig={config}", METRICS_OFF)).finding_about(
+    finding = (await read_doctor_report(f"-kubeconfig={config}", METRICS_OFF)).finding_about(
         "API server"
     )
-    assert found.level == "problem"
-    assert "missing, wrong or expired" in found.words
-    assert "garbage" not in found.words
+    assert finding.level == "problem"
+    assert "missing, wrong or expired" in finding.message
+    assert "garbage" not in finding.message
 
 
-async def test_crds_that_are_not_installed(
+async def test_missing_crd_is_a_problem(
     control_plane: ControlPlane, installed: ControlPlane, config: Path
 ) -> None:
     crd = config / "crd/bases/topology.corinternal.com_hostinfoes.yaml"
@@ -80,39 +82,48 @@ async def test_crds_that_are_not_installed(
     finally:
         installed.apply(crd)
         installed.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
-    missing, rest = report.findings_about("CRDs")
+    missing, installed_crds = report.findings_about("CRDs")
     assert missing.level == "problem"
-    assert "1 of 6 are not installed: hostinfoes.topology.corinternal.com" in missing.words
+    assert "1 of 6 CRDs are not installed: hostinfoes.topology.corinternal.com" in missing.message
     assert missing.fix == "kubectl apply -k config/crd"
-    assert (rest.level, rest.words[:15]) == ("ok", "5 are installed")
+    assert installed_crds.level == "ok"
+    assert installed_crds.message.startswith("5 CRDs installed;")
 
 
-async def test_a_crd_of_another_version(installed: ControlPlane, config: Path) -> None:
+async def test_crd_of_another_version_is_a_problem(installed: ControlPlane, config: Path) -> None:
     crd = config / "crd/bases/topology.corinternal.com_hostinfoes.yaml"
     installed.apply(crd.read_text().replace("name: FreeCPU", "name: FreeProcessor"))
     try:
-        found = (
+        finding = (
             await read_doctor_report(f"-kubeconfig={installed.admin_kubeconfig}", METRICS_OFF)
         ).finding_about("CRDs")
     finally:
         installed.apply(crd)
-    assert found.level == "problem"
-    assert "hostinfoes.topology.corinternal.com is of another version" in found.words
-    assert "additionalPrinterColumns.FreeCPU" in found.words
+    assert finding.level == "problem"
+    assert (
+        "hostinfoes.topology.corinternal.com does not match this version of the manager"
+        in finding.message
+    )
+    assert "additionalPrinterColumns.FreeCPU" in finding.message
 
 
-async def test_an_account_without_rights_hears_that_nodes_is_forbidden(
+async def test_account_without_permissions_gets_nodes_is_forbidden(
     installed: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
     installed.kubectl("-n", namespace, "create", "serviceaccount", "guest")
     config = installed.write_service_account_kubeconfig(namespace, "guest", tmp_path / "config")
     user = f"system:serviceaccount:{namespace}:guest"
     report = await read_doctor_report(f"-kubeconfig={config}", METRICS_OFF)
-    assert "whether one leads cannot be told" in report.finding_about("leader").words
+    assert (
+        "The leader is unknown because this user cannot read leases"
+        in report.finding_about("leader").message
+    )
     denied = report.findings_about("rights")
-    nodes = next(each for each in denied if each.words.startswith("nodes is forbidden"))
+    nodes = next(finding for finding in denied if finding.message.startswith("nodes is forbidden"))
     assert nodes.level == "problem"
-    assert nodes.words == f'nodes is forbidden: "{user}" may not list or watch them'
+    assert nodes.message == (
+        f'nodes is forbidden: user "{user}" cannot list or watch at the cluster scope'
+    )
     assert "cluster-admin" not in nodes.fix
     assert (
         f"--clusterrole=vsphere-operators-manager-role --serviceaccount={namespace}:guest"
@@ -130,7 +141,7 @@ async def test_an_account_without_rights_hears_that_nodes_is_forbidden(
     assert allowed.level == "ok"
 
 
-async def test_the_managers_own_account_without_its_binding(
+async def test_missing_binding_of_the_managers_own_account_is_a_problem(
     installed: ControlPlane, config: Path, manager_kubeconfig: Path
 ) -> None:
     installed.kubectl("delete", "clusterrolebinding", "vsphere-operators-manager-rolebinding")
@@ -140,8 +151,8 @@ async def test_the_managers_own_account_without_its_binding(
         ).findings_about("rights")
     finally:
         installed.kubectl("apply", "-k", str(config / "rbac"))
-    assert {each.fix for each in denied} == {GRANT_COMMAND}
-    assert {each.words.split()[0] for each in denied} >= {
+    assert {finding.fix for finding in denied} == {GRANT_COMMAND}
+    assert {finding.message.split()[0] for finding in denied} >= {
         "nodes",
         "pods",
         "events",
@@ -152,30 +163,30 @@ async def test_the_managers_own_account_without_its_binding(
 # The manager itself
 
 
-async def test_the_metrics_endpoint(
+async def test_metrics_endpoint(
     installed: ControlPlane, manager_kubeconfig: Path, log_file: Path
 ) -> None:
     async with run_ready_manager(log_file, manager_kubeconfig) as manager:
         port = manager.url("/metrics").split(":")[2].partition("/")[0]
         assert (
-            "a manager answers at"
-            in (await read_doctor_report(f"-metrics-addr=:{port}")).finding_about("metrics").words
+            "A manager serves metrics at"
+            in (await read_doctor_report(f"-metrics-addr=:{port}")).finding_about("metrics").message
         )
     assert (
-        "nothing listens at"
-        in (await read_doctor_report(f"-metrics-addr=:{port}")).finding_about("metrics").words
+        "No process listens at"
+        in (await read_doctor_report(f"-metrics-addr=:{port}")).finding_about("metrics").message
     )
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        found = (await read_doctor_report(f"-metrics-addr=127.0.0.1:{port}")).finding_about(
+        finding = (await read_doctor_report(f"-metrics-addr=127.0.0.1:{port}")).finding_about(
             "metrics"
         )
-    assert found.level == "problem"
-    assert "something that is no manager" in found.words
-    assert "-metrics-addr=:0 " in found.fix
+    assert finding.level == "problem"
+    assert "did not respond in time; the port is in use by another process" in finding.message
+    assert "-metrics-addr=:0 " in finding.fix
 
 
-async def test_a_leader_that_is_gone(installed: ControlPlane, namespace: str) -> None:
+async def test_expired_lease_is_a_problem(installed: ControlPlane, namespace: str) -> None:
     spec = {
         "holderIdentity": "pod-1",
         "leaseDurationSeconds": 15,
@@ -189,9 +200,9 @@ async def test_a_leader_that_is_gone(installed: ControlPlane, namespace: str) ->
     }
     installed.apply(json.dumps(manifest))
     flags = ("-leader-elect", f"-leader-election-namespace={namespace}", METRICS_OFF)
-    found = (
+    finding = (
         await read_doctor_report(f"-kubeconfig={installed.admin_kubeconfig}", *flags)
     ).finding_about("leader")
-    assert found.level == "warning"
-    assert '"pod-1" held the lease' in found.words
-    assert "nobody leads now" in found.words
+    assert finding.level == "problem"
+    assert f"No active leader: lease {namespace}/{LEASE_NAME} expired" in finding.message
+    assert 'by "pod-1")' in finding.message

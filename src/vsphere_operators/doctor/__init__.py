@@ -1,1 +1,1 @@
-"""`manager doctor`: finds what keeps the manager from working, and says how to mend it. It changes nothing."""
+"""`manager doctor`: checks the cluster, this manager's settings and every vCenter."""

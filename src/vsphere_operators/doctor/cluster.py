@@ -1,17 +1,18 @@
-"""The Kubernetes side: where it is, whether it answers, and what is there of ours."""
+"""Checks the cluster: connection, clock, CRDs, permissions and leader."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
 from kubewright import Client, Controller, Key, Manager, Object
-from kubewright.errors import KubewrightError, Unauthorized
+from kubewright.builtin import Lease
+from kubewright.errors import Forbidden, KubewrightError, NotFound, Unauthorized
 from kubewright.kubeconfig import Connection, load_config
 from kubewright.manager import parse_server_version
 from kubewright.rbac import (
@@ -28,31 +29,35 @@ from kubewright.webhook.rbac import cluster_permissions, namespace_permissions
 from ..kinds.vmgroup.limits import read_limits
 from ..kinds.vmgroup.types import VmGroup
 from ..settings.flags import Settings
-from . import crds, lease, rbac
-from .clock import check_clock_skew
+from . import crds, rbac
 from .finding import Finding, ok, problem, run_check, warning
 from .placement import VmGroupRequest
 from .rbac import Grant
 
 MANAGER_NAME = "vsphere-operators"
-SYSTEM_NAMESPACE = f"{MANAGER_NAME}-system"
-REQUEST_TIMEOUT_SECONDS = 10.0
+_SYSTEM_NAMESPACE = f"{MANAGER_NAME}-system"
+_REQUEST_TIMEOUT_SECONDS = 10.0
+
+_WARNING_SKEW = timedelta(seconds=5)
+# Bearer tokens and certificates are accepted with some minutes of skew, vCenter's SAML tokens
+# with at most 10.
+_PROBLEM_SKEW = timedelta(minutes=5)
+_ENABLE_NTP_COMMAND = "sudo timedatectl set-ntp true"
 
 
 class Cluster(Struct, frozen=True, kw_only=True):
-    """One API server, connected."""
+    """An API server and the connection to it; the doctor writes nothing."""
 
     connection: Connection
     transport: Transport
 
     @property
     def client(self) -> Client:
-        """Reads and asks; it writes nothing."""
         return Client(self.transport, field_manager="doctor")
 
 
 def load_connection(settings: Settings, environ: Mapping[str, str]) -> Connection | Finding:
-    """Where the manager would connect to, or why nowhere. It reads files, and so blocks."""
+    """The manager's connection, or why there is none. Reads files, so it blocks."""
     try:
         return load_config(
             settings.kubeconfig,
@@ -65,171 +70,255 @@ def load_connection(settings: Settings, environ: Mapping[str, str]) -> Connectio
         return problem(
             "kubeconfig",
             str(error),
-            "export KUBECONFIG=FILE   # as kubectl has it; or: manager doctor -kubeconfig=FILE",
+            "export KUBECONFIG=FILE   # the file kubectl uses; or: manager doctor -kubeconfig=FILE",
         )
 
 
 async def check_api_server(cluster: Cluster) -> AsyncIterator[Finding]:
-    """Whether it answers, as whom it knows us, and what time it is there. Without a problem the rest can be asked."""
+    """Version, user and clock. Without a problem here the other checks can run."""
     connection = cluster.connection
-    yield ok("kubeconfig", f"{connection.server}, from {connection.source}")
+    yield ok("kubeconfig", f"{connection.server} (from {connection.source})")
     request = Request(
-        "GET", "/version", operation="reach the API server", timeout_seconds=REQUEST_TIMEOUT_SECONDS
+        "GET",
+        "/version",
+        operation="reach the API server",
+        timeout_seconds=_REQUEST_TIMEOUT_SECONDS,
     )
     try:
         version = parse_server_version(await cluster.transport.send(request))
         user = await rbac.whoami(cluster.client)
     except Unauthorized as error:
-        words = f"{error}. The credential of this kubeconfig is missing, wrong or expired."
         yield problem(
             "API server",
-            words,
+            f"{error}. The credentials in this kubeconfig are missing, wrong or expired.",
             "kubectl auth whoami   # with the same kubeconfig; then log in to the cluster again",
         )
         return
     except KubewrightError as error:
         yield problem("API server", str(error), "kubectl cluster-info")
         return
-    yield ok("API server", f'{version} answers, and knows us as "{user}"')
-    if (theirs := await cluster.transport.server_time()) is not None:
-        yield check_clock_skew(theirs, datetime.now(UTC), "the API server")
+    yield ok("API server", f'Connected to Kubernetes {version} as user "{user}"')
+    server_time = await cluster.transport.server_time()
+    if server_time is not None:
+        yield check_clock_skew(server_time, datetime.now(UTC), "the API server")
+
+
+def check_clock_skew(remote: datetime, local: datetime, owner: str) -> Finding:
+    skew = abs(remote - local)
+    difference = (
+        f"The clock of {owner} is {_format_duration(skew)} "
+        f"{'ahead of' if remote > local else 'behind'} the clock of this machine"
+    )
+    if skew >= _PROBLEM_SKEW:
+        return problem(
+            "clock",
+            f"{difference}; certificates and tokens will be rejected as expired or not yet valid",
+            _ENABLE_NTP_COMMAND,
+        )
+    if skew >= _WARNING_SKEW:
+        return warning(
+            "clock",
+            f"{difference}; times in logs, statuses and leases will not match",
+            _ENABLE_NTP_COMMAND,
+        )
+    return ok("clock", f"Clock skew {skew.total_seconds():.1f}s")
+
+
+def _format_duration(length: timedelta) -> str:
+    """As kubectl prints ages: 59s, 3m, 2h, 5d."""
+    seconds = int(length.total_seconds())
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
 
 
 async def check_cluster(
     cluster: Cluster, settings: Settings, manager: Manager
 ) -> AsyncIterator[Finding]:
-    """All that needs an API server which answers; the manager is one that these settings make."""
+    """The checks that need an API server that responds; `manager` is built but not started."""
     client = cluster.client
-    kinds: list[type[Object]] = [each.kind for each in manager.controllers]
+    kinds: list[type[Object]] = [controller.kind for controller in manager.controllers]
     user = await rbac.whoami(client)
-    key = Key(
+    lease = Key(
         settings.leader_election_namespace or cluster.connection.namespace,
         settings.leader_election_id or f"{MANAGER_NAME}-leader",
     )
-    places = list(dict.fromkeys((key, Key(SYSTEM_NAMESPACE, key.name))))
+    # The doctor may run outside the Pod: then the deployed manager's lease is in its namespace.
+    leases = list(dict.fromkeys((lease, Key(_SYSTEM_NAMESPACE, lease.name))))
+    grants = _required_grants(settings, manager, lease.namespace)
     for subject, check in (
         ("CRDs", crds.check(client, kinds)),
-        ("rights", rbac.check(client, user, _required_grants(settings, manager, key.namespace))),
-        ("leader", lease.check_lease(client, places, leader_election=settings.leader_election)),
+        ("rights", rbac.check(client, user, grants)),
+        ("leader", _check_leases(client, leases, leader_election=settings.leader_election)),
     ):
         async for finding in run_check(subject, check):
             yield finding
 
 
+async def _check_leases(
+    client: Client, keys: Sequence[Key], *, leader_election: bool
+) -> AsyncIterator[Finding]:
+    """One finding about the first of these leases that exists."""
+    forbidden: list[Key] = []
+    for key in keys:
+        try:
+            yield check_lease_holder(await client.get(Lease, key), datetime.now(UTC))
+            return
+        except Forbidden:
+            forbidden.append(key)
+        except NotFound:
+            continue
+    if forbidden and leader_election:
+        names = ", ".join(map(str, forbidden))
+        yield warning(
+            "leader",
+            f"The leader is unknown: this user cannot read lease {names}",
+            "kubectl apply -k config/rbac",
+        )
+    elif forbidden:
+        yield ok(
+            "leader",
+            "Leader election is off, so run only one manager. "
+            "The leader is unknown because this user cannot read leases.",
+        )
+    elif leader_election:
+        yield ok("leader", "No leader so far: the lease does not exist")
+    else:
+        yield ok("leader", "No lease; leader election is off, so run only one manager")
+
+
+def check_lease_holder(lease: Lease, now: datetime) -> Finding:
+    spec, name = lease.spec, str(lease.key)
+    if not spec.holderIdentity:
+        return ok("leader", f"No leader: the last one released lease {name}")
+    try:
+        age = now - datetime.fromisoformat(spec.renewTime)
+    except ValueError:
+        return warning("leader", f'Lease {name} of "{spec.holderIdentity}" has no valid renewTime')
+    if age > timedelta(seconds=spec.leaseDurationSeconds):
+        return problem(
+            "leader",
+            f"No active leader: lease {name} expired "
+            f'(last renewed {_format_duration(age)} ago by "{spec.holderIdentity}")',
+            "kubectl get pods -A -l control-plane=controller-manager",
+        )
+    return ok("leader", f'"{spec.holderIdentity}" is the leader (lease {name})')
+
+
 def _required_grants(settings: Settings, manager: Manager, lease_namespace: str) -> list[Grant]:
-    """The generated roles that these settings need."""
-    found = manager_grants(_watched_namespaces(settings), manager.controllers) + webhook_ca_grants(
-        manager, lease_namespace
-    )
+    """The generated roles that a manager with these settings needs."""
+    grants = manager_grants(_watched_namespaces(settings), manager.controllers)
+    grants += webhook_ca_grants(manager, lease_namespace)
     if settings.leader_election:
         role = f"{MANAGER_NAME}-leader-election-role"
-        found.append(
+        grants.append(
             Grant(role=role, rules=LEADER_RULES, namespace=lease_namespace, namespaced_role=True)
         )
     if settings.metrics_secure:
-        found.append(Grant(role=f"{MANAGER_NAME}-metrics-auth-role", rules=REVIEW_RULES))
-    return found
+        grants.append(Grant(role=f"{MANAGER_NAME}-metrics-auth-role", rules=REVIEW_RULES))
+    return grants
 
 
 def webhook_ca_grants(manager: Manager, namespace: str) -> list[Grant]:
-    """What the webhooks' own CA needs; nothing where there are none, or where the certificate comes from files."""
-    told = (manager.webhooks, manager.conversions, manager.options.webhooks)
-    wide, narrow = (
-        build_rules(cluster_permissions(*told, name=MANAGER_NAME)),
-        build_rules(namespace_permissions(*told, name=MANAGER_NAME)),
-    )
-    role, made_by = (
-        f"{MANAGER_NAME}-webhook-ca-role",
-        "kubectl apply -f config/components/webhooks/webhook_ca_roles.yaml",
-    )
-    found = [
-        Grant(role=role, rules=wide, install_command=made_by),
+    """The roles of the webhooks' own CA; none without webhooks or with a certificate directory."""
+    webhooks = (manager.webhooks, manager.conversions, manager.options.webhooks)
+    role = f"{MANAGER_NAME}-webhook-ca-role"
+    command = "kubectl apply -f config/components/webhooks/webhook_ca_roles.yaml"
+    grants = [
         Grant(
             role=role,
-            rules=narrow,
+            rules=build_rules(cluster_permissions(*webhooks, name=MANAGER_NAME)),
+            install_command=command,
+        ),
+        Grant(
+            role=role,
+            rules=build_rules(namespace_permissions(*webhooks, name=MANAGER_NAME)),
             namespace=namespace,
             namespaced_role=True,
-            install_command=made_by,
+            install_command=command,
         ),
     ]
-    return [each for each in found if each.rules]
+    return [grant for grant in grants if grant.rules]
 
 
 def manager_grants(
     namespaces: Sequence[str], controllers: Sequence[Controller[Any]]
 ) -> list[Grant]:
-    """The manager's own role; with -watch-namespaces it has to hold in these alone, and everywhere only for what is in no namespace."""
+    """The manager's role; -watch-namespaces splits it into one part for each namespace and one
+    for resources without a namespace.
+    """
     role = f"{MANAGER_NAME}-manager-role"
     if not namespaces:
         return [Grant(role=role, rules=manager_rules(controllers))]
-    needed = manager_permissions(controllers)
-    inside = build_rules(right for right in needed if right.kind.definition.namespaced)
-    outside = build_rules(right for right in needed if not right.kind.definition.namespaced)
-    here, made_by = (
-        "kubectl apply -f config/rbac/role.yaml",
-        "kubectl apply -f config/components/namespaced",
+    permissions = manager_permissions(controllers)
+    namespaced = build_rules(
+        permission for permission in permissions if permission.kind.definition.namespaced
     )
+    cluster_wide = build_rules(
+        permission for permission in permissions if not permission.kind.definition.namespaced
+    )
+    component = "kubectl apply -f config/components/namespaced"
     return [
         *(
             Grant(
                 role=role,
-                rules=inside,
-                namespace=each,
-                install_command=here,
+                rules=namespaced,
+                namespace=namespace,
+                install_command="kubectl apply -f config/rbac/role.yaml",
                 binds_service_account=False,
             )
-            for each in namespaces
+            for namespace in namespaces
         ),
         Grant(
             role=f"{MANAGER_NAME}-manager-cluster-role",
-            rules=outside,
-            install_command=f"{made_by}/cluster_role.yaml",
+            rules=cluster_wide,
+            install_command=f"{component}/cluster_role.yaml",
             binds_service_account=False,
         ),
-        # Events about what is in no namespace live in this one.
+        # Kubernetes stores Events about cluster-scoped objects in the namespace default.
         Grant(
             role=f"{MANAGER_NAME}-manager-cluster-events",
             rules=build_rules([EVENT_PERMISSION]),
             namespace="default",
             namespaced_role=True,
-            install_command=f"{made_by}/cluster_events.yaml",
+            install_command=f"{component}/cluster_events.yaml",
             binds_service_account=False,
         ),
     ]
 
 
 def _watched_namespaces(settings: Settings) -> Sequence[str]:
-    """The namespaces that the manager is confined to; none of them is all."""
+    """Empty for all namespaces."""
     return settings.to_options(MANAGER_NAME).watch_namespaces
 
 
 async def list_vmgroup_requests(cluster: Cluster, settings: Settings) -> list[VmGroupRequest]:
-    """What the VmGroups ask for; none where they cannot be read, which other lines tell."""
+    """What the VmGroups request; empty if they cannot be read, which other findings report."""
     try:
-        every = [
-            each
+        groups = [
+            group
             for namespace in _watched_namespaces(settings) or ("",)
-            for each in await cluster.client.list(VmGroup, namespace)
+            for group in await cluster.client.list(VmGroup, namespace)
         ]
     except KubewrightError:
         return []
     limits = await asyncio.to_thread(read_limits, settings.limits_file)
     return [
         VmGroupRequest(
-            namespace=each.metadata.namespace,
-            name=each.metadata.name,
-            template=each.spec.template,
-            placement=each.spec.requested_placement,
-            limits=limits(each.metadata.namespace),
+            namespace=group.metadata.namespace,
+            name=group.metadata.name,
+            template=group.spec.template,
+            placement=group.spec.requested_placement,
+            limits=limits(group.metadata.namespace),
         )
-        for each in every
-        if not each.deleting
+        for group in groups
+        if not group.deleting
     ]
 
 
 def skipped_cluster_finding() -> Finding:
-    """In place of all that an API server would have told."""
     return warning(
         "cluster",
-        "CRDs, rights and the leader were not looked at: first the API server has to answer",
+        "CRDs, permissions and leader were not checked: the API server has to respond first",
     )

@@ -1,31 +1,46 @@
-"""`manager doctor`: flags in, report out, and the exit code."""
+"""`manager doctor`: flags, the order of the checks, and the exit code."""
 
 from __future__ import annotations
 
 import asyncio
-import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TextIO
 
+from kubewright import Manager
 from kubewright.errors import ConfigError
 from kubewright.flags import FlagError, HelpRequested, flag, parse_command_line
+from kubewright.kubeconfig import Connection
 from kubewright.log import configure_logging
+from kubewright.transport import Transport
 
+from ..kinds.vmgroup.limits import read_limits
+from ..settings.environment import Environment
 from ..settings.flags import Settings
-from ..terminal import discard_stdout, replace_unencodable
-from .checks import DoctorRun, ManagerBuilder, SectionFinding
+from ..terminal import discard_stdout, replace_unencodable, supports_color, terminal_width
+from ..vcenters.config import VCenterConfig, choose_vcenter
+from ..vcenters.registry import CONFIGURATION_HINT
+from . import cluster, metrics_endpoint, vcenter
+from .cluster import Cluster
+from .finding import Finding, SectionFinding, ok, problem, run_check, warning
+from .placement import VmGroupRequest
 from .report import TextReport, as_json, summary
 
 PROGRAM = "manager doctor"
+_SET_VCENTER_COMMAND = (
+    "export GOVMOMI_URL=VCENTER GOVMOMI_USERNAME=USER && "
+    "read -rsp 'password: ' GOVMOMI_PASSWORD && export GOVMOMI_PASSWORD"
+)
+
+ManagerBuilder = Callable[[Manager, Settings], None]
 
 
 @dataclass(frozen=True)
 class DoctorSettings(Settings):
-    """The manager's own flags, so that what is found is what the manager would meet."""
+    """The manager's own flags, so that the checks meet what the manager would meet."""
 
-    json: bool = flag("json", False, "Write the findings as JSON.")
+    json: bool = flag("json", False, "Print the findings as JSON.")
 
 
 def run(
@@ -34,47 +49,153 @@ def run(
     build: ManagerBuilder,
     out: TextIO | None = None,
 ) -> int:
-    """Examine everything. 0: no problems, 1: some, 2: a wrong flag, 130: Ctrl-C, 141: nobody reads on."""
+    """Exit codes: 0 no problems, 1 problems, 2 a wrong flag, 130 Ctrl-C, 141 closed pipe."""
     out = out or sys.stdout
     try:
         settings = parse_command_line(DoctorSettings, argv, environ, program=PROGRAM)
-        # What the manager would log is in the findings; somebody who wants both says so.
+        # The findings contain what the manager would log; -zap-log-level prints both.
         configure_logging(replace(settings.logs, level=settings.logs.level or "panic"))
-    except HelpRequested as wanted:
-        print(wanted.usage, file=out)
+    except HelpRequested as help_request:
+        print(help_request.usage, file=out)
         return 0
     except ConfigError as error:
         hint = f"\nRun `{PROGRAM} -help` for the flags." if isinstance(error, FlagError) else ""
         print(f"{PROGRAM}: {error}{hint}", file=sys.stderr)
         return 2
     replace_unencodable(out, machine_readable=settings.json)
-    colour = out.isatty() and "NO_COLOR" not in environ
+    report = TextReport(columns=terminal_width(out), color=supports_color(out, environ))
+    doctor = DoctorRun(settings, environ, build)
     try:
-        lines = asyncio.run(
-            _write_report(DoctorRun(settings, environ, build), settings, out, color=colour)
-        )
+        entries = asyncio.run(_print_report(doctor, report, out, as_text=not settings.json))
     except BrokenPipeError:
         return discard_stdout()
     except KeyboardInterrupt:
         return 130
-    return int(any(finding.level == "problem" for _, finding in lines))
+    return int(any(finding.level == "problem" for _, finding in entries))
 
 
-async def _write_report(
-    examination: DoctorRun, settings: DoctorSettings, out: TextIO, *, color: bool
+async def _print_report(
+    doctor: DoctorRun, report: TextReport, out: TextIO, *, as_text: bool
 ) -> list[SectionFinding]:
-    """All findings, written as they come, or all at once as JSON."""
-    text = TextReport(
-        columns=shutil.get_terminal_size().columns if out.isatty() else 0, color=color
-    )
-    lines = list[SectionFinding]()
-    async for line in examination.findings():
-        lines.append(line)
-        if not settings.json:
-            print(*text.render_finding(line), sep="\n", file=out, flush=True)
-    print(
-        as_json(lines) if settings.json else f"\n{summary([finding for _, finding in lines])}",
-        file=out,
-        flush=True,
-    )
-    return lines
+    """Prints text as the findings arrive, JSON at the end."""
+    entries: list[SectionFinding] = []
+    async for entry in doctor.findings():
+        entries.append(entry)
+        if as_text:
+            print(*report.render_finding(entry), sep="\n", file=out, flush=True)
+    end = f"\n{summary([finding for _, finding in entries])}" if as_text else as_json(entries)
+    print(end, file=out, flush=True)
+    return entries
+
+
+class DoctorRun:
+    """All checks in their order; a check that fails does not stop the next one."""
+
+    def __init__(
+        self, settings: Settings, environ: Mapping[str, str], build: ManagerBuilder
+    ) -> None:
+        self._settings, self._environ, self._build = settings, environ, build
+        self._vmgroups: list[VmGroupRequest] = []
+
+    async def findings(self) -> AsyncIterator[SectionFinding]:
+        """Every finding with its section, as soon as it exists."""
+        async for finding in run_check("cluster", self._check_kubernetes()):
+            yield "Kubernetes", finding
+        async for finding in run_check("settings", self._check_manager()):
+            yield "This manager", finding
+        configs: list[VCenterConfig] = []
+        async for finding in run_check("vCenter", self._check_vcenter_settings(configs)):
+            yield "vCenter", finding
+        for config in configs:
+            async for finding in vcenter.check(config, self._vmgroups_served_by(config, configs)):
+                yield f"vCenter {config.name}", finding
+
+    async def _check_kubernetes(self) -> AsyncIterator[Finding]:
+        connection = await asyncio.to_thread(cluster.load_connection, self._settings, self._environ)
+        if isinstance(connection, Finding):
+            yield connection
+            yield cluster.skipped_cluster_finding()
+            return
+        transport = Transport(connection, user_agent="vsphere-operators-doctor")
+        try:
+            async for finding in self._check_connected_cluster(
+                Cluster(connection=connection, transport=transport)
+            ):
+                yield finding
+        finally:
+            await transport.close()
+
+    async def _check_connected_cluster(self, connected: Cluster) -> AsyncIterator[Finding]:
+        reached = True
+        async for finding in run_check("API server", cluster.check_api_server(connected)):
+            # Wrong time does not keep the API server from answering the other checks.
+            if finding.level == "problem" and finding.subject != "clock":
+                reached = False
+            yield finding
+        if not reached:
+            yield cluster.skipped_cluster_finding()
+            return
+        manager = await asyncio.to_thread(self._build_manager, connected.connection)
+        checks = cluster.check_cluster(connected, self._settings, manager)
+        async for finding in run_check("cluster", checks):
+            yield finding
+        self._vmgroups = await cluster.list_vmgroup_requests(connected, self._settings)
+
+    def _build_manager(self, connection: Connection) -> Manager:
+        """The manager that these settings build, never started; its permissions are checked."""
+        # Permissions do not depend on the vCenters, and a broken vCenter must not hide them.
+        settings = replace(
+            self._settings,
+            environment=Environment(),
+            credentials_directory="",
+            vcenters_file="",
+            limits_file="",
+        )
+        manager = Manager(connection, self._settings.to_options(cluster.MANAGER_NAME))
+        self._build(manager, settings)
+        return manager
+
+    async def _check_manager(self) -> AsyncIterator[Finding]:
+        settings = self._settings
+        async for finding in run_check(
+            "metrics",
+            metrics_endpoint.check(settings.metrics_bind_address, secure=settings.metrics_secure),
+        ):
+            yield finding
+        if settings.limits_file:
+            await asyncio.to_thread(read_limits, settings.limits_file)
+            yield ok("limits", f"{settings.limits_file} is valid")
+
+    async def _check_vcenter_settings(self, configs: list[VCenterConfig]) -> AsyncIterator[Finding]:
+        """Adds the vCenters that the settings name to `configs`."""
+        warnings: list[str] = []
+        try:
+            configs += await asyncio.to_thread(self._settings.read_vcenter_configs, warnings.append)
+        except ConfigError as error:
+            yield problem("settings", str(error), _SET_VCENTER_COMMAND)
+            return
+        for message in warnings:
+            yield warning("settings", message)
+        if configs:
+            addresses = (f"{config.name} ({config.address.base_url})" for config in configs)
+            yield ok("settings", ", ".join(addresses))
+        else:
+            yield problem(
+                "settings",
+                "No vCenter is configured: only MyCustomResource works, the other kinds report "
+                f"NoVCenter. {CONFIGURATION_HINT}.",
+                _SET_VCENTER_COMMAND,
+            )
+
+    def _vmgroups_served_by(
+        self, config: VCenterConfig, configs: Sequence[VCenterConfig]
+    ) -> list[VmGroupRequest]:
+        """The VmGroups in namespaces that this vCenter serves by name."""
+        # The labels of the namespaces are not read, so a selection by labels is not checked.
+        if any(other.namespaces is not None and other.namespaces.labels for other in configs):
+            return []
+        return [
+            group
+            for group in self._vmgroups
+            if choose_vcenter(configs, group.namespace, {}) is config
+        ]

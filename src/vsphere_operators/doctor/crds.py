@@ -1,94 +1,120 @@
-"""The CRDs: there, served in our version, and the same as those that are generated."""
+"""Checks that the CRDs are installed and equal those that this manager generates."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 from kubewright import Client, Key, Object, kind
 from kubewright.crd import build_crds
 from kubewright.errors import Forbidden, NotFound
 
-from .crd_drift import diff_specs
 from .finding import Finding, ok, problem, warning
 
 _INSTALL_COMMAND = "kubectl apply -k config/crd"
 _MAX_PATHS_SHOWN = 3
+# Lists in a CRD are compared by item: versions by name, printer columns by name or jsonPath.
+_LIST_ITEM_KEYS = ("name", "jsonPath")
+_SERVER_DEFAULTED_FIELDS = ("conversion", "preserveUnknownFields")
 
 
 @kind("apiextensions.k8s.io/v1", namespaced=False)
 class CustomResourceDefinition(Object, omit_defaults=True):
-    """A CRD as the API server has it."""
-
     spec: dict[str, Any] = {}
     status: dict[str, Any] = {}
 
 
 async def check(client: Client, kinds: Sequence[type[Object]]) -> AsyncIterator[Finding]:
-    """One line for all that are well, one for each that is not."""
-    missing = [each for each in kinds if not await client.is_served(each)]
-    present = [each for each in kinds if each not in missing]
+    """One finding for all CRDs that match, one for each that does not."""
+    missing = [kind for kind in kinds if not await client.is_served(kind)]
+    present = [kind for kind in kinds if kind not in missing]
     if missing:
-        yield _missing_crds_finding(missing, len(kinds))
-    try:
-        found = [(each, await _get_crd(client, each)) for each in present]
-    except Forbidden:
-        if present:
-            yield ok(
-                "CRDs",
-                f"{_count_with_verb(present)} installed; this identity may not read their schemas, as the manager need not. "
-                "Run the doctor as an administrator to compare them.",
-            )
+        names = ", ".join(kind.definition.group_resource for kind in missing)
+        yield problem(
+            "CRDs",
+            f"{len(missing)} of {len(kinds)} CRDs are not installed: {names}. "
+            "Objects of these kinds cannot be created.",
+            _INSTALL_COMMAND,
+        )
+    if not present:
         return
-    bad = [finding for each, crd in found for finding in _check_crd(each, crd)]
-    for finding in bad:
-        yield finding
-    if present and not bad:
+    count = f"{len(present)} CRD{'s' if len(present) > 1 else ''}"
+    try:
+        findings = [
+            finding
+            for kind in present
+            for finding in _compare_crd(kind, await _get_crd(client, kind))
+        ]
+    except Forbidden:
+        # The manager's own role does not include CRDs, so this is normal inside its Pod.
         yield ok(
             "CRDs",
-            f"{_count_with_verb(present)} installed, each as this version of the manager generates it",
+            f"{count} installed; schemas not compared because this user cannot read CRDs "
+            "(the manager does not need to). Run the doctor as an administrator to compare them.",
         )
+        return
+    for finding in findings:
+        yield finding
+    if not findings:
+        yield ok("CRDs", f"{count} installed; schemas match this version of the manager")
 
 
-def _missing_crds_finding(missing: Sequence[type[Object]], wanted: int) -> Finding:
-    """Kinds that the API server does not know."""
-    names = ", ".join(each.definition.group_resource for each in missing)
-    return problem(
-        "CRDs",
-        f"{len(missing)} of {wanted} are not installed: {names}. Objects of these kinds cannot be made.",
-        _INSTALL_COMMAND,
-    )
-
-
-async def _get_crd(client: Client, each: type[Object]) -> CustomResourceDefinition | None:
-    """The CRD of a kind; None where another API server than the CRDs' serves it."""
+async def _get_crd(client: Client, kind: type[Object]) -> CustomResourceDefinition | None:
     try:
-        return await client.get(CustomResourceDefinition, Key("", each.definition.group_resource))
+        return await client.get(CustomResourceDefinition, Key("", kind.definition.group_resource))
     except NotFound:
         return None
 
 
-def _check_crd(each: type[Object], crd: CustomResourceDefinition | None) -> Iterable[Finding]:
-    """What is wrong with an installed CRD."""
-    name = each.definition.group_resource
+def _compare_crd(kind: type[Object], crd: CustomResourceDefinition | None) -> Iterator[Finding]:
+    name = kind.definition.group_resource
     if crd is None:
         yield warning(
-            "CRDs",
-            f"{name} is served, but there is no CRD of that name: something else provides it",
+            "CRDs", f"{name} is served, but not by a CRD: an aggregated API server provides it"
         )
         return
-    (generated,) = build_crds([each])
+    (generated,) = build_crds([kind])
     if paths := diff_specs(generated["spec"], crd.spec):
-        shown = ", ".join(paths[:_MAX_PATHS_SHOWN]) + (
-            f" and {len(paths) - _MAX_PATHS_SHOWN} more" if len(paths) > _MAX_PATHS_SHOWN else ""
-        )
+        shown = ", ".join(paths[:_MAX_PATHS_SHOWN])
+        if len(paths) > _MAX_PATHS_SHOWN:
+            shown += f" and {len(paths) - _MAX_PATHS_SHOWN} more"
         yield problem(
             "CRDs",
-            f"{name} is of another version than this manager: it differs at {shown}",
+            f"{name} does not match this version of the manager; it differs at {shown}",
             _INSTALL_COMMAND,
         )
 
 
-def _count_with_verb(kinds: Sequence[object]) -> str:
-    """How many, with the verb."""
-    return f"{len(kinds)} are" if len(kinds) > 1 else "1 is"
+def diff_specs(generated: Mapping[str, Any], installed: Mapping[str, Any]) -> list[str]:
+    """The paths below spec at which two CRDs differ; fields that the server adds are ignored."""
+    stored = {key: value for key, value in installed.items() if key not in _SERVER_DEFAULTED_FIELDS}
+    return list(_diff_values(generated, stored, ""))
+
+
+def _diff_values(generated: Any, installed: Any, path: str) -> Iterator[str]:
+    """The deepest paths at which two JSON values differ."""
+    if isinstance(generated, Mapping) and isinstance(installed, Mapping):
+        for key in [*generated, *(key for key in installed if key not in generated)]:
+            key_path = f"{path}.{key}" if path else str(key)
+            if key not in installed:
+                yield f"{key_path} (missing in the cluster)"
+            elif key not in generated:
+                yield f"{key_path} (only in the cluster)"
+            else:
+                yield from _diff_values(generated[key], installed[key], key_path)
+    elif _index_items(generated) and _index_items(installed):
+        yield from _diff_values(_index_items(generated), _index_items(installed), path)
+    elif generated != installed:
+        yield path
+
+
+def _index_items(value: Any) -> dict[str, Any]:
+    """A list of named items as a mapping, {} for any other value."""
+    if (
+        not isinstance(value, Sequence)
+        or isinstance(value, str)
+        or not all(isinstance(item, Mapping) for item in value)
+    ):
+        return {}
+    key = next((key for key in _LIST_ITEM_KEYS if all(key in item for item in value)), "")
+    return {str(item[key]): item for item in value} if key else {}

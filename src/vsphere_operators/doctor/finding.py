@@ -1,4 +1,4 @@
-"""What a check found: how bad it is, what it is about, the words, and the fix as a command to paste."""
+"""The result of a check: level, subject, message, and the fix as a command to paste."""
 
 from __future__ import annotations
 
@@ -14,32 +14,34 @@ from ..vsphere.faults import VCenterError
 Level = Literal["ok", "warning", "problem"]
 
 
-class Finding(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One line of the report."""
-
+# `-json` prints the key "words"; scripts read it.
+class Finding(Struct, frozen=True, omit_defaults=True, kw_only=True, rename={"message": "words"}):
     level: Level
     subject: str
-    words: str
+    message: str
     fix: str = ""
 
 
-def ok(subject: str, words: str) -> Finding:
-    """All is well."""
-    return Finding(level="ok", subject=subject, words=words)
+# The section of the report, and the finding in it.
+SectionFinding = tuple[str, Finding]
 
 
-def warning(subject: str, words: str, fix: str = "") -> Finding:
-    """It works, but somebody should know."""
-    return Finding(level="warning", subject=subject, words=words, fix=fix)
+def ok(subject: str, message: str) -> Finding:
+    return Finding(level="ok", subject=subject, message=message)
 
 
-def problem(subject: str, words: str, fix: str = "") -> Finding:
-    """Something will not work."""
-    return Finding(level="problem", subject=subject, words=words, fix=fix)
+def warning(subject: str, message: str, fix: str = "") -> Finding:
+    """The manager works, but not everything is as it should be."""
+    return Finding(level="warning", subject=subject, message=message, fix=fix)
+
+
+def problem(subject: str, message: str, fix: str = "") -> Finding:
+    """A part of the manager will not work."""
+    return Finding(level="problem", subject=subject, message=message, fix=fix)
 
 
 async def run_check(subject: str, check: AsyncIterator[Finding]) -> AsyncIterator[Finding]:
-    """The findings of a check; one that fails is a finding too, so that nothing keeps the others from being made."""
+    """The findings of a check. A check that fails is a finding too, so the next ones still run."""
     try:
         async for finding in check:
             yield finding
@@ -48,5 +50,6 @@ async def run_check(subject: str, check: AsyncIterator[Finding]) -> AsyncIterato
     except Exception as error:
         yield problem(
             subject,
-            f"this check itself failed: {type(error).__name__}: {error}. That is a fault of the doctor; please report it.",
+            f"This check failed: {type(error).__name__}: {error}. "
+            "This is a bug in the doctor; please report it.",
         )

@@ -1,4 +1,4 @@
-"""The metrics endpoint: a manager answers there, nobody does, or somebody else."""
+"""Checks the metrics address: free, served by a manager, or used by another process."""
 
 from __future__ import annotations
 
@@ -13,61 +13,66 @@ from kubewright.listen import ListenAddress, parse_address
 from .finding import Finding, ok, problem
 
 _TIMEOUT_SECONDS = 3.0
+# The manager's own metrics stand at the beginning of the body.
 _MAX_BODY_BYTES = 256 * 1024
 _MANAGER_METRIC_PREFIX = "controller_runtime_"
 _WILDCARD_HOSTS = ("", "0.0.0.0", "::")
+_FREE_PORT_COMMAND = (
+    "manager -metrics-addr=:0   # picks a free port and logs it; or stop the other process"
+)
 
 
 async def check(text: str, *, secure: bool) -> AsyncIterator[Finding]:
-    """What is at the address that the manager listens on; ConfigError for what is none."""
+    """Raises ConfigError for a text that is not an address."""
     address = parse_address(text)
     if address is None:
-        yield ok("metrics", "/metrics is switched off")
+        yield ok("metrics", "The metrics endpoint is disabled")
     elif address.port == 0:
-        yield ok("metrics", "/metrics will be on a free port, which the manager's log tells")
+        yield ok("metrics", "The manager will serve metrics on a free port and log its number")
     else:
         yield await asyncio.to_thread(_probe_endpoint, address, secure)
 
 
 def _probe_endpoint(address: ListenAddress, secure: bool) -> Finding:
-    """Ask there; it blocks."""
     host = "127.0.0.1" if address.host in _WILDCARD_HOSTS else address.host
-    url = f"{'https' if secure else 'http'}://{f'[{host}]' if ':' in host else host}:{address.port}/metrics"
+    host = f"[{host}]" if ":" in host else host
+    url = f"{'https' if secure else 'http'}://{host}:{address.port}/metrics"
     try:
-        status, text = fetch(url)
-    except URLError as error:
-        if isinstance(error.reason, ConnectionRefusedError):
-            return ok("metrics", f"nothing listens at {url} on this machine; the manager can")
-        return address_in_use(url, str(error.reason))
+        status, body = _fetch(url)
     except (OSError, ValueError) as error:
-        return address_in_use(url, str(error))
-    if status == 200 and _MANAGER_METRIC_PREFIX in text:
-        return ok("metrics", f"a manager answers at {url}")
+        reason = error.reason if isinstance(error, URLError) else error
+        if isinstance(reason, ConnectionRefusedError):
+            return ok("metrics", f"No process listens at {url} on this machine; the manager can")
+        return address_in_use(url, reason)
+    if status == 200 and _MANAGER_METRIC_PREFIX in body:
+        return ok("metrics", f"A manager serves metrics at {url}")
     if secure and status in (401, 403):
-        return ok("metrics", f"{url} answers and asks who is there, as it should")
-    return address_in_use(url, f"it answers with status {status} and without a manager's metrics")
+        return ok("metrics", f"{url} requires authentication, as expected")
+    return address_in_use(url, f"status {status} without a manager's metrics")
 
 
-def fetch(url: str) -> tuple[int, str]:
-    """Status and the beginning of the body. The certificate is the manager's own, and nothing secret is sent."""
+def _fetch(url: str) -> tuple[int, str]:
+    """Status and the beginning of the body."""
+    # The certificate may be the manager's self-signed one, and the request contains no secret.
     unverified = ssl.create_default_context()
     unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
     opener = urllib.request.build_opener(
         urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=unverified)
     )
     try:
-        with opener.open(url, timeout=_TIMEOUT_SECONDS) as answer:
-            return answer.status, answer.read(_MAX_BODY_BYTES).decode(errors="replace")
+        with opener.open(url, timeout=_TIMEOUT_SECONDS) as response:
+            return response.status, response.read(_MAX_BODY_BYTES).decode(errors="replace")
     except HTTPError as error:
         with error:
             return error.code, ""
 
 
-def address_in_use(url: str, why: str) -> Finding:
-    """Somebody else is there."""
-    words = f"something that is no manager is at {url} ({why}): on this machine the manager could not listen there"
-    return problem(
-        "metrics",
-        words,
-        "manager -metrics-addr=:0   # a free port, which its log tells; or stop what listens there",
-    )
+def address_in_use(url: str, reason: object) -> Finding:
+    if isinstance(reason, TimeoutError):
+        message = (
+            f"{url} did not respond in time; the port is in use by another process "
+            "or the manager hangs"
+        )
+    else:
+        message = f"{url} is in use by another process ({reason}); the manager cannot listen there"
+    return problem("metrics", message, _FREE_PORT_COMMAND)

@@ -1,10 +1,13 @@
-"""Where VmGroups go: datacenters, the parent folder, resource pools and templates; and groups that find none. Pure, over the inventory."""
+"""Checks where VmGroups are placed: datacenters, parent folder, resource pools and templates.
+
+Pure functions of the inventory; a VmGroup that cannot be placed is a finding of its own.
+"""
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -19,7 +22,7 @@ _MAX_NAMES_SHOWN = 5
 
 
 class VmGroupRequest(Struct, frozen=True, kw_only=True):
-    """What one VmGroup asks for."""
+    """The fields of a VmGroup that decide its placement."""
 
     namespace: str
     name: str
@@ -31,126 +34,120 @@ class VmGroupRequest(Struct, frozen=True, kw_only=True):
 def check(
     inventory: Inventory, defaults: Mapping[str, str], groups: Sequence[VmGroupRequest]
 ) -> Iterator[Finding]:
-    """All of it."""
     yield _check_datacenters(inventory, defaults)
-    for datacenter in sorted(inventory.datacenters.values(), key=lambda each: each.name):
-        ground = PlacementResolver(
+    for datacenter in sorted(inventory.datacenters.values(), key=lambda entity: entity.name):
+        resolver = PlacementResolver(
             inventory, {"datacenter": datacenter.name}, defaults, NamespaceLimits()
         )
-        yield _check_parent_folder(ground, datacenter)
+        yield _check_parent_folder(resolver, datacenter)
     yield _check_resource_pools(inventory)
     yield _check_templates(inventory)
     for group in groups:
-        yield from _check_vmgroup(inventory, defaults, group)
+        resolver = PlacementResolver(inventory, group.placement, defaults, group.limits)
+        try:
+            resolver.resolve(group.template)
+        except CloneBlocked as blocked:
+            yield warning(
+                "VmGroup",
+                f"{group.namespace}/{group.name}: {blocked}",
+                _suggest_patch(inventory, group, blocked),
+            )
 
 
 def _check_datacenters(inventory: Inventory, defaults: Mapping[str, str]) -> Finding:
-    """One is used by itself; of several, one has to be named."""
-    names = _join_names(each.name for each in inventory.datacenters.values())
     try:
         chosen = PlacementResolver(inventory, {}, defaults, NamespaceLimits()).find_datacenter()
-    except CloneBlocked as obstacle:
+    except CloneBlocked as blocked:
         if not inventory.datacenters:
             return warning(
                 "datacenters",
-                "there is none, or this account sees none: VmGroups have nowhere to go",
+                "No datacenter exists, or this account sees none: VmGroups cannot be placed",
                 "govc datacenter.create DC0",
             )
-        words = f"{obstacle}. HostInfo, VMInfo, FCDInfo and GPUInfo look into all of them; a VmGroup that names none is an error."
         return warning(
             "datacenters",
-            words,
+            f"{_without_full_stop(blocked)}. HostInfo, VMInfo, FCDInfo and GPUInfo read all "
+            "datacenters; a VmGroup has to name one.",
             _patch_command(
                 "VMGROUP", {"placement": {"datacenter": _datacenter_names(inventory)[0]}}
             ),
         )
-    return ok("datacenters", f'{names}; VmGroups go to "{chosen.name}"')
+    names = _join_names(_datacenter_names(inventory))
+    return ok("datacenters", f'{names}; VmGroups are placed in "{chosen.name}"')
 
 
-def _check_parent_folder(ground: PlacementResolver, datacenter: Datacenter) -> Finding:
-    """The folder that groups' folders are made in."""
+def _check_parent_folder(resolver: PlacementResolver, datacenter: Datacenter) -> Finding:
     try:
-        return ok("folder", ground.path_of(ground.find_parent_folder(datacenter)))
-    except CloneBlocked as obstacle:
-        path = f"{ground.inventory.path(datacenter.ref)}/vm/{ground.effective_placement['folder'] or DEFAULT_PARENT_FOLDER}"
+        return ok("folder", resolver.path_of(resolver.find_parent_folder(datacenter)))
+    except CloneBlocked as blocked:
+        folder = resolver.effective_placement["folder"] or DEFAULT_PARENT_FOLDER
+        path = f"{resolver.inventory.path(datacenter.ref)}/vm/{folder}"
         return warning(
             "folder",
-            f"{obstacle}. Until then VmGroups there are in phase ERROR.",
+            f"{_without_full_stop(blocked)}. VmGroups in this datacenter stay in phase ERROR "
+            "until the folder exists.",
             f"govc folder.create {shlex.quote(path)}",
         )
 
 
 def _check_resource_pools(inventory: Inventory) -> Finding:
-    """The resource pools that VMs can go to."""
-    pools = [each for each in inventory.resource_pools.values() if each.parent]
+    pools = [pool for pool in inventory.resource_pools.values() if pool.parent]
     if not pools:
         return warning(
-            "pools", "there is no resource pool, or this account sees none: no VM can be made"
+            "pools", "No resource pool exists, or this account sees none: no VM can be created"
         )
-    clusters = sum(each.is_cluster for each in inventory.compute_resources.values())
     counts = {
         "resource pools": len(pools),
-        "clusters": clusters,
+        "clusters": sum(compute.is_cluster for compute in inventory.compute_resources.values()),
         "hosts": len(inventory.hosts),
         "datastores": len(inventory.datastores),
     }
-    return ok("pools", ", ".join(f"{what}: {count}" for what, count in counts.items()))
+    return ok("pools", ", ".join(f"{noun}: {count}" for noun, count in counts.items()))
 
 
 def _check_templates(inventory: Inventory) -> Finding:
-    """What VmGroups can be cloned from."""
-    names = {each.name for each in inventory.vms.values() if each.is_template}
+    names = _template_names(inventory)
     if not names:
         return warning(
             "templates",
-            "there is no template, or this account sees none",
+            "No template exists, or this account sees none",
             "govc vm.markastemplate vm-operator-template",
         )
     return ok("templates", _join_names(names))
 
 
-def _check_vmgroup(
-    inventory: Inventory, defaults: Mapping[str, str], group: VmGroupRequest
-) -> Iterator[Finding]:
-    """A line for a group that cannot be served as it is."""
-    ground = PlacementResolver(inventory, group.placement, defaults, group.limits)
-    try:
-        ground.resolve(group.template)
-    except CloneBlocked as obstacle:
-        yield warning(
-            "VmGroup",
-            f"{group.namespace}/{group.name}: {obstacle}",
-            _suggest_fix(inventory, group, obstacle),
-        )
-
-
-def _suggest_fix(inventory: Inventory, group: VmGroupRequest, obstacle: CloneBlocked) -> str:
-    """A patch that mends it, where one does."""
-    templates = sorted({each.name for each in inventory.vms.values() if each.is_template})
-    if obstacle.reason == "TemplateNotFound" and templates:
+def _suggest_patch(inventory: Inventory, group: VmGroupRequest, blocked: CloneBlocked) -> str:
+    """A patch of the VmGroup that fixes it, "" if only a change in vCenter does."""
+    templates = _template_names(inventory)
+    if blocked.reason == "TemplateNotFound" and templates:
         return _patch_command(group.name, {"template": templates[0]}, group.namespace)
-    if obstacle.reason == "DatacenterAmbiguous":
+    if blocked.reason == "DatacenterAmbiguous":
+        datacenter = _datacenter_names(inventory)[0]
         return _patch_command(
-            group.name,
-            {"placement": {"datacenter": _datacenter_names(inventory)[0]}},
-            group.namespace,
+            group.name, {"placement": {"datacenter": datacenter}}, group.namespace
         )
     return ""
 
 
 def _patch_command(name: str, spec: Mapping[str, object], namespace: str = "") -> str:
-    """The kubectl command that changes a group's spec."""
-    where = f"-n {namespace} " if namespace else ""
-    return f"kubectl {where}patch vg {name} --type merge -p {shlex.quote(json.dumps({'spec': spec}, separators=(',', ':')))}"
+    option = f"-n {namespace} " if namespace else ""
+    patch = shlex.quote(json.dumps({"spec": spec}, separators=(",", ":")))
+    return f"kubectl {option}patch vg {name} --type merge -p {patch}"
 
 
 def _datacenter_names(inventory: Inventory) -> list[str]:
-    """The datacenters' names."""
-    return sorted(each.name for each in inventory.datacenters.values())
+    return sorted(datacenter.name for datacenter in inventory.datacenters.values())
 
 
-def _join_names(names: Iterator[str] | set[str]) -> str:
-    """The first names, and how many more there are."""
-    every = sorted(names)
-    more = len(every) - _MAX_NAMES_SHOWN
-    return ", ".join(every[:_MAX_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+def _template_names(inventory: Inventory) -> list[str]:
+    return sorted({vm.name for vm in inventory.vms.values() if vm.is_template})
+
+
+def _join_names(names: Iterable[str]) -> str:
+    ordered = list(names)
+    more = len(ordered) - _MAX_NAMES_SHOWN
+    return ", ".join(ordered[:_MAX_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _without_full_stop(error: Exception) -> str:
+    return str(error).removesuffix(".")

@@ -1,4 +1,4 @@
-"""What the account may do in vCenter, beside what each kind needs."""
+"""Checks the vCenter account's privileges against those that each kind needs."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from msgspec import Struct
 from ..vsphere import privileges
 from ..vsphere.faults import VCenterError
 from ..vsphere.inventory import Inventory
-from ..vsphere.model import Datastore, Folder, ResourcePool, VirtualMachine
 from ..vsphere.privileges import Account, EntityRef
 from ..vsphere.vm_calls import VmCalls
 from .finding import Finding, ok, problem, warning
 
 _ROLE_NAME = "vsphere-operators"
 _INFO_KINDS = "HostInfo, VMInfo, FCDInfo, GPUInfo"
-# A vCenter may have thousands of datastores; whoever lacks a privilege lacks it on the first ones too.
+# A vCenter may have thousands of datastores. An account that lacks a privilege usually lacks it
+# on the first ones too.
 _MAX_OBJECTS_CHECKED = 20
 
 
 class RequiredPrivileges(Struct, frozen=True, kw_only=True):
-    """Privileges that some kinds need on places of one sort."""
+    """Privileges that some kinds need on objects of one type."""
 
     kinds: str
     description: str
@@ -30,101 +30,109 @@ class RequiredPrivileges(Struct, frozen=True, kw_only=True):
     objects: Sequence[EntityRef]
 
 
-async def check(hands: VmCalls, inventory: Inventory, parent: str) -> AsyncIterator[Finding]:
-    """One line for each set of kinds."""
+async def check(vm_calls: VmCalls, inventory: Inventory, parent: str) -> AsyncIterator[Finding]:
+    """The findings for each set of kinds; `parent` is the name of the VmGroups' parent folder."""
     try:
-        who = await privileges.read_account(hands)
-        needs = list(_list_required_privileges(inventory, parent))
-        answers = [
-            await privileges.find_missing_privileges(hands, who, need.objects, need.privileges)
-            for need in needs
+        account = await privileges.read_account(vm_calls)
+        required = list(_list_required_privileges(inventory, parent))
+        missing = [
+            await privileges.find_missing_privileges(
+                vm_calls, account, need.objects, need.privileges
+            )
+            for need in required
         ]
     except VCenterError as error:
         yield warning(
             "privileges",
-            f"they cannot be asked for: {error}. The kinds will say what they lack when they need it.",
+            f"Privileges cannot be read: {error}. "
+            "A kind that lacks one reports it in its status when it needs it.",
         )
         return
-    for kinds in dict.fromkeys(need.kinds for need in needs):
-        own = [
-            (need, answer)
-            for need, answer in zip(needs, answers, strict=True)
-            if need.kinds == kinds
-        ]
-        for finding in check_missing_privileges(kinds, own, who):
+    for kinds in dict.fromkeys(need.kinds for need in required):
+        own = [pair for pair in zip(required, missing, strict=True) if pair[0].kinds == kinds]
+        for finding in check_missing_privileges(kinds, own, account):
             yield finding
 
 
 def _list_required_privileges(inventory: Inventory, parent: str) -> Iterator[RequiredPrivileges]:
-    """What is needed where; sorts of which there are none need nothing."""
-    roots = [each.ref for each in inventory.folders.values() if not each.parent]
+    """What is needed where; object types that the inventory lacks are left out."""
+    roots = [folder.ref for folder in inventory.folders.values() if not folder.parent]
     yield RequiredPrivileges(
         kinds=_INFO_KINDS,
         description="the root folder",
         privileges=privileges.READ_PRIVILEGES,
-        objects=_objects_with_paths(inventory, "Folder", roots),
+        objects=_entity_refs(inventory, "Folder", roots),
     )
-    folders: list[Folder] = [each for each in inventory.folders.values() if each.name == parent]
-    templates: list[VirtualMachine] = [each for each in inventory.vms.values() if each.is_template]
-    pools: list[ResourcePool] = [
-        each
-        for each in inventory.resource_pools.values()
-        if each.parent in inventory.compute_resources
+    folders = [folder.ref for folder in inventory.folders.values() if folder.name == parent]
+    templates = [vm.ref for vm in inventory.vms.values() if vm.is_template]
+    pools = [
+        pool.ref
+        for pool in inventory.resource_pools.values()
+        if pool.parent in inventory.compute_resources
     ]
-    stores: list[Datastore] = list(inventory.datastores.values())
-    for sort, what, wanted, found in (
+    datastores = list(inventory.datastores)
+    for entity_type, description, names, refs in (
         ("Folder", f'the folder "{parent}"', privileges.FOLDER_PRIVILEGES, folders),
         ("VirtualMachine", "templates", privileges.TEMPLATE_PRIVILEGES, templates),
         ("ResourcePool", "resource pools", privileges.RESOURCE_POOL_PRIVILEGES, pools),
-        ("Datastore", "datastores", privileges.DATASTORE_PRIVILEGES, stores),
+        ("Datastore", "datastores", privileges.DATASTORE_PRIVILEGES, datastores),
     ):
-        if refs := [each.ref for each in found][:_MAX_OBJECTS_CHECKED]:
+        if refs:
             yield RequiredPrivileges(
                 kinds="VmGroup",
-                description=what,
-                privileges=wanted,
-                objects=_objects_with_paths(inventory, sort, refs),
+                description=description,
+                privileges=names,
+                objects=_entity_refs(inventory, entity_type, refs[:_MAX_OBJECTS_CHECKED]),
             )
 
 
-def _objects_with_paths(inventory: Inventory, sort: str, refs: Sequence[str]) -> list[EntityRef]:
-    """With their paths."""
-    return [EntityRef(sort, ref, inventory.path(ref) or "/") for ref in refs]
+def _entity_refs(inventory: Inventory, entity_type: str, refs: Sequence[str]) -> list[EntityRef]:
+    return [EntityRef(entity_type, ref, inventory.path(ref) or "/") for ref in refs]
 
 
 def check_missing_privileges(
     kinds: str,
-    answers: Sequence[tuple[RequiredPrivileges, Mapping[str, tuple[str, ...]]]],
-    who: Account,
+    missing: Sequence[tuple[RequiredPrivileges, Mapping[str, tuple[str, ...]]]],
+    account: Account,
 ) -> Iterator[Finding]:
-    """What is missing everywhere is a problem, what is missing somewhere a warning; with neither all is well."""
-    lacking = False
-    for need, answer in answers:
+    """A privilege that is missing on all objects is a problem, on some of them a warning."""
+    complete = True
+    for need, missing_by_ref in missing:
         for privilege in need.privileges:
-            without = [
-                place.path for place in need.objects if privilege in answer.get(place.ref, ())
+            paths = [
+                entity.path
+                for entity in need.objects
+                if privilege in missing_by_ref.get(entity.ref, ())
             ]
-            if not without:
+            if not paths:
                 continue
-            lacking = True
-            everywhere = len(without) == len(need.objects)
-            where = f"on {need.description}" if everywhere else f"on {', '.join(without)}"
-            words = f'"{who.name}" has not the privilege {privilege} {where}, which {kinds} needs'
-            yield (problem if everywhere else warning)(
-                "privileges", words, _grant_command(who.name, need.privileges, without)
+            complete = False
+            everywhere = len(paths) == len(need.objects)
+            location = need.description if everywhere else ", ".join(paths)
+            message = (
+                f'User "{account.name}" lacks privilege {privilege} on {location}, '
+                f"required by {kinds}"
             )
-    if not lacking and answers:
-        on = ", ".join(need.description for need, _ in answers)
-        yield ok("privileges", f'{kinds}: "{who.name}" has what is needed on {on}')
+            fix = _grant_command(account.name, need.privileges, paths)
+            if everywhere:
+                yield problem("privileges", message, fix)
+            else:
+                yield warning("privileges", message, fix)
+    if complete and missing:
+        objects = ", ".join(need.description for need, _ in missing)
+        yield ok(
+            "privileges",
+            f'{kinds}: user "{account.name}" has all required privileges on {objects}',
+        )
 
 
-def _grant_command(user: str, wanted: Sequence[str], paths: Sequence[str]) -> str:
-    """The commands that make a role and give it; govc is VMware's own tool for the command line.
-
-    All lines have the same role: it may be there from the line before, and then gets these privileges beside those that it has.
-    """
-    given = " ".join(shlex.quote(path) for path in paths)
+def _grant_command(user: str, names: Sequence[str], paths: Sequence[str]) -> str:
+    # All fixes use the same role: `role.create` fails if an earlier fix created it, and
+    # `role.update -a` adds these privileges to those that it has. govc is VMware's own CLI.
+    objects = " ".join(shlex.quote(path) for path in paths)
     return (
-        f"govc role.create {_ROLE_NAME}; govc role.update -a {_ROLE_NAME} {' '.join(wanted)} && "
-        f"govc permissions.set -principal {shlex.quote(user)} -role {_ROLE_NAME} -propagate=true {given}"
+        f"govc role.create {_ROLE_NAME}; "
+        f"govc role.update -a {_ROLE_NAME} {' '.join(names)} && "
+        f"govc permissions.set -principal {shlex.quote(user)} -role {_ROLE_NAME} "
+        f"-propagate=true {objects}"
     )

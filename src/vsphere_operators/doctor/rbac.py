@@ -1,4 +1,4 @@
-"""What this identity may do in the cluster, beside what the generated roles give; asked for each verb of each rule."""
+"""Checks the permissions of this user against the generated roles, verb by verb."""
 
 from __future__ import annotations
 
@@ -15,68 +15,64 @@ from .finding import Finding, ok, problem
 
 _APPLY_RBAC_COMMAND = "kubectl apply -k config/rbac"
 _SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
+_MANAGER_ACCOUNT = f"{_SERVICE_ACCOUNT_PREFIX}vsphere-operators-system:controller-manager"
 _MAX_CONCURRENT_REVIEWS = 8
 
 
 class Grant(Struct, frozen=True, kw_only=True):
-    """A generated role: its name, what it allows, and where; namespace "" is everywhere."""
+    """A generated role that the manager needs; namespace "" is the whole cluster."""
 
     role: str
     rules: Sequence[PolicyRule]
     namespace: str = ""
     namespaced_role: bool = False
-    """Whether it is a Role, which is bound in its namespace alone."""
+    """Whether it is a Role, not a ClusterRole."""
     install_command: str = _APPLY_RBAC_COMMAND
-    """The command that makes it."""
     binds_service_account: bool = True
-    """Whether that also binds it to the manager's own account."""
+    """Whether install_command also binds the role to the manager's service account."""
 
 
 class AccessReview(Struct, frozen=True):
-    """May we do this?"""
+    """One question for SelfSubjectAccessReview; name "" is any object."""
 
     verb: str
     group: str
     resource: str
     namespace: str
     name: str = ""
-    """"" is whatever it is called."""
 
     @property
     def resource_title(self) -> str:
-        """The resource as kubectl writes it."""
+        """The resource as kubectl prints it."""
         resource = f"{self.resource}.{self.group}" if self.group else self.resource
         return f'{resource} "{self.name}"' if self.name else resource
 
 
 async def whoami(client: Client) -> str:
-    """The name that the API server knows us by."""
-    path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-    answer = await client.create_review(
-        path, {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    """The user name that the API server has authenticated."""
+    review = await client.create_review(
+        "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+        {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"},
     )
-    return str(answer.get("status", {}).get("userInfo", {}).get("username", ""))
+    return str(review.get("status", {}).get("userInfo", {}).get("username", ""))
 
 
 async def check(client: Client, user: str, grants: Sequence[Grant]) -> AsyncIterator[Finding]:
-    """One line for all that is allowed, one for each resource that is not."""
-    asked, refused = 0, False
+    """One finding if everything is allowed, else one for each forbidden resource."""
+    count, forbidden = 0, False
     for grant in grants:
-        questions = access_reviews_for(grant)
-        answers = await _review_access(client, questions)
-        asked += len(questions)
-        denied = [
-            question for question, allowed in zip(questions, answers, strict=True) if not allowed
-        ]
+        reviews = access_reviews_for(grant)
+        count += len(reviews)
+        allowed = await _review_access(client, reviews)
+        denied = [review for review, allow in zip(reviews, allowed, strict=True) if not allow]
         for finding in denied_findings(denied, user, grant):
-            refused = True
+            forbidden = True
             yield finding
-    if not refused:
-        yield ok("rights", f'"{user}" has all {asked} rights that the manager needs')
+    if not forbidden:
+        yield ok("rights", f'User "{user}" has all {count} permissions that the manager needs')
 
 
 def access_reviews_for(grant: Grant) -> list[AccessReview]:
-    """Every verb on every resource of the rules."""
     return [
         AccessReview(verb, group, resource, grant.namespace, name)
         for rule in grant.rules
@@ -87,70 +83,64 @@ def access_reviews_for(grant: Grant) -> list[AccessReview]:
     ]
 
 
-async def _review_access(client: Client, questions: Sequence[AccessReview]) -> list[bool]:
-    """The answers, some at once."""
-    room = asyncio.Semaphore(_MAX_CONCURRENT_REVIEWS)
+async def _review_access(client: Client, reviews: Sequence[AccessReview]) -> list[bool]:
+    slots = asyncio.Semaphore(_MAX_CONCURRENT_REVIEWS)
 
-    async def one(question: AccessReview) -> bool:
-        async with room:
-            return await _is_allowed(client, question)
+    async def is_allowed(review: AccessReview) -> bool:
+        resource, _, subresource = review.resource.partition("/")
+        attributes = {
+            "verb": review.verb,
+            "group": review.group,
+            "resource": resource,
+            "subresource": subresource,
+            "namespace": review.namespace,
+            "name": review.name,
+        }
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {key: text for key, text in attributes.items() if text}},
+        }
+        async with slots:
+            answer = await client.create_review(
+                "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body
+            )
+        return bool(answer.get("status", {}).get("allowed"))
 
-    return list(await asyncio.gather(*(one(each) for each in questions)))
-
-
-async def _is_allowed(client: Client, question: AccessReview) -> bool:
-    """SelfSubjectAccessReview."""
-    resource, _, subresource = question.resource.partition("/")
-    wish = {
-        "verb": question.verb,
-        "group": question.group,
-        "resource": resource,
-        "subresource": subresource,
-    }
-    wish |= {"namespace": question.namespace, "name": question.name}
-    body = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {key: value for key, value in wish.items() if value}},
-    }
-    answer = await client.create_review(
-        "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body
-    )
-    return bool(answer.get("status", {}).get("allowed"))
+    return list(await asyncio.gather(*map(is_allowed, reviews)))
 
 
 def denied_findings(denied: Iterable[AccessReview], user: str, grant: Grant) -> list[Finding]:
-    """One line a resource, with what binds the generated role and no more."""
+    """One finding for each resource, with the command that binds the generated role."""
     verbs: dict[str, list[str]] = {}
-    for question in denied:
-        verbs.setdefault(question.resource_title, []).append(question.verb)
-    where = f" in namespace {grant.namespace}" if grant.namespace else ""
+    for review in denied:
+        verbs.setdefault(review.resource_title, []).append(review.verb)
+    scope = f"in namespace {grant.namespace}" if grant.namespace else "at the cluster scope"
     return [
         problem(
             "rights",
-            f'{title} is forbidden: "{user}" may not {" or ".join(names)} them{where}',
+            f'{resource} is forbidden: user "{user}" cannot {" or ".join(names)} {scope}',
             binding_command(user, grant),
         )
-        for title, names in verbs.items()
+        for resource, names in verbs.items()
     ]
 
 
 def binding_command(user: str, grant: Grant) -> str:
-    """The command that gives the generated role to this identity. Never a wider one."""
-    if (
-        user == f"{_SERVICE_ACCOUNT_PREFIX}vsphere-operators-system:controller-manager"
-        and grant.binds_service_account
-    ):
+    """The command that binds the generated role to this user. Never a wider role."""
+    if user == _MANAGER_ACCOUNT and grant.binds_service_account:
         return grant.install_command
-    whom = (
+    subject = (
         f"--serviceaccount={user.removeprefix(_SERVICE_ACCOUNT_PREFIX)}"
         if user.startswith(_SERVICE_ACCOUNT_PREFIX)
         else f"--user={shlex.quote(user)}"
     )
-    name = shlex.quote(
-        f"{grant.role}-{''.join(letter if letter.isalnum() else '-' for letter in user).strip('-').lower()}"
-    )
+    suffix = "".join(letter if letter.isalnum() else "-" for letter in user).strip("-").lower()
+    name = shlex.quote(f"{grant.role}-{suffix}")
     role = f"--{'role' if grant.namespaced_role else 'clusterrole'}={grant.role}"
-    if grant.namespace:
-        return f"{grant.install_command} && kubectl -n {grant.namespace} create rolebinding {name} {role} {whom}"
-    return f"{grant.install_command} && kubectl create clusterrolebinding {name} {role} {whom}"
+    create = (
+        f"kubectl -n {grant.namespace} create rolebinding"
+        if grant.namespace
+        else "kubectl create clusterrolebinding"
+    )
+    return f"{grant.install_command} && {create} {name} {role} {subject}"

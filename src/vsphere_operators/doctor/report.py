@@ -1,78 +1,71 @@
-"""Findings for people, aligned and wrapped where there is a terminal; and for programs, as JSON."""
+"""Prints findings as aligned text, wrapped to the terminal, or as JSON."""
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from .checks import SectionFinding
-from .finding import Finding, Level
+from ..terminal import Style, apply_color, wrap_text
+from .finding import Finding, Level, SectionFinding
 
 _LEVEL_WIDTH = 9
 _SUBJECT_WIDTH = 13
+_INDENT = " " * (2 + _LEVEL_WIDTH + _SUBJECT_WIDTH)
+# Below this a message would be a column of single words.
 _MIN_WIDTH = 60
-ANSI_CODES: dict[str, str] = {"ok": "32", "warning": "33", "problem": "1;31", "bold": "1"}
+_LEVEL_STYLES: dict[Level, Style] = {"ok": "good", "warning": "busy", "problem": "alert"}
 
 
 class TextReport:
-    """Lines as they come; `columns` is the terminal's width, 0 for none to fit into."""
+    """Renders findings one by one; `columns` is the terminal's width, 0 without a terminal."""
 
     def __init__(self, *, columns: int = 0, color: bool = False) -> None:
-        self.columns, self.color = columns, color
+        self._columns, self._color = columns, color
         self._section = ""
 
-    def render_finding(self, line: SectionFinding) -> Iterator[str]:
-        """The lines of one finding; a new chapter begins with its title."""
-        chapter, finding = line
-        if chapter != self._section:
-            yield from ([""] if self._section else [])
-            yield self.apply_color(chapter, "bold")
-            self._section = chapter
-        head = f"{finding.level:<{_LEVEL_WIDTH}}{finding.subject:<{_SUBJECT_WIDTH}}"
-        first, *rest = self.wrap(finding.words, len(head) + 2)
-        yield f"  {self.apply_color(finding.level.ljust(_LEVEL_WIDTH), finding.level)}{finding.subject:<{_SUBJECT_WIDTH}}{first}"
-        indent = " " * (len(head) + 2)
-        yield from (indent + each for each in rest)
+    def render_finding(self, entry: SectionFinding) -> Iterator[str]:
+        """The lines of one finding, after the section's title if it is the first there."""
+        section, finding = entry
+        if section != self._section:
+            if self._section:
+                yield ""
+            yield apply_color(section, "head", color=self._color)
+            self._section = section
+        level = apply_color(
+            finding.level.ljust(_LEVEL_WIDTH), _LEVEL_STYLES[finding.level], color=self._color
+        )
+        width = max(self._columns, _MIN_WIDTH) - len(_INDENT) if self._columns else 0
+        first, *others = wrap_text(finding.message, width)
+        yield f"  {level}{finding.subject:<{_SUBJECT_WIDTH}}{first}"
+        yield from (_INDENT + line for line in others)
         if finding.fix:
-            # Never wrapped: it is there to be pasted.
-            yield f"{indent}{self.apply_color('fix:', 'bold')} {finding.fix}"
-
-    def wrap(self, words: str, indent: int) -> list[str]:
-        """The words in lines that fit."""
-        if not self.columns:
-            return [words]
-        return textwrap.wrap(
-            words,
-            max(self.columns, _MIN_WIDTH) - indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-        ) or [""]
-
-    def apply_color(self, text: str, colour: str) -> str:
-        """In colour, where there is any."""
-        return f"\x1b[{ANSI_CODES[colour]}m{text}\x1b[0m" if self.color else text
+            # A fix is never wrapped, so that it can be pasted.
+            yield f"{_INDENT}{apply_color('fix:', 'head', color=self._color)} {finding.fix}"
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """How it stands, in a sentence."""
     counts = Counter(finding.level for finding in findings)
+    warnings = _format_count(counts["warning"], "warning")
     if counts["problem"]:
-        return f"{_format_count(counts, 'problem')}, {_format_count(counts, 'warning')}. Mend them from the top: what comes later may follow from it."
-    return f"No problems, {_format_count(counts, 'warning')}."
+        return (
+            f"{_format_count(counts['problem'], 'problem')}, {warnings}. "
+            "Fix problems in the order shown; later ones may be caused by earlier ones."
+        )
+    return f"No problems, {warnings}."
 
 
-def _format_count(counts: Counter[Level], level: Level) -> str:
-    """`1 problem`, `2 problems`."""
-    return f"{counts[level]} {level}{'' if counts[level] == 1 else 's'}"
+def _format_count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def as_json(lines: Sequence[SectionFinding]) -> str:
-    """Everything, for programs."""
-    findings = [{"chapter": chapter, **msgspec.to_builtins(finding)} for chapter, finding in lines]
-    healthy = all(finding.level != "problem" for _, finding in lines)
+def as_json(entries: Sequence[SectionFinding]) -> str:
+    """All findings as JSON; its keys are read by scripts and stay as they are."""
+    findings = [
+        {"chapter": section, **msgspec.to_builtins(finding)} for section, finding in entries
+    ]
+    healthy = all(finding.level != "problem" for _, finding in entries)
     return msgspec.json.format(
         msgspec.json.encode({"healthy": healthy, "findings": findings}), indent=2
     ).decode()

@@ -1,4 +1,7 @@
-"""One vCenter from its address to its inventory: each step needs the one before it, and the last one reached is where the problem is."""
+"""Checks one vCenter from its address to its inventory.
+
+Each step needs the one before it, so a problem ends the checks of this vCenter.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from ..vsphere.address import Address
 from ..vsphere.faults import CertificateRefused, VCenterError, WrongLogin
 from ..vsphere.vcenter import VCenter
 from . import placement, privileges
-from .clock import check_clock_skew
+from .cluster import check_clock_skew
 from .finding import Finding, ok, problem, run_check, warning
 from .placement import VmGroupRequest
 
@@ -25,7 +28,7 @@ _CREDENTIALS_SECRET = "vc-creds"
 
 
 async def check(config: VCenterConfig, groups: Sequence[VmGroupRequest]) -> AsyncIterator[Finding]:
-    """All of one vCenter; one login, and it is ended."""
+    """All checks of one vCenter, with one login that is ended afterwards."""
     async with temporary_vcenter(config) as vcenter:
         async for finding in run_check("vCenter", _check_in_order(vcenter, config, groups)):
             yield finding
@@ -34,19 +37,24 @@ async def check(config: VCenterConfig, groups: Sequence[VmGroupRequest]) -> Asyn
 async def _check_in_order(
     vcenter: VCenter, config: VCenterConfig, groups: Sequence[VmGroupRequest]
 ) -> AsyncIterator[Finding]:
-    """Reach it, log in, read the inventory, look into it."""
     for step in (_check_reachable, _check_login):
         finding = await step(vcenter, config)
         yield finding
         if finding.level == "problem":
-            yield warning("vCenter", "what comes after this was not looked at")
+            yield warning("vCenter", "Remaining checks skipped.")
             return
     if config.address.insecure:
-        words = "its certificate is not verified (-insecure): whoever is between here and there can read the password"
-        yield warning("TLS", words, _trust_ca_command(config.address))
-    # The call through the session: what it asks is the same for everybody.
-    theirs = await vcenter.session.call(lambda: vcenter.session.service_instance.CurrentTime())
-    yield check_clock_skew(theirs, datetime.now(UTC), f"vCenter {config.name}")
+        yield warning(
+            "TLS",
+            "The certificate is not verified (-insecure): an attacker on the network can read "
+            "the password",
+            _trust_ca_command(config.address),
+        )
+    server_time = await vcenter.session.call(
+        # The service instance changes at a re-login, so it is read inside the call.
+        lambda: vcenter.session.service_instance.CurrentTime()
+    )
+    yield check_clock_skew(server_time, datetime.now(UTC), f"vCenter {config.name}")
     await load_inventory(vcenter)
     defaults: Mapping[str, str] = msgspec.structs.asdict(config.defaults)
     for finding in placement.check(vcenter.inventory, defaults, groups):
@@ -59,7 +67,6 @@ async def _check_in_order(
 
 
 async def _check_reachable(vcenter: VCenter, config: VCenterConfig) -> Finding:
-    """Connection, TLS, and whether it is a vCenter at all."""
     address = config.address
     try:
         about = (await vcenter.soap.get_service_content()).about
@@ -72,52 +79,54 @@ async def _check_reachable(vcenter: VCenter, config: VCenterConfig) -> Finding:
     if about.apiType != "VirtualCenter":
         return problem(
             "reach",
-            f"{address.base_url} is {about.fullName}, and no vCenter: name the vCenter that manages it",
+            f"{address.base_url} is {about.fullName}, not a vCenter; "
+            "use the address of the vCenter that manages it",
         )
-    number = tuple(int(part) for part in about.apiVersion.split(".")[:2] if part.isdigit())
-    if number < _MIN_API_VERSION:
+    version = tuple(int(part) for part in about.apiVersion.split(".")[:2] if part.isdigit())
+    if version < _MIN_API_VERSION:
         return warning(
             "reach",
-            f"{address.base_url} is {about.fullName}; older than vSphere 7.0, with which this was never tried",
+            f"{address.base_url} is {about.fullName}; versions before vSphere 7.0 are not tested",
         )
-    return ok(
-        "reach",
-        f"{address.base_url} is {about.fullName}"
-        + ("" if address.insecure else ", with a certificate that is trusted"),
-    )
+    trusted = "" if address.insecure else " with a trusted certificate"
+    return ok("reach", f"{address.base_url} is {about.fullName}{trusted}")
 
 
 async def _check_login(vcenter: VCenter, config: VCenterConfig) -> Finding:
-    """One try: a second with the same password could only help to lock the account."""
     try:
+        # One attempt: a second one with the same password could lock the account.
         await vcenter.session.login()
     except WrongLogin as error:
         return problem("login", str(error), renew_credentials_command(config))
-    tried = vcenter.session.attempted_credentials
-    return ok("login", f"{tried.description if tried else 'the account'} is accepted")
+    credentials = vcenter.session.attempted_credentials
+    return ok("login", f"Logged in as {credentials.description if credentials else 'the account'}")
 
 
 def _trust_ca_command(address: Address) -> str:
-    """Fetch the CA certificates of the vCenter itself, and name them; whoever does so should compare the fingerprint."""
+    """Downloads the CA certificates of this vCenter."""
     zip_url = shlex.quote(f"{address.base_url}/certs/download.zip")
     return (
-        f"curl -ko vc-ca.zip {zip_url} && unzip -oj vc-ca.zip 'certs/lin/*.0' -d vc-ca && cat vc-ca/*.0 > vc-ca.pem"
-        "   # compare it with your vCenter's, then: manager -vcenter-ca-file=vc-ca.pem"
+        f"curl -ko vc-ca.zip {zip_url} && unzip -oj vc-ca.zip 'certs/lin/*.0' -d vc-ca && "
+        "cat vc-ca/*.0 > vc-ca.pem"
+        # curl -k does not authenticate the server.
+        "   # verify the fingerprint out of band, then: manager -vcenter-ca-file=vc-ca.pem"
     )
 
 
 def renew_credentials_command(config: VCenterConfig) -> str:
-    """Where the password is set."""
-    if config.credentials_directory:
-        name = Path(config.credentials_directory).name
-        # One of several vCenters has its address from the list, and its Secret is named after its directory.
-        own = name == _CREDENTIALS_SECRET
-        server = (
-            f"--from-literal=GOVMOMI_URL={shlex.quote(config.address.base_url)} " if own else ""
-        )
-        return (
-            f"kubectl -n vsphere-operators-system create secret generic {_CREDENTIALS_SECRET if own else shlex.quote(f'{_CREDENTIALS_SECRET}-{name}')} "
-            f"--dry-run=client -o yaml {server}--from-literal=GOVMOMI_USERNAME=USER "
-            "--from-file=GOVMOMI_PASSWORD=/dev/stdin | kubectl apply -f -"
-        )
-    return "read -rsp 'password: ' GOVMOMI_PASSWORD && export GOVMOMI_PASSWORD"
+    """Sets the password where this configuration reads it from."""
+    if not config.credentials_directory:
+        return "read -rsp 'password: ' GOVMOMI_PASSWORD && export GOVMOMI_PASSWORD"
+    directory = Path(config.credentials_directory).name
+    if directory == _CREDENTIALS_SECRET:
+        secret = _CREDENTIALS_SECRET
+        server = f"--from-literal=GOVMOMI_URL={shlex.quote(config.address.base_url)} "
+    else:
+        # With several vCenters the address is in the -vcenters file, and each Secret is named
+        # after its directory.
+        secret, server = shlex.quote(f"{_CREDENTIALS_SECRET}-{directory}"), ""
+    return (
+        f"kubectl -n vsphere-operators-system create secret generic {secret} "
+        f"--dry-run=client -o yaml {server}--from-literal=GOVMOMI_USERNAME=USER "
+        "--from-file=GOVMOMI_PASSWORD=/dev/stdin | kubectl apply -f -"
+    )

@@ -1,0 +1,150 @@
+"""Clock skew, lease and required roles: plain calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kubewright import Controller, Manager, ObjectMeta
+from kubewright.builtin import Lease, LeaseSpec, Node
+from kubewright.flags import parse_command_line
+from kubewright.kubeconfig import Connection, Identity
+from vsphere_operators.doctor.cluster import (
+    MANAGER_NAME,
+    check_clock_skew,
+    check_lease_holder,
+    manager_grants,
+    webhook_ca_grants,
+)
+from vsphere_operators.doctor.finding import ok
+from vsphere_operators.doctor.rbac import access_reviews_for, binding_command
+from vsphere_operators.kinds.hostinfo import HostInfo
+from vsphere_operators.main import build
+from vsphere_operators.settings.flags import Settings
+
+from .users import MANAGER_ACCOUNT, USERS
+
+ROOT = Path(__file__).parents[2]
+NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "level", "message"),
+    [
+        (0, "ok", "Clock skew 0.0s"),
+        (-4, "ok", "Clock skew 4.0s"),
+        (6, "warning", "The clock of the API server is 6s ahead of the clock of this machine;"),
+        (-200, "warning", "is 3m behind the clock of this machine;"),
+        (7200, "problem", "is 2h ahead of"),
+    ],
+)
+def test_clock_skew(seconds: int, level: str, message: str) -> None:
+    finding = check_clock_skew(NOW + timedelta(seconds=seconds), NOW, "the API server")
+    assert finding.level == level
+    assert message in finding.message
+    assert bool(finding.fix) == (level != "ok")
+
+
+def make_lease(**spec: Any) -> Lease:
+    return Lease(metadata=ObjectMeta(namespace="a", name="b"), spec=LeaseSpec(**spec))
+
+
+def test_lease_holder() -> None:
+    renewed = {
+        "holderIdentity": "pod-1",
+        "leaseDurationSeconds": 15,
+        "renewTime": "2026-11-16T11:59:50.000000Z",
+    }
+    assert check_lease_holder(make_lease(), NOW) == ok(
+        "leader", "No leader: the last one released lease a/b"
+    )
+    assert check_lease_holder(make_lease(**renewed), NOW) == ok(
+        "leader", '"pod-1" is the leader (lease a/b)'
+    )
+    expired = check_lease_holder(make_lease(**renewed), NOW + timedelta(minutes=3))
+    assert (expired.level, expired.message) == (
+        "problem",
+        'No active leader: lease a/b expired (last renewed 3m ago by "pod-1")',
+    )
+    assert (
+        check_lease_holder(make_lease(**{**renewed, "renewTime": "soon"}), NOW).level == "warning"
+    )
+
+
+class NodeWatchingController(Controller[HostInfo]):
+    """Reads a kind without a namespace."""
+
+    def __init__(self) -> None:
+        self.wake_on(Node, by=lambda node: node.metadata.name)
+
+
+def test_manager_of_some_namespaces_needs_permissions_only_there() -> None:
+    (cluster_wide,) = manager_grants((), [NodeWatchingController()])
+    assert {review.namespace for review in access_reviews_for(cluster_wide)} == {""}
+    *namespaced, without_namespace, events = manager_grants(("a", "b"), [NodeWatchingController()])
+    assert [grant.namespace for grant in namespaced] == ["a", "b"]
+    assert {review.resource for review in access_reviews_for(namespaced[0])} == {
+        "events",
+        "hostinfoes",
+        "hostinfoes/status",
+    }
+    assert {
+        (review.resource, review.namespace) for review in access_reviews_for(without_namespace)
+    } == {("nodes", "")}
+    assert sum(
+        len(access_reviews_for(grant)) for grant in (namespaced[0], without_namespace)
+    ) == len(access_reviews_for(cluster_wide))
+    assert {
+        (review.verb, review.resource, review.namespace) for review in access_reviews_for(events)
+    } == {
+        ("create", "events", "default"),
+        ("patch", "events", "default"),
+    }
+
+
+def test_fix_for_some_namespaces_does_not_bind_the_cluster_wide_role() -> None:
+    namespaced, without_namespace, events = manager_grants(("a",), [NodeWatchingController()])
+    for user in USERS:
+        assert " create rolebinding " in binding_command(user, namespaced)
+        assert " -n a " in binding_command(user, namespaced)
+        assert "config/components/namespaced/cluster_role.yaml" in binding_command(
+            user, without_namespace
+        )
+        assert " -n default create rolebinding " in binding_command(user, events)
+        assert "config/components/namespaced/cluster_events.yaml" in binding_command(user, events)
+        for grant in (namespaced, without_namespace, events):
+            assert "apply -k config/rbac" not in binding_command(user, grant)
+
+
+@pytest.mark.parametrize(
+    ("flags", "roles"),
+    [
+        ((), []),
+        (("-webhooks",), ["ClusterRole", "Role"]),
+        (("-webhooks", "-webhook-cert-dir=x"), []),
+    ],
+)
+def test_webhooks_need_the_roles_of_their_component(flags: Sequence[str], roles: list[str]) -> None:
+    settings = parse_command_line(Settings, flags, {})
+    manager = Manager(
+        Connection(server="https://none.invalid", identity=Identity(), source="a test"),
+        settings.to_options(MANAGER_NAME),
+    )
+    build(manager, settings)
+    file = ROOT / "config/components/webhooks/webhook_ca_roles.yaml"
+    rules_by_kind = {
+        manifest["kind"]: manifest["rules"]
+        for manifest in yaml.safe_load_all(file.read_text())
+        if "rules" in manifest
+    }
+    grants = webhook_ca_grants(manager, "here")
+    assert [grant.rules for grant in grants] == [rules_by_kind[kind] for kind in roles]
+    assert [grant.namespace for grant in grants] == ["", "here"][: len(roles)]
+    assert {binding_command(MANAGER_ACCOUNT, grant) for grant in grants} <= {
+        f"kubectl apply -f {file.relative_to(ROOT)}"
+    }

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from vsphere_operators.kubectl.table import COLUMN_GAP, Cell, Style, Table
+from vsphere_operators.kubectl.table import COLUMN_GAP, Cell, Table
+from vsphere_operators.terminal import Style
 
 from .expected import ready_condition
 from .snapshot import KIND_PATHS, Object, Snapshot

@@ -1,4 +1,4 @@
-"""Commands whose output nobody reads to its end, or cannot show."""
+"""Commands with a closed pipe, or with an encoding that lacks characters."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from vsphere_operators.terminal import SIGPIPE_EXIT_CODE, replace_unencodable
 
 COMMANDS = {
     "doctor": ["vsphere_operators.main", "doctor", "-metrics-addr=0"],
-    "doctor, all at once": ["vsphere_operators.main", "doctor", "-metrics-addr=0", "-json"],
+    "doctor -json": ["vsphere_operators.main", "doctor", "-metrics-addr=0", "-json"],
 }
 
 
-@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS.keys())
-def test_a_reader_that_has_seen_enough_is_no_error(words: list[str]) -> None:
+@pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS.keys())
+def test_closed_pipe_is_not_an_error(arguments: list[str]) -> None:
     child = subprocess.Popen(
-        [sys.executable, "-m", *words],
+        [sys.executable, "-m", *arguments],
         env={"HOME": "/nonexistent", "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -29,28 +29,28 @@ def test_a_reader_that_has_seen_enough_is_no_error(words: list[str]) -> None:
     assert child.stdout
     child.stdout.close()
     try:
-        _, complaints = child.communicate(timeout=30)
+        _, errors = child.communicate(timeout=30)
     finally:
         child.kill()
-    assert (child.returncode, complaints) == (SIGPIPE_EXIT_CODE, "")
+    assert (child.returncode, errors) == (SIGPIPE_EXIT_CODE, "")
 
 
 @pytest.mark.parametrize(
-    ("encoding", "shown"),
+    ("encoding", "expected"),
     [("latin-1", b"?? n\xe4me?"), ("ascii", b"?? n?me?"), ("utf-8", "└─ näme…".encode())],
 )
-def test_what_cannot_be_shown_is_a_question_mark(encoding: str, shown: bytes) -> None:
-    taken = io.BytesIO()
-    stream = io.TextIOWrapper(taken, encoding=encoding, write_through=True)
+def test_unencodable_character_is_a_question_mark(encoding: str, expected: bytes) -> None:
+    output = io.BytesIO()
+    stream = io.TextIOWrapper(output, encoding=encoding, write_through=True)
     replace_unencodable(stream)
     stream.write("└─ näme…")
-    assert taken.getvalue() == shown
+    assert output.getvalue() == expected
 
 
-def test_programs_read_utf_8() -> None:
-    taken = io.BytesIO()
-    stream = io.TextIOWrapper(taken, encoding="latin-1", write_through=True)
+def test_machine_readable_output_is_utf_8() -> None:
+    output = io.BytesIO()
+    stream = io.TextIOWrapper(output, encoding="latin-1", write_through=True)
     replace_unencodable(stream, machine_readable=True)
     stream.write("└─ näme…")
-    assert taken.getvalue() == "└─ näme…".encode()
+    assert output.getvalue() == "└─ näme…".encode()
     replace_unencodable(io.StringIO())

@@ -14,6 +14,7 @@ from kubewright import Controller, Manager, ObjectMeta
 from kubewright.builtin import Lease, LeaseSpec, Node
 from kubewright.flags import parse_command_line
 from kubewright.kubeconfig import Connection, Identity
+from vsphere_operators.build import build
 from vsphere_operators.doctor.cluster import (
     MANAGER_NAME,
     check_clock_skew,
@@ -24,7 +25,6 @@ from vsphere_operators.doctor.cluster import (
 from vsphere_operators.doctor.finding import ok
 from vsphere_operators.doctor.rbac import access_reviews_for, binding_command
 from vsphere_operators.kinds.hostinfo import HostInfo
-from vsphere_operators.main import build
 from vsphere_operators.settings.flags import Settings
 
 from .users import MANAGER_ACCOUNT, USERS

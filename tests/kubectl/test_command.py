@@ -1,4 +1,4 @@
-"""The command line of the plugin, and what it writes."""
+"""The command line of `kubectl vsphere`, and its output."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ from vsphere_operators.kubectl.command import FLAG_DEFAULTS, main, parse_argumen
         (["-n", "first", "-o", "wide"], ["-n", "other"]),
     ],
 )
-def test_flags_may_stand_before_the_command_and_after_it(
-    before: list[str], after: list[str]
-) -> None:
+def test_flags_may_stand_before_and_after_the_command(before: list[str], after: list[str]) -> None:
     options = vars(parse_arguments([*before, "top", "vms", *after]))
     assert options == {
         **FLAG_DEFAULTS,
@@ -34,7 +32,7 @@ def test_flags_may_stand_before_the_command_and_after_it(
 
 
 def test_every_flag_has_a_default() -> None:
-    everything = [
+    flags = [
         "-A",
         "-n=a",
         "-o=json",
@@ -45,33 +43,33 @@ def test_every_flag_has_a_default() -> None:
         "--vcenter-ca-file=g",
         "--insecure",
     ]
-    given = vars(parse_arguments(["tree", *everything]))
-    assert set(given) == {*FLAG_DEFAULTS, "command"}
-    assert all(given[name] != default for name, default in FLAG_DEFAULTS.items())
+    parsed = vars(parse_arguments(["tree", *flags]))
+    assert set(parsed) == {*FLAG_DEFAULTS, "command"}
+    assert all(parsed[name] != default for name, default in FLAG_DEFAULTS.items())
     assert vars(parse_arguments(["tree"])) == {**FLAG_DEFAULTS, "command": "tree"}
 
 
-def test_one_object_has_one_namespace(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_namespaces_is_rejected_for_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         parse_arguments(["-A", "why", "gpu", "gpu1"])
     assert (
-        "-A is for top and tree; why shows one object. Name its namespace: -n NAMESPACE"
+        "-A is for top and tree; why shows one object. Specify its namespace: -n NAMESPACE"
         in capsys.readouterr().err
     )
 
 
 @pytest.mark.parametrize(
-    ("output", "shown"), [([], b"?? n\xe4me\n"), (["-o", "json"], "└─ näme\n".encode())]
+    ("flags", "expected"), [([], b"?? n\xe4me\n"), (["-o", "json"], "└─ näme\n".encode())]
 )
-def test_a_terminal_that_is_not_utf_8_shows_what_it_can(
-    output: list[str], shown: bytes, monkeypatch: pytest.MonkeyPatch
+def test_terminal_without_utf_8_gets_question_marks(
+    flags: list[str], expected: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def answer(*_: object) -> str:
+    async def run(*_: object) -> str:
         return "└─ näme"
 
-    taken = io.BytesIO()
-    monkeypatch.setattr(command, "run_command", answer)
+    output_bytes = io.BytesIO()
+    monkeypatch.setattr(command, "run_command", run)
     monkeypatch.setattr(command, "configure_logging", lambda _: None)
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(taken, encoding="latin-1"))
-    assert main(["tree", *output], {}) == 0
-    assert taken.getvalue() == shown
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output_bytes, encoding="latin-1"))
+    assert main(["tree", *flags], {}) == 0
+    assert output_bytes.getvalue() == expected

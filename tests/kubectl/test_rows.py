@@ -1,4 +1,4 @@
-"""Rows, tree and reasons from objects: plain calls."""
+"""Rows, tree, descriptions and explanations from objects: plain calls."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ GROUP = VmGroup(
 )
 
 
-def test_what_objects_know_of_one_vm_is_put_together() -> None:
+def test_rows_of_one_vm_are_merged() -> None:
     rows = rows_from_objects(
         ClusterObjects(
             hosts=[HOST, HOST_WITHOUT_STATUS],
@@ -129,7 +129,7 @@ def make_vminfo(vcenter: str, uuid: str) -> VMInfo:
     return VMInfo(spec=VMInfoSpec(nodename="twin"), status=status)
 
 
-def test_two_vms_of_one_name_are_two_rows() -> None:
+def test_two_vms_with_one_name_are_two_rows() -> None:
     other = UUID[:-1] + "2"
     hosts = [
         replace(HOST, status=replace(HOST.status, vcenter=name, cluster=f"C of {name}"))
@@ -146,10 +146,10 @@ def test_two_vms_of_one_name_are_two_rows() -> None:
         ("west", "C of west", "n-2"),
     ]
     assert [row.vcenter for row in rows.hosts] == ["east", "west"]
-    assert rows.unmatched == ["twin"], "a name that two have tells nothing"
+    assert rows.unmatched == ["twin"], "a name that two VMs have matches neither"
 
 
-def test_the_tree_has_everything_once() -> None:
+def test_tree_has_everything_once() -> None:
     rows = rows_from_objects(
         ClusterObjects(
             hosts=[HOST],
@@ -166,13 +166,13 @@ def test_the_tree_has_everything_once() -> None:
         "      ├─ VM vm-1  (node n-1 Ready)",
         "      │  └─ disk pvc-1  (10 MB, ds)",
         "      └─ VM vm-2  (node)",
-        "nodes whose VM nothing here tells",
+        "nodes without a known VM",
         "└─ node n-9",
     ]
     assert all(len(line) <= 30 for line in tree.render_tree(tree.build_tree(rows), width=30))
 
 
-def test_the_busiest_come_first_and_what_is_not_known_last() -> None:
+def test_busiest_come_first_and_unknown_last() -> None:
     hosts = [
         HostRow(name="idle", cpuUsedMHz=1, cpuTotalMHz=100),
         HostRow(name="new"),
@@ -200,7 +200,7 @@ def test_the_busiest_come_first_and_what_is_not_known_last() -> None:
         ("e.east.rainpole", "e.west.rainpole", "f.rainpole"),
     ],
 )
-def test_hosts_are_told_apart_at_80_columns(names: tuple[str, ...]) -> None:
+def test_hosts_stay_different_at_80_columns(names: tuple[str, ...]) -> None:
     rows = [
         HostRow(
             name=f"esxi-dell-{name}.com",
@@ -223,15 +223,19 @@ def test_hosts_are_told_apart_at_80_columns(names: tuple[str, ...]) -> None:
     )
 
 
-def test_a_group_is_described_with_its_vms_in_their_order() -> None:
+def test_group_is_described_with_its_vms_in_order() -> None:
     text = "\n".join(render_group(GROUP, [], wide=False, width=0, color=False))
     assert "Phase:      PENDING" in text
     assert text.index("vg-1-replica-a") < text.index("vg-1-replica-b  Cloning 40 %")
     assert "esxi-1" in text
+    assert "Replicas:   2 desired | 0 updated | ? total | 0 ready" in text
 
 
-def test_messages_of_a_group_are_whole_at_80_columns() -> None:
-    message = "no template doesNotExist in /DC0 or any folder of it; create it there, or change spec.template to one that is there"
+def test_messages_of_a_group_are_complete_at_80_columns() -> None:
+    message = (
+        "no template doesNotExist in /DC0 or any folder of it; "
+        "create it there, or change spec.template to one that is there"
+    )
     status = replace(
         GROUP.status,
         conditions=[
@@ -249,22 +253,25 @@ def test_messages_of_a_group_are_whole_at_80_columns() -> None:
     assert all(text.count(word) >= 2 for word in message.split())
 
 
+TOO_SOON = (
+    "its next maintenance starts too soon: in 5 h (from Node annotation), requested are 100 h"
+)
 NODES = [make_node("vm-2"), make_node("vm-3", cordoned=True), make_node("vm-4")]
 
 
-def test_why_without_a_vcenter_names_whom_kubernetes_refuses_and_counts_the_rest() -> None:
-    answer = explain_selection(GPU, NODES, None, SelectionRules(), NOW)
-    assert [(each.node, each.result) for each in answer.verdicts] == [
+def test_why_without_vcenter_names_unschedulable_nodes_and_counts_others() -> None:
+    explanation = explain_selection(GPU, NODES, None, SelectionRules(), NOW)
+    assert [(result.node, result.result) for result in explanation.nodes] == [
         ("vm-2", "chosen"),
         ("vm-3", "Unschedulable"),
     ]
-    assert answer.uncounted == {"GPUMissing": 1}
-    text = "\n".join(render_explanation(answer, width=0, color=False))
-    assert "Asked for:  a node with a GPU, for 100 h" in text
-    assert "1 more refused: GPUMissing, it has no GPU. Which ones, --vcenter tells." in text
+    assert explanation.unnamed == {"GPUMissing": 1}
+    text = "\n".join(render_explanation(explanation, width=0, color=False))
+    assert "Requested:  a node with a GPU for 100 h" in text
+    assert ("1 more node rejected: GPUMissing (no GPU). Run with --vcenter to list them.") in text
 
 
-def test_reasons_are_whole_at_80_columns() -> None:
+def test_explanations_are_complete_at_80_columns() -> None:
     soon = NodeFacts(
         name="vm-4",
         gpus=("vGPU",),
@@ -278,10 +285,7 @@ def test_reasons_are_whole_at_80_columns() -> None:
         )
     )
     assert all(len(line) <= 80 for line in text.splitlines())
-    whole = (
-        "its next maintenance comes too soon: in 5 h, and 100 h are wanted, says Node annotation"
-    )
-    assert whole in " ".join(text.split())
+    assert TOO_SOON in " ".join(text.split())
 
 
 def make_tainted_node(*keys: str, cordoned: bool = False) -> Node:
@@ -290,7 +294,7 @@ def make_tainted_node(*keys: str, cordoned: bool = False) -> Node:
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("node", "why"),
     [
         (make_tainted_node(cordoned=True), "it is cordoned"),
         (make_tainted_node("node.kubernetes.io/unschedulable", cordoned=True), "it is cordoned"),
@@ -310,14 +314,14 @@ def make_tainted_node(*keys: str, cordoned: bool = False) -> Node:
         ),
     ],
 )
-def test_why_says_what_keeps_pods_off_a_node(given: Node, why: str) -> None:
-    refused = {"vm-3": NodeFacts(name="vm-3", blocker=Rejection.UNSCHEDULABLE)}
-    for facts in (None, refused):
-        (verdict,) = explain_selection(GPU, [given], facts, SelectionRules(), NOW).verdicts
-        assert (verdict.result, verdict.why) == ("Unschedulable", why)
+def test_why_explains_unschedulable_nodes(node: Node, why: str) -> None:
+    rejected = {"vm-3": NodeFacts(name="vm-3", blocker=Rejection.UNSCHEDULABLE)}
+    for facts in (None, rejected):
+        (result,) = explain_selection(GPU, [node], facts, SelectionRules(), NOW).nodes
+        assert (result.result, result.why) == ("Unschedulable", why)
 
 
-def test_why_with_facts_names_everybody() -> None:
+def test_why_with_facts_names_every_node() -> None:
     soon = NodeFacts(
         name="vm-4",
         gpus=("vGPU",),
@@ -325,20 +329,17 @@ def test_why_with_facts_names_everybody() -> None:
         maintenance=window_from_start(NOW + timedelta(hours=5), "Node annotation"),
     )
     facts = {"vm-2": NodeFacts(name="vm-2"), "vm-3": NodeFacts(name="vm-3"), "vm-4": soon}
-    answer = explain_selection(GPU, NODES, facts, SelectionRules(), NOW)
-    assert [(each.node, each.result) for each in answer.verdicts] == [
+    explanation = explain_selection(GPU, NODES, facts, SelectionRules(), NOW)
+    assert [(result.node, result.result) for result in explanation.nodes] == [
         ("vm-2", "chosen"),
         ("vm-3", "GPUMissing"),
         ("vm-4", "TooLittleTime"),
     ]
-    assert (
-        answer.verdicts[2].why
-        == "its next maintenance comes too soon: in 5 h, and 100 h are wanted, says Node annotation"
-    )
-    assert answer.uncounted == {}
+    assert explanation.nodes[2].why == TOO_SOON
+    assert explanation.unnamed == {}
 
 
-def test_every_reason_of_a_refusal_has_words_and_one_of_a_newer_manager_does_no_harm() -> None:
+def test_every_rejection_has_an_explanation_and_unknown_ones_are_tolerated() -> None:
     assert set(REJECTION_EXPLANATIONS) == set(Rejection)
-    assert explanation_suffix("PoweredOff") == ", its VM does not run"
+    assert explanation_suffix("PoweredOff") == " (its VM is not running)"
     assert explanation_suffix("OnFire") == ""

@@ -1,4 +1,4 @@
-"""Tables that fit: against what must hold of any of them."""
+"""Properties that hold for every table."""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ def test_every_line_fits_and_columns_are_aligned(rows: list[tuple[str, ...]], wi
 @given(ROWS)
 def test_without_a_width_nothing_is_cut(rows: list[tuple[str, ...]]) -> None:
     table = Table(columns=("C",) * len(rows[0]), rows=tuple(tuple(map(Cell, row)) for row in rows))
-    shown = [[cell.text.rstrip() for cell in line] for line in table.lines()[1:]]
-    assert shown == [[text.rstrip() for text in row] for row in rows]
+    cells = [[cell.text.rstrip() for cell in line] for line in table.lines()[1:]]
+    assert cells == [[text.rstrip() for text in row] for row in rows]
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=6), st.integers(0, 200))
-def test_the_widest_gives_way_first(widths: list[int], width: int) -> None:
-    made = fit_widths(widths, width)
-    assert all(0 <= new <= old for new, old in zip(made, widths, strict=True))
-    cut_ones = [new for new, old in zip(made, widths, strict=True) if new < old]
-    if cut_ones:
-        assert min(cut_ones) >= min(MIN_COLUMN_WIDTH, max(widths))
-        assert max(made) - min(cut_ones) <= 1 or min(cut_ones) == MIN_COLUMN_WIDTH
+def test_widest_column_is_cut_first(widths: list[int], width: int) -> None:
+    fitted = fit_widths(widths, width)
+    assert all(0 <= new <= old for new, old in zip(fitted, widths, strict=True))
+    cut_widths = [new for new, old in zip(fitted, widths, strict=True) if new < old]
+    if cut_widths:
+        assert min(cut_widths) >= min(MIN_COLUMN_WIDTH, max(widths))
+        assert max(fitted) - min(cut_widths) <= 1 or min(cut_widths) == MIN_COLUMN_WIDTH
 
 
-def test_a_name_loses_its_middle_and_a_sentence_its_end() -> None:
+def test_name_loses_its_middle_and_sentence_its_end() -> None:
     assert fit_text("tkg-cluster-1-workers-5v298", 15) == "tkg-clu…s-5v298"
     assert fit_text("no template of that name", 12) == "no template…"
     assert fit_text("short", 8) == "short   "
 
 
-def test_colours_do_not_move_columns() -> None:
+def test_color_does_not_move_columns() -> None:
     table = Table(columns=("A", "B"), rows=((Cell("x", "good"), Cell("y", "bad")),))
     assert render_table(table) == "A  B\nx  y"
     assert (
@@ -68,7 +68,7 @@ def test_colours_do_not_move_columns() -> None:
     )
 
 
-def test_fields_go_on_under_their_value_and_hosts_lose_their_domain() -> None:
+def test_fields_wrap_under_their_value_and_hosts_lose_their_domain() -> None:
     assert (
         render_field("Message", "one two three", width=21)
         == "Message:    one two\n            three"
@@ -86,7 +86,7 @@ def test_fields_go_on_under_their_value_and_hosts_lose_their_domain() -> None:
 
 
 @given(ROWS, st.integers(60, 200))
-def test_sentences_in_the_last_column_are_whole_whatever_the_width(
+def test_sentences_in_the_last_column_are_complete_at_any_width(
     rows: list[tuple[str, ...]], width: int
 ) -> None:
     table = Table(
@@ -102,7 +102,7 @@ def test_sentences_in_the_last_column_are_whole_whatever_the_width(
         assert len(line) <= width or max(len(word) for row in rows for word in row[-1].split()) > 24
 
 
-def test_a_sentence_goes_on_below_its_beginning() -> None:
+def test_sentence_wraps_below_its_beginning() -> None:
     table = Table(
         columns=("NODE", "WHY"),
         rows=((Cell("n"), Cell("one two three four five six")), (Cell("m"), Cell(""))),
@@ -122,19 +122,19 @@ def test_rows_with_different_names_stay_different(names: list[str], width: int) 
     assert all(len(line) <= width for line in render_table(table, width=width).splitlines())
 
 
-def test_names_beside_sentences_stay_different() -> None:
+def test_names_next_to_sentences_stay_different() -> None:
     names = ["a" * 12 + middle + "z" * 12 for middle in ("east", "west")]
     table = Table(
         columns=("A", "B", "C"),
         rows=tuple((Cell(name), Cell("b" * 40), Cell("why not " * 9)) for name in names),
         wrap_last_column=True,
     )
-    shown = render_table(table, width=64)
-    assert len({line.split()[0] for line in shown.splitlines() if line.startswith("aaa")}) == 2
-    assert all(len(line) <= 64 for line in shown.splitlines())
+    text = render_table(table, width=64)
+    assert len({line.split()[0] for line in text.splitlines() if line.startswith("aaa")}) == 2
+    assert all(len(line) <= 64 for line in text.splitlines())
 
 
-def test_hosts_lose_their_domain_only_where_they_stay_different() -> None:
+def test_hosts_keep_their_domain_if_they_would_become_equal() -> None:
     assert short_hosts(["a.x.com", "b.x.com"]) == {"a.x.com": "a", "b.x.com": "b"}
     assert short_hosts(["a.x.com", "a.y.com", "b.x.com"]) == {
         "a.x.com": "a.x.com",

@@ -57,7 +57,7 @@ class Cluster(Struct, frozen=True, kw_only=True):
 
 
 def load_connection(settings: Settings, environ: Mapping[str, str]) -> Connection | Finding:
-    """The manager's connection, or why there is none. Reads files, so it blocks."""
+    """The manager's connection, or the reason why it cannot be made. Reads files, so it blocks."""
     try:
         return load_config(
             settings.kubeconfig,

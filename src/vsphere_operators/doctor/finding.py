@@ -14,7 +14,7 @@ from ..vsphere.faults import VCenterError
 Level = Literal["ok", "warning", "problem"]
 
 
-# `-json` prints the key "words"; scripts read it.
+# Scripts read the key `words` of `-json`.
 class Finding(Struct, frozen=True, omit_defaults=True, kw_only=True, rename={"message": "words"}):
     level: Level
     subject: str

@@ -69,10 +69,14 @@ def _fetch(url: str) -> tuple[int, str]:
 
 def address_in_use(url: str, reason: object) -> Finding:
     if isinstance(reason, TimeoutError):
-        message = (
+        return problem(
+            "metrics",
             f"{url} did not respond in time; the port is in use by another process "
-            "or the manager hangs"
+            "or the manager hangs",
+            _FREE_PORT_COMMAND,
         )
-    else:
-        message = f"{url} is in use by another process ({reason}); the manager cannot listen there"
-    return problem("metrics", message, _FREE_PORT_COMMAND)
+    return problem(
+        "metrics",
+        f"{url} is in use by another process ({reason}); the manager cannot listen there",
+        _FREE_PORT_COMMAND,
+    )

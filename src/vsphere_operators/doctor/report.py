@@ -13,7 +13,7 @@ from .finding import Finding, Level, SectionFinding
 _LEVEL_WIDTH = 9
 _SUBJECT_WIDTH = 13
 _INDENT = " " * (2 + _LEVEL_WIDTH + _SUBJECT_WIDTH)
-# Below this a message would be a column of single words.
+# Below this a message would be a column of one word each.
 _MIN_WIDTH = 60
 _LEVEL_STYLES: dict[Level, Style] = {"ok": "good", "warning": "busy", "problem": "alert"}
 

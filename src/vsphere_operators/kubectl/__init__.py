@@ -1,1 +1,1 @@
-"""`kubectl vsphere`: looks around in what the manager wrote, and where asked in vCenter itself."""
+"""`kubectl vsphere`: shows inventory and VmGroups from objects, or from vCenter directly."""

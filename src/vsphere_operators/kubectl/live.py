@@ -1,4 +1,4 @@
-"""The same rows from vCenter itself: all that it has, whether an object asks for it or not."""
+"""Rows from vCenter's inventory: everything in it, with or without an object in the cluster."""
 
 from __future__ import annotations
 
@@ -12,21 +12,19 @@ from .rows import DiskRow, HostRow, Rows, VmRow, match_nodes
 
 
 def rows_from_inventory(inventory: Inventory, disks: Sequence[Disk], nodes: Sequence[Node]) -> Rows:
-    """Everything but templates."""
-    vms = [vm_row(inventory, each) for each in inventory.vms.values() if not each.is_template]
+    """Everything except templates."""
+    vms = [_vm_row(inventory, vm) for vm in inventory.vms.values() if not vm.is_template]
     matched, unmatched = match_nodes(vms, nodes)
-    hosts = [host_row(inventory, each) for each in inventory.hosts.values()]
     return Rows(
-        hosts=hosts,
+        hosts=[_host_row(inventory, host) for host in inventory.hosts.values()],
         vms=matched,
-        disks=[disk_row(inventory, each) for each in disks],
+        disks=[_disk_row(inventory, disk) for disk in disks],
         unmatched=unmatched,
     )
 
 
-def host_row(inventory: Inventory, host: Host) -> HostRow:
-    """One host."""
-    place = inventory.location(host.ref)
+def _host_row(inventory: Inventory, host: Host) -> HostRow:
+    location = inventory.location(host.ref)
     return HostRow(
         name=host.name,
         state="maintenance" if host.in_maintenance else host.connection,
@@ -35,17 +33,16 @@ def host_row(inventory: Inventory, host: Host) -> HostRow:
         memoryTotalMB=host.memory_bytes // 2**20 if host.memory_bytes else None,
         memoryUsedMB=host.stats.memory_usage_mb,
         vms=len(inventory.vms_on(host.ref)),
-        cluster=place.cluster,
-        datacenter=place.datacenter,
+        cluster=location.cluster,
+        datacenter=location.datacenter,
         vcenter=inventory.name,
         model=host.model,
         version=host.version,
     )
 
 
-def vm_row(inventory: Inventory, vm: VirtualMachine) -> VmRow:
-    """One VM."""
-    place = inventory.location(vm.host) if vm.host else inventory.location(vm.ref)
+def _vm_row(inventory: Inventory, vm: VirtualMachine) -> VmRow:
+    location = inventory.location(vm.host or vm.ref)
     return VmRow(
         name=vm.name,
         power=vm.power,
@@ -55,23 +52,20 @@ def vm_row(inventory: Inventory, vm: VirtualMachine) -> VmRow:
         guestMemoryMB=vm.stats.guest_memory_mb,
         address=vm.ip_address,
         host=inventory.name_of(vm.host),
-        cluster=place.cluster,
-        datacenter=place.datacenter,
+        cluster=location.cluster,
+        datacenter=location.datacenter,
         vcenter=inventory.name,
         uuid=vm.bios_uuid.lower(),
     )
 
 
-def disk_row(inventory: Inventory, disk: Disk) -> DiskRow:
-    """One disk, with the VM that uses it."""
-    users = [
-        each.name
-        for each in inventory.vms.values()
-        if {each.instance_uuid, each.bios_uuid} & set(disk.consumers)
-    ]
+def _disk_row(inventory: Inventory, disk: Disk) -> DiskRow:
+    # A consumer is an instance UUID or a BIOS UUID, depending on the client that attached it.
+    consumers = set(disk.consumers)
+    vms = (vm.name for vm in inventory.vms.values() if {vm.instance_uuid, vm.bios_uuid} & consumers)
     return DiskRow(
         name=disk.name,
         sizeMB=disk.size_mb,
         datastore=inventory.name_of(disk.datastore),
-        attachedTo=users[0] if users else "",
+        attachedTo=next(vms, ""),
     )

@@ -1,4 +1,7 @@
-"""Hosts, VMs and disks as the commands show them, from the objects that the manager wrote. Pure."""
+"""Hosts, VMs and disks as rows, from the objects that the manager wrote. Pure functions.
+
+The fields of the rows are the keys of `-o json`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from ..kinds.vminfo import VMInfo
 
 
 class HostRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A host. None is what nobody has told."""
+    """A host; None means unknown."""
 
     name: str
     state: str = ""
@@ -38,8 +41,6 @@ class HostRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class VmRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A VM."""
-
     name: str
     power: str = ""
     cpus: int | None = None
@@ -68,8 +69,6 @@ class DiskRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ClusterObjects(Struct, frozen=True, kw_only=True):
-    """What was read from the cluster."""
-
     hosts: Sequence[HostInfo] = ()
     vms: Sequence[VMInfo] = ()
     disks: Sequence[FCDInfo] = ()
@@ -79,7 +78,7 @@ class ClusterObjects(Struct, frozen=True, kw_only=True):
 
 
 class Rows(Struct, frozen=True, kw_only=True):
-    """All that is known, once for each host, VM and disk; and Nodes without a VM that anybody knows."""
+    """One row for each host, VM and disk, and the names of Nodes without a known VM."""
 
     hosts: list[HostRow] = []
     vms: list[VmRow] = []
@@ -88,28 +87,28 @@ class Rows(Struct, frozen=True, kw_only=True):
 
 
 def rows_from_objects(objects: ClusterObjects) -> Rows:
-    """What the objects tell together: each of them may know a part."""
-    candidates = [each for gpu in objects.gpus for each in gpu.status.candidates or ()]
+    """Merges all objects: each of them may have a part of a row."""
+    candidates = [candidate for gpu in objects.gpus for candidate in gpu.status.candidates or ()]
     vms = _merge_vm_rows(
         (
-            *map(vm_row, objects.vms),
+            *map(_vm_row, objects.vms),
             *_replica_rows(objects.groups),
             *map(_candidate_row, candidates),
         )
     )
     hosts = {
-        (each.vcenter, each.name): each for each in map(host_row, objects.hosts) if each is not None
+        (row.vcenter, row.name): row for row in map(_host_row, objects.hosts) if row is not None
     }
-    known = [_with_location_of_host(row, hosts.get((row.vcenter, row.host))) for row in vms]
-    matched, unmatched = match_nodes(known, objects.nodes)
-    disks = {each.name: each for each in map(disk_row, objects.disks)}
+    located = [_with_location_of_host(row, hosts.get((row.vcenter, row.host))) for row in vms]
+    matched, unmatched = match_nodes(located, objects.nodes)
+    disks = {row.name: row for row in map(_disk_row, objects.disks)}
     return Rows(
         hosts=list(hosts.values()), vms=matched, disks=list(disks.values()), unmatched=unmatched
     )
 
 
-def host_row(info: HostInfo) -> HostRow | None:
-    """From a HostInfo; None for one without an answer."""
+def _host_row(info: HostInfo) -> HostRow | None:
+    """None for a HostInfo without a status."""
     status = info.status
     if status.connectionState is None:
         return None
@@ -129,8 +128,7 @@ def host_row(info: HostInfo) -> HostRow | None:
     )
 
 
-def vm_row(info: VMInfo) -> VmRow:
-    """From a VMInfo."""
+def _vm_row(info: VMInfo) -> VmRow:
     status = info.status
     return VmRow(
         name=info.spec.nodename,
@@ -147,24 +145,24 @@ def vm_row(info: VMInfo) -> VmRow:
 
 
 def _replica_rows(groups: Iterable[VmGroup]) -> Iterable[VmRow]:
-    """The VMs of VmGroups that are there."""
     for group in groups:
-        for each in group.status.replicas:
-            if each.moRef:
+        for replica in group.status.replicas:
+            # Before it has a moRef, a replica is a plan, not a VM.
+            if replica.moRef:
                 yield VmRow(
-                    name=each.name,
-                    power=each.power,
+                    name=replica.name,
+                    power=replica.power,
                     cpus=group.spec.cpu,
                     memoryMB=group.spec.memory * 1024,
-                    address=each.ipAddress,
-                    host=each.host,
+                    address=replica.ipAddress,
+                    host=replica.host,
                     vcenter=group.status.vcenter,
                     group=f"{group.metadata.namespace}/{group.metadata.name}",
                 )
 
 
 def _candidate_row(candidate: Candidate) -> VmRow:
-    """From a node that a GPUInfo has looked at."""
+    # A powered-off VM is never a candidate.
     return VmRow(
         name=candidate.vm or candidate.node,
         power="poweredOn",
@@ -176,8 +174,7 @@ def _candidate_row(candidate: Candidate) -> VmRow:
     )
 
 
-def disk_row(info: FCDInfo) -> DiskRow:
-    """From an FCDInfo."""
+def _disk_row(info: FCDInfo) -> DiskRow:
     status = info.status
     return DiskRow(
         name=info.spec.pvId,
@@ -189,29 +186,33 @@ def disk_row(info: FCDInfo) -> DiskRow:
 
 
 def _merge_vm_rows(rows: Iterable[VmRow]) -> list[VmRow]:
-    """Each VM once, with all that is told of it. One name may be that of several VMs: in two vCenters, or in two datacenters of one."""
-    found = dict[str, list[VmRow]]()
+    """One row for each VM, with the fields of all its rows.
+
+    Several VMs may have one name: in two vCenters, or in two datacenters of one.
+    """
+    by_name: dict[str, list[VmRow]] = {}
     for row in rows:
-        same = found.setdefault(row.name, [])
-        place = next((index for index, each in enumerate(same) if _can_be_same_vm(each, row)), None)
-        if place is None:
-            same.append(row)
+        namesakes = by_name.setdefault(row.name, [])
+        for index, other in enumerate(namesakes):
+            if _can_be_same_vm(other, row):
+                namesakes[index] = _fill_missing_fields(other, row)
+                break
         else:
-            same[place] = _fill_missing_fields(same[place], row)
-    return [row for same in found.values() for row in same]
+            namesakes.append(row)
+    return [row for namesakes in by_name.values() for row in namesakes]
 
 
 def _can_be_same_vm(one: VmRow, other: VmRow) -> bool:
-    """Whether nothing that both know tells two VMs of one name apart; where it runs may just have changed."""
+    """Whether two rows of one name agree in every field that both have."""
+    # The host is left out: a VM may have moved between the two reads.
     pairs = (
         (getattr(one, field), getattr(other, field))
         for field in ("vcenter", "datacenter", "uuid", "group")
     )
-    return all(mine == theirs or not mine or not theirs for mine, theirs in pairs)
+    return all(left == right or not left or not right for left, right in pairs)
 
 
 def _fill_missing_fields(first: VmRow, other: VmRow) -> VmRow:
-    """What the first does not know, from the other."""
     missing: dict[str, Any] = {
         field: getattr(other, field)
         for field in VmRow.__struct_fields__
@@ -221,7 +222,6 @@ def _fill_missing_fields(first: VmRow, other: VmRow) -> VmRow:
 
 
 def _with_location_of_host(row: VmRow, host: HostRow | None) -> VmRow:
-    """With the cluster and datacenter of its host, where that one is known."""
     if host is None:
         return row
     return replace(
@@ -230,27 +230,29 @@ def _with_location_of_host(row: VmRow, host: HostRow | None) -> VmRow:
 
 
 def match_nodes(vms: Sequence[VmRow], nodes: Iterable[Node]) -> tuple[list[VmRow], list[str]]:
-    """The VMs with the Nodes that run in them, by uuid, else by a name that only one has; and Nodes whose VM is not among them."""
-    found, unmatched = list(vms), list[str]()
+    """The VMs with the Nodes that run in them, and the names of Nodes without a VM here.
+
+    A Node is matched by the UUID in its providerID, else by a name that only one VM has.
+    """
+    matched, unmatched = list(vms), list[str]()
     by_uuid = {row.uuid: index for index, row in enumerate(vms) if row.uuid}
     by_node = {row.node: index for index, row in enumerate(vms) if row.node}
     names = Counter(row.name for row in vms)
     by_name = {row.name: index for index, row in enumerate(vms) if names[row.name] == 1}
     for node in nodes:
         name = node.metadata.name
-        ways = (
+        matches = (
             *(by_uuid.get(uuid) for uuid in parse_provider_id(node.spec.providerID)),
             by_node.get(name),
             by_name.get(name),
         )
-        place = next((each for each in ways if each is not None), None)
-        if place is None:
+        index = next((match for match in matches if match is not None), None)
+        if index is None:
             unmatched.append(name)
         else:
-            found[place] = replace(found[place], node=name, nodeReady=is_ready(node))
-    return found, unmatched
+            matched[index] = replace(matched[index], node=name, nodeReady=is_ready(node))
+    return matched, unmatched
 
 
 def _used_amount(total: int | None, free: int | None) -> int | None:
-    """What is used; None where either is not known."""
     return None if total is None or free is None else total - free

@@ -1,4 +1,4 @@
-"""Where the commands' answers come from: the cluster's objects, and with --vcenter the vCenters that the manager's variables name."""
+"""Reads objects from the cluster and, with --vcenter, inventory from the manager's vCenters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ from ..kinds.vmgroup.types import VmGroup
 from ..kinds.vminfo import VMInfo
 from ..settings.flags import Settings
 from ..vcenters import oneshot
-from ..vcenters.registry import CONFIGURATION_HINT
 from ..vsphere.faults import Unreachable
 from ..vsphere.vcenter import VCenter
 from .live import rows_from_inventory
@@ -39,30 +38,25 @@ T = TypeVar("T", bound=Object)
 _DETAILS_TIMEOUT_SECONDS = 20.0
 
 
-class Cluster:
-    """The cluster of a kubeconfig."""
+class ClusterReader:
+    """Reads objects; an empty namespace means all. `warn` receives what could not be read."""
 
     def __init__(self, connection: Connection, namespace: str, warn: Callable[[str], None]) -> None:
-        """An empty namespace is all of them; `note` gets what could not be read."""
         self.transport = Transport(connection, user_agent="kubectl-vsphere")
-        self.client, self.namespace, self.warn = (
-            Client(self.transport, field_manager="kubectl-vsphere"),
-            namespace,
-            warn,
-        )
+        self.client = Client(self.transport, field_manager="kubectl-vsphere")
+        self.namespace, self.warn = namespace, warn
 
     async def list_readable(self, kind: type[T]) -> list[T]:
-        """All of a kind; what may not be read, or is not installed, is left out and said."""
+        """All objects of a kind; empty, with a warning, if forbidden or not installed."""
         try:
             return await self.client.list(
                 kind, self.namespace if kind.definition.namespaced else ""
             )
         except (Forbidden, KindMissing) as error:
-            self.warn(f"left out: {error}")
+            self.warn(f"skipped: {error}")
             return []
 
     async def read_objects(self) -> ClusterObjects:
-        """All that rows are made of."""
         hosts, vms, disks, gpus, groups, nodes = await asyncio.gather(
             self.list_readable(HostInfo),
             self.list_readable(VMInfo),
@@ -77,7 +71,7 @@ class Cluster:
 
 
 def load_connection(kubeconfig: str, context: str, environ: Mapping[str, str]) -> Connection:
-    """As kubectl finds it; it reads files."""
+    """From the same places as kubectl; reads files, so it blocks."""
     return load_config(
         kubeconfig, "", context, environ=environ, home=Path(environ.get("HOME", "/"))
     )
@@ -87,37 +81,36 @@ def load_connection(kubeconfig: str, context: str, environ: Mapping[str, str]) -
 async def open_vcenters(
     flags: Sequence[str], environ: Mapping[str, str], warn: Callable[[str], None]
 ) -> AsyncIterator[list[VCenter]]:
-    """All vCenters that the manager's variables and these of its flags name, loaded."""
-    configs = await asyncio.to_thread(
-        parse_command_line(
-            Settings, flags, environ, program="kubectl vsphere"
-        ).read_vcenter_configs,
-        warn,
-    )
+    """All vCenters of the manager's variables and of these flags, with their inventory."""
+    settings = parse_command_line(Settings, flags, environ, program="kubectl vsphere")
+    configs = await asyncio.to_thread(settings.read_vcenter_configs, warn)
     if not configs:
         raise ConfigError(
-            f"--vcenter: no vCenter is named. {CONFIGURATION_HINT.replace(' for the manager', '')}."
+            "--vcenter: no vCenter is configured. Set GOVMOMI_URL, GOVMOMI_USERNAME and "
+            "GOVMOMI_PASSWORD (or VC_HOST, VC_USER and VC_PASS), or use --vcenters."
         )
     async with AsyncExitStack() as stack:
-        opened = [
+        vcenters = [
             await stack.enter_async_context(oneshot.temporary_vcenter(config)) for config in configs
         ]
-        for vcenter in opened:
+        for vcenter in vcenters:
             await vcenter.session.login()
             await oneshot.load_inventory(vcenter)
-        yield opened
+        yield vcenters
 
 
-async def rows_from_vcenters(opened: Sequence[VCenter], nodes: Sequence[Node], told: Rows) -> Rows:
-    """What the vCenters have, together, with the groups and claims that only objects tell. A Node is unmatched if none has its VM."""
+async def rows_from_vcenters(
+    vcenters: Sequence[VCenter], nodes: Sequence[Node], from_objects: Rows
+) -> Rows:
+    """The rows of all vCenters; VmGroups and claims come from the objects, which alone have them."""
     parts = []
-    for vcenter in opened:
+    for vcenter in vcenters:
         await vcenter.disks.poll()
         parts.append(
             rows_from_inventory(vcenter.inventory, list(vcenter.disks.disks.values()), nodes)
         )
-    groups = {(row.vcenter, row.name): row.group for row in told.vms if row.group}
-    claims = {row.name: row.claim for row in told.disks}
+    groups = {(row.vcenter, row.name): row.group for row in from_objects.vms if row.group}
+    claims = {row.name: row.claim for row in from_objects.disks}
     return Rows(
         hosts=[row for part in parts for row in part.hosts],
         vms=[
@@ -128,6 +121,7 @@ async def rows_from_vcenters(opened: Sequence[VCenter], nodes: Sequence[Node], t
         disks=[
             replace(row, claim=claims.get(row.name, "")) for part in parts for row in part.disks
         ],
+        # A Node runs in one vCenter, so it is unmatched only if no vCenter has its VM.
         unmatched=[
             name for name in parts[0].unmatched if all(name in part.unmatched for part in parts)
         ]
@@ -137,18 +131,14 @@ async def rows_from_vcenters(opened: Sequence[VCenter], nodes: Sequence[Node], t
 
 
 async def read_node_facts(
-    opened: Sequence[VCenter], nodes: Sequence[Node], now: datetime
+    vcenters: Sequence[VCenter], nodes: Sequence[Node], now: datetime
 ) -> dict[str, NodeFacts]:
-    """The facts of each Node as the manager finds them, its calendar apart."""
-    matches = {node.metadata.name: match_node(node, opened) for node in nodes}
-    for vcenter in opened:
-        refs = [
-            each.vm.ref
-            for each in matches.values()
-            if each.vcenter is vcenter and each.vm is not None
-        ]
-        for ref in refs:
-            vcenter.passthrough_devices.request_refresh(ref)
+    """The facts of each Node as the manager reads them, without its maintenance calendar."""
+    matches = {node.metadata.name: match_node(node, vcenters) for node in nodes}
+    for vcenter in vcenters:
+        for match in matches.values():
+            if match.vcenter is vcenter and match.vm is not None:
+                vcenter.passthrough_devices.request_refresh(match.vm.ref)
         await _read_details(vcenter)
     resources = GPUFlags().gpu_resource_globs
     return {
@@ -160,30 +150,27 @@ async def read_node_facts(
 
 
 async def _read_details(vcenter: VCenter) -> None:
-    """Read the devices that are wanted, and what is planned."""
+    """Reads the requested devices and the scheduled tasks."""
     try:
         await asyncio.wait_for(
             asyncio.gather(vcenter.passthrough_devices.poll(), vcenter.scheduled_tasks.poll()),
             _DETAILS_TIMEOUT_SECONDS,
         )
     except TimeoutError:
-        words = f"vCenter {vcenter.name} did not tell the devices of its VMs within {_DETAILS_TIMEOUT_SECONDS:.0f} s; try again when it has less to do"
-        raise Unreachable(words) from None
+        raise Unreachable(
+            f"vCenter {vcenter.name} did not return the devices of its VMs within "
+            f"{_DETAILS_TIMEOUT_SECONDS:.0f} s; try again when it is less busy"
+        ) from None
 
 
-def build_node_context(found: Match) -> NodeContext:
-    """A Node's VM and all that comes with it."""
-    vcenter, vm = found.vcenter, found.vm
+def build_node_context(match: Match) -> NodeContext:
+    vcenter, vm = match.vcenter, match.vm
     if vcenter is None or vm is None:
-        return NodeContext(blocker=found.blocker)
-    host, planned = (
-        vcenter.inventory.hosts.get(vm.host),
-        vcenter.scheduled_tasks.get(vm.host) if vm.host else (),
-    )
+        return NodeContext(blocker=match.blocker)
     return NodeContext(
         vcenter_name=vcenter.name,
         vm=vm,
-        host=host,
+        host=vcenter.inventory.hosts.get(vm.host),
         devices=vcenter.passthrough_devices.get(vm.ref) or (),
-        scheduled_maintenance=planned,
+        scheduled_maintenance=vcenter.scheduled_tasks.get(vm.host) if vm.host else (),
     )

@@ -1,4 +1,4 @@
-"""`tree`: which Node is in which VM on which host, in which cluster of which datacenter, with the disks beside. Pure."""
+"""`tree`: datacenters, clusters, hosts, VMs, Nodes and disks. Pure functions."""
 
 from __future__ import annotations
 
@@ -6,128 +6,126 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
+from ..terminal import Style, apply_color
 from .rows import DiskRow, HostRow, Rows, VmRow
-from .table import Style, apply_color
 
-_UNKNOWN_LOCATION = "not known"
+_UNKNOWN_LOCATION = "unknown"
 
 
-class Branch(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing with what is in it."""
-
+# `-o json` prints the branches; scripts read the keys `tone` and `inside`.
+class Branch(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    rename={"style": "tone", "children": "inside"},
+):
     kind: str
     name: str
     note: str = ""
-    tone: Style = ""
-    inside: tuple[Branch, ...] = ()
+    style: Style = ""
+    children: tuple[Branch, ...] = ()
 
 
 def build_tree(rows: Rows) -> list[Branch]:
-    """From datacenters down to disks; then what has no place that anybody knows."""
-    known = {row.name: row for row in rows.hosts}
-    hosts = [
-        *rows.hosts,
-        *(
-            HostRow(name=name)
-            for name in dict.fromkeys(row.host for row in rows.vms)
-            if name not in known
-        ),
-    ]
-    places = {host.name: _location_of(host, rows.vms) for host in hosts}
-    top = [
+    """The datacenters, then disks without a VM and Nodes without a VM."""
+    names = {row.name for row in rows.hosts}
+    # A VM may run on a host that has no row of its own.
+    other_hosts = dict.fromkeys(row.host for row in rows.vms if row.host not in names)
+    hosts = [*rows.hosts, *(HostRow(name=name) for name in other_hosts)]
+    locations = {host.name: _location_of(host, rows.vms) for host in hosts}
+    datacenters = sorted(
+        {datacenter for datacenter, _ in locations.values()},
+        key=lambda name: (name == _UNKNOWN_LOCATION, name),
+    )
+    branches = [
         _datacenter_branch(
-            name, [host for host in hosts if places[host.name][0] == name], places, rows
+            datacenter,
+            [host for host in hosts if locations[host.name][0] == datacenter],
+            locations,
+            rows,
         )
-        for name in _sort_unique_names(p for p, _ in places.values())
+        for datacenter in datacenters
     ]
-    attached = {disk.attachedTo for disk in rows.disks} & {row.name for row in rows.vms}
-    loose = [_disk_branch(disk) for disk in rows.disks if disk.attachedTo not in attached]
-    if loose:
-        top.append(
-            Branch(kind="disks", name="attached to no VM that is shown", inside=tuple(loose))
+    vm_names = {row.name for row in rows.vms}
+    detached = [_disk_branch(disk) for disk in rows.disks if disk.attachedTo not in vm_names]
+    if detached:
+        branches.append(
+            Branch(kind="disks", name="not attached to a VM shown here", children=tuple(detached))
         )
     if rows.unmatched:
-        strangers = tuple(
-            Branch(kind="node", name=name, tone="bad") for name in sorted(rows.unmatched)
-        )
-        top.append(Branch(kind="nodes", name="whose VM nothing here tells", inside=strangers))
-    return top
+        nodes = (Branch(kind="node", name=name, style="bad") for name in sorted(rows.unmatched))
+        branches.append(Branch(kind="nodes", name="without a known VM", children=tuple(nodes)))
+    return branches
 
 
 def _location_of(host: HostRow, vms: Sequence[VmRow]) -> tuple[str, str]:
     """Datacenter and cluster, from the host or from a VM on it."""
-    on_it = [row for row in vms if row.host == host.name]
-    datacenter_name = host.datacenter or next(
-        (row.datacenter for row in on_it if row.datacenter), ""
+    vms_on_host = [row for row in vms if row.host == host.name]
+    datacenter = host.datacenter or next(
+        (row.datacenter for row in vms_on_host if row.datacenter), ""
     )
-    return datacenter_name or _UNKNOWN_LOCATION, host.cluster or next(
-        (row.cluster for row in on_it if row.cluster), ""
-    )
-
-
-def _sort_unique_names(names: Iterator[str]) -> list[str]:
-    """Each once, what is not known last."""
-    return sorted(set(names), key=lambda name: (name == _UNKNOWN_LOCATION, name))
+    cluster = host.cluster or next((row.cluster for row in vms_on_host if row.cluster), "")
+    return datacenter or _UNKNOWN_LOCATION, cluster
 
 
 def _datacenter_branch(
-    name: str, hosts: Sequence[HostRow], places: dict[str, tuple[str, str]], rows: Rows
+    name: str, hosts: Sequence[HostRow], locations: dict[str, tuple[str, str]], rows: Rows
 ) -> Branch:
-    """A datacenter: its clusters, and the hosts in none."""
-    inside = list[Branch]()
-    for cluster in sorted({places[host.name][1] for host in hosts}):
+    """Its clusters, and the standalone hosts."""
+    children: list[Branch] = []
+    for cluster in sorted({locations[host.name][1] for host in hosts}):
         members = tuple(
             _host_branch(host, rows)
-            for host in sorted(hosts, key=lambda each: each.name)
-            if places[host.name][1] == cluster
+            for host in sorted(hosts, key=lambda row: row.name)
+            if locations[host.name][1] == cluster
         )
-        inside += [Branch(kind="cluster", name=cluster, inside=members)] if cluster else members
-    return Branch(kind="datacenter", name=name, inside=tuple(inside))
+        if cluster:
+            children.append(Branch(kind="cluster", name=cluster, children=members))
+        else:
+            children += members
+    return Branch(kind="datacenter", name=name, children=tuple(children))
 
 
 def _host_branch(host: HostRow, rows: Rows) -> Branch:
-    """A host with its VMs."""
     free = (
         ""
         if host.cpuUsedMHz is None or host.cpuTotalMHz is None
         else f"{host.cpuTotalMHz - host.cpuUsedMHz} of {host.cpuTotalMHz} MHz free"
     )
-    odd = host.state if host.state not in ("", "connected") else ""
+    problem = host.state if host.state not in ("", "connected") else ""
     vms = tuple(
         _vm_branch(row, rows.disks)
-        for row in sorted(rows.vms, key=lambda each: each.name)
+        for row in sorted(rows.vms, key=lambda row: row.name)
         if row.host == host.name
     )
-    name = host.name or "(no host is told)"
     return Branch(
         kind="host",
-        name=name,
-        note=", ".join(filter(None, (odd, free))),
-        tone="bad" if odd else "",
-        inside=vms,
+        name=host.name or _UNKNOWN_LOCATION,
+        note=", ".join(filter(None, (problem, free))),
+        style="bad" if problem else "",
+        children=vms,
     )
 
 
 def _vm_branch(row: VmRow, disks: Sequence[DiskRow]) -> Branch:
-    """A VM with the Node that runs in it, and its disks."""
+    """A VM with its disks; the note names the Node that runs in it."""
     node = "" if not row.node else f"node {row.node}" if row.node != row.name else "node"
-    state = "" if row.nodeReady is None else "Ready" if row.nodeReady else "NotReady"
-    off = row.power if row.power not in ("", "poweredOn") else ""
+    ready = "" if row.nodeReady is None else "Ready" if row.nodeReady else "NotReady"
+    not_running = row.power if row.power not in ("", "poweredOn") else ""
     group = f"group {row.group}" if row.group else ""
-    note = ", ".join(filter(None, (off, f"{node} {state}".strip(), group, row.address)))
-    bad = bool(off) or row.nodeReady is False
-    inside = tuple(_disk_branch(disk) for disk in disks if disk.attachedTo == row.name)
+    note = ", ".join(filter(None, (not_running, f"{node} {ready}".strip(), group, row.address)))
+    bad = bool(not_running) or row.nodeReady is False
     return Branch(
         kind="VM",
         name=row.name,
         note=note,
-        tone="bad" if bad else "good" if row.node else "",
-        inside=inside,
+        style="bad" if bad else "good" if row.node else "",
+        children=tuple(_disk_branch(disk) for disk in disks if disk.attachedTo == row.name),
     )
 
 
 def _disk_branch(disk: DiskRow) -> Branch:
-    """A disk."""
     size = f"{disk.sizeMB} MB" if disk.sizeMB is not None else "not found"
     return Branch(
         kind="disk",
@@ -139,25 +137,25 @@ def _disk_branch(disk: DiskRow) -> Branch:
 def render_tree(
     branches: Sequence[Branch], *, width: int = 0, color: bool = False
 ) -> Iterator[str]:
-    """The lines, cut at the width."""
+    """One line for each branch, cut at the width; a width of 0 cuts nothing."""
     for branch in branches:
         yield from _render_branch(branch, "", "", width, color)
 
 
 def _render_branch(
-    branch: Branch, first: str, rest: str, width: int, colour: bool
+    branch: Branch, prefix: str, child_prefix: str, width: int, color: bool
 ) -> Iterator[str]:
-    """One branch under the strokes that lead to it."""
-    room = max(width - len(first), 10) if width else 0
+    room = max(width - len(prefix), 10) if width else 0
     text = f"{branch.kind} {branch.name}" + (f"  ({branch.note})" if branch.note else "")
-    shown = text if not room or len(text) <= room else f"{text[: room - 1]}…"
-    yield first + apply_color(shown, branch.tone, color=colour)
-    for index, each in enumerate(branch.inside):
-        last = index == len(branch.inside) - 1
+    if room and len(text) > room:
+        text = f"{text[: room - 1]}…"
+    yield prefix + apply_color(text, branch.style, color=color)
+    for index, child in enumerate(branch.children):
+        last = index == len(branch.children) - 1
         yield from _render_branch(
-            each,
-            rest + ("└─ " if last else "├─ "),
-            rest + ("   " if last else "│  "),
+            child,
+            child_prefix + ("└─ " if last else "├─ "),
+            child_prefix + ("   " if last else "│  "),
             width,
-            colour,
+            color,
         )

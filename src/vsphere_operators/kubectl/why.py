@@ -1,7 +1,7 @@
-"""`why gpu NAME`: who was chosen, who could have been, and who was refused for what. Pure.
+"""`why gpu NAME`: the selected node, the other candidates, and why each node was rejected.
 
-The object itself has the numbers of those refused, and no names. What Kubernetes alone tells (a Node that is not ready, or takes no Pods)
-is told by name always; the rest with the vCenter's facts.
+The status of a GPUInfo counts rejected nodes but does not name them. Nodes that are not ready or
+not schedulable are named from Kubernetes alone; the others need vCenter's data. Pure functions.
 """
 
 from __future__ import annotations
@@ -16,45 +16,55 @@ from kubewright.builtin import Node
 from ..kinds.gpuinfo.node import is_ready, is_schedulable, list_unschedulable_reasons
 from ..kinds.gpuinfo.rules import NodeFacts, Rejection, SelectionRules, parse_requirement
 from ..kinds.gpuinfo.types import Candidate, GPUInfo
-from .table import Cell, Table, render_field, render_table, short_host
+from .table import Cell, Table, format_number, render_field, render_table, short_host
 
 REJECTION_EXPLANATIONS: Mapping[str, str] = {
-    Rejection.NOT_READY: "its kubelet does not say that it is ready",
-    Rejection.UNSCHEDULABLE: "it is cordoned, of the control plane, or tainted by Kubernetes",
-    Rejection.VCENTER_UNREACHABLE: "its vCenter cannot be asked",
-    Rejection.DEVICES_UNREAD: "vCenter has not told yet which devices its VM has",
-    Rejection.VM_NOT_FOUND: "no VM has its uuid or its name",
-    Rejection.VM_AMBIGUOUS: "several VMs have its uuid or its name",
-    Rejection.VM_UNAVAILABLE: "vCenter has lost its VM",
-    Rejection.POWERED_OFF: "its VM does not run",
-    Rejection.HOST_DISCONNECTED: "vCenter does not hear from its host",
+    Rejection.NOT_READY: "the kubelet does not report Ready",
+    Rejection.UNSCHEDULABLE: "cordoned, part of the control plane, or tainted by Kubernetes",
+    Rejection.VCENTER_UNREACHABLE: "its vCenter is unreachable",
+    Rejection.DEVICES_UNREAD: "the devices of its VM have not been read yet",
+    Rejection.VM_NOT_FOUND: "no VM with its UUID or name",
+    Rejection.VM_AMBIGUOUS: "several VMs with its UUID or name",
+    Rejection.VM_UNAVAILABLE: "vCenter cannot access its VM",
+    Rejection.POWERED_OFF: "its VM is not running",
+    Rejection.HOST_DISCONNECTED: "its host is disconnected from vCenter",
     Rejection.HOST_IN_MAINTENANCE: "its host is in maintenance mode",
-    Rejection.DEVICES_HIDDEN: "vCenter does not show the devices of its VM to the manager's account",
-    Rejection.FACTS_UNREADABLE: "its facts cannot be understood; the manager's log has more",
-    Rejection.TOO_LITTLE_TIME: "its next maintenance comes too soon",
-    Rejection.GPU_MISSING: "it has no GPU",
-    Rejection.GPU_PRESENT: "it has a GPU, and none is wanted",
+    Rejection.DEVICES_HIDDEN: "the vCenter account cannot read the devices of its VM",
+    Rejection.FACTS_UNREADABLE: "its data is invalid; see the log of the manager",
+    Rejection.TOO_LITTLE_TIME: "its next maintenance starts too soon",
+    Rejection.GPU_MISSING: "no GPU",
+    Rejection.GPU_PRESENT: "it has a GPU, but a node without one is requested",
 }
 
 
 class NodeResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One Node and what became of it."""
+    """`result` is "chosen", "suits" or the reason of the rejection."""
 
     node: str
     result: str
-    """chosen, suits, or the reason of its refusal."""
     why: str = ""
 
 
-class Explanation(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All of it."""
+# The keys of `-o json`, which scripts read.
+class Explanation(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    rename={
+        "requirement": "question",
+        "selected": "answer",
+        "nodes": "verdicts",
+        "unnamed": "uncounted",
+    },
+):
+    """`unnamed` counts, by reason, rejected nodes that are not in `nodes`."""
 
-    question: str
-    answer: str
+    requirement: str
+    selected: str
     message: str = ""
-    verdicts: list[NodeResult] = []
-    uncounted: dict[str, int] = {}
-    """How many more were refused, of whom the names are not known here."""
+    nodes: list[NodeResult] = []
+    unnamed: dict[str, int] = {}
     candidates: list[Candidate] = []
 
 
@@ -65,29 +75,27 @@ def explain_selection(
     rules: SelectionRules,
     now: datetime,
 ) -> Explanation:
-    """Who was refused and why; `facts` of the Nodes make it complete."""
-    found = [
-        _explain_node(node, info, facts, rules, now)
-        for node in sorted(nodes, key=lambda each: each.metadata.name)
+    """With the `facts` of the Nodes the explanation names every Node."""
+    results = [
+        result
+        for node in sorted(nodes, key=lambda node: node.metadata.name)
+        if (result := _explain_node(node, info, facts, rules, now)) is not None
     ]
-    verdicts = [each for each in found if each is not None]
-    named = [each.result for each in verdicts]
-    left = {
-        reason: count - named.count(reason) for reason, count in (info.status.refused or {}).items()
-    }
-    ready = next((each for each in info.status.conditions or () if each.type == "Ready"), None)
-    hours, gpu = (
-        info.spec.desAccTime or 0,
-        "with a GPU" if info.spec.gpuRequired else "without a GPU",
-    )
+    unnamed: dict[str, int] = {}
+    if facts is None:
+        named = [result.result for result in results]
+        for reason, count in (info.status.refused or {}).items():
+            if count > named.count(reason):
+                unnamed[reason] = count - named.count(reason)
+    conditions = info.status.conditions or ()
+    messages = (condition.message for condition in conditions if condition.type == "Ready")
+    gpu = "with a GPU" if info.spec.gpuRequired else "without a GPU"
     return Explanation(
-        question=f"a node {gpu}, for {hours} h",
-        answer=info.status.suitableNodeName or "no answer yet",
-        message=ready.message if ready else "",
-        verdicts=verdicts,
-        uncounted={reason: count for reason, count in left.items() if count > 0}
-        if facts is None
-        else {},
+        requirement=f"a node {gpu} for {info.spec.desAccTime or 0} h",
+        selected=info.status.suitableNodeName or "not reconciled yet",
+        message=next(messages, ""),
+        nodes=results,
+        unnamed=unnamed,
         candidates=info.status.candidates or [],
     )
 
@@ -99,112 +107,112 @@ def _explain_node(
     rules: SelectionRules,
     now: datetime,
 ) -> NodeResult | None:
-    """What became of one Node; None where nothing here tells."""
-    name, suitable = node.metadata.name, [each.node for each in info.status.candidates or ()]
+    """None if the result cannot be known without vCenter."""
+    name = node.metadata.name
     if name == info.status.suitableNodeName:
+        margin = f"{rules.margin_fraction:.0%} / {rules.margin_mhz:.0f} MHz"
         return NodeResult(
             node=name,
             result="chosen",
-            why="the least CPU demand, or not so much more that it pays to move",
+            why=f"lowest CPU demand (within the {margin} switching margin)",
         )
-    refusal = (
+    rejection = (
         _kubernetes_rejection(node)
         if facts is None
         else rules.find_rejection(facts[name], parse_requirement(info.spec), now)
     )
-    if refusal is not None:
-        known = facts.get(name) if facts else None
-        why = (
-            _unschedulable_explanation(node)
-            if refusal is Rejection.UNSCHEDULABLE
-            else _rejection_explanation(refusal, known, info, rules, now)
+    if rejection is not None:
+        return NodeResult(
+            node=name,
+            result=rejection.value,
+            why=_explain_rejection(
+                rejection, node, facts.get(name) if facts else None, info, rules, now
+            ),
         )
-        return NodeResult(node=name, result=refusal.value, why=why)
-    if name in suitable or facts is not None:
-        return NodeResult(node=name, result="suits", why="but has more CPU demand")
+    candidates = {candidate.node for candidate in info.status.candidates or ()}
+    if name in candidates or facts is not None:
+        return NodeResult(node=name, result="suits", why="higher CPU demand")
     return None
 
 
 def _kubernetes_rejection(node: Node) -> Rejection | None:
-    """What Kubernetes alone tells."""
     if not is_ready(node):
         return Rejection.NOT_READY
     return None if is_schedulable(node) else Rejection.UNSCHEDULABLE
 
 
-def _unschedulable_explanation(node: Node) -> str:
-    """What keeps Pods off a Node, by its own words."""
-    return (
-        ", and ".join(dict.fromkeys(list_unschedulable_reasons(node)))
-        or REJECTION_EXPLANATIONS[Rejection.UNSCHEDULABLE]
-    )
-
-
-def _rejection_explanation(
-    refusal: Rejection, facts: NodeFacts | None, info: GPUInfo, rules: SelectionRules, now: datetime
+def _explain_rejection(
+    rejection: Rejection,
+    node: Node,
+    facts: NodeFacts | None,
+    info: GPUInfo,
+    rules: SelectionRules,
+    now: datetime,
 ) -> str:
-    """The reason in words, with the numbers where they are known."""
-    words = REJECTION_EXPLANATIONS[refusal]
-    if facts is None or refusal is not Rejection.TOO_LITTLE_TIME:
-        return words + (
-            f" ({facts.host_name})" if facts and facts.host_name and "host" in words else ""
-        )
-    source = f", says {facts.maintenance.source}" if facts.maintenance else ""
-    return f"{words}: in {rules.available_hours(facts, now)} h, and {info.spec.desAccTime} h are wanted{source}"
+    explanation = REJECTION_EXPLANATIONS[rejection]
+    if rejection is Rejection.UNSCHEDULABLE:
+        # Two taints may have the same meaning.
+        reasons = dict.fromkeys(list_unschedulable_reasons(node))
+        return ", and ".join(reasons) or explanation
+    if facts is None:
+        return explanation
+    if rejection is Rejection.TOO_LITTLE_TIME:
+        source = f" (from {facts.maintenance.source})" if facts.maintenance else ""
+        hours = rules.available_hours(facts, now)
+        return f"{explanation}: in {hours} h{source}, requested are {info.spec.desAccTime} h"
+    return (
+        f"{explanation} ({facts.host_name})"
+        if "host" in explanation and facts.host_name
+        else (explanation)
+    )
 
 
 def explanation_suffix(reason: str) -> str:
-    """A reason as a status has it, in words; "" for one that only a newer manager knows."""
-    return f", {REJECTION_EXPLANATIONS[reason]}" if reason in REJECTION_EXPLANATIONS else ""
+    # A newer manager may write reasons that this version does not have.
+    return f" ({REJECTION_EXPLANATIONS[reason]})" if reason in REJECTION_EXPLANATIONS else ""
 
 
-def render_explanation(answer: Explanation, *, width: int, color: bool) -> Iterator[str]:
-    """For people."""
-    yield render_field("Asked for", answer.question, width=width)
-    yield render_field("Answer", answer.answer, width=width)
-    if answer.message:
-        yield render_field("Because", answer.message, width=width)
+def render_explanation(explanation: Explanation, *, width: int, color: bool) -> Iterator[str]:
+    yield render_field("Requested", explanation.requirement, width=width)
+    yield render_field("Selected", explanation.selected, width=width)
+    if explanation.message:
+        yield render_field("Message", explanation.message, width=width)
     yield ""
     rows = tuple(
         (
-            Cell(each.node),
-            Cell(each.result, "good" if each.result in ("chosen", "suits") else "bad"),
-            Cell(each.why),
+            Cell(result.node),
+            Cell(result.result, "good" if result.result in ("chosen", "suits") else "bad"),
+            Cell(result.why),
         )
-        for each in answer.verdicts
+        for result in explanation.nodes
     )
-    yield render_table(
-        Table(columns=("NODE", "RESULT", "WHY"), rows=rows, wrap_last_column=True),
-        width=width,
-        color=color,
-    )
-    for reason, count in answer.uncounted.items():
-        yield f"{count} more refused: {reason}{explanation_suffix(reason)}. Which ones, --vcenter tells."
-    if answer.candidates:
+    table = Table(columns=("NODE", "RESULT", "WHY"), rows=rows, wrap_last_column=True)
+    yield render_table(table, width=width, color=color)
+    for reason, count in explanation.unnamed.items():
+        nodes = "node" if count == 1 else "nodes"
+        yield (
+            f"{count} more {nodes} rejected: {reason}{explanation_suffix(reason)}. "
+            "Run with --vcenter to list them."
+        )
+    if explanation.candidates:
         yield ""
-        yield render_table(_candidate_table(answer.candidates), width=width, color=color)
+        yield render_table(_candidate_table(explanation.candidates), width=width, color=color)
 
 
-def _candidate_table(found: Sequence[Candidate]) -> Table:
-    """Those that suit, as the manager saw them."""
+def _candidate_table(candidates: Sequence[Candidate]) -> Table:
     rows = tuple(
         (
-            Cell(each.node),
-            Cell(_format_number(each.availableHours)),
-            Cell(_format_number(each.cpuDemandMHz)),
-            Cell(_format_number(each.freeMemoryMB)),
-            Cell(short_host(each.host or "")),
-            Cell("; ".join(each.gpus or ())),
+            Cell(candidate.node),
+            Cell(format_number(candidate.availableHours)),
+            Cell(format_number(candidate.cpuDemandMHz)),
+            Cell(format_number(candidate.freeMemoryMB)),
+            Cell(short_host(candidate.host or "")),
+            Cell("; ".join(candidate.gpus or ())),
         )
-        for each in found
+        for candidate in candidates
     )
     return Table(
-        columns=("SUITS", "HOURS", "CPU MHZ", "FREE MB", "HOST", "GPU"),
+        columns=("CANDIDATE", "HOURS", "CPU MHZ", "FREE MB", "HOST", "GPU"),
         rows=rows,
         wrap_last_column=True,
     )
-
-
-def _format_number(number: int | None) -> str:
-    """A number, or that nobody knows."""
-    return "-" if number is None else str(number)

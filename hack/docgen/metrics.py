@@ -15,7 +15,7 @@ from .page import code, page, table
 INTRODUCTION = """
 `/metrics`, in Prometheus' text format. Names, labels and buckets of the first table are controller-runtime's own, so its dashboards and
 alerts work unchanged. How to read it over TLS: [TLS](../howto/tls.md). What to watch:
-[debug](../howto/debug.md#metrics-that-tell-most).
+[debug](../howto/debug.md#key-metrics).
 """
 TITLES_BY_PREFIX = {
     "controller_runtime_": "As controller-runtime has them",

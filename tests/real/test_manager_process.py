@@ -101,7 +101,7 @@ async def test_a_second_signal_ends_it_at_once(
         create_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
         await eventually(lambda: stuck.matched_requests)
         manager.send_signal(signal.SIGTERM)
-        await manager.wait_for_log("a second one ends at once")
+        await manager.wait_for_log("send it again to exit at once")
         manager.send_signal(signal.SIGTERM)
         assert await manager.wait_for_exit(within=5) == 128 + signal.SIGTERM
 

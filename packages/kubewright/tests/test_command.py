@@ -1,4 +1,4 @@
-"""The manager command where it cannot start: what a person reads, and what a log collector does."""
+"""The manager command: failures on a terminal and in a log, and restarts."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from kubewright.errors import RestartRequired
 
 
 def add_nothing(manager: Manager, flags: ManagerFlags) -> None:
-    """No controllers."""
+    pass
 
 
-@pytest.mark.parametrize("at_a_terminal", [True, False])
-def test_why_it_cannot_start_is_plain_at_a_terminal_and_a_line_of_the_log_elsewhere(
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_why_it_cannot_start_is_plain_is_terminal_and_a_line_of_the_log_elsewhere(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-    at_a_terminal: bool,
+    is_terminal: bool,
 ) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: at_a_terminal)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
     missing = tmp_path / "kubeconfig"
     assert (
         run(ManagerFlags, add_nothing, name="greeter", argv=[f"-kubeconfig={missing}"], environ={})
         == 1
     )
-    said = capsys.readouterr().err
-    words = said.strip() if at_a_terminal else json.loads(said)["msg"]
-    assert words.startswith(f"manager cannot go on: kubeconfig {missing}")
-    assert "Traceback" not in said
+    output = capsys.readouterr().err
+    message = output.strip() if is_terminal else json.loads(output)["msg"]
+    assert message.startswith(f"manager failed: kubeconfig {missing}")
+    assert "Traceback" not in output
 
 
-def test_a_manager_that_starts_anew_is_built_again_in_the_same_process(
+def test_restart_builds_the_manager_again_in_the_same_process(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served: list[str] = []
@@ -50,5 +50,5 @@ def test_a_manager_that_starts_anew_is_built_again_in_the_same_process(
     assert run(ManagerFlags, add_nothing, name="greeter", argv=[], environ={}) == 0
     assert served == ["greeter"] * 3
     assert [json.loads(line)["msg"] for line in capsys.readouterr().err.splitlines()] == [
-        "starting anew: another Secret"
+        "restarting: another Secret"
     ] * 2

@@ -75,22 +75,22 @@ class WithArguments:
         (["-insecure", "--"], "insecure", True),
     ],
 )
-def test_syntax(argv: list[str], name: str, value: object) -> None:
+def test_flag_syntax_of_go(argv: list[str], name: str, value: object) -> None:
     assert getattr(parse_command_line(Settings, argv, {}), name) == value
 
 
 @pytest.mark.parametrize("text", ["1", "t", "T", "TRUE", "true", "True"])
-def test_true_in_go(text: str) -> None:
+def test_true_as_in_go(text: str) -> None:
     assert parse_command_line(Settings, [f"-insecure={text}"], {}).insecure is True
 
 
 @pytest.mark.parametrize("text", ["0", "f", "F", "FALSE", "false", "False"])
-def test_false_in_go(text: str) -> None:
+def test_false_as_in_go(text: str) -> None:
     assert parse_command_line(Settings, [f"-insecure={text}"], {}).insecure is False
 
 
 @pytest.mark.parametrize(
-    ("argv", "words"),
+    ("argv", "problem"),
     [
         (["-insecur"], "flag provided but not defined: -insecur; did you mean -insecure?"),
         (["--zzz=1"], "flag provided but not defined: -zzz; -help lists all flags"),
@@ -99,12 +99,12 @@ def test_false_in_go(text: str) -> None:
         (["-workers"], "flag needs an argument: -workers"),
         (
             ["-workers", "many"],
-            'invalid value "many" for flag -workers: it has to be a whole number',
+            'invalid value "many" for flag -workers: must be an integer',
         ),
-        (["-workers", " 1"], "whole number"),
-        (["-workers", "1.5"], "whole number"),
-        (["-workers", "010"], "whole number"),
-        (["-share", "nan"], "it has to be a number"),
+        (["-workers", " 1"], "must be an integer"),
+        (["-workers", "1.5"], "must be an integer"),
+        (["-workers", "010"], "must be an integer"),
+        (["-share", "nan"], "must be a finite number"),
         (["-insecure=maybe"], 'invalid value "maybe" for flag -insecure'),
         (["-insecure=yes"], "true or false"),
         (["-resync", "5"], "a duration such as 10s"),
@@ -115,10 +115,10 @@ def test_false_in_go(text: str) -> None:
         (["--", "-insecure"], 'unexpected argument "-insecure"'),
     ],
 )
-def test_what_is_wrong_is_said(argv: list[str], words: str) -> None:
+def test_invalid_flag_is_an_error(argv: list[str], problem: str) -> None:
     with pytest.raises(FlagError) as caught:
         parse_command_line(Settings, argv, {})
-    assert words in str(caught.value)
+    assert problem in str(caught.value)
     assert isinstance(caught.value, ConfigError)
     assert caught.value.exit_code == 2
 
@@ -130,7 +130,7 @@ def test_arguments_end_the_flags_as_in_go() -> None:
     assert parse_command_line(WithArguments, ["--", "-v"], {}) == WithArguments(False, ("-v",))
 
 
-def test_the_environment_stands_in_for_a_silent_command_line() -> None:
+def test_environment_is_used_where_the_command_line_sets_nothing() -> None:
     environ = {
         "METRICS_ADDR": ":9",
         "RESYNC": "10s",
@@ -144,19 +144,19 @@ def test_the_environment_stands_in_for_a_silent_command_line() -> None:
     assert "hunter2" not in repr(settings)
 
 
-def test_an_empty_variable_is_not_set() -> None:
+def test_empty_variable_counts_as_not_set() -> None:
     assert parse_command_line(Settings, [], {"RESYNC": "", "METRICS_ADDR": ""}) == Settings()
 
 
-def test_a_wrong_variable_is_named() -> None:
+def test_error_names_the_variable() -> None:
     with pytest.raises(FlagError, match='invalid value "soon" for environment variable RESYNC'):
         parse_command_line(Settings, [], {"RESYNC": "soon"})
 
 
-@pytest.mark.parametrize("word", ["-h", "--h", "-help", "--help"])
-def test_help_names_everything(word: str) -> None:
+@pytest.mark.parametrize("argument", ["-h", "--h", "-help", "--help"])
+def test_help_lists_flags_and_variables(argument: str) -> None:
     with pytest.raises(HelpRequested) as caught:
-        parse_command_line(Settings, ["-insecure", word], {}, program="operator")
+        parse_command_line(Settings, ["-insecure", argument], {}, program="operator")
     usage = caught.value.usage
     assert caught.value.exit_code == 0
     assert usage.startswith("Usage of operator:\n")
@@ -185,12 +185,12 @@ def test_help_names_everything(word: str) -> None:
         ("1us", 1e-6),
     ],
 )
-def test_durations(text: str, seconds: float) -> None:
+def test_duration_is_parsed(text: str, seconds: float) -> None:
     assert parse_duration(text) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", ["", "s", "1", "1 s", "1d", "1s ", "--1s", "1e3s", "٣s"])
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_duration_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="duration such as"):
         parse_duration(text)
 
@@ -199,10 +199,10 @@ def test_what_is_no_duration(text: str) -> None:
     ("seconds", "text"),
     [(300, "5m0s"), (3600, "1h0m0s"), (0.5, "500ms"), (0, "0s"), (1.5, "1.5s"), (-90, "-1m30s")],
 )
-def test_durations_as_go_prints_them(seconds: float, text: str) -> None:
+def test_duration_is_formatted_as_in_go(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
 
 
 @given(st.floats(min_value=1e-6, max_value=1e6))
-def test_a_printed_duration_reads_back(seconds: float) -> None:
+def test_formatted_duration_can_be_parsed(seconds: float) -> None:
     assert parse_duration(format_duration(seconds)) == pytest.approx(seconds, rel=1e-6, abs=1e-9)

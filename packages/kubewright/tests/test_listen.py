@@ -1,4 +1,4 @@
-"""Where to listen, and how to stop."""
+"""Closing a listening socket without losing a connection."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from kubewright.listen import stop_accepting
 
 
 @pytest.mark.parametrize("turns", range(2, 6))
-async def test_a_connection_that_was_accepted_is_served_although_the_server_closes(
-    turns: int,
-) -> None:
-    """The loop notices the connection in its second turn, and makes it in the third: without a wait, a close at two would lose it."""
+async def test_accepted_connection_is_served_while_the_server_closes(turns: int) -> None:
+    # The loop accepts the connection in its second iteration and creates the transport in the
+    # third. Without a wait, a close after two iterations would lose it.
     served = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -31,17 +30,17 @@ async def test_a_connection_that_was_accepted_is_served_although_the_server_clos
             await served.wait()
 
 
-async def test_whoever_comes_afterwards_is_not_accepted() -> None:
-    met: list[asyncio.StreamWriter] = []
-    server = await asyncio.start_server(lambda _, writer: met.append(writer), "127.0.0.1", 0)
-    where = server.sockets[0].getsockname()
+async def test_later_connection_is_not_accepted() -> None:
+    writers: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(lambda _, writer: writers.append(writer), "127.0.0.1", 0)
+    address = server.sockets[0].getsockname()
     await stop_accepting(server.sockets)
-    with socket.create_connection(where) as late:
+    with socket.create_connection(address) as late:
         for _ in range(5):
             await asyncio.sleep(0)
         server.close()
         await server.wait_closed()
-        assert not met
+        assert not writers
         late.settimeout(10)
         with pytest.raises(ConnectionError):
             assert await asyncio.to_thread(late.recv, 1) == b"x"

@@ -44,7 +44,7 @@ def configure_stream(options: LogOptions) -> io.StringIO:
     return stream
 
 
-def read_only_line(stream: io.StringIO) -> dict[str, Any]:
+def read_single_line(stream: io.StringIO) -> dict[str, Any]:
     lines = stream.getvalue().splitlines()
     assert len(lines) == 1
     decoded: dict[str, Any] = json.loads(lines[0])
@@ -52,13 +52,13 @@ def read_only_line(stream: io.StringIO) -> dict[str, Any]:
 
 
 def make_record(message: str, **fields: object) -> logging.LogRecord:
-    made = logging.LogRecord("controller", logging.INFO, "", 0, message, (), None)
-    made.created = TIMESTAMP
-    made.fields = fields
-    return made
+    record = logging.LogRecord("controller", logging.INFO, "", 0, message, (), None)
+    record.created = TIMESTAMP
+    record.fields = fields
+    return record
 
 
-def test_json_line() -> None:
+def test_json_encoding() -> None:
     text = build_formatter(LogOptions()).format(
         make_record("hello", controller="hostinfo", HostInfo=Key("ns", "a"), count=3)
     )
@@ -68,12 +68,12 @@ def test_json_line() -> None:
     )
 
 
-def test_console_line() -> None:
+def test_console_encoding() -> None:
     text = build_formatter(LogOptions(devel=True)).format(make_record("hello", k="v", n=1))
     assert text == '2026-01-02T15:04:05Z\tINFO\tcontroller\thello\t{"k": "v", "n": 1}'
 
 
-def test_console_line_without_fields() -> None:
+def test_console_encoding_without_fields() -> None:
     assert (
         build_formatter(LogOptions(encoder="console")).format(make_record("hello"))
         == "2026-01-02T15:04:05Z\tINFO\tcontroller\thello"
@@ -121,17 +121,17 @@ def test_nanoseconds_are_whole() -> None:
         ("99", False, 1),
     ],
 )
-def test_levels(level: str, devel: bool, number: int) -> None:
+def test_level_of_the_flags(level: str, devel: bool, number: int) -> None:
     assert log_level(LogOptions(level=level, devel=devel)) == number
 
 
 @pytest.mark.parametrize("level", ["0", "-1", "loud", "1.5"])
-def test_a_level_that_is_none(level: str) -> None:
+def test_invalid_level_is_an_error(level: str) -> None:
     with pytest.raises(ConfigError, match="-zap-log-level"):
         log_level(LogOptions(level=level))
 
 
-def test_flags() -> None:
+def test_flags_set_level_encoder_and_stack_traces() -> None:
     argv = [
         "--zap-devel",
         "--zap-log-level=2",
@@ -145,35 +145,35 @@ def test_flags() -> None:
     assert isinstance(build_formatter(LogOptions(devel=True)), ConsoleFormatter)
 
 
-def test_bound_fields_travel_and_stay_apart() -> None:
+def test_bind_adds_fields_and_keeps_the_original() -> None:
     stream = configure_stream(LogOptions())
     base = Log("controller", controller="x")
     base.bind(name="a", reconcileID="1").info("one", name="b")
     assert (
-        read_only_line(stream).items()
+        read_single_line(stream).items()
         >= {"controller": "x", "name": "b", "reconcileID": "1"}.items()
     )
     assert base.fields == {"controller": "x"}
 
 
-def test_lines_about_one_object_name_it_as_controller_runtime_does() -> None:
+def test_log_of_an_object_has_the_fields_of_controller_runtime() -> None:
     class Quiet(Controller[Widget]):
-        """Does nothing."""
+        pass
 
     stream = configure_stream(LogOptions())
     Quiet().log_for(Key("ns", "a")).info("hello")
-    said = read_only_line(stream)
-    assert (said["Widget"], said["namespace"], said["name"]) == (
+    line = read_single_line(stream)
+    assert (line["Widget"], line["namespace"], line["name"]) == (
         {"name": "a", "namespace": "ns"},
         "ns",
         "a",
     )
 
 
-def test_levels_that_are_off_cost_nothing() -> None:
+def test_disabled_level_does_not_format_its_fields() -> None:
     class Loud:
         def __str__(self) -> str:
-            raise AssertionError("must not be asked")
+            raise AssertionError("must not be formatted")
 
     stream = configure_stream(LogOptions(level="error"))
     log = Log("x", loud=Loud())
@@ -183,48 +183,48 @@ def test_levels_that_are_off_cost_nothing() -> None:
     assert stream.getvalue() == ""
 
 
-def test_configure_twice_writes_once() -> None:
+def test_configuring_twice_writes_each_line_once() -> None:
     first, second = configure_stream(LogOptions()), configure_stream(LogOptions())
     Log("x").info("once")
     assert first.getvalue() == ""
-    assert read_only_line(second)["msg"] == "once"
+    assert read_single_line(second)["msg"] == "once"
 
 
-def test_lines_of_libraries_have_the_same_form() -> None:
+def test_logs_of_libraries_have_the_same_format() -> None:
     stream = configure_stream(LogOptions())
     logging.getLogger("library").warning("%d of %s", 3, "them")
     assert (
-        read_only_line(stream).items()
+        read_single_line(stream).items()
         >= {"level": "warn", "logger": "library", "msg": "3 of them"}.items()
     )
 
 
-def test_an_unexpected_error_has_a_stack_trace() -> None:
+def test_unexpected_error_has_a_stack_trace() -> None:
     stream = configure_stream(LogOptions())
     try:
         raise ValueError("odd")
     except ValueError as error:
         Log("x").error("failed", error=error)
-    found = read_only_line(stream)
-    assert found["error"] == "ValueError: odd"
-    assert "test_an_unexpected_error_has_a_stack_trace" in found["stacktrace"]
-    assert list(found)[-2:] == ["error", "stacktrace"]
+    line = read_single_line(stream)
+    assert line["error"] == "ValueError: odd"
+    assert "test_unexpected_error_has_a_stack_trace" in line["stacktrace"]
+    assert list(line)[-2:] == ["error", "stacktrace"]
 
 
-def test_our_own_errors_have_none() -> None:
+def test_kubewright_error_has_no_stack_trace() -> None:
     stream = configure_stream(LogOptions())
     Log("x").error("failed", error=Terminal("NotFound", "there is no such host"))
-    assert read_only_line(stream)["error"] == "there is no such host"
-    assert "stacktrace" not in read_only_line(stream)
+    assert read_single_line(stream)["error"] == "there is no such host"
+    assert "stacktrace" not in read_single_line(stream)
 
 
-def test_no_trace_below_the_level_for_traces() -> None:
+def test_no_stack_trace_below_its_level() -> None:
     stream = configure_stream(LogOptions())
     Log("x").warning("passing", error=OSError("reset"))
-    assert "stacktrace" not in read_only_line(stream)
+    assert "stacktrace" not in read_single_line(stream)
 
 
-def test_secrets_are_cut_wherever_they_are() -> None:
+def test_secrets_are_redacted_everywhere() -> None:
     stream = configure_stream(LogOptions(level="debug"))
     try:
         raise RuntimeError("login with password=hunter2 failed")
@@ -238,11 +238,11 @@ def test_secrets_are_cut_wherever_they_are() -> None:
             token=b"hunter2",
         )
     assert "hunter2" not in stream.getvalue()
-    assert read_only_line(stream)["Secret"] == {"name": "vc-creds", "namespace": "ns"}
+    assert read_single_line(stream)["Secret"] == {"name": "vc-creds", "namespace": "ns"}
 
 
 @pytest.mark.parametrize("devel", [False, True])
-def test_no_message_forges_a_line(devel: bool) -> None:
+def test_message_cannot_forge_a_line(devel: bool) -> None:
     stream = configure_stream(LogOptions(devel=devel))
     evil = "x\n2026-01-02T15:04:05Z\tINFO\tforged\r\x1b[31m\x9b\u2028"
     try:
@@ -250,12 +250,12 @@ def test_no_message_forges_a_line(devel: bool) -> None:
     except ValueError as error:
         Log("a").error(evil, error=error, field=evil)
     lines = stream.getvalue().split("\n")
-    stamped = [each for each in lines if re.match(r"(\d{4}-|\{)", each)]
+    stamped = [line for line in lines if re.match(r"(\d{4}-|\{)", line)]
     assert len(stamped) == 1
     assert not set("\r\x1b") & set(stream.getvalue())
 
 
-def test_odd_values_do_not_break_the_line() -> None:
+def test_unusual_values_do_not_break_the_line() -> None:
     class Point(msgspec.Struct):
         x: int
 
@@ -277,15 +277,15 @@ def test_odd_values_do_not_break_the_line() -> None:
         pairs={(1, 2): {3}},
         level="mine",
     )
-    found = read_only_line(stream)
-    assert found["point"] == {"x": 1}
-    assert found["broken"] == "<Broken>"
-    assert found["lone"] == "\\ud800"
-    assert found["pairs"] == {"(1, 2)": [3]}
-    assert (found["level"], found["level_"]) == ("info", "mine")
+    line = read_single_line(stream)
+    assert line["point"] == {"x": 1}
+    assert line["broken"] == "<Broken>"
+    assert line["lone"] == "\\ud800"
+    assert line["pairs"] == {"(1, 2)": [3]}
+    assert (line["level"], line["level_"]) == ("info", "mine")
 
 
-def test_long_texts_are_bounded() -> None:
+def test_long_text_is_cut() -> None:
     stream = configure_stream(LogOptions())
     Log("x").info("y " * 1_000_000)
     assert len(stream.getvalue()) < 3000

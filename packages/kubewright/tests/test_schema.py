@@ -1,4 +1,4 @@
-"""Annotations to OpenAPI: what comes out, what is refused and how, and that a real API server takes it."""
+"""Annotations to OpenAPI: the schema, the errors, and that a real API server accepts it."""
 
 from __future__ import annotations
 
@@ -124,11 +124,11 @@ SPEC_PROPERTIES: dict[str, Any] = struct_schema(ThingSpec)["properties"]
         ),
     ],
 )
-def test_a_field_becomes(field: str, expected: dict[str, Any]) -> None:
+def test_schema_of_a_field(field: str, expected: dict[str, Any]) -> None:
     assert SPEC_PROPERTIES[field] == expected
 
 
-def test_list_types() -> None:
+def test_list_types_become_extensions() -> None:
     assert SPEC_PROPERTIES["ports"]["x-kubernetes-list-map-keys"] == ["name", "protocol"]
     assert SPEC_PROPERTIES["ports"]["items"]["required"] == ["name", "number"]
     assert SPEC_PROPERTIES["ports"]["maxItems"] == 8
@@ -140,11 +140,11 @@ def test_list_types() -> None:
     }
 
 
-def test_only_what_has_no_default_is_required() -> None:
+def test_field_without_a_default_is_required() -> None:
     assert struct_schema(ThingSpec)["required"] == ["name"]
 
 
-def test_a_status_has_no_defaults_and_our_conditions() -> None:
+def test_status_has_no_defaults_and_standard_conditions() -> None:
     status = build_crd([Thing.definition])["spec"]["versions"][0]["schema"]["openAPIV3Schema"][
         "properties"
     ]["status"]
@@ -153,7 +153,7 @@ def test_a_status_has_no_defaults_and_our_conditions() -> None:
     assert status["properties"]["observedGeneration"]["type"] == "integer"
 
 
-def test_the_whole_crd() -> None:
+def test_crd_has_names_versions_columns_and_subresources() -> None:
     made = build_crds([Thing, OldThing])
     assert len(made) == 1
     spec = made[0]["spec"]
@@ -189,7 +189,7 @@ def test_the_whole_crd() -> None:
     assert schema["x-kubernetes-validations"][0]["message"] == "the name is too long"
 
 
-def test_the_output_is_the_same_bytes_in_every_process() -> None:
+def test_output_is_the_same_in_every_process() -> None:
     program = "from tests.support.thing_kind import *; from kubewright.crd import *; print(to_yaml(*build_crds([Thing, OldThing])), end='')"
     runs = {
         subprocess.run(
@@ -225,32 +225,36 @@ class Bare(Struct):
 REJECTED_TYPES: list[tuple[Any, str, str]] = [
     (set[str], "X.field", "has no OpenAPI form"),
     (tuple[int, str], "X.field", "has no OpenAPI form"),
-    (dict[int, str], "X.field", "keys of a map are strings"),
+    (dict[int, str], "X.field", "keys of a map must be strings"),
     (int | list[int] | None, "X.field", "union of several types"),
     (int | bool, "X.field", "has no OpenAPI form"),
     (Literal["a", 1], "X.field", "all be strings or all be integers"),
     (Loop, "X.field.inner[]", "contains itself"),
     (list[Mixed], "X.field[].value", "has no OpenAPI form"),
-    (Annotated[int, "loose words"], "X.field", "means nothing here"),
-    (Annotated[str, ListType("set")], "X.field", "belongs on a list"),
+    (Annotated[int, "plain text"], "X.field", "is not supported"),
+    (Annotated[str, ListType("set")], "X.field", "applies to lists only"),
     (Annotated[list[Port], ListType("map", "nme")], "X.field", 'the list-map key "nme"'),
-    (Annotated[list[Bare], ListType("map", "name")], "X.field", "required or with a default"),
-    (Annotated[int, Doc("x", min_length=2)], "X.field", "length limit on a integer"),
+    (Annotated[list[Bare], ListType("map", "name")], "X.field", "is required or has a default"),
+    (
+        Annotated[int, Doc("x", min_length=2)],
+        "X.field",
+        "length limit does not apply to the type integer",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("annotation", "where", "why"), REJECTED_TYPES)
-def test_what_cannot_be_expressed_names_class_and_field(
-    annotation: Any, where: str, why: str
+@pytest.mark.parametrize(("annotation", "location", "problem"), REJECTED_TYPES)
+def test_unsupported_type_is_an_error_with_class_and_field(
+    annotation: Any, location: str, problem: str
 ) -> None:
     struct = msgspec.defstruct("X", [("field", annotation)])
     with pytest.raises(SchemaError) as caught:
         struct_schema(struct)
-    assert where in str(caught.value)
-    assert why in str(caught.value)
+    assert location in str(caught.value)
+    assert problem in str(caught.value)
 
 
-def test_a_column_or_scale_path_that_leads_nowhere_is_refused() -> None:
+def test_column_or_scale_path_without_a_field_is_an_error() -> None:
     @kind("x.test/v1", columns=[Column("Typo", ".spec.nmae")])
     class A(Resource[ThingSpec, Status]):
         pass
@@ -259,7 +263,7 @@ def test_a_column_or_scale_path_that_leads_nowhere_is_refused() -> None:
     class B(Resource[ThingSpec, Status]):
         pass
 
-    with pytest.raises(SchemaError, match=r"A column Typo: \.spec\.nmae names no field"):
+    with pytest.raises(SchemaError, match=r"A column Typo: \.spec\.nmae is not a field"):
         build_crds([A])
     with pytest.raises(
         SchemaError,
@@ -268,7 +272,7 @@ def test_a_column_or_scale_path_that_leads_nowhere_is_refused() -> None:
         build_crds([B])
 
 
-def test_another_version_is_called_and_shown_as_its_kind_unless_it_says_otherwise() -> None:
+def test_other_version_inherits_names_and_columns_of_its_kind() -> None:
     @kind(
         "x.test/v1",
         plural="thinges",
@@ -310,12 +314,12 @@ def test_another_version_is_called_and_shown_as_its_kind_unless_it_says_otherwis
     assert type(Same.decode(b'{"metadata": {"name": "a"}}')) is Same
 
 
-def test_versions_must_agree_and_one_is_stored() -> None:
+def test_versions_must_agree_and_have_one_storage_version() -> None:
     @kind("everything.test/v2", name="Thing")
     class Second(Resource[ThingSpec, Status]):
         pass
 
-    with pytest.raises(SchemaError, match="exactly one must have storage=True, not 2"):
+    with pytest.raises(SchemaError, match="must have storage=True, not 2"):
         build_crds([Thing, Second])
 
 
@@ -342,7 +346,7 @@ def test_plurals_follow_kubebuilder(name: str, plural: str) -> None:
     assert pluralize(name) == plural
 
 
-def test_decoding_is_strict_about_what_it_knows_and_blind_to_the_rest() -> None:
+def test_decoding_checks_known_fields_and_ignores_unknown_ones() -> None:
     thing = Thing.decode(
         b'{"apiVersion":"x","metadata":{"name":"a","managedFields":[{}]},"spec":{"name":"n","future":{"x":1}},"extra":1}'
     )
@@ -356,7 +360,7 @@ def test_decoding_is_strict_about_what_it_knows_and_blind_to_the_rest() -> None:
         Thing.decode(b'{"metadata":{"name":"a"},"spec":' + b"[" * 100_000)
 
 
-def test_encoding_leaves_out_what_is_not_set() -> None:
+def test_encoding_omits_fields_that_are_not_set() -> None:
     thing = Thing(metadata=ObjectMeta(name="a"), spec=ThingSpec(name="n", free={"kept": [1, None]}))
     assert thing.encode() == {
         "apiVersion": "everything.test/v1",
@@ -389,12 +393,12 @@ spec:
   name: abc
   limit: 3
   ports: [{name: a, number: 80}, {name: a, number: 81, protocol: UDP}]
-  free: {whatever: {we: like}}
+  free: {any: {key: value}}
   template: {apiVersion: v1, kind: Pod, metadata: {name: x}}
 """
 
 
-def test_the_real_api_server_takes_it_and_sets_defaults(
+def test_real_api_server_accepts_the_crd_and_sets_defaults(
     installed: ControlPlane, namespace: str, kubectl: Callable[..., str]
 ) -> None:
     kubectl("apply", "-n", namespace, "-f", "-", stdin=VALID_THING)
@@ -402,7 +406,7 @@ def test_the_real_api_server_takes_it_and_sets_defaults(
     assert stored.spec.replicas == 3
     assert stored.spec.ports[0].protocol == "TCP"
     assert stored.spec.limit == 3
-    assert stored.spec.free == {"whatever": {"we": "like"}}
+    assert stored.spec.free == {"any": {"key": "value"}}
     assert (
         kubectl(
             "get", "-n", namespace, "things.v1alpha1.everything.test", "good", "-o", "name"
@@ -423,7 +427,7 @@ def test_the_real_api_server_takes_it_and_sets_defaults(
 
 
 @pytest.mark.parametrize(
-    ("change", "word"),
+    ("change", "problem"),
     [
         ("name: ABC", "should match"),
         ("name: abc\n  replicas: -1", "greater than or equal to 0"),
@@ -433,20 +437,20 @@ def test_the_real_api_server_takes_it_and_sets_defaults(
         ("name: abc\n  window: {low: 9, high: 3}", "low must not be above high"),
         ("name: abc\n  level: 9", "Unsupported value"),
         ("replicas: 1", "Required value"),
-        ("name: abc\n  unheard: of", "unknown field"),
+        ("name: abc\n  unknown: field", "unknown field"),
     ],
 )
-def test_the_real_api_server_enforces_it(
-    installed: ControlPlane, namespace: str, kubectl: Callable[..., str], change: str, word: str
+def test_real_api_server_enforces_the_schema(
+    installed: ControlPlane, namespace: str, kubectl: Callable[..., str], change: str, problem: str
 ) -> None:
     text = (
         f"apiVersion: everything.test/v1\nkind: Thing\nmetadata: {{name: bad}}\nspec:\n  {change}\n"
     )
-    with pytest.raises(KubectlFailed, match=word):
+    with pytest.raises(KubectlFailed, match=problem):
         kubectl("apply", "-n", namespace, "--validate=strict", "-f", "-", stdin=text)
 
 
-def test_markers_can_stand_alone() -> None:
+def test_marker_without_a_description() -> None:
     class Y(Struct):
         """Y."""
 

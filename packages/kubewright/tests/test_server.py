@@ -87,7 +87,7 @@ def test_address_is_parsed(text: str, address: ListenAddress | None) -> None:
     "text", ["8080", ":65536", "a:b", "::1:80", "[::1]", "[::1:80", ":", "host:", ":80x"]
 )
 def test_invalid_address_is_an_error(text: str) -> None:
-    with pytest.raises(ConfigError, match="no address to listen on"):
+    with pytest.raises(ConfigError, match="invalid listen address"):
         parse_address(text)
 
 
@@ -190,7 +190,7 @@ async def test_address_in_use_is_an_error_with_advice(option: str, advice: str) 
         server = make_local_server(**{option: f"127.0.0.1:{taken.getsockname()[1]}"})
         with pytest.raises(
             ConfigError,
-            match=f"another process, perhaps another manager, listens there already.*{advice}",
+            match=f"another process, possibly another manager, already listens there.*{advice}",
         ):
             await server.start()
         assert server._runners == []

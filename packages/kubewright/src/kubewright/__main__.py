@@ -1,4 +1,4 @@
-"""`python -m kubewright` is the `kubewright` command."""
+"""`python -m kubewright` runs the `kubewright` command."""
 
 from __future__ import annotations
 

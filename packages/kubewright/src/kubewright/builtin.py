@@ -1,4 +1,4 @@
-"""The built-in kinds that operators meet: small, only the fields that are used, everything else ignored."""
+"""The built-in kinds that operators use, with the fields that are read; others are ignored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .meta import OwnerReference
 
 
 class ObjectReference(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Which object an Event is about, or which claim a volume is bound to."""
+    """The object of an Event, or the claim of a volume."""
 
     apiVersion: str = ""
     kind: str = ""
@@ -31,14 +31,14 @@ class StatusCondition(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class PodSpec(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Where a Pod runs."""
+    """The spec of a Pod: the node and the service account."""
 
     nodeName: str = ""
     serviceAccountName: str = ""
 
 
 class PodStatus(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """How a Pod is."""
+    """The status of a Pod: its phase, addresses and conditions."""
 
     phase: str = ""
     podIP: str = ""
@@ -53,11 +53,11 @@ class Pod(Resource[PodSpec, PodStatus]):
 
 @kind("v1", name="Pod", metadata_only=True)
 class PodMetadata(Object):
-    """Which Pods there are, and nothing more: the server sends only their metadata."""
+    """A Pod without spec and status: the server sends only metadata."""
 
 
 class Taint(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What keeps Pods off a Node."""
+    """A taint of a Node."""
 
     key: str = ""
     value: str = ""
@@ -65,7 +65,7 @@ class Taint(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class NodeSpec(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Which machine a Node is, and whether it takes Pods."""
+    """The spec of a Node: its machine, and whether Pods can be scheduled on it."""
 
     providerID: str = ""
     unschedulable: bool = False
@@ -80,7 +80,7 @@ class NodeAddress(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class NodeStatus(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a Node has and how it is; quantities stay the strings they are on the wire."""
+    """The status of a Node. Quantities stay strings, as on the wire."""
 
     allocatable: dict[str, str] = {}
     capacity: dict[str, str] = {}
@@ -112,7 +112,7 @@ class ConfigMap(Object, omit_defaults=True):
 
 
 class NamespaceStatus(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Active, or Terminating."""
+    """The phase is Active or Terminating."""
 
     phase: str = ""
 
@@ -125,14 +125,14 @@ class Namespace(Object, omit_defaults=True):
 
 
 class CSIPersistentVolumeSource(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A volume that a CSI driver made."""
+    """The driver of a CSI volume and its handle."""
 
     driver: str = ""
     volumeHandle: str = ""
 
 
 class PersistentVolumeSpec(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What backs a volume and who claims it."""
+    """The source of a volume, its claim and its size."""
 
     csi: CSIPersistentVolumeSource | None = None
     claimRef: ObjectReference | None = None
@@ -141,7 +141,7 @@ class PersistentVolumeSpec(Struct, frozen=True, omit_defaults=True, kw_only=True
 
 
 class PersistentVolumeStatus(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Bound, Available, Released..."""
+    """The phase is Available, Bound, Released or Failed."""
 
     phase: str = ""
 
@@ -152,7 +152,7 @@ class PersistentVolume(Resource[PersistentVolumeSpec, PersistentVolumeStatus]):
 
 
 class EventSource(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Who reports."""
+    """The component that reports an Event."""
 
     component: str = ""
     host: str = ""
@@ -160,7 +160,7 @@ class EventSource(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 @kind("v1")
 class Event(Object, omit_defaults=True):
-    """What `kubectl describe` shows at its end."""
+    """A core/v1 Event, as `kubectl describe` lists them."""
 
     involvedObject: ObjectReference = ObjectReference()
     reason: str = ""
@@ -175,7 +175,10 @@ class Event(Object, omit_defaults=True):
 
 
 class LeaseSpec(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Who holds a lease, since when, until when. Times stay text: a MicroTime must carry exactly six digits, zeros too."""
+    """The holder of a Lease and its times.
+
+    Times stay strings, because a MicroTime must have exactly six digits after the point.
+    """
 
     holderIdentity: str = ""
     leaseDurationSeconds: int = 0
@@ -192,7 +195,7 @@ class Lease(Object, omit_defaults=True):
 
 
 def new_owner_reference(owner: Object, *, controller: bool = True) -> OwnerReference:
-    """The reference that makes `owner` the owner of something: it is deleted with it."""
+    """The owner reference of a dependent, which Kubernetes deletes together with `owner`."""
     kind = owner.definition
     return OwnerReference(
         apiVersion=kind.api_version,

@@ -1,9 +1,10 @@
-"""The `manager` command of an operator: flags, logs, connection, signals, and every failure to start in plain words.
+"""The `manager` command of an operator: flags, logging, the connection, signals, exit codes.
 
     def main() -> int:
-        return command.run(Settings, add_controllers)        # Settings extends ManagerFlags with the operator's own flags
+        return command.run(Settings, add_controllers, name="my-operator")
 
-What is common to all managers is here; an operator adds its own flags and its controllers.
+`Settings` extends `ManagerFlags` with the flags of the operator, and `add_controllers` adds its
+controllers to the manager.
 """
 
 from __future__ import annotations
@@ -28,88 +29,93 @@ from .webhook.options import WebhookOptions
 
 @dataclass(frozen=True)
 class ManagerFlags:
-    """The flags that every manager has, under controller-runtime's names old and new."""
+    """The flags of every manager, with the old and the new names of controller-runtime."""
 
     kubeconfig: str = flag(
         "kubeconfig",
         "",
-        "Path of a kubeconfig; then KUBECONFIG, the Pod's service account, ~/.kube/config.",
+        "Path to a kubeconfig. By default KUBECONFIG, the Pod's service account "
+        "or ~/.kube/config is used.",
     )
-    master: str = flag("master", "", "Address of the API server; overrides the kubeconfig's.")
+    master: str = flag("master", "", "URL of the API server. Overrides the kubeconfig.")
     context: str = flag(
-        "context", "", "Context of the kubeconfig to use; its current one by default."
+        "context", "", "Context of the kubeconfig to use. Defaults to its current context."
     )
     metrics_bind_address: str = flag(
         "metrics-addr",
         ":8080",
-        "Where /metrics listens; 0 switches it off.",
+        "Address of the metrics endpoint. Use 0 to disable it.",
         aliases=("metrics-bind-address",),
         env="METRICS_ADDR",
     )
     metrics_secure: bool = flag(
         "metrics-secure",
         False,
-        "Serve /metrics over TLS, to those whom Kubernetes allows to get it.",
+        "Serve metrics over HTTPS with authentication and authorization.",
     )
     metrics_certificate_dir: str = flag(
         "metrics-cert-path",
         "",
-        "Directory with tls.crt and tls.key for /metrics; without it a self-signed pair is made.",
+        "Directory with tls.crt and tls.key of the metrics endpoint. "
+        "If empty, a self-signed certificate is generated.",
     )
     health_probe_bind_address: str = flag(
         "health-probe-bind-address",
         "",
-        "Where /healthz and /readyz listen; empty switches them off.",
+        "Address of the health probes /healthz and /readyz. If empty, they are disabled.",
         env="HEALTH_PROBE_ADDR",
     )
     leader_election: bool = flag(
         "enable-leader-election",
         False,
-        "Act only while holding the leader lease.",
+        "Reconcile only while holding the leader lease, so that one replica is active.",
         aliases=("leader-elect",),
         env="LEADER_ELECT",
     )
     leader_election_id: str = flag(
-        "leader-election-id", "", "Name of the Lease; derived from the program's name by default."
+        "leader-election-id", "", "Name of the Lease. Defaults to a name derived from the operator."
     )
     leader_election_namespace: str = flag(
         "leader-election-namespace",
         "",
-        "Namespace of the Lease; the Pod's own by default.",
+        "Namespace of the Lease. Defaults to the namespace of the Pod.",
         env="POD_NAMESPACE",
     )
     watch_namespaces: str = flag(
         "watch-namespaces",
         "",
-        "Namespaces to watch, separated by commas; all of them by default.",
+        "Namespaces to watch, separated by commas. Defaults to all namespaces.",
         env="WATCH_NAMESPACE",
     )
-    webhook_port: int = flag("webhook-port", 9443, "Where webhooks are served, if there are any.")
+    webhook_port: int = flag(
+        "webhook-port", 9443, "Port of the webhook server, if there are webhooks."
+    )
     webhook_certificate_dir: str = flag(
         "webhook-cert-dir",
         "",
-        "Directory with tls.crt and tls.key for webhooks; without it a CA is made, kept in a Secret and put into every caBundle.",
+        "Directory with tls.crt and tls.key of the webhook server. If empty, the manager creates "
+        "a CA, stores it in a Secret and writes it into every caBundle.",
         aliases=("webhook-cert-path",),
     )
     webhook_service: str = flag(
         "webhook-service",
         "",
-        "Name of the Service before the webhooks; <name>-webhook-service by default.",
+        "Name of the Service of the webhooks. Defaults to <name>-webhook-service.",
     )
     webhook_hosts: str = flag(
         "webhook-hosts",
         "",
-        "Further names and addresses for the webhooks' certificate, separated by commas.",
+        "Additional host names and IP addresses of the webhook certificate, separated by commas.",
     )
     graceful_shutdown_seconds: Duration = flag(
         "graceful-shutdown-timeout",
         30.0,
-        "How long what is in work may take to end after a signal.",
+        "Time to wait for in-flight reconciles on shutdown.",
     )
     logs: LogOptions = field(default_factory=LogOptions)
 
     def to_options(self, name: str) -> Options:
-        """The same as the manager takes it."""
+        """The options of the manager with this name."""
         return Options(
             name=name,
             metrics_bind_address=self.metrics_bind_address,
@@ -131,7 +137,6 @@ class ManagerFlags:
 
 
 def _split_commas(text: str) -> tuple[str, ...]:
-    """What stands between commas."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
@@ -149,9 +154,11 @@ def run(
     argv: Sequence[str] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> int:
-    """Run a manager until a signal. `name` is the operator's, in events and lease; `program` what people type; `see_also` ends its help.
+    """Run a manager until a signal arrives, and return the exit code.
 
-    The exit code says how it went: 0 a signal, 1 it could not go on, 2 a wrong flag.
+    `name` is the name of the operator in Events and in the Lease, `program` is the command that
+    users type, and `see_also` ends its help. Exit codes: 0 after a signal, 1 after a failure,
+    2 for an invalid flag.
     """
     environ = os.environ if environ is None else environ
     try:
@@ -159,11 +166,11 @@ def run(
             flags, sys.argv[1:] if argv is None else argv, environ, program=program
         )
         configure_logging(settings.logs)
-    except HelpRequested as wanted:
-        print("\n".join(filter(None, [wanted.usage, see_also])))
+    except HelpRequested as request:
+        print("\n".join(filter(None, [request.usage, see_also])))
         return 0
     except FlagError as error:
-        print(f"{program}: {error}\nRun `{program} -help` for the flags.", file=sys.stderr)
+        print(f"{program}: {error}\nRun `{program} -help` to list the flags.", file=sys.stderr)
         return error.exit_code
     except ConfigError as error:
         print(f"{program}: {error}", file=sys.stderr)
@@ -174,16 +181,21 @@ def run(
                 asyncio.run(serve(settings, build, name, environ))
                 return 0
             except RestartRequired as change:
-                Log("setup").info(f"starting anew: {change}")
+                Log("setup").info(f"restarting: {change}")
     except KubewrightError as error:
-        _report_failure(f"{program} cannot go on: {describe_error(error)}")
+        message = f"{program} failed: {describe_error(error)}"
+        # A line of the log for a log collector, plain text for a user at a terminal.
+        if sys.stderr.isatty():
+            print(message, file=sys.stderr)
+        else:
+            Log("setup").error(message)
         return 1
 
 
 async def serve(
     settings: F, build: Callable[[Manager, F], None], name: str, environ: Mapping[str, str]
 ) -> None:
-    """Connect, build the manager, and run it until a signal. A second signal ends the process at once."""
+    """Connect, build the manager and run it until a signal. A second signal exits at once."""
     connection = await asyncio.to_thread(
         load_config,
         settings.kubeconfig,
@@ -197,60 +209,57 @@ async def serve(
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def give_up() -> None:
+    def exit_now() -> None:
         Log("setup").error(
-            "what was in work did not end in time; ending without it",
+            "in-flight work did not finish in time; exiting without it",
             seconds=settings.graceful_shutdown_seconds,
         )
         os._exit(1)
 
-    def bound_the_end() -> None:
-        loop.call_later(settings.graceful_shutdown_seconds, give_up)
+    def start_exit_timer() -> None:
+        loop.call_later(settings.graceful_shutdown_seconds, exit_now)
 
     def on_signal(number: signal.Signals) -> None:
-        for each in _STOP_SIGNALS:
-            # Not through the loop any more: it may be what hangs.
-            loop.remove_signal_handler(each)
-            signal.signal(each, lambda signalled, _: os._exit(128 + signalled))
-        # Not before: whoever reads it may send the second one at that very moment.
+        for stop_signal in _STOP_SIGNALS:
+            # The second signal must not go through the loop, which may hang.
+            loop.remove_signal_handler(stop_signal)
+            signal.signal(stop_signal, lambda received, _: os._exit(128 + received))
+        # Logged after the handlers are replaced: a reader may send the second signal at once.
         Log("setup").info(
-            "received a signal, stopping; a second one ends at once", signal=number.name
+            "received a signal, shutting down; send it again to exit at once", signal=number.name
         )
         stop.set()
-        bound_the_end()
+        start_exit_timer()
 
     for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, on_signal, number)
-    manager.on_stopped_leading = bound_the_end
+    manager.on_stopped_leading = start_exit_timer
     tune_garbage_collector()
     try:
         await manager.run(stop)
     finally:
-        bound_the_end()
+        # Closing the loop waits for threads, and one of them may hang.
+        start_exit_timer()
 
 
 def tune_garbage_collector() -> None:
-    """Keep the collector of cycles from standing in the way."""
-    # Modules, classes and schemas live as long as the process: it need not walk them again and again.
+    """Reduce the cost of Python's cycle collector."""
+    # Modules, classes and schemas live as long as the process, so it need not visit them again.
     gc.collect()
     gc.freeze()
-    # A request makes thousands of objects that die at once; looking for cycles after every 700 cost about 3 % of the CPU.
+    # A request creates thousands of short-lived objects. A collection after every 700 of them, as
+    # is the default, took about 3 % of the CPU.
     gc.set_threshold(10_000, 20, 20)
 
 
-def _report_failure(words: str) -> None:
-    """The last thing said: a line of the log, or plain words where a person reads them."""
-    if sys.stderr.isatty():
-        print(words, file=sys.stderr)
-    else:
-        Log("setup").error(words)
-
-
 def describe_error(error: KubewrightError) -> str:
-    """The error, with the fix where the server's own words do not give it."""
+    """The message of the error, with the fix if the server's message lacks it."""
     match error:
         case Unauthorized():
-            return f"{error}. The credential of this kubeconfig is missing, wrong or expired: try `kubectl auth whoami` with it."
+            return (
+                f"{error}. The credentials of this kubeconfig are missing, wrong or expired: "
+                "check them with `kubectl auth whoami`."
+            )
         case Forbidden():
             return (
                 f"{error}. Grant the generated role to this identity: kubectl apply -k config/rbac"

@@ -1,4 +1,4 @@
-"""Kinds -> CustomResourceDefinition manifests, byte for byte the same for the same classes."""
+"""CustomResourceDefinition manifests from kinds; the same classes give the same bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COLUMN_TYPES = {"string", "integer", "number", "boolean", "date"}
 
 
 def build_crds(kinds: Iterable[type[Object]]) -> list[dict[str, Any]]:
-    """One CRD a kind name, with all its versions, in the order of their names."""
+    """One CRD per kind, with all its versions, sorted by name."""
     grouped: dict[str, list[KindDefinition]] = {}
     for cls in kinds:
         grouped.setdefault(cls.definition.group_resource, []).append(cls.definition)
@@ -33,13 +33,13 @@ def build_crds(kinds: Iterable[type[Object]]) -> list[dict[str, Any]]:
 
 
 def build_crd(versions: Sequence[KindDefinition]) -> dict[str, Any]:
-    """The CRD of a kind from the classes of its versions, exactly one of which is stored."""
-    stored = [v for v in versions if v.storage]
+    """The CRD of a kind from the classes of its versions, of which one is the storage version."""
+    stored = [definition for definition in versions if definition.storage]
     if len(stored) != 1:
-        listed = ", ".join(v.version for v in versions)
+        names = ", ".join(definition.version for definition in versions)
         raise SchemaError(
             versions[0].type.__name__,
-            f"of the versions {listed} exactly one must have storage=True, not {len(stored)}",
+            f"exactly one of the versions {names} must have storage=True, not {len(stored)}",
         )
     main = stored[0]
     for other in versions:
@@ -48,31 +48,33 @@ def build_crd(versions: Sequence[KindDefinition]) -> dict[str, Any]:
                 other.type.__name__,
                 f"{other.version} and {main.version} disagree on the kind's name or scope",
             )
-    names: dict[str, Any] = {
+    crd_names: dict[str, Any] = {
         "kind": main.name,
         "listKind": f"{main.name}List",
         "plural": main.plural,
         "singular": main.name.lower(),
     }
     if main.short_names:
-        names["shortNames"] = list(main.short_names)
+        crd_names["shortNames"] = list(main.short_names)
     if main.categories:
-        names["categories"] = list(main.categories)
+        crd_names["categories"] = list(main.categories)
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {"name": main.group_resource},
         "spec": {
             "group": main.group,
-            "names": names,
+            "names": crd_names,
             "scope": "Namespaced" if main.namespaced else "Cluster",
-            "versions": [_build_version(v) for v in sorted(versions, key=lambda v: v.version)],
+            "versions": [
+                _build_version(definition)
+                for definition in sorted(versions, key=lambda item: item.version)
+            ],
         },
     }
 
 
 def _build_version(kind: KindDefinition) -> dict[str, Any]:
-    """One entry of spec.versions."""
     schema = _build_object_schema(kind)
     version: dict[str, Any] = {"name": kind.version, "served": kind.served, "storage": kind.storage}
     if kind.deprecation_warning:
@@ -93,10 +95,10 @@ def _build_version(kind: KindDefinition) -> dict[str, Any]:
 
 
 def _build_object_schema(kind: KindDefinition) -> OpenApi:
-    """The whole object's schema; metadata is the API server's own."""
     properties: OpenApi = {
         "apiVersion": {"type": "string", "description": _API_VERSION_DESCRIPTION},
         "kind": {"type": "string", "description": _KIND_DESCRIPTION},
+        # The API server has its own schema for metadata.
         "metadata": {"type": "object"},
     }
     parts: tuple[tuple[str, type[Struct] | None, bool], ...] = (
@@ -114,7 +116,6 @@ def _build_object_schema(kind: KindDefinition) -> OpenApi:
 
 
 def _build_scale(kind: KindDefinition, schema: OpenApi) -> dict[str, str]:
-    """subresources.scale, with its paths checked against the schema."""
     assert kind.scale is not None
     paths = {
         "specReplicasPath": kind.scale.spec_replicas_path,
@@ -123,67 +124,62 @@ def _build_scale(kind: KindDefinition, schema: OpenApi) -> dict[str, str]:
     if kind.scale.label_selector_path:
         paths["labelSelectorPath"] = kind.scale.label_selector_path
     for name, path in paths.items():
-        wanted = "string" if name == "labelSelectorPath" else "integer"
-        found = _find_field(path, schema)
-        if found is None or found.get("type") != wanted:
+        required_type = "string" if name == "labelSelectorPath" else "integer"
+        field = _find_field(path, schema)
+        if field is None or field.get("type") != required_type:
             raise SchemaError(
-                f"{kind.type.__name__} scale", f"{name} {path} must name a field of type {wanted}"
+                f"{kind.type.__name__} scale",
+                f"{name} {path} must name a field of type {required_type}",
             )
     return paths
 
 
 def _build_printer_column(kind: KindDefinition, column: Column, schema: OpenApi) -> dict[str, Any]:
-    """One printer column; a path that leads nowhere would be an empty column for ever, so it is an error here."""
-    found = _find_field(column.path, schema)
-    if found is None:
-        raise SchemaError(
-            f"{kind.type.__name__} column {column.name}",
-            f"{column.path} names no field of the kind",
-        )
+    location = f"{kind.type.__name__} column {column.name}"
+    field = _find_field(column.path, schema)
+    # The API server accepts such a path, and kubectl shows an empty column.
+    if field is None:
+        raise SchemaError(location, f"{column.path} is not a field of the kind")
     type_ = column.type or (
-        "date" if found.get("format") == "date-time" else found.get("type", "string")
+        "date" if field.get("format") == "date-time" else field.get("type", "string")
     )
     if type_ not in _COLUMN_TYPES:
-        raise SchemaError(
-            f"{kind.type.__name__} column {column.name}",
-            f"a column cannot show a value of type {type_}",
-        )
-    shown: dict[str, Any] = {"name": column.name, "type": type_, "jsonPath": column.path}
-    text = column.description or found.get("description", "")
-    if text:
-        shown["description"] = text
-    if found.get("format") in ("int32", "int64") and type_ == "integer":
-        shown["format"] = found["format"]
+        raise SchemaError(location, f"a column cannot show a value of type {type_}")
+    entry: dict[str, Any] = {"name": column.name, "type": type_, "jsonPath": column.path}
+    if description := column.description or field.get("description", ""):
+        entry["description"] = description
+    if field.get("format") in ("int32", "int64") and type_ == "integer":
+        entry["format"] = field["format"]
     if column.priority:
-        shown["priority"] = column.priority
-    return shown
+        entry["priority"] = column.priority
+    return entry
 
 
 def _find_field(path: str, schema: OpenApi) -> OpenApi | None:
-    """The schema at a simple JSON path, None where there is none; below metadata the server's own schema rules."""
+    """The schema at a simple JSON path, None if there is none."""
+    # The API server's own schema applies to metadata.
     if path.startswith(".metadata."):
         return {"type": "string"}
-    spot: OpenApi | None = schema
+    field: OpenApi | None = schema
     for name in re.sub(r"\[[^]]*\]", ".[]", path).strip(".").split("."):
-        if spot is None or spot.get("x-kubernetes-preserve-unknown-fields"):
-            return spot
-        spot = (
-            spot.get("items")
+        if field is None or field.get("x-kubernetes-preserve-unknown-fields"):
+            return field
+        field = (
+            field.get("items")
             if name == "[]"
-            else spot.get("properties", {}).get(name) or spot.get("additionalProperties")
+            else field.get("properties", {}).get(name) or field.get("additionalProperties")
         )
-    return spot
+    return field
 
 
 class ManifestDumper(yaml.SafeDumper):
-    """YAML as people read it: lists indented under their key, long text as blocks, no anchors."""
+    """Readable YAML: text of several lines as a block, and no anchors."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Never write anchors: they are legal YAML that confuses people and some tools."""
+        # Anchors are valid YAML, but some tools cannot read them.
         return True
 
     def _represent_text(self, data: str) -> yaml.ScalarNode:
-        """Text of several lines as a block."""
         return self.represent_scalar(
             "tag:yaml.org,2002:str", data, style="|" if "\n" in data else None
         )
@@ -193,9 +189,9 @@ ManifestDumper.add_representer(str, ManifestDumper._represent_text)
 
 
 def to_yaml(*documents: dict[str, Any] | list[object]) -> str:
-    """Documents as YAML text, the same bytes every time."""
+    """The documents as YAML, with the header of generated files."""
     texts = (
-        yaml.dump(d, Dumper=ManifestDumper, sort_keys=False, allow_unicode=True, width=160)
-        for d in documents
+        yaml.dump(document, Dumper=ManifestDumper, sort_keys=False, allow_unicode=True, width=160)
+        for document in documents
     )
     return HEADER + "---\n" + "---\n".join(texts)

@@ -1,4 +1,4 @@
-"""Where to listen, in Go's syntax: `:8080`, `127.0.0.1:0`, `[::1]:8443`; `0` or nothing is nowhere."""
+"""Listen addresses in Go's syntax: `:8080`, `127.0.0.1:0`, `[::1]:8443`; `0` or "" is disabled."""
 
 from __future__ import annotations
 
@@ -14,46 +14,48 @@ from .errors import ConfigError
 
 @dataclass(frozen=True)
 class ListenAddress:
-    """Where to listen; without a host on every interface."""
+    """A host and a port; without a host on every interface."""
 
     host: str
     port: int
 
 
 def parse_address(text: str) -> ListenAddress | None:
-    """The meaning of an address in Go's syntax; None for `0` and for nothing: do not listen."""
+    """Parse an address; None for `0` and "", which disable an endpoint."""
     if text in ("", "0"):
         return None
-    found = re.fullmatch(r"(?:\[([0-9a-fA-F:.%\w]+)\]|([^:\[\]]*)):(\d{1,5})", text, re.ASCII)
-    if found is None or int(found[3]) > 65535:
+    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.%\w]+)\]|([^:\[\]]*)):(\d{1,5})", text, re.ASCII)
+    if match is None or int(match[3]) > 65535:
         raise ConfigError(
-            f'"{text}" is no address to listen on: it has to be like :8080, 127.0.0.1:8080 or [::1]:8080, or 0 for none'
+            f'invalid listen address "{text}": '
+            "must be like :8080, 127.0.0.1:8080 or [::1]:8080, or 0 to disable it"
         )
-    return ListenAddress(found[1] or found[2] or "", int(found[3]))
+    return ListenAddress(match[1] or match[2] or "", int(match[3]))
 
 
 async def open_listener(
     text: str, address: ListenAddress, purpose: str, advice: str
 ) -> socket.socket:
-    """A listening socket, or in plain words why there is none and what to do."""
+    """Open a listening socket; the error names the reason and ends with `advice`."""
     try:
         return await _bind_socket(address)
     except OSError as error:
         reasons = {
-            errno.EADDRINUSE: "another process, perhaps another manager, listens there already",
-            errno.EACCES: "ports below 1024 are for root; choose a higher one",
+            errno.EADDRINUSE: "another process, possibly another manager, already listens there",
+            errno.EACCES: "only root can use ports below 1024; choose a higher one",
             errno.EADDRNOTAVAIL: "this machine does not have that address",
         }
-        why = reasons.get(error.errno or 0) or error.strerror or str(error)
-        raise ConfigError(f'cannot listen on "{text}" for {purpose}: {why}. {advice}') from error
+        reason = reasons.get(error.errno or 0) or error.strerror or str(error)
+        raise ConfigError(f'cannot listen on "{text}" for {purpose}: {reason}. {advice}') from error
 
 
 async def stop_accepting(listeners: Iterable[socket.socket]) -> None:
-    """What has to come before a server's close.
+    """Stop accepting connections. Call it before closing a server, so that none is lost.
 
-    asyncio (3.11 to 3.13) accepts in one turn of the loop and makes the connection in the next; a server that closes in between forgets
-    the one that it accepted, and its socket stays open without an owner. A TLS handshake that has begun is not waited for.
+    A TLS handshake in progress is not awaited.
     """
+    # asyncio (3.11 to 3.13) accepts a connection in one iteration of the loop and creates its
+    # transport in the next. A server that closes in between leaks the accepted socket.
     loop = asyncio.get_running_loop()
     for listener in listeners:
         loop.remove_reader(listener)
@@ -61,7 +63,7 @@ async def stop_accepting(listeners: Iterable[socket.socket]) -> None:
 
 
 async def _bind_socket(address: ListenAddress) -> socket.socket:
-    """Bind one socket; for all interfaces one that takes IPv6 and IPv4 alike, where the machine has both."""
+    # For all interfaces one socket accepts IPv6 and IPv4, if the machine has both.
     if not address.host:
         try:
             return socket.create_server(
@@ -74,8 +76,8 @@ async def _bind_socket(address: ListenAddress) -> socket.socket:
             ):
                 raise
             return socket.create_server(("", address.port))
-    found = await asyncio.get_running_loop().getaddrinfo(
+    resolved = await asyncio.get_running_loop().getaddrinfo(
         address.host, address.port, type=socket.SOCK_STREAM
     )
-    family, _, _, _, where = found[0]
-    return socket.create_server((str(where[0]), address.port), family=family)
+    family, _, _, _, socket_address = resolved[0]
+    return socket.create_server((str(socket_address[0]), address.port), family=family)

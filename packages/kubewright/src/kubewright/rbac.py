@@ -1,4 +1,4 @@
-"""The rights that follow from what controllers declare: no more than they need, never a wildcard."""
+"""RBAC rules from the declarations of controllers: least privilege, never a wildcard."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EVENT_PERMISSION = Permission(Event, ("create", "patch"))
 
 
 class DeclaresPermissions(Protocol):
-    """Whatever says which rights it needs beyond those that follow from what it is: a webhook, for one."""
+    """A part of the manager, such as a webhook, that declares its permissions."""
 
     permissions: list[Permission]
 
@@ -31,56 +31,56 @@ def manager_rules(
 def manager_permissions(
     controllers: Iterable[Controller[Any]], others: Iterable[DeclaresPermissions] = ()
 ) -> list[Permission]:
-    """What a manager needs: watch what is watched, patch statuses, write events, and what `needs` declares."""
-    own = (right for controller in controllers for right in controller_permissions(controller))
-    return [EVENT_PERMISSION, *own, *(right for other in others for right in other.permissions)]
+    """All permissions of a manager, including those for Events."""
+    permissions = [EVENT_PERMISSION]
+    for controller in controllers:
+        permissions += controller_permissions(controller)
+    for other in others:
+        permissions += other.permissions
+    return permissions
 
 
 def controller_permissions(controller: Controller[Any]) -> list[Permission]:
-    """What a controller does because of what it declares."""
-    own = controller.kind
-    woken = [
-        Permission(wake.kind, _READ_VERBS)
-        for wake in controller.sources
-        if isinstance(wake, KindSource | OwnedKindSource)
+    """Watch its kind and its sources, patch the status, and what `needs` declares."""
+    kind = controller.kind
+    permissions = [Permission(kind, _READ_VERBS), Permission(kind, ("patch",), "status")]
+    if controller.finalizer:
+        permissions.append(Permission(kind, ("patch",)))
+    permissions += [
+        Permission(source.kind, _READ_VERBS)
+        for source in controller.sources
+        if isinstance(source, KindSource | OwnedKindSource)
     ]
-    finalizing = [Permission(own, ("patch",))] if controller.finalizer else []
-    return [
-        Permission(own, _READ_VERBS),
-        Permission(own, ("patch",), "status"),
-        *finalizing,
-        *woken,
-        *controller.permissions,
-    ]
+    return permissions + controller.permissions
 
 
-def build_rules(rights: Iterable[Permission]) -> list[PolicyRule]:
-    """One rule for each resource and set of names, in the order of their names."""
-    wanted: dict[tuple[str, str, tuple[str, ...]], set[str]] = {}
-    for right in rights:
-        kind = right.kind.definition
-        resource = f"{kind.plural}/{right.subresource}" if right.subresource else kind.plural
-        wanted.setdefault(
-            (kind.group, resource, tuple(sorted(right.resource_names))), set()
-        ).update(right.verbs)
+def build_rules(permissions: Iterable[Permission]) -> list[PolicyRule]:
+    """One rule per resource and set of resource names, sorted."""
+    verbs_by_resource: dict[tuple[str, str, tuple[str, ...]], set[str]] = {}
+    for permission in permissions:
+        kind = permission.kind.definition
+        resource = kind.plural
+        if permission.subresource:
+            resource += f"/{permission.subresource}"
+        key = (kind.group, resource, tuple(sorted(permission.resource_names)))
+        verbs_by_resource.setdefault(key, set()).update(permission.verbs)
     return [
         build_rule([group], [resource], sorted(verbs), names)
-        for (group, resource, names), verbs in sorted(wanted.items())
+        for (group, resource, names), verbs in sorted(verbs_by_resource.items())
     ]
 
 
 def build_rule(
     groups: list[str], resources: list[str], verbs: list[str], names: tuple[str, ...] = ()
 ) -> PolicyRule:
-    """One policy rule."""
-    limited = {"resourceNames": list(names)} if names else {}
-    return {"apiGroups": groups, "resources": resources} | limited | {"verbs": verbs}
+    resource_names = {"resourceNames": list(names)} if names else {}
+    return {"apiGroups": groups, "resources": resources} | resource_names | {"verbs": verbs}
 
 
+# RBAC cannot limit `create` to a name, so the rule has no resourceNames.
 LEADER_RULES: list[PolicyRule] = [
     build_rule(["coordination.k8s.io"], ["leases"], ["create", "get", "patch"]),
 ]
-"""A Lease is created once and patched from then on; `create` cannot be limited to a name."""
 
 REVIEW_RULES: list[PolicyRule] = [
     build_rule(["authentication.k8s.io"], ["tokenreviews"], ["create"]),
@@ -91,17 +91,20 @@ METRICS_READER_RULES: list[PolicyRule] = [{"nonResourceURLs": ["/metrics"], "ver
 
 
 class UserRole(NamedTuple):
-    """The verbs of a role for people, on the objects and on their scale."""
+    """The verbs of a user's role on the objects and on their scale subresource."""
 
     verbs: list[str]
     scale_verbs: list[str]
 
 
-def user_rules(kind: KindDefinition, who: UserRole) -> list[PolicyRule]:
-    """What a person may do with a kind; to scale it is a right of its own, which Kubernetes' own roles have for Deployments too."""
-    subresources = {"status": ["get"]} | ({"scale": who.scale_verbs} if kind.scale else {})
+def user_rules(kind: KindDefinition, role: UserRole) -> list[PolicyRule]:
+    """The rules of a user's role for a kind."""
+    subresources = {"status": ["get"]}
+    # Scaling has its own rule, as in the roles of Kubernetes for Deployments.
+    if kind.scale:
+        subresources["scale"] = role.scale_verbs
     return [
-        build_rule([kind.group], [kind.plural], who.verbs),
+        build_rule([kind.group], [kind.plural], role.verbs),
         *(
             build_rule([kind.group], [f"{kind.plural}/{name}"], verbs)
             for name, verbs in subresources.items()

@@ -1,15 +1,15 @@
-"""Annotations -> OpenAPI v3, in the structural form that a CRD needs.
+"""Python annotations to OpenAPI v3, in the structural form that a CRD needs.
 
-    Annotated[Int32, Doc("vCPUs of each VM.", ge=1, le=4)]                     bounds
-    Annotated[str, Doc("Name.", min_length=1, pattern="^[a-z]+$")]             lengths and patterns
-    Literal["RUNNING", "PENDING"], an Enum                                     enum
-    Annotated[list[Port], ListType("map", "name")]                             list types
-    Annotated[int, Rule("self >= oldSelf", "cannot shrink")]                   CEL
+    Annotated[Int32, Doc("vCPUs of each VM.", ge=1, le=4)]                bounds
+    Annotated[str, Doc("Name.", min_length=1, pattern="^[a-z]+$")]        lengths and patterns
+    Literal["RUNNING", "PENDING"], an Enum                                enum
+    Annotated[list[Port], ListType("map", "name")]                        list types
+    Annotated[int, ValidationRule("self >= oldSelf", "cannot shrink")]    CEL
     IntOrString, Any (preserve unknown fields), datetime, dict[str, T], Struct, T | None
 
-A field without a default is required. A default that is more than "empty" ("", 0, False, None, [], {}) goes into the
-schema, so that the API server writes it; an empty one means "absent" and would only clutter people's objects.
-What has no structural form raises SchemaError with the class and the field.
+A field without a default is required. A default goes into the schema, so that the API server sets
+it. An empty default ("", 0, False, None, [], {}) stays out: it means "absent", and would only
+clutter the objects. A type without a structural form raises SchemaError.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ OpenApi = dict[str, Any]
 
 
 def Doc(text: str, **constraints: Any) -> Meta:  # noqa: N802  # reads as an annotation
-    """A field's description, with msgspec's constraints beside it: ge, le, gt, lt, min_length, max_length, pattern."""
+    """The description of a field, and msgspec's constraints.
+
+    The constraints are ge, le, gt, lt, multiple_of, min_length, max_length and pattern.
+    """
     return Meta(description=text, **constraints)
 
 
@@ -56,7 +59,7 @@ class ListType:
 
 @dataclass(frozen=True)
 class ValidationRule:
-    """A CEL rule that the API server checks; on a field, or on a Struct through its class attribute `rules`."""
+    """A CEL rule that the API server evaluates; on a field, or in the attribute `rules` of a Struct."""
 
     rule: str
     message: str = ""
@@ -65,27 +68,30 @@ class ValidationRule:
     field_path: str = ""
 
     def to_openapi(self) -> OpenApi:
-        """The entry of x-kubernetes-validations."""
-        named = {
+        """The item of x-kubernetes-validations."""
+        keys = {
             "rule": self.rule,
             "message": self.message,
             "messageExpression": self.message_expression,
         }
-        named |= {"reason": self.reason, "fieldPath": self.field_path}
-        return {k: v for k, v in named.items() if v}
+        keys |= {"reason": self.reason, "fieldPath": self.field_path}
+        return {name: value for name, value in keys.items() if value}
 
 
 @dataclass(frozen=True)
 class SchemaOverride:
-    """Raw OpenAPI keys laid over what is derived; the way out for what has no annotation here."""
+    """Raw OpenAPI keys that replace derived ones, for what no other annotation can express."""
 
     keys: tuple[tuple[str, Any], ...]
 
     @classmethod
     def of(cls, **keys: Any) -> SchemaOverride:
-        """Schema.of(default=0, title="x"); an underscore in `x_kubernetes_...` stands for a dash."""
+        """SchemaOverride.of(default=0, title="x"); `x_kubernetes_...` is written with dashes."""
         return cls(
-            tuple((k.replace("_", "-") if k.startswith("x_") else k, v) for k, v in keys.items())
+            tuple(
+                (name.replace("_", "-") if name.startswith("x_") else name, value)
+                for name, value in keys.items()
+            )
         )
 
 
@@ -125,29 +131,37 @@ _LENGTH_KEYWORDS = {
 
 
 def struct_schema(
-    struct: type[Struct], where: str = "", inside: tuple[type, ...] = (), *, defaults: bool = True
+    struct: type[Struct],
+    location: str = "",
+    parents: tuple[type, ...] = (),
+    *,
+    defaults: bool = True,
 ) -> OpenApi:
-    """The schema of a Struct: one property a field, required where there is no default.
+    """The schema of a Struct: one property per field, required if it has no default.
 
-    `defaults=False` leaves defaults out: a status is written by us and never completed by the server.
+    `defaults=False` omits defaults. It is for a status, which the controller writes completely.
+    `location` is for errors, and `parents` are the Structs that contain this one.
     """
-    where = where or struct.__name__
-    if struct in inside:
+    location = location or struct.__name__
+    if struct in parents:
         raise SchemaError(
-            where,
-            f"{struct.__name__} contains itself; a CRD cannot express recursion, use PreserveUnknown",
+            location,
+            f"{struct.__name__} contains itself, and a CRD cannot express recursion; "
+            "use PreserveUnknownFields",
         )
     hints = get_type_hints(struct, include_extras=True)
     properties, required = {}, []
     for info in msgspec.structs.fields(struct):
-        spot = f"{where}.{info.encode_name}"
-        shape = _annotation_schema(hints[info.name], spot, (*inside, struct), defaults=defaults)
-        default = json_default(info, spot)
+        field_location = f"{location}.{info.encode_name}"
+        field_schema = _annotation_schema(
+            hints[info.name], field_location, (*parents, struct), defaults=defaults
+        )
+        default = json_default(info, field_location)
         if default is NODEFAULT:
             required.append(info.encode_name)
         elif defaults and default not in ("", 0, False, None, [], {}):
-            shape.setdefault("default", default)
-        properties[info.encode_name] = shape
+            field_schema.setdefault("default", default)
+        properties[info.encode_name] = field_schema
     schema: OpenApi = (
         {"type": "object"}
         | docstring_description(struct)
@@ -160,13 +174,13 @@ def struct_schema(
 
 
 def docstring_description(struct: type) -> OpenApi:
-    """The class's own docstring as a description; an inherited one would describe something else."""
+    """The docstring of the class itself as a description; not an inherited one."""
     text = struct.__dict__.get("__doc__")
     return {"description": inspect.cleandoc(text)} if text else {}
 
 
-def json_default(info: msgspec.structs.FieldInfo, where: str) -> Any:
-    """The default as JSON, or NODEFAULT where the field is required."""
+def json_default(info: msgspec.structs.FieldInfo, location: str) -> Any:
+    """The default as JSON; NODEFAULT if the field is required."""
     if info.default is not NODEFAULT:
         return msgspec.to_builtins(info.default)
     if info.default_factory is NODEFAULT:
@@ -174,134 +188,134 @@ def json_default(info: msgspec.structs.FieldInfo, where: str) -> Any:
     try:
         return msgspec.to_builtins(info.default_factory())
     except (TypeError, ValueError) as error:
-        raise SchemaError(where, f"its default does not encode: {error}") from error
+        raise SchemaError(location, f"the default cannot be encoded as JSON: {error}") from error
 
 
 def _annotation_schema(
-    hint: Any, where: str, inside: tuple[type, ...], *, defaults: bool = True
+    hint: Any, location: str, parents: tuple[type, ...], *, defaults: bool = True
 ) -> OpenApi:
-    """The schema of one annotation: the bare type first, then each marker laid over it, left to right."""
-    hint, markers = unwrap_annotation(hint, where)
+    # The bare type first, then each marker applied to it from left to right.
+    hint, markers = unwrap_annotation(hint, location)
     if any(
-        isinstance(m, SchemaOverride) and dict(m.keys).get("x-kubernetes-int-or-string")
-        for m in markers
+        isinstance(marker, SchemaOverride) and dict(marker.keys).get("x-kubernetes-int-or-string")
+        for marker in markers
     ):
         schema: OpenApi = {}
     else:
-        schema = _type_schema(hint, where, inside, defaults=defaults)
+        schema = _type_schema(hint, location, parents, defaults=defaults)
     for marker in markers:
-        _apply_marker(schema, marker, where)
+        _apply_marker(schema, marker, location)
     return schema
 
 
-def unwrap_annotation(hint: Any, where: str) -> tuple[Any, list[Any]]:
-    """The annotation without Annotated and without `| None`, and the markers found on the way (innermost first)."""
+def unwrap_annotation(hint: Any, location: str) -> tuple[Any, list[Any]]:
+    """Remove Annotated and `| None`; return the type and the markers, innermost first."""
     markers: list[Any] = []
     while True:
         if get_origin(hint) is Annotated:
-            hint, *found = get_args(hint)
-            markers[:0] = found
+            hint, *inner_markers = get_args(hint)
+            markers[:0] = inner_markers
             continue
-        rest = [a for a in get_args(hint) if a is not type(None)]
-        if get_origin(hint) in (Union, types.UnionType) and len(rest) < len(get_args(hint)):
-            if len(rest) != 1 and set(rest) != {int, str}:
+        members = [arg for arg in get_args(hint) if arg is not type(None)]
+        if get_origin(hint) in (Union, types.UnionType) and len(members) < len(get_args(hint)):
+            if len(members) != 1 and set(members) != {int, str}:
                 raise SchemaError(
-                    where,
-                    f"{hint} is a union of several types; a CRD field has one (or IntOrString, or PreserveUnknown)",
+                    location,
+                    f"{hint} is a union of several types, but a field of a CRD has one type; "
+                    "use IntOrString or PreserveUnknownFields",
                 )
-            hint = rest[0] if len(rest) == 1 else int | str
+            hint = members[0] if len(members) == 1 else int | str
             continue
         return hint, markers
 
 
 def _type_schema(
-    hint: Any, where: str, inside: tuple[type, ...], *, defaults: bool = True
+    hint: Any, location: str, parents: tuple[type, ...], *, defaults: bool = True
 ) -> OpenApi:
-    """The schema of a type without markers."""
     if hint in _SIMPLE_TYPES:
         return dict(_SIMPLE_TYPES[hint])
     origin, args = get_origin(hint), get_args(hint)
     if origin is Literal:
-        return _enum_schema(args, where)
+        return _enum_schema(args, location)
     if origin in (list, Sequence):
         return {
             "type": "array",
-            "items": _annotation_schema(args[0], f"{where}[]", inside, defaults=defaults),
+            "items": _annotation_schema(args[0], f"{location}[]", parents, defaults=defaults),
         }
     if origin is dict and args[0] is str:
-        return _map_schema(args[1], where, inside, defaults=defaults)
+        return _map_schema(args[1], location, parents, defaults=defaults)
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
-        return _enum_schema([member.value for member in hint], where)
+        return _enum_schema([member.value for member in hint], location)
     if isinstance(hint, type) and issubclass(hint, Struct):
-        return struct_schema(hint, where, inside, defaults=defaults)
+        return struct_schema(hint, location, parents, defaults=defaults)
     if origin is dict:
         raise SchemaError(
-            where,
-            f"the keys of a map are strings in JSON, not {getattr(args[0], '__name__', args[0])}",
+            location,
+            f"the keys of a map must be strings, not {getattr(args[0], '__name__', args[0])}",
         )
     raise SchemaError(
-        where,
-        f"{getattr(hint, '__name__', hint)} has no OpenAPI form; see kubewright.schema for what has",
+        location,
+        f"{getattr(hint, '__name__', hint)} has no OpenAPI form; "
+        "kubewright.schema lists the supported types",
     )
 
 
-def _map_schema(value: Any, where: str, inside: tuple[type, ...], *, defaults: bool) -> OpenApi:
-    """A map from strings; dict[str, Any] keeps whatever it is given."""
+def _map_schema(value: Any, location: str, parents: tuple[type, ...], *, defaults: bool) -> OpenApi:
+    # dict[str, Any] keeps all fields.
     if value is Any:
         return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     return {
         "type": "object",
         "additionalProperties": _annotation_schema(
-            value, f"{where}{{}}", inside, defaults=defaults
+            value, f"{location}{{}}", parents, defaults=defaults
         ),
     }
 
 
-def _enum_schema(values: Sequence[Any], where: str) -> OpenApi:
-    """An enum, whose members all have one JSON type."""
-    kinds = {type(value) for value in values}
-    if len(kinds) != 1 or next(iter(kinds)) not in (str, int):
+def _enum_schema(values: Sequence[Any], location: str) -> OpenApi:
+    value_types = {type(value) for value in values}
+    if len(value_types) != 1 or next(iter(value_types)) not in (str, int):
         raise SchemaError(
-            where,
-            f"an enum's values must all be strings or all be integers, not {sorted(map(repr, values))}",
+            location,
+            "the values of an enum must all be strings or all be integers, "
+            f"not {sorted(map(repr, values))}",
         )
-    return {"type": _SIMPLE_TYPES[next(iter(kinds))]["type"], "enum": list(values)}
+    return {"type": _SIMPLE_TYPES[next(iter(value_types))]["type"], "enum": list(values)}
 
 
-def _apply_marker(schema: OpenApi, marker: Any, where: str) -> None:
-    """Add what one marker says to the schema."""
+def _apply_marker(schema: OpenApi, marker: Any, location: str) -> None:
     match marker:
         case Meta():
-            _apply_meta(schema, marker, where)
+            _apply_meta(schema, marker, location)
         case Format(name):
             schema["format"] = name
         case ListType():
-            _apply_list_type(schema, marker, where)
+            _apply_list_type(schema, marker, location)
         case ValidationRule():
             schema.setdefault("x-kubernetes-validations", []).append(marker.to_openapi())
         case SchemaOverride(keys):
-            if any(k == "x-kubernetes-preserve-unknown-fields" for k, _ in keys):
+            # The API server rejects a schema that has both keys.
+            if any(name == "x-kubernetes-preserve-unknown-fields" for name, _ in keys):
                 schema.pop("additionalProperties", None)
             schema.update(dict(keys))
         case _:
-            raise SchemaError(where, f"the annotation {marker!r} means nothing here")
+            raise SchemaError(location, f"the annotation {marker!r} is not supported")
 
 
-def _apply_meta(schema: OpenApi, meta: Meta, where: str) -> None:
-    """Msgspec's own constraints in OpenAPI's words."""
+def _apply_meta(schema: OpenApi, meta: Meta, location: str) -> None:
     if meta.description:
         schema["description"] = inspect.cleandoc(meta.description)
-    for ours, (theirs, exclusive) in _BOUND_KEYWORDS.items():
-        if (bound := getattr(meta, ours)) is not None:
-            schema[theirs] = bound
+    for attribute, (keyword, exclusive) in _BOUND_KEYWORDS.items():
+        if (bound := getattr(meta, attribute)) is not None:
+            schema[keyword] = bound
             if exclusive:
-                schema[f"exclusive{theirs.capitalize()}"] = True
+                schema[f"exclusive{keyword.capitalize()}"] = True
     for length, index in ((meta.min_length, 0), (meta.max_length, 1)):
         if length is not None:
             if schema.get("type") not in _LENGTH_KEYWORDS:
                 raise SchemaError(
-                    where,
-                    f"a length limit on a {schema.get('type', 'value without a type')} means nothing",
+                    location,
+                    f"a length limit does not apply to the type {schema.get('type', 'Any')}",
                 )
             schema[_LENGTH_KEYWORDS[schema["type"]][index]] = length
     if meta.pattern is not None:
@@ -311,10 +325,10 @@ def _apply_meta(schema: OpenApi, meta: Meta, where: str) -> None:
     schema.update(meta.extra_json_schema or {})
 
 
-def _apply_list_type(schema: OpenApi, marker: ListType, where: str) -> None:
-    """x-kubernetes-list-type, refused where the API server would refuse it."""
+def _apply_list_type(schema: OpenApi, marker: ListType, location: str) -> None:
+    # The same checks as in the API server, which would reject the CRD.
     if schema.get("type") != "array":
-        raise SchemaError(where, "ListType belongs on a list")
+        raise SchemaError(location, "ListType applies to lists only")
     items = schema["items"]
     schema["x-kubernetes-list-type"] = marker.kind
     if marker.kind == "set" and items.get("type") in ("object", "array"):
@@ -325,10 +339,12 @@ def _apply_list_type(schema: OpenApi, marker: ListType, where: str) -> None:
     if marker.kind != "map":
         return
     for key in marker.keys or ("",):
-        part = items.get("properties", {}).get(key)
-        if part is None or (key not in items.get("required", []) and "default" not in part):
+        item_field = items.get("properties", {}).get(key)
+        required = key in items.get("required", [])
+        if item_field is None or not (required or "default" in item_field):
             raise SchemaError(
-                where,
-                f'the list-map key "{key}" must be a field of the items, and required or with a default',
+                location,
+                f'the list-map key "{key}" must be a field of the items, '
+                "which is required or has a default",
             )
     schema["x-kubernetes-list-map-keys"] = list(marker.keys)

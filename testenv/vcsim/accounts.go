@@ -44,7 +44,7 @@ func (a *Accounts) Unlock(user string) {
 	a.mu.Unlock()
 }
 
-// Locked tells whether the account is locked now.
+// Locked reports whether the account is locked now.
 func (a *Accounts) Locked(user string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

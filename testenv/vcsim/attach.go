@@ -25,7 +25,7 @@ func disk(ctx *simulator.Context, id types.ID) (types.ManagedObjectReference, *s
 	return home, found
 }
 
-// refuseAttach says no to a disk that another VM uses.
+// refuseAttach rejects a disk that another VM uses.
 func refuseAttach(ctx *simulator.Context, req *types.AttachDisk_Task) types.BaseMethodFault {
 	_, found := disk(ctx, req.DiskId)
 	if found == nil {
@@ -127,7 +127,7 @@ func destroyDisks(ctx *simulator.Context, vm *simulator.VirtualMachine) types.Ba
 	return nil
 }
 
-// release frees a disk whose VM goes, or deletes it with the VM.
+// release frees the disk of a VM that goes away, or deletes it with the VM.
 func release(ctx *simulator.Context, home types.ManagedObjectReference, found *simulator.VStorageObject) {
 	manager, keep := ctx.Map.VStorageObjectManager(), found.Config.KeepAfterDeleteVm
 	ctx.WithLock(manager, func() {

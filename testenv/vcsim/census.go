@@ -19,7 +19,7 @@ const (
 	ownerMark  = markPrefix + "uid"
 )
 
-// Census knows at every instant which VMs there are and which clones are under way, and how many there ever were at once. It is told of
+// Census knows at every instant which VMs there are and which clones are under way, and how many there ever were at once. It is notified of
 // each change while the library makes it, so it never has to wait for an object.
 type Census struct {
 	Self types.ManagedObjectReference
@@ -47,7 +47,7 @@ type Counted struct {
 	Marks        map[string]string `json:"marks"`
 
 	folder  types.ManagedObjectReference
-	claimed bool // of a clone: the instanceUuid is certain, where two clones may wish for the same one
+	claimed bool // of a clone: the instanceUuid is certain, where two clones may ask for the same one
 }
 
 // Peak is how many VMs and clones there are, and the most there ever were at once.
@@ -131,10 +131,10 @@ func (c *Census) Claim(task types.ManagedObjectReference, uuid string) bool {
 // Reference names the listener in the registry.
 func (c *Census) Reference() types.ManagedObjectReference { return c.Self }
 
-// PutObject has nothing to do: who knows whether a new VM is a clone's calls See or Hide.
+// PutObject does nothing: the caller that knows whether a new VM belongs to a clone calls See or Hide.
 func (c *Census) PutObject(*simulator.Context, mo.Reference) {}
 
-// UpdateObject looks at a VM that changed. Without changes it is only a hint for watchers, given without the VM's lock; and the library
+// UpdateObject counts a VM that changed. Without changes it is only a hint for watchers, given without the VM's lock; and the library
 // changes VMs that are not there yet, and such as are gone.
 func (c *Census) UpdateObject(_ *simulator.Context, object mo.Reference, changes []types.PropertyChange) {
 	vm, ok := object.(*mo.VirtualMachine)

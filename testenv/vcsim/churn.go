@@ -9,7 +9,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// churn gives all connected hosts and running VMs new quickStats, and tells how many objects changed. Each number is new altogether, or,
+// churn gives all connected hosts and running VMs new quickStats, and returns how many objects changed. Each number is new altogether, or,
 // with a drift, moves by at most that share of the whole.
 func churn(ctx *simulator.Context, drift float64) int {
 	changed := 0

@@ -10,7 +10,7 @@ import (
 
 // Clone is a CloneVM_Task under way.
 //
-// The library looks for the name, makes the VM and configures it in steps that others can see and run between. Here clones of one name into one
+// The library searches the name, makes the VM and configures it in steps that others can see and run between. Here clones of one name into one
 // folder come one after the other, and the new VM stays locked, and uncounted, until it is whole and has its power.
 type Clone struct {
 	req     *types.CloneVM_Task
@@ -19,7 +19,7 @@ type Clone struct {
 	placed  func() // gives back the folder's lock, when the VM is in it
 }
 
-func (c *Clone) perform(e *Errand, task *simulator.Task, run execute) (types.AnyType, types.BaseMethodFault) {
+func (c *Clone) perform(e *TaskCall, task *simulator.Task, run execute) (types.AnyType, types.BaseMethodFault) {
 	// The folder first: a folder's destruction takes it and then its children, of which the source may be one.
 	folder, source, name := e.tasks.guard.Entity(c.req.Folder), e.tasks.guard.Entity(e.this), e.tasks.guard.Name(c.req.Folder, c.req.Name)
 	folder.RLock()
@@ -38,7 +38,7 @@ func (c *Clone) perform(e *Errand, task *simulator.Task, run execute) (types.Any
 	return e.work(task, run)
 }
 
-func (c *Clone) refuse(e *Errand) types.BaseMethodFault {
+func (c *Clone) refuse(e *TaskCall) types.BaseMethodFault {
 	for _, needed := range []types.ManagedObjectReference{c.req.Folder, e.this} {
 		if e.ctx.Map.Get(needed) == nil {
 			return &types.ManagedObjectNotFound{Obj: needed}
@@ -47,8 +47,8 @@ func (c *Clone) refuse(e *Errand) types.BaseMethodFault {
 	return taken(e.ctx, c.req.Folder, c.req.Name, types.ManagedObjectReference{})
 }
 
-// complete gives the clone an instanceUuid that nobody has, a bios uuid and the source's extraConfig, where it does not set them.
-func (c *Clone) complete(e *Errand, task types.ManagedObjectReference) {
+// complete gives the clone an instanceUuid that no VM has, a bios uuid and the source's extraConfig, where it does not set them.
+func (c *Clone) complete(e *TaskCall, task types.ManagedObjectReference) {
 	if c.req.Spec.Config == nil {
 		c.req.Spec.Config = &types.VirtualMachineConfigSpec{}
 	}
@@ -66,7 +66,7 @@ func (c *Clone) complete(e *Errand, task types.ManagedObjectReference) {
 }
 
 // reveal lets others see the VM, if there is one.
-func (c *Clone) reveal(e *Errand, task types.ManagedObjectReference) {
+func (c *Clone) reveal(e *TaskCall, task types.ManagedObjectReference) {
 	if c.made == nil {
 		return
 	}

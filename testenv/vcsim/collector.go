@@ -21,8 +21,8 @@ const (
 // Collector answers WaitForUpdatesEx in place of the library's collector.
 //
 // Why not the library's? It reads the whole inventory again for every single update, so 1,000 hosts that change together take
-// minutes; two sessions on the default collector silence each other; a request whose client is gone swallows the updates; any
-// version is accepted; and what the library changes without telling (host.vm, childEntity, maintenance mode) never arrives.
+// minutes; two sessions on the default collector silence each other; the request of a client that is gone swallows the updates; any
+// version is accepted; and what the library changes without notification (host.vm, childEntity, maintenance mode) never arrives.
 // How is it done here? Whatever changes is marked; the marked objects are read again and compared with what was sent last.
 type Collector struct {
 	simulator.PropertyCollector
@@ -67,7 +67,7 @@ func (c *Collector) CreatePropertyCollector(ctx *simulator.Context, _ *types.Cre
 	}
 }
 
-// DestroyPropertyCollector ends the collector, its filters and whoever waits on it.
+// DestroyPropertyCollector ends the collector, its filters and the calls that wait on it.
 func (c *Collector) DestroyPropertyCollector(ctx *simulator.Context, req *types.DestroyPropertyCollector) soap.HasFault {
 	c.guard.Lock()
 	filters := c.filters
@@ -198,7 +198,7 @@ func (c *Collector) gather() {
 	}
 }
 
-// enter takes the place of whoever waits: a client that calls again has given the earlier call up.
+// enter takes the place of the waiting call: a client that calls again has given the earlier call up.
 func (c *Collector) enter(ctx *simulator.Context, version string) (chan types.BaseMethodFault, types.BaseMethodFault) {
 	c.guard.Lock()
 	defer c.guard.Unlock()
@@ -243,7 +243,7 @@ func (c *Collector) next(ctx *simulator.Context, version string, objects int, wa
 	c.guard.Lock()
 	if c.waiter != waiter {
 		c.guard.Unlock()
-		return nil, <-waiter // whoever took the place away has said why
+		return nil, <-waiter // the call that took the place sent the reason
 	}
 	if c.unacked != nil {
 		defer c.guard.Unlock()
@@ -317,7 +317,7 @@ func (c *Collector) listen(ctx *simulator.Context) {
 	}
 }
 
-// close ends the collector with the session or by its own wish; waiting calls get the fault.
+// close ends the collector with the session or on request; waiting calls get the fault.
 func (c *Collector) close(ctx *simulator.Context, fault types.BaseMethodFault) {
 	c.guard.Lock()
 	defer c.guard.Unlock()
@@ -329,14 +329,14 @@ func (c *Collector) close(ctx *simulator.Context, fault types.BaseMethodFault) {
 	c.dismiss(fault)
 }
 
-// waiting tells whether a call is open.
+// waiting reports whether a call is open.
 func (c *Collector) waiting() bool {
 	c.guard.Lock()
 	defer c.guard.Unlock()
 	return c.waiter != nil
 }
 
-// paged splits updates into answers of at most `objects` objects; all but the last say that they are truncated.
+// paged splits updates into answers of at most `objects` objects; all but the last are marked as truncated.
 func paged(found []types.PropertyFilterUpdate, objects int) []types.UpdateSet {
 	var pages []types.UpdateSet
 	room := 0

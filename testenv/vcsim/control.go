@@ -59,7 +59,7 @@ func (c *Control) sessions(nothing) (any, error) {
 	return map[string]any{"soap": c.Gate.Sessions.View(), "rest": c.REST.View()}, nil
 }
 
-// Expiry says which sessions end; SOAP and REST sessions alike.
+// Expiry selects the sessions that end; SOAP and REST sessions alike.
 type Expiry struct {
 	All  bool   `json:"all"`
 	User string `json:"user"`
@@ -79,7 +79,7 @@ func (c *Control) expire(which Expiry) (any, error) {
 	return map[string]int{"ended": soap + rest}, nil
 }
 
-// Release says what is let go: one by its id, those of a method, or all.
+// Release selects what is released: one by its id, those of a method, or all.
 type Release struct {
 	ID     int    `json:"id"`
 	Method string `json:"method"`

@@ -141,7 +141,7 @@ func (c *Control) move(wish Move) (any, error) {
 	return nil, c.Inventory.Move(vm.Reference(), host.Reference())
 }
 
-func (c *Control) create(wish MachineWish) (any, error) {
+func (c *Control) create(wish VMSpec) (any, error) {
 	ref, err := c.Inventory.MakeMachine(wish)
 	return map[string]string{"ref": ref.Value}, err
 }
@@ -159,7 +159,7 @@ func (c *Control) delete(wish Target) (any, error) {
 	return nil, c.Inventory.Delete(entity)
 }
 
-// Guest says whether Tools report in a VM.
+// Guest sets whether Tools report in a VM.
 type Guest struct {
 	VM    string `json:"vm"`
 	Tools bool   `json:"tools"`
@@ -192,7 +192,7 @@ type GPU struct {
 
 func (c *Control) gpu(wish GPU) (any, error) { return nil, c.Inventory.GiveGPU(wish.VM, wish.Kind) }
 
-func (c *Control) createDisk(wish DiskWish) (any, error) {
+func (c *Control) createDisk(wish DiskSpec) (any, error) {
 	id, err := c.Inventory.MakeDisk(wish)
 	return map[string]string{"id": id}, err
 }

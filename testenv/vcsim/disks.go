@@ -15,8 +15,8 @@ import (
 	"github.com/vmware/govmomi/vslm"
 )
 
-// DiskWish is a First Class Disk to be made; what is empty is chosen.
-type DiskWish struct {
+// DiskSpec is a First Class Disk to be made; what is empty is chosen.
+type DiskSpec struct {
 	Name         string `json:"name"`
 	ID           string `json:"id"`
 	SizeMB       int64  `json:"sizeMB"`
@@ -36,7 +36,7 @@ type DiskView struct {
 }
 
 // MakeDisk makes a First Class Disk and returns its id.
-func (i *Inventory) MakeDisk(wish DiskWish) (string, error) {
+func (i *Inventory) MakeDisk(wish DiskSpec) (string, error) {
 	datastore, err := i.datastore(wish.Datastore)
 	if err != nil {
 		return "", err
@@ -84,7 +84,7 @@ func (i *Inventory) renumber(datastore types.ManagedObjectReference, from types.
 	return err
 }
 
-// DeleteDisks deletes the disks of a name or id, also while a VM uses them, and tells how many there were.
+// DeleteDisks deletes the disks of a name or id, also while a VM uses them, and returns how many there were.
 func (i *Inventory) DeleteDisks(what string) int {
 	ctx, manager, count := i.context(), i.own.Map.VStorageObjectManager(), 0
 	ctx.WithLock(manager, func() {
@@ -199,14 +199,14 @@ func (i *Inventory) datastore(name string) (types.ManagedObjectReference, error)
 func (i *Inventory) makeDisks(s *Settings) error {
 	for _, text := range s.DiskNames {
 		name, id, _ := strings.Cut(text, "=")
-		if _, err := i.MakeDisk(DiskWish{Name: name, ID: id}); err != nil {
+		if _, err := i.MakeDisk(DiskSpec{Name: name, ID: id}); err != nil {
 			return fmt.Errorf("disk %s: %w", name, err)
 		}
 	}
 	datastores := entities(i.own, "Datastore")
 	for number := range s.Disks {
 		home := datastores[number%len(datastores)].Reference().Value
-		if _, err := i.MakeDisk(DiskWish{Datastore: home}); err != nil {
+		if _, err := i.MakeDisk(DiskSpec{Datastore: home}); err != nil {
 			return err
 		}
 	}

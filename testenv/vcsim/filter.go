@@ -14,7 +14,7 @@ import (
 
 type values map[string]types.AnyType
 
-// Filter is one PropertyFilter with what its client has been told of each object.
+// Filter is one PropertyFilter with the last values that its client received of each object.
 type Filter struct {
 	mo.PropertyFilter
 
@@ -102,7 +102,7 @@ func (f *Filter) refresh(ctx *simulator.Context, changed *marks) []types.ObjectU
 	return append(left, f.compare(ctx, slices.Collect(maps.Keys(look)))...)
 }
 
-// moved tells whether objects may have come into the filter's sight or left it.
+// moved reports whether objects may have come into the filter's sight or left it.
 func (f *Filter) moved(changed *marks) bool {
 	for path := range changed.paths {
 		if _, walked := f.walks[path]; walked || (path == "" && f.walksInventory()) {
@@ -119,7 +119,7 @@ func (f *Filter) moved(changed *marks) bool {
 	return false
 }
 
-// walksInventory tells whether more than a view leads to the objects; views announce their changes themselves.
+// walksInventory reports whether more than a view leads to the objects; views announce their changes themselves.
 func (f *Filter) walksInventory() bool {
 	_, view := f.walks["view"]
 	return len(f.walks) > 1 || (len(f.walks) == 1 && !view)

@@ -22,7 +22,7 @@ type Gate struct {
 // Admit implements the library's hook (simulator.Registry.Handler).
 func (g *Gate) Admit(ctx *simulator.Context, method *simulator.Method) (mo.Reference, types.BaseMethodFault) {
 	if ours(ctx) {
-		g.Tasks.Expect(g.Tasks.newErrand(ctx, method))
+		g.Tasks.Expect(g.Tasks.newTaskCall(ctx, method))
 		return nil, nil
 	}
 	g.Calls.Count(method.Name)
@@ -36,14 +36,14 @@ func (g *Gate) Admit(ctx *simulator.Context, method *simulator.Method) (mo.Refer
 		g.Calls.Note(entry)
 	}
 	if fault == nil && ctx.Session != nil {
-		errand := g.Tasks.newErrand(ctx, method)
-		errand.effect = g.Rules.Take("task", method.Name, method.This.Value)
-		g.Tasks.Expect(errand)
+		call := g.Tasks.newTaskCall(ctx, method)
+		call.effect = g.Rules.Take("task", method.Name, method.This.Value)
+		g.Tasks.Expect(call)
 	}
 	return nil, fault
 }
 
-// ours tells whether the simulator itself calls: the library's in-process client has a session without a user.
+// ours reports whether the simulator itself calls: the library's in-process client has a session without a user.
 func ours(ctx *simulator.Context) bool { return ctx.Session != nil && ctx.Session.UserName == "" }
 
 func (g *Gate) authenticate(ctx *simulator.Context, method *simulator.Method) types.BaseMethodFault {

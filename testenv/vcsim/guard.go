@@ -13,7 +13,7 @@ import (
 // for each name.
 //
 // Why not the library's locks? A clone would hold its template's, so that ten clones take ten times as long; and they go with their object,
-// so that a task whose object is destroyed meanwhile ends the process when it gives its lock back. A guard is taken before any of those.
+// so that the task of an object that is destroyed meanwhile ends the process when it gives its lock back. A guard is taken before any of those.
 type Guard struct {
 	mu       sync.Mutex
 	entities map[types.ManagedObjectReference]*sync.RWMutex

@@ -50,7 +50,7 @@ func giveHardware(ctx *simulator.Context, host *simulator.HostSystem) {
 	bindHardware(ctx, host)
 }
 
-// bindHardware says which devices of a host its running VMs have.
+// bindHardware records which devices of a host its running VMs have.
 func bindHardware(ctx *simulator.Context, host *simulator.HostSystem) {
 	if host.ConfigManager.AssignableHardwareManager == nil {
 		return

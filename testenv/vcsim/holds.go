@@ -30,15 +30,15 @@ type Held struct {
 	released chan struct{}
 }
 
-// waits tells whether Wait takes any time.
+// waits reports whether Wait takes any time.
 func (e Effect) waits() bool { return e.delay > 0 || e.hold != nil }
 
-// progressSteps is how often a waiting task tells how far it is.
+// progressSteps is how often a waiting task reports its progress.
 const progressSteps = 10
 
-// Wait waits for the delay and then until released, or until the rules are cleared; told hears the percentage of the delay.
-func (e Effect) Wait(told func(percent int32)) {
-	if e.delay > 0 && !e.sleep(told) {
+// Wait waits for the delay and then until released, or until the rules are cleared; progress receives the percentage of the delay.
+func (e Effect) Wait(report func(percent int32)) {
+	if e.delay > 0 && !e.sleep(report) {
 		return
 	}
 	if e.hold != nil {
@@ -52,7 +52,7 @@ func (e Effect) Wait(told func(percent int32)) {
 }
 
 // sleep is false when the rules were cleared meanwhile.
-func (e Effect) sleep(told func(percent int32)) bool {
+func (e Effect) sleep(report func(percent int32)) bool {
 	timer, ticker := time.NewTimer(e.delay), time.NewTicker(max(e.delay/progressSteps, 20*time.Millisecond))
 	defer timer.Stop()
 	defer ticker.Stop()
@@ -64,8 +64,8 @@ func (e Effect) sleep(told func(percent int32)) bool {
 		case <-e.cleared:
 			return false
 		case <-ticker.C:
-			if told != nil {
-				told(int32(min(99, 100*time.Since(began)/e.delay)))
+			if report != nil {
+				report(int32(min(99, 100*time.Since(began)/e.delay)))
 			}
 		}
 	}
@@ -97,7 +97,7 @@ func (r *Rules) Held() []Held {
 	return list
 }
 
-// Release lets go what has the id, or the method, or with neither all; and tells how many there were.
+// Release releases what has the id, or the method, or with neither all; and returns how many there were.
 func (r *Rules) Release(id int, method string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -79,7 +79,7 @@ func (i *Inventory) makeFolders(s *Settings) error {
 func (i *Inventory) makeTemplates(s *Settings) error {
 	for _, datacenter := range entities(i.own, "Datacenter") {
 		for _, name := range s.Templates {
-			wish := MachineWish{Name: name, Datacenter: nameOf(datacenter), Template: true, Annotation: "a template of the simulator"}
+			wish := VMSpec{Name: name, Datacenter: nameOf(datacenter), Template: true, Annotation: "a template of the simulator"}
 			if _, err := i.MakeMachine(wish); err != nil {
 				return fmt.Errorf("template %s: %w", name, err)
 			}
@@ -91,7 +91,7 @@ func (i *Inventory) makeTemplates(s *Settings) error {
 func (i *Inventory) makeNodes(s *Settings) error {
 	for _, text := range s.Nodes {
 		name, uuid, _ := strings.Cut(text, "=")
-		wish := MachineWish{Name: name, UUID: uuid, On: !slices.Contains(s.PoweredOff, name), CPUs: 4, MemoryMB: 8192, GuestID: "ubuntu64Guest"}
+		wish := VMSpec{Name: name, UUID: uuid, On: !slices.Contains(s.PoweredOff, name), CPUs: 4, MemoryMB: 8192, GuestID: "ubuntu64Guest"}
 		wish.WithoutTools = slices.Contains(s.WithoutTools, name)
 		if _, err := i.MakeMachine(wish); err != nil {
 			return fmt.Errorf("node %s: %w", name, err)

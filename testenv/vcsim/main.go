@@ -22,7 +22,7 @@ func main() {
 	}
 }
 
-// run serves until it is told to end; one line of JSON says when it is ready.
+// run serves until it receives a signal; one line of JSON reports when it is ready.
 func run(arguments []string) error {
 	settings, err := parse(arguments[0], arguments[1:])
 	if err != nil {

@@ -10,12 +10,12 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// marks is what changed since the last look.
+// marks is what changed since the last read.
 type marks struct {
 	changed map[types.ManagedObjectReference]struct{}
 	gone    map[types.ManagedObjectReference]struct{}
 	kinds   map[string]struct{} // kinds of objects that came or went
-	paths   map[string]struct{} // first words of changed properties; "" when unknown
+	paths   map[string]struct{} // first components of changed properties; "" when unknown
 }
 
 func add[K comparable](set *map[K]struct{}, key K) {
@@ -25,7 +25,7 @@ func add[K comparable](set *map[K]struct{}, key K) {
 	(*set)[key] = struct{}{}
 }
 
-// relay tells a collector of every change in the registry. It is not the collector itself: the registry keeps listeners by
+// relay notifies a collector of every change in the registry. It is not the collector itself: the registry keeps listeners by
 // reference, and the default collectors of all sessions share one.
 type relay struct {
 	Self      types.ManagedObjectReference
@@ -75,7 +75,7 @@ func (r *relay) RemoveObject(_ *simulator.Context, ref types.ManagedObjectRefere
 	})
 }
 
-// touch has the collectors look at objects that the library may have changed without telling.
+// touch makes the collectors read objects again that the library may have changed without notification.
 func touch(ctx *simulator.Context, refs ...types.ManagedObjectReference) {
 	for _, ref := range refs {
 		if object := ctx.Map.Get(ref); object != nil {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// messages are vCenter's words for the faults that clients meet most; the library sends most faults without any.
+// messages are vCenter's texts for the faults that clients meet most; the library sends most faults without any.
 var messages = map[string]string{
 	"NotAuthenticated":           "The session is not authenticated.",
 	"InvalidLogin":               "Cannot complete login due to an incorrect user name or password.",
@@ -29,7 +29,7 @@ var messages = map[string]string{
 	"ConcurrentAccess":           "The object was changed by another client.",
 }
 
-// faultMessage is a sentence for a fault; of one that has none here, its name in words.
+// faultMessage is a sentence for a fault; of one that has none here, its name as text.
 func faultMessage(name string) string {
 	if message, known := messages[name]; known {
 		return message

@@ -21,7 +21,7 @@ var readingMethods = map[string]bool{
 	"ImpersonateUser": true, "SetLocale": true, "RefreshStorageInfo": true, "RefreshDatastore": true,
 }
 
-// reads tells whether a method leaves the inventory as it is. What is not known to read counts as changing.
+// reads reports whether a method leaves the inventory as it is. What is not known to read counts as changing.
 func reads(method string) bool {
 	if readingMethods[method] {
 		return true
@@ -40,7 +40,7 @@ var anonymousMethods = map[string]bool{
 	"List": true, "GetTrustedCertificates": true,
 }
 
-// anonymous tells whether vCenter answers a call without a session: what is needed to log in, and the properties of the
+// anonymous reports whether vCenter answers a call without a session: what is needed to log in, and the properties of the
 // ServiceInstance and the SessionManager, through which clients find out whether they are.
 func anonymous(method *simulator.Method) bool {
 	switch req := method.Body.(type) {

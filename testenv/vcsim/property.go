@@ -10,7 +10,7 @@ import (
 	"github.com/vmware/govmomi/vim25/mo"
 )
 
-// setProperty sets a property such as runtime.connectionState to a JSON value, and has watchers told.
+// setProperty sets a property such as runtime.connectionState to a JSON value, and notifies watchers.
 func setProperty(ctx *simulator.Context, entity mo.Entity, path string, value json.RawMessage) error {
 	var err error
 	ctx.WithLock(entity, func() {

@@ -12,7 +12,7 @@ import (
 )
 
 // arrange sets the steps in which vCenter does more than the library.
-func arrange(e *Errand, body types.AnyType) {
+func arrange(e *TaskCall, body types.AnyType) {
 	ctx := e.ctx
 	switch req := body.(type) {
 	case *types.CloneVM_Task:
@@ -35,7 +35,7 @@ func arrange(e *Errand, body types.AnyType) {
 }
 
 // arrangeInventory does so for the methods that make, change and destroy entities.
-func arrangeInventory(e *Errand, body types.AnyType) {
+func arrangeInventory(e *TaskCall, body types.AnyType) {
 	ctx, nobody := e.ctx, types.ManagedObjectReference{}
 	switch req := body.(type) {
 	case *types.Destroy_Task:
@@ -61,7 +61,7 @@ func arrangeInventory(e *Errand, body types.AnyType) {
 	}
 }
 
-// refuseReconfigure says what cannot be changed while a VM runs.
+// refuseReconfigure rejects what cannot be changed while a VM runs.
 func refuseReconfigure(ctx *simulator.Context, req *types.ReconfigVM_Task) types.BaseMethodFault {
 	vm, ok := machine(ctx, req.This)
 	if !ok {
@@ -73,7 +73,7 @@ func refuseReconfigure(ctx *simulator.Context, req *types.ReconfigVM_Task) types
 	return refuseRename(ctx, req.This, req.Spec.Name)
 }
 
-// hotPluggable tells whether the CPUs and memory of a spec can be given to a running VM: more of them, where it allows that.
+// hotPluggable reports whether the CPUs and memory of a spec can be given to a running VM: more of them, where it allows that.
 func hotPluggable(config *types.VirtualMachineConfigInfo, spec *types.VirtualMachineConfigSpec) bool {
 	allowed := func(flag *bool) bool { return flag != nil && *flag }
 	cpus, memory := config.Hardware.NumCPU, int64(config.Hardware.MemoryMB)
@@ -106,7 +106,7 @@ func refuseMove(ctx *simulator.Context, req *types.MoveIntoFolder_Task) types.Ba
 }
 
 // destroyContent destroys what goes with an entity: a folder's children, the deepest first, which the library leaves behind, and a VM's disks.
-func destroyContent(e *Errand, ref types.ManagedObjectReference) types.BaseMethodFault {
+func destroyContent(e *TaskCall, ref types.ManagedObjectReference) types.BaseMethodFault {
 	if vm, ok := machine(e.ctx, ref); ok {
 		return destroyDisks(e.ctx, vm)
 	}
@@ -118,7 +118,7 @@ func destroyContent(e *Errand, ref types.ManagedObjectReference) types.BaseMetho
 	return nil
 }
 
-func destroyChild(e *Errand, ref types.ManagedObjectReference) types.BaseMethodFault {
+func destroyChild(e *TaskCall, ref types.ManagedObjectReference) types.BaseMethodFault {
 	guard := e.tasks.guard.Entity(ref)
 	guard.Lock()
 	defer guard.Unlock()

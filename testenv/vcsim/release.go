@@ -12,7 +12,7 @@ import (
 // releases are those that the simulator can call itself. What it does is the same for all; a client sees only the names.
 var releases = map[string]struct{ build, api string }{
 	"8.0.3": {"24022515", "8.0.3.0"},
-	"6.5.0": {"5973321", "6.5"}, // what the library says by itself: older than what is in support
+	"6.5.0": {"5973321", "6.5"}, // the library's own default: older than what is in support
 }
 
 // checkRelease refuses a release that is not known.
@@ -23,7 +23,7 @@ func checkRelease(version string) error {
 	return nil
 }
 
-// appearAs sets what the vCenter says of itself, and with it what /sdk/vimServiceVersions.xml offers as the newest version.
+// appearAs sets the release that the vCenter reports, and with it what /sdk/vimServiceVersions.xml offers as the newest version.
 func appearAs(about *types.AboutInfo, version string) {
 	release := releases[version]
 	about.Version, about.Build, about.ApiVersion = version, release.build, release.api

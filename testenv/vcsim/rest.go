@@ -63,7 +63,7 @@ func (r *REST) View() []RESTSession {
 	return views
 }
 
-// End ends the REST sessions that match, and tells how many there were.
+// End ends the REST sessions that match, and returns how many there were.
 func (r *REST) End(match func(RESTSession) bool) int {
 	ended := 0
 	for _, view := range r.View() {
@@ -140,7 +140,7 @@ func (p inProcess) RoundTrip(request *http.Request) (*http.Response, error) {
 	return recorder.Result(), nil
 }
 
-// restCall names a REST call for counters and ledger, and tells whether it changes something.
+// restCall names a REST call for counters and ledger, and reports whether it changes something.
 func restCall(request *http.Request) (name string, changes bool) {
 	name = request.Method + " " + request.URL.Path
 	action := request.URL.Query().Get("~action")

@@ -79,7 +79,7 @@ func (r *rig) ask(verb, path string, body any, into any) {
 	}
 }
 
-// try is ask for what may be refused; it returns the refusal.
+// try is ask for what may be refused; it returns the error.
 func (r *rig) try(verb, path string, body any, into any) string {
 	r.Helper()
 	data, err := json.Marshal(body)

@@ -82,7 +82,7 @@ func (v *Server) start(s *Settings) error {
 		return err
 	}
 	v.admit(gate)
-	front := &Front{Next: v.model.Service.ServeMux, Calls: gate.Calls, Rules: gate.Rules, Sessions: gate.Sessions, REST: vapi, Max: s.MaxSessions, Own: inventory.context}
+	front := &Frontend{Next: v.model.Service.ServeMux, Calls: gate.Calls, Rules: gate.Rules, Sessions: gate.Sessions, REST: vapi, Max: s.MaxSessions, Own: inventory.context}
 	v.serve(tls.NewListener(listener, shared), front)
 	control := &Control{Gate: gate, Accounts: accounts, Inventory: inventory, REST: vapi, Outages: &front.outages}
 	if err := v.control(s.Control, control.Handler()); err != nil {
@@ -154,7 +154,7 @@ func (v *Server) populate(s *Settings) (*Gate, *Inventory, error) {
 	return gate, inventory, errors.Join(err, inventory.Populate(s))
 }
 
-// inFolder has the library make its folder for datastores in ours; it asks nobody but TMPDIR where to.
+// inFolder has the library make its folder for datastores in ours; only TMPDIR decides where.
 func inFolder(folder string, create func() error) error {
 	before, set := os.LookupEnv("TMPDIR")
 	if err := os.Setenv("TMPDIR", folder); err != nil {
@@ -168,7 +168,7 @@ func inFolder(folder string, create func() error) error {
 }
 
 // expose has the library register its endpoints. Its server is only a means to that and is closed at once: ours stands in front
-// of the same routes, under the address that the endpoints are told here.
+// of the same routes, under the address that the endpoints get here.
 func (v *Server) expose(shared *tls.Config, accounts *Accounts, s *Settings) error {
 	service := v.model.Service
 	service.RegisterEndpoints = true

@@ -89,7 +89,7 @@ func (s *Sessions) describe(view *SessionView) {
 	}
 }
 
-// End ends the sessions that match, and tells how many there were.
+// End ends the sessions that match, and returns how many there were.
 func (s *Sessions) End(match func(types.UserSession) bool) int {
 	var keys []string
 	for _, live := range s.Live() {
@@ -104,7 +104,7 @@ func (s *Sessions) End(match func(types.UserSession) bool) int {
 	return len(keys)
 }
 
-// Release drops the objects of a session that has ended; whoever waits in it is told NotAuthenticated.
+// Release drops the objects of a session that has ended; calls that wait in it get NotAuthenticated.
 func (s *Sessions) Release(key string) {
 	objects := s.objects(key)
 	s.mu.Lock()

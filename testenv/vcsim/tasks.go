@@ -10,7 +10,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Tasks puts our steps around the tasks of the library. The registry tells it of each new task before the task runs.
+// Tasks puts our steps around the tasks of the library. The registry notifies it of each new task before the task runs.
 type Tasks struct {
 	Self   types.ManagedObjectReference
 	Census *Census
@@ -19,41 +19,41 @@ type Tasks struct {
 	recent *Recent
 
 	mu       sync.Mutex
-	expected []*Errand
-	clones   []*Errand                                // under way
-	creating map[types.ManagedObjectReference]*Errand // by folder: the clone whose VM is just being made there
+	expected []*TaskCall
+	clones   []*TaskCall                                // under way
+	creating map[types.ManagedObjectReference]*TaskCall // by folder: the clone that is making its VM there
 }
 
 // NewTasks listens to the registry.
 func NewTasks(ctx *simulator.Context, census *Census, recent *Recent) *Tasks {
 	tasks := &Tasks{
 		Self: types.ManagedObjectReference{Type: "Tasks", Value: "tasks"}, Census: census, guard: NewGuard(), recent: recent,
-		creating: map[types.ManagedObjectReference]*Errand{},
+		creating: map[types.ManagedObjectReference]*TaskCall{},
 	}
 	ctx.Map.AddHandler(tasks)
 	return tasks
 }
 
 // Expect announces a call; one that starts no task is ignored.
-func (t *Tasks) Expect(errand *Errand) {
-	if !strings.HasSuffix(errand.method, "_Task") {
+func (t *Tasks) Expect(call *TaskCall) {
+	if !strings.HasSuffix(call.method, "_Task") {
 		return
 	}
 	t.mu.Lock()
-	t.expected = append(t.expected, errand)
+	t.expected = append(t.expected, call)
 	if len(t.expected) > 1000 {
 		t.expected = t.expected[1:] // calls that failed before their task began
 	}
 	t.mu.Unlock()
 }
 
-func (t *Tasks) take(task *simulator.Task) *Errand {
+func (t *Tasks) take(task *simulator.Task) *TaskCall {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for i, errand := range t.expected {
-		if errand.fits(task) {
+	for i, call := range t.expected {
+		if call.fits(task) {
 			t.expected = append(t.expected[:i:i], t.expected[i+1:]...)
-			return errand
+			return call
 		}
 	}
 	return nil
@@ -85,18 +85,18 @@ func (t *Tasks) PutObject(ctx *simulator.Context, object mo.Reference) {
 	}
 	task.Info.DescriptionId = description(task.Info.DescriptionId)
 	t.recent.Add(ctx, task.Self)
-	errand := t.take(task)
-	if errand == nil {
+	call := t.take(task)
+	if call == nil {
 		task.Execute = t.inner(task, task.Execute)
 		return
 	}
-	if session := errand.ctx.Session; session != nil && session.UserName != "" {
+	if session := call.ctx.Session; session != nil && session.UserName != "" {
 		task.Info.Reason = &types.TaskReasonUser{UserName: session.UserName}
 	}
-	if errand.clone != nil {
-		t.begin(errand, task)
+	if call.clone != nil {
+		t.begin(call, task)
 	}
-	task.Execute = errand.around(task.Execute)
+	task.Execute = call.around(task.Execute)
 }
 
 // inner is a task that another one starts; of a clone it makes the VM.
@@ -112,17 +112,17 @@ func (t *Tasks) inner(task *simulator.Task, run execute) execute {
 	}
 }
 
-func (t *Tasks) cloneOf(task *simulator.Task) *Errand {
+func (t *Tasks) cloneOf(task *simulator.Task) *TaskCall {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if i := slices.IndexFunc(t.clones, func(errand *Errand) bool { return errand.runs(task) }); i >= 0 {
+	if i := slices.IndexFunc(t.clones, func(call *TaskCall) bool { return call.runs(task) }); i >= 0 {
 		return t.clones[i]
 	}
 	return nil
 }
 
-// note says whose VM is being made in a folder; the library makes one at a time in each, as it holds the folder's lock.
-func (t *Tasks) note(folder types.ManagedObjectReference, clone *Errand) {
+// note records the clone that makes a VM in a folder; the library makes one at a time in each, as it holds the folder's lock.
+func (t *Tasks) note(folder types.ManagedObjectReference, clone *TaskCall) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if clone == nil {
@@ -133,49 +133,49 @@ func (t *Tasks) note(folder types.ManagedObjectReference, clone *Errand) {
 }
 
 // begin counts a clone as under way, from before its call is answered.
-func (t *Tasks) begin(errand *Errand, task *simulator.Task) {
+func (t *Tasks) begin(call *TaskCall, task *simulator.Task) {
 	t.mu.Lock()
-	t.clones = append(t.clones, errand)
+	t.clones = append(t.clones, call)
 	t.mu.Unlock()
-	t.Census.Begin(task.Self, errand.clone.req)
+	t.Census.Begin(task.Self, call.clone.req)
 }
 
 // over forgets a clone.
-func (t *Tasks) over(errand *Errand) {
+func (t *Tasks) over(call *TaskCall) {
 	t.mu.Lock()
-	t.clones = slices.DeleteFunc(t.clones, func(other *Errand) bool { return other == errand })
+	t.clones = slices.DeleteFunc(t.clones, func(other *TaskCall) bool { return other == call })
 	t.mu.Unlock()
 }
 
-// hide locks a clone's VM as soon as it is there, for who reads it to wait until it is whole; false for other VMs.
+// hide locks a clone's VM as soon as it is there, so that readers wait until it is complete; false for other VMs.
 func (t *Tasks) hide(vm *simulator.VirtualMachine) bool {
 	t.mu.Lock()
-	errand := t.creating[*vm.Parent]
+	call := t.creating[*vm.Parent]
 	t.mu.Unlock()
-	if errand == nil || errand.clone.made != nil {
+	if call == nil || call.clone.made != nil {
 		return false
 	}
 	t.Census.Hide(vm.Self)
-	errand.clone.made, errand.clone.release = vm, errand.ctx.Map.AcquireLock(errand.ctx, vm)
+	call.clone.made, call.clone.release = vm, call.ctx.Map.AcquireLock(call.ctx, vm)
 	return true
 }
 
-// christen names a clone's VM before it is in the folder: there the library looks at all names, and fails at one that is empty.
-func (t *Tasks) christen(vm *mo.VirtualMachine) {
+// setName names a clone's VM before it is in the folder: there the library reads all names, and fails at one that is empty.
+func (t *Tasks) setName(vm *mo.VirtualMachine) {
 	if vm.Parent == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if errand := t.creating[*vm.Parent]; errand != nil {
-		vm.Name = escaped(errand.clone.req.Name)
+	if call := t.creating[*vm.Parent]; call != nil {
+		vm.Name = escaped(call.clone.req.Name)
 	}
 }
 
 // UpdateObject gives failed tasks a message for people, where the library's is the name of a Go type, and notes their end.
 func (t *Tasks) UpdateObject(_ *simulator.Context, object mo.Reference, _ []types.PropertyChange) {
 	if vm, ok := object.(*mo.VirtualMachine); ok && vm.Name == "" {
-		t.christen(vm)
+		t.setName(vm)
 	}
 	task, ok := object.(*mo.Task)
 	if !ok {
@@ -194,7 +194,7 @@ func (t *Tasks) UpdateObject(_ *simulator.Context, object mo.Reference, _ []type
 // RemoveObject has nothing to do.
 func (t *Tasks) RemoveObject(*simulator.Context, types.ManagedObjectReference) {}
 
-// around lists an object and those whose properties name it.
+// around lists an object and those with properties that name it.
 func around(ctx *simulator.Context, ref types.ManagedObjectReference) []types.ManagedObjectReference {
 	refs := []types.ManagedObjectReference{ref}
 	switch object := ctx.Map.Get(ref).(type) {

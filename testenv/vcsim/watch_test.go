@@ -12,14 +12,14 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// watch follows all objects of a kind on the session's default collector, and holds what it has been told.
+// watch follows all objects of a kind on the session's default collector, and holds what it received.
 type watch struct {
 	rig     *rig
 	client  *govmomi.Client
 	version string
 	objects map[types.ManagedObjectReference]map[string]types.AnyType
 	kinds   map[types.ObjectUpdateKind]int
-	first   func(values map[string]types.AnyType) // hears of what an object is first told as
+	first   func(values map[string]types.AnyType) // receives the first values of an object
 }
 
 func watchFor(rig *rig, client *govmomi.Client, kind string, paths ...string) *watch {
@@ -93,7 +93,7 @@ func (w *watch) until(what string, holds func() bool) {
 	w.rig.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !holds(); w.next() {
 		if time.Now().After(deadline) {
-			w.rig.Fatalf("the watch never told: %s; it holds %v", what, w.objects)
+			w.rig.Fatalf("the watch never showed: %s; it holds %v", what, w.objects)
 		}
 	}
 }

@@ -1,7 +1,7 @@
 // A Go operator on controller-runtime, for `python -m bench`: controllerruntime KUBECONFIG NAMESPACE [tuned].
 //
 // As kubebuilder scaffolds one: a manager, a cached client, a Reconcile that gets, computes and writes the status. "tuned" has
-// what an engineer would turn who knows it well: as many workers as kubewright has by default, no limit of the client's own on
+// what an engineer with experience would set: as many workers as kubewright has by default, no limit of the client's own on
 // requests, and a merge patch in place of an update.
 package main
 

@@ -11,8 +11,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// MachineWish is a VM to be made; what is empty is chosen.
-type MachineWish struct {
+// VMSpec is a VM to be made; what is empty is chosen.
+type VMSpec struct {
 	Name         string `json:"name"`
 	Datacenter   string `json:"datacenter"` // the first one by default
 	Folder       string `json:"folder"`     // the datacenter's VM folder by default
@@ -29,7 +29,7 @@ type MachineWish struct {
 }
 
 // MakeMachine makes a VM or a template.
-func (i *Inventory) MakeMachine(wish MachineWish) (types.ManagedObjectReference, error) {
+func (i *Inventory) MakeMachine(wish VMSpec) (types.ManagedObjectReference, error) {
 	none := types.ManagedObjectReference{}
 	place, err := i.place(wish)
 	if err != nil {
@@ -62,7 +62,7 @@ type place struct {
 	datastore string
 }
 
-func (i *Inventory) place(wish MachineWish) (place, error) {
+func (i *Inventory) place(wish VMSpec) (place, error) {
 	datacenter, err := i.datacenter(wish.Datacenter)
 	if err != nil {
 		return place{}, err
@@ -91,7 +91,7 @@ func (i *Inventory) place(wish MachineWish) (place, error) {
 	}, nil
 }
 
-func (p place) spec(wish MachineWish) types.VirtualMachineConfigSpec {
+func (p place) spec(wish VMSpec) types.VirtualMachineConfigSpec {
 	tools := "true"
 	if wish.WithoutTools {
 		tools = "false"

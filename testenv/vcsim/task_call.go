@@ -10,8 +10,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Errand is one call that starts a task, and what happens around it.
-type Errand struct {
+// TaskCall is one call that starts a task, and what happens around it.
+type TaskCall struct {
 	ctx    *simulator.Context
 	tasks  *Tasks
 	method string
@@ -22,27 +22,27 @@ type Errand struct {
 	after  func(result types.AnyType) types.BaseMethodFault
 }
 
-func (t *Tasks) newErrand(ctx *simulator.Context, method *simulator.Method) *Errand {
-	errand := &Errand{ctx: ctx, tasks: t, method: method.Name, this: method.This}
-	arrange(errand, method.Body)
-	return errand
+func (t *Tasks) newTaskCall(ctx *simulator.Context, method *simulator.Method) *TaskCall {
+	call := &TaskCall{ctx: ctx, tasks: t, method: method.Name, this: method.This}
+	arrange(call, method.Body)
+	return call
 }
 
-// fits tells whether a task is the errand's: the library starts it with the context of the call, which no other call has.
-func (e *Errand) fits(task *simulator.Task) bool {
+// fits reports whether a task is the call's: the library starts it with the context of the call, which no other call has.
+func (e *TaskCall) fits(task *simulator.Task) bool {
 	return e.runs(task) && e.this == *task.Info.Entity && sameTask(e.method, task.Info.Name)
 }
 
-// runs tells whether the errand's call started the task, directly or from inside another one.
-func (e *Errand) runs(task *simulator.Task) bool {
+// runs reports whether this call started the task, directly or from inside another one.
+func (e *TaskCall) runs(task *simulator.Task) bool {
 	return reflect.ValueOf(task).Elem().FieldByName("ctx").Pointer() == reflect.ValueOf(e.ctx).Pointer()
 }
 
 type execute = func(*simulator.Task) (types.AnyType, types.BaseMethodFault)
 
-// around does the errand in place of the library's own way of running a task. It does not return to it: there the lock of an object that
+// around does the call in place of the library's own way of running a task. It does not return to it: there the lock of an object that
 // may be gone would be given back.
-func (e *Errand) around(run execute) execute {
+func (e *TaskCall) around(run execute) execute {
 	return func(task *simulator.Task) (types.AnyType, types.BaseMethodFault) {
 		e.letGo()
 		e.effect.Wait(func(percent int32) {
@@ -56,13 +56,13 @@ func (e *Errand) around(run execute) execute {
 
 // letGo gives back the object's lock, which the library hands to a task, so that others can use the object while the task waits. The lock
 // counts its holds per context: ours makes one more, and releasing two leaves what the call itself still holds.
-func (e *Errand) letGo() {
+func (e *TaskCall) letGo() {
 	release := e.ctx.Map.AcquireLock(e.ctx, e.this)
 	release()
 	release()
 }
 
-func (e *Errand) perform(task *simulator.Task, run execute) (types.AnyType, types.BaseMethodFault) {
+func (e *TaskCall) perform(task *simulator.Task, run execute) (types.AnyType, types.BaseMethodFault) {
 	if e.effect.Fault != nil {
 		return nil, e.effect.Fault
 	}
@@ -80,8 +80,8 @@ func (e *Errand) perform(task *simulator.Task, run execute) (types.AnyType, type
 	return e.work(task, run)
 }
 
-// work runs the library's part between ours, and has watchers look at all that may have changed.
-func (e *Errand) work(task *simulator.Task, run execute) (types.AnyType, types.BaseMethodFault) {
+// work runs the library's part between ours, and refreshes all that may have changed for watchers.
+func (e *TaskCall) work(task *simulator.Task, run execute) (types.AnyType, types.BaseMethodFault) {
 	neighbours := around(e.ctx, e.this)
 	defer func() { touch(e.ctx, neighbours...) }()
 	if e.before != nil {
@@ -104,8 +104,8 @@ func (e *Errand) work(task *simulator.Task, run execute) (types.AnyType, types.B
 	return result, fault
 }
 
-// end tells how the work ended; a failure of the library itself fails the task only.
-func (e *Errand) end(task *simulator.Task, work func() (types.AnyType, types.BaseMethodFault)) {
+// end records how the work ended; a failure of the library itself fails the task only.
+func (e *TaskCall) end(task *simulator.Task, work func() (types.AnyType, types.BaseMethodFault)) {
 	result, fault := rescued(work)
 	changes := []types.PropertyChange{
 		{Name: "info.completeTime", Val: time.Now()}, {Name: "info.state", Val: types.TaskInfoStateSuccess}, {Name: "info.result", Val: result},

@@ -15,8 +15,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Front is the HTTP side of the gate: outages, the limit of sessions, REST counters, and words for faults.
-type Front struct {
+// Frontend is the HTTP side of the gate: outages, the limit of sessions, REST counters, and messages for faults.
+type Frontend struct {
 	Next     http.Handler
 	Calls    *Calls
 	Rules    *Rules
@@ -29,7 +29,7 @@ type Front struct {
 }
 
 // ServeHTTP implements http.Handler.
-func (f *Front) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+func (f *Frontend) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	if f.outages.serve(w, request) {
 		return
 	}
@@ -63,7 +63,7 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 }
 
 // effect is what a rule does to the answer; the first object that a request names is the one that is called.
-func (f *Front) effect(method string, refs []types.ManagedObjectReference) Effect {
+func (f *Frontend) effect(method string, refs []types.ManagedObjectReference) Effect {
 	object := ""
 	if len(refs) > 0 {
 		object = refs[0].Value
@@ -71,8 +71,8 @@ func (f *Front) effect(method string, refs []types.ManagedObjectReference) Effec
 	return f.Rules.Take("answer", method, object)
 }
 
-// full tells whether a request would need a new session when there are too many; vCenter answers 503 even to RetrieveServiceContent.
-func (f *Front) full(request *http.Request) bool {
+// full reports whether a request would need a new session when there are too many; vCenter answers 503 even to RetrieveServiceContent.
+func (f *Frontend) full(request *http.Request) bool {
 	if f.Max <= 0 {
 		return false
 	}
@@ -100,7 +100,7 @@ func isSOAP(request *http.Request) bool {
 	return request.Method == http.MethodPost && !strings.HasPrefix(path, "/rest") && !strings.HasPrefix(path, "/api")
 }
 
-func (f *Front) countREST(request *http.Request) {
+func (f *Frontend) countREST(request *http.Request) {
 	name, changes := restCall(request)
 	f.Calls.Count(name)
 	if changes {
@@ -120,7 +120,7 @@ func methodIn(body []byte) string {
 	return ""
 }
 
-// mentioned lists the objects that a request names: the library may have changed them without telling.
+// mentioned lists the objects that a request names: the library may have changed them without notification.
 func mentioned(body []byte) []types.ManagedObjectReference {
 	var refs []types.ManagedObjectReference
 	for _, found := range mention.FindAllSubmatch(body, -1) {
@@ -129,7 +129,7 @@ func mentioned(body []byte) []types.ManagedObjectReference {
 	return refs
 }
 
-// answer holds failed answers back, to give them words, and late ones until they may go.
+// answer holds failed answers back, to give them a message, and late ones until they may go.
 type answer struct {
 	http.ResponseWriter
 	late   bool
@@ -200,7 +200,7 @@ func (o *Outages) end(done chan struct{}) {
 	}
 }
 
-// serve answers a request during an outage; false when there is none.
+// serve answers a request during an outage; false when there is no outage.
 func (o *Outages) serve(w http.ResponseWriter, request *http.Request) bool {
 	o.mu.Lock()
 	how, done := o.how, o.done

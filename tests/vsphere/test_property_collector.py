@@ -424,7 +424,7 @@ async def test_what_comes_in_parts_is_read_again(
     harness: WatcherHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await harness.stop()
-    monkeypatch.setattr("vsphere_operators.vsphere.property_collector.Watch", PartialUpdateView)
+    monkeypatch.setattr("vsphere_operators.vsphere.property_collector.ServerCollector", PartialUpdateView)
     harness.task = asyncio.create_task(harness.watcher.run())
     await harness.wait_for_load(2)
     machine = harness.inventory.find_vm("DC0_H0_VM0")

@@ -308,7 +308,7 @@ async def test_http_forbidden_is_no_session_that_is_gone(
 async def test_a_huge_answer_is_not_held(
     tmp_path: Path, metrics: RecordingMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "LONGEST_ANSWER_BYTES", 1_000_000)
+    monkeypatch.setattr(transport, "_MAX_RESPONSE_BYTES", 1_000_000)
     async with CannedConnection(tmp_path, metrics, http_response(200, "x" * 5_000_000)) as soap:
         with pytest.raises(Rejected, match="is larger than 1000000 bytes"):
             await call_current_time(soap)

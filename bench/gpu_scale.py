@@ -31,7 +31,7 @@ from support.fake_node_cluster import VGPU, FakeNodeCluster, run_gpuinfo_manager
 from vsphere_operators.kinds.gpuinfo.controller import GPUInfoController
 from vsphere_operators.kinds.gpuinfo.maintenance import parse_calendar
 from vsphere_operators.kinds.gpuinfo.types import GPUInfo
-from vsphere_operators.vsphere.server_view import CollectorOptions
+from vsphere_operators.vsphere.property_collector import CollectorOptions
 from vsphere_operators.vsphere.updates import ObjectUpdate
 
 BUSY_MHZ = 4000

@@ -88,7 +88,7 @@ def retrieve_objects(content: Any) -> Iterator[Any]:
         ENTITY_MAPPINGS,
         TASK_MAPPING,
     )
-    from vsphere_operators.vsphere.server_view import (
+    from vsphere_operators.vsphere.retrieve import (
         build_object_spec,
         build_property_spec,
         build_traversal_spec,
@@ -157,7 +157,7 @@ async def read_with_inventory(server: SimulatorLogin, control: str) -> dict[str,
         "objects": len(inventory.objects),
     }
     result["rss"] = rss_bytes() - before_bytes
-    inventory.listeners.append(told.append)
+    inventory.connect(told.append)
     result |= await measure_churn(control, told)
     result["stall"] = max(stalls)
     following.cancel()

@@ -122,11 +122,12 @@ def make_volume(name: str, handle: str) -> PersistentVolume:
 async def test_a_name_that_is_not_there_is_told_with_those_that_are_near() -> None:
     desk = WebhookHarness().mark_loaded(DISK)
     assert await desk.collect_warnings(HostInfo, {"hostname": "esxi-del-e.rainpole.com"}) == [
-        'vCenter "vc-1" has no host named "esxi-del-e.rainpole.com". Near to it: "esxi-dell-e.rainpole.com". '
-        "Correct it, letter case counts; or give this account a role in vCenter that sees the host. It is found by itself then."
+        'vCenter "vc-1" has no host named "esxi-del-e.rainpole.com". Did you mean "esxi-dell-e.rainpole.com"? '
+        "Check the spelling (names are case-sensitive), or grant the vCenter account System.Read on "
+        "the host. The object is retried automatically."
     ]
     (said,) = await desk.collect_warnings(VMInfo, {"nodename": "Worker-1"})
-    assert said.startswith('vCenter "vc-1" has no VM named "Worker-1". Near to it: "worker-1". ')
+    assert said.startswith('vCenter "vc-1" has no VM named "Worker-1". Did you mean "worker-1"? ')
     (said,) = await desk.collect_warnings(FCDInfo, {"pvId": "pvc-2"})
     assert '"pvc-2"' in said
     assert await desk.collect_warnings(VmGroup, GROUP_SPEC | {"template": "doesNotExist"}) == [

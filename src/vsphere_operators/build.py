@@ -33,6 +33,7 @@ from .settings.reload import ConfigFileWatcher, read_config_files
 from .vcenters.config import VCenterConfig
 from .vcenters.metrics import VCenterMetrics
 from .vcenters.registry import CONFIGURATION_HINT, VCenterRegistry
+from .vsphere.model import Host, VirtualMachine
 from .vsphere.stats_throttle import StatsThrottle
 from .vsphere.vcenter import VCenter
 from .webhooks import build_webhooks
@@ -66,6 +67,7 @@ def _build_vcenters(manager: Manager, settings: Settings) -> VCenterRegistry:
         manager.cache,
         lambda: StatsThrottle(settings.stats_interval_seconds, settings.stats_change_percent / 100),
     )
+    connect_vcenters(vcenters)
     for config in files.vcenter_configs:
         if config.address.insecure:
             log.warning(
@@ -79,6 +81,17 @@ def _build_vcenters(manager: Manager, settings: Settings) -> VCenterRegistry:
     if settings.credentials_directory or settings.vcenters_file or settings.limits_file:
         manager.add_runnable(ConfigFileWatcher(settings, files))
     return vcenters
+
+
+def connect_vcenters(vcenters: VCenterRegistry) -> None:
+    """A change in a vCenter enqueues the objects that name the changed host, VM or disk."""
+    for name, vcenter in vcenters.vcenters_by_name.items():
+        publisher = vcenters.publishers[name]
+        vcenter.inventory.connect(partial(vcenters.on_vm_change, vcenter), VirtualMachine)
+        vcenter.inventory.connect(publisher.on_inventory_change, Host, VirtualMachine)
+        vcenter.tags.changed.connect(publisher.publish_ref)
+        vcenter.disks.changed.connect(vcenters.on_disk_change)
+        vcenter.state_changed.connect(vcenters.publish_all)
 
 
 def _build_vcenter(config: VCenterConfig, settings: Settings, metrics: VCenterMetrics) -> VCenter:
@@ -171,8 +184,8 @@ def connect_gpuinfo(controller: GPUInfoController, cache: Cache) -> None:
     if isinstance(controller, LabellingGPUInfoController):
         cache.store(Node).listeners.append(controller.on_node_change)
     for vcenter in controller.vcenters.values():
-        vcenter.scheduled_tasks.state_listeners.append(enqueue_all)
-        vcenter.listeners.append(enqueue_all)
+        vcenter.scheduled_tasks.state_changed.connect(enqueue_all)
+        vcenter.state_changed.connect(enqueue_all)
     if controller.calendar is not None:
         controller.calendar.entries_changed.append(tracker.on_calendar_change)
         controller.calendar.state_changed.append(enqueue_all)
@@ -183,8 +196,10 @@ def connect_node_tracker(
 ) -> None:
     cache.store(Node).listeners.append(tracker.on_node_change)
     for vcenter in vcenters.values():
-        vcenter.inventory.listeners.append(partial(tracker.on_inventory_change, vcenter))
-        vcenter.passthrough_devices.listeners.append(partial(tracker.on_devices_change, vcenter))
-        vcenter.scheduled_tasks.listeners.append(partial(tracker.on_host_change, vcenter))
-        vcenter.assignable_hardware.listeners.append(partial(tracker.on_host_change, vcenter))
-        vcenter.listeners.append(tracker.rebuild_all)
+        vcenter.inventory.connect(
+            partial(tracker.on_inventory_change, vcenter), Host, VirtualMachine
+        )
+        vcenter.passthrough_devices.changed.connect(partial(tracker.on_devices_change, vcenter))
+        vcenter.scheduled_tasks.changed.connect(partial(tracker.on_host_change, vcenter))
+        vcenter.assignable_hardware.changed.connect(partial(tracker.on_host_change, vcenter))
+        vcenter.state_changed.connect(tracker.rebuild_all)

@@ -1,6 +1,6 @@
 """Warnings at `kubectl apply`: what the status would say of a name, at once. From memory alone, and never a refusal.
 
-    Warning: vCenter "vc-1" has no host named "esxi-del-e". Near to it: "esxi-dell-e". ...
+    Warning: vCenter "vc-1" has no host named "esxi-del-e". Did you mean "esxi-dell-e"? ...
 
 Where nothing is known (no inventory yet, no vCenter for the namespace) nothing is said: that is no typing mistake, and the status tells it.
 """

@@ -263,7 +263,7 @@ async def test_a_mistyped_name_is_told_by_kubectl_and_the_object_is_stored(
     status = await infos.wait_for_status("HostInfo", "wrong", "HostNotFound")
     (ready,) = (each for each in status["conditions"] if each["type"] == "Ready")
     assert warnings == [ready["message"]]
-    assert f'Near to it: "{HOST_NAME}"' in warnings[0]
+    assert f'Did you mean "{HOST_NAME}"?' in warnings[0]
     assert await apply(wrong) == ("hostinfo.topology.corinternal.com/wrong unchanged", [])
     assert (await apply(wrong | {"metadata": {"name": "wrong", "labels": {"a": "b"}}}))[1] == []
     assert await apply(info_manifest("HostInfo", "wrong", hostname=HOST_NAME)) == (
@@ -297,7 +297,7 @@ async def test_the_other_kinds_warn_too_and_the_rights_of_the_component_are_what
         return (await asyncio.to_thread(apply_document, installed, namespace, document))[1]
 
     (said,) = await warnings(info_manifest("VMInfo", "a", nodename="Worker-1"))
-    assert 'no VM named "Worker-1". Near to it: "worker-1"' in said
+    assert 'no VM named "Worker-1". Did you mean "worker-1"?' in said
     (said,) = await warnings(info_manifest("FCDInfo", "a", pvId="pvc-0"))
     assert '"pvc-0"' in said
     (said,) = await warnings(group_manifest(cluster="nowhere"))

@@ -13,12 +13,8 @@ from hypothesis import strategies as st
 from kubewright.errors import ConfigError
 from kubewright.flags import FlagError, HelpRequested, parse_command_line
 from vsphere_operators.settings.flags import Settings
-from vsphere_operators.vcenters.config import (
-    NamespaceSelector,
-    PlacementDefaults,
-    VCenterConfig,
-    choose_vcenter,
-)
+from vsphere_operators.vcenters.config import NamespaceSelector, PlacementDefaults, VCenterConfig
+from vsphere_operators.vcenters.registry import choose_vcenter, match_namespace
 from vsphere_operators.vsphere.address import Address
 from vsphere_operators.vsphere.credentials import Credentials, DirectoryCredentials
 from vsphere_operators.vsphere.faults import Denied
@@ -236,7 +232,7 @@ def test_either_set_of_variables_names_the_default(environ: dict[str, str]) -> N
         VCenterConfig("vc.example.com", Address("vc.example.com"), username="ann", password=CANARY),
     )
     assert told.vcenter_configs[0].build_credential_source().read() == Credentials("ann", CANARY)
-    assert told.vcenter_configs[0].serves("anything", {})
+    assert match_namespace(told.vcenter_configs[0], "anything", {}) is not None
     assert told.warnings == []
 
 
@@ -519,15 +515,15 @@ def test_two_of_one_rank_are_told_by_name() -> None:
             {"a": "b"},
         )
     assert str(caught.value).startswith(
-        'namespace "team-a" belongs to more than one vCenter: "west" and "east" claim it by a glob in `names`.'
+        'Namespace "team-a" belongs to more than one vCenter: "west" and "east" claim it by a glob in `names`.'
     )
 
 
 def test_all_labels_have_to_be_there() -> None:
     both = make_config("w", labels={"a": "1", "b": "2"})
-    assert both.serves("x", {"a": "1", "b": "2", "c": "3"})
-    assert not both.serves("x", {"a": "1"})
-    assert not both.serves("x", {"a": "1", "b": "3"})
+    assert match_namespace(both, "x", {"a": "1", "b": "2", "c": "3"}) is not None
+    assert match_namespace(both, "x", {"a": "1"}) is None
+    assert match_namespace(both, "x", {"a": "1", "b": "3"}) is None
 
 
 NAMES = st.sampled_from(["a", "a-b", "a-c", "b", "b-c"])
@@ -570,11 +566,11 @@ def test_choose_finds_the_one_that_the_rules_mean(
     first = next((tier for tier in tiers if tier), [])
     if len(first) > 1:
         with pytest.raises(
-            ConfigError, match=f'namespace "{namespace}" belongs to more than one vCenter'
+            ConfigError, match=f'Namespace "{namespace}" belongs to more than one vCenter'
         ):
             choose_vcenter(configs, namespace, labels)
     else:
         assert choose_vcenter(configs, namespace, labels) is (first[0] if first else None)
     assert {each.name for tier in tiers for each in tier} == {
-        each.name for each in configs if each.serves(namespace, labels)
+        each.name for each in configs if match_namespace(each, namespace, labels) is not None
     }

@@ -12,6 +12,7 @@ from kubewright.kubeconfig import Connection, Identity
 from kubewright.log import Log
 from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
+from vsphere_operators.build import connect_vcenters
 from vsphere_operators.vcenters.config import VCenterConfig
 from vsphere_operators.vcenters.registry import VCenterRegistry
 from vsphere_operators.vsphere.address import Address
@@ -137,6 +138,7 @@ async def run_manager(
         manager.cache,
         lambda: StatsThrottle(interval_seconds, 0.05),
     )
+    connect_vcenters(vcenters)
     manager.add(make(vcenters, manager.cache))
     stop = asyncio.Event()
     task = asyncio.create_task(manager.run(stop))

@@ -41,7 +41,8 @@ async def test_an_outage_is_written_once_and_keeps_the_answer_to_the_same_questi
         found, condition = await stage.wait_for_ready(HostInfo, "h", "VCenterUnreachable")
         assert found.status.totalCPU == 2000
         assert (
-            f"was true until {stage.vcenter.accurate_until:%Y-%m-%dT%H:%M:%SZ}" in condition.message
+            f"The status was accurate until {stage.vcenter.accurate_until:%Y-%m-%dT%H:%M:%SZ}"
+            in condition.message
         )
         writes = stage.count_status_writes()
         for _ in range(3):
@@ -81,7 +82,7 @@ async def test_disks_that_cannot_be_read_say_so() -> None:
         _, condition = await stage.wait_for_ready(FCDInfo, "d", "DisksUnreadable")
         assert "a datastore hangs" in condition.message
         stage.set_disks(DISK)
-        stage.vcenter.notify()
+        stage.vcenter.state_changed.emit()
         await stage.wait_for_ready(FCDInfo, "d", "Reconciled")
 
 

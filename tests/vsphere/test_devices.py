@@ -99,7 +99,7 @@ async def test_what_vcenter_does_not_show_is_hidden_until_it_does(
         await eventually(lambda: vcenter.loaded)
         await simulator.fail_calls("RetrievePropertiesEx", "NoPermission")
         ref, heard = min(vcenter.inventory.vms), list[str]()
-        vcenter.passthrough_devices.listeners.append(heard.append)
+        vcenter.passthrough_devices.changed.connect(heard.append)
         assert vcenter.passthrough_devices.get(ref) is None
         await eventually(lambda: vcenter.passthrough_devices.hidden == {ref})
         assert (vcenter.passthrough_devices.get(ref), heard) == ((), [ref])

@@ -12,8 +12,8 @@ import pytest
 
 from kubewright.testing import eventually
 from simulator import SimulatedVCenter as Simulator
-from vsphere_operators.vsphere.assignable import AssignableHardwareCache, convert_device_info
-from vsphere_operators.vsphere.inventory import Change, Inventory
+from vsphere_operators.vsphere.devices import AssignableHardwareCache, convert_device_info
+from vsphere_operators.vsphere.inventory import Inventory
 from vsphere_operators.vsphere.model import (
     AssignableDevice,
     AssignableHardware,
@@ -112,9 +112,8 @@ async def test_a_host_is_read_when_it_is_asked_about_and_when_its_graphics_chang
     inventory, host = Inventory("vc"), Host(ref="host-1")
     inventory.hosts["host-1"] = host
     assignable, heard = AssignableHardwareCache(Mock(), Mock(), inventory, Mock()), list[str]()
-    assignable.listeners.append(heard.append)
+    assignable.changed.connect(heard.append)
     other = Host(ref="host-1", graphics=(GraphicsDevice("A100"),))
-    assignable.on_inventory_change(Change(host, other))
     assert assignable.due_hosts == set()
     assert assignable.get("host-1") == AssignableHardware()
     assert (assignable.due_hosts, assignable.poll_schedule.triggered.is_set()) == ({"host-1"}, True)
@@ -123,13 +122,10 @@ async def test_a_host_is_read_when_it_is_asked_about_and_when_its_graphics_chang
         assignable.apply("host-1", hardware)
     assignable.apply("host-2", HARDWARE)
     assert (assignable.get("host-1"), heard) == (HARDWARE, ["host-1"])
-    assignable.on_inventory_change(Change(host, host))
     assert assignable.due_hosts == set()
-    assignable.on_inventory_change(Change(host, other))
+    inventory.hosts["host-1"] = other
+    assert assignable.get("host-1") == HARDWARE
     assert assignable.due_hosts == {"host-1"}
-    assignable.on_inventory_change(Change(other, None))
-    assert (assignable.due_hosts, assignable.requested_hosts, assignable.by_host) == (
-        set(),
-        set(),
-        {},
-    )
+    del inventory.hosts["host-1"]
+    await assignable.poll()
+    assert (assignable.due_hosts, assignable.by_host) == (set(), {})

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from vsphere_operators.vsphere.disk_sources import (
+from vsphere_operators.vsphere.disk_catalog import (
     decode_associations,
     decode_disk,
     decode_ids,

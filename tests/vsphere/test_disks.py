@@ -15,7 +15,7 @@ from vsphere_operators.vsphere.disk_catalog import GlobalCatalog, RefreshScope
 from vsphere_operators.vsphere.disks import FULL_REFRESH_SECONDS, Disks
 from vsphere_operators.vsphere.faults import Ambiguous, Busy, NotFound, Unreachable, VCenterError
 from vsphere_operators.vsphere.inventory import Inventory
-from vsphere_operators.vsphere.model import Disk
+from vsphere_operators.vsphere.model import Datastore, Disk
 from vsphere_operators.vsphere.polling import PollSchedule
 from vsphere_operators.vsphere.session import Session
 from vsphere_operators.vsphere.updates import ObjectUpdate
@@ -89,7 +89,7 @@ async def harness(start_simulator: SimulatorFactory) -> AsyncIterator[DiskHarnes
         clock=clock,
     )
     room = DiskHarness(simulator, soap, session, inventory, disks, log, clock, [])
-    disks.listeners.append(lambda old, new: room.changes.append((old, new)))
+    disks.changed.connect(lambda old, new: room.changes.append((old, new)))
     yield room
     await session.logout()
     await soap.close()
@@ -312,7 +312,7 @@ async def test_a_datastore_that_refuses_takes_only_its_own_disks_down(harness: D
 async def test_a_datastore_that_no_host_reaches(harness: DiskHarness, catalog_source: str) -> None:
     await harness.disks.poll()
     ref = harness.disks.find_by_id(DISK_ID).datastore
-    harness.inventory.listeners.append(harness.disks.on_inventory_change)
+    harness.inventory.connect(harness.disks.on_inventory_change)
     harness.inventory.apply(
         [ObjectUpdate("modify", "Datastore", ref, {"summary.accessible": False})]
     )
@@ -408,7 +408,6 @@ async def test_by_interval_what_nobody_told_is_seen(harness: DiskHarness) -> Non
     await harness.simulator.attach_disk(DISK_NAME, "")
     await eventually(lambda: not disks.find_by_name(DISK_NAME).consumers, within=20)
     await cancel_task(task)
-    assert harness.inventory.listeners == []
 
 
 async def test_refresh_soon(harness: DiskHarness) -> None:
@@ -430,8 +429,9 @@ async def test_the_first_look_waits_for_datastores(harness: DiskHarness) -> None
         harness.log,
         poll_schedule=PollSchedule(600, debounce_seconds=0.05),
     )
+    inventory.connect(disks.on_inventory_change, Datastore)
     task = asyncio.create_task(disks.run())
-    await eventually(lambda: inventory.listeners)
+    await asyncio.sleep(0.1)
     assert (await harness.simulator.call_counts()).get("VslmListVStorageObjectForSpec", 0) == 0
     inventory.apply(
         [

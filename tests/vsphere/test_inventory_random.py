@@ -209,12 +209,14 @@ def check_same(inventory: Inventory, naive: NaiveInventory) -> None:
             "vm", "runtime.host", ref
         )
     for name in NAMES:
-        assert inventory.relations.by_name[Host].get(name) == naive.refs_with("h", "name", name)
-        assert inventory.relations.by_name[VirtualMachine].get(name) == naive.refs_with(
+        assert {host.ref for host in inventory.by_name(Host, name)} == naive.refs_with(
+            "h", "name", name
+        )
+        assert {vm.ref for vm in inventory.by_name(VirtualMachine, name)} == naive.refs_with(
             "vm", "name", name
         )
     for uuid in ("u-1", "u-2"):
-        assert inventory.relations.by_bios_uuid.get(uuid) == naive.refs_with(
+        assert {vm.ref for vm in inventory.by_bios_uuid(uuid)} == naive.refs_with(
             "vm", "config.uuid", uuid
         )
 

@@ -15,7 +15,7 @@ from kubewright.testing import eventually
 from simulator import SimulatedVCenter
 from support.pyvmomi_session import PyVmomiSession
 from vsphere_operators.vsphere.faults import Denied, NotAuthenticated, NotFound, Unreachable
-from vsphere_operators.vsphere.inventory import Change, Inventory
+from vsphere_operators.vsphere.inventory import Inventory
 from vsphere_operators.vsphere.model import (
     AssignedDevice,
     Entity,
@@ -24,7 +24,7 @@ from vsphere_operators.vsphere.model import (
     HostStats,
     VirtualMachine,
 )
-from vsphere_operators.vsphere.server_view import CollectorOptions, ServerCollector
+from vsphere_operators.vsphere.property_collector import CollectorOptions, ServerCollector
 from vsphere_operators.vsphere.updates import ObjectUpdate, UpdateSet
 
 from .conftest import SimulatorFactory
@@ -220,7 +220,7 @@ async def test_vms_come_move_and_go_by_push_and_hosts_count_them(harness: Watche
     await eventually(lambda: inventory.find_vm("new").host == second.ref)
     assert len(inventory.vms_on(first.ref)) == before
     await simulator.rename("DC1_H0_VM0", "new")
-    await eventually(lambda: len(inventory.relations.by_name[VirtualMachine].get("new")) == 2)
+    await eventually(lambda: len(inventory.by_name(VirtualMachine, "new")) == 2)
     harness.changes.clear()
     await simulator.delete(ref)
     await eventually(lambda: ref not in inventory.vms)
@@ -271,8 +271,8 @@ async def test_who_follows_again_reads_all_and_hears_what_differs(harness: Watch
     await harness.stop()
     await harness.simulator.rename("DC0_C0_H0", "renamed")
     await harness.simulator.delete("DC0_C0_RP0_VM0")
-    changes: list[Change] = []
-    harness.inventory.listeners[:] = [changes.append]
+    changes = harness.changes
+    changes.clear()
     harness.task = asyncio.create_task(harness.watcher.run())
     await harness.wait_for_load(2)
     ends = {
@@ -424,7 +424,9 @@ async def test_what_comes_in_parts_is_read_again(
     harness: WatcherHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await harness.stop()
-    monkeypatch.setattr("vsphere_operators.vsphere.property_collector.ServerCollector", PartialUpdateView)
+    monkeypatch.setattr(
+        "vsphere_operators.vsphere.property_collector.ServerCollector", PartialUpdateView
+    )
     harness.task = asyncio.create_task(harness.watcher.run())
     await harness.wait_for_load(2)
     machine = harness.inventory.find_vm("DC0_H0_VM0")

@@ -9,10 +9,10 @@ import pytest
 from pyVmomi import vim
 
 from kubewright.log import Log
-from vsphere_operators.vsphere.assignable import AssignableHardwareCache
+from vsphere_operators.vsphere.devices import AssignableHardwareCache
 from vsphere_operators.vsphere.inventory import Inventory
+from vsphere_operators.vsphere.retrieve import retrieve_properties
 from vsphere_operators.vsphere.scheduled_tasks import ScheduledTasks
-from vsphere_operators.vsphere.vm_details import retrieve_properties
 
 PAGE_XML = """<?xml version="1.0"?><Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance">
 <Body><{method}Response xmlns="urn:vim25"><returnval>{token}<objects><obj type="ScheduledTask">schedule-{number}</obj>

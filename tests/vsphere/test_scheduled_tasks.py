@@ -88,7 +88,7 @@ def test_a_year_that_nobody_can_mean_is_no_time(text: str, year: int) -> None:
 async def test_hosts_hear_of_what_differs() -> None:
     heard: list[str] = []
     scheduled = ScheduledTasks(Mock(), Mock(), Mock())
-    scheduled.listeners.append(heard.append)
+    scheduled.changed.connect(heard.append)
     assert not scheduled.requested.is_set()
     assert scheduled.get("host-12") == ()
     assert scheduled.requested.is_set()
@@ -102,7 +102,7 @@ async def test_hosts_hear_of_what_differs() -> None:
 async def test_the_end_of_a_look_is_told_once() -> None:
     turned: list[tuple[bool, str]] = []
     scheduled = ScheduledTasks(Mock(), Mock(), Mock())
-    scheduled.state_listeners.append(
+    scheduled.state_changed.connect(
         lambda: turned.append((scheduled.has_polled, scheduled.problem))
     )
     for problem in ("", "", "no", "no", ""):

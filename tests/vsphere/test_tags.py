@@ -13,6 +13,7 @@ from simulator import SimulatedVCenter
 from vsphere_operators.vsphere.credentials import Credentials, FixedCredentials
 from vsphere_operators.vsphere.faults import Unreachable, VCenterError, WrongLogin
 from vsphere_operators.vsphere.inventory import Inventory
+from vsphere_operators.vsphere.model import Host
 from vsphere_operators.vsphere.polling import PollSchedule
 from vsphere_operators.vsphere.rest import SESSION_PATH, TAGGING_PATH, RestSession
 from vsphere_operators.vsphere.session import MAX_LOGIN_FAILURES, Session
@@ -103,7 +104,7 @@ async def harness(start_simulator: SimulatorFactory) -> AsyncIterator[TagHarness
         clock=clock,
     )
     room = TagHarness(simulator, soap, session, credentials, inventory, tags, log, clock, [])
-    tags.listeners.append(room.changed_refs.append)
+    tags.changed.connect(room.changed_refs.append)
     yield room
     assert "canary" not in str(log.entries)
     assert await simulator.rest_sessions() == []
@@ -187,12 +188,6 @@ async def test_a_thousand_hosts_need_few_calls(harness: TagHarness) -> None:
     assert await harness.count_rest_calls() == 7
 
 
-async def start_tags(tags: Tags) -> asyncio.Task[None]:
-    task = asyncio.create_task(tags.run())
-    await eventually(lambda: tags.inventory.listeners)
-    return task
-
-
 async def test_a_host_that_enters_and_one_that_leaves(harness: TagHarness) -> None:
     await harness.simulator.set_tag(HOST, "zone", "a")
     [host] = [
@@ -201,7 +196,8 @@ async def test_a_host_that_enters_and_one_that_leaves(harness: TagHarness) -> No
         if entity["name"] == HOST and entity["type"] == "HostSystem"
     ]
     harness.inventory.apply([ObjectUpdate("leave", "HostSystem", host["ref"])])
-    task = await start_tags(harness.tags)
+    harness.inventory.connect(harness.tags.on_host_change, Host)
+    task = asyncio.create_task(harness.tags.run())
     await eventually(
         lambda: harness.tags.poll_schedule.ended_at > harness.tags.poll_schedule.started_at
     )
@@ -213,7 +209,6 @@ async def test_a_host_that_enters_and_one_that_leaves(harness: TagHarness) -> No
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
-    assert harness.inventory.listeners == []
 
 
 @pytest.mark.parametrize("path", [SESSION_PATH, f"{TAGGING_PATH}/tag-association"])

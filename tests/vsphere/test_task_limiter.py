@@ -41,13 +41,15 @@ async def vcenter(
 
 @pytest.fixture
 def limiter(vcenter: VCenter, log: Log) -> TaskLimiter:
-    return TaskLimiter(vcenter.session, vcenter.inventory, log, max_running_tasks=2)
+    limiter = TaskLimiter(vcenter.session, vcenter.inventory, log, max_running_tasks=2)
+    vcenter.inventory.connect(limiter.on_task_change, Task)
+    return limiter
 
 
 @pytest.fixture
 def ended_tasks(limiter: TaskLimiter) -> EndedTasks:
     heard: EndedTasks = []
-    limiter.listeners.append(lambda operation, task: heard.append((operation, task)))
+    limiter.task_ended.connect(lambda operation, task: heard.append((operation, task)))
     return heard
 
 
@@ -99,7 +101,7 @@ async def test_room_is_bounded_and_goes_to_who_has_waited(
     simulator: Simulator, vcenter: VCenter, limiter: TaskLimiter, ended_tasks: EndedTasks
 ) -> None:
     offered: list[str] = []
-    limiter.slot_listeners.append(offered.append)
+    limiter.slot_freed.connect(offered.append)
     await simulator.delay_calls("ReconfigVM_Task", 0.5)
     for _ in range(2):
         await limiter.start("many", "annotate a VM", annotation_call(vcenter))

@@ -55,11 +55,12 @@ async def test_one_cut_connection_is_nobodys_problem(
     vcenter = await start_vcenter()
     await eventually(lambda: vcenter.loaded, within=20)
     told: list[object] = []
-    vcenter.listeners.append(lambda: told.append(vcenter.problem))
-    before = vcenter.collector.heard_at
+    vcenter.state_changed.connect(lambda: told.append(vcenter.problem))
+    before = vcenter.inventory_watcher.last_answer_at
     await simulator.set_outage("reset", 0.3)
     await eventually(
-        lambda: vcenter.collector.heard_at > before and vcenter.failures == 0, within=20
+        lambda: vcenter.inventory_watcher.last_answer_at > before and vcenter.failures == 0,
+        within=20,
     )
     assert told == []
 
@@ -73,9 +74,9 @@ async def test_a_lasting_outage_is_told_with_a_time_that_stays(
     await simulator.set_outage("reset")
     await eventually(lambda: vcenter.problem, within=20)
     assert isinstance(vcenter.problem, Unreachable)
-    until, failures = vcenter.true_until, vcenter.failures
+    until, failures = vcenter.accurate_until, vcenter.failures
     await eventually(lambda: vcenter.failures > failures, within=20)
-    assert vcenter.true_until == until
+    assert vcenter.accurate_until == until
     await simulator.set_outage("")
     await eventually(lambda: vcenter.problem is None, within=30)
 
@@ -90,10 +91,10 @@ async def test_an_odd_answer_about_tags_is_no_problem_of_hosts(
         raise KeyError("object_id")
 
     vcenter.tags.read = odd
-    vcenter.tags.rhythm.soon()
+    vcenter.tags.poll_schedule.trigger()
     await asyncio.wait_for(simulator.churn_stats(), 10)
-    before = vcenter.collector.answers
-    await eventually(lambda: vcenter.collector.answers > before, within=20)
+    before = vcenter.inventory_watcher.answer_count
+    await eventually(lambda: vcenter.inventory_watcher.answer_count > before, within=20)
     assert vcenter.problem is None
 
 

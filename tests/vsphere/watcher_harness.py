@@ -10,8 +10,7 @@ from kubewright.log import Log
 from kubewright.testing import eventually
 from simulator import SimulatedVCenter
 from vsphere_operators.vsphere.inventory import Change, Inventory
-from vsphere_operators.vsphere.property_collector import InventoryWatcher
-from vsphere_operators.vsphere.server_view import CollectorOptions
+from vsphere_operators.vsphere.property_collector import CollectorOptions, InventoryWatcher
 from vsphere_operators.vsphere.session import Session
 from vsphere_operators.vsphere.transport import SoapClient
 
@@ -46,7 +45,7 @@ class WatcherHarness:
     ) -> None:
         self.simulator, self.soap, self.session, self.metrics = simulator, soap, session, meter
         self.inventory, self.changes, self.load_count = Inventory("lab"), list[Change](), 0
-        self.inventory.listeners.append(self.changes.append)
+        self.inventory.connect(self.changes.append)
         self.watcher = InventoryWatcher(
             soap,
             session,

@@ -18,16 +18,12 @@ Relative paths are relative to the file. No message quotes a server, since peopl
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
-from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
-
-from kubewright.errors import ConfigError
 
 from ..vsphere.address import Address, parse_address
 from ..vsphere.credentials import (
@@ -226,23 +222,6 @@ FILE_FORMAT = FileFormat(
 )
 
 
-class NamespaceMatch(IntEnum):
-    """How closely a vCenter's rule fits a namespace; the lowest wins."""
-
-    NAME = 0
-    GLOB = 1
-    LABELS = 2
-    DEFAULT = 3
-
-
-_MATCH_DESCRIPTIONS = {
-    NamespaceMatch.NAME: "by its exact name",
-    NamespaceMatch.GLOB: "by a glob in `names`",
-    NamespaceMatch.LABELS: "by `labels`",
-    NamespaceMatch.DEFAULT: "because they name no namespaces",
-}
-
-
 @dataclass(frozen=True)
 class VCenterConfig:
     """One vCenter to use: where it is, where its credentials are, and whom it serves."""
@@ -262,38 +241,3 @@ class VCenterConfig:
         if self.credentials_directory:
             return DirectoryCredentials(self.credentials_directory)
         return FixedCredentials(Credentials(self.username, self.password))
-
-    def _match_namespace(self, namespace: str, labels: Mapping[str, str]) -> NamespaceMatch | None:
-        """How closely this vCenter's rule fits the namespace, None if not at all."""
-        if self.namespaces is None:
-            return NamespaceMatch.DEFAULT
-        if namespace in self.namespaces.names:
-            return NamespaceMatch.NAME
-        if any(fnmatchcase(namespace, glob) for glob in self.namespaces.names):
-            return NamespaceMatch.GLOB
-        wanted = self.namespaces.labels
-        return NamespaceMatch.LABELS if wanted and wanted.items() <= labels.items() else None
-
-    def serves(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Whether its rule fits the namespace; another vCenter's may fit more closely, which `choose` knows."""
-        return self._match_namespace(namespace, labels) is not None
-
-
-def choose_vcenter(
-    configs: Sequence[VCenterConfig], namespace: str, labels: Mapping[str, str]
-) -> VCenterConfig | None:
-    """The vCenter of a namespace: by exact name, then glob, then labels, then the one for the rest; two of a rank are an error."""
-    ranked = [
-        (rank, config)
-        for config in configs
-        if (rank := config._match_namespace(namespace, labels)) is not None
-    ]
-    best = min((rank for rank, _ in ranked), default=NamespaceMatch.DEFAULT)
-    winners = [config for rank, config in ranked if rank is best]
-    if len(winners) > 1:
-        names = " and ".join(f'"{config.name}"' for config in winners)
-        raise ConfigError(
-            f'namespace "{namespace}" belongs to more than one vCenter: {names} claim it {_MATCH_DESCRIPTIONS[best]}. '
-            "Change `namespaces` in the -vcenters file so that one of them fits; an exact name goes before globs, and those before labels."
-        )
-    return winners[0] if winners else None

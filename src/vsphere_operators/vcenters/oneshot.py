@@ -46,7 +46,7 @@ async def temporary_vcenter(config: VCenterConfig) -> AsyncIterator[VCenter]:
 async def load_inventory(vcenter: VCenter) -> None:
     """Read the inventory once."""
     loaded = asyncio.Event()
-    vcenter.listeners.append(loaded.set)
+    vcenter.state_changed.connect(loaded.set)
     follower = asyncio.create_task(vcenter.inventory_watcher.run())
     waiter = asyncio.create_task(loaded.wait())
     try:

@@ -21,12 +21,12 @@ from .inventory import Change, Inventory
 from .model import Datastore, Disk, Task, VirtualMachine
 from .polling import PollSchedule
 from .session import Session
+from .signal import Signal
 from .transport import Log, SoapClient
 
 INTERVAL_SECONDS = 60.0
 FULL_REFRESH_SECONDS = 600.0
 _STALE_INTERVALS = 3
-Listener = Callable[[Disk | None, Disk | None], None]
 
 # Words in the descriptionId of tasks, lower-case. Disks by themselves: vslm.vcenter.VStorageObjectManager.createDisk,
 # com.vmware.cns.tasks.createvolume, VirtualMachine.attachDisk; by their VM: VirtualMachine.reconfigure and the like.
@@ -75,7 +75,8 @@ class Disks:
         )
         self.catalog: DiskCatalog = self.global_catalog
         self.poll_schedule = poll_schedule or PollSchedule(interval_seconds)
-        self.listeners: list[Listener] = []
+        self.changed: Signal[Disk | None, Disk | None] = Signal(log)
+        """A disk before and after a change."""
         self.loaded = False
         self._last_success_at = -math.inf
         self.problem: VCenterError | None = None
@@ -117,10 +118,9 @@ class Disks:
 
     async def run(self) -> NoReturn:
         """Look again and again, until cancelled."""
-        with self.inventory.subscribe(self.on_inventory_change):
-            if not self.inventory.datastores:
-                await self.poll_schedule.wait_for_next()
-            await self.poll_schedule.run(self.poll)
+        if not self.inventory.datastores:
+            await self.poll_schedule.wait_for_next()
+        await self.poll_schedule.run(self.poll)
 
     def on_inventory_change(self, change: Change) -> None:
         """Ask for a look when something in the inventory concerns disks."""
@@ -196,8 +196,7 @@ class Disks:
         self.disks_by_consumer = _group_by_consumer(found.disks.values())
         for id in {**old, **found.disks}:
             if old.get(id) != found.disks.get(id):
-                for listener in self.listeners:
-                    listener(old.get(id), found.disks.get(id))
+                self.changed.emit(old.get(id), found.disks.get(id))
 
     def _log_unreadable(self, unread: dict[str, str]) -> None:
         """One warning for each datastore that has become unreadable, one line when it is back."""

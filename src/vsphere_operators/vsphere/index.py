@@ -1,50 +1,176 @@
-"""Which references have a key: a name, a uuid, a host."""
+"""The indexes of the inventory: references by name and uuid, the tree, and what depends on what."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
+from typing import NamedTuple
+
+from .model import ComputeResource, Entity, VirtualMachine
+from .properties import InventoryObject
 
 _NO_REFS: frozenset[str] = frozenset()
 
 
 class Index:
-    """References by key; the empty key is none."""
+    """References by key. An empty key is not indexed."""
 
     def __init__(self) -> None:
-        self.refs: dict[str, set[str] | str] = {}
-        """One reference stands for itself: most names and uuids have one, and thousands of sets would be in the garbage collector's way."""
+        # A single reference is stored as a plain string: most names and uuids have one, and
+        # thousands of sets would slow the garbage collector down.
+        self._refs: dict[str, set[str] | str] = {}
         self.generation = 0
-        """Grows with each key that comes or goes."""
+        """Grows with each key that is added or removed."""
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.refs)
+        return iter(self._refs)
 
     def get(self, key: str) -> Set[str]:
-        """Those with this key."""
-        held = self.refs.get(key, _NO_REFS)
+        held = self._refs.get(key, _NO_REFS)
         return frozenset((held,)) if isinstance(held, str) else held
 
     def move(self, ref: str, before: str, after: str) -> None:
-        """Another key for a reference."""
         self.drop(before, ref)
         self.add(after, ref)
 
     def add(self, key: str, ref: str) -> None:
-        """One more with this key."""
-        held = self.refs.get(key)
+        held = self._refs.get(key)
         if isinstance(held, set):
             held.add(ref)
         elif held is not None:
-            self.refs[key] = {held, ref}
+            self._refs[key] = {held, ref}
         elif key:
-            self.refs[key] = ref
+            self._refs[key] = ref
             self.generation += 1
 
     def drop(self, key: str, ref: str) -> None:
-        """One less; a key with none is forgotten."""
-        held = self.refs.get(key)
+        held = self._refs.get(key)
         if isinstance(held, set):
             held.discard(ref)
         if held == ref or held == set():
-            del self.refs[key]
+            del self._refs[key]
             self.generation += 1
+
+
+class Tree:
+    """Parents and children by reference.
+
+    A parent may be unknown: updates arrive in any order, and missing permissions may hide it.
+    """
+
+    def __init__(self) -> None:
+        self._parents: dict[str, str] = {}
+        self._children_by_parent = Index()
+
+    def set_parent(self, ref: str, parent: str) -> None:
+        self._children_by_parent.move(ref, self._parents.pop(ref, ""), parent)
+        if parent:
+            self._parents[ref] = parent
+
+    def children(self, ref: str) -> Set[str]:
+        return self._children_by_parent.get(ref)
+
+    def self_and_ancestors(self, ref: str) -> Iterator[str]:
+        # Of a move across two parents only one half may have arrived, which can form a cycle.
+        seen = set[str]()
+        while ref and ref not in seen:
+            seen.add(ref)
+            yield ref
+            ref = self._parents.get(ref, "")
+
+
+class ChangeSet:
+    """What a batch of updates has changed so far."""
+
+    def __init__(self) -> None:
+        self.old_values: dict[str, InventoryObject | None] = {}
+        self._moved_refs: list[str] = []
+        """Renamed, moved, entered or left: everything below or on them is affected too."""
+        self._affected_refs: set[str] = set()
+        """Affected by the change of another object, without any effect on what is below them."""
+
+
+class _Keys(NamedTuple):
+    """The keys under which one object is indexed."""
+
+    name: str = ""
+    parent: str = ""
+    lookup_name: str = ""
+    """The name, or "" for an object that is never looked up by name."""
+    host: str = ""
+    bios_uuid: str = ""
+    instance_uuid: str = ""
+    datastores: tuple[str, ...] = ()
+
+
+_NO_KEYS = _Keys()
+
+
+class Relations:
+    """All indexes over the objects of one vCenter."""
+
+    def __init__(self, types: Iterable[type[object]]) -> None:
+        self.tree = Tree()
+        self.by_name: dict[type[object], Index] = {entity_type: Index() for entity_type in types}
+        self.by_bios_uuid, self.by_instance_uuid = Index(), Index()
+        self.vms_by_host, self._vms_by_datastore = Index(), Index()
+
+    def update(
+        self, ref: str, old: InventoryObject | None, new: InventoryObject | None, changes: ChangeSet
+    ) -> None:
+        """Bring the indexes up to date, and record which other objects the change affects."""
+        before, after, entity_type = _read_keys(old), _read_keys(new), type(new or old)
+        if not issubclass(entity_type, Entity) or (before == after and old and new):
+            return
+        if not (old and new) or before.name != after.name or before.parent != after.parent:
+            changes._moved_refs.append(ref)
+            self.tree.set_parent(ref, after.parent)
+        for index, old_key, new_key in (
+            (self.by_name[entity_type], before.lookup_name, after.lookup_name),
+            (self.by_bios_uuid, before.bios_uuid, after.bios_uuid),
+            (self.by_instance_uuid, before.instance_uuid, after.instance_uuid),
+        ):
+            if old_key != new_key:
+                index.move(ref, old_key, new_key)
+                # Whether a name or uuid is unique is part of the status of all that share it.
+                changes._affected_refs |= index.get(old_key) | index.get(new_key)
+        if before.host != after.host:
+            self.vms_by_host.move(ref, before.host, after.host)
+            # A host's status holds the number of its VMs.
+            changes._affected_refs |= {before.host, after.host}
+        if before.datastores != after.datastores:
+            for datastore in before.datastores:
+                self._vms_by_datastore.drop(datastore, ref)
+            for datastore in after.datastores:
+                self._vms_by_datastore.add(datastore, ref)
+
+    def find_dependants(self, changes: ChangeSet) -> set[str]:
+        """All objects whose status depends on a change of another object."""
+        dependants, queue = set[str](), list(changes._moved_refs)
+        while queue:
+            ref = queue.pop()
+            if ref not in dependants:
+                dependants.add(ref)
+                queue += [
+                    *self.tree.children(ref),
+                    *self.vms_by_host.get(ref),
+                    *self._vms_by_datastore.get(ref),
+                ]
+        return dependants | changes._affected_refs
+
+
+def _read_keys(item: InventoryObject | None) -> _Keys:
+    if isinstance(item, VirtualMachine):
+        return _Keys(
+            name=item.name,
+            # Inside a vApp a VM has no folder.
+            parent=item.parent or item.resource_pool,
+            lookup_name=item.name,
+            host=item.host,
+            bios_uuid=item.bios_uuid.lower(),
+            instance_uuid=item.instance_uuid.lower(),
+            datastores=item.datastores,
+        )
+    if isinstance(item, ComputeResource) and not item.is_cluster:
+        # The ComputeResource of a standalone host has the host's name and is not a cluster.
+        return _Keys(item.name, item.parent)
+    return _Keys(item.name, item.parent, item.name) if isinstance(item, Entity) else _NO_KEYS

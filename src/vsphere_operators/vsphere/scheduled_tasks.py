@@ -9,7 +9,6 @@ What if it fails, or the account may not see them?  The last known ones stay; `p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
@@ -19,9 +18,9 @@ from pyVmomi import vmodl
 from .faults import UNAVAILABLE_ERRORS, Busy, VCenterError
 from .polling import PollSchedule
 from .properties import to_bool, to_name, to_ref, to_text
-from .retrieve import retrieve_selected
-from .server_view import build_object_spec
+from .retrieve import build_object_spec, retrieve_selected
 from .session import Session
+from .signal import Signal
 from .transport import Log, SoapClient
 from .updates import Value
 
@@ -32,7 +31,6 @@ _INFO_PROPERTY = "info"
 _MAX_BUSY_POLLS = 4
 """Over 5, 10 and 20 seconds."""
 EARLIEST_YEAR, LATEST_YEAR = 2000, 9000
-Listener = Callable[[str], None]
 
 
 class PlannedMaintenance(Struct, frozen=True):
@@ -61,13 +59,14 @@ class ScheduledTasks:
         self.poll_schedule = poll_schedule or PollSchedule(interval_seconds)
         self.requested = asyncio.Event()
         self.by_host: dict[str, tuple[PlannedMaintenance, ...]] = {}
-        self.listeners: list[Listener] = []
+        self.changed: Signal[str] = Signal(log)
+        """The planned maintenance of a host changed: its reference."""
         self.has_polled = False
         """Whether a look has ended, well or with a no: before that nobody can tell whether anything is planned."""
         self.problem = ""
         """Why the last look failed, "" if it did not."""
-        self.state_listeners: list[Callable[[], None]] = []
-        """Called when `looked` or `problem` has changed."""
+        self.state_changed: Signal[()] = Signal(log)
+        """`has_polled` or `problem` changed."""
 
     def get(self, host: str) -> tuple[PlannedMaintenance, ...]:
         """What is planned for the host of this reference; the first who asks starts the looking."""
@@ -112,8 +111,7 @@ class ScheduledTasks:
             problem,
         )
         if before != (self.has_polled, problem):
-            for listener in self.state_listeners:
-                listener()
+            self.state_changed.emit()
 
     async def read_planned(self) -> list[PlannedMaintenance]:
         """All scheduled tasks of this vCenter that enter maintenance mode; a vCenter without such a manager has none."""
@@ -145,8 +143,7 @@ class ScheduledTasks:
             self.by_host[each.host] = (*self.by_host.get(each.host, ()), each)
         for host in {**old, **self.by_host}:
             if old.get(host) != self.by_host.get(host):
-                for listener in self.listeners:
-                    listener(host)
+                self.changed.emit(host)
 
 
 def decode_planned_maintenance(info: Value) -> PlannedMaintenance | None:

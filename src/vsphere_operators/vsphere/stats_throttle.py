@@ -1,14 +1,16 @@
-"""How often numbers that always move are told: at once when much has changed, else once an interval.
+"""Limits how often quickStats, which always change, are published: at once for a large change,
+otherwise once per interval.
 
-Questions and answers:
-
-What is told at once?  Everything but a move of quickStats, and a move by more than `share` of the total since they were last told. What is
-    told for any reason takes the newest numbers along, so they count as told.
-And the rest?  Each entity has a slot of its own in the interval, by a digest of its reference, for ever. When its slot comes, what has
-    moved since it was told is told. So nothing waits longer than an interval, and nothing is told twice in one for small moves alone.
-Why a slot, and not "an interval after the last time"?  vCenter sends the numbers of all hosts within one breath every 20 s, and a restart
-    reads them all at one moment: by last time they would be due together for ever after. By slot, 1,000 hosts are 17 a second.
-What does it cost?  A look into one dictionary a change, and into one slot of 60 a second.
+What is published at once?  Every change other than of quickStats, and a change of quickStats by more
+    than `change_threshold` of the total since they were last published. Each publication takes the
+    newest numbers along.
+And all other changes?  Each entity has a fixed slot in the interval, by a digest of its reference.
+    When its slot comes, an entity whose numbers changed is published. So no change waits longer than
+    an interval, and small changes are published at most once per interval.
+Why a slot, and not "one interval after the last time"?  vCenter sends the numbers of all hosts at
+    the same moment every 20 s, and a restart reads them all at once: all hosts would be due together
+    for ever. With slots, 1,000 hosts are 17 per second.
+What does it cost?  One dictionary lookup per change, and one of 60 slots per second.
 """
 
 from __future__ import annotations
@@ -21,33 +23,38 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
+from .inventory import Change, Inventory
 from .model import Host, HostStats, VirtualMachine, VirtualMachineStats
 
 SLOT_COUNT = 60
+# The clock rate of a vCPU is that of its host, which a VirtualMachine does not know. The value only
+# decides what counts as a large change.
 ASSUMED_VCPU_MHZ = 2000
-"""What a vCPU counts for: its true clock is its host's, which a Machine does not know, and here it only says what a large move is."""
 
 Stats = HostStats | VirtualMachineStats
 EntityT = TypeVar("EntityT", Host, VirtualMachine)
 
 
 class StatsThrottle:
-    """Decides, of each change of one vCenter's hosts and VMs, whether to tell it now; `run` tells the rest in its time."""
+    """Decides for each change of a host or VM of one vCenter whether to publish it now."""
 
     def __init__(
-        self, interval_seconds: float, share: float, clock: Callable[[], float] = time.monotonic
+        self,
+        interval_seconds: float,
+        change_threshold: float,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._is_disabled = interval_seconds <= 0
-        self.slot_seconds = (interval_seconds if interval_seconds > 0 else 60.0) / SLOT_COUNT
-        self._change_threshold, self.clock = share, clock
+        self._slot_seconds = (interval_seconds if interval_seconds > 0 else 60.0) / SLOT_COUNT
+        self._change_threshold, self._clock = change_threshold, clock
         self.published_stats: dict[str, Stats] = {}
         self.pending_by_slot: list[dict[str, Stats]] = [{} for _ in range(SLOT_COUNT)]
-        """By slot: what has moved since it was told, with the newest numbers."""
-        self._last_slot = self.current_slot()
+        """By slot, the newest numbers of each entity that changed since it was published."""
+        self._last_slot = self._current_slot()
 
-    def current_slot(self) -> int:
-        """The number of the slot that we are in, counted without end."""
-        return int(self.clock() // self.slot_seconds)
+    def _current_slot(self) -> int:
+        """Counted without end, not modulo SLOT_COUNT."""
+        return int(self._clock() // self._slot_seconds)
 
     def should_publish(
         self,
@@ -56,66 +63,94 @@ class StatsThrottle:
         *,
         dependency_changed: bool = False,
     ) -> bool:
-        """Whether to tell this change now; if not, it is told when its slot comes. `surroundings`: these have changed with it."""
+        """Whether to publish this change now, and record it: as published, or as pending."""
         if new is None:
-            return self.forget(old)
-        told = self.published_stats.get(new.ref)
+            if old is not None:
+                self.published_stats.pop(old.ref, None)
+                self.pending_by_slot[slot_of(old.ref)].pop(old.ref, None)
+            return True
+        published, pending = (
+            self.published_stats.get(new.ref),
+            self.pending_by_slot[slot_of(new.ref)],
+        )
         if (
-            told is None
+            published is None
             or self._is_disabled
             or dependency_changed
             or not _only_stats_changed(old, new)
-            or _largest_relative_change(told, new) > self._change_threshold
+            or _largest_relative_change(published, new) > self._change_threshold
         ):
-            self._mark_published(new.ref, new.stats)
+            self.published_stats[new.ref] = new.stats
+            pending.pop(new.ref, None)
             return True
-        self._defer(new.ref, told, new.stats)
+        if new.stats == published:
+            # The numbers changed back before their slot came.
+            pending.pop(new.ref, None)
+        else:
+            pending[new.ref] = new.stats
         return False
 
-    def forget(self, gone: Host | VirtualMachine | None) -> bool:
-        """It has left."""
-        if gone is not None:
-            self.published_stats.pop(gone.ref, None)
-            self.pending_by_slot[slot_of(gone.ref)].pop(gone.ref, None)
-        return True
-
-    def _mark_published(self, ref: str, stats: Stats) -> None:
-        """These numbers are told now, and nothing is left to tell."""
-        self.published_stats[ref] = stats
-        self.pending_by_slot[slot_of(ref)].pop(ref, None)
-
-    def _defer(self, ref: str, told: Stats, stats: Stats) -> None:
-        """Remember what moved; what has moved back is no news."""
-        slot = self.pending_by_slot[slot_of(ref)]
-        if stats == told:
-            slot.pop(ref, None)
-        else:
-            slot[ref] = stats
-
     def with_published_stats(self, entity: EntityT) -> EntityT:
-        """The entity with the numbers that were told last, so that what is shown moves at this pace and no other."""
+        """The entity with the numbers that were published last.
+
+        Without this, a reconcile for another reason would publish newer numbers out of turn.
+        """
         stats = self.published_stats.get(entity.ref, entity.stats)
         return entity if stats == entity.stats else replace(entity, stats=stats)
 
     def take_due(self) -> list[str]:
-        """The references whose slot has come since the last call and which have moved since they were told; they count as told now."""
-        now = self.current_slot()
+        """The references of pending changes whose slot has come; they count as published."""
+        now = self._current_slot()
+        # After a long pause each slot is taken once, not once per missed round.
         slots = range(max(self._last_slot, now - SLOT_COUNT) + 1, now + 1)
         self._last_slot = now
-        moved: list[str] = []
+        due: list[str] = []
         for slot in slots:
-            waiting = self.pending_by_slot[slot % SLOT_COUNT]
-            self.published_stats.update(waiting)
-            moved.extend(waiting)
-            waiting.clear()
-        return moved
+            pending = self.pending_by_slot[slot % SLOT_COUNT]
+            self.published_stats.update(pending)
+            due.extend(pending)
+            pending.clear()
+        return due
 
-    async def run(self, tell: Callable[[str], None]) -> NoReturn:
-        """Call `tell` with each reference when its time has come."""
+    async def run(self, publish: Callable[[str], None]) -> NoReturn:
+        """Publish each reference when it is due, until cancelled."""
         while True:
-            await asyncio.sleep(self.slot_seconds)
+            await asyncio.sleep(self._slot_seconds)
             for ref in self.take_due():
-                tell(ref)
+                publish(ref)
+
+
+class ChangePublisher:
+    """Publishes changes of the hosts and VMs of one vCenter at the rate of a throttle."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        throttle: StatsThrottle,
+        publish: Callable[[Host | VirtualMachine], None],
+    ) -> None:
+        self.throttle = throttle
+        self._inventory, self._publish = inventory, publish
+
+    async def run(self) -> None:
+        await self.throttle.run(self.publish_ref)
+
+    def on_inventory_change(self, change: Change) -> None:
+        old, new = (
+            item if isinstance(item, Host | VirtualMachine) else None
+            for item in (change.old, change.new)
+        )
+        if self.throttle.should_publish(old, new, dependency_changed=change.dependency_changed):
+            # A renamed entity is published under both names.
+            entities = {entity.name: entity for entity in (old, new) if entity is not None}
+            for entity in entities.values():
+                self._publish(entity)
+
+    def publish_ref(self, ref: str) -> None:
+        """Publish the host or VM with this reference, if it still exists."""
+        entity = self._inventory.hosts.get(ref) or self._inventory.vms.get(ref)
+        if entity is not None:
+            self._publish(entity)
 
 
 def slot_of(ref: str) -> int:
@@ -124,30 +159,36 @@ def slot_of(ref: str) -> int:
 
 
 def _only_stats_changed(old: Host | VirtualMachine | None, new: Host | VirtualMachine) -> bool:
-    """Whether the numbers are all that differs. A change without any difference is one of its surroundings, such as a cluster's name."""
+    # A change without any difference is that of a dependency, such as the name of a cluster.
     return old is not None and old.stats != new.stats and replace(new, stats=old.stats) == old
 
 
-def _largest_relative_change(told: Stats, new: Host | VirtualMachine) -> float:
-    """By which part of its total any number has moved, the largest of them; a number that came or went has moved by all of it."""
-    return max((relative_change(*number) for number in _compare_stats(told, new)), default=1.0)
+def _largest_relative_change(published: Stats, new: Host | VirtualMachine) -> float:
+    changes = (relative_change(*numbers) for numbers in _compare_stats(published, new))
+    return max(changes, default=1.0)
 
 
 def relative_change(before: int | None, now: int | None, total: float) -> float:
-    """By which part of the total one number has moved; 0 where the total is not known, since free is not known either."""
+    """The change of one number as a fraction of the total.
+
+    It is 1 if the number appeared or disappeared, and 0 if the total is unknown: then the free
+    amount is unknown too, and nothing would change in a status.
+    """
     if before is None or now is None:
         return float(before is not now)
     return abs(now - before) / total if total else 0.0
 
 
 def _compare_stats(
-    told: Stats, new: Host | VirtualMachine
+    published: Stats, new: Host | VirtualMachine
 ) -> Iterator[tuple[int | None, int | None, float]]:
-    """Each number as (told, now, total)."""
-    if isinstance(new, Host) and isinstance(told, HostStats):
-        yield told.cpu_usage_mhz, new.stats.cpu_usage_mhz, (new.cpu_mhz or 0) * (new.cpu_cores or 0)
-        yield told.memory_usage_mb, new.stats.memory_usage_mb, (new.memory_bytes or 0) / 2**20
-    if isinstance(new, VirtualMachine) and isinstance(told, VirtualMachineStats):
-        yield told.cpu_usage_mhz, new.stats.cpu_usage_mhz, (new.cpus or 0) * ASSUMED_VCPU_MHZ
-        yield told.cpu_demand_mhz, new.stats.cpu_demand_mhz, (new.cpus or 0) * ASSUMED_VCPU_MHZ
-        yield told.guest_memory_mb, new.stats.guest_memory_mb, new.memory_mb or 0
+    """Each number as (published, now, total)."""
+    if isinstance(new, Host) and isinstance(published, HostStats):
+        total_mhz = (new.cpu_mhz or 0) * (new.cpu_cores or 0)
+        yield published.cpu_usage_mhz, new.stats.cpu_usage_mhz, total_mhz
+        yield published.memory_usage_mb, new.stats.memory_usage_mb, (new.memory_bytes or 0) / 2**20
+    if isinstance(new, VirtualMachine) and isinstance(published, VirtualMachineStats):
+        total_mhz = (new.cpus or 0) * ASSUMED_VCPU_MHZ
+        yield published.cpu_usage_mhz, new.stats.cpu_usage_mhz, total_mhz
+        yield published.cpu_demand_mhz, new.stats.cpu_demand_mhz, total_mhz
+        yield published.guest_memory_mb, new.stats.guest_memory_mb, new.memory_mb or 0

@@ -23,11 +23,11 @@ from .model import Host
 from .polling import PollSchedule
 from .rest import RestSession
 from .session import Session
+from .signal import Signal
 from .transport import Log, SoapClient
 
 INTERVAL_SECONDS = 300.0
 REJECTED_RETRY_SECONDS = 1800.0
-Listener = Callable[[str], None]
 
 
 class Tags:
@@ -54,7 +54,8 @@ class Tags:
         )
         self.clock = clock
         self.poll_schedule = poll_schedule or PollSchedule(interval_seconds)
-        self.listeners: list[Listener] = []
+        self.changed: Signal[str] = Signal(log)
+        """A host has other tags: its reference."""
         self.by_ref: dict[str, tuple[str, ...]] = {}
         self._rejected_credentials: Credentials | None = None
         self.rejected_at = 0.0
@@ -67,12 +68,11 @@ class Tags:
 
     async def run(self) -> NoReturn:
         """Look again and again, until cancelled."""
-        with self.inventory.subscribe(self.on_inventory_change):
-            if not self.inventory.hosts:
-                await self.poll_schedule.wait_for_next()
-            await self.poll_schedule.run(self.poll)
+        if not self.inventory.hosts:
+            await self.poll_schedule.wait_for_next()
+        await self.poll_schedule.run(self.poll)
 
-    def on_inventory_change(self, change: Change) -> None:
+    def on_host_change(self, change: Change) -> None:
         """A host that enters may have tags; one that leaves has none."""
         if isinstance(change.new, Host) and change.old is None:
             self.poll_schedule.trigger()
@@ -149,8 +149,7 @@ class Tags:
         )
         for ref in {**old, **self.by_ref}:
             if old.get(ref) != self.by_ref.get(ref):
-                for listener in self.listeners:
-                    listener(ref)
+                self.changed.emit(ref)
 
     def _log_once(self, words: str, how: Callable[..., Any]) -> None:
         """Tell people once, not at every look."""

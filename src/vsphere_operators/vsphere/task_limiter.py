@@ -24,6 +24,7 @@ from .faults import Busy
 from .inventory import Change, Inventory
 from .model import Task
 from .session import Session
+from .signal import Signal
 from .transport import Log
 
 MAX_RUNNING_TASKS = 3
@@ -42,10 +43,6 @@ class Operation(Struct, frozen=True):
     task: str
     """MoRef of the task."""
     started_at: float = 0.0
-
-
-Listener = Callable[[Operation, Task | None], None]
-"""Hears of an end; None is an end that nobody can tell any more."""
 
 
 class TaskLimiter:
@@ -71,10 +68,10 @@ class TaskLimiter:
         self.starting_count = 0
         self._waiting_owners: dict[str, float] = {}
         """Owners who found no room, in the order in which they came, and when they last asked."""
-        self.listeners: list[Listener] = []
-        self.slot_listeners: list[Callable[[str], None]] = []
-        """Hear which owner should ask again now."""
-        inventory.listeners.append(self.on_inventory_change)
+        self.task_ended: Signal[Operation, Task | None] = Signal(log)
+        """An operation, and its task at the end; None if the end is unknown."""
+        self.slot_freed: Signal[str] = Signal(log)
+        """The owner that may start now."""
 
     async def start(self, owner: str, doing: str, call: Callable[[], Awaitable[Any]]) -> Operation:
         """Start the task that `call` starts; Busy when there is no room for this owner now."""
@@ -130,7 +127,7 @@ class TaskLimiter:
         """How many more may start."""
         return self.max_running_tasks - len(self.running) - self.starting_count
 
-    def on_inventory_change(self, change: Change) -> None:
+    def on_task_change(self, change: Change) -> None:
         """A task changed; a task of ours that left without an end, ended without one that anybody can tell."""
         if isinstance(change.new, Task):
             self._end_if_final(change.new)
@@ -145,12 +142,10 @@ class TaskLimiter:
     def end(self, operation: Operation, task: Task | None) -> None:
         """Make room, then tell."""
         del self.running[operation.task]
-        for listener in self.listeners:
-            listener(operation, task)
+        self.task_ended.emit(operation, task)
         self._offer_free_slots()
 
     def _offer_free_slots(self) -> None:
         """Let the first of those who wait ask again."""
         for owner in list(self._waiting_owners)[: max(self.free_slots, 0)]:
-            for listener in self.slot_listeners:
-                listener(owner)
+            self.slot_freed.emit(owner)

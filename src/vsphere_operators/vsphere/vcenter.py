@@ -1,13 +1,14 @@
-"""All of one vCenter: logs in, keeps the inventory live, and comes back by itself after whatever went wrong.
+"""One vCenter: logs in, keeps the inventory current, and recovers from every failure.
 
-    login -> load -> wait for updates, for ever
-      ^         the session died: log in again at once, nobody notices
-      |         no answer: again after 1, 2, 4... 15 s
-      +-------- a refused password: when the credentials change, or when the budget allows
+    log in -> load -> wait for updates, without end
+      ^         the session ended: log in again at once
+      |         no response: try again after 1, 2, 4... 15 s
+      +-------- a rejected password: when the credentials change, or the login budget allows
 
-What is `problem`?  What a person should read when the answers cannot be trusted. It is set when failures have lasted longer than
-    GRACE_SECONDS, so that a restart of one of its services, or a session that an administrator ended, is not shown on every object.
-What stays during an outage?  The inventory as it was last seen. Whoever shows it, shows `problem` with it.
+What is `problem`?  Why the inventory may be out of date, for conditions. It is set after failures
+    have lasted longer than GRACE_SECONDS, so that the restart of a vCenter service, or a session
+    that an administrator ended, does not change the status of every object.
+What remains during an outage?  The inventory as it was last received.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ from datetime import UTC, datetime, timedelta
 from typing import NoReturn, Protocol
 
 from .address import Address
-from .assignable import AssignableHardwareCache
 from .credentials import CredentialSource
-from .devices import PassthroughDevices
+from .devices import AssignableHardwareCache, PassthroughDevices
 from .disks import Disks
 from .faults import Denied, NotAuthenticated, Unreachable, VCenterError, WrongLogin
 from .inventory import Inventory
+from .model import Datastore, Host, Task, VirtualMachine
 from .property_collector import InventoryWatcher, UpdateMetrics
 from .scheduled_tasks import ScheduledTasks
 from .session import Session
+from .signal import Signal
 from .tags import Tags
 from .task_limiter import MAX_RUNNING_TASKS, TaskLimiter
 from .transport import CallMetrics, Log, SoapClient
@@ -37,18 +39,18 @@ from .vm_calls import VM_CONFIG_PROPERTIES, VmCalls, decode_vm_config
 from .vm_details import VmPropertyCache
 
 GRACE_SECONDS = 10.0
-# An open wait is answered every 15 s: once two answers are due, what is shown has to be called out of date.
+# WaitForUpdatesEx returns every 15 s: after two missed responses the inventory is out of date.
 _STALE_SECONDS = 30.0
 _MIN_BACKOFF_SECONDS = 1.0
 MAX_BACKOFF_SECONDS = 15.0
 
 
 class ClientMetrics(CallMetrics, UpdateMetrics, Protocol):
-    """Who counts calls and updates."""
+    """Counts calls and updates."""
 
 
 class VCenter:
-    """One vCenter; what it holds (`inventory`, `disks`, `devices`, `scheduled`...) answers from memory while `run` keeps it true."""
+    """One vCenter. Its parts answer from memory while `run` keeps them current."""
 
     def __init__(
         self,
@@ -56,7 +58,7 @@ class VCenter:
         address: Address,
         credentials: CredentialSource,
         log: Log,
-        meter: ClientMetrics,
+        metrics: ClientMetrics,
         *,
         disk_interval_seconds: float = 60.0,
         tag_interval_seconds: float = 300.0,
@@ -64,57 +66,55 @@ class VCenter:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name, self.log, self.clock = name, log, clock
-        self.soap = SoapClient(replace(address, name=name), meter)
+        self.soap = SoapClient(replace(address, name=name), metrics)
         self.session = Session(self.soap, credentials, log)
-        self.inventory = Inventory(name, self.on_listener_error)
+        self.inventory = Inventory(name, log)
+        soap, session, inventory = self.soap, self.session, self.inventory
         self.inventory_watcher = InventoryWatcher(
-            self.soap,
-            self.session,
-            self.inventory,
+            soap,
+            session,
+            inventory,
             log,
-            meter,
+            metrics,
             on_loaded=self._on_inventory_loaded,
             on_answer=self.on_answer,
         )
-        self.disks = Disks(
-            self.soap, self.session, self.inventory, log, interval_seconds=disk_interval_seconds
-        )
+        self.disks = Disks(soap, session, inventory, log, interval_seconds=disk_interval_seconds)
         self.tags = Tags(
-            self.soap,
-            self.session,
-            credentials,
-            self.inventory,
-            log,
-            interval_seconds=tag_interval_seconds,
+            soap, session, credentials, inventory, log, interval_seconds=tag_interval_seconds
         )
-        self.passthrough_devices = PassthroughDevices(self.soap, self.session, self.inventory, log)
-        self.assignable_hardware = AssignableHardwareCache(
-            self.soap, self.session, self.inventory, log
-        )
-        self.scheduled_tasks = ScheduledTasks(self.soap, self.session, log)
+        self.passthrough_devices = PassthroughDevices(soap, session, inventory, log)
+        self.assignable_hardware = AssignableHardwareCache(soap, session, inventory, log)
+        self.scheduled_tasks = ScheduledTasks(soap, session, log)
         self.vm_configs = VmPropertyCache(
-            VM_CONFIG_PROPERTIES, decode_vm_config, self.soap, self.session, self.inventory, log
+            VM_CONFIG_PROPERTIES, decode_vm_config, soap, session, inventory, log
         )
-        self.vm_calls = VmCalls(self.soap, self.session)
+        self.vm_calls = VmCalls(soap, session)
         self.task_limiter = TaskLimiter(
-            self.session, self.inventory, log, max_running_tasks=max_running_tasks, clock=clock
+            session, inventory, log, max_running_tasks=max_running_tasks, clock=clock
         )
+        inventory.connect(self.task_limiter.on_task_change, Task)
+        inventory.connect(self.disks.on_inventory_change, Task, Datastore, VirtualMachine)
+        inventory.connect(self.tags.on_host_change, Host)
+        inventory.connect(self.passthrough_devices.on_vm_change, VirtualMachine)
+        inventory.connect(self.vm_configs.on_vm_change, VirtualMachine)
+
         self.loaded = False
         self.watching_since = clock()
-        """Since when no change was missed: when everything was last read."""
+        """No change was missed since this time: when everything was last read."""
         self.problem: VCenterError | None = None
         self.failures = self._renewals = 0
         self._failing_since: float | None = None
         self.accurate_until = datetime.now(UTC)
-        """Until when the answers were true; of meaning only beside `problem`."""
-        self.listeners: list[Callable[[], None]] = []
-        """Called when `loaded` or `problem` changed: every answer may be another one now."""
+        """Until when the inventory was accurate. Meaningful only together with `problem`."""
+        self.state_changed: Signal[()] = Signal(log)
+        """`loaded` or `problem` changed, which affects the status of all objects."""
 
     async def run(self) -> None:
-        """Live until cancelled, then log out; nothing that vCenter does ends it."""
+        """Run until cancelled, then log out."""
         try:
             async with asyncio.TaskGroup() as group:
-                for life in (
+                for loop in (
                     self._stay_connected,
                     self._watch_credentials,
                     self.session.keep_alive,
@@ -125,34 +125,33 @@ class VCenter:
                     self.scheduled_tasks.run,
                     self.vm_configs.run,
                 ):
-                    group.create_task(self._run_forever(life))
+                    group.create_task(self._run_forever(loop))
         finally:
             await self.session.logout()
             await self.soap.close()
 
-    async def _run_forever(self, life: Callable[[], Awaitable[NoReturn]]) -> NoReturn:
-        """Begin anew after an error that nobody expected, such as an answer that no vCenter should give: it must not end the process."""
+    async def _run_forever(self, loop: Callable[[], Awaitable[NoReturn]]) -> NoReturn:
+        # An unexpected error, such as a malformed response, must not end the manager.
         while True:
             try:
-                await life()
+                await loop()
             except Exception as error:
-                self.log.error("unexpected error, beginning anew", vCenter=self.name, error=error)
+                self.log.error("unexpected error, starting again", vCenter=self.name, error=error)
                 await asyncio.sleep(MAX_BACKOFF_SECONDS)
 
     async def _watch_credentials(self) -> NoReturn:
-        """A session that lives is exchanged when the credentials change: whoever gives us another account means it from now on."""
+        """Replace a working session when the credentials change."""
         while True:
             await self.session.wait_for_credentials_change()
             try:
                 if self.session.logged_in:
-                    self.log.info("the credentials changed, logging in anew", vCenter=self.name)
+                    self.log.info("the credentials changed, logging in again", vCenter=self.name)
                 await self.session.renew(self.session.generation)
             except VCenterError as error:
                 self.on_failure(error)
                 await asyncio.sleep(_MIN_BACKOFF_SECONDS)
 
     async def _stay_connected(self) -> NoReturn:
-        """Follow the inventory, and start again after each failure."""
         while True:
             generation = self.session.generation
             try:
@@ -165,16 +164,21 @@ class VCenter:
                 self.on_failure(error)
                 await self._back_off(error)
             except Exception as error:
-                words = f"an answer of vCenter {self.name} could not be understood: {type(error).__name__}; the manager's log has more"
-                self.on_failure(Unreachable(words))
+                self.on_failure(
+                    Unreachable(
+                        f"A response of vCenter {self.name} could not be processed: "
+                        f"{type(error).__name__}. See the manager's log"
+                    )
+                )
                 self.log.error(
-                    "unexpected error, loading the inventory anew", vCenter=self.name, error=error
+                    "unexpected error, loading the inventory again", vCenter=self.name, error=error
                 )
                 await asyncio.sleep(MAX_BACKOFF_SECONDS)
 
     async def _renew_session(self, generation: int, cause: VCenterError) -> None:
-        """The session died: log in again at once, but with a pause where vCenter forgets sessions as fast as it gives them."""
         self.log.info("the session ended on the server, logging in again", vCenter=self.name)
+        # The first time at once; again and again only with a pause, or a vCenter that drops every
+        # session would be flooded with logins.
         if self._renewals:
             self.on_failure(cause)
             await self._back_off(cause)
@@ -186,8 +190,9 @@ class VCenter:
             await self._back_off(error)
 
     async def _back_off(self, error: VCenterError) -> None:
-        """Wait before the next try: ever longer, or, after a refused login, until there is a reason to hope."""
         if isinstance(error, WrongLogin):
+            # A rejected login is worth another try only with other credentials, or when the login
+            # budget allows it.
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(error.retry_after_seconds, _MIN_BACKOFF_SECONDS)):
                     await self.session.wait_for_credentials_change()
@@ -196,45 +201,36 @@ class VCenter:
             min(_MIN_BACKOFF_SECONDS * 2.0 ** min(self.failures - 1, 10), MAX_BACKOFF_SECONDS)
         )
 
-    def on_listener_error(self, error: Exception) -> None:
-        """A fault of ours in one who hears of changes; it must not look like one of vCenter, nor have everything read anew."""
-        self.log.error(
-            "unexpected error of one who follows the inventory; the others go on",
-            vCenter=self.name,
-            error=error,
-        )
-
     def _on_inventory_loaded(self) -> None:
-        """Everything was read."""
         self.watching_since = self.clock()
         self.on_answer()
 
     def on_answer(self) -> None:
-        """The inventory is loaded and true."""
+        """The inventory is loaded and current."""
         self.failures, self._renewals, self._failing_since = 0, 0, None
         if self.loaded and self.problem is None:
             return
         if self.problem is not None:
-            self.log.info("vCenter answers again", vCenter=self.name)
+            self.log.info("vCenter is available again", vCenter=self.name)
         self.loaded, self.problem = True, None
-        self.notify()
+        self.state_changed.emit()
 
     def on_failure(self, error: VCenterError) -> None:
-        """No answer, or a refusal; it becomes the problem of every object when it has lasted, or when nothing was ever heard."""
+        """A call failed. The error becomes `problem` if it lasts, or if nothing was ever loaded."""
         self.failures += 1
         if self._failing_since is None:
             self._failing_since = self.clock()
-        lasting = (
+        is_lasting = (
             self.clock() - self._failing_since > GRACE_SECONDS
             or self.seconds_since_answer > _STALE_SECONDS
         )
-        if self.loaded and not lasting and not isinstance(error, WrongLogin):
-            self.log.debug("vCenter did not answer, trying again", vCenter=self.name, error=error)
+        if self.loaded and not is_lasting and not isinstance(error, WrongLogin):
+            self.log.debug("vCenter did not respond, retrying", vCenter=self.name, error=error)
             return
         if self.problem is None or str(self.problem) != str(error):
-            what = "vCenter refuses us" if isinstance(error, Denied) else "vCenter cannot be used"
+            state = "vCenter denies access" if isinstance(error, Denied) else "vCenter unavailable"
             self.log.error(
-                f"{what}; what is known of it may be out of date. It is tried again by itself",
+                f"{state}; its inventory may be out of date. Retrying automatically",
                 vCenter=self.name,
                 error=error,
             )
@@ -243,14 +239,9 @@ class VCenter:
                     seconds=self.seconds_since_answer
                 )
             self.problem = error
-            self.notify()
+            self.state_changed.emit()
 
     @property
     def seconds_since_answer(self) -> float:
-        """How long ago the last answer of the inventory was."""
+        """Seconds since the last response about the inventory."""
         return self.clock() - self.inventory_watcher.last_answer_at
-
-    def notify(self) -> None:
-        """Call every listener."""
-        for listener in self.listeners:
-            listener()

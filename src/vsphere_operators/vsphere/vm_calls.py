@@ -14,10 +14,10 @@ from pyVmomi import vim
 
 from .faults import NotFound, Rejected
 from .properties import to_text, to_tuple
+from .retrieve import retrieve_properties
 from .session import Session
 from .transport import SoapClient
 from .updates import DISK_TYPE, TYPE_KEY, Ref, Value
-from .vm_details import retrieve_properties
 
 _LINKED_CLONE_DISK_MOVE_TYPE = "createNewChildDiskBacking"
 VM_CONFIG_PROPERTIES = ("config.extraConfig", "config.hardware.device")

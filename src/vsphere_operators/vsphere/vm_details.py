@@ -17,9 +17,11 @@ from .faults import RETRYABLE_ERRORS, VCenterError
 from .inventory import Change, Inventory
 from .model import VirtualMachine
 from .polling import PollSchedule
-from .retrieve import retrieve_selected
-from .server_view import build_object_spec, build_property_spec, managed_object
+from .retrieve import (
+    retrieve_properties,
+)
 from .session import Session
+from .signal import Signal
 from .transport import Log, SoapClient
 from .updates import ObjectUpdate, Value
 
@@ -28,7 +30,6 @@ PropertyCollector = vmodl.query.PropertyCollector
 INTERVAL_SECONDS, DEBOUNCE_SECONDS, MIN_INTERVAL_SECONDS = 15.0, 0.05, 0.25
 _HIDDEN_RETRY_SECONDS = 60.0
 _VMS_PER_CALL = 100
-Listener = Callable[[str], None]
 CachedT = TypeVar("CachedT")
 
 
@@ -65,7 +66,8 @@ class VmPropertyCache(Generic[CachedT]):
         self.hidden_retried_at = self.poll_schedule.clock()
         self.requested: set[str] = set()
         """Those to read with the next look."""
-        self.listeners: list[Listener] = []
+        self.changed: Signal[str] = Signal(log)
+        """The properties of a VM were read, or changed: its reference."""
 
     def get(self, ref: str) -> CachedT | None:
         """What a VM has; None while it is not known, and then it will be soon."""
@@ -82,10 +84,9 @@ class VmPropertyCache(Generic[CachedT]):
 
     async def run(self) -> NoReturn:
         """Look whenever somebody asks, until cancelled."""
-        with self.inventory.subscribe(self.on_inventory_change):
-            await self.poll_schedule.run(self.poll)
+        await self.poll_schedule.run(self.poll)
 
-    def on_inventory_change(self, change: Change) -> None:
+    def on_vm_change(self, change: Change) -> None:
         """A VM that was asked about has another configuration, or is gone."""
         old, new = change.old, change.new
         if isinstance(old, VirtualMachine) and old.ref in self.values:
@@ -142,8 +143,7 @@ class VmPropertyCache(Generic[CachedT]):
         """What is known of these may not be true any more, and vCenter does not show what is."""
         for ref in sorted((self.values.keys() & set(refs)) - self.hidden):
             self.hidden.add(ref)
-            for listener in self.listeners:
-                listener(ref)
+            self.changed.emit(ref)
 
     async def refresh(self, refs: list[str]) -> None:
         """Read these now: what was pushed a moment ago may not have been read yet."""
@@ -167,18 +167,4 @@ class VmPropertyCache(Generic[CachedT]):
                 continue
             self.values[update.ref] = found
             (self.hidden.discard if shown else self.hidden.add)(update.ref)
-            for listener in self.listeners:
-                listener(update.ref)
-
-
-async def retrieve_properties(
-    soap: SoapClient, session: Session, kind: str, refs: Sequence[str], paths: Sequence[str]
-) -> list[ObjectUpdate]:
-    """Properties of objects of one type as vCenter has them now; what is gone is left out."""
-    objects = [build_object_spec(managed_object(kind, ref)) for ref in refs]
-    spec = PropertyCollector.FilterSpec(
-        objectSet=objects,
-        propSet=[build_property_spec(kind, paths)],
-        reportMissingObjectsInResults=True,
-    )
-    return await session.call(lambda: retrieve_selected(soap, spec))
+            self.changed.emit(update.ref)

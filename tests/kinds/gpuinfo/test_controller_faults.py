@@ -22,6 +22,7 @@ from vsphere_operators.kinds.gpuinfo.types import GPUInfo
 from vsphere_operators.vsphere.devices import DEVICES_PROPERTY
 from vsphere_operators.vsphere.faults import Denied
 from vsphere_operators.vsphere.inventory import Change
+from vsphere_operators.vsphere.model import VirtualMachine
 from vsphere_operators.vsphere.scheduled_tasks import PlannedMaintenance
 from vsphere_operators.vsphere.updates import ObjectUpdate
 
@@ -44,7 +45,7 @@ async def test_node_with_unreadable_facts_is_rejected_and_others_are_served() ->
         )
         status = await wait_for_node(cluster, "plain", "node-2")
         assert status.refused == {"FactsUnreadable": 1, "GPUPresent": 1}
-        cluster.vcenter.inventory.listeners.insert(0, raise_error)
+        cluster.vcenter.inventory._signals[VirtualMachine]._listeners.insert(0, raise_error)
         cluster.set_cpu_demand(2, 950)
         await eventually(
             lambda: controller.tracker.ranking.facts["node-2"].load.cpu_demand_mhz == 950
@@ -110,8 +111,7 @@ async def test_hidden_devices_no_longer_count_until_they_are_readable_again() ->
     cluster.create(GPUInfo, "plain", desAccTime=1, gpuRequired=False)
     async with run_gpuinfo_manager(cluster):
         await wait_for_node(cluster, "plain", "node-1")
-        with cluster.vcenter.inventory.subscribe(devices.on_inventory_change):
-            cluster.modify("VirtualMachine", "vm-1", config__changeVersion="2")
+        cluster.modify("VirtualMachine", "vm-1", config__changeVersion="2")
         await devices.poll()
         assert (await wait_for_node(cluster, "plain", "node-2")).refused == {
             "DevicesHidden": 1,

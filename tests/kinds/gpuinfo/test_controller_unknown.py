@@ -36,8 +36,7 @@ async def test_no_node_is_selected_before_all_facts_are_loaded() -> None:
         await asyncio.sleep(60)
         assert (await cluster.get(GPUInfo, "plain")).status == GPUInfoStatus()
         cluster.vcenter.passthrough_devices.values["vm-1"] = ()
-        for listener in cluster.vcenter.passthrough_devices.listeners:
-            listener("vm-1")
+        cluster.vcenter.passthrough_devices.changed.emit("vm-1")
         await asyncio.sleep(60)
         assert (await cluster.get(GPUInfo, "plain")).status == GPUInfoStatus()
         cluster.vcenter.scheduled_tasks.finish_poll("")

@@ -16,6 +16,7 @@ from vsphere_operators.kinds.vmgroup.ownership import (
     mark_to_extra_config,
 )
 from vsphere_operators.vsphere.inventory import Inventory
+from vsphere_operators.vsphere.signal import Signal
 from vsphere_operators.vsphere.updates import ObjectUpdate
 from vsphere_operators.vsphere.vm_calls import VmConfig
 
@@ -31,7 +32,7 @@ class FakePropertyCache:
     values: dict[str, Any] = field(default_factory=dict)
     hidden: set[str] = field(default_factory=set)
     requested_refs: list[str] = field(default_factory=list)
-    listeners: list[Any] = field(default_factory=list)
+    changed: Signal[str] = field(default_factory=Signal)
 
     def get(self, ref: str) -> Any:
         self.requested_refs.append(ref)
@@ -41,8 +42,7 @@ class FakePropertyCache:
         """Something was read, or vCenter does not show it."""
         self.values[ref] = VmConfig(mark_to_extra_config(mark) if mark else {}, (), ())
         (self.hidden.add if hidden else self.hidden.discard)(ref)
-        for listener in self.listeners:
-            listener(ref)
+        self.changed.emit(ref)
 
 
 @dataclass

@@ -40,9 +40,7 @@ class TriggerHarness:
             clock=lambda: self.now,
         )
         self.inventory.apply([enter_update("VirtualMachine", "vm-8", "web-1", "group-v2")])
-        self.inventory.listeners.append(
-            partial(self.triggers.on_change, cast("Any", self.executor))
-        )
+        self.inventory.connect(partial(self.triggers.on_change, cast("Any", self.executor)))
 
     def modify(self, type: str, ref: str, **values: Value) -> set[str]:
         """Who is woken by other properties."""

@@ -10,7 +10,6 @@ from msgspec import Struct
 
 from kubewright.builtin import Node
 
-from ...vsphere.inventory import Inventory
 from ...vsphere.model import VirtualMachine
 from ...vsphere.vcenter import VCenter
 from .rules import MatchFailure, Rejection
@@ -49,9 +48,8 @@ def match_node(node: Node, vcenters: Iterable[VCenter]) -> Match:
         by_uuid = [
             (vcenter, vm)
             for vcenter in searched
-            for vm in _exclude_templates(
-                vcenter.inventory, vcenter.inventory.relations.by_bios_uuid.get(uuid)
-            )
+            for vm in vcenter.inventory.by_bios_uuid(uuid)
+            if not vm.is_template
         ]
         if by_uuid:
             return _resolve_match(by_uuid, "providerID")
@@ -63,10 +61,8 @@ def match_node(node: Node, vcenters: Iterable[VCenter]) -> Match:
     by_name = [
         (vcenter, vm)
         for vcenter in searched
-        for vm in _exclude_templates(
-            vcenter.inventory,
-            vcenter.inventory.relations.by_name[VirtualMachine].get(node.metadata.name),
-        )
+        for vm in vcenter.inventory.by_name(VirtualMachine, node.metadata.name)
+        if not vm.is_template
     ]
     if by_name:
         return _resolve_match(by_name, "name")
@@ -96,7 +92,3 @@ def _resolve_match(matches: list[tuple[VCenter, VirtualMachine]], matched_by: st
 
 def _build_failure(reason: Rejection, message: str) -> Match:
     return Match(blocker=reason, match_failure=MatchFailure(reason, message))
-
-
-def _exclude_templates(inventory: Inventory, refs: Iterable[str]) -> list[VirtualMachine]:
-    return [vm for ref in sorted(refs) if not (vm := inventory.vms[ref]).is_template]

@@ -101,8 +101,8 @@ class Executor:
         self.clone_tracker = CloneTaskTracker(vcenter.clock)
         self.expectations: dict[str, Expectations] = {}
         self.pending_tasks: dict[str, PendingTask] = {}
-        vcenter.inventory.listeners.append(self.clone_tracker.on_change)
-        vcenter.task_limiter.listeners.append(self._on_task_ended)
+        vcenter.inventory.connect(self.clone_tracker.on_change, Task)
+        vcenter.task_limiter.task_ended.connect(self._on_task_ended)
 
     def expectations_for(self, uid: str) -> Expectations:
         """What is remembered of a group."""

@@ -157,8 +157,8 @@ def _clone_state_of(
     last = inventory.vms.get(sight.last_known_refs.get(record.name, ""))
     silent = last is not None and not last.instance_uuid
     if silent or any(
-        ref in sight.ownership_index.unread_refs
-        for ref in inventory.relations.by_instance_uuid.get(record.instance_uuid)
+        vm.ref in sight.ownership_index.unread_refs
+        for vm in inventory.by_instance_uuid(record.instance_uuid)
     ):
         return CloneState.UNKNOWN
     sent = sight.expectations.clone_requests.get(record.name)
@@ -175,17 +175,13 @@ def _find_conflicting_vm(
     """The path of a VM that is not ours and has the record's name in the folder, or its identity anywhere."""
     inventory, known = sight.vcenter.inventory, sight.ownership_index
     namesakes = [
-        ref
-        for ref in inventory.relations.by_name[VirtualMachine].get(record.name)
-        if folder and inventory.vms[ref].parent == folder.ref
+        vm
+        for vm in inventory.by_name(VirtualMachine, record.name)
+        if folder and vm.parent == folder.ref
     ]
-    for ref in (*namesakes, *inventory.relations.by_instance_uuid.get(record.instance_uuid)):
-        if (
-            inventory.vms[ref].instance_uuid
-            and ref not in known.unread_refs
-            and ref not in known.marks
-        ):
-            return inventory.path(ref)
+    for vm in (*namesakes, *inventory.by_instance_uuid(record.instance_uuid)):
+        if vm.instance_uuid and vm.ref not in known.unread_refs and vm.ref not in known.marks:
+            return inventory.path(vm.ref)
     return ""
 
 
@@ -204,7 +200,7 @@ def find_group_folder(
             ref=found.ref,
             name=found.name,
             path=inventory.path(found.ref),
-            is_empty=not inventory.tree.children(found.ref),
+            is_empty=not inventory.children(found.ref),
         )
     if made and sight.expectations.clock() < until:
         return GroupFolder(
@@ -216,5 +212,5 @@ def find_group_folder(
 def _find_child_folder(vcenter: VCenter, parent: str, name: str) -> Folder | None:
     """The folder of a name directly in another."""
     inventory = vcenter.inventory
-    found = (inventory.folders[ref] for ref in inventory.relations.by_name[Folder].get(name))
-    return next((each for each in found if parent and each.parent == parent), None)
+    folders = inventory.by_name(Folder, name)
+    return next((folder for folder in folders if parent and folder.parent == parent), None)

@@ -225,8 +225,8 @@ class OwnershipIndex:
         self.refs_by_group_uid = Index()
         self.unread_refs: set[str] = set()
         self.synced = False
-        vcenter.inventory.listeners.append(self.on_change)
-        vcenter.vm_configs.listeners.append(self._on_vm_config)
+        vcenter.inventory.connect(self.on_change, VirtualMachine)
+        vcenter.vm_configs.changed.connect(self._on_vm_config)
 
     @property
     def has_synced(self) -> bool:

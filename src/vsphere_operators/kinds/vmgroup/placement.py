@@ -12,6 +12,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from ...vsphere.inventory import Inventory
+from ...vsphere.lookup import suggest_names
 from ...vsphere.model import (
     ComputeResource,
     Datacenter,
@@ -21,7 +22,6 @@ from ...vsphere.model import (
     ResourcePool,
     VirtualMachine,
 )
-from ...vsphere.suggestions import suggest_names
 from .limits import (
     PLACEMENT_FIELDS,
     NamespaceLimits,
@@ -115,10 +115,7 @@ class PlacementResolver:
         """The one that is named, or the only one."""
         name, all_of_them = self.effective_placement["datacenter"], self.inventory.datacenters
         if name:
-            same = [
-                all_of_them[ref] for ref in self.inventory.relations.by_name[Datacenter].get(name)
-            ]
-            return self._require_one(same, "datacenter", name)
+            return self._require_one(self.inventory.by_name(Datacenter, name), "datacenter", name)
         if len(all_of_them) == 1:
             return next(iter(all_of_them.values()))
         names = ", ".join(sorted(each.name for each in all_of_them.values())) or "none"
@@ -156,10 +153,7 @@ class PlacementResolver:
     def find_template(self, wanted: str, datacenter: Datacenter) -> VirtualMachine:
         """What is cloned: a template. A VM is none, or anybody could have a copy of anybody's disks by its name."""
         inventory = self.inventory
-        named = [
-            inventory.vms[ref]
-            for ref in inventory.relations.by_name[VirtualMachine].get(wanted.rpartition("/")[2])
-        ]
+        named = inventory.by_name(VirtualMachine, wanted.rpartition("/")[2])
         templates = [
             TemplateCandidate(each.ref, inventory.path(each.ref))
             for each in named
@@ -261,11 +255,10 @@ class PlacementResolver:
         self, kind: type[EntityT], name: str, datacenter: Datacenter
     ) -> list[EntityT]:
         """All of a sort and a name in a datacenter."""
-        table: Mapping[str, EntityT] = self.inventory.objects_by_type[kind]
         return [
-            table[ref]
-            for ref in sorted(self.inventory.relations.by_name[kind].get(name))
-            if self._is_in_datacenter(ref, datacenter)
+            entity
+            for entity in self.inventory.by_name(kind, name)
+            if self._is_in_datacenter(entity.ref, datacenter)
         ]
 
     def _is_in_datacenter(self, ref: str, datacenter: Datacenter) -> bool:
@@ -293,7 +286,7 @@ class PlacementResolver:
         """Names near to one that does not exist, of those that would do: in the datacenter, and what the namespace may use."""
         allowed, table = (
             self.limits.allowed_placement.get(field),
-            self.inventory.objects_by_type[_ENTITY_TYPES[field]].values(),
+            self.inventory.all_of(_ENTITY_TYPES[field]).values(),
         )
         there = [
             each

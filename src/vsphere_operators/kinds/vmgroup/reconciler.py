@@ -277,9 +277,9 @@ class GroupReconciler:
         marks = self.executor.ownership_index.marks
         return (
             [
-                marks[ref].group_id
-                for ref in self.inventory.tree.children(folder.ref)
-                if ref in marks
+                marks[child.ref].group_id
+                for child in self.inventory.children(folder.ref)
+                if child.ref in marks
             ]
             if folder
             else []
@@ -293,7 +293,7 @@ class GroupReconciler:
         def name() -> str:
             while (
                 found := generate_replica_name(case.group_id.name, choose, used)
-            ) in used or self.inventory.relations.by_name[VirtualMachine].get(found):
+            ) in used or self.inventory.by_name(VirtualMachine, found):
                 pass
             used.add(found)
             return found

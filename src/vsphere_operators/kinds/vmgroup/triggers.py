@@ -49,11 +49,18 @@ class VmGroupTriggers:
     def _create_executor(self, vcenter: VCenter) -> Executor:
         """The workshop of one vCenter, connected to the stream."""
         made = Executor(vcenter, self.wake_group)
-        vcenter.inventory.listeners.append(partial(self.on_change, made))
-        vcenter.task_limiter.slot_listeners.append(
-            lambda owner: self.stream.publish(f"owner:{owner}")
+        vcenter.inventory.connect(
+            partial(self.on_change, made),
+            VirtualMachine,
+            Folder,
+            Datacenter,
+            ComputeResource,
+            ResourcePool,
+            Datastore,
+            Task,
         )
-        vcenter.listeners.append(self.stream.publish_all)
+        vcenter.task_limiter.slot_freed.connect(lambda owner: self.stream.publish(f"owner:{owner}"))
+        vcenter.state_changed.connect(self.stream.publish_all)
         return made
 
     def wake_group(self, uid: str) -> None:

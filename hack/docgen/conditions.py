@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from kubewright.controller import Done
 from kubewright.errors import Retry
-from kubewright.outcome import READY_CONDITION
+from kubewright.status import READY_CONDITION
 from vsphere_operators.kinds.gpuinfo.rules import Rejection
 from vsphere_operators.kinds.gpuinfo.types import PLANS_KNOWN
 from vsphere_operators.kinds.vmgroup.limits import PLACEMENT_FIELDS

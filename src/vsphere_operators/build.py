@@ -146,14 +146,14 @@ def _build_gpuinfo_controller(
         gpu_resource_globs=flags.gpu_resource_globs,
         simulation=flags.build_simulation(),
     )
-    manager.on_started_leading.append(tracker.repeat_warnings)
+    manager.started_leading.connect(tracker.repeat_warnings)
     calendar = None
     if flags.calendar_key is not None:
         calendar = CalendarWatcher(
             flags.calendar_key, manager.client, manager.metrics, record_warning, Log("calendar")
         )
         manager.add_runnable(calendar)
-        manager.on_started_leading.append(calendar.repeat_warnings)
+        manager.started_leading.connect(calendar.repeat_warnings)
     controller = (LabellingGPUInfoController if flags.label_nodes else GPUInfoController)(
         tracker,
         vcenters.vcenters_by_name,
@@ -180,9 +180,9 @@ def connect_gpuinfo(controller: GPUInfoController, cache: Cache) -> None:
     tracker, enqueue_all = controller.tracker, controller.stream.publish_all
     connect_node_tracker(tracker, cache, controller.vcenters)
     tracker.facts_changed.append(controller.subscriptions.on_facts_change)
-    cache.store(GPUInfo).listeners.append(controller.on_gpuinfo_change)
+    cache.store(GPUInfo).changed.connect(controller.on_gpuinfo_change)
     if isinstance(controller, LabellingGPUInfoController):
-        cache.store(Node).listeners.append(controller.on_node_change)
+        cache.store(Node).changed.connect(controller.on_node_change)
     for vcenter in controller.vcenters.values():
         vcenter.scheduled_tasks.state_changed.connect(enqueue_all)
         vcenter.state_changed.connect(enqueue_all)
@@ -194,7 +194,7 @@ def connect_gpuinfo(controller: GPUInfoController, cache: Cache) -> None:
 def connect_node_tracker(
     tracker: NodeTracker, cache: Cache, vcenters: Mapping[str, VCenter]
 ) -> None:
-    cache.store(Node).listeners.append(tracker.on_node_change)
+    cache.store(Node).changed.connect(tracker.on_node_change)
     for vcenter in vcenters.values():
         vcenter.inventory.connect(
             partial(tracker.on_inventory_change, vcenter), Host, VirtualMachine

@@ -11,8 +11,8 @@ import yaml
 
 from kubewright import Client, Manager, Options
 from kubewright.builtin import PodMetadata
+from kubewright.kind import Key, ObjectMeta
 from kubewright.kubeconfig import Connection, Identity
-from kubewright.meta import Key, ObjectMeta
 from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
 from vsphere_operators.build import build

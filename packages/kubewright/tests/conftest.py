@@ -15,8 +15,8 @@ import yaml
 from kubewright.client import Client
 from kubewright.crd import build_crds, to_yaml
 from kubewright.errors import NotFound
+from kubewright.kind import Key
 from kubewright.kubeconfig import Connection, load_config
-from kubewright.meta import Key
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.fake import FakeApi
 from kubewright.transport import Transport

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from kubewright.cache import Cache, Origin, Store
 from kubewright.errors import ConfigError
+from kubewright.kind import Key, ObjectMeta
 from kubewright.log import Log
-from kubewright.meta import Key, ObjectMeta
 from kubewright.responses import UndecodableObject
 
 from .support.widget_kind import Friend, Widget, WidgetSpec
@@ -28,7 +28,7 @@ def make_store() -> tuple[Store[Widget], list[tuple[str, Origin]]]:
     store: Store[Widget] = Store(Widget.definition, LOG)
     store.advance_revision(1)
     heard: list[tuple[str, Origin]] = []
-    store.listeners.append(lambda key, old, new, via: heard.append((key.name, via)))
+    store.changed.connect(lambda key, old, new, via: heard.append((key.name, via)))
     return store, heard
 
 

@@ -29,8 +29,7 @@ from kubewright.errors import (
     error_from_status,
     redact,
 )
-from kubewright.kind import Resource, Spec, kind
-from kubewright.meta import Key, ObjectMeta
+from kubewright.kind import Key, ObjectMeta, Resource, Spec, kind
 from kubewright.responses import UndecodableObject, decode_page, decode_watch_event
 from kubewright.testing.fake import FakeApi
 from kubewright.transport import Request, parse_retry_after

@@ -1,4 +1,4 @@
-"""What follows from each way a reconcile can end; on the fake and on the real API server."""
+"""What follows from each way to end a reconcile; on the fake and on the real API server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kubewright.client import Client
-from kubewright.controller import Controller, controller
+from kubewright.controller import Controller, Done, Waiting, controller
 from kubewright.errors import (
     ConfigError,
     KindMissing,
@@ -17,8 +17,8 @@ from kubewright.errors import (
     Retry,
     Terminal,
 )
+from kubewright.kind import Condition, Key
 from kubewright.manager import Manager
-from kubewright.meta import Condition, Key
 from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
 from kubewright.transport import Request
@@ -27,7 +27,7 @@ from .support.api_harness import ApiHarness, run_manager
 from .support.widget_kind import Widget, WidgetSpec, WidgetStatus, double
 
 
-async def test_a_status_is_written_once_with_condition_and_generation(api: ApiHarness) -> None:
+async def test_status_is_written_once_with_condition_and_generation(api: ApiHarness) -> None:
     await api.create_widget(size=4)
     async with run_manager(api, controller(Widget, double)) as manager:
         condition = await api.wait_for_ready()
@@ -55,16 +55,16 @@ async def test_nothing_is_written_when_nothing_changed(api: ApiHarness) -> None:
     before = (await api.get_widget()).metadata.resourceVersion
     runs: list[str] = []
 
-    async def again(widget: Widget) -> None:
+    async def double_again(widget: Widget) -> None:
         await double(widget)
         runs.append(widget.metadata.name)
 
-    async with run_manager(api, controller(Widget, again)):
+    async with run_manager(api, controller(Widget, double_again)):
         await eventually(lambda: runs)
     assert (await api.get_widget()).metadata.resourceVersion == before
 
 
-async def test_a_reconcile_that_raises_backs_off_says_so_and_recovers(api: ApiHarness) -> None:
+async def test_reconcile_that_raises_is_retried_with_back_off_and_recovers(api: ApiHarness) -> None:
     attempts = 0
 
     async def flaky(widget: Widget) -> None:
@@ -90,7 +90,7 @@ async def list_two_events(api: ApiHarness) -> list[tuple[str, str]] | None:
     return events if len(events) >= 2 else None
 
 
-async def test_a_failure_keeps_the_old_answer_and_hides_secrets(api: ApiHarness) -> None:
+async def test_failure_keeps_the_old_status_and_redacts_secrets(api: ApiHarness) -> None:
     broken = asyncio.Event()
 
     async def work(widget: Widget) -> None:
@@ -110,7 +110,7 @@ async def test_a_failure_keeps_the_old_answer_and_hides_secrets(api: ApiHarness)
         assert condition.observedGeneration == 2
 
 
-async def test_terminal_clears_the_old_answer_and_waits_for_a_change(api: ApiHarness) -> None:
+async def test_terminal_clears_the_status_and_waits_for_a_change(api: ApiHarness) -> None:
     runs = 0
 
     async def strict(widget: Widget) -> None:
@@ -130,47 +130,106 @@ async def test_terminal_clears_the_old_answer_and_waits_for_a_change(api: ApiHar
             "a widget is at most 10; make it smaller",
         )
         assert (await api.get_widget()).status.doubled is None
-        seen = runs
+        runs_before = runs
         await api.client.patch(Widget, Key(api.namespace, "a"), {"spec": {"size": 2}})
         await api.wait_for_ready(reason="Reconciled")
-        assert runs == seen + 1
+        assert runs == runs_before + 1
 
 
-async def test_terminal_keeps_a_status_that_the_reconcile_set_itself(api: ApiHarness) -> None:
-    async def partly(widget: Widget) -> None:
+async def test_terminal_with_keep_status_writes_what_the_reconcile_has_set(api: ApiHarness) -> None:
+    async def fail_with_status(widget: Widget) -> None:
         widget.status = WidgetStatus(doubled=7)
-        raise Terminal("Half", "half an answer")
+        raise Terminal("Half", "only half is known", keep_status=widget.metadata.name == "kept")
 
-    async with run_manager(api, controller(Widget, partly)):
-        await api.create_widget(size=3)
-        await api.wait_for_ready(reason="Half")
-        assert (await api.get_widget()).status.doubled == 7
+    async with run_manager(api, controller(Widget, fail_with_status)):
+        for name, doubled in (("kept", 7), ("cleared", None)):
+            await api.create_widget(name, size=3)
+            await api.wait_for_ready(name, reason="Half")
+            assert (await api.get_widget(name)).status.doubled == doubled
 
 
-async def test_retry_comes_back_after_its_time(api: ApiHarness) -> None:
+async def test_waiting_is_not_ready_without_an_event_and_runs_again_after_its_delay(
+    api: ApiHarness,
+) -> None:
+    runs = 0
+
+    async def wait_once(widget: Widget) -> Done | Waiting:
+        nonlocal runs
+        runs += 1
+        if runs == 1:
+            return Waiting("Cloning", "Cloning 1 of 1.", after=0.05)
+        return Done()
+
+    async with run_manager(api, controller(Widget, wait_once)) as manager:
+        await api.create_widget()
+        await eventually(lambda: runs == 2)
+        await api.wait_for_ready(reason="Reconciled")
+        metrics = manager.metrics.for_controller("widget")
+        assert metrics.results["requeue_after"].value == 1
+        assert metrics.errors.value == 0
+    assert not [event for event in await api.list_events() if event[0] == "Warning"]
+
+
+async def test_waiting_without_a_delay_is_woken_by_a_change_only(api: ApiHarness) -> None:
+    runs = 0
+
+    async def wait(widget: Widget) -> Waiting:
+        nonlocal runs
+        runs += 1
+        return Waiting("Waiting", f"Size {widget.spec.size} is too small.")
+
+    async with run_manager(api, controller(Widget, wait)):
+        await api.create_widget(size=1)
+        condition = await api.wait_for_ready(reason="Waiting")
+        assert (condition.status, condition.message) == ("False", "Size 1 is too small.")
+        await asyncio.sleep(0.2)
+        assert runs == 1
+        await api.client.patch(Widget, Key(api.namespace, "a"), {"spec": {"size": 2}})
+        await eventually(lambda: runs == 2)
+
+
+async def test_waiting_with_write_status_first_stores_the_record_before_the_next_run(
+    api: ApiHarness,
+) -> None:
+    stored: list[int | None] = []
+
+    async def record_then_act(widget: Widget) -> Done | Waiting:
+        stored.append(widget.status.doubled)
+        if widget.status.doubled is None:
+            widget.status = WidgetStatus(doubled=1)
+            return Waiting("Recording", "Recorded the next step.", 60, write_status_first=True)
+        return Done()
+
+    async with run_manager(api, controller(Widget, record_then_act)):
+        await api.create_widget()
+        await api.wait_for_ready(reason="Reconciled")
+    assert stored == [None, 1]
+
+
+async def test_retry_runs_again_after_its_delay(api: ApiHarness) -> None:
     tries = 0
 
-    async def soon(widget: Widget) -> None:
+    async def fail_once(widget: Widget) -> None:
         nonlocal tries
         tries += 1
         if tries == 1:
             raise Retry("not yet", after=0.05, reason="Warming")
         await double(widget)
 
-    async with run_manager(api, controller(Widget, soon)):
+    async with run_manager(api, controller(Widget, fail_once)):
         await api.create_widget(size=1)
         await api.wait_for_ready(reason="Reconciled")
     assert tries == 2
 
 
-async def test_not_yet_leaves_the_status_as_it_is(api: ApiHarness) -> None:
+async def test_not_synced_leaves_the_status_as_it_is(api: ApiHarness) -> None:
     loaded = True
-    seen: list[bool] = []
+    loaded_in_runs: list[bool] = []
 
     async def when_loaded(widget: Widget) -> None:
-        seen.append(loaded)
+        loaded_in_runs.append(loaded)
         if not loaded:
-            raise NotSynced("the outside world is still being loaded", after=0.02)
+            raise NotSynced("the inventory is loading", after=0.02)
         await double(widget)
 
     async with run_manager(api, controller(Widget, when_loaded)):
@@ -179,14 +238,14 @@ async def test_not_yet_leaves_the_status_as_it_is(api: ApiHarness) -> None:
         before = await api.get_widget("a")
         loaded = False
         await api.client.patch(Widget, before.key, {"metadata": {"labels": {"touched": "yes"}}})
-        await eventually(lambda: seen.count(False) >= 3)
+        await eventually(lambda: loaded_in_runs.count(False) >= 3)
         now = await api.client.get(Widget, before.key)
         assert now.status == before.status
         loaded = True
-        await eventually(lambda: seen[-1])
+        await eventually(lambda: loaded_in_runs[-1])
 
 
-async def test_a_write_stopped_for_want_of_the_lease_is_made_when_it_is_back() -> None:
+async def test_write_without_the_lease_is_repeated_when_the_lease_is_back() -> None:
     fake = FakeApi()
     api = ApiHarness(fake, Client(fake), "n")
     fake.fail_next("PATCH", "/status", NotLeader("not sure"), times=3)
@@ -195,7 +254,9 @@ async def test_a_write_stopped_for_want_of_the_lease_is_made_when_it_is_back() -
         await api.wait_for_ready(reason="Reconciled")
 
 
-async def test_slow_status_writes_bring_no_more_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_status_writes_do_not_start_more_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("kubewright.engine.GRACE_SECONDS", 0.05)
     busy = most = 0
 
@@ -222,11 +283,11 @@ async def test_slow_status_writes_bring_no_more_workers(monkeypatch: pytest.Monk
 async def test_conditions_and_fields_of_other_writers_survive(api: ApiHarness) -> None:
     await api.create_widget(size=1)
     key = Key(api.namespace, "a")
-    theirs = Condition(
-        type="Theirs", status="True", reason="Because", message="m", lastTransitionTime=None
+    foreign = Condition(
+        type="Foreign", status="True", reason="Because", message="m", lastTransitionTime=None
     )
     entry = {
-        "type": "Theirs",
+        "type": "Foreign",
         "status": "True",
         "reason": "Because",
         "message": "m",
@@ -234,79 +295,82 @@ async def test_conditions_and_fields_of_other_writers_survive(api: ApiHarness) -
     }
     await api.client.patch(Widget, key, {"status": {"conditions": [entry]}}, subresource="status")
     await api.client.patch(
-        Widget, key, {"metadata": {"labels": {"x": "y"}, "annotations": {"who": "them"}}}
+        Widget, key, {"metadata": {"labels": {"x": "y"}, "annotations": {"owner": "another"}}}
     )
     async with run_manager(api, controller(Widget, double)):
         await api.wait_for_ready()
         widget = await api.get_widget()
-        assert {c.type for c in widget.status.conditions} == {"Theirs", "Ready"}
-        kept = widget.status.condition("Theirs")
+        assert {c.type for c in widget.status.conditions} == {"Foreign", "Ready"}
+        kept = widget.status.condition("Foreign")
         assert kept is not None
-        assert (kept.reason, kept.message) == (theirs.reason, theirs.message)
+        assert (kept.reason, kept.message) == (foreign.reason, foreign.message)
         assert widget.metadata.labels == {"x": "y"}
-        assert widget.metadata.annotations == {"who": "them"}
+        assert widget.metadata.annotations == {"owner": "another"}
 
 
-async def test_a_finalizer_is_set_before_and_removed_after(api: ApiHarness) -> None:
-    log: list[str] = []
-    held = asyncio.Event()
+async def test_finalizer_is_set_before_and_removed_after(api: ApiHarness) -> None:
+    calls: list[str] = []
+    is_empty = asyncio.Event()
 
     async def work(widget: Widget) -> None:
-        log.append(f"reconcile with {widget.metadata.finalizers}")
+        calls.append(f"reconcile with {widget.metadata.finalizers}")
 
-    async def clean(widget: Widget) -> None:
-        log.append("finalize")
-        if not held.is_set():
-            raise Retry("not empty yet", after=0.02, reason="Emptying")
+    async def clean(widget: Widget) -> Waiting | None:
+        calls.append("finalize")
+        if is_empty.is_set():
+            return None
+        if calls.count("finalize") == 1:
+            raise Retry("cannot empty it", after=0.02, reason="Blocked")
+        return Waiting("Emptying", "Not empty yet.", after=0.02)
 
     async with run_manager(
         api, controller(Widget, work, finalize=clean, finalizer="kubewright.test/hold")
     ):
         await api.create_widget()
         await api.wait_for_ready()
-        assert log[0] == "reconcile with ['kubewright.test/hold']"
+        assert calls[0] == "reconcile with ['kubewright.test/hold']"
         await api.client.delete(Widget, Key(api.namespace, "a"))
         await api.wait_for_ready(reason="Emptying")
-        held.set()
+        is_empty.set()
         await eventually(lambda: has_no_widgets(api))
-    assert log[-1] == "finalize"
+    assert calls[-1] == "finalize"
 
 
 @pytest.mark.parametrize("error", [NotFound("it is gone"), KindMissing("so is its kind")])
-async def test_an_object_that_went_before_its_finalizer_came_is_no_failure(error: NotFound) -> None:
+async def test_object_deleted_before_its_finalizer_is_set_is_not_a_failure(error: NotFound) -> None:
     fake = FakeApi()
     api = ApiHarness(fake, Client(fake), "here")
     fake.fail_next("PATCH", "widgets/a", error)
-    seen: list[str] = []
+    names: list[str] = []
 
-    async def note(widget: Widget) -> None:
-        seen.append(widget.metadata.name)
+    async def record(widget: Widget) -> None:
+        names.append(widget.metadata.name)
 
     async with run_manager(
-        api, controller(Widget, note, finalize=note, finalizer="kubewright.test/hold")
+        api, controller(Widget, record, finalize=record, finalizer="kubewright.test/hold")
     ) as manager:
         await api.create_widget()
         results = manager.metrics.for_controller("widget").results
         if isinstance(error, KindMissing):
-            await eventually(lambda: seen)
+            await eventually(lambda: names)
             assert (results["error"].value, results["success"].value) == (1, 1)
         else:
             await eventually(lambda: results["success"].value)
-            assert (results["error"].value, seen) == (0, [])
+            assert (results["error"].value, names) == (0, [])
 
 
 async def has_no_widgets(api: ApiHarness) -> bool:
     return not await api.client.list(Widget, api.namespace)
 
 
-async def test_two_controllers_for_one_kind_are_refused() -> None:
+async def test_two_controllers_for_one_kind_are_rejected() -> None:
     manager = Manager(ApiHarness(FakeApi(), None, "n").connection, transport=FakeApi())  # type: ignore[arg-type]
     manager.add(controller(Widget, double))
-    with pytest.raises(ConfigError, match="one kind has one"):
+    with pytest.raises(ConfigError, match="a kind can have one"):
         manager.add(controller(Widget, double))
 
 
-def test_a_controller_that_does_not_say_its_kind_is_refused() -> None:
+def test_controller_without_a_kind_is_rejected() -> None:
     class Nameless(Controller):  # type: ignore[type-arg]
         pass
 
@@ -314,6 +378,6 @@ def test_a_controller_that_does_not_say_its_kind_is_refused() -> None:
         Nameless()
 
 
-def test_a_spec_cannot_be_changed_by_a_reconcile() -> None:
+def test_reconcile_cannot_change_the_spec() -> None:
     with pytest.raises(AttributeError):
         WidgetSpec(size=1).size = 2

@@ -1,4 +1,4 @@
-"""Reconciles that misbehave hurt their own key only; on the fake and on the real API server."""
+"""A reconcile that misbehaves affects its own key only; on the fake and on the real API server."""
 
 from __future__ import annotations
 
@@ -7,41 +7,40 @@ from typing import Any
 
 import pytest
 
-from kubewright.controller import Done, controller
+from kubewright.controller import Done, Waiting, controller
 from kubewright.errors import Retry
-from kubewright.kind import Status
-from kubewright.meta import Key
+from kubewright.kind import Key, Status
 from kubewright.testing import eventually
 
 from .support.api_harness import ApiHarness, run_manager
 from .support.widget_kind import Widget, double
 
 
-@pytest.mark.parametrize("nonsense", [42, "done", {"requeue": True}])
-async def test_a_reconcile_that_returns_nonsense_is_told_so(api: ApiHarness, nonsense: Any) -> None:
-    async def odd(widget: Widget) -> Any:
-        return nonsense if widget.metadata.name == "a" else None
+@pytest.mark.parametrize("value", [42, "done", {"requeue": True}])
+async def test_wrong_return_value_is_reported(api: ApiHarness, value: Any) -> None:
+    async def return_value(widget: Widget) -> Any:
+        return value if widget.metadata.name == "a" else None
 
-    async with run_manager(api, controller(Widget, odd)):
+    async with run_manager(api, controller(Widget, return_value)):
         await api.create_widget("a")
         await api.create_widget("b")
-        assert "return None or Done" in (await api.wait_for_ready("a")).message
+        assert "return None, Done(...) or Waiting(...)" in (await api.wait_for_ready("a")).message
         assert (await api.wait_for_ready("b")).status == "True"
 
 
-async def test_a_status_of_another_type_is_refused_in_words(api: ApiHarness) -> None:
-    async def odd(widget: Widget) -> None:
+async def test_status_of_another_type_is_reported(api: ApiHarness) -> None:
+    async def set_status(widget: Widget) -> None:
         widget.status = Status()  # type: ignore[assignment]
 
-    async with run_manager(api, controller(Widget, odd)):
+    async with run_manager(api, controller(Widget, set_status)):
         await api.create_widget()
-        assert "not WidgetStatus" in (await api.wait_for_ready()).message
+        assert "not a WidgetStatus" in (await api.wait_for_ready()).message
 
 
-async def test_a_reconcile_that_hangs_is_cancelled_or_stops_the_process_hurts_nobody_else(
+async def test_hanging_cancelled_or_exiting_reconcile_does_not_affect_other_objects(
     api: ApiHarness,
 ) -> None:
-    async def awful(widget: Widget) -> None:
+    async def misbehave(widget: Widget) -> None:
         match widget.metadata.name:
             case "hangs":
                 await asyncio.Event().wait()
@@ -51,7 +50,7 @@ async def test_a_reconcile_that_hangs_is_cancelled_or_stops_the_process_hurts_no
                 raise SystemExit(3)
         await double(widget)
 
-    async with run_manager(api, controller(Widget, awful, timeout_seconds=0.2, concurrency=1)):
+    async with run_manager(api, controller(Widget, misbehave, timeout_seconds=0.2, concurrency=1)):
         for name in ("hangs", "cancels", "exits", "good"):
             await api.create_widget(name, size=2)
         assert (await api.wait_for_ready("good")).status == "True"
@@ -60,15 +59,15 @@ async def test_a_reconcile_that_hangs_is_cancelled_or_stops_the_process_hurts_no
         assert "SystemExit" in (await api.wait_for_ready("exits")).message
 
 
-async def test_a_reconcile_that_will_not_even_stop_loses_its_worker_and_nobody_elses(
+async def test_reconcile_that_ignores_its_cancellation_is_replaced_by_another_worker(
     api: ApiHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kubewright.engine.GRACE_SECONDS", 0.1)
     release = asyncio.Event()
-    running_now: list[str] = []
+    started_names: list[str] = []
 
     async def stubborn(widget: Widget) -> None:
-        running_now.append(widget.metadata.name)
+        started_names.append(widget.metadata.name)
         while widget.metadata.name == "a" and not release.is_set():
             try:
                 await release.wait()
@@ -77,44 +76,46 @@ async def test_a_reconcile_that_will_not_even_stop_loses_its_worker_and_nobody_e
 
     async with run_manager(api, controller(Widget, stubborn, timeout_seconds=0.1, concurrency=1)):
         await api.create_widget("a")
-        await eventually(lambda: running_now)
+        await eventually(lambda: started_names)
         await api.create_widget("b")
         assert (await api.wait_for_ready("b")).status == "True"
         await api.client.patch(Widget, Key(api.namespace, "a"), {"spec": {"size": 1}})
         await api.create_widget("c")
         await api.wait_for_ready("c")
-        assert running_now.count("a") == 1
+        assert started_names.count("a") == 1
         release.set()
-        await eventually(lambda: running_now.count("a") == 2)
+        await eventually(lambda: started_names.count("a") == 2)
 
 
 @pytest.mark.parametrize("delay", ["soon", float("nan"), float("inf"), -1, True])
-async def test_a_delay_that_is_none_hurts_its_own_key_only(api: ApiHarness, delay: Any) -> None:
-    async def odd(widget: Widget) -> Done | None:
+async def test_invalid_delay_is_reported_for_its_own_key_only(api: ApiHarness, delay: Any) -> None:
+    async def return_delay(widget: Widget) -> Done | Waiting | None:
         match widget.metadata.name:
             case "returns":
                 return Done(requeue_after_seconds=delay)
+            case "waits":
+                return Waiting("Waiting", "later", after=delay)
             case "raises":
                 raise Retry("later", after=delay)
         return None
 
-    async with run_manager(api, controller(Widget, odd, concurrency=1)):
-        for name in ("returns", "raises", "good"):
+    async with run_manager(api, controller(Widget, return_delay, concurrency=1)):
+        for name in ("returns", "waits", "raises", "good"):
             await api.create_widget(name)
         assert (await api.wait_for_ready("good")).status == "True"
-        assert "number of seconds" in (await api.wait_for_ready("returns", reason="Error")).message
-        assert "number of seconds" in (await api.wait_for_ready("raises", reason="Error")).message
+        for name in ("returns", "waits", "raises"):
+            assert "number of seconds" in (await api.wait_for_ready(name, reason="Error")).message
 
 
-async def test_a_reconcile_that_cancels_its_own_task_keeps_its_worker(api: ApiHarness) -> None:
-    async def suicidal(widget: Widget) -> None:
+async def test_reconcile_that_cancels_its_own_task_does_not_end_its_worker(api: ApiHarness) -> None:
+    async def cancel_itself(widget: Widget) -> None:
         task = asyncio.current_task()
         if widget.metadata.name in ("now", "later") and task is not None:
             task.cancel()
             if widget.metadata.name == "now":
                 await asyncio.sleep(0)
 
-    async with run_manager(api, controller(Widget, suicidal, concurrency=1)):
+    async with run_manager(api, controller(Widget, cancel_itself, concurrency=1)):
         for name in ("now", "later", "good"):
             await api.create_widget(name)
         assert (await api.wait_for_ready("good")).status == "True"
@@ -123,32 +124,32 @@ async def test_a_reconcile_that_cancels_its_own_task_keeps_its_worker(api: ApiHa
         await api.wait_for_ready("another")
 
 
-async def test_a_task_group_that_failed_in_a_reconcile_leaves_nothing_on_its_worker(
+async def test_failed_task_group_leaves_no_cancellation_on_the_worker(
     api: ApiHarness,
 ) -> None:
     async def fails() -> None:
         await asyncio.sleep(0)
         raise ValueError
 
-    left: list[int] = []
+    cancellations: list[int] = []
 
     async def grouped(widget: Widget) -> None:
         task = asyncio.current_task()
         assert task is not None
-        left.append(task.cancelling())
+        cancellations.append(task.cancelling())
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(fails())
         except* ValueError:
             pass
         if widget.metadata.name == "late":
-            raise TimeoutError("by itself")
+            raise TimeoutError("raised by user code")
 
     async with run_manager(api, controller(Widget, grouped, concurrency=1)):
         await api.create_widget("late")
-        assert "by itself" in (await api.wait_for_ready("late")).message
+        assert "raised by user code" in (await api.wait_for_ready("late")).message
         for name in ("a", "b"):
             await api.create_widget(name)
             assert (await api.wait_for_ready(name)).status == "True"
-    assert len(left) >= 3
-    assert not any(left)
+    assert len(cancellations) >= 3
+    assert not any(cancellations)

@@ -1,4 +1,5 @@
-"""What wakes an object, in which order, and who gets a turn meanwhile; on the fake and on the real API server."""
+"""What wakes an object, in which order, and that other tasks run in between; on the fake and on the
+real API server."""
 
 from __future__ import annotations
 
@@ -6,34 +7,35 @@ import asyncio
 from collections import Counter
 
 from kubewright.controller import Controller, Done, controller
+from kubewright.kind import Key, ObjectMeta
 from kubewright.manager import Manager
-from kubewright.meta import Key, ObjectMeta
+from kubewright.rbac import manager_rules
 from kubewright.source import Stream, created_or_deleted
 from kubewright.testing import eventually
 
 from .support.api_harness import ApiHarness, run_manager
-from .support.widget_kind import Friend, Widget
+from .support.widget_kind import Friend, Widget, double
 
 
-async def test_two_wakes_on_one_kind_both_count(api: ApiHarness) -> None:
-    seen: list[str] = []
+async def test_two_wake_ons_for_one_kind_both_count(api: ApiHarness) -> None:
+    names: list[str] = []
 
-    async def note(widget: Widget) -> None:
-        seen.append(widget.metadata.name)
+    async def record(widget: Widget) -> None:
+        names.append(widget.metadata.name)
 
-    made = controller(Widget, note)
-    made.wake_on(Friend, by=lambda widget: widget.spec.friend)
-    made.wake_on(Friend, by=lambda widget: f"twin-of-{widget.spec.friend}")
-    async with run_manager(api, made):
+    waking = controller(Widget, record)
+    waking.wake_on(Friend, by=lambda widget: widget.spec.friend)
+    waking.wake_on(Friend, by=lambda widget: f"twin-of-{widget.spec.friend}")
+    async with run_manager(api, waking):
         await api.create_widget("a", friend="joe")
         await api.wait_for_ready("a")
-        seen.clear()
+        names.clear()
         await api.client.create(Friend(metadata=ObjectMeta(name="joe", namespace=api.namespace)))
-        await eventually(lambda: len(seen) == 1)
+        await eventually(lambda: len(names) == 1)
         await api.client.create(
             Friend(metadata=ObjectMeta(name="twin-of-joe", namespace=api.namespace))
         )
-        await eventually(lambda: len(seen) == 2)
+        await eventually(lambda: len(names) == 2)
 
 
 class FriendWatchingController(Controller[Widget]):
@@ -48,12 +50,12 @@ class FriendWatchingController(Controller[Widget]):
         return Done("Found" if friend else "Alone")
 
 
-async def test_another_kind_wakes_exactly_the_objects_that_depend_on_it(api: ApiHarness) -> None:
-    made: list[FriendWatchingController] = []
+async def test_other_kind_wakes_exactly_the_objects_that_depend_on_it(api: ApiHarness) -> None:
+    controllers: list[FriendWatchingController] = []
 
     def create_controller(manager: Manager) -> FriendWatchingController:
-        made.append(FriendWatchingController(manager))
-        return made[0]
+        controllers.append(FriendWatchingController(manager))
+        return controllers[0]
 
     async with run_manager(api, create_controller):
         await api.create_widget("a", friend="joe")
@@ -61,7 +63,7 @@ async def test_another_kind_wakes_exactly_the_objects_that_depend_on_it(api: Api
         await api.create_widget("c", friend="bob")
         for name in "abc":
             await api.wait_for_ready(name, reason="Alone")
-        made[0].reconciled_names.clear()
+        controllers[0].reconciled_names.clear()
         joe = Friend(metadata=ObjectMeta(name="joe", namespace=api.namespace))
         await api.client.create(joe)
         for name in "ab":
@@ -69,81 +71,81 @@ async def test_another_kind_wakes_exactly_the_objects_that_depend_on_it(api: Api
         await api.client.delete(Friend, joe.key)
         for name in "ab":
             await api.wait_for_ready(name, reason="Alone")
-        assert sorted(made[0].reconciled_names) == ["a", "a", "b", "b"]
+        assert sorted(controllers[0].reconciled_names) == ["a", "a", "b", "b"]
 
 
-async def test_an_outside_stream_wakes_by_index(api: ApiHarness) -> None:
+async def test_stream_wakes_by_index(api: ApiHarness) -> None:
     stream = Stream()
-    seen: list[str] = []
+    names: list[str] = []
 
-    async def note(widget: Widget) -> None:
-        seen.append(widget.metadata.name)
+    async def record(widget: Widget) -> None:
+        names.append(widget.metadata.name)
 
-    made = controller(Widget, note)
-    made.wake_on(stream, by=lambda widget: widget.spec.friend)
-    async with run_manager(api, made):
+    waking = controller(Widget, record)
+    waking.wake_on(stream, by=lambda widget: widget.spec.friend)
+    async with run_manager(api, waking):
         await api.create_widget("a", friend="esx-1")
         await api.create_widget("b", friend="esx-2")
         await api.wait_for_ready("a")
         await api.wait_for_ready("b")
-        seen.clear()
+        names.clear()
         stream.publish("esx-2")
         stream.publish("esx-3")
-        await eventually(lambda: seen)
-        assert seen == ["b"]
+        await eventually(lambda: names)
+        assert names == ["b"]
         stream.publish_all()
-        await eventually(lambda: sorted(seen) == ["a", "b", "b"])
+        await eventually(lambda: sorted(names) == ["a", "b", "b"])
 
 
-async def test_reconciles_that_wait_for_nothing_leave_turns_to_everybody_else(
+async def test_reconciles_that_never_await_let_other_tasks_run(
     api: ApiHarness,
 ) -> None:
-    """A watch that brings an edit, the lease and probes all need the loop, also while a backlog of settled objects is gone through."""
+    # Watches, the lease and probes need the event loop, also while a backlog is worked off.
     count, workers = 60, 4
-    stream, turn, turns = Stream(), 0, Counter[int]()
+    stream, iteration, runs_by_iteration = Stream(), 0, Counter[int]()
 
-    async def note(widget: Widget) -> None:
-        turns[turn] += 1
+    async def record(widget: Widget) -> None:
+        runs_by_iteration[iteration] += 1
 
     async def tick() -> None:
-        nonlocal turn
+        nonlocal iteration
         while True:
-            turn += 1
+            iteration += 1
             await asyncio.sleep(0)
 
-    made = controller(Widget, note, concurrency=workers)
-    made.wake_on(stream, by=lambda widget: widget.spec.friend)
+    waking = controller(Widget, record, concurrency=workers)
+    waking.wake_on(stream, by=lambda widget: widget.spec.friend)
     for number in range(count):
         await api.create_widget(f"w{number:02}")
-    async with run_manager(api, made) as manager:
+    async with run_manager(api, waking) as manager:
         await eventually(
             lambda: manager.metrics.for_controller("widget").status_writes.value == count, within=30
         )
-        turns.clear()
+        runs_by_iteration.clear()
         ticking = asyncio.create_task(tick())
         stream.publish_all()
-        await eventually(lambda: turns.total() == count)
+        await eventually(lambda: runs_by_iteration.total() == count)
         ticking.cancel()
         assert manager.metrics.for_controller("widget").status_writes.value == count
-    assert max(turns.values()) <= workers
+    assert max(runs_by_iteration.values()) <= workers
 
 
-async def test_a_timer_and_done_look_again(api: ApiHarness) -> None:
-    seen: list[str] = []
+async def test_timer_and_done_run_the_object_again(api: ApiHarness) -> None:
+    names: list[str] = []
 
-    async def note(widget: Widget) -> Done:
-        seen.append(widget.metadata.name)
+    async def record(widget: Widget) -> Done:
+        names.append(widget.metadata.name)
         return Done(requeue_after_seconds=0.02 if widget.metadata.name == "a" else None)
 
-    made = controller(Widget, note)
-    made.wake_every(0.05)
-    async with run_manager(api, made):
+    waking = controller(Widget, record)
+    waking.wake_every(0.05)
+    async with run_manager(api, waking):
         await api.create_widget("a")
         await api.create_widget("b")
-        await eventually(lambda: seen.count("a") >= 4 and seen.count("b") >= 3)
+        await eventually(lambda: names.count("a") >= 4 and names.count("b") >= 3)
 
 
-async def test_the_initial_list_waits_behind_a_persons_edit(api: ApiHarness) -> None:
+async def test_edit_by_a_user_overtakes_the_initial_list(api: ApiHarness) -> None:
     for number in range(30):
         await api.create_widget(f"w{number:02}")
     order: list[str] = []
@@ -164,3 +166,38 @@ async def test_the_initial_list_waits_behind_a_persons_edit(api: ApiHarness) -> 
         gate.set()
         await eventually(lambda: len(order) >= 30)
         assert order[1] == "w29:7"
+
+
+class FriendReadingController(Controller[Widget]):
+    def __init__(self, manager: Manager) -> None:
+        self.cache = manager.cache
+        self.friend_counts: list[int] = []
+        self.watches(Friend)
+
+    async def reconcile(self, widget: Widget) -> None:
+        self.friend_counts.append(len(self.cache.all(Friend)))
+
+
+async def test_watched_kind_is_in_the_cache_but_wakes_no_object(api: ApiHarness) -> None:
+    await api.client.create(Friend(metadata=ObjectMeta(name="joe", namespace=api.namespace)))
+    await api.create_widget()
+    controllers: list[FriendReadingController] = []
+
+    def create_controller(manager: Manager) -> FriendReadingController:
+        controllers.append(FriendReadingController(manager))
+        return controllers[0]
+
+    async with run_manager(api, create_controller) as manager:
+        await api.wait_for_ready()
+        assert controllers[0].friend_counts == [1], "the first list is read before the first run"
+        await api.client.create(Friend(metadata=ObjectMeta(name="bob", namespace=api.namespace)))
+        await eventually(lambda: len(manager.cache.all(Friend)) == 2)
+        await asyncio.sleep(0.1)
+        assert len(controllers[0].friend_counts) == 1
+
+
+def test_role_of_a_controller_may_list_and_watch_the_kinds_that_it_watches() -> None:
+    reading = controller(Widget, double)
+    reading.watches(Friend)
+    rules = {rule["resources"][0]: rule["verbs"] for rule in manager_rules([reading])}
+    assert rules["friends"] == ["list", "watch"]

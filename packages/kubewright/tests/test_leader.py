@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
 from kubewright.builtin import Lease
 from kubewright.client import Client
 from kubewright.errors import Conflict, LeaseLost, ServerError, Unreachable
+from kubewright.kind import Key
 from kubewright.kubeconfig import Connection, Identity
 from kubewright.leader import LEASE_DURATION_SECONDS, RENEW_DEADLINE_SECONDS, LeaderElector
 from kubewright.log import Log
 from kubewright.manager import Manager, Options
-from kubewright.meta import Key
 from kubewright.metrics import Metrics
 from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
+from kubewright.transport import WriteGuard
 
 LEASE_KEY = Key("system", "manager-leader")
 
@@ -29,9 +31,9 @@ class FakeClock:
         return self.now
 
 
-def make_candidate(api: FakeApi, name: str, clock: FakeClock) -> LeaderElector:
+def make_candidate(api: FakeApi, name: str, clock: Callable[[], float]) -> LeaderElector:
     return LeaderElector(
-        Client(api), LEASE_KEY, name, metrics=Metrics(), log=Log("test"), clock=clock
+        Client(api), LEASE_KEY, name, guard=WriteGuard(clock), metrics=Metrics(), log=Log("test")
     )
 
 
@@ -88,7 +90,7 @@ async def test_two_candidates_at_once_cannot_both_win() -> None:
     assert sum(won) == 1
     clock.now += LEASE_DURATION_SECONDS + 1
     for c in candidates:
-        c.leader_until = 0
+        c.guard.expires_at = 0
     won = await asyncio.gather(*(c.try_acquire_or_renew() for c in candidates))
     assert sum(won) <= 1
 
@@ -109,9 +111,7 @@ async def test_a_holder_that_wakes_up_late_does_not_believe_itself() -> None:
 async def test_a_lease_that_cannot_be_renewed_is_lost_in_words() -> None:
     api = FakeApi()
     loop = asyncio.get_running_loop()
-    one = LeaderElector(
-        Client(api), LEASE_KEY, "one", metrics=Metrics(), log=Log("test"), clock=loop.time
-    )
+    one = make_candidate(api, "one", loop.time)
     await one.acquire()
     api.fail_next("PATCH", "leases", Unreachable("gone"), times=1000)
     api.fail_next("GET", "leases", Unreachable("gone"), times=1000)
@@ -125,9 +125,7 @@ async def test_a_lease_that_cannot_be_renewed_is_lost_in_words() -> None:
 async def test_a_passing_failure_does_not_lose_the_lease() -> None:
     api = FakeApi()
     loop = asyncio.get_running_loop()
-    one = LeaderElector(
-        Client(api), LEASE_KEY, "one", metrics=Metrics(), log=Log("test"), clock=loop.time
-    )
+    one = make_candidate(api, "one", loop.time)
     await one.acquire()
     api.fail_next("PATCH", "leases", ServerError("hiccup"), times=5)
     api.fail_next("PATCH", "leases", Conflict("a write of ours that was not answered"), times=1)
@@ -154,7 +152,7 @@ async def test_a_release_never_takes_the_lease_from_somebody_else() -> None:
     await two.try_acquire_or_renew()
     clock.now += LEASE_DURATION_SECONDS + 1
     await two.try_acquire_or_renew()
-    one.leader_until = clock.now + 5
+    one.guard.expires_at = clock.now + 5
     await one.release()
     assert await read_holder(api) == "two"
 
@@ -225,7 +223,7 @@ async def test_a_manager_tells_when_it_begins_to_lead() -> None:
         options,
         transport=api,
     )
-    manager.on_started_leading.append(lambda: led.append(manager.leader.is_leader_now()))
+    manager.started_leading.connect(lambda: led.append(manager.leader.is_leader_now()))
     life = asyncio.create_task(manager.run(stop))
     await eventually(lambda: led, within=10)
     stop.set()

@@ -13,6 +13,7 @@ import pytest
 from kubewright.controller import Controller
 from kubewright.errors import ConfigError, Terminal
 from kubewright.flags import parse_command_line
+from kubewright.kind import Key
 from kubewright.log import (
     ConsoleFormatter,
     JsonFormatter,
@@ -22,7 +23,6 @@ from kubewright.log import (
     configure_logging,
     log_level,
 )
-from kubewright.meta import Key
 
 from .support.widget_kind import Widget
 

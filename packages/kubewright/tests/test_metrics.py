@@ -48,13 +48,13 @@ def metrics() -> Metrics:
 
 def record_everything(metrics: Metrics) -> None:
     metrics.for_controller("hostinfo", 4)
-    metrics.for_queue("hostinfo").on_add(0)
-    metrics.count_request("200", "api:6443", "GET")
-    metrics.set_leader("ns/lease", leading=True)
+    metrics.for_queue("hostinfo").depth(0).inc()
+    metrics.requests.labels("200", "GET", "api:6443").inc()
+    metrics.leader_status.labels("ns/lease").set(1)
     metrics.register_watch("hostinfoes", age=lambda: 1.5, objects=lambda: 7)
-    metrics.count_watch_restart("hostinfoes", "gone")
-    metrics.count_list("hostinfoes")
-    metrics.count_undecodable("hostinfoes")
+    metrics.watch_restarts.labels("hostinfoes", "gone").inc()
+    metrics.lists.labels("hostinfoes").inc()
+    metrics.undecodable.labels("hostinfoes").inc()
 
 
 def read_samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -126,7 +126,7 @@ def test_buckets_of_queues_are_gos_to_the_last_digit(metrics: Metrics, name: str
 def test_a_histogram_counts_as_prometheus_does(metrics: Metrics) -> None:
     controller = metrics.for_controller("x", 1)
     for seconds in (0.001, 0.005, 0.0051, 61.0):
-        controller.observe_duration(seconds)
+        controller.reconcile_seconds.observe(seconds)
     name = "controller_runtime_reconcile_time_seconds"
     buckets = [
         sample_value(metrics, f"{name}_bucket", controller="x", le=le)
@@ -153,13 +153,15 @@ def test_every_result_starts_at_zero(metrics: Metrics) -> None:
 
 def test_outcomes(metrics: Metrics) -> None:
     controller = metrics.for_controller("x", 1)
-    controller.count_result("success")
-    controller.count_result("error", terminal=True)
-    controller.count_result("error", unexpected=True)
-    controller.count_timeout()
-    controller.add_active_workers(1)
-    controller.count_status_write()
-    controller.count_status_unchanged()
+    controller.results["success"].inc()
+    controller.results["error"].inc(2)
+    controller.errors.inc(2)
+    controller.terminal_errors.inc()
+    controller.panics.inc()
+    controller.timeouts.inc()
+    controller.active_workers.inc()
+    controller.status_writes.inc()
+    controller.status_unchanged.inc()
     for name, expected in [("errors", 2), ("panics", 1), ("timeouts", 1)]:
         assert (
             sample_value(metrics, f"controller_runtime_reconcile_{name}_total", controller="x")
@@ -181,12 +183,13 @@ def test_outcomes(metrics: Metrics) -> None:
 def test_a_queue(metrics: Metrics) -> None:
     queue = metrics.for_queue("x")
     queue.read_unfinished_seconds = lambda: [1.0, 2.5]
-    queue.on_add(-100)
-    queue.on_add(0)
-    queue.on_priority_raised(-100, 0)
-    queue.on_get(0, 0.5)
-    queue.on_done(2.0)
-    queue.on_retry()
+    queue.adds.inc(2)
+    queue.depth(-100).inc()
+    queue.depth(-100).dec()
+    queue.depth(0).inc()
+    queue.queue_seconds.observe(0.5)
+    queue.work_seconds.observe(2.0)
+    queue.retries.inc()
     labels = {"name": "x", "controller": "x"}
     assert sample_value(metrics, "workqueue_depth", priority="0", **labels) == 1
     assert sample_value(metrics, "workqueue_depth", priority="-100", **labels) == 0
@@ -201,7 +204,7 @@ def test_a_queue(metrics: Metrics) -> None:
 def test_priorities_are_bounded(metrics: Metrics) -> None:
     queue = metrics.for_queue("x")
     for priority in range(40):
-        queue.on_add(priority)
+        queue.depth(priority).inc()
     assert (
         sample_value(
             metrics,
@@ -224,12 +227,12 @@ def test_what_is_asked_at_scrape_time(metrics: Metrics) -> None:
 
 
 def test_lease_and_requests(metrics: Metrics) -> None:
-    metrics.set_leader("ns/a", leading=True)
+    metrics.leader_status.labels("ns/a").set(1)
     assert sample_value(metrics, "leader_election_master_status", name="ns/a") == 1
-    metrics.set_leader("ns/a", leading=False)
-    metrics.count_request("<error>", "h", "GET")
-    metrics.count_dropped_event()
-    metrics.observe_loop_lag(0.2)
+    metrics.leader_status.labels("ns/a").set(0)
+    metrics.requests.labels("<error>", "GET", "h").inc()
+    metrics.events_dropped.inc()
+    metrics.loop_lag.observe(0.2)
     assert sample_value(metrics, "leader_election_master_status", name="ns/a") == 0
     assert (
         sample_value(metrics, "rest_client_requests_total", code="<error>", host="h", method="GET")
@@ -241,12 +244,12 @@ def test_lease_and_requests(metrics: Metrics) -> None:
 
 def test_wrong_labels_are_refused(metrics: Metrics) -> None:
     with pytest.raises(ValueError, match="code, method, host"):
-        metrics.request_total.labels("200")
+        metrics.requests.labels("200")
 
 
 def test_two_do_not_share_anything_and_take_an_applications_own(metrics: Metrics) -> None:
     Counter("logins", "Logins.", registry=metrics.registry).inc()
-    metrics.count_list("pods")
+    metrics.lists.labels("pods").inc()
     assert sample_value(metrics, "logins_total") == 1
     assert ("kubewright_lists_total", frozenset({("kind", "pods")})) not in read_samples(Metrics())
 

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from kubewright.builtin import Event
 from kubewright.client import Client
 from kubewright.errors import ServerError
+from kubewright.kind import ObjectMeta
 from kubewright.log import Log
-from kubewright.meta import ObjectMeta
 from kubewright.metrics import Metrics
 from kubewright.recorder import BURST, MAX_QUEUE_LENGTH, EventRecorder
 from kubewright.testing.fake import FakeApi

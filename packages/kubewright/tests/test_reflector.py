@@ -1,4 +1,5 @@
-"""Never deaf: each way a watch can end, on the fake, in virtual time; the same on the real API server is in real/."""
+"""Each way a watch can end, on the fake and in virtual time. real/ has the same on the real API
+server."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ from kubewright.errors import (
     Unreachable,
     error_from_status,
 )
+from kubewright.kind import Key, ObjectMeta
 from kubewright.log import Log
-from kubewright.meta import Key, ObjectMeta
 from kubewright.metrics import Metrics
 from kubewright.reflector import MAX_BACKOFF_SECONDS, Reflector
 from kubewright.testing import eventually
@@ -39,8 +40,8 @@ class ReflectorHarness:
         self.metrics = Metrics()
         self.store: Store[Widget] = Store(Widget.definition, Log("test"))
         self.changes: list[tuple[str, bool, Origin]] = []
-        self.store.listeners.append(
-            lambda key, old, new, via: self.changes.append((key.name, new is None, via))
+        self.store.changed.connect(
+            lambda key, old, new, origin: self.changes.append((key.name, new is None, origin))
         )
         loop = asyncio.get_running_loop()
         self.reflector = Reflector(
@@ -75,7 +76,7 @@ async def run_reflector(*names: str) -> AsyncIterator[ReflectorHarness]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_first_the_list_then_what_changes() -> None:
+async def test_list_comes_first_and_then_the_changes() -> None:
     async with run_reflector("a", "b") as rig:
         await rig.reflector.synced.wait()
         assert rig.changes == [("a", False, Origin.INITIAL_LIST), ("b", False, Origin.INITIAL_LIST)]
@@ -86,7 +87,7 @@ async def test_first_the_list_then_what_changes() -> None:
         assert rig.changes[2:] == [("c", False, Origin.WATCH), ("a", True, Origin.WATCH)]
 
 
-async def test_a_watch_that_the_server_ends_goes_on_from_where_it_was() -> None:
+async def test_watch_that_the_server_ends_continues_from_the_last_revision() -> None:
     async with run_reflector("a") as rig:
         await eventually(rig.count_watches)
         rig.api.close_watches()
@@ -96,7 +97,7 @@ async def test_a_watch_that_the_server_ends_goes_on_from_where_it_was() -> None:
         assert rig.count_lists() == 1
 
 
-async def test_silence_connects_again_without_a_list() -> None:
+async def test_silent_watch_reconnects_without_a_list() -> None:
     async with run_reflector("a") as rig:
         await eventually(rig.count_watches)
         rig.api.fail_next("GET", "widgets", TimedOut("silent"))
@@ -107,7 +108,7 @@ async def test_silence_connects_again_without_a_list() -> None:
         assert rig.metrics.watch_restarts.labels("widgets.kubewright.test", "silent").value == 1
 
 
-async def test_410_lists_again_and_finds_what_was_deleted_meanwhile() -> None:
+async def test_410_lists_again_and_finds_missed_deletions() -> None:
     async with run_reflector("a", "b") as rig:
         await eventually(rig.count_watches)
         rig.api.fail_next("GET", "widgets", Unreachable("down"), times=3)
@@ -120,41 +121,46 @@ async def test_410_lists_again_and_finds_what_was_deleted_meanwhile() -> None:
         assert ("a", True, Origin.WATCH) in rig.changes
 
 
-async def test_an_outage_backs_off_to_a_bound_and_ends_without_loss() -> None:
+async def test_outage_is_retried_with_bounded_back_off_and_loses_nothing() -> None:
     async with run_reflector("a") as rig:
         await eventually(rig.count_watches)
-        before, told = len(rig.api.requests), list[bool]()
-        rig.reflector.problem_changed.append(lambda: told.append(bool(rig.reflector.problem)))
+        before, has_problem = len(rig.api.requests), list[bool]()
+        rig.reflector.problem_changed.connect(
+            lambda: has_problem.append(bool(rig.reflector.problem))
+        )
         rig.api.fail_next("GET", "widgets", Unreachable("down"), times=12)
         rig.api.close_watches()
         rig.add_widget("b")
         started = asyncio.get_running_loop().time()
         await eventually(lambda: rig.reflector.problem)
-        assert "trying again: down" in rig.reflector.problem
+        assert "retrying: down" in rig.reflector.problem
         await eventually(lambda: rig.stored_names() == {"a", "b"}, within=600)
         took = asyncio.get_running_loop().time() - started
         assert len(rig.api.requests) - before == 13
         assert 40 < took < 12 * MAX_BACKOFF_SECONDS * 1.2
         assert rig.reflector.problem == ""
-        assert told == [True, False]
+        assert has_problem == [True, False]
 
 
 @pytest.mark.parametrize(
-    ("error", "words"),
+    ("error", "message"),
     [
-        (KindMissing("404 page not found"), "waiting for its CRD: kubectl apply -k config/crd"),
+        (
+            KindMissing("404 page not found"),
+            "waiting for its CRD. To install it, run: kubectl apply -k config/crd",
+        ),
         (Forbidden('widgets is forbidden: User "x" cannot list'), "kubectl apply -k config/rbac"),
-        (ServerError("etcd is unwell"), "trying again: etcd is unwell"),
+        (ServerError("etcd is unwell"), "retrying: etcd is unwell"),
     ],
 )
-async def test_what_keeps_us_from_listing_is_said_and_waited_for(
-    error: Exception, words: str
+async def test_failed_list_is_reported_with_its_fix_and_retried(
+    error: Exception, message: str
 ) -> None:
     rig = ReflectorHarness()
     rig.add_widget("a")
     rig.api.fail_next("GET", "widgets", error, times=3)
     task = asyncio.create_task(rig.reflector.run())
-    await eventually(lambda: words in rig.reflector.problem)
+    await eventually(lambda: message in rig.reflector.problem)
     assert not rig.reflector.synced.is_set()
     await eventually(rig.reflector.synced.is_set, within=60)
     assert rig.stored_names() == {"a"}
@@ -162,7 +168,7 @@ async def test_what_keeps_us_from_listing_is_said_and_waited_for(
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_retry_after_is_obeyed() -> None:
+async def test_retry_after_is_respected() -> None:
     rig = ReflectorHarness()
     rig.api.fail_next("GET", "widgets", TooManyRequests("slow down", retry_after=33))
     task = asyncio.create_task(rig.reflector.run())
@@ -173,7 +179,7 @@ async def test_retry_after_is_obeyed() -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_an_object_that_does_not_decode_is_counted_and_stops_nobody() -> None:
+async def test_undecodable_object_is_counted_and_the_watch_goes_on() -> None:
     rig = ReflectorHarness()
     rig.add_widget("a")
     rig.api.create(
@@ -185,12 +191,12 @@ async def test_an_object_that_does_not_decode_is_counted_and_stops_nobody() -> N
     await eventually(rig.count_watches)
     rig.add_widget("z")
     await eventually(lambda: rig.stored_names() == {"a", "bad", "z"})
-    assert rig.metrics.undecodable_total.labels("widgets.kubewright.test").value == 1
+    assert rig.metrics.undecodable.labels("widgets.kubewright.test").value == 1
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_server_restored_from_a_backup_is_believed() -> None:
+async def test_list_of_a_server_restored_from_a_backup_replaces_the_cache() -> None:
     async with run_reflector("a", "b") as rig:
         await eventually(rig.count_watches)
         rig.api.objects.pop(f"{Widget.definition.path('n')}/b")
@@ -206,7 +212,7 @@ async def test_a_server_restored_from_a_backup_is_believed() -> None:
         await eventually(lambda: rig.stored_names() == {"a", "new"}, within=60)
 
 
-async def test_the_age_of_a_watch_grows_while_it_is_silent() -> None:
+async def test_age_of_a_watch_grows_while_it_is_silent() -> None:
     async with run_reflector("a") as rig:
         await eventually(rig.count_watches)
         await asyncio.sleep(50)
@@ -215,7 +221,7 @@ async def test_the_age_of_a_watch_grows_while_it_is_silent() -> None:
         await eventually(lambda: rig.reflector.age_seconds < 1)
 
 
-async def test_a_watch_that_goes_back_in_time_leads_to_a_new_list() -> None:
+async def test_watch_that_goes_back_in_time_leads_to_a_new_list() -> None:
     async with run_reflector("a") as rig:
         await eventually(rig.count_watches)
         rig.api.revision -= 500
@@ -224,7 +230,7 @@ async def test_a_watch_that_goes_back_in_time_leads_to_a_new_list() -> None:
         assert rig.count_lists() >= 2
 
 
-async def test_a_list_that_is_always_gone_is_not_a_hot_loop() -> None:
+async def test_list_that_is_always_gone_is_not_a_busy_loop() -> None:
     rig = ReflectorHarness()
     rig.api.fail_next("GET", "widgets", Gone("expired"), times=10**6)
     task = asyncio.create_task(rig.reflector.run())
@@ -234,11 +240,11 @@ async def test_a_list_that_is_always_gone_is_not_a_hot_loop() -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-@pytest.mark.parametrize("asked", ["soon", 86400, float("inf"), -5, None, {"a": 1}])
-async def test_patience_is_bounded_whatever_the_server_asks(asked: object) -> None:
+@pytest.mark.parametrize("retry_after", ["soon", 86400, float("inf"), -5, None, {"a": 1}])
+async def test_retry_after_of_the_server_is_bounded(retry_after: object) -> None:
     rig = ReflectorHarness()
     rig.add_widget("a")
-    body = {"kind": "Status", "message": "slow down", "details": {"retryAfterSeconds": asked}}
+    body = {"kind": "Status", "message": "slow down", "details": {"retryAfterSeconds": retry_after}}
     rig.api.fail_next("GET", "widgets", error_from_status(429, body, operation="list"))
     task = asyncio.create_task(rig.reflector.run())
     await eventually(rig.reflector.synced.is_set, within=61)

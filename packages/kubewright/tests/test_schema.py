@@ -17,21 +17,21 @@ from msgspec import Struct
 from kubewright.crd import build_crd, build_crds, to_yaml
 from kubewright.errors import SchemaError, Undecodable
 from kubewright.kind import (
-    Column,
+    ObjectMeta,
     Resource,
-    Scale,
     Spec,
     Status,
     kind,
     pluralize,
     version_of,
 )
-from kubewright.meta import ObjectMeta
 from kubewright.schema import (
+    Column,
     Doc,
     Int32,
     ListType,
     PreserveUnknownFields,
+    Scale,
     ValidationRule,
     struct_schema,
 )

@@ -93,7 +93,7 @@ def test_invalid_address_is_an_error(text: str) -> None:
 
 async def test_metrics_are_served_on_their_path_only() -> None:
     async with run_server(make_local_server()) as server:
-        server.metrics.count_list("pods")
+        server.metrics.lists.labels("pods").inc()
         status, text = await http_get(server.metrics_port, "/metrics")
         assert status == 200
         assert 'kubewright_lists_total{kind="pods"} 1.0\n' in text

@@ -191,9 +191,9 @@ class FCDInfoController(Controller[FCDInfo]):
         named = find_volume(name, self.cache)
         try:
             disk = find_disk(name, named, served)
-        except Terminal:
+        except Terminal as error:
             served.request_disk_refresh()
-            info.status = status_without_disk(named)
+            info.status, error.keep_status = status_without_disk(named), True
             raise
         info.status = self._build_status(served, disk, named)
 

@@ -152,6 +152,7 @@ def ready_reason(host: Host, vcenter: str) -> Done:
             "HostDisconnected",
             f'host "{host.name}" {how} vCenter {vcenter}, so its load is not known; '
             "check its power and its network, then reconnect it in vCenter",
+            keep_status=True,
         )
     if host.in_maintenance:
         return Done(

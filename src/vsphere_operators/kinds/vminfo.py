@@ -158,6 +158,7 @@ def ready_reason(vm: VirtualMachine) -> Done:
         raise Terminal(
             f"VM{vm.connection.capitalize()}",
             f'VM "{vm.name}" is {vm.connection}, so its state is not known: {why}',
+            keep_status=True,
         )
     if vm.is_template:
         return Done("Template", f'"{vm.name}" is a template and never runs')

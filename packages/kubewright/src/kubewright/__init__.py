@@ -18,14 +18,25 @@
 
 from __future__ import annotations
 
-from .cache import Cache
+from .cache import Cache, Signal
 from .client import Client
-from .controller import Controller, Done, controller
+from .controller import Controller, Done, Waiting, controller
 from .errors import KubewrightError, NotSynced, Rejected, Retry, Terminal
-from .kind import Column, Object, Resource, Scale, Spec, Status, kind, version_of
+from .kind import (
+    Condition,
+    Key,
+    Object,
+    ObjectMeta,
+    OwnerReference,
+    Resource,
+    Spec,
+    Status,
+    kind,
+    version_of,
+)
 from .manager import Manager, Options
-from .meta import Condition, Key, ObjectMeta, OwnerReference
 from .schema import (
+    Column,
     Doc,
     EmbeddedResource,
     Int32,
@@ -33,6 +44,7 @@ from .schema import (
     IntOrString,
     ListType,
     PreserveUnknownFields,
+    Scale,
     SchemaOverride,
     ValidationRule,
 )
@@ -68,11 +80,13 @@ __all__ = [
     "Retry",
     "Scale",
     "SchemaOverride",
+    "Signal",
     "Spec",
     "Status",
     "Stream",
     "Terminal",
     "ValidationRule",
+    "Waiting",
     "Webhook",
     "any_change",
     "controller",

@@ -6,8 +6,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from .kind import Object, Resource, kind
-from .meta import OwnerReference
+from .kind import Object, OwnerReference, Resource, kind
 
 
 class ObjectReference(Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -1,6 +1,7 @@
-"""Verbs with the type first: `await client.get(HostInfo, key)`. A client ALWAYS asks the API server; for memory there is the cache.
+"""Verbs with the type first: `await client.get(HostInfo, key)`. A client always asks the API
+server; the cache answers from memory.
 
-`request_for` builds each request without a network, and the methods send it and decode the answer.
+`request_for` builds each request without a network. The methods send it and decode the response.
 """
 
 from __future__ import annotations
@@ -15,15 +16,13 @@ import msgspec
 from msgspec import Struct
 
 from .errors import KindMissing, NotFound, TooMuch, Undecodable
-from .kind import KindDefinition, Object, drop_nulls
-from .meta import Key
-from .overlay import overlay
+from .kind import Key, KindDefinition, Object, drop_nulls
+from .overlay import Json, overlay
 from .responses import Page, UndecodableObject, WatchEvent, decode_page, decode_watch_event
 from .transport import ApiTransport, Request, do_nothing
 
 T = TypeVar("T", bound=Object)
 PatchType = Literal["merge", "json", "apply"]
-Json = dict[str, Any]
 
 _PAGE_SIZE = 500
 _NEEDS_NO_QUOTING = re.compile("[A-Za-z0-9._-]*").fullmatch
@@ -34,23 +33,18 @@ _PATCH_CONTENT_TYPES: dict[str, str] = {
 }
 _METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _METADATA_ONLY_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-# Bookmarks come about once a minute (kube-apiserver's own timer, with up to 2.5 s of slack); silence beyond that is a dead watch.
+# The kube-apiserver sends a bookmark about once a minute, up to 2.5 s late. A watch that is silent
+# for longer is dead.
 _WATCH_IDLE_TIMEOUT_SECONDS = 70.0
+_ENCODER = msgspec.json.Encoder()
 
 
-class ScaleSpec(Struct):
-    """The one number of the scale subresource."""
-
+class _ScaleSpec(Struct):
     replicas: int = 0
 
 
-class ScaleSubresource(Struct):
-    """The scale subresource."""
-
-    spec: ScaleSpec = msgspec.field(default_factory=ScaleSpec)
-
-
-_ENCODER = msgspec.json.Encoder()
+class _ScaleSubresource(Struct):
+    spec: _ScaleSpec = msgspec.field(default_factory=_ScaleSpec)
 
 
 def request_for(
@@ -63,23 +57,15 @@ def request_for(
     body: Any = None,
     content_type: str = "application/json",
 ) -> Request:
-    """The request for one kind and key; an empty name means the collection. Names are quoted, never pasted."""
+    """The request for one kind and key; a key without a name means the collection."""
     namespace, name = _percent_encode(key.namespace), _percent_encode(key.name)
-    accept = (
-        "application/json"
-        if not kind.metadata_only
-        else _METADATA_ONLY
-        if name or "watch" in (query or {})
-        else _METADATA_ONLY_LIST
-    )
-    what = "/".join(part for part in (*key, subresource) if part)
-    verb = (
-        "watch"
-        if "watch" in (query or {})
-        else {"GET": "get" if name else "list", "POST": "create", "PUT": "replace"}.get(
-            method, method.lower()
-        )
-    )
+    is_watch = query is not None and "watch" in query
+    accept = "application/json"
+    if kind.metadata_only:
+        accept = _METADATA_ONLY if name or is_watch else _METADATA_ONLY_LIST
+    verbs = {"GET": "get" if name else "list", "POST": "create", "PUT": "replace"}
+    verb = "watch" if is_watch else verbs.get(method, method.lower())
+    target = "/".join(part for part in (*key, subresource) if part)
     return Request(
         method=method,
         path=kind.path(namespace, name, subresource),
@@ -87,12 +73,12 @@ def request_for(
         body=None if body is None else _ENCODER.encode(body),
         content_type="" if body is None else content_type,
         accept=accept,
-        operation=f"{verb} {kind.group_resource} {what}".rstrip(),
+        operation=f"{verb} {kind.group_resource} {target}".rstrip(),
     )
 
 
 def _percent_encode(text: str) -> str:
-    """The text as one part of an address. Names are plain in practice, and then this is ten times as fast as quoting."""
+    # Names of objects need no quoting in practice; the check is ten times as fast as quote().
     return text if _NEEDS_NO_QUOTING(text) else quote(text, safe="")
 
 
@@ -101,17 +87,17 @@ class Client:
 
     def __init__(
         self,
-        sender: ApiTransport,
+        transport: ApiTransport,
         *,
         field_manager: str = "kubewright",
         on_write: Callable[[Object], None] | None = None,
     ) -> None:
-        self.transport = sender
-        self.field_manager = field_manager
-        self.on_write = on_write
+        """`on_write` is called with the stored object of each write, to update a cache."""
+        self.transport = transport
+        self._write_query = {"fieldManager": field_manager}
+        self._on_write = on_write
 
     async def get(self, kind: type[T], key: Key) -> T:
-        """The object, as the API server has it now."""
         return kind.decode(await self.transport.send(request_for("GET", kind.definition, key)))
 
     async def list(
@@ -122,16 +108,16 @@ class Client:
         label_selector: str = "",
         field_selector: str = "",
     ) -> list[T]:
-        """All objects of the kind (in the namespace), read page by page; one that does not decode raises."""
-        found: list[T] = []
+        """All objects of the kind (in the namespace). Raises if one of them does not decode."""
+        objects: list[T] = []
         async for page in self.list_pages(
             kind, namespace, label_selector=label_selector, field_selector=field_selector
         ):
             for item in page.items:
                 if isinstance(item, UndecodableObject):
                     raise Undecodable(f"{kind.definition.name} {item.metadata.key}: {item.message}")
-                found.append(item)
-        return found
+                objects.append(item)
+        return objects
 
     async def list_pages(
         self,
@@ -142,12 +128,12 @@ class Client:
         field_selector: str = "",
         limit: int = _PAGE_SIZE,
     ) -> AsyncIterator[Page[T]]:
-        """The list in pages of one consistent moment (a quorum read). A page too large to hold is asked for again in smaller ones."""
-        rest = ""
+        """The list in pages. All pages are of one moment, read with a quorum."""
+        continue_token = ""
         while True:
             query = {
                 "limit": str(limit),
-                "continue": rest,
+                "continue": continue_token,
                 "labelSelector": label_selector,
                 "fieldSelector": field_selector,
             }
@@ -156,6 +142,7 @@ class Client:
                     request_for("GET", kind.definition, Key(namespace, ""), query=query)
                 )
             except TooMuch:
+                # Objects may be up to 1.5 MB: try again with smaller pages.
                 if limit == 1:
                     raise
                 limit = max(1, limit // 8)
@@ -164,7 +151,7 @@ class Client:
             yield page
             if not page.continue_token:
                 return
-            rest = page.continue_token
+            continue_token = page.continue_token
 
     async def watch(
         self,
@@ -177,18 +164,21 @@ class Client:
         field_selector: str = "",
         on_open: Callable[[], None] = do_nothing,
     ) -> AsyncIterator[WatchEvent[T]]:
-        """Changes since the revision, until the server ends the watch; silence, 410 and every error line raise.
+        """The changes since a resourceVersion, until the server ends the watch.
 
-        `opened` is called when the server has taken the watch, which may be a minute before the first line.
+        Silence, 410 and every ERROR line raise. `on_open` is called when the server has accepted
+        the watch, which may be a minute before the first line.
         """
         query = {
             "watch": "1",
             "allowWatchBookmarks": "true",
             "resourceVersion": resource_version,
             "timeoutSeconds": str(timeout_seconds),
+            "labelSelector": label_selector,
+            "fieldSelector": field_selector,
         }
-        query |= {"labelSelector": label_selector, "fieldSelector": field_selector}
-        # The server ends a watch after timeoutSeconds; one that goes on past that and a bookmark's time is not to be trusted.
+        # The server ends a watch after timeoutSeconds. One that goes on for longer than that and
+        # a bookmark interval is not served by a working API server.
         request = replace(
             request_for("GET", kind.definition, Key(namespace, ""), query=query),
             timeout_seconds=timeout_seconds + _WATCH_IDLE_TIMEOUT_SECONDS,
@@ -199,12 +189,11 @@ class Client:
             yield decode_watch_event(kind, line, request.operation)
 
     async def create(self, obj: T) -> T:
-        """Store a new object."""
         key = Key(obj.metadata.namespace, "")
-        return await self._send_write(
-            type(obj),
-            request_for("POST", obj.definition, key, query=self._write_query(), body=obj.encode()),
+        request = request_for(
+            "POST", obj.definition, key, query=self._write_query, body=obj.encode()
         )
+        return await self._send_write(type(obj), request)
 
     async def patch(
         self,
@@ -216,23 +205,25 @@ class Client:
         subresource: str = "",
         force: bool = False,
     ) -> T:
-        """Change part of an object: a merge patch (dict), a JSON patch (list) or server-side apply (dict with apiVersion and kind)."""
-        query = self._write_query() | ({"force": "true"} if force else {})
+        """Send a merge patch (dict), a JSON patch (list) or a server-side apply (dict with
+        apiVersion and kind).
+        """
         request = request_for(
             "PATCH",
             kind.definition,
             key,
             subresource=subresource,
-            query=query,
+            query=self._write_query | {"force": "true"} if force else self._write_query,
             body=patch,
             content_type=_PATCH_CONTENT_TYPES[patch_type],
         )
         return await self._send_write(kind, request)
 
     async def update(self, obj: T, *, subresource: str = "") -> T:
-        """Put the object in the place of the stored one, if that is still the version we read.
+        """Replace the stored object, if it is still the version that we read.
 
-        Fields that our class does not know would be lost by a plain PUT, so ours are laid over what is stored now.
+        Fields that our class does not declare are kept: the stored object is read first, and ours
+        is laid over it.
         """
         stored: Json = msgspec.json.decode(
             await self.transport.send(request_for("GET", obj.definition, obj.key))
@@ -246,7 +237,7 @@ class Client:
             obj.definition,
             obj.key,
             subresource=subresource,
-            query=self._write_query(),
+            query=self._write_query,
             body=body,
         )
         return await self._send_write(type(obj), request)
@@ -254,22 +245,20 @@ class Client:
     async def patch_status(
         self, kind: type[T], key: Key, status: Json, *, resource_version: str = ""
     ) -> T:
-        """Merge into the status; with `revision` only if nobody wrote since.
+        """Merge into the status; with `resource_version` only if the object is still that version.
 
-        A uid would not do: on the status subresource the API server ignores all other metadata (seen on 1.36).
+        A uid as precondition has no effect: on the status subresource the API server ignores all
+        other metadata (seen in 1.36).
         """
-        patch = (
-            {"metadata": {"resourceVersion": resource_version}, "status": status}
-            if resource_version
-            else {"status": status}
-        )
+        patch: Json = {"status": status}
+        if resource_version:
+            patch["metadata"] = {"resourceVersion": resource_version}
         return await self.patch(kind, key, patch, subresource="status")
 
     async def _send_write(self, kind: type[T], request: Request) -> T:
-        """Send a write and tell whoever keeps a cache of its answer, so that the next read sees it."""
         written = kind.decode(await self.transport.send(request))
-        if self.on_write is not None:
-            self.on_write(written)
+        if self._on_write is not None:
+            self._on_write(written)
         return written
 
     async def delete(
@@ -282,27 +271,28 @@ class Client:
         propagation_policy: str = "",
         grace_period_seconds: int | None = None,
     ) -> None:
-        """Delete the object; with `uid` or `revision` only if it is still that one. Already gone is fine."""
-        preconditions = {
-            name: value
-            for name, value in (("uid", uid), ("resourceVersion", resource_version))
-            if value
-        }
+        """Delete the object; with `uid` or `resource_version` only if it is still that one.
+
+        An object that does not exist is not an error.
+        """
+        preconditions = {"uid": uid or None, "resourceVersion": resource_version or None}
         options = {
-            "preconditions": preconditions or None,
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": drop_nulls(preconditions) or None,
             "propagationPolicy": propagation_policy or None,
             "gracePeriodSeconds": grace_period_seconds,
         }
-        body = {"apiVersion": "v1", "kind": "DeleteOptions"} | drop_nulls(options)
+        request = request_for("DELETE", kind.definition, key, body=drop_nulls(options))
         try:
-            await self.transport.send(request_for("DELETE", kind.definition, key, body=body))
+            await self.transport.send(request)
         except KindMissing:
             raise
         except NotFound:
             return
 
     async def scale(self, kind: type[T], key: Key, replicas: int | None = None) -> int:
-        """The wanted number of replicas through the scale subresource, set first when `replicas` is given."""
+        """The desired number of replicas from the scale subresource; sets it if one is given."""
         if replicas is None:
             request = request_for("GET", kind.definition, key, subresource="scale")
         else:
@@ -314,36 +304,34 @@ class Client:
                 body={"spec": {"replicas": replicas}},
                 content_type=_PATCH_CONTENT_TYPES["merge"],
             )
-        return msgspec.json.decode(
-            await self.transport.send(request), type=ScaleSubresource
-        ).spec.replicas
+        body = await self.transport.send(request)
+        return msgspec.json.decode(body, type=_ScaleSubresource).spec.replicas
 
     async def is_served(self, kind: type[T]) -> bool:
-        """Whether the server knows the kind in this version (discovery)."""
-        about = kind.definition
-        path = f"/apis/{about.group}/{about.version}" if about.group else f"/api/{about.version}"
+        """Whether the server serves the kind in this version, by discovery."""
+        definition = kind.definition
+        prefix = "/apis" if definition.group else "/api"
+        request = Request(
+            "GET",
+            f"{prefix}/{definition.api_version}",
+            operation=f"discover {definition.group_resource}",
+        )
         try:
-            body = msgspec.json.decode(
-                await self.transport.send(
-                    Request("GET", path, operation=f"discover {about.group_resource}")
-                )
-            )
+            body = msgspec.json.decode(await self.transport.send(request))
         except NotFound:
             return False
-        return any(resource["name"] == about.plural for resource in body.get("resources", ()))
+        return any(resource["name"] == definition.plural for resource in body.get("resources", ()))
 
     async def create_review(self, path: str, body: Json) -> Json:
-        """Post one of the review resources (TokenReview, SubjectAccessReview...), which are questions, not objects."""
+        """Post a review (TokenReview, SubjectAccessReview...), which the server answers but does
+        not store.
+        """
         request = Request(
             "POST",
             path,
             body=_ENCODER.encode(body),
             content_type="application/json",
-            operation=f"ask {body.get('kind', path)}",
+            operation=f"create {body.get('kind', path)}",
         )
-        answer: Json = msgspec.json.decode(await self.transport.send(request))
-        return answer
-
-    def _write_query(self) -> dict[str, str]:
-        """What every write says: who is responsible for the fields in it."""
-        return {"fieldManager": self.field_manager}
+        response: Json = msgspec.json.decode(await self.transport.send(request))
+        return response

@@ -233,7 +233,7 @@ async def serve(
 
     for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, on_signal, number)
-    manager.on_stopped_leading = start_exit_timer
+    manager.stopped_leading.connect(start_exit_timer)
     tune_garbage_collector()
     try:
         await manager.run(stop)

@@ -1,12 +1,21 @@
-"""What a user types all day: a class (or a function) with `reconcile(obj)`, and what wakes it. `engine.py` runs it.
+"""What the author of an operator writes: a class (or a function) with `reconcile(obj)`, and what
+wakes it. `engine.py` runs it.
 
     class GreetingController(Controller[Greeting]):
         async def reconcile(self, greeting: Greeting) -> None:
             greeting.status = GreetingStatus(text=f"Hello, {greeting.spec.name}")
 
-A reconcile reads state from memory, acts, and sets `obj.status`. It returns None (or `Done(...)`), or raises: `Retry` for what will
-pass, `Terminal` for what trying again cannot mend; anything else backs off. The engine alone writes the status: once, only if it
-changed, also on failure, with conditions and observedGeneration.
+A reconcile reads state from memory, acts, and sets `obj.status`. It ends in one of these ways:
+
+    return None or Done(...)   the object is as desired: Ready is True
+    return Waiting(...)        work is in progress: Ready is False, without a warning Event
+    raise NotSynced(...)       the data it needs is still loading: the status stays as it is
+    raise Retry(...)           a fault that passes: Ready is False, run again after a delay
+    raise Terminal(...)        a fault that only a change can fix: Ready is False, no retry
+    raise anything else        Ready is False, run again with back-off
+
+Only the engine writes the status: once, only if it changed, also after a failure, with conditions
+and observedGeneration.
 """
 
 from __future__ import annotations
@@ -17,9 +26,8 @@ from typing import Any, ClassVar, Generic, TypeVar, get_args
 
 from .cache import IndexFunction
 from .errors import ConfigError
-from .kind import Object, Resource
+from .kind import Key, Object, Resource
 from .log import Log
-from .meta import Key
 from .source import (
     KindSource,
     OwnedKindSource,
@@ -36,7 +44,7 @@ T = TypeVar("T", bound=Resource[Any, Any])
 
 @dataclass(frozen=True)
 class Done:
-    """What a reconcile may return: words for the Ready condition, and when to look again."""
+    """The object is as desired: Ready becomes True, with this reason and message."""
 
     reason: str = "Reconciled"
     message: str = ""
@@ -44,34 +52,56 @@ class Done:
 
 
 @dataclass(frozen=True)
+class Waiting:
+    """The object is not ready yet because work is in progress: Ready becomes False.
+
+    This is normal progress, not a fault, so no warning Event is recorded. `after` is the delay in
+    seconds until the next reconcile; None leaves the wake-up to a watch.
+
+    With `write_status_first` the reconcile has put into the status what it is about to do. The
+    engine stores that status and runs the object again at once. The action is then sent by a run
+    that has read the record, so a crash in between cannot lose track of it.
+    """
+
+    reason: str
+    message: str
+    after: float | None = None
+    write_status_first: bool = False
+
+
+@dataclass(frozen=True)
 class Permission:
-    """A right beyond those that follow from the watches, for the generated role."""
+    """A permission for the generated role, beyond those that follow from the watches."""
 
     kind: type[Object]
     verbs: tuple[str, ...]
     subresource: str = ""
     resource_names: tuple[str, ...] = ()
-    """Only these objects; all of the kind where there are none."""
+    """Only objects with these names; empty for all objects of the kind."""
 
 
 class Controller(Generic[T]):
-    """Subclass it with your kind and write `reconcile`; declare in `__init__` what else wakes your objects."""
+    """Subclass it with your kind and write `reconcile`. Declare what else wakes your objects in
+    `__init__`.
+    """
 
-    # By its name pytest would take the one of a kind TestRun for tests.
+    # pytest would collect the controller of a kind named TestRun as a class of tests.
     __test__: ClassVar[bool] = False
     kind: ClassVar[type[Resource[Any, Any]]]
     versions: ClassVar[tuple[type[Object], ...]] = ()
     """Other versions of the kind that the CRD serves."""
     concurrency: ClassVar[int] = 64
-    """How many objects at once; each at most once at a time. Fewer, if what `reconcile` talks to bears less."""
+    """How many objects are reconciled at the same time; one object never twice at once. Choose
+    fewer if the system that `reconcile` calls cannot take as many."""
     timeout_seconds: ClassVar[float] = 120.0
     resync_seconds: ClassVar[float] = 10 * 3600.0
-    """How often every object is looked at although nothing seems to have happened; 0 for never."""
+    """How often every object is reconciled although nothing changed; 0 for never."""
     finalizer: ClassVar[str] = ""
-    """With a finalizer, `finalize` runs before the object goes."""
+    """With a finalizer, `finalize` runs before the API server removes the object."""
     predicate: ClassVar[Predicate] = staticmethod(any_change)
 
     sources: list[KindSource | OwnedKindSource | StreamSource | TimerSource]
+    read_kinds: list[type[Object]]
     permissions: list[Permission]
     log: Log
 
@@ -82,21 +112,25 @@ class Controller(Generic[T]):
                     cls.kind = kind
 
     def __new__(cls, *args: Any, **named: Any) -> Controller[T]:
-        """Make the lists of declarations here, so that a subclass's __init__ need not call ours."""
+        # The lists are created here so that a subclass's __init__ need not call ours.
         self = super().__new__(cls)
         if not hasattr(cls, "kind"):
             raise ConfigError(
-                f"{cls.__name__} does not say its kind: write class {cls.__name__}(Controller[YourKind])"
+                f"{cls.__name__} has no kind: write class {cls.__name__}(Controller[YourKind])"
             )
-        self.sources, self.permissions, self.log = [], [], Log(cls.__name__)
+        self.sources, self.read_kinds, self.permissions = [], [], []
+        self.log = Log(cls.__name__)
         return self
 
-    async def reconcile(self, obj: T) -> Done | None:
-        """Bring the world to what the object wants, and its status to what the world is."""
+    async def reconcile(self, obj: T) -> Done | Waiting | None:
+        """Bring the world to the state that the spec describes, and set the status."""
         raise TypeError(f"{type(self).__name__} has no reconcile")
 
-    async def finalize(self, obj: T) -> None:
-        """Clean up before the object goes; must bear being run twice."""
+    async def finalize(self, obj: T) -> Waiting | None:
+        """Clean up before the object is removed. It may run more than once.
+
+        The finalizer is removed when this returns None. `Waiting` keeps it while cleanup goes on.
+        """
 
     def wake_on(
         self,
@@ -106,21 +140,30 @@ class Controller(Generic[T]):
         of: IndexFunction = object_name,
         when: Predicate = any_change,
     ) -> None:
-        """Let changes elsewhere wake the objects that depend on them, found by index.
+        """Reconcile the objects that depend on something else when that changes.
 
-        `by` reads from our object what it depends on; `of` reads from the other object what it is known by (its name).
+        `by` reads from our object what it depends on. `of` reads from the other object what it is
+        referred to by, which is its name unless given.
         """
         self.sources.append(
             StreamSource(what, by) if isinstance(what, Stream) else KindSource(what, by, of, when)
         )
 
     def wake_on_owned(self, kind: type[Object]) -> None:
-        """Let changes of objects that ours own wake the owner."""
+        """Reconcile the owner when an object that it owns changes."""
         self.sources.append(OwnedKindSource(kind))
 
     def wake_every(self, seconds: float) -> None:
-        """Look at all objects every so often."""
+        """Reconcile all objects periodically."""
         self.sources.append(TimerSource(seconds))
+
+    def watches(self, kind: type[Object]) -> None:
+        """Declare that the reconcile reads this kind from the cache but is not woken by it.
+
+        The manager keeps the kind in the cache, waits for its first list before it starts the
+        controller, and the generated role may list and watch it.
+        """
+        self.read_kinds.append(kind)
 
     def needs(
         self,
@@ -129,31 +172,43 @@ class Controller(Generic[T]):
         subresource: str = "",
         resource_names: tuple[str, ...] = (),
     ) -> None:
-        """Declare what the reconcile does through the client, for the generated role; `create` cannot be limited to names."""
+        """Declare what the reconcile does through the client, for the generated role.
+
+        RBAC cannot limit `create` to names.
+        """
         self.permissions.append(Permission(kind, verbs, subresource, resource_names))
 
+    def cached_kinds(self) -> list[type[Object]]:
+        """The kinds that the manager has to keep in the cache for this controller."""
+        woken_by = (
+            source.kind
+            for source in self.sources
+            if isinstance(source, KindSource | OwnedKindSource)
+        )
+        return [self.kind, *woken_by, *self.read_kinds]
+
     def log_for(self, key: Key) -> Log:
-        """The log for lines about one object, with the fields by which controller-runtime names it."""
+        """A log for lines about one object, with the fields that controller-runtime adds."""
         return self.log.bind(
             **{self.kind.definition.name: key}, namespace=key.namespace, name=key.name
         )
 
     @property
     def name(self) -> str:
-        """What logs and metrics call it: the kind in lower case, as controller-runtime does."""
+        """The name in logs and metrics: the kind in lower case, as in controller-runtime."""
         return self.kind.definition.name.lower()
 
 
 def controller(
     kind: type[T],
-    reconcile: Callable[[T], Awaitable[Done | None]],
+    reconcile: Callable[[T], Awaitable[Done | Waiting | None]],
     *,
-    finalize: Callable[[T], Awaitable[None]] | None = None,
+    finalize: Callable[[T], Awaitable[Waiting | None]] | None = None,
     **options: Any,
 ) -> Controller[T]:
-    """A controller from a function, for those who need no class: `manager.add(controller(Greeting, greet))`."""
-    body: dict[str, Any] = {"reconcile": staticmethod(reconcile), "kind": kind, **options}
+    """A controller made of a function: `manager.add(controller(Greeting, greet))`."""
+    members: dict[str, Any] = {"reconcile": staticmethod(reconcile), "kind": kind, **options}
     if finalize is not None:
-        body["finalize"] = staticmethod(finalize)
-    made: Controller[T] = type(f"{kind.__name__}Controller", (Controller,), body)()
-    return made
+        members["finalize"] = staticmethod(finalize)
+    instance: Controller[T] = type(f"{kind.__name__}Controller", (Controller,), members)()
+    return instance

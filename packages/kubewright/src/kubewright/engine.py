@@ -1,37 +1,138 @@
-"""Runs one controller: key -> object -> reconcile -> status if changed -> outcome."""
+"""Runs one controller: key -> object -> reconcile -> status if changed -> outcome.
+
+`outcome_from_result` and `outcome_from_error` are the one switch that decides what each way to end
+a reconcile means for queue, condition, Event, metric and log line.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from .cache import Cache
 from .client import Client
-from .controller import Controller
-from .errors import KindMissing, NotFound
-from .kind import Resource
+from .controller import Controller, Done, Waiting
+from .errors import (
+    Conflict,
+    KindMissing,
+    KubewrightError,
+    NotFound,
+    NotLeader,
+    NotSynced,
+    Retry,
+    Terminal,
+    TooManyRequests,
+    redact,
+)
+from .kind import Condition, Key, Resource
 from .log import Log
-from .meta import Condition, Key
-from .metrics import Metrics
-from .outcome import Outcome, outcome_from_error, outcome_from_result
+from .metrics import Metrics, ReconcileResult
 from .responses import UndecodableObject
 from .source import PrimaryKindSource, TimerSource
-from .status import StatusWriter
+from .status import StatusWriter, ready_condition
 from .workqueue import LOW_PRIORITY, WorkQueue
 
 T = TypeVar("T", bound=Resource[Any, Any])
 
 GRACE_SECONDS = 5.0
-"""How long a reconcile that was told to stop may take to do so before another worker takes its place."""
+"""How long a cancelled reconcile may take to end before another worker takes its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What follows from a reconcile."""
+
+    result: ReconcileResult
+    condition: Condition | None
+    """None leaves the status as it is, because the reconcile found out nothing about the object."""
+    requeue_after_seconds: float | None = None
+    rate_limited: bool = False
+    terminal: bool = False
+    clear_status: bool = False
+    unexpected: bool = False
+    warning_event: bool = True
+    error: BaseException | None = None
+
+
+def outcome_from_result(returned: object, generation: int) -> Outcome:
+    status: Literal["True", "False"]
+    match returned:
+        case None:
+            return Outcome("success", ready_condition("True", "Reconciled", "", generation))
+        case Done(reason, message, after):
+            status, field = "True", "requeue_after_seconds"
+        case Waiting(reason, message, after, write_status_first):
+            status, field = "False", "after"
+            # The next run acts on the record in this status: there is nothing else to wait for.
+            after = 0.0 if write_status_first else after
+        case _:
+            error = f"the reconcile returned {type(returned).__name__}; "
+            error += "return None, Done(...) or Waiting(...)"
+            return outcome_from_error(TypeError(error), generation)
+    if after is not None and not _is_valid_delay(after):
+        error = f"{field} is {after!r}; it must be a number of seconds"
+        return outcome_from_error(TypeError(error), generation)
+    condition = ready_condition(status, reason, message, generation)
+    result: ReconcileResult = "success" if after is None else "requeue_after"
+    return Outcome(result, condition, after, warning_event=False)
+
+
+def _is_valid_delay(value: object) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and math.isfinite(value) and value >= 0  # type: ignore[arg-type,operator]
+
+
+def outcome_from_error(error: BaseException, generation: int) -> Outcome:
+    match error:
+        case Retry() | NotSynced() if not _is_valid_delay(error.after):
+            wrong = f"{type(error).__name__}(after={error.after!r}): it must be a number of seconds"
+            return outcome_from_error(TypeError(wrong), generation)
+        case NotSynced():
+            return Outcome("requeue_after", None, error.after, error=error)
+        case Retry():
+            condition = ready_condition("False", error.reason, str(error), generation)
+            return Outcome(
+                "requeue_after",
+                condition,
+                error.after,
+                warning_event=error.warning_event,
+                error=error,
+            )
+        case Terminal():
+            condition = ready_condition("False", error.reason, str(error), generation)
+            return Outcome(
+                "error", condition, terminal=True, clear_status=not error.keep_status, error=error
+            )
+        case NotLeader():
+            # Either the process is about to end and the next leader does the work, or the lease
+            # is renewed late and we do.
+            return Outcome("requeue", None, rate_limited=True, error=error)
+        case Conflict():
+            # Another writer was first. Its change is on its way to the cache; the object is fine.
+            return Outcome("requeue", None, rate_limited=True, error=error)
+        case TooManyRequests(retry_after=float() | int() as after):
+            return Outcome("requeue_after", None, float(after), error=error)
+        case KubewrightError():
+            condition = ready_condition("False", type(error).__name__, str(error), generation)
+        case TimeoutError():
+            condition = ready_condition("False", "TimedOut", str(error) or "timed out", generation)
+        case _:
+            message = f"{type(error).__name__}: {redact(str(error))}; it is retried with back-off"
+            condition = ready_condition("False", "Error", message, generation)
+            return Outcome("error", condition, rate_limited=True, unexpected=True, error=error)
+    return Outcome("error", condition, rate_limited=True, error=error)
 
 
 class Engine(Generic[T]):
-    """The queue and the workers of one controller, and what follows from each outcome."""
+    """The queue and the workers of one controller."""
 
     def __init__(
         self,
@@ -43,152 +144,144 @@ class Engine(Generic[T]):
         metrics: Metrics,
         log: Log,
     ) -> None:
-        self.controller, self.cache, self.client, self.status_writer = (
-            controller,
-            cache,
-            client,
-            status_writer,
-        )
-        self.kind: type[T] = controller.kind  # type: ignore[assignment]  # the class attribute cannot be generic
-        self.definition = controller.kind.definition
-        self.metrics = metrics.for_controller(controller.name, controller.concurrency)
-        self.log = log.bind(
+        self.controller, self.client = controller, client
+        self._status_writer = status_writer
+        # A class attribute cannot be generic, so mypy does not know that this is T.
+        self._kind: type[T] = controller.kind  # type: ignore[assignment]
+        self._metrics = metrics.for_controller(controller.name, controller.concurrency)
+        definition = controller.kind.definition
+        self._log = log.bind(
             controller=controller.name,
-            controllerGroup=self.definition.group,
-            controllerKind=self.definition.name,
+            controllerGroup=definition.group,
+            controllerKind=definition.name,
         )
-        controller.log = self.log
+        controller.log = self._log
         self.queue: WorkQueue[Key] = WorkQueue(metrics.for_queue(controller.name), accepting=False)
-        self.store = cache.store(self.kind)
-        self.tasks: set[asyncio.Task[None]] = set()
+        self._store = cache.store(self._kind)
+        self._tasks: set[asyncio.Task[None]] = set()
         self._stuck_keys: set[Key | None] = set()
-        self.started_at: dict[Key, float] = {}
-        """Since when user code has been running, by key."""
-        self._attach_sources()
-
-    def _attach_sources(self) -> None:
-        """Connect everything that wakes our objects to the queue."""
-        self._primary_source = PrimaryKindSource(type(self.controller).predicate)
-        self._primary_source.attach(self.store, self.queue)
-        for wake in self.controller.sources:
-            if not isinstance(wake, TimerSource):
-                wake.attach(self.store, self.cache, self.queue)
+        self._started_at: dict[Key, float] = {}
+        """When user code began to run, by key."""
+        self._primary_source = PrimaryKindSource(type(controller).predicate)
+        self._primary_source.attach(self._store, self.queue)
+        for source in controller.sources:
+            if not isinstance(source, TimerSource):
+                source.attach(self._store, cache, self.queue)
 
     def start(self) -> None:
-        """Start the workers and timers, and look at every object once; the caches are filled by now."""
+        """Start the workers and timers, and enqueue every object. The caches are in sync by now."""
         self.queue.accepting = True
-        for key in self.store.objects:
+        for key in self._store.objects:
             self.queue.add(key, LOW_PRIORITY)
         for _ in range(self.controller.concurrency):
-            self.start_task(self.run_worker())
-        timers = [wake for wake in self.controller.sources if isinstance(wake, TimerSource)]
+            self._start_task(self._run_worker())
+        self._start_task(self._replace_stuck_workers())
+        timers = [source for source in self.controller.sources if isinstance(source, TimerSource)]
         if self.controller.resync_seconds:
             timers.append(TimerSource(self.controller.resync_seconds, LOW_PRIORITY))
-        self.start_task(self._replace_stuck_workers())
         for timer in timers:
-            self.start_task(timer.run(self.store, self.queue))
+            self._start_task(timer.run(self._store, self.queue))
 
-    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
-        """A task that we hold on to until it ends."""
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        # The event loop keeps only weak references to tasks.
         task = asyncio.get_running_loop().create_task(work)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def stop(self, grace_seconds: float) -> None:
-        """Take up nothing more, let what is in work end, and cancel what does not end in time."""
+        """Take no new key, wait for the running reconciles, and cancel those that take longer."""
         self.queue.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(grace_seconds):
-                await self.queue.wait_until_idle()
-        for task in list(self.tasks):
+                await self.queue.idle.wait()
+        for task in list(self._tasks):
             task.cancel()
-        if self.tasks:
-            await asyncio.wait(self.tasks, timeout=GRACE_SECONDS)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=GRACE_SECONDS)
 
-    async def run_worker(self) -> None:
-        """Take up keys one after the other. A worker that was replaced leaves when its reconcile ends at last."""
+    async def _run_worker(self) -> None:
         loop = asyncio.get_running_loop()
         key: Key | None = None
-        while key not in self._stuck_keys and (taken := await self._next_key()) is not None:
-            key, priority = taken
-            self.metrics.add_active_workers(1)
+        # A stuck key has another worker already: this one ends once its reconcile has ended.
+        while key not in self._stuck_keys and (entry := await self._next_key()) is not None:
+            key, priority = entry
+            self._metrics.active_workers.inc()
             started = loop.time()
             try:
                 await self._process_key(key, priority)
             finally:
-                self.metrics.add_active_workers(-1)
-                self.metrics.observe_duration(loop.time() - started)
+                self._metrics.active_workers.dec()
+                self._metrics.reconcile_seconds.observe(loop.time() - started)
                 self.queue.done(key)
         self._stuck_keys.discard(key)
 
     async def _next_key(self) -> tuple[Key, int] | None:
-        """The next key; a cancellation that a reconcile has left behind for its worker comes out here, and is none of ours."""
         while True:
             try:
-                # A reconcile that waits for nothing gives nobody a turn: not the watch that brings an edit, the lease, nor a probe.
+                # A reconcile that never awaits would starve the watches, the lease and the probes.
                 await asyncio.sleep(0)
                 return await self.queue.get()
             except asyncio.CancelledError as error:
+                # A reconcile may have cancelled its own task; that arrives at the next await.
                 self._raise_if_stopping(error)
 
     async def _replace_stuck_workers(self) -> None:
-        """Replace workers whose reconcile does not stop although it was told to.
+        """Start a new worker for each reconcile that does not end after it was cancelled.
 
-        Its key stays locked, so that it never runs twice at once; everybody else goes on.
+        The key of the old one stays locked, so that an object is never reconciled twice at once.
         """
         while True:
             await asyncio.sleep(GRACE_SECONDS)
-            oldest = (
-                asyncio.get_running_loop().time() - self.controller.timeout_seconds - GRACE_SECONDS
-            )
-            for key in [
-                k
-                for k, started in self.started_at.items()
-                if started < oldest and k not in self._stuck_keys
-            ]:
-                self.log.error(
-                    "a reconcile does not stop although it was told to; another worker takes its place",
-                    object=str(key),
-                )
-                self._stuck_keys.add(key)
-                self.start_task(self.run_worker())
+            limit = self.controller.timeout_seconds + GRACE_SECONDS
+            started_before = asyncio.get_running_loop().time() - limit
+            for key, started in self._started_at.items():
+                if started < started_before and key not in self._stuck_keys:
+                    self._log.error(
+                        "a reconcile ignores its cancellation; another worker takes its place",
+                        object=str(key),
+                    )
+                    self._stuck_keys.add(key)
+                    self._start_task(self._run_worker())
 
     async def _process_key(self, key: Key, priority: int) -> None:
-        """One key, from the cache to the queue again; nothing that goes wrong here leaves this key."""
-        seen = self.store.objects.get(key)
-        if seen is None:
+        obj = self._store.objects.get(key)
+        if obj is None:
             self.queue.forget(key)
             return
         try:
-            outcome = await (
-                self.status_writer.write_undecodable(seen, self.kind)
-                if isinstance(seen, UndecodableObject)
-                else self._reconcile_object(seen)
-            )
+            if isinstance(obj, UndecodableObject):
+                # Terminal: a retry is useless until the object changes.
+                condition = await self._status_writer.write_undecodable(obj, self._kind)
+                outcome = Outcome("error", condition, terminal=True)
+            else:
+                outcome = await self._reconcile_object(obj)
         except (Exception, asyncio.CancelledError) as error:
             self._raise_if_stopping(error)
-            outcome = outcome_from_error(error, seen.metadata.generation)
+            outcome = outcome_from_error(error, obj.metadata.generation)
         self._apply_outcome(key, priority, outcome)
 
     def _raise_if_stopping(self, error: BaseException) -> None:
-        """A cancellation that is not the engine's own end came from inside the reconcile, and is that key's failure alone."""
+        """Only `stop` ends a worker. Any other cancellation came from inside a reconcile, and is a
+        failure of that key alone.
+        """
         if isinstance(error, asyncio.CancelledError) and self.queue.closed:
             raise error
         _clear_cancellations()
 
     def _apply_outcome(self, key: Key, priority: int, outcome: Outcome) -> None:
-        """Queue, metric and log line of an outcome."""
-        self.metrics.count_result(
-            outcome.result, terminal=outcome.terminal, unexpected=outcome.unexpected
-        )
-        if outcome.error is not None:
-            self._log_failure(key, outcome, outcome.error)
-        else:
-            self.log.debug(
-                "reconciled",
-                object=str(key),
-                reason=outcome.condition.reason if outcome.condition else "",
-            )
+        metrics, error = self._metrics, outcome.error
+        metrics.results[outcome.result].inc()
+        if outcome.terminal:
+            metrics.terminal_errors.inc()
+        if outcome.unexpected:
+            # What a panic is in Go: an exception that is not part of the controller's interface.
+            metrics.panics.inc()
+        if outcome.result == "error":
+            metrics.errors.inc()
+        if outcome.result == "error" and error is not None:
+            self.controller.log_for(key).error("Reconciler error", error=error)
+        elif self._log.logger.isEnabledFor(logging.DEBUG):
+            self._log_progress(key, outcome)
         if outcome.rate_limited:
             self.queue.add_rate_limited(key, priority)
             return
@@ -196,113 +289,110 @@ class Engine(Generic[T]):
         if outcome.requeue_after_seconds is not None:
             self.queue.add_after(key, outcome.requeue_after_seconds, priority)
 
-    def _log_failure(self, key: Key, outcome: Outcome, error: BaseException) -> None:
-        """The log line of a failure; what will pass is no error."""
-        log = self.controller.log_for(key)
-        if outcome.result == "error":
-            log.error("Reconciler error", error=error)
-        else:
-            log.debug("not now, again later", error=error, seconds=outcome.requeue_after_seconds)
-
-    async def _reconcile_object(self, seen: T) -> Outcome:
-        """Finalizer first, then the reconcile, then the status."""
-        finalizer = self.controller.finalizer
-        ours = finalizer in seen.metadata.finalizers
-        if seen.metadata.deletionTimestamp is not None:
-            return await self._run_finalizer(seen) if ours else Outcome("success", None)
-        if finalizer and not ours:
-            held = await self._set_finalizers(seen, [*seen.metadata.finalizers, finalizer])
-            if held is None:
-                return Outcome("success", None)
-            seen = held
-        before = msgspec.json.encode(seen.status)
-        obj: T = replace(seen, status=msgspec.json.decode(before, type=self.kind.status_type))
-        given = obj.status
-        outcome = await self._run_user_code(self.controller.reconcile, obj)
-        if outcome.terminal and obj.status is given and msgspec.json.encode(given) == before:
-            obj.status = self.kind.status_type()
-        if outcome.condition is not None:
-            await self._write_status(
-                seen, before, obj.status, outcome.condition, warning_event=outcome.warning_event
+    def _log_progress(self, key: Key, outcome: Outcome) -> None:
+        if outcome.error is not None:
+            self.controller.log_for(key).debug(
+                "not reconciled, retrying",
+                error=outcome.error,
+                seconds=outcome.requeue_after_seconds,
             )
+        else:
+            reason = outcome.condition.reason if outcome.condition else ""
+            self._log.debug("reconciled", object=str(key), reason=reason)
+
+    async def _reconcile_object(self, obj: T) -> Outcome:
+        finalizer, finalizers = self.controller.finalizer, obj.metadata.finalizers
+        deleting = obj.metadata.deletionTimestamp is not None
+        if deleting and finalizer not in finalizers:
+            return Outcome("success", None)
+        if finalizer and not deleting and finalizer not in finalizers:
+            with_finalizer = await self._set_finalizers(obj, [*finalizers, finalizer])
+            if with_finalizer is None:
+                return Outcome("success", None)
+            obj = with_finalizer
+        # The reconcile gets a copy of the status, since the object in the cache is shared. The
+        # encoded form is compared later, to find out whether anything changed.
+        encoded_before = msgspec.json.encode(obj.status)
+        copy: T = replace(
+            obj, status=msgspec.json.decode(encoded_before, type=self._kind.status_type)
+        )
+        if deleting:
+            outcome = await self._run_user_code(self.controller.finalize, copy)
+            if outcome.result == "success" and _is_ready(outcome):
+                await self._set_finalizers(obj, [name for name in finalizers if name != finalizer])
+                return outcome
+        else:
+            outcome = await self._run_user_code(self.controller.reconcile, copy)
+            if outcome.clear_status:
+                copy.status = self._kind.status_type()
+        if outcome.condition is not None:
+            with self._primary_source.own_write(obj.key) as own_revisions:
+                written = await self._status_writer.write(
+                    obj,
+                    encoded_before,
+                    copy.status,
+                    outcome.condition,
+                    self._metrics,
+                    warning_event=outcome.warning_event,
+                )
+                if written is not None:
+                    own_revisions.append(written.metadata.revision)
         return outcome
 
-    async def _write_status(
-        self, seen: T, before: bytes, status: Any, condition: Condition, *, warning_event: bool
-    ) -> None:
-        """Send the status if it changed; its echo on the watch is then known to be ours."""
-        with self._primary_source.own_write(seen.key) as ours:
-            written = await self.status_writer.write(
-                seen, before, status, condition, self.metrics, warning_event=warning_event
-            )
-            if written is not None:
-                ours.append(written.metadata.revision)
-
     async def _run_user_code(self, step: Callable[[T], Awaitable[object]], obj: T) -> Outcome:
-        """Run user code within its time; whatever it raises, hangs on or returns becomes an outcome of this key."""
+        """Run `reconcile` or `finalize`. Whatever it raises or returns becomes an outcome."""
         seconds, generation = self.controller.timeout_seconds, obj.metadata.generation
-        self.started_at[obj.key] = asyncio.get_running_loop().time()
+        self._started_at[obj.key] = asyncio.get_running_loop().time()
         try:
-            async with asyncio.timeout(seconds) as limit:
+            async with asyncio.timeout(seconds) as deadline:
                 returned = await step(obj)
         except TimeoutError as error:
-            if not limit.expired():
+            if not deadline.expired():
                 return outcome_from_error(error, generation)
-            self.metrics.count_timeout()
-            return outcome_from_error(
-                TimeoutError(
-                    f"the reconcile took longer than {seconds:g} s and was stopped; it is tried again"
-                ),
-                generation,
-            )
+            self._metrics.timeouts.inc()
+            message = f"the reconcile took longer than {seconds:g} s and was stopped; it is retried"
+            return outcome_from_error(TimeoutError(message), generation)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             self._raise_if_stopping(error)
             return outcome_from_error(error, generation)
         finally:
-            del self.started_at[obj.key]
+            del self._started_at[obj.key]
             _clear_cancellations()
-        if not isinstance(obj.status, self.kind.status_type):
-            wrong = TypeError(
-                f"the reconcile set status to {type(obj.status).__name__}, not {self.kind.status_type.__name__}"
-            )
-            obj.status = self.kind.status_type()
-            return outcome_from_error(wrong, generation)
+        status_type = self._kind.status_type
+        if not isinstance(obj.status, status_type):
+            wrong = f"the reconcile set status to a {type(obj.status).__name__}, "
+            obj.status = status_type()
+            return outcome_from_error(TypeError(f"{wrong}not a {status_type.__name__}"), generation)
         return outcome_from_result(returned, generation)
 
-    async def _run_finalizer(self, seen: T) -> Outcome:
-        """Finalize an object that is being deleted, then let it go."""
-        before = msgspec.json.encode(seen.status)
-        obj: T = replace(seen, status=msgspec.json.decode(before, type=self.kind.status_type))
-        outcome = await self._run_user_code(self.controller.finalize, obj)
-        if outcome.result == "success":
-            await self._set_finalizers(
-                seen, [f for f in seen.metadata.finalizers if f != self.controller.finalizer]
-            )
-        elif outcome.condition is not None:
-            await self._write_status(
-                seen, before, obj.status, outcome.condition, warning_event=outcome.warning_event
-            )
-        return outcome
-
-    async def _set_finalizers(self, seen: T, finalizers: list[str]) -> T | None:
-        """Write the list of finalizers, if nobody wrote since: a merge patch replaces it as a whole. None where the object is gone."""
+    async def _set_finalizers(self, obj: T, finalizers: list[str]) -> T | None:
+        """Write the list of finalizers; returns None if the object no longer exists."""
+        # A merge patch replaces the whole list, so the patch names the version that it was made
+        # from: another controller may have added its own finalizer since.
         metadata = {
-            "resourceVersion": seen.metadata.resourceVersion,
+            "resourceVersion": obj.metadata.resourceVersion,
             "finalizers": finalizers or None,
         }
-        with self._primary_source.own_write(seen.key) as ours:
+        with self._primary_source.own_write(obj.key) as own_revisions:
             try:
-                written = await self.client.patch(self.kind, seen.key, {"metadata": metadata})
+                written = await self.client.patch(self._kind, obj.key, {"metadata": metadata})
             except KindMissing:
                 raise
             except NotFound:
                 return None
-            ours.append(written.metadata.revision)
+            own_revisions.append(written.metadata.revision)
         return written
 
 
+def _is_ready(outcome: Outcome) -> bool:
+    return outcome.condition is not None and outcome.condition.status == "True"
+
+
 def _clear_cancellations() -> None:
-    """Take back what user code left on its worker, such as a TaskGroup that failed: the next timeout would take it for the engine's end."""
+    """Undo cancellations that user code left on its task, for example by a failed TaskGroup.
+
+    The next `asyncio.timeout` would take them for the end of the engine.
+    """
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()

@@ -257,13 +257,13 @@ class Retry(KubewrightError):
 class Terminal(KubewrightError):
     """Raise it in a reconcile when a retry is useless until the object or its input changes.
 
-    A status that the reconcile has not set is reset to its defaults, so that no outdated number
-    stays next to Ready=False.
+    The status is reset to its defaults, so that no outdated number stays next to Ready=False.
+    With `keep_status` it is written as the reconcile has set it.
     """
 
-    def __init__(self, reason: str, message: str) -> None:
+    def __init__(self, reason: str, message: str, *, keep_status: bool = False) -> None:
         super().__init__(message)
-        self.reason = reason
+        self.reason, self.keep_status = reason, keep_status
 
 
 class Rejected(KubewrightError):

@@ -1,4 +1,5 @@
-"""Declaring a kind: `@kind` on a `Resource[Spec, Status]`. The class is the decoder, the encoder and the CRD.
+"""Declaring a kind: `@kind` on a `Resource[Spec, Status]`. The class is the decoder, the encoder
+and the CRD.
 
     class GreetingSpec(Spec):
         name: Annotated[str, Doc("Whom to greet.")] = ""
@@ -10,63 +11,152 @@
     class Greeting(Resource[GreetingSpec, GreetingStatus]):
         "Says hello."
 
-All else (decoding, the CRD, its columns, rights and watches) follows from these lines.
+Decoding, the CRD with its columns, permissions and watches follow from these lines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Self, TypeVar, get_args
+from datetime import UTC, datetime
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    NamedTuple,
+    Self,
+    TypeVar,
+    get_args,
+)
 
 import msgspec
 from msgspec import Meta, Struct
 
 from .errors import SchemaError, Undecodable
-from .meta import Condition, Key, ObjectMeta
-from .schema import ListType
+from .schema import Column, ListType, Scale
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column of `kubectl get`; priority 1 shows it only with `-o wide`. The type follows from the field."""
+class Key(NamedTuple):
+    """Namespace and name of an object; the namespace of a cluster-scoped object is ""."""
 
+    namespace: str
     name: str
-    path: str
-    type: str = ""
-    priority: int = 0
-    description: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-@dataclass(frozen=True)
-class Scale:
-    """The scale subresource: what `kubectl scale` and a HorizontalPodAutoscaler read and write."""
+class OwnerReference(Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
+    """The owner of an object; the garbage collector deletes the object with it."""
 
-    spec_replicas_path: str = ".spec.replicas"
-    status_replicas_path: str = ".status.replicas"
-    label_selector_path: str = ""
+    apiVersion: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+    blockOwnerDeletion: bool = False
 
 
-_READY_COLUMN = Column(
-    "Ready",
-    '.status.conditions[?(@.type=="Ready")].status',
-    "string",
-    description="Whether the answer is current.",
+class ObjectMeta(Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
+    """The part of metadata that operators use. Frozen: metadata is changed by a patch only."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resourceVersion: str = ""
+    generation: int = 0
+    generateName: str = ""
+    creationTimestamp: datetime | None = None
+    deletionTimestamp: datetime | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: list[str] = []
+    ownerReferences: list[OwnerReference] = []
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, self.name)
+
+    @property
+    def revision(self) -> int:
+        """The resourceVersion as a number, 0 if there is none.
+
+        Kubernetes 1.35 made it official that resource versions can be compared as numbers.
+        """
+        return int(self.resourceVersion or 0)
+
+
+class Condition(Struct, frozen=True, gc=False, kw_only=True):
+    """One standard metav1.Condition."""
+
+    type: Annotated[
+        str, Meta(description="What the condition is about, in CamelCase.", max_length=316)
+    ]
+    status: Annotated[Literal["True", "False", "Unknown"], Meta(description="Whether it holds.")]
+    reason: Annotated[
+        str, Meta(description="Why, as one CamelCase word for programs.", max_length=1024)
+    ] = ""
+    message: Annotated[
+        str, Meta(description="Why, and what to do, for people.", max_length=32768)
+    ] = ""
+    lastTransitionTime: Annotated[
+        datetime | None, Meta(description="When status last changed.")
+    ] = None
+    observedGeneration: Annotated[
+        int, Meta(description="The metadata.generation it was computed from.", ge=0)
+    ] = 0
+
+
+def now() -> datetime:
+    """The wall clock in whole seconds, the resolution of metav1.Time."""
+    return datetime.now(UTC).replace(microsecond=0)
+
+
+def with_condition(conditions: list[Condition], new: Condition) -> list[Condition]:
+    """The list with `new` in place of the condition of its type.
+
+    lastTransitionTime moves only when the status does. Conditions of other types, which may have
+    other writers, stay as they are.
+    """
+    old = next((c for c in conditions if c.type == new.type), None)
+    since = old.lastTransitionTime if old is not None and old.status == new.status else None
+    stamped = Condition(
+        type=new.type,
+        status=new.status,
+        reason=new.reason,
+        message=new.message,
+        lastTransitionTime=since or now(),
+        observedGeneration=new.observedGeneration,
+    )
+    if old is None:
+        return [*conditions, stamped]
+    return [stamped if c is old else c for c in conditions]
+
+
+_DEFAULT_COLUMNS = (
+    Column(
+        "Ready",
+        '.status.conditions[?(@.type=="Ready")].status',
+        "string",
+        description="Whether the answer is current.",
+    ),
+    Column(
+        "Reason",
+        '.status.conditions[?(@.type=="Ready")].reason',
+        "string",
+        priority=1,
+        description="Why, in one word.",
+    ),
+    Column("Age", ".metadata.creationTimestamp", "date"),
 )
-_REASON_COLUMN = Column(
-    "Reason",
-    '.status.conditions[?(@.type=="Ready")].reason',
-    "string",
-    priority=1,
-    description="Why, in one word.",
-)
-_AGE_COLUMN = Column("Age", ".metadata.creationTimestamp", "date")
-_DEFAULT_COLUMNS = (_READY_COLUMN, _REASON_COLUMN, _AGE_COLUMN)
 
 
 @dataclass(frozen=True)
 class KindDefinition:
-    """What `@kind` was told, and the decoder made from it; found at `<class>.definition`."""
+    """The arguments of `@kind` and the decoder of the class; stored as `<class>.definition`."""
 
     type: type[Object]
     group: str
@@ -93,49 +183,42 @@ class KindDefinition:
 
     @property
     def group_resource(self) -> str:
-        """`plural.group`, the name that RBAC, kubectl and the CRD go by."""
+        """`plural.group`, the name of the resource in RBAC, in kubectl and of the CRD."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The API server's path of a collection, an object or a subresource."""
+        """The path in the API of a collection, an object or a subresource."""
         prefix = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-        parts = [
-            prefix,
-            f"namespaces/{namespace}" if namespace and self.namespaced else "",
-            self.plural,
-            name,
-            subresource,
-        ]
-        return "/".join(part for part in parts if part)
+        scope = f"namespaces/{namespace}" if namespace and self.namespaced else ""
+        return "/".join(part for part in (prefix, scope, self.plural, name, subresource) if part)
 
 
 class Object(Struct, kw_only=True):
-    """Anything the API server stores. apiVersion and kind belong to the class and are added when it is written."""
+    """An object of the API. apiVersion and kind belong to the class and are added by `encode`."""
 
     definition: ClassVar[KindDefinition]
     metadata: ObjectMeta = ObjectMeta()
 
     @property
     def key(self) -> Key:
-        """Namespace and name."""
         return self.metadata.key
 
     @classmethod
     def decode(cls, raw: bytes | msgspec.Raw) -> Self:
-        """The object in these bytes of JSON; unknown fields are ignored, wrong ones raise Undecodable."""
+        """Decode JSON. Unknown fields are ignored; a value of a wrong type raises Undecodable."""
         try:
             return cls.definition.decoder.decode(raw)  # type: ignore[no-any-return]
         except (msgspec.DecodeError, RecursionError) as error:
             raise Undecodable(f"this {cls.definition.name} does not decode: {error}") from error
 
     def encode(self) -> dict[str, Any]:
-        """The object as plain JSON values, with apiVersion and kind, without what is not set."""
+        """The object as plain JSON values, with apiVersion and kind, without fields not set."""
         head = {"apiVersion": self.definition.api_version, "kind": self.definition.name}
         return head | drop_nulls(msgspec.to_builtins(self))  # type: ignore[no-any-return]
 
 
 def drop_nulls(value: Any) -> Any:
-    """JSON values without nulls: on the API server's side a null is not "absent" but an error in most places."""
+    """JSON values without nulls: the API server rejects an explicit null in most places."""
     if isinstance(value, dict):
         return {k: drop_nulls(v) for k, v in value.items() if v is not None}
     if isinstance(value, list):
@@ -146,17 +229,18 @@ def drop_nulls(value: Any) -> Any:
 if TYPE_CHECKING:
     # Type checkers would ask every subclass to repeat frozen=True, which msgspec inherits.
     class Spec(Struct, kw_only=True):
-        """What the user wants."""
+        """The desired state."""
 else:
 
     class Spec(Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
-        """What the user wants. Frozen: only the user changes it, so setting a field raises."""
+        """The desired state. Frozen, because only users change it: setting a field raises."""
 
 
 class Status(Struct, gc=False, kw_only=True):
-    """What we found. The two fields here are written by the controller alone; a kind adds its own.
+    """The observed state. Only the engine writes the two fields here; a kind adds its own.
 
-    `None` means "not known" and is absent on the wire; every other value, zero and False too, is written.
+    `None` means "not known" and is absent on the wire. Every other value is written, also 0 and
+    False.
     """
 
     conditions: Annotated[
@@ -169,7 +253,6 @@ class Status(Struct, gc=False, kw_only=True):
     ] = None
 
     def condition(self, type: str) -> Condition | None:
-        """The condition of that type, or None."""
         return next((c for c in self.conditions if c.type == type), None)
 
 
@@ -183,7 +266,8 @@ class Resource(Object, Generic[SpecT, StatusT], kw_only=True):
 
     spec_type: ClassVar[type[Struct]]
     status_type: ClassVar[type[Struct]]
-    spec: SpecT = None  # type: ignore[assignment]  # filled below: the default depends on the subclass
+    # None until __post_init__: the default depends on the subclass.
+    spec: SpecT = None  # type: ignore[assignment]
     status: StatusT = None  # type: ignore[assignment]
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -201,49 +285,21 @@ class Resource(Object, Generic[SpecT, StatusT], kw_only=True):
             self.status = self.status_type()  # type: ignore[assignment]
 
 
-# By their endings, the first that fits, as kubebuilder's library has them; rare words are left out: `plural=` says another.
-_PLURAL_ENDINGS = (
-    *(
-        ("index", "indices"),
-        ("vertex", "vertices"),
-        ("matrix", "matrices"),
-        ("criterion", "criteria"),
-        ("medium", "media"),
-    ),
-    *(
-        ("person", "people"),
-        ("child", "children"),
-        ("human", "humans"),
-        ("man", "men"),
-        ("mouse", "mice"),
-        ("quiz", "quizzes"),
-    ),
-    *(
-        ("leaf", "leaves"),
-        ("shelf", "shelves"),
-        ("life", "lives"),
-        ("half", "halves"),
-        ("radius", "radii"),
-        ("focus", "foci"),
-    ),
-    *((word, word) for word in ("data", "series", "information", "equipment")),
-    *(
-        ("potato", "potatoes"),
-        ("tomato", "tomatoes"),
-        ("piano", "pianos"),
-        ("datum", "data"),
-        ("alias", "aliases"),
-    ),
-    *(("sis", "ses"), ("ss", "sses"), ("us", "uses"), ("s", "s")),
-    *(("x", "xes"), ("z", "zes"), ("ch", "ches"), ("sh", "shes")),
-    *(("io", "ios"), ("oo", "oos"), ("to", "tos"), ("o", "oes")),
-)
+# Endings and their plurals; the first match counts. From the library that kubebuilder uses
+# (gobuffalo/flect), without its rare words: `plural=` overrides them.
+_PLURALS = """
+index:indices vertex:vertices matrix:matrices criterion:criteria medium:media person:people
+child:children human:humans man:men mouse:mice quiz:quizzes leaf:leaves shelf:shelves life:lives
+half:halves radius:radii focus:foci data:data series:series information:information
+equipment:equipment potato:potatoes tomato:tomatoes piano:pianos datum:data alias:aliases
+sis:ses ss:sses us:uses s:s x:xes z:zes ch:ches sh:shes io:ios oo:oos to:tos o:oes
+"""
 
 
 def pluralize(kind: str) -> str:
-    """The plural that kubebuilder would give: HostInfo -> hostinfoes, Policy -> policies, AppSettings -> appsettings, Index -> indices."""
+    """The plural that kubebuilder would give: HostInfo -> hostinfoes, Policy -> policies."""
     word = kind.lower()
-    for ending, plural in _PLURAL_ENDINGS:
+    for ending, _, plural in (pair.partition(":") for pair in _PLURALS.split()):
         if word.endswith(ending):
             return word.removesuffix(ending) + plural
     if word.endswith("y") and word[-2:-1] not in "aeiou":
@@ -268,23 +324,22 @@ def kind(
 ) -> Callable[[type[ObjectT]], type[ObjectT]]:
     """Make the class a kind of that group and version.
 
-    `metadata_only` asks the server for metadata alone: fewer bytes to send, decode and keep. Ready, Reason and Age
-    columns follow the declared ones where the status is a `Status`.
+    `metadata_only` asks the API server for metadata alone: fewer bytes to send, decode and keep.
+    If the status is a `Status`, the columns Ready, Reason and Age follow the given ones.
     """
     group, slash, version = api_version.rpartition("/")
     if (slash and not group) or not version:
         raise SchemaError(
-            api_version, 'apiVersion must read "group/version", or "v1" for the core group'
+            api_version, 'apiVersion must be "group/version", or "v1" for the core group'
         )
 
     def declare(cls: type[ObjectT]) -> type[ObjectT]:
-        own = name or cls.__name__
         cls.definition = KindDefinition(
             type=cls,
             group=group,
             version=version,
-            name=own,
-            plural=plural or pluralize(own),
+            name=name or cls.__name__,
+            plural=plural or pluralize(name or cls.__name__),
             short_names=tuple(short),
             categories=tuple(categories),
             namespaced=namespaced,
@@ -302,9 +357,8 @@ def kind(
 
 
 def _with_default_columns(cls: type[Object], columns: Sequence[Column]) -> tuple[Column, ...]:
-    """The columns of `kubectl get`: the declared ones, and where the status is a `Status` what every one has."""
-    ours = issubclass(getattr(cls, "status_type", type(None)), Status)
-    return (*columns, *_DEFAULT_COLUMNS) if ours else tuple(columns)
+    has_conditions = issubclass(getattr(cls, "status_type", type(None)), Status)
+    return (*columns, *_DEFAULT_COLUMNS) if has_conditions else tuple(columns)
 
 
 def version_of(
@@ -316,16 +370,15 @@ def version_of(
     storage: bool = False,
     deprecated: str = "",
 ) -> Callable[[type[ObjectT]], type[ObjectT]]:
-    """Make the class another version of a kind: names, scope and scale are the kind's, and so are its columns unless others are given."""
+    """Make the class another version of a kind, with the kind's names, scope, scale and columns."""
 
     def declare(cls: type[ObjectT]) -> type[ObjectT]:
+        kind_columns = main.definition.columns
         cls.definition = replace(
             main.definition,
             type=cls,
             version=version,
-            columns=main.definition.columns
-            if columns is None
-            else _with_default_columns(cls, columns),
+            columns=kind_columns if columns is None else _with_default_columns(cls, columns),
             served=served,
             storage=storage,
             deprecation_warning=deprecated,

@@ -1,50 +1,49 @@
-"""One leader among several managers, by a Lease. The one promise: never two that act.
+"""One leader among several managers, by a Lease. The promise: two managers never act at once.
 
 Questions and answers:
 
-Who is the leader?  Whoever's name is in the Lease, as long as it renews. The others take over when they themselves have seen no
-    renewal for the lease's duration (15 s). They trust their own stopwatch, never the times in the Lease: clocks differ.
-How does a leader know that it still is one, after it was stopped, or starved, or cut off?  By `is_leader_now()`: its last
-    successful renewal, counted from when that request was SENT, is younger than the renew deadline (10 s). That is 5 s before
-    anybody else may take over. It is asked immediately before each write leaves, not when the work begins.
-Which clock?  One that runs on while the machine sleeps (CLOCK_BOOTTIME on Linux): a suspended laptop or a stunned VM must not
-    wake up believing that no time has passed.
-What happens when the lease is lost?  `hold` raises LeaseLost and the process ends. Starting afresh as a standby is simple; proving
-    that every piece of a running process has noticed is not.
-How fast is a change of leader?  On SIGTERM the Lease is released, and a standby looks every second: a second or so. After a kill: at
-    most 15 s + 1 s.
-Why two candidates cannot win at once: the Lease is written with its resourceVersion; the second write is a Conflict.
+Which manager is the leader?  The one that the Lease names, as long as it renews. The others take
+    over when they have seen no renewal for the lease's duration (15 s). They measure with their own
+    clock and never compare with the times in the Lease, because clocks of machines differ.
+How does a leader know that it still leads, after it was stopped, starved or cut off?  By
+    `is_leader_now()`: its last successful renewal, counted from when that request was SENT, is
+    younger than the renew deadline (10 s). That is 5 s before another manager may take over. The
+    `WriteGuard` of the transport asks this immediately before each write is sent, not when the
+    work begins.
+Which clock?  One that does not stop while the machine sleeps (CLOCK_BOOTTIME on Linux). A suspended
+    laptop or a stunned VM must not wake up with the impression that no time has passed.
+What happens when the lease is lost?  `renew_until_lost` raises LeaseLost and the process ends.
+    Starting again as a standby is simple; to prove that every part of a running process has
+    noticed is not.
+How fast does the leader change?  On SIGTERM the Lease is released and a standby polls every second:
+    within about a second. After a kill: within 15 s + 1 s.
+Why can two candidates not win at once?  The Lease is written with its resourceVersion, so the
+    second write is a Conflict.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 from .builtin import Lease, LeaseSpec
 from .client import Client
 from .errors import AlreadyExists, Conflict, Forbidden, KubewrightError, LeaseLost, NotFound
+from .kind import Key, ObjectMeta
 from .log import Log
-from .meta import Key, ObjectMeta
 from .metrics import Metrics
+from .transport import WriteGuard
 
+# client-go's defaults for the three; a standby of ours polls twice as often.
 LEASE_DURATION_SECONDS = 15.0
 RENEW_DEADLINE_SECONDS = 10.0
 _RETRY_PERIOD_SECONDS = 2.0
 _STANDBY_POLL_SECONDS = 1.0
 
 
-def _boottime_seconds() -> float:
-    """Seconds that pass also while the machine sleeps."""
-    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return time.clock_gettime(clock)
-
-
 def _micro_time_now() -> str:
-    """Now, as a MicroTime: exactly six digits, or the API server refuses it."""
+    # The API server rejects a MicroTime that does not have exactly six decimals.
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -57,64 +56,59 @@ class LeaderElector:
         key: Key,
         identity: str,
         *,
+        guard: WriteGuard,
         metrics: Metrics,
         log: Log,
-        clock: Callable[[], float] = _boottime_seconds,
     ) -> None:
-        self.client, self.key, self.identity = client, key, identity
-        self.metrics, self.clock = metrics, clock
-        self.log = log.bind(lease=str(key))
-        self.leader_until = 0.0
+        self._client, self.key, self._identity = client, key, identity
+        self.guard, self._metrics, self._clock = guard, metrics, guard.clock
+        self._log = log.bind(lease=str(key))
         self._observed_lease: Lease | None = None
         self._observed_at = 0.0
         self._logged_problem = ""
 
     def is_leader_now(self) -> bool:
-        """Whether the lease is certainly ours at this very moment."""
-        return self.clock() < self.leader_until
+        """Whether this process holds the lease for certain at this moment."""
+        return self.guard.allows_writes()
 
     async def acquire(self) -> None:
-        """Wait until the lease is ours."""
-        self.log.info("waiting for the leader lease", identity=self.identity)
+        """Wait until this process holds the lease."""
+        self._log.info("waiting for the leader lease", identity=self._identity)
         while True:
             if await self.try_acquire_or_renew():
                 break
             await asyncio.sleep(self.next_poll_seconds())
-        self.metrics.set_leader(str(self.key), leading=True)
-        self.log.info("became leader", identity=self.identity)
+        self._metrics.leader_status.labels(str(self.key)).set(1)
+        self._log.info("became leader", identity=self._identity)
 
     def next_poll_seconds(self) -> float:
-        """Until the next look: at the latest when the present lease would run out."""
+        """The delay until the next try: at the latest when the present lease expires."""
         if self._observed_lease is None:
             return _STANDBY_POLL_SECONDS
-        runs_out = (
-            self._observed_at
-            + (self._observed_lease.spec.leaseDurationSeconds or LEASE_DURATION_SECONDS)
-            - self.clock()
-        )
-        return min(_STANDBY_POLL_SECONDS, max(0.05, runs_out))
+        return min(_STANDBY_POLL_SECONDS, max(0.05, self._expires_at() - self._clock()))
 
     async def renew_until_lost(self) -> None:
-        """Renew until that fails for too long; then the lease is lost."""
+        """Renew the lease; raise LeaseLost when that fails for the whole renew deadline."""
         while True:
             await asyncio.sleep(_RETRY_PERIOD_SECONDS)
             while not await self.try_acquire_or_renew():
                 if not self.is_leader_now():
-                    self.metrics.set_leader(str(self.key), leading=False)
-                    holder = (
-                        self._observed_lease.spec.holderIdentity
-                        if self._observed_lease
-                        else "unknown"
-                    )
+                    self._metrics.leader_status.labels(str(self.key)).set(0)
+                    lease = self._observed_lease
                     raise LeaseLost(
-                        f"the leader lease {self.key} could not be renewed for {RENEW_DEADLINE_SECONDS:.0f} s (its holder is {holder}); "
-                        "ending, so that no two managers act at once. If this repeats, the API server or this node is too slow."
+                        f"the leader lease {self.key} could not be renewed for "
+                        f"{RENEW_DEADLINE_SECONDS:.0f} s (its holder is "
+                        f"{lease.spec.holderIdentity if lease else 'unknown'}); exiting, so that "
+                        "two managers never act at once. If this repeats, the API server or this "
+                        "node is too slow."
                     )
                 await asyncio.sleep(_RETRY_PERIOD_SECONDS / 4)
 
     async def try_acquire_or_renew(self) -> bool:
-        """One try to take or renew the lease; True if it is ours now."""
-        sent_at = self.clock()
+        """Try once to take or renew the lease; True if this process holds it now."""
+        # Counted from before the request: a late answer must not extend our term beyond the
+        # moment at which another manager may take over.
+        sent_at = self._clock()
         try:
             async with asyncio.timeout(RENEW_DEADLINE_SECONDS / 2):
                 if not await self._acquire_or_renew():
@@ -122,85 +116,76 @@ class LeaderElector:
         except (KubewrightError, TimeoutError) as error:
             self._log_problem(error)
             return False
-        self.leader_until = sent_at + RENEW_DEADLINE_SECONDS
+        self.guard.expires_at = sent_at + RENEW_DEADLINE_SECONDS
         self._logged_problem = ""
         return True
 
     async def _acquire_or_renew(self) -> bool:
-        """Read the lease, and write ourselves into it if it is free, ours or run out. The holder renews without reading."""
         try:
+            # The holder renews without a read; a Conflict shows that the lease has changed.
             if (
                 self.is_leader_now()
                 and self._is_holder()
                 and await self._write_lease(renewing=True)
             ):
                 return True
-            self.observe(await self.client.get(Lease, self.key))
+            self.observe(await self._client.get(Lease, self.key))
         except NotFound:
-            # Somebody deleted it; whoever held it may not know yet, and is waited for like any holder.
-            if (
-                self._observed_lease is not None
-                and self._observed_lease.spec.holderIdentity not in ("", self.identity)
-                and not self._has_expired()
-            ):
+            # The Lease was deleted. Its holder may not have noticed yet, so it counts as held
+            # until it would have expired.
+            if self._is_held_by_another():
                 return False
             return await self._create_lease()
-        assert self._observed_lease is not None
-        holder = self._observed_lease.spec.holderIdentity
-        if holder not in ("", self.identity) and not self._has_expired():
-            self.leader_until = 0.0
+        if self._is_held_by_another():
+            self.guard.expires_at = 0.0
             return False
-        return await self._write_lease(renewing=holder == self.identity)
+        return await self._write_lease(renewing=self._is_holder())
 
     def _is_holder(self) -> bool:
-        """Whether our name was in the lease when we last saw it."""
+        lease = self._observed_lease
+        return lease is not None and lease.spec.holderIdentity == self._identity
+
+    def _is_held_by_another(self) -> bool:
+        lease = self._observed_lease
         return (
-            self._observed_lease is not None
-            and self._observed_lease.spec.holderIdentity == self.identity
+            lease is not None
+            and lease.spec.holderIdentity not in ("", self._identity)
+            and self._clock() < self._expires_at()
         )
 
+    def _expires_at(self) -> float:
+        assert self._observed_lease is not None
+        duration = self._observed_lease.spec.leaseDurationSeconds or LEASE_DURATION_SECONDS
+        return self._observed_at + duration
+
     def observe(self, lease: Lease) -> None:
-        """Start the stopwatch anew whenever the lease has changed."""
+        """Remember the lease; when it has changed, its duration starts to run again."""
         if (
             self._observed_lease is None
             or self._observed_lease.metadata.resourceVersion != lease.metadata.resourceVersion
         ):
-            self._observed_lease, self._observed_at = lease, self.clock()
-
-    def _has_expired(self) -> bool:
-        """Whether the holder has not renewed for the whole duration, by our own stopwatch."""
-        assert self._observed_lease is not None
-        return self.clock() >= self._observed_at + (
-            self._observed_lease.spec.leaseDurationSeconds or LEASE_DURATION_SECONDS
-        )
+            self._observed_lease, self._observed_at = lease, self._clock()
 
     async def _create_lease(self) -> bool:
-        """The first ever to lead."""
         at = _micro_time_now()
         spec = LeaseSpec(
-            holderIdentity=self.identity,
+            holderIdentity=self._identity,
             leaseDurationSeconds=int(LEASE_DURATION_SECONDS),
             acquireTime=at,
             renewTime=at,
         )
+        metadata = ObjectMeta(name=self.key.name, namespace=self.key.namespace)
         try:
-            self.observe(
-                await self.client.create(
-                    Lease(
-                        metadata=ObjectMeta(name=self.key.name, namespace=self.key.namespace),
-                        spec=spec,
-                    )
-                )
-            )
+            self.observe(await self._client.create(Lease(metadata=metadata, spec=spec)))
         except AlreadyExists:
             return False
         return True
 
     async def _write_lease(self, *, renewing: bool) -> bool:
-        """Write ourselves into the lease as we saw it; False when somebody was faster."""
+        """Write our identity into the lease as last observed; False on a Conflict."""
         assert self._observed_lease is not None
         spec: dict[str, Any] = {
-            "holderIdentity": self.identity,
+            "holderIdentity": self._identity,
             "leaseDurationSeconds": int(LEASE_DURATION_SECONDS),
             "renewTime": _micro_time_now(),
         }
@@ -209,60 +194,53 @@ class LeaderElector:
                 "acquireTime": spec["renewTime"],
                 "leaseTransitions": self._observed_lease.spec.leaseTransitions + 1,
             }
-        patch = {
-            "metadata": {"resourceVersion": self._observed_lease.metadata.resourceVersion},
-            "spec": spec,
-        }
         try:
-            self.observe(await self.client.patch(Lease, self.key, patch))
+            self.observe(await self._patch_lease(spec))
         except Conflict:
             return False
         return True
 
+    async def _patch_lease(self, spec: dict[str, Any]) -> Lease:
+        assert self._observed_lease is not None
+        metadata = {"resourceVersion": self._observed_lease.metadata.resourceVersion}
+        return await self._client.patch(Lease, self.key, {"metadata": metadata, "spec": spec})
+
     async def _clear_holder(self) -> None:
-        """Take our name out of the lease; a renewal that was cut short may have moved it since we last saw it."""
+        # Twice: a renewal that was cancelled may have changed the lease since we last saw it.
         for _ in range(2):
-            assert self._observed_lease is not None
             spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _micro_time_now()}
             try:
-                await self.client.patch(
-                    Lease,
-                    self.key,
-                    {
-                        "metadata": {
-                            "resourceVersion": self._observed_lease.metadata.resourceVersion
-                        },
-                        "spec": spec,
-                    },
-                )
+                await self._patch_lease(spec)
                 return
             except Conflict:
-                self.observe(await self.client.get(Lease, self.key))
+                self.observe(await self._client.get(Lease, self.key))
                 if not self._is_holder():
                     return
 
     def _log_problem(self, error: Exception) -> None:
-        """Say once what keeps us from the lease."""
-        words = f"the leader lease cannot be read or written: {str(error) or 'no answer in time'}"
+        cause = str(error) or "no answer in time"
+        problem = f"the leader lease cannot be read or written: {cause}"
         if isinstance(error, Forbidden):
-            words += ". Grant the leader-election role: kubectl apply -k config/rbac"
-        if words != self._logged_problem:
-            self.log.error(words)
-        self._logged_problem = words
+            problem += ". Grant the leader-election role: kubectl apply -k config/rbac"
+        # A standby tries every second: log a problem once, not with each try.
+        if problem != self._logged_problem:
+            self._log.error(problem)
+        self._logged_problem = problem
 
     async def release(self) -> None:
-        """Give the lease back, so that a standby need not wait for it to run out."""
+        """Give the lease back, so that a standby need not wait until it expires."""
         if not self.is_leader_now() or not self._is_holder():
             return
-        self.leader_until = 0.0
+        self.guard.expires_at = 0.0
         try:
-            # Not asyncio.timeout: whoever ends may have been cancelled, and before Python 3.11.3 that would hide the TimeoutError.
+            # Not asyncio.timeout: this task may have been cancelled, and before Python 3.11.3 the
+            # cancellation would replace the TimeoutError.
             await asyncio.wait_for(self._clear_holder(), _RETRY_PERIOD_SECONDS)
-            self.log.info("released the leader lease")
+            self._log.info("released the leader lease")
         except (KubewrightError, TimeoutError) as error:
-            self.log.error(
-                "the leader lease could not be released; a standby takes over when it runs out",
+            self._log.error(
+                "the leader lease could not be released; a standby takes over when it expires",
                 error=error,
             )
         finally:
-            self.metrics.set_leader(str(self.key), leading=False)
+            self._metrics.leader_status.labels(str(self.key)).set(0)

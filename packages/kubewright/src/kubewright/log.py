@@ -23,7 +23,7 @@ import msgspec
 
 from .errors import MAX_MESSAGE_LENGTH, ConfigError, KubewrightError, redact
 from .flags import flag
-from .meta import Key
+from .kind import Key
 
 _LEVELS = {
     "debug": logging.DEBUG,

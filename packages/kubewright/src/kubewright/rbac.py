@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, Protocol
 from .builtin import Event
 from .controller import Controller, Permission
 from .kind import KindDefinition
-from .source import KindSource, OwnedKindSource
 
 PolicyRule = dict[str, Any]
 _READ_VERBS = ("list", "watch")
@@ -41,16 +40,12 @@ def manager_permissions(
 
 
 def controller_permissions(controller: Controller[Any]) -> list[Permission]:
-    """Watch its kind and its sources, patch the status, and what `needs` declares."""
+    """List and watch the cached kinds, patch the status, and what `needs` declares."""
     kind = controller.kind
-    permissions = [Permission(kind, _READ_VERBS), Permission(kind, ("patch",), "status")]
+    permissions = [Permission(cached, _READ_VERBS) for cached in controller.cached_kinds()]
+    permissions.append(Permission(kind, ("patch",), "status"))
     if controller.finalizer:
         permissions.append(Permission(kind, ("patch",)))
-    permissions += [
-        Permission(source.kind, _READ_VERBS)
-        for source in controller.sources
-        if isinstance(source, KindSource | OwnedKindSource)
-    ]
     return permissions + controller.permissions
 
 

@@ -1,7 +1,9 @@
-"""Kubernetes Events: what `kubectl describe` shows at its end. They never block, never fail a reconcile, never flood.
+"""Kubernetes Events, which `kubectl describe` shows at its end. Recording one never blocks, never
+fails a reconcile and never floods the API server.
 
-The same thing said again within ten minutes raises the count of the event that is there; each object may say 25 new things
-at once and one more every five minutes, client-go's own figures. What is over that is dropped and counted.
+An equal Event within ten minutes raises the count of the first one. Each object may cause 25 new
+Events at once and one more every five minutes, as in client-go's EventSourceObjectSpamFilter.
+Events above that are dropped and counted.
 """
 
 from __future__ import annotations
@@ -17,9 +19,8 @@ from typing import Literal, TypeVar
 from .builtin import Event, EventSource, ObjectReference
 from .client import Client
 from .errors import NotFound
-from .kind import KindDefinition, Object
+from .kind import Key, KindDefinition, Object, ObjectMeta, now
 from .log import Log
-from .meta import Key, ObjectMeta, now
 from .metrics import Metrics
 from .responses import UndecodableObject
 
@@ -31,28 +32,25 @@ _DEDUPLICATION_SECONDS = 600.0
 BURST, REFILL_SECONDS = 25, 300.0
 MAX_QUEUE_LENGTH = 1000
 _MAX_LRU_CACHE_ENTRIES = 4096
+# The API server rejects an Event with a longer message.
 MAX_MESSAGE_LENGTH = 1024
 
 
 @dataclass
-class RecordedEvent:
-    """An event that is in the cluster already."""
-
+class _RecordedEvent:
     key: Key
     count: int
     recorded_at: float
 
 
 @dataclass
-class TokenBucket:
-    """How many new events an object may still cause."""
-
+class _TokenBucket:
     tokens: float
     refilled_at: float
 
 
 class EventRecorder:
-    """Queues events and writes them one after the other."""
+    """Queues Events and writes them one after the other."""
 
     def __init__(
         self,
@@ -64,11 +62,11 @@ class EventRecorder:
         instance: str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.client, self.metrics, self.log = client, metrics, log
-        self.component, self.instance, self.clock = component, instance, clock
+        self._client, self._metrics, self._log = client, metrics, log
+        self._component, self._instance, self._clock = component, instance, clock
         self.queue: asyncio.Queue[Event] = asyncio.Queue(MAX_QUEUE_LENGTH)
-        self._recorded_events: OrderedDict[tuple[str, ...], RecordedEvent] = OrderedDict()
-        self._token_buckets: OrderedDict[str, TokenBucket] = OrderedDict()
+        self._recorded_events: OrderedDict[tuple[str, ...], _RecordedEvent] = OrderedDict()
+        self._token_buckets: OrderedDict[str, _TokenBucket] = OrderedDict()
 
     def event(
         self,
@@ -78,8 +76,8 @@ class EventRecorder:
         reason: str,
         message: str,
     ) -> None:
-        """Say something about an object. Returns at once."""
-        about = ObjectReference(
+        """Record an Event about an object. Returns at once; `run` writes it."""
+        reference = ObjectReference(
             apiVersion=kind.api_version,
             kind=kind.name,
             namespace=obj.metadata.namespace,
@@ -87,91 +85,85 @@ class EventRecorder:
             uid=obj.metadata.uid,
             resourceVersion=obj.metadata.resourceVersion,
         )
-        new = Event(
-            involvedObject=about,
+        event = Event(
+            involvedObject=reference,
             type=type,
             reason=reason,
             message=message[:MAX_MESSAGE_LENGTH],
-            source=EventSource(component=self.component),
-            reportingComponent=self.component,
-            reportingInstance=self.instance,
+            source=EventSource(component=self._component),
+            reportingComponent=self._component,
+            reportingInstance=self._instance,
         )
         try:
-            self.queue.put_nowait(new)
+            self.queue.put_nowait(event)
         except asyncio.QueueFull:
-            self.metrics.count_dropped_event()
+            self._metrics.events_dropped.inc()
 
     async def run(self) -> None:
-        """Write events until cancelled."""
+        """Write Events until cancelled."""
         while True:
             event = await self.queue.get()
             try:
                 await self._write_event(event)
             except Exception as error:
-                # Whatever an event runs into, the controllers go on.
-                self.metrics.count_dropped_event()
-                self.log.debug("an event could not be written", error=error, reason=event.reason)
+                # Events are best effort: a failure must not end the process.
+                self._metrics.events_dropped.inc()
+                self._log.debug("an event could not be written", error=error, reason=event.reason)
             finally:
                 self.queue.task_done()
 
     async def flush(self) -> None:
-        """Wait until everything that was said is written."""
+        """Wait until all recorded Events are written."""
         await self.queue.join()
 
     async def _write_event(self, event: Event) -> None:
-        """Count up the same event, or make a new one."""
-        about = event.involvedObject
-        same = (about.uid, about.name, about.namespace, event.type, event.reason, event.message)
-        known = self._recorded_events.get(same)
+        obj = event.involvedObject
+        identity = (obj.uid, obj.name, obj.namespace, event.type, event.reason, event.message)
+        recorded = self._recorded_events.get(identity)
         if (
-            known is not None
-            and self.clock() - known.recorded_at < _DEDUPLICATION_SECONDS
-            and await self._increment_count(known)
+            recorded is not None
+            and self._clock() - recorded.recorded_at < _DEDUPLICATION_SECONDS
+            and await self._increment_count(recorded)
         ):
             return
-        if not self._take_token(about.uid):
-            self.metrics.count_dropped_event()
+        if not self._take_token(obj.uid):
+            self._metrics.events_dropped.inc()
             return
-        made = await self.client.create(self._with_metadata(event))
-        _put_in_lru(self._recorded_events, same, RecordedEvent(made.key, 1, self.clock()))
-
-    async def _increment_count(self, known: RecordedEvent) -> bool:
-        """One more of the same; False when the event has expired in the cluster."""
-        try:
-            await self.client.patch(
-                Event, known.key, {"count": known.count + 1, "lastTimestamp": now()}
-            )
-        except NotFound:
-            return False
-        known.count, known.recorded_at = known.count + 1, self.clock()
-        return True
-
-    def _with_metadata(self, event: Event) -> Event:
-        """The event with name and times; for a cluster-scoped object events live in `default`."""
-        about = event.involvedObject
         event.metadata = ObjectMeta(
-            name=f"{about.name[:200]}.{uuid.uuid4().hex[:16]}",
-            namespace=about.namespace or "default",
+            name=f"{obj.name[:200]}.{uuid.uuid4().hex[:16]}",
+            # Events about cluster-scoped objects are stored in `default`, as client-go does.
+            namespace=obj.namespace or "default",
         )
         event.count, event.firstTimestamp, event.lastTimestamp = 1, now(), now()
-        return event
+        created = await self._client.create(event)
+        recorded = _RecordedEvent(created.key, 1, self._clock())
+        _put_in_lru(self._recorded_events, identity, recorded)
+
+    async def _increment_count(self, recorded: _RecordedEvent) -> bool:
+        try:
+            await self._client.patch(
+                Event, recorded.key, {"count": recorded.count + 1, "lastTimestamp": now()}
+            )
+        except NotFound:
+            # The API server removes Events after an hour (--event-ttl): record a new one.
+            return False
+        recorded.count, recorded.recorded_at = recorded.count + 1, self._clock()
+        return True
 
     def _take_token(self, uid: str) -> bool:
-        """A token bucket an object."""
-        at = self.clock()
-        budget = self._token_buckets.get(uid) or TokenBucket(BURST, at)
-        budget.tokens = min(BURST, budget.tokens + (at - budget.refilled_at) / REFILL_SECONDS)
-        budget.refilled_at = at
-        _put_in_lru(self._token_buckets, uid, budget)
-        if budget.tokens < 1:
+        at = self._clock()
+        bucket = self._token_buckets.get(uid) or _TokenBucket(BURST, at)
+        bucket.tokens = min(BURST, bucket.tokens + (at - bucket.refilled_at) / REFILL_SECONDS)
+        bucket.refilled_at = at
+        _put_in_lru(self._token_buckets, uid, bucket)
+        if bucket.tokens < 1:
             return False
-        budget.tokens -= 1
+        bucket.tokens -= 1
         return True
 
 
-def _put_in_lru(memory: OrderedDict[K, V], key: K, value: V) -> None:
-    """Keep the latest, forget the oldest."""
-    memory[key] = value
-    memory.move_to_end(key)
-    if len(memory) > _MAX_LRU_CACHE_ENTRIES:
-        memory.popitem(last=False)
+def _put_in_lru(cache: OrderedDict[K, V], key: K, value: V) -> None:
+    cache[key] = value
+    cache.move_to_end(key)
+    if len(cache) > _MAX_LRU_CACHE_ENTRIES:
+        cache.popitem(last=False)

@@ -1,11 +1,13 @@
-"""Keeps one Store true: list, then watch from there, for ever. Never deaf, never gives up, always says what is wrong.
+"""Keeps one Store current: list, then watch from there, without end. A failure is logged, shown in
+/readyz and retried.
 
-    list (consistent, paged) -> watch from its revision -> ended by the server: watch again from the last revision shown
-                                                       -> silent for longer than a bookmark takes: the same
-                                                       -> 410, in the stream or as an answer: list again
-                                                       -> any other failure: the same watch again, with back-off
+    list (consistent, paged) -> watch from its revision
+        ended by the server                         -> watch again from the last revision
+        silent for longer than a bookmark interval  -> watch again from the last revision
+        410 Gone                                    -> list again
+        any other failure                           -> watch again, with back-off
 
-Deletions that a watch missed show in the next list as what is not there any more.
+Deletions that a watch missed are found by the next list.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from .cache import Origin, Store
+from .cache import Origin, Signal, Store
 from .client import Client
 from .errors import (
     ApiError,
@@ -28,9 +30,8 @@ from .errors import (
     TooMuch,
     Undecodable,
 )
-from .kind import Object
+from .kind import Key, Object
 from .log import Log
-from .meta import Key
 from .metrics import Metrics
 from .responses import UndecodableObject, WatchEvent
 
@@ -39,12 +40,12 @@ T = TypeVar("T", bound=Object)
 INITIAL_BACKOFF_SECONDS = 0.5
 MAX_BACKOFF_SECONDS = 8.0
 _MIN_NORMAL_WATCH_SECONDS = 1.0
-# The server ends a watch after this time by itself, spread so that the watches of many managers do not return together.
+# The server ends a watch after this time. Random, so that many watches do not return together.
 MIN_WATCH_TIMEOUT_SECONDS, MAX_WATCH_TIMEOUT_SECONDS = 300, 600
 
 
 class Reflector(Generic[T]):
-    """One list-and-watch loop, for one kind in one namespace (or in all of them)."""
+    """The list-and-watch loop of one kind in one namespace, or in all of them."""
 
     def __init__(
         self,
@@ -57,16 +58,15 @@ class Reflector(Generic[T]):
         namespace: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.kind, self.store, self.client, self.metrics = kind, store, client, metrics
+        self.kind, self.store, self._client, self._metrics = kind, store, client, metrics
         self.name = kind.definition.group_resource
         self.namespace = namespace
-        self.log = log.bind(kind=self.name, **({"namespace": namespace} if namespace else {}))
-        self.clock = clock
+        self._log = log.bind(kind=self.name, **({"namespace": namespace} if namespace else {}))
+        self._clock = clock
         self.synced = asyncio.Event()
         self._last_activity_at = self._watch_started_at = clock()
         self.problem = ""
-        self.problem_changed: list[Callable[[], object]] = []
-        """Called when `problem` has changed."""
+        self.problem_changed: Signal[()] = Signal(f"problem of {self.name} changed")
         self.resource_version = ""
         self._backoff_seconds = INITIAL_BACKOFF_SECONDS
 
@@ -75,152 +75,146 @@ class Reflector(Generic[T]):
         while True:
             try:
                 if not self.resource_version:
-                    await self.list()
-                await self.watch()
+                    await self._list()
+                await self._watch()
                 await self._on_watch_ended("ended")
             except Gone:
-                self.log.info("the watch is too far behind for the API server, listing again")
+                self._log.info("the watch is too old for the API server, listing again")
                 if not self.resource_version:
+                    # The list itself answered 410: its continue token expired.
                     await self._backoff()
                 self.resource_version = ""
                 await self._on_watch_ended("gone")
             except TimedOut as error:
                 if not self.resource_version:
-                    await self.on_failure(error)
+                    await self._on_failure(error)
                     continue
-                self.metrics.count_watch_restart(self.name, "silent")
-                self.log.warning(
-                    "the watch has gone silent, connecting again from where it was",
+                self._metrics.watch_restarts.labels(self.name, "silent").inc()
+                self._log.warning(
+                    "the watch is silent, reconnecting from the last revision",
                     revision=self.resource_version,
                 )
             except Exception as error:
-                await self.on_failure(error)
+                await self._on_failure(error)
 
-    async def list(self) -> None:
-        """Bring the store to one moment of the server, then say which."""
-        self.metrics.count_list(self.name)
-        seen: set[Key] = set()
+    async def _list(self) -> None:
+        self._metrics.lists.labels(self.name).inc()
+        listed: set[Key] = set()
         revision, backwards = "", False
-        async for page in self.client.list_pages(self.kind, self.namespace):
+        async for page in self._client.list_pages(self.kind, self.namespace):
             revision = revision or page.resource_version
             backwards = int(revision) < self.store.watched_revision(self.namespace)
             for item in page.items:
-                seen.add(item.metadata.key)
+                listed.add(item.metadata.key)
                 self._store_object(
                     item,
-                    via=Origin.WATCH if self.synced.is_set() else Origin.INITIAL_LIST,
+                    origin=Origin.WATCH if self.synced.is_set() else Origin.INITIAL_LIST,
                     force=backwards,
                 )
-        self.store.finish_list(seen, int(revision), self.namespace, force=backwards)
+        self.store.finish_list(listed, int(revision), self.namespace, force=backwards)
         self.resource_version = revision
         self.mark_alive()
         if not self.synced.is_set():
-            self.log.debug("the cache is filled", objects=len(seen))
+            self._log.debug("the cache is in sync", objects=len(listed))
         self.synced.set()
 
-    async def watch(self) -> None:
-        """Follow the changes since the last revision until the server ends the watch."""
-        self._watch_started_at = self.clock()
-        limit = random.randint(MIN_WATCH_TIMEOUT_SECONDS, MAX_WATCH_TIMEOUT_SECONDS)
-        async for change in self.client.watch(
+    async def _watch(self) -> None:
+        self._watch_started_at = self._clock()
+        timeout = random.randint(MIN_WATCH_TIMEOUT_SECONDS, MAX_WATCH_TIMEOUT_SECONDS)
+        async for event in self._client.watch(
             self.kind,
             self.resource_version,
             self.namespace,
-            timeout_seconds=limit,
+            timeout_seconds=timeout,
             on_open=self.mark_alive,
         ):
-            revision = self._validate_event(change)
+            revision = self._validate_event(event)
             self.mark_alive()
             self._backoff_seconds = INITIAL_BACKOFF_SECONDS
-            if change.object is not None:
-                if change.type == "DELETED":
-                    self.store.remove(change.object.metadata.key, revision)
+            if event.object is not None:
+                if event.type == "DELETED":
+                    self.store.remove(event.object.metadata.key, revision)
                 else:
-                    self._store_object(change.object)
-            self.resource_version = change.resource_version
+                    self._store_object(event.object)
+            self.resource_version = event.resource_version
             self.store.advance_revision(revision, self.namespace)
 
-    def _validate_event(self, change: WatchEvent[T]) -> int:
-        """The revision of a change that can be true: time goes forward, and nothing comes from a namespace that was not asked for."""
-        revision = int(change.resource_version)
+    def _validate_event(self, event: WatchEvent[T]) -> int:
+        """The revision of the event. A proxy that mixes up connections must not fill the cache."""
+        revision = int(event.resource_version)
         if revision < int(self.resource_version):
             raise Undecodable(
                 f"the watch went back in time, from revision {self.resource_version} to {revision}"
             )
-        if (
-            self.namespace
-            and change.object is not None
-            and change.object.metadata.namespace != self.namespace
-        ):
+        obj = event.object
+        if self.namespace and obj is not None and obj.metadata.namespace != self.namespace:
             raise Undecodable(
-                f"the watch showed an object of namespace {change.object.metadata.namespace[:63]}"
+                f"the watch delivered an object of namespace {obj.metadata.namespace[:63]}"
             )
         return revision
 
     def _store_object(
-        self, item: T | UndecodableObject, *, via: Origin = Origin.WATCH, force: bool = False
+        self, item: T | UndecodableObject, *, origin: Origin = Origin.WATCH, force: bool = False
     ) -> None:
-        """Into the store, counted when it does not decode."""
         if isinstance(item, UndecodableObject):
-            self.metrics.count_undecodable(self.name)
-            self.log.error(
-                "an object does not decode and is left out",
+            self._metrics.undecodable.labels(self.name).inc()
+            self._log.error(
+                "an object does not decode and is skipped",
                 object=str(item.metadata.key),
                 why=item.message,
             )
-        self.store.put(item, origin=via, force=force)
+        self.store.put(item, origin=origin, force=force)
 
     def mark_alive(self) -> None:
-        """Something came from the server."""
-        self._last_activity_at = self.clock()
+        self._last_activity_at = self._clock()
         if self.problem:
-            self.log.info("the watch works again")
+            self._log.info("the watch works again")
             self.set_problem("")
 
     def set_problem(self, problem: str) -> None:
-        """Something else is wrong from now on, or nothing any more."""
         self.problem = problem
-        for listener in self.problem_changed:
-            listener()
+        self.problem_changed.emit()
 
     @property
     def age_seconds(self) -> float:
-        """How long ago the watch last showed life."""
-        return self.clock() - self._last_activity_at
+        """Seconds since the server last sent something on the watch."""
+        return self._clock() - self._last_activity_at
 
     async def _on_watch_ended(self, reason: str) -> None:
-        """A watch has ended in an orderly way: go on at once, unless it had only just begun; then something keeps ending it."""
-        self.metrics.count_watch_restart(self.name, reason)
-        if self.clock() - self._watch_started_at < _MIN_NORMAL_WATCH_SECONDS:
+        self._metrics.watch_restarts.labels(self.name, reason).inc()
+        if self._clock() - self._watch_started_at < _MIN_NORMAL_WATCH_SECONDS:
+            # Something keeps ending the watch; without a pause this would be a busy loop.
             await self._backoff()
 
     async def _backoff(self, at_least_seconds: float = 0.0) -> None:
-        """Wait, a little longer each time until a watch shows life again."""
         await asyncio.sleep(max(at_least_seconds, self._backoff_seconds * random.uniform(0.8, 1.2)))
         self._backoff_seconds = min(self._backoff_seconds * 2, MAX_BACKOFF_SECONDS)
 
-    async def on_failure(self, error: Exception) -> None:
-        """Say what is wrong, once, and wait a little longer each time.
-
-        A kind that is missing is listed again when it is back. So is one whose watch showed what cannot be, or whose revision the server
-        cannot read: the same watch would only show the same again.
-        """
-        self.metrics.count_watch_restart(self.name, type(error).__name__)
+    async def _on_failure(self, error: Exception) -> None:
+        self._metrics.watch_restarts.labels(self.name, type(error).__name__).inc()
         if isinstance(error, KindMissing | BadRequest | Undecodable | TooMuch):
+            # The same watch would fail in the same way: list again. A kind that was missing may
+            # have other objects when its CRD is back.
             self.resource_version = ""
-        words = self.describe_error(error)
-        if words != self.problem:
-            self.log.error(words, error=None if isinstance(error, ApiError) else error)
-            self.set_problem(words)
-        asked = error.retry_after if isinstance(error, ApiError) else None
-        await self._backoff(asked or 0.0)
+        problem = self.describe_error(error)
+        if problem != self.problem:
+            self._log.error(problem, error=None if isinstance(error, ApiError) else error)
+            self.set_problem(problem)
+        retry_after = error.retry_after if isinstance(error, ApiError) else None
+        await self._backoff(retry_after or 0.0)
 
     def describe_error(self, error: Exception) -> str:
-        """What the failure means and what to do about it."""
+        """What failed and what to do; a subclass may know another fix."""
         match error:
             case KindMissing():
-                return f"the kind {self.name} is not installed; waiting for its CRD: kubectl apply -k config/crd (or `make install`)"
+                return (
+                    f"the kind {self.name} is not installed; waiting for its CRD. To install it, "
+                    "run: kubectl apply -k config/crd (or `make install`)"
+                )
             case Forbidden():
-                return f"{error}. The generated role grants this right: kubectl apply -k config/rbac; trying again"
+                return (
+                    f"{error}. The generated role grants this permission: "
+                    "kubectl apply -k config/rbac; retrying"
+                )
             case _:
-                return f"watching {self.name} failed, trying again: {error}"
+                return f"watching {self.name} failed, retrying: {error}"

@@ -95,6 +95,29 @@ class SchemaOverride:
         )
 
 
+@dataclass(frozen=True)
+class Column:
+    """A column of `kubectl get`; priority 1 shows it only with `-o wide`.
+
+    Without a `type`, the type of the field at `path` is taken.
+    """
+
+    name: str
+    path: str
+    type: str = ""
+    priority: int = 0
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The scale subresource, which `kubectl scale` and a HorizontalPodAutoscaler use."""
+
+    spec_replicas_path: str = ".spec.replicas"
+    status_replicas_path: str = ".status.replicas"
+    label_selector_path: str = ""
+
+
 Int32 = Annotated[int, Format("int32")]
 Int64 = Annotated[int, Format("int64")]
 IntOrString = Annotated[int | str, SchemaOverride.of(x_kubernetes_int_or_string=True)]

@@ -1,6 +1,7 @@
-"""What puts keys on a queue: the kind itself, other kinds through an index, an outside stream, a timer.
+"""What puts keys on a queue: the kind itself, other kinds through an index, a stream of outside
+changes, a timer.
 
-A key travels, never an event: whatever happened, the reconcile reads how things are now.
+Only keys are queued, never events: the reconcile reads the present state, whatever happened.
 """
 
 from __future__ import annotations
@@ -12,35 +13,32 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from .cache import Cache, Index, IndexFunction, Origin, Store
-from .kind import Object
-from .meta import Key
+from .cache import Cache, Index, IndexFunction, Origin, Signal, Store
+from .kind import Key, Object
 from .workqueue import LOW_PRIORITY, NORMAL_PRIORITY, WorkQueue
 
 Predicate = Callable[[Any, Any], bool]
-"""Whether a change, given as (old, new), matters."""
+"""Whether a change from (old object) to (new object) matters."""
 
 
 class Stream:
-    """Changes of things outside Kubernetes: whoever follows them publishes the name of what changed."""
+    """Changes outside Kubernetes. The code that watches them publishes the name of each."""
 
     def __init__(self) -> None:
-        self.listeners: list[Callable[[str], None]] = []
-        self._broadcast_listeners: list[Callable[[], None]] = []
+        self._name_published: Signal[str] = Signal("name published")
+        self._all_published: Signal[()] = Signal("all published")
 
     def publish(self, name: str) -> None:
         """Wake every object that depends on this name."""
-        for listener in self.listeners:
-            listener(name)
+        self._name_published.emit(name)
 
     def publish_all(self) -> None:
-        """Wake every object, whatever it depends on: the outside world was loaded, was lost, or is back."""
-        for listener in self._broadcast_listeners:
-            listener()
+        """Wake every object, for example because the connection was lost or is back."""
+        self._all_published.emit()
 
 
 def created_or_deleted(old: Any, new: Any) -> bool:
-    """A `when` for those who care only whether something exists."""
+    """A `when` for changes of existence only."""
     return (old is None) != (new is None)
 
 
@@ -50,7 +48,7 @@ def any_change(old: Any, new: Any) -> bool:
 
 
 def generation_changed(old: Any, new: Any) -> bool:
-    """A `when` that looks past status updates: generation moves only with the spec (and with deletion)."""
+    """A `when` that ignores status updates: the generation changes with the spec (and deletion)."""
     if old is None or new is None:
         return old is not new
     return bool(
@@ -59,7 +57,6 @@ def generation_changed(old: Any, new: Any) -> bool:
 
 
 def _is_status_only_change(old: Any, new: Any) -> bool:
-    """Whether a change touched nothing that a user sets: by this alone it may be the echo of our own write."""
     if old is None or new is None:
         return False
     a, b = old.metadata, new.metadata
@@ -72,13 +69,16 @@ def _is_status_only_change(old: Any, new: Any) -> bool:
 
 
 def object_name(obj: Object) -> str:
-    """The default `of`: what another object is known by."""
+    """The default `of`."""
     return obj.metadata.name
 
 
 @dataclass(frozen=True)
 class KindSource:
-    """Changes of another kind wake the objects whose `by` has one of its `of` values."""
+    """Changes of another kind wake the objects whose `index_by` has one of its `lookup_by` values.
+
+    Values of the old object count too, because an object may refer to a name that is now gone.
+    """
 
     kind: type[Object]
     index_by: IndexFunction
@@ -86,123 +86,119 @@ class KindSource:
     predicate: Predicate = any_change
 
     def attach(self, own: Store[Any], cache: Cache, queue: WorkQueue[Key]) -> None:
-        """From now on, the other kind's changes go to the queue."""
         index = f"wake-{len(own.indexes)}-on-{self.kind.definition.group_resource}"
         own.add_index(index, self.index_by)
-        reader = Index(self.lookup_by)
+        lookup = Index(self.lookup_by)
 
-        def hear(key: Key, old: Any, new: Any, via: Origin) -> None:
-            if via is Origin.INITIAL_LIST or not self.predicate(old, new):
+        def on_change(key: Key, old: Any, new: Any, origin: Origin) -> None:
+            # The engine enqueues every object of its own kind at the start anyway.
+            if origin is Origin.INITIAL_LIST or not self.predicate(old, new):
                 return
-            for value in {*reader.read_values(old), *reader.read_values(new)}:
-                _enqueue(own.index_keys(index, value), queue)
+            for value in {*lookup.read_values(old), *lookup.read_values(new)}:
+                for own_key in own.index_keys(index, value):
+                    queue.add(own_key)
 
-        cache.store(self.kind).listeners.append(hear)
+        cache.store(self.kind).changed.connect(on_change)
 
 
 @dataclass(frozen=True)
 class OwnedKindSource:
-    """Changes of objects that ours own wake the owner."""
+    """Changes of objects that our objects own wake the owner."""
 
     kind: type[Object]
 
     def attach(self, own: Store[Any], cache: Cache, queue: WorkQueue[Key]) -> None:
-        """From now on, changes of owned objects go to the queue as their owner's key."""
+        def on_change(key: Key, old: Any, new: Any, origin: Origin) -> None:
+            if origin is Origin.INITIAL_LIST:
+                return
+            for owner in {*_owner_keys(old, own), *_owner_keys(new, own)}:
+                queue.add(owner)
 
-        def hear(key: Key, old: Any, new: Any, via: Origin) -> None:
-            if via is not Origin.INITIAL_LIST:
-                _enqueue(
-                    {
-                        owner
-                        for obj in (old, new)
-                        if obj is not None
-                        for owner in self._owner_keys(obj, own)
-                    },
-                    queue,
-                )
+        cache.store(self.kind).changed.connect(on_change)
 
-        cache.store(self.kind).listeners.append(hear)
 
-    def _owner_keys(self, obj: Object, own: Store[Any]) -> Iterable[Key]:
-        """The keys of the objects of our kind that own this one."""
-        for reference in obj.metadata.ownerReferences:
-            if (
-                reference.kind == own.kind.name
-                and reference.apiVersion.rpartition("/")[0] == own.kind.group
-            ):
-                yield Key(obj.metadata.namespace if own.kind.namespaced else "", reference.name)
+def _owner_keys(obj: Object | None, own: Store[Any]) -> Iterable[Key]:
+    if obj is None:
+        return
+    for reference in obj.metadata.ownerReferences:
+        group = reference.apiVersion.rpartition("/")[0]
+        if reference.kind == own.kind.name and group == own.kind.group:
+            yield Key(obj.metadata.namespace if own.kind.namespaced else "", reference.name)
 
 
 @dataclass(frozen=True)
 class StreamSource:
-    """Names published by an outside stream wake the objects whose `by` has that name."""
+    """Names that a stream publishes wake the objects whose `index_by` has that name."""
 
     stream: Stream
     index_by: IndexFunction
 
     def attach(self, own: Store[Any], cache: Cache, queue: WorkQueue[Key]) -> None:
-        """From now on, what the stream publishes goes to the queue."""
         index = f"wake-{len(own.indexes)}-on-stream"
         own.add_index(index, self.index_by)
-        self.stream.listeners.append(lambda name: _enqueue(own.index_keys(index, name), queue))
-        self.stream._broadcast_listeners.append(
-            lambda: _enqueue(list(own.objects), queue, LOW_PRIORITY)
-        )
+
+        def on_name(name: str) -> None:
+            for key in own.index_keys(index, name):
+                queue.add(key)
+
+        def on_all() -> None:
+            # Low priority: an edit by a user must not wait behind all objects.
+            for key in list(own.objects):
+                queue.add(key, LOW_PRIORITY)
+
+        self.stream._name_published.connect(on_name)
+        self.stream._all_published.connect(on_all)
 
 
 @dataclass(frozen=True)
 class TimerSource:
-    """Every so often all objects, spread over a tenth of the period so that they do not come as one wave."""
+    """Wakes all objects periodically."""
 
     seconds: float
     priority: int = NORMAL_PRIORITY
 
     async def run(self, own: Store[Any], queue: WorkQueue[Key]) -> None:
-        """Tick until cancelled."""
         while True:
             await asyncio.sleep(self.seconds)
             for key in list(own.objects):
+                # Spread over a tenth of the period, so that there is no burst of calls.
                 queue.add_after(key, random.uniform(0, self.seconds / 10), self.priority)
 
 
 class PrimaryKindSource:
-    """The kind itself: the first list with low priority, so that a person's edit overtakes it.
+    """Changes of the controller's own kind.
 
-    The echo of our own write wakes nobody. It may come before the answer to that write, when nobody can know yet whose it is; so
-    while a write is under way, what looks like an echo is held back, and let through if it turns out to be somebody else's.
+    The watch event of our own write must not wake the object again. That event may arrive before
+    the response to the write, when it cannot be told apart from a write by another client. So
+    while a write is in progress, events that look like it are held back, and the object is woken
+    afterwards if one of them was not ours.
     """
 
-    def __init__(self, when: Predicate) -> None:
-        self.predicate = when
+    def __init__(self, predicate: Predicate) -> None:
+        self._predicate = predicate
         self._held_revisions: dict[Key, list[int]] = {}
 
     def attach(self, own: Store[Any], queue: WorkQueue[Key]) -> None:
-        """From now on, the kind's own changes go to the queue."""
-        self.queue = queue
+        self._queue = queue
 
-        def hear(key: Key, old: Any, new: Any, via: Origin) -> None:
+        def on_change(key: Key, old: Any, new: Any, origin: Origin) -> None:
             if key in self._held_revisions and _is_status_only_change(old, new):
                 self._held_revisions[key].append(new.metadata.revision)
             elif (
-                via is not Origin.OWN_WRITE or not _is_status_only_change(old, new)
-            ) and self.predicate(old, new):
-                queue.add(key, LOW_PRIORITY if via is Origin.INITIAL_LIST else NORMAL_PRIORITY)
+                origin is not Origin.OWN_WRITE or not _is_status_only_change(old, new)
+            ) and self._predicate(old, new):
+                # Low priority for the first list, so that an edit by a user overtakes it.
+                queue.add(key, LOW_PRIORITY if origin is Origin.INITIAL_LIST else NORMAL_PRIORITY)
 
-        own.listeners.append(hear)
+        own.changed.connect(on_change)
 
     @contextmanager
     def own_write(self, key: Key) -> Iterator[list[int]]:
-        """Around a write: put the revision it made into the list, and only others' changes are let through."""
-        ours: list[int] = []
+        """Around a write: append the revision that it created to the list."""
+        own_revisions: list[int] = []
         self._held_revisions[key] = []
         try:
-            yield ours
+            yield own_revisions
         finally:
-            if any(revision not in ours for revision in self._held_revisions.pop(key)):
-                self.queue.add(key)
-
-
-def _enqueue(keys: Iterable[Key], queue: WorkQueue[Key], priority: int = NORMAL_PRIORITY) -> None:
-    """Put keys on the queue."""
-    for key in keys:
-        queue.add(key, priority)
+            if any(held not in own_revisions for held in self._held_revisions.pop(key)):
+                self._queue.add(key)

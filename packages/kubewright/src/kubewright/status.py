@@ -1,130 +1,161 @@
-"""The only writer of status: what changed, once, or nothing; and an event when readiness turns."""
+"""The only writer of status: one patch with what changed, or none; and an Event when readiness
+changes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from .client import Client
 from .errors import Invalid, NotFound, Undecodable
-from .kind import Resource, Status, drop_nulls
-from .meta import Condition, with_condition
+from .kind import Condition, Resource, Status, drop_nulls, with_condition
 from .metrics import ControllerMetrics
-from .outcome import READY_CONDITION, Outcome, ready_condition
-from .patch import build_merge_patch
 from .recorder import EventRecorder
 from .responses import UndecodableObject
 
 T = TypeVar("T", bound=Resource[Any, Any])
 
+READY_CONDITION = "Ready"
+
+
+def ready_condition(
+    status: Literal["True", "False", "Unknown"], reason: str, message: str, generation: int
+) -> Condition:
+    return Condition(
+        type=READY_CONDITION,
+        status=status,
+        reason=reason,
+        message=message,
+        observedGeneration=generation,
+    )
+
 
 class StatusWriter:
-    """Writes statuses through the client; the answer enters the cache there."""
+    """Writes statuses through the client, which puts the response into the cache."""
 
     def __init__(self, client: Client, recorder: EventRecorder) -> None:
         self.client, self.recorder = client, recorder
 
     async def write(
         self,
-        seen: T,
-        before: bytes,
+        obj: T,
+        encoded_before: bytes,
         status: Any,
         condition: Condition,
         metrics: ControllerMetrics,
         *,
         warning_event: bool = True,
     ) -> T | None:
-        """Send what changed of the status since `before`, if anything; returns the object as it is then.
+        """Send what changed in the status, and return the stored object; None if nothing changed.
 
-        Only onto the very version that the answer was computed from: never onto an object that was deleted and made anew meanwhile,
-        and never over the conditions of another writer, which a merge patch replaces with the whole list.
+        `obj` is the object that the reconcile read, `encoded_before` its status, and `status` what
+        the reconcile made of it. The patch names the resourceVersion of `obj`, so it never lands on
+        an object that was deleted and created again in the meantime. It also never overwrites the
+        conditions of another writer: a merge patch replaces the whole list.
         """
         if isinstance(status, Status):
-            _complete_status(status, seen, condition)
-        after = msgspec.json.encode(status)
-        if after == before:
-            metrics.count_status_unchanged()
+            _complete_status(status, obj, condition)
+        encoded = msgspec.json.encode(status)
+        if encoded == encoded_before:
+            metrics.status_unchanged.inc()
             return None
-        # Before the first answer nothing is on the wire: what decodes as a default must still be written.
+        # A status that was never written has no fields on the wire, so the defaults that it
+        # decodes to have to be sent as well. A status class without observedGeneration cannot
+        # show whether it was written; such a class has no defaults of ours.
+        was_written = getattr(obj.status, "observedGeneration", 0) is not None
         old = (
-            drop_status_nulls(msgspec.json.decode(before), before)
-            if _has_been_written(seen)
+            drop_status_nulls(msgspec.json.decode(encoded_before), encoded_before)
+            if was_written
             else {}
         )
-        patch = build_merge_patch(old, drop_status_nulls(msgspec.to_builtins(status), after))
+        patch = build_merge_patch(old, drop_status_nulls(msgspec.to_builtins(status), encoded))
         if not patch:
-            metrics.count_status_unchanged()
+            metrics.status_unchanged.inc()
             return None
         try:
             written = await self.client.patch_status(
-                type(seen), seen.key, patch, resource_version=seen.metadata.resourceVersion
+                type(obj), obj.key, patch, resource_version=obj.metadata.resourceVersion
             )
         except NotFound:
             return None
-        metrics.count_status_write()
+        metrics.status_writes.inc()
         if warning_event or condition.status != "False":
-            self._record_ready_event(
-                seen,
-                type(seen),
-                seen.status.conditions if isinstance(status, Status) else (),
-                condition,
-            )
+            conditions = obj.status.conditions if isinstance(status, Status) else ()
+            self._record_ready_event(obj, type(obj), conditions, condition)
         return written
 
-    async def write_undecodable(self, seen: UndecodableObject, kind: type[T]) -> Outcome:
-        """Say in the object's own status that it does not decode; trying again is useless until it changes."""
-        words = f"{seen.message}. Change the object so that it fits the schema: kubectl explain {kind.definition.name.lower()}"
-        condition = ready_condition("False", "Undecodable", words, seen.metadata.generation)
-        conditions = with_condition(seen.conditions, condition)
-        if conditions != seen.conditions:
+    async def write_undecodable(self, obj: UndecodableObject, kind: type[T]) -> Condition:
+        """Report in the object's own status that it does not decode, and return that condition."""
+        message = (
+            f"{obj.message}. Change the object so that it matches the schema; see it with: "
+            f"kubectl explain {kind.definition.name.lower()}"
+        )
+        condition = ready_condition("False", "Undecodable", message, obj.metadata.generation)
+        conditions = with_condition(obj.conditions, condition)
+        if conditions != obj.conditions:
             patch = {"conditions": drop_nulls(msgspec.to_builtins(conditions))}
             with suppress(NotFound, Undecodable, Invalid):
                 await self.client.patch_status(
-                    kind, seen.metadata.key, patch, resource_version=seen.metadata.resourceVersion
+                    kind, obj.metadata.key, patch, resource_version=obj.metadata.resourceVersion
                 )
-            self._record_ready_event(seen, kind, seen.conditions, condition)
-        return Outcome("error", condition, terminal=True)
+            self._record_ready_event(obj, kind, obj.conditions, condition)
+        return condition
 
     def _record_ready_event(
         self,
-        seen: T | UndecodableObject,
+        obj: T | UndecodableObject,
         kind: type[T],
         conditions: Sequence[Condition],
-        now: Condition,
+        new: Condition,
     ) -> None:
-        """An event when readiness turns False (or False for another reason), and when it is True again. A first success is no news."""
         old = next((c for c in conditions if c.type == READY_CONDITION), None)
         before = (old.status, old.reason, old.message) if old is not None else ("", "", "")
-        if now.status == "False" and before != (now.status, now.reason, now.message):
-            self.recorder.event(seen, kind.definition, "Warning", now.reason, now.message)
-        elif now.status == "True" and before[0] == "False":
-            self.recorder.event(
-                seen, kind.definition, "Normal", now.reason, now.message or "works again"
-            )
+        if new.status == "False" and before != (new.status, new.reason, new.message):
+            self.recorder.event(obj, kind.definition, "Warning", new.reason, new.message)
+        elif new.status == "True" and before[0] == "False":
+            # A first success is not reported: only a recovery is news.
+            message = new.message or "Reconciled successfully after a previous failure."
+            self.recorder.event(obj, kind.definition, "Normal", new.reason, message)
+
+
+def build_merge_patch(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """The smallest merge patch (RFC 7386) that turns `old` into `new`; {} if they are equal.
+
+    None and an absent field count as equal.
+    """
+    patch: dict[str, Any] = {}
+    for name in {**old, **new}:
+        before, after = old.get(name), new.get(name)
+        if before == after:
+            continue
+        if isinstance(before, dict) and isinstance(after, dict):
+            patch[name] = build_merge_patch(before, after)
+        else:
+            patch[name] = after
+    return patch
 
 
 def drop_status_nulls(value: dict[str, Any], encoded: bytes) -> dict[str, Any]:
-    """The value without nulls; most statuses have none below their own fields, and a look at the bytes tells."""
+    """The status without nulls. `encoded` is the same status as JSON.
+
+    Most statuses have nulls only at the top level. Counting them in the bytes shows it, and saves
+    the walk through all nested values.
+    """
     flat = {name: field for name, field in value.items() if field is not None}
-    deeper: dict[str, Any] = (
-        flat if encoded.count(b":null") == len(value) - len(flat) else drop_nulls(flat)
-    )
-    return deeper
+    is_flat = encoded.count(b":null") == len(value) - len(flat)
+    result: dict[str, Any] = flat if is_flat else drop_nulls(flat)
+    return result
 
 
-def _has_been_written(seen: Resource[Any, Any]) -> bool:
-    """Whether a controller has written this status before; a status without our fields cannot tell, and has no defaults to write."""
-    return getattr(seen.status, "observedGeneration", 0) is not None
-
-
-def _complete_status(status: Status, seen: Resource[Any, Any], condition: Condition) -> None:
-    """Add what a kind never writes: the conditions that were there, Ready, and observedGeneration."""
-    conditions: list[Condition] = list(seen.status.conditions)
+def _complete_status(status: Status, obj: Resource[Any, Any], condition: Condition) -> None:
+    # The conditions of the stored status come first: other writers may own some of them.
+    conditions: list[Condition] = list(obj.status.conditions)
     for own in status.conditions:
         if own not in conditions:
             conditions = with_condition(conditions, own)
     status.conditions = with_condition(conditions, condition)
-    status.observedGeneration = seen.metadata.generation
+    status.observedGeneration = obj.metadata.generation

@@ -12,8 +12,8 @@ import pytest
 
 from kubewright.builtin import Event
 from kubewright.controller import Controller, controller
+from kubewright.kind import Condition, Key, ObjectMeta
 from kubewright.manager import Options
-from kubewright.meta import Condition, Key, ObjectMeta
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 

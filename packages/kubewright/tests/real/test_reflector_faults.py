@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from kubewright.controller import controller
-from kubewright.meta import Key
+from kubewright.kind import Key
 from kubewright.source import Stream
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane

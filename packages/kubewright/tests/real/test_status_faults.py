@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kubewright.controller import controller
-from kubewright.meta import Key
+from kubewright.kind import Key
 from kubewright.testing import eventually
 from kubewright.testing.proxy import HttpProxy
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from kubewright.controller import controller
-from kubewright.meta import Key
+from kubewright.kind import Key
 from kubewright.testing import eventually
 
 from ..support.api_harness import ApiHarness, run_manager

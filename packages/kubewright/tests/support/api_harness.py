@@ -11,12 +11,10 @@ from typing import Any
 from kubewright.builtin import Event
 from kubewright.client import Client
 from kubewright.controller import Controller
-from kubewright.kind import Object
+from kubewright.kind import Condition, Key, Object, ObjectMeta
 from kubewright.kubeconfig import Connection, Identity
-from kubewright.manager import Manager, Options
-from kubewright.meta import Condition, Key, ObjectMeta
+from kubewright.manager import Manager, ManagerTransport, Options
 from kubewright.testing import eventually
-from kubewright.transport import ManagerTransport
 
 from .widget_kind import Widget, WidgetSpec
 
@@ -45,15 +43,15 @@ class ApiHarness:
     async def wait_for_ready(
         self, name: str = "a", *, reason: str = "", within: float = 10
     ) -> Condition:
-        """The Ready condition, once it is there (with this reason)."""
+        """The Ready condition, as soon as it exists (with this reason)."""
 
-        async def there() -> Condition | None:
+        async def find_condition() -> Condition | None:
             condition = (await self.get_widget(name)).status.condition("Ready")
             return condition if condition is not None and reason in ("", condition.reason) else None
 
-        found = await eventually(there, within=within)
-        assert found is not None
-        return found
+        condition = await eventually(find_condition, within=within)
+        assert condition is not None
+        return condition
 
     async def list_events(self, name: str = "a") -> list[tuple[str, str]]:
         return [
@@ -66,11 +64,11 @@ class ApiHarness:
 @asynccontextmanager
 async def run_manager(
     api: ApiHarness,
-    make: Callable[[Manager], Controller[Any]] | Controller[Any],
+    create: Callable[[Manager], Controller[Any]] | Controller[Any],
     *,
     options: Options | None = None,
 ) -> AsyncIterator[Manager]:
-    """A manager with one controller, confined to the test's namespace."""
+    """A manager with one controller, limited to the namespace of the test."""
     options = options or Options(
         metrics_bind_address="0", watch_namespaces=(api.namespace,), graceful_shutdown_seconds=5
     )
@@ -79,7 +77,7 @@ async def run_manager(
         options,
         transport=None if api.connection is not FAKE_CONNECTION else api.pool,
     )
-    manager.add(make if isinstance(make, Controller) else make(manager))
+    manager.add(create if isinstance(create, Controller) else create(manager))
     stop = asyncio.Event()
     task = asyncio.create_task(manager.run(stop))
     try:

@@ -8,8 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Struct
 
-from kubewright.kind import Column, Resource, Scale, Spec, Status, kind
+from kubewright.kind import Resource, Spec, Status, kind
 from kubewright.schema import (
+    Column,
     Doc,
     EmbeddedResource,
     Int32,
@@ -17,6 +18,7 @@ from kubewright.schema import (
     IntOrString,
     ListType,
     PreserveUnknownFields,
+    Scale,
     SchemaOverride,
     ValidationRule,
 )

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from kubewright.kind import Column, Resource, Spec, Status, kind
-from kubewright.schema import Doc
+from kubewright.kind import Resource, Spec, Status, kind
+from kubewright.schema import Column, Doc
 
 
 class WidgetSpec(Spec):
-    """What a widget should be."""
-
     size: Annotated[int, Doc("How large.", ge=0, le=1000)] = 0
     friend: Annotated[str, Doc("Whom it depends on.")] = ""
 
 
 class WidgetStatus(Status):
-    """What a widget is."""
-
     doubled: Annotated[int | None, Doc("Twice the size.")] = None
 
 
@@ -27,7 +23,6 @@ class Widget(Resource[WidgetSpec, WidgetStatus]):
 
 
 async def double(widget: Widget) -> None:
-    """The plainest reconcile."""
     widget.status = WidgetStatus(doubled=widget.spec.size * 2)
 
 

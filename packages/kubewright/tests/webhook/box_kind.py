@@ -23,8 +23,8 @@ from kubewright import (
     kind,
 )
 from kubewright.crd import build_crds, to_yaml
+from kubewright.kind import Key
 from kubewright.kubeconfig import Connection
-from kubewright.meta import Key
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.webhook.configuration import (

@@ -13,7 +13,7 @@ from kubewright.builtin import Secret
 from kubewright.client import Client
 from kubewright.crd import build_crds
 from kubewright.errors import Conflict, Forbidden, Unreachable
-from kubewright.meta import Key
+from kubewright.kind import Key
 from kubewright.testing.fake import FakeApi
 from kubewright.tls import ServingCertificate
 from kubewright.transport import Request

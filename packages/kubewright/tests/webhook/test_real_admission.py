@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kubewright.errors import Forbidden, Invalid, ServerError
-from kubewright.meta import ObjectMeta
+from kubewright.kind import ObjectMeta
 from kubewright.testing.controlplane import KubectlFailed
 
 from .box_kind import Box, BoxSpec, BoxStatus, OldBox, key

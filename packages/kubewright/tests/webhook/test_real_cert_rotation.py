@@ -23,8 +23,8 @@ from kubewright.builtin import Secret
 from kubewright.client import Client
 from kubewright.crd import to_yaml
 from kubewright.errors import KubewrightError
+from kubewright.kind import Key, ObjectMeta
 from kubewright.kubeconfig import Connection, load_config
-from kubewright.meta import Key, ObjectMeta
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.tcpproxy import TcpProxy

@@ -61,7 +61,7 @@ class CalendarWatcher:
         self._key, self._record_warning, self._log = key, record_warning, log
         self._clock = clock
         store: Store[ConfigMap] = Store(ConfigMap.definition, log)
-        store.listeners.append(self._on_configmap_change)
+        store.changed.connect(self._on_configmap_change)
         self.reflector = CalendarReflector(
             ConfigMap, store, client, metrics, log, namespace=key.namespace
         )
@@ -70,7 +70,7 @@ class CalendarWatcher:
         self.entries_changed: list[Callable[[Iterable[CalendarEntry]], None]] = []
         # It appeared or disappeared, or became stale or current.
         self.state_changed: list[Callable[[], None]] = []
-        self.reflector.problem_changed.append(self._on_state_change)
+        self.reflector.problem_changed.connect(self._on_state_change)
 
     async def run(self) -> None:
         self._started_at = self._clock()

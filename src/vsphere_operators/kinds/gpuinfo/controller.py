@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 from kubewright import Cache, Condition, Controller, Done, Key, NotSynced, Retry, Stream, Terminal
 from kubewright.builtin import Node
@@ -27,11 +26,6 @@ from .tracker import NodeTracker
 from .types import PLANS_KNOWN, GPUInfo, GPUInfoStatus, Reason
 
 _DEVICES_PENDING_RETRY_SECONDS = 0.5
-
-
-def never(old: Any, new: Any) -> bool:
-    """A predicate: Nodes are watched for the tracker, and never enqueue a GPUInfo directly."""
-    return False
 
 
 class GPUInfoController(Controller[GPUInfo]):
@@ -68,7 +62,7 @@ class GPUInfoController(Controller[GPUInfo]):
             change_fraction=change_fraction,
         )
         self.wake_on(self.stream, by=lambda info: str(info.key))
-        self.wake_on(Node, by=lambda info: None, when=never)
+        self.watches(Node)
 
     def on_gpuinfo_change(self, key: Key, old: object, new: object, origin: Origin) -> None:
         if new is None:
@@ -80,8 +74,9 @@ class GPUInfoController(Controller[GPUInfo]):
         try:
             requirement = parse_requirement(info.spec)
             self._require_facts(info)
-        except Terminal:
+        except Terminal as error:
             info.status = GPUInfoStatus(simulated=self._simulated or None)
+            error.keep_status = True
             raise
         now, previous = self.tracker.clock(), info.status.suitableNodeName or ""
         selection = self.tracker.ranking.select(requirement, previous, self._rules, now)

@@ -13,6 +13,7 @@ from kubewright import (
     NotSynced,
     Retry,
     Terminal,
+    Waiting,
     generation_changed,
 )
 from kubewright.builtin import Namespace
@@ -133,26 +134,27 @@ class VmGroupController(Controller[VmGroup]):
         self.needs(VmGroup, "get")
         self.needs(Namespace, "get", resource_names=(CLUSTER_ID_NAMESPACE,))
 
-    async def reconcile(self, group: VmGroup) -> Done:
+    async def reconcile(self, group: VmGroup) -> Done | Waiting:
         """One step towards the wish."""
         report = await self.run_step(group)
         if report.plan.phase != "RUNNING":
-            raise _build_retry(report)
+            return _unready(report)
         return Done(message=report.plan.message)
 
-    async def finalize(self, group: VmGroup) -> None:
+    async def finalize(self, group: VmGroup) -> Waiting | None:
         """One step towards the end."""
         if _is_untouched(group) and not any(
             each.ownership_index.refs_by_group_uid.get(group.metadata.uid)
             for each in self._group_triggers.executors.values()
         ):
-            return
+            return None
         report = await self.run_step(group)
         if not report.cleanup_finished:
-            raise _build_retry(report)
+            return _unready(report)
         self._reconcilers[group.status.vcenter].executor.forget_group(
             await self.preconditions._group_id_of(group)
         )
+        return None
 
     async def run_step(self, group: VmGroup) -> StepResult:
         """Look, plan, do; the status has all of it."""
@@ -293,16 +295,14 @@ def _is_untouched(group: VmGroup) -> bool:
     return not status.replicas and status.folder is None and status.observedGeneration is not None
 
 
-def _build_retry(report: StepResult) -> Retry:
-    """What the object says while it is not as it should be; work under way is no warning."""
+def _unready(report: StepResult) -> Waiting:
+    """The outcome of a group that is not ready: normal progress is returned, a fault is raised."""
     after = (
         UNAVAILABLE_RETRY_SECONDS
         if report.requeue_after_seconds is None
         else report.requeue_after_seconds
     )
-    return Retry(
-        report.plan.message,
-        after=after,
-        reason=report.reason,
-        warning_event=report.plan.phase == "ERROR",
-    )
+    if report.plan.phase == "ERROR":
+        raise Retry(report.plan.message, after=after, reason=report.reason)
+    # 0 means that the status holds a record of what the next step is going to do.
+    return Waiting(report.reason, report.plan.message, after, write_status_first=after == 0)

@@ -17,9 +17,8 @@ from urllib.parse import parse_qs
 import msgspec
 
 from ..errors import AlreadyExists, Conflict, Gone, NotFound
-from ..kind import Object
-from ..meta import now
-from ..patch import apply_merge_patch
+from ..kind import Object, now
+from ..overlay import apply_merge_patch
 from ..transport import Request, do_nothing
 
 Json = dict[str, Any]

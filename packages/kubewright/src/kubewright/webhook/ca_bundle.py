@@ -9,9 +9,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..kind import Object, kind
-from ..meta import Key
-from ..patch import Json
+from ..kind import Key, Object, kind
+from ..overlay import Json
 from .configuration import MUTATING, VALIDATING, configuration_name
 from .types import Conversion, Webhook
 

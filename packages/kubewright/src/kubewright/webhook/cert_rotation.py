@@ -22,8 +22,8 @@ from datetime import UTC, datetime, timedelta
 from ..builtin import Secret
 from ..client import Client
 from ..errors import AlreadyExists, Conflict, Forbidden, KubewrightError, NotFound, redact
+from ..kind import Key, ObjectMeta
 from ..log import Log
-from ..meta import Key, ObjectMeta
 from ..tls import ServingCertificate
 from ..x509 import KeyPair, issue_serving_certificate
 from .ca import CertificateAuthorities, rotate

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..kind import KindDefinition
-from ..patch import Json
+from ..overlay import Json
 from .admission import AdmissionHandler, DefaultingHandler, ValidatingHandler
 from .conversion import CONVERSION_PATH
 from .types import Conversion, Webhook

@@ -22,10 +22,9 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ..errors import ConfigError, KubewrightError, redact
-from ..kind import KindDefinition, Object
+from ..kind import KindDefinition, Object, ObjectMeta
 from ..log import Log
-from ..meta import ObjectMeta
-from ..patch import Json
+from ..overlay import Json
 from .admission import BadReview
 from .conversion_check import (
     ABSENT,

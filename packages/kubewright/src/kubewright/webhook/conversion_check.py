@@ -6,8 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
-from ..overlay import struct_fields
-from ..patch import Json
+from ..overlay import Json, struct_fields
 from ..schema import unwrap_annotation
 
 ABSENT: Final = None

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..client import Client
 from ..errors import ConfigError
+from ..kind import Key
 from ..listen import ListenAddress
 from ..log import Log
-from ..meta import Key
 from ..metrics import Metrics
 from ..tls import CertificateWatcher, ServingCertificate
 from .admission import ReviewHandler, create_handlers

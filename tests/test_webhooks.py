@@ -1,4 +1,4 @@
-"""Warnings at `kubectl apply`: the words of the status, for new specs alone, and silence wherever nothing is known."""
+"""Admission warnings for names that vCenter does not have, and silence while nothing is known."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ GROUP_SPEC = {"cpu": 1, "memory": 1, "replicas": 1, "template": "t"}
 
 
 class WebhookHarness:
-    """Where manifests are looked at: a loaded vCenter, and what the API server has."""
+    """The webhooks with a fake vCenter and a cache of the API server."""
 
     def __init__(
         self,
@@ -59,8 +59,8 @@ class WebhookHarness:
         )
         self.volumes = self.cache.store(PersistentVolume)
         self.webhooks = {
-            each.kind: each
-            for each in build_webhooks(
+            webhook.kind: webhook
+            for webhook in build_webhooks(
                 vcenters,
                 self.cache,
                 lambda namespace: limits or NamespaceLimits(),
@@ -69,14 +69,12 @@ class WebhookHarness:
         }
 
     def mark_loaded(self, *disks: Disk) -> WebhookHarness:
-        """From now on everything is known."""
         self.mark_volumes_listed()
         self.environment.mark_loaded()
         self.environment.set_disks(*disks)
         return self
 
     def mark_volumes_listed(self) -> WebhookHarness:
-        """All volumes are known: there are none."""
         self.volumes.finish_list(set(), 7, "", force=False)
         return self
 
@@ -89,7 +87,7 @@ class WebhookHarness:
         spec: dict[str, Any],
         old: dict[str, Any] | None = None,
     ) -> list[str]:
-        """What is said to whoever applies this, in place of that."""
+        """The warnings for applying this spec over the old one."""
         request = Admission(operation="UPDATE" if old else "CREATE")
         await self.webhook(kind).validate(
             make_object(kind, spec), None if old is None else make_object(kind, old), request
@@ -119,35 +117,40 @@ def make_volume(name: str, handle: str) -> PersistentVolume:
     return PersistentVolume(metadata=ObjectMeta(name=name, resourceVersion="9"), spec=spec)
 
 
-async def test_a_name_that_is_not_there_is_told_with_those_that_are_near() -> None:
-    desk = WebhookHarness().mark_loaded(DISK)
-    assert await desk.collect_warnings(HostInfo, {"hostname": "esxi-del-e.rainpole.com"}) == [
-        'vCenter "vc-1" has no host named "esxi-del-e.rainpole.com". Did you mean "esxi-dell-e.rainpole.com"? '
+async def test_missing_name_is_reported_with_a_suggestion() -> None:
+    harness = WebhookHarness().mark_loaded(DISK)
+    assert await harness.collect_warnings(HostInfo, {"hostname": "esxi-del-e.rainpole.com"}) == [
+        'vCenter "vc-1" has no host named "esxi-del-e.rainpole.com". '
+        'Did you mean "esxi-dell-e.rainpole.com"? '
         "Check the spelling (names are case-sensitive), or grant the vCenter account System.Read on "
         "the host. The object is retried automatically."
     ]
-    (said,) = await desk.collect_warnings(VMInfo, {"nodename": "Worker-1"})
-    assert said.startswith('vCenter "vc-1" has no VM named "Worker-1". Did you mean "worker-1"? ')
-    (said,) = await desk.collect_warnings(FCDInfo, {"pvId": "pvc-2"})
-    assert '"pvc-2"' in said
-    assert await desk.collect_warnings(VmGroup, GROUP_SPEC | {"template": "doesNotExist"}) == [
+    (warning,) = await harness.collect_warnings(VMInfo, {"nodename": "Worker-1"})
+    assert warning.startswith(
+        'vCenter "vc-1" has no VM named "Worker-1". Did you mean "worker-1"? '
+    )
+    (warning,) = await harness.collect_warnings(FCDInfo, {"pvId": "pvc-2"})
+    assert '"pvc-2"' in warning
+    assert await harness.collect_warnings(VmGroup, GROUP_SPEC | {"template": "doesNotExist"}) == [
         'no template "doesNotExist" in /DC0; create it there, or change spec.template'
     ]
 
 
-async def test_a_name_that_is_there_twice_is_told_with_both_paths() -> None:
-    desk = WebhookHarness().mark_loaded()
-    (said,) = await desk.collect_warnings(HostInfo, {"hostname": "twin"})
-    assert "/DC0/host/C0/twin, /DC0/host/C0/twin" in said
-    (said,) = await desk.collect_warnings(VmGroup, GROUP_SPEC | {"placement": {"folder": "x"}})
+async def test_ambiguous_name_is_reported_with_both_paths() -> None:
+    harness = WebhookHarness().mark_loaded()
+    (warning,) = await harness.collect_warnings(HostInfo, {"hostname": "twin"})
+    assert "/DC0/host/C0/twin, /DC0/host/C0/twin" in warning
+    (warning,) = await harness.collect_warnings(
+        VmGroup, GROUP_SPEC | {"placement": {"folder": "x"}}
+    )
     assert (
-        said
+        warning
         == 'several folders are named "x": /DC0/vm/vm-operator/x, /DC0/vm/y/x; give a path in spec.placement.folder'
     )
 
 
 @pytest.mark.parametrize(
-    ("placement", "words"),
+    ("placement", "message"),
     [
         ({"datacenter": "DC9"}, 'no datacenter named "DC9"'),
         ({"cluster": "C9"}, 'no cluster named "C9"'),
@@ -156,21 +159,23 @@ async def test_a_name_that_is_there_twice_is_told_with_both_paths() -> None:
         ({"folder": "nope"}, "the folder /DC0/vm/nope does not exist"),
     ],
 )
-async def test_every_place_of_a_group_is_looked_for(placement: dict[str, str], words: str) -> None:
-    (said,) = (
+async def test_every_placement_field_is_checked(placement: dict[str, str], message: str) -> None:
+    (warning,) = (
         await WebhookHarness()
         .mark_loaded()
         .collect_warnings(VmGroup, GROUP_SPEC | {"placement": placement})
     )
-    assert words in said
+    assert message in warning
 
 
-async def test_a_place_that_the_namespace_may_not_use_is_told() -> None:
-    desk = WebhookHarness(
+async def test_placement_that_the_namespace_may_not_use_is_reported() -> None:
+    harness = WebhookHarness(
         limits=NamespaceLimits(allowed_placement={"cluster": ("C1",)})
     ).mark_loaded()
-    (said,) = await desk.collect_warnings(VmGroup, GROUP_SPEC | {"placement": {"cluster": "C0"}})
-    assert said.startswith('this namespace may not use the cluster "C0" (allowed: C1)')
+    (warning,) = await harness.collect_warnings(
+        VmGroup, GROUP_SPEC | {"placement": {"cluster": "C0"}}
+    )
+    assert warning.startswith('this namespace may not use the cluster "C0" (allowed: C1)')
 
 
 EXISTING_NAMES: list[tuple[type[Resource[Any, Any]], dict[str, Any]]] = [
@@ -180,31 +185,31 @@ EXISTING_NAMES: list[tuple[type[Resource[Any, Any]], dict[str, Any]]] = [
     (VmGroup, GROUP_SPEC),
 ]
 MISSING_NAMES: list[tuple[type[Resource[Any, Any]], dict[str, Any]]] = [
-    (HostInfo, {"hostname": "nobody"}),
-    (VMInfo, {"nodename": "nobody"}),
-    (FCDInfo, {"pvId": "nobody"}),
-    (VmGroup, GROUP_SPEC | {"template": "nobody"}),
+    (HostInfo, {"hostname": "missing"}),
+    (VMInfo, {"nodename": "missing"}),
+    (FCDInfo, {"pvId": "missing"}),
+    (VmGroup, GROUP_SPEC | {"template": "missing"}),
 ]
 
 
 @pytest.mark.parametrize(("kind", "spec"), EXISTING_NAMES)
-async def test_nothing_is_said_of_what_is_there_or_not_named(
+async def test_existing_and_empty_names_cause_no_warning(
     kind: type[Resource[Any, Any]], spec: dict[str, Any]
 ) -> None:
-    desk = WebhookHarness().mark_loaded(DISK)
-    assert await desk.collect_warnings(kind, spec) == []
+    harness = WebhookHarness().mark_loaded(DISK)
+    assert await harness.collect_warnings(kind, spec) == []
     if kind is not VmGroup:
-        assert await desk.collect_warnings(kind, {}) == []
+        assert await harness.collect_warnings(kind, {}) == []
 
 
 @pytest.mark.parametrize(("kind", "spec"), MISSING_NAMES)
-async def test_only_a_spec_that_is_new_is_looked_at(
+async def test_only_a_changed_spec_is_checked(
     kind: type[Resource[Any, Any]], spec: dict[str, Any]
 ) -> None:
-    desk = WebhookHarness().mark_loaded()
-    assert len(await desk.collect_warnings(kind, spec)) == 1
-    assert await desk.collect_warnings(kind, spec, old=spec) == []
-    assert len(await desk.collect_warnings(kind, spec, old=dict(EXISTING_NAMES)[kind])) == 1
+    harness = WebhookHarness().mark_loaded()
+    assert len(await harness.collect_warnings(kind, spec)) == 1
+    assert await harness.collect_warnings(kind, spec, old=spec) == []
+    assert len(await harness.collect_warnings(kind, spec, old=dict(EXISTING_NAMES)[kind])) == 1
 
 
 def harness_with_label_rule() -> WebhookHarness:
@@ -214,9 +219,9 @@ def harness_with_label_rule() -> WebhookHarness:
 
 
 def harness_with_failed_login() -> WebhookHarness:
-    desk = WebhookHarness().mark_loaded()
-    desk.environment.vcenter.problem = WrongLogin("the password is wrong")
-    return desk
+    harness = WebhookHarness().mark_loaded()
+    harness.environment.vcenter.problem = WrongLogin("the password is wrong")
+    return harness
 
 
 SILENT_HARNESSES: dict[str, Callable[[], WebhookHarness]] = {
@@ -233,40 +238,40 @@ SILENT_HARNESSES: dict[str, Callable[[], WebhookHarness]] = {
 }
 
 
-@pytest.mark.parametrize("desk", SILENT_HARNESSES.values(), ids=SILENT_HARNESSES)
+@pytest.mark.parametrize("harness", SILENT_HARNESSES.values(), ids=SILENT_HARNESSES)
 @pytest.mark.parametrize(("kind", "spec"), MISSING_NAMES)
-async def test_nothing_is_said_where_nothing_is_known(
-    desk: Callable[[], WebhookHarness], kind: type[Resource[Any, Any]], spec: dict[str, Any]
+async def test_no_warning_while_nothing_is_known(
+    harness: Callable[[], WebhookHarness], kind: type[Resource[Any, Any]], spec: dict[str, Any]
 ) -> None:
-    assert await desk().collect_warnings(kind, spec) == []
+    assert await harness().collect_warnings(kind, spec) == []
 
 
-async def test_a_disk_is_looked_for_through_its_volume_once_all_volumes_are_known() -> None:
-    desk = WebhookHarness()
-    desk.environment.mark_loaded()
-    desk.environment.set_disks(replace(DISK, name="other"))
-    assert await desk.collect_warnings(FCDInfo, {"pvId": "pvc-1"}) == []
-    desk.volumes.put(make_volume("pvc-1", "d-1"))
-    desk.volumes.finish_list({make_volume("pvc-1", "d-1").metadata.key}, 9, "", force=False)
-    assert await desk.collect_warnings(FCDInfo, {"pvId": "pvc-1"}) == []
-    desk.environment.set_disks()
-    assert len(await desk.collect_warnings(FCDInfo, {"pvId": "pvc-1"})) == 1
+async def test_disk_is_found_by_its_volume_once_all_volumes_are_listed() -> None:
+    harness = WebhookHarness()
+    harness.environment.mark_loaded()
+    harness.environment.set_disks(replace(DISK, name="other"))
+    assert await harness.collect_warnings(FCDInfo, {"pvId": "pvc-1"}) == []
+    harness.volumes.put(make_volume("pvc-1", "d-1"))
+    harness.volumes.finish_list({make_volume("pvc-1", "d-1").metadata.key}, 9, "", force=False)
+    assert await harness.collect_warnings(FCDInfo, {"pvId": "pvc-1"}) == []
+    harness.environment.set_disks()
+    assert len(await harness.collect_warnings(FCDInfo, {"pvId": "pvc-1"})) == 1
 
 
-async def test_nobody_can_make_vcenter_list_its_disks_by_sending_manifests(
+async def test_admission_never_refreshes_the_disks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    desk = WebhookHarness().mark_loaded()
-    asked: list[str] = []
+    harness = WebhookHarness().mark_loaded()
+    refreshes: list[str] = []
     monkeypatch.setattr(
-        desk.environment.vcenter.disks, "request_refresh", lambda: asked.append("listed")
+        harness.environment.vcenter.disks, "request_refresh", lambda: refreshes.append("disks")
     )
-    assert len(await desk.collect_warnings(FCDInfo, {"pvId": "nobody"})) == 1
-    assert asked == []
+    assert len(await harness.collect_warnings(FCDInfo, {"pvId": "missing"})) == 1
+    assert refreshes == []
 
 
 @pytest.mark.parametrize("kind", [HostInfo, VMInfo, FCDInfo, VmGroup])
-async def test_it_never_stands_in_the_way(kind: type[Resource[Any, Any]]) -> None:
+async def test_webhook_never_rejects_an_object(kind: type[Resource[Any, Any]]) -> None:
     webhook = WebhookHarness().mark_loaded().webhook(kind)
     assert (
         webhook.failure_policy,
@@ -280,16 +285,16 @@ async def test_it_never_stands_in_the_way(kind: type[Resource[Any, Any]]) -> Non
         False,
     )
     assert webhook.permissions == []
-    asked = {
+    gvk = {
         "group": kind.definition.group,
         "version": kind.definition.version,
         "kind": kind.__name__,
     }
-    nonsense = {
+    invalid = {
         "metadata": {"name": "a", "namespace": "default"},
         "spec": {"hostname": 7, "nodename": 7, "pvId": 7, "template": 7},
     }
-    request = {"uid": "u", "kind": asked, "operation": "CREATE", "object": nonsense}
+    request = {"uid": "u", "kind": gvk, "operation": "CREATE", "object": invalid}
     body = json.dumps(
         {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
     ).encode()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from importlib import import_module
+from itertools import pairwise
 
 from kubewright.controller import Done
 from kubewright.errors import Retry
@@ -14,12 +18,11 @@ from vsphere_operators.kinds.gpuinfo.rules import Rejection
 from vsphere_operators.kinds.gpuinfo.types import PLANS_KNOWN
 from vsphere_operators.kinds.vmgroup.limits import PLACEMENT_FIELDS
 from vsphere_operators.kinds.vmgroup.messages import FAULT_ADVICE
-from vsphere_operators.kinds.vminfo import UNAVAILABLE_STATES
 from vsphere_operators.vcenters.registry import UNAVAILABLE_REASONS
 
 from . import ROOT
 from .page import code, page, table
-from .source_messages import CallSignature, ReasonMessage, find_messages, find_returned_messages
+from .source_messages import CallSignature, ReasonMessage, find_messages
 
 APPLICATION_PACKAGE, RUNTIME_PACKAGE = "src/vsphere_operators", "packages/kubewright/src/kubewright"
 SHARED_TITLE = "All kinds that need a vCenter"
@@ -36,6 +39,17 @@ RETRY_TEXTS = {
     "Retry": "by itself, after a while",
     "Done": "",
 }
+# Reasons that a function or a table chooses, with the call that reports them.
+COMPUTED_REASONS = {
+    "NodeChosen": "Done",
+    "NoneAvailable": "Done",
+    "VMDisconnected": "Terminal",
+    "VMInaccessible": "Terminal",
+    "VMInvalid": "Terminal",
+    "VMOrphaned": "Terminal",
+}
+# How docstrings of reasons begin that are not of the Ready condition.
+OTHER_REASON_PREFIXES = (f"{PLANS_KNOWN}: ", "Event on ")
 REASON_PATTERN = re.compile(r"[A-Z][A-Za-z]+")
 PLACEHOLDER_PATTERN = re.compile(r"\{[^}]*\}")
 REASON_EXPLANATIONS = {
@@ -52,7 +66,6 @@ REASON_EXPLANATIONS = {
     "TemplateNotFound": "there is no such template that the namespace may use; the message says where it looked, and which names are near",
     "FolderTaken": "the folder of that name belongs to another group; the message names it",
     "QuotaExceeded": "the groups of the namespace together ask for more than its quota; the message has the numbers",
-    "NoneAvailable": "none of the nodes suits; the message counts them by why not",
     "TimedOut": "the reconcile took longer than it may, or a call in it did",
     "Error": "an exception that nobody meant to raise; the log has its trace",
 }
@@ -120,13 +133,6 @@ def expand_reasons(each: ReasonMessage) -> list[ReasonMessage]:
             replace(each, reason=each.reason.replace("{what}", thing))
             for thing in ("Host", "VM", "Disk")
         ]
-    if each.reason.startswith("VM{"):
-        return [
-            replace(
-                each, reason=f"VM{how.capitalize()}", message=each.message.replace("{why}", why)
-            )
-            for how, why in UNAVAILABLE_STATES.items()
-        ]
     if each.callee == "CloneBlocked" and each.reason.startswith("{...}"):
         end = "NotFound" if each.reason.endswith("NotFound") else "Ambiguous"
         places = [field for field in PLACEMENT_FIELDS if field != "folder"]
@@ -175,14 +181,13 @@ def ready_rows(title: str) -> Iterator[tuple[str, ...]]:
         for each in find_messages(APPLICATION_PACKAGE, CALL_SIGNATURES)
         if title_of(each.module) == title
     ]
-    if title == "GPUInfo":
-        found += [
-            replace(each, callee="Done")
-            for each in find_returned_messages(
-                APPLICATION_PACKAGE, "kinds/gpuinfo/controller.py", "ready_reason"
-            )
-        ]
-    for each in unique_messages(found):
+    callees = {each.reason: each.callee for each in found}
+    docstrings = reason_docstrings(title)
+    for reason, docstring in docstrings.items():
+        if not docstring.startswith(OTHER_REASON_PREFIXES):
+            callee = callees.get(reason) or COMPUTED_REASONS[reason]
+            yield code(reason), READY_STATUS[callee], docstring, RETRY_TEXTS[callee]
+    for each in unique_messages(each for each in found if each.reason not in docstrings):
         yield code(each.reason), READY_STATUS[each.callee], each.message, RETRY_TEXTS[each.callee]
     if title == SHARED_TITLE:
         for reason in (*UNAVAILABLE_REASONS.values(), "VCenterUnreachable"):
@@ -192,6 +197,26 @@ def ready_rows(title: str) -> Iterator[tuple[str, ...]]:
                 "the words of the error, and until when what is shown was true",
                 RETRY_TEXTS["Retry"],
             )
+
+
+def reason_docstrings(title: str) -> dict[str, str]:
+    """The members of a kind's Reason, each with the docstring below it."""
+    module = next((module for module, kind in titles_by_prefix().items() if kind == title), "")
+    if not module.startswith("kinds/"):
+        return {}
+    enum = getattr(import_module(f"vsphere_operators.{module.replace('/', '.')}"), "Reason", None)
+    if enum is None:
+        return {}
+    body = ast.parse(inspect.getsource(enum)).body[0].body  # type: ignore[attr-defined]
+    docstrings = dict[str, str]()
+    for pair in pairwise(body):
+        match pair:
+            case (
+                ast.Assign(value=ast.Constant(value=reason)),
+                ast.Expr(value=ast.Constant(value=str() as docstring)),
+            ):
+                docstrings[str(reason)] = " ".join(docstring.split())
+    return docstrings
 
 
 def runtime_rows() -> Iterator[tuple[str, ...]]:
@@ -241,16 +266,11 @@ def group_rows() -> Iterator[tuple[str, ...]]:
 
 def plans_known_rows() -> Iterator[tuple[str, ...]]:
     """The reasons of PlansKnown."""
-    yield code("Simulated"), "True", "hours are simulated, nothing planned is read"
-    for each in find_returned_messages(
-        APPLICATION_PACKAGE, "kinds/gpuinfo/controller.py", "_describe_unreadable_plans"
-    ):
-        holds, words = (
-            ("True", "")
-            if each.reason == "AllRead"
-            else ("False", "the words say what cannot be read, and why")
-        )
-        yield code(each.reason), holds, words
+    prefix = f"{PLANS_KNOWN}: "
+    for reason, docstring in reason_docstrings("GPUInfo").items():
+        if docstring.startswith(prefix):
+            status = "True" if reason in ("AllRead", "Simulated") else "False"
+            yield code(reason), status, docstring.removeprefix(prefix)
 
 
 def event_rows() -> Iterator[tuple[str, ...]]:
@@ -259,32 +279,14 @@ def event_rows() -> Iterator[tuple[str, ...]]:
         code("NodeChosen"),
         "Normal",
         "GPUInfo",
-        "the answer of a GPUInfo moved to another node; also `NoneAvailable`",
+        "another node, or none (`NoneAvailable`), was selected",
     )
     for each in find_messages(APPLICATION_PACKAGE, {"warn": CallSignature(0, 1)}):
         if REASON_PATTERN.fullmatch(each.reason):
             yield code(each.reason), "Warning", "VmGroup", each.message
-    for each in find_messages(APPLICATION_PACKAGE, {"record_warning": CallSignature(1, 2)}):
-        if REASON_PATTERN.fullmatch(each.reason):
-            yield (
-                code(each.reason),
-                "Warning",
-                "ConfigMap",
-                "a line of the calendar cannot be used; the words name it. The others count",
-            )
-    for each in unique_messages(
-        find_returned_messages(APPLICATION_PACKAGE, "kinds/gpuinfo/node.py", "find_warnings")
-    ):
-        yield code(each.reason), "Warning", "Node", each.message
-    for each in unique_messages(
-        find_returned_messages(APPLICATION_PACKAGE, "kinds/gpuinfo/labels.py", "_describe_leftover")
-    ):
-        yield (
-            code(each.reason),
-            "Warning",
-            "Node" if each.reason == "LabelLeft" else "GPUInfo",
-            each.message,
-        )
+    for reason, docstring in reason_docstrings("GPUInfo").items():
+        if event := re.fullmatch(r"Event on [^:]*?(\w+): (.*)", docstring, re.DOTALL):
+            yield code(reason), "Warning", event[1], event[2]
 
 
 def render() -> str:

@@ -140,6 +140,8 @@ class SourceModule:
                 )
             case ast.Call(func=ast.Name(id="str"), args=[inner]):
                 return self.text_of(inner, depth)
+            case ast.Attribute(value=ast.Name(id="Reason"), attr=member):
+                return str(self.runtime_module.Reason[member])  # type: ignore[attr-defined]
             case ast.Name() | ast.Attribute():
                 return f"{{{ast.unparse(node).removeprefix('self.')}}}"
             case None:
@@ -199,26 +201,6 @@ def find_messages(package: str, forms: Mapping[str, CallSignature]) -> Iterator[
                 yield ReasonMessage(
                     module.name, callee_name(call), module.text_of(reason), texts[0], texts[1]
                 )
-
-
-def find_returned_messages(package: str, path: str, name: str) -> Iterator[ReasonMessage]:
-    """Every pair of reason and words that the functions of this name in a module return or yield."""
-    module = SourceModule(ROOT / package / path, ROOT / package)
-    for function in (each for each in module.functions if each.name == name):
-        for node in sorted(ast.walk(function), key=lambda each: getattr(each, "lineno", 0)):
-            if isinstance(node, ast.Return | ast.Yield) and isinstance(node.value, ast.Tuple):
-                reason, words = node.value.elts[:2]
-                for each in reason_texts(module, reason):
-                    yield ReasonMessage(module.name, function.name, each, module.text_of(words))
-
-
-def reason_texts(module: SourceModule, node: ast.expr) -> list[str]:
-    """The reasons in a node: two where it chooses."""
-    return (
-        [module.text_of(each) for each in (node.body, node.orelse)]
-        if isinstance(node, ast.IfExp)
-        else [module.text_of(node)]
-    )
 
 
 def callee_name(call: ast.Call) -> str:

@@ -1,8 +1,9 @@
-"""Warnings at `kubectl apply`: what the status would say of a name, at once. From memory alone, and never a refusal.
+"""Admission warnings at `kubectl apply` for names that vCenter does not have.
 
     Warning: vCenter "vc-1" has no host named "esxi-del-e". Did you mean "esxi-dell-e"? ...
 
-Where nothing is known (no inventory yet, no vCenter for the namespace) nothing is said: that is no typing mistake, and the status tells it.
+The webhooks read only memory and never reject an object. They are silent while nothing is known (no
+inventory yet, no vCenter for the namespace): the status reports that.
 """
 
 from __future__ import annotations
@@ -29,108 +30,88 @@ T = TypeVar("T", bound=Resource[Any, Any])
 
 
 class NameWarningWebhook(Webhook[T], ABC):
-    """Looks for what a new spec names, in the way that its kind does, and passes on what that says."""
+    """Looks up the names of a new spec as its controller would, and warns if that fails."""
 
     failure_policy: ClassVar[Literal["Fail", "Ignore"]] = "Ignore"
     warn_only: ClassVar[bool] = True
     timeout_seconds: ClassVar[int] = 2
 
     def __init__(self, vcenters: VCenterRegistry, namespaces: Sequence[str]) -> None:
-        """`namespaces` are those that the manager is confined to; none of them is all."""
-        self.vcenters, self.namespaces = vcenters, namespaces
+        """`namespaces` are those that the manager is restricted to; empty for all."""
+        self.vcenters, self._namespaces = vcenters, namespaces
 
     async def validate(self, obj: T, old: T | None, request: Admission) -> None:
-        """Warn, if the spec is new and names what cannot be found."""
         if old is not None and old.spec == obj.spec:
             return
-        served = self._find_vcenter(obj)
-        if served is None:
+        if self._namespaces and obj.metadata.namespace not in self._namespaces:
             return
         try:
-            self.check_names(obj, served)
+            view = self.vcenters.get_view(obj)
+        except (Terminal, Retry, NotSynced):
+            return
+        try:
+            self.check_names(obj, view)
         except (Terminal, CloneBlocked) as error:
             request.warn(str(error))
         except (Retry, NotSynced):
             return
 
-    def _find_vcenter(self, obj: T) -> VCenterView | None:
-        """The vCenter of its namespace, None where none can be asked."""
-        if self.namespaces and obj.metadata.namespace not in self.namespaces:
-            return None
-        try:
-            return self.vcenters.get_view(obj)
-        except (Terminal, Retry, NotSynced):
-            return None
-
     @abstractmethod
-    def check_names(self, obj: T, served: VCenterView) -> None:
-        """Raise Terminal or Obstacle, in words, for what cannot be found; an empty name is not looked for."""
+    def check_names(self, obj: T, view: VCenterView) -> None:
+        """Raise Terminal or CloneBlocked for a name that cannot be found; skip empty names."""
 
 
 class HostInfoWebhook(NameWarningWebhook[HostInfo]):
-    """Hosts."""
-
-    def check_names(self, obj: HostInfo, served: VCenterView) -> None:
-        """By name."""
+    def check_names(self, obj: HostInfo, view: VCenterView) -> None:
         if obj.spec.hostname:
-            served.find_host(obj.spec.hostname)
+            view.find_host(obj.spec.hostname)
 
 
 class VMInfoWebhook(NameWarningWebhook[VMInfo]):
-    """VMs."""
-
-    def check_names(self, obj: VMInfo, served: VCenterView) -> None:
-        """By name."""
+    def check_names(self, obj: VMInfo, view: VCenterView) -> None:
         if obj.spec.nodename:
-            served.find_vm(obj.spec.nodename)
+            view.find_vm(obj.spec.nodename)
 
 
 class FCDInfoWebhook(NameWarningWebhook[FCDInfo]):
-    """First Class Disks."""
-
     def __init__(self, vcenters: VCenterRegistry, namespaces: Sequence[str], cache: Cache) -> None:
         super().__init__(vcenters, namespaces)
-        self.cache = cache
+        self._cache = cache
 
-    def check_names(self, obj: FCDInfo, served: VCenterView) -> None:
-        """Through the volume of that name, so not before all volumes are known."""
-        if obj.spec.pvId and self.cache.store(PersistentVolume).watched_revision(""):
-            find_disk(obj.spec.pvId, find_volume(obj.spec.pvId, self.cache), served)
+    def check_names(self, obj: FCDInfo, view: VCenterView) -> None:
+        # The volume of that name decides which disk is meant, so wait until all are listed.
+        if obj.spec.pvId and self._cache.store(PersistentVolume).watched_revision(""):
+            find_disk(obj.spec.pvId, find_volume(obj.spec.pvId, self._cache), view)
 
 
 class VmGroupWebhook(NameWarningWebhook[VmGroup]):
-    """The template and the places of a group."""
-
     def __init__(
         self,
         vcenters: VCenterRegistry,
         namespaces: Sequence[str],
-        limits: Callable[[str], NamespaceLimits],
+        limits_for: Callable[[str], NamespaceLimits],
     ) -> None:
         super().__init__(vcenters, namespaces)
-        self.limits_for = limits
+        self._limits_for = limits_for
 
-    def check_names(self, obj: VmGroup, served: VCenterView) -> None:
-        """The first thing that is in the way of a clone."""
-        defaults = to_builtins(self.vcenters.get_config(served.name).defaults)
+    def check_names(self, obj: VmGroup, view: VCenterView) -> None:
         PlacementResolver(
-            served.inventory,
+            view.inventory,
             obj.spec.requested_placement,
-            defaults,
-            self.limits_for(obj.metadata.namespace),
+            to_builtins(self.vcenters.get_config(view.name).defaults),
+            self._limits_for(obj.metadata.namespace),
         ).resolve(obj.spec.template)
 
 
 def build_webhooks(
     vcenters: VCenterRegistry,
     cache: Cache,
-    limits: Callable[[str], NamespaceLimits],
+    limits_for: Callable[[str], NamespaceLimits],
     namespaces: Sequence[str] = (),
 ) -> list[NameWarningWebhook[Any]]:
-    """One for each kind that names something in vCenter."""
     return [
         HostInfoWebhook(vcenters, namespaces),
         VMInfoWebhook(vcenters, namespaces),
         FCDInfoWebhook(vcenters, namespaces, cache),
-        VmGroupWebhook(vcenters, namespaces, limits),
+        VmGroupWebhook(vcenters, namespaces, limits_for),
     ]

@@ -1,7 +1,7 @@
-"""A typed YAML file of settings: read, checked, and every fault told with the line that is wrong.
+"""Reads typed YAML files strictly; every error has the line, what is wrong, and what to do.
 
-FORM = Form(flag="-vcenters", holds="list of vCenters", root=File, keys={"$": File, ...}, faults=faults)
-FORM.read(file)                       # a File; ConfigError says which line, what is wrong with it, and what to do
+FORMAT = FileFormat("-vcenters", "list of vCenters", File, {"$": File, ...}, find_errors)
+FORMAT.read(path)       # a File, or ConfigError
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from msgspec import Struct
 from kubewright.errors import ConfigError
 
 T = TypeVar("T", bound=Struct)
-# Two thousand short entries fit in, and already take PyYAML two seconds.
+# 2,000 short entries fit, and parsing those already takes PyYAML two seconds.
 MAX_FILE_BYTES = 256 * 1024
 _YAML_TAG = "tag:yaml.org,2002:"
 _TAG_DESCRIPTIONS = {
@@ -44,93 +44,88 @@ _TRUE_VALUES = frozenset({"true", "yes", "on"})
 
 @dataclass(frozen=True)
 class FileFormat(Generic[T]):
-    """What a file has to look like. `keys` has the type of each mapping by its path, `faults` finds what is wrong beyond types."""
+    """The types of a file, and what else must hold."""
 
     flag: str
     description: str
     root_type: type[T]
+    # The type of each mapping by its path, such as $.vcenters[].
     mapping_types: Mapping[str, type[Struct]]
+    # Yields the path and the explanation of each error that the types do not catch.
     find_errors: Callable[[T], Iterable[tuple[str, str]]]
 
     def read(self, file: str) -> T:
-        """The file's content, typed and checked."""
-        return YamlReader(file, self).decode(self.read_bytes(file))
-
-    def read_bytes(self, file: str) -> bytes:
-        """The bytes of the file, if it can be such a one."""
         try:
-            with Path(file).open("rb") as opened:
-                data = opened.read(MAX_FILE_BYTES + 1)
+            with Path(file).open("rb") as stream:
+                data = stream.read(MAX_FILE_BYTES + 1)
         except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or "this is not a file name"
+            cause = getattr(error, "strerror", None) or "this is not a file name"
             raise ConfigError(
-                f"{file}: it cannot be read: {why}. Check the path after {self.flag}."
+                f"{file}: it cannot be read: {cause}. Check the path after {self.flag}."
             ) from None
         if len(data) > MAX_FILE_BYTES:
             raise ConfigError(
-                f"{file}: it is larger than {MAX_FILE_BYTES // 1024} KiB, which no {self.description} needs. Check the path after {self.flag}."
+                f"{file}: it is larger than {MAX_FILE_BYTES // 1024} KiB, which no "
+                f"{self.description} needs. Check the path after {self.flag}."
             )
-        return data
+        return YamlReader(file, self).decode(data)
 
 
 class ValuePosition(NamedTuple):
-    """Where a value stands, and what it is in the words of a person."""
-
     line: int
     type_description: str
 
 
 class NoAliasLoader(yaml.SafeLoader):
-    """YAML without aliases: a few lines of them can stand for more values than any memory holds."""
+    """Rejects aliases: a few lines of them can expand to more values than fit in memory."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """The next node, if it is written out."""
         if self.check_event(yaml.AliasEvent):
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
             raise yaml.MarkedYAMLError(
-                problem="aliases (*name) are not taken here; write the value out", problem_mark=mark
+                problem="aliases (*name) are not allowed; write the value out", problem_mark=mark
             )
         return super().compose_node(parent, index)
 
 
 class YamlReader(Generic[T]):
-    """Turns one file's YAML into values, and knows the line of each on the way."""
+    """Converts the YAML of one file into values, and records the line of each."""
 
-    def __init__(self, file: str, form: FileFormat[T]) -> None:
-        self.file, self._file_format = file, form
+    def __init__(self, file: str, file_format: FileFormat[T]) -> None:
+        self._file, self._file_format = file, file_format
         self._positions: dict[str, ValuePosition] = {"$": ValuePosition(1, "nothing")}
 
     def decode(self, data: bytes) -> T:
-        """All of it, typed and checked."""
-        root, first = self.parse(data), self._file_format.root_type.__struct_fields__[0]
+        root = self._parse(data)
         if root is None:
+            first_key = self._file_format.root_type.__struct_fields__[0]
             raise self._build_error(
-                "$", f"the file is empty; it has to begin with `{first}:` and a list below it"
+                "$", f"the file is empty; it must begin with `{first_key}:` and a list below it"
             )
         try:
-            found = msgspec.convert(self._convert_value(root, "$"), self._file_format.root_type)
+            content = msgspec.convert(self._convert_value(root, "$"), self._file_format.root_type)
         except msgspec.ValidationError as error:
             raise self._explain_validation_error(str(error)) from None
-        for path, why in self._file_format.find_errors(found):
-            raise self._build_error(path, why)
-        return found
+        for path, message in self._file_format.find_errors(content):
+            raise self._build_error(path, message)
+        return content
 
-    def parse(self, data: bytes) -> yaml.Node | None:
-        """The file's one document. The parser's snippet is left out: it quotes the line, which may hold a secret."""
+    def _parse(self, data: bytes) -> yaml.Node | None:
         try:
             loader = NoAliasLoader(data)
             return loader.get_single_node()
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            where = f" line {mark.line + 1}" if mark else ""
-            raise ConfigError(f"{self.file}{where}: {_describe_yaml_error(error)}") from None
+            line = f" line {mark.line + 1}" if mark else ""
+            raise ConfigError(f"{self._file}{line}: {_describe_yaml_error(error)}") from None
         except (yaml.YAMLError, ValueError, RecursionError):
             raise ConfigError(
-                f"{self.file}: it is not YAML: perhaps a binary file, not UTF-8, or nested without end"
+                f"{self._file}: it is not YAML: perhaps a binary file, not UTF-8, "
+                "or nested too deeply"
             ) from None
 
     def _convert_value(self, node: yaml.Node, path: str, line: int = 0) -> Any:
-        """The value of the node, its line noted; a mapping's value is at the line of its key."""
+        # An error in a value of a mapping is reported at the line of its key.
         self._positions[path] = ValuePosition(
             line or node.start_mark.line + 1, _describe_type(node)
         )
@@ -146,88 +141,88 @@ class YamlReader(Generic[T]):
                 return _convert_scalar(node.value, self._positions[path].type_description)
 
     def _convert_mapping(self, node: yaml.MappingNode, path: str) -> dict[str, Any]:
-        """The mapping, if its keys are strings and each is there once."""
-        made: dict[str, Any] = {}
+        mapping: dict[str, Any] = {}
         for key, value in node.value:
             here, line = f"{path}.{key.value}", key.start_mark.line + 1
             if _describe_type(key) != "a string":
-                raise self._build_error(path, "a key has to be a string; put it in quotes", line)
+                raise self._build_error(path, "a key must be a string; put it in quotes", line)
             if "`" in key.value:
-                # msgspec's messages put keys between these.
-                raise self._build_error(path, "no key here has a ` in it", line)
-            if key.value in made:
+                # msgspec quotes keys with it, so its messages could not be parsed.
+                raise self._build_error(path, "a key must not contain `", line)
+            if key.value in mapping:
+                first_line = self._positions[here].line
                 raise self._build_error(
                     path,
-                    f"the key `{key.value}` is there twice, first in line {self._positions[here].line}; remove one",
+                    f"the key `{key.value}` occurs twice, first in line {first_line}; remove one",
                     line,
                 )
-            made[key.value] = self._convert_value(value, here, line)
-        return made
+            mapping[key.value] = self._convert_value(value, here, line)
+        return mapping
 
     def _explain_validation_error(self, error: str) -> ConfigError:
-        """What msgspec says, for a person: the line, where in the file, and what to do."""
-        what, path = error, "$"
-        if placed := re.fullmatch(r"(.*) - at `(\$[^`]*)`", error, re.DOTALL):
-            what, path = placed[1], placed[2]
-        if missing := re.fullmatch(r"Object missing required field `(.*)`", what):
+        """Translate a message of msgspec: the line, the path in the file, and what to do."""
+        problem, path = error, "$"
+        if located := re.fullmatch(r"(.*) - at `(\$[^`]*)`", error, re.DOTALL):
+            problem, path = located[1], located[2]
+        if missing := re.fullmatch(r"Object missing required field `(.*)`", problem):
             return self._build_error(path, f"`{missing[1]}` is missing")
-        if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", what, re.DOTALL):
-            known = ", ".join(
-                self._file_format.mapping_types[re.sub(r"\[\d+\]", "[]", path)].__struct_fields__
-            )
-            # Not `password: ...`, which would be cut as if a password followed.
+        if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", problem, re.DOTALL):
+            mapping_type = self._file_format.mapping_types[re.sub(r"\[\d+\]", "[]", path)]
+            # Not `password: ...`: the log would redact what follows.
             return self._build_error(
                 path,
-                f"there is no key `{unknown[1]}`; the keys here are {known}",
+                f"there is no key `{unknown[1]}`; "
+                f"the keys here are {', '.join(mapping_type.__struct_fields__)}",
                 self._positions[f"{path}.{unknown[1]}"].line,
             )
-        wanted = re.match(r"Expected `(\w+)", what)
+        expected = re.match(r"Expected `(\w+)", problem)
         return self._build_type_error(
             self._resolve_path(path),
-            _TYPE_DESCRIPTIONS.get(wanted[1], wanted[1]) if wanted else "something else",
+            _TYPE_DESCRIPTIONS.get(expected[1], expected[1]) if expected else "something else",
         )
 
     def _resolve_path(self, path: str) -> str:
-        """The path of a value of the wrong kind; inside a mapping of strings msgspec writes [...] for the key."""
-        within = path.removesuffix("[...]")
-        if within == path:
+        # In a mapping of strings, msgspec writes [...] for the key.
+        mapping_path = path.removesuffix("[...]")
+        if mapping_path == path:
             return path
         return next(
-            each
-            for each, spot in self._positions.items()
-            if each.startswith(f"{within}.") and spot.type_description != "a string"
+            value_path
+            for value_path, position in self._positions.items()
+            if value_path.startswith(f"{mapping_path}.") and position.type_description != "a string"
         )
 
-    def _build_type_error(self, path: str, wanted: str) -> ConfigError:
-        """The error for a value of the wrong kind."""
-        kind = self._positions[path].type_description
+    def _build_type_error(self, path: str, expected: str) -> ConfigError:
+        actual = self._positions[path].type_description
         hint = ""
-        if kind == "nothing":
+        if actual == "nothing":
             hint = "; write a value, or leave the key out"
-        elif wanted == "a string" and kind not in ("a list", "a mapping"):
+        elif expected == "a string" and actual not in ("a list", "a mapping"):
             hint = "; put it in quotes"
-        return self._build_error(path, f"expected {wanted}, got {kind}{hint}")
+        return self._build_error(path, f"expected {expected}, got {actual}{hint}")
 
-    def _build_error(self, path: str, why: str, line: int = 0) -> ConfigError:
-        """The error for what stands at the path."""
-        where = f"{path.removeprefix('$.')}: " if path != "$" else ""
-        return ConfigError(f"{self.file} line {line or self._positions[path].line}: {where}{why}")
+    def _build_error(self, path: str, message: str, line: int = 0) -> ConfigError:
+        field = f"{path.removeprefix('$.')}: " if path != "$" else ""
+        line = line or self._positions[path].line
+        return ConfigError(f"{self._file} line {line}: {field}{message}")
 
 
 def _describe_yaml_error(error: yaml.MarkedYAMLError) -> str:
-    """What is wrong with the YAML, without the parser's quotes of it."""
+    # Not the parser's own message: it quotes the line, which may contain a secret.
     problem = error.problem or ""
     if problem.startswith("aliases"):
         return problem
     if error.context == "expected a single document in the stream":
-        return "a second document begins here; put all of it into one list, without ---"
+        return "a second document begins here; put everything into one list, without ---"
     if "'\\t'" in problem:
         return "it is not valid YAML: indent with spaces, not with tabs"
-    return "it is not valid YAML; check the indentation, and put quotes around values that begin with one of * & ! % @ [ { or hold a colon"
+    return (
+        "it is not valid YAML; check the indentation, and put quotes around values that begin "
+        "with one of * & ! % @ [ { or contain a colon"
+    )
 
 
 def _describe_type(node: yaml.Node) -> str:
-    """What the value is, for a person."""
     match node:
         case yaml.MappingNode():
             return _TAG_DESCRIPTIONS["map"]
@@ -237,9 +232,8 @@ def _describe_type(node: yaml.Node) -> str:
             return _TAG_DESCRIPTIONS.get(node.tag.removeprefix(_YAML_TAG), "a value with a tag")
 
 
-def _convert_scalar(text: str, kind: str) -> Any:
-    """The value that the text stands for; no key takes a fraction or a date, so that any number serves to be refused."""
-    match kind:
+def _convert_scalar(text: str, type_description: str) -> Any:
+    match type_description:
         case "a string":
             return text
         case "a number" if text.isascii() and text.isdecimal():
@@ -249,4 +243,5 @@ def _convert_scalar(text: str, kind: str) -> Any:
         case "nothing":
             return None
         case _:
+            # A fraction, a date or a tagged value; no key has such a type, so 0 is rejected too.
             return 0

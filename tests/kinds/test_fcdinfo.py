@@ -1,10 +1,11 @@
-"""The answer as plain calls, the names that people rely on, and the controller on an API server and an inventory in memory."""
+"""The status of a disk, the names of the contract, and the controller on a fake API server."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
 import yaml
 from msgspec.structs import replace
 
@@ -23,10 +24,9 @@ from vsphere_operators.kinds.fcdinfo import (
     FCDInfoController,
     FCDInfoSpec,
     FCDInfoStatus,
-    first_by_name,
-    get_disk_keys,
+    _get_disk_keys,
+    _has_new_references,
     get_volume_handle,
-    has_new_references,
     status_of,
     status_without_disk,
 )
@@ -64,7 +64,7 @@ def make_volume(
     )
 
 
-def test_everything_that_is_known_of_a_disk() -> None:
+def test_status_of_a_disk() -> None:
     assert status_of(
         DISK, make_volume(), datastore="nvme-1", attached_to="node-1", vcenter="vc-1"
     ) == FCDInfoStatus(
@@ -81,40 +81,31 @@ def test_everything_that_is_known_of_a_disk() -> None:
     )
 
 
-def test_a_disk_that_nobody_uses() -> None:
+def test_status_of_a_detached_disk() -> None:
     bare = Disk(id=DISK_ID, name="pvc-1", datastore="datastore-2")
     assert status_of(bare, None, datastore="", attached_to="", vcenter="vc-1") == FCDInfoStatus(
         id=DISK_ID, vcenter="vc-1"
     )
 
 
-def test_a_volume_that_nobody_claims() -> None:
+def test_unclaimed_volume_has_no_claim() -> None:
     status = status_of(
         DISK, make_volume(claim=""), datastore="nvme-1", attached_to="", vcenter="vc-1"
     )
     assert (status.persistentVolume, status.claim) == ("pvc-1", None)
 
 
-def test_without_the_disk_only_what_the_volume_says_is_told() -> None:
+def test_status_without_the_disk_shows_the_volume() -> None:
     assert status_without_disk(make_volume()) == FCDInfoStatus(
         id=DISK_ID, persistentVolume="pvc-1", claim="shop/data"
     )
     assert status_without_disk(None) == FCDInfoStatus()
 
 
-def test_only_a_volume_of_vsphere_has_a_disk() -> None:
+def test_only_volumes_of_the_vsphere_csi_driver_have_a_disk() -> None:
     assert get_volume_handle(make_volume()) == DISK_ID
     assert get_volume_handle(make_volume(driver="nfs.csi.k8s.io")) is None
     assert get_volume_handle(make_volume(driver="")) is None
-
-
-def test_of_two_volumes_on_one_disk_it_is_always_the_same() -> None:
-    assert (
-        first_by_name([make_volume("b"), make_volume("a")])
-        == first_by_name([make_volume("a"), make_volume("b")])
-        == make_volume("a")
-    )
-    assert first_by_name([]) is None
 
 
 def make_fcdinfo(*, id: str | None = None, vm: str | None = None, pv: str = "pvc-1") -> FCDInfo:
@@ -125,24 +116,24 @@ def make_fcdinfo(*, id: str | None = None, vm: str | None = None, pv: str = "pvc
     )
 
 
-def test_the_disk_is_followed_by_its_name_and_by_its_id() -> None:
-    assert get_disk_keys(make_fcdinfo()) == ("pvc-1",)
-    assert set(get_disk_keys(make_fcdinfo(id=DISK_ID))) == {"pvc-1", DISK_ID}
-    assert get_disk_keys(make_fcdinfo(pv="")) == ()
+def test_disk_is_indexed_by_name_and_id() -> None:
+    assert _get_disk_keys(make_fcdinfo()) == ("pvc-1",)
+    assert set(_get_disk_keys(make_fcdinfo(id=DISK_ID))) == {"pvc-1", DISK_ID}
+    assert _get_disk_keys(make_fcdinfo(pv="")) == ()
 
 
-def test_an_answer_that_names_something_new_is_looked_at_once_more() -> None:
-    assert has_new_references(make_fcdinfo(), make_fcdinfo(id=DISK_ID))
-    assert has_new_references(make_fcdinfo(id=DISK_ID), make_fcdinfo(id=DISK_ID, vm="node-1"))
-    assert not has_new_references(
+def test_new_references_in_a_status() -> None:
+    assert _has_new_references(make_fcdinfo(), make_fcdinfo(id=DISK_ID))
+    assert _has_new_references(make_fcdinfo(id=DISK_ID), make_fcdinfo(id=DISK_ID, vm="node-1"))
+    assert not _has_new_references(
         make_fcdinfo(id=DISK_ID, vm="node-1"), make_fcdinfo(id=DISK_ID, vm="node-1")
     )
-    assert not has_new_references(make_fcdinfo(id=DISK_ID, vm="node-1"), make_fcdinfo(id=DISK_ID))
-    assert not has_new_references(None, make_fcdinfo(id=DISK_ID))
-    assert not has_new_references(make_fcdinfo(id=DISK_ID), None)
+    assert not _has_new_references(make_fcdinfo(id=DISK_ID, vm="node-1"), make_fcdinfo(id=DISK_ID))
+    assert not _has_new_references(None, make_fcdinfo(id=DISK_ID))
+    assert not _has_new_references(make_fcdinfo(id=DISK_ID), None)
 
 
-def test_the_crd_has_the_names_that_people_rely_on() -> None:
+def test_crd_has_the_names_of_the_contract() -> None:
     crd = build_crds([FCDInfo])[0]["spec"]
     assert (crd["group"], crd["scope"]) == ("topology.corinternal.com", "Namespaced")
     assert crd["names"] == {
@@ -175,7 +166,7 @@ def test_the_crd_has_the_names_that_people_rely_on() -> None:
     ]
 
 
-def test_the_sample_is_the_one_that_people_have() -> None:
+def test_sample_is_that_of_the_contract() -> None:
     sample = yaml.safe_load((SAMPLES / "topology_v1_fcdinfo.yaml").read_text())
     assert sample == {
         "apiVersion": "topology.corinternal.com/v1",
@@ -193,87 +184,87 @@ def make_controller(vcenters: VCenterRegistry, cache: Cache) -> FCDInfoControlle
 
 
 def environment_with_disks(*disks: Disk) -> FakeEnvironment:
-    """A datastore, a VM, and these disks."""
-    stage = FakeEnvironment()
-    stage.enter("Datastore", "datastore-2", name="nvme-1")
-    stage.enter("VirtualMachine", "vm-1", name="node-1", config__uuid=VM_UUID)
-    stage.mark_loaded()
-    stage.set_disks(*disks)
-    return stage
+    environment = FakeEnvironment()
+    environment.enter("Datastore", "datastore-2", name="nvme-1")
+    environment.enter("VirtualMachine", "vm-1", name="node-1", config__uuid=VM_UUID)
+    environment.mark_loaded()
+    environment.set_disks(*disks)
+    return environment
 
 
-async def test_a_disk_is_found_by_its_name_and_its_user_is_followed() -> None:
-    stage = environment_with_disks(replace(DISK, consumers=()))
-    stage.create(FCDInfo, "f", pvId="pvc-1")
-    async with run_manager(stage, make_controller):
-        info, _ = await stage.wait_for_ready(FCDInfo, "f", "Reconciled")
+async def test_disk_is_found_by_name_and_follows_its_vm() -> None:
+    environment = environment_with_disks(replace(DISK, consumers=()))
+    environment.create(FCDInfo, "f", pvId="pvc-1")
+    async with run_manager(environment, make_controller):
+        info, _ = await environment.wait_for_ready(FCDInfo, "f", "Reconciled")
         assert (info.status.sizeMB, info.status.datastore, info.status.attachedTo) == (
             2048,
             "nvme-1",
             None,
         )
-        stage.set_disks(replace(DISK, consumers=(VM_UUID,)))
-        await stage.wait_for_ready(
+        environment.set_disks(replace(DISK, consumers=(VM_UUID,)))
+        await environment.wait_for_ready(
             FCDInfo, "f", "Reconciled", lambda status: status.attachedTo == "node-1"
         )
-        stage.modify("VirtualMachine", "vm-1", name="node-one")
-        await stage.wait_for_ready(
+        environment.modify("VirtualMachine", "vm-1", name="node-one")
+        await environment.wait_for_ready(
             FCDInfo, "f", "Reconciled", lambda status: status.attachedTo == "node-one"
         )
-        stage.modify("VirtualMachine", "vm-1", name="node-1")
-        await stage.wait_for_ready(
+        environment.modify("VirtualMachine", "vm-1", name="node-1")
+        await environment.wait_for_ready(
             FCDInfo, "f", "Reconciled", lambda status: status.attachedTo == "node-1"
         )
 
 
-async def test_a_volume_of_that_name_says_which_disk_it_is() -> None:
-    """Also when the disk is called otherwise, when another is called like the volume, and when it comes later than the volume."""
-    stage = environment_with_disks(
+async def test_volume_handle_identifies_the_disk_whatever_its_name() -> None:
+    environment = environment_with_disks(
         Disk(id="another", name="pvc-1", datastore="datastore-2", size_mb=1)
     )
-    stage.api.add(make_volume())
-    stage.create(FCDInfo, "f", pvId="pvc-1")
-    async with run_manager(stage, make_controller):
-        info, condition = await stage.wait_for_ready(FCDInfo, "f", "DiskNotFound")
+    environment.api.add(make_volume())
+    environment.create(FCDInfo, "f", pvId="pvc-1")
+    async with run_manager(environment, make_controller):
+        info, condition = await environment.wait_for_ready(FCDInfo, "f", "DiskNotFound")
         assert condition.status == "False"
         assert info.status == replace(
             FCDInfoStatus(id=DISK_ID, persistentVolume="pvc-1", claim="shop/data"),
             conditions=info.status.conditions,
             observedGeneration=1,
         )
-        stage.set_disks(replace(DISK, name="static disk"))
-        info, _ = await stage.wait_for_ready(
+        environment.set_disks(replace(DISK, name="static disk"))
+        info, _ = await environment.wait_for_ready(
             FCDInfo, "f", "Reconciled", lambda status: status.sizeMB == 2048
         )
         assert (info.status.id, info.status.claim) == (DISK_ID, "shop/data")
-        stage.set_disks(replace(DISK, name="static disk", size_mb=4096))
-        await stage.wait_for_ready(FCDInfo, "f", "Reconciled", lambda status: status.sizeMB == 4096)
+        environment.set_disks(replace(DISK, name="static disk", size_mb=4096))
+        await environment.wait_for_ready(
+            FCDInfo, "f", "Reconciled", lambda status: status.sizeMB == 4096
+        )
 
 
-async def test_volumes_come_and_go_under_any_name() -> None:
-    stage = environment_with_disks(DISK)
-    stage.create(FCDInfo, "f", pvId="pvc-1")
-    async with run_manager(stage, make_controller):
-        await stage.wait_for_ready(
+async def test_created_and_deleted_volumes_are_followed() -> None:
+    environment = environment_with_disks(DISK)
+    environment.create(FCDInfo, "f", pvId="pvc-1")
+    async with run_manager(environment, make_controller):
+        await environment.wait_for_ready(
             FCDInfo, "f", "Reconciled", lambda status: status.persistentVolume is None
         )
-        stage.api.add(make_volume("static"))
-        await stage.wait_for_ready(
+        environment.api.add(make_volume("static"))
+        await environment.wait_for_ready(
             FCDInfo,
             "f",
             "Reconciled",
             lambda status: (status.persistentVolume, status.claim) == ("static", "shop/data"),
         )
-        stage.api.add(make_volume("pvc-1", claim="logs"))
-        await stage.wait_for_ready(
+        environment.api.add(make_volume("pvc-1", claim="logs"))
+        await environment.wait_for_ready(
             FCDInfo,
             "f",
             "Reconciled",
             lambda status: (status.persistentVolume, status.claim) == ("pvc-1", "shop/logs"),
         )
-        await stage.client.delete(PersistentVolume, Key("", "pvc-1"))
-        await stage.client.delete(PersistentVolume, Key("", "static"))
-        await stage.wait_for_ready(
+        await environment.client.delete(PersistentVolume, Key("", "pvc-1"))
+        await environment.client.delete(PersistentVolume, Key("", "static"))
+        await environment.wait_for_ready(
             FCDInfo,
             "f",
             "Reconciled",
@@ -281,60 +272,74 @@ async def test_volumes_come_and_go_under_any_name() -> None:
         )
 
 
-async def test_no_number_survives_a_disk_that_was_deleted_and_two_of_a_name_are_told() -> None:
-    stage = environment_with_disks(DISK)
-    stage.create(FCDInfo, "f", pvId="pvc-1")
-    async with run_manager(stage, make_controller):
-        await stage.wait_for_ready(FCDInfo, "f", "Reconciled")
-        stage.set_disks()
-        info, _ = await stage.wait_for_ready(FCDInfo, "f", "DiskNotFound")
+@pytest.mark.parametrize("names", [("b", "a"), ("a", "b")])
+async def test_of_two_volumes_on_one_disk_the_first_by_name_is_shown(
+    names: tuple[str, str],
+) -> None:
+    environment = environment_with_disks(DISK)
+    for name in names:
+        environment.api.add(make_volume(name))
+    environment.create(FCDInfo, "f", pvId="pvc-1")
+    async with run_manager(environment, make_controller):
+        info, _ = await environment.wait_for_ready(FCDInfo, "f", "Reconciled")
+        assert info.status.persistentVolume == "a"
+
+
+async def test_deleted_disk_clears_the_numbers_and_two_disks_of_a_name_are_ambiguous() -> None:
+    environment = environment_with_disks(DISK)
+    environment.create(FCDInfo, "f", pvId="pvc-1")
+    async with run_manager(environment, make_controller):
+        await environment.wait_for_ready(FCDInfo, "f", "Reconciled")
+        environment.set_disks()
+        info, _ = await environment.wait_for_ready(FCDInfo, "f", "DiskNotFound")
         assert info.status == FCDInfoStatus(conditions=info.status.conditions, observedGeneration=1)
-        stage.set_disks(DISK, replace(DISK, id="second"))
-        await stage.wait_for_ready(FCDInfo, "f", "DiskAmbiguous")
-        stage.set_disks(DISK)
-        await stage.wait_for_ready(FCDInfo, "f", "Reconciled", lambda status: status.sizeMB == 2048)
+        environment.set_disks(DISK, replace(DISK, id="second"))
+        await environment.wait_for_ready(FCDInfo, "f", "DiskAmbiguous")
+        environment.set_disks(DISK)
+        await environment.wait_for_ready(
+            FCDInfo, "f", "Reconciled", lambda status: status.sizeMB == 2048
+        )
 
 
-async def test_an_answer_settles() -> None:
-    """The second look at an answer that names something new writes nothing."""
-    stage = environment_with_disks(replace(DISK, consumers=(VM_UUID,)))
-    stage.api.add(make_volume())
-    stage.create(FCDInfo, "f", pvId="pvc-1")
-    stage.create(FCDInfo, "last", pvId="pvc-1")
-    async with run_manager(stage, make_controller):
-        await stage.wait_for_ready(
+async def test_second_reconcile_after_new_references_writes_nothing() -> None:
+    environment = environment_with_disks(replace(DISK, consumers=(VM_UUID,)))
+    environment.api.add(make_volume())
+    environment.create(FCDInfo, "f", pvId="pvc-1")
+    environment.create(FCDInfo, "last", pvId="pvc-1")
+    async with run_manager(environment, make_controller):
+        await environment.wait_for_ready(
             FCDInfo, "f", "Reconciled", lambda status: status.attachedTo == "node-1"
         )
-        await stage.wait_for_ready(
+        await environment.wait_for_ready(
             FCDInfo, "last", "Reconciled", lambda status: status.attachedTo == "node-1"
         )
-        await stage.client.patch(FCDInfo, Key("default", "last"), {"spec": {"pvId": ""}})
-        await stage.wait_for_ready(FCDInfo, "last", "PVIdMissing")
-        assert stage.count_status_writes() == 3
+        await environment.client.patch(FCDInfo, Key("default", "last"), {"spec": {"pvId": ""}})
+        await environment.wait_for_ready(FCDInfo, "last", "PVIdMissing")
+        assert environment.count_status_writes() == 3
 
 
-async def test_a_vm_that_is_renamed_while_the_answer_is_written_is_followed() -> None:
-    stage = environment_with_disks(replace(DISK, consumers=(VM_UUID,)))
-    stage.create(FCDInfo, "f", pvId="pvc-1")
+async def test_vm_that_is_renamed_during_the_status_write_is_followed() -> None:
+    environment = environment_with_disks(replace(DISK, consumers=(VM_UUID,)))
+    environment.create(FCDInfo, "f", pvId="pvc-1")
     renamed: list[Request] = []
 
     def rename_once(request: Request) -> None:
         if request.path.endswith("/status") and not renamed:
             renamed.append(request)
-            stage.modify("VirtualMachine", "vm-1", name="node-one")
+            environment.modify("VirtualMachine", "vm-1", name="node-one")
 
-    stage.api.faults.append(rename_once)
-    async with run_manager(stage, make_controller):
-        await stage.wait_for_ready(
+    environment.api.faults.append(rename_once)
+    async with run_manager(environment, make_controller):
+        await environment.wait_for_ready(
             FCDInfo, "f", "Reconciled", lambda status: status.attachedTo == "node-one"
         )
     assert b"node-1" in (renamed[0].body or b"")
 
 
-async def test_an_empty_spec_is_told_what_is_missing() -> None:
-    stage = environment_with_disks()
-    stage.create(FCDInfo, "f")
-    async with run_manager(stage, make_controller):
-        _, condition = await stage.wait_for_ready(FCDInfo, "f", "PVIdMissing")
+async def test_empty_spec_reports_the_missing_field() -> None:
+    environment = environment_with_disks()
+    environment.create(FCDInfo, "f")
+    async with run_manager(environment, make_controller):
+        _, condition = await environment.wait_for_ready(FCDInfo, "f", "PVIdMissing")
         assert condition.status == "False"
-        assert "set it to the name of a PersistentVolume" in condition.message
+        assert "Set it to the name of a PersistentVolume" in condition.message

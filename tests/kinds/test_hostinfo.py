@@ -1,4 +1,4 @@
-"""The answer as plain calls, the names that people rely on, and the controller on an API server and an inventory in memory."""
+"""The status of a host, the names of the contract, and the controller on a fake API server."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ STATUS_WITHOUT_LOAD = HostInfoStatus(
 )
 
 
-def make_status(host: Host, place: Location = LOCATION) -> HostInfoStatus:
-    return status_of(host, place, 7, ("env:prod", "rack:7"), "vc-1")
+def make_status(host: Host, location: Location = LOCATION) -> HostInfoStatus:
+    return status_of(host, location, 7, ("env:prod", "rack:7"), "vc-1")
 
 
-def test_everything_that_is_known_of_a_host() -> None:
+def test_status_of_a_host() -> None:
     assert make_status(HOST) == replace(
         STATUS_WITHOUT_LOAD,
         freeCPU=41_559,
@@ -80,43 +80,43 @@ def test_everything_that_is_known_of_a_host() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "how"),
+    ("state", "description"),
     [
         ("disconnected", "is disconnected from vCenter vc-1"),
         ("notResponding", "does not respond to vCenter vc-1"),
     ],
 )
-def test_a_host_that_is_not_heard_keeps_its_hardware_and_loses_its_load(
-    state: Any, how: str
-) -> None:
-    lost = replace(HOST, connection=state)
-    assert make_status(lost) == replace(STATUS_WITHOUT_LOAD, connectionState=state)
-    with pytest.raises(Terminal, match="reconnect it in vCenter") as refused:
-        ready_reason(lost, "vc-1")
-    assert refused.value.reason == "HostDisconnected"
-    assert f'host "esxi-1" {how}' in str(refused.value)
+def test_disconnected_host_keeps_its_hardware_and_has_no_load(state: Any, description: str) -> None:
+    host = replace(HOST, connection=state)
+    assert make_status(host) == replace(STATUS_WITHOUT_LOAD, connectionState=state)
+    with pytest.raises(Terminal, match="reconnect it in vCenter") as caught:
+        ready_reason(host, "vc-1")
+    assert caught.value.reason == "HostDisconnected"
+    assert f'Host "esxi-1" {description}' in str(caught.value)
 
 
-def test_a_host_in_standby_has_no_load() -> None:
-    asleep = replace(HOST, power="standBy", connection="notResponding")
-    assert make_status(asleep) == replace(STATUS_WITHOUT_LOAD, connectionState="notResponding")
-    assert ready_reason(asleep, "vc-1").reason == "HostInStandby"
+def test_host_in_standby_has_no_load() -> None:
+    standby_host = replace(HOST, power="standBy", connection="notResponding")
+    assert make_status(standby_host) == replace(
+        STATUS_WITHOUT_LOAD, connectionState="notResponding"
+    )
+    assert ready_reason(standby_host, "vc-1").reason == "HostInStandby"
 
 
-def test_maintenance_mode_is_a_note() -> None:
-    resting = replace(HOST, in_maintenance=True)
-    assert make_status(resting).maintenanceMode is True
-    assert make_status(resting).freeCPU == 41_559
-    assert ready_reason(resting, "vc-1").reason == "MaintenanceMode"
+def test_maintenance_mode_is_ready_with_a_reason() -> None:
+    host = replace(HOST, in_maintenance=True)
+    assert make_status(host).maintenanceMode is True
+    assert make_status(host).freeCPU == 41_559
+    assert ready_reason(host, "vc-1").reason == "MaintenanceMode"
 
 
-def test_nothing_known_is_nothing_told() -> None:
+def test_unknown_values_are_absent() -> None:
     assert status_of(
         Host(ref="host-1", name="esxi-1"), Location(), 0, (), "vc-1"
     ) == HostInfoStatus(maintenanceMode=False, vms=0, vcenter="vc-1")
 
 
-def test_an_idle_host_is_all_free_and_an_unknown_load_is_not() -> None:
+def test_idle_host_is_all_free_and_unknown_load_is_absent() -> None:
     assert (
         make_status(replace(HOST, stats=HostStats(cpu_usage_mhz=0, memory_usage_mb=0))).freeCPU
         == 45_880
@@ -141,23 +141,23 @@ def test_an_idle_host_is_all_free_and_an_unknown_load_is_not() -> None:
         ),
     )
 )
-def test_free_is_told_only_where_it_is_known(host: Host) -> None:
-    answer = make_status(host)
-    heard = host.connection not in ("disconnected", "notResponding") and host.power not in (
+def test_free_capacity_is_present_only_if_known(host: Host) -> None:
+    status = make_status(host)
+    connected = host.connection not in ("disconnected", "notResponding") and host.power not in (
         "poweredOff",
         "standBy",
     )
-    assert (answer.freeCPU is not None) == (
-        heard and answer.totalCPU is not None and host.stats.cpu_usage_mhz is not None
+    assert (status.freeCPU is not None) == (
+        connected and status.totalCPU is not None and host.stats.cpu_usage_mhz is not None
     )
-    assert (answer.freeMemoryMB is not None) == (
-        heard and answer.totalMemoryMB is not None and host.stats.memory_usage_mb is not None
+    assert (status.freeMemoryMB is not None) == (
+        connected and status.totalMemoryMB is not None and host.stats.memory_usage_mb is not None
     )
-    if answer.freeCPU is not None and answer.totalCPU is not None:
-        assert answer.freeCPU + (host.stats.cpu_usage_mhz or 0) == answer.totalCPU
+    if status.freeCPU is not None and status.totalCPU is not None:
+        assert status.freeCPU + (host.stats.cpu_usage_mhz or 0) == status.totalCPU
 
 
-def test_the_crd_has_the_names_that_people_rely_on() -> None:
+def test_crd_has_the_names_of_the_contract() -> None:
     crd = build_crds([HostInfo])[0]["spec"]
     assert (crd["group"], crd["scope"]) == ("topology.corinternal.com", "Namespaced")
     assert crd["names"] == {
@@ -184,7 +184,7 @@ def test_the_crd_has_the_names_that_people_rely_on() -> None:
     assert next(column["type"] for column in columns if column["name"] == "Up") == "date"
 
 
-def test_the_sample_is_the_one_that_people_have() -> None:
+def test_sample_is_that_of_the_contract() -> None:
     sample = yaml.safe_load((SAMPLES / "topology_v1_hostinfo.yaml").read_text())
     assert sample == {
         "apiVersion": "topology.corinternal.com/v1",
@@ -199,19 +199,21 @@ def make_controller(vcenters: VCenterRegistry, cache: Cache) -> HostInfoControll
 
 
 def environment_with_host(name: str = "esxi-1") -> FakeEnvironment:
-    """Datacenter dc-1 with cluster c-1 and a host in it."""
-    stage = FakeEnvironment()
-    stage.enter("Folder", "group-d1", name="Datacenters")
-    stage.enter("Datacenter", "datacenter-1", name="dc-1", parent=Ref("Folder", "group-d1"))
-    stage.enter("Folder", "group-h1", name="host", parent=Ref("Datacenter", "datacenter-1"))
-    stage.enter("ClusterComputeResource", "domain-c1", name="c-1", parent=Ref("Folder", "group-h1"))
-    add_host(stage, name)
-    stage.mark_loaded()
-    return stage
+    """Datacenter dc-1 with cluster c-1, which has one host."""
+    environment = FakeEnvironment()
+    environment.enter("Folder", "group-d1", name="Datacenters")
+    environment.enter("Datacenter", "datacenter-1", name="dc-1", parent=Ref("Folder", "group-d1"))
+    environment.enter("Folder", "group-h1", name="host", parent=Ref("Datacenter", "datacenter-1"))
+    environment.enter(
+        "ClusterComputeResource", "domain-c1", name="c-1", parent=Ref("Folder", "group-h1")
+    )
+    add_host(environment, name)
+    environment.mark_loaded()
+    return environment
 
 
-def add_host(stage: FakeEnvironment, name: str, ref: str = "host-1") -> None:
-    stage.enter(
+def add_host(environment: FakeEnvironment, name: str, ref: str = "host-1") -> None:
+    environment.enter(
         "HostSystem",
         ref,
         name=name,
@@ -223,117 +225,117 @@ def add_host(stage: FakeEnvironment, name: str, ref: str = "host-1") -> None:
     )
 
 
-async def test_a_change_in_vcenter_reaches_the_status_by_itself() -> None:
-    stage = environment_with_host()
-    stage.create(HostInfo, "h", hostname="esxi-1")
-    async with run_manager(stage, make_controller):
-        info, _ = await stage.wait_for_ready(HostInfo, "h", "Reconciled")
+async def test_change_in_vcenter_updates_the_status() -> None:
+    environment = environment_with_host()
+    environment.create(HostInfo, "h", hostname="esxi-1")
+    async with run_manager(environment, make_controller):
+        info, _ = await environment.wait_for_ready(HostInfo, "h", "Reconciled")
         assert (info.status.totalCPU, info.status.freeCPU, info.status.vms) == (20_000, 15_000, 0)
         assert info.status.inventoryPath == "/dc-1/host/c-1/esxi-1"
-        stage.modify("HostSystem", "host-1", runtime__inMaintenanceMode=True)
-        await stage.wait_for_ready(HostInfo, "h", "MaintenanceMode")
-        stage.modify("ClusterComputeResource", "domain-c1", name="c-2")
-        await stage.wait_for_ready(
+        environment.modify("HostSystem", "host-1", runtime__inMaintenanceMode=True)
+        await environment.wait_for_ready(HostInfo, "h", "MaintenanceMode")
+        environment.modify("ClusterComputeResource", "domain-c1", name="c-2")
+        await environment.wait_for_ready(
             HostInfo, "h", "MaintenanceMode", lambda status: status.cluster == "c-2"
         )
 
 
-async def test_a_disconnected_host_keeps_its_hardware_and_says_what_to_do() -> None:
-    stage = environment_with_host()
-    stage.create(HostInfo, "h", hostname="esxi-1")
-    async with run_manager(stage, make_controller):
-        await stage.wait_for_ready(HostInfo, "h", "Reconciled")
-        stage.modify("HostSystem", "host-1", runtime__connectionState="disconnected")
-        info, condition = await stage.wait_for_ready(HostInfo, "h", "HostDisconnected")
+async def test_disconnected_host_is_reported_with_a_fix() -> None:
+    environment = environment_with_host()
+    environment.create(HostInfo, "h", hostname="esxi-1")
+    async with run_manager(environment, make_controller):
+        await environment.wait_for_ready(HostInfo, "h", "Reconciled")
+        environment.modify("HostSystem", "host-1", runtime__connectionState="disconnected")
+        info, condition = await environment.wait_for_ready(HostInfo, "h", "HostDisconnected")
         assert (condition.status, info.status.totalCPU, info.status.freeCPU) == (
             "False",
             20_000,
             None,
         )
         assert "reconnect it in vCenter" in condition.message
-        stage.modify(
+        environment.modify(
             "HostSystem",
             "host-1",
             runtime__connectionState="connected",
             summary__quickStats__overallCpuUsage=4000,
         )
-        await stage.wait_for_ready(
+        await environment.wait_for_ready(
             HostInfo, "h", "Reconciled", lambda status: status.freeCPU == 16_000
         )
 
 
-async def test_no_number_survives_a_host_that_left_and_a_new_one_is_found_by_itself() -> None:
-    stage = environment_with_host()
-    stage.create(HostInfo, "h", hostname="esxi-1")
-    async with run_manager(stage, make_controller):
-        await stage.wait_for_ready(HostInfo, "h", "Reconciled")
-        stage.leave("HostSystem", "host-1")
-        info, condition = await stage.wait_for_ready(HostInfo, "h", "HostNotFound")
+async def test_deleted_host_clears_the_numbers_and_a_new_one_is_found() -> None:
+    environment = environment_with_host()
+    environment.create(HostInfo, "h", hostname="esxi-1")
+    async with run_manager(environment, make_controller):
+        await environment.wait_for_ready(HostInfo, "h", "Reconciled")
+        environment.leave("HostSystem", "host-1")
+        info, condition = await environment.wait_for_ready(HostInfo, "h", "HostNotFound")
         assert condition.status == "False"
         assert info.status == HostInfoStatus(
             conditions=info.status.conditions, observedGeneration=1
         )
-        add_host(stage, "esxi-1", "host-2")
-        await stage.wait_for_ready(
+        add_host(environment, "esxi-1", "host-2")
+        await environment.wait_for_ready(
             HostInfo, "h", "Reconciled", lambda status: status.totalCPU == 20_000
         )
-        add_host(stage, "esxi-1", "host-3")
-        info, _ = await stage.wait_for_ready(HostInfo, "h", "HostAmbiguous")
+        add_host(environment, "esxi-1", "host-3")
+        info, _ = await environment.wait_for_ready(HostInfo, "h", "HostAmbiguous")
         assert info.status.totalCPU is None
-        stage.leave("HostSystem", "host-3")
-        await stage.wait_for_ready(HostInfo, "h", "Reconciled")
+        environment.leave("HostSystem", "host-3")
+        await environment.wait_for_ready(HostInfo, "h", "Reconciled")
 
 
-async def test_a_renamed_host_is_followed_under_both_names() -> None:
-    stage = environment_with_host("old")
-    stage.create(HostInfo, "old", hostname="old")
-    stage.create(HostInfo, "new", hostname="new")
-    async with run_manager(stage, make_controller):
-        await stage.wait_for_ready(HostInfo, "old", "Reconciled")
-        await stage.wait_for_ready(HostInfo, "new", "HostNotFound")
-        stage.modify("HostSystem", "host-1", name="new")
-        await stage.wait_for_ready(HostInfo, "old", "HostNotFound")
-        await stage.wait_for_ready(HostInfo, "new", "Reconciled")
+async def test_renamed_host_updates_objects_of_both_names() -> None:
+    environment = environment_with_host("old")
+    environment.create(HostInfo, "old", hostname="old")
+    environment.create(HostInfo, "new", hostname="new")
+    async with run_manager(environment, make_controller):
+        await environment.wait_for_ready(HostInfo, "old", "Reconciled")
+        await environment.wait_for_ready(HostInfo, "new", "HostNotFound")
+        environment.modify("HostSystem", "host-1", name="new")
+        await environment.wait_for_ready(HostInfo, "old", "HostNotFound")
+        await environment.wait_for_ready(HostInfo, "new", "Reconciled")
 
 
-async def test_an_empty_spec_is_told_what_is_missing() -> None:
-    stage = environment_with_host()
-    stage.create(HostInfo, "h")
-    async with run_manager(stage, make_controller):
-        _, condition = await stage.wait_for_ready(HostInfo, "h", "HostnameMissing")
+async def test_empty_spec_reports_the_missing_field() -> None:
+    environment = environment_with_host()
+    environment.create(HostInfo, "h")
+    async with run_manager(environment, make_controller):
+        _, condition = await environment.wait_for_ready(HostInfo, "h", "HostnameMissing")
         assert condition.status == "False"
-        assert "set it to the name of an ESXi host" in condition.message
+        assert "Set it to the name of an ESXi host" in condition.message
 
 
-async def test_small_moves_of_load_wait_and_large_ones_do_not() -> None:
-    stage = environment_with_host()
-    stage.create(HostInfo, "h", hostname="esxi-1")
-    async with run_manager(stage, make_controller):
-        await stage.wait_for_ready(HostInfo, "h", "Reconciled")
-        # The host's first appearance came before anybody listened; from the second change on its pace is known.
-        stage.modify("HostSystem", "host-1", summary__quickStats__overallCpuUsage=6500)
-        await stage.wait_for_ready(
+async def test_small_changes_of_load_are_deferred_and_large_ones_are_not() -> None:
+    environment = environment_with_host()
+    environment.create(HostInfo, "h", hostname="esxi-1")
+    async with run_manager(environment, make_controller):
+        await environment.wait_for_ready(HostInfo, "h", "Reconciled")
+        # The host was added before the publisher listened; it is throttled from its second change on.
+        environment.modify("HostSystem", "host-1", summary__quickStats__overallCpuUsage=6500)
+        await environment.wait_for_ready(
             HostInfo, "h", "Reconciled", lambda status: status.freeCPU == 13_500
         )
-        written = stage.count_status_writes()
-        stage.modify("HostSystem", "host-1", summary__quickStats__overallCpuUsage=6600)
-        stage.modify("HostSystem", "host-1", summary__quickStats__overallCpuUsage=8000)
-        await stage.wait_for_ready(
+        written = environment.count_status_writes()
+        environment.modify("HostSystem", "host-1", summary__quickStats__overallCpuUsage=6600)
+        environment.modify("HostSystem", "host-1", summary__quickStats__overallCpuUsage=8000)
+        await environment.wait_for_ready(
             HostInfo, "h", "Reconciled", lambda status: status.freeCPU == 12_000
         )
-        assert stage.count_status_writes() == written + 1
+        assert environment.count_status_writes() == written + 1
 
 
-async def test_a_vm_that_comes_together_with_new_load_is_counted_at_once() -> None:
-    stage = environment_with_host()
-    stage.create(HostInfo, "h", hostname="esxi-1")
-    async with run_manager(stage, make_controller):
-        await stage.wait_for_ready(HostInfo, "h", "Reconciled")
-        stage.modify("HostSystem", "host-1", summary__quickStats__overallCpuUsage=6500)
-        await stage.wait_for_ready(
+async def test_new_vm_is_counted_at_once_even_with_a_small_change_of_load() -> None:
+    environment = environment_with_host()
+    environment.create(HostInfo, "h", hostname="esxi-1")
+    async with run_manager(environment, make_controller):
+        await environment.wait_for_ready(HostInfo, "h", "Reconciled")
+        environment.modify("HostSystem", "host-1", summary__quickStats__overallCpuUsage=6500)
+        await environment.wait_for_ready(
             HostInfo, "h", "Reconciled", lambda status: status.freeCPU == 13_500
         )
-        stage.vcenter.inventory.apply(
+        environment.vcenter.inventory.apply(
             [
                 make_update(
                     "modify", "HostSystem", "host-1", {"summary.quickStats.overallCpuUsage": 6510}
@@ -346,6 +348,6 @@ async def test_a_vm_that_comes_together_with_new_load_is_counted_at_once() -> No
                 ),
             ]
         )
-        await stage.wait_for_ready(
+        await environment.wait_for_ready(
             HostInfo, "h", "Reconciled", lambda status: status.vms == 1, within=2
         )

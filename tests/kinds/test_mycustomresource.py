@@ -1,4 +1,4 @@
-"""The answer as plain calls, and the controller on the API server in memory; on the real one it is in tests/real."""
+"""The status for given Pods, and the controller on a fake API server; tests/real has the real one."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def make_pod(name: str, namespace: str = "default") -> PodMetadata:
     return PodMetadata(metadata=ObjectMeta(name=name, namespace=namespace))
 
 
-def test_no_friend_is_said_explicitly() -> None:
+def test_missing_friend_is_not_healthy() -> None:
     status, done = check_friends("funny-joe", [])
     assert status.Healthy is False
-    assert (done.reason, done.message) == ("NoFriend", 'no Pod named "funny-joe" exists')
+    assert (done.reason, done.message) == ("NoFriend", 'No Pod named "funny-joe" exists.')
 
 
-def test_a_friend_in_any_namespace_will_do() -> None:
+def test_friend_in_any_namespace_is_healthy() -> None:
     status, done = check_friends(
         "funny-joe", [make_pod("funny-joe", "b"), make_pod("funny-joe", "a")]
     )
     assert status.Healthy is True
-    assert done.message == 'Pod "funny-joe" exists in namespace a and 1 more'
+    assert done.message == 'Pod "funny-joe" exists in namespace a and 1 more.'
 
 
 @asynccontextmanager
@@ -66,7 +66,7 @@ async def read_healthy(client: Client, name: str) -> bool | None:
     return resource.status.Healthy if resource.status.conditions else None
 
 
-async def test_the_samples_follow_their_friends() -> None:
+async def test_samples_follow_their_pods() -> None:
     api = FakeApi()
     for file in sorted(SAMPLES.glob("poc_*.yaml")):
         body = yaml.safe_load(file.read_text())
@@ -86,7 +86,7 @@ async def has_health(client: Client, name: str, wanted: bool) -> bool:
     return await read_healthy(client, name) is wanted
 
 
-async def test_a_resource_without_a_name_is_told_what_is_missing() -> None:
+async def test_empty_spec_reports_the_missing_field() -> None:
     api = FakeApi()
     api.create(
         MyCustomResource.definition.path("default"),
@@ -99,10 +99,10 @@ async def test_a_resource_without_a_name_is_told_what_is_missing() -> None:
         )
     assert condition is not None
     assert (condition.status, condition.reason) == ("False", "NameMissing")
-    assert "set it to the name of the Pod" in condition.message
+    assert "Set it to the name of the Pod" in condition.message
 
 
-async def test_a_changed_name_is_followed() -> None:
+async def test_changed_name_is_followed() -> None:
     api = FakeApi()
     api.add(make_pod("second"))
     api.add(

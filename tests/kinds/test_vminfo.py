@@ -1,4 +1,4 @@
-"""The answer as plain calls, the names that people rely on, and the controller on an API server and an inventory in memory."""
+"""The status of a VM, the names of the contract, and the controller on a fake API server."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ def make_status(vm: VirtualMachine) -> VMInfoStatus:
     return status_of(vm, LOCATION, "esxi-1", ["nvme-1", "iso", ""], "vc-1")
 
 
-def test_everything_that_is_known_of_a_vm() -> None:
+def test_status_of_a_vm() -> None:
     assert make_status(VM) == FULL_STATUS
     assert ready_reason(VM).reason == "Reconciled"
 
 
-def test_without_tools_the_configuration_speaks_and_a_note_says_so() -> None:
+def test_without_tools_the_configured_guest_is_shown() -> None:
     assert make_status(VM_WITHOUT_TOOLS) == replace(
         FULL_STATUS,
         guestId="otherLinux64Guest",
@@ -106,16 +106,16 @@ def test_without_tools_the_configuration_speaks_and_a_note_says_so() -> None:
     )
     done = ready_reason(VM_WITHOUT_TOOLS)
     assert done.reason == "ToolsNotRunning"
-    assert "install or start open-vm-tools" in done.message
+    assert "Install or start open-vm-tools" in done.message
 
 
-def test_tools_that_run_scripts_are_running() -> None:
+def test_tools_that_execute_scripts_are_running() -> None:
     assert (
         ready_reason(replace(VM, tools_running="guestToolsExecutingScripts")).reason == "Reconciled"
     )
 
 
-def test_a_vm_that_is_off_or_suspended_is_an_answer_with_a_note() -> None:
+def test_powered_off_or_suspended_vm_is_ready_with_a_reason() -> None:
     off = replace(VM_WITHOUT_TOOLS, power="poweredOff")
     assert make_status(off).powerState == "poweredOff"
     assert make_status(off).totalCPU == 4
@@ -123,7 +123,7 @@ def test_a_vm_that_is_off_or_suspended_is_an_answer_with_a_note() -> None:
     assert ready_reason(replace(VM_WITHOUT_TOOLS, power="suspended")).reason == "Suspended"
 
 
-def test_a_template_is_no_vm_that_somebody_has_switched_off() -> None:
+def test_template_is_not_reported_as_powered_off() -> None:
     template = replace(VM_WITHOUT_TOOLS, power="poweredOff", is_template=True)
     assert make_status(template).template is True
     assert ready_reason(template).reason == "Template"
@@ -132,17 +132,17 @@ def test_a_template_is_no_vm_that_somebody_has_switched_off() -> None:
 @pytest.mark.parametrize(
     ("state", "reason", "next_step"),
     [
-        ("disconnected", "VMDisconnected", "reconnect that host"),
-        ("inaccessible", "VMInaccessible", "check the datastore"),
-        ("invalid", "VMInvalid", "register the VM anew"),
+        ("disconnected", "VMDisconnected", "Reconnect the host"),
+        ("inaccessible", "VMInaccessible", "Check the datastore"),
+        ("invalid", "VMInvalid", "register the VM again"),
         ("orphaned", "VMOrphaned", "remove it from the inventory"),
     ],
 )
-def test_a_vm_that_is_not_heard_keeps_what_it_was_given_and_loses_its_state(
+def test_unavailable_vm_keeps_its_configuration_and_has_no_state(
     state: str, reason: str, next_step: str
 ) -> None:
-    lost = replace(VM, connection=state)
-    assert make_status(lost) == replace(
+    vm = replace(VM, connection=state)
+    assert make_status(vm) == replace(
         FULL_STATUS,
         connectionState=state,
         powerState=None,
@@ -151,9 +151,9 @@ def test_a_vm_that_is_not_heard_keeps_what_it_was_given_and_loses_its_state(
         toolsRunningStatus=None,
         toolsVersionStatus=None,
     )
-    with pytest.raises(Terminal, match=next_step) as refused:
-        ready_reason(lost)
-    assert refused.value.reason == reason
+    with pytest.raises(Terminal, match=next_step) as caught:
+        ready_reason(vm)
+    assert caught.value.reason == reason
 
 
 def test_no_reservation_is_0_and_an_unknown_one_is_absent() -> None:
@@ -162,7 +162,7 @@ def test_no_reservation_is_0_and_an_unknown_one_is_absent() -> None:
     assert unknown == VMInfoStatus(template=False, vcenter="vc-1")
 
 
-def test_the_crd_has_the_names_that_people_rely_on() -> None:
+def test_crd_has_the_names_of_the_contract() -> None:
     crd = build_crds([VMInfo])[0]["spec"]
     assert (crd["group"], crd["scope"]) == ("topology.corinternal.com", "Namespaced")
     assert crd["names"] == {
@@ -189,7 +189,7 @@ def test_the_crd_has_the_names_that_people_rely_on() -> None:
     ]
 
 
-def test_the_sample_is_the_one_that_people_have() -> None:
+def test_sample_is_that_of_the_contract() -> None:
     sample = yaml.safe_load((SAMPLES / "topology_v1_vminfo.yaml").read_text())
     assert sample == {
         "apiVersion": "topology.corinternal.com/v1",
@@ -204,14 +204,14 @@ def make_controller(vcenters: VCenterRegistry, cache: Cache) -> VMInfoController
 
 
 def environment_with_vm() -> FakeEnvironment:
-    """A VM on a host that stands alone, with its files on two datastores."""
-    stage = FakeEnvironment()
-    stage.enter("Datacenter", "datacenter-1", name="dc-1")
-    stage.enter("Folder", "group-v1", name="vm", parent=Ref("Datacenter", "datacenter-1"))
-    stage.enter("Datastore", "datastore-1", name="nvme-1")
-    stage.enter("Datastore", "datastore-2", name="iso")
-    stage.enter("HostSystem", "host-1", name="esxi-1", runtime__connectionState="connected")
-    stage.enter(
+    """A VM on a standalone host, with its files on two datastores."""
+    environment = FakeEnvironment()
+    environment.enter("Datacenter", "datacenter-1", name="dc-1")
+    environment.enter("Folder", "group-v1", name="vm", parent=Ref("Datacenter", "datacenter-1"))
+    environment.enter("Datastore", "datastore-1", name="nvme-1")
+    environment.enter("Datastore", "datastore-2", name="iso")
+    environment.enter("HostSystem", "host-1", name="esxi-1", runtime__connectionState="connected")
+    environment.enter(
         "VirtualMachine",
         "vm-1",
         name="node-1",
@@ -227,68 +227,70 @@ def environment_with_vm() -> FakeEnvironment:
         summary__guest__guestId="vmwarePhoton64Guest",
         summary__guest__ipAddress="10.0.0.7",
     )
-    stage.mark_loaded()
-    return stage
+    environment.mark_loaded()
+    return environment
 
 
-async def test_a_change_in_vcenter_reaches_the_status_by_itself() -> None:
-    stage = environment_with_vm()
-    stage.create(VMInfo, "v", nodename="node-1")
-    async with run_manager(stage, make_controller):
-        info, _ = await stage.wait_for_ready(VMInfo, "v", "Reconciled")
+async def test_change_in_vcenter_updates_the_status() -> None:
+    environment = environment_with_vm()
+    environment.create(VMInfo, "v", nodename="node-1")
+    async with run_manager(environment, make_controller):
+        info, _ = await environment.wait_for_ready(VMInfo, "v", "Reconciled")
         assert (info.status.totalCPU, info.status.resvdCPU, info.status.totalMem) == (4, 0, None)
         assert (info.status.host, info.status.datastores) == ("esxi-1", ["iso", "nvme-1"])
         assert (info.status.inventoryPath, info.status.cluster) == ("/dc-1/vm/node-1", None)
-        stage.modify("Datastore", "datastore-2", name="images")
-        await stage.wait_for_ready(
+        environment.modify("Datastore", "datastore-2", name="images")
+        await environment.wait_for_ready(
             VMInfo, "v", "Reconciled", lambda status: status.datastores == ["images", "nvme-1"]
         )
-        stage.modify("HostSystem", "host-1", name="esxi-2")
-        await stage.wait_for_ready(
+        environment.modify("HostSystem", "host-1", name="esxi-2")
+        await environment.wait_for_ready(
             VMInfo, "v", "Reconciled", lambda status: status.host == "esxi-2"
         )
-        stage.modify(
+        environment.modify(
             "VirtualMachine",
             "vm-1",
             summary__guest__toolsRunningStatus="guestToolsNotRunning",
             summary__guest__guestId=None,
             summary__guest__ipAddress=None,
         )
-        info, condition = await stage.wait_for_ready(VMInfo, "v", "ToolsNotRunning")
+        info, condition = await environment.wait_for_ready(VMInfo, "v", "ToolsNotRunning")
         assert (condition.status, info.status.guestId, info.status.ipAddress) == (
             "True",
             "otherLinux64Guest",
             None,
         )
-        stage.modify("VirtualMachine", "vm-1", runtime__powerState="poweredOff")
-        await stage.wait_for_ready(VMInfo, "v", "PoweredOff")
+        environment.modify("VirtualMachine", "vm-1", runtime__powerState="poweredOff")
+        await environment.wait_for_ready(VMInfo, "v", "PoweredOff")
 
 
-async def test_no_number_survives_a_vm_that_left_and_a_new_one_is_found_by_itself() -> None:
-    stage = environment_with_vm()
-    stage.create(VMInfo, "v", nodename="node-1")
-    async with run_manager(stage, make_controller):
-        await stage.wait_for_ready(VMInfo, "v", "Reconciled")
-        stage.leave("VirtualMachine", "vm-1")
-        info, _ = await stage.wait_for_ready(VMInfo, "v", "VMNotFound")
+async def test_deleted_vm_clears_the_numbers_and_a_new_one_is_found() -> None:
+    environment = environment_with_vm()
+    environment.create(VMInfo, "v", nodename="node-1")
+    async with run_manager(environment, make_controller):
+        await environment.wait_for_ready(VMInfo, "v", "Reconciled")
+        environment.leave("VirtualMachine", "vm-1")
+        info, _ = await environment.wait_for_ready(VMInfo, "v", "VMNotFound")
         assert info.status == VMInfoStatus(conditions=info.status.conditions, observedGeneration=1)
-        stage.enter(
+        environment.enter(
             "VirtualMachine",
             "vm-2",
             name="node-1",
             runtime__powerState="poweredOff",
             summary__config__numCpu=8,
         )
-        await stage.wait_for_ready(VMInfo, "v", "PoweredOff", lambda status: status.totalCPU == 8)
-        stage.enter("VirtualMachine", "vm-3", name="node-1")
-        info, condition = await stage.wait_for_ready(VMInfo, "v", "VMAmbiguous")
+        await environment.wait_for_ready(
+            VMInfo, "v", "PoweredOff", lambda status: status.totalCPU == 8
+        )
+        environment.enter("VirtualMachine", "vm-3", name="node-1")
+        info, condition = await environment.wait_for_ready(VMInfo, "v", "VMAmbiguous")
         assert (condition.status, info.status.totalCPU) == ("False", None)
 
 
-async def test_an_empty_spec_is_told_what_is_missing() -> None:
-    stage = environment_with_vm()
-    stage.create(VMInfo, "v")
-    async with run_manager(stage, make_controller):
-        _, condition = await stage.wait_for_ready(VMInfo, "v", "NodenameMissing")
+async def test_empty_spec_reports_the_missing_field() -> None:
+    environment = environment_with_vm()
+    environment.create(VMInfo, "v")
+    async with run_manager(environment, make_controller):
+        _, condition = await environment.wait_for_ready(VMInfo, "v", "NodenameMissing")
         assert condition.status == "False"
-        assert "set it to the name of a virtual machine" in condition.message
+        assert "Set it to the name of a virtual machine" in condition.message

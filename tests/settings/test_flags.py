@@ -1,4 +1,4 @@
-"""The contract's flags, in Go's syntax, as existing manifests pass them; and the vCenters that flags, environment and files name."""
+"""The flags of the contract, and the vCenters that flags, environment and files configure."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def parse_settings(*argv: str, **environ: str) -> Settings:
 
 
 def test_defaults() -> None:
-    made = parse_settings()
+    settings = parse_settings()
     assert (
-        made.metrics_bind_address,
-        made.leader_election,
-        made.insecure,
-        made.health_probe_bind_address,
+        settings.metrics_bind_address,
+        settings.leader_election,
+        settings.insecure,
+        settings.health_probe_bind_address,
     ) == (
         ":8080",
         False,
@@ -55,7 +55,7 @@ def test_insecure_as_existing_manifests_write_it(argv: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["-metrics-addr", "--metrics-addr", "--metrics-bind-address"])
-def test_the_metrics_address_has_two_names(name: str) -> None:
+def test_metrics_address_has_two_names(name: str) -> None:
     assert parse_settings(f"{name}=:9090").metrics_bind_address == ":9090"
     assert parse_settings(name, ":9090").metrics_bind_address == ":9090"
 
@@ -65,8 +65,8 @@ def test_leader_election_has_two_names(name: str) -> None:
     assert parse_settings(name).leader_election
 
 
-def test_a_deployment_of_the_originals_still_parses() -> None:
-    made = parse_settings(
+def test_flags_of_the_original_operators_still_parse() -> None:
+    settings = parse_settings(
         "--metrics-addr=127.0.0.1:8080",
         "--enable-leader-election",
         "-insecure",
@@ -74,19 +74,19 @@ def test_a_deployment_of_the_originals_still_parses() -> None:
         "/x",
         "--master=https://m",
     )
-    assert (made.kubeconfig, made.master) == ("/x", "https://m")
+    assert (settings.kubeconfig, settings.master) == ("/x", "https://m")
 
 
-def test_the_environment_stands_behind_the_flags() -> None:
+def test_flag_takes_precedence_over_its_variable() -> None:
     assert parse_settings(METRICS_ADDR=":1").metrics_bind_address == ":1"
     assert parse_settings("--metrics-addr=:2", METRICS_ADDR=":1").metrics_bind_address == ":2"
 
 
-def test_namespaces_are_a_list() -> None:
+def test_watch_namespaces_is_a_list() -> None:
     assert parse_settings("--watch-namespaces=a, b,").to_options("m").watch_namespaces == ("a", "b")
 
 
-def test_an_unknown_flag_is_named_with_a_guess() -> None:
+def test_unknown_flag_suggests_a_name() -> None:
     with pytest.raises(FlagError, match=r"-metrics-adr.*metrics-addr"):
         parse_settings("--metrics-adr=:1")
 
@@ -102,21 +102,21 @@ def test_an_unknown_flag_is_named_with_a_guess() -> None:
         ("-insecure", {"GOVMOMI_INSECURE": "false"}, True),
     ],
 )
-def test_insecure_by_environment_stands_behind_the_flag(
+def test_insecure_flag_takes_precedence_over_the_environment(
     flag: str, environ: dict[str, str], insecure: bool
 ) -> None:
     assert parse_settings(*filter(None, [flag]), **environ).insecure is insecure
 
 
-def test_the_paces_have_defaults_and_flags() -> None:
-    made = parse_settings()
+def test_intervals_have_defaults_and_flags() -> None:
+    settings = parse_settings()
     assert (
-        made.stats_interval_seconds,
-        made.stats_change_percent,
-        made.disk_refresh_seconds,
-        made.tag_refresh_seconds,
+        settings.stats_interval_seconds,
+        settings.stats_change_percent,
+        settings.disk_refresh_seconds,
+        settings.tag_refresh_seconds,
     ) == (60, 5, 60, 300)
-    made = parse_settings(
+    settings = parse_settings(
         "-stats-interval=20s",
         "-stats-change-percent=2.5",
         "-disk-refresh-interval=2m",
@@ -124,10 +124,10 @@ def test_the_paces_have_defaults_and_flags() -> None:
         "1h",
     )
     assert (
-        made.stats_interval_seconds,
-        made.stats_change_percent,
-        made.disk_refresh_seconds,
-        made.tag_refresh_seconds,
+        settings.stats_interval_seconds,
+        settings.stats_change_percent,
+        settings.disk_refresh_seconds,
+        settings.tag_refresh_seconds,
     ) == (
         20,
         2.5,
@@ -137,34 +137,34 @@ def test_the_paces_have_defaults_and_flags() -> None:
 
 
 @pytest.mark.parametrize(
-    ("argument", "words"),
+    ("argument", "message"),
     [
         (
             "-stats-interval=0",
-            'invalid value "0s" for flag -stats-interval: it has to be at least 1s',
+            'invalid value "0s" for flag -stats-interval: must be at least 1s',
         ),
         (
             "-disk-refresh-interval=500ms",
-            'invalid value "500ms" for flag -disk-refresh-interval: it has to be at least 1s',
+            'invalid value "500ms" for flag -disk-refresh-interval: must be at least 1s',
         ),
         (
             "-tag-refresh-interval=-5m",
-            'invalid value "-5m0s" for flag -tag-refresh-interval: it has to be at least 1s',
+            'invalid value "-5m0s" for flag -tag-refresh-interval: must be at least 1s',
         ),
         (
             "-stats-change-percent=101",
-            'invalid value "101" for flag -stats-change-percent: it has to be from 0 to 100',
+            'invalid value "101" for flag -stats-change-percent: must be from 0 to 100',
         ),
         (
             "-stats-change-percent=-1",
-            'invalid value "-1" for flag -stats-change-percent: it has to be from 0 to 100',
+            'invalid value "-1" for flag -stats-change-percent: must be from 0 to 100',
         ),
     ],
 )
-def test_a_pace_that_makes_no_sense_is_refused(argument: str, words: str) -> None:
+def test_invalid_interval_is_rejected(argument: str, message: str) -> None:
     with pytest.raises(FlagError) as caught:
         parse_settings(argument)
-    assert str(caught.value) == words
+    assert str(caught.value) == message
 
 
 def test_help_names_every_variable_and_flag() -> None:
@@ -185,7 +185,7 @@ def test_help_names_every_variable_and_flag() -> None:
 
 
 class ResolvedSettings:
-    """Settings that were asked for their vCenters, and what they warned of."""
+    """Settings with the vCenters that they configure, and the warnings."""
 
     def __init__(self, *argv: str, **environ: str) -> None:
         self.warnings: list[str] = []
@@ -226,14 +226,16 @@ def find_config_error(*argv: str, **environ: str) -> str:
         },
     ],
 )
-def test_either_set_of_variables_names_the_default(environ: dict[str, str]) -> None:
-    told = ResolvedSettings(**environ)
-    assert told.vcenter_configs == (
+def test_either_set_of_variables_configures_the_default(environ: dict[str, str]) -> None:
+    resolved = ResolvedSettings(**environ)
+    assert resolved.vcenter_configs == (
         VCenterConfig("vc.example.com", Address("vc.example.com"), username="ann", password=CANARY),
     )
-    assert told.vcenter_configs[0].build_credential_source().read() == Credentials("ann", CANARY)
-    assert match_namespace(told.vcenter_configs[0], "anything", {}) is not None
-    assert told.warnings == []
+    assert resolved.vcenter_configs[0].build_credential_source().read() == Credentials(
+        "ann", CANARY
+    )
+    assert match_namespace(resolved.vcenter_configs[0], "anything", {}) is not None
+    assert resolved.warnings == []
 
 
 @pytest.mark.parametrize(
@@ -256,11 +258,13 @@ def test_either_set_of_variables_names_the_default(environ: dict[str, str]) -> N
         ),
     ],
 )
-def test_two_sets_that_differ_are_told(environ: dict[str, str], host: str, pairs: str) -> None:
-    told = ResolvedSettings(**environ)
-    assert [config.address.host for config in told.vcenter_configs] == [host]
-    assert len(told.warnings) == 1
-    assert pairs in told.warnings[0]
+def test_two_sets_that_differ_cause_a_warning(
+    environ: dict[str, str], host: str, pairs: str
+) -> None:
+    resolved = ResolvedSettings(**environ)
+    assert [config.address.host for config in resolved.vcenter_configs] == [host]
+    assert len(resolved.warnings) == 1
+    assert pairs in resolved.warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -270,34 +274,34 @@ def test_two_sets_that_differ_are_told(environ: dict[str, str], host: str, pairs
             {"GOVMOMI_URL": "vc"},
             "GOVMOMI_USERNAME (or VC_USER), GOVMOMI_PASSWORD (or VC_PASS) not set",
         ),
-        ({"VC_HOST": "vc", "VC_USER": "ann"}, "needed: GOVMOMI_PASSWORD (or VC_PASS) not set"),
+        ({"VC_HOST": "vc", "VC_USER": "ann"}, "incomplete: GOVMOMI_PASSWORD (or VC_PASS) not set"),
         (
             {"VC_PASS": CANARY},
-            "needed: GOVMOMI_URL (or VC_HOST), GOVMOMI_USERNAME (or VC_USER) not set",
+            "incomplete: GOVMOMI_URL (or VC_HOST), GOVMOMI_USERNAME (or VC_USER) not set",
         ),
         (
             {"GOVMOMI_URL": "one", "VC_HOST": "two", "GOVMOMI_USERNAME": "ann", "VC_PASS": CANARY},
-            "needed: GOVMOMI_PASSWORD (or VC_PASS) not set",
+            "incomplete: GOVMOMI_PASSWORD (or VC_PASS) not set",
         ),
     ],
 )
-def test_variables_that_are_missing_are_named(environ: dict[str, str], missing: str) -> None:
-    words = find_config_error(**environ)
-    assert missing in words
-    assert "Set what is missing, in a cluster as a key of Secret vc-creds" in words
+def test_missing_variables_are_named(environ: dict[str, str], missing: str) -> None:
+    message = find_config_error(**environ)
+    assert missing in message
+    assert "Set the missing variables (in a cluster, as keys of Secret vc-creds)" in message
 
 
 @pytest.mark.parametrize(
     "server",
     ["http://vc", f"root:{CANARY}@vc", f"https://root:{CANARY}@vc/sdk", f"root:{CANARY}", "a b"],
 )
-def test_an_address_that_is_none_is_refused_unquoted(server: str) -> None:
+def test_invalid_address_is_rejected_and_not_quoted(server: str) -> None:
     assert find_config_error(**GOVMOMI_ENVIRON | {"GOVMOMI_URL": server}).startswith(
-        "GOVMOMI_URL does not name a vCenter: it has to be a host"
+        "GOVMOMI_URL is not the address of a vCenter: it has to be a host"
     )
 
 
-def test_the_flags_for_tls_reach_the_address(tmp_path: Path) -> None:
+def test_tls_flags_apply_to_the_address(tmp_path: Path) -> None:
     bundle = tmp_path / "ca.crt"
     bundle.touch()
     assert ResolvedSettings(f"-vcenter-ca-file={bundle}", **GOVMOMI_ENVIRON).vcenter_configs[
@@ -309,7 +313,8 @@ def test_the_flags_for_tls_reach_the_address(tmp_path: Path) -> None:
     assert ResolvedSettings("-insecure", **GOVMOMI_ENVIRON).vcenter_configs[0].address.insecure
     missing = ResolvedSettings("-vcenter-ca-file=/nowhere/ca.crt", **GOVMOMI_ENVIRON).warnings
     assert missing == [
-        "vCenter vc.example.com: the CA bundle /nowhere/ca.crt is not there (yet); no connection can be made before it is"
+        "vCenter vc.example.com: the CA bundle /nowhere/ca.crt does not exist (yet); "
+        "connections fail until it does"
     ]
 
 
@@ -329,22 +334,22 @@ def write_secret(directory: Path, **files: str) -> str:
     ],
 )
 @pytest.mark.parametrize("key", ["GOVMOMI_URL", "GOVMOMI_HOSTNAME", "VC_HOST"])
-def test_a_directory_goes_before_the_environment(
+def test_directory_takes_precedence_over_the_environment(
     tmp_path: Path, key: str, environ: dict[str, str]
 ) -> None:
     directory = write_secret(tmp_path, **{key: "vc.example.com\n"}, VC_USER="ann", VC_PASS=CANARY)
-    told = ResolvedSettings("-vcenter-credentials", directory, **environ)
-    assert told.vcenter_configs == (
+    resolved = ResolvedSettings("-vcenter-credentials", directory, **environ)
+    assert resolved.vcenter_configs == (
         VCenterConfig("vc.example.com", Address("vc.example.com"), credentials_directory=directory),
     )
-    source = told.vcenter_configs[0].build_credential_source()
+    source = resolved.vcenter_configs[0].build_credential_source()
     assert isinstance(source, DirectoryCredentials)
     assert source.read() == Credentials("ann", CANARY)
     write_secret(tmp_path, VC_PASS="changed")
     assert source.read().password == "changed"
 
 
-def test_a_directory_may_leave_the_server_to_the_environment(tmp_path: Path) -> None:
+def test_environment_has_the_server_if_the_directory_has_none(tmp_path: Path) -> None:
     directory = write_secret(tmp_path, VC_USER="ann", VC_PASS=CANARY, GOVMOMI_URL="")
     assert (
         ResolvedSettings(f"-vcenter-credentials={directory}", VC_HOST="vc")
@@ -352,40 +357,45 @@ def test_a_directory_may_leave_the_server_to_the_environment(tmp_path: Path) -> 
         .address.host
         == "vc"
     )
-    told = ResolvedSettings(f"-vcenter-credentials={directory}", VC_HOST="vc", GOVMOMI_URL="vc2")
-    assert told.vcenter_configs[0].address.host == "vc2"
-    assert told.warnings == [
+    resolved = ResolvedSettings(
+        f"-vcenter-credentials={directory}", VC_HOST="vc", GOVMOMI_URL="vc2"
+    )
+    assert resolved.vcenter_configs[0].address.host == "vc2"
+    assert resolved.warnings == [
         "the environment names two vCenters: GOVMOMI_URL and VC_HOST differ; GOVMOMI_URL is used"
     ]
 
 
-def test_a_directory_that_comes_later_is_waited_for(tmp_path: Path) -> None:
+def test_missing_directory_causes_a_warning_and_is_read_later(tmp_path: Path) -> None:
     directory = str(tmp_path / "later")
-    told = ResolvedSettings(f"-vcenter-credentials={directory}", VC_HOST="vc")
-    assert told.warnings == [
-        f"vCenter vc: the credentials directory {directory} is not there (yet); nobody can log in before it is"
+    resolved = ResolvedSettings(f"-vcenter-credentials={directory}", VC_HOST="vc")
+    assert resolved.warnings == [
+        f"vCenter vc: the credentials directory {directory} does not exist (yet); "
+        "logins fail until it does"
     ]
-    source = told.vcenter_configs[0].build_credential_source()
+    source = resolved.vcenter_configs[0].build_credential_source()
     with pytest.raises(Denied):
         source.read()
     write_secret(tmp_path / "later", VC_USER="ann", VC_PASS=CANARY)
     assert source.read().username == "ann"
 
 
-def test_no_server_is_no_vcenter_and_is_told_where_one_was_meant(tmp_path: Path) -> None:
+def test_directory_without_a_server_causes_a_warning(tmp_path: Path) -> None:
     assert (ResolvedSettings().vcenter_configs, ResolvedSettings().warnings) == ((), [])
-    told = ResolvedSettings(f"-vcenter-credentials={tmp_path}")
-    assert told.vcenter_configs == ()
-    assert "Put its address into GOVMOMI_URL or VC_HOST; it is seen by itself." in told.warnings[0]
+    resolved = ResolvedSettings(f"-vcenter-credentials={tmp_path}")
+    assert resolved.vcenter_configs == ()
+    assert "Put it into GOVMOMI_URL or VC_HOST; the manager reloads it" in resolved.warnings[0]
 
 
-def test_a_server_file_that_is_wrong_is_named_and_not_quoted(tmp_path: Path) -> None:
+def test_invalid_server_file_is_named_and_not_quoted(tmp_path: Path) -> None:
     directory = write_secret(tmp_path, GOVMOMI_URL=f"https://root:{CANARY}@vc")
     assert find_config_error(f"-vcenter-credentials={directory}").startswith(
-        f"{directory}/GOVMOMI_URL does not name a vCenter: it has to be a host"
+        f"{directory}/GOVMOMI_URL is not the address of a vCenter: it has to be a host"
     )
     (tmp_path / "GOVMOMI_URL").write_bytes(b"\xff\xfe")
-    assert "does not name a vCenter" in find_config_error(f"-vcenter-credentials={directory}")
+    assert "is not the address of a vCenter" in find_config_error(
+        f"-vcenter-credentials={directory}"
+    )
     (tmp_path / "GOVMOMI_URL").unlink()
     (tmp_path / "GOVMOMI_URL").mkdir()
     assert (
@@ -417,9 +427,9 @@ def vcenters_file(tmp_path: Path) -> str:
     return str(tmp_path / "vcenters.yaml")
 
 
-def test_a_file_of_several(vcenters_file: str, tmp_path: Path) -> None:
-    told = ResolvedSettings("-vcenters", vcenters_file)
-    assert told.vcenter_configs == (
+def test_file_of_several_vcenters(vcenters_file: str, tmp_path: Path) -> None:
+    resolved = ResolvedSettings("-vcenters", vcenters_file)
+    assert resolved.vcenter_configs == (
         VCenterConfig(
             "west",
             Address("vc-west.example.com", 8443, ca_file=str(tmp_path / "west/ca.crt")),
@@ -434,13 +444,14 @@ def test_a_file_of_several(vcenters_file: str, tmp_path: Path) -> None:
             namespaces=NamespaceSelector(("east",)),
         ),
     )
-    assert told.warnings == [
-        "vCenter east: the credentials directory /nowhere/east is not there (yet); nobody can log in before it is"
+    assert resolved.warnings == [
+        "vCenter east: the credentials directory /nowhere/east does not exist (yet); "
+        "logins fail until it does"
     ]
-    assert told.vcenter_configs[0].build_credential_source().read().username == "ann"
+    assert resolved.vcenter_configs[0].build_credential_source().read().username == "ann"
 
 
-def test_what_an_entry_leaves_out_the_flags_say(vcenters_file: str) -> None:
+def test_flags_are_the_defaults_of_an_entry(vcenters_file: str) -> None:
     west, east = ResolvedSettings("-vcenters", vcenters_file, "-insecure").vcenter_configs
     assert (west.address.insecure, east.address.insecure) == (True, False)
     _, east = ResolvedSettings(
@@ -449,23 +460,29 @@ def test_what_an_entry_leaves_out_the_flags_say(vcenters_file: str) -> None:
     assert east.address.ca_file == "/nowhere/ca.crt"
 
 
-def test_the_environment_serves_the_rest(vcenters_file: str) -> None:
+def test_vcenter_of_the_environment_is_the_default(vcenters_file: str) -> None:
     vcenters = ResolvedSettings("-vcenters", vcenters_file, **GOVMOMI_ENVIRON).vcenter_configs
     assert [config.name for config in vcenters] == ["west", "east", "vc.example.com"]
-    found = [
+    chosen = [
         choose_vcenter(vcenters, name, labels)
         for name, labels in [("team-a-1", {}), ("east", {}), ("x", {"vcenter": "west"}), ("x", {})]
     ]
-    assert [config.name for config in found if config] == ["west", "east", "west", "vc.example.com"]
+    assert [config.name for config in chosen if config] == [
+        "west",
+        "east",
+        "west",
+        "vc.example.com",
+    ]
     assert choose_vcenter(vcenters[:2], "x", {}) is None
 
 
-def test_what_clashes_with_the_environment_is_refused(tmp_path: Path) -> None:
+def test_conflict_with_the_environment_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "vcenters.yaml"
     file.write_text(f"vcenters: [{{name: west, server: vc, credentials: {tmp_path}}}]")
     assert find_config_error("-vcenters", str(file), **GOVMOMI_ENVIRON) == (
-        f'two vCenters would serve all the rest: "west" of {file}, which has no `namespaces`, and vc.example.com, which the environment or '
-        '-vcenter-credentials names. Give "west" its namespaces, or take the other one away.'
+        f'two vCenters would be the default for all other namespaces: "west" of {file}, which '
+        "has no `namespaces`, and vc.example.com of the environment or -vcenter-credentials. "
+        'Give "west" its namespaces, or remove the other.'
     )
     file.write_text(
         f"vcenters: [{{name: vc, server: vc, credentials: {tmp_path}, namespaces: {{names: [a]}}}}]"
@@ -475,7 +492,7 @@ def test_what_clashes_with_the_environment_is_refused(tmp_path: Path) -> None:
     )
 
 
-def test_a_file_that_is_wrong_names_its_line(tmp_path: Path) -> None:
+def test_invalid_file_is_reported_with_the_line(tmp_path: Path) -> None:
     file = tmp_path / "vcenters.yaml"
     file.write_text(f"vcenters:\n  - name: west\n    server: vc\n    password: {CANARY}\n")
     assert find_config_error("-vcenters", str(file)).startswith(
@@ -489,21 +506,21 @@ def make_config(name: str, *globs: str, labels: Mapping[str, str] | None = None)
     )
 
 
-def test_the_closest_rule_wins() -> None:
-    exact, glob, labels, rest = (
+def test_most_specific_rule_wins() -> None:
+    exact, glob, labels, default = (
         make_config("n", "a-b"),
         make_config("g", "a-*"),
         make_config("l", labels={"x": "1"}),
         VCenterConfig("r", Address("vc")),
     )
-    every = [rest, labels, glob, exact]
-    for winner in (exact, glob, labels, rest):
-        assert choose_vcenter(every, "a-b", {"x": "1", "y": "2"}) is winner
-        every.remove(winner)
-    assert choose_vcenter(every, "a-b", {"x": "1"}) is None
+    configs = [default, labels, glob, exact]
+    for winner in (exact, glob, labels, default):
+        assert choose_vcenter(configs, "a-b", {"x": "1", "y": "2"}) is winner
+        configs.remove(winner)
+    assert choose_vcenter(configs, "a-b", {"x": "1"}) is None
 
 
-def test_two_of_one_rank_are_told_by_name() -> None:
+def test_two_rules_of_one_rank_are_an_error() -> None:
     with pytest.raises(ConfigError) as caught:
         choose_vcenter(
             [
@@ -519,7 +536,7 @@ def test_two_of_one_rank_are_told_by_name() -> None:
     )
 
 
-def test_all_labels_have_to_be_there() -> None:
+def test_all_labels_must_match() -> None:
     both = make_config("w", labels={"a": "1", "b": "2"})
     assert match_namespace(both, "x", {"a": "1", "b": "2", "c": "3"}) is not None
     assert match_namespace(both, "x", {"a": "1"}) is None
@@ -534,12 +551,12 @@ NAMESPACE_RULES = st.none() | st.builds(
 )
 
 
-def has_labels(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-    return all(labels.get(key) == value for key, value in wanted.items())
+def has_labels(labels: Mapping[str, str], required: Mapping[str, str]) -> bool:
+    return all(labels.get(key) == value for key, value in required.items())
 
 
 @given(st.lists(NAMESPACE_RULES, max_size=4), NAMES, LABELS)
-def test_choose_finds_the_one_that_the_rules_mean(
+def test_choose_vcenter_agrees_with_the_rules(
     rules: list[NamespaceSelector | None], namespace: str, labels: dict[str, str]
 ) -> None:
     configs = [
@@ -547,21 +564,25 @@ def test_choose_finds_the_one_that_the_rules_mean(
         for number, rule in enumerate(rules)
     ]
     tiers = [
-        [each for each in configs if each.namespaces and namespace in each.namespaces.names],
         [
-            each
-            for each in configs
-            if each.namespaces
-            and any(fnmatchcase(namespace, glob) for glob in each.namespaces.names)
+            config
+            for config in configs
+            if config.namespaces and namespace in config.namespaces.names
         ],
         [
-            each
-            for each in configs
-            if each.namespaces
-            and each.namespaces.labels
-            and has_labels(labels, each.namespaces.labels)
+            config
+            for config in configs
+            if config.namespaces
+            and any(fnmatchcase(namespace, glob) for glob in config.namespaces.names)
         ],
-        [each for each in configs if each.namespaces is None],
+        [
+            config
+            for config in configs
+            if config.namespaces
+            and config.namespaces.labels
+            and has_labels(labels, config.namespaces.labels)
+        ],
+        [config for config in configs if config.namespaces is None],
     ]
     first = next((tier for tier in tiers if tier), [])
     if len(first) > 1:
@@ -571,6 +592,6 @@ def test_choose_finds_the_one_that_the_rules_mean(
             choose_vcenter(configs, namespace, labels)
     else:
         assert choose_vcenter(configs, namespace, labels) is (first[0] if first else None)
-    assert {each.name for tier in tiers for each in tier} == {
-        each.name for each in configs if match_namespace(each, namespace, labels) is not None
+    assert {config.name for tier in tiers for config in tier} == {
+        config.name for config in configs if match_namespace(config, namespace, labels) is not None
     }

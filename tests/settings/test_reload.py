@@ -1,4 +1,4 @@
-"""The files that the settings name, followed."""
+"""The manager restarts when the files of its settings change."""
 
 from __future__ import annotations
 
@@ -35,61 +35,59 @@ async def make_watcher(settings: Settings) -> ConfigFileWatcher:
     )
 
 
-async def wait_for_change(following: ConfigFileWatcher) -> str:
-    """What it starts anew for."""
+async def wait_for_change(watcher: ConfigFileWatcher) -> str:
     with pytest.raises(RestartRequired) as caught:
         async with asyncio.timeout(10):
-            await following.run()
+            await watcher.run()
     return str(caught.value)
 
 
-async def sees_no_change(following: ConfigFileWatcher) -> bool:
-    """Whether it sees no reason to start anew in some looks."""
+async def sees_no_change(watcher: ConfigFileWatcher) -> bool:
     try:
         async with asyncio.timeout(0.2):
-            await following.run()
+            await watcher.run()
     except TimeoutError:
         return True
 
 
-async def test_an_address_that_comes_after_the_manager_is_seen(folder: Path) -> None:
-    following = await make_watcher(Settings(credentials_directory=str(folder / "creds")))
-    assert await sees_no_change(following)
+async def test_address_that_is_added_later_causes_a_restart(folder: Path) -> None:
+    watcher = await make_watcher(Settings(credentials_directory=str(folder / "creds")))
+    assert await sees_no_change(watcher)
     (folder / "creds" / "VC_USER").write_text("a")
-    assert await sees_no_change(following), "credentials are the session's business"
+    assert await sees_no_change(watcher), "the session reads credentials itself"
     (folder / "creds" / "GOVMOMI_URL").write_text("vc.example.com")
-    assert "the vCenters are: vc.example.com" in await wait_for_change(following)
+    assert "the vCenters are: vc.example.com" in await wait_for_change(watcher)
 
 
-async def test_another_address_is_seen_and_none_or_a_wrong_one_changes_nothing(
+async def test_changed_address_causes_a_restart_but_a_missing_or_invalid_one_does_not(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     address = folder / "creds" / "GOVMOMI_URL"
     address.write_text("old.example.com")
-    following = await make_watcher(Settings(credentials_directory=str(folder / "creds")))
+    watcher = await make_watcher(Settings(credentials_directory=str(folder / "creds")))
     address.unlink()
-    assert await sees_no_change(following)
+    assert await sees_no_change(watcher)
     address.write_text("ftp://old.example.com")
     with caplog.at_level(logging.ERROR):
-        assert await sees_no_change(following)
+        assert await sees_no_change(watcher)
     assert [record.getMessage()[:40] for record in caplog.records] == [
-        "the files of the settings have changed, "
+        "ignoring the changed files of the settin"
     ]
     address.write_text("old.example.com\n")
-    assert await sees_no_change(following)
+    assert await sees_no_change(watcher)
     address.write_text("new.example.com")
-    assert "new.example.com" in await wait_for_change(following)
+    assert "new.example.com" in await wait_for_change(watcher)
 
 
-async def test_the_lists_of_vcenters_and_of_limits_are_followed(folder: Path) -> None:
+async def test_changed_vcenters_and_limits_cause_a_restart(folder: Path) -> None:
     vcenters, limits = folder / "vcenters.yaml", folder / "limits.yaml"
     vcenters.write_text(VCENTERS_YAML % "a")
     limits.write_text("limits:\n- namespaces: ['*']\n  quota: {vms: 5}\n")
     settings = Settings(vcenters_file=str(vcenters), limits_file=str(limits))
-    following = await make_watcher(settings)
-    assert await sees_no_change(following)
+    watcher = await make_watcher(settings)
+    assert await sees_no_change(watcher)
     limits.write_text("limits:\n- namespaces: ['*']\n  quota: {vms: 6}\n")
-    assert "one" in await wait_for_change(following)
-    following = await make_watcher(settings)
+    assert "one" in await wait_for_change(watcher)
+    watcher = await make_watcher(settings)
     vcenters.write_text(VCENTERS_YAML % "b")
-    assert "one" in await wait_for_change(following)
+    assert "one" in await wait_for_change(watcher)

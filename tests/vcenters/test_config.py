@@ -100,7 +100,7 @@ def test_json_is_yaml() -> None:
 TYPE_ERRORS = [
     (
         "",
-        "vcenters.yaml line 1: the file is empty; it has to begin with `vcenters:` and a list below it",
+        "vcenters.yaml line 1: the file is empty; it must begin with `vcenters:` and a list below it",
     ),
     ("# nothing\n", "vcenters.yaml line 1: the file is empty"),
     ("- name: x\n", "vcenters.yaml line 1: expected a mapping, got a list"),
@@ -215,15 +215,15 @@ KEY_ERRORS = [
     ),
     (
         make_yaml(f"{WEST_ENTRY}\nserver: other"),
-        "line 5: vcenters[0]: the key `server` is there twice, first in line 3; remove one",
+        "line 5: vcenters[0]: the key `server` occurs twice, first in line 3; remove one",
     ),
-    (make_yaml(f"{WEST_ENTRY}\n'x` - at `$': x"), "line 5: vcenters[0]: no key here has a ` in it"),
+    (make_yaml(f"{WEST_ENTRY}\n'x` - at `$': x"), "line 5: vcenters[0]: a key must not contain `"),
     (
         make_yaml(f"{WEST_ENTRY}\n1: x"),
-        "line 5: vcenters[0]: a key has to be a string; put it in quotes",
+        "line 5: vcenters[0]: a key must be a string; put it in quotes",
     ),
-    (make_yaml(f"{WEST_ENTRY}\n? [a]\n: x"), "line 5: vcenters[0]: a key has to be a string"),
-    (make_yaml(f"{WEST_ENTRY}\n<<: {{ca: x}}"), "line 5: vcenters[0]: a key has to be a string"),
+    (make_yaml(f"{WEST_ENTRY}\n? [a]\n: x"), "line 5: vcenters[0]: a key must be a string"),
+    (make_yaml(f"{WEST_ENTRY}\n<<: {{ca: x}}"), "line 5: vcenters[0]: a key must be a string"),
 ]
 
 VALUE_ERRORS = [
@@ -327,17 +327,17 @@ SYNTAX_ERRORS = [
     (f"vcenters: [{CANARY}\n", "it is not valid YAML"),
     (
         "vcenters: []\n---\nvcenters: []\n",
-        "vcenters.yaml line 2: a second document begins here; put all of it into one list, without ---",
+        "vcenters.yaml line 2: a second document begins here; put everything into one list, without ---",
     ),
     (
         "vcenters:\n  - &w {name: w}\n  - *w\n",
-        "vcenters.yaml line 3: aliases (*name) are not taken here; write the value out",
+        "vcenters.yaml line 3: aliases (*name) are not allowed; write the value out",
     ),
     ("&a [*a]\n", "line 1: aliases"),
     ("vcenters:\n  - *nobody\n", "line 2: aliases"),
     (
         "vcenters: " + "[" * 20_000,
-        "vcenters.yaml: it is not YAML: perhaps a binary file, not UTF-8, or nested without end",
+        "vcenters.yaml: it is not YAML: perhaps a binary file, not UTF-8, or nested too deeply",
     ),
     ("vcenters: \x00", "it is not YAML"),
 ]

@@ -1,1 +1,1 @@
-"""One module a kind: spec, status, a pure function, the controller. Kinds never import each other."""
+"""One module or package per kind: types, status, controller. Kinds never import each other."""

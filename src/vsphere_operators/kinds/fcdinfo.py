@@ -1,9 +1,9 @@
-"""FCDInfo: the First Class Disk behind a PersistentVolume, the VM that uses it, and the claim that it serves."""
+"""FCDInfo: the First Class Disk of a PersistentVolume, its VM and its claim."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
+from enum import StrEnum
 from typing import Annotated, Any
 
 from kubewright import (
@@ -28,39 +28,48 @@ CSI_DRIVER = "csi.vsphere.vmware.com"
 _VOLUME_HANDLE_INDEX = "disk"
 
 
+class Reason(StrEnum):
+    """Reasons of the Ready condition that only FCDInfo has."""
+
+    PV_ID_MISSING = "PVIdMissing"
+    """spec.pvId is empty."""
+
+
 class FCDInfoSpec(Spec):
-    """Which disk."""
+    """The disk to report."""
 
     pvId: Annotated[
         str,
-        Doc("Name of the PersistentVolume that the disk backs, or of the First Class Disk itself."),
+        Doc("Name of the PersistentVolume that the disk backs, or of the First Class Disk."),
     ] = ""
 
 
 class FCDInfoStatus(Status):
-    """The disk as vCenter knows it now. What is not known is absent, never 0."""
+    """The current state of the disk. Unknown values are absent, never 0."""
 
     sizeMB: Annotated[Int64 | None, Doc("Capacity, in MB.")] = None
-    filePath: Annotated[str | None, Doc("The disk's file: [datastore] folder/name.vmdk.")] = None
+    filePath: Annotated[
+        str | None, Doc("Path of the disk's file: [datastore] folder/name.vmdk.")
+    ] = None
     provisioningType: Annotated[str | None, Doc("thin, eagerZeroedThick or lazyZeroedThick.")] = (
         None
     )
-    id: Annotated[str | None, Doc("The disk's id; a PersistentVolume calls it volumeHandle.")] = (
+    id: Annotated[str | None, Doc("ID of the disk; the volumeHandle of its PersistentVolume.")] = (
         None
     )
-    datastore: Annotated[str | None, Doc("Name of the datastore that it is on.")] = None
+    datastore: Annotated[str | None, Doc("Name of the datastore that holds the disk.")] = None
     attachedTo: Annotated[
-        str | None, Doc("Name of the VM that uses it; absent while none does.")
+        str | None, Doc("Name of the VM that the disk is attached to; absent if it is detached.")
     ] = None
-    creationTime: Annotated[datetime | None, Doc("When the disk was made.")] = None
-    persistentVolume: Annotated[str | None, Doc("Name of the PersistentVolume that it backs.")] = (
-        None
-    )
+    creationTime: Annotated[datetime | None, Doc("Time when the disk was created.")] = None
+    persistentVolume: Annotated[
+        str | None, Doc("Name of the PersistentVolume that the disk backs.")
+    ] = None
     claim: Annotated[
-        str | None, Doc("The PersistentVolumeClaim that the volume is bound to, as namespace/name.")
+        str | None, Doc("PersistentVolumeClaim that is bound to the volume, as namespace/name.")
     ] = None
     vcenter: Annotated[
-        str | None, Doc("The vCenter that answered, by its name in the manager's configuration.")
+        str | None, Doc("Name, in the manager's configuration, of the vCenter that has the disk.")
     ] = None
 
 
@@ -79,13 +88,12 @@ class FCDInfoStatus(Status):
     ],
 )
 class FCDInfo(Resource[FCDInfoSpec, FCDInfoStatus]):
-    """The First Class Disk behind a PersistentVolume."""
+    """The First Class Disk of a PersistentVolume."""
 
 
 def status_of(
     disk: Disk, volume: PersistentVolume | None, *, datastore: str, attached_to: str, vcenter: str
 ) -> FCDInfoStatus:
-    """All of the answer."""
     return FCDInfoStatus(
         sizeMB=disk.size_mb,
         filePath=disk.file_path or None,
@@ -101,7 +109,7 @@ def status_of(
 
 
 def status_without_disk(volume: PersistentVolume | None) -> FCDInfoStatus:
-    """What is known while the disk is not: what the PersistentVolume says."""
+    """What the PersistentVolume alone tells, while its disk is unknown."""
     if volume is None:
         return FCDInfoStatus()
     return FCDInfoStatus(
@@ -112,57 +120,42 @@ def status_without_disk(volume: PersistentVolume | None) -> FCDInfoStatus:
 
 
 def get_volume_handle(volume: PersistentVolume) -> str | None:
-    """The id of the disk behind a volume; None for a volume that is not the vSphere CSI driver's."""
+    """The id of the volume's disk; None if the volume is not the vSphere CSI driver's."""
     csi = volume.spec.csi
     return csi.volumeHandle if csi is not None and csi.driver == CSI_DRIVER else None
 
 
 def _format_claim(volume: PersistentVolume | None) -> str | None:
-    """The claim of a volume as namespace/name."""
     claim = volume.spec.claimRef if volume is not None else None
     return f"{claim.namespace}/{claim.name}" if claim is not None else None
 
 
 def find_volume(name: str, cache: Cache) -> PersistentVolume | None:
-    """The PersistentVolume of that name, if there is one with a disk of vSphere behind it."""
+    """The PersistentVolume of that name, if a disk of vSphere backs it."""
     volume = cache.get(PersistentVolume, Key("", name))
     return volume if volume is not None and get_volume_handle(volume) else None
 
 
-def find_disk(name: str, volume: PersistentVolume | None, served: VCenterView) -> Disk:
-    """The disk behind the volume of that name, where there is one; else the disk that is named so itself."""
-    return (
-        served.find_disk_by_id(get_volume_handle(volume) or "")
-        if volume
-        else served.find_disk(name)
-    )
+def find_disk(name: str, volume: PersistentVolume | None, view: VCenterView) -> Disk:
+    """The disk of the volume if there is one, else the disk of that name."""
+    return view.find_disk_by_id(get_volume_handle(volume) or "") if volume else view.find_disk(name)
 
 
-def get_disk_keys(info: FCDInfo) -> tuple[str, ...]:
-    """By what names and ids the disk may be published that this answer depends on."""
+def _get_disk_keys(info: FCDInfo) -> tuple[str, ...]:
+    """The names and ids of the disk that this status depends on."""
     return tuple(filter(None, {info.spec.pvId, info.status.id}))
 
 
-def has_new_references(old: Any, new: Any) -> bool:
+def _has_new_references(old: Any, new: Any) -> bool:
     """Whether the status names a disk or a VM that it did not name before."""
-    return (
-        old is not None
-        and new is not None
-        and not _get_status_references(new) <= _get_status_references(old)
-    )
-
-
-def _get_status_references(info: FCDInfo) -> set[str]:
-    """The disk and the VM that the status names."""
-    return set(filter(None, (info.status.id, info.status.attachedTo)))
+    if old is None or new is None:
+        return False
+    before, after = ({info.status.id, info.status.attachedTo} - {None, ""} for info in (old, new))
+    return not after <= before
 
 
 class FCDInfoController(Controller[FCDInfo]):
-    """Answers from memory; a change of the disk, its volume or the VM that uses it wakes the resources that depend on it.
-
-    Some of that is known only from the answer, so it is indexed by status. What changed between the answer and its write would find
-    no index entry yet; therefore an answer that names something new is looked at once more when it is written.
-    """
+    """Reads memory; a change of a disk, its volume or its VM enqueues the FCDInfos that show it."""
 
     def __init__(self, vcenters: VCenterRegistry, cache: Cache) -> None:
         self.vcenters, self.cache = vcenters, cache
@@ -170,48 +163,43 @@ class FCDInfoController(Controller[FCDInfo]):
         cache.store(PersistentVolume).add_index(_VOLUME_HANDLE_INDEX, get_volume_handle)
         self.wake_on(PersistentVolume, by=lambda info: info.spec.pvId)
         self.wake_on(PersistentVolume, by=lambda info: info.status.id, of=get_volume_handle)
-        self.wake_on(vcenters.disk_changes, by=get_disk_keys)
+        self.wake_on(vcenters.disk_changes, by=_get_disk_keys)
         self.wake_on(vcenters.vm_changes, by=lambda info: info.status.attachedTo)
+        # The two indexes by status have no entry until the status is written. A disk or VM that
+        # changes between the reconcile and that write would be missed, so reconcile once more when
+        # a written status names a new one.
         self.wake_on(
             FCDInfo,
             by=lambda info: info.metadata.uid,
             of=lambda info: info.metadata.uid,
-            when=has_new_references,
+            when=_has_new_references,
         )
 
     async def reconcile(self, info: FCDInfo) -> None:
-        """Find the disk through the PersistentVolume of that name, else by its own name, and tell what is known of it."""
         name = info.spec.pvId
         if not name:
             raise Terminal(
-                "PVIdMissing",
-                "spec.pvId is empty; set it to the name of a PersistentVolume that the vSphere CSI driver made",
+                Reason.PV_ID_MISSING,
+                "spec.pvId is empty. "
+                "Set it to the name of a PersistentVolume of the vSphere CSI driver.",
             )
-        served = self.vcenters.get_view(info)
-        named = find_volume(name, self.cache)
+        view = self.vcenters.get_view(info)
+        volume = find_volume(name, self.cache)
         try:
-            disk = find_disk(name, named, served)
+            disk = find_disk(name, volume, view)
         except Terminal as error:
-            served.request_disk_refresh()
-            info.status, error.keep_status = status_without_disk(named), True
+            view.request_disk_refresh()
+            info.status, error.keep_status = status_without_disk(volume), True
             raise
-        info.status = self._build_status(served, disk, named)
-
-    def _build_status(
-        self, served: VCenterView, disk: Disk, named: PersistentVolume | None
-    ) -> FCDInfoStatus:
-        """The status of a disk that was found, with the names of all that belongs to it."""
-        user = served.find_vm_using(disk)
-        return status_of(
+        if volume is None:
+            # Two volumes may share a disk; take the first by name, so that the status is stable.
+            volumes = self.cache.by_index(PersistentVolume, _VOLUME_HANDLE_INDEX, disk.id)
+            volume = min(volumes, key=lambda volume: volume.metadata.name, default=None)
+        vm = view.find_vm_using(disk)
+        info.status = status_of(
             disk,
-            named
-            or first_by_name(self.cache.by_index(PersistentVolume, _VOLUME_HANDLE_INDEX, disk.id)),
-            datastore=served.name_of(disk.datastore),
-            attached_to=user.name if user else "",
-            vcenter=served.name,
+            volume,
+            datastore=view.name_of(disk.datastore),
+            attached_to=vm.name if vm else "",
+            vcenter=view.name,
         )
-
-
-def first_by_name(volumes: Iterable[PersistentVolume]) -> PersistentVolume | None:
-    """The first by name: two volumes on one disk are possible, but a status must not waver between them."""
-    return min(volumes, key=lambda volume: volume.metadata.name, default=None)

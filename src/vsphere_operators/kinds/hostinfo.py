@@ -1,9 +1,10 @@
-"""HostInfo: what one ESXi host has, how much of it is free, and how the host is."""
+"""HostInfo: the capacity, free capacity and state of one ESXi host."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from enum import StrEnum
 from typing import Annotated
 
 from msgspec.structs import replace
@@ -33,46 +34,60 @@ _DISCONNECTED_STATES = {
 _POWERED_DOWN_STATES = ("standBy", "poweredOff")
 
 
-class HostInfoSpec(Spec):
-    """Which host."""
+class Reason(StrEnum):
+    """Reasons of the Ready condition that only HostInfo has."""
 
-    hostname: Annotated[str, Doc("Name of the ESXi host, as vCenter shows it.")] = ""
+    HOSTNAME_MISSING = "HostnameMissing"
+    """spec.hostname is empty."""
+    HOST_DISCONNECTED = "HostDisconnected"
+    """vCenter has lost the connection to the host, so its load is unknown."""
+    HOST_IN_STANDBY = "HostInStandby"
+    """The host is powered off or in standby, so it has no load."""
+    MAINTENANCE_MODE = "MaintenanceMode"
+    """The host is in maintenance mode."""
+
+
+class HostInfoSpec(Spec):
+    """The host to report."""
+
+    hostname: Annotated[str, Doc("Name of the ESXi host, as shown in vCenter.")] = ""
 
 
 class HostInfoStatus(Status):
-    """The host as vCenter knows it now. What is not known is absent, never 0."""
+    """The current state of the host. Unknown values are absent, never 0."""
 
-    totalCPU: Annotated[Int64 | None, Doc("All cores together: cpuMhz x numCpuCores, in MHz.")] = (
-        None
-    )
+    totalCPU: Annotated[
+        Int64 | None, Doc("Total CPU of all cores (cpuMhz x numCpuCores), in MHz.")
+    ] = None
     freeCPU: Annotated[
-        Int64 | None, Doc("totalCPU less what is in use, in MHz. Turbo can take it below 0.")
+        Int64 | None,
+        Doc("totalCPU minus CPU in use, in MHz. Negative while cores run above cpuMhz."),
     ] = None
     totalMemoryMB: Annotated[Int64 | None, Doc("Physical memory, in MB of 1024 x 1024 bytes.")] = (
         None
     )
-    freeMemoryMB: Annotated[Int64 | None, Doc("totalMemoryMB less what is in use.")] = None
-    vendor: Annotated[str | None, Doc("Who made the machine.")] = None
-    model: Annotated[str | None, Doc("What the vendor calls it.")] = None
+    freeMemoryMB: Annotated[Int64 | None, Doc("totalMemoryMB minus memory in use.")] = None
+    vendor: Annotated[str | None, Doc("Vendor of the machine.")] = None
+    model: Annotated[str | None, Doc("Model of the machine.")] = None
     esxiVersion: Annotated[str | None, Doc("Version of ESXi, such as 8.0.3.")] = None
     esxiBuild: Annotated[str | None, Doc("Build number of ESXi.")] = None
     connectionState: Annotated[
-        str | None, Doc("connected, disconnected or notResponding: how vCenter hears from it.")
+        str | None, Doc("Connection to vCenter: connected, disconnected or notResponding.")
     ] = None
     maintenanceMode: Annotated[
-        bool | None, Doc("True while the host is in maintenance mode and takes no VMs.")
+        bool | None, Doc("True while the host is in maintenance mode and runs no VMs.")
     ] = None
-    bootTime: Annotated[datetime | None, Doc("When the host was started.")] = None
-    vms: Annotated[Int64 | None, Doc("How many VMs and templates are registered on it.")] = None
-    cluster: Annotated[str | None, Doc("The cluster it is in; absent for a standalone host.")] = (
-        None
-    )
-    datacenter: Annotated[str | None, Doc("The datacenter it is in.")] = None
+    bootTime: Annotated[datetime | None, Doc("Time of the last boot.")] = None
+    vms: Annotated[
+        Int64 | None, Doc("Number of VMs and templates that are registered on the host.")
+    ] = None
+    cluster: Annotated[str | None, Doc("Cluster of the host; absent for a standalone host.")] = None
+    datacenter: Annotated[str | None, Doc("Datacenter of the host.")] = None
     inventoryPath: Annotated[
-        str | None, Doc("Where it is in the inventory, such as /dc-1/host/cluster-1/esxi-1.")
+        str | None, Doc("Inventory path, such as /dc-1/host/cluster-1/esxi-1.")
     ] = None
     vcenter: Annotated[
-        str | None, Doc("The vCenter that answered, by its name in the manager's configuration.")
+        str | None, Doc("Name, in the manager's configuration, of the vCenter that has the host.")
     ] = None
     tags: Annotated[list[str] | None, ListType("set"), Doc("vSphere tags, as category:tag.")] = None
     customAttributes: Annotated[dict[str, str] | None, Doc("Custom attributes by name.")] = None
@@ -101,9 +116,8 @@ class HostInfo(Resource[HostInfoSpec, HostInfoStatus]):
 
 
 def status_of(
-    host: Host, place: Location, vms: int, tags: Sequence[str], vcenter: str
+    host: Host, location: Location, vms: int, tags: Sequence[str], vcenter: str
 ) -> HostInfoStatus:
-    """All of the answer."""
     now = without_stale_stats(host)
     total_cpu = now.cpu_mhz * now.cpu_cores if now.cpu_mhz and now.cpu_cores else None
     total_memory = now.memory_bytes // 2**20 if now.memory_bytes else None
@@ -120,9 +134,9 @@ def status_of(
         maintenanceMode=now.in_maintenance,
         bootTime=now.boot_time and now.boot_time.replace(microsecond=0),
         vms=vms,
-        cluster=place.cluster or None,
-        datacenter=place.datacenter or None,
-        inventoryPath=place.path or None,
+        cluster=location.cluster or None,
+        datacenter=location.datacenter or None,
+        inventoryPath=location.path or None,
         vcenter=vcenter,
         tags=list(tags) or None,
         customAttributes=dict(now.attributes) or None,
@@ -130,39 +144,39 @@ def status_of(
 
 
 def without_stale_stats(host: Host) -> Host:
-    """The host without what vCenter can only remember of one that it does not hear from, or that sleeps."""
-    unheard = host.connection in _DISCONNECTED_STATES or host.power in _POWERED_DOWN_STATES
-    return replace(host, stats=HostStats(), boot_time=None) if unheard else host
+    # For a disconnected or sleeping host vCenter keeps reporting the last values that it received.
+    stale = host.connection in _DISCONNECTED_STATES or host.power in _POWERED_DOWN_STATES
+    return replace(host, stats=HostStats(), boot_time=None) if stale else host
 
 
 def _subtract(total: int | None, used: int | None) -> int | None:
-    """What is left, where both are known."""
     return None if total is None or used is None else total - used
 
 
 def ready_reason(host: Host, vcenter: str) -> Done:
-    """What to say with the answer; raises for a host whose load cannot be known."""
+    """The Ready condition; raises Terminal for a host whose load cannot be known."""
     if host.power in _POWERED_DOWN_STATES:
         return Done(
-            "HostInStandby",
-            f'host "{host.name}" is switched off or in standby, so its load is not known',
+            Reason.HOST_IN_STANDBY,
+            f'Host "{host.name}" is powered off or in standby, so its load is unknown.',
         )
-    if how := _DISCONNECTED_STATES.get(host.connection):
+    if state := _DISCONNECTED_STATES.get(host.connection):
         raise Terminal(
-            "HostDisconnected",
-            f'host "{host.name}" {how} vCenter {vcenter}, so its load is not known; '
-            "check its power and its network, then reconnect it in vCenter",
+            Reason.HOST_DISCONNECTED,
+            f'Host "{host.name}" {state} vCenter {vcenter}, so its load is unknown. '
+            "Check its power and network, then reconnect it in vCenter.",
             keep_status=True,
         )
     if host.in_maintenance:
         return Done(
-            "MaintenanceMode", f'host "{host.name}" is in maintenance mode and takes no VMs'
+            Reason.MAINTENANCE_MODE,
+            f'Host "{host.name}" is in maintenance mode and runs no VMs.',
         )
     return Done()
 
 
 class HostInfoController(Controller[HostInfo]):
-    """Answers from the inventory in memory; a change of the host in vCenter wakes the resources that name it."""
+    """Reads the inventory in memory; a change of a host enqueues the HostInfos that name it."""
 
     def __init__(self, vcenters: VCenterRegistry) -> None:
         self.vcenters = vcenters
@@ -170,19 +184,18 @@ class HostInfoController(Controller[HostInfo]):
         self.wake_on(vcenters.host_changes, by=lambda info: info.spec.hostname)
 
     async def reconcile(self, info: HostInfo) -> Done:
-        """Find the host by its name and tell what is known of it."""
         if not info.spec.hostname:
             raise Terminal(
-                "HostnameMissing",
-                "spec.hostname is empty; set it to the name of an ESXi host, as vCenter shows it",
+                Reason.HOSTNAME_MISSING,
+                "spec.hostname is empty. Set it to the name of an ESXi host, as shown in vCenter.",
             )
-        served = self.vcenters.get_view(info)
-        host = served.find_host(info.spec.hostname)
+        view = self.vcenters.get_view(info)
+        host = view.find_host(info.spec.hostname)
         info.status = status_of(
             host,
-            served.location(host.ref),
-            served.count_vms_on(host),
-            served.tags(host.ref),
-            served.name,
+            view.location(host.ref),
+            view.count_vms_on(host),
+            view.tags(host.ref),
+            view.name,
         )
-        return ready_reason(host, served.name)
+        return ready_reason(host, view.name)

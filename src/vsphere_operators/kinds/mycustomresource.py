@@ -1,8 +1,9 @@
-"""MyCustomResource: is there a Pod of this name, anywhere in the cluster?"""
+"""MyCustomResource: whether a Pod of a given name exists in the cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Annotated
 
 from kubewright import (
@@ -23,14 +24,25 @@ from kubewright.builtin import PodMetadata
 _POD_NAME_INDEX = "name"
 
 
-class MyCustomResourceSpec(Spec):
-    """Whom the resource is looking for."""
+class Reason(StrEnum):
+    """Reasons of the Ready condition that only MyCustomResource has."""
 
-    name: Annotated[str, Doc("Name of the friend: the Pod to look for, in any namespace.")] = ""
+    NAME_MISSING = "NameMissing"
+    """spec.name is empty."""
+    FRIEND_FOUND = "FriendFound"
+    """A Pod of that name exists."""
+    NO_FRIEND = "NoFriend"
+    """No Pod of that name exists."""
+
+
+class MyCustomResourceSpec(Spec):
+    """The friend of the resource: a Pod."""
+
+    name: Annotated[str, Doc("Name of the friend: a Pod in any namespace.")] = ""
 
 
 class MyCustomResourceStatus(Status):
-    """Whether it was found."""
+    """Whether the friend exists."""
 
     Healthy: Annotated[bool, Doc("True while a Pod of that name exists.")] = False
 
@@ -44,20 +56,20 @@ class MyCustomResource(Resource[MyCustomResourceSpec, MyCustomResourceStatus]):
 
 
 def check_friends(name: str, friends: Sequence[PodMetadata]) -> tuple[MyCustomResourceStatus, Done]:
-    """The status, and the words for it, of a resource whose friend goes by this name."""
+    """The status and the Ready condition for the Pods of this name."""
     if not friends:
         return MyCustomResourceStatus(Healthy=False), Done(
-            "NoFriend", f'no Pod named "{name}" exists'
+            Reason.NO_FRIEND, f'No Pod named "{name}" exists.'
         )
     first, *others = sorted(pod.metadata.namespace for pod in friends)
     where = f"{first} and {len(others)} more" if others else first
     return MyCustomResourceStatus(Healthy=True), Done(
-        "FriendFound", f'Pod "{name}" exists in namespace {where}'
+        Reason.FRIEND_FOUND, f'Pod "{name}" exists in namespace {where}.'
     )
 
 
 class MyCustomResourceController(Controller[MyCustomResource]):
-    """Follows Pods by name; one that comes or goes wakes exactly the resources that name it."""
+    """A Pod that is created or deleted enqueues exactly the resources that name it."""
 
     def __init__(self, cache: Cache) -> None:
         self.cache = cache
@@ -65,11 +77,10 @@ class MyCustomResourceController(Controller[MyCustomResource]):
         self.wake_on(PodMetadata, by=lambda resource: resource.spec.name, when=created_or_deleted)
 
     async def reconcile(self, resource: MyCustomResource) -> Done:
-        """Look for the friend among the Pods in memory."""
         name = resource.spec.name
         if not name:
             raise Terminal(
-                "NameMissing", "spec.name is empty; set it to the name of the Pod to look for"
+                Reason.NAME_MISSING, "spec.name is empty. Set it to the name of the Pod to find."
             )
         resource.status, done = check_friends(
             name, self.cache.by_index(PodMetadata, _POD_NAME_INDEX, name)

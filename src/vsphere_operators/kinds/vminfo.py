@@ -1,8 +1,9 @@
-"""VMInfo: what one virtual machine was given, where it runs, and what its VMware Tools report."""
+"""VMInfo: the configuration and state of one virtual machine."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Annotated
 
 from msgspec.structs import replace
@@ -25,43 +26,80 @@ from ..vcenters.registry import VCenterRegistry
 from ..vsphere.inventory import Location
 from ..vsphere.model import VirtualMachine
 
-UNAVAILABLE_STATES = {
-    "disconnected": "vCenter does not hear from the host that it is on; reconnect that host in vCenter",
-    "inaccessible": "its host cannot read the VM's files; check the datastore that they are on",
-    "invalid": "its configuration file is broken; restore the .vmx file, or register the VM anew",
-    "orphaned": "no host has it registered any more; register it again, or remove it from the inventory",
-}
-"""What it means and what to do, by the connectionState of a VM of which nothing new is heard."""
 _TOOLS_NOT_RUNNING_STATES = ("", "guestToolsNotRunning")
 
 
-class VMInfoSpec(Spec):
-    """Which VM."""
+class Reason(StrEnum):
+    """Reasons of the Ready condition that only VMInfo has."""
 
-    nodename: Annotated[str, Doc("Name of the virtual machine, as vCenter shows it.")] = ""
+    NODENAME_MISSING = "NodenameMissing"
+    """spec.nodename is empty."""
+    VM_DISCONNECTED = "VMDisconnected"
+    """vCenter has lost the connection to the host of the VM."""
+    VM_INACCESSIBLE = "VMInaccessible"
+    """The host cannot read the files of the VM."""
+    VM_INVALID = "VMInvalid"
+    """The configuration file of the VM is corrupt."""
+    VM_ORPHANED = "VMOrphaned"
+    """The VM is in the inventory, but not registered on a host."""
+    TEMPLATE = "Template"
+    """The VM is a template and never runs."""
+    POWERED_OFF = "PoweredOff"
+    """The VM is powered off."""
+    SUSPENDED = "Suspended"
+    """The VM is suspended."""
+    TOOLS_NOT_RUNNING = "ToolsNotRunning"
+    """VMware Tools are not running, so the guest reports no addresses."""
+
+
+# By connectionState: what it means, and what to do. vCenter has no current state of these VMs.
+_UNAVAILABLE_STATES = {
+    "disconnected": (
+        Reason.VM_DISCONNECTED,
+        "vCenter has lost the connection to its host. Reconnect the host in vCenter.",
+    ),
+    "inaccessible": (
+        Reason.VM_INACCESSIBLE,
+        "its host cannot read the files of the VM. Check the datastore.",
+    ),
+    "invalid": (
+        Reason.VM_INVALID,
+        "its configuration file is corrupt. Restore the .vmx file, or register the VM again.",
+    ),
+    "orphaned": (
+        Reason.VM_ORPHANED,
+        "it is not registered on a host. Register it again, or remove it from the inventory.",
+    ),
+}
+
+
+class VMInfoSpec(Spec):
+    """The VM to report."""
+
+    nodename: Annotated[str, Doc("Name of the virtual machine, as shown in vCenter.")] = ""
 
 
 class VMInfoStatus(Status):
-    """The VM as vCenter knows it now. What is not known is absent, never 0."""
+    """The current state of the VM. Unknown values are absent, never 0."""
 
     guestId: Annotated[
         str | None,
-        Doc("Guest operating system: as VMware Tools report it, else as the VM was configured."),
+        Doc("Guest operating system that VMware Tools report, else the configured one."),
     ] = None
     totalCPU: Annotated[Int64 | None, Doc("Number of virtual CPUs.")] = None
-    resvdCPU: Annotated[Int64 | None, Doc("Reserved CPU, in MHz; 0 is no reservation.")] = None
+    resvdCPU: Annotated[Int64 | None, Doc("Reserved CPU, in MHz; 0 means no reservation.")] = None
     totalMem: Annotated[Int64 | None, Doc("Memory, in MB.")] = None
-    resvdMem: Annotated[Int64 | None, Doc("Reserved memory, in MB; 0 is no reservation.")] = None
+    resvdMem: Annotated[Int64 | None, Doc("Reserved memory, in MB; 0 means no reservation.")] = None
     powerState: Annotated[str | None, Doc("poweredOn, poweredOff or suspended.")] = None
     hwVersion: Annotated[str | None, Doc("Version of the virtual hardware, such as vmx-19.")] = None
-    ipAddress: Annotated[str | None, Doc("Primary address, as VMware Tools report it.")] = None
+    ipAddress: Annotated[str | None, Doc("Primary IP address that VMware Tools report.")] = None
     pathToVM: Annotated[
-        str | None, Doc("The VM's configuration file: [datastore] folder/name.vmx.")
+        str | None, Doc("Path of the VM's configuration file: [datastore] folder/name.vmx.")
     ] = None
-    host: Annotated[str | None, Doc("The ESXi host that it is on.")] = None
-    connectionState: Annotated[str | None, Doc("connected, or why nothing new is heard of it.")] = (
-        None
-    )
+    host: Annotated[str | None, Doc("ESXi host of the VM.")] = None
+    connectionState: Annotated[
+        str | None, Doc("connected, disconnected, inaccessible, invalid or orphaned.")
+    ] = None
     toolsRunningStatus: Annotated[
         str | None, Doc("Whether VMware Tools run: guestToolsRunning, guestToolsNotRunning...")
     ] = None
@@ -72,25 +110,29 @@ class VMInfoStatus(Status):
     ipAddresses: Annotated[
         list[str] | None,
         ListType("atomic"),
-        Doc("All addresses, in the order that VMware Tools report them."),
+        Doc("All IP addresses, in the order that VMware Tools report them."),
     ] = None
     datastores: Annotated[
-        list[str] | None, ListType("atomic"), Doc("Names of the datastores that hold its files.")
+        list[str] | None,
+        ListType("atomic"),
+        Doc("Names of the datastores that hold the VM's files."),
     ] = None
     biosUUID: Annotated[
-        str | None, Doc("BIOS uuid, which the guest and a Node's providerID show.")
+        str | None, Doc("BIOS UUID, which the guest and the providerID of a Node show.")
     ] = None
-    instanceUUID: Annotated[str | None, Doc("The uuid by which vCenter tells VMs apart.")] = None
-    template: Annotated[bool | None, Doc("True of a template, which never runs.")] = None
+    instanceUUID: Annotated[
+        str | None, Doc("Instance UUID, by which vCenter identifies the VM.")
+    ] = None
+    template: Annotated[bool | None, Doc("True if the VM is a template.")] = None
     cluster: Annotated[
-        str | None, Doc("The cluster that its host is in; absent on a standalone host.")
+        str | None, Doc("Cluster of the VM's host; absent for a standalone host.")
     ] = None
-    datacenter: Annotated[str | None, Doc("The datacenter it is in.")] = None
-    inventoryPath: Annotated[
-        str | None, Doc("Where it is in the inventory, such as /dc-1/vm/folder-1/vm-1.")
-    ] = None
+    datacenter: Annotated[str | None, Doc("Datacenter of the VM.")] = None
+    inventoryPath: Annotated[str | None, Doc("Inventory path, such as /dc-1/vm/folder-1/vm-1.")] = (
+        None
+    )
     vcenter: Annotated[
-        str | None, Doc("The vCenter that answered, by its name in the manager's configuration.")
+        str | None, Doc("Name, in the manager's configuration, of the vCenter that has the VM.")
     ] = None
 
 
@@ -115,9 +157,8 @@ class VMInfo(Resource[VMInfoSpec, VMInfoStatus]):
 
 
 def status_of(
-    vm: VirtualMachine, place: Location, host: str, datastores: Sequence[str], vcenter: str
+    vm: VirtualMachine, location: Location, host: str, datastores: Sequence[str], vcenter: str
 ) -> VMInfoStatus:
-    """All of the answer."""
     now = _without_stale_state(vm)
     return VMInfoStatus(
         guestId=now.guest_id or now.configured_guest_id or None,
@@ -138,45 +179,46 @@ def status_of(
         biosUUID=now.bios_uuid or None,
         instanceUUID=now.instance_uuid or None,
         template=now.is_template,
-        cluster=place.cluster or None,
-        datacenter=place.datacenter or None,
-        inventoryPath=place.path or None,
+        cluster=location.cluster or None,
+        datacenter=location.datacenter or None,
+        inventoryPath=location.path or None,
         vcenter=vcenter,
     )
 
 
 def _without_stale_state(vm: VirtualMachine) -> VirtualMachine:
-    """The VM without what vCenter can only remember of one that it does not hear from."""
-    if vm.connection not in UNAVAILABLE_STATES:
+    # For these VMs vCenter keeps reporting the last values that it received.
+    if vm.connection not in _UNAVAILABLE_STATES:
         return vm
     return replace(vm, power="", ip_address="", ip_addresses=(), tools_running="", tools_version="")
 
 
 def ready_reason(vm: VirtualMachine) -> Done:
-    """What to say with the answer; raises for a VM whose state cannot be known."""
-    if why := UNAVAILABLE_STATES.get(vm.connection):
+    """The Ready condition; raises Terminal for a VM whose state cannot be known."""
+    if vm.connection in _UNAVAILABLE_STATES:
+        reason, explanation = _UNAVAILABLE_STATES[vm.connection]
         raise Terminal(
-            f"VM{vm.connection.capitalize()}",
-            f'VM "{vm.name}" is {vm.connection}, so its state is not known: {why}',
+            reason,
+            f'VM "{vm.name}" is {vm.connection}, so its state is unknown: {explanation}',
             keep_status=True,
         )
     if vm.is_template:
-        return Done("Template", f'"{vm.name}" is a template and never runs')
+        return Done(Reason.TEMPLATE, f'"{vm.name}" is a template and never runs.')
     if vm.power == "poweredOff":
-        return Done("PoweredOff", f'VM "{vm.name}" is powered off, so it has no address')
+        return Done(Reason.POWERED_OFF, f'VM "{vm.name}" is powered off, so it has no address.')
     if vm.power == "suspended":
-        return Done("Suspended", f'VM "{vm.name}" is suspended, so it has no address')
+        return Done(Reason.SUSPENDED, f'VM "{vm.name}" is suspended, so it has no address.')
     if vm.tools_running in _TOOLS_NOT_RUNNING_STATES:
         return Done(
-            "ToolsNotRunning",
-            f'VMware Tools do not run in VM "{vm.name}", so its addresses are not known, and guestId is what the VM was made for; '
-            "install or start open-vm-tools in the guest",
+            Reason.TOOLS_NOT_RUNNING,
+            f'VMware Tools are not running in VM "{vm.name}", so its addresses are unknown and '
+            "guestId is the configured one. Install or start open-vm-tools in the guest.",
         )
     return Done()
 
 
 class VMInfoController(Controller[VMInfo]):
-    """Answers from the inventory in memory; a change of the VM in vCenter wakes the resources that name it."""
+    """Reads the inventory in memory; a change of a VM enqueues the VMInfos that name it."""
 
     def __init__(self, vcenters: VCenterRegistry) -> None:
         self.vcenters = vcenters
@@ -184,16 +226,16 @@ class VMInfoController(Controller[VMInfo]):
         self.wake_on(vcenters.vm_changes, by=lambda info: info.spec.nodename)
 
     async def reconcile(self, info: VMInfo) -> Done:
-        """Find the VM by its name and tell what is known of it."""
         if not info.spec.nodename:
             raise Terminal(
-                "NodenameMissing",
-                "spec.nodename is empty; set it to the name of a virtual machine, as vCenter shows it",
+                Reason.NODENAME_MISSING,
+                "spec.nodename is empty. "
+                "Set it to the name of a virtual machine, as shown in vCenter.",
             )
-        served = self.vcenters.get_view(info)
-        vm = served.find_vm(info.spec.nodename)
-        datastores = [served.name_of(ref) for ref in vm.datastores]
+        view = self.vcenters.get_view(info)
+        vm = view.find_vm(info.spec.nodename)
+        datastores = [view.name_of(ref) for ref in vm.datastores]
         info.status = status_of(
-            vm, served.location(vm.ref), served.name_of(vm.host), datastores, served.name
+            vm, view.location(vm.ref), view.name_of(vm.host), datastores, view.name
         )
         return ready_reason(vm)

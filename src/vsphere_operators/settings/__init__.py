@@ -1,1 +1,1 @@
-"""Flags, environment and files of the manager."""
+"""Flags, environment variables and files of the manager."""

@@ -1,10 +1,8 @@
-"""Flags and environment -> Settings -> the vCenters to use. The only reader of os.environ and argv.
+"""The flags and environment variables of the manager, and the vCenters that they configure.
 
-    for config in settings.vcenters(log.warning):          # it reads files: call it in a thread, or before the loop
-        ...
-
-Which vCenters: those of the -vcenters file, and the one of the environment (or of -vcenter-credentials) for all the rest. None at all is
-no error: kinds that need none work, and the others say what to set.
+The vCenters are those of the -vcenters file, and one of the environment (or of
+-vcenter-credentials) for all other namespaces. To configure none is not an error: kinds that do not
+need one work, and the conditions of the others say what to set.
 """
 
 from __future__ import annotations
@@ -29,61 +27,64 @@ MIN_INTERVAL_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Settings(ManagerFlags):
-    """What the manager is told from outside; the contract's names, in Go's syntax."""
+    """The flags of the manager; their names and defaults are part of the contract."""
 
     insecure_flag: bool | None = flag(
         "insecure",
         None,
-        "Do not verify the vCenter's TLS certificate. Kubernetes' is always verified.",
+        "Do not verify the TLS certificate of vCenter. That of Kubernetes is always verified.",
         env="GOVMOMI_INSECURE",
     )
     ca_file: str = flag(
         "vcenter-ca-file",
         "",
-        "CA bundle to verify vCenters with; the machine's own by default.",
+        "CA bundle to verify vCenters; by default that of the system.",
         env="VC_CA_FILE",
     )
     credentials_directory: str = flag(
         "vcenter-credentials",
         "",
-        "Directory of a mounted Secret with the variables' names as files; goes before the environment.",
+        "Directory of a mounted Secret whose files are named like the environment variables; it "
+        "takes precedence over them.",
     )
     vcenters_file: str = flag(
-        "vcenters", "", "YAML file that lists several vCenters and the namespaces that they serve."
+        "vcenters", "", "YAML file with several vCenters and the namespaces that they serve."
     )
     stats_interval_seconds: Duration = flag(
-        "stats-interval", 60.0, "How often a status follows usage that moves a little."
+        "stats-interval",
+        60.0,
+        "Interval at which small changes of usage are written to the status.",
     )
     stats_change_percent: float = flag(
         "stats-change-percent",
         5.0,
-        "How far usage moves, in percent of the total, to be written at once.",
+        "Change of usage, in percent of the total, that is written to the status at once.",
     )
     disk_refresh_seconds: Duration = flag(
-        "disk-refresh-interval", 60.0, "How often First Class Disks are listed anew."
+        "disk-refresh-interval", 60.0, "Interval at which First Class Disks are listed."
     )
     tag_refresh_seconds: Duration = flag(
-        "tag-refresh-interval", 300.0, "How often the tags of hosts are read anew."
+        "tag-refresh-interval", 300.0, "Interval at which the tags of hosts are read."
     )
     operations_at_once: int = flag(
         "vcenter-operations",
         3,
-        "How many VMs are cloned, changed or destroyed at once in each vCenter.",
+        "Maximum number of VMs that are cloned, changed or destroyed at once in each vCenter.",
     )
     limits_file: str = flag(
         "vmgroup-limits",
         "",
-        "YAML file with the templates, places and amounts that each namespace's VmGroups may use.",
+        "YAML file with the templates, placements and quotas allowed for VmGroups per namespace.",
     )
     cluster_id: str = flag(
         "cluster-id",
         "",
-        "What VMs of this cluster are marked with; by default the uid of namespace kube-system.",
+        "ID that marks the VMs of this cluster; by default the uid of namespace kube-system.",
     )
     webhooks: bool = flag(
         "webhooks",
         False,
-        "Warn, at `kubectl apply`, of names that vCenter does not have; nothing is refused.",
+        "Warn at `kubectl apply` about names that vCenter does not have; no object is rejected.",
     )
     gpu: GPUFlags = field(default_factory=GPUFlags)
     environment: Environment = field(default_factory=Environment)
@@ -97,39 +98,42 @@ class Settings(ManagerFlags):
         for name, seconds in intervals.items():
             if seconds < MIN_INTERVAL_SECONDS:
                 raise FlagError(
-                    f'invalid value "{format_duration(seconds)}" for flag -{name}: it has to be at least 1s'
+                    f'invalid value "{format_duration(seconds)}" for flag -{name}: '
+                    "must be at least 1s"
                 )
         if not 1 <= self.operations_at_once <= 100:
             raise FlagError(
-                f'invalid value "{self.operations_at_once}" for flag -vcenter-operations: it has to be from 1 to 100'
+                f'invalid value "{self.operations_at_once}" for flag -vcenter-operations: '
+                "must be from 1 to 100"
             )
         if not 0 <= self.stats_change_percent <= 100:
             raise FlagError(
-                f'invalid value "{self.stats_change_percent:g}" for flag -stats-change-percent: it has to be from 0 to 100'
+                f'invalid value "{self.stats_change_percent:g}" for flag -stats-change-percent: '
+                "must be from 0 to 100"
             )
 
     @property
     def insecure(self) -> bool:
-        """Whether to skip the vCenter's TLS checks: the flag, then GOVMOMI_INSECURE, then VC_INSECURE."""
+        """The flag, else GOVMOMI_INSECURE (the flag's variable), else VC_INSECURE."""
         return self.environment.vc_insecure if self.insecure_flag is None else self.insecure_flag
 
     def read_vcenter_configs(self, warn: Warn) -> tuple[VCenterConfig, ...]:
-        """The vCenters to use, none if none is named; `warn` gets what is odd but works. It reads files, and so blocks."""
+        """Read the configured vCenters from files and the environment. It blocks."""
         listed = (
             tuple(self._build_listed_config(entry) for entry in read_vcenters(self.vcenters_file))
             if self.vcenters_file
             else ()
         )
-        own = self._build_default_config(warn)
-        if own is not None:
-            _reject_conflicts(own, listed, self.vcenters_file)
-        found = (*listed, own) if own else listed
-        for config in found:
+        default = self._build_default_config(warn)
+        if default is not None:
+            _reject_conflicts(default, listed, self.vcenters_file)
+        configs = (*listed, default) if default else listed
+        for config in configs:
             _warn_of_missing_files(config, warn)
-        return found
+        return configs
 
     def _build_listed_config(self, entry: VCenterEntry) -> VCenterConfig:
-        """An entry of the file, with its paths and what it leaves to the flags filled in."""
+        """An entry of the file; its paths are relative to the file, and flags are its defaults."""
         folder = Path(self.vcenters_file).parent
         insecure = self.insecure if entry.insecure is UNSET else entry.insecure
         return VCenterConfig(
@@ -145,59 +149,65 @@ class Settings(ManagerFlags):
         )
 
     def _build_default_config(self, warn: Warn) -> VCenterConfig | None:
-        """The vCenter of the credentials directory, or else of the environment; None where neither names one."""
+        """The vCenter of -vcenter-credentials, else of the environment; None if neither has one."""
         if self.credentials_directory:
             return self._build_directory_config(warn)
         login = self.environment.choose_login(warn)
         if login is None:
             return None
-        where = self.parse_server_address(login.variable_names[0], login.server)
-        return VCenterConfig(where.host, where, username=login.username, password=login.password)
+        address = self._parse_address(login.variable_names[0], login.server)
+        return VCenterConfig(
+            address.host, address, username=login.username, password=login.password
+        )
 
     def _build_directory_config(self, warn: Warn) -> VCenterConfig | None:
-        """The vCenter of -vcenter-credentials."""
         key, server = read_server(self.credentials_directory)
         if not server:
             key, server = self.environment.choose_server(warn)
         if not server:
             warn(
-                f"-vcenter-credentials {self.credentials_directory}: nothing there or in the environment names a vCenter, so none is used. "
-                f"Put its address into {SERVER_KEYS[0]} or {SERVER_KEYS[-1]}; it is seen by itself."
+                f"-vcenter-credentials {self.credentials_directory}: neither the directory nor the "
+                "environment has the address of a vCenter, so none is used. Put it into "
+                f"{SERVER_KEYS[0]} or {SERVER_KEYS[-1]}; the manager reloads it automatically."
             )
             return None
-        where = self.parse_server_address(key, server)
-        return VCenterConfig(where.host, where, credentials_directory=self.credentials_directory)
+        address = self._parse_address(key, server)
+        return VCenterConfig(
+            address.host, address, credentials_directory=self.credentials_directory
+        )
 
-    def parse_server_address(self, key: str, server: str) -> Address:
-        """The address that a variable or a file holds."""
+    def _parse_address(self, key: str, server: str) -> Address:
         try:
             return parse_server_address(server, insecure=self.insecure, ca_file=self.ca_file)
         except ValueError as error:
-            raise ConfigError(f"{key} does not name a vCenter: {error}") from None
+            raise ConfigError(f"{key} is not the address of a vCenter: {error}") from None
 
 
-def _reject_conflicts(own: VCenterConfig, listed: Sequence[VCenterConfig], file: str) -> None:
-    """Refuse a second vCenter for the rest, or of the same name, beside the file's."""
-    for other in listed:
-        if other.namespaces is None:
+def _reject_conflicts(default: VCenterConfig, listed: Sequence[VCenterConfig], file: str) -> None:
+    for config in listed:
+        if config.namespaces is None:
             raise ConfigError(
-                f'two vCenters would serve all the rest: "{other.name}" of {file}, which has no `namespaces`, and {own.name}, which '
-                f'the environment or -vcenter-credentials names. Give "{other.name}" its namespaces, or take the other one away.'
+                f'two vCenters would be the default for all other namespaces: "{config.name}" of '
+                f"{file}, which has no `namespaces`, and {default.name} of the environment or "
+                f'-vcenter-credentials. Give "{config.name}" its namespaces, or remove the other.'
             )
-        if other.name == own.name:
+        if config.name == default.name:
             raise ConfigError(
-                f'"{own.name}" is the name of a vCenter in {file} and the host of the environment\'s; rename the one in the file'
+                f'"{default.name}" is the name of a vCenter in {file} and the host of the one in '
+                "the environment; rename the one in the file"
             )
 
 
 def _warn_of_missing_files(config: VCenterConfig, warn: Warn) -> None:
-    """Say which files are not there. It is no error: a Secret may be mounted before it is filled."""
+    # Not an error: a Secret may be mounted before it has any keys.
     directory, ca_file = config.credentials_directory, config.address.ca_file
     if directory and not Path(directory).is_dir():
         warn(
-            f"vCenter {config.name}: the credentials directory {directory} is not there (yet); nobody can log in before it is"
+            f"vCenter {config.name}: the credentials directory {directory} does not exist (yet); "
+            "logins fail until it does"
         )
     if ca_file and not Path(ca_file).is_file():
         warn(
-            f"vCenter {config.name}: the CA bundle {ca_file} is not there (yet); no connection can be made before it is"
+            f"vCenter {config.name}: the CA bundle {ca_file} does not exist (yet); "
+            "connections fail until it does"
         )

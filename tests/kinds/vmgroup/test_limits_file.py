@@ -62,7 +62,7 @@ def test_the_first_entry_that_fits_counts(tmp_path: Path) -> None:
             "limits:\n- namespaces: [a]\n  places:\n    pool: [x]",
             "line 4: limits[0].places.pool: there is no such place",
         ),
-        ("", "line 1: the file is empty; it has to begin with `limits:`"),
+        ("", "line 1: the file is empty; it must begin with `limits:`"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, wrong: str, words: str) -> None:

@@ -1,5 +1,5 @@
 """GPUInfo: the best Kubernetes node for a long-running job, with or without a GPU."""
 
-from .types import GPUInfo
+from .types import GPUInfo, Reason
 
-__all__ = ["GPUInfo"]
+__all__ = ["GPUInfo", "Reason"]

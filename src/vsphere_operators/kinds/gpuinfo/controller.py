@@ -1,4 +1,4 @@
-"""The controller of GPUInfo: selects a node from the facts in memory, and explains the selection."""
+"""The controller of GPUInfo: selects a node from the facts in memory, and explains why."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DEVICES_PENDING_RETRY_SECONDS = 0.5
 
 
 class GPUInfoController(Controller[GPUInfo]):
-    """Selects nodes from memory; a changed node enqueues the GPUInfos whose selection it changes."""
+    """Selects nodes; a changed node enqueues the GPUInfos whose selection it may change."""
 
     # Selecting is CPU work on the one event loop: more at once would only stall it for longer.
     concurrency = 16

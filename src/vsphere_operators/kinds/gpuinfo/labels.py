@@ -1,4 +1,4 @@
-"""The label on the Node that a GPUInfo selects, for the nodeSelector of a Job (-label-suitable-nodes).
+"""The label on the Node that a GPUInfo selects (-label-suitable-nodes), for nodeSelectors of Jobs.
 
 What happens to labels and finalizers when the flag is removed?  `LabelCleanup` removes them while
     the manager still has the permissions of config/optional, so keep those until the log reports

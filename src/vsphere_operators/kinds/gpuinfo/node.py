@@ -1,4 +1,4 @@
-"""The facts of one Node, from the Node, its VM, its host and planned maintenance. Pure functions."""
+"""The facts of one Node, from the Node, its VM, its host and planned maintenance; pure."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def is_schedulable(node: Node) -> bool:
 
 
 def list_unschedulable_reasons(node: Node) -> Iterator[str]:
-    """Why a Node takes no Pods. Taints of its owner do not count: jobs on GPU nodes tolerate them."""
+    """Why a Node takes no Pods. Other taints do not count: jobs on GPU nodes tolerate them."""
     if node.spec.unschedulable:
         yield "it is cordoned"
     if node.metadata.deletionTimestamp is not None:

@@ -1,4 +1,4 @@
-"""Which node is best for a long job: the facts of a node, rejections, and when one node beats another.
+"""Which node is best for a long job: facts, rejections, and when one node beats another.
 
 A node matches if it is ready and schedulable, its VM runs on a connected host, it has enough time
 before its next maintenance, and it has a GPU exactly if one is required. Of those, the node with
@@ -20,7 +20,7 @@ from kubewright import Terminal
 from .maintenance import HOUR, Window
 from .types import GPUInfoSpec, Reason
 
-# Timers must fire after the moment, not at it: at exactly N hours left, a job of N hours still fits.
+# Timers must fire after the moment, not at it: with exactly N hours left, N hours still fit.
 _TIMER_SLACK_SECONDS = 0.001
 
 

@@ -179,7 +179,7 @@ def connect_gpuinfo(controller: GPUInfoController, cache: Cache) -> None:
     """A change updates the facts of its Nodes, and these enqueue the GPUInfos that they affect."""
     tracker, enqueue_all = controller.tracker, controller.stream.publish_all
     connect_node_tracker(tracker, cache, controller.vcenters)
-    tracker.facts_changed.append(controller.subscriptions.on_facts_change)
+    tracker.facts_changed.connect(controller.subscriptions.on_facts_change)
     cache.store(GPUInfo).changed.connect(controller.on_gpuinfo_change)
     if isinstance(controller, LabellingGPUInfoController):
         cache.store(Node).changed.connect(controller.on_node_change)
@@ -187,8 +187,8 @@ def connect_gpuinfo(controller: GPUInfoController, cache: Cache) -> None:
         vcenter.scheduled_tasks.state_changed.connect(enqueue_all)
         vcenter.state_changed.connect(enqueue_all)
     if controller.calendar is not None:
-        controller.calendar.entries_changed.append(tracker.on_calendar_change)
-        controller.calendar.state_changed.append(enqueue_all)
+        controller.calendar.entries_changed.connect(tracker.on_calendar_change)
+        controller.calendar.state_changed.connect(enqueue_all)
 
 
 def connect_node_tracker(

@@ -244,7 +244,7 @@ async def test_random_changes_enqueue_every_object_whose_selection_differs() -> 
         await eventually(lambda: len(tracker.ranking.facts) == 12)
         enqueued, changed = set[Key](), list[str]()
         subscriptions._enqueue = enqueued.add
-        tracker.facts_changed.append(lambda old, new: changed.append((new or old).name))  # type: ignore[union-attr]
+        tracker.facts_changed.connect(lambda old, new: changed.append((new or old).name))  # type: ignore[union-attr]
         selected: dict[Key, tuple[Requirement, str]] = {}
         for number in range(60):
             requirement = Requirement(chance.choice([0, 10, 100, 9000]), chance.random() < 0.5)

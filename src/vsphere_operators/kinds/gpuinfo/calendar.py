@@ -9,7 +9,7 @@ And if it was read once, but can no longer be read?  Its last known entries appl
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from kubewright import Client, Key, NotSynced
 from kubewright.builtin import ConfigMap
@@ -21,6 +21,7 @@ from kubewright.metrics import Metrics
 from kubewright.reflector import Reflector
 from kubewright.responses import UndecodableObject
 
+from ...vsphere.signal import Signal
 from .maintenance import CalendarEntry, parse_calendar
 from .tracker import RecordWarning
 from .types import Reason
@@ -67,10 +68,10 @@ class CalendarWatcher:
         )
         self._started_at: float | None = None
         self._is_present = False
-        self.entries_changed: list[Callable[[Iterable[CalendarEntry]], None]] = []
+        self.entries_changed: Signal[list[CalendarEntry]] = Signal(log)
         # It appeared or disappeared, or became stale or current.
-        self.state_changed: list[Callable[[], None]] = []
-        self.reflector.problem_changed.connect(self._on_state_change)
+        self.state_changed: Signal[()] = Signal(log)
+        self.reflector.problem_changed.connect(self.state_changed.emit)
 
     async def run(self) -> None:
         self._started_at = self._clock()
@@ -135,16 +136,11 @@ class CalendarWatcher:
         was_present, self._is_present = self._is_present, isinstance(new, ConfigMap)
         if isinstance(new, ConfigMap):
             self._report_invalid_lines(new)
-            for listener in self.entries_changed:
-                listener(parse_calendar(new.data)[0])
+            self.entries_changed.emit(parse_calendar(new.data)[0])
         elif was_present:
             self._log.warning(
                 "the maintenance calendar was deleted; no node is selected until it exists again",
                 configMap=str(key),
             )
         if was_present != self._is_present:
-            self._on_state_change()
-
-    def _on_state_change(self) -> None:
-        for listener in self.state_changed:
-            listener()
+            self.state_changed.emit()

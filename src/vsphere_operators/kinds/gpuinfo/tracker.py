@@ -29,6 +29,7 @@ from kubewright.responses import UndecodableObject
 from ...vsphere.index import Index
 from ...vsphere.inventory import Change
 from ...vsphere.model import AssignableHardware, Host, VirtualMachine
+from ...vsphere.signal import Signal
 from ...vsphere.vcenter import VCenter
 from .maintenance import CalendarEntry, Schedule
 from .matching import match_node, parse_provider_id
@@ -40,7 +41,6 @@ from .rules import NodeFacts, Rejection
 _MAX_TIMER_SECONDS = 3600.0
 # Reading the devices of 100 VMs takes some tenths of a second, also after a start.
 _PENDING_TIMEOUT = timedelta(seconds=10)
-FactsListener = Callable[[NodeFacts | None, NodeFacts | None], None]
 RecordWarning = Callable[[Object, str, str], None]
 """Records a Warning Event: object, reason, message."""
 
@@ -66,7 +66,8 @@ class NodeTracker:
         self.ranking = Ranking()
         # Incremented by every change of any facts.
         self.version = 0
-        self.facts_changed: list[FactsListener] = []
+        # With the old and the new facts of one Node.
+        self.facts_changed: Signal[NodeFacts | None, NodeFacts | None] = Signal(log)
         # Names of Nodes; VMs and hosts as vcenter/ref.
         self._nodes_by_uuid, self._nodes_by_vm, self._nodes_by_host = Index(), Index(), Index()
         self._locations: dict[str, tuple[str, str]] = {}
@@ -159,8 +160,7 @@ class NodeTracker:
         ):
             heapq.heappush(self._window_ends, (new.maintenance.end, name))
             self._set_timer(now)
-        for listener in self.facts_changed:
-            listener(old, new)
+        self.facts_changed.emit(old, new)
 
     def _collect_facts(self, name: str, now: datetime) -> NodeFacts | None:
         """The current facts of a Node; None if it does not exist."""

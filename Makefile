@@ -84,7 +84,7 @@ docs: setup ## Write docs/reference and docs/pictures from the code
 site: setup ## Build the documentation as a site into dist/site, and fail for a link that leads nowhere
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
 	$(BIN)/python -m hack.docgen.website dist/docs
-	$(BIN)/python -m mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 verify: setup ## Fail when a generated file is stale, or a CRD breaks what people have; since another commit: make verify AGAINST=main
 	$(KUBEWRIGHT) manifests --check --against $(AGAINST)

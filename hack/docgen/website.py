@@ -18,6 +18,7 @@ from . import ROOT
 from .markdown import links
 
 EXCLUDED_PREFIXES = ("tests/golden/", "packages/kubewright/src/")
+STYLESHEET = Path("docs/assets/site.css")
 FENCE_INFO_PATTERN = re.compile(r"^```(\w+) [^\n]*$", re.MULTILINE)
 
 
@@ -54,7 +55,8 @@ def copy_pages(folder: Path) -> int:
     """Make the folder anew; returns how many files it holds."""
     shutil.rmtree(folder, ignore_errors=True)
     listed = list_pages()
-    for path in {*listed, *(each for page in listed for each in linked_files(page))}:
+    linked = {file for page in listed for file in linked_files(page)}
+    for path in {*listed, *linked, STYLESHEET}:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".md":
             (folder / path).write_text(FENCE_INFO_PATTERN.sub(r"```\1", (ROOT / path).read_text()))
